@@ -1,0 +1,39 @@
+"""Celery with SQL roots: a task is a row in Postgres, a Celery message only a ticket for rows."""
+
+from celeriac.app import Celeriac
+from celeriac.errors import (
+    ArgumentsTooLarge,
+    BadArguments,
+    CeleriacError,
+    ConfigurationError,
+    EnqueueRefused,
+    LeaseLost,
+    NotSupported,
+    Permanent,
+    Snooze,
+    TaskCancelled,
+    UnknownRole,
+)
+from celeriac.roles import FOREVER, days
+from celeriac.settings import Settings
+from celeriac.task import Enqueued, Task
+
+__all__ = [
+    "FOREVER",
+    "ArgumentsTooLarge",
+    "BadArguments",
+    "Celeriac",
+    "CeleriacError",
+    "ConfigurationError",
+    "EnqueueRefused",
+    "Enqueued",
+    "LeaseLost",
+    "NotSupported",
+    "Permanent",
+    "Settings",
+    "Snooze",
+    "Task",
+    "TaskCancelled",
+    "UnknownRole",
+    "days",
+]

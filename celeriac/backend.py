@@ -1,0 +1,101 @@
+"""Celery's result backend on rows: its tracer stores a result here, and that settles the row of the run under way."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+from celery.backends.base import BaseBackend
+from celery.exceptions import Retry
+from kombu.exceptions import EncodeError
+from sqlalchemy import text
+
+from celeriac import running, states
+from celeriac.errors import BadArguments
+from celeriac.intake import encoded, revived
+from celeriac.outcomes import completed, failed, retried
+
+if TYPE_CHECKING:
+    from celeriac.app import Celeriac
+
+META = text("""
+SELECT status, result, error_message, completed_at, retry_count FROM worker_tasks WHERE task_id = :task_id
+""")
+
+#: Results are kept in a row: this many bytes of JSON at most.
+MAX_RESULT_BYTES = 4 * 1024 * 1024
+
+
+class RowBackend(BaseBackend):
+    """`AsyncResult` reads the row; a row that is gone (its role keeps none, or it was pruned) is PENDING to Celery."""
+
+    app: Celeriac
+    persistent = True
+    supports_autoexpire = True
+
+    def store_result(self, task_id: str, result: Any, state: str, **_: Any) -> Any:
+        run = running.current()
+        if run is None or run.task.task_id != task_id or state == "STARTED":
+            return result
+        # What an attempt enqueued goes with it; what its hooks enqueue from here on belongs to its outcome.
+        if state != "SUCCESS":
+            run.follow_ups.clear()
+            run.drop_session()
+        run.outcome = {"SUCCESS": self._success, "RETRY": self._retry}.get(state, self._failure)(run, result)
+        if run.opened is not None:
+            self.app.settler.settle_with_session(run)
+        return result
+
+    def _success(self, run: running.Run, result: Any) -> Any:
+        try:
+            return completed(run, encoded(run.role.name, result, MAX_RESULT_BYTES))
+        except BadArguments as error:
+            raise EncodeError(f"the result of {run.role.name} is not JSON: {error}") from error
+
+    def _retry(self, run: running.Run, reason: Any) -> Any:
+        return retried(run, reason.exc if isinstance(reason, Retry) else reason)
+
+    def _failure(self, run: running.Run, error: Any) -> Any:
+        return failed(run, error)
+
+    def get_task_meta(self, task_id: str, cache: bool = True) -> dict[str, Any]:  # noqa: ARG002 - Celery's signature
+        with self.app.database.statement() as connection:
+            row = connection.execute(META, {"task_id": task_id}).one_or_none()
+        if row is None:
+            return {
+                "task_id": task_id,
+                "status": "PENDING",
+                "result": None,
+                "traceback": None,
+                "children": [],
+            }
+        state = "RETRY" if row.status == states.PENDING and row.retry_count else states.CELERY[row.status]
+        meta = {
+            "task_id": task_id,
+            "status": state,
+            "traceback": None,
+            "children": [],
+            "date_done": row.completed_at,
+        }
+        return meta | {"result": revived(row.result) if state == "SUCCESS" else self._error(row.error_message)}
+
+    def _error(self, message: str | None) -> Exception | None:
+        if message is None:
+            return None
+        kind, _, rest = message.partition(": ")
+        error = self.exception_to_python({"exc_type": kind, "exc_message": [rest], "exc_module": "celeriac.task"})
+        with contextlib.suppress(TypeError):
+            return error
+        return Exception(message)
+
+    def get_state(self, task_id: str) -> str:
+        return str(self.get_task_meta(task_id)["status"])
+
+    def forget(self, task_id: str) -> None:
+        """Rows are the record of what happened; their role's `keep` decides when they go."""
+
+    def cleanup(self) -> None:
+        """See `forget`."""
+
+    def add_to_chord(self, *_: Any, **__: Any) -> None:
+        raise NotImplementedError("chords do not run on rows yet")

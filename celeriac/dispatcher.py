@@ -1,0 +1,173 @@
+"""The batcher: one pass selects due rows fairly, claims them and hands back their tickets."""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import Connection
+
+from celeriac.database import Database
+from celeriac.fairness import Claimant, allocate, next_cursor
+from celeriac.roles import Role
+from celeriac.tickets import Publisher, Ticket, rows_per_ticket, split
+from celeriac.verbs import claim, promote, release, select
+
+logger = logging.getLogger(__name__)
+
+#: How many waiting rows of an account a pass counts at first; more only where they could matter.
+FIRST_LOOK = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """What one pass came to. `busy`: another pass of the role was under way, and looks again when it ends."""
+
+    tickets: Sequence[Ticket] = ()
+    why_nothing: str | None = None
+    busy: bool = False
+
+
+class Dispatcher:
+    """Runs passes and publishes what they claim. `by` names this process in the passes it leaves behind."""
+
+    def __init__(self, database: Database, publisher: Publisher, by: str) -> None:
+        self.database = database
+        self.publisher = publisher
+        self.by = by
+
+    def dispatch(self, role: Role) -> int:
+        """Beat's pass: one; an eager role's until nothing is left to claim or no room is left. Tasks published."""
+        given = 0
+        while ids := self.publish(self.claim(role)):
+            given += ids
+            if not role.eager:
+                break
+        return given
+
+    def dispatch_if_due(self, role: Role) -> int:
+        """For eager roles, after an enqueue or a settle: a pass only if it would find work and room."""
+        if not role.eager or not self.has_work_and_room(role):
+            return 0
+        return self.dispatch(role)
+
+    def has_work_and_room(self, role: Role) -> bool:
+        with self.database.statement() as connection:
+            return select.work_and_room(connection, role.name, refill_below(role))
+
+    def claim(self, role: Role) -> Sequence[Ticket]:
+        """One pass; a second one if the first gave nothing although, once it was over, there is work and room.
+
+        Whoever found the role busy went away trusting that pass to see its work: this look is how it does.
+        """
+        done = self.run_pass(role)
+        if done.tickets or done.busy or not self.has_work_and_room(role):
+            return done.tickets
+        return self.run_pass(role).tickets
+
+    def publish(self, tickets: Sequence[Ticket]) -> int:
+        """Publishes, or frees the rows at once if that failed. Tasks published."""
+        if not tickets:
+            return 0
+        if self.publisher.publish(tickets):
+            return sum(len(t.ids) for t in tickets)
+        held = [release.Held(i, t.token) for t in tickets for i in t.ids]
+        with self.database.transaction() as connection:
+            release.release(
+                connection,
+                held,
+                kind="unpublished",
+                why="Redis did not take the ticket",
+                by=self.by,
+                loss=False,
+            )
+        return 0
+
+    def run_pass(self, role: Role) -> Pass:
+        """Select, allocate, claim, record: one transaction. Publishing is the caller's, after it."""
+        if not role.enabled():
+            return Pass(why_nothing=f"switched off by {role.enabled_by}")
+        if not self.publisher.is_open:
+            return Pass(why_nothing="Redis is not reachable")
+        started = time.perf_counter()
+        with self.database.transaction() as connection:
+            if not select.lock_pass(connection, role.name):
+                return Pass(busy=True, why_nothing="another pass is under way")
+            return self._locked_pass(connection, role, started)
+
+    def _locked_pass(self, connection: Connection, role: Role, started: float) -> Pass:
+        seen = select.survey(connection, role.name, role.queue)
+        free = min(role.batch_size, role.window - sum(seen.holding.values()), first_steps(role, seen))
+        if seen.due:
+            promote.promote_due(connection, role.name, max(2 * role.batch_size, 1000))
+        if seen.paused or free <= 0:
+            return self._nothing(connection, role, seen, [], free, started)
+        claimants, given = self._decide(connection, role, seen, free)
+        token = str(uuid.uuid4())
+        ids = claim.claim(connection, role.name, given, token) if given else []
+        if not ids:
+            return self._nothing(connection, role, seen, claimants, free, started)
+        cursors = (seen.cursor, next_cursor(claimants, given, seen.cursor))
+        claim.record_pass(
+            connection, role.name, by=self.by, free=free, seen=claimants, given=given, cursors=cursors,
+            took_ms=_milliseconds(started),
+        )  # fmt: skip
+        size = rows_per_ticket(role.chunk, seen.seconds_per_task, role.chunk_target, len(ids), seen.slots)
+        return Pass(split(role.name, role.queue, ids, token, size))
+
+    def _decide(
+        self, connection: Connection, role: Role, seen: select.Survey, free: int
+    ) -> tuple[list[Claimant], dict[str, int]]:
+        """Allocates; looks deeper into accounts whose counted rows ran out, until none did."""
+        depth = min(free, FIRST_LOOK)
+        claimants = select.claimants(connection, role.name, seen, free, depth)
+        given = allocate(claimants, free)
+        while short := [c.account for c in claimants if c.waiting == depth < free and given.get(c.account) == depth]:
+            depth = min(free, depth * 4)
+            deeper = select.waiting(connection, role.name, short, depth)
+            claimants = [_deepened(c, deeper) for c in claimants]
+            given = allocate(claimants, free)
+        return claimants, given
+
+    def _nothing(
+        self, connection: Connection, role: Role, seen: select.Survey, claimants: list[Claimant], free: int,
+        started: float,
+    ) -> Pass:  # fmt: skip
+        why = _why_nothing(seen, claimants, free)
+        claim.record_nothing(
+            connection, role.name, by=self.by, free=max(free, 0), seen=claimants, cursor=seen.cursor,
+            last_pass=seen.last_pass, why=why, took_ms=_milliseconds(started),
+        )  # fmt: skip
+        return Pass(why_nothing=why)
+
+
+def refill_below(role: Role) -> int:
+    """A quarter of the window has to be free before a pass pays; a small window fills slot by slot."""
+    return role.window - role.window // 4
+
+
+def first_steps(role: Role, seen: select.Survey) -> int:
+    """A role that sizes its tickets by measure starts with a few tasks; the rest follows as they settle."""
+    if role.chunk == "auto" and role.eager and seen.seconds_per_task is None:
+        return max(2 * seen.slots, 8)
+    return role.batch_size
+
+
+def _deepened(claimant: Claimant, waiting: dict[str, int]) -> Claimant:
+    found = waiting.get(claimant.account, claimant.waiting)
+    return Claimant(claimant.account, found, claimant.holding, claimant.weight, claimant.cap)
+
+
+def _why_nothing(seen: select.Survey, claimants: list[Claimant], free: int) -> str:
+    if seen.paused:
+        return "the role is paused"
+    if free <= 0:
+        return "the window is full"
+    return "every account with work is paused or at its cap" if claimants else "nothing is ready"
+
+
+def _milliseconds(since: float) -> float:
+    return round((time.perf_counter() - since) * 1000, 3)

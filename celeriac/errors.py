@@ -1,0 +1,75 @@
+"""Everything Celeriac raises on purpose.
+
+CeleriacError
+├── ConfigurationError      a setting, role or schedule is wrong; raised at start or import
+├── EnqueueRefused          nothing was written
+│   ├── UnknownRole         no code and no `roles` row declares it
+│   ├── BadArguments        they do not fit the handler's signature, or are not JSON
+│   ├── ArgumentsTooLarge
+│   └── NotSupported        a part of Celery that does not run on rows yet
+└── NotSettled              a finished task's outcome could not be written to Postgres in time
+
+Raised by handlers, to say how their attempt ended:
+
+Permanent                   fail now: no retry, no further round
+TaskCancelled               raised *in* a running handler when somebody cancelled it
+LeaseLost                   raised *in* a running handler whose row now belongs to somebody else
+Snooze                      try later without burning an attempt (made by `self.snooze`)
+"""
+
+from __future__ import annotations
+
+from celery.exceptions import Ignore
+
+
+class CeleriacError(Exception):
+    """The root of what Celeriac raises on purpose."""
+
+
+class ConfigurationError(CeleriacError):
+    """The message names the setting, its value and what would be right."""
+
+
+class EnqueueRefused(CeleriacError):
+    """The task was not accepted, and nothing was written."""
+
+
+class UnknownRole(EnqueueRefused):
+    """Neither this code nor the `roles` table declares the role."""
+
+
+class BadArguments(EnqueueRefused, TypeError):
+    """The arguments do not fit the handler's signature or are not JSON."""
+
+
+class ArgumentsTooLarge(EnqueueRefused):
+    """The arguments exceed `CELERIAC_MAX_ARGUMENT_BYTES`."""
+
+
+class NotSupported(EnqueueRefused, NotImplementedError):
+    """A part of Celery that does not run on rows yet; refused before anything is half done."""
+
+
+class NotSettled(CeleriacError):
+    """Postgres stayed away too long to take a finished task's outcome; the task will run again."""
+
+
+class Permanent(Exception):
+    """Raise it in a handler: the task fails now, whatever retries it had left."""
+
+
+class TaskCancelled(BaseException):
+    """Somebody cancelled the running task. Clean up and let it pass."""
+
+
+class LeaseLost(BaseException):
+    """The row was rescued or handed to another worker; whatever this one does is refused."""
+
+
+class Snooze(Ignore):
+    """The attempt did not count; the task is due again after `seconds`."""
+
+    def __init__(self, seconds: float, why: str = "") -> None:
+        super().__init__(f"snoozed for {seconds:g} s{': ' + why if why else ''}")
+        self.seconds = seconds
+        self.why = why

@@ -1,0 +1,62 @@
+"""Who gets the free slots: weighted max-min fairness over what each account would then hold.
+
+Pure. Follows Bertsekas and Gallager, *Data Networks*, 6.5.2 (max-min fair share by progressive filling), in whole
+slots: every slot goes to the account whose holding is smallest for its weight. Ties go by rotation, so that what
+one pass could not split evenly the next one starts with.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Claimant:
+    """An account with waiting tasks. `cap` bounds what it may hold, claimed and running together."""
+
+    account: str
+    waiting: int
+    holding: int = 0
+    weight: float = 1.0
+    cap: int | None = None
+
+    @property
+    def wants(self) -> int:
+        room = self.waiting if self.cap is None else self.cap - self.holding
+        return max(0, min(self.waiting, room))
+
+
+def allocate(claimants: Sequence[Claimant], free: int) -> dict[str, int]:
+    """Slots per account, for at most `free` slots; accounts that get none are absent.
+
+    `claimants` stand in rotation order: the first is the one after the cursor. No claimant gets more than it wants,
+    and no slot stays free while one wants more. Takes O((n + free) log n) steps.
+    """
+    queue = [(c.holding / c.weight, turn) for turn, c in enumerate(claimants) if c.wants]
+    heapq.heapify(queue)
+    given: dict[str, int] = {}
+    while queue and free > 0:
+        _, turn = queue[0]
+        claimant = claimants[turn]
+        share = given[claimant.account] = given.get(claimant.account, 0) + 1
+        free -= 1
+        if share < claimant.wants:
+            heapq.heapreplace(queue, ((claimant.holding + share) / claimant.weight, turn))
+        else:
+            heapq.heappop(queue)
+    return given
+
+
+def next_cursor(claimants: Sequence[Claimant], given: dict[str, int], cursor: str) -> str:
+    """The account after which the next pass starts: the last in rotation order that got the most for its weight.
+
+    Those behind it got less, or nothing: they come first next time.
+    """
+    levels = [(given[c.account] + c.holding) / c.weight if c.account in given else -1.0 for c in claimants]
+    top = max(levels, default=-1.0)
+    if top < 0:
+        return cursor
+    last = max(turn for turn, level in enumerate(levels) if level == top)
+    return claimants[last].account

@@ -1,0 +1,140 @@
+"""From a call (`.delay()`, `send_task`, by name) to a row to be: keys derived, arguments checked, nothing written."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from kombu.utils import json as kombu_json
+
+from celeriac.database import Database
+from celeriac.errors import ArgumentsTooLarge, BadArguments, NotSupported, UnknownRole
+from celeriac.roles import IN_CODE, Key, Role, Signature, key_of, lock_of
+from celeriac.verbs import register
+from celeriac.verbs.enqueue import NewTask
+
+#: How long (seconds) a definition read from `roles` is believed.
+BELIEVED = 30.0
+
+
+class ByName:
+    """Roles other code bases declared, as the `roles` table has them."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self._known: dict[str, tuple[float, Role, Signature]] = {}
+
+    def __getitem__(self, name: str) -> tuple[Role, Signature]:
+        """Raises UnknownRole."""
+        until, *known = self._known.get(name, (0.0,))
+        if time.monotonic() > until:
+            role, signature = self._read(name)
+            self._known[name] = (time.monotonic() + BELIEVED, role, signature)
+            return role, signature
+        return known[0], known[1]  # type: ignore[return-value]
+
+    def _read(self, name: str) -> tuple[Role, Signature]:
+        with self.database.statement() as connection:
+            found = register.look_up(connection, name)
+        if found is None:
+            raise UnknownRole(
+                f"no role {name!r}: start a worker of the code that declares it, or check the spelling; "
+                "nothing was enqueued"
+            )
+        return from_definition(name, *found)
+
+
+def from_definition(
+    name: str, definition: Mapping[str, Any], parameters: list[dict[str, Any]]
+) -> tuple[Role, Signature]:
+    """What enqueuing needs of a role declared elsewhere."""
+    plain = ("queue", "priority", "max_retries", "max_tries", "timeout", "eager", "window", "enabled_by")
+    options: dict[str, Any] = {k: definition[k] for k in plain}
+    options |= {k: _key(name, k, definition[k]) for k in ("fair_by", "lock_by", "unique_by")}
+    role = Role(name=name, **options)
+    return role, Signature.from_description(parameters, role=name)
+
+
+def _key(role: str, option: str, registered: str | None) -> Key | None:
+    if registered != IN_CODE:
+        return registered
+
+    def refuse(_: Mapping[str, Any]) -> object:
+        raise BadArguments(f"{role}: {option} is a function, so only the declaring code can enqueue it; nothing was")
+
+    return refuse
+
+
+_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
+
+
+def encoded(role: str, what: Any, limit: float) -> Any:
+    """As JSON values, dates and the like in kombu's notation. Raises BadArguments or ArgumentsTooLarge."""
+    try:
+        text = kombu_json.dumps(what, allow_nan=False)
+        size = len(json.dumps(json.loads(text), ensure_ascii=False).encode())
+    except (TypeError, ValueError, RecursionError) as error:
+        raise BadArguments(f"{role}: arguments must be JSON: {error}; nothing was enqueued") from None
+    if _NUL.search(text):
+        raise BadArguments(f"{role}: Postgres stores no NUL character (\\u0000); nothing was enqueued")
+    if size > limit:
+        raise ArgumentsTooLarge(
+            f"{role}: the arguments take {size} bytes, the limit is {limit:.0f} (CELERIAC_MAX_ARGUMENT_BYTES): "
+            "store the data and pass its key; nothing was enqueued"
+        )
+    return json.loads(text)
+
+
+def revived(value: Any) -> Any:
+    """The inverse of `encoded` for values that come from a JSONB column."""
+    if isinstance(value, dict):
+        return kombu_json.object_hook({k: revived(v) for k, v in value.items()})
+    return [revived(v) for v in value] if isinstance(value, list) else value
+
+
+def refuse_canvas(name: str, headers: Mapping[str, Any], embed: Mapping[str, Any]) -> None:
+    """Raises NotSupported before a workflow could be half run."""
+    for part, given in (
+        ("chord", embed.get("chord")),
+        ("chain", embed.get("chain")),
+        ("group", headers.get("group")),
+        ("link", embed.get("callbacks")),
+        ("link_error", embed.get("errbacks")),
+    ):
+        if given:
+            raise NotSupported(
+                f"{name}: {part} does not run on rows yet; enqueue the follow-up from the handler instead: it "
+                "commits with the task's result. Nothing was enqueued"
+            )
+
+
+def keys(role: Role, arguments: Mapping[str, Any]) -> dict[str, str | None]:
+    return {
+        "account": key_of(role.fair_by, arguments, role.name) or "",
+        "lock_key": lock_of(role.lock_by, arguments, role.name),
+        "unique_key": key_of(role.unique_by, arguments, role.name),
+    }
+
+
+def new_task(
+    role: Role, signature: Signature, task_id: str, args: Any, kwargs: Any, *, limit: float, **options: Any
+) -> NewTask:
+    """`options`: fields of NewTask that the call overrides. Raises EnqueueRefused."""
+    arguments = signature.bind(tuple(args), kwargs)
+    if role.by_name and signature.nameable:
+        args, kwargs = (), _by_name(signature, args, kwargs)
+    body = encoded(role.name, {"args": list(args), "kwargs": dict(kwargs)}, limit)
+    row: dict[str, Any] = {
+        "priority": role.priority,
+        "max_retries": role.max_retries,
+        "max_tries": role.max_tries,
+    }
+    row |= keys(role, arguments) | {k: v for k, v in options.items() if v is not None}
+    return NewTask(task_id=task_id, role=role.name, args=body["args"], kwargs=body["kwargs"], **row)
+
+
+def _by_name(signature: Signature, args: Any, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    return dict(zip(signature.names, args, strict=False)) | dict(kwargs)

@@ -1,0 +1,59 @@
+"""Which system user the servers run as, and where that user can go."""
+
+import os
+import pwd
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+FALLBACK_NOBODY = 65534
+
+
+@dataclass(frozen=True)
+class Account:
+    uid: int
+    gid: int
+
+    @classmethod
+    def for_servers(cls) -> "Account":
+        """The caller, or `nobody` for root: Postgres refuses to run as root."""
+        if os.geteuid() != 0:
+            return cls(os.geteuid(), os.getegid())
+        try:
+            nobody = pwd.getpwnam("nobody")
+        except KeyError:
+            return cls(FALLBACK_NOBODY, FALLBACK_NOBODY)
+        return cls(nobody.pw_uid, nobody.pw_gid)
+
+    @property
+    def is_caller(self) -> bool:
+        return self.uid == os.geteuid()
+
+    def spawn_options(self) -> dict[str, Any]:
+        if self.is_caller:
+            return {}
+        return {"user": self.uid, "group": self.gid, "extra_groups": []}
+
+    def make_folder(self, folder: Path) -> None:
+        """Make `folder` if need be: this account's own, closed to everybody else."""
+        folder.mkdir(parents=True, exist_ok=True)
+        if not self.is_caller:
+            os.chown(folder, self.uid, self.gid)
+        folder.chmod(0o700)
+
+    def make_hall(self, folder: Path) -> None:
+        """Make `folder` if need be: the caller's own, that this account can pass through."""
+        if not folder.exists():
+            folder.mkdir(parents=True)
+            folder.chmod(0o700 if self.is_caller else 0o711)
+
+    def can_enter(self, folder: Path) -> bool:
+        return self.is_caller or all(self._has_bit(path, 0o1) for path in [folder, *folder.parents])
+
+    def can_run(self, program: Path) -> bool:
+        return self.can_enter(program.parent) and (self.is_caller or self._has_bit(program, 0o5))
+
+    def _has_bit(self, path: Path, bits: int) -> bool:
+        found = path.stat()
+        shift = 6 if found.st_uid == self.uid else 3 if found.st_gid == self.gid else 0
+        return (found.st_mode >> shift) & bits == bits

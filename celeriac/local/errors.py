@@ -1,0 +1,2 @@
+class LocalStackError(RuntimeError):
+    """The embedded stack cannot start or be joined; the message says what to do."""

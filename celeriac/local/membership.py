@@ -1,0 +1,148 @@
+"""Joining the stack of a data directory, and starting its guard where there is none."""
+
+import fcntl
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import IO
+
+from celeriac.local.errors import LocalStackError
+from celeriac.local.folders import choose_data_dir, make_data_dir
+from celeriac.local.guard import socket_path
+
+PATIENCE = 120.0
+# `python -m celeriac.local.guard` without the engine: importing Celery takes longer than all the rest.
+RUN_GUARD = """
+import sys, types
+sys.modules["celeriac"] = types.ModuleType("celeriac")
+sys.modules["celeriac"].__path__ = [sys.argv.pop(1)]
+from celeriac.local.guard import main
+main()
+"""
+
+
+@dataclass(frozen=True)
+class Stack:
+    """A membership of the running stack; it lasts until `close()` or the end of the process.
+
+    A URL is empty where that server was not asked for. Children by fork keep the stack up as well.
+    """
+
+    database_url: str
+    redis_url: str
+    # A bare descriptor, not a socket object: forgetting the Stack must not take the servers away.
+    _connections: list[int] = field(repr=False, compare=False)
+
+    def close(self) -> None:
+        while self._connections:
+            os.close(self._connections.pop())
+
+    def __enter__(self) -> "Stack":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def join(data_dir: Path | None = None, *, postgres: bool = True, redis: bool = True, linger: float = 0.3) -> Stack:
+    """Join the running stack of `data_dir`, or start it.
+
+    The servers stop when the last joined process is gone, `linger` seconds later (the first to join decides).
+    Without `data_dir`: CELERIAC_DATA_DIR, or `.celeriac` in the current folder, or for root a folder below
+    /var/tmp. Raises LocalStackError.
+    """
+    folder = choose_data_dir(data_dir)
+    make_data_dir(folder)
+    request = json.dumps({"postgres": postgres, "redis": redis}).encode()
+    deadline = time.monotonic() + PATIENCE
+    while (stack := _knock(folder, request)) is None:
+        if time.monotonic() > deadline:
+            raise _silence(folder)
+        if not _start_guard(folder, linger):
+            time.sleep(0.05)
+    return stack
+
+
+def _knock(folder: Path, request: bytes) -> Stack | None:
+    """None where no guard is listening, or the one that was has just gone."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        try:
+            connection.connect(str(socket_path(folder)))
+            connection.settimeout(PATIENCE)
+            connection.sendall(request)
+            line = connection.makefile("rb").readline()
+        except (FileNotFoundError, ConnectionError):
+            return None
+        except PermissionError as error:
+            raise _belongs_to_another(folder, error) from error
+        except OSError as error:
+            raise _silence(folder, f" ({error})") from error
+        return _enter(json.loads(line), connection) if line else None
+
+
+def _enter(reply: dict[str, str], connection: socket.socket) -> Stack:
+    if "error" in reply:
+        raise LocalStackError(reply["error"])
+    connection.setblocking(True)
+    return Stack(reply.get("postgres", ""), reply.get("redis", ""), [connection.detach()])
+
+
+def _start_guard(folder: Path, linger: float) -> bool:
+    """False where a guard is just starting or stopping: it holds the lock."""
+    try:
+        lock, log = (folder / "guard.lock").open("ab"), (folder / "guard.log").open("ab")
+    except PermissionError as error:
+        raise _belongs_to_another(folder, error) from error
+    with lock, log:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        log.truncate(0)
+        _run_guard(folder, linger, lock, log)
+    return True
+
+
+def _run_guard(folder: Path, linger: float, lock: IO[bytes], log: IO[bytes]) -> None:
+    """Returns when the guard listens. A session of its own keeps the terminal's Ctrl-C from it."""
+    command = [sys.executable, "-P", "-c", RUN_GUARD, str(Path(__file__).resolve().parents[1]), str(folder)]
+    command += [f"--linger={linger}", f"--lock={lock.fileno()}"]
+    try:
+        subprocess.run(
+            command,
+            pass_fds=[lock.fileno()],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=log,
+            start_new_session=True,
+            check=True,
+        )
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise LocalStackError(
+            f"The guard of {folder} ended while starting ({sys.executable}: {error.__class__.__name__}).\n"
+            f"{_guard_log(folder)}"
+        ) from error
+
+
+def _silence(folder: Path, detail: str = "") -> LocalStackError:
+    return LocalStackError(
+        f"The guard of {folder} gave no answer within {PATIENCE:g} s{detail}: end the "
+        f"process whose number is in {folder / 'guard.lock'}.\n{_guard_log(folder)}"
+    )
+
+
+def _belongs_to_another(folder: Path, error: OSError) -> LocalStackError:
+    return LocalStackError(f"{folder} is another user's ({error}): set CELERIAC_DATA_DIR to a folder of yours.")
+
+
+def _guard_log(folder: Path) -> str:
+    log = folder / "guard.log"
+    return log.read_text(errors="replace")[-4000:] if log.exists() else ""

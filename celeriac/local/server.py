@@ -1,0 +1,160 @@
+"""One server as a child process: start, stop, kill, pause and resume it, as often as wanted."""
+
+import os
+import signal
+import subprocess
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, ClassVar
+
+from celeriac.local import processes
+from celeriac.local.account import Account
+from celeriac.local.errors import LocalStackError
+
+LOG_TAIL_LINES = 20
+LARGE_LOG_BYTES = 5_000_000
+START_PATIENCE = 60.0
+STOP_PATIENCE = 30.0
+
+
+class Server(ABC):
+    """What Postgres and Valkey share. `folder` is taken over: a server left running there is stopped first.
+
+    On Linux the server ends with the thread that started it, so start it from one that lasts.
+    """
+
+    name: ClassVar[str]
+    farewell: ClassVar[signal.Signals]
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder.resolve()
+        self.log = self.folder / "log"
+        self.account = Account.for_servers()
+        self._process: subprocess.Popen[bytes] | None = None
+        self.account.make_hall(self.folder)
+
+    @property
+    @abstractmethod
+    def url(self) -> str: ...
+
+    @abstractmethod
+    def _start(self) -> None: ...
+
+    def start(self) -> None:
+        """Start and wait until it answers, at the same address as before. Nothing to do while it runs."""
+        if not self.running:
+            self._start()
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        if self._process is None or not self.running:
+            raise LocalStackError(f"{self.name} is not running: call start() first.")
+        return self._process.pid
+
+    def stop(self) -> None:
+        """Shut down in good order, keeping what is committed; by force after 30 s."""
+        if self._process is None or not self.running:
+            return
+        self._process.send_signal(self.farewell)
+        processes.signal_family(self._process.pid, signal.SIGCONT)
+        try:
+            self._process.wait(STOP_PATIENCE)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def kill(self) -> None:
+        """SIGKILL to the server and its children at once, as a power cut would."""
+        if self._process is not None and self.running:
+            processes.kill_family(self._process.pid)
+            self._process.wait()
+
+    def pause(self) -> None:
+        """SIGSTOP: connections stay open and nothing answers."""
+        processes.signal_family(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        processes.signal_family(self.pid, signal.SIGCONT)
+
+    def log_tail(self) -> str:
+        lines = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
+        return "\n".join(lines[-LOG_TAIL_LINES:])
+
+    def _launch(self, command: Sequence[str], home: Path, ready: Callable[[int], bool]) -> None:
+        try:
+            self._wait_until(ready, self._spawn(command, home))
+        except BaseException:
+            self.kill()
+            raise
+
+    def _spawn(self, command: Sequence[str], home: Path) -> int:
+        with self._surroundings(home) as options:
+            self._process = subprocess.Popen(
+                command,
+                process_group=0,  # Ctrl-C in a terminal is not for the server
+                preexec_fn=processes.follow_parent(self.farewell),
+                **options,
+            )
+            return self._process.pid
+
+    @contextmanager
+    def _surroundings(self, home: Path) -> Iterator[dict[str, Any]]:
+        """What each of the server's programs is run with: its folder, user and log."""
+        self._prepare_log()
+        try:
+            with self.log.open("ab") as log:
+                yield {
+                    "cwd": home,
+                    "env": server_environment(),
+                    "stdin": subprocess.DEVNULL,
+                    "stdout": log,
+                    "stderr": subprocess.STDOUT,
+                    **self.account.spawn_options(),
+                }
+        except (OSError, subprocess.SubprocessError) as error:
+            raise LocalStackError(f"{self.name} cannot be run: {error}.") from error
+
+    def _wait_until(self, ready: Callable[[int], bool], pid: int) -> None:
+        deadline = time.monotonic() + START_PATIENCE
+        while not ready(pid):
+            if not self.running:
+                raise self._failure("ended while starting")
+            if time.monotonic() > deadline:
+                raise self._failure(f"was not ready after {START_PATIENCE:g} s")
+            time.sleep(0.02)
+
+    def _failure(self, what: str) -> LocalStackError:
+        return LocalStackError(f"{self.name} {what}. The end of its log, {self.log}:\n{self.log_tail()}")
+
+    def _end_leftover(self, pid_file: Path, home: Path) -> None:
+        pid = first_number(pid_file)
+        if pid is None or not processes.is_alive(pid):
+            return
+        if processes.works_in(pid, home):
+            processes.end(pid, self.farewell, STOP_PATIENCE)
+        else:
+            # Numbers are used again after a reboot or in a new container; a server would trust the file.
+            pid_file.unlink(missing_ok=True)
+
+    def _prepare_log(self) -> None:
+        if self.log.exists() and self.log.stat().st_size > LARGE_LOG_BYTES:
+            self.log.replace(self.log.with_suffix(".old"))
+        self.log.touch(mode=0o600)
+
+
+def server_environment() -> dict[str, str]:
+    """Ours without the settings meant for other Postgres servers and other languages."""
+    ours = {name: value for name, value in os.environ.items() if not name.startswith(("PG", "LC_"))}
+    return ours | {"LC_ALL": "C", "TZ": "UTC"}
+
+
+def first_number(file: Path) -> int | None:
+    with suppress(FileNotFoundError, IndexError, ValueError):
+        return int(file.read_text().split()[0])
+    return None

@@ -1,0 +1,92 @@
+"""A private Valkey on a port of the loopback interface. It only carries tickets, so it saves nothing."""
+
+import signal
+import socket
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from celeriac.local.errors import LocalStackError
+from celeriac.local.server import Server, first_number
+from celeriac.local.wheels import valkey_program
+
+HOST = "127.0.0.1"
+PORTS_TO_TRY = 10
+PID_FILE = "valkey.pid"
+
+
+class ValkeyServer(Server):
+    name = "Valkey"
+    farewell = signal.SIGTERM
+
+    def __init__(self, folder: Path, port: int | None = None) -> None:
+        super().__init__(folder)
+        self.home = self.folder / "data"
+        self.port = port
+        self._last_port = self.folder / "port"
+
+    @property
+    def url(self) -> str:
+        if self.port is None:
+            raise LocalStackError("Valkey has no port yet: call start() first.")
+        return f"redis://{HOST}:{self.port}/0"
+
+    def _start(self) -> None:
+        self.account.make_folder(self.home)
+        self._end_leftover(self.home / PID_FILE, self.home)
+        if self.port is None:
+            self.port = self._launch_on_free_port()
+        else:
+            self._launch_on(self.port)
+
+    def _launch_on_free_port(self) -> int:
+        for port in self._candidates():
+            try:
+                self._launch_on(port)
+                self._last_port.write_text(str(port))
+                return port
+            except LocalStackError:
+                if is_free(port):
+                    raise
+        raise self._failure(f"found its port taken {PORTS_TO_TRY} times")
+
+    def _candidates(self) -> Iterator[int]:
+        """The last port first: whoever still knows it finds this server again."""
+        last = first_number(self._last_port)
+        if last is not None and is_free(last):
+            yield last
+        for _ in range(PORTS_TO_TRY):
+            yield free_port()
+
+    def _launch_on(self, port: int) -> None:
+        self._launch(self._command(port), self.home, lambda pid: self._answers(port, pid))
+
+    def _command(self, port: int) -> list[str]:
+        settings = {
+            "bind": HOST,
+            "port": str(port),
+            "save": "",
+            "appendonly": "no",
+            "maxmemory-policy": "noeviction",
+            "pidfile": PID_FILE,
+        }
+        options = [word for name, value in settings.items() for word in (f"--{name}", value)]
+        return [str(valkey_program(self.account)), *options]
+
+    def _answers(self, port: int, pid: int) -> bool:
+        """Whether this very server answers, and not another that was quicker to take the port."""
+        with suppress(OSError), socket.create_connection((HOST, port), timeout=1) as connection:
+            connection.sendall(b"INFO server\r\n")
+            return f"process_id:{pid}\r\n".encode() in connection.recv(65536)
+        return False
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return int(probe.getsockname()[1])
+
+
+def is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex((HOST, port)) != 0

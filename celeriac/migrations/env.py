@@ -1,0 +1,19 @@
+"""Alembic's entry: runs every branch (the engine's, the application's) in a transaction each.
+
+A migration that would wait behind a long transaction gives up instead of blocking production: lock_timeout makes
+it fail while others still get through; statement_timeout bounds what it may take.
+"""
+
+from __future__ import annotations
+
+from alembic import context
+from sqlalchemy import text
+
+connection = context.config.attributes["connection"]
+lock_timeout, statement_timeout = context.config.attributes["timeouts"]
+
+context.configure(connection=connection, version_table=context.config.attributes["table"])
+with context.begin_transaction():
+    connection.execute(text(f"SET LOCAL lock_timeout = {int(lock_timeout * 1000)}"))
+    connection.execute(text(f"SET LOCAL statement_timeout = {int(statement_timeout * 1000)}"))
+    context.run_migrations()

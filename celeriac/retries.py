@@ -1,0 +1,72 @@
+"""What becomes of an attempt that did not succeed. Pure: gets the facts, returns a verdict.
+
+Attempts come in rounds (the InstaSite rule: 5 tries of 5 attempts). `retry_count` counts the retries within a
+round, `tries` the rounds used up; delays grow within a round and start anew in the next.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """`base` × 2^n seconds, at most `maximum`. `jitter`: 0 = none, 0.2 = ±20 %, True = anywhere below (full jitter).
+
+    Full jitter is Celery's own (`retry_jitter=True`), after Brooker, "Exponential Backoff And Jitter", AWS 2015.
+    """
+
+    base: float = 1.0
+    maximum: float = 600.0
+    jitter: float | bool = True
+
+    def seconds(self, retry: int, draw: float | None = None) -> float:
+        """The delay before retry number `retry` (the first is 0); `draw` in [0, 1) replaces chance in tests."""
+        # The exponent is bounded: 2.0 ** 1024 overflows, and no maximum lies beyond 2 ** 64 seconds.
+        delay = min(self.maximum, self.base * 2.0 ** min(retry, 64))
+        chance = random.random() if draw is None else draw
+        if self.jitter is True:
+            return delay * chance
+        return delay * (1 + float(self.jitter) * (2 * chance - 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """Where a task stands when an attempt ends badly."""
+
+    retry_count: int
+    max_retries: int | None
+    tries: int = 0
+    max_tries: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """Back to pending, due `delay` seconds from now."""
+
+    delay: float
+    retry_count: int
+    tries: int
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """Over."""
+
+    tries: int
+
+
+def after_failure(attempt: Attempt, *, permanent: bool, round_delay: float) -> Again | Failed:
+    """The round is used up (Celery's own retries come as `Retry`, not here): another round, or the end."""
+    tries = attempt.max_tries if permanent else attempt.tries + 1
+    if tries >= attempt.max_tries:
+        return Failed(tries=attempt.max_tries if permanent else tries)
+    return Again(delay=round_delay, retry_count=0, tries=tries)
+
+
+def after_timeout(attempt: Attempt, *, delay: float, round_delay: float) -> Again | Failed:
+    """A run past its time limit counts as a failed attempt: the next one waits, within the round if it has any left."""
+    if attempt.max_retries is None or attempt.retry_count < attempt.max_retries:
+        return Again(delay=delay, retry_count=attempt.retry_count + 1, tries=attempt.tries)
+    return after_failure(attempt, permanent=False, round_delay=round_delay)

@@ -1,0 +1,96 @@
+"""The run under way: what a handler may ask of its task, and what it asked for."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from celeriac.database import Database
+from celeriac.errors import LeaseLost, TaskCancelled
+from celeriac.roles import Role
+from celeriac.verbs import heartbeat
+from celeriac.verbs.enqueue import NewTask
+from celeriac.verbs.settle import Outcome
+from celeriac.verbs.start import Started
+
+
+@dataclass(frozen=True, slots=True)
+class RetryAsked:
+    """Celery's `retry()` re-sends the task; here that is a wish for the settle."""
+
+    delay: float | None
+    at: str | None
+    args: list[Any] | None
+    kwargs: dict[str, Any] | None
+
+
+@dataclass(slots=True)
+class Run:
+    """One started row in the hands of this process. Follow-ups and the session commit with its outcome."""
+
+    task: Started
+    role: Role
+    database: Database
+    follow_ups: list[NewTask] = field(default_factory=list)
+    retry_asked: RetryAsked | None = None
+    outcome: Outcome | None = None
+    settled: bool = False
+    stopped: bool = False
+    began: float = field(default_factory=time.monotonic)
+    opened: Session | None = None
+
+    @property
+    def timeout(self) -> float | None:
+        return self.task.timeout if self.task.timeout is not None else self.role.timeout
+
+    @property
+    def session(self) -> Session:
+        """Opened at first use; commits with the task's outcome or not at all."""
+        if self.opened is None:
+            self.opened = Session(self.database.engine)
+        return self.opened
+
+    def progress(self, value: Any) -> None:
+        """Raises LeaseLost if the row is no longer this run's."""
+        with self.database.statement() as connection:
+            mine = heartbeat.progress(connection, self.task.id, self.task.token, value, self.role.timeout)
+        if not mine:
+            raise LeaseLost(f"task {self.task.id} is no longer this worker's")
+
+    def raise_if_cancelled(self) -> None:
+        """Raises TaskCancelled or LeaseLost if so; for handlers that block where no signal reaches them."""
+        with self.database.statement() as connection:
+            standing = heartbeat.standing(connection, self.task.id, self.task.token)
+        if standing is None:
+            raise LeaseLost(f"task {self.task.id} is no longer this worker's")
+        if standing.cancelled:
+            raise TaskCancelled(f"task {self.task.id} was cancelled")
+
+    def drop_session(self) -> None:
+        if self.opened is not None:
+            self.opened.rollback()
+            self.opened.close()
+            self.opened = None
+
+
+_current: ContextVar[Run | None] = ContextVar("celeriac run", default=None)
+
+
+def current() -> Run | None:
+    """The run this thread is in, if any."""
+    return _current.get()
+
+
+@contextmanager
+def running(run: Run) -> Iterator[Run]:
+    token = _current.set(run)
+    try:
+        yield run
+    finally:
+        _current.reset(token)

@@ -1,0 +1,270 @@
+"""The engine's tables, declared. `celeriac/migrations` is how a database gets there; a test holds the two together.
+
+Invariants the database itself refuses to break:
+- one unfinished task per (role, unique key), one *leading* task per lock key: active tasks always lead;
+- a claimed task has a token, a running one also a worker and a heartbeat, a waiting one neither;
+- `waits_for` (time, lock) belongs to pending tasks only: rows that cannot run stay out of the index of those that can.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    Double,
+    Identity,
+    Index,
+    Integer,
+    MetaData,
+    Table,
+    Text,
+    func,
+    text,
+)
+from sqlalchemy.dialects.postgresql import JSONB, TIMESTAMP, UUID
+
+metadata = MetaData()
+
+UNFINISHED = "status IN ('pending', 'claimed', 'running')"
+ACTIVE = "status IN ('claimed', 'running')"
+FINISHED = "status IN ('completed', 'failed', 'cancelled')"
+
+
+def _time(name: str, **options: Any) -> Column[Any]:
+    return Column(name, TIMESTAMP(timezone=True), **options)
+
+
+def _now(name: str) -> Column[Any]:
+    return _time(name, nullable=False, server_default=func.now())
+
+
+worker_tasks = Table(
+    "worker_tasks",
+    metadata,
+    Column("id", BigInteger, Identity(), primary_key=True),
+    Column("task_id", Text, nullable=False),
+    Column("role", Text, nullable=False),
+    Column("account", Text, nullable=False, server_default=""),
+    Column("lock_key", Text),
+    Column("unique_key", Text),
+    Column("status", Text, nullable=False, server_default="pending"),
+    Column("waits_for", Text),
+    Column("priority", Integer, nullable=False, server_default="0"),
+    Column("scheduled_for", TIMESTAMP(timezone=True), nullable=False, server_default=func.now()),
+    _time("expires_at"),
+    Column("args", JSONB, nullable=False, server_default="[]"),
+    Column("kwargs", JSONB, nullable=False, server_default="{}"),
+    Column("headers", JSONB),
+    Column("token", UUID(as_uuid=False)),
+    Column("worker_id", Text),
+    Column("worker_pid", Integer),
+    _time("claimed_at"),
+    _time("started_at"),
+    _time("deadline_at"),
+    _time("last_heartbeat_at"),
+    _time("cancel_requested_at"),
+    _time("completed_at"),
+    Column("progress", JSONB),
+    Column("result", JSONB),
+    Column("error_message", Text),
+    Column("retry_count", Integer, nullable=False, server_default="0"),
+    Column("max_retries", Integer),
+    Column("tries", Integer, nullable=False, server_default="0"),
+    Column("max_tries", Integer, nullable=False, server_default="1"),
+    Column("losses", Integer, nullable=False, server_default="0"),
+    Column("timeout", Double),
+    Column("parent_id", BigInteger),
+    Column("enqueued_by", Text),
+    _now("created_at"),
+    _now("updated_at"),
+    CheckConstraint(
+        "status IN ('pending', 'claimed', 'running', 'completed', 'failed', 'cancelled')",
+        name="worker_tasks_status_known",
+    ),
+    CheckConstraint("waits_for IN ('time', 'lock')", name="worker_tasks_waits_for_known"),
+    CheckConstraint("waits_for IS NULL OR status = 'pending'", name="worker_tasks_only_pending_waits"),
+    CheckConstraint("waits_for IS DISTINCT FROM 'lock' OR lock_key IS NOT NULL", name="worker_tasks_lock_wait_has_key"),
+    CheckConstraint("status <> 'pending' OR token IS NULL", name="worker_tasks_pending_is_nobodys"),
+    CheckConstraint(
+        f"NOT ({ACTIVE}) OR (token IS NOT NULL AND claimed_at IS NOT NULL)",
+        name="worker_tasks_active_is_owned",
+    ),
+    CheckConstraint(
+        "status <> 'running' OR (worker_id IS NOT NULL AND started_at IS NOT NULL AND last_heartbeat_at IS NOT NULL)",
+        name="worker_tasks_running_has_worker",
+    ),
+    CheckConstraint(f"({FINISHED}) = (completed_at IS NOT NULL)", name="worker_tasks_finished_has_time"),
+    CheckConstraint("retry_count >= 0 AND tries >= 0 AND losses >= 0", name="worker_tasks_counts_positive"),
+    Index("worker_tasks_task_id", "task_id", unique=True),
+    Index(
+        "worker_tasks_ready",
+        "role",
+        "account",
+        text("priority DESC"),
+        "scheduled_for",
+        "id",
+        postgresql_where=text("status = 'pending' AND waits_for IS NULL"),
+    ),
+    Index(
+        "worker_tasks_due",
+        "role",
+        "scheduled_for",
+        postgresql_where=text("waits_for = 'time'"),
+    ),
+    Index(
+        "worker_tasks_behind_lock",
+        "lock_key",
+        text("priority DESC"),
+        "scheduled_for",
+        "id",
+        postgresql_where=text("waits_for = 'lock'"),
+    ),
+    Index("worker_tasks_active", "role", "account", postgresql_where=text(ACTIVE)),
+    Index(
+        "worker_tasks_one_leads_lock",
+        "lock_key",
+        unique=True,
+        postgresql_where=text(f"lock_key IS NOT NULL AND waits_for IS NULL AND {UNFINISHED}"),
+    ),
+    Index(
+        "worker_tasks_one_unfinished",
+        "role",
+        "unique_key",
+        unique=True,
+        postgresql_where=text(f"unique_key IS NOT NULL AND {UNFINISHED}"),
+    ),
+    Index("worker_tasks_finished", "role", "completed_at", postgresql_where=text(FINISHED)),
+    # Start and heartbeat write into the page the row lives on.
+    postgresql_with={"fillfactor": "80"},
+)
+
+#: What the row itself cannot tell. No foreign key: an event outlives its task.
+task_events = Table(
+    "task_events",
+    metadata,
+    Column("id", BigInteger, Identity(), primary_key=True),
+    Column("task", BigInteger, nullable=False),
+    Column("role", Text, nullable=False),
+    _now("at"),
+    Column("kind", Text, nullable=False),
+    Column("from_status", Text),
+    Column("to_status", Text),
+    Column("by", Text),
+    Column("why", Text),
+    Index("task_events_of_task", "task", "id"),
+    Index("task_events_by_age", "at"),
+)
+
+roles = Table(
+    "roles",
+    metadata,
+    Column("role", Text, primary_key=True),
+    Column("definition", JSONB, nullable=False),
+    Column("parameters", JSONB, nullable=False, server_default="[]"),
+    Column("release", BigInteger, nullable=False, server_default="0"),
+    Column("paused", Boolean, nullable=False, server_default=text("false")),
+    _now("updated_at"),
+)
+
+account_policies = Table(
+    "account_policies",
+    metadata,
+    Column("account", Text, primary_key=True),
+    Column("weight", Double, nullable=False, server_default="1"),
+    Column("cap", Integer),
+    Column("paused", Boolean, nullable=False, server_default=text("false")),
+    _now("updated_at"),
+    CheckConstraint("weight > 0", name="account_policies_weight_positive"),
+    CheckConstraint("cap >= 0", name="account_policies_cap_not_negative"),
+)
+
+batchers = Table(
+    "batchers",
+    metadata,
+    Column("role", Text, primary_key=True),
+    Column("cursor", Text, nullable=False, server_default=""),
+    Column("last_pass", BigInteger),
+    Column("seconds_per_task", Double),
+    _now("updated_at"),
+)
+
+passes = Table(
+    "passes",
+    metadata,
+    Column("id", BigInteger, Identity(), primary_key=True),
+    Column("role", Text, nullable=False),
+    _now("at"),
+    _now("last_at"),
+    Column("repeated", Integer, nullable=False, server_default="0"),
+    Column("by", Text, nullable=False),
+    Column("free", Integer, nullable=False),
+    Column("claimants", JSONB, nullable=False, server_default="[]"),
+    Column("given", JSONB, nullable=False, server_default="{}"),
+    Column("cursor_before", Text, nullable=False, server_default=""),
+    Column("cursor_after", Text, nullable=False, server_default=""),
+    Column("why_nothing", Text),
+    Column("took_ms", Double, nullable=False, server_default="0"),
+    Index("passes_of_role", "role", "id"),
+    Index("passes_by_age", "last_at"),
+)
+
+workers = Table(
+    "workers",
+    metadata,
+    Column("worker_id", Text, primary_key=True),
+    Column("hostname", Text, nullable=False),
+    Column("pid", Integer, nullable=False),
+    Column("queues", JSONB, nullable=False, server_default="[]"),
+    Column("concurrency", Integer, nullable=False),
+    Column("status", Text, nullable=False, server_default="active"),
+    Column("resources", JSONB, nullable=False, server_default="{}"),
+    _now("started_at"),
+    _now("last_heartbeat_at"),
+    CheckConstraint("status IN ('active', 'draining', 'stopped')", name="workers_status_known"),
+)
+
+scheduled_jobs = Table(
+    "scheduled_jobs",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("every", Double, nullable=False),
+    Column("enabled", Boolean, nullable=False, server_default=text("true")),
+    _time("last_run_at"),
+    _now("next_run_at"),
+    CheckConstraint("every > 0", name="scheduled_jobs_every_positive"),
+)
+
+#: Lets the best waiting task of each key lead it, where none does. A concurrent leader is no error: then the key has
+#: one. A key whose next leader somebody's open transaction holds is left to the sweep rather than waited for.
+LEAD_FUNCTION = """
+CREATE OR REPLACE FUNCTION celeriac_lead(keys text[]) RETURNS integer LANGUAGE plpgsql AS $$
+DECLARE
+    wanted text;
+    promoted integer := 0;
+BEGIN
+    FOR wanted IN SELECT DISTINCT unnest(keys) ORDER BY 1 LOOP
+        BEGIN
+            PERFORM set_config('lock_timeout', '100ms', true);
+            UPDATE worker_tasks SET waits_for = NULL, updated_at = clock_timestamp()
+            WHERE id = (
+                SELECT id FROM worker_tasks
+                WHERE waits_for = 'lock' AND lock_key = wanted
+                ORDER BY priority DESC, scheduled_for, id
+                LIMIT 1 FOR UPDATE SKIP LOCKED
+            ) AND NOT EXISTS (
+                SELECT FROM worker_tasks l
+                WHERE l.lock_key = wanted AND l.waits_for IS NULL
+                  AND l.status IN ('pending', 'claimed', 'running')
+            );
+            promoted := promoted + (CASE WHEN FOUND THEN 1 ELSE 0 END);
+        EXCEPTION WHEN unique_violation OR lock_not_available THEN
+            NULL;
+        END;
+    END LOOP;
+    RETURN promoted;
+END $$
+"""

@@ -1,0 +1,98 @@
+"""Settles runs: outcome, follow-ups and the handler's own writes in one transaction, then the kicks they call for."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+from sqlalchemy import Connection
+
+from celeriac.database import Database, is_gone
+from celeriac.errors import NotSettled
+from celeriac.running import Run
+from celeriac.verbs.enqueue import NewTask, enqueue
+from celeriac.verbs.settle import settle
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+#: How long (seconds) a settle outlasts a Postgres that is away, and how often it tries.
+PATIENCE = 120.0
+RETRY_EVERY = 0.5
+
+
+class Settler:
+    """`on_enqueued` hears of the roles of committed follow-ups."""
+
+    def __init__(self, database: Database, by: str, on_enqueued: Callable[[Iterable[str]], None]) -> None:
+        self.database = database
+        self.by = by
+        self.on_enqueued = on_enqueued
+
+    def settle(self, runs: Sequence[Run]) -> None:
+        """Writes the outcome of each that has one and is not settled yet; a refused one's follow-ups are dropped.
+
+        Raises NotSettled if Postgres stays away: whoever calls must then let the runs be lost.
+        """
+        open_runs = [run for run in runs if run.outcome is not None and not run.settled]
+        if not open_runs:
+            return
+        follow_ups = outlasting(self._settle, open_runs)
+        for run in open_runs:
+            run.settled = True
+        self._tell(follow_ups)
+
+    def _settle(self, runs: Sequence[Run]) -> list[NewTask]:
+        keyed = any(run.task.lock_key is not None or run.follow_ups for run in runs)
+        with self.database.transaction() if keyed else self.database.statement() as connection:
+            return self._write(connection, runs)[0]
+
+    def _write(self, connection: Connection, runs: Sequence[Run]) -> tuple[list[NewTask], set[int]]:
+        mine = settle(connection, [run.outcome for run in runs if run.outcome is not None], self.by)
+        follow_ups = [task for run in runs if run.task.id in mine for task in run.follow_ups]
+        if follow_ups:
+            enqueue(connection, follow_ups)
+        return follow_ups, mine
+
+    def settle_with_session(self, run: Run) -> None:
+        """The handler's writes commit with the outcome, or, if the row is no longer this run's, not at all.
+
+        An error of its commit is the attempt's error: it propagates, and the tracer records the failure.
+        """
+        session = run.session
+        try:
+            session.flush()
+            follow_ups, mine = self._write(session.connection(), [run])
+            # A refused settle leaves its event in a transaction of its own: this one goes with the handler's writes.
+            session.commit() if mine else session.rollback()
+        except BaseException:
+            run.outcome = None
+            run.drop_session()
+            raise
+        run.drop_session()
+        if not mine:
+            self.settle([run])
+        run.settled = True
+        self._tell(follow_ups)
+
+    def _tell(self, follow_ups: Sequence[NewTask]) -> None:
+        if follow_ups:
+            self.on_enqueued({task.role for task in follow_ups})
+
+
+def outlasting(act: Callable[[Sequence[Run]], T], runs: Sequence[Run]) -> T:
+    """Tries again while Postgres is away. A repeated settle is safe: it is fenced by the token."""
+    give_up = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return act(runs)
+        except Exception as error:
+            if not is_gone(error):
+                raise
+            if time.monotonic() > give_up:
+                raise NotSettled(f"{len(runs)} outcome(s) could not be written for {PATIENCE:g} s") from error
+            logger.warning("Postgres is away; settling again in %g s", RETRY_EVERY)
+            time.sleep(RETRY_EVERY)

@@ -1,0 +1,145 @@
+"""A Celery task whose call is a row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypedDict, TypeVar
+
+from celery.app.task import Task as CeleryTask
+from celery.result import AsyncResult
+from sqlalchemy import Connection
+from sqlalchemy.orm import Session
+
+from celeriac import running
+from celeriac.errors import CeleriacError, Snooze
+from celeriac.roles import Role, Signature
+
+if TYPE_CHECKING:
+    from celeriac.app import Celeriac
+    from celeriac.verbs.enqueue import Receipt
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Enqueued(AsyncResult):
+    """An `AsyncResult` that also says where the enqueue ended.
+
+    `is_new` False: the row is the unfinished one that holds the unique key, and `id` is that one's. Enqueued from a
+    handler, the row comes with that handler's outcome: `is_new` and `row_id` are None until then.
+    """
+
+    is_new: bool | None = None
+    row_id: int | None = None
+
+    @classmethod
+    def of(cls, app: Celeriac, task_id: str, receipt: Receipt | None) -> Enqueued:
+        result = cls(receipt.task_id if receipt else task_id, app=app)
+        if receipt:
+            result.is_new, result.row_id = receipt.is_new, receipt.id
+        return result
+
+
+class CallOptions(TypedDict, total=False):
+    """What a single call may say. Durations in seconds."""
+
+    priority: int
+    countdown: float
+    eta: datetime
+    expires: float | datetime
+    task_id: str
+    session: Session
+    connection: Connection
+    account: str
+    lock_key: str
+    unique_key: str
+    timeout: float
+    max_retries: int
+
+
+class Task(CeleryTask, Generic[P, R]):
+    """What `@app.task` makes. `.delay()` takes the handler's own parameters."""
+
+    app: Celeriac
+    role_options: Mapping[str, Any] | None = None
+
+    @property
+    def role(self) -> Role:
+        return self.app.roles.of(self)
+
+    @property
+    def signature_of_run(self) -> Signature:
+        return self.app.roles.signature_of(self)
+
+    # -- enqueue ---------------------------------------------------------------------------------------------------
+
+    def delay(self, *args: P.args, **kwargs: P.kwargs) -> Enqueued:
+        """One row, in the state it has once this returns. Raises EnqueueRefused if it was not accepted."""
+        return self.apply_async(args, kwargs)
+
+    def using(self, **options: Any) -> Call[P]:
+        """`task.using(priority=50, session=session).delay(7)`: options and typed arguments together."""
+        return Call(self, options)
+
+    def apply_async(self, args: Any = None, kwargs: Any = None, **options: Any) -> Enqueued:
+        """Celery's spelling; see `CallOptions` for what else it takes."""
+        return super().apply_async(args, kwargs, **options)
+
+    def bulk(self, calls: Iterable[tuple[Any, ...] | Mapping[str, Any]], **options: Any) -> list[Enqueued]:
+        """Many rows in few statements; each call is a tuple of positional or a mapping of keyword arguments."""
+        return self.app.enqueue_many(self.name, calls, **options)
+
+    # -- within a run ----------------------------------------------------------------------------------------------
+
+    @property
+    def run_under_way(self) -> running.Run:
+        run = running.current()
+        if run is None:
+            raise CeleriacError(f"{self.name} is not running as a task here; only its handler can ask that")
+        return run
+
+    @property
+    def session(self) -> Session:
+        """Writes made here commit in one transaction with the task's outcome, or not at all."""
+        return self.run_under_way.session
+
+    @property
+    def idempotency_key(self) -> str:
+        """The same for every attempt of this task: give it to outside systems."""
+        return self.run_under_way.task.task_id
+
+    @property
+    def attempt(self) -> int:
+        """1 for the first attempt of the round."""
+        return self.run_under_way.task.retry_count + 1
+
+    def progress(self, value: Any) -> None:
+        """Stores progress (JSON) and starts the time limit anew. Raises LeaseLost if the row is somebody else's."""
+        self.run_under_way.progress(value)
+
+    def raise_if_cancelled(self) -> None:
+        """Raises TaskCancelled or LeaseLost if the task is to stop."""
+        self.run_under_way.raise_if_cancelled()
+
+    def snooze(self, seconds: float, why: str = "") -> Snooze:
+        """`raise self.snooze(60, "not there yet")`: try later without burning an attempt."""
+        return Snooze(seconds, why)
+
+    def retry(self, *args: Any, **kwargs: Any) -> Any:
+        """Celery's; outside of an eager run the next attempt is `scheduled_for` in SQL."""
+        return super().retry(*args, **kwargs)
+
+
+class Call(Generic[P]):
+    """A task with options, waiting for its arguments."""
+
+    def __init__(self, task: Task[P, Any], options: Mapping[str, Any]) -> None:
+        self._task = task
+        self._options = options
+
+    def delay(self, *args: P.args, **kwargs: P.kwargs) -> Enqueued:
+        return self._task.apply_async(args, kwargs, **self._options)
+
+
+Handler = Callable[P, R]

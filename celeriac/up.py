@@ -1,0 +1,100 @@
+"""The whole stack in one terminal: child processes with their output side by side, ended together."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from types import FrameType
+from typing import TYPE_CHECKING, TextIO
+
+import click
+
+if TYPE_CHECKING:
+    from celeriac.app import Celeriac
+
+#: How long (seconds) a process may take to end before it is killed.
+PATIENCE = 30.0
+
+
+def commands(name: str, others: Sequence[str], flower_port: int, concurrency: int) -> dict[str, list[str]]:
+    """What runs, by name. `others`: `NAME=COMMAND` each."""
+    celery = [sys.executable, "-m", "celery", "-A", name]
+    stack = {
+        "worker": [*celery, "worker", "-c", str(concurrency), "-E", "-l", "INFO"],
+        "beat": [*celery, "beat", "-l", "INFO"],
+        "flower": [*celery, "flower", f"--port={flower_port}", "--address=127.0.0.1"],
+    }
+    given = dict(other.partition("=")[::2] for other in others)
+    return {key: shlex.split(command) for key, command in given.items()} | stack
+
+
+def run(app: Celeriac, name: str, others: Sequence[str], flower_port: int, concurrency: int) -> int:
+    """Until Ctrl-C, SIGTERM or the end of one of them; the exit status is that one's."""
+    environ = dict(os.environ) | {"DATABASE_URL": app.database_url, "REDIS_URL": app.redis_url}
+    _tell_addresses(app, flower_port)
+    processes = {
+        key: _start(key, command, environ) for key, command in commands(name, others, flower_port, concurrency).items()
+    }
+    ended = threading.Event()
+    _watch(processes, ended)
+    _end_on_signals(ended)
+    ended.wait()
+    return _stop(processes)
+
+
+def _tell_addresses(app: Celeriac, flower_port: int) -> None:
+    click.echo(f"postgres  {app.database_url}")
+    click.echo(f"redis     {app.redis_url}")
+    click.echo(f"flower    http://127.0.0.1:{flower_port}")
+
+
+def _start(name: str, command: Sequence[str], environ: Mapping[str, str]) -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        command, env=dict(environ), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        start_new_session=True,
+    )  # fmt: skip
+    assert process.stdout
+    threading.Thread(target=_relay, args=(name, process.stdout), daemon=True).start()
+    return process
+
+
+def _relay(name: str, lines: TextIO) -> None:
+    for line in lines:
+        click.echo(f"{name:9} {line.rstrip()}")
+
+
+def _watch(processes: Mapping[str, subprocess.Popen[str]], ended: threading.Event) -> None:
+    def wait(process: subprocess.Popen[str]) -> None:
+        process.wait()
+        ended.set()
+
+    for process in processes.values():
+        threading.Thread(target=wait, args=(process,), daemon=True).start()
+
+
+def _end_on_signals(ended: threading.Event) -> None:
+    def end(_: int, __: FrameType | None) -> None:
+        ended.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, end)
+
+
+def _stop(processes: Mapping[str, subprocess.Popen[str]]) -> int:
+    gone = {name: code for name, process in processes.items() if (code := process.poll()) is not None}
+    for process in processes.values():
+        if process.poll() is None:
+            process.terminate()
+    for process in processes.values():
+        try:
+            process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+    for name, code in gone.items():
+        click.echo(f"{name} ended by itself with status {code}", err=True)
+    return next((abs(code) or 1 for code in gone.values()), 0)

@@ -1,0 +1,113 @@
+"""Claim: mark the chosen rows as one pass's, with one token."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, text
+
+from celeriac.fairness import Claimant
+
+# INVARIANT of `taken`: each account's best rows by (priority, due time, id); a row somebody else has locked is
+# passed over. Ready rows lead their lock key, so no claim can meet a held lock.
+CLAIM = text("""
+WITH taken AS (
+    SELECT best.id, best.rank, share.place
+    FROM unnest(CAST(:accounts AS text[]), CAST(:slots AS integer[])) WITH ORDINALITY AS share (account, n, place),
+    LATERAL (
+        SELECT ready.id, row_number() OVER () AS rank FROM (
+            SELECT id FROM worker_tasks
+            WHERE role = :role AND status = 'pending' AND waits_for IS NULL AND account = share.account
+            ORDER BY priority DESC, scheduled_for, id
+            LIMIT share.n FOR UPDATE SKIP LOCKED
+        ) AS ready
+    ) AS best
+), claimed AS (
+    UPDATE worker_tasks t
+    SET status = 'claimed', token = CAST(:token AS uuid),
+        claimed_at = clock_timestamp(), updated_at = clock_timestamp()
+    FROM taken WHERE t.id = taken.id
+    RETURNING t.id, taken.rank, taken.place
+)
+SELECT id FROM claimed ORDER BY rank, place
+""")
+
+RECORD = text("""
+WITH pass AS (
+    INSERT INTO passes (role, by, free, claimants, given, cursor_before, cursor_after, took_ms)
+    VALUES (:role, :by, :free, CAST(:claimants AS jsonb), CAST(:given AS jsonb), :before, :after, :took_ms)
+    RETURNING id
+)
+INSERT INTO batchers (role, cursor, last_pass) SELECT :role, :after, id FROM pass
+ON CONFLICT (role) DO UPDATE
+SET cursor = excluded.cursor, last_pass = excluded.last_pass, updated_at = statement_timestamp()
+""")
+
+# An empty pass for the reason of the last one only counts up; the guard keeps it so when the last one was not empty.
+REPEAT = text("""
+UPDATE passes SET repeated = repeated + 1, last_at = statement_timestamp(), took_ms = :took_ms
+WHERE id = :last_pass AND why_nothing = :why
+""")
+
+NOTHING = text("""
+WITH pass AS (
+    INSERT INTO passes (role, by, free, claimants, cursor_before, cursor_after, why_nothing, took_ms)
+    VALUES (:role, :by, :free, CAST(:claimants AS jsonb), :before, :before, :why, :took_ms) RETURNING id
+)
+INSERT INTO batchers (role, cursor, last_pass) SELECT :role, :before, id FROM pass
+ON CONFLICT (role) DO UPDATE SET last_pass = excluded.last_pass, updated_at = statement_timestamp()
+""")
+
+
+def claim(connection: Connection, role: str, shares: Mapping[str, int], token: str) -> list[int]:
+    """The claimed rows' ids, accounts taking turns."""
+    found = connection.execute(
+        CLAIM, {"role": role, "accounts": list(shares), "slots": list(shares.values()), "token": token}
+    )
+    return list(found.scalars())
+
+
+def record_pass(
+    connection: Connection,
+    role: str,
+    *,
+    by: str,
+    free: int,
+    seen: Sequence[Claimant],
+    given: Mapping[str, int],
+    cursors: tuple[str, str],
+    took_ms: float,
+) -> None:
+    """What was seen and decided, and the cursor for the next pass."""
+    row = {
+        "role": role,
+        "by": by,
+        "free": free,
+        "took_ms": took_ms,
+        "before": cursors[0],
+        "after": cursors[1],
+    }
+    connection.execute(RECORD, row | {"claimants": _as_json(seen), "given": json.dumps(given)})
+
+
+def record_nothing(
+    connection: Connection, role: str, *, by: str, free: int, seen: Sequence[Claimant], cursor: str,
+    last_pass: int | None, why: str, took_ms: float,
+) -> None:  # fmt: skip
+    """Why a pass claimed nothing; the same reason again is folded into the last row."""
+    repeat = {"last_pass": last_pass, "why": why, "took_ms": took_ms}
+    if last_pass is not None and connection.execute(REPEAT, repeat).rowcount:
+        return
+    row = {"role": role, "by": by, "free": free, "claimants": _as_json(seen), "before": cursor}
+    connection.execute(NOTHING, row | {"why": why, "took_ms": took_ms})
+
+
+def _as_json(seen: Sequence[Claimant]) -> str:
+    def described(c: Claimant) -> dict[str, Any]:
+        plain = {"account": c.account, "waiting": c.waiting}
+        more = {"holding": c.holding, "weight": c.weight, "cap": c.cap}
+        return plain | {k: v for k, v in more.items() if v != {"holding": 0, "weight": 1.0, "cap": None}[k]}
+
+    return json.dumps([described(c) for c in seen])

@@ -1,0 +1,122 @@
+"""Enqueue: one INSERT, in the caller's transaction."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, text
+
+from celeriac.errors import CeleriacError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewTask:
+    """A row to be. `delay` (seconds from the database's now) or `at` (ISO 8601) or neither: due at once."""
+
+    task_id: str
+    role: str
+    account: str = ""
+    lock_key: str | None = None
+    unique_key: str | None = None
+    priority: int = 0
+    args: list[Any]
+    kwargs: dict[str, Any]
+    headers: dict[str, Any] | None = None
+    delay: float | None = None
+    at: str | None = None
+    expires_in: float | None = None
+    expires_at: str | None = None
+    max_retries: int | None = 0
+    max_tries: int = 1
+    timeout: float | None = None
+    parent_id: int | None = None
+    enqueued_by: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """Where an enqueue ended: a new row, or the unfinished one that holds its key."""
+
+    id: int
+    task_id: str
+    is_new: bool
+    waits_for: str | None = None
+
+
+# INVARIANT of `fresh`: of several new rows with one lock key, at most the first leads, and none if a leader exists.
+# A leader or a unique key committed meanwhile makes ON CONFLICT drop the row; the caller looks again.
+INSERT = text("""
+WITH given AS (
+    SELECT *, ordinality AS place,
+           coalesce(at, statement_timestamp() + coalesce(delay, 0) * interval '1 second') AS due
+    FROM ROWS FROM (jsonb_to_recordset(CAST(:rows AS jsonb)) AS (
+        task_id text, role text, account text, lock_key text, unique_key text, priority integer,
+        args jsonb, kwargs jsonb, headers jsonb, delay double precision, at timestamptz,
+        expires_in double precision, expires_at timestamptz, max_retries integer, max_tries integer,
+        timeout double precision, parent_id bigint, enqueued_by text
+    )) WITH ORDINALITY
+), fresh AS (
+    SELECT *,
+        CASE
+            WHEN due > statement_timestamp() THEN 'time'
+            WHEN lock_key IS NULL THEN NULL
+            WHEN row_number() OVER (PARTITION BY lock_key, due > statement_timestamp() ORDER BY place) > 1
+              OR EXISTS (
+                SELECT FROM worker_tasks l
+                WHERE l.lock_key = given.lock_key AND l.waits_for IS NULL
+                  AND l.status IN ('pending', 'claimed', 'running')
+            ) THEN 'lock'
+        END AS waits_for
+    FROM given
+)
+INSERT INTO worker_tasks (
+    task_id, role, account, lock_key, unique_key, priority, args, kwargs, headers, scheduled_for, waits_for,
+    expires_at, max_retries, max_tries, timeout, parent_id, enqueued_by
+)
+SELECT task_id, role, account, lock_key, unique_key, priority, args, kwargs, headers, due, waits_for,
+    coalesce(expires_at, statement_timestamp() + expires_in * interval '1 second'),
+    max_retries, max_tries, timeout, parent_id, enqueued_by
+FROM fresh
+ORDER BY unique_key, lock_key, place
+ON CONFLICT DO NOTHING
+RETURNING id, task_id, waits_for
+""")
+
+EXISTING = text("""
+SELECT DISTINCT ON (g.task_id) g.task_id AS wanted, t.id, t.task_id
+FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS g (task_id text, role text, unique_key text)
+JOIN worker_tasks t ON t.task_id = g.task_id
+    OR (t.role = g.role AND t.unique_key = g.unique_key AND t.status IN ('pending', 'claimed', 'running'))
+ORDER BY g.task_id, t.task_id = g.task_id DESC
+""")
+
+#: Each round loses only to a competitor that committed in between; more than a few in a row is a fault of ours.
+ROUNDS = 100
+
+_FIELDS = tuple(NewTask.__slots__)
+
+
+def as_json(tasks: Sequence[NewTask]) -> str:
+    return json.dumps([{name: getattr(t, name) for name in _FIELDS if getattr(t, name) is not None} for t in tasks])
+
+
+def enqueue(connection: Connection, tasks: Sequence[NewTask]) -> list[Receipt]:
+    """A receipt per task, in order. Two tasks with one (role, unique key) get the same row."""
+    found: dict[str, Receipt] = {}
+    missing = list(tasks)
+    for _ in range(ROUNDS):
+        rows = as_json(missing)
+        for row in connection.execute(INSERT, {"rows": rows}):
+            found[row.task_id] = Receipt(row.id, row.task_id, True, row.waits_for)
+        missing = [t for t in missing if t.task_id not in found]
+        if not missing:
+            return [found[t.task_id] for t in tasks]
+        for row in connection.execute(EXISTING, {"rows": as_json(missing)}):
+            found[row.wanted] = Receipt(row.id, row.task_id, False)
+        missing = [t for t in missing if t.task_id not in found]
+        if not missing:
+            return [found[t.task_id] for t in tasks]
+    raise CeleriacError(f"{len(missing)} task(s) found their keys taken and free again {ROUNDS} times; try again")

@@ -1,0 +1,93 @@
+"""Heartbeat: a worker says it lives, renews its rows' leases and hears what is asked of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, text
+
+WORKER = text("""
+INSERT INTO workers (worker_id, hostname, pid, queues, concurrency, status, resources)
+VALUES (:worker_id, :hostname, :pid, CAST(:queues AS jsonb), :concurrency, :status, CAST(:resources AS jsonb))
+ON CONFLICT (worker_id) DO UPDATE
+SET hostname = excluded.hostname, pid = excluded.pid, queues = excluded.queues, resources = excluded.resources,
+    concurrency = excluded.concurrency, status = excluded.status, last_heartbeat_at = clock_timestamp(),
+    started_at = CASE WHEN workers.pid = excluded.pid THEN workers.started_at ELSE clock_timestamp() END
+""")
+
+# INVARIANT: only rows of processes that live are renewed; a row whose process is gone goes stale by itself.
+RENEW = text("""
+UPDATE worker_tasks SET last_heartbeat_at = clock_timestamp()
+WHERE status IN ('claimed', 'running') AND status = 'running'
+    AND worker_id = :worker_id AND worker_pid = ANY(CAST(:pids AS integer[]))
+RETURNING id, worker_pid AS pid, deadline_at < clock_timestamp() - :grace * interval '1 second' AS overdue
+""")
+
+STANDING = text("""
+SELECT cancel_requested_at IS NOT NULL AS cancelled, extract(epoch FROM deadline_at - clock_timestamp()) AS left
+FROM worker_tasks WHERE id = :id AND token = CAST(:token AS uuid) AND status = 'running'
+""")
+
+PROGRESS = text("""
+UPDATE worker_tasks
+SET progress = CAST(:progress AS jsonb), last_heartbeat_at = clock_timestamp(), updated_at = clock_timestamp(),
+    deadline_at = clock_timestamp() + coalesce(timeout, :timeout) * interval '1 second'
+WHERE id = :id AND token = CAST(:token AS uuid) AND status = 'running'
+""")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerState:
+    worker_id: str
+    hostname: str
+    pid: int
+    queues: Sequence[str]
+    concurrency: int
+    status: str = "active"
+    resources: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A renewed row. `overdue`: past its deadline by more than the grace; its process did not stop it."""
+
+    id: int
+    pid: int
+    overdue: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a running row stands for the process that runs it. `left`: seconds to its deadline."""
+
+    cancelled: bool
+    left: float | None
+
+
+def report(connection: Connection, worker: WorkerState) -> None:
+    row = {name: getattr(worker, name) for name in ("worker_id", "hostname", "pid", "concurrency", "status")}
+    more = {"queues": json.dumps(list(worker.queues)), "resources": json.dumps(worker.resources)}
+    connection.execute(WORKER, row | more)
+
+
+def renew(connection: Connection, worker_id: str, pids: Sequence[int], grace: float) -> list[Running]:
+    """Renews the leases of what these processes run."""
+    rows = connection.execute(RENEW, {"worker_id": worker_id, "pids": list(pids), "grace": grace})
+    return [Running(*row) for row in rows]
+
+
+def standing(connection: Connection, task: int, token: str) -> Standing | None:
+    """None: the row is no longer this run's."""
+    row = connection.execute(STANDING, {"id": task, "token": token}).one_or_none()
+    if row is None:
+        return None
+    return Standing(row.cancelled, None if row.left is None else float(row.left))
+
+
+def progress(connection: Connection, task: int, token: str, value: Any, timeout: float | None) -> bool:
+    """Writes progress and starts the time limit anew; False if the row is no longer this run's."""
+    given = {"id": task, "token": token, "progress": json.dumps(value), "timeout": timeout}
+    return bool(connection.execute(PROGRESS, given).rowcount)

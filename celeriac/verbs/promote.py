@@ -1,0 +1,58 @@
+"""Promote: rows whose time has come become ready, or line up behind their lock's leader."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import Connection, text
+
+# INVARIANT: a keyed row never takes the lead here; celeriac_lead decides who does.
+DUE = text("""
+WITH due AS (
+    SELECT id FROM worker_tasks
+    WHERE role = :role AND waits_for = 'time' AND scheduled_for <= statement_timestamp()
+    ORDER BY scheduled_for LIMIT :batch FOR UPDATE SKIP LOCKED
+)
+UPDATE worker_tasks t
+SET waits_for = CASE WHEN t.lock_key IS NULL THEN NULL ELSE 'lock' END, updated_at = clock_timestamp()
+FROM due WHERE t.id = due.id
+RETURNING t.lock_key
+""")
+
+LEAD = text("SELECT celeriac_lead(CAST(:keys AS text[]))")
+
+# INVARIANT of `keys`: a loose walk over the distinct keys somebody waits for, one descent each.
+LEADERLESS = text("""
+WITH RECURSIVE keys AS (
+    (SELECT lock_key FROM worker_tasks WHERE waits_for = 'lock' AND lock_key > :after ORDER BY lock_key LIMIT 1)
+    UNION ALL
+    SELECT next.lock_key FROM keys, LATERAL (
+        SELECT lock_key FROM worker_tasks
+        WHERE waits_for = 'lock' AND lock_key > keys.lock_key ORDER BY lock_key LIMIT 1) AS next
+), walked AS (SELECT lock_key FROM keys LIMIT :batch)
+SELECT lock_key, NOT EXISTS (
+    SELECT FROM worker_tasks l
+    WHERE l.lock_key = walked.lock_key AND l.waits_for IS NULL AND l.status IN ('pending', 'claimed', 'running')
+) AS leaderless
+FROM walked ORDER BY lock_key
+""")
+
+
+def promote_due(connection: Connection, role: str, batch: int) -> int:
+    """Up to `batch` due rows of the role; how many there were."""
+    rows = connection.execute(DUE, {"role": role, "batch": batch}).all()
+    lead(connection, [row.lock_key for row in rows if row.lock_key is not None])
+    return len(rows)
+
+
+def lead(connection: Connection, keys: Sequence[str]) -> int:
+    """Gives each of these lock keys its next leader, where it has none and somebody waits; how many got one."""
+    if not keys:
+        return 0
+    return int(connection.execute(LEAD, {"keys": sorted(set(keys))}).scalar_one())
+
+
+def leaderless(connection: Connection, after: str, batch: int) -> tuple[list[str], str | None]:
+    """Keys somebody waits for and nobody leads, among the next `batch` keys after `after`; and where to go on."""
+    rows = connection.execute(LEADERLESS, {"after": after, "batch": batch}).all()
+    return [row.lock_key for row in rows if row.leaderless], rows[-1].lock_key if len(rows) == batch else None

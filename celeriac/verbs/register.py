@@ -1,0 +1,48 @@
+"""Register: declared roles, for those who enqueue by name and for SQL itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, text
+
+# INVARIANT: an older release never overwrites a newer one's definition.
+REGISTER = text("""
+INSERT INTO roles (role, definition, parameters, release)
+SELECT role, definition, parameters, :release
+FROM jsonb_to_recordset(CAST(:roles AS jsonb)) AS r (role text, definition jsonb, parameters jsonb)
+ORDER BY role
+ON CONFLICT (role) DO UPDATE
+SET definition = excluded.definition, parameters = excluded.parameters, release = excluded.release,
+    updated_at = statement_timestamp()
+WHERE roles.release <= excluded.release
+    AND (roles.definition, roles.parameters, roles.release)
+        IS DISTINCT FROM (excluded.definition, excluded.parameters, excluded.release)
+""")
+
+LOOK_UP = text("SELECT definition, parameters FROM roles WHERE role = :role")
+
+OBSERVE = text("""
+INSERT INTO batchers (role, seconds_per_task) VALUES (:role, :seconds)
+ON CONFLICT (role) DO UPDATE
+SET seconds_per_task = coalesce(batchers.seconds_per_task, excluded.seconds_per_task) * 0.5
+    + excluded.seconds_per_task * 0.5
+""")
+
+
+def register(connection: Connection, roles: Sequence[Mapping[str, Any]], release: int) -> int:
+    """Writes role definitions (`role`, `definition`, `parameters`); how many rows changed."""
+    return connection.execute(REGISTER, {"roles": json.dumps(list(roles)), "release": release}).rowcount
+
+
+def look_up(connection: Connection, role: str) -> tuple[dict[str, Any], list[dict[str, Any]]] | None:
+    """A registered role's definition and its handler's parameters."""
+    row = connection.execute(LOOK_UP, {"role": role}).one_or_none()
+    return row and (row.definition, row.parameters)
+
+
+def observe(connection: Connection, role: str, seconds: float) -> None:
+    """A recent mean run time, which sizes the tickets of `chunk="auto"`; written seldom, not per task."""
+    connection.execute(OBSERVE, {"role": role, "seconds": seconds})

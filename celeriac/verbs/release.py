@@ -1,0 +1,117 @@
+"""Release: take a task from a ticket or worker that will not finish it; it waits again, or fails if lost too often."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, text
+
+from celeriac.verbs.promote import lead
+from celeriac.verbs.start import Started
+
+# INVARIANT: a released row keeps leading its lock key, so nobody else has to be promoted unless it fails.
+RELEASE = text("""
+WITH freed AS (
+    SELECT t.id, t.role, t.lock_key, t.status,
+        CASE WHEN :loss AND t.losses + 1 >= coalesce((r.definition ->> 'max_losses')::integer, 3)
+            THEN 'failed' ELSE 'pending' END AS becomes
+    FROM worker_tasks t LEFT JOIN roles r ON r.role = t.role
+    WHERE t.id = ANY(CAST(:ids AS bigint[])) AND t.token = ANY(CAST(:tokens AS uuid[]))
+        AND t.status IN ('claimed', 'running')
+    ORDER BY t.id FOR UPDATE OF t SKIP LOCKED
+), updated AS (
+    UPDATE worker_tasks t
+    SET status = f.becomes, losses = t.losses + CASE WHEN :loss THEN 1 ELSE 0 END,
+        token = NULL, claimed_at = NULL, started_at = NULL, deadline_at = NULL, worker_pid = NULL,
+        completed_at = CASE WHEN f.becomes = 'failed' THEN clock_timestamp() END,
+        error_message = CASE WHEN f.becomes = 'failed' THEN :why ELSE t.error_message END,
+        updated_at = clock_timestamp()
+    FROM freed f WHERE t.id = f.id
+), told AS (
+    INSERT INTO task_events (task, role, kind, from_status, to_status, by, why)
+    SELECT id, role, :kind, status, becomes, :by, :why FROM freed
+)
+SELECT id, role, lock_key, becomes FROM freed
+""")
+
+OF_PROCESS = text("""
+SELECT id, CAST(token AS text) FROM worker_tasks
+WHERE status IN ('claimed', 'running') AND status = 'running' AND worker_id = :worker_id
+    AND (CAST(:pid AS integer) IS NULL OR worker_pid = :pid)
+""")
+
+ROWS_OF = text("""
+SELECT id, task_id, role, account, args, kwargs, headers, retry_count, max_retries, tries, max_tries, losses,
+    priority, timeout, parent_id, lock_key, scheduled_for, CAST(token AS text), deadline_at < clock_timestamp() AS overdue
+FROM worker_tasks
+WHERE status IN ('claimed', 'running') AND status = 'running' AND worker_id = :worker_id AND worker_pid = :pid
+""")
+
+# Reads the index of active tasks, which the windows bound; never the backlog.
+STALE = text("""
+SELECT t.id, CAST(t.token AS text) FROM worker_tasks t LEFT JOIN roles r ON r.role = t.role
+WHERE t.status IN ('claimed', 'running') AND t.status = 'running'
+    AND t.last_heartbeat_at < statement_timestamp()
+        - coalesce((r.definition ->> 'stale_after')::double precision, 600) * interval '1 second'
+ORDER BY t.last_heartbeat_at LIMIT :batch
+""")
+
+UNSTARTED = text("""
+SELECT t.id, CAST(t.token AS text), t.role, coalesce(r.definition ->> 'queue', t.role) AS queue
+FROM worker_tasks t LEFT JOIN roles r ON r.role = t.role
+WHERE t.status IN ('claimed', 'running') AND t.status = 'claimed'
+    AND t.claimed_at < statement_timestamp() - :grace * interval '1 second'
+""")
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A row and the token under which somebody holds it."""
+
+    id: int
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unstarted(Held):
+    role: str
+    queue: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunningRow:
+    task: Started
+    overdue: bool
+
+
+def rows_of(connection: Connection, worker_id: str, pid: int) -> list[RunningRow]:
+    """What one child process runs, with whether it is past its deadline."""
+    rows = connection.execute(ROWS_OF, {"worker_id": worker_id, "pid": pid})
+    return [RunningRow(Started(*row[:-1]), bool(row.overdue)) for row in rows]
+
+
+def of_process(connection: Connection, worker_id: str, pid: int | None) -> list[Held]:
+    """The running rows of one child process (or, without a pid, of the whole worker)."""
+    return [Held(*row) for row in connection.execute(OF_PROCESS, {"worker_id": worker_id, "pid": pid})]
+
+
+def stale(connection: Connection, batch: int) -> list[Held]:
+    """Running rows whose worker has not been heard of for their role's `stale_after`."""
+    return [Held(*row) for row in connection.execute(STALE, {"batch": batch})]
+
+
+def unstarted(connection: Connection, grace: float) -> list[Unstarted]:
+    """Claimed rows that nobody started within `grace` seconds; their tickets may be lost, or merely queued."""
+    return [Unstarted(*row) for row in connection.execute(UNSTARTED, {"grace": grace})]
+
+
+def release(connection: Connection, held: Iterable[Held], *, kind: str, why: str, by: str, loss: bool) -> Sequence[str]:
+    """Frees those still held under these tokens; the role of each. `loss`: it counts against `max_losses`."""
+    rows = list(held)
+    if not rows:
+        return []
+    given = {"ids": [h.id for h in rows], "tokens": [h.token for h in rows]}
+    freed = connection.execute(RELEASE, given | {"kind": kind, "why": why, "by": by, "loss": loss}).all()
+    lead(connection, [row.lock_key for row in freed if row.lock_key is not None and row.becomes == "failed"])
+    return [row.role for row in freed]

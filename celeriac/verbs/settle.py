@@ -1,0 +1,106 @@
+"""Settle: write outcomes, each if and only if its row is still this run's."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, text
+
+from celeriac.verbs.promote import lead
+from celeriac.verbs.start import Started
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What a run came to. `kind` names the event it leaves, if the row alone does not tell.
+
+    `status` pending means again: `delay` seconds from now (or `at`), with these counts and, if given, new arguments.
+    `keep` False deletes the row instead.
+    """
+
+    task: Started
+    status: str
+    kind: str | None = None
+    result: Any = None
+    error: str | None = None
+    delay: float | None = None
+    at: str | None = None
+    retry_count: int = 0
+    tries: int = 0
+    args: list[Any] | None = None
+    kwargs: dict[str, Any] | None = None
+    keep: bool = True
+
+
+# INVARIANT of `mine`: the row is running under the token it was started with; anything else is refused.
+SETTLE = text("""
+WITH outcome AS (
+    SELECT * FROM jsonb_to_recordset(CAST(:outcomes AS jsonb)) AS (
+        id bigint, token uuid, status text, kind text, result jsonb, error text, delay double precision,
+        at timestamptz, retry_count integer, tries integer, args jsonb, kwargs jsonb, keep boolean)
+), mine AS (
+    SELECT t.id, t.lock_key, t.role, o.status, o.kind, o.result, o.error, o.retry_count, o.tries, o.keep,
+        o.args, o.kwargs, coalesce(o.at, clock_timestamp() + o.delay * interval '1 second') AS due
+    FROM outcome o JOIN worker_tasks t ON t.id = o.id AND t.token = o.token AND t.status = 'running'
+    ORDER BY t.id FOR UPDATE OF t
+), kept AS (
+    UPDATE worker_tasks t
+    SET status = m.status, result = m.result, error_message = m.error, retry_count = m.retry_count, tries = m.tries,
+        completed_at = CASE WHEN m.status <> 'pending' THEN clock_timestamp() END,
+        token = CASE WHEN m.status <> 'pending' THEN t.token END,
+        waits_for = CASE WHEN m.status = 'pending' THEN 'time' END,
+        scheduled_for = CASE WHEN m.status = 'pending' THEN m.due ELSE t.scheduled_for END,
+        args = coalesce(m.args, t.args), kwargs = coalesce(m.kwargs, t.kwargs),
+        cancel_requested_at = NULL, deadline_at = NULL, updated_at = clock_timestamp()
+    FROM mine m WHERE t.id = m.id AND m.keep
+), gone AS (
+    DELETE FROM worker_tasks t USING mine m WHERE t.id = m.id AND NOT m.keep
+), told AS (
+    INSERT INTO task_events (task, role, kind, from_status, to_status, by, why)
+    SELECT id, role, kind, 'running', status, :by, error FROM mine WHERE kind IS NOT NULL
+)
+SELECT id, lock_key FROM mine
+""")
+
+REFUSED = text("""
+INSERT INTO task_events (task, role, kind, from_status, to_status, by, why)
+SELECT t.id, t.role, 'late_finish', t.status, t.status, :by, 'refused: the row was no longer this run''s'
+FROM jsonb_to_recordset(CAST(:late AS jsonb)) AS late (id bigint, token uuid, role text)
+JOIN worker_tasks t ON t.id = late.id
+WHERE t.token IS DISTINCT FROM late.token
+""")
+
+
+def settle(connection: Connection, outcomes: Sequence[Outcome], by: str) -> set[int]:
+    """The ids whose outcome counts. The others were somebody else's by now: nothing changed, an event says so."""
+    if not outcomes:
+        return set()
+    rows = connection.execute(SETTLE, {"outcomes": json.dumps([_row(o) for o in outcomes]), "by": by}).all()
+    lead(connection, [row.lock_key for row in rows if row.lock_key is not None])
+    settled = {row.id for row in rows}
+    late = [o.task for o in outcomes if o.task.id not in settled]
+    if late:
+        refused = json.dumps([{"id": t.id, "token": t.token, "role": t.role} for t in late])
+        connection.execute(REFUSED, {"late": refused, "by": by})
+    return settled
+
+
+def _row(outcome: Outcome) -> dict[str, Any]:
+    plain = (
+        "status",
+        "kind",
+        "result",
+        "error",
+        "delay",
+        "at",
+        "retry_count",
+        "tries",
+        "args",
+        "kwargs",
+        "keep",
+    )
+    row = {name: value for name in plain if (value := getattr(outcome, name)) is not None}
+    return row | {"id": outcome.task.id, "token": outcome.task.token}

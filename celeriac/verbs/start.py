@@ -1,0 +1,80 @@
+"""Start: the one gate between a ticket and a run. Only the right token passes, and only once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, text
+
+from celeriac.retries import Attempt
+
+START = text("""
+UPDATE worker_tasks
+SET status = 'running', worker_id = :worker_id, worker_pid = :pid,
+    started_at = clock_timestamp(), last_heartbeat_at = clock_timestamp(), updated_at = clock_timestamp(),
+    deadline_at = clock_timestamp() + coalesce(timeout, :timeout) * interval '1 second'
+WHERE id = ANY(CAST(:ids AS bigint[])) AND token = CAST(:token AS uuid) AND status = 'claimed'
+    AND (expires_at IS NULL OR expires_at > statement_timestamp())
+RETURNING id, task_id, role, account, args, kwargs, headers, retry_count, max_retries, tries, max_tries, losses,
+    priority, timeout, parent_id, lock_key, scheduled_for, CAST(token AS text)
+""")
+
+EXPIRE = text("""
+WITH gone AS (
+    UPDATE worker_tasks
+    SET status = 'cancelled', completed_at = clock_timestamp(), updated_at = clock_timestamp(),
+        error_message = 'expired before it started'
+    WHERE id = ANY(CAST(:ids AS bigint[])) AND token = CAST(:token AS uuid) AND status = 'claimed'
+        AND expires_at <= statement_timestamp()
+    RETURNING id, role, lock_key
+), told AS (
+    INSERT INTO task_events (task, role, kind, from_status, to_status, by, why)
+    SELECT id, role, 'expired', 'claimed', 'cancelled', :by, 'expired before it started' FROM gone
+)
+SELECT lock_key FROM gone
+""")
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A row this worker owns until it settles it or loses its lease."""
+
+    id: int
+    task_id: str
+    role: str
+    account: str
+    args: list[Any]
+    kwargs: dict[str, Any]
+    headers: dict[str, Any] | None
+    retry_count: int
+    max_retries: int | None
+    tries: int
+    max_tries: int
+    losses: int
+    priority: int
+    timeout: float | None
+    parent_id: int | None
+    lock_key: str | None
+    scheduled_for: datetime
+    token: str
+
+    @property
+    def attempt(self) -> Attempt:
+        return Attempt(self.retry_count, self.max_retries, self.tries, self.max_tries)
+
+
+def start(
+    connection: Connection, ids: Sequence[int], token: str, *, worker_id: str, pid: int, timeout: float | None
+) -> list[Started]:
+    """The rows that are this ticket's to run, in the ticket's order; the others start nothing, quietly."""
+    given = {"ids": list(ids), "token": token, "worker_id": worker_id, "pid": pid, "timeout": timeout}
+    rows = {row.id: Started(*row) for row in connection.execute(START, given)}
+    return [rows[i] for i in dict.fromkeys(ids) if i in rows]
+
+
+def expire(connection: Connection, ids: Sequence[int], token: str, by: str) -> list[str | None]:
+    """Cancels this ticket's rows that are past `expires_at`; the lock key of each."""
+    return list(connection.execute(EXPIRE, {"ids": list(ids), "token": token, "by": by}).scalars())

@@ -1,0 +1,34 @@
+"""The worker: a Celery worker that runs rows.
+
+In the children, `ticket` starts, runs and settles a ticket's rows while `watch` keeps an eye on the one running. In
+the parent, `lifeline` sends heartbeats, sees lost children and late rows, looks for work, and drains.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from celery import Celery
+from celery.app.task import Task
+
+from celeriac.transport import TICKET
+from celeriac.worker.lifeline import LifelineStep
+
+if TYPE_CHECKING:
+    from celeriac.app import Celeriac
+
+
+def install(app: Celeriac) -> None:
+    """Registers the ticket task and the worker's own step."""
+    app.steps["worker"].add(LifelineStep)
+
+    def ticket(role: str, ids: list[int], token: str) -> dict[str, Any]:
+        from celeriac.worker.ticket import run_ticket
+
+        return run_ticket(app, role, ids, token)
+
+    # Celery's own decorator: the ticket is the one task that is no role.
+    Celery.task(
+        app, name=TICKET, base=Task, ignore_result=True, typing=False, shared=False,
+        Request="celeriac.worker.request:TicketRequest",
+    )(ticket)  # fmt: skip

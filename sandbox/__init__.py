@@ -1,0 +1,148 @@
+"""Local stand-ins of what is outside: Duda's Partner API, an SMTP server, a DNS server.
+
+They listen on real sockets and speak the documented protocols; see `python -m sandbox --help`, or in a test:
+
+    with sandbox.start() as outside:
+        settings = DudaSettings.from_env(outside.environ())
+        outside.faults.order("reset_after", "create")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Any, Self
+
+from sandbox.duda import DudaServer
+from sandbox.faults import Faults, Plan
+from sandbox.mail import Mailbox, MailServer
+from sandbox.names import Names, NamesServer
+from sandbox.sites import Sites
+
+__all__ = ["TEMPLATES", "Plan", "Sandbox", "start"]
+
+TEMPLATES = (20012, 20022, 1027437)  # The template ids of the documentation's examples.
+SENDER = "sites@sandbox.example"
+
+
+def start(
+    *,
+    host: str = "127.0.0.1",
+    http_port: int = 0,
+    smtp_port: int = 0,
+    dns_port: int = 0,
+    plan: Plan | None = None,
+    templates: Collection[int] = TEMPLATES,
+    credentials: tuple[str, str] = ("sandbox", "sandbox-password"),
+) -> Sandbox:
+    """Starts all three servers and returns when they answer; port 0 is a free port.
+
+    plan: latency, faults and seed (none by default). Raises OSError when a port is taken.
+    """
+    return Sandbox(host, (http_port, smtp_port, dns_port), plan or Plan(), templates, credentials)
+
+
+class Sandbox:
+    """The running servers, and what they hold: `sites`, `faults`, `mailbox`, `names`."""
+
+    def __init__(
+        self,
+        host: str,
+        ports: tuple[int, int, int],
+        plan: Plan,
+        templates: Collection[int],
+        credentials: tuple[str, str],
+    ) -> None:
+        http_port, smtp_port, dns_port = ports
+        self.sites, self.faults, self.mailbox, self.names = Sites(templates), Faults(plan), Mailbox(), Names()
+        self._credentials = credentials
+        with ExitStack() as started:
+            self._duda = DudaServer((host, http_port), self.sites, self.faults, credentials, self._control)
+            self._started(self._duda, started)
+            self._names = NamesServer((host, dns_port), self.names)
+            self._started(self._names, started)
+            self._mail = MailServer(self.mailbox, hostname=host, port=smtp_port)
+            self._started(self._mail, started)
+            self._stop = started.pop_all().close
+        self.http_url = f"http://{host}:{self._duda.server_port}"
+        self.smtp = (host, self._mail.port)
+        self.dns = (host, self._names.server_address[1])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Ends hanging requests and closes every socket."""
+        self._stop()
+
+    def _started(self, server: DudaServer | NamesServer | MailServer, undo: ExitStack) -> None:
+        server.start()
+        undo.callback(server.stop)
+
+    def environ(self) -> dict[str, str]:
+        """The environment in which the application talks to this sandbox."""
+        user, password = self._credentials
+        return {
+            "DUDA_BASE_URL": f"{self.http_url}/api",
+            "DUDA_API_USER": user,
+            "DUDA_API_PASSWORD": password,
+            "SMTP_HOST": self.smtp[0],
+            "SMTP_PORT": str(self.smtp[1]),
+            "SMTP_STARTTLS": "false",
+            "MAIL_FROM": SENDER,
+            "DNS_NAMESERVER": f"{self.dns[0]}:{self.dns[1]}",
+        }
+
+    def describe(self) -> dict[str, Any]:
+        """Everything that can be asked of it, as JSON: also at `/_sandbox/state`."""
+        return {
+            **self.sites.describe(),
+            "requests": dict(self._duda.requests),
+            "in_flight": self._duda.in_flight,
+            "connections": self._duda.connections_opened,
+            "faults": self.faults.describe(),
+            "mail": self.mailbox.describe(),
+            "names": self.names.describe(),
+        }
+
+    def release(self) -> None:
+        """Ends the hanging of all requests that hang now, instead of after `hang_seconds`."""
+        self._duda.release()
+
+    def clear(self) -> None:
+        """Forgets sites, mail, names and counts; the plan of faults stays."""
+        self.sites.clear()
+        self.mailbox.clear()
+        self.names.clear()
+        self._duda.requests.clear()
+
+    def _control(self, method: str, path: str, wanted: Any) -> Any:
+        """`/_sandbox/…`: GET state, faults, mail, names; PUT faults, names; POST clear, release."""
+        match method, path:
+            case "GET", "state":
+                return self.describe()
+            case "GET", "faults" | "mail" | "names":
+                return self.describe()[path]
+            case "PUT", "faults":
+                self.faults.change(_mapping(wanted))
+            case "PUT", "names":
+                self.names.update(_mapping(wanted))
+            case "POST", "clear":
+                self.clear()
+            case "POST", "release":
+                self.release()
+            case _:
+                raise LookupError(f"There is no {method} /_sandbox/{path}")
+        return self.describe().get(path)
+
+
+def _mapping(wanted: Any) -> Mapping[str, Any]:
+    if not isinstance(wanted, Mapping):
+        raise ValueError("Send a JSON object")
+    return wanted

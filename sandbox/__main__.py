@@ -1,0 +1,55 @@
+"""`python -m sandbox`: prints the addresses as one line of JSON when ready, runs until SIGTERM or SIGINT.
+
+Every option can also be set in the environment: `--http-port` as SANDBOX_HTTP_PORT, and so on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping, Sequence
+
+import sandbox
+from sandbox.faults import Plan, evenly, latency_range
+
+
+def parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
+    options = argparse.ArgumentParser("sandbox", description="Local stand-ins of Duda, mail and DNS.")
+
+    def add(name: str, default: str, kind: Callable[[str], object], meaning: str) -> None:
+        variable = "SANDBOX_" + name.upper().replace("-", "_")
+        value = environ.get(variable) or default
+        options.add_argument(f"--{name}", default=value, type=kind, help=f"{meaning} [{variable}, {default}]")
+
+    add("host", "127.0.0.1", str, "address to listen on; 0.0.0.0 in a container")
+    add("http-port", "0", int, "port of Duda's API; 0 is a free one")
+    add("smtp-port", "0", int, "port of the mail server")
+    add("dns-port", "0", int, "UDP port of the name server")
+    add("latency-ms", "0", str, "delay of each answer in milliseconds, such as 50-200")
+    add("faults", "0", float, "share of requests that meet a fault, 0 to 1")
+    add("seed", "0", int, "the same seed and requests meet the same faults")
+    return options
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    command = parser(os.environ)
+    options = command.parse_args(arguments)
+    try:
+        plan = Plan(latency_range(options.latency_ms), evenly(options.faults), seed=options.seed)
+    except ValueError as error:
+        command.error(f"--latency-ms or --faults: {error}")
+    stop_signals = {signal.SIGTERM, signal.SIGINT}
+    signal.pthread_sigmask(signal.SIG_BLOCK, stop_signals)  # Before threads start, so that all inherit it.
+    ports = {name: getattr(options, name) for name in ("http_port", "smtp_port", "dns_port")}
+    with sandbox.start(host=options.host, plan=plan, **ports) as running:
+        addresses = {"http_url": running.http_url, "smtp": running.smtp, "dns": running.dns}
+        print(json.dumps({**addresses, "environ": running.environ()}), flush=True)
+        signal.sigwait(stop_signals)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,6 @@
+"""What runs: the systems' tasks, a module a system."""
+
+from tasks import instasites
+from tasks.app import app
+
+__all__ = ["app", "instasites"]

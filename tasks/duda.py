@@ -1,0 +1,380 @@
+"""A client of Duda's Partner API, as far as building InstaSites needs it.
+
+    DudaError
+    ├── DudaUnavailable    timeout, reset, 5xx, unreadable answer: try again later
+    ├── DudaRateLimited    429: try again after `retry_after` seconds
+    └── DudaRefused        any other answer that is no success: repeating it changes nothing
+
+The client never retries, the task system does. A call that failed as DudaUnavailable may have taken effect.
+
+Source: Duda Developer Documentation, "Partner API Reference" (Introduction, Sites, Site Content).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import math
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from types import TracebackType
+from typing import Any, Self, TypedDict, cast
+from urllib.parse import quote
+
+import httpx
+
+log = logging.getLogger(__name__)
+
+_BASE_URL = re.compile(r"https?://([\w.-]+|\[[\da-fA-F:]+\])(:\d+)?(/[\w./-]*)?")
+LONGEST_EXTERNAL_ID = 45
+RETRY_AFTER_DEFAULT = 3.0  # Duda documents no Retry-After; its tightest limit is 20 publishes a minute.
+RETRY_AFTER_LIMIT = 3600.0
+
+
+class DudaError(Exception):
+    """Duda did not do what was asked."""
+
+
+class DudaUnavailable(DudaError):
+    """No usable answer; whether the request took effect is unknown. Worth a retry."""
+
+
+class DudaRateLimited(DudaError):
+    """Too many requests. `retry_after`: seconds to wait before the next one."""
+
+    def __init__(self, retry_after: float) -> None:
+        super().__init__(retry_after)
+        self.retry_after = retry_after
+
+    def __str__(self) -> str:
+        return f"Duda's rate limit is reached: try again in {self.retry_after:g} s"
+
+
+class DudaRefused(DudaError):
+    """Permanent. Carries the fields of Duda's error object ("Error", Introduction) and the HTTP `status`."""
+
+    def __init__(self, status: int, error_code: str, message: str) -> None:
+        super().__init__(status, error_code, message)
+        self.status, self.error_code, self.message = status, error_code, message
+
+    def __str__(self) -> str:
+        return f"Duda refused with {self.status} {self.error_code}: {self.message}"
+
+
+@dataclass(frozen=True)
+class DudaSettings:
+    """Where Duda is and how hard it may be asked.
+
+    base_url: with `/api`, e.g. https://api.duda.co/api, or https://api-sandbox.duda.co/api.
+    timeout_seconds, connect_timeout_seconds: for each read or write, and for connecting.
+    requests_per_second: spacing per `Duda` object. Duda refuses more than 10 and recommends 8 *per account*,
+    so share that figure out among the processes that run.
+
+    Raises ValueError, naming the environment variable to correct.
+    """
+
+    user: str
+    password: str = field(repr=False)
+    base_url: str = "https://api.duda.co/api"
+    timeout_seconds: float = 30.0
+    connect_timeout_seconds: float = 5.0
+    requests_per_second: float = 8.0
+
+    def __post_init__(self) -> None:
+        _require(bool(self.user), "DUDA_API_USER is empty: set it to the API user of the Duda account")
+        _require(bool(self.password), "DUDA_API_PASSWORD is empty: set it to the API password")
+        _require(
+            bool(_BASE_URL.fullmatch(self.base_url)),
+            "DUDA_BASE_URL must look like https://api.duda.co/api, without credentials, query or fragment",
+        )
+        _require_positive("DUDA_TIMEOUT_SECONDS", self.timeout_seconds, "seconds")
+        _require_positive("DUDA_CONNECT_TIMEOUT_SECONDS", self.connect_timeout_seconds, "seconds")
+        _require_positive("DUDA_REQUESTS_PER_SECOND", self.requests_per_second, "requests per second")
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str] = os.environ) -> DudaSettings:
+        """Reads DUDA_*; what is unset keeps its default. Raises ValueError."""
+        return cls(
+            user=environ.get("DUDA_API_USER", ""),
+            password=environ.get("DUDA_API_PASSWORD", ""),
+            base_url=environ.get("DUDA_BASE_URL") or cls.base_url,
+            timeout_seconds=_number(environ, "DUDA_TIMEOUT_SECONDS", cls.timeout_seconds),
+            connect_timeout_seconds=_number(environ, "DUDA_CONNECT_TIMEOUT_SECONDS", cls.connect_timeout_seconds),
+            requests_per_second=_number(environ, "DUDA_REQUESTS_PER_SECOND", cls.requests_per_second),
+        )
+
+
+class Site(TypedDict, total=False):
+    """Duda's Site object ("Sites", Site Object), as far as it is used; absent properties have no value."""
+
+    site_name: str
+    external_uid: str
+    template_id: int
+    lang: str
+    site_domain: str
+    site_default_domain: str
+    preview_site_url: str
+    canonical_url: str
+    publish_status: str
+
+
+class Pace:
+    """Spaces calls at least 1 / `per_second` seconds apart, for all threads together, in order of arrival."""
+
+    def __init__(
+        self,
+        per_second: float,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._interval = 1.0 / per_second
+        self._clock, self._sleep = clock, sleep
+        self._lock = threading.Lock()
+        self._next = -math.inf
+
+    def wait(self) -> None:
+        delay = self._reserve()
+        if delay > 0:
+            self._sleep(delay)
+
+    def _reserve(self) -> float:
+        with self._lock:
+            now = self._clock()
+            turn = max(now, self._next)
+            self._next = turn + self._interval
+            return turn - now
+
+
+class Duda:
+    """One connection pool and one pace, shareable among threads; open it after a fork, not before.
+
+    Every method raises DudaUnavailable, DudaRateLimited or DudaRefused, and ValueError before asking Duda
+    when an argument cannot be right. `pace` replaces the one made from the settings.
+    """
+
+    def __init__(self, settings: DudaSettings, *, pace: Pace | None = None) -> None:
+        self._pace = pace or Pace(settings.requests_per_second)
+        self._client = httpx.Client(
+            base_url=settings.base_url,
+            auth=(settings.user, settings.password),
+            timeout=httpx.Timeout(settings.timeout_seconds, connect=settings.connect_timeout_seconds),
+            headers={"User-Agent": "celeriac-instasites"},  # "All endpoints require a user-agent header."
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._client.close()
+
+    def ensure_site(
+        self,
+        template_id: int | str,
+        external_id: str,
+        *,
+        default_domain_prefix: str | None = None,
+        site_data: Mapping[str, object] | None = None,
+        lang: str | None = None,
+    ) -> str:
+        """The name of the one site with this external id, created if there is none. Safe to repeat.
+
+        Duda lets sites share an external id, but no two a domain prefix. A prefix derived from the external
+        id (unless one is given) makes Duda refuse the second create, should an earlier one, believed lost,
+        arrive between look-up and create.
+        """
+        existing = self.find_site(external_id)
+        if existing is not None:
+            return existing
+        prefix = default_domain_prefix or domain_prefix_for(external_id)
+        try:
+            return self.create_site(
+                template_id, external_id, default_domain_prefix=prefix, site_data=site_data, lang=lang
+            )
+        except DudaRefused:
+            existing = self.find_site(external_id)
+            if existing is None:
+                raise
+            return existing
+
+    def create_site(
+        self,
+        template_id: int | str,
+        external_id: str,
+        *,
+        default_domain_prefix: str | None = None,
+        site_data: Mapping[str, object] | None = None,
+        lang: str | None = None,
+    ) -> str:
+        """Create Site ("Sites"): a new site's name. Not safe to repeat: see `ensure_site`.
+
+        default_domain_prefix: 4 to 44 characters, unique in all of Duda. Duda allows 60 creates a minute.
+        """
+        _check_external_id(external_id)
+        body = {
+            "template_id": template_id,
+            "default_domain_prefix": default_domain_prefix,
+            "lang": lang,
+            "site_data": {**(site_data or {}), "external_uid": external_id},
+        }
+        created = self._ask("POST", "create", {k: v for k, v in body.items() if v is not None})
+        return _site_name(created)
+
+    def get_site(self, site_name: str) -> Site:
+        """Get Site ("Sites")."""
+        site = self._ask("GET", _segment(site_name))
+        _site_name(site)
+        return cast(Site, site)
+
+    def find_site(self, external_id: str) -> str | None:
+        """Get Site by External ID ("Sites"): the site's name; of several always the same one; None if none.
+
+        What Duda answers for "none" is not documented: an empty list and ResourceNotExist are both taken so.
+        """
+        _check_external_id(external_id)
+        try:
+            names = self._ask("GET", f"byexternalid/{_segment(external_id)}")
+        except DudaRefused as refusal:
+            if refusal.error_code == "ResourceNotExist":
+                return None
+            raise
+        return _only_name(names, external_id)
+
+    def update_content(self, site_name: str, content: Mapping[str, object]) -> None:
+        """Update Content Library ("Site Content"): merges the given fields; live with the next publish."""
+        self._ask("POST", f"{_segment(site_name)}/content", content)
+
+    def update_site(self, site_name: str, properties: Mapping[str, object]) -> None:
+        """Update Site ("Sites"): site_domain, external_uid, lang, site_seo, force_https, …"""
+        self._ask("POST", f"update/{_segment(site_name)}", properties)
+
+    def set_domain(self, site_name: str, domain: str) -> None:
+        """Update Site ("Sites") with `site_domain`, a fully qualified domain name unique in all of Duda."""
+        self.update_site(site_name, {"site_domain": domain})
+
+    def publish(self, site_name: str) -> None:
+        """Publish Site ("Sites"): puts the current state live; the first time, Duda starts charging.
+
+        Publishing again overwrites what is live. Duda allows 20 publishes a minute.
+        """
+        self._ask("POST", f"publish/{_segment(site_name)}")
+
+    def _ask(self, method: str, path: str, body: Mapping[str, object] | None = None) -> Any:
+        self._pace.wait()
+        try:
+            response = self._client.request(method, f"sites/multiscreen/{path}", json=body)
+        except httpx.RequestError as error:
+            raise DudaUnavailable(f"{method} {path}: {type(error).__name__}: {error}") from error
+        return _answer(response)
+
+
+def domain_prefix_for(external_id: str) -> str:
+    """A domain prefix (21 characters) that is the same for the same external id and no other."""
+    return f"site-{hashlib.sha256(external_id.encode()).hexdigest()[:16]}"
+
+
+def retry_after_seconds(value: str | None, now: datetime) -> float:
+    """Seconds to wait by a Retry-After header (RFC 9110, 10.2.3: seconds or a date), from 0 to an hour.
+
+    Without a header, or with one that cannot be read, RETRY_AFTER_DEFAULT.
+    """
+    seconds = _delay_seconds((value or "").strip(), now)
+    return RETRY_AFTER_DEFAULT if seconds is None else min(max(seconds, 0.0), RETRY_AFTER_LIMIT)
+
+
+def _delay_seconds(value: str, now: datetime) -> float | None:
+    if value.isdecimal():
+        return float(value)
+    try:
+        moment = parsedate_to_datetime(value)
+    except ValueError:
+        return None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() - now.timestamp()
+
+
+def _answer(response: httpx.Response) -> Any:
+    status = response.status_code
+    if response.is_success:
+        return _json(response) if response.content else None
+    if status == 429:
+        raise DudaRateLimited(retry_after_seconds(response.headers.get("Retry-After"), datetime.now(UTC)))
+    if status >= 500 or status == 408:  # 408: the server gave up waiting for the request, as a timeout here.
+        raise DudaUnavailable(f"{_asked(response)}: Duda answered {status}")
+    raise _refusal(response)
+
+
+def _json(response: httpx.Response) -> Any:
+    try:
+        return response.json()
+    except ValueError as error:
+        raise DudaUnavailable(f"{_asked(response)}: {response.status_code} without readable JSON") from error
+
+
+def _refusal(response: httpx.Response) -> DudaRefused:
+    try:
+        body = response.json()
+    except ValueError:
+        body = None
+    fields = body if isinstance(body, dict) else {}
+    return DudaRefused(
+        response.status_code,
+        str(fields.get("error_code", "Unknown")),
+        str(fields.get("message", f"{_asked(response)}: no error object; does DUDA_BASE_URL end in /api?")),
+    )
+
+
+def _asked(response: httpx.Response) -> str:
+    return f"{response.request.method} {response.request.url.path}"
+
+
+def _site_name(answer: Any) -> str:
+    if isinstance(answer, dict) and isinstance(answer.get("site_name"), str):
+        return cast(str, answer["site_name"])
+    raise DudaUnavailable("Duda's answer has no site_name")
+
+
+def _only_name(names: Any, external_id: str) -> str | None:
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise DudaUnavailable("Duda's answer is no list of site names")
+    if len(names) > 1:
+        log.warning("Duda has %d sites with external id %s: using the first by name", len(names), external_id)
+    return min(names, default=None)
+
+
+def _segment(value: str) -> str:
+    _require(value not in ("", ".", ".."), f"{value!r} names no site: pass a site name or an external id")
+    return quote(value, safe="")
+
+
+def _check_external_id(external_id: str) -> None:
+    _require(
+        0 < len(external_id) <= LONGEST_EXTERNAL_ID,
+        f"external id {external_id!r} must have 1 to {LONGEST_EXTERNAL_ID} characters: Duda stores no more",
+    )
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise ValueError(message)
+
+
+def _require_positive(name: str, value: float, unit: str) -> None:
+    _require(math.isfinite(value) and value > 0, f"{name} is {value}: set a number of {unit} above 0")
+
+
+def _number(environ: Mapping[str, str], name: str, default: float) -> float:
+    text = environ.get(name) or str(default)
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"{name} is {text!r}: set a number, such as {default:g}") from None

@@ -1,0 +1,123 @@
+"""InstaSites: build a site from its template through Duda, publish it, and see to what follows.
+
+The batcher shares the builds out fairly among accounts: 60 every 30 seconds. A build has 5 tries of 5 attempts,
+5, 10, 20 and 40 seconds apart. `QM_INSTASITES=false` switches the system off.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from sqlalchemy import func
+from sqlalchemy.orm import Session
+
+from celeriac import Permanent, Task, days
+from models import Instasite, InstasiteAnalytics
+from tasks.app import app
+from tasks.domains import DomainLookupFailed, points_to
+from tasks.duda import Duda, DudaError, DudaRateLimited, DudaRefused, DudaSettings, DudaUnavailable
+from tasks.environment import number
+from tasks.mail import MailRefused, MailSettings, MailUnavailable, send_site_ready
+
+#: Builds a pass, seconds between passes.
+BATCH_SIZE = int(number("QM_INSTASITES_BATCH_SIZE", 60, at_least=1))
+INTERVAL = number("QM_INSTASITES_INTERVAL_SECONDS", 30, at_least=0.1)
+
+#: Where a custom domain's CNAME has to point, and how long (seconds) until the next look if it does not.
+CNAME_TARGET = os.environ.get("DUDA_CNAME_TARGET", "s.multiscreensite.com")
+DOMAIN_LOOK_EVERY = number("INSTASITES_DOMAIN_LOOK_SECONDS", 300, at_least=0.1)
+
+#: Builds in flight at once; the rest waits in SQL, where the order can still change.
+WINDOW = BATCH_SIZE
+
+
+@app.task(
+    bind=True, role="instasite_build", fair_by="account_id", lock_by="instasite_id",
+    unique_by="instasite_id", eager=False, batch_size=BATCH_SIZE, window=WINDOW, every=INTERVAL, chunk=1,
+    autoretry_for=(DudaUnavailable, Exception), dont_autoretry_for=(DudaRefused,),
+    max_retries=4, retry_backoff=5, retry_backoff_max=40, retry_jitter=0.1, max_tries=5,
+    timeout=300, stale_after=120, keep=None, enabled_by="QM_INSTASITES",
+)  # fmt: skip
+def build(self: Task[..., Any], instasite_id: int, account_id: int) -> dict[str, Any]:  # noqa: ARG001 - fair_by
+    """Creates the site from its template, publishes it, marks it PUBLISHED and enqueues what follows: all or none.
+
+    Safe to repeat: a site an earlier attempt created is found by its external id.
+    """
+    site = self.session.get(Instasite, instasite_id, with_for_update={"key_share": True})
+    if site is None:
+        raise Permanent(f"Instasite {instasite_id} not found")
+    if site.template is None:
+        raise Permanent("Template not found")
+    name = publish(self, site)
+    site.status, site.published_at = "PUBLISHED", func.now()
+    site.details = site.details | {"duda_site_name": name}
+    follow_up(site)
+    return {"site_name": name}
+
+
+def publish(task: Task[..., Any], site: Instasite) -> str:
+    """Duda's name of the published site."""
+    assert site.template
+    external_id, template = f"instasite-{site.id}", site.template.duda_template_id
+    customisations, domain = site.customisations, site.custom_domain
+    try:
+        with Duda(DudaSettings.from_env()) as duda:
+            name = duda.ensure_site(template, external_id)
+            if customisations:
+                duda.update_content(name, customisations)
+            if domain:
+                duda.set_domain(name, domain)
+            duda.publish(name)
+    except DudaRateLimited as limited:
+        raise task.snooze(limited.retry_after, "Duda's rate limit") from limited
+    return name
+
+
+def follow_up(site: Instasite) -> None:
+    """Enqueued with the build's outcome, in its transaction."""
+    account, domain = str(site.account_id), site.custom_domain
+    analytics.using(account=account).delay(site.id)
+    site_ready_mail.using(account=account).delay(site.id)
+    if domain:
+        check_domain.using(account=account).delay(site.id, domain)
+
+
+@app.task(
+    bind=True, role="instasite_analytics", unique_by="instasite_id", autoretry_for=(DudaError,),
+    dont_autoretry_for=(DudaRefused,), max_retries=5, retry_backoff=10, timeout=60, keep=days(7),
+    enabled_by="QM_INSTASITES",
+)  # fmt: skip
+def analytics(self: Task[..., Any], instasite_id: int) -> None:
+    """Starts tracking a published site with what Duda tells of it."""
+    session: Session = self.session
+    site = session.get_one(Instasite, instasite_id)
+    with Duda(DudaSettings.from_env()) as duda:
+        snapshot = dict(duda.get_site(site.details["duda_site_name"]))
+    session.merge(InstasiteAnalytics(instasite_id=instasite_id, snapshot=snapshot))
+
+
+@app.task(
+    bind=True, role="instasite_domain_check", unique_by="instasite_id", autoretry_for=(DomainLookupFailed,),
+    max_retries=10, retry_backoff=10, timeout=60, keep=days(7), enabled_by="QM_INSTASITES",
+)  # fmt: skip
+def check_domain(self: Task[..., Any], instasite_id: int, domain: str) -> dict[str, str]:
+    """Waits, snoozing, until the custom domain points to Duda."""
+    if not points_to(domain, CNAME_TARGET):
+        raise self.snooze(DOMAIN_LOOK_EVERY, f"{domain} does not point to {CNAME_TARGET} yet")
+    site = self.session.get_one(Instasite, instasite_id)
+    site.details = site.details | {"domain_verified": domain}
+    return {"domain": domain}
+
+
+@app.task(
+    bind=True, role="instasite_ready_mail", unique_by="instasite_id", autoretry_for=(MailUnavailable,),
+    dont_autoretry_for=(MailRefused,), max_retries=8, retry_backoff=10, timeout=60, keep=days(7),
+    enabled_by="QM_INSTASITES",
+)  # fmt: skip
+def site_ready_mail(self: Task[..., Any], instasite_id: int) -> None:
+    """Tells the account's owner. A repeated mail carries the same Message-ID."""
+    site = self.session.get_one(Instasite, instasite_id)
+    address = site.custom_domain or f"{site.details['duda_site_name']}.multiscreensite.com"
+    message_id = f"<instasite-{instasite_id}@celeriac.local>"
+    send_site_ready(MailSettings.from_env(), site.account.email, f"https://{address}", message_id)

@@ -1,0 +1,96 @@
+"""Real servers for every test: a database cloned from a migrated template, a Redis database of its own.
+
+`DATABASE_URL` and `REDIS_URL` (both or none) name servers to use; the tests create and drop databases there and
+empty the Redis database. Without them the embedded stack runs in a temporary folder.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import redis
+from sqlalchemy import create_engine, make_url, text
+
+from celeriac import Celeriac, Settings, local
+from celeriac.database import Database
+from celeriac.migrate import migrate
+
+ROOT = Path(__file__).parent.parent
+APPLICATION = ROOT / "migrations" / "versions"
+_number = itertools.count()
+
+
+@dataclass(frozen=True)
+class Servers:
+    database_url: str
+    redis_url: str
+
+    def execute(self, statement: str) -> None:
+        engine = create_engine(self.database_url, isolation_level="AUTOCOMMIT")
+        with engine.connect() as connection:
+            connection.execute(text(statement))
+        engine.dispose()
+
+    def database(self, name: str) -> str:
+        return make_url(self.database_url).set(database=name).render_as_string(hide_password=False)
+
+
+@pytest.fixture(scope="session")
+def servers() -> Iterator[Servers]:
+    given = os.environ.get("DATABASE_URL"), os.environ.get("REDIS_URL")
+    if given[0] and given[1]:
+        yield Servers(given[0], given[1])
+        return
+    with tempfile.TemporaryDirectory(prefix="celeriac-tests-") as folder:
+        os.chmod(folder, 0o755)
+        with local.join(Path(folder)) as stack:
+            yield Servers(stack.database_url, stack.redis_url)
+
+
+@pytest.fixture(scope="session")
+def template(servers: Servers) -> Iterator[str]:
+    name = f"celeriac_template_{os.getpid()}"
+    servers.execute(f"CREATE DATABASE {name}")
+    engine = create_engine(servers.database(name))
+    migrate(engine, APPLICATION)
+    engine.dispose()
+    yield name
+    servers.execute(f"DROP DATABASE {name}")
+
+
+@pytest.fixture
+def database_url(servers: Servers, template: str) -> Iterator[str]:
+    name = f"celeriac_test_{os.getpid()}_{next(_number)}"
+    servers.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
+    yield servers.database(name)
+    servers.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
+def redis_url(servers: Servers) -> str:
+    client = redis.Redis.from_url(servers.redis_url)
+    client.flushdb()
+    client.close()
+    return servers.redis_url
+
+
+@pytest.fixture
+def database(database_url: str) -> Iterator[Database]:
+    database = Database(database_url)
+    yield database
+    database.engine.dispose()
+
+
+@pytest.fixture
+def app(database_url: str, redis_url: str) -> Iterator[Celeriac]:
+    """An app of its own on the test's servers; declare tasks on it."""
+    app = Celeriac("test", settings=Settings(database_url=database_url, redis_url=redis_url), set_as_current=False)
+    yield app
+    app.publisher.close()
+    app.database.engine.dispose()

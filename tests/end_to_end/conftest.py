@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from celeriac import Settings
+from tests import processes
+from tests.end_to_end.shop import RAN
+from tests.processes import Rows, Running
+
+QUICK = {
+    "HEARTBEAT_INTERVAL_MS": "300",
+    "POLL_INTERVAL_MS": "100",
+    "CELERIAC_TICKET_GRACE_MS": "500",
+    "CELERIAC_SWEEP_INTERVAL_MS": "200",
+    "CELERIAC_TIME_LIMIT_GRACE_MS": "500",
+    "CELERIAC_DRAIN_GRACE_MS": "1500",
+}
+
+
+@pytest.fixture
+def rows(database_url: str) -> Iterator[Rows]:
+    rows = Rows(database_url)
+    rows(RAN)
+    yield rows
+    rows.close()
+
+
+@pytest.fixture
+def shop(database_url: str, redis_url: str, rows: Rows) -> Iterator[ModuleType]:
+    """The shop's module, its app on this test's servers."""
+    module = importlib.import_module("tests.end_to_end.shop")
+    app = module.app
+    for name in ("database", "publisher", "by_name"):
+        app.__dict__.pop(name, None)
+    app.settings = Settings.from_environ({**QUICK, "DATABASE_URL": database_url, "REDIS_URL": redis_url})
+    app.conf.broker_url = redis_url
+    app.register_roles()
+    yield module
+    app.publisher.close()
+    app.database.engine.dispose()
+
+
+@pytest.fixture
+def worker(database_url: str, redis_url: str, rows: Rows, tmp_path: Path) -> Iterator[Callable[..., Running]]:
+    """Starts workers of the shop; they end with the test."""
+    with ExitStack() as stack:
+
+        def start(*arguments: str, module: str = "tests.end_to_end.shop", **environ: str) -> Running:
+            log = tmp_path / f"{module}.log"
+            started: AbstractContextManager[Running] = processes.worker(
+                module, database_url, redis_url, log, *arguments, environ={**QUICK, **environ}
+            )
+            return stack.enter_context(started)
+
+        yield start

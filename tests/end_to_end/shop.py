@@ -1,0 +1,111 @@
+"""Tasks for the tests of the worker. Each tells the `ran` table of its runs, so that overlap and loss can be seen."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+from sqlalchemy import text
+
+from celeriac import Celeriac, Permanent, Task
+
+app = Celeriac("shop")
+
+
+def tell(task: Task[..., Any], what: str) -> None:
+    with app.database.statement() as connection:
+        connection.execute(
+            text("INSERT INTO ran (task_id, role, pid, what) VALUES (:id, :role, :pid, :what)"),
+            {"id": task.request.id, "role": task.name, "pid": os.getpid(), "what": what},
+        )
+
+
+RAN = """CREATE TABLE ran (
+    n bigserial, task_id text, role text, pid int, what text, at timestamptz DEFAULT clock_timestamp())"""
+
+
+@app.task(bind=True, role="add")
+def add(self: Task[..., Any], a: int, b: int = 1) -> int:
+    return a + b
+
+
+@app.task(bind=True, role="slow", chunk=1, stale_after=3, max_losses=5)
+def slow(self: Task[..., Any], seconds: float) -> str:
+    """Runs for a while and tells when it begins and ends."""
+    tell(self, "begin")
+    give_up = time.monotonic() + seconds
+    while time.monotonic() < give_up:
+        time.sleep(0.02)
+    tell(self, "end")
+    return "done"
+
+
+@app.task(
+    bind=True,
+    role="flaky",
+    autoretry_for=(ValueError,),
+    max_retries=2,
+    retry_backoff=0.1,
+    retry_jitter=False,
+    max_tries=2,
+)
+def flaky(self: Task[..., Any], fail: int) -> int:
+    """Fails `fail` attempts, then succeeds."""
+    tell(self, "begin")
+    (run,) = (self.run_under_way,)
+    with app.database.statement() as connection:
+        seen = connection.execute(
+            text("SELECT count(*) FROM ran WHERE task_id = :id"), {"id": run.task.task_id}
+        ).scalar_one()
+    if seen <= fail:
+        raise ValueError(f"attempt {seen}")
+    return int(seen)
+
+
+@app.task(bind=True, role="permanent", autoretry_for=(Exception,), max_retries=5, max_tries=5)
+def permanent(self: Task[..., Any]) -> None:
+    tell(self, "begin")
+    raise Permanent("no use")
+
+
+@app.task(bind=True, role="parent")
+def parent(self: Task[..., Any], fail: bool = False) -> None:
+    """A follow-up and a write of its own, with its outcome."""
+    self.session.execute(text("INSERT INTO ran (task_id, role, what) VALUES ('parent', 'parent', 'wrote')"))
+    add.delay(1)
+    if fail:
+        raise RuntimeError("after the write")
+
+
+@app.task(bind=True, role="snoozer")
+def snoozer(self: Task[..., Any]) -> str:
+    tell(self, "begin")
+    with app.database.statement() as connection:
+        seen = connection.execute(text("SELECT count(*) FROM ran WHERE role = 'snoozer'")).scalar_one()
+    if seen < 3:
+        raise self.snooze(0.1, "not yet")
+    return "awake"
+
+
+@app.task(bind=True, role="limited", timeout=0.5, chunk=1, max_retries=0)
+def limited(self: Task[..., Any], stubborn: bool = False, progress: bool = False) -> str:
+    """Runs past its limit: politely, ignoring the interrupt, or prolonging it by progress."""
+    tell(self, "begin")
+    if progress:
+        for step in range(8):
+            self.progress({"step": step})
+            time.sleep(0.2)
+        return "long, but alive"
+    while True:
+        try:
+            time.sleep(30)
+        except Exception:
+            if not stubborn:
+                raise
+
+
+@app.task(bind=True, role="mixed", chunk=10)
+def mixed(self: Task[..., Any], seconds: float) -> None:
+    tell(self, "begin")
+    time.sleep(seconds)

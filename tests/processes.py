@@ -1,0 +1,139 @@
+"""Real Celery processes for tests: started, waited for by condition, stopped whatever happens."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+import psutil
+from sqlalchemy import create_engine, text
+
+ROOT = Path(__file__).parent.parent
+T = TypeVar("T")
+
+#: Waiting is bounded by this (seconds); a condition that holds ends it at once.
+PATIENCE = 60.0
+
+
+def until(condition: Callable[[], T], what: str, patience: float = PATIENCE) -> T:
+    """The first true value of `condition`; fails, naming `what`, if there is none in time."""
+    give_up = time.monotonic() + patience
+    while not (value := condition()):
+        if time.monotonic() > give_up:
+            raise AssertionError(f"waited {patience:g} s in vain for {what}")
+        time.sleep(0.02)
+    return value
+
+
+class Rows:
+    """Plain SQL on a test's database."""
+
+    def __init__(self, url: str) -> None:
+        self.engine = create_engine(url, isolation_level="AUTOCOMMIT")
+
+    def __call__(self, statement: str, **given: object) -> list[tuple]:  # type: ignore[type-arg]
+        with self.engine.connect() as connection:
+            result = connection.execute(text(statement), given)
+            return [tuple(row) for row in result] if result.returns_rows else []
+
+    def one(self, statement: str, **given: object) -> object:
+        ((value,),) = self(statement, **given)
+        return value
+
+    def close(self) -> None:
+        self.engine.dispose()
+
+
+class Running:
+    """A process in a session of its own, with what it has printed."""
+
+    def __init__(self, command: list[str], environ: Mapping[str, str], log: Path) -> None:
+        self.log = log
+        with log.open("ab") as output:
+            self.process = subprocess.Popen(
+                command,
+                cwd=ROOT,
+                env={**os.environ, **environ},
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+        self.pid = self.process.pid
+
+    def children(self) -> list[int]:
+        return [child.pid for child in psutil.Process(self.pid).children()]
+
+    def printed(self) -> str:
+        return self.log.read_text(errors="replace")
+
+    def signal_all(self, number: int) -> None:
+        os.killpg(self.pid, number)
+
+    def stop(self, patience: float = 30.0) -> int:
+        """SIGTERM, and SIGKILL for the whole group if that is not enough; the exit status."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGCONT)
+            self.process.terminate()
+        try:
+            return self.process.wait(patience)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise AssertionError(
+                f"{self.process.args} did not stop in {patience:g} s:\n{self.printed()[-3000:]}"
+            ) from None
+
+    def kill(self) -> None:
+        try:
+            os.killpg(self.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            return
+        finally:
+            self.process.wait()
+
+
+@contextmanager
+def process(command: list[str], environ: Mapping[str, str], log: Path) -> Iterator[Running]:
+    running = Running(command, environ, log)
+    try:
+        yield running
+    finally:
+        running.kill()
+
+
+@contextmanager
+def worker(
+    module: str,
+    database_url: str,
+    redis_url: str,
+    log: Path,
+    *arguments: str,
+    environ: Mapping[str, str] | None = None,
+) -> Iterator[Running]:
+    """`celery -A module worker`, ready to work."""
+    given = {"DATABASE_URL": database_url, "REDIS_URL": redis_url, "PYTHONPATH": str(ROOT), **(environ or {})}
+    command = [
+        sys.executable,
+        "-m",
+        "celery",
+        "-A",
+        module,
+        "worker",
+        "-l",
+        "INFO",
+        "--without-mingle",
+        "--without-gossip",
+    ]
+    with process([*command, *(arguments or ("-c", "2"))], given, log) as running:
+        until(
+            lambda: " ready." in running.printed() or running.process.poll() is not None,
+            f"{module} to be ready",
+        )
+        assert running.process.poll() is None, running.printed()[-3000:]
+        yield running
