@@ -24,6 +24,7 @@ from celeriac.declare import Declared, declare
 from celeriac.dispatcher import Dispatcher
 from celeriac.errors import BadArguments, Permanent
 from celeriac.intake import ByName, new_task, refuse_canvas
+from celeriac.kicker import Kicker
 from celeriac.roles import Role, Signature
 from celeriac.settings import Settings
 from celeriac.settler import Settler
@@ -134,6 +135,10 @@ class Celeriac(Celery):
     @cached_property
     def publisher(self) -> Publisher:
         return Publisher(self)
+
+    @cached_property
+    def kicker(self) -> Kicker:
+        return Kicker(lambda role, queue: self.publisher.kick(role, queue))
 
     @property
     def process_name(self) -> str:
@@ -257,7 +262,7 @@ class Celeriac(Celery):
         for name in roles:
             role, _ = self.role_named(name)
             if role.eager and role.enabled():
-                self.publisher.kick(role.name, role.queue)
+                self.kicker.kick(role.name, role.queue)
 
     # -- steer -----------------------------------------------------------------------------------------------------
 

@@ -16,40 +16,66 @@ KEEPALIVES = {"keepalives": 1, "keepalives_idle": 10, "keepalives_interval": 5, 
 
 
 class Database:
-    """One engine a process. `statement()` is for a single statement: autocommit saves two round trips."""
+    """Two pools a process: `engine` for handlers' sessions, and one of connections in autocommit for the verbs.
+
+    There a single statement costs one round trip instead of three, and BEGIN and COMMIT are said where they are meant.
+    """
 
     def __init__(self, url: str, *, name: str = "celeriac", pool_size: int = 5) -> None:
         self.url = url
-        connect = {"application_name": name, "connect_timeout": 5, **KEEPALIVES}
-        self.engine: Engine = create_engine(
-            make_url(url).set(drivername="postgresql+psycopg2"),
-            pool_size=pool_size,
-            max_overflow=pool_size * 4,
-            connect_args=connect,
-            pool_use_lifo=True,
-        )
-        self._single = self.engine.execution_options(isolation_level="AUTOCOMMIT")
         self._open: weakref.WeakSet[Any] = weakref.WeakSet()
-        event.listen(self.engine, "connect", lambda connection, _: self._open.add(connection))
+        self.engine = self._engine(name, pool_size)
+        self._verbs = self._engine(name, pool_size, isolation_level="AUTOCOMMIT")
         os.register_at_fork(after_in_child=self.forget_connections)
+
+    def _engine(self, name: str, pool_size: int, **options: Any) -> Engine:
+        connect = {"application_name": name, "connect_timeout": 5, **KEEPALIVES}
+        engine = create_engine(
+            make_url(self.url).set(drivername="postgresql+psycopg2"),
+            pool_size=pool_size, max_overflow=pool_size * 4, connect_args=connect, pool_use_lifo=True, **options,
+        )  # fmt: skip
+        event.listen(engine, "connect", lambda connection, _: self._open.add(connection))
+        return engine
 
     @contextmanager
     def statement(self) -> Iterator[Connection]:
-        with self._single.connect() as connection:
+        """For statements that need no transaction with one another."""
+        with self._verbs.connect() as connection:
             yield connection
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
-        with self.engine.begin() as connection:
-            yield connection
+        """Commits at the end, rolls back on any exception."""
+        with self._verbs.connect() as connection:
+            connection.exec_driver_sql("BEGIN")
+            try:
+                yield connection
+            except BaseException:
+                _roll_back(connection)
+                raise
+            connection.exec_driver_sql("COMMIT")
 
     def open_connections(self) -> list[Any]:
         """The driver's connections that are not closed."""
         return [connection for connection in list(self._open) if not connection.closed]
 
+    def dispose(self) -> None:
+        """Closes what is not in use."""
+        self.engine.dispose()
+        self._verbs.dispose()
+
     def forget_connections(self) -> None:
         """In a forked child: the parent's sockets are the parent's."""
         self.engine.dispose(close=False)
+        self._verbs.dispose(close=False)
+
+
+def _roll_back(connection: Connection) -> None:
+    """A connection that cannot even roll back goes; the server rolls back for it."""
+    try:
+        connection.exec_driver_sql("ROLLBACK")
+    except DBAPIError:
+        connection.invalidate()
 
 
 def is_gone(error: BaseException) -> bool:

@@ -75,7 +75,10 @@ def encoded(role: str, what: Any, limit: float) -> Any:
     """As JSON values, dates and the like in kombu's notation. Raises BadArguments or ArgumentsTooLarge."""
     try:
         text = kombu_json.dumps(what, allow_nan=False)
-        size = len(json.dumps(json.loads(text), ensure_ascii=False).encode())
+        value = json.loads(text)
+        size = (
+            len(text) if text.isascii() and "\\u" not in text else len(json.dumps(value, ensure_ascii=False).encode())
+        )
     except (TypeError, ValueError, RecursionError) as error:
         raise BadArguments(f"{role}: arguments must be JSON: {error}; nothing was enqueued") from None
     if _NUL.search(text):
@@ -85,7 +88,7 @@ def encoded(role: str, what: Any, limit: float) -> Any:
             f"{role}: the arguments take {size} bytes, the limit is {limit:.0f} (CELERIAC_MAX_ARGUMENT_BYTES): "
             "store the data and pass its key; nothing was enqueued"
         )
-    return json.loads(text)
+    return value
 
 
 def revived(value: Any) -> Any:

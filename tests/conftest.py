@@ -84,7 +84,7 @@ def redis_url(servers: Servers) -> str:
 def database(database_url: str) -> Iterator[Database]:
     database = Database(database_url)
     yield database
-    database.engine.dispose()
+    database.dispose()
 
 
 @pytest.fixture
@@ -93,4 +93,4 @@ def app(database_url: str, redis_url: str) -> Iterator[Celeriac]:
     app = Celeriac("test", settings=Settings(database_url=database_url, redis_url=redis_url), set_as_current=False)
     yield app
     app.publisher.close()
-    app.database.engine.dispose()
+    app.database.dispose()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, Row, text
 
 from celeriac.errors import CeleriacError
 
@@ -85,6 +85,29 @@ ON CONFLICT DO NOTHING
 RETURNING id, task_id, waits_for
 """)
 
+# The same for one row, at a third of the cost: there is nothing to unpack or to compare it with.
+INSERT_ONE = text("""
+INSERT INTO worker_tasks (
+    task_id, role, account, lock_key, unique_key, priority, args, kwargs, headers, scheduled_for, waits_for,
+    expires_at, max_retries, max_tries, timeout, parent_id, enqueued_by
+)
+SELECT :task_id, :role, :account, g.lock_key, :unique_key, :priority,
+    CAST(:args AS jsonb), CAST(:kwargs AS jsonb), CAST(:headers AS jsonb), g.due,
+    CASE
+        WHEN g.due > statement_timestamp() THEN 'time'
+        WHEN g.lock_key IS NOT NULL AND EXISTS (
+            SELECT FROM worker_tasks l
+            WHERE l.lock_key = g.lock_key AND l.waits_for IS NULL AND l.status IN ('pending', 'claimed', 'running')
+        ) THEN 'lock'
+    END,
+    coalesce(CAST(:expires_at AS timestamptz), statement_timestamp() + :expires_in * interval '1 second'),
+    :max_retries, :max_tries, :timeout, :parent_id, :enqueued_by
+FROM (SELECT CAST(:lock_key AS text) AS lock_key, coalesce(
+    CAST(:at AS timestamptz), statement_timestamp() + coalesce(:delay, 0) * interval '1 second') AS due) AS g
+ON CONFLICT DO NOTHING
+RETURNING id, task_id, waits_for
+""")
+
 EXISTING = text("""
 SELECT DISTINCT ON (g.task_id) g.task_id AS wanted, t.id, t.task_id
 FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS g (task_id text, role text, unique_key text)
@@ -103,13 +126,20 @@ def as_json(tasks: Sequence[NewTask]) -> str:
     return json.dumps([{name: getattr(t, name) for name in _FIELDS if getattr(t, name) is not None} for t in tasks])
 
 
+def _insert(connection: Connection, tasks: Sequence[NewTask]) -> Iterable[Row[Any]]:
+    if len(tasks) > 1:
+        return connection.execute(INSERT, {"rows": as_json(tasks)})
+    row = {name: getattr(tasks[0], name) for name in _FIELDS}
+    packed = {name: row[name] if row[name] is None else json.dumps(row[name]) for name in ("args", "kwargs", "headers")}
+    return connection.execute(INSERT_ONE, row | packed)
+
+
 def enqueue(connection: Connection, tasks: Sequence[NewTask]) -> list[Receipt]:
     """A receipt per task, in order. Two tasks with one (role, unique key) get the same row."""
     found: dict[str, Receipt] = {}
     missing = list(tasks)
     for _ in range(ROUNDS):
-        rows = as_json(missing)
-        for row in connection.execute(INSERT, {"rows": rows}):
+        for row in _insert(connection, missing):
             found[row.task_id] = Receipt(row.id, row.task_id, True, row.waits_for)
         missing = [t for t in missing if t.task_id not in found]
         if not missing:

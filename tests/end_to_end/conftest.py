@@ -43,7 +43,7 @@ def shop(database_url: str, redis_url: str, rows: Rows) -> Iterator[ModuleType]:
     app.register_roles()
     yield module
     app.publisher.close()
-    app.database.engine.dispose()
+    app.database.dispose()
 
 
 @pytest.fixture
