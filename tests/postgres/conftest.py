@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from celeriac.database import Database
+from celeriac.dispatcher import Dispatcher
+from celeriac.tickets import Ticket
+from celeriac.verbs.enqueue import NewTask, Receipt, enqueue
+from tests.conftest import Servers
+from tests.processes import Rows
+
+_number = itertools.count(1)
+
+
+def new_task(role: str = "work", **options: Any) -> NewTask:
+    given = {"task_id": f"task-{next(_number)}", "role": role, "args": [], "kwargs": {}} | options
+    return NewTask(**given)
+
+
+class Recorder:
+    """Stands where a pass expects a publisher: open, and remembers what it was to publish."""
+
+    def __init__(self) -> None:
+        self.is_open = True
+        self.takes = True
+        self.published: list[Ticket] = []
+
+    def publish(self, tickets: Sequence[Ticket]) -> bool:
+        self.published += tickets if self.takes else []
+        return self.takes
+
+
+@pytest.fixture
+def empty_url(servers: Servers) -> Iterator[str]:
+    """A database without any table."""
+    name = f"celeriac_empty_{os.getpid()}_{next(_number)}"
+    servers.execute(f"CREATE DATABASE {name}")
+    yield servers.database(name)
+    servers.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
+def rows(database_url: str) -> Iterator[Rows]:
+    rows = Rows(database_url)
+    yield rows
+    rows.close()
+
+
+@pytest.fixture
+def publisher() -> Recorder:
+    return Recorder()
+
+
+@pytest.fixture
+def dispatcher(database: Database, publisher: Recorder) -> Dispatcher:
+    return Dispatcher(database, publisher, "test")  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def put(database: Database) -> Callable[..., Receipt]:
+    """Enqueues one task; `put("role", lock_key="k")`."""
+
+    def put_one(role: str = "work", **options: Any) -> Receipt:
+        with database.transaction() as connection:
+            (receipt,) = enqueue(connection, [new_task(role, **options)])
+        return receipt
+
+    return put_one

@@ -1,0 +1,45 @@
+"""Every statement of the verbs is SQL that Postgres takes, on the tables as they are migrated."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+
+from sqlalchemy import TextClause
+from sqlalchemy.dialects.postgresql.psycopg2 import PGDialect_psycopg2
+
+from celeriac import backend, verbs
+from celeriac.database import Database
+
+MODULES = [
+    backend,
+    *(importlib.import_module(f"{verbs.__name__}.{m.name}") for m in pkgutil.iter_modules(verbs.__path__)),
+]
+
+STATEMENTS = {
+    f"{module.__name__}.{name}": statement
+    for module in MODULES
+    for name, statement in vars(module).items()
+    if isinstance(statement, TextClause)
+}
+
+
+def test_the_verbs_statements_are_found() -> None:
+    assert len(STATEMENTS) > 30
+
+
+def prepared(statement: TextClause) -> str:
+    """Its parameters as $1, $2, …: what Postgres has to tell the types of by itself."""
+    return str(statement.compile(dialect=PGDialect_psycopg2(paramstyle="numeric_dollar")))
+
+
+def test_every_statement_can_be_prepared(database: Database) -> None:
+    refused = {}
+    for name, statement in STATEMENTS.items():
+        try:
+            with database.statement() as connection:
+                connection.exec_driver_sql(f"PREPARE a_statement AS {prepared(statement)}")
+                connection.exec_driver_sql("DEALLOCATE a_statement")
+        except Exception as error:
+            refused[name] = str(error)[:300]
+    assert refused == {}
