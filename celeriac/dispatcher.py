@@ -79,6 +79,7 @@ class Dispatcher:
             release.release(
                 connection,
                 held,
+                status="claimed",
                 kind="unpublished",
                 why="Redis did not take the ticket",
                 by=self.by,

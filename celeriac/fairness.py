@@ -50,11 +50,13 @@ def allocate(claimants: Sequence[Claimant], free: int) -> dict[str, int]:
 
 
 def next_cursor(claimants: Sequence[Claimant], given: dict[str, int], cursor: str) -> str:
-    """The account after which the next pass starts: the last in rotation order that got the most for its weight.
+    """The account after which the next pass starts: the one that got the last slot.
 
-    Those behind it got less, or nothing: they come first next time.
+    Slots go out in the order of (level before the slot, turn), so the last went to the highest such pair. Whoever was
+    level with it and stands behind it got nothing, and comes first next time. Hence promise 10: while an account that
+    holds nothing waits, each slot that goes elsewhere moves the cursor towards it, past another account.
     """
-    levels = [(given[c.account] + c.holding) / c.weight if c.account in given else -1.0 for c in claimants]
+    levels = [(c.holding + given[c.account] - 1) / c.weight if c.account in given else -1.0 for c in claimants]
     top = max(levels, default=-1.0)
     if top < 0:
         return cursor

@@ -23,7 +23,13 @@ def rescue(app: Celeriac) -> int:
         with app.database.transaction() as connection:
             held = release.stale(connection, BATCH)
             freed = release.release(
-                connection, held, kind="rescue", why="its worker fell silent", by=app.process_name, loss=True
+                connection,
+                held,
+                status="running",
+                kind="rescue",
+                why="its worker fell silent",
+                by=app.process_name,
+                loss=True,
             )
         rescued += len(freed)
         if len(held) < BATCH:
@@ -47,6 +53,7 @@ def lost_tickets(app: Celeriac) -> int:
                 release.release(
                     connection,
                     some,
+                    status="claimed",
                     kind="ticket_lost",
                     why="its ticket was lost",
                     by=app.process_name,

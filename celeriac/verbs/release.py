@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from sqlalchemy import Connection, text
 
@@ -18,7 +19,7 @@ WITH freed AS (
             THEN 'failed' ELSE 'pending' END AS becomes
     FROM worker_tasks t LEFT JOIN roles r ON r.role = t.role
     WHERE t.id = ANY(CAST(:ids AS bigint[])) AND t.token = ANY(CAST(:tokens AS uuid[]))
-        AND t.status IN ('claimed', 'running')
+        AND t.status = :status
     ORDER BY t.id FOR UPDATE OF t SKIP LOCKED
 ), updated AS (
     UPDATE worker_tasks t
@@ -54,7 +55,7 @@ SELECT t.id, CAST(t.token AS text) FROM worker_tasks t LEFT JOIN roles r ON r.ro
 WHERE t.status IN ('claimed', 'running') AND t.status = 'running'
     AND t.last_heartbeat_at < statement_timestamp()
         - coalesce((r.definition ->> 'stale_after')::double precision, 600) * interval '1 second'
-ORDER BY t.last_heartbeat_at LIMIT :batch
+ORDER BY t.last_heartbeat_at LIMIT :batch FOR UPDATE OF t SKIP LOCKED
 """)
 
 UNSTARTED = text("""
@@ -97,7 +98,7 @@ def of_process(connection: Connection, worker_id: str, pid: int | None) -> list[
 
 
 def stale(connection: Connection, batch: int) -> list[Held]:
-    """Running rows whose worker has not been heard of for their role's `stale_after`."""
+    """Running rows whose worker fell silent for their role's `stale_after`, locked: no heartbeat revives them now."""
     return [Held(*row) for row in connection.execute(STALE, {"batch": batch})]
 
 
@@ -106,12 +107,27 @@ def unstarted(connection: Connection, grace: float) -> list[Unstarted]:
     return [Unstarted(*row) for row in connection.execute(UNSTARTED, {"grace": grace})]
 
 
-def release(connection: Connection, held: Iterable[Held], *, kind: str, why: str, by: str, loss: bool) -> Sequence[str]:
-    """Frees those still held under these tokens; the role of each. `loss`: it counts against `max_losses`."""
+def release(
+    connection: Connection,
+    held: Iterable[Held],
+    *,
+    status: Literal["claimed", "running"],
+    kind: str,
+    why: str,
+    by: str,
+    loss: bool,
+) -> Sequence[str]:
+    """Frees those still in this status under these tokens; the role of each.
+
+    `status` keeps a ticket believed lost from being taken back from who started it meanwhile. `loss`: it counts
+    against `max_losses`.
+    """
     rows = list(held)
     if not rows:
         return []
     given = {"ids": [h.id for h in rows], "tokens": [h.token for h in rows]}
-    freed = connection.execute(RELEASE, given | {"kind": kind, "why": why, "by": by, "loss": loss}).all()
+    freed = connection.execute(
+        RELEASE, given | {"status": status, "kind": kind, "why": why, "by": by, "loss": loss}
+    ).all()
     lead(connection, [row.lock_key for row in freed if row.lock_key is not None and row.becomes == "failed"])
     return [row.role for row in freed]

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from celery import bootsteps, signals
+from celery.worker.state import reserved_requests
 
 from celeriac import outcomes
 from celeriac.database import Database
@@ -139,7 +140,7 @@ class Lifeline(threading.Thread):
     def _release(self, pid: int | None, *, kind: str, why: str, loss: bool) -> None:
         with self.database.transaction() as connection:
             held = release.of_process(connection, shared.worker_id(), pid)
-            release.release(connection, held, kind=kind, why=why, by=shared.worker_id(), loss=loss)
+            release.release(connection, held, status="running", kind=kind, why=why, by=shared.worker_id(), loss=loss)
 
     # -- work ------------------------------------------------------------------------------------------------------
 
@@ -166,7 +167,17 @@ class Lifeline(threading.Thread):
             if pid != os.getpid():
                 _kill(pid)
 
+    def hand_back_unstarted(self) -> None:
+        """Tickets this process has taken from Redis and no child has begun."""
+        held = [release.Held(i, token) for r in list(reserved_requests) for _, ids, token in [r.args] for i in ids]
+        with self.database.transaction() as connection:
+            release.release(
+                connection, held, status="claimed", kind="handed_back", why="its worker stopped",
+                by=shared.worker_id(), loss=False,
+            )  # fmt: skip
+
     def stopped(self) -> None:
+        self.hand_back_unstarted()
         with self.database.statement() as connection:
             state = self.state()
             heartbeat.report(connection, WorkerState(**_fields(state) | {"status": "stopped"}))

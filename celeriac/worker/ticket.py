@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from celery.app.trace import trace_task
 from celery.exceptions import Ignore
@@ -43,7 +43,7 @@ def run_ticket(app: Celeriac, role_name: str, ids: list[int], token: str) -> dic
         logger.error("Got a ticket for role %r, which this worker's code does not declare", role_name)
         return {"unknown_role": role_name}
     if draining():
-        return {"handed_back": hand_back(app, [release.Held(i, token) for i in ids])}
+        return {"handed_back": hand_back(app, [release.Held(i, token) for i in ids], "claimed")}
     if not ids:
         return _take_kick_up(app, declared.role)
     return Batch(app, declared.role).run(ids, token)
@@ -59,13 +59,14 @@ def _take_kick_up(app: Celeriac, role: Role) -> dict[str, Any]:
     return Batch(app, role).run(tickets[0].ids, tickets[0].token)
 
 
-def hand_back(app: Celeriac, held: Sequence[release.Held]) -> int:
+def hand_back(app: Celeriac, held: Sequence[release.Held], status: Literal["claimed", "running"]) -> int:
     """Nobody ran these: they wait again, no attempt burnt."""
     with app.database.transaction() as connection:
         return len(
             release.release(
                 connection,
                 held,
+                status=status,
                 kind="handed_back",
                 why="its worker had no time for it",
                 by=worker_id(),
@@ -150,7 +151,7 @@ class Batch:
         with self.lock:
             rest, self.waiting = self.waiting, []
         if rest:
-            hand_back(self.app, [release.Held(t.id, t.token) for t in rest])
+            hand_back(self.app, [release.Held(t.id, t.token) for t in rest], "running")
             self._disown(t.id for t in rest)
         self._settle()
 
@@ -167,7 +168,7 @@ class Batch:
             os._exit(1)  # the parent sees a lost child and releases what it ran
         with self.app.database.transaction() as connection:
             release.release(
-                connection, held, kind="abandoned", why=f"its process broke off: {error!r}"[:500], by=worker_id(),
+                connection, held, status="running", kind="abandoned", why=f"its process broke off: {error!r}"[:500], by=worker_id(),
                 loss=True,
             )  # fmt: skip
 

@@ -32,3 +32,92 @@ def test_a_permanent_error_ends_the_task_at_once(shop: ModuleType, worker: Worke
     shop.permanent.delay()
     until(lambda: rows("SELECT FROM worker_tasks WHERE status = 'failed'"), "the failure")
     assert rows("SELECT error_message, (SELECT count(*) FROM ran) FROM worker_tasks") == [("Permanent: no use", 1)]
+
+
+def test_follow_ups_and_own_writes_commit_with_the_outcome(shop: ModuleType, worker: Worker, rows: Rows) -> None:
+    worker()
+    shop.parent.delay()
+    until(lambda: rows("SELECT FROM worker_tasks WHERE role = 'add' AND status = 'completed'"), "the follow-up")
+    assert rows.one("SELECT count(*) FROM ran WHERE what = 'wrote'") == 1
+    assert rows.one(
+        "SELECT parent_id = (SELECT id FROM worker_tasks WHERE role = 'parent') FROM worker_tasks WHERE role = 'add'"
+    )
+
+
+def test_a_failed_attempt_takes_its_follow_ups_and_writes_with_it(shop: ModuleType, worker: Worker, rows: Rows) -> None:
+    worker()
+    shop.parent.delay(fail=True)
+    until(lambda: rows("SELECT FROM worker_tasks WHERE role = 'parent' AND status = 'failed'"), "the failure")
+    assert rows.one("SELECT count(*) FROM ran WHERE what = 'wrote'") == 0
+    assert rows.one("SELECT count(*) FROM worker_tasks WHERE role = 'add'") == 0
+
+
+def test_a_snooze_burns_no_attempt(shop: ModuleType, worker: Worker, rows: Rows) -> None:
+    worker()
+    assert shop.snoozer.delay().get(timeout=30) == "awake"
+    assert rows("SELECT retry_count, tries, losses FROM worker_tasks") == [(0, 0, 0)]
+    assert rows("SELECT kind, why FROM task_events") == [("snooze", "not yet")] * 2
+
+
+def test_a_task_past_its_time_limit_fails(shop: ModuleType, worker: Worker, rows: Rows) -> None:
+    worker()
+    shop.limited.delay()
+    until(lambda: rows("SELECT FROM worker_tasks WHERE status = 'failed'"), "the time limit")
+    assert str(rows.one("SELECT error_message FROM worker_tasks")).startswith("SoftTimeLimitExceeded")
+
+
+def test_a_handler_that_ignores_its_limit_loses_its_process(shop: ModuleType, worker: Worker, rows: Rows) -> None:
+    running = worker("-c", "1")
+    (child,) = running.children()
+    shop.limited.delay(stubborn=True)
+    until(lambda: rows("SELECT FROM worker_tasks WHERE status = 'failed'"), "the hard limit")
+    assert str(rows.one("SELECT error_message FROM worker_tasks")).startswith("TimeLimitExceeded")
+    until(lambda: child not in running.children() and len(running.children()) == 1, "another process")
+    assert shop.add.delay(1, 1).get(timeout=20) == 2
+
+
+def test_progress_extends_the_limit(shop: ModuleType, worker: Worker, rows: Rows) -> None:
+    worker()
+    assert shop.limited.delay(progress=True).get(timeout=30) == "long, but alive"
+    assert rows("SELECT progress FROM worker_tasks") == [({"step": 7},)]
+
+
+def test_a_running_task_is_told_of_its_cancellation(shop: ModuleType, worker: Worker, rows: Rows) -> None:
+    worker()
+    result = shop.slow.delay(60)
+    until(lambda: rows("SELECT FROM ran WHERE what = 'begin'"), "the start")
+    assert shop.app.cancel(result.id) == "asked"
+    until(lambda: rows("SELECT FROM worker_tasks WHERE status = 'cancelled'"), "the cancellation")
+    assert not rows("SELECT FROM ran WHERE what = 'end'")
+
+
+def test_long_tasks_in_one_ticket_do_not_wait_for_one_another(shop: ModuleType, worker: Worker, rows: Rows) -> None:
+    """Ten rows share a ticket; the first is long, so the rest goes to the other process."""
+    worker("-c", "2")
+    shop.mixed.bulk([(5,), *[(0,)] * 9])
+    until(lambda: rows.one("SELECT count(*) = 9 FROM worker_tasks WHERE status = 'completed'"), "the nine short ones")
+    assert rows("SELECT status FROM worker_tasks WHERE status <> 'completed'") == [("running",)]
+
+
+def test_an_expired_task_never_starts(shop: ModuleType, worker: Worker, rows: Rows) -> None:
+    shop.slow.apply_async((1,), expires=0.001)
+    worker()
+    until(lambda: rows("SELECT FROM worker_tasks WHERE status = 'cancelled'"), "the expiry")
+    assert not rows("SELECT FROM ran")
+
+
+def test_a_worker_told_to_stop_finishes_what_it_can_and_hands_the_rest_back(
+    shop: ModuleType, worker: Worker, rows: Rows
+) -> None:
+    running = worker("-c", "2")
+    short, long = shop.slow.delay(0.8), shop.slow.delay(60)
+    more = shop.slow.bulk([(0.1,)] * 5)
+    until(lambda: rows.one("SELECT count(*) = 2 FROM ran WHERE what = 'begin'"), "two to run")
+    assert running.stop() == 0
+    assert short.status == "SUCCESS"
+    assert rows("SELECT status, losses, retry_count FROM worker_tasks WHERE task_id = :id", id=long.id) == [
+        ("pending", 0, 0)
+    ]
+    assert not rows("SELECT FROM worker_tasks WHERE status = 'running'")
+    worker("-c", "2")
+    until(lambda: all(r.status == "SUCCESS" for r in more), "the rest on another worker")

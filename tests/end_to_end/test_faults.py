@@ -1,0 +1,189 @@
+"""Whatever dies or is wiped, nothing is lost, nothing overlaps, nothing stays stuck."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import redis
+
+from celeriac.tickets import Ticket
+from tests.processes import ROOT, Rows, Running, until
+
+Worker = Callable[..., Running]
+
+
+@pytest.fixture
+def beat(database_url: str, redis_url: str, tmp_path: Path) -> Iterator[None]:
+    """Sweeps, as in production, from a beat of the shop."""
+    from tests.end_to_end.conftest import QUICK
+
+    environ = {**os.environ, **QUICK, "DATABASE_URL": database_url, "REDIS_URL": redis_url}
+    with (tmp_path / "beat.log").open("wb") as log:
+        command = [sys.executable, "-m", "celery", "-A", "tests.end_to_end.shop", "beat", "-l", "INFO"]
+        beat = subprocess.Popen(command, cwd=ROOT, env=environ, stdout=log, stderr=log)
+        try:
+            yield
+        finally:
+            beat.kill()
+            beat.wait()
+
+
+def all_done(rows: Rows, n: int) -> Callable[[], bool]:
+    return lambda: rows.one("SELECT count(*) FROM worker_tasks WHERE status = 'completed'") == n
+
+
+def overlaps(rows: Rows) -> list[tuple[object, ...]]:
+    """Pairs of runs of one task where one began before the other, which did end, had ended."""
+    return rows("""
+        WITH run AS (
+            SELECT b.task_id, b.pid, b.at AS began,
+                (SELECT min(e.at) FROM ran e
+                    WHERE e.task_id = b.task_id AND e.pid = b.pid AND e.what = 'end' AND e.n > b.n) AS ended
+            FROM ran b WHERE b.what = 'begin')
+        SELECT a.task_id, a.began, b.began, a.ended FROM run a JOIN run b ON a.task_id = b.task_id
+        WHERE a.began < b.began AND b.began < a.ended""")
+
+
+def test_redis_wiped_in_mid_run_loses_nothing(
+    shop: ModuleType, worker: Worker, rows: Rows, beat: None, redis_url: str
+) -> None:
+    worker("-c", "2")
+    shop.slow.bulk([(0.2,)] * 30)
+    until(lambda: rows.one("SELECT count(*) >= 4 FROM ran"), "some to have begun")
+    client = redis.Redis.from_url(redis_url)
+    client.flushall()
+    client.close()
+    until(all_done(rows, 30), "all to be completed")
+    assert overlaps(rows) == []
+    assert rows.one("SELECT count(*) FROM ran WHERE what = 'end'") == 30
+
+
+def test_a_killed_child_is_seen_at_once_and_its_task_runs_again(shop: ModuleType, worker: Worker, rows: Rows) -> None:
+    running = worker("-c", "2", HEARTBEAT_INTERVAL_MS="60000")
+    shop.slow.bulk([(0.3,)] * 10)
+    victim = until(lambda: rows("SELECT pid FROM ran LIMIT 1"), "one to begin")[0][0]
+    os.kill(int(str(victim)), signal.SIGKILL)
+    until(all_done(rows, 10), "all to be completed")
+    assert overlaps(rows) == []
+    assert rows("SELECT kind FROM task_events") == [("worker_lost",)]
+    assert running.process.poll() is None
+
+
+def test_a_killed_worker_loses_nothing(shop: ModuleType, worker: Worker, rows: Rows, beat: None) -> None:
+    victim = worker("-c", "2")
+    shop.slow.bulk([(0.3,)] * 12)
+    until(lambda: rows.one("SELECT count(*) >= 3 FROM ran"), "some to have begun")
+    victim.kill()
+    worker("-c", "2")
+    until(all_done(rows, 12), "all to be completed")
+    assert overlaps(rows) == []
+    assert rows("SELECT kind FROM task_events WHERE kind = 'rescue'")
+
+
+def test_a_worker_paused_past_its_lease_changes_nothing_when_it_wakes(
+    shop: ModuleType, worker: Worker, rows: Rows, beat: None
+) -> None:
+    paused = worker("-c", "1")
+    result = shop.slow.delay(1.0)
+    until(lambda: rows("SELECT FROM ran"), "it to begin")
+    paused.signal_all(signal.SIGSTOP)
+    other = worker("-c", "1")
+    until(all_done(rows, 1), "another worker to complete it")
+    settled = rows("SELECT completed_at, worker_id FROM worker_tasks WHERE task_id = :id", id=result.id)
+    paused.signal_all(signal.SIGCONT)
+    until(lambda: rows("SELECT FROM task_events WHERE kind = 'late_finish'"), "the late finish to be refused")
+    assert rows("SELECT completed_at, worker_id FROM worker_tasks WHERE task_id = :id", id=result.id) == settled
+    assert other.process.poll() is None
+
+
+def test_a_ticket_delivered_twice_or_forged_starts_nothing(shop: ModuleType, worker: Worker, rows: Rows) -> None:
+    publisher = shop.app.publisher
+    result = shop.slow.delay(0.5)
+    role = shop.app.roles.get("slow").role
+    (ticket,) = shop.app.dispatcher.run_pass(role).tickets
+    forged = Ticket("slow", "slow", ticket.ids, "00000000-0000-0000-0000-000000000000")
+    publisher.publish([forged, ticket, ticket, ticket, Ticket("slow", "slow", [10**12], ticket.token)])
+    worker("-c", "2")
+    until(lambda: result.status == "SUCCESS", "the task to be completed")
+    assert shop.add.delay(1).get(timeout=20) == 2
+    assert rows("SELECT what FROM ran ORDER BY n") == [("begin",), ("end",)]
+
+
+def test_malformed_messages_leave_the_worker_alive(shop: ModuleType, worker: Worker, redis_url: str) -> None:
+    running = worker("-c", "1")
+    client = redis.Redis.from_url(redis_url)
+    for message in MALFORMED:
+        client.lpush("add", message)
+    until(lambda: client.llen("add") == 0, "them to be taken")
+    client.close()
+    assert shop.add.delay(2, 3).get(timeout=20) == 5
+    assert running.process.poll() is None
+    assert "Unrecoverable" not in running.printed()
+    assert running.printed().count("that is no ticket") == len(MALFORMED)
+
+
+MALFORMED = [
+    b"",
+    b"not json",
+    b"\xff\xfe\x00",
+    b"null",
+    b"[]",
+    b"{}",
+    b"42",
+    b'"text"',
+    b'{"body": 1}',
+    b'{"body": "%%%", "headers": {}, "properties": {}}',
+    b'{"body": "e30=", "headers": null, "properties": {}}',
+    b'{"body": "e30=", "headers": {"task": "celeriac.ticket", "id": 7}, "properties": {}}',
+    b'{"body": "e30=", "headers": {"task": "add", "id": "x"}, "properties": {"delivery_info": {}}}',
+    b'{"body": "W10=", "headers": {"task": "celeriac.ticket", "id": "x"}, "properties": {"delivery_tag": 1}}',
+    b'{"body": "W10=", "content-type": "application/x-python-serialize", "headers": {"task": "celeriac.ticket", '
+    b'"id": "x"}, "properties": {"delivery_tag": "1", "delivery_info": {}, "body_encoding": "base64"}}',
+    b'{"body": "W10=", "content-encoding": "rot13", "content-type": "application/json", "headers": {"task": '
+    b'"celeriac.ticket", "id": "x"}, "properties": {"delivery_tag": "1", "delivery_info": {}}}',
+    b'{"body": "W10=", "content-encoding": "utf-8", "content-type": "application/json", "headers": {"task": '
+    b'"celeriac.ticket", "id": "x", "eta": "soon"}, "properties": {"delivery_tag": "1", "delivery_info": {}, '
+    b'"body_encoding": "base64"}}',
+    b"[" * 100_000,
+]
+
+
+def test_postgres_restarted_in_mid_run_loses_nothing(tmp_path: Path, redis_url: str) -> None:
+    """A server of its own: killed like a crash, and started again while tasks run."""
+    from sqlalchemy import create_engine
+
+    from celeriac import local
+    from celeriac.migrate import migrate
+    from tests import processes
+    from tests.end_to_end.conftest import QUICK
+    from tests.end_to_end.shop import RAN
+
+    server = local.PostgresServer(tmp_path / "postgres")
+    server.start()
+    try:
+        engine = create_engine(server.url)
+        migrate(engine)
+        engine.dispose()
+        rows = Rows(server.url)
+        rows(RAN)
+        log = tmp_path / "worker.log"
+        with processes.worker("tests.end_to_end.shop", server.url, redis_url, log, "-c", "2", environ=QUICK) as running:
+            rows("""INSERT INTO worker_tasks (task_id, role, kwargs)
+                SELECT 't' || i, 'slow', '{"seconds": 0.2}' FROM generate_series(1, 20) i""")
+            until(lambda: rows.one("SELECT count(*) >= 4 FROM ran"), "some to have begun")
+            rows.close()
+            server.kill()
+            server.start()
+            until(all_done(rows, 20), "all to be completed")
+            assert overlaps(rows) == []
+            assert running.process.poll() is None
+        rows.close()
+    finally:
+        server.stop()

@@ -1,0 +1,26 @@
+"""A release decides on what it saw; what became of the row meanwhile counts more."""
+
+from __future__ import annotations
+
+import uuid
+
+from celeriac import Celeriac
+from celeriac.verbs import claim, release, start
+
+
+def test_a_ticket_believed_lost_that_was_started_meanwhile_is_left_alone(app: Celeriac) -> None:
+    @app.task(role="late")
+    def late() -> None: ...
+
+    late.delay()
+    token = str(uuid.uuid4())
+    with app.database.transaction() as connection:
+        ids = claim.claim(connection, "late", {"": 1}, token)
+    with app.database.statement() as connection:
+        suspects = release.unstarted(connection, grace=0)
+        started = start.start(connection, ids, token, worker_id="w", pid=1, timeout=None)
+        freed = release.release(
+            connection, suspects, status="claimed", kind="ticket_lost", why="", by="sweep", loss=False
+        )
+    assert [s.id for s in suspects] == [s.id for s in started] == ids
+    assert freed == []
