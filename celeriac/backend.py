@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import TYPE_CHECKING, Any
 
 from celery.backends.base import BaseBackend
@@ -11,7 +10,7 @@ from kombu.exceptions import EncodeError
 from sqlalchemy import text
 
 from celeriac import running, states
-from celeriac.errors import BadArguments
+from celeriac.errors import BadArguments, CeleriacError, NotSupported
 from celeriac.intake import encoded, revived
 from celeriac.outcomes import completed, failed, retried
 
@@ -56,7 +55,8 @@ class RowBackend(BaseBackend):
         return retried(run, reason.exc if isinstance(reason, Retry) else reason)
 
     def _failure(self, run: running.Run, error: Any) -> Any:
-        return failed(run, error)
+        told = encoded(run.role.name, self.prepare_exception(error, "json"), MAX_RESULT_BYTES)
+        return failed(run, error, told)
 
     def get_task_meta(self, task_id: str, cache: bool = True) -> dict[str, Any]:  # noqa: ARG002 - Celery's signature
         with self.app.database.statement() as connection:
@@ -77,16 +77,13 @@ class RowBackend(BaseBackend):
             "children": [],
             "date_done": row.completed_at,
         }
-        return meta | {"result": revived(row.result) if state == "SUCCESS" else self._error(row.error_message)}
+        return meta | {"result": revived(row.result) if state == "SUCCESS" else self._error(row)}
 
-    def _error(self, message: str | None) -> Exception | None:
-        if message is None:
-            return None
-        kind, _, rest = message.partition(": ")
-        error = self.exception_to_python({"exc_type": kind, "exc_message": [rest], "exc_module": "celeriac.task"})
-        with contextlib.suppress(TypeError):
-            return error
-        return Exception(message)
+    def _error(self, row: Any) -> Any:
+        """The exception that ended a failed task; of one stopped from outside there is only the message."""
+        if row.result:
+            return self.exception_to_python(revived(row.result))
+        return None if row.error_message is None else CeleriacError(row.error_message)
 
     def get_state(self, task_id: str) -> str:
         return str(self.get_task_meta(task_id)["status"])
@@ -97,5 +94,5 @@ class RowBackend(BaseBackend):
     def cleanup(self) -> None:
         """See `forget`."""
 
-    def add_to_chord(self, *_: Any, **__: Any) -> None:
-        raise NotImplementedError("chords do not run on rows yet")
+    def apply_chord(self, *_: Any, **__: Any) -> None:
+        raise NotSupported("chord does not run on rows yet; nothing was enqueued")

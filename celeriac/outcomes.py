@@ -28,11 +28,11 @@ def retried(run: Run, error: BaseException | None) -> Outcome:
     )  # fmt: skip
 
 
-def failed(run: Run, error: BaseException) -> Outcome:
-    """The round is used up, or the error is permanent."""
+def failed(run: Run, error: BaseException, told: Any = None) -> Outcome:
+    """The round is used up, or the error is permanent. `told`: the error as JSON, for whoever asks for the result."""
     permanent = isinstance(error, Permanent)
     verdict = after_failure(run.task.attempt, permanent=permanent, round_delay=run.role.round_delay)
-    return _verdict(run.task, verdict, described(error), "retry_round")
+    return _verdict(run.task, verdict, described(error), "retry_round", told)
 
 
 def timed_out(task: Started, role: Role) -> Outcome:
@@ -61,10 +61,10 @@ def described(error: BaseException | None) -> str | None:
     return f"{type(error).__name__}: {error}".replace("\x00", "\\x00")[:4000]
 
 
-def _verdict(task: Started, verdict: Again | Failed, error: str | None, kind: str) -> Outcome:
+def _verdict(task: Started, verdict: Again | Failed, error: str | None, kind: str, told: Any = None) -> Outcome:
     if isinstance(verdict, Failed):
         return Outcome(
-            task=task, status=states.FAILED, kind="failed", error=error,
+            task=task, status=states.FAILED, kind="failed", error=error, result=told,
             retry_count=task.retry_count, tries=verdict.tries,
         )  # fmt: skip
     return Outcome(

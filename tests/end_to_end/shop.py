@@ -20,7 +20,9 @@ def tell(task: Task[..., Any], what: str) -> None:
     while True:
         try:
             with app.database.statement() as connection:
-                connection.execute(text("INSERT INTO ran (task_id, role, pid, what) VALUES (:id, :role, :pid, :what)"), row)
+                connection.execute(
+                    text("INSERT INTO ran (task_id, role, pid, what) VALUES (:id, :role, :pid, :what)"), row
+                )
             return
         except OperationalError:
             time.sleep(0.1)
