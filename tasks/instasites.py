@@ -7,6 +7,7 @@ The batcher shares the builds out fairly among accounts: 60 every 30 seconds. A 
 from __future__ import annotations
 
 import os
+from functools import cache
 from typing import Any
 
 from sqlalchemy import func
@@ -50,7 +51,7 @@ def build(self: Task[..., Any], instasite_id: int, account_id: int) -> dict[str,
     if site.template is None:
         raise Permanent("Template not found")
     name = publish(self, site)
-    site.status, site.published_at = "PUBLISHED", func.now()
+    site.status, site.published_at = "PUBLISHED", func.clock_timestamp()  # now() is when the build began
     site.details = site.details | {"duda_site_name": name}
     follow_up(site)
     return {"site_name": name}
@@ -61,17 +62,23 @@ def publish(task: Task[..., Any], site: Instasite) -> str:
     assert site.template
     external_id, template = f"instasite-{site.id}", site.template.duda_template_id
     customisations, domain = site.customisations, site.custom_domain
+    duda = _duda(os.getpid())
     try:
-        with Duda(DudaSettings.from_env()) as duda:
-            name = duda.ensure_site(template, external_id)
-            if customisations:
-                duda.update_content(name, customisations)
-            if domain:
-                duda.set_domain(name, domain)
-            duda.publish(name)
+        name = duda.ensure_site(template, external_id)
+        if customisations:
+            duda.update_content(name, customisations)
+        if domain:
+            duda.set_domain(name, domain)
+        duda.publish(name)
     except DudaRateLimited as limited:
         raise task.snooze(limited.retry_after, "Duda's rate limit") from limited
     return name
+
+
+@cache
+def _duda(_pid: int) -> Duda:
+    """This process's client: its connections and its pace serve every task that runs here, and no other process."""
+    return Duda(DudaSettings.from_env())
 
 
 def follow_up(site: Instasite) -> None:
@@ -92,8 +99,7 @@ def analytics(self: Task[..., Any], instasite_id: int) -> None:
     """Starts tracking a published site with what Duda tells of it."""
     session: Session = self.session
     site = session.get_one(Instasite, instasite_id)
-    with Duda(DudaSettings.from_env()) as duda:
-        snapshot = dict(duda.get_site(site.details["duda_site_name"]))
+    snapshot = dict(_duda(os.getpid()).get_site(site.details["duda_site_name"]))
     session.merge(InstasiteAnalytics(instasite_id=instasite_id, snapshot=snapshot))
 
 
