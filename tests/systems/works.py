@@ -1,0 +1,87 @@
+"""InstaSites as the tests see them: a worker that builds, and what became of a site."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+import sandbox
+from models import Account, Instasite, Template
+from tasks.app import app
+from tasks.instasites import build
+from tests.processes import until
+from tests.systems.stack import Stack
+
+FOLLOW_UPS = ("instasite_analytics", "instasite_domain_check", "instasite_ready_mail")
+
+LAST_WAIT = """
+SELECT extract(epoch FROM t.scheduled_for - e.at) FROM worker_tasks t JOIN task_events e ON e.task = t.id
+WHERE t.role = 'instasite_build' AND t.unique_key = :site ORDER BY e.id DESC LIMIT 1
+"""
+
+
+class Works:
+    """The builder's worker, which tests may kill and start again, and what they ask of the whole."""
+
+    def __init__(self, stack: Stack) -> None:
+        self.stack, self.rows, self.outside = stack, stack.rows, stack.outside
+        self.builder = stack.worker("instasite_build")
+
+    def restart_builder(self) -> None:
+        self.builder = self.stack.worker("instasite_build")
+
+    def site(self, *, template: bool = True, domain: str | None = None) -> int:
+        with Session(app.database.engine) as session, session.begin():
+            site = Instasite(
+                account=Account(name="Anna", email="anna@example.com"),
+                template=Template(name="Bakery", duda_template_id=sandbox.TEMPLATES[0]) if template else None,
+                customisations={"business_data": {"name": "Anna's"}},
+                custom_domain=domain,
+            )
+            session.add(site)
+            session.flush()
+            return site.id
+
+    def enqueue(self, site: int) -> None:
+        assert build.delay(instasite_id=site, account_id=self.account(site)).is_new
+
+    def account(self, site: int) -> int:
+        return int(self.number("SELECT account_id FROM instasites WHERE id = :site", site=site))
+
+    def task(self, site: int, role: str = "instasite_build") -> dict[str, Any]:
+        """The row of a site's task; empty if there is none."""
+        wanted = "SELECT to_jsonb(t) FROM worker_tasks t WHERE role = :role AND unique_key = :site"
+        found = self.rows(wanted, role=role, site=str(site))
+        return found[0][0] if found else {}
+
+    def events(self, site: int, role: str = "instasite_build") -> list[str]:
+        """What happened to a task that has a row."""
+        row = self.task(site, role)["id"]
+        return [kind for (kind,) in self.rows("SELECT kind FROM task_events WHERE task = :row ORDER BY id", row=row)]
+
+    def waits(self, site: int, *events: str) -> float:
+        """Until the build waits for its next attempt after these events; the seconds from the last one to it."""
+        until(lambda: self.task(site)["waits_for"] == "time" and self.events(site) == [*events], " ".join(events))
+        return self.number(LAST_WAIT, site=str(site))
+
+    def number(self, statement: str, **given: object) -> float:
+        return float(str(self.rows.one(statement, **given)))
+
+    def go_on(self, site: int) -> None:
+        """Its time has come."""
+        now = "UPDATE worker_tasks SET scheduled_for = now() WHERE unique_key = :site AND waits_for = 'time'"
+        self.rows(now, site=str(site))
+
+    def published(self, site: int) -> bool:
+        return bool(self.rows("SELECT FROM instasites WHERE id = :site AND status = 'PUBLISHED'", site=site))
+
+    def at_duda(self, site: int) -> list[dict[str, Any]]:
+        sites = self.outside.describe()["sites"]
+        return [found for found in sites if found["external_uid"] == f"instasite-{site}"]
+
+    def mails(self, site: int) -> int:
+        return sum(m.message_id == f"<instasite-{site}@celeriac.local>" for m in self.outside.mailbox.messages)
+
+    def followed_up(self, site: int) -> bool:
+        return self.task(site, "instasite_analytics").get("status") == "completed" and self.mails(site) > 0
