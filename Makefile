@@ -15,8 +15,8 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[local,systems,sandbox,test]'
 	@touch $@
 
-demo: $(READY) ## Build 261 InstaSites for five accounts on the embedded stack
-	$(BIN)/python -m sandbox.demo
+demo: $(READY) ## Have 261 InstaSites built for six accounts, and judge how it went
+	$(BIN)/python -m demo
 
 test: $(READY) ## Run the tests
 	$(BIN)/python -m pytest

@@ -1,0 +1,185 @@
+"""Where the demo takes place: a database and a Redis number of its own, the sandbox, a worker and a beat.
+
+All of it goes with the `with` statement that set it up, whatever ends that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import redis
+from sqlalchemy import create_engine, make_url, text
+
+import sandbox
+from celeriac import Settings, local
+from sandbox.faults import evenly
+
+ROOT = Path(__file__).parent.parent
+
+#: Seconds between two passes of the batcher; 30 is the system's own period.
+INTERVAL = 10.0
+LATENCY_MS = (50, 200)
+FAULTS = 0.05
+PROCESSES = 8
+
+#: The sandbox holds a hanging request for longer than the client waits and the first retry takes: it acts late.
+GIVES_UP_AFTER, HANGS_FOR = 2.0, 8.0
+
+#: Seconds a process may take to get ready or to end.
+PATIENCE = 30.0
+
+#: Settings of the surroundings that must not leak into the demo: it talks to the sandbox and nobody else.
+FOREIGN = ("DUDA_", "SMTP_", "QM_", "INSTASITES_")
+
+
+class StageError(Exception):
+    """The demo could not be set up; the message says what to do."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    environ: Mapping[str, str]
+    outside: sandbox.Sandbox
+    logs: Path
+
+
+@contextmanager
+def stage(seed: int, logs: Path) -> Iterator[Stage]:
+    """Servers and sandbox; `environ` is what a process needs to find them, `logs` the folder for its output."""
+    with ExitStack() as stack:
+        database_url, redis_url = stack.enter_context(_servers())
+        urls = {
+            "DATABASE_URL": stack.enter_context(_fresh_database(database_url)),
+            "REDIS_URL": stack.enter_context(_empty_redis(redis_url)),
+        }
+        plan = sandbox.Plan(LATENCY_MS, evenly(FAULTS), hang_seconds=HANGS_FOR, seed=seed)
+        outside = stack.enter_context(sandbox.start(plan=plan))
+        yield Stage(_environ() | outside.environ() | urls, outside, logs)
+
+
+def _environ() -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
+    return kept | {
+        "QM_INSTASITES_INTERVAL_SECONDS": f"{INTERVAL:g}",
+        "INSTASITES_DOMAIN_LOOK_SECONDS": "3",
+        "DUDA_REQUESTS_PER_SECOND": "1000",
+        "DUDA_TIMEOUT_SECONDS": f"{GIVES_UP_AFTER:g}",
+        "CELERIAC_DRAIN_GRACE_MS": "2000",
+    }
+
+
+@contextmanager
+def _servers() -> Iterator[tuple[str, str]]:
+    """DATABASE_URL and REDIS_URL; the embedded stack for whichever is not set."""
+    given = Settings.from_environ()
+    if given.database_url and given.redis_url:
+        yield given.database_url, given.redis_url
+        return
+    with local.join(postgres=not given.database_url, redis=not given.redis_url) as joined:
+        yield given.database_url or joined.database_url, given.redis_url or joined.redis_url
+
+
+@contextmanager
+def _fresh_database(url: str) -> Iterator[str]:
+    name = f"celeriac_demo_{uuid.uuid4().hex[:8]}"
+    engine = create_engine(make_url(url).set(drivername="postgresql+psycopg2"), isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        connection.execute(text(f"CREATE DATABASE {name}"))
+    try:
+        yield make_url(url).set(database=name).render_as_string(hide_password=False)
+    finally:
+        with engine.connect() as connection:
+            connection.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))
+        engine.dispose()
+
+
+@contextmanager
+def _empty_redis(url: str) -> Iterator[str]:
+    """A numbered database nobody uses: with others in it, each one's worker would take the other's tickets."""
+    client, taken = _take_number(url)
+    try:
+        yield taken
+    finally:
+        with contextlib.suppress(redis.RedisError):
+            client.flushdb()
+        client.close()
+
+
+def _take_number(url: str) -> tuple[Any, str]:
+    for number in range(16):
+        candidate = urlsplit(url)._replace(path=f"/{number}").geturl()
+        client = redis.Redis.from_url(candidate)
+        if client.dbsize() == 0 and client.set("celeriac demo", os.getpid(), nx=True):
+            return client, candidate
+        client.close()
+    raise StageError("no numbered database of the Redis server is empty: set REDIS_URL to another server")
+
+
+class Process:
+    """A process in a session of its own, so that the terminal's Ctrl-C is ours to pass on; its output in a file."""
+
+    def __init__(self, name: str, command: list[str], on: Stage) -> None:
+        self.name, self.log = name, on.logs / f"{name}.log"
+        with self.log.open("wb") as output:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", *command], cwd=ROOT, env=dict(on.environ), stdin=subprocess.DEVNULL,
+                stdout=output, stderr=output, start_new_session=True,
+            )  # fmt: skip
+
+    @property
+    def ended(self) -> bool:
+        return self._process.poll() is not None
+
+    def printed(self) -> str:
+        return self.log.read_text(errors="replace")
+
+    def wait_until_printed(self, what: str) -> None:
+        give_up = time.monotonic() + PATIENCE
+        while what not in self.printed():
+            if self.ended or time.monotonic() > give_up:
+                raise StageError(f"the {self.name} did not get ready:\n{self.printed()[-2000:]}")
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        """SIGTERM, and SIGKILL for its whole session if that is not enough or is interrupted."""
+        try:
+            self._process.terminate()
+            self._process.wait(PATIENCE)
+        except (subprocess.TimeoutExpired, KeyboardInterrupt):
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+
+
+@contextmanager
+def process(name: str, command: list[str], on: Stage) -> Iterator[Process]:
+    running = Process(name, command, on)
+    try:
+        yield running
+    finally:
+        running.stop()
+
+
+@contextmanager
+def worker_and_beat(on: Stage) -> Iterator[tuple[Process, Process]]:
+    """`celery -A tasks worker` and `celery -A tasks beat`, ready."""
+    celery = ["celery", "-A", "tasks"]
+    watched = ["worker", "-c", str(PROCESSES), "--include", "demo.witness", "-l", "INFO"]
+    with (
+        process("worker", [*celery, *watched], on) as worker,
+        process("beat", [*celery, "beat", "-l", "INFO"], on) as beat,
+    ):
+        worker.wait_until_printed(" ready.")
+        beat.wait_until_printed("Starting")
+        yield worker, beat
