@@ -21,8 +21,21 @@ demo: $(READY) ## Have 261 InstaSites built for six accounts, and judge how it w
 test: $(READY) ## Run the tests
 	$(BIN)/python -m pytest
 
-up: $(READY) ## Run the whole stack in the foreground
-	$(BIN)/python -m sandbox.up
+# The sandbox's addresses, and how the application finds it; DUDA_… and the like set outside win.
+up: export SANDBOX_HTTP_PORT ?= 8800
+up: export SANDBOX_SMTP_PORT ?= 8825
+up: export SANDBOX_DNS_PORT ?= 8853
+up: export DUDA_BASE_URL ?= http://127.0.0.1:$(SANDBOX_HTTP_PORT)/api
+up: export DUDA_API_USER ?= sandbox
+up: export DUDA_API_PASSWORD ?= sandbox-password
+up: export SMTP_HOST ?= 127.0.0.1
+up: export SMTP_PORT ?= $(SANDBOX_SMTP_PORT)
+up: export MAIL_FROM ?= sites@sandbox.example
+up: export DNS_NAMESERVER ?= 127.0.0.1:$(SANDBOX_DNS_PORT)
+up: FLOWER_PORT ?= 5555
+up: $(READY) ## Run the whole stack in the foreground: servers, sandbox, worker, beat, Flower
+	@echo "sandbox   http://127.0.0.1:$(SANDBOX_HTTP_PORT)/_sandbox/state"
+	@$(BIN)/celeriac up --flower-port $(FLOWER_PORT) --with sandbox="$(BIN)/python -m sandbox"
 
 bench: $(READY) ## Measure against plain Celery, side by side
 	$(BIN)/python -m bench
