@@ -138,7 +138,7 @@ class Celeriac(Celery):
 
     @cached_property
     def kicker(self) -> Kicker:
-        return Kicker(lambda role, queue: self.publisher.kick(role, queue))
+        return Kicker(lambda role, lone: self._send(role, lone))
 
     @property
     def process_name(self) -> str:
@@ -150,7 +150,7 @@ class Celeriac(Celery):
 
     @property
     def settler(self) -> Settler:
-        return Settler(self.database, self.process_name, self._kick)
+        return Settler(self.database, self.process_name, self._kick_all)
 
     @cached_property
     def by_name(self) -> ByName:
@@ -234,7 +234,7 @@ class Celeriac(Celery):
         return (declared.role, declared.signature) if declared else self.by_name[name]
 
     def insert(self, tasks: list[NewTask], bound: Session | Connection | None) -> list[Receipt | None]:
-        """Inserts in the caller's transaction if there is one, else in one of its own, and kicks what is eager.
+        """Inserts in the caller's transaction if there is one, else in one of its own, and sees to an early start.
 
         Within a handler (and without a transaction of the caller) the rows wait for the handler's outcome.
         """
@@ -244,25 +244,42 @@ class Celeriac(Celery):
         if run is not None:
             run.follow_ups.extend(tasks)
             return [None] * len(tasks)
-        one = len(tasks) <= 1
+        return list(self._insert_alone(tasks))
+
+    def _insert_alone(self, tasks: list[NewTask]) -> list[Receipt]:
+        one = len(tasks) == 1
         with self.database.statement() if one else self.database.transaction() as connection:
             receipts = _in_batches(connection, tasks)
-        self._kick({t.role for t, r in zip(tasks, receipts, strict=True) if r.is_new and r.waits_for is None})
-        return list(receipts)
+        ready = {t.role: r.id for t, r in zip(tasks, receipts, strict=True) if r.is_new and r.waits_for is None}
+        for name, row in ready.items():
+            self._kick(name, row if one else None)
+        return receipts
 
     def _insert_in(self, bound: Session | Connection, tasks: list[NewTask]) -> list[Receipt | None]:
         if isinstance(bound, Session):
             roles = {t.role for t in tasks}
-            event.listen(bound, "after_commit", lambda _: self._kick(roles), once=True)
+            event.listen(bound, "after_commit", lambda _: self._kick_all(roles), once=True)
             return list(_in_batches(bound.connection(), tasks))
         # A plain connection tells of its commit too early to kick; the workers' own look finds the rows.
         return list(_in_batches(bound, tasks))
 
-    def _kick(self, roles: Iterable[str]) -> None:
+    def _kick_all(self, roles: Iterable[str]) -> None:
         for name in roles:
-            role, _ = self.role_named(name)
-            if role.eager and role.enabled():
-                self.kicker.kick(role.name, role.queue)
+            self._kick(name)
+
+    def _kick(self, name: str, lone: int | None = None) -> None:
+        role, _ = self.role_named(name)
+        if role.eager and role.enabled():
+            self.kicker.kick(role.name, lone)
+
+    def _send(self, name: str, lone: int | None) -> None:
+        """In the kicker's thread: the lone task's own ticket if the role is idle, else a kick."""
+        role, _ = self.role_named(name)
+        ticket = self.dispatcher.claim_lone(role, lone) if lone is not None else None
+        if ticket is None:
+            self.publisher.kick(role.name, role.queue)
+        else:
+            self.dispatcher.publish([ticket])
 
     # -- steer -----------------------------------------------------------------------------------------------------
 

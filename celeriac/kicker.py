@@ -7,40 +7,54 @@ process killed) costs a start no more than the workers' next look.
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import threading
+import time
 from collections.abc import Callable
+
+logger = logging.getLogger(__name__)
 
 #: How long (seconds) a process that ends waits for its last kicks.
 AT_EXIT = 0.6
 
+#: A rest (seconds) after each round: a burst makes few kicks, and leaves the processor to whoever enqueues.
+REST = 0.005
+
 
 class Kicker:
-    """`kick(role, queue)` does the asking, in a thread of this process started at the first call."""
+    """`send(role, lone)` does the asking, in a thread started at the first call.
 
-    def __init__(self, kick: Callable[[str, str], object]) -> None:
-        self._do = kick
+    `lone` is the row of a task that was enqueued by itself, None where several were.
+    """
+
+    def __init__(self, send: Callable[[str, int | None], object]) -> None:
+        self._send = send
         self._forget()
         os.register_at_fork(after_in_child=self._forget)
         atexit.register(self.flush)
 
     def _forget(self) -> None:
-        self._wanted: dict[str, str] = {}
+        self._wanted: dict[str, int | None] = {}
+        self._asked: dict[str, float] = {}
         self._changed = threading.Condition()
         self._busy = False
         self._thread: threading.Thread | None = None
 
-    def kick(self, role: str, queue: str) -> None:
+    def kick(self, role: str, lone: int | None = None) -> None:
         """Returns at once."""
+        now = time.monotonic()
         with self._changed:
-            self._wanted[role] = queue
+            burst = role in self._wanted or now - self._asked.get(role, 0.0) < 2 * REST
+            self._wanted[role] = None if burst else lone
+            self._asked[role] = now
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="celeriac-kicker", daemon=True)
                 self._thread.start()
             self._changed.notify_all()
 
     def flush(self, patience: float = AT_EXIT) -> bool:
-        """Waits until nothing is left to kick; False if that takes longer than `patience` seconds."""
+        """Waits until nothing is left to send; False if that takes longer than `patience` seconds."""
         with self._changed:
             return self._changed.wait_for(lambda: not self._wanted and not self._busy, patience)
 
@@ -49,8 +63,15 @@ class Kicker:
             with self._changed:
                 self._changed.wait_for(lambda: self._wanted)
                 wanted, self._wanted, self._busy = self._wanted, {}, True
-            for role, queue in wanted.items():
-                self._do(role, queue)
+            for role, lone in wanted.items():
+                self._attempt(role, lone)
             with self._changed:
                 self._busy = False
                 self._changed.notify_all()
+            time.sleep(REST)
+
+    def _attempt(self, role: str, lone: int | None) -> None:
+        try:
+            self._send(role, lone)
+        except Exception:
+            logger.exception("Could not kick %s; the workers' next look makes up for it", role)

@@ -12,6 +12,7 @@ from celeriac.fairness import Claimant
 
 # INVARIANT of `taken`: each account's best rows by (priority, due time, id); a row somebody else has locked is
 # passed over. Ready rows lead their lock key, so no claim can meet a held lock.
+# The update gets their ids as an array: a join may be planned as a scan of the whole table.
 CLAIM = text("""
 WITH taken AS (
     SELECT best.id, best.rank, share.place
@@ -28,11 +29,32 @@ WITH taken AS (
     UPDATE worker_tasks t
     SET status = 'claimed', token = CAST(:token AS uuid),
         claimed_at = clock_timestamp(), updated_at = clock_timestamp()
-    FROM taken WHERE t.id = taken.id
-    RETURNING t.id, taken.rank, taken.place
+    WHERE t.id = ANY (ARRAY(SELECT id FROM taken))
+    RETURNING t.id
 )
-SELECT id FROM claimed ORDER BY rank, place
+SELECT id FROM claimed JOIN taken USING (id) ORDER BY rank, place
 """)
+
+# INVARIANT: nothing else of the role is ready, few are active, a live worker is there, and neither role nor account is
+# paused or bounded: a pass would claim this row, and nothing else.
+CLAIM_LONE = text("""
+UPDATE worker_tasks t
+SET status = 'claimed', token = CAST(:token AS uuid), claimed_at = clock_timestamp(), updated_at = clock_timestamp()
+WHERE t.id = :id AND t.status = 'pending' AND t.waits_for IS NULL
+    AND NOT EXISTS (
+        SELECT FROM worker_tasks o
+        WHERE o.role = :role AND o.status = 'pending' AND o.waits_for IS NULL AND o.id <> :id)
+    AND (SELECT count(*) < :few FROM (
+        SELECT FROM worker_tasks WHERE role = :role AND status IN ('claimed', 'running') LIMIT :few) AS active)
+    AND NOT EXISTS (SELECT FROM roles WHERE role = :role AND paused)
+    AND NOT EXISTS (SELECT FROM account_policies p WHERE p.account = t.account AND (p.paused OR p.cap IS NOT NULL))
+    AND EXISTS (
+        SELECT FROM workers WHERE status = 'active' AND queues ? :queue
+            AND last_heartbeat_at > statement_timestamp() - interval '2 minutes')
+""")
+
+#: A role with fewer active tasks than this is idle.
+FEW = 16
 
 RECORD = text("""
 WITH pass AS (
@@ -67,6 +89,12 @@ def claim(connection: Connection, role: str, shares: Mapping[str, int], token: s
         CLAIM, {"role": role, "accounts": list(shares), "slots": list(shares.values()), "token": token}
     )
     return list(found.scalars())
+
+
+def claim_lone(connection: Connection, role: str, queue: str, task: int, token: str) -> bool:
+    """Claims a task just enqueued for an idle role, where a pass could only decide the same."""
+    given = {"role": role, "queue": queue, "id": task, "token": token, "few": FEW}
+    return bool(connection.execute(CLAIM_LONE, given).rowcount)
 
 
 def record_pass(

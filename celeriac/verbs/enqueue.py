@@ -46,7 +46,8 @@ class Receipt:
     waits_for: str | None = None
 
 
-# INVARIANT of `fresh`: of several new rows with one lock key, at most the first leads, and none if a leader exists.
+# INVARIANT of `fresh`: of several new rows with one lock key, at most the first leads, and none if a leader exists
+# (no EXISTS: the planner may answer one for many rows by reading all leaders there are).
 # A leader or a unique key committed meanwhile makes ON CONFLICT drop the row; the caller looks again.
 INSERT = text("""
 WITH given AS (
@@ -64,10 +65,10 @@ WITH given AS (
             WHEN due > statement_timestamp() THEN 'time'
             WHEN lock_key IS NULL THEN NULL
             WHEN row_number() OVER (PARTITION BY lock_key, due > statement_timestamp() ORDER BY place) > 1
-              OR EXISTS (
-                SELECT FROM worker_tasks l
+              OR (
+                SELECT true FROM worker_tasks l
                 WHERE l.lock_key = given.lock_key AND l.waits_for IS NULL
-                  AND l.status IN ('pending', 'claimed', 'running')
+                  AND l.status IN ('pending', 'claimed', 'running') LIMIT 1
             ) THEN 'lock'
         END AS waits_for
     FROM given

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from sqlalchemy import Connection, text
 
-# INVARIANT: a keyed row never takes the lead here; celeriac_lead decides who does.
+# INVARIANT: a keyed row never takes the lead here; celeriac_lead decides who does. Ids as an array: see `claim`.
 DUE = text("""
 WITH due AS (
     SELECT id FROM worker_tasks
@@ -15,7 +15,7 @@ WITH due AS (
 )
 UPDATE worker_tasks t
 SET waits_for = CASE WHEN t.lock_key IS NULL THEN NULL ELSE 'lock' END, updated_at = clock_timestamp()
-FROM due WHERE t.id = due.id
+WHERE t.id = ANY (ARRAY(SELECT id FROM due))
 RETURNING t.lock_key
 """)
 
@@ -30,10 +30,11 @@ WITH RECURSIVE keys AS (
         SELECT lock_key FROM worker_tasks
         WHERE waits_for = 'lock' AND lock_key > keys.lock_key ORDER BY lock_key LIMIT 1) AS next
 ), walked AS (SELECT lock_key FROM keys LIMIT :batch)
-SELECT lock_key, NOT EXISTS (
-    SELECT FROM worker_tasks l
+SELECT lock_key, (
+    SELECT true FROM worker_tasks l
     WHERE l.lock_key = walked.lock_key AND l.waits_for IS NULL AND l.status IN ('pending', 'claimed', 'running')
-) AS leaderless
+    LIMIT 1
+) IS NULL AS leaderless
 FROM walked ORDER BY lock_key
 """)
 

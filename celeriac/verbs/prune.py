@@ -7,7 +7,7 @@ from sqlalchemy import Connection, text
 # INVARIANT: a role whose definition is unknown or says "forever" loses nothing. A success that is not to be kept
 # went when it settled; what remains of such a role (failed, cancelled) stays for :days.
 TASKS = text("""
-DELETE FROM worker_tasks WHERE id IN (
+DELETE FROM worker_tasks WHERE id = ANY (ARRAY(
     SELECT t.id FROM roles r, LATERAL (
         SELECT id FROM worker_tasks
         WHERE role = r.role AND status IN ('completed', 'failed', 'cancelled')
@@ -19,7 +19,7 @@ DELETE FROM worker_tasks WHERE id IN (
     ) AS t
     WHERE r.definition ->> 'keep' IS DISTINCT FROM 'forever'
     LIMIT :batch
-)
+))
 """)
 
 EVENTS = text("""

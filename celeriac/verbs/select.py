@@ -8,6 +8,9 @@ from sqlalchemy import Connection, text
 
 from celeriac.fairness import Claimant
 
+# Each LIMIT on worker_tasks has its index's ORDER BY, and none stands in an EXISTS, which would drop both: else the
+# planner may read the whole table in the hope of meeting such a row soon.
+
 # Transaction-level, so that it holds behind PgBouncer and goes with a dead process.
 LOCK = text("SELECT pg_try_advisory_xact_lock(hashtextextended('celeriac pass ' || :role, 0))")
 
@@ -21,10 +24,9 @@ SELECT
         SELECT account, count(*) AS n FROM worker_tasks
         WHERE role = :role AND status IN ('claimed', 'running') GROUP BY account
     ) AS holding) AS holding,
-    EXISTS (
-        SELECT FROM worker_tasks
+    (SELECT true FROM worker_tasks
         WHERE role = :role AND waits_for = 'time' AND scheduled_for <= statement_timestamp()
-    ) AS due,
+        ORDER BY scheduled_for LIMIT 1) IS NOT NULL AS due,
     (SELECT coalesce(sum(concurrency), 0) FROM workers
         WHERE status = 'active' AND queues ? :queue
           AND last_heartbeat_at > statement_timestamp() - interval '2 minutes') AS slots,
@@ -64,7 +66,7 @@ CROSS JOIN LATERAL (
     SELECT count(*) AS n FROM (
         SELECT FROM worker_tasks
         WHERE role = :role AND status = 'pending' AND waits_for IS NULL AND account = walk.account
-        LIMIT :depth) AS counted
+        ORDER BY priority DESC, scheduled_for, id LIMIT :depth) AS counted
 ) AS waiting
 LEFT JOIN account_policies policy ON policy.account = walk.account
 """)
@@ -74,19 +76,23 @@ SELECT wanted.account, (
     SELECT count(*) FROM (
         SELECT FROM worker_tasks
         WHERE role = :role AND status = 'pending' AND waits_for IS NULL AND account = wanted.account
-        LIMIT :depth) AS counted) AS waiting
+        ORDER BY priority DESC, scheduled_for, id LIMIT :depth) AS counted) AS waiting
 FROM unnest(CAST(:accounts AS text[])) AS wanted (account)
 """)
 
 WORK_AND_ROOM = text("""
 SELECT NOT coalesce((SELECT paused FROM roles WHERE role = :role), false)
-    AND (
-        EXISTS (SELECT FROM worker_tasks WHERE role = :role AND status = 'pending' AND waits_for IS NULL)
-        OR EXISTS (SELECT FROM worker_tasks
-            WHERE role = :role AND waits_for = 'time' AND scheduled_for <= statement_timestamp())
+    AND coalesce(
+        (SELECT true FROM worker_tasks
+            WHERE role = :role AND status = 'pending' AND waits_for IS NULL ORDER BY account LIMIT 1),
+        (SELECT true FROM worker_tasks
+            WHERE role = :role AND waits_for = 'time' AND scheduled_for <= statement_timestamp()
+            ORDER BY scheduled_for LIMIT 1),
+        false
     ) AND (
         SELECT count(*) < :below FROM (
-            SELECT FROM worker_tasks WHERE role = :role AND status IN ('claimed', 'running') LIMIT :below
+            SELECT FROM worker_tasks WHERE role = :role AND status IN ('claimed', 'running')
+            ORDER BY account LIMIT :below
         ) AS active)
 """)
 

@@ -168,8 +168,8 @@ class Batch:
             os._exit(1)  # the parent sees a lost child and releases what it ran
         with self.app.database.transaction() as connection:
             release.release(
-                connection, held, status="running", kind="abandoned", why=f"its process broke off: {error!r}"[:500], by=worker_id(),
-                loss=True,
+                connection, held, status="running", kind="abandoned", by=worker_id(), loss=True,
+                why=f"its process broke off: {error!r}"[:500],
             )  # fmt: skip
 
     def _observe(self, ran: int) -> None:

@@ -1,0 +1,178 @@
+"""`make bench`: drain, enqueue rate and start latency, plain Celery and rows in turn; prints the ratios.
+
+Both use prefork with two processes and their own defaults for everything else. The pairs alternate, so that a machine
+whose speed drifts drifts under both.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median, quantiles
+
+import redis
+from sqlalchemy import text
+
+DRAIN = {"plain": 4_000, "rows": 40_000}
+ENQUEUES = 1_500
+LATENCIES = 300
+ROUNDS = 3
+
+
+def main() -> None:
+    from celeriac import local
+
+    with tempfile.TemporaryDirectory(prefix="celeriac-bench-") as folder, local.join(Path(folder)) as stack:
+        os.environ |= {"DATABASE_URL": stack.database_url, "REDIS_URL": stack.redis_url, "BENCH_FOLDER": folder}
+        os.chmod(folder, 0o777)
+        _prepare()
+        drain, enqueue, latency = measure_drain(), measure_enqueue(), measure_latency(Path(folder))
+    print(f"\n{'':28}{'plain Celery':>16}{'Celeriac':>12}{'ratio':>9}")
+    report("drain, tasks/s", drain)
+    report("single .delay()/s", enqueue)
+    for name, of in (("start latency p50, ms", median), ("start latency p99, ms", _p99)):
+        report(name, {key: [of(values) * 1000] for key, values in latency.items()})
+
+
+def report(name: str, figures: dict[str, list[float]]) -> None:
+    plain, rows = median(figures["plain"]), median(figures["rows"])
+    print(f"{name:28}{plain:16,.1f}{rows:12,.1f}{rows / plain:9.2f}")
+
+
+def _p99(values: list[float]) -> float:
+    return quantiles(values, n=100)[98]
+
+
+def _prepare() -> None:
+    from bench.measured import rows
+    from celeriac.migrate import migrate
+
+    migrate(rows.database.engine)
+    rows.register_roles()
+
+
+@contextmanager
+def worker(which: str) -> Iterator[None]:
+    queues = {"plain": "bench_plain", "rows": "noop,stamp"}[which]
+    command = [sys.executable, "-m", "celery", "-A", f"bench.measured:{which}", "worker", "-c", "2", "-Q", queues]
+    quiet = ["-l", "WARNING", "--without-mingle", "--without-gossip"]
+    process = subprocess.Popen([*command, *quiet], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def until(condition: Callable[[], bool]) -> None:
+    while not condition():
+        time.sleep(0.01)
+
+
+def measure_drain() -> dict[str, list[float]]:
+    """Tasks a second from a backlog, between the first tenth and the end: start-up does not count."""
+    found: dict[str, list[float]] = {"plain": [], "rows": []}
+    for _ in range(ROUNDS):
+        found["plain"].append(_drain("plain", _fill_plain, _left_plain))
+        found["rows"].append(_drain("rows", _fill_rows, _left_rows))
+        print(f"drain  plain {found['plain'][-1]:,.0f}/s  rows {found['rows'][-1]:,.0f}/s", flush=True)
+    return found
+
+
+def _drain(which: str, fill: Callable[[int], None], left: Callable[[], int]) -> float:
+    total = DRAIN[which]
+    fill(total)
+    with worker(which):
+        until(lambda: left() < total * 0.9)
+        began, at_first = time.perf_counter(), left()
+        until(lambda: left() == 0)
+        return at_first / (time.perf_counter() - began)
+
+
+def _fill_plain(n: int) -> None:
+    from bench.measured import plain_noop
+
+    for i in range(n):
+        plain_noop.delay(i)
+
+
+def _left_plain() -> int:
+    client = redis.Redis.from_url(os.environ["REDIS_URL"])
+    try:
+        return int(client.llen("bench_plain")) + int(client.hlen("unacked"))
+    finally:
+        client.close()
+
+
+def _fill_rows(n: int) -> None:
+    from bench.measured import noop, rows
+
+    with rows.database.statement() as connection:
+        connection.execute(text("TRUNCATE worker_tasks, batchers, passes"))
+    noop.bulk([(i,) for i in range(n)])
+    with rows.database.statement() as connection:
+        connection.execute(text("VACUUM ANALYZE worker_tasks"))
+
+
+def _left_rows() -> int:
+    from bench.measured import rows
+
+    with rows.database.statement() as connection:
+        return int(
+            connection.execute(text("SELECT count(*) FROM worker_tasks WHERE status <> 'completed'")).scalar_one()
+        )
+
+
+def measure_enqueue() -> dict[str, list[float]]:
+    from bench.measured import noop, plain_noop
+
+    found: dict[str, list[float]] = {"plain": [], "rows": []}
+    for _ in range(ROUNDS + 1):
+        for which, delay in (("plain", plain_noop.delay), ("rows", noop.delay)):
+            began = time.perf_counter()
+            for i in range(ENQUEUES):
+                delay(i)
+            found[which].append(ENQUEUES / (time.perf_counter() - began))
+    return {which: rates[1:] for which, rates in found.items()}
+
+
+def measure_latency(folder: Path) -> dict[str, list[float]]:
+    """From before `.delay()` to the handler's first line, one task at a time, both workers idle beside each other."""
+    from bench.measured import plain_stamp, stamp
+
+    _empty()
+    with worker("plain"), worker("rows"):
+        for _ in range(LATENCIES):
+            for which, task in (("plain", plain_stamp), ("rows", stamp)):
+                before = _stamped(folder, which)
+                task.delay(time.time())
+                until(lambda which=which, before=before: _stamped(folder, which) > before)  # type: ignore[misc]
+    return {which: _latencies(folder, which)[20:] for which in ("plain", "rows")}
+
+
+def _empty() -> None:
+    from bench.measured import rows
+
+    client = redis.Redis.from_url(os.environ["REDIS_URL"])
+    client.flushall()
+    client.close()
+    with rows.database.statement() as connection:
+        connection.execute(text("TRUNCATE worker_tasks"))
+
+
+def _latencies(folder: Path, which: str) -> list[float]:
+    return [float(line) for file in folder.glob(f"{which}.*") for line in file.read_text().splitlines()]
+
+
+def _stamped(folder: Path, which: str) -> int:
+    return len(_latencies(folder, which))
+
+
+if __name__ == "__main__":
+    main()

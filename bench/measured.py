@@ -1,0 +1,43 @@
+"""The tasks that are measured: the same no-ops, plain and on rows."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from celery import Celery
+
+from celeriac import Celeriac, Settings
+
+plain = Celery("plain", broker=os.environ["REDIS_URL"], set_as_current=False)
+plain.conf.task_ignore_result = True
+plain.conf.task_default_queue = "bench_plain"
+plain.conf.worker_prefetch_multiplier = 4
+
+rows = Celeriac("rows", settings=Settings.from_environ())
+
+
+@plain.task(name="bench.plain_noop")
+def plain_noop(n: int) -> None:
+    """Nothing."""
+
+
+@plain.task(name="bench.plain_stamp")
+def plain_stamp(sent: float) -> None:
+    _stamp("plain", time.time() - sent)
+
+
+@rows.task(role="noop")
+def noop(n: int) -> None:
+    """Nothing."""
+
+
+@rows.task(role="stamp")
+def stamp(sent: float) -> None:
+    _stamp("rows", time.time() - sent)
+
+
+def _stamp(which: str, latency: float) -> None:
+    """Start latency in seconds, to a file of this process."""
+    with open(f"{os.environ['BENCH_FOLDER']}/{which}.{os.getpid()}", "a") as file:
+        file.write(f"{latency}\n")
