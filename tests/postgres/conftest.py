@@ -45,6 +45,21 @@ def empty_url(servers: Servers) -> Iterator[str]:
 
 
 @pytest.fixture
+def clone(servers: Servers, template: str) -> Iterator[Callable[[], str]]:
+    """Makes migrated databases, for tests that compare some."""
+    names: list[str] = []
+
+    def make() -> str:
+        names.append(f"celeriac_clone_{os.getpid()}_{next(_number)}")
+        servers.execute(f"CREATE DATABASE {names[-1]} TEMPLATE {template}")
+        return servers.database(names[-1])
+
+    yield make
+    for name in names:
+        servers.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
 def rows(database_url: str) -> Iterator[Rows]:
     rows = Rows(database_url)
     yield rows

@@ -95,11 +95,11 @@ def test_a_migration_behind_a_long_transaction_gives_up(empty: Engine, adds_a_co
     with empty.connect() as reader:
         reader.execute(text("SELECT count(*) FROM worker_tasks"))
         with pytest.raises(OperationalError, match="lock timeout"):
-            migrate(empty, adds_a_column, lock_timeout=0.1)
+            migrate(empty, adds_a_column, lock_timeout=0.1, statement_timeout=5)
         with empty.connect() as another:
             assert another.execute(text("SELECT count(*) FROM worker_tasks")).scalar_one() == 0
             assert unapplied(another, adds_a_column) == {"wide_0001"}
-    migrate(empty, adds_a_column, lock_timeout=0.1)
+    migrate(empty, adds_a_column, lock_timeout=0.1, statement_timeout=5)
     with empty.connect() as connection:
         assert unapplied(connection, adds_a_column) == set()
 
@@ -109,7 +109,7 @@ def test_a_migration_that_takes_too_long_gives_up(empty: Engine, adds_a_column: 
     with empty.connect() as reader:
         reader.execute(text("SELECT count(*) FROM worker_tasks"))
         with pytest.raises(OperationalError, match="statement timeout"):
-            migrate(empty, adds_a_column, lock_timeout=60, statement_timeout=0.1)
+            migrate(empty, adds_a_column, lock_timeout=5, statement_timeout=0.1)
 
 
 def test_what_is_not_applied_is_told(empty: Engine) -> None:
