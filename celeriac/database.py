@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import DBAPIError
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 #: Without these a connection to a host that vanished blocks for ever. A frozen host is the watchdog's business.
 KEEPALIVES = {"keepalives": 1, "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}
@@ -84,3 +90,24 @@ def is_gone(error: BaseException) -> bool:
         return False
     code: Any = getattr(error.orig, "pgcode", None)
     return bool(error.connection_invalidated or code is None or code[:2] in ("57", "08"))
+
+
+#: How long (seconds) a worker outlasts a Postgres that is away, and how often it tries.
+PATIENCE = 120.0
+RETRY_EVERY = 0.25
+
+
+def outlasting(act: Callable[[], T], what: str) -> T:
+    """Tries again while Postgres is away, and raises what it last said if it stays away for `PATIENCE`.
+
+    Only for what is safe to repeat: verbs fenced by a token are.
+    """
+    give_up = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return act()
+        except DBAPIError as error:
+            if not is_gone(error) or time.monotonic() > give_up:
+                raise
+            logger.warning("Postgres is away; trying to %s again in %g s", what, RETRY_EVERY)
+            time.sleep(RETRY_EVERY)

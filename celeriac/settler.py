@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-import logging
-import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
 
 from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
 
-from celeriac.database import Database, is_gone
+from celeriac.database import Database, is_gone, outlasting
 from celeriac.errors import NotSettled
 from celeriac.running import Run
 from celeriac.verbs.enqueue import NewTask, enqueue
 from celeriac.verbs.settle import settle
-
-logger = logging.getLogger(__name__)
-
-T = TypeVar("T")
-
-#: How long (seconds) a settle outlasts a Postgres that is away, and how often it tries.
-PATIENCE = 120.0
-RETRY_EVERY = 0.5
 
 
 class Settler:
@@ -40,7 +30,12 @@ class Settler:
         open_runs = [run for run in runs if run.outcome is not None and not run.settled]
         if not open_runs:
             return
-        follow_ups = outlasting(self._settle, open_runs)
+        try:
+            follow_ups = outlasting(lambda: self._settle(open_runs), "settle")
+        except DBAPIError as error:
+            if not is_gone(error):
+                raise
+            raise NotSettled(f"{len(open_runs)} outcome(s) could not be written: Postgres stayed away") from error
         for run in open_runs:
             run.settled = True
         self._tell(follow_ups)
@@ -81,18 +76,3 @@ class Settler:
     def _tell(self, follow_ups: Sequence[NewTask]) -> None:
         if follow_ups:
             self.on_enqueued({task.role for task in follow_ups})
-
-
-def outlasting(act: Callable[[Sequence[Run]], T], runs: Sequence[Run]) -> T:
-    """Tries again while Postgres is away. A repeated settle is safe: it is fenced by the token."""
-    give_up = time.monotonic() + PATIENCE
-    while True:
-        try:
-            return act(runs)
-        except Exception as error:
-            if not is_gone(error):
-                raise
-            if time.monotonic() > give_up:
-                raise NotSettled(f"{len(runs)} outcome(s) could not be written for {PATIENCE:g} s") from error
-            logger.warning("Postgres is away; settling again in %g s", RETRY_EVERY)
-            time.sleep(RETRY_EVERY)

@@ -137,3 +137,12 @@ def worker(
         )
         assert running.process.poll() is None, running.printed()[-3000:]
         yield running
+
+
+@contextmanager
+def beat(module: str, database_url: str, redis_url: str, log: Path, environ: Mapping[str, str]) -> Iterator[Running]:
+    """`celery -A module beat`."""
+    given = {"DATABASE_URL": database_url, "REDIS_URL": redis_url, "PYTHONPATH": str(ROOT), **environ}
+    command = [sys.executable, "-m", "celery", "-A", module, "beat", "-l", "INFO"]
+    with process(command, given, log) as running:
+        yield running

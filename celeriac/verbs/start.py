@@ -11,12 +11,14 @@ from sqlalchemy import Connection, text
 
 from celeriac.retries import Attempt
 
+# :again: an earlier ask may have been answered on a connection that broke; what it started is this process's already.
 START = text("""
 UPDATE worker_tasks
 SET status = 'running', worker_id = :worker_id, worker_pid = :pid,
     started_at = clock_timestamp(), last_heartbeat_at = clock_timestamp(), updated_at = clock_timestamp(),
     deadline_at = clock_timestamp() + coalesce(timeout, :timeout) * interval '1 second'
-WHERE id = ANY(CAST(:ids AS bigint[])) AND token = CAST(:token AS uuid) AND status = 'claimed'
+WHERE id = ANY(CAST(:ids AS bigint[])) AND token = CAST(:token AS uuid)
+    AND (status = 'claimed' OR :again AND status = 'running' AND worker_id = :worker_id AND worker_pid = :pid)
     AND (expires_at IS NULL OR expires_at > statement_timestamp())
 RETURNING id, task_id, role, account, args, kwargs, headers, retry_count, max_retries, tries, max_tries, losses,
     priority, timeout, parent_id, lock_key, scheduled_for, CAST(token AS text)
@@ -67,10 +69,20 @@ class Started:
 
 
 def start(
-    connection: Connection, ids: Sequence[int], token: str, *, worker_id: str, pid: int, timeout: float | None
+    connection: Connection,
+    ids: Sequence[int],
+    token: str,
+    *,
+    worker_id: str,
+    pid: int,
+    timeout: float | None,
+    again: bool = False,
 ) -> list[Started]:
-    """The rows that are this ticket's to run, in the ticket's order; the others start nothing, quietly."""
-    given = {"ids": list(ids), "token": token, "worker_id": worker_id, "pid": pid, "timeout": timeout}
+    """The rows that are this ticket's to run, in the ticket's order; the others start nothing, quietly.
+
+    `again`: asked before, without an answer. `timeout`: seconds, for rows that say none themselves.
+    """
+    given = {"ids": list(ids), "token": token, "worker_id": worker_id, "pid": pid, "timeout": timeout, "again": again}
     rows = {row.id: Started(*row) for row in connection.execute(START, given)}
     return [rows[i] for i in dict.fromkeys(ids) if i in rows]
 

@@ -19,7 +19,7 @@ from celery import bootsteps, signals
 from celery.worker.state import reserved_requests
 
 from celeriac import outcomes
-from celeriac.database import Database
+from celeriac.database import Database, is_gone
 from celeriac.dispatcher import Dispatcher
 from celeriac.errors import ConfigurationError
 from celeriac.migrate import unapplied
@@ -60,8 +60,11 @@ class Lifeline(threading.Thread):
             try:
                 self.look()
                 self.answered = time.monotonic()
-            except Exception:
-                logger.exception("The lifeline broke; trying again in %g s", self.settings.poll_interval)
+            except Exception as error:
+                gone = is_gone(error)
+                says = "Postgres is away" if gone else "The lifeline broke"
+                level = logging.WARNING if gone else logging.ERROR
+                logger.log(level, "%s; trying again in %g s", says, self.settings.poll_interval, exc_info=not gone)
             self._wait()
 
     def _wait(self) -> None:

@@ -13,6 +13,7 @@ from celery.app.trace import trace_task
 from celery.exceptions import Ignore
 
 from celeriac import outcomes
+from celeriac.database import outlasting
 from celeriac.errors import LeaseLost, NotSettled, Snooze, TaskCancelled
 from celeriac.intake import revived
 from celeriac.roles import Role
@@ -52,7 +53,7 @@ def run_ticket(app: Celeriac, role_name: str, ids: list[int], token: str) -> dic
 def _take_kick_up(app: Celeriac, role: Role) -> dict[str, Any]:
     """Runs the pass that was asked for; the first of its tickets stays here, which saves it a trip through Redis."""
     app.publisher.take_up(role.name)
-    tickets = app.dispatcher.claim(role)
+    tickets = outlasting(lambda: app.dispatcher.claim(role), "run a pass")
     if not tickets:
         return {"claimed": 0}
     app.dispatcher.publish(tickets[1:])
@@ -85,6 +86,7 @@ class Batch:
     def __init__(self, app: Celeriac, role: Role) -> None:
         self.app = app
         self.role = role
+        self.asked = False
         self.owned: dict[int, Started] = {}
         self.waiting: list[Started] = []
         self.finished: list[Run] = []
@@ -109,13 +111,17 @@ class Batch:
         return {"ran": ran} | ({"lost": lost} if lost else {})
 
     def _start(self, ids: Sequence[int], token: str) -> None:
-        with self.app.database.statement() as connection:
-            self.waiting = start.start(
-                connection, ids, token, worker_id=worker_id(), pid=os.getpid(), timeout=self.role.timeout
-            )
+        self.waiting = outlasting(lambda: self._own(ids, token), "start a ticket")
         self.owned = {task.id: task for task in self.waiting}
         if len(self.waiting) < len(ids):
             self._expire(ids, token)
+
+    def _own(self, ids: Sequence[int], token: str) -> list[Started]:
+        again, self.asked = self.asked, True
+        with self.app.database.statement() as connection:
+            return start.start(
+                connection, ids, token, worker_id=worker_id(), pid=os.getpid(), timeout=self.role.timeout, again=again
+            )
 
     def _expire(self, ids: Sequence[int], token: str) -> None:
         with self.app.database.statement() as connection:

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 import redis
+from sqlalchemy import create_engine
 
+from celeriac import local
+from celeriac.migrate import migrate
 from celeriac.tickets import Ticket
-from tests.processes import ROOT, Rows, Running, until
+from tests import processes
+from tests.end_to_end.conftest import QUICK
+from tests.end_to_end.shop import RAN
+from tests.processes import Rows, Running, until
 
 Worker = Callable[..., Running]
 
@@ -22,17 +26,8 @@ Worker = Callable[..., Running]
 @pytest.fixture
 def beat(database_url: str, redis_url: str, tmp_path: Path) -> Iterator[None]:
     """Sweeps, as in production, from a beat of the shop."""
-    from tests.end_to_end.conftest import QUICK
-
-    environ = {**os.environ, **QUICK, "DATABASE_URL": database_url, "REDIS_URL": redis_url}
-    with (tmp_path / "beat.log").open("wb") as log:
-        command = [sys.executable, "-m", "celery", "-A", "tests.end_to_end.shop", "beat", "-l", "INFO"]
-        beat = subprocess.Popen(command, cwd=ROOT, env=environ, stdout=log, stderr=log)
-        try:
-            yield
-        finally:
-            beat.kill()
-            beat.wait()
+    with processes.beat("tests.end_to_end.shop", database_url, redis_url, tmp_path / "beat.log", QUICK):
+        yield
 
 
 def all_done(rows: Rows, n: int) -> Callable[[], bool]:
@@ -157,14 +152,6 @@ MALFORMED = [
 
 def test_postgres_restarted_in_mid_run_loses_nothing(tmp_path: Path, redis_url: str) -> None:
     """A server of its own: killed like a crash, and started again while tasks run."""
-    from sqlalchemy import create_engine
-
-    from celeriac import local
-    from celeriac.migrate import migrate
-    from tests import processes
-    from tests.end_to_end.conftest import QUICK
-    from tests.end_to_end.shop import RAN
-
     server = local.PostgresServer(tmp_path / "postgres")
     server.start()
     try:
@@ -173,8 +160,11 @@ def test_postgres_restarted_in_mid_run_loses_nothing(tmp_path: Path, redis_url: 
         engine.dispose()
         rows = Rows(server.url)
         rows(RAN)
-        log = tmp_path / "worker.log"
-        with processes.worker("tests.end_to_end.shop", server.url, redis_url, log, "-c", "2", environ=QUICK) as running:
+        shop, log = "tests.end_to_end.shop", tmp_path / "worker.log"
+        with (
+            processes.worker(shop, server.url, redis_url, log, "-c", "2", environ=QUICK) as running,
+            processes.beat(shop, server.url, redis_url, tmp_path / "beat.log", QUICK),
+        ):
             rows("""INSERT INTO worker_tasks (task_id, role, kwargs)
                 SELECT 't' || i, 'slow', '{"seconds": 0.2}' FROM generate_series(1, 20) i""")
             until(lambda: rows.one("SELECT count(*) >= 4 FROM ran"), "some to have begun")

@@ -24,3 +24,19 @@ def test_a_ticket_believed_lost_that_was_started_meanwhile_is_left_alone(app: Ce
         )
     assert [s.id for s in suspects] == [s.id for s in started] == ids
     assert freed == []
+
+
+def test_a_start_whose_answer_was_lost_is_answered_when_asked_again(app: Celeriac) -> None:
+    @app.task(role="asked")
+    def asked() -> None: ...
+
+    asked.delay()
+    token = str(uuid.uuid4())
+    with app.database.statement() as connection:
+        ids = claim.claim(connection, "asked", {"": 1}, token)
+
+        def ask(pid: int, again: bool) -> list[int]:
+            rows = start.start(connection, ids, token, worker_id="w", pid=pid, timeout=None, again=again)
+            return [row.id for row in rows]
+
+        assert [ask(1, False), ask(1, False), ask(2, True), ask(1, True)] == [ids, [], [], ids]
