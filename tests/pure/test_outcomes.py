@@ -1,0 +1,125 @@
+"""From how a run ended to what its row becomes."""
+
+from __future__ import annotations
+
+import inspect
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from celeriac import outcomes, states
+from celeriac.errors import Permanent
+from celeriac.retries import Backoff
+from celeriac.roles import FOREVER, Role
+from celeriac.running import RetryAsked, Run
+from celeriac.verbs.settle import Outcome
+from celeriac.verbs.start import Started
+
+BOOM = ValueError("boom")
+
+
+def started(**given: Any) -> Started:
+    zero: dict[str, Any] = dict.fromkeys(inspect.signature(Started).parameters)
+    zero |= {
+        "retry_count": 0,
+        "max_retries": 4,
+        "tries": 0,
+        "max_tries": 5,
+        "scheduled_for": datetime.now(UTC),
+    }
+    return Started(**(zero | given))
+
+
+def run(role: Role | None = None, **given: Any) -> Run:
+    return Run(started(**given), role or Role(name="build", max_retries=4, max_tries=5, round_delay=30), database=None)  # type: ignore[arg-type]
+
+
+def counts(outcome: Outcome) -> tuple[str, int, int]:
+    return outcome.status, outcome.retry_count, outcome.tries
+
+
+def test_success_keeps_the_counts_and_the_result() -> None:
+    outcome = outcomes.completed(run(retry_count=2, tries=1), {"ok": True})
+    assert counts(outcome) == (states.COMPLETED, 2, 1)
+    assert outcome.result == {"ok": True}
+
+
+@pytest.mark.parametrize(("keep", "stays"), [(None, False), (FOREVER, True)])
+def test_a_role_that_keeps_nothing_loses_its_row_with_its_success(keep: Any, stays: bool) -> None:
+    assert outcomes.completed(run(Role(name="build", keep=keep)), None).keep is stays
+
+
+def test_a_failed_row_stays_even_if_its_role_keeps_nothing() -> None:
+    assert outcomes.failed(run(Role(name="build", keep=None), tries=4), BOOM).keep
+
+
+def test_a_retry_counts_within_its_round_and_takes_what_was_asked_for() -> None:
+    asked = run(retry_count=1, tries=2)
+    asked.retry_asked = RetryAsked(delay=10, at=None, args=[1], kwargs={"x": 2})
+    outcome = outcomes.retried(asked, BOOM)
+    assert counts(outcome) == (states.PENDING, 2, 2)
+    assert (outcome.delay, outcome.args, outcome.kwargs, outcome.kind) == (10, [1], {"x": 2}, "retry")
+    assert outcome.error == "ValueError: boom"
+
+
+def test_a_retry_at_a_time_waits_for_that_time() -> None:
+    asked = run()
+    asked.retry_asked = RetryAsked(delay=None, at="2030-01-01T00:00:00Z", args=None, kwargs=None)
+    assert outcomes.retried(asked, None).at == "2030-01-01T00:00:00Z"
+
+
+def test_a_failure_ends_the_round_and_the_next_starts_fresh_after_its_delay() -> None:
+    outcome = outcomes.failed(run(retry_count=4, tries=1), BOOM)
+    assert counts(outcome) == (states.PENDING, 0, 2)
+    assert (outcome.delay, outcome.kind) == (30, "retry_round")
+
+
+def test_the_failure_of_the_last_round_is_told_with_the_error() -> None:
+    outcome = outcomes.failed(run(retry_count=4, tries=4), BOOM, told={"exc_type": "ValueError"})
+    assert counts(outcome) == (states.FAILED, 4, 5)
+    assert (outcome.error, outcome.result) == ("ValueError: boom", {"exc_type": "ValueError"})
+
+
+def test_a_permanent_error_fails_at_once_with_all_tries_used() -> None:
+    assert counts(outcomes.failed(run(), Permanent("no such template"))) == (states.FAILED, 0, 5)
+
+
+def test_a_run_past_its_limit_waits_by_the_roles_backoff() -> None:
+    role = Role(name="build", round_delay=30, backoff=Backoff(base=5, jitter=False))
+    outcome = outcomes.timed_out(started(retry_count=2), role)
+    assert counts(outcome) == (states.PENDING, 3, 0)
+    assert (outcome.delay, outcome.kind) == (20, "timeout")
+    assert str(outcome.error).startswith("TimeLimitExceeded")
+
+
+def test_a_snooze_burns_nothing() -> None:
+    outcome = outcomes.snoozed(started(retry_count=3, tries=2), 60, "not there yet")
+    assert counts(outcome) == (states.PENDING, 3, 2)
+    assert (outcome.delay, outcome.kind, outcome.error) == (60, "snooze", "not there yet")
+
+
+def test_a_cancelled_run_ends_cancelled() -> None:
+    assert counts(outcomes.cancelled(started(retry_count=1))) == (states.CANCELLED, 1, 0)
+
+
+def test_an_error_is_told_bounded_and_without_the_nul_that_postgres_cannot_store() -> None:
+    assert outcomes.described(None) is None
+    assert outcomes.described(ValueError("a\x00b")) == "ValueError: a\\x00b"
+    assert len(outcomes.described(ValueError("x" * 10_000)) or "") == 4000
+
+
+def _no_text(_: object) -> str:
+    raise RuntimeError("no text for you")
+
+
+@pytest.mark.xfail(strict=True, reason="outcomes.described lets both break the settle")
+@pytest.mark.parametrize(
+    "error",
+    [ValueError("half a pair: \ud83d"), type("Mute", (Exception,), {"__str__": _no_text})()],
+    ids=["lone surrogate", "str() raises"],
+)
+def test_an_error_that_cannot_be_told_as_it_is_does_not_keep_its_row_from_being_settled(error: Exception) -> None:
+    told = outcomes.described(error)
+    assert told is not None
+    assert told.encode("utf-8")
