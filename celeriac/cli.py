@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 import click
+from sqlalchemy.exc import DBAPIError
 
 from celeriac.app import Celeriac
 from celeriac.errors import CeleriacError, ConfigurationError
@@ -39,6 +40,9 @@ class Group(click.Group):
             return super().invoke(context)
         except CeleriacError as error:
             raise click.ClickException(str(error)) from error
+        except DBAPIError as error:
+            says = str(error.orig).splitlines()[0]
+            raise click.ClickException(f"Postgres: {says}; `celeriac check` tells what is wrong") from error
 
 
 @click.group(cls=Group)

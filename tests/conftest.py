@@ -41,11 +41,17 @@ class Servers:
         return make_url(self.database_url).set(database=name).render_as_string(hide_password=False)
 
 
+def _own_redis_database(url: str) -> str:
+    """Tests that run side by side empty each their own."""
+    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    return make_url(url).set(database=str(number)).render_as_string(hide_password=False)
+
+
 @pytest.fixture(scope="session")
 def servers() -> Iterator[Servers]:
     given = os.environ.get("DATABASE_URL"), os.environ.get("REDIS_URL")
     if given[0] and given[1]:
-        yield Servers(given[0], given[1])
+        yield Servers(given[0], _own_redis_database(given[1]))
         return
     with tempfile.TemporaryDirectory(prefix="celeriac-tests-") as folder:
         os.chmod(folder, 0o755)

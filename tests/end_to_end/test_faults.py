@@ -53,7 +53,7 @@ def test_redis_wiped_in_mid_run_loses_nothing(
     shop.slow.bulk([(0.2,)] * 30)
     until(lambda: rows.one("SELECT count(*) >= 4 FROM ran"), "some to have begun")
     client = redis.Redis.from_url(redis_url)
-    client.flushall()
+    client.flushdb()
     client.close()
     until(all_done(rows, 30), "all to be completed")
     assert overlaps(rows) == []

@@ -1,0 +1,56 @@
+"""The `celeriac` command, as a stranger meets it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+from tests.conftest import ROOT, Servers
+
+
+def celeriac(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from celeriac.cli import main; main()", *arguments]
+    return subprocess.run(
+        command, cwd=ROOT, env={**os.environ, **environ}, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def test_migrate_check_sweep_and_dispatch(servers: Servers, redis_url: str) -> None:
+    servers.execute("CREATE DATABASE celeriac_cli")
+    try:
+        given = {"DATABASE_URL": servers.database("celeriac_cli"), "REDIS_URL": redis_url}
+        before = celeriac("check", **given)
+        assert before.returncode == 1
+        assert "run `celeriac migrate`" in before.stderr
+        assert celeriac("migrate", **given).returncode == 0
+        assert celeriac("migrate", **given).returncode == 0, "a second time there is nothing to do"
+        assert celeriac("check", **given).returncode == 0
+        swept = celeriac("sweep", "--all", **given)
+        assert [line.split(":")[0] for line in swept.stdout.splitlines()] == [
+            "rescue", "lost_tickets", "leaderless_locks", "prune",
+        ]  # fmt: skip
+        assert celeriac("dispatch", "instasite_build", **given).stdout == "instasite_build: 0 tasks published\n"
+    finally:
+        servers.execute("DROP DATABASE celeriac_cli WITH (FORCE)")
+
+
+def test_errors_are_told_in_a_line(servers: Servers, redis_url: str) -> None:
+    given = {"DATABASE_URL": servers.database_url, "REDIS_URL": redis_url}
+    for arguments, environ, says in (
+        (["-A", "nowhere", "check"], {}, "No module named 'nowhere'"),
+        (["dispatch", "no_such_role"], {}, "no_such_role"),
+        (["check"], {"HEARTBEAT_INTERVAL_MS": "soon"}, "HEARTBEAT_INTERVAL_MS='soon' is not usable"),
+        (["check"], {"QM_INSTASITES_BATCH_SIZE": "none"}, "QM_INSTASITES_BATCH_SIZE='none' is not usable"),
+    ):
+        ended = celeriac(*arguments, **{**given, **environ})
+        assert ended.returncode == 1
+        assert says in ended.stderr
+        assert "Traceback" not in ended.stderr
+
+
+def test_check_names_what_does_not_answer(redis_url: str) -> None:
+    ended = celeriac("check", DATABASE_URL="postgresql://localhost:1/none", REDIS_URL="redis://127.0.0.1:1/0")
+    assert ended.returncode == 1
+    assert "Postgres does not answer" in ended.stderr
+    assert "Redis does not answer" in ended.stderr
