@@ -26,6 +26,7 @@ def test_migrate_check_sweep_and_dispatch(servers: Servers, redis_url: str) -> N
         assert celeriac("migrate", **given).returncode == 0
         assert celeriac("migrate", **given).returncode == 0, "a second time there is nothing to do"
         assert celeriac("check", **given).returncode == 0
+        assert "no role 'no_such_role'" in celeriac("dispatch", "no_such_role", **given).stderr
         swept = celeriac("sweep", "--all", **given)
         assert [line.split(":")[0] for line in swept.stdout.splitlines()] == [
             "rescue", "lost_tickets", "leaderless_locks", "prune",
@@ -39,7 +40,7 @@ def test_errors_are_told_in_a_line(servers: Servers, redis_url: str) -> None:
     given = {"DATABASE_URL": servers.database_url, "REDIS_URL": redis_url}
     for arguments, environ, says in (
         (["-A", "nowhere", "check"], {}, "No module named 'nowhere'"),
-        (["dispatch", "no_such_role"], {}, "no_such_role"),
+        (["dispatch", "no_such_role"], {}, "`celeriac check` tells what is wrong"),
         (["check"], {"HEARTBEAT_INTERVAL_MS": "soon"}, "HEARTBEAT_INTERVAL_MS='soon' is not usable"),
         (["check"], {"QM_INSTASITES_BATCH_SIZE": "none"}, "QM_INSTASITES_BATCH_SIZE='none' is not usable"),
     ):
