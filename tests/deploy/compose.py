@@ -1,0 +1,90 @@
+"""docker-compose.yml without Docker: each service's command, environment and health check as a local process."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.processes import ROOT
+
+_VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}|\$\$")
+
+
+def read() -> dict[str, Any]:
+    with (ROOT / "docker-compose.yml").open() as file:
+        return dict(yaml.safe_load(file))
+
+
+def interpolated(value: Any, environ: Mapping[str, str]) -> Any:
+    """As Compose does it: `${NAME:-default}`, and `$$` for a dollar sign. Raises KeyError without a default."""
+    if isinstance(value, dict):
+        return {name: interpolated(v, environ) for name, v in value.items()}
+    if isinstance(value, list):
+        return [interpolated(v, environ) for v in value]
+
+    def replaced(found: re.Match[str]) -> str:
+        name, default = found[1], found[2]
+        if name is None:
+            return "$"
+        return environ.get(name) or (environ[name] if default is None else default)
+
+    return _VARIABLE.sub(replaced, value) if isinstance(value, str) else value
+
+
+class Network:
+    """Puts the containers on this machine: their names become 127.0.0.1, the ports in the file become free ones."""
+
+    def __init__(self, names: list[str], ports: list[str]) -> None:
+        self.names, self.ports = names, {port: _free_port() for port in ports}
+
+    def local(self, text: str) -> str:
+        text = re.sub(rf"\b({'|'.join(self.names)}):(?=\d)", "127.0.0.1:", text)
+        return re.sub(r"\b\d+\b", lambda number: self.ports.get(number[0], number[0]), text)
+
+    def variable(self, name: str, value: str) -> str:
+        return "127.0.0.1" if name.endswith("_HOST") else self.local(value)
+
+
+class Service:
+    """A service of the file, as its container would run it."""
+
+    def __init__(self, name: str, wanted: Mapping[str, Any], network: Network) -> None:
+        self.name, self._wanted, self._network = name, wanted, network
+
+    @property
+    def command(self) -> list[str]:
+        return shlex.split(self._wanted["command"])
+
+    @cached_property
+    def environ(self) -> dict[str, str]:
+        """Nothing of the surroundings but where the programs are."""
+        given = {name: self._network.variable(name, str(value)) for name, value in self._wanted["environment"].items()}
+        return given | {"PATH": f"{Path(sys.executable).parent}:{os.defpath}", "PYTHONWARNINGS": "ignore"}
+
+    @property
+    def health_check(self) -> list[str]:
+        kind, *command = self._wanted["healthcheck"]["test"]
+        assert kind == "CMD"
+        return [self._network.local(part) for part in command]
+
+    def is_healthy(self) -> bool:
+        check = subprocess.run(self.health_check, cwd=ROOT, env=self.environ, capture_output=True, check=False)
+        return check.returncode == 0
+
+
+def _free_port() -> str:
+    """Free for both TCP and UDP."""
+    with socket.socket() as tcp, socket.socket(type=socket.SOCK_DGRAM) as udp:
+        tcp.bind(("127.0.0.1", 0))
+        udp.bind(tcp.getsockname())
+        return str(tcp.getsockname()[1])

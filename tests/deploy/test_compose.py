@@ -1,0 +1,198 @@
+"""docker-compose.yml keeps its word: every service starts with the command it has there and becomes healthy.
+
+Postgres and Redis are the tests' own servers; the containers' names and ports become free ones of this machine.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import re
+import signal
+import subprocess
+import tomllib
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+
+import pytest
+import redis
+
+from tasks.app import app
+from tests.conftest import Servers
+from tests.deploy.compose import Network, Service, interpolated, read
+from tests.processes import ROOT, Rows, Running, process, until
+
+FILE = read()
+IMAGES = {"postgres", "redis"}
+OURS = sorted(set(FILE["services"]) - IMAGES)
+WORKERS = [name for name in OURS if "celery -A tasks worker" in FILE["services"][name]["command"]]
+LONG_RUNNING = [name for name in OURS if name != "migrate"]
+
+#: Light and quick; everything else is the file's default.
+CHOSEN = {
+    "INSTASITE_BUILD_PROCESSES": "1",
+    "INSTASITE_ANALYTICS_PROCESSES": "1",
+    "QM_INSTASITES_INTERVAL_SECONDS": "1",
+    "DUDA_REQUESTS_PER_SECOND": "100",
+}
+
+
+class System:
+    """All services of the file on this machine, started in the file's order."""
+
+    def __init__(
+        self, services: Mapping[str, Service], running: Mapping[str, Running], migrated: str, url: str
+    ) -> None:
+        self.services, self.running, self.migrated = services, running, migrated
+        self.rows = Rows(url)
+
+    def printed(self, name: str) -> str:
+        return self.running[name].printed()
+
+    def answer(self, url: str, **headers: str) -> int:
+        try:
+            with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=10) as answer:
+                return int(answer.status)
+        except urllib.error.HTTPError as refused:
+            return refused.code
+
+
+@pytest.fixture(scope="module")
+def system(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
+    name = f"celeriac_deploy_{os.getpid()}"
+    servers.execute(f"CREATE DATABASE {name}")
+    redis.Redis.from_url(servers.redis_url).flushdb()
+    urls = {"DATABASE_URL": servers.database(name), "REDIS_URL": servers.redis_url}
+    services = as_services(urls)
+    migrated = subprocess.run(
+        services["migrate"].command, cwd=ROOT, env=services["migrate"].environ, capture_output=True, text=True
+    )
+    assert migrated.returncode == 0, migrated.stderr
+    logs = tmp_path_factory.mktemp("logs")
+    with ExitStack() as stack:
+        running = {
+            n: stack.enter_context(process(services[n].command, services[n].environ, logs / n)) for n in LONG_RUNNING
+        }
+        yield (found := System(services, running, migrated.stdout, urls["DATABASE_URL"]))
+        found.rows.close()
+    servers.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def as_services(urls: Mapping[str, str]) -> dict[str, Service]:
+    wanted = interpolated(FILE["services"], CHOSEN | urls)
+    ports = [p.rpartition(":")[2] for service in wanted.values() for p in service.get("ports", ())]
+    network = Network([*wanted], [*ports, "8825", "8853"])
+    return {name: Service(name, wanted[name], network) for name in OURS}
+
+
+def test_migrate_brings_an_empty_database_to_the_schema_and_ends(system: System) -> None:
+    assert "The database is current" in system.migrated
+
+
+@pytest.mark.parametrize("name", LONG_RUNNING)
+def test_a_service_becomes_healthy_by_its_own_check(system: System, name: str) -> None:
+    until(lambda: system.services[name].is_healthy() or system.running[name].process.poll() is not None, name)
+    assert system.running[name].process.poll() is None, system.printed(name)[-3000:]
+
+
+@pytest.mark.parametrize("name", WORKERS)
+def test_a_worker_becomes_ready(system: System, name: str) -> None:
+    until(lambda: " ready." in system.printed(name), f"{name} to be ready")
+
+
+def test_beat_ticks(system: System) -> None:
+    ticked = "SELECT FROM scheduled_jobs WHERE name = 'batcher instasite_build' AND last_run_at IS NOT NULL"
+    until(lambda: system.rows(ticked), "a tick")
+
+
+def test_flower_answers_only_with_the_password(system: System) -> None:
+    flower = system.services["flower"]
+    until(flower.is_healthy, "flower")
+    address = f"http://127.0.0.1:{flower.environ['FLOWER_PORT']}/workers"
+    password = base64.b64encode(flower.environ["FLOWER_BASIC_AUTH"].encode()).decode()
+    assert system.answer(address) == 401
+    assert system.answer(address, Authorization=f"Basic {password}") == 200
+    assert "FLOWER_READ_ONLY" in flower.environ
+
+
+def test_a_site_is_built_through_all_of_it(system: System) -> None:
+    (site, account), *_ = system.rows("""
+        WITH account AS (INSERT INTO accounts (name, email) VALUES ('Anna', 'anna@example.com') RETURNING id),
+            template AS (INSERT INTO templates (name, duda_template_id) VALUES ('Bakery', 20012) RETURNING id)
+        INSERT INTO instasites (account_id, template_id) SELECT account.id, template.id FROM account, template
+        RETURNING id, account_id""")
+    call = f"from tasks.instasites import build; build.delay(instasite_id={site}, account_id={account})"
+    environ = system.services["instasite-build"].environ
+    subprocess.run(["python", "-c", call], cwd=ROOT, env=environ, check=True)
+    done = "SELECT FROM worker_tasks HAVING count(*) FILTER (WHERE status = 'completed') = 2 AND count(*) = 2"
+    until(lambda: system.rows(done), "the build and its follow-ups")
+    assert system.rows("SELECT status FROM instasites") == [("PUBLISHED",)]
+
+
+def test_every_service_ends_when_told_to(system: System) -> None:
+    """Last: it ends the module's processes."""
+    for running in system.running.values():
+        running.process.send_signal(signal.SIGTERM)
+    ended = {name: running.process.wait(timeout=30) for name, running in system.running.items()}
+    assert ended == dict.fromkeys(LONG_RUNNING, 0)
+
+
+# -- what the file says ------------------------------------------------------------------------------------------------
+
+
+def test_every_queue_has_a_worker() -> None:
+    commands = [FILE["services"][name]["command"] for name in WORKERS]
+    consumed = [queue for command in commands for queue in re.search(r"-Q (\S+)", command)[1].split(",")]  # type: ignore[index]
+    ours = [task for task in app.tasks.values() if task.__module__.startswith("tasks.")]
+    assert sorted(consumed) == sorted({task.role.queue for task in ours})
+    assert ours
+
+
+def test_every_service_has_a_health_check_or_ends_by_itself() -> None:
+    without = {name for name, service in FILE["services"].items() if "healthcheck" not in service}
+    assert without == {"migrate"}
+
+
+def test_services_wait_for_what_they_need() -> None:
+    for name in set(OURS) - {"migrate", "sandbox"}:
+        assert FILE["services"][name]["depends_on"] == {
+            "migrate": {"condition": "service_completed_successfully"},
+            "redis": {"condition": "service_healthy"},
+        }
+    assert FILE["services"]["migrate"]["depends_on"] == {"postgres": {"condition": "service_healthy"}}
+
+
+def test_every_variable_has_a_default_for_local_use() -> None:
+    interpolated(FILE, {})
+
+
+def test_ports_are_open_to_this_machine_only() -> None:
+    ports = [port for service in FILE["services"].values() for port in service.get("ports", ())]
+    assert ports
+    assert all(port.startswith("127.0.0.1:") for port in ports)
+
+
+def test_the_image_is_made_of_what_is_there_by_nobody_special() -> None:
+    lines = (ROOT / "deploy" / "Dockerfile").read_text().splitlines()
+    copied = [part for line in lines if line.startswith("COPY ") for part in line.split()[1:-1]]
+    ignored_but = (ROOT / "deploy" / "Dockerfile.dockerignore").read_text().split()
+    assert all((ROOT / part).exists() for part in copied)
+    assert {f"!{part}" for part in copied} <= set(ignored_but)
+    assert any("pip install --constraint constraints.txt" in line for line in lines)
+    users = [line.split()[1] for line in lines if line.startswith("USER ")]
+    assert users[-1:] not in ([], ["root"], ["0"])
+
+
+def test_every_service_of_ours_is_built_from_that_dockerfile() -> None:
+    built = {name for name, service in FILE["services"].items() if "build" in service}
+    assert built == set(OURS)
+    assert {FILE["services"][name]["build"]["dockerfile"] for name in OURS} == {"deploy/Dockerfile"}
+
+
+def test_the_installed_engine_is_whole() -> None:
+    """The image installs a wheel: a package missing in pyproject.toml would be missing there only."""
+    listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
+    there = {path.parent.relative_to(ROOT) for path in (ROOT / "celeriac").rglob("__init__.py")}
+    assert sorted(listed) == sorted(str(path).replace("/", ".") for path in there)
