@@ -1,0 +1,53 @@
+"""README.md tells the truth: its settings are the engine's, its examples run."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from dataclasses import fields
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+
+from celeriac import Settings
+from celeriac.cli import main
+from celeriac.database import Database
+from tests.processes import ROOT
+
+README = (ROOT / "README.md").read_text()
+
+
+@pytest.mark.parametrize("setting", [f for f in fields(Settings) if f.metadata], ids=lambda f: str(f.name))
+def test_every_numeric_setting_is_told_with_its_default(setting: Any) -> None:
+    default = setting.default / setting.metadata["scale"]
+    assert f"| `{setting.metadata['variable']}` | {default:.0f} |" in README
+
+
+def test_every_variable_the_application_reads_is_told() -> None:
+    code = "".join(path.read_text() for path in (ROOT / "tasks").glob("*.py"))
+    read = re.findall(r'"((?:DUDA|SMTP|QM|INSTASITES|MAIL|DNS)_[A-Z_]+)"', code)
+    assert read
+    assert [name for name in set(read) if f"`{name}`" not in README] == []
+
+
+def test_every_command_it_names_exists() -> None:
+    named = set(re.findall(r"^    celeriac (\w+)", README, re.MULTILINE))
+    assert named == {"check", "migrate", "dispatch", "sweep"}
+    assert named <= set(main.commands)
+
+
+def test_its_examples_run_one_after_the_other(
+    database: Database, database_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DATABASE_URL", database_url)
+    monkeypatch.setenv("REDIS_URL", redis_url)
+    names: dict[str, Any] = {}
+    for block in re.findall(r"```python\n(.*?)```", README, re.DOTALL):
+        exec(textwrap.dedent(block), names)
+        names["app"].register_roles()
+    with database.statement() as connection:
+        enqueued = "SELECT array_agg((unique_key)::int ORDER BY id), count(DISTINCT account) FROM worker_tasks"
+        assert connection.execute(text(enqueued)).one() == ([7, 8, 9, 10, *range(11, 21), 21], 2)
+    names["app"].publisher.close()
+    names["app"].database.engine.dispose()
