@@ -43,8 +43,8 @@ WHERE status IN ('claimed', 'running') AND status = 'running' AND worker_id = :w
 """)
 
 ROWS_OF = text("""
-SELECT id, task_id, role, account, args, kwargs, headers, retry_count, max_retries, tries, max_tries, losses,
-    priority, timeout, parent_id, lock_key, scheduled_for, CAST(token AS text),
+SELECT id, task_id, role, args, kwargs, headers, retry_count, max_retries, tries, max_tries, losses,
+    priority, timeout, parent_id, lock_key, CAST(token AS text),
     deadline_at < clock_timestamp() AS overdue
 FROM worker_tasks
 WHERE status IN ('claimed', 'running') AND status = 'running' AND worker_id = :worker_id AND worker_pid = :pid

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, Row, text
 
+from celeriac.states import COMPLETED
 from celeriac.verbs.promote import lead
 from celeriac.verbs.start import Started
 
@@ -65,6 +66,16 @@ WITH outcome AS (
 SELECT id, lock_key FROM mine
 """)
 
+# The same for successes that are kept, which are most: no event, no new time, no new arguments; at half the cost.
+COMPLETE = text("""
+UPDATE worker_tasks t
+SET status = 'completed', result = o.result, error_message = NULL, completed_at = clock_timestamp(),
+    cancel_requested_at = NULL, deadline_at = NULL, updated_at = clock_timestamp()
+FROM unnest(CAST(:ids AS bigint[]), CAST(:tokens AS uuid[]), CAST(:results AS jsonb[])) AS o (id, token, result)
+WHERE t.id = o.id AND t.id = ANY(CAST(:ids AS bigint[])) AND t.token = o.token AND t.status = 'running'
+RETURNING t.id, t.lock_key
+""")
+
 REFUSED = text("""
 INSERT INTO task_events (task, role, kind, from_status, to_status, by, why)
 SELECT t.id, t.role, 'late_finish', t.status, t.status, :by, 'refused: the row was no longer this run''s'
@@ -78,7 +89,8 @@ def settle(connection: Connection, outcomes: Sequence[Outcome], by: str) -> set[
     """The ids whose outcome counts. The others were somebody else's by now: nothing changed, an event says so."""
     if not outcomes:
         return set()
-    rows = connection.execute(SETTLE, {"outcomes": json.dumps([_row(o) for o in outcomes]), "by": by}).all()
+    rows = [*_complete(connection, [o for o in outcomes if _is_plain(o)])]
+    rows += _settle(connection, [o for o in outcomes if not _is_plain(o)], by)
     lead(connection, [row.lock_key for row in rows if row.lock_key is not None])
     settled = {row.id for row in rows}
     late = [o.task for o in outcomes if o.task.id not in settled]
@@ -88,19 +100,28 @@ def settle(connection: Connection, outcomes: Sequence[Outcome], by: str) -> set[
     return settled
 
 
+def _is_plain(outcome: Outcome) -> bool:
+    return outcome.status == COMPLETED and outcome.keep and outcome.kind is None
+
+
+def _complete(connection: Connection, outcomes: Sequence[Outcome]) -> Sequence[Row[Any]]:
+    if not outcomes:
+        return []
+    ordered = sorted(outcomes, key=lambda o: o.task.id)
+    given = {"ids": [o.task.id for o in ordered], "tokens": [o.task.token for o in ordered]}
+    results = [None if o.result is None else json.dumps(o.result) for o in ordered]
+    return connection.execute(COMPLETE, given | {"results": results}).all()
+
+
+def _settle(connection: Connection, outcomes: Sequence[Outcome], by: str) -> Sequence[Row[Any]]:
+    if not outcomes:
+        return []
+    return connection.execute(SETTLE, {"outcomes": json.dumps([_row(o) for o in outcomes]), "by": by}).all()
+
+
+_PLAIN = ("status", "kind", "result", "error", "delay", "at", "retry_count", "tries", "args", "kwargs", "keep")
+
+
 def _row(outcome: Outcome) -> dict[str, Any]:
-    plain = (
-        "status",
-        "kind",
-        "result",
-        "error",
-        "delay",
-        "at",
-        "retry_count",
-        "tries",
-        "args",
-        "kwargs",
-        "keep",
-    )
-    row = {name: value for name in plain if (value := getattr(outcome, name)) is not None}
+    row = {name: value for name in _PLAIN if (value := getattr(outcome, name)) is not None}
     return row | {"id": outcome.task.id, "token": outcome.task.token}

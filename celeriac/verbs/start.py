@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, text
@@ -20,8 +19,8 @@ SET status = 'running', worker_id = :worker_id, worker_pid = :pid,
 WHERE id = ANY(CAST(:ids AS bigint[])) AND token = CAST(:token AS uuid)
     AND (status = 'claimed' OR :again AND status = 'running' AND worker_id = :worker_id AND worker_pid = :pid)
     AND (expires_at IS NULL OR expires_at > statement_timestamp())
-RETURNING id, task_id, role, account, args, kwargs, headers, retry_count, max_retries, tries, max_tries, losses,
-    priority, timeout, parent_id, lock_key, scheduled_for, CAST(token AS text)
+RETURNING id, task_id, role, args, kwargs, headers, retry_count, max_retries, tries, max_tries, losses,
+    priority, timeout, parent_id, lock_key, CAST(token AS text)
 """)
 
 EXPIRE = text("""
@@ -47,7 +46,6 @@ class Started:
     id: int
     task_id: str
     role: str
-    account: str
     args: list[Any]
     kwargs: dict[str, Any]
     headers: dict[str, Any] | None
@@ -60,7 +58,6 @@ class Started:
     timeout: float | None
     parent_id: int | None
     lock_key: str | None
-    scheduled_for: datetime
     token: str
 
     @property
