@@ -4,14 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any
 
 from celery.app.task import Task as CeleryTask
 
 from celeriac.errors import ConfigurationError
 from celeriac.retries import Backoff
-from celeriac.roles import CELERY_OPTIONS, OPTIONS, RETRY_OPTIONS, Role, Signature, refuse_unknown_option
+from celeriac.roles import (
+    CELERY_OPTIONS,
+    OPTIONS,
+    RETRY_OPTIONS,
+    Role,
+    Signature,
+    is_duration,
+    refuse_unknown_option,
+    refuse_unknown_parameters,
+    seconds,
+)
+from celeriac.transport import TICKET
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +34,9 @@ class Declared:
     @classmethod
     def from_task(cls, task: CeleryTask) -> Declared:
         role = role_of(task.name, dict(getattr(task, "role_options", None) or {}), task)
-        return cls(role, Signature.of(getattr(task, "_orig_run", task.run), role=role.name))
+        signature = Signature.of(getattr(task, "_orig_run", task.run), role=role.name)
+        refuse_unknown_parameters(role, signature)
+        return cls(role, signature)
 
     def row(self) -> dict[str, Any]:
         """As `roles` holds it."""
@@ -33,27 +45,36 @@ class Declared:
         }  # fmt: skip
 
 
-def declare(options: Mapping[str, Any]) -> dict[str, Any]:
+def declare(options: Mapping[str, Any], default_name: str = "unnamed") -> dict[str, Any]:
     """Splits the decorator's options into Celery's and ours (`role_options`). Raises ConfigurationError."""
     ours = {k: v for k, v in options.items() if k in OPTIONS | RETRY_OPTIONS}
     celerys = {k: v for k, v in options.items() if k not in ours and k != "role"}
-    name = options.get("role") or options.get("name")
+    name = _name(options.get("role"), options.get("name"))
+    told = default_name if name is None else name
     for option in celerys.keys() - CELERY_OPTIONS:
-        refuse_unknown_option(option, str(name))
-    ours["by_name"] = bool(options.get("role"))
-    role_of(name or "unnamed", ours, None)
-    given = {"name": name} if name else {}
+        refuse_unknown_option(option, told)
+    ours.setdefault("by_name", options.get("role") is not None)
+    role_of(told, ours | _limits(celerys.get("soft_time_limit"), celerys.get("time_limit"), ours), None)
+    given = {} if name is None else {"name": name}
     passed = {k: v for k, v in ours.items() if k in ("max_retries", "priority")}
     return celerys | given | passed | {"role_options": ours}
 
 
-def role_of(name: str, options: dict[str, Any], task: CeleryTask | None) -> Role:
+def _name(role: Any, name: Any) -> Any:
+    if None not in (role, name) and role != name:
+        raise ConfigurationError(f"role {role!r}: name={name!r}: the role's name is the task's; give one of them")
+    given = name if role is None else role
+    if given == TICKET:
+        raise ConfigurationError(f"role {given!r}: that name belongs to the tickets; give another")
+    return given
+
+
+def role_of(name: str, options: Mapping[str, Any], task: CeleryTask | None) -> Role:
     """`task` supplies what Celery knows as attributes: time limits, its queue, its retry count."""
     plain = {k: v for k, v in options.items() if k in OPTIONS}
     if task is not None:
         plain.setdefault("max_retries", task.max_retries)
-        plain.setdefault("timeout", task.soft_time_limit or task.time_limit)
-        plain.setdefault("hard_timeout", task.time_limit)
+        plain |= _limits(task.soft_time_limit, task.time_limit, plain)
         plain.setdefault("priority", getattr(task, "priority", None) or 0)
         plain["queue"] = getattr(task, "queue", None) or ""
     return Role(
@@ -61,8 +82,21 @@ def role_of(name: str, options: dict[str, Any], task: CeleryTask | None) -> Role
         retry_for=_errors(name, "autoretry_for", options.get("autoretry_for", ())),
         dont_retry_for=_errors(name, "dont_autoretry_for", options.get("dont_autoretry_for", ())),
         backoff=_backoff(name, options),
-        **plain,
+        **(plain | _retry_limit(name, options.get("retry_kwargs"))),
     )
+
+
+def _limits(soft: Any, hard: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Celery's time limits, where our own options are not given. Celery takes 0 for none."""
+    limits = {"timeout": soft or hard or None, "hard_timeout": hard or None}
+    return {k: v for k, v in limits.items() if k not in given}
+
+
+def _retry_limit(role: str, given: Any) -> dict[str, Any]:
+    """Celery's other way of saying `max_retries`; where both are said it takes this one."""
+    if given is not None and not isinstance(given, Mapping):
+        raise ConfigurationError(f"role {role!r}: retry_kwargs={given!r}: give a dict of options of `retry()`")
+    return {k: v for k, v in (given or {}).items() if k == "max_retries"}
 
 
 def _errors(role: str, option: str, given: Any) -> tuple[type[BaseException], ...]:
@@ -73,13 +107,13 @@ def _errors(role: str, option: str, given: Any) -> tuple[type[BaseException], ..
 
 
 def _backoff(role: str, options: Mapping[str, Any]) -> Backoff | None:
-    base = options.get("retry_backoff", False)
-    if base is False:
-        return None
-    maximum, jitter = options.get("retry_backoff_max", 600), options.get("retry_jitter", True)
-    seconds = [v.total_seconds() if isinstance(v, timedelta) else v for v in (base, maximum)]
-    if not all(isinstance(v, int | float) and v > 0 for v in seconds):
-        raise ConfigurationError(f"role {role!r}: retry_backoff={base!r}, retry_backoff_max={maximum!r}: give seconds")
-    if jitter is not True and not 0 <= float(jitter) <= 1:
+    base, maximum = seconds(options.get("retry_backoff", False)), seconds(options.get("retry_backoff_max", 600))
+    jitter = options.get("retry_jitter", True)
+    for option, given in (("retry_backoff", 1 if base is True else base or 0), ("retry_backoff_max", maximum)):
+        if not is_duration(given):
+            raise ConfigurationError(
+                f"role {role!r}: {option}={given!r}: give seconds or a timedelta, at most 100 years"
+            )
+    if not isinstance(jitter, int | float) or not 0 <= jitter <= 1:
         raise ConfigurationError(f"role {role!r}: retry_jitter={jitter!r}: give True, False or a fraction up to 1")
-    return Backoff(base=float(seconds[0]), maximum=float(seconds[1]), jitter=jitter)
+    return Backoff(base=float(base), maximum=float(maximum), jitter=jitter) if base else None

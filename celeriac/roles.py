@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import math
 import os
-from collections.abc import Callable, Mapping
+import re
+import string
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from datetime import timedelta
 from typing import Any, Literal
@@ -64,9 +67,12 @@ class Role:
     by_name: bool = True
 
     def __post_init__(self) -> None:
-        for bad, says in _complaints(self):
-            if bad:
-                raise ConfigurationError(f"role {self.name!r}: {says}")
+        for option in DURATIONS:
+            object.__setattr__(self, option, seconds(getattr(self, option)))
+        for option, (fits, right) in _RULES.items():
+            given = getattr(self, option)
+            if not fits(given):
+                raise ConfigurationError(f"role {self.name!r}: {option}={given!r}: give {right}")
         if not self.queue:
             object.__setattr__(self, "queue", self.name)
 
@@ -106,26 +112,91 @@ def _registered(key: Key | None) -> str | None:
     return IN_CODE if callable(key) else key
 
 
-def _complaints(role: Role) -> list[tuple[bool, str]]:
-    return [
-        (not role.name or len(role.name) > 200, "its name must have 1 to 200 characters"),
-        (
-            not -1_000_000 <= role.priority <= 1_000_000,
-            f"priority={role.priority}: give -1,000,000 to 1,000,000",
-        ),
-        (role.batch_size < 1, f"batch_size={role.batch_size}: give at least 1 row a pass"),
-        (role.window < 1, f"window={role.window}: give at least 1 task at once"),
-        (role.every <= 0, f"every={role.every}: give seconds above 0"),
-        (role.chunk != "auto" and role.chunk < 1, f"chunk={role.chunk}: give 'auto' or at least 1 row"),
-        (
-            role.max_retries is not None and role.max_retries < 0,
-            f"max_retries={role.max_retries}: give 0 or more",
-        ),
-        (role.max_tries < 1, f"max_tries={role.max_tries}: give at least 1 round"),
-        (role.timeout is not None and role.timeout <= 0, f"timeout={role.timeout}: give seconds above 0"),
-        (role.stale_after <= 0, f"stale_after={role.stale_after}: give seconds above 0"),
-        (role.max_losses < 1, f"max_losses={role.max_losses}: give at least 1"),
-    ]
+#: What a role's name, a key or a task's id may measure: Postgres indexes them.
+LONGEST_NAME = 200
+
+#: No delay may be longer (seconds, 100 years): Postgres cannot add it to a date.
+LONGEST_DELAY = 100 * 365 * 86_400.0
+
+DURATIONS = ("every", "chunk_target", "round_delay", "timeout", "hard_timeout", "stale_after")
+
+Fits = Callable[[Any], bool]
+
+
+def seconds(given: Any) -> Any:
+    """A timedelta's seconds; anything else as it is."""
+    return given.total_seconds() if isinstance(given, timedelta) else given
+
+
+def is_whole(low: int, high: int) -> Fits:
+    return lambda given: isinstance(given, int) and not isinstance(given, bool) and low <= given <= high
+
+
+def is_duration(given: Any) -> bool:
+    """Seconds, not negative and not beyond what Postgres can add to a date."""
+    return isinstance(given, int | float) and not isinstance(given, bool) and 0 <= given <= LONGEST_DELAY
+
+
+def _is_period(given: Any) -> bool:
+    return is_duration(given) and given > 0
+
+
+def _is_name(given: Any) -> bool:
+    return isinstance(given, str) and given.isprintable() and "," not in given and 0 < len(given) <= LONGEST_NAME
+
+
+def _is_key(given: Any) -> bool:
+    if given is None or callable(given):
+        return True
+    try:
+        names = names_in(given)
+        return bool(names) and all(map(str.isidentifier, names))
+    except (ValueError, TypeError):
+        return False
+
+
+def _or(other: object, fits: Fits) -> Fits:
+    return lambda given: (type(given) is type(other) and given == other) or fits(given)
+
+
+def _is_flag(given: Any) -> bool:
+    return isinstance(given, bool)
+
+
+_NAME = f"1 to {LONGEST_NAME} printable characters without commas, at which `celery -Q` splits"
+_KEY = (_is_key, 'the name of a parameter of the handler, a format of several ("{a}:{b}"), a function, or None')
+_FLAG = (_is_flag, "True or False")
+_PERIOD = (_is_period, "seconds above 0 (at most 100 years) or a timedelta")
+_MAYBE = (_or(None, _is_period), f"{_PERIOD[1]}, or None")
+
+#: What each option must be, and how to say so.
+_RULES: Mapping[str, tuple[Fits, str]] = {
+    "name": (_is_name, _NAME),
+    "queue": (_or("", _is_name), _NAME),
+    "fair_by": _KEY,
+    "lock_by": _KEY,
+    "unique_by": _KEY,
+    "priority": (is_whole(-1_000_000, 1_000_000), "a whole number from -1,000,000 to 1,000,000"),
+    "batch_size": (is_whole(1, 1_000_000), "1 to 1,000,000 rows a pass"),
+    "window": (is_whole(1, 1_000_000), "1 to 1,000,000 tasks at once"),
+    "every": _PERIOD,
+    "eager": _FLAG,
+    "chunk": (_or("auto", is_whole(1, 10_000)), "'auto' or 1 to 10,000 rows a ticket"),
+    "chunk_target": _PERIOD,
+    "max_retries": (_or(None, is_whole(0, 1_000_000)), "0 to 1,000,000, or None for no limit"),
+    "max_tries": (is_whole(1, 1_000_000), "1 to 1,000,000 rounds"),
+    "round_delay": (is_duration, "seconds, 0 or more (at most 100 years), or a timedelta"),
+    "timeout": _MAYBE,
+    "hard_timeout": _MAYBE,
+    "stale_after": _PERIOD,
+    "max_losses": (is_whole(1, 1_000_000), "1 to 1,000,000"),
+    "keep": (
+        _or(None, _or(FOREVER, lambda given: isinstance(given, timedelta) and is_duration(seconds(given)))),
+        "a timedelta such as days(30) (at most 100 years), FOREVER, or None",
+    ),
+    "enabled_by": (_or(None, lambda given: isinstance(given, str) and given.isidentifier()), "a variable's name"),
+    "by_name": _FLAG,
+}
 
 
 #: Options of `@app.task` that are ours; Celery's own retry names are translated to the Role's.
@@ -188,9 +259,12 @@ CELERY_OPTIONS = frozenset(
 def refuse_unknown_option(option: str, role: str) -> None:
     """Raises ConfigurationError that suggests the right spelling."""
     known = sorted(OPTIONS | RETRY_OPTIONS | CELERY_OPTIONS | {"role"})
-    close = difflib.get_close_matches(option, known, n=1)
-    hint = f"did you mean {close[0]!r}?" if close else f"known are: {', '.join(known)}"
-    raise ConfigurationError(f"role {role!r}: there is no option {option!r}; {hint}")
+    raise ConfigurationError(f"role {role!r}: there is no option {option!r}; {_nearest(option, known)}")
+
+
+def _nearest(name: str, known: list[str]) -> str:
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean {close[0]!r}?" if close else f"known are: {', '.join(known)}"
 
 
 class Signature:
@@ -212,7 +286,7 @@ class Signature:
         return cls([_parameter(**p) for p in parameters], role=role)
 
     def describe(self) -> list[dict[str, Any]]:
-        """For `roles.parameters`. A default that JSON cannot hold is told as null."""
+        """For `roles.parameters`. A default that is no plain JSON value is told as null."""
         return [_description(p) for p in self.inner.parameters.values()]
 
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -228,14 +302,44 @@ class Signature:
 def _description(parameter: inspect.Parameter) -> dict[str, Any]:
     described: dict[str, Any] = {"name": parameter.name, "kind": parameter.kind.name}
     if parameter.default is not inspect.Parameter.empty:
-        plain = isinstance(parameter.default, str | int | float | bool)
-        described["default"] = parameter.default if plain else None
+        described["default"] = parameter.default if _is_plain(parameter.default) else None
     return described
+
+
+def _is_plain(default: object) -> bool:
+    """Postgres' JSON has no NaN, no infinity, no NUL and no half of a surrogate pair."""
+    if isinstance(default, str):
+        return "\x00" not in default and not any("\ud800" <= c <= "\udfff" for c in default)
+    return isinstance(default, int) or (isinstance(default, float) and math.isfinite(default))
 
 
 def _parameter(name: str, kind: str, **default: Any) -> inspect.Parameter:
     empty = inspect.Parameter.empty
     return inspect.Parameter(name, getattr(inspect.Parameter, kind), default=default.get("default", empty))
+
+
+def names_in(key: str) -> list[str]:
+    """The parameters a key is made of. Raises ValueError if it is a broken format."""
+    return list(_fields(key)) if "{" in key else [key]
+
+
+def _fields(text: str) -> Iterator[str]:
+    for _, name, spec, conversion in string.Formatter().parse(text):
+        if conversion not in (None, "r", "s", "a"):
+            raise ValueError(f"unknown conversion {conversion!r}")
+        if name is not None:
+            yield re.split(r"[.\[]", name, maxsplit=1)[0]
+            yield from _fields(spec or "")
+
+
+def refuse_unknown_parameters(role: Role, signature: Signature) -> None:
+    """Raises ConfigurationError if a key is made of what the handler does not take."""
+    for option in ("fair_by", "lock_by", "unique_by"):
+        key = getattr(role, option)
+        for name in names_in(key) if isinstance(key, str) else ():
+            if name not in signature.names:
+                hint = _nearest(name, signature.names)
+                raise ConfigurationError(f"role {role.name!r}: {option}={key!r}: the handler takes no {name!r}; {hint}")
 
 
 def key_of(key: Key | None, arguments: Mapping[str, Any], role: str) -> str | None:
@@ -247,7 +351,7 @@ def key_of(key: Key | None, arguments: Mapping[str, Any], role: str) -> str | No
         return None if value is None else str(value)
     try:
         return key.format_map(arguments) if "{" in key else _text(arguments[key])
-    except (KeyError, IndexError, ValueError):
+    except (KeyError, IndexError, ValueError, TypeError, AttributeError):
         raise BadArguments(f"{role}: the arguments give no key {key!r}; nothing was enqueued") from None
 
 

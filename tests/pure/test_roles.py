@@ -1,0 +1,300 @@
+"""A role is checked where it is declared, and gives the same keys wherever its tasks are enqueued."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from celeriac.errors import BadArguments, ConfigurationError
+from celeriac.retries import Backoff
+from celeriac.roles import (
+    FOREVER,
+    IN_CODE,
+    Role,
+    Signature,
+    days,
+    key_of,
+    lock_of,
+    refuse_unknown_parameters,
+)
+
+NAN, INFINITE = float("nan"), float("inf")
+
+INVALID: dict[str, list[Any]] = {
+    "name": ["", "x" * 201, "a\x00b", "a\nb", "a,b", "\ud800", 5, None],
+    "queue": ["x" * 201, "a\x00b", "a,b", 5],
+    "fair_by": ["", "two words", 7, ("a", "b"), "{", "{a", "a}{", "{}", "{0}", "{a b}", "no name {{a}}", b"account"],
+    "lock_by": ["", "a-b", 7.5, ["a"], "{a!x}", "{}:{a}"],
+    "unique_by": ["", "a.b", {"a"}, "}{"],
+    "priority": [-1_000_001, 1_000_001, 1.5, "high", None, True],
+    "batch_size": [0, -1, 1.5, "60", None, True],
+    "window": [0, -1, 1.5, "60", None],
+    "every": [0, -1, NAN, INFINITE, "30", None, timedelta(0)],
+    "eager": [1, 0, "yes", None],
+    "chunk": [0, -1, 1.5, "automatic", "", None, True, 10_001],
+    "chunk_target": [0, -0.1, NAN, INFINITE, None],
+    "max_retries": [-1, 1.5, "3", True],
+    "max_tries": [0, -1, 1.5, None],
+    "round_delay": [-1, NAN, INFINITE, "30", None, timedelta(seconds=-1)],
+    "timeout": [0, -1, NAN, INFINITE, "30", True, timedelta(0)],
+    "hard_timeout": [0, -1, NAN, INFINITE],
+    "stale_after": [0, -1, NAN, INFINITE, None, timedelta.max],
+    "max_losses": [0, -1, None],
+    "keep": [30, 0, "for ever", "", timedelta(seconds=-1), timedelta.max, True],
+    "enabled_by": ["", "NOT A NAME", "A=1", 5, True],
+    "by_name": [1, None, "yes"],
+}
+
+VALID: dict[str, list[Any]] = {
+    "name": ["x", "x" * 200, "shop.tasks.build", "größe ×2"],
+    "queue": ["", "shared"],
+    "fair_by": [None, "account_id", "{a}:{b}", "{a.id}", "{a[0]:>{width}}", lambda arguments: arguments["a"]],
+    "priority": [-1_000_000, 0, 1_000_000],
+    "every": [0.5, timedelta(minutes=5)],
+    "chunk": ["auto", 1, 10_000],
+    "max_retries": [None, 0, 25],
+    "round_delay": [0, timedelta(minutes=30)],
+    "timeout": [None, 0.5, 3600],
+    "keep": [None, FOREVER, days(30), timedelta(0)],
+    "enabled_by": [None, "QM_INSTASITES"],
+}
+
+
+def flat(cases: Mapping[str, list[Any]]) -> list[Any]:
+    return [pytest.param(option, value, id=f"{option}={value!r}"[:40]) for option in cases for value in cases[option]]
+
+
+def role(**options: Any) -> Role:
+    return Role(**({"name": "build"} | options))
+
+
+# -- validation --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("option", "value"), flat(INVALID))
+def test_an_invalid_value_is_refused_with_the_roles_name_the_value_and_what_would_be_right(
+    option: str, value: Any
+) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        role(**{option: value})
+    told = str(refused.value)
+    assert told.startswith(f"role {value!r}: " if option == "name" else "role 'build': ")
+    shown = value.total_seconds() if isinstance(value, timedelta) and option != "keep" else value
+    assert f"{option}={shown!r}: give " in told
+
+
+@pytest.mark.parametrize(("option", "value"), flat(VALID))
+def test_a_valid_value_is_taken(option: str, value: Any) -> None:
+    role(**{option: value})
+
+
+def test_every_option_has_its_rule() -> None:
+    unchecked = {"retry_for", "dont_retry_for", "backoff"}  # made by `declare` from Celery's names
+    assert {f.name for f in dataclasses.fields(Role)} - unchecked == set(INVALID)
+
+
+def test_durations_may_be_timedeltas_and_are_seconds_from_then_on() -> None:
+    made = role(timeout=timedelta(minutes=2), stale_after=timedelta(hours=1), every=timedelta(seconds=5))
+    assert (made.timeout, made.stale_after, made.every) == (120, 3600, 5)
+
+
+def test_the_queue_has_the_roles_name_unless_told_otherwise() -> None:
+    assert role().queue == "build"
+    assert role(queue="shared").queue == "shared"
+
+
+@pytest.mark.parametrize(
+    ("value", "enabled"),
+    [("false", False), ("0", False), (" No ", False), ("OFF", False), ("true", True), ("1", True), ("", True)],
+)
+def test_only_a_false_variable_switches_a_role_off(value: str, enabled: bool) -> None:
+    assert role(enabled_by="QM").enabled({"QM": value}) is enabled
+
+
+def test_a_role_is_on_without_a_variable() -> None:
+    assert role(enabled_by="QM").enabled({})
+    assert role().enabled({"QM": "false"})
+
+
+# -- the definition others enqueue by ----------------------------------------------------------------------------------
+
+
+def test_the_definition_tells_all_that_the_role_decides() -> None:
+    made = role(
+        fair_by="account_id", lock_by=lambda _: 1, unique_by="{a}:{b}", keep=days(2), timeout=5,
+        backoff=Backoff(base=60, maximum=86_400, jitter=0.2), enabled_by="QM",
+    )  # fmt: skip
+    told = made.definition()
+    assert told["fair_by"] == "account_id"
+    assert told["lock_by"] == IN_CODE
+    assert told["unique_by"] == "{a}:{b}"
+    assert told["keep"] == 172_800
+    assert told["backoff"] == {"base": 60, "maximum": 86_400, "jitter": 0.2}
+    assert (told["queue"], told["timeout"], told["enabled_by"]) == ("build", 5, "QM")
+    in_code_only = {"name", "retry_for", "dont_retry_for", "by_name", "chunk_target"}
+    assert set(told) == {f.name for f in dataclasses.fields(Role)} - in_code_only
+
+
+@pytest.mark.parametrize("keep", [None, FOREVER, days(30)])
+@pytest.mark.parametrize("backoff", [None, Backoff()])
+def test_the_definition_is_json_that_postgres_takes(keep: Any, backoff: Any) -> None:
+    told = role(keep=keep, backoff=backoff).definition()
+    assert json.loads(json.dumps(told, allow_nan=False)) == told
+
+
+# -- keys --------------------------------------------------------------------------------------------------------------
+
+ARGUMENTS = {"platform": "weedmaps", "store_id": 7, "nothing": None, "whole": {"id": 3}}
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        (None, None),
+        ("store_id", "7"),
+        ("nothing", None),
+        ("{platform}:{store_id}", "weedmaps:7"),
+        ("{store_id:03}", "007"),
+        ("{whole[id]}", "3"),
+        (lambda arguments: arguments["store_id"] * 2, "14"),
+        (lambda _: None, None),
+    ],
+)
+def test_a_key_is_a_parameter_a_format_of_several_a_function_or_none(key: Any, text: str | None) -> None:
+    assert key_of(key, ARGUMENTS, "build") == text
+
+
+@pytest.mark.parametrize("key", ["absent", "{absent}", "{platform.absent}", "{store_id[0]}", "{platform:d}"])
+def test_arguments_that_give_no_key_are_refused_not_crashed_on(key: str) -> None:
+    with pytest.raises(BadArguments, match="build: the arguments give no key"):
+        key_of(key, ARGUMENTS, "build")
+
+
+def test_a_bare_parameters_lock_carries_its_name_as_locks_hold_across_roles() -> None:
+    assert lock_of("store_id", ARGUMENTS, "build") == "store_id:7"
+    assert lock_of("store_id", ARGUMENTS, "publish") == "store_id:7"
+
+
+@pytest.mark.parametrize(("key", "text"), [("{platform}/{store_id}", "weedmaps/7"), (lambda _: "all", "all")])
+def test_a_lock_made_by_hand_is_taken_as_it_is(key: Any, text: str) -> None:
+    assert lock_of(key, ARGUMENTS, "build") == text
+
+
+@pytest.mark.parametrize("key", [None, "nothing", lambda _: None])
+def test_no_value_is_no_lock(key: Any) -> None:
+    assert lock_of(key, ARGUMENTS, "build") is None
+
+
+def keyed(account_id: int, x: int) -> None: ...
+
+
+@pytest.mark.parametrize("option", ["fair_by", "lock_by", "unique_by"])
+@pytest.mark.parametrize("key", ["acount_id", "{acount_id}:{x}", "{x:{acount_id}}"])
+def test_a_key_of_a_parameter_the_handler_does_not_take_suggests_the_right_one(option: str, key: str) -> None:
+    signature = Signature.of(keyed, role="build")
+    with pytest.raises(ConfigurationError, match=rf"'build': {option}=.*'acount_id'; did you mean 'account_id'\?$"):
+        refuse_unknown_parameters(role(**{option: key}), signature)
+
+
+def test_keys_of_the_handlers_parameters_and_functions_pass() -> None:
+    signature = Signature.of(keyed, role="build")
+    refuse_unknown_parameters(
+        role(fair_by="account_id", lock_by="{account_id}:{x}", unique_by=lambda _: "y"), signature
+    )
+
+
+# -- signatures --------------------------------------------------------------------------------------------------------
+
+
+def handler(site: int, /, account: str, *rest: int, size: float = 1.5, flag: bool = False, **more: object) -> None: ...
+
+
+def test_binding_names_all_arguments_with_their_defaults() -> None:
+    bound = Signature.of(handler, role="build").bind((1, "a", 2, 3), {"flag": True, "x": 9})
+    assert bound == {"site": 1, "account": "a", "rest": (2, 3), "size": 1.5, "flag": True, "more": {"x": 9}}
+
+
+def plain(site: int, account: str = "none", *, size: float = 1.5) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs"),
+    [((), {}), ((1, 2, 3), {}), ((1,), {"site": 2}), ((1,), {"sizes": 2}), ((), {"account": "a"})],
+)
+def test_arguments_that_do_not_fit_are_refused_with_the_role_and_its_signature(
+    args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    with pytest.raises(BadArguments, match=r"build\(site: 'int', account: 'str' = 'none'.*nothing was enqueued"):
+        Signature.of(plain, role="build").bind(args, kwargs)
+
+
+def test_bad_arguments_are_a_type_error_as_celerys_callers_expect() -> None:
+    with pytest.raises(TypeError):
+        Signature.of(plain, role="build").bind((), {})
+
+
+@pytest.mark.parametrize(
+    ("function", "nameable"),
+    [(plain, True), (handler, False), (lambda a, /: a, False), (lambda *a: a, False), (lambda **a: a, True)],
+)
+def test_arguments_can_be_stored_by_name_unless_some_are_positional_only(function: Any, nameable: bool) -> None:
+    assert Signature.of(function, role="build").nameable is nameable
+
+
+Param = inspect.Parameter
+KINDS = st.sampled_from(
+    [Param.POSITIONAL_ONLY, Param.POSITIONAL_OR_KEYWORD, Param.VAR_POSITIONAL, Param.KEYWORD_ONLY, Param.VAR_KEYWORD]
+)
+PLAIN = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text("ab")
+
+
+@st.composite
+def signatures(draw: st.DrawFn) -> Signature:
+    kinds = sorted(draw(st.lists(KINDS, max_size=5)))
+    parameters = []
+    for place, kind in enumerate(kinds):
+        variable = kind in (Param.VAR_POSITIONAL, Param.VAR_KEYWORD)
+        default = Param.empty if variable or draw(st.booleans()) else draw(PLAIN)
+        parameters.append(Param(f"p{place}", kind, default=default))
+    try:
+        return Signature(parameters, role="build")
+    except ValueError:  # two *args, or a default before none
+        assume(False)
+        raise
+
+
+@given(
+    signatures(), st.lists(st.integers(), max_size=4), st.dictionaries(st.sampled_from(["p0", "p1", "p3", "x"]), PLAIN)
+)
+def test_a_described_signature_binds_as_the_handlers_own(
+    signature: Signature, args: list[Any], kwargs: dict[str, Any]
+) -> None:
+    told = json.loads(json.dumps(signature.describe(), allow_nan=False))
+    again = Signature.from_description(told, role="build")
+    assert again.names == signature.names
+    assert again.nameable == signature.nameable
+    try:
+        bound = signature.bind(tuple(args), kwargs)
+    except BadArguments:
+        with pytest.raises(BadArguments):
+            again.bind(tuple(args), kwargs)
+    else:
+        assert again.bind(tuple(args), kwargs) == bound
+
+
+@pytest.mark.parametrize("default", [NAN, INFINITE, -INFINITE, "a\x00b", "\ud83d", UUID(int=1), object(), [1], {}])
+def test_a_default_postgres_json_cannot_hold_is_told_as_null_and_still_is_a_default(default: Any) -> None:
+    def optional(x: Any = default) -> None: ...
+
+    assert Signature.of(optional, role="build").describe() == [
+        {"name": "x", "kind": "POSITIONAL_OR_KEYWORD", "default": None}
+    ]
