@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection, Row, text
+from sqlalchemy.dialects.postgresql import psycopg2
 
 from celeriac.errors import CeleriacError
 
@@ -127,12 +128,16 @@ def as_json(tasks: Sequence[NewTask]) -> str:
     return json.dumps([{name: getattr(t, name) for name in _FIELDS if getattr(t, name) is not None} for t in tasks])
 
 
+#: As the driver takes it: compiled once, not looked up for every task.
+_INSERT_ONE = str(INSERT_ONE.compile(dialect=psycopg2.dialect()))
+
+
 def _insert(connection: Connection, tasks: Sequence[NewTask]) -> Iterable[Row[Any]]:
     if len(tasks) > 1:
         return connection.execute(INSERT, {"rows": as_json(tasks)})
     row = {name: getattr(tasks[0], name) for name in _FIELDS}
     packed = {name: row[name] if row[name] is None else json.dumps(row[name]) for name in ("args", "kwargs", "headers")}
-    return connection.execute(INSERT_ONE, row | packed)
+    return connection.exec_driver_sql(_INSERT_ONE, row | packed)
 
 
 def enqueue(connection: Connection, tasks: Sequence[NewTask]) -> list[Receipt]:
