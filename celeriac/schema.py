@@ -239,16 +239,16 @@ scheduled_jobs = Table(
 )
 
 #: Lets the best waiting task of each key lead it, where none does. A concurrent leader is no error: then the key has
-#: one. A key whose next leader somebody's open transaction holds is left to the sweep rather than waited for.
+#: one. A key whose next leader somebody's open transaction holds is left to the sweep rather than waited for: the
+#: timeout is the function's own, as what follows in the transaction may have to wait longer.
 LEAD_FUNCTION = """
-CREATE OR REPLACE FUNCTION celeriac_lead(keys text[]) RETURNS integer LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION celeriac_lead(keys text[]) RETURNS integer LANGUAGE plpgsql SET lock_timeout = '100ms' AS $$
 DECLARE
     wanted text;
     promoted integer := 0;
 BEGIN
     FOR wanted IN SELECT DISTINCT unnest(keys) ORDER BY 1 LOOP
         BEGIN
-            PERFORM set_config('lock_timeout', '100ms', true);
             UPDATE worker_tasks SET waits_for = NULL, updated_at = clock_timestamp()
             WHERE id = (
                 SELECT id FROM worker_tasks

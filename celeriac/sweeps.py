@@ -68,14 +68,14 @@ def leaderless_locks(app: Celeriac) -> int:
 
     That takes an enqueue that saw a leader which settled before the enqueue committed.
     """
-    given, after = 0, ""
+    given, first = 0, ""
     while True:
         with app.database.transaction() as connection:
-            keys, after_next = promote.leaderless(connection, after, BATCH)
+            keys, following = promote.leaderless(connection, first, BATCH)
             given += promote.lead(connection, keys)
-        if after_next is None:
+        if following is None:
             return given
-        after = after_next
+        first = following
 
 
 def prune_finished(app: Celeriac) -> int:

@@ -41,11 +41,11 @@ CLAIM_LONE = text("""
 UPDATE worker_tasks t
 SET status = 'claimed', token = CAST(:token AS uuid), claimed_at = clock_timestamp(), updated_at = clock_timestamp()
 WHERE t.id = :id AND t.status = 'pending' AND t.waits_for IS NULL
-    AND NOT EXISTS (
-        SELECT FROM worker_tasks o
-        WHERE o.role = :role AND o.status = 'pending' AND o.waits_for IS NULL AND o.id <> :id)
+    AND (SELECT true FROM worker_tasks
+        WHERE role = :role AND status = 'pending' AND waits_for IS NULL AND id <> :id ORDER BY account LIMIT 1) IS NULL
     AND (SELECT count(*) < :few FROM (
-        SELECT FROM worker_tasks WHERE role = :role AND status IN ('claimed', 'running') LIMIT :few) AS active)
+        SELECT FROM worker_tasks WHERE role = :role AND status IN ('claimed', 'running')
+        ORDER BY account LIMIT :few) AS active)
     AND NOT EXISTS (SELECT FROM roles WHERE role = :role AND paused)
     AND NOT EXISTS (SELECT FROM account_policies p WHERE p.account = t.account AND (p.paused OR p.cap IS NOT NULL))
     AND EXISTS (

@@ -11,6 +11,7 @@ from sqlalchemy import Connection, Row, text
 from sqlalchemy.dialects.postgresql import psycopg2
 
 from celeriac.errors import CeleriacError
+from celeriac.verbs.promote import lead
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +119,8 @@ JOIN worker_tasks t ON t.task_id = g.task_id
 ORDER BY g.task_id, t.task_id = g.task_id DESC
 """)
 
+LEADING = text("SELECT id FROM worker_tasks WHERE id = ANY(CAST(:ids AS bigint[])) AND waits_for IS NULL")
+
 #: Each round loses only to a competitor that committed in between; more than a few in a row is a fault of ours.
 ROUNDS = 100
 
@@ -142,6 +145,23 @@ def _insert(connection: Connection, tasks: Sequence[NewTask]) -> Iterable[Row[An
 
 def enqueue(connection: Connection, tasks: Sequence[NewTask]) -> list[Receipt]:
     """A receipt per task, in order. Two tasks with one (role, unique key) get the same row."""
+    found = _insert_or_find(connection, tasks)
+    behind = [t for t in tasks if found[t.task_id].waits_for == "lock"]
+    if behind and not all(receipt.is_new for receipt in found.values()):
+        found |= _led(connection, [(t, found[t.task_id]) for t in behind])
+    return [found[t.task_id] for t in tasks]
+
+
+def _led(connection: Connection, behind: Sequence[tuple[NewTask, Receipt]]) -> dict[str, Receipt]:
+    """Who of these leads after all: the one that was to lead its key turned out to be another row."""
+    if not lead(connection, [str(task.lock_key) for task, _ in behind]):
+        return {}
+    ids = {receipt.id: receipt.task_id for _, receipt in behind}
+    leading = connection.execute(LEADING, {"ids": list(ids)}).scalars()
+    return {ids[i]: Receipt(i, ids[i], True) for i in leading}
+
+
+def _insert_or_find(connection: Connection, tasks: Sequence[NewTask]) -> dict[str, Receipt]:
     found: dict[str, Receipt] = {}
     missing = list(tasks)
     for _ in range(ROUNDS):
@@ -149,10 +169,10 @@ def enqueue(connection: Connection, tasks: Sequence[NewTask]) -> list[Receipt]:
             found[row.task_id] = Receipt(row.id, row.task_id, True, row.waits_for)
         missing = [t for t in missing if t.task_id not in found]
         if not missing:
-            return [found[t.task_id] for t in tasks]
+            return found
         for row in connection.execute(EXISTING, {"rows": as_json(missing)}):
             found[row.wanted] = Receipt(row.id, row.task_id, False)
         missing = [t for t in missing if t.task_id not in found]
         if not missing:
-            return [found[t.task_id] for t in tasks]
+            return found
     raise CeleriacError(f"{len(missing)} task(s) found their keys taken and free again {ROUNDS} times; try again")

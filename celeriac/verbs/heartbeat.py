@@ -18,11 +18,17 @@ SET hostname = excluded.hostname, pid = excluded.pid, queues = excluded.queues, 
     started_at = CASE WHEN workers.pid = excluded.pid THEN workers.started_at ELSE clock_timestamp() END
 """)
 
-# INVARIANT: only rows of processes that live are renewed; a row whose process is gone goes stale by itself.
+# INVARIANT: only rows of processes that live are renewed; a row whose process is gone goes stale by itself. One that is
+# being settled or released needs no renewal: waiting for it with others in hand could be a deadlock.
 RENEW = text("""
+WITH living AS (
+    SELECT id FROM worker_tasks
+    WHERE status IN ('claimed', 'running') AND status = 'running'
+        AND worker_id = :worker_id AND worker_pid = ANY(CAST(:pids AS integer[]))
+    FOR NO KEY UPDATE SKIP LOCKED
+)
 UPDATE worker_tasks SET last_heartbeat_at = clock_timestamp()
-WHERE status IN ('claimed', 'running') AND status = 'running'
-    AND worker_id = :worker_id AND worker_pid = ANY(CAST(:pids AS integer[]))
+WHERE id = ANY (ARRAY(SELECT id FROM living))
 RETURNING id, worker_pid AS pid, deadline_at < clock_timestamp() - :grace * interval '1 second' AS overdue
 """)
 

@@ -24,7 +24,7 @@ LEAD = text("SELECT celeriac_lead(CAST(:keys AS text[]))")
 # INVARIANT of `keys`: a loose walk over the distinct keys somebody waits for, one descent each.
 LEADERLESS = text("""
 WITH RECURSIVE keys AS (
-    (SELECT lock_key FROM worker_tasks WHERE waits_for = 'lock' AND lock_key > :after ORDER BY lock_key LIMIT 1)
+    (SELECT lock_key FROM worker_tasks WHERE waits_for = 'lock' AND lock_key >= :first ORDER BY lock_key LIMIT 1)
     UNION ALL
     SELECT next.lock_key FROM keys, LATERAL (
         SELECT lock_key FROM worker_tasks
@@ -53,7 +53,8 @@ def lead(connection: Connection, keys: Sequence[str]) -> int:
     return int(connection.execute(LEAD, {"keys": sorted(set(keys))}).scalar_one())
 
 
-def leaderless(connection: Connection, after: str, batch: int) -> tuple[list[str], str | None]:
-    """Keys somebody waits for and nobody leads, among the next `batch` keys after `after`; and where to go on."""
-    rows = connection.execute(LEADERLESS, {"after": after, "batch": batch}).all()
-    return [row.lock_key for row in rows if row.leaderless], rows[-1].lock_key if len(rows) == batch else None
+def leaderless(connection: Connection, first: str, batch: int) -> tuple[list[str], str | None]:
+    """Keys somebody waits for and nobody leads, among `batch` keys from `first` on; and where to go on."""
+    rows = connection.execute(LEADERLESS, {"first": first, "batch": batch + 1}).all()
+    following = rows[batch].lock_key if len(rows) > batch else None
+    return [row.lock_key for row in rows[:batch] if row.leaderless], following

@@ -1,4 +1,7 @@
-"""Release: take a task from a ticket or worker that will not finish it; it waits again, or fails if lost too often."""
+"""Release: take a task from a ticket or worker that will not finish it.
+
+It waits again, unless it was lost too often (failed) or asked to stop (cancelled).
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,13 @@ from sqlalchemy import Connection, text
 from celeriac.verbs.promote import lead
 from celeriac.verbs.start import Started
 
-# INVARIANT: a released row keeps leading its lock key, so nobody else has to be promoted unless it fails.
+# INVARIANT: a released row keeps leading its lock key, so nobody else has to be promoted unless it ends.
 RELEASE = text("""
 WITH freed AS (
     SELECT t.id, t.role, t.lock_key, t.status,
-        CASE WHEN :loss AND t.losses + 1 >= coalesce((r.definition ->> 'max_losses')::integer, 3)
-            THEN 'failed' ELSE 'pending' END AS becomes
+        CASE WHEN t.cancel_requested_at IS NOT NULL THEN 'cancelled'
+            WHEN :loss AND t.losses + 1 >= coalesce((r.definition ->> 'max_losses')::integer, 3) THEN 'failed'
+            ELSE 'pending' END AS becomes
     FROM worker_tasks t LEFT JOIN roles r ON r.role = t.role
     WHERE t.id = ANY(CAST(:ids AS bigint[])) AND t.token = ANY(CAST(:tokens AS uuid[]))
         AND t.status = :status
@@ -25,8 +29,8 @@ WITH freed AS (
     UPDATE worker_tasks t
     SET status = f.becomes, losses = t.losses + CASE WHEN :loss THEN 1 ELSE 0 END,
         token = NULL, claimed_at = NULL, started_at = NULL, deadline_at = NULL, worker_pid = NULL,
-        completed_at = CASE WHEN f.becomes = 'failed' THEN clock_timestamp() END,
-        error_message = CASE WHEN f.becomes = 'failed' THEN :why ELSE t.error_message END,
+        completed_at = CASE WHEN f.becomes <> 'pending' THEN clock_timestamp() END,
+        error_message = CASE WHEN f.becomes <> 'pending' THEN :why ELSE t.error_message END,
         updated_at = clock_timestamp()
     FROM freed f WHERE t.id = f.id
 ), told AS (
@@ -130,5 +134,5 @@ def release(
     freed = connection.execute(
         RELEASE, given | {"status": status, "kind": kind, "why": why, "by": by, "loss": loss}
     ).all()
-    lead(connection, [row.lock_key for row in freed if row.lock_key is not None and row.becomes == "failed"])
+    lead(connection, [row.lock_key for row in freed if row.lock_key is not None and row.becomes != "pending"])
     return [row.role for row in freed]

@@ -57,7 +57,8 @@ WITH RECURSIVE onward AS (
           AND account > around.account AND account <= :cursor
         ORDER BY account LIMIT 1) AS next
 ), walk AS (
-    SELECT account FROM onward UNION ALL SELECT account FROM around LIMIT :accounts
+    SELECT account, row_number() OVER () AS place
+    FROM (SELECT account FROM onward UNION ALL SELECT account FROM around LIMIT :accounts) AS first_ones
 )
 SELECT walk.account, waiting.n AS waiting,
     coalesce(policy.weight, 1) AS weight, CASE WHEN policy.paused THEN 0 ELSE policy.cap END AS cap
@@ -69,6 +70,7 @@ CROSS JOIN LATERAL (
         ORDER BY priority DESC, scheduled_for, id LIMIT :depth) AS counted
 ) AS waiting
 LEFT JOIN account_policies policy ON policy.account = walk.account
+ORDER BY walk.place
 """)
 
 WAITING = text("""

@@ -36,15 +36,18 @@ class Outcome:
     keep: bool = True
 
 
-# INVARIANT of `mine`: the row is running under the token it was started with; anything else is refused.
+# INVARIANT of `mine`: the row is running under the token it was started with; anything else is refused. A task that was
+# asked to stop is not tried again.
 SETTLE = text("""
 WITH outcome AS (
     SELECT * FROM jsonb_to_recordset(CAST(:outcomes AS jsonb)) AS (
         id bigint, token uuid, status text, kind text, result jsonb, error text, delay double precision,
         at timestamptz, retry_count integer, tries integer, args jsonb, kwargs jsonb, keep boolean)
 ), mine AS (
-    SELECT t.id, t.lock_key, t.role, o.status, o.kind, o.result, o.error, o.retry_count, o.tries, o.keep,
-        o.args, o.kwargs, coalesce(o.at, clock_timestamp() + o.delay * interval '1 second') AS due
+    SELECT t.id, t.lock_key, t.role, o.kind, o.result, o.error, o.retry_count, o.tries, o.keep, o.args, o.kwargs,
+        CASE WHEN o.status = 'pending' AND t.cancel_requested_at IS NOT NULL THEN 'cancelled'
+            ELSE o.status END AS status,
+        coalesce(o.at, clock_timestamp() + o.delay * interval '1 second') AS due
     FROM outcome o JOIN worker_tasks t ON t.id = o.id AND t.token = o.token AND t.status = 'running'
     ORDER BY t.id FOR UPDATE OF t
 ), kept AS (

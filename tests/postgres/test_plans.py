@@ -35,6 +35,7 @@ def statements(connection: Connection) -> Mapping[str, tuple[TextClause, dict[st
     accounts = found(f"SELECT DISTINCT account {ready} ORDER BY account LIMIT {SELECTED}")
     running = found("SELECT id FROM worker_tasks WHERE worker_id = 'w' AND status = 'running' AND account <> ''")
     claimed = found("SELECT id FROM worker_tasks WHERE status = 'claimed'")
+    (lone,) = found("SELECT id FROM worker_tasks WHERE task_id = 'ready-1'")
     share = SELECTED // len(accounts)
     done = {"token": TOKEN, "status": "completed", "retry_count": 0, "tries": 0, "keep": True}
     work, w = {"role": "work"}, {"worker_id": "w", "pid": 1}
@@ -50,26 +51,34 @@ def statements(connection: Connection) -> Mapping[str, tuple[TextClause, dict[st
         "waiting": (select.WAITING, work | {"accounts": accounts, "depth": SELECTED}),
         "claim": (claim.CLAIM, work | {"accounts": accounts, "slots": [share] * len(accounts), "token": TOKEN}),
         "claim from one": (claim.CLAIM, work | {"accounts": accounts[:1], "slots": [SELECTED], "token": TOKEN}),
+        "claim a lone one": (claim.CLAIM_LONE, work | {"id": lone, "queue": "work", "token": TOKEN, "few": 16}),
         "work and room": (select.WORK_AND_ROOM, work | {"below": 1500}),
         "work and room, none": (select.WORK_AND_ROOM, {"role": "nothing of it", "below": 1500}),
         "due": (promote.DUE, work | {"batch": SELECTED}),
         "all due": (promote.DUE, work | {"batch": 2000}),
         "lead": (promote.LEAD, {"keys": ["held", *(f"key-{i}" for i in range(SELECTED))]}),
-        "leaderless": (promote.LEADERLESS, {"after": "", "batch": 500}),
+        "leaderless": (promote.LEADERLESS, {"first": "", "batch": 500}),
         "stale": (release.STALE, {"batch": 500}),
         "unstarted": (release.UNSTARTED, {"grace": 60}),
         "of process": (release.OF_PROCESS, w),
         "rows of": (release.ROWS_OF, w),
         "release": (release.RELEASE, released | {"loss": True}),
         "renew": (heartbeat.RENEW, {"worker_id": "w", "pids": [1], "grace": 1}),
-        "start": (start.START, given | w | {"timeout": None}),
+        "start": (start.START, given | w | {"timeout": None, "again": False}),
         "expire": (start.EXPIRE, given | {"by": ""}),
         "settle": (settle.SETTLE, {"by": "", "outcomes": json.dumps([done | {"id": i} for i in running])}),
+        "complete": (settle.COMPLETE, {"ids": running, "tokens": released["tokens"], "results": ["1"] * len(running)}),
         "cancel": (cancel.CANCEL, {"task_id": "ready-1", "by": "", "why": ""}),
         "enqueue": (enqueue.INSERT, {"rows": enqueue.as_json(fresh)}),
+        "enqueue one": (enqueue.INSERT_ONE, one_row(new_task(lock_key="new", unique_key="new"))),
         "existing": (enqueue.EXISTING, {"rows": enqueue.as_json(taken)}),
         "prune": (prune.TASKS, {"days": 1, "batch": SELECTED}),
     }
+
+
+def one_row(task: enqueue.NewTask) -> dict[str, Any]:
+    row = {name: getattr(task, name) for name in enqueue.NewTask.__slots__}
+    return row | {"args": "[]", "kwargs": "{}", "headers": None}
 
 
 def measured(connection: Connection) -> Measured:

@@ -172,14 +172,13 @@ CREATE TABLE workers (
 """
 
 LEAD_FUNCTION = """
-CREATE OR REPLACE FUNCTION celeriac_lead(keys text[]) RETURNS integer LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION celeriac_lead(keys text[]) RETURNS integer LANGUAGE plpgsql SET lock_timeout = '100ms' AS $$
 DECLARE
     wanted text;
     promoted integer := 0;
 BEGIN
     FOR wanted IN SELECT DISTINCT unnest(keys) ORDER BY 1 LOOP
         BEGIN
-            PERFORM set_config('lock_timeout', '100ms', true);
             UPDATE worker_tasks SET waits_for = NULL, updated_at = clock_timestamp()
             WHERE id = (
                 SELECT id FROM worker_tasks

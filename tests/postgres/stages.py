@@ -1,0 +1,58 @@
+"""Short ways to a stage of a task's life, for tests that begin there."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Connection
+
+from celeriac.database import Database
+from celeriac.verbs import claim, settle, start
+from celeriac.verbs.enqueue import NewTask, Receipt, enqueue
+from celeriac.verbs.settle import Outcome
+from celeriac.verbs.start import Started
+
+WORKER, PID = "worker-1", 4711
+
+
+def enqueued(database: Database, *tasks: NewTask) -> list[Receipt]:
+    with database.transaction() as connection:
+        return enqueue(connection, tasks)
+
+
+def claimed(database: Database, role: str = "work", n: int = 1, account: str = "") -> tuple[list[int], str]:
+    """The ids of the account's `n` best ready tasks, and their token."""
+    token = str(uuid.uuid4())
+    with database.transaction() as connection:
+        return claim.claim(connection, role, {account: n}, token), token
+
+
+def started(database: Database, ids: Sequence[int], token: str, *, pid: int = PID) -> list[Started]:
+    with database.statement() as connection:
+        return start.start(connection, ids, token, worker_id=WORKER, pid=pid, timeout=None)
+
+
+def running(database: Database, *tasks: NewTask) -> list[Started]:
+    """These tasks, enqueued, claimed and started; all of one role and account."""
+    enqueued(database, *tasks)
+    return started(database, *claimed(database, tasks[0].role, len(tasks), tasks[0].account))
+
+
+def outcome(task: Started, status: str = "completed", **more: Any) -> Outcome:
+    return Outcome(task=task, status=status, **({"retry_count": task.retry_count, "tries": task.tries} | more))
+
+
+def again(task: Started, delay: float = 0.0, **more: Any) -> Outcome:
+    """Back to pending: a retry."""
+    return outcome(task, "pending", **({"kind": "retry", "delay": delay, "retry_count": task.retry_count + 1} | more))
+
+
+def settled(database: Database, *outcomes: Outcome) -> set[int]:
+    with database.transaction() as connection:
+        return settle_in(connection, *outcomes)
+
+
+def settle_in(connection: Connection, *outcomes: Outcome) -> set[int]:
+    return settle.settle(connection, outcomes, "test")

@@ -1,0 +1,143 @@
+"""Enqueue by name, from code that does not declare the role: the same row as the declaring code's."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from celeriac import Celeriac, Settings
+from celeriac.errors import BadArguments, UnknownRole
+from tests.processes import Rows
+
+# Celery deprecates a task attribute of that name; the role's option is ours.
+pytestmark = pytest.mark.filterwarnings("ignore:(?s).*The 'priority' task attribute")
+
+#: What a row is, apart from its name and its birth.
+CONTENT = """
+SELECT role, account, lock_key, unique_key, status, waits_for, priority, kwargs, args, max_retries, max_tries, timeout
+FROM worker_tasks ORDER BY id"""
+
+NewApp = Callable[..., Celeriac]
+
+
+@pytest.fixture
+def new_app(database_url: str, redis_url: str) -> Iterator[NewApp]:
+    """Another code base on the same servers."""
+    apps: list[Celeriac] = []
+
+    def make(release: int = 0) -> Celeriac:
+        settings = Settings(database_url=database_url, redis_url=redis_url, release=release)
+        apps.append(Celeriac(f"app {len(apps)}", settings=settings, set_as_current=False))
+        return apps[-1]
+
+    yield make
+    for app in apps:
+        app.publisher.close()
+        app.database.dispose()
+
+
+def declares(app: Celeriac, **options: Any) -> Celeriac:
+    """The app, declaring `sync`, and what it declares registered."""
+    given: Mapping[str, Any] = {"eager": False, "shared": False} | options
+
+    @app.task(role="sync", **given)
+    def sync(account_id: int, store_id: int = 5, kind: str = "full") -> None: ...
+
+    app.register_roles()
+    return app
+
+
+KEYS = {"fair_by": "account_id", "lock_by": "store_id", "unique_by": "{store_id}:{kind}"}
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs"),
+    [((7,), {}), ((7, 11), {}), ((), {"account_id": 7, "kind": "prices"}), ((7,), {"store_id": 3})],
+)
+def test_a_row_by_name_is_the_row_of_the_declaring_code(
+    new_app: NewApp, rows: Rows, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    declaring = declares(new_app(), **KEYS, priority=4, max_retries=6, max_tries=2)
+    declaring.tasks["sync"].apply_async(args, kwargs)
+    rows("UPDATE worker_tasks SET status = 'completed', completed_at = now()")
+    other = new_app()
+    assert other.send_task("sync", args, kwargs).is_new
+    declared, by_name = rows(CONTENT)
+    assert by_name == (*declared[:4], "pending", *declared[5:])
+    assert other.send_task("sync", args, kwargs).is_new is False
+
+
+def test_many_by_name_derive_the_same_keys(new_app: NewApp, rows: Rows) -> None:
+    declares(new_app(), **KEYS)
+    results = new_app().enqueue_many("sync", [(1, 2), {"account_id": 1, "store_id": 2}, (1, 3)])
+    assert [r.is_new for r in results] == [True, False, True]
+    assert rows("SELECT account, lock_key, unique_key FROM worker_tasks ORDER BY id") == [
+        ("1", "store_id:2", "2:full"),
+        ("1", "store_id:3", "3:full"),
+    ]
+
+
+def test_arguments_that_do_not_fit_the_registered_handler_are_refused(new_app: NewApp, rows: Rows) -> None:
+    declares(new_app())
+    other = new_app()
+    with pytest.raises(BadArguments, match="missing a required argument: 'account_id'"):
+        other.send_task("sync")
+    with pytest.raises(BadArguments, match="unexpected keyword argument 'colour'"):
+        other.send_task("sync", (1,), {"colour": "red"})
+    assert rows.one("SELECT count(*) FROM worker_tasks") == 0
+
+
+@pytest.mark.parametrize("option", ["fair_by", "lock_by", "unique_by"])
+def test_a_key_that_only_the_declaring_code_can_derive_is_refused(new_app: NewApp, rows: Rows, option: str) -> None:
+    declares(new_app(), **{option: lambda arguments: arguments["account_id"]})
+    with pytest.raises(BadArguments, match=f"{option} is a function"):
+        new_app().send_task("sync", (1,))
+    assert rows.one("SELECT count(*) FROM worker_tasks") == 0
+
+
+def test_a_role_that_nobody_registered_is_refused_until_somebody_does(new_app: NewApp, rows: Rows) -> None:
+    other = new_app()
+    with pytest.raises(UnknownRole):
+        other.send_task("sync", (1,))
+    assert rows.one("SELECT count(*) FROM worker_tasks") == 0
+    declares(new_app())
+    assert other.send_task("sync", (1,)).is_new
+
+
+@pytest.mark.parametrize(("release", "priority"), [(4, 1), (5, 2), (6, 2)])
+def test_an_older_release_never_overwrites_a_newer_definition(
+    new_app: NewApp, rows: Rows, release: int, priority: int
+) -> None:
+    declares(new_app(release=5), priority=1)
+    declares(new_app(release=release), priority=2)
+    assert rows("SELECT (definition ->> 'priority')::int, release FROM roles WHERE role = 'sync'") == [
+        (priority, max(release, 5))
+    ]
+
+
+def test_registering_again_writes_nothing(new_app: NewApp, rows: Rows) -> None:
+    declares(new_app())
+    written = rows("SELECT xmin::text, updated_at FROM roles ORDER BY role")
+    declares(new_app())
+    assert rows("SELECT xmin::text, updated_at FROM roles ORDER BY role") == written
+
+
+def test_registering_leaves_a_paused_role_paused(new_app: NewApp, rows: Rows) -> None:
+    declares(new_app())
+    rows("UPDATE roles SET paused = true")
+    declares(new_app(), priority=9)
+    assert rows("SELECT paused, definition ->> 'priority' FROM roles WHERE role = 'sync'") == [(True, "9")]
+
+
+def test_every_option_of_the_definition_that_enqueuing_needs_is_read_back(new_app: NewApp) -> None:
+    app = declares(new_app(), **KEYS, priority=4, max_retries=None, max_tries=2, timeout=9, window=7, enabled_by="X")
+    declared = app.roles.get("sync")
+    assert declared is not None
+    role, signature = new_app().role_named("sync")
+    needed = ("queue", "priority", "max_retries", "max_tries", "timeout", "eager", "window", "enabled_by", *KEYS)
+    assert {n: getattr(role, n) for n in needed} == {n: getattr(declared.role, n) for n in needed}
+    assert signature.describe() == declared.signature.describe()
+    assert dataclasses.is_dataclass(role)

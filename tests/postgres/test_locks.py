@@ -1,0 +1,199 @@
+"""Lock keys: at most one task leads a key, and as long as somebody waits for it, somebody does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from celeriac import Celeriac, sweeps
+from celeriac.database import Database
+from celeriac.dispatcher import Dispatcher
+from celeriac.roles import Role
+from celeriac.verbs import cancel, promote
+from celeriac.verbs.enqueue import Receipt, enqueue
+from tests.postgres.conftest import new_task
+from tests.postgres.stages import again, claimed, enqueued, outcome, running, settle_in, settled, started
+from tests.processes import Rows, until
+
+Put = Callable[..., Receipt]
+
+WAITS = "SELECT id, coalesce(waits_for, '') FROM worker_tasks WHERE status = 'pending' ORDER BY id"
+
+
+def leads(rows: Rows) -> list[int]:
+    """The ids of the tasks that lead a lock."""
+    unfinished = "status IN ('pending', 'claimed', 'running')"
+    leading = f"SELECT id FROM worker_tasks WHERE lock_key IS NOT NULL AND waits_for IS NULL AND {unfinished}"
+    return [row_id for (row_id,) in rows(f"{leading} ORDER BY id")]
+
+
+@pytest.mark.parametrize("status", ["completed", "failed", "cancelled"])
+def test_an_outcome_gives_the_lead_to_the_next(database: Database, rows: Rows, status: str) -> None:
+    (task,) = running(database, new_task(lock_key="k"))
+    following = enqueued(database, new_task(lock_key="k"), new_task(lock_key="k"))
+    assert settled(database, outcome(task, status)) == {task.id}
+    assert leads(rows) == [following[0].id]
+
+
+def test_a_task_that_is_not_kept_gives_the_lead_to_the_next(database: Database, rows: Rows) -> None:
+    (task,) = running(database, new_task(lock_key="k"))
+    (following,) = enqueued(database, new_task(lock_key="k"))
+    settled(database, outcome(task, keep=False))
+    assert leads(rows) == [following.id]
+
+
+def test_the_next_is_the_one_of_the_highest_priority_that_was_due_first(database: Database, rows: Rows) -> None:
+    (task,) = running(database, new_task(lock_key="k"))
+    old, older = "2020-01-02T00:00:00Z", "2020-01-01T00:00:00Z"
+    options = [{"at": old}, {"priority": 5, "at": old}, {"priority": 5, "at": older}, {"priority": 5, "at": older}]
+    waiting = enqueued(database, *(new_task(lock_key="k", **given) for given in options))
+    order = []
+    for _ in waiting:
+        settled(database, outcome(task))
+        order += leads(rows)
+        (task,) = started(database, *claimed(database))
+    assert order == [waiting[n].id for n in (2, 3, 1, 0)]
+
+
+def test_a_retry_gives_the_lead_to_the_next_and_gets_back_in_line(database: Database, rows: Rows) -> None:
+    (first,) = running(database, new_task(lock_key="k"))
+    (second,) = enqueued(database, new_task(lock_key="k"))
+    settled(database, again(first))
+    assert rows(WAITS) == [(first.id, "time"), (second.id, "")]
+    with database.transaction() as connection:
+        assert promote.promote_due(connection, "work", 10) == 1
+    assert rows(WAITS) == [(first.id, "lock"), (second.id, "")]
+    settled(database, outcome(*started(database, *claimed(database))))
+    assert leads(rows) == [first.id]
+
+
+def test_a_retry_that_nobody_waits_behind_leads_again_once_it_is_due(database: Database, rows: Rows) -> None:
+    (task,) = running(database, new_task(lock_key="k"))
+    settled(database, again(task))
+    assert leads(rows) == []
+    with database.transaction() as connection:
+        promote.promote_due(connection, "work", 10)
+    assert leads(rows) == [task.id]
+
+
+def test_of_tasks_due_together_one_leads(database: Database, rows: Rows) -> None:
+    receipts = enqueued(database, *(new_task(lock_key="k", delay=1000.0) for _ in range(3)))
+    rows("UPDATE worker_tasks SET scheduled_for = now()")
+    with database.transaction() as connection:
+        assert promote.promote_due(connection, "work", 10) == 3
+    assert leads(rows) == [receipts[0].id]
+
+
+def test_promoting_takes_the_longest_due_first_and_at_most_a_batch(database: Database, rows: Rows) -> None:
+    receipts = enqueued(database, *(new_task(delay=1000.0 - n) for n in range(4)), new_task(delay=5000.0))
+    rows("UPDATE worker_tasks SET scheduled_for = scheduled_for - interval '2000 s'")
+    with database.transaction() as connection:
+        assert promote.promote_due(connection, "work", 2) == 2
+    assert [row_id for row_id, waits in rows(WAITS) if not waits] == [receipts[2].id, receipts[3].id]
+    with database.transaction() as connection:
+        assert promote.promote_due(connection, "another role", 9) == 0
+        assert promote.promote_due(connection, "work", 9) == 2
+
+
+@pytest.mark.parametrize("state", ["pending", "claimed"])
+def test_cancelling_a_leader_gives_the_lead_to_the_next(database: Database, rows: Rows, state: str) -> None:
+    first, second = enqueued(database, new_task(lock_key="k"), new_task(lock_key="k"))
+    if state == "claimed":
+        claimed(database)
+    with database.transaction() as connection:
+        cancel.cancel(connection, first.task_id, by="test", why="")
+    assert leads(rows) == [second.id]
+
+
+def test_cancelling_one_in_the_line_leaves_the_leader(database: Database, rows: Rows) -> None:
+    first, second = enqueued(database, new_task(lock_key="k"), new_task(lock_key="k"))
+    with database.transaction() as connection:
+        cancel.cancel(connection, second.task_id, by="test", why="")
+    assert leads(rows) == [first.id]
+
+
+def test_leading_twice_leads_once(database: Database, put: Put, rows: Rows) -> None:
+    first, _ = put(lock_key="k"), put(lock_key="k")
+    with database.transaction() as connection:
+        assert promote.lead(connection, ["k", "nobody's"]) == 0
+    assert leads(rows) == [first.id]
+
+
+def test_a_leader_that_others_hold_is_left_to_the_sweep(database: Database, app: Celeriac, rows: Rows) -> None:
+    """Somebody's open transaction holds the next in line: whoever settles does not wait for it."""
+    (task,) = running(database, new_task(lock_key="k"))
+    (following,) = enqueued(database, new_task(lock_key="k"))
+    with database.transaction() as other:
+        other.exec_driver_sql(f"SELECT FROM worker_tasks WHERE id = {following.id} FOR UPDATE")
+        settled(database, outcome(task))
+        assert leads(rows) == []
+    assert sweeps.leaderless_locks(app) == 1
+    assert leads(rows) == [following.id]
+
+
+def test_a_lead_that_is_being_taken_is_not_waited_for(database: Database, rows: Rows) -> None:
+    first, second = enqueued(database, new_task(lock_key="k"), new_task(lock_key="k"))
+    rows("UPDATE worker_tasks SET waits_for = 'lock'")
+    with database.transaction() as one, database.transaction() as two:
+        assert promote.lead(one, ["k"]) == 1
+        assert promote.lead(two, ["k"]) == 0
+    assert leads(rows) == [first.id]
+    assert rows(WAITS) == [(first.id, ""), (second.id, "lock")]
+
+
+def test_leading_leaves_the_transactions_lock_timeout_alone(database: Database) -> None:
+    """What follows in it, a follow-up's insert above all, may have to wait for others longer than a lead may."""
+    (task,) = running(database, new_task(lock_key="k"))
+    enqueued(database, new_task(lock_key="k"))
+    with database.transaction() as connection:
+        settle_in(connection, outcome(task))
+        assert connection.exec_driver_sql("SHOW lock_timeout").scalar_one() == "0"
+
+
+def test_an_enqueue_that_saw_a_leader_which_settled_since_gets_the_lead_from_the_sweep(
+    database: Database, app: Celeriac, rows: Rows
+) -> None:
+    (leader,) = running(database, new_task(lock_key="k"))
+    with database.transaction() as connection:
+        (behind,) = enqueue(connection, [new_task(lock_key="k")])
+        settled(database, outcome(leader))
+    assert behind.waits_for == "lock"
+    assert leads(rows) == []
+    assert sweeps.leaderless_locks(app) == 1
+    assert leads(rows) == [behind.id]
+    assert sweeps.leaderless_locks(app) == 0
+
+
+def test_an_enqueue_beside_one_that_is_not_committed_waits_and_then_stands_behind_it(database: Database) -> None:
+    with ThreadPoolExecutor(1) as thread, database.statement() as watching:
+        with database.transaction() as connection:
+            (first,) = enqueue(connection, [new_task(lock_key="k")])
+            second = thread.submit(enqueued, database, new_task(lock_key="k"))
+            blocked = (
+                "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+            )
+            until(lambda: watching.exec_driver_sql(blocked).scalar_one(), "the second enqueue to wait")
+        assert (first.waits_for, second.result()[0].waits_for) == (None, "lock")
+
+
+def test_the_sweep_finds_every_key_without_a_leader(
+    database: Database, app: Celeriac, rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sweeps, "BATCH", 4)
+    enqueued(database, *(new_task(lock_key=f"k{n % 10}") for n in range(20)), new_task(lock_key=""))
+    rows("UPDATE worker_tasks SET waits_for = 'lock' WHERE lock_key NOT IN ('k3', 'k4')")
+    assert sweeps.leaderless_locks(app) == 9
+    assert len(leads(rows)) == 11
+
+
+def test_a_pass_never_claims_two_tasks_of_a_key(database: Database, dispatcher: Dispatcher, rows: Rows) -> None:
+    enqueued(database, *(new_task(lock_key=f"k{n % 3}") for n in range(12)))
+    role = Role(name="work", chunk=1)
+    given = []
+    while tickets := dispatcher.run_pass(role).tickets:
+        ids = [i for t in tickets for i in t.ids]
+        given.append(len(ids))
+        settled(database, *(outcome(task) for task in started(database, ids, tickets[0].token)))
+    assert given == [3, 3, 3, 3]

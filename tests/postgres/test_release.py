@@ -1,0 +1,247 @@
+"""What a ticket or worker will not finish waits again: lost tickets, silent workers, released rows; losses count."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from celeriac import Celeriac, sweeps
+from celeriac.database import Database
+from celeriac.tickets import Ticket
+from celeriac.verbs import release
+from celeriac.verbs.release import Held
+from celeriac.verbs.start import Started
+from tests.postgres.conftest import new_task
+from tests.postgres.stages import PID, WORKER, claimed, enqueued, outcome, running, settled, started
+from tests.processes import Rows
+
+EVENTS = "SELECT kind, from_status, to_status, by, why FROM task_events ORDER BY id"
+SILENT = "UPDATE worker_tasks SET last_heartbeat_at = now() - interval '1 day' WHERE status = 'running'"
+OLD_CLAIM = "UPDATE worker_tasks SET claimed_at = now() - interval '1 day' WHERE status = 'claimed'"
+STATE = "SELECT status, token, waits_for, losses, retry_count, claimed_at, started_at, deadline_at FROM worker_tasks"
+FREE = ("pending", None, None)
+
+
+def freed(database: Database, held: Sequence[Held], status: Any = "running", loss: bool = True) -> Sequence[str]:
+    with database.transaction() as connection:
+        return release.release(connection, held, status=status, kind="lost", why="it died", by="test", loss=loss)
+
+
+def held(*tasks: Started) -> list[Held]:
+    return [Held(task.id, task.token) for task in tasks]
+
+
+# -- release -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_released_task_waits_again_at_once(database: Database, rows: Rows) -> None:
+    (task,) = running(database, new_task(timeout=10.0))
+    assert freed(database, held(task)) == ["work"]
+    assert rows(STATE) == [(*FREE, 1, 0, None, None, None)]
+    assert rows(EVENTS) == [("lost", "running", "pending", "test", "it died")]
+    assert claimed(database)[0] == [task.id]
+
+
+def test_a_hand_back_is_no_loss(database: Database, rows: Rows) -> None:
+    freed(database, held(*running(database, new_task())), loss=False)
+    assert rows(STATE) == [(*FREE, 0, 0, None, None, None)]
+
+
+def test_a_claimed_task_can_be_released(database: Database, rows: Rows) -> None:
+    enqueued(database, new_task())
+    (task,), token = claimed(database)
+    assert freed(database, [Held(task, token)], "claimed", loss=False) == ["work"]
+    assert rows(STATE) == [(*FREE, 0, 0, None, None, None)]
+
+
+def test_a_release_is_fenced(database: Database, rows: Rows) -> None:
+    (task,) = running(database, new_task())
+    assert freed(database, [Held(task.id, str(uuid.uuid4()))]) == []
+    assert freed(database, held(task), "claimed") == []
+    settled(database, outcome(task))
+    assert freed(database, held(task)) == []
+    assert freed(database, []) == []
+    assert rows("SELECT status, losses FROM worker_tasks") == [("completed", 0)]
+    assert rows(EVENTS) == []
+
+
+def test_a_release_passes_over_what_somebody_settles_just_now(database: Database, rows: Rows) -> None:
+    tasks = running(database, new_task(), new_task())
+    with database.transaction() as other:
+        other.exec_driver_sql(f"SELECT FROM worker_tasks WHERE id = {tasks[0].id} FOR UPDATE")
+        assert freed(database, held(*tasks)) == ["work"]
+    assert rows("SELECT status FROM worker_tasks ORDER BY id") == [("running",), ("pending",)]
+
+
+@pytest.mark.parametrize(("role", "max_losses"), [("careful", 1), ("work", 3), ("stubborn", 5)])
+def test_a_task_that_is_lost_too_often_fails(database: Database, rows: Rows, role: str, max_losses: int) -> None:
+    if role != "work":
+        definition = f'{{"max_losses": {max_losses}}}'
+        rows("INSERT INTO roles (role, definition) VALUES (:role, CAST(:d AS jsonb))", role=role, d=definition)
+    enqueued(database, new_task(role))
+    for _ in range(max_losses):
+        assert rows("SELECT status FROM worker_tasks") == [("pending",)]
+        freed(database, held(*started(database, *claimed(database, role))))
+    assert rows("SELECT status, token, losses, error_message, completed_at IS NOT NULL FROM worker_tasks") == [
+        ("failed", None, max_losses, "it died", True)
+    ]
+    assert rows(f"{EVENTS} DESC LIMIT 1") == [("lost", "running", "failed", "test", "it died")]
+
+
+def test_hand_backs_never_fail_a_task(database: Database, rows: Rows) -> None:
+    enqueued(database, new_task())
+    for _ in range(5):
+        freed(database, held(*started(database, *claimed(database))), loss=False)
+    assert rows("SELECT status, losses FROM worker_tasks") == [("pending", 0)]
+
+
+def test_losses_are_apart_from_attempts(database: Database, rows: Rows) -> None:
+    (task,) = running(database, new_task(max_retries=1))
+    rows("UPDATE worker_tasks SET retry_count = 1, tries = 2")
+    freed(database, held(task))
+    assert rows("SELECT retry_count, tries, losses FROM worker_tasks") == [(1, 2, 1)]
+
+
+def test_a_released_task_keeps_the_lead_of_its_lock(database: Database) -> None:
+    (task,) = running(database, new_task(lock_key="k"))
+    enqueued(database, new_task(lock_key="k"))
+    freed(database, held(task))
+    assert claimed(database, n=2)[0] == [task.id]
+
+
+def test_a_task_that_fails_of_its_losses_gives_the_lead_to_the_next(database: Database, rows: Rows) -> None:
+    (task,) = running(database, new_task(lock_key="k"))
+    (following,) = enqueued(database, new_task(lock_key="k"))
+    rows("UPDATE worker_tasks SET losses = 2 WHERE id = :i", i=task.id)
+    freed(database, held(task))
+    assert claimed(database, n=2)[0] == [following.id]
+
+
+def test_the_rows_of_one_process_are_its_own(database: Database, rows: Rows) -> None:
+    mine, others = running(database, new_task(timeout=-5.0)), running(database, new_task())
+    enqueued(database, new_task())
+    claimed(database)
+    rows("UPDATE worker_tasks SET worker_pid = 2 WHERE id = :i", i=others[0].id)
+    with database.statement() as connection:
+        assert release.of_process(connection, WORKER, PID) == held(*mine)
+        assert sorted(h.id for h in release.of_process(connection, WORKER, None)) == [mine[0].id, others[0].id]
+        assert release.of_process(connection, "another worker", None) == []
+        (row,) = release.rows_of(connection, WORKER, PID)
+    assert (row.task.id, row.task.token, row.overdue) == (mine[0].id, mine[0].token, True)
+
+
+# -- rescue ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_rescue_frees_the_tasks_of_silent_workers_only(app: Celeriac, database: Database, rows: Rows) -> None:
+    silent = running(database, new_task(), new_task())
+    rows(SILENT)
+    alive = running(database, new_task())
+    enqueued(database, new_task())
+    ids, _ = claimed(database)
+    rows(OLD_CLAIM)
+    assert sweeps.rescue(app) == 2
+    assert rows("SELECT id, status, losses FROM worker_tasks ORDER BY id") == [
+        (silent[0].id, "pending", 1), (silent[1].id, "pending", 1), (alive[0].id, "running", 0), (ids[0], "claimed", 0)
+    ]  # fmt: skip
+    assert [row[:3] for row in rows(EVENTS)] == [("rescue", "running", "pending")] * 2
+    assert sweeps.rescue(app) == 0
+
+
+def test_each_role_says_how_long_silence_may_last(app: Celeriac, database: Database, rows: Rows) -> None:
+    rows("""INSERT INTO roles (role, definition) VALUES ('hasty', '{"stale_after": 1}'), ('calm', '{}')""")
+    for role in ("hasty", "calm", "unregistered"):
+        running(database, new_task(role))
+    rows("UPDATE worker_tasks SET last_heartbeat_at = now() - interval '5 minutes'")
+    assert sweeps.rescue(app) == 1
+    rows("UPDATE worker_tasks SET last_heartbeat_at = now() - interval '11 minutes'")
+    assert sweeps.rescue(app) == 2
+
+
+def test_a_rescue_works_in_batches_until_one_is_short(
+    app: Celeriac, database: Database, rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sweeps, "BATCH", 3)
+    running(database, *(new_task() for _ in range(7)))
+    rows(SILENT)
+    assert sweeps.rescue(app) == 7
+
+
+def test_a_heartbeat_that_came_in_time_keeps_its_task(app: Celeriac, database: Database, rows: Rows) -> None:
+    """The rescue locks what it found silent; what is being renewed or settled just then it passes over."""
+    running(database, new_task())
+    rows(SILENT)
+    with database.transaction() as other:
+        other.exec_driver_sql("UPDATE worker_tasks SET last_heartbeat_at = now()")
+        assert sweeps.rescue(app) == 0
+    assert sweeps.rescue(app) == 0
+
+
+# -- lost tickets ------------------------------------------------------------------------------------------------------
+
+
+def published(app: Celeriac, ids: Sequence[int], token: str, queue: str = "work") -> None:
+    assert app.publisher.publish([Ticket("work", queue, ids, token)])
+
+
+def test_a_task_whose_ticket_is_in_no_queue_waits_again(app: Celeriac, database: Database, rows: Rows) -> None:
+    enqueued(database, new_task())
+    claimed(database)
+    rows(OLD_CLAIM)
+    assert sweeps.lost_tickets(app) == 1
+    assert rows(STATE) == [(*FREE, 0, 0, None, None, None)]
+    assert [row[:3] for row in rows(EVENTS)] == [("ticket_lost", "claimed", "pending")]
+
+
+def test_a_task_whose_ticket_merely_queues_is_left_alone(app: Celeriac, database: Database, rows: Rows) -> None:
+    enqueued(database, *(new_task() for _ in range(4)))
+    queued, lost = claimed(database, n=2), claimed(database, n=2)
+    published(app, *queued)
+    rows(OLD_CLAIM)
+    assert sweeps.lost_tickets(app) == 2
+    assert [row for (row,) in rows("SELECT id FROM worker_tasks WHERE status = 'claimed' ORDER BY id")] == queued[0]
+    assert len(started(database, *queued)) == 2
+    assert started(database, *lost) == []
+
+
+def test_a_ticket_is_looked_for_in_its_roles_own_queue(app: Celeriac, database: Database, rows: Rows) -> None:
+    rows("""INSERT INTO roles (role, definition) VALUES ('work', '{"queue": "elsewhere"}')""")
+    enqueued(database, new_task())
+    published(app, *claimed(database), queue="elsewhere")
+    rows(OLD_CLAIM)
+    assert sweeps.lost_tickets(app) == 0
+
+
+def test_a_young_claim_is_left_alone(app: Celeriac, database: Database) -> None:
+    enqueued(database, new_task())
+    claimed(database)
+    assert sweeps.lost_tickets(app) == 0
+
+
+def test_if_redis_cannot_be_asked_nothing_is_known_to_be_lost(
+    app: Celeriac, database: Database, rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    enqueued(database, new_task())
+    claimed(database)
+    rows(OLD_CLAIM)
+    monkeypatch.setattr(app.publisher, "queued", lambda _: None)
+    assert sweeps.lost_tickets(app) == 0
+    assert rows("SELECT status FROM worker_tasks") == [("claimed",)]
+
+
+def test_after_a_flush_of_redis_every_claimed_task_waits_again(
+    app: Celeriac, database: Database, rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sweeps, "BATCH", 3)
+    enqueued(database, *(new_task() for _ in range(8)))
+    ticket = claimed(database, n=8)
+    published(app, *ticket)
+    rows(OLD_CLAIM)
+    assert sweeps.lost_tickets(app) == 0
+    with app.publisher._connected() as producer:
+        producer.channel.client.flushall()
+    assert sweeps.lost_tickets(app) == 8
+    assert rows("SELECT DISTINCT status FROM worker_tasks") == [("pending",)]

@@ -1,0 +1,342 @@
+"""Fencing: a task starts for whoever has its token, once; and only that run settles it."""
+
+from __future__ import annotations
+
+import dataclasses
+import uuid
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from celeriac import Celeriac, sweeps
+from celeriac.database import Database
+from celeriac.roles import Role
+from celeriac.running import Run
+from celeriac.verbs import heartbeat, promote, start
+from celeriac.verbs.enqueue import Receipt
+from tests.postgres.conftest import new_task
+from tests.postgres.stages import PID, WORKER, again, claimed, outcome, running, settle_in, settled, started
+from tests.processes import Rows, until
+
+Put = Callable[..., Receipt]
+
+EVENTS = "SELECT kind, from_status, to_status FROM task_events ORDER BY id"
+STATUS = "SELECT status FROM worker_tasks ORDER BY id"
+ALL = "SELECT to_jsonb(t) FROM worker_tasks t ORDER BY id"
+
+
+# -- start -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_start_says_who_runs_it_and_since_when(database: Database, put: Put, rows: Rows) -> None:
+    put(timeout=60.0)
+    (task,) = started(database, *claimed(database))
+    times = "last_heartbeat_at - started_at < '1 s', deadline_at - started_at BETWEEN '59.9 s' AND '60.1 s'"
+    assert rows(f"SELECT status, worker_id, worker_pid, token::text, {times} FROM worker_tasks") == [
+        ("running", WORKER, PID, task.token, True, True)
+    ]
+
+
+def test_a_wrong_token_starts_nothing(database: Database, put: Put, rows: Rows) -> None:
+    put()
+    ids, _ = claimed(database)
+    before = rows(ALL)
+    assert started(database, ids, str(uuid.uuid4())) == []
+    assert rows(ALL) == before
+
+
+def test_a_ticket_starts_its_tasks_once(database: Database, put: Put, rows: Rows) -> None:
+    put()
+    ticket = claimed(database)
+    assert len(started(database, *ticket)) == 1
+    before = rows(ALL)
+    assert started(database, *ticket, pid=2) == []
+    assert rows(ALL) == before
+
+
+def test_a_ticket_starts_its_tasks_in_its_order_and_not_what_it_never_had(database: Database, put: Put) -> None:
+    receipts = [put(priority=n) for n in range(3)]
+    other = put()
+    ids, token = claimed(database, n=3)
+    assert ids == [r.id for r in reversed(receipts)]
+    assert [task.id for task in started(database, [*ids, other.id, ids[0], 999_999], token)] == ids
+
+
+@pytest.mark.parametrize("state", ["status = 'pending', token = NULL", "status = 'cancelled', completed_at = now()"])
+def test_a_late_ticket_starts_nothing(database: Database, put: Put, rows: Rows, state: str) -> None:
+    put()
+    ticket = claimed(database)
+    rows(f"UPDATE worker_tasks SET {state}")
+    assert started(database, *ticket) == []
+
+
+def test_a_task_past_its_expiry_is_cancelled_instead_of_started(database: Database, put: Put, rows: Rows) -> None:
+    put(expires_in=-1.0, lock_key="k")
+    put(expires_in=1000.0)
+    ids, token = claimed(database, n=2)
+    assert [task.id for task in started(database, ids, token)] == ids[1:]
+    with database.statement() as connection:
+        assert start.expire(connection, ids, token, "test") == ["k"]
+        assert start.expire(connection, ids, token, "test") == []
+    assert rows(STATUS) == [("cancelled",), ("running",)]
+    assert rows(EVENTS) == [("expired", "claimed", "cancelled")]
+
+
+# -- settle ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_success_is_written_once_with_its_result(database: Database, rows: Rows) -> None:
+    (task,) = running(database, new_task())
+    assert settled(database, outcome(task, result={"built": 3})) == {task.id}
+    assert rows("SELECT status, result, completed_at >= started_at, waits_for FROM worker_tasks") == [
+        ("completed", {"built": 3}, True, None)
+    ]
+    assert rows(EVENTS) == []
+
+
+def test_a_failure_says_why(database: Database, rows: Rows) -> None:
+    (task,) = running(database, new_task())
+    settled(database, outcome(task, "failed", kind="failed", error="ValueError: no", tries=1))
+    assert rows("SELECT status, error_message, tries FROM worker_tasks") == [("failed", "ValueError: no", 1)]
+    assert rows("SELECT kind, from_status, to_status, by, why FROM task_events") == [
+        ("failed", "running", "failed", "test", "ValueError: no")
+    ]
+
+
+def test_what_is_not_kept_is_gone(database: Database, rows: Rows) -> None:
+    (task,) = running(database, new_task(unique_key="u"))
+    assert settled(database, outcome(task, keep=False)) == {task.id}
+    assert rows(STATUS) == []
+
+
+def test_many_outcomes_are_written_in_one_go_each_its_own(database: Database, rows: Rows) -> None:
+    first, second, third = running(database, *(new_task() for _ in range(3)))
+    mine = settled(database, outcome(first, result=1), again(second), outcome(third, "failed", kind="failed"))
+    assert mine == {first.id, second.id, third.id}
+    assert rows(STATUS) == [("completed",), ("pending",), ("failed",)]
+    assert rows(EVENTS) == [("retry", "running", "pending"), ("failed", "running", "failed")]
+
+
+def test_nothing_to_settle_is_nothing(database: Database) -> None:
+    assert settled(database) == set()
+
+
+def test_a_settle_under_another_token_is_refused(database: Database, rows: Rows) -> None:
+    (task,) = running(database, new_task())
+    before = rows(ALL)
+    assert settled(database, outcome(dataclasses.replace(task, token=str(uuid.uuid4())))) == set()
+    assert rows(ALL) == before
+    assert rows(EVENTS) == [("late_finish", "running", "running")]
+
+
+def test_a_settle_after_a_rescue_is_refused_and_told(database: Database, app: Celeriac, rows: Rows) -> None:
+    (task,) = running(database, new_task())
+    rows("UPDATE worker_tasks SET last_heartbeat_at = now() - interval '1 day'")
+    assert sweeps.rescue(app) == 1
+    before = rows(ALL)
+    assert settled(database, outcome(task, result="too late")) == set()
+    assert rows(ALL) == before
+    assert rows(EVENTS) == [("rescue", "running", "pending"), ("late_finish", "pending", "pending")]
+
+
+def test_a_settle_after_a_rescue_leaves_the_run_that_came_after_it_alone(
+    database: Database, app: Celeriac, rows: Rows
+) -> None:
+    (late,) = running(database, new_task())
+    rows("UPDATE worker_tasks SET last_heartbeat_at = now() - interval '1 day'")
+    sweeps.rescue(app)
+    (task,) = started(database, *claimed(database), pid=2)
+    assert settled(database, outcome(late, result="late"), again(late)) == set()
+    assert rows("SELECT status, worker_pid, result FROM worker_tasks") == [("running", 2, None)]
+    assert settled(database, outcome(task, result="good")) == {task.id}
+    assert rows("SELECT status, result FROM worker_tasks") == [("completed", "good")]
+
+
+def test_of_many_outcomes_only_the_late_one_is_refused(database: Database, rows: Rows) -> None:
+    late, task = running(database, new_task(), new_task())
+    rows(f"UPDATE worker_tasks SET status = 'pending', token = NULL WHERE id = {late.id}")
+    assert settled(database, outcome(late), outcome(task)) == {task.id}
+    assert rows(STATUS) == [("pending",), ("completed",)]
+    assert rows(EVENTS) == [("late_finish", "pending", "pending")]
+
+
+def test_settling_again_after_a_lost_answer_changes_nothing_and_is_no_late_finish(
+    database: Database, rows: Rows
+) -> None:
+    (task,) = running(database, new_task())
+    settled(database, outcome(task, result=1))
+    before = rows(ALL)
+    assert settled(database, outcome(task, result=1)) == set()
+    assert rows(ALL) == before
+    assert rows(EVENTS) == []
+
+
+def test_a_settle_waits_for_a_release_under_way_and_is_then_refused(database: Database, rows: Rows) -> None:
+    (task,) = running(database, new_task())
+    with ThreadPoolExecutor(1) as thread, database.statement() as watching:
+        with database.transaction() as other:
+            other.exec_driver_sql("UPDATE worker_tasks SET status = 'pending', token = NULL")
+            mine = thread.submit(settled, database, outcome(task))
+            waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+            until(lambda: watching.exec_driver_sql(waiting).scalar_one(), "the settle to wait")
+        assert mine.result() == set()
+    assert rows(STATUS) == [("pending",)]
+
+
+# -- again -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_retry_waits_for_its_time_and_counts(database: Database, rows: Rows) -> None:
+    (task,) = running(database, new_task(max_retries=3))
+    settled(database, again(task, delay=30.0, error="ValueError: no"))
+    columns = "status, waits_for, token, retry_count, tries, error_message, completed_at, deadline_at"
+    assert rows(f"SELECT {columns}, scheduled_for - updated_at BETWEEN '29.9 s' AND '30.1 s' FROM worker_tasks") == [
+        ("pending", "time", None, 1, 0, "ValueError: no", None, None, True)
+    ]
+
+
+def test_a_retry_may_change_the_arguments(database: Database, rows: Rows) -> None:
+    (task,) = running(database, new_task(args=[1], kwargs={"a": 1}))
+    settled(database, again(task, args=[2], kwargs={"a": 2}))
+    assert rows("SELECT args, kwargs FROM worker_tasks") == [([2], {"a": 2})]
+
+
+def test_a_retry_at_an_instant_is_due_then(database: Database, rows: Rows) -> None:
+    (task,) = running(database, new_task())
+    settled(database, again(task, delay=None, at="2031-05-01T10:00:00+02:00"))
+    assert rows("SELECT scheduled_for = '2031-05-01T08:00:00Z' FROM worker_tasks") == [(True,)]
+
+
+def test_a_round_starts_its_retries_anew(database: Database, rows: Rows) -> None:
+    (task,) = running(database, new_task(max_tries=5))
+    settled(database, again(task, kind="retry_round", retry_count=0, tries=1))
+    assert rows("SELECT retry_count, tries FROM worker_tasks") == [(0, 1)]
+    assert rows(EVENTS) == [("retry_round", "running", "pending")]
+
+
+def test_a_snooze_burns_no_attempt(database: Database, rows: Rows) -> None:
+    (task,) = running(database, new_task())
+    settled(database, again(task, kind="snooze", retry_count=0, delay=60.0))
+    assert rows("SELECT status, waits_for, retry_count, tries, losses FROM worker_tasks") == [
+        ("pending", "time", 0, 0, 0)
+    ]
+    assert rows(EVENTS) == [("snooze", "running", "pending")]
+
+
+def test_a_retried_task_keeps_its_unique_key_and_runs_again_when_due(database: Database, put: Put) -> None:
+    (task,) = running(database, new_task(unique_key="u"))
+    settled(database, again(task))
+    assert put(unique_key="u").is_new is False
+    with database.transaction() as connection:
+        promote.promote_due(connection, "work", 10)
+    (second,) = started(database, *claimed(database))
+    assert (second.id, second.retry_count) == (task.id, 1)
+    assert second.token != task.token
+
+
+# -- follow-ups --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def finish(app: Celeriac) -> Callable[..., None]:
+    """Settles a run whose handler enqueued two follow-ups."""
+
+    def settle_run(task: Any, keep: bool = True) -> None:
+        follow_ups = [new_task("next", unique_key="n"), new_task("next")]
+        run = Run(task, Role(name="work"), app.database, follow_ups=follow_ups, outcome=outcome(task, keep=keep))
+        settler = app.settler
+        settler.on_enqueued = lambda _: None
+        settler.settle([run])
+        assert run.settled
+
+    return settle_run
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_follow_ups_come_with_the_outcome(
+    database: Database, finish: Callable[..., None], rows: Rows, keep: bool
+) -> None:
+    (task,) = running(database, new_task())
+    finish(task, keep=keep)
+    assert rows("SELECT count(*) FROM worker_tasks WHERE role = 'next'") == [(2,)]
+
+
+def test_follow_ups_of_a_refused_outcome_do_not_come(
+    database: Database, finish: Callable[..., None], rows: Rows
+) -> None:
+    (task,) = running(database, new_task())
+    finish(dataclasses.replace(task, token=str(uuid.uuid4())))
+    assert rows("SELECT count(*) FROM worker_tasks WHERE role = 'next'") == [(0,)]
+    assert rows(STATUS) == [("running",)]
+
+
+def test_an_outcome_whose_follow_ups_cannot_be_written_is_not_written(
+    database: Database, finish: Callable[..., None], rows: Rows
+) -> None:
+    (task,) = running(database, new_task())
+    rows("ALTER TABLE worker_tasks ADD CONSTRAINT no_next CHECK (role <> 'next')")
+    with pytest.raises(Exception, match="no_next"):
+        finish(task)
+    assert rows(STATUS) == [("running",)]
+
+
+# -- heartbeat ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_heartbeat_renews_what_living_processes_run(database: Database, rows: Rows) -> None:
+    alive, dead = running(database, new_task()), running(database, new_task())
+    rows("UPDATE worker_tasks SET worker_pid = 2, last_heartbeat_at = '2020-01-01' WHERE id = :i", i=dead[0].id)
+    with database.statement() as connection:
+        renewed = heartbeat.renew(connection, WORKER, [PID], 0.0)
+        assert heartbeat.renew(connection, "another worker", [PID, 2], 0.0) == []
+    assert [r.id for r in renewed] == [alive[0].id]
+    assert rows("SELECT last_heartbeat_at > '2021-01-01' FROM worker_tasks ORDER BY id") == [(True,), (False,)]
+
+
+def test_a_heartbeat_tells_what_is_past_its_deadline_and_the_grace(database: Database, rows: Rows) -> None:
+    running(database, *(new_task(timeout=limit) for limit in (None, 1000.0, -10.0)))
+    with database.statement() as connection:
+        assert [r.overdue for r in heartbeat.renew(connection, WORKER, [PID], 5.0)] == [None, False, True]
+        assert [r.overdue for r in heartbeat.renew(connection, WORKER, [PID], 15.0)] == [None, False, False]
+
+
+def test_a_heartbeat_never_waits_for_a_settle(database: Database, rows: Rows) -> None:
+    """It would, with other rows in hand for which the settle may be waiting: a deadlock."""
+    tasks = running(database, *(new_task() for _ in range(3)))
+    held = tasks[1].id
+    with ThreadPoolExecutor(1) as thread, database.statement() as watching:
+        with database.transaction() as other:
+            other.exec_driver_sql(f"SELECT FROM worker_tasks WHERE id = {held} FOR UPDATE")
+            mine = thread.submit(settled, database, *(outcome(task) for task in tasks))
+            waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+            until(lambda: watching.exec_driver_sql(waiting).scalar_one(), "the settle to wait")
+            with database.transaction() as connection:
+                connection.exec_driver_sql("SET LOCAL lock_timeout = '2s'")
+                assert held not in [r.id for r in heartbeat.renew(connection, WORKER, [PID], 0.0)]
+        assert mine.result() == {task.id for task in tasks}
+
+
+def test_progress_renews_and_prolongs_for_the_runs_own_token_only(database: Database, rows: Rows) -> None:
+    (task,) = running(database, new_task(timeout=10.0))
+    rows("UPDATE worker_tasks SET deadline_at = now(), last_heartbeat_at = '2020-01-01'")
+    with database.statement() as connection:
+        assert heartbeat.progress(connection, task.id, str(uuid.uuid4()), {"done": 1}, None) is False
+        assert rows("SELECT progress FROM worker_tasks") == [(None,)]
+        assert heartbeat.progress(connection, task.id, task.token, {"done": 1}, None) is True
+    columns = "progress, last_heartbeat_at > '2021-01-01', deadline_at > now() + interval '8 s'"
+    assert rows(f"SELECT {columns} FROM worker_tasks") == [({"done": 1}, True, True)]
+
+
+def test_a_run_learns_that_it_is_to_stop(database: Database, rows: Rows) -> None:
+    (task,) = running(database, new_task(timeout=100.0))
+    with database.statement() as connection:
+        standing = heartbeat.standing(connection, task.id, task.token)
+        assert standing is not None
+        assert standing.cancelled is False
+        assert 95 < (standing.left or 0) <= 100
+        rows("UPDATE worker_tasks SET cancel_requested_at = now(), deadline_at = NULL")
+        assert heartbeat.standing(connection, task.id, task.token) == heartbeat.Standing(cancelled=True, left=None)
+        settle_in(connection, outcome(task))
+        assert heartbeat.standing(connection, task.id, task.token) is None
