@@ -38,7 +38,7 @@ PROCESSES = 8
 GIVES_UP_AFTER, HANGS_FOR = 2.0, 8.0
 
 #: Seconds a process may take to get ready or to end.
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 #: Settings of the surroundings that must not leak into the demo: it talks to the sandbox and nobody else.
 FOREIGN = ("DUDA_", "SMTP_", "QM_", "INSTASITES_")

@@ -204,7 +204,7 @@ def test_a_worker_killed_while_it_completes_leaves_an_unfinished_build(works: Wo
     assert len(works.at_duda(site)) == 1
 
 
-@pytest.mark.parametrize("delay_ms", [0, 2, 4, 7, 11, 16, 25])
+@pytest.mark.parametrize("delay_ms", [0, 3, 8, 20])
 def test_a_process_killed_around_its_completion_leaves_all_or_nothing(works: Works, delay_ms: int) -> None:
     site = works.site()
     works.outside.faults.change({"latency_ms": "40"})
