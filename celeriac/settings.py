@@ -9,12 +9,21 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from typing import Any
 
 from celeriac.errors import ConfigurationError
 
+DAY = 86_400.0
 
-def _setting(variable: str, default: float, low: float, unit: str, scale: float = 1.0) -> float:
-    metadata = {"variable": variable, "low": low, "unit": unit, "scale": scale}
+
+def _period(variable: str, default: float, low: float) -> float:
+    """Seconds, up to a day; its variable has milliseconds."""
+    metadata = {"variable": variable, "low": low, "high": DAY, "unit": "milliseconds", "scale": 0.001, "whole": False}
+    return field(default=default, metadata=metadata)
+
+
+def _setting(variable: str, default: float, low: float, high: float, unit: str, *, whole: bool = False) -> float:
+    metadata = {"variable": variable, "low": low, "high": high, "unit": unit, "scale": 1.0, "whole": whole}
     return field(default=default, metadata=metadata)
 
 
@@ -26,16 +35,17 @@ class Settings:
     redis_url: str | None = None
     worker_id: str | None = None
 
-    heartbeat_interval: float = _setting("HEARTBEAT_INTERVAL_MS", 30.0, 0.05, "milliseconds", 0.001)
-    poll_interval: float = _setting("POLL_INTERVAL_MS", 1.0, 0.01, "milliseconds", 0.001)
-    ticket_grace: float = _setting("CELERIAC_TICKET_GRACE_MS", 60.0, 0.05, "milliseconds", 0.001)
-    sweep_interval: float = _setting("CELERIAC_SWEEP_INTERVAL_MS", 30.0, 0.05, "milliseconds", 0.001)
-    drain_grace: float = _setting("CELERIAC_DRAIN_GRACE_MS", 25.0, 0.0, "milliseconds", 0.001)
-    time_limit_grace: float = _setting("CELERIAC_TIME_LIMIT_GRACE_MS", 5.0, 0.0, "milliseconds", 0.001)
-    max_argument_bytes: float = _setting("CELERIAC_MAX_ARGUMENT_BYTES", 262_144, 1, "bytes")
-    event_days: float = _setting("CELERIAC_EVENT_DAYS", 30.0, 0.0, "days")
-    pass_hours: float = _setting("CELERIAC_PASS_HOURS", 24.0, 0.0, "hours")
-    release: float = _setting("CELERIAC_RELEASE", 0, 0, "a whole number that grows with each deployment")
+    heartbeat_interval: float = _period("HEARTBEAT_INTERVAL_MS", 30.0, 0.05)
+    poll_interval: float = _period("POLL_INTERVAL_MS", 1.0, 0.01)
+    ticket_grace: float = _period("CELERIAC_TICKET_GRACE_MS", 60.0, 0.05)
+    sweep_interval: float = _period("CELERIAC_SWEEP_INTERVAL_MS", 30.0, 0.05)
+    drain_grace: float = _period("CELERIAC_DRAIN_GRACE_MS", 25.0, 0.0)
+    time_limit_grace: float = _period("CELERIAC_TIME_LIMIT_GRACE_MS", 5.0, 0.0)
+    # Postgres' JSONB holds no more than 256 MB.
+    max_argument_bytes: float = _setting("CELERIAC_MAX_ARGUMENT_BYTES", 262_144, 1, 2**28 - 1, "bytes", whole=True)
+    event_days: float = _setting("CELERIAC_EVENT_DAYS", 30.0, 0.0, 36_500, "days")
+    pass_hours: float = _setting("CELERIAC_PASS_HOURS", 24.0, 0.0, 876_000, "hours")
+    release: float = _setting("CELERIAC_RELEASE", 0, 0, 2**53 - 1, "it grows with each deployment", whole=True)
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str] | None = None) -> Settings:
@@ -51,15 +61,14 @@ class Settings:
         )
 
 
-def _number(meta: Mapping[str, object], environ: Mapping[str, str]) -> float:
-    variable, unit = str(meta["variable"]), meta["unit"]
-    low, scale = float(str(meta["low"])), float(str(meta["scale"]))
+def _number(meta: Mapping[str, Any], environ: Mapping[str, str]) -> float:
+    given, scale = environ[meta["variable"]], meta["scale"]
     try:
-        value = float(environ[variable]) * scale
+        value = float(given) * scale
     except ValueError:
         value = float("nan")
-    if not low <= value < float("inf"):
-        raise ConfigurationError(
-            f"{variable}={environ[variable]!r} is not usable: give a number, at least {low / scale:g} ({unit})"
-        )
+    if not meta["low"] <= value <= meta["high"] or (meta["whole"] and not value.is_integer()):
+        right = f"{'whole ' if meta['whole'] else ''}number, at least {meta['low'] / scale:g}"
+        right += f" and at most {meta['high'] / scale:.16g} ({meta['unit']})"
+        raise ConfigurationError(f"{meta['variable']}={given!r} is not usable: give a {right}")
     return value

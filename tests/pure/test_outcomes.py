@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -21,13 +20,7 @@ BOOM = ValueError("boom")
 
 def started(**given: Any) -> Started:
     zero: dict[str, Any] = dict.fromkeys(inspect.signature(Started).parameters)
-    zero |= {
-        "retry_count": 0,
-        "max_retries": 4,
-        "tries": 0,
-        "max_tries": 5,
-        "scheduled_for": datetime.now(UTC),
-    }
+    zero |= {"retry_count": 0, "max_retries": 4, "tries": 0, "max_tries": 5}
     return Started(**(zero | given))
 
 

@@ -1,0 +1,74 @@
+"""Settings are read once, and a bad one is refused with its variable's name."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import pytest
+
+from celeriac.errors import ConfigurationError
+from celeriac.settings import Settings
+
+TEXTS = {"DATABASE_URL": "database_url", "REDIS_URL": "redis_url", "WORKER_ID": "worker_id"}
+
+#: variable: (setting, a value, what it comes to, too little)
+NUMBERS = {
+    "HEARTBEAT_INTERVAL_MS": ("heartbeat_interval", "1500", 1.5, "49"),
+    "POLL_INTERVAL_MS": ("poll_interval", "250", 0.25, "9"),
+    "CELERIAC_TICKET_GRACE_MS": ("ticket_grace", "90000", 90, "49"),
+    "CELERIAC_SWEEP_INTERVAL_MS": ("sweep_interval", "100", 0.1, "0"),
+    "CELERIAC_DRAIN_GRACE_MS": ("drain_grace", "0", 0, "-1"),
+    "CELERIAC_TIME_LIMIT_GRACE_MS": ("time_limit_grace", "2500", 2.5, "-0.1"),
+    "CELERIAC_MAX_ARGUMENT_BYTES": ("max_argument_bytes", "1024", 1024, "0"),
+    "CELERIAC_EVENT_DAYS": ("event_days", "7", 7, "-1"),
+    "CELERIAC_PASS_HOURS": ("pass_hours", "0.5", 0.5, "-1"),
+    "CELERIAC_RELEASE": ("release", "20261120", 20261120, "-1"),
+}
+
+
+def test_every_setting_is_tested_here() -> None:
+    assert {f.name for f in fields(Settings)} == {*TEXTS.values(), *(setting for setting, *_ in NUMBERS.values())}
+
+
+@pytest.mark.parametrize(("variable", "setting"), TEXTS.items())
+def test_a_text_is_taken_as_it_is_and_an_empty_one_is_none(variable: str, setting: str) -> None:
+    assert getattr(Settings.from_environ({variable: "x://y"}), setting) == "x://y"
+    assert getattr(Settings.from_environ({variable: ""}), setting) is None
+
+
+@pytest.mark.parametrize("variable", NUMBERS)
+def test_a_number_is_taken_in_its_own_unit_and_kept_in_seconds(variable: str) -> None:
+    setting, given, value, _ = NUMBERS[variable]
+    assert getattr(Settings.from_environ({variable: given}), setting) == pytest.approx(value)
+
+
+@pytest.mark.parametrize("variable", NUMBERS)
+def test_an_empty_variable_is_the_default(variable: str) -> None:
+    assert Settings.from_environ({variable: ""}) == Settings() == Settings.from_environ({})
+
+
+@pytest.mark.parametrize("variable", NUMBERS)
+@pytest.mark.parametrize("bad", ["soon", "1,5", "nan", "inf", "1e999", "too little"])
+def test_a_bad_number_is_refused_with_its_variable_its_value_and_what_would_be_right(variable: str, bad: str) -> None:
+    given = NUMBERS[variable][-1] if bad == "too little" else bad
+    with pytest.raises(
+        ConfigurationError, match=rf"^{variable}='{given}' is not usable: give a (whole )?number, at least"
+    ):
+        Settings.from_environ({variable: given})
+
+
+@pytest.mark.parametrize("variable", ["CELERIAC_MAX_ARGUMENT_BYTES", "CELERIAC_RELEASE"])
+def test_what_is_counted_is_a_whole_number(variable: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"^{variable}='1.5' is not usable: give a whole number, at least"):
+        Settings.from_environ({variable: "1.5"})
+
+
+@pytest.mark.parametrize("variable", NUMBERS)
+def test_no_setting_is_so_large_that_postgres_or_a_timer_overflows(variable: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"^{variable}='1e30' is not usable: give a .*at most"):
+        Settings.from_environ({variable: "1e30"})
+
+
+def test_the_environment_is_read_if_nothing_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORKER_ID", "store-7")
+    assert Settings.from_environ().worker_id == "store-7"
