@@ -20,7 +20,8 @@ from sqlalchemy.orm import Session
 
 from celeriac import running
 from celeriac.database import Database
-from celeriac.declare import Declared, declare
+from celeriac.declare import Declared
+from celeriac.decorator import TaskDecorator
 from celeriac.dispatcher import Dispatcher
 from celeriac.errors import BadArguments, Permanent
 from celeriac.intake import ByName, new_task, refuse_canvas
@@ -88,7 +89,7 @@ class Roles:
         return self._known[task.name]
 
 
-class Celeriac(Celery):
+class Celeriac(TaskDecorator, Celery):
     """Celery whose tasks are rows. `Celery(...)` → `Celeriac(...)` is the whole change to an existing code base.
 
     `settings` defaults to the environment. `migrations` is a folder of the application's own Alembic versions,
@@ -157,12 +158,6 @@ class Celeriac(Celery):
         return ByName(self.database)
 
     # -- declare ---------------------------------------------------------------------------------------------------
-
-    def task(self, *args: Any, **options: Any) -> Any:
-        """`@app.task` or `@app.task(role=…, …)`; see `celeriac.roles.Role` for the options."""
-        if options:
-            options = declare(options)
-        return super().task(*args, **options)
 
     def _task_from_fun(
         self, fun: Any, name: str | None = None, base: Any = None, bind: bool = False, **options: Any

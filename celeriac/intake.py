@@ -73,7 +73,7 @@ _NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 
 def encoded(role: str, what: Any, limit: float) -> Any:
     """As JSON values, dates and the like in kombu's notation. Raises BadArguments or ArgumentsTooLarge."""
-    if what is None or what is True or what is False or type(what) is int and -(2**63) <= what < 2**63:
+    if what is None or what is True or what is False or (type(what) is int and -(2**63) <= what < 2**63):
         return what
     try:
         text = kombu_json.dumps(what, allow_nan=False)
