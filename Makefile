@@ -19,7 +19,7 @@ demo: $(READY) ## Have 261 InstaSites built for six accounts, and judge how it w
 	$(BIN)/python -m demo
 
 test: $(READY) ## Run the tests
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 # The sandbox's addresses, and how the application finds it; DUDA_… and the like set outside win.
 up: export SANDBOX_HTTP_PORT ?= 8800
