@@ -6,13 +6,14 @@ import json
 import re
 import time
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from kombu.utils import json as kombu_json
 
 from celeriac.database import Database
 from celeriac.errors import ArgumentsTooLarge, BadArguments, NotSupported, UnknownRole
-from celeriac.roles import IN_CODE, Key, Role, Signature, key_of, lock_of
+from celeriac.roles import IN_CODE, Fits, Key, Role, Signature, is_duration, is_whole, key_of, lock_of
 from celeriac.verbs import register
 from celeriac.verbs.enqueue import NewTask
 
@@ -70,6 +71,9 @@ def _key(role: str, option: str, registered: str | None) -> Key | None:
 
 _NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 
+#: How deep arguments and results may nest: a worker that reads them back may stand deep in its stack already.
+DEEPEST = 100
+
 
 def encoded(role: str, what: Any, limit: float) -> Any:
     """As JSON values, dates and the like in kombu's notation. Raises BadArguments or ArgumentsTooLarge."""
@@ -83,6 +87,10 @@ def encoded(role: str, what: Any, limit: float) -> Any:
         )
     except (TypeError, ValueError, RecursionError) as error:
         raise BadArguments(f"{role}: arguments must be JSON: {error}; nothing was enqueued") from None
+    if text.count("[") + text.count("{") > DEEPEST and _depth(value) > DEEPEST:
+        raise BadArguments(f"{role}: arguments may nest {DEEPEST} levels deep, no deeper; nothing was enqueued")
+    if '"__type__"' in text:
+        _refuse_forged(role, value)
     if _NUL.search(text):
         raise BadArguments(f"{role}: Postgres stores no NUL character (\\u0000); nothing was enqueued")
     if size > limit:
@@ -91,6 +99,25 @@ def encoded(role: str, what: Any, limit: float) -> Any:
             "store the data and pass its key; nothing was enqueued"
         )
     return value
+
+
+def _depth(value: Any) -> int:
+    depth, level = 0, [value]
+    while level := [part for part in level if isinstance(part, dict | list)]:
+        depth += 1
+        level = [part for whole in level for part in (whole.values() if isinstance(whole, dict) else whole)]
+    return depth
+
+
+def _refuse_forged(role: str, value: Any) -> None:
+    """A mapping that only looks like one of kombu's dates would break every worker that reads it."""
+    try:
+        revived(value)
+    except Exception as error:
+        raise BadArguments(
+            f"{role}: '__type__' with '__value__' is kombu's notation, and this is none of it: {error!r}; "
+            "nothing was enqueued"
+        ) from None
 
 
 def revived(value: Any) -> Any:
@@ -116,6 +143,38 @@ def refuse_canvas(name: str, headers: Mapping[str, Any], embed: Mapping[str, Any
             )
 
 
+#: Bytes of a key: Postgres indexes no more than 2,700 a row, and a role's name is in there, too.
+LONGEST_KEY = 1000
+
+
+def _is_text(given: Any) -> bool:
+    try:
+        return "\x00" not in given and len(given.encode()) <= LONGEST_KEY
+    except UnicodeEncodeError:
+        return False
+
+
+def _is_distance(given: Any) -> bool:
+    return is_duration(given) or (isinstance(given, int | float) and is_duration(-given))
+
+
+_TEXT = (_is_text, f"a text of at most {LONGEST_KEY} bytes without NUL")
+_DISTANCE = (_is_distance, "seconds, at most 100 years away")
+
+#: What a call may say of its row, and what it must be.
+_RULES: Mapping[str, tuple[Fits, str]] = {
+    "task_id": (lambda given: _is_text(given) and bool(given), _TEXT[1]),
+    "account": _TEXT,
+    "lock_key": _TEXT,
+    "unique_key": _TEXT,
+    "priority": (is_whole(-1_000_000, 1_000_000), "a whole number from -1,000,000 to 1,000,000"),
+    "max_retries": (is_whole(0, 1_000_000), "0 to 1,000,000"),
+    "timeout": (lambda given: is_duration(given) and given > 0, "seconds above 0, at most 100 years"),
+    "delay": _DISTANCE,
+    "expires_in": _DISTANCE,
+}
+
+
 def keys(role: Role, arguments: Mapping[str, Any]) -> dict[str, str | None]:
     return {
         "account": key_of(role.fair_by, arguments, role.name) or "",
@@ -133,13 +192,38 @@ def new_task(
         args, kwargs = (), _by_name(signature, args, kwargs)
     body = encoded(role.name, {"args": list(args), "kwargs": dict(kwargs)}, limit)
     row: dict[str, Any] = {
+        "task_id": task_id,
         "priority": role.priority,
         "max_retries": role.max_retries,
         "max_tries": role.max_tries,
     }
     row |= keys(role, arguments) | {k: v for k, v in options.items() if v is not None}
-    return NewTask(task_id=task_id, role=role.name, args=body["args"], kwargs=body["kwargs"], **row)
+    return NewTask(role=role.name, args=body["args"], kwargs=body["kwargs"], **_checked(role.name, row))
 
 
 def _by_name(signature: Signature, args: Any, kwargs: Mapping[str, Any]) -> dict[str, Any]:
     return dict(zip(signature.names, args, strict=False)) | dict(kwargs)
+
+
+def _checked(role: str, row: dict[str, Any]) -> dict[str, Any]:
+    """What Postgres will take: its own refusal would come late, and break the caller's transaction."""
+    for option in ("task_id", "account", "lock_key", "unique_key"):
+        if row.get(option) is not None:
+            row[option] = str(row[option])
+    for option, (fits, right) in _RULES.items():
+        given = row.get(option)
+        if given is not None and not fits(given):
+            raise BadArguments(f"{role}: {option}={given!r:.100}: give {right}; nothing was enqueued")
+    for option in ("at", "expires_at"):
+        if row.get(option) is not None:
+            row[option] = _moment(role, option, row[option])
+    return row
+
+
+def _moment(role: str, option: str, given: Any) -> str:
+    """As Postgres reads it. What names no zone is UTC."""
+    try:
+        moment = datetime.fromisoformat(given)
+    except (TypeError, ValueError):
+        raise BadArguments(f"{role}: {option}={given!r:.100}: give an ISO 8601 time; nothing was enqueued") from None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).isoformat()

@@ -1,0 +1,263 @@
+"""What is accepted can be stored, read back and run; the rest is refused before anything is written."""
+
+from __future__ import annotations
+
+import json
+import math
+from datetime import UTC, date, datetime, time, timedelta, timezone
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from celeriac.errors import ArgumentsTooLarge, BadArguments, EnqueueRefused, NotSupported
+from celeriac.intake import DEEPEST, LONGEST_KEY, encoded, from_definition, new_task, refuse_canvas, revived
+from celeriac.roles import IN_CODE, Role, Signature
+from celeriac.verbs.enqueue import NewTask
+
+NO_LIMIT = float("inf")
+
+
+def stored(value: Any) -> Any:
+    """As a JSONB column gives it back."""
+    return json.loads(json.dumps(encoded("build", value, NO_LIMIT), allow_nan=False))
+
+
+# -- arguments and results ---------------------------------------------------------------------------------------------
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), max_size=8)
+PLAIN = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXT
+RICH = (
+    PLAIN | st.uuids() | st.dates() | st.times() | st.datetimes() | st.datetimes(timezones=st.just(UTC))
+    | st.decimals(allow_nan=False) | st.binary(max_size=8).filter(lambda b: b"\x00" not in b)
+)  # fmt: skip
+NESTED = st.recursive(RICH, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXT, inner, max_size=4))
+
+
+@given(NESTED)
+def test_what_is_accepted_comes_back_as_it_was(value: Any) -> None:
+    assert revived(stored(value)) == value
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        datetime(2026, 3, 1, 12, 30, tzinfo=timezone(timedelta(hours=2))), datetime(2026, 3, 1), date(2026, 3, 1),
+        time(12, 30), UUID(int=7), Decimal("1.10"), b"bytes", b"\xff\xfe",
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_dates_and_the_like_come_back_with_their_type(value: Any) -> None:
+    back = revived(stored({"deep": [value]}))["deep"][0]
+    assert (back, type(back)) == (value, type(value))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        math.nan, math.inf, -math.inf, "NUL \x00", {"NUL \x00": 1}, b"\x00", "\ud83d", {"\ud83d": 1}, "half \udc00",
+        object(), {1, 2}, lambda: None, pytest.param(10**5000, id="5000 digits"), {(1, 2): 3},
+    ],
+    ids=lambda value: ascii(value)[:20],
+)  # fmt: skip
+@pytest.mark.parametrize("wrap", [lambda v: v, lambda v: {"deep": [v]}], ids=["bare", "deep"])
+def test_what_postgres_json_cannot_hold_is_refused(value: Any, wrap: Any) -> None:
+    with pytest.raises(BadArguments, match=r"^build: .*nothing was enqueued"):
+        encoded("build", wrap(value), NO_LIMIT)
+
+
+@pytest.mark.parametrize("text", ["\\u0000", "\\\\u0000", "\\\\\\u0000", "u0000", "\\"])
+def test_text_that_only_speaks_of_nul_is_accepted(text: str) -> None:
+    assert stored([text]) == [text]
+
+
+@pytest.mark.parametrize("text", ["\\\x00", "\\\\\x00", "\x00\x00", "a\x00u0000"])
+def test_nul_behind_backslashes_is_still_nul(text: str) -> None:
+    with pytest.raises(BadArguments, match="NUL"):
+        encoded("build", [text], NO_LIMIT)
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"__type__": "no such", "__value__": 1}, {"__type__": "uuid", "__value__": "x"},
+        {"__type__": "uuid", "__value__": {"hex": "x"}}, {"__type__": "decimal", "__value__": "x"},
+        {"__type__": "datetime", "__value__": 1}, {"__type__": "bytes", "__value__": 1},
+        {"__type__": [], "__value__": 1},
+    ],
+    ids=lambda forged: str(forged["__type__"]),
+)  # fmt: skip
+def test_what_no_worker_could_read_back_is_refused(forged: dict[str, Any]) -> None:
+    with pytest.raises(BadArguments, match="kombu's notation"):
+        encoded("build", {"deep": [forged]}, NO_LIMIT)
+
+
+def nested(levels: int) -> Any:
+    value: Any = 1
+    for level in range(levels):
+        value = [value] if level % 2 else {"x": value}
+    return value
+
+
+def test_nesting_is_bounded_far_below_what_ends_a_worker() -> None:
+    assert revived(stored(nested(DEEPEST))) == nested(DEEPEST)
+    with pytest.raises(BadArguments, match="levels deep"):
+        encoded("build", nested(DEEPEST + 1), NO_LIMIT)
+    with pytest.raises(BadArguments, match="JSON"):
+        encoded("build", nested(100_000), NO_LIMIT)
+    assert len(stored([[i] for i in range(5000)])) == 5000
+
+
+@pytest.mark.parametrize(("text", "size"), [("x" * 98, 100), ("é" * 49, 100), ("€" * 32, 98), ("\n" * 49, 100)])
+def test_size_is_what_is_stored_in_bytes_and_the_limit_itself_is_fine(text: str, size: int) -> None:
+    assert encoded("build", text, size) == text
+    with pytest.raises(ArgumentsTooLarge, match=f"take {size} bytes, the limit is {size - 1} "):
+        encoded("build", text, size - 1)
+
+
+# -- calls -------------------------------------------------------------------------------------------------------------
+
+
+def build(account_id: int, store_id: int = 7, *, note: str = "") -> None: ...
+
+
+ROLE = Role(name="build", fair_by="account_id", lock_by="store_id", unique_by="{account_id}/{store_id}", priority=5)
+SIGNATURE = Signature.of(build, role="build")
+
+
+def task(*args: Any, role: Role = ROLE, kwargs: dict[str, Any] | None = None, **options: Any) -> NewTask:
+    task_id = options.pop("task_id", "id")
+    return new_task(role, SIGNATURE, task_id, args, kwargs or {}, **({"limit": NO_LIMIT} | options))
+
+
+def test_a_call_becomes_a_row_with_its_keys_and_its_roles_defaults() -> None:
+    made = task(3, kwargs={"note": "x"})
+    assert (made.account, made.lock_key, made.unique_key, made.priority) == ("3", "store_id:7", "3/7", 5)
+    assert (made.args, made.kwargs) == ([], {"account_id": 3, "note": "x"})
+    assert (made.max_retries, made.max_tries) == (ROLE.max_retries, ROLE.max_tries)
+
+
+def test_a_role_that_does_not_store_by_name_keeps_the_call_as_it_was() -> None:
+    made = task(3, 4, role=Role(name="build", by_name=False), kwargs={"note": "x"})
+    assert (made.args, made.kwargs) == ([3, 4], {"note": "x"})
+    assert (made.account, made.lock_key, made.unique_key) == ("", None, None)
+
+
+def test_positional_only_arguments_stay_positional() -> None:
+    signature = Signature.of(lambda site, /, *rest: (site, rest), role="build")
+    made = new_task(Role(name="build", fair_by="site"), signature, "id", (3, 4), {}, limit=NO_LIMIT)
+    assert (made.args, made.kwargs, made.account) == ([3, 4], {}, "3")
+
+
+def test_a_unique_key_is_the_value_alone_as_it_holds_within_its_role() -> None:
+    assert task(3, role=Role(name="build", unique_by="store_id")).unique_key == "7"
+
+
+def test_what_the_call_says_goes_before_what_the_role_says() -> None:
+    made = task(3, account=9, lock_key="other", unique_key="mine", priority=-4, max_retries=0, timeout=1.5)
+    assert (made.account, made.lock_key, made.unique_key) == ("9", "other", "mine")
+    assert (made.priority, made.max_retries, made.timeout) == (-4, 0, 1.5)
+
+
+@pytest.mark.parametrize(("args", "kwargs"), [((), {}), ((1, 2, 3), {}), ((1,), {"shop": 2})])
+def test_a_call_that_does_not_fit_the_handler_is_refused(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    with pytest.raises(BadArguments, match="nothing was enqueued"):
+        task(*args, kwargs=kwargs)
+
+
+def test_arguments_beyond_the_limit_are_refused() -> None:
+    with pytest.raises(ArgumentsTooLarge):
+        task(3, kwargs={"note": "x" * 100}, limit=50)
+
+
+LONG = "x" * (LONGEST_KEY + 1)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        *[(key, bad) for key in ("account", "lock_key", "unique_key", "task_id") for bad in (LONG, "\x00", "\ud83d")],
+        ("task_id", ""),
+        *[("priority", bad) for bad in (1_000_001, -1_000_001, 1.5, "high", True)],
+        *[("max_retries", bad) for bad in (-1, 1.5, "3", 10**10)],
+        *[("timeout", bad) for bad in (0, -1, math.nan, math.inf, "5", True)],
+        *[("delay", bad) for bad in (math.nan, math.inf, -math.inf, 1e12, -1e12, "5")],
+        *[("expires_in", bad) for bad in (math.nan, math.inf, "5")],
+        *[("at", bad) for bad in ("soon", "", 5, "2026-13-01")],
+        *[("expires_at", bad) for bad in ("soon", "now()", datetime(2026, 1, 1))],
+    ],
+    ids=lambda value: ascii(value)[:20],
+)
+def test_what_postgres_would_refuse_is_refused_before_it_breaks_the_callers_transaction(
+    option: str, value: Any
+) -> None:
+    with pytest.raises(EnqueueRefused, match=f"^build: {option}=.*: give .*nothing was enqueued"):
+        task(3, **{option: value})
+
+
+def test_a_key_made_from_a_long_argument_is_refused() -> None:
+    with pytest.raises(BadArguments, match="unique_key="):
+        new_task(Role(name="build", unique_by="note"), SIGNATURE, "id", (3,), {"note": LONG}, limit=NO_LIMIT)
+
+
+@pytest.mark.parametrize("delay", [0, -5, 1.5, 86_400 * 365])
+def test_a_delay_may_lie_in_the_past(delay: float) -> None:
+    assert task(3, delay=delay, expires_in=delay).delay == delay
+
+
+@pytest.mark.parametrize(
+    ("given", "at"),
+    [
+        ("2026-03-01T12:00:00+02:00", "2026-03-01T12:00:00+02:00"),
+        ("2026-03-01T12:00:00Z", "2026-03-01T12:00:00+00:00"),
+        ("2026-03-01T12:00:00", "2026-03-01T12:00:00+00:00"),
+        ("2026-W09-7", "2026-03-01T00:00:00+00:00"),
+    ],
+)
+def test_a_time_is_handed_on_with_its_zone_so_that_the_sessions_does_not_matter(given: str, at: str) -> None:
+    made = task(3, at=given, expires_at=given)
+    assert (made.at, made.expires_at) == (at, at)
+
+
+# -- roles declared elsewhere ------------------------------------------------------------------------------------------
+
+
+def elsewhere(role: Role) -> tuple[Role, Signature]:
+    """As another code base reads it from `roles`."""
+    read = json.loads(json.dumps([role.definition(), SIGNATURE.describe()]))
+    return from_definition(role.name, *read)
+
+
+def test_by_name_gives_the_same_row_as_the_declaring_code() -> None:
+    role, signature = elsewhere(ROLE)
+    assert new_task(role, signature, "id", (3,), {"note": "x"}, limit=NO_LIMIT) == task(3, kwargs={"note": "x"})
+
+
+def test_a_key_that_is_code_can_only_be_derived_where_it_is_declared() -> None:
+    role, signature = elsewhere(Role(name="build", lock_by=lambda _: "all"))
+    assert role.definition()["lock_by"] == IN_CODE
+    with pytest.raises(BadArguments, match="lock_by is a function, so only the declaring code can enqueue it"):
+        new_task(role, signature, "id", (3,), {}, limit=NO_LIMIT)
+
+
+# -- canvas ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("part", "headers", "embed"),
+    [
+        ("chord", {}, {"chord": {"task": "x"}}), ("chain", {}, {"chain": [{"task": "x"}]}),
+        ("group", {"group": "id"}, {}), ("link", {}, {"callbacks": [{"task": "x"}]}),
+        ("link_error", {}, {"errbacks": [{"task": "x"}]}),
+    ],
+)  # fmt: skip
+def test_no_part_of_a_workflow_is_half_run(part: str, headers: dict[str, Any], embed: dict[str, Any]) -> None:
+    with pytest.raises(NotSupported, match=f"^build: {part} does not run on rows yet.*Nothing was enqueued"):
+        refuse_canvas("build", headers, embed)
+
+
+def test_a_plain_call_is_no_workflow() -> None:
+    refuse_canvas("build", {"group": None}, {"chord": None, "chain": None, "callbacks": [], "errbacks": None})
