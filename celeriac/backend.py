@@ -55,8 +55,14 @@ class RowBackend(BaseBackend):
         return retried(run, reason.exc if isinstance(reason, Retry) else reason)
 
     def _failure(self, run: running.Run, error: Any) -> Any:
-        told = encoded(run.role.name, self.prepare_exception(error, "json"), MAX_RESULT_BYTES)
-        return failed(run, error, told)
+        return failed(run, error, self._told(run, error))
+
+    def _told(self, run: running.Run, error: Any) -> Any:
+        """The error as JSON. One that cannot be told so still fails its task: then there is only its message."""
+        try:
+            return encoded(run.role.name, self.prepare_exception(error, "json"), MAX_RESULT_BYTES)
+        except Exception:
+            return None
 
     def get_task_meta(self, task_id: str, cache: bool = True) -> dict[str, Any]:  # noqa: ARG002 - Celery's signature
         with self.app.database.statement() as connection:

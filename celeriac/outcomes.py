@@ -55,10 +55,15 @@ def cancelled(task: Started) -> Outcome:
 
 
 def described(error: BaseException | None) -> str | None:
-    """`Kind: message`, bounded; Postgres stores no NUL."""
+    """`Kind: message`, bounded, of what Postgres can store: neither NUL nor half a surrogate pair."""
     if error is None:
         return None
-    return f"{type(error).__name__}: {error}".replace("\x00", "\\x00")[:4000]
+    try:
+        says = str(error)
+    except Exception as unreadable:
+        says = f"(its message cannot be read: {type(unreadable).__name__})"
+    told = f"{type(error).__name__}: {says}".replace("\x00", "\\x00")
+    return told.encode("utf-8", "backslashreplace").decode("utf-8")[:4000]
 
 
 def _verdict(task: Started, verdict: Again | Failed, error: str | None, kind: str, told: Any = None) -> Outcome:

@@ -106,7 +106,6 @@ def _no_text(_: object) -> str:
     raise RuntimeError("no text for you")
 
 
-@pytest.mark.xfail(strict=True, reason="outcomes.described lets both break the settle")
 @pytest.mark.parametrize(
     "error",
     [ValueError("half a pair: \ud83d"), type("Mute", (Exception,), {"__str__": _no_text})()],
