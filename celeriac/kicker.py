@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 AT_EXIT = 0.6
 
 #: A rest (seconds) after each round: a burst makes few kicks, and leaves the processor to whoever enqueues.
-REST = 0.005
+REST = 0.01
 
 
 class Kicker:
@@ -45,7 +45,7 @@ class Kicker:
         """Returns at once."""
         now = time.monotonic()
         with self._changed:
-            burst = role in self._wanted or now - self._asked.get(role, 0.0) < 2 * REST
+            burst = role in self._wanted or now - self._asked.get(role, 0.0) < REST
             self._wanted[role] = None if burst else lone
             self._asked[role] = now
             if self._thread is None:

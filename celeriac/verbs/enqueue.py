@@ -88,25 +88,17 @@ ON CONFLICT DO NOTHING
 RETURNING id, task_id, waits_for
 """)
 
-# The same for one row, at a third of the cost: there is nothing to unpack or to compare it with.
-INSERT_ONE = text("""
+# One row that is due at once and asks for no lock, which most are: nothing to unpack, to wait for or to compare it
+# with, at a third of the cost.
+INSERT_READY = text("""
 INSERT INTO worker_tasks (
-    task_id, role, account, lock_key, unique_key, priority, args, kwargs, headers, scheduled_for, waits_for,
-    expires_at, max_retries, max_tries, timeout, parent_id, enqueued_by
+    task_id, role, account, unique_key, priority, args, kwargs, headers, max_retries, max_tries, timeout, parent_id,
+    enqueued_by
 )
-SELECT :task_id, :role, :account, g.lock_key, :unique_key, :priority,
-    CAST(:args AS jsonb), CAST(:kwargs AS jsonb), CAST(:headers AS jsonb), g.due,
-    CASE
-        WHEN g.due > statement_timestamp() THEN 'time'
-        WHEN g.lock_key IS NOT NULL AND EXISTS (
-            SELECT FROM worker_tasks l
-            WHERE l.lock_key = g.lock_key AND l.waits_for IS NULL AND l.status IN ('pending', 'claimed', 'running')
-        ) THEN 'lock'
-    END,
-    coalesce(CAST(:expires_at AS timestamptz), statement_timestamp() + :expires_in * interval '1 second'),
-    :max_retries, :max_tries, :timeout, :parent_id, :enqueued_by
-FROM (SELECT CAST(:lock_key AS text) AS lock_key, coalesce(
-    CAST(:at AS timestamptz), statement_timestamp() + coalesce(:delay, 0) * interval '1 second') AS due) AS g
+VALUES (
+    :task_id, :role, :account, :unique_key, :priority, CAST(:args AS jsonb), CAST(:kwargs AS jsonb),
+    CAST(:headers AS jsonb), :max_retries, :max_tries, :timeout, :parent_id, :enqueued_by
+)
 ON CONFLICT DO NOTHING
 RETURNING id, task_id, waits_for
 """)
@@ -132,15 +124,21 @@ def as_json(tasks: Sequence[NewTask]) -> str:
 
 
 #: As the driver takes it: compiled once, not looked up for every task.
-_INSERT_ONE = str(INSERT_ONE.compile(dialect=psycopg2.dialect()))
+_INSERT_READY = str(INSERT_READY.compile(dialect=psycopg2.dialect()))
+
+#: What a row has to lack to be ready by its mere insert.
+_NOT_READY = ("lock_key", "delay", "at", "expires_in", "expires_at")
 
 
 def _insert(connection: Connection, tasks: Sequence[NewTask]) -> Iterable[Row[Any]]:
-    if len(tasks) > 1:
+    if len(tasks) > 1 or any(getattr(tasks[0], name) is not None for name in _NOT_READY):
         return connection.execute(INSERT, {"rows": as_json(tasks)})
-    row = {name: getattr(tasks[0], name) for name in _FIELDS}
-    packed = {name: row[name] if row[name] is None else json.dumps(row[name]) for name in ("args", "kwargs", "headers")}
-    return connection.exec_driver_sql(_INSERT_ONE, row | packed)
+    return connection.exec_driver_sql(_INSERT_READY, ready_row(tasks[0]))
+
+
+def ready_row(task: NewTask) -> dict[str, Any]:
+    row = {name: getattr(task, name) for name in _FIELDS}
+    return row | {n: None if row[n] is None else json.dumps(row[n]) for n in ("args", "kwargs", "headers")}
 
 
 def enqueue(connection: Connection, tasks: Sequence[NewTask]) -> list[Receipt]:

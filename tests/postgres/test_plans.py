@@ -70,15 +70,10 @@ def statements(connection: Connection) -> Mapping[str, tuple[TextClause, dict[st
         "complete": (settle.COMPLETE, {"ids": running, "tokens": released["tokens"], "results": ["1"] * len(running)}),
         "cancel": (cancel.CANCEL, {"task_id": "ready-1", "by": "", "why": ""}),
         "enqueue": (enqueue.INSERT, {"rows": enqueue.as_json(fresh)}),
-        "enqueue one": (enqueue.INSERT_ONE, one_row(new_task(lock_key="new", unique_key="new"))),
+        "enqueue ready": (enqueue.INSERT_READY, enqueue.ready_row(new_task(unique_key="new"))),
         "existing": (enqueue.EXISTING, {"rows": enqueue.as_json(taken)}),
         "prune": (prune.TASKS, {"days": 1, "batch": SELECTED}),
     }
-
-
-def one_row(task: enqueue.NewTask) -> dict[str, Any]:
-    row = {name: getattr(task, name) for name in enqueue.NewTask.__slots__}
-    return row | {"args": "[]", "kwargs": "{}", "headers": None}
 
 
 def measured(connection: Connection) -> Measured:
