@@ -50,7 +50,9 @@ class Receipt:
 
 # INVARIANT of `fresh`: of several new rows with one lock key, at most the first leads, and none if a leader exists
 # (no EXISTS: the planner may answer one for many rows by reading all leaders there are).
-# A leader or a unique key committed meanwhile makes ON CONFLICT drop the row; the caller looks again.
+# A leader or a unique key committed meanwhile makes ON CONFLICT drop the row; the caller looks again. An uncommitted one
+# is waited for: all bulks take keys in one order, so that no two wait for each other (lock keys first: work on an
+# entity is finer than the entity).
 INSERT = text("""
 WITH given AS (
     SELECT *, ordinality AS place,
@@ -83,7 +85,7 @@ SELECT task_id, role, account, lock_key, unique_key, priority, args, kwargs, hea
     coalesce(expires_at, statement_timestamp() + expires_in * interval '1 second'),
     max_retries, max_tries, timeout, parent_id, enqueued_by
 FROM fresh
-ORDER BY unique_key, lock_key, place
+ORDER BY lock_key, role, unique_key, place
 ON CONFLICT DO NOTHING
 RETURNING id, task_id, waits_for
 """)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -15,13 +16,15 @@ from celeriac.database import Database
 from celeriac.errors import ArgumentsTooLarge, BadArguments, UnknownRole
 from celeriac.verbs.enqueue import Receipt, enqueue
 from tests.postgres.conftest import new_task
-from tests.processes import Rows
+from tests.postgres.stages import enqueued
+from tests.processes import Rows, until
 
 # Celery deprecates a task attribute of that name; the role's option is ours.
 pytestmark = pytest.mark.filterwarnings("ignore:(?s).*The 'priority' task attribute")
 
 Put = Callable[..., Receipt]
 
+BLOCKED = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
 COUNT = "SELECT count(*) FROM worker_tasks"
 
 #: How a row comes to each state, for what it then keeps or frees.
@@ -121,6 +124,12 @@ def test_a_task_id_is_accepted_once_whatever_became_of_it(plain: Task[..., Any],
     again = plain.apply_async(task_id="mine")
     assert (first.is_new, again.is_new, again.row_id) == (True, False, first.row_id)
     assert rows.one(COUNT) == 1
+
+
+def test_a_task_id_counts_before_a_unique_key(put: Put, rows: Rows) -> None:
+    first, _ = put(task_id="mine"), put(unique_key="taken")
+    again = put(task_id="mine", unique_key="taken")
+    assert (again.is_new, again.id) == (False, first.id)
 
 
 # -- many at once ------------------------------------------------------------------------------------------------------
@@ -246,6 +255,22 @@ def test_a_bulk_whose_would_be_leader_is_a_duplicate_within_it_still_gets_one(da
             ],
         )
     assert [(r.is_new, r.waits_for) for r in receipts] == [(True, None), (False, None), (True, None)]
+
+
+def test_bulks_of_the_same_lock_keys_in_another_order_never_deadlock(database: Database) -> None:
+    """Each comes to a key that a third holds, with another in hand that the other one is to come to."""
+    bulks = [[("1", "a"), ("2", "x"), ("3", "b")], [("4", "b"), ("5", "x"), ("6", "a")]]
+    with ThreadPoolExecutor(2) as threads, database.statement() as watching:
+        with database.transaction() as other:
+            enqueue(other, [new_task(lock_key="x")])
+            waiting = [
+                threads.submit(enqueued, database, *(new_task(unique_key=u, lock_key=k) for u, k in bulk))
+                for bulk in bulks
+            ]
+            until(lambda: watching.exec_driver_sql(BLOCKED).scalar_one() == 2, "both to wait")
+        receipts = [receipt for future in waiting for receipt in future.result()]
+    assert all(receipt.is_new for receipt in receipts)
+    assert [r.waits_for for r in receipts].count(None) == 2
 
 
 # -- time --------------------------------------------------------------------------------------------------------------

@@ -121,8 +121,17 @@ def test_leading_twice_leads_once(database: Database, put: Put, rows: Rows) -> N
     assert leads(rows) == [first.id]
 
 
-def test_a_leader_that_others_hold_is_left_to_the_sweep(database: Database, app: Celeriac, rows: Rows) -> None:
-    """Somebody's open transaction holds the next in line: whoever settles does not wait for it."""
+def test_one_in_the_line_that_somebody_holds_is_passed_over(database: Database, rows: Rows) -> None:
+    """Somebody's open transaction holds the first in the line: whoever settles does not wait for it."""
+    (task,) = running(database, new_task(lock_key="k"))
+    first, second = enqueued(database, new_task(lock_key="k"), new_task(lock_key="k"))
+    with database.transaction() as other:
+        other.exec_driver_sql(f"SELECT FROM worker_tasks WHERE id = {first.id} FOR UPDATE")
+        settled(database, outcome(task))
+        assert leads(rows) == [second.id]
+
+
+def test_a_line_that_somebody_holds_is_left_to_the_sweep(database: Database, app: Celeriac, rows: Rows) -> None:
     (task,) = running(database, new_task(lock_key="k"))
     (following,) = enqueued(database, new_task(lock_key="k"))
     with database.transaction() as other:
