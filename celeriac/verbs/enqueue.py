@@ -50,8 +50,8 @@ class Receipt:
 
 # INVARIANT of `fresh`: of several new rows with one lock key, at most the first leads, and none if a leader exists
 # (no EXISTS: the planner may answer one for many rows by reading all leaders there are).
-# A leader or a unique key committed meanwhile makes ON CONFLICT drop the row; the caller looks again. An uncommitted one
-# is waited for: all bulks take keys in one order, so that no two wait for each other (lock keys first: work on an
+# A leader or a unique key committed meanwhile makes ON CONFLICT drop the row; the caller looks again. An uncommitted
+# one is waited for: all bulks take keys in one order, so that no two wait for each other (lock keys first: work on an
 # entity is finer than the entity).
 INSERT = text("""
 WITH given AS (
