@@ -28,7 +28,7 @@ from celeriac import Celeriac, Settings
 from celeriac.tickets import Publisher, Ticket
 from celeriac.transport import MOST_BYTES, MOST_ROWS, TICKET, Channel, NotATicket, check_reply, check_ticket
 
-TOKEN = str(uuid4())
+TOKEN = "7f1f6a52-6f0e-4d0b-9b0a-2f6f3a1c5d11"
 APP = Celeriac(
     "shop",
     settings=Settings(database_url="postgresql://nowhere.invalid/", redis_url="redis://nowhere.invalid/"),
@@ -235,7 +235,7 @@ def test_bytes_that_are_no_ticket_are_refused(payload: bytes) -> None:
         check_ticket(payload)
 
 
-@pytest.mark.parametrize("message", MESSAGES.values(), ids=[ascii(name)[:60] for name in MESSAGES])
+@pytest.mark.parametrize("message", MESSAGES.values(), ids=[f"message {n}" for n in range(len(MESSAGES))])
 def test_messages_that_are_no_ticket_are_refused(message: Any) -> None:
     assert repr(message) != repr(REAL)
     with pytest.raises(NotATicket):
