@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,7 +45,9 @@ class Declared:
         }  # fmt: skip
 
 
-def declare(options: Mapping[str, Any], default_name: str = "unnamed") -> dict[str, Any]:
+def declare(
+    options: Mapping[str, Any], default_name: str = "unnamed", handler: Callable[..., Any] | None = None
+) -> dict[str, Any]:
     """Splits the decorator's options into Celery's and ours (`role_options`). Raises ConfigurationError."""
     ours = {k: v for k, v in options.items() if k in OPTIONS | RETRY_OPTIONS}
     celerys = {k: v for k, v in options.items() if k not in ours and k != "role"}
@@ -54,7 +56,9 @@ def declare(options: Mapping[str, Any], default_name: str = "unnamed") -> dict[s
     for option in celerys.keys() - CELERY_OPTIONS:
         refuse_unknown_option(option, told)
     ours.setdefault("by_name", options.get("role") is not None)
-    role_of(told, ours | _limits(celerys.get("soft_time_limit"), celerys.get("time_limit"), ours), None)
+    role = role_of(told, ours | _limits(celerys.get("soft_time_limit"), celerys.get("time_limit"), ours), None)
+    if handler is not None:
+        refuse_unknown_parameters(role, Signature.of(handler, role=told, bound=bool(celerys.get("bind"))))
     given = {} if name is None else {"name": name}
     passed = {k: v for k, v in ours.items() if k in ("max_retries", "priority")}
     return celerys | given | passed | {"role_options": ours}

@@ -278,8 +278,9 @@ class Signature:
         self.nameable = not kinds & {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.POSITIONAL_ONLY}
 
     @classmethod
-    def of(cls, handler: Callable[..., Any], *, role: str) -> Signature:
-        return cls(list(inspect.signature(handler).parameters.values()), role=role)
+    def of(cls, handler: Callable[..., Any], *, role: str, bound: bool = False) -> Signature:
+        """`bound`: its first parameter is `self`."""
+        return cls(list(inspect.signature(handler).parameters.values())[int(bound) :], role=role)
 
     @classmethod
     def from_description(cls, parameters: list[dict[str, Any]], *, role: str) -> Signature:

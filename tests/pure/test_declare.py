@@ -9,6 +9,7 @@ import pytest
 
 from celeriac import Celeriac, ConfigurationError, Settings, days
 from celeriac.declare import Declared, declare
+from celeriac.decorator import TaskOptions
 from celeriac.retries import Backoff
 from celeriac.roles import CELERY_OPTIONS, OPTIONS, RETRY_OPTIONS, Role
 from tests.pure.test_roles import INVALID, flat
@@ -20,6 +21,9 @@ NAN = float("nan")
 def app() -> Celeriac:
     nowhere = Settings(database_url="postgresql://nowhere.invalid/", redis_url="redis://nowhere.invalid/")
     return Celeriac("shop", settings=nowhere, set_as_current=False)
+
+
+def handler(this: int, store_id: int = 0) -> None: ...
 
 
 def role(options: dict[str, Any], app: Celeriac) -> Role:
@@ -104,12 +108,49 @@ def test_no_role_may_pose_as_the_ticket() -> None:
         declare({"name": "celeriac.ticket"})
 
 
+@pytest.mark.parametrize("options", [{"role": "build"}, {"name": "build"}])
+def test_what_is_wrong_is_told_with_the_roles_name(app: Celeriac, options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match=r"^role 'build': there is no option 'lok_by'"):
+        app.task(**options, lok_by="x")(handler)
+
+
+def test_a_role_without_a_name_is_told_by_its_handlers(app: Celeriac) -> None:
+    with pytest.raises(ConfigurationError, match=rf"^role '{handler.__module__}.handler': window=0"):
+        app.task(window=0)(handler)
+
+
+@pytest.mark.parametrize("options", [{}, {"bind": True}])
+def test_a_key_of_no_parameter_is_refused_where_the_handler_stands(app: Celeriac, options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match=r"lock_by='stor_id': .* did you mean 'store_id'\?$"):
+        app.task(role="build", lock_by="stor_id", shared=False, **options)(handler)
+
+
+def test_self_is_no_key(app: Celeriac) -> None:
+    with pytest.raises(ConfigurationError, match="takes no 'this'"):
+        app.task(role="build", lock_by="this", bind=True, shared=False)(handler)
+    app.task(role="build", lock_by="this", shared=False)(handler)
+
+
+def test_the_decorator_takes_a_handler_with_options_in_one_call(app: Celeriac) -> None:
+    assert app.task(handler, role="build", shared=False).name == "build"
+
+
+@pytest.mark.parametrize("options", [{}, {"role": "build"}])
+def test_what_is_no_handler_is_refused_as_celery_does(app: Celeriac, options: dict[str, Any]) -> None:
+    with pytest.raises(TypeError, match="must be a callable"):
+        app.task(5, **options)
+
+
 def test_options_are_split_into_celerys_and_ours() -> None:
     split = declare({"role": "build", "bind": True, "serializer": "json", "lock_by": "x", "max_retries": 4})
     assert split == {
         "name": "build", "bind": True, "serializer": "json", "max_retries": 4,
         "role_options": {"lock_by": "x", "max_retries": 4, "by_name": True},
     }  # fmt: skip
+
+
+def test_type_checkers_know_every_option_there_is() -> None:
+    assert set(TaskOptions.__annotations__) | {"bind"} == OPTIONS | RETRY_OPTIONS | CELERY_OPTIONS | {"role"}
 
 
 def test_no_option_is_both_celerys_and_ours() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from celeriac import Celeriac, Task
-from tests.typing.good import bare, bound, unbound
+from tests.typing.good import bare, bound, made, patient, unbound, untyped_self
 
 app = Celeriac("mistyped")
 
@@ -14,9 +14,20 @@ bound.delay(1, 2, 3)  # wrong
 bound.delay()  # wrong
 bare.delay(1, c=1)  # wrong
 unbound.using(priority=1).delay("x")  # wrong
+patient.delay(1, y="2")  # wrong
+untyped_self.delay("x")  # wrong
+made.delay()  # wrong
 app.task(role="x", lok_by="x")  # wrong
 app.task(role="x", retry_jitter="some")  # wrong
+app.task(role="x", chunk="many")  # wrong
+app.task(role="x", keep=30)  # wrong
+app.task(role=5)  # wrong
+app.task(5)  # wrong
 
 
 @app.task(bind=True, role="bad", priority="high")  # wrong
 def bad(self: Task[..., Any]) -> None: ...
+
+
+@app.task(bind=True, role="no_self")  # wrong
+def no_self() -> None: ...

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
-from celeriac import Celeriac, Task, days
+from celeriac import FOREVER, Celeriac, Task, days
 from celeriac.task import Enqueued
 
 app = Celeriac("typed")
@@ -25,9 +26,29 @@ def bound(self: Task[..., Any], x: int, *, y: str = "") -> dict[str, int]:
 def unbound(x: int) -> None: ...
 
 
+@app.task(bind=True)
+def untyped_self(self, x: int) -> None: ...  # type: ignore[no-untyped-def]
+
+
+@app.task(
+    role="patient", timeout=timedelta(minutes=5), stale_after=60, keep=FOREVER, chunk="auto", max_retries=None,
+    fair_by=lambda arguments: arguments["x"], lock_by="{x}:{y}", soft_time_limit=30, pydantic=True,
+)  # fmt: skip
+def patient(x: int, y: int = 0) -> list[int]:
+    return [x, y]
+
+
+def plain(x: int) -> None: ...
+
+
+made = app.task(plain, role="made")
+
 enqueued: Enqueued = bare.delay(1, b="x")
 enqueued.get()
 bound.delay(1, y="z")
 bound.using(priority=50).delay(x=1)
 unbound.delay(3)
 unbound.apply_async(kwargs={"x": 3}, countdown=60)
+untyped_self.delay(1)
+patient.delay(1, 2)
+made.delay(x=1)
