@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test up bench check format clean
+.PHONY: help demo test proof up bench check format clean
 
 help: ## What there is
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -20,6 +20,9 @@ demo: $(READY) ## Have 261 InstaSites built for six accounts, and judge how it w
 
 test: $(READY) ## Run the tests
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
+
+proof: $(READY) ## The proof under load, at full size: schedules, races and floods for many minutes
+	$(BIN)/python -m pytest tests/faults --full --timeout 1800
 
 # The sandbox's addresses, and how the application finds it; DUDA_… and the like set outside win.
 up: export SANDBOX_HTTP_PORT ?= 8800

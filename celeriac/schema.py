@@ -268,3 +268,6 @@ BEGIN
     RETURN promoted;
 END $$
 """
+
+#: What the migrations create beside the tables, in this order.
+ROUTINES = (LEAD_FUNCTION,)

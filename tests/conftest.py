@@ -26,6 +26,10 @@ APPLICATION = ROOT / "migrations" / "versions"
 _number = itertools.count()
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--full", action="store_true", help="the proof under load at full size (tests/faults)")
+
+
 @dataclass(frozen=True)
 class Servers:
     database_url: str

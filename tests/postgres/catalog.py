@@ -23,6 +23,9 @@ QUERIES = {
         SELECT conrelid::regclass::text, conname, pg_get_constraintdef(oid), convalidated
         FROM pg_constraint WHERE connamespace = 'public'::regnamespace""",
     "triggers": "SELECT pg_get_triggerdef(oid) FROM pg_trigger WHERE NOT tgisinternal",
+    "views": """
+        SELECT oid::regclass::text, pg_get_viewdef(oid) FROM pg_class
+        WHERE relnamespace = 'public'::regnamespace AND relkind IN ('v', 'm')""",
     "functions": "SELECT pg_get_functiondef(oid) FROM pg_proc WHERE pronamespace = 'public'::regnamespace",
 }
 

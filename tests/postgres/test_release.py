@@ -11,7 +11,7 @@ import pytest
 from celeriac import Celeriac, sweeps
 from celeriac.database import Database
 from celeriac.tickets import Ticket
-from celeriac.verbs import release
+from celeriac.verbs import heartbeat, release
 from celeriac.verbs.release import Held
 from celeriac.verbs.start import Started
 from tests.postgres.conftest import new_task
@@ -178,6 +178,16 @@ def test_a_heartbeat_that_came_in_time_keeps_its_task(app: Celeriac, database: D
         other.exec_driver_sql("UPDATE worker_tasks SET last_heartbeat_at = now()")
         assert sweeps.rescue(app) == 0
     assert sweeps.rescue(app) == 0
+
+
+def test_what_a_rescue_found_silent_is_not_revived_under_its_hands(database: Database, rows: Rows) -> None:
+    (task,) = running(database, new_task())
+    rows(SILENT)
+    with database.transaction() as rescuing, database.statement() as beating:
+        assert release.stale(rescuing, 10) == held(task)
+        assert heartbeat.renew(beating, WORKER, [PID], 0.0) == []
+    with database.statement() as beating:
+        assert [r.id for r in heartbeat.renew(beating, WORKER, [PID], 0.0)] == [task.id]
 
 
 # -- lost tickets ------------------------------------------------------------------------------------------------------
