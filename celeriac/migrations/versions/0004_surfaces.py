@@ -1,4 +1,4 @@
-"""API tokens, the audit trail, and enqueuing from SQL.
+"""The audit trail, and enqueuing from SQL.
 
 Revision ID: celeriac_0004
 """
