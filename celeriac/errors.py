@@ -7,6 +7,7 @@ CeleriacError
 │   ├── BadArguments        they do not fit the handler's signature, or are not JSON
 │   ├── ArgumentsTooLarge
 │   └── NotSupported        a part of Celery that does not run on rows yet
+├── TokenRefused            an API token was not made: its name is taken, or what it was to be is not possible
 └── NotSettled              a finished task's outcome could not be written to Postgres in time
 
 Raised by handlers, to say how their attempt ended:
@@ -48,6 +49,10 @@ class ArgumentsTooLarge(EnqueueRefused):
 
 class NotSupported(EnqueueRefused, NotImplementedError):
     """A part of Celery that does not run on rows yet; refused before anything is half done."""
+
+
+class TokenRefused(CeleriacError):
+    """No API token was made; the message says what to change."""
 
 
 class NotSettled(CeleriacError):

@@ -19,13 +19,14 @@ from sqlalchemy import (
     Identity,
     Index,
     Integer,
+    LargeBinary,
     MetaData,
     Table,
     Text,
     func,
     text,
 )
-from sqlalchemy.dialects.postgresql import JSONB, TIMESTAMP, UUID
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB, TIMESTAMP, UUID
 
 metadata = MetaData()
 
@@ -236,6 +237,27 @@ scheduled_jobs = Table(
     _time("last_run_at"),
     _now("next_run_at"),
     CheckConstraint("every > 0", name="scheduled_jobs_every_positive"),
+)
+
+#: Who may use the HTTP API: see `verbs.tokens`. A name is never used again, as the audit trail knows callers by it.
+api_tokens = Table(
+    "api_tokens",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("hash", LargeBinary, nullable=False),
+    Column("scopes", ARRAY(Text), nullable=False),
+    Column("created_by", Text, nullable=False),
+    _now("created_at"),
+    _time("expires_at"),
+    _time("last_used_at"),
+    _time("revoked_at"),
+    CheckConstraint("length(hash) = 32", name="api_tokens_hash_is_sha256"),
+    CheckConstraint(
+        "cardinality(scopes) > 0 AND scopes <@ ARRAY['read', 'enqueue', 'operate', 'admin']",
+        name="api_tokens_scopes_known",
+    ),
+    Index("api_tokens_one_of_a_name", "name", unique=True),
 )
 
 #: Lets the best waiting task of each key lead it, where none does. A concurrent leader is no error: then the key has

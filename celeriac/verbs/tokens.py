@@ -1,0 +1,138 @@
+"""Tokens of the HTTP API: the secret is shown once, Postgres keeps its hash.
+
+A token reads `celeriac_<id>_<secret>`. The id finds the row, the secret is compared in constant time. It has 256 random
+bits, so a plain SHA-256 is as good as a slow hash: there is nothing to guess.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from sqlalchemy import Connection, text
+
+from celeriac.errors import TokenRefused
+
+READ: Final = "read"
+ENQUEUE: Final = "enqueue"
+OPERATE: Final = "operate"
+ADMIN: Final = "admin"
+
+#: What each scope lets do, itself included.
+IMPLIED: Final = {
+    READ: {READ},
+    ENQUEUE: {READ, ENQUEUE},
+    OPERATE: {READ, OPERATE},
+    ADMIN: {READ, ENQUEUE, OPERATE, ADMIN},
+}
+
+#: The longest name; the audit trail repeats it.
+LONGEST_NAME = 100
+
+_PREFIX = "celeriac_"
+
+CREATE = text("""
+INSERT INTO api_tokens (id, name, hash, scopes, created_by, expires_at)
+VALUES (:id, :name, :hash, CAST(:scopes AS text[]), :by,
+    statement_timestamp() + CAST(:seconds AS double precision) * interval '1 second')
+ON CONFLICT (name) DO NOTHING
+RETURNING id
+""")
+
+REVOKE = text("""
+UPDATE api_tokens SET revoked_at = statement_timestamp() WHERE name = :name AND revoked_at IS NULL RETURNING id
+""")
+
+LIST = text("""
+SELECT id, name, scopes, created_by, created_at, expires_at, last_used_at, revoked_at,
+    revoked_at IS NULL AND (expires_at IS NULL OR expires_at > statement_timestamp()) AS valid
+FROM api_tokens ORDER BY name
+""")
+
+# `valid` and not a condition, so that a token that is over costs the same as one that never was.
+FIND = text("""
+SELECT name, hash, scopes, revoked_at IS NULL AND (expires_at IS NULL OR expires_at > statement_timestamp()) AS valid,
+    last_used_at IS NULL OR last_used_at < statement_timestamp() - interval '1 minute' AS rested
+FROM api_tokens WHERE id = :id
+""")
+
+USED = text("""
+UPDATE api_tokens SET last_used_at = statement_timestamp() WHERE id = ANY (ARRAY(
+    SELECT id FROM api_tokens WHERE id = :id FOR NO KEY UPDATE SKIP LOCKED))
+""")
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """What is known of a token; never its secret."""
+
+    id: str
+    name: str
+    scopes: list[str]
+    created_by: str
+    created_at: datetime
+    expires_at: datetime | None
+    last_used_at: datetime | None
+    revoked_at: datetime | None
+    valid: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Bearer:
+    """Who presented a valid token. `may` lists every scope it has, the implied ones included."""
+
+    id: str
+    name: str
+    may: frozenset[str]
+
+
+def create(connection: Connection, name: str, scopes: Collection[str], *, by: str, seconds: float | None = None) -> str:
+    """The token, which nobody can read again. `seconds`: how long it lasts, None for ever. Raises TokenRefused."""
+    _refuse_bad(name, scopes, seconds)
+    token_id, secret = secrets.token_hex(8), secrets.token_urlsafe(32)
+    row = {"id": token_id, "name": name, "hash": _hash(secret), "scopes": sorted(set(scopes)), "by": by}
+    if connection.execute(CREATE, row | {"seconds": seconds}).one_or_none() is None:
+        raise TokenRefused(
+            f"there is or was a token named {name!r}: choose another name, the audit trail keeps this one"
+        )
+    return f"{_PREFIX}{token_id}_{secret}"
+
+
+def revoke(connection: Connection, name: str) -> bool:
+    """From now on it is refused. False if there is no such token, or it was revoked before."""
+    return connection.execute(REVOKE, {"name": name}).one_or_none() is not None
+
+
+def every(connection: Connection) -> list[Token]:
+    """All tokens there are or were, by name."""
+    return [Token(*row) for row in connection.execute(LIST)]
+
+
+def verify(connection: Connection, presented: str) -> Bearer | None:
+    """Whose token that is, if it is one, and neither revoked nor expired. Notes the use, at most once a minute."""
+    token_id, _, secret = presented.removeprefix(_PREFIX).partition("_")
+    row = connection.execute(FIND, {"id": token_id}).one_or_none() if token_id.isalnum() else None
+    known = bytes(row.hash) if row else bytes(32)
+    if not hmac.compare_digest(known, _hash(secret)) or row is None or not row.valid:
+        return None
+    if row.rested:
+        connection.execute(USED, {"id": token_id})
+    return Bearer(token_id, row.name, frozenset().union(*(IMPLIED[scope] for scope in row.scopes)))
+
+
+def _hash(secret: str) -> bytes:
+    return hashlib.sha256(secret.encode(errors="replace")).digest()
+
+
+def _refuse_bad(name: str, scopes: Collection[str], seconds: float | None) -> None:
+    if not name.strip() or len(name) > LONGEST_NAME or not name.isprintable():
+        raise TokenRefused(f"name={name!r:.120}: give 1 to {LONGEST_NAME} printable characters")
+    if not scopes or not set(scopes) <= set(IMPLIED):
+        raise TokenRefused(f"scopes={sorted(scopes)}: give one or more of {', '.join(IMPLIED)}")
+    if seconds is not None and not 0 < seconds <= 100 * 365 * 86_400:
+        raise TokenRefused(f"seconds={seconds:g}: give how long it lasts, above 0 and at most 100 years")
