@@ -15,8 +15,9 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[local,systems,sandbox,test]'
 	@touch $@
 
-demo: $(READY) ## Have 261 InstaSites built for six accounts, and judge how it went
-	$(BIN)/python -m demo
+SYSTEM ?= instasites
+demo: $(READY) ## A system at work, and a judgement of how it went: SYSTEM=instasites (built for six accounts) or all
+	$(BIN)/python -m demo $(SYSTEM)
 
 test: $(READY) ## Run the tests
 	$(BIN)/python -m pytest -n 2 --dist loadgroup

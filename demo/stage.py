@@ -14,7 +14,7 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -24,18 +24,9 @@ from sqlalchemy import create_engine, make_url, text
 
 import sandbox
 from celeriac import Settings, local
-from sandbox.faults import evenly
+from sandbox import Plan
 
 ROOT = Path(__file__).parent.parent
-
-#: Seconds between two passes of the batcher; 30 is the system's own period.
-INTERVAL = 10.0
-LATENCY_MS = (50, 200)
-FAULTS = 0.05
-PROCESSES = 8
-
-#: The sandbox holds a hanging request for longer than the client waits and the first retry takes: it acts late.
-GIVES_UP_AFTER, HANGS_FOR = 2.0, 8.0
 
 #: Seconds a process may take to get ready or to end.
 PATIENCE = 60.0
@@ -49,6 +40,14 @@ class StageError(Exception):
 
 
 @dataclass(frozen=True)
+class Setting:
+    """What a demo runs with: settings of the application, latency and faults of the sandbox."""
+
+    environ: Mapping[str, str] = field(default_factory=dict)
+    plan: Plan = field(default_factory=Plan)
+
+
+@dataclass(frozen=True)
 class Stage:
     environ: Mapping[str, str]
     outside: sandbox.Sandbox
@@ -56,7 +55,7 @@ class Stage:
 
 
 @contextmanager
-def stage(seed: int, logs: Path) -> Iterator[Stage]:
+def stage(setting: Setting, logs: Path) -> Iterator[Stage]:
     """Servers and sandbox; `environ` is what a process needs to find them, `logs` the folder for its output."""
     with ExitStack() as stack:
         database_url, redis_url = stack.enter_context(_servers())
@@ -64,20 +63,12 @@ def stage(seed: int, logs: Path) -> Iterator[Stage]:
             "DATABASE_URL": stack.enter_context(_fresh_database(database_url)),
             "REDIS_URL": stack.enter_context(_empty_redis(redis_url)),
         }
-        plan = sandbox.Plan(LATENCY_MS, evenly(FAULTS), hang_seconds=HANGS_FOR, seed=seed)
-        outside = stack.enter_context(sandbox.start(plan=plan))
-        yield Stage(_environ() | outside.environ() | urls, outside, logs)
+        outside = stack.enter_context(sandbox.start(plan=setting.plan))
+        yield Stage({**_surroundings(), **setting.environ, **outside.environ(), **urls}, outside, logs)
 
 
-def _environ() -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
-    return kept | {
-        "QM_INSTASITES_INTERVAL_SECONDS": f"{INTERVAL:g}",
-        "INSTASITES_DOMAIN_LOOK_SECONDS": "3",
-        "DUDA_REQUESTS_PER_SECOND": "1000",
-        "DUDA_TIMEOUT_SECONDS": f"{GIVES_UP_AFTER:g}",
-        "CELERIAC_DRAIN_GRACE_MS": "2000",
-    }
+def _surroundings() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
 
 
 @contextmanager
@@ -172,12 +163,11 @@ def process(name: str, command: list[str], on: Stage) -> Iterator[Process]:
 
 
 @contextmanager
-def worker_and_beat(on: Stage) -> Iterator[tuple[Process, Process]]:
-    """`celery -A tasks worker` and `celery -A tasks beat`, ready."""
+def worker_and_beat(on: Stage, *options: str) -> Iterator[tuple[Process, Process]]:
+    """`celery -A tasks worker` with these options and `celery -A tasks beat`, ready."""
     celery = ["celery", "-A", "tasks"]
-    watched = ["worker", "-c", str(PROCESSES), "--include", "demo.witness", "-l", "INFO"]
     with (
-        process("worker", [*celery, *watched], on) as worker,
+        process("worker", [*celery, "worker", *options, "-l", "INFO"], on) as worker,
         process("beat", [*celery, "beat", "-l", "INFO"], on) as beat,
     ):
         worker.wait_until_printed(" ready.")

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from demo import verdicts
-from demo.plan import BUILDS, CUSTOMERS
-from demo.screen import summary
-from demo.verdicts import Evidence, Run, Site, overlapping
+from demo.instasites import verdicts
+from demo.instasites.plan import BUILDS, CUSTOMERS
+from demo.instasites.screen import summary
+from demo.instasites.verdicts import Evidence, Run, Site, overlapping
 
 Change = Callable[[Site], Site]
 

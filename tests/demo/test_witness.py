@@ -9,9 +9,9 @@ import pytest
 from sqlalchemy import text
 
 from celeriac.database import Database
-from demo import evidence, witness
-from demo.plan import Customer
-from demo.verdicts import none_twice_at_once, overlapping
+from demo.instasites import evidence, witness
+from demo.instasites.plan import Customer
+from demo.instasites.verdicts import none_twice_at_once, overlapping
 from sandbox import start
 from tasks.app import app
 from tasks.instasites import build

@@ -1,4 +1,4 @@
-"""Notes when each build begins and ends, from inside the worker's processes (`celery worker --include demo.witness`).
+"""Notes when each build begins and ends, from inside the worker's processes (`--include demo.instasites.witness`).
 
 The row alone could not tell: it has one owner, while a worker that lost it may still be running its handler.
 """

@@ -7,7 +7,8 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from demo.plan import Kind
+from demo.instasites.plan import Kind
+from demo.verdict import Verdict
 
 MISSING_TEMPLATE = "Template not found"
 
@@ -48,12 +49,6 @@ class Evidence:
     sites: Sequence[Site]
     runs: Sequence[Run]
     batches: Sequence[Mapping[str, int]]
-
-
-@dataclass(frozen=True)
-class Verdict:
-    holds: bool
-    says: str
 
 
 def verdicts(evidence: Evidence) -> list[Verdict]:

@@ -9,8 +9,8 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
-from demo.plan import Customer
-from demo.verdicts import Evidence, Run, Site
+from demo.instasites.plan import Customer
+from demo.instasites.verdicts import Evidence, Run, Site
 from sandbox import Sandbox
 
 #: Time counts from the first pass that gave something.
