@@ -1,4 +1,4 @@
-"""Local stand-ins of what is outside: Duda's Partner API, an SMTP server, a DNS server.
+"""Local stand-ins of what is outside: Duda's Partner API and the pages of its previews, an SMTP server, a DNS server.
 
 They listen on real sockets and speak the documented protocols; see `python -m sandbox --help`, or in a test:
 
@@ -9,6 +9,7 @@ They listen on real sockets and speak the documented protocols; see `python -m s
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Collection, Mapping
 from contextlib import ExitStack
 from types import TracebackType
@@ -18,7 +19,9 @@ from sandbox.duda import DudaServer
 from sandbox.faults import Faults, Plan
 from sandbox.mail import Mailbox, MailServer
 from sandbox.names import Names, NamesServer
+from sandbox.previews import Previews
 from sandbox.sites import Sites
+from sandbox.stand_ins import StandIn
 
 __all__ = ["TEMPLATES", "Plan", "Sandbox", "start"]
 
@@ -44,7 +47,7 @@ def start(
 
 
 class Sandbox:
-    """The running servers, and what they hold: `sites`, `faults`, `mailbox`, `names`."""
+    """The running servers, and what they hold: `sites`, `faults`, `mailbox`, `names`, `previews`."""
 
     def __init__(
         self,
@@ -56,9 +59,13 @@ class Sandbox:
     ) -> None:
         http_port, smtp_port, dns_port = ports
         self.sites, self.faults, self.mailbox, self.names = Sites(templates), Faults(plan), Mailbox(), Names()
+        self.previews = Previews()
+        self._stand_ins: tuple[StandIn, ...] = (self.previews,)
         self._credentials = credentials
         with ExitStack() as started:
-            self._duda = DudaServer((host, http_port), self.sites, self.faults, credentials, self._control)
+            self._duda = DudaServer(
+                (host, http_port), self.sites, self.faults, credentials, self._control, self._stand_ins
+            )
             self._started(self._duda, started)
             self._names = NamesServer((host, dns_port), self.names)
             self._started(self._names, started)
@@ -88,7 +95,9 @@ class Sandbox:
     def environ(self) -> dict[str, str]:
         """The environment in which the application talks to this sandbox."""
         user, password = self._credentials
+        others = [stand_in.environ(self.http_url) for stand_in in self._stand_ins]
         return {
+            **ChainMap(*others),
             "DUDA_BASE_URL": f"{self.http_url}/api",
             "DUDA_API_USER": user,
             "DUDA_API_PASSWORD": password,
@@ -109,6 +118,7 @@ class Sandbox:
             "faults": self.faults.describe(),
             "mail": self.mailbox.describe(),
             "names": self.names.describe(),
+            **{stand_in.name: stand_in.describe() for stand_in in self._stand_ins},
         }
 
     def release(self) -> None:
@@ -120,6 +130,8 @@ class Sandbox:
         self.sites.clear()
         self.mailbox.clear()
         self.names.clear()
+        for stand_in in self._stand_ins:
+            stand_in.clear()
         self._duda.requests.clear()
 
     def _control(self, method: str, path: str, wanted: Any) -> Any:

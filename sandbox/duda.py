@@ -1,6 +1,7 @@
 """Duda's Partner API over HTTP, for the endpoints that building InstaSites needs.
 
-Beside it, without authentication, `/_sandbox/…` shows and changes the state of the whole sandbox.
+Beside it are the other stand-ins, each below its prefix, and, without authentication, `/_sandbox/…`, which shows and
+changes the state of the whole sandbox.
 """
 
 from __future__ import annotations
@@ -16,14 +17,16 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from email.utils import formatdate
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from sandbox.endpoints import Call, Reply, refusal, understand
+from sandbox.endpoints import Reply, refusal, understand
 from sandbox.faults import Fate, Faults
 from sandbox.sites import Sites
+from sandbox.stand_ins import Asked, Request, StandIn
 
 Control = Callable[[str, str, Any], Any]
 
@@ -41,8 +44,9 @@ class DudaServer(ThreadingHTTPServer):
         faults: Faults,
         credentials: tuple[str, str],
         control: Control,
+        stand_ins: Sequence[StandIn] = (),
     ) -> None:
-        self.sites, self.faults, self.control = sites, faults, control
+        self.sites, self.faults, self.control, self.stand_ins = sites, faults, control, stand_ins
         self.authorization = "Basic " + base64.b64encode(":".join(credentials).encode()).decode()
         self.requests: Counter[str] = Counter()
         self.in_flight = 0
@@ -106,15 +110,24 @@ class DudaHandler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         raw = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        path = self.path.partition("?")[0]
-        if path.startswith("/_sandbox/"):
+        path, _, query = self.path.partition("?")
+        stand_in = next((s for s in self.server.stand_ins if path.startswith(s.prefix)), None)
+        if stand_in:
+            self._answer(stand_in.answer(Request(self.command, path, query, self.headers, raw)))
+        elif path.startswith("/_sandbox/"):
             self._send(self._controlled(path.removeprefix("/_sandbox/"), raw))
         elif not self._authorized():
             self._send(refusal(401, "Unauthorized", "Wrong user or password", WWW_Authenticate="Basic"))
         else:
-            self._answer(understand(self.command, path, raw))
+            self._answer(self._understood(path, raw))
 
     do_POST = do_PUT = do_GET  # noqa: N815
+
+    def _understood(self, path: str, raw: bytes) -> Asked | Reply:
+        call = understand(self.command, path, raw)
+        if isinstance(call, Reply):
+            return call
+        return Asked(call.operation, call.subject, partial(call.perform, self.server.sites))
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
         pass
@@ -131,18 +144,18 @@ class DudaHandler(BaseHTTPRequestHandler):
         except LookupError as error:
             return refusal(404, "ResourceNotExist", str(error))
 
-    def _answer(self, call: Call | Reply) -> None:
-        with self.server.counted(call.operation if isinstance(call, Call) else "unknown"):
-            if isinstance(call, Call):
+    def _answer(self, call: Asked | Reply) -> None:
+        with self.server.counted(call.operation if isinstance(call, Asked) else "unknown"):
+            if isinstance(call, Asked):
                 self._meet(call, self.server.faults.next_fate(call.operation, call.subject))
             else:
                 self._send(call)
 
-    def _meet(self, call: Call, fate: Fate) -> None:
+    def _meet(self, call: Asked, fate: Fate) -> None:
         self.server.stopping.wait(fate.latency_seconds)
         match fate.fault:
             case None:
-                self._send(call.perform(self.server.sites))
+                self._send(call.perform())
             case "rate_limited":
                 self._send(self._rate_limited())
             case "server_error":
@@ -150,15 +163,15 @@ class DudaHandler(BaseHTTPRequestHandler):
             case "hang_before":
                 self._hang()
             case "hang_after":
-                call.perform(self.server.sites)
+                call.perform()
                 self._hang()
             case "hang_late":
                 self._hang()
-                call.perform(self.server.sites)
+                call.perform()
             case "reset_before":
                 self._reset()
             case "reset_after":
-                call.perform(self.server.sites)
+                call.perform()
                 self._reset()
 
     def _rate_limited(self) -> Reply:
@@ -183,7 +196,7 @@ class DudaHandler(BaseHTTPRequestHandler):
         for name, value in reply.headers.items():
             self.send_header(name, value)
         if reply.status != 204:
-            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Type", reply.content_type)
             self.send_header("Content-Length", str(len(reply.payload)))
         self.end_headers()
         self.wfile.write(reply.payload)

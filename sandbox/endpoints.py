@@ -39,13 +39,18 @@ ENDPOINTS = tuple(
 
 @dataclass(frozen=True)
 class Reply:
+    """`document` is sent as JSON, unless `content_type` says otherwise: then it is bytes."""
+
     status: int
     document: Any = None
     headers: dict[str, str] = field(default_factory=dict)
+    content_type: str = "application/json"
 
     @property
     def payload(self) -> bytes:
-        return b"" if self.status == 204 else json.dumps(self.document).encode()
+        if self.status == 204:
+            return b""
+        return json.dumps(self.document).encode() if self.content_type == "application/json" else bytes(self.document)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,79 @@
+"""Pages of sites to be rendered: `/preview/<name>`, an HTML page with a picture and a script of its own.
+
+`?status=503` answers so; `?late=5` answers after so many seconds; both are for sites that are to fail. Faults of the
+whole sandbox are met by the operation `preview`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from html import escape
+from typing import Any
+from urllib.parse import parse_qs, unquote
+from zlib import crc32
+
+from sandbox.endpoints import Reply, refusal
+from sandbox.stand_ins import Asked, Request
+
+PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>{name}</title>
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<style>
+body {{ margin: 0; font-family: sans-serif; background: {colour}; color: white }}
+main {{ max-width: 60rem; margin: 10vh auto; padding: 1rem }}
+</style></head>
+<body><main><h1>{name}</h1><img src="/preview/{path}/picture.svg" alt=""><p id="size"></p></main>
+<script>document.getElementById("size").textContent = innerWidth + " x " + innerHeight</script>
+</body></html>"""
+
+PICTURE = """<svg xmlns="http://www.w3.org/2000/svg" width="320" height="120" viewBox="0 0 320 120">
+<rect width="320" height="120" rx="16" fill="white"/><circle cx="60" cy="60" r="40" fill="{colour}"/></svg>"""
+
+
+class Previews:
+    """Remembers which pages were asked for, and how often."""
+
+    name, prefix = "previews", "/preview/"
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._seen: Counter[str] = Counter()
+        self._never = threading.Event()
+
+    def answer(self, request: Request) -> Asked | Reply:
+        path = request.path.removeprefix(self.prefix)
+        if request.method != "GET" or not path:
+            return refusal(404, "ResourceNotExist", f"There is no {request.method} {request.path}")
+        if path.endswith("/picture.svg"):
+            return _picture(path)
+        return Asked("preview", unquote(path), lambda: self._page(path, parse_qs(request.query)))
+
+    def _page(self, path: str, wanted: dict[str, list[str]]) -> Reply:
+        with self._lock:
+            self._seen[unquote(path)] += 1
+        self._never.wait(float(wanted.get("late", ["0"])[0]))
+        status = int(wanted.get("status", ["200"])[0])
+        html = PAGE.format(name=escape(unquote(path)), path=escape(path), colour=_colour(path))
+        return Reply(status, html.encode(), content_type="text/html; charset=utf-8")
+
+    def environ(self, http_url: str) -> dict[str, str]:  # noqa: ARG002 - a site says where its preview is
+        return {}
+
+    def describe(self) -> Any:
+        with self._lock:
+            return dict(self._seen)
+
+    def clear(self) -> None:
+        with self._lock:
+            self._seen.clear()
+
+
+def _picture(path: str) -> Reply:
+    colour = _colour(path.removesuffix("/picture.svg"))
+    return Reply(200, PICTURE.format(colour=colour).encode(), content_type="image/svg+xml")
+
+
+def _colour(path: str) -> str:
+    """Each site has its own."""
+    return f"hsl({crc32(path.encode()) % 360} 60% 40%)"
