@@ -24,7 +24,7 @@ from celeriac.declare import Declared
 from celeriac.decorator import TaskDecorator
 from celeriac.dispatcher import Dispatcher
 from celeriac.errors import BadArguments, Permanent
-from celeriac.intake import ByName, new_task, refuse_canvas
+from celeriac.intake import ByName, new_task, refuse_canvas, refuse_priority
 from celeriac.kicker import Kicker
 from celeriac.roles import Role, Signature
 from celeriac.settings import Settings
@@ -32,7 +32,7 @@ from celeriac.settler import Settler
 from celeriac.task import Enqueued, Task
 from celeriac.tickets import Publisher
 from celeriac.transport import TICKET
-from celeriac.verbs import cancel, register
+from celeriac.verbs import cancel, prioritise, register
 from celeriac.verbs.enqueue import NewTask, Receipt, enqueue
 
 _receipt: ContextVar[Receipt | None] = ContextVar("celeriac receipt", default=None)
@@ -282,6 +282,22 @@ class Celeriac(TaskDecorator, Celery):
         """'cancelled' at once, 'asked' if its worker has to stop it first, None if no such task is unfinished."""
         with self.database.transaction() as connection:
             return cancel.cancel(connection, task_id, by=by or self.process_name, why=why)
+
+    def prioritise(
+        self, task_id: str, priority: int, *, only_raise: bool = False, by: str = "", session: Session | None = None
+    ) -> bool:
+        """Gives an unfinished task another priority, in the caller's transaction if there is one; whether it did.
+
+        Raises BadArguments for one outside the role's `priority_range`.
+        """
+        with nullcontext(session.connection()) if session else self.database.transaction() as connection:
+            role = prioritise.role_of(connection, task_id)
+            if role is None:
+                return False
+            refuse_priority(self.role_named(role)[0], priority)
+            return prioritise.prioritise(
+                connection, task_id, priority, only_raise=only_raise, by=by or self.process_name
+            )
 
     def dispatch(self, name: str) -> int:
         """One pass of a role declared here, now. The number of tasks published."""

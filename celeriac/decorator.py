@@ -29,6 +29,7 @@ class TaskOptions(TypedDict, total=False):
     lock_by: Key | None
     unique_by: Key | None
     priority: int
+    priority_range: tuple[int, int]
     batch_size: int
     window: int
     every: Seconds

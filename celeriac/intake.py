@@ -13,7 +13,19 @@ from kombu.utils import json as kombu_json
 
 from celeriac.database import Database
 from celeriac.errors import ArgumentsTooLarge, BadArguments, NotSupported, UnknownRole
-from celeriac.roles import IN_CODE, Fits, Key, Role, Signature, is_duration, is_whole, key_of, lock_of
+from celeriac.roles import (
+    ANY_PRIORITY,
+    IN_CODE,
+    Fits,
+    Key,
+    Role,
+    Signature,
+    is_duration,
+    is_whole,
+    key_of,
+    lock_of,
+    outside,
+)
 from celeriac.verbs import register
 from celeriac.verbs.enqueue import NewTask
 
@@ -55,7 +67,8 @@ def from_definition(
     plain = ("queue", "priority", "max_retries", "max_tries", "timeout", "eager", "window", "enabled_by")
     options: dict[str, Any] = {k: definition[k] for k in plain}
     options |= {k: _key(name, k, definition[k]) for k in ("fair_by", "lock_by", "unique_by")}
-    role = Role(name=name, **options)
+    priorities = tuple(definition.get("priority_range", ANY_PRIORITY))  # an older release registered none
+    role = Role(name=name, priority_range=priorities, **options)
     return role, Signature.from_description(parameters, role=name)
 
 
@@ -167,7 +180,7 @@ _RULES: Mapping[str, tuple[Fits, str]] = {
     "account": _TEXT,
     "lock_key": _TEXT,
     "unique_key": _TEXT,
-    "priority": (is_whole(-1_000_000, 1_000_000), "a whole number from -1,000,000 to 1,000,000"),
+    "priority": (is_whole(*ANY_PRIORITY), "a whole number from -1,000,000 to 1,000,000"),
     "max_retries": (is_whole(0, 1_000_000), "0 to 1,000,000"),
     "timeout": (lambda given: is_duration(given) and given > 0, "seconds above 0, at most 100 years"),
     "delay": _DISTANCE,
@@ -198,7 +211,15 @@ def new_task(
         "max_tries": role.max_tries,
     }
     row |= keys(role, arguments) | {k: v for k, v in options.items() if v is not None}
-    return NewTask(role=role.name, args=body["args"], kwargs=body["kwargs"], **_checked(role.name, row))
+    checked = _checked(role.name, row)
+    refuse_priority(role, checked["priority"])
+    return NewTask(role=role.name, args=body["args"], kwargs=body["kwargs"], **checked)
+
+
+def refuse_priority(role: Role, priority: int) -> None:
+    """Raises BadArguments for one outside the role's range."""
+    if right := outside(role.priority_range, priority):
+        raise BadArguments(f"{role.name}: priority={priority}: give {right}; nothing was written")
 
 
 def _by_name(signature: Signature, args: Any, kwargs: Mapping[str, Any]) -> dict[str, Any]:

@@ -21,6 +21,8 @@ Key = str | Callable[[Mapping[str, Any]], object]
 
 FOREVER: Literal["forever"] = "forever"
 
+ANY_PRIORITY = (-1_000_000, 1_000_000)
+
 
 def days(n: float) -> timedelta:
     """For `keep=days(30)`."""
@@ -32,7 +34,8 @@ class Role:
     """The whole configuration of one kind of work. Durations are seconds unless they are timedeltas.
 
     `fair_by`, `lock_by`, `unique_by` say how the handler's arguments give the account, the entity lock and the unique
-    key (see `Key`; only a function cannot be used from other code bases). `window` bounds how many tasks are claimed
+    key (see `Key`; only a function cannot be used from other code bases). A call's priority must lie in
+    `priority_range` (lowest, highest). `window` bounds how many tasks are claimed
     or running at once. `every` is how often beat's pass runs; `eager` dispatches after each enqueue and settle, too.
     `chunk` is the rows per ticket: a number, or "auto" (measured: about `chunk_target` seconds of work a ticket).
     `max_tries` rounds of `max_retries` + 1 attempts, `round_delay` apart. `keep` is how long a finished row stays:
@@ -46,6 +49,7 @@ class Role:
     lock_by: Key | None = None
     unique_by: Key | None = None
     priority: int = 0
+    priority_range: tuple[int, int] = ANY_PRIORITY
     batch_size: int = 1000
     window: int = 2000
     every: float = 30.0
@@ -73,6 +77,8 @@ class Role:
             given = getattr(self, option)
             if not fits(given):
                 raise ConfigurationError(f"role {self.name!r}: {option}={given!r}: give {right}")
+        if fitting := outside(self.priority_range, self.priority):
+            raise ConfigurationError(f"role {self.name!r}: priority={self.priority}: give {fitting}")
         if not self.queue:
             object.__setattr__(self, "queue", self.name)
 
@@ -96,12 +102,13 @@ class Role:
             "max_tries",
         )
         more = ("round_delay", "timeout", "hard_timeout", "stale_after", "max_losses", "enabled_by")
+        bounds = {"priority_range": list(self.priority_range)}
         keys = {name: _registered(getattr(self, name)) for name in ("fair_by", "lock_by", "unique_by")}
         backoff = None
         if self.backoff:
             jitter = self.backoff.jitter
             backoff = {"base": self.backoff.base, "maximum": self.backoff.maximum, "jitter": jitter}
-        return {name: getattr(self, name) for name in plain + more} | keys | {"keep": keep, "backoff": backoff}
+        return {name: getattr(self, name) for name in plain + more} | bounds | keys | {"keep": keep, "backoff": backoff}
 
 
 #: Stands in a registered definition for a key that only the declaring code can derive.
@@ -132,6 +139,12 @@ def is_whole(low: int, high: int) -> Fits:
     return lambda given: isinstance(given, int) and not isinstance(given, bool) and low <= given <= high
 
 
+def outside(priorities: tuple[int, int], priority: int) -> str | None:
+    """What would be right, if this priority is not."""
+    low, high = priorities
+    return None if low <= priority <= high else f"a whole number from {low:,} to {high:,}"
+
+
 def is_duration(given: Any) -> bool:
     """Seconds, not negative and not beyond what Postgres can add to a date."""
     return isinstance(given, int | float) and not isinstance(given, bool) and 0 <= given <= LONGEST_DELAY
@@ -139,6 +152,12 @@ def is_duration(given: Any) -> bool:
 
 def _is_period(given: Any) -> bool:
     return is_duration(given) and given > 0
+
+
+def _is_range(given: Any) -> bool:
+    if not isinstance(given, tuple) or len(given) != 2:
+        return False
+    return all(map(is_whole(*ANY_PRIORITY), given)) and bool(given[0] <= given[1])
 
 
 def _is_name(given: Any) -> bool:
@@ -176,7 +195,8 @@ _RULES: Mapping[str, tuple[Fits, str]] = {
     "fair_by": _KEY,
     "lock_by": _KEY,
     "unique_by": _KEY,
-    "priority": (is_whole(-1_000_000, 1_000_000), "a whole number from -1,000,000 to 1,000,000"),
+    "priority": (is_whole(*ANY_PRIORITY), "a whole number from -1,000,000 to 1,000,000"),
+    "priority_range": (_is_range, "a pair (lowest, highest) of whole numbers from -1,000,000 to 1,000,000"),
     "batch_size": (is_whole(1, 1_000_000), "1 to 1,000,000 rows a pass"),
     "window": (is_whole(1, 1_000_000), "1 to 1,000,000 tasks at once"),
     "every": _PERIOD,

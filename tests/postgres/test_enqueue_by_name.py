@@ -133,11 +133,25 @@ def test_registering_leaves_a_paused_role_paused(new_app: NewApp, rows: Rows) ->
 
 
 def test_every_option_of_the_definition_that_enqueuing_needs_is_read_back(new_app: NewApp) -> None:
-    app = declares(new_app(), **KEYS, priority=4, max_retries=None, max_tries=2, timeout=9, window=7, enabled_by="X")
+    app = declares(
+        new_app(), **KEYS, priority=4, max_retries=None, max_tries=2, timeout=9, window=7, enabled_by="X",
+        priority_range=(0, 9),
+    )  # fmt: skip
     declared = app.roles.get("sync")
     assert declared is not None
     role, signature = new_app().role_named("sync")
-    needed = ("queue", "priority", "max_retries", "max_tries", "timeout", "eager", "window", "enabled_by", *KEYS)
+    needed = (
+        "queue",
+        "priority",
+        "max_retries",
+        "max_tries",
+        "timeout",
+        "eager",
+        "window",
+        "enabled_by",
+        "priority_range",
+        *KEYS,
+    )
     assert {n: getattr(role, n) for n in needed} == {n: getattr(declared.role, n) for n in needed}
     assert signature.describe() == declared.signature.describe()
     assert dataclasses.is_dataclass(role)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from celeriac.errors import ArgumentsTooLarge, BadArguments, EnqueueRefused, NotSupported
 from celeriac.intake import DEEPEST, LONGEST_KEY, encoded, from_definition, new_task, refuse_canvas, revived
-from celeriac.roles import IN_CODE, Role, Signature
+from celeriac.roles import ANY_PRIORITY, IN_CODE, Role, Signature
 from celeriac.verbs.enqueue import NewTask
 
 NO_LIMIT = float("inf")
@@ -196,6 +196,31 @@ def test_what_postgres_would_refuse_is_refused_before_it_breaks_the_callers_tran
 ) -> None:
     with pytest.raises(EnqueueRefused, match=f"^build: {option}=.*: give .*nothing was enqueued"):
         task(3, **{option: value})
+
+
+BOUNDED = Role(name="build", priority_range=(0, 100))
+
+
+@pytest.mark.parametrize("priority", [-1, 101])
+def test_a_priority_outside_the_roles_range_is_refused_wherever_it_is_said(priority: int) -> None:
+    role, signature = elsewhere(BOUNDED)
+    with pytest.raises(
+        BadArguments, match=f"^build: priority={priority}: give a whole number from 0 to 100; nothing was written"
+    ):
+        task(3, role=BOUNDED, priority=priority)
+    with pytest.raises(BadArguments, match="nothing was written"):
+        new_task(role, signature, "id", (3,), {}, limit=NO_LIMIT, priority=priority)
+
+
+@pytest.mark.parametrize("priority", [0, 100])
+def test_the_bounds_of_a_range_belong_to_it(priority: int) -> None:
+    assert task(3, role=BOUNDED, priority=priority).priority == priority
+
+
+def test_a_definition_of_an_older_release_has_no_range() -> None:
+    definition = {k: v for k, v in BOUNDED.definition().items() if k != "priority_range"}
+    role, _ = from_definition("build", definition, SIGNATURE.describe())
+    assert role.priority_range == ANY_PRIORITY
 
 
 def test_a_key_made_from_a_long_argument_is_refused() -> None:

@@ -36,6 +36,7 @@ INVALID: dict[str, list[Any]] = {
     "lock_by": ["", "a-b", 7.5, ["a"], "{a!x}", "{}:{a}"],
     "unique_by": ["", "a.b", {"a"}, "}{"],
     "priority": [-1_000_001, 1_000_001, 1.5, "high", None, True],
+    "priority_range": [(5, 1), (0,), (0, 1, 2), [0, 100], (0, 1.5), (0, None), (-1_000_001, 0), 100, None],
     "batch_size": [0, -1, 1.5, "60", None, True],
     "window": [0, -1, 1.5, "60", None],
     "every": [0, -1, NAN, INFINITE, "30", None, timedelta(0)],
@@ -59,6 +60,7 @@ VALID: dict[str, list[Any]] = {
     "queue": ["", "shared"],
     "fair_by": [None, "account_id", "{a}:{b}", "{a.id}", "{a[0]:>{width}}", lambda arguments: arguments["a"]],
     "priority": [-1_000_000, 0, 1_000_000],
+    "priority_range": [(0, 100), (0, 0), (-1_000_000, 1_000_000)],
     "every": [0.5, timedelta(minutes=5)],
     "chunk": ["auto", 1, 10_000],
     "max_retries": [None, 0, 25],
@@ -107,6 +109,14 @@ def test_a_valid_value_is_taken(option: str, value: Any) -> None:
 def test_every_option_has_its_rule() -> None:
     unchecked = {"retry_for", "dont_retry_for", "backoff"}  # made by `declare` from Celery's names
     assert {f.name for f in dataclasses.fields(Role)} - unchecked == set(INVALID)
+
+
+@pytest.mark.parametrize("priority", [-1, 101])
+def test_a_roles_own_priority_lies_in_its_range(priority: int) -> None:
+    with pytest.raises(
+        ConfigurationError, match=f"^role 'build': priority={priority}: give a whole number from 0 to 100"
+    ):
+        role(priority=priority, priority_range=(0, 100))
 
 
 def test_durations_may_be_timedeltas_and_are_seconds_from_then_on() -> None:
