@@ -1,9 +1,25 @@
 """What the application stores: its own tables, beside the engine's."""
 
+from models import stores
 from models.base import Base
 from models.instasites import Account, Instasite, InstasiteAnalytics, Template
+from models.legacy import DispensaryCrawlJob, JobRunLog, JobSchedule
+from models.stores import Dispensary, Product, ProductChange
 
 #: Functions and views the migrations create beside the tables, in this order.
-ROUTINES: tuple[str, ...] = ()
+ROUTINES: tuple[str, ...] = (*stores.ROUTINES,)
 
-__all__ = ["ROUTINES", "Account", "Base", "Instasite", "InstasiteAnalytics", "Template"]
+__all__ = [
+    "ROUTINES",
+    "Account",
+    "Base",
+    "Dispensary",
+    "DispensaryCrawlJob",
+    "Instasite",
+    "InstasiteAnalytics",
+    "JobRunLog",
+    "JobSchedule",
+    "Product",
+    "ProductChange",
+    "Template",
+]
