@@ -175,8 +175,13 @@ class Celeriac(TaskDecorator, Celery):
         return task
 
     def register_roles(self) -> None:
-        """Writes what this code declares to `roles`; never over a newer `CELERIAC_RELEASE`."""
+        """Writes what this code declares to `roles`; never over a newer `CELERIAC_RELEASE`.
+
+        With it goes the one setting that `celeriac_enqueue` needs and SQL cannot read.
+        """
+        limit = {"max_argument_bytes": int(self.settings.max_argument_bytes)}
         rows = [declared.row() for declared in self.roles.all()]
+        rows = [row | {"definition": row["definition"] | limit} for row in rows]
         with self.database.statement() as connection:
             register.register(connection, rows, int(self.settings.release))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -77,7 +77,10 @@ def _key(role: str, option: str, registered: str | None) -> Key | None:
         return registered
 
     def refuse(_: Mapping[str, Any]) -> object:
-        raise BadArguments(f"{role}: {option} is a function, so only the declaring code can enqueue it; nothing was")
+        raise BadArguments(
+            f"{role}: {option} is a function, which only the declaring code can call: give {GIVES[option]}; "
+            "nothing was enqueued"
+        )
 
     return refuse
 
@@ -188,12 +191,18 @@ _RULES: Mapping[str, tuple[Fits, str]] = {
 }
 
 
-def keys(role: Role, arguments: Mapping[str, Any]) -> dict[str, str | None]:
-    return {
-        "account": key_of(role.fair_by, arguments, role.name) or "",
-        "lock_key": lock_of(role.lock_by, arguments, role.name),
-        "unique_key": key_of(role.unique_by, arguments, role.name),
+#: Which field of the row each of the role's options gives.
+GIVES = {"fair_by": "account", "lock_by": "lock_key", "unique_by": "unique_key"}
+
+
+def keys(role: Role, arguments: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, str | None]:
+    """Those that the call does not give itself."""
+    derive: dict[str, Callable[[], str | None]] = {
+        "account": lambda: key_of(role.fair_by, arguments, role.name) or "",
+        "lock_key": lambda: lock_of(role.lock_by, arguments, role.name),
+        "unique_key": lambda: key_of(role.unique_by, arguments, role.name),
     }
+    return {name: key() for name, key in derive.items() if name not in given}
 
 
 def new_task(
@@ -210,7 +219,8 @@ def new_task(
         "max_retries": role.max_retries,
         "max_tries": role.max_tries,
     }
-    row |= keys(role, arguments) | {k: v for k, v in options.items() if v is not None}
+    given = {k: v for k, v in options.items() if v is not None}
+    row |= keys(role, arguments, given) | given
     checked = _checked(role.name, row)
     refuse_priority(role, checked["priority"])
     return NewTask(role=role.name, args=body["args"], kwargs=body["kwargs"], **checked)

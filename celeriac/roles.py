@@ -164,7 +164,7 @@ def _is_name(given: Any) -> bool:
     return isinstance(given, str) and given.isprintable() and "," not in given and 0 < len(given) <= LONGEST_NAME
 
 
-def _is_key(given: Any) -> bool:
+def is_key(given: Any) -> bool:
     if given is None or callable(given):
         return True
     try:
@@ -183,7 +183,7 @@ def _is_flag(given: Any) -> bool:
 
 
 _NAME = f"1 to {LONGEST_NAME} printable characters without commas, at which `celery -Q` splits"
-_KEY = (_is_key, 'the name of a parameter of the handler, a format of several ("{a}:{b}"), a function, or None')
+_KEY = (is_key, 'the name of a parameter of the handler, a format of several ("{a}:{b}"), a function, or None')
 _FLAG = (_is_flag, "True or False")
 _PERIOD = (_is_period, "seconds above 0 (at most 100 years) or a timedelta")
 _MAYBE = (_or(None, _is_period), f"{_PERIOD[1]}, or None")

@@ -28,11 +28,14 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB, TIMESTAMP, UUID
 
+from celeriac import enqueue_in_sql
+
 metadata = MetaData()
 
 UNFINISHED = "status IN ('pending', 'claimed', 'running')"
 ACTIVE = "status IN ('claimed', 'running')"
 FINISHED = "status IN ('completed', 'failed', 'cancelled')"
+ENDED_BADLY = "status IN ('failed', 'cancelled')"
 
 
 def _time(name: str, **options: Any) -> Column[Any]:
@@ -139,6 +142,9 @@ worker_tasks = Table(
         postgresql_where=text(f"unique_key IS NOT NULL AND {UNFINISHED}"),
     ),
     Index("worker_tasks_finished", "role", "completed_at", postgresql_where=text(FINISHED)),
+    # For lists: rare ends, newest first; and what waits, in the order it came.
+    Index("worker_tasks_ended_badly", "status", "role", "id", postgresql_where=text(ENDED_BADLY)),
+    Index("worker_tasks_pending", "role", "id", postgresql_where=text("status = 'pending'")),
     # Start and heartbeat write into the page the row lives on.
     postgresql_with={"fillfactor": "80"},
 )
@@ -260,6 +266,23 @@ api_tokens = Table(
     Index("api_tokens_one_of_a_name", "name", unique=True),
 )
 
+#: What operators changed, by whom, and what it was before.
+audit = Table(
+    "audit",
+    metadata,
+    Column("id", BigInteger, Identity(), primary_key=True),
+    _now("at"),
+    Column("by", Text, nullable=False),
+    Column("action", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("target", Text, nullable=False),
+    Column("before", JSONB),
+    Column("after", JSONB),
+    Column("why", Text),
+    Index("audit_of_target", "kind", "target", "id"),
+    Index("audit_by_age", "at"),
+)
+
 #: Lets the best waiting task of each key lead it, where none does. A concurrent leader is no error: then the key has
 #: one. A key whose next leader somebody's open transaction holds is left to the sweep rather than waited for: the
 #: timeout is the function's own, as what follows in the transaction may have to wait longer.
@@ -292,4 +315,4 @@ END $$
 """
 
 #: What the migrations create beside the tables, in this order.
-ROUTINES = (LEAD_FUNCTION,)
+ROUTINES = (LEAD_FUNCTION, *enqueue_in_sql.ROUTINES)

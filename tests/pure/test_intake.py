@@ -264,8 +264,9 @@ def test_by_name_gives_the_same_row_as_the_declaring_code() -> None:
 def test_a_key_that_is_code_can_only_be_derived_where_it_is_declared() -> None:
     role, signature = elsewhere(Role(name="build", lock_by=lambda _: "all"))
     assert role.definition()["lock_by"] == IN_CODE
-    with pytest.raises(BadArguments, match="lock_by is a function, so only the declaring code can enqueue it"):
+    with pytest.raises(BadArguments, match=r"lock_by is a function.*: give lock_key"):
         new_task(role, signature, "id", (3,), {}, limit=NO_LIMIT)
+    assert new_task(role, signature, "id", (3,), {}, limit=NO_LIMIT, lock_key="all").lock_key == "all"
 
 
 # -- canvas ------------------------------------------------------------------------------------------------------------
