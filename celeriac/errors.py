@@ -2,6 +2,7 @@
 
 CeleriacError
 ├── ConfigurationError      a setting, role or schedule is wrong; raised at start or import
+│   └── BadExpression       when something is to run makes no sense, or never comes
 ├── EnqueueRefused          nothing was written
 │   ├── UnknownRole         no code and no `roles` row declares it
 │   ├── BadArguments        they do not fit the handler's signature, or are not JSON
@@ -29,6 +30,10 @@ class CeleriacError(Exception):
 
 class ConfigurationError(CeleriacError):
     """The message names the setting, its value and what would be right."""
+
+
+class BadExpression(ConfigurationError):
+    """The message says what is wrong, where it stands, and gives an example that would be right."""
 
 
 class EnqueueRefused(CeleriacError):
