@@ -119,3 +119,17 @@ def up(context: click.Context, others: tuple[str, ...], flower_port: int, concur
     name = context.parent.params["name"] if context.parent else "tasks"
     context.invoke(migrate)
     raise click.exceptions.Exit(run(app, name, others, flower_port, concurrency))
+
+
+@main.command()
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen at.")
+@click.option("--port", default=6002, show_default=True)
+@click.option("--proxy", metavar="ADDRESSES", help="Proxies whose X-Forwarded-For tells the caller's address.")
+@click.pass_obj
+def serve(app: Any, host: str, port: int, proxy: str | None) -> None:
+    """Serve the HTTP API (needs the extra `api`)."""
+    try:
+        from celeriac.api.server import serve as serve_api
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(f"{error}: the HTTP API needs `pip install celeriac[api]`") from error
+    serve_api(app(), host, port, proxy)

@@ -43,6 +43,10 @@ class Settings:
     time_limit_grace: float = _period("CELERIAC_TIME_LIMIT_GRACE_MS", 5.0, 0.0)
     # Postgres' JSONB holds no more than 256 MB.
     max_argument_bytes: float = _setting("CELERIAC_MAX_ARGUMENT_BYTES", 262_144, 1, 2**28 - 1, "bytes", whole=True)
+    # The API's. Requests a second for each token, requests a minute without a valid one for each address.
+    api_requests: float = _setting("CELERIAC_API_REQUESTS_PER_SECOND", 50, 0.1, 1e6, "requests a second")
+    api_failures: float = _setting("CELERIAC_API_FAILURES_PER_MINUTE", 60, 1, 1e9, "requests a minute")
+    api_body_bytes: float = _setting("CELERIAC_API_BODY_BYTES", 1_048_576, 1024, 2**28 - 1, "bytes", whole=True)
     event_days: float = _setting("CELERIAC_EVENT_DAYS", 30.0, 0.0, 36_500, "days")
     pass_hours: float = _setting("CELERIAC_PASS_HOURS", 24.0, 0.0, 876_000, "hours")
     release: float = _setting("CELERIAC_RELEASE", 0, 0, 2**53 - 1, "it grows with each deployment", whole=True)

@@ -1,0 +1,46 @@
+"""Who asks, and what they may: each handler names the scope it needs.
+
+read      see everything
+enqueue   read, and add tasks
+operate   read, and steer what is there: tasks, roles, accounts, workers, schedules on and off
+admin     all of it, and define schedules and migrate
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Request, Security
+from fastapi.openapi.models import HTTPBearer as BearerModel
+from fastapi.security import SecurityScopes
+from fastapi.security.base import SecurityBase
+
+from celeriac.api.problems import Problem
+from celeriac.verbs.tokens import ADMIN, ENQUEUE, OPERATE, READ, Bearer
+
+
+class Scoped(SecurityBase):
+    """The token the gate let in, if it has the scope; 403 otherwise."""
+
+    scheme_name = "token"
+    model = BearerModel(description="`Authorization: Bearer celeriac_…`, made by `celeriac token create`")
+
+    async def __call__(self, request: Request, wanted: SecurityScopes) -> Bearer:
+        bearer: Bearer = request.state.bearer
+        if missing := set(wanted.scopes) - bearer.may:
+            raise too_narrow(bearer, *missing)
+        return bearer
+
+
+def too_narrow(bearer: Bearer, *missing: str) -> Problem:
+    scope = " ".join(sorted(missing))
+    says = f'Bearer error="insufficient_scope", scope="{scope}"'
+    return Problem(403, f"the token {bearer.name!r} lacks the scope {scope}", headers={"WWW-Authenticate": says})
+
+
+_scoped = Scoped()
+
+Reader = Annotated[Bearer, Security(_scoped, scopes=[READ])]
+Enqueuer = Annotated[Bearer, Security(_scoped, scopes=[ENQUEUE])]
+Operator = Annotated[Bearer, Security(_scoped, scopes=[OPERATE])]
+Admin = Annotated[Bearer, Security(_scoped, scopes=[ADMIN])]

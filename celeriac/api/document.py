@@ -1,0 +1,76 @@
+"""The OpenAPI document: FastAPI's, with the errors as they are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, FastAPI, Request
+from fastapi.openapi.utils import get_openapi
+
+from celeriac.api.callers import Reader
+from celeriac.api.problems import MEDIA_TYPE, ProblemDocument
+
+_SAYS = {
+    400: "It could not be read.",
+    401: "There is no valid token.",
+    403: "The token's scope is too narrow.",
+    404: "There is no such thing.",
+    405: "Not with this method.",
+    409: "It is not possible as things stand; the detail says why.",
+    413: "The body is too large.",
+    422: "What was sent does not fit; each error names its field.",
+    429: "Too often; Retry-After says when again.",
+    500: "An error of the server's.",
+    503: "Postgres does not answer.",
+}
+_CHANGES = frozenset({"post", "put", "patch", "delete"})
+
+router = APIRouter(tags=["about"])
+
+
+@router.get("/openapi.json")
+def openapi(request: Request, _: Reader) -> dict[str, Any]:
+    """This document."""
+    return document(request.app)
+
+
+def document(api: FastAPI) -> dict[str, Any]:
+    """Made once."""
+    if api.openapi_schema is None:
+        made = get_openapi(
+            title=api.title, version=api.version, description=api.description, routes=api.routes,
+        )  # fmt: skip
+        schemas = made.setdefault("components", {}).setdefault("schemas", {})
+        for name in ("HTTPValidationError", "ValidationError"):
+            schemas.pop(name, None)
+        schemas |= _schemas_of_problems()
+        made["components"]["responses"] = {f"Problem{status}": _response(status) for status in _SAYS}
+        for path, operations in made["paths"].items():
+            for method, operation in operations.items():
+                operation["responses"] |= _problems(path, method, operation)
+        api.openapi_schema = made
+    return api.openapi_schema
+
+
+def _schemas_of_problems() -> dict[str, Any]:
+    described = ProblemDocument.model_json_schema(ref_template="#/components/schemas/{model}")
+    return described.pop("$defs") | {"ProblemDocument": described}
+
+
+def _response(status: int) -> dict[str, Any]:
+    schema = {"$ref": "#/components/schemas/ProblemDocument"}
+    return {"description": _SAYS[status], "content": {MEDIA_TYPE: {"schema": schema}}}
+
+
+def _problems(path: str, method: str, operation: dict[str, Any]) -> dict[str, Any]:
+    """Which errors an operation can answer with. Explicit ones of its own stay."""
+    if not operation.get("security"):
+        return {status: _reference(int(status)) for status in ("500", "503")}
+    statuses = {401, 403, 422, 429, 500, 503}
+    statuses |= {404} if "{" in path else set()
+    statuses |= {409, 413, 400} if method in _CHANGES else set()
+    return {str(status): _reference(status) for status in sorted(statuses)}
+
+
+def _reference(status: int) -> dict[str, str]:
+    return {"$ref": f"#/components/responses/Problem{status}"}

@@ -1,0 +1,108 @@
+"""Enqueue over HTTP: the same rules as `.delay()`, one task or many in one transaction."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+from celery.utils import uuid
+from fastapi import APIRouter, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from celeriac.api.app import App
+from celeriac.api.callers import Enqueuer
+from celeriac.api.fields import Moment, Name, Priority, Text
+from celeriac.api.problems import invalid
+from celeriac.errors import EnqueueRefused, UnknownRole
+from celeriac.intake import new_task
+from celeriac.roles import LONGEST_DELAY
+from celeriac.verbs.enqueue import NewTask, Receipt
+
+if TYPE_CHECKING:
+    from celeriac.app import Celeriac
+
+router = APIRouter(tags=["tasks"])
+
+#: Tasks a request may enqueue.
+MOST = 1000
+
+
+class TaskToBe(BaseModel):
+    """Any further field is an argument of the role's handler, as if it stood in `kwargs`."""
+
+    model_config = ConfigDict(
+        extra="allow",
+        json_schema_extra={"examples": [{"role": "product_resync", "dispensary_id": 123, "priority": 10}]},
+    )
+
+    role: Name
+    args: Annotated[list[Any], Field(max_length=100)] = []
+    kwargs: dict[str, Any] = {}
+    task_id: Annotated[
+        Name | None, Field(description="an id of your own: sent twice, the second finds the first's row")
+    ] = None
+    priority: Priority | None = None
+    scheduled_for: Annotated[Moment | None, Field(description="not before")] = None
+    delay: Annotated[float | None, Field(ge=0, le=LONGEST_DELAY, description="seconds from now")] = None
+    expires_at: Annotated[Moment | None, Field(description="cancelled if it has not started by then")] = None
+    account: Text | None = None
+    lock_key: Text | None = None
+    unique_key: Text | None = None
+    max_retries: Annotated[int | None, Field(ge=0, le=1_000_000)] = None
+    timeout: Annotated[float | None, Field(gt=0, le=LONGEST_DELAY, description="seconds")] = None
+
+    def arguments(self) -> dict[str, Any]:
+        return self.kwargs | (self.model_extra or {})
+
+    def options(self) -> dict[str, Any]:
+        plain = ("priority", "delay", "account", "lock_key", "unique_key", "max_retries", "timeout")
+        times = {"at": self.scheduled_for, "expires_at": self.expires_at}
+        return {name: getattr(self, name) for name in plain} | {k: v.isoformat() for k, v in times.items() if v}
+
+
+class TasksToBe(BaseModel):
+    tasks: Annotated[list[TaskToBe], Field(min_length=1, max_length=MOST)]
+
+
+class Accepted(BaseModel):
+    """Where the enqueue ended. `is_new` false: in the unfinished task with the same unique key or task id."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+    id: int = Field(examples=[7])
+    task_id: str = Field(examples=["0f3e8c1a-6f1d-4a53-9f8e-9a2f6f0b6c11"])
+    is_new: bool
+    waits_for: str | None = Field(description="time, lock, or nothing: it can start", examples=["time"])
+
+
+class AllAccepted(BaseModel):
+    tasks: list[Accepted]
+
+
+@router.post("/api/tasks", status_code=201, responses={200: {"model": Accepted, "description": "It was there."}})
+def create_task(body: TaskToBe, app: App, caller: Enqueuer, response: Response) -> Accepted:
+    """Accepts a task: one row, in the state it has once this answers."""
+    (receipt,) = _enqueue(app, [_task(app, body, caller.name, "kwargs")])
+    response.status_code = 201 if receipt.is_new else 200
+    return Accepted.model_validate(receipt)
+
+
+@router.post("/api/tasks/bulk", status_code=201)
+def create_tasks(body: TasksToBe, app: App, caller: Enqueuer) -> AllAccepted:
+    """Accepts all of them in one transaction, or none."""
+    tasks = [_task(app, task, caller.name, f"tasks.{n}") for n, task in enumerate(body.tasks)]
+    return AllAccepted(tasks=[Accepted.model_validate(receipt) for receipt in _enqueue(app, tasks)])
+
+
+def _task(app: Celeriac, body: TaskToBe, by: str, field: str) -> NewTask:
+    try:
+        role, signature = app.role_named(body.role)
+        return new_task(
+            role, signature, body.task_id or uuid(), body.args, body.arguments(),
+            limit=app.settings.max_argument_bytes, enqueued_by=by, **body.options(),
+        )  # fmt: skip
+    except EnqueueRefused as error:
+        raise invalid("role" if isinstance(error, UnknownRole) else field, str(error)) from error
+
+
+def _enqueue(app: Celeriac, tasks: list[NewTask]) -> list[Receipt]:
+    return [receipt for receipt in app.insert(tasks, None) if receipt is not None]

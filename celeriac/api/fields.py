@@ -1,0 +1,47 @@
+"""What fields may hold: what Postgres can store and index, told before it has to refuse."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated, TypeVar
+
+from fastapi import Path, Query
+from pydantic import AfterValidator, Field, StringConstraints
+
+from celeriac.intake import LONGEST_KEY
+from celeriac.roles import LONGEST_NAME
+
+T = TypeVar("T")
+
+_NO_NUL = r"^[^\x00]*$"
+
+
+def _is_text(given: str) -> str:
+    if len(given.encode(errors="replace")) > LONGEST_KEY or any("\ud800" <= c <= "\udfff" for c in given):
+        raise ValueError(f"give at most {LONGEST_KEY} bytes of text")
+    return given
+
+
+def _with_zone(given: datetime) -> datetime:
+    return given if given.tzinfo else given.replace(tzinfo=UTC)
+
+
+#: Account, lock and unique keys, reasons.
+Text = Annotated[str, StringConstraints(max_length=LONGEST_KEY, pattern=_NO_NUL), AfterValidator(_is_text)]
+Name = Annotated[
+    str, StringConstraints(min_length=1, max_length=LONGEST_NAME, pattern=_NO_NUL), AfterValidator(_is_text)
+]
+
+#: What names no zone is UTC.
+Moment = Annotated[datetime, AfterValidator(_with_zone)]
+
+Id = Annotated[int, Field(ge=1, le=2**63 - 1)]
+Ids = Annotated[list[Id], Field(min_length=1, max_length=1000)]
+Priority = Annotated[int, Field(ge=-1_000_000, le=1_000_000)]
+
+IdInPath = Annotated[int, Path(ge=1, le=2**63 - 1)]
+NameInPath = Annotated[Name, Path()]
+
+#: Pages of lists: the seeds' limit and offset, bounded; `after` is cheap however far the list goes.
+Limit = Annotated[int, Query(ge=1, le=1000, description="how many at most")]
+Offset = Annotated[int, Query(ge=0, le=10_000, description="how many to skip; for longer ways use `after`")]

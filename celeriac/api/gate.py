@@ -1,0 +1,128 @@
+"""The gate: outermost, before any route is looked up. Without a valid token nothing but health answers."""
+
+from __future__ import annotations
+
+import logging
+import math
+from typing import TYPE_CHECKING
+
+from anyio.to_thread import run_sync
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from celeriac.api.limits import Buckets
+from celeriac.api.problems import DATABASE_ERRORS, Problem, from_database, unexpected
+from celeriac.verbs import tokens
+
+if TYPE_CHECKING:
+    from celeriac.app import Celeriac
+
+logger = logging.getLogger(__name__)
+
+#: What answers whoever asks.
+OPEN = frozenset({"/healthz", "/readyz"})
+
+SECURITY_HEADERS = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+
+#: How many seconds' worth of requests a token may save up.
+BURST = 2.0
+
+
+class Gate:
+    """Admits or refuses, bounds the body, and lets no exception out."""
+
+    def __init__(self, app: ASGIApp, celeriac: Celeriac) -> None:
+        settings = celeriac.settings
+        self.app, self.celeriac = app, celeriac
+        self.most_bytes = settings.api_body_bytes
+        self.requests = Buckets(settings.api_requests, settings.api_requests * BURST)
+        self.failures = Buckets(settings.api_failures / 60, settings.api_failures)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        answer = Answer(send)
+        try:
+            await self._pass(scope, receive, answer)
+        except Exception as error:
+            if answer.begun:
+                raise
+            await _problem(error).response(scope["path"])(scope, receive, answer)
+
+    async def _pass(self, scope: Scope, receive: Receive, answer: Answer) -> None:
+        if scope["path"] not in OPEN:
+            scope.setdefault("state", {})["bearer"] = await self._admit(scope)
+        await self.app(scope, Body(scope, receive, self.most_bytes), answer)
+
+    async def _admit(self, scope: Scope) -> tokens.Bearer:
+        address = scope["client"][0] if scope.get("client") else ""
+        _refuse_until(self.failures.wait(address), "too many requests without a valid token came from this address")
+        scheme, _, presented = Headers(scope=scope).get("authorization", "").partition(" ")
+        bearer = await run_sync(self._verify, presented.strip()) if scheme.lower() == "bearer" else None
+        if bearer is None:
+            self.failures.take(address)
+            raise _not_admitted(scheme)
+        _refuse_until(self.requests.take(bearer.id), f"the token {bearer.name!r} asks too often")
+        return bearer
+
+    def _verify(self, presented: str) -> tokens.Bearer | None:
+        with self.celeriac.database.statement() as connection:
+            return tokens.verify(connection, presented)
+
+
+class Answer:
+    """Sends with the security headers, and knows whether it has begun."""
+
+    def __init__(self, send: Send) -> None:
+        self.send, self.begun = send, False
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.begun = True
+            MutableHeaders(scope=message).update(SECURITY_HEADERS)
+        await self.send(message)
+
+
+class Body:
+    """Receives up to so many bytes, whatever Content-Length says."""
+
+    def __init__(self, scope: Scope, receive: Receive, most: float) -> None:
+        self.receive, self.most, self.seen = receive, most, 0
+        told = Headers(scope=scope).get("content-length", "")
+        if told.isdecimal() and int(told) > most:
+            raise self._too_large()
+
+    async def __call__(self) -> Message:
+        message = await self.receive()
+        self.seen += len(message.get("body", b""))
+        if self.seen > self.most:
+            raise self._too_large()
+        return message
+
+    def _too_large(self) -> Problem:
+        return Problem(413, f"a request may have {self.most:.0f} bytes (CELERIAC_API_BODY_BYTES)")
+
+
+def _refuse_until(seconds: float, why: str) -> None:
+    if seconds > 0:
+        raise Problem(429, f"{why}; wait", headers={"Retry-After": str(math.ceil(seconds))})
+
+
+def _not_admitted(scheme: str) -> Problem:
+    why = "this token is not valid, or no longer" if scheme else "send `Authorization: Bearer <token>`"
+    says = 'Bearer error="invalid_token"' if scheme else "Bearer"
+    return Problem(401, why, headers={"WWW-Authenticate": says})
+
+
+def _problem(error: Exception) -> Problem:
+    if isinstance(error, Problem):
+        return error
+    logger.error("A request failed", exc_info=error)
+    return from_database(error) if isinstance(error, DATABASE_ERRORS) else unexpected()

@@ -1,0 +1,74 @@
+"""Health, for whoever asks: no token, and no more than whether it is well."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Literal
+
+from fastapi import APIRouter, Request
+from pydantic import BaseModel, Field
+from sqlalchemy.exc import SQLAlchemyError
+
+from celeriac.api.problems import Problem
+from celeriac.migrate import unapplied
+
+if TYPE_CHECKING:
+    from celeriac.app import Celeriac
+
+router = APIRouter(tags=["health"])
+
+#: How long (seconds) an answer holds: whoever asks often costs Postgres nothing.
+HOLDS = 1.0
+
+
+class Health(BaseModel):
+    status: Literal["ok"] = "ok"
+
+
+class Readiness(BaseModel):
+    status: Literal["ready"] = "ready"
+    redis: Literal["answers", "away"] = Field(description="away: tasks are accepted, and wait for Redis to start")
+
+
+class Standing:
+    """What the API stands on, looked at no more often than every `HOLDS` seconds."""
+
+    def __init__(self, app: Celeriac) -> None:
+        self.app = app
+        self._turn = threading.Lock()
+        self._until = 0.0
+        self._problem, self._redis_answers, self._schema_is_current = "", False, False
+
+    def look(self) -> tuple[str, bool]:
+        """Why it cannot serve, or nothing; and whether Redis answers."""
+        with self._turn:
+            if time.monotonic() > self._until:
+                self._problem = self._find_problem()
+                self._redis_answers = self.app.publisher.queued("celeriac check") is not None
+                self._until = time.monotonic() + HOLDS
+            return self._problem, self._redis_answers
+
+    def _find_problem(self) -> str:
+        try:
+            with self.app.database.statement() as connection:
+                connection.exec_driver_sql("SELECT 1")
+                self._schema_is_current = self._schema_is_current or not unapplied(connection, self.app.migrations)
+        except SQLAlchemyError:
+            return "Postgres does not answer"
+        return "" if self._schema_is_current else "the schema is not current: run `celeriac migrate`"
+
+
+@router.get("/healthz")
+async def healthz() -> Health:
+    """The process answers."""
+    return Health()
+
+
+@router.get("/readyz")
+def readyz(request: Request) -> Readiness:
+    """Postgres answers and has the current schema. Redis is told, not asked for: accepting work needs none."""
+    problem, redis_answers = request.app.state.standing.look()
+    if problem:
+        raise Problem(503, problem, headers={"Retry-After": "5"})
+    return Readiness(redis="answers" if redis_answers else "away")

@@ -1,0 +1,110 @@
+"""Errors as RFC 9457 problem documents: what went wrong and what to do, never how the server is made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from typing import Any
+
+from pydantic import BaseModel, Field
+from sqlalchemy.exc import DataError, DBAPIError
+from sqlalchemy.exc import TimeoutError as NoConnection
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse
+
+from celeriac.database import is_gone
+from celeriac.errors import ArgumentsTooLarge, BadArguments, CeleriacError, EnqueueRefused, UnknownRole
+
+MEDIA_TYPE = "application/problem+json"
+
+
+class FieldError(BaseModel):
+    """One thing that is wrong with what was sent."""
+
+    where: str = Field(examples=["body"], description="body, query, path or header")
+    field: str = Field(examples=["priority"])
+    message: str = Field(examples=["Input should be a valid integer"])
+
+
+class ProblemDocument(BaseModel):
+    """RFC 9457."""
+
+    type: str = Field(examples=["about:blank"])
+    title: str = Field(examples=["Not Found"])
+    status: int = Field(examples=[404])
+    detail: str = Field(examples=["there is no task 7"])
+    instance: str | None = Field(default=None, examples=["/api/tasks/7"])
+    errors: list[FieldError] | None = None
+
+
+class Problem(HTTPException):
+    """Raise it in a handler; `kind` names it where the status alone does not tell, in words of a URN."""
+
+    def __init__(
+        self, status: int, detail: str, *, kind: str | None = None, errors: Sequence[FieldError] = (),
+        headers: Mapping[str, str] | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(status, detail, dict(headers or {}))
+        self.kind, self.errors = kind, list(errors)
+
+    def document(self, path: str) -> ProblemDocument:
+        return ProblemDocument(
+            type=f"urn:celeriac:problem:{self.kind}" if self.kind else "about:blank",
+            title=HTTPStatus(self.status_code).phrase,
+            status=self.status_code,
+            detail=self.detail,
+            instance=path,
+            errors=self.errors or None,
+        )
+
+    def response(self, path: str) -> JSONResponse:
+        content = self.document(path).model_dump(exclude_none=True)
+        return JSONResponse(content, self.status_code, headers=self.headers, media_type=MEDIA_TYPE)
+
+
+def not_found(what: str) -> Problem:
+    return Problem(404, f"there is no {what}")
+
+
+def invalid(field: str, message: str, where: str = "body") -> Problem:
+    """422 for what only the engine could tell."""
+    return Problem(422, message, kind="invalid", errors=[FieldError(where=where, field=field, message=message)])
+
+
+def from_validation(errors: Sequence[Mapping[str, Any]]) -> Problem:
+    """What pydantic found, without the values: they may be secret."""
+    found = [FieldError(where=str(e["loc"][0]), field=_field(e["loc"][1:]), message=e["msg"]) for e in errors]
+    named = ", ".join(dict.fromkeys(f.field or f.where for f in found))
+    return Problem(422, f"what was sent does not fit: {named}", kind="invalid", errors=found)
+
+
+def _field(location: Sequence[object]) -> str:
+    return ".".join(str(part) for part in location)
+
+
+def from_engine(error: CeleriacError) -> Problem:
+    """The engine's refusals are written for whoever caused them."""
+    if isinstance(error, UnknownRole):
+        return invalid("role", str(error))
+    if isinstance(error, ArgumentsTooLarge | BadArguments):
+        return invalid("kwargs", str(error))
+    if isinstance(error, EnqueueRefused):
+        return invalid("role", str(error))
+    return Problem(500, "the engine could not do this; its log says why")
+
+
+def from_database(error: Exception) -> Problem:
+    """Nothing of SQL: which statement failed is for the log."""
+    if isinstance(error, NoConnection) or is_gone(error):
+        return Problem(503, "Postgres does not answer; try again soon", headers={"Retry-After": "5"})
+    if isinstance(error, DataError):
+        return Problem(422, "a value is out of the range that can be stored", kind="invalid")
+    return unexpected()
+
+
+def unexpected() -> Problem:
+    return Problem(500, "something went wrong here; the server's log says what")
+
+
+#: What `from_database` is for.
+DATABASE_ERRORS = (DBAPIError, NoConnection)

@@ -1,0 +1,106 @@
+"""The API, put together: `create(app)` is an ASGI application for uvicorn."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+import uvicorn
+from anyio.to_thread import current_default_thread_limiter
+from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from celeriac.api import document, enqueue, health
+from celeriac.api.gate import Gate
+from celeriac.api.problems import DATABASE_ERRORS, Problem, from_database, from_engine, from_validation
+from celeriac.errors import CeleriacError, ConfigurationError
+from celeriac.worker.lifeline import refuse_old_schema
+
+if TYPE_CHECKING:
+    from celeriac.app import Celeriac
+
+logger = logging.getLogger(__name__)
+
+#: Handlers at once: no more than the pool has connections for, so that none waits for one.
+HANDLERS = 20
+
+ROUTERS = (health.router, document.router, enqueue.router)
+
+
+def create(app: Celeriac) -> FastAPI:
+    """Serves the engine's endpoints, and those the application lists as `Celeriac(routers="module:list")`."""
+    api = FastAPI(
+        title="Celeriac", version=version("celeriac"), description=DESCRIPTION,
+        docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False, lifespan=_lifespan,
+        telemetry={"tracing": False, "metrics": False, "logs": False},
+    )  # fmt: skip
+    api.state.celeriac, api.state.standing = app, health.Standing(app)
+    for router in (*_of_the_application(app), *ROUTERS):
+        api.include_router(router)
+    _tell_problems(api)
+    api.openapi = lambda: document.document(api)  # type: ignore[method-assign]
+    api.add_middleware(Gate, celeriac=app)
+    return api
+
+
+def serve(app: Celeriac, host: str, port: int, proxies: str | None = None) -> None:
+    """Until SIGTERM or Ctrl-C. Raises ConfigurationError if migrations are missing."""
+    refuse_old_schema(app)
+    app.register_roles()
+    uvicorn.run(
+        create(app), host=host, port=port, server_header=False, proxy_headers=proxies is not None,
+        forwarded_allow_ips=proxies, log_level="info", access_log=False,
+    )  # fmt: skip
+
+
+DESCRIPTION = """See and steer tasks, schedules and workers. Every request but health's needs a token
+(`celeriac token create`); every error is an RFC 9457 problem document."""
+
+
+@asynccontextmanager
+async def _lifespan(_: FastAPI) -> AsyncIterator[None]:
+    current_default_thread_limiter().total_tokens = HANDLERS
+    yield
+
+
+def _of_the_application(app: Celeriac) -> Iterable[APIRouter]:
+    if app.routers is None:
+        return ()
+    module, _, attribute = app.routers.partition(":")
+    found = getattr(importlib.import_module(module), attribute or "routers", None)
+    if found is None:
+        raise ConfigurationError(f"routers={app.routers!r}: there is no such list; give 'module:name'")
+    return list(found)
+
+
+async def _database(request: Request, error: Exception) -> Response:
+    problem = from_database(error)
+    if problem.status_code >= 500:
+        logger.error("Postgres refused a statement of %s", request.url.path, exc_info=error)
+    return problem.response(request.url.path)
+
+
+def _tell_problems(api: FastAPI) -> None:
+    @api.exception_handler(Problem)
+    async def _(request: Request, error: Problem) -> Response:
+        return error.response(request.url.path)
+
+    @api.exception_handler(RequestValidationError)
+    async def _(request: Request, error: RequestValidationError) -> Response:
+        return from_validation(error.errors()).response(request.url.path)
+
+    @api.exception_handler(HTTPException)
+    async def _(request: Request, error: HTTPException) -> Response:
+        return Problem(error.status_code, error.detail, headers=error.headers).response(request.url.path)
+
+    for kind in DATABASE_ERRORS:
+        api.add_exception_handler(kind, _database)
+
+    @api.exception_handler(CeleriacError)
+    async def _(request: Request, error: CeleriacError) -> Response:
+        return from_engine(error).response(request.url.path)

@@ -1,0 +1,30 @@
+"""One running server for all tests of the API; each looks at rows of its own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import redis
+
+from tests.api.server import Api, serving
+from tests.conftest import Servers
+
+
+@pytest.fixture(scope="session")
+def database_of_the_api(servers: Servers, template: str) -> Iterator[str]:
+    name = f"celeriac_api_{os.getpid()}"
+    servers.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
+    yield servers.database(name)
+    servers.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture(scope="session")
+def api(servers: Servers, database_of_the_api: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    """`celeriac -A tasks serve`."""
+    redis.Redis.from_url(servers.redis_url).flushdb()
+    log: Path = tmp_path_factory.mktemp("api") / "log"
+    with serving(database_of_the_api, servers.redis_url, log, QM_HOOKS="true") as api:
+        yield api

@@ -1,0 +1,106 @@
+"""A running API: `celeriac serve` as a process of its own, asked over HTTP, with its rows in sight."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from celeriac.database import Database
+from celeriac.verbs import tokens
+from tests.processes import ROOT, Rows, process, until
+
+#: No test may meet a limit it does not test.
+UNLIMITED = {"CELERIAC_API_REQUESTS_PER_SECOND": "100000", "CELERIAC_API_FAILURES_PER_MINUTE": "1000000"}
+
+
+class Api:
+    """`get("/api/tasks")` and so on ask with the right of `scope`, admin unless another is named."""
+
+    def __init__(self, url: str, database_url: str) -> None:
+        self.url = url
+        self.database, self.rows = Database(database_url), Rows(database_url)
+        self.http = httpx.Client(base_url=url, timeout=30)
+        self.tokens = {scope: self.token(f"{scope} {url}", scope) for scope in tokens.IMPLIED}
+
+    def close(self) -> None:
+        self.http.close()
+        self.rows.close()
+        self.database.dispose()
+
+    def token(self, name: str, *scopes: str) -> str:
+        with self.database.transaction() as connection:
+            return tokens.create(connection, name, scopes, by="test")
+
+    def ask(self, method: str, path: str, *, scope: str = "admin", **given: Any) -> httpx.Response:
+        return self.ask_with(self.tokens[scope], method, path, **given)
+
+    def ask_with(self, token: str | None, method: str, path: str, **given: Any) -> httpx.Response:
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        return self.http.request(method, path, headers=headers | given.pop("headers", {}), **given)
+
+    def get(self, path: str, **given: Any) -> Any:
+        return _fine(self.ask("GET", path, **given))
+
+    def post(self, path: str, body: Any = None, **given: Any) -> Any:
+        return _fine(self.ask("POST", path, json={} if body is None else body, **given))
+
+    def put(self, path: str, body: Any, **given: Any) -> Any:
+        return _fine(self.ask("PUT", path, json=body, **given))
+
+    def delete(self, path: str, **given: Any) -> Any:
+        return _fine(self.ask("DELETE", path, **given))
+
+    def refused(self, status: int, method: str, path: str, **given: Any) -> dict[str, Any]:
+        """The problem document of a request that is refused with this status."""
+        answer = self.ask(method, path, **given)
+        return problem(answer, status)
+
+
+def _fine(answer: httpx.Response) -> Any:
+    assert answer.is_success, f"{answer.status_code} {answer.text}"
+    return answer.json() if answer.content else None
+
+
+def problem(answer: httpx.Response, status: int) -> dict[str, Any]:
+    assert answer.status_code == status, f"{answer.status_code} {answer.text}"
+    assert answer.headers["content-type"] == "application/problem+json"
+    document: dict[str, Any] = answer.json()
+    assert document["status"] == status
+    assert document["title"]
+    assert document["detail"]
+    return document
+
+
+def free_port() -> int:
+    with socket.socket() as tcp:
+        tcp.bind(("127.0.0.1", 0))
+        return int(tcp.getsockname()[1])
+
+
+@contextmanager
+def serving(database_url: str, redis_url: str, log: Path, *, app: str = "tasks", **environ: str) -> Iterator[Api]:
+    """A server on a port of its own, once it is ready."""
+    port = free_port()
+    given: Mapping[str, str] = {"DATABASE_URL": database_url, "REDIS_URL": redis_url} | UNLIMITED | environ
+    main = "from celeriac.cli import main; main()"
+    with process(
+        [sys.executable, "-c", main, "-A", app, "serve", "--port", str(port)], {**given, "PYTHONPATH": str(ROOT)}, log
+    ) as running:
+        api = Api(f"http://127.0.0.1:{port}", database_url)
+        until(lambda: running.process.poll() is not None or _ready(api), "the API to be ready")
+        assert running.process.poll() is None, running.printed()[-3000:]
+        yield api
+        api.close()
+
+
+def _ready(api: Api) -> bool:
+    try:
+        return api.http.get("/readyz").status_code == 200
+    except httpx.TransportError:
+        return False

@@ -1,0 +1,100 @@
+"""Enqueue over HTTP: the rows are the same as `.delay()` makes."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.api.server import Api
+
+pytestmark = pytest.mark.xdist_group("api")
+
+
+def build(site: int, account: int = 1, **more: object) -> dict[str, object]:
+    return {"role": "instasite_build", "kwargs": {"instasite_id": site, "account_id": account}, **more}
+
+
+def test_a_task_is_a_row_with_its_roles_keys(api: Api) -> None:
+    made = api.post("/api/tasks", build(101, account=3, priority=7), scope="enqueue")
+    assert made["is_new"]
+    assert api.rows(
+        "SELECT id, role, account, lock_key, unique_key, priority, kwargs, status FROM worker_tasks WHERE task_id = :t",
+        t=made["task_id"],
+    ) == [
+        (
+            made["id"],
+            "instasite_build",
+            "3",
+            "instasite_id:101",
+            "101",
+            7,
+            {"instasite_id": 101, "account_id": 3},
+            "pending",
+        )
+    ]
+
+
+def test_further_fields_are_arguments(api: Api) -> None:
+    made = api.post("/api/tasks", {"role": "instasite_build", "instasite_id": 102, "account_id": 1})
+    assert api.rows.one("SELECT kwargs FROM worker_tasks WHERE id = :i", i=made["id"]) == {
+        "instasite_id": 102,
+        "account_id": 1,
+    }
+
+
+def test_who_asked_stands_in_the_row(api: Api) -> None:
+    made = api.ask_with(api.token("shop", "enqueue"), "POST", "/api/tasks", json=build(103)).json()
+    assert api.rows.one("SELECT enqueued_by FROM worker_tasks WHERE id = :i", i=made["id"]) == "shop"
+
+
+def test_a_unique_task_is_found_again(api: Api) -> None:
+    first = api.ask("POST", "/api/tasks", json=build(104))
+    second = api.ask("POST", "/api/tasks", json=build(104))
+    assert (first.status_code, second.status_code) == (201, 200)
+    assert second.json() == first.json() | {"is_new": False}
+
+
+def test_a_later_task_waits_for_its_time(api: Api) -> None:
+    made = api.post("/api/tasks", build(105, scheduled_for="2100-01-01T00:00:00"))
+    due = "SELECT waits_for, scheduled_for = '2100-01-01T00:00:00Z' FROM worker_tasks WHERE id = :i"
+    assert api.rows(due, i=made["id"]) == [("time", True)]
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"role": "no_such_role"}, "role"),
+        ({"role": ""}, "role"),
+        ({"kwargs": {"instasite_id": 1}}, "kwargs"),
+        ({"priorty": 3}, "kwargs"),
+        ({"priority": "high"}, "priority"),
+        ({"priority": 10**9}, "priority"),
+        ({"timeout": 0}, "timeout"),
+        ({"account": "a\u0000b"}, "account"),
+        ({"delay": -1}, "delay"),
+        ({"scheduled_for": "tomorrow"}, "scheduled_for"),
+        ({"kwargs": {"instasite_id": "a\u0000b", "account_id": 1}}, "kwargs"),
+        ({"kwargs": {"instasite_id": "\ud800", "account_id": 1}}, "kwargs"),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_is_refused_by_its_name_and_leaves_nothing(api: Api, change: dict, field: str) -> None:
+    before = api.rows("SELECT count(*) FROM worker_tasks")
+    content = json.dumps(build(106) | change)
+    document = api.refused(422, "POST", "/api/tasks", content=content, headers={"Content-Type": "application/json"})
+    assert [error["field"] for error in document["errors"]] == [field]
+    assert api.rows("SELECT count(*) FROM worker_tasks") == before
+
+
+def test_many_are_accepted_together(api: Api) -> None:
+    made = api.post("/api/tasks/bulk", {"tasks": [build(n) for n in range(110, 113)]})["tasks"]
+    assert [task["is_new"] for task in made] == [True] * 3
+    ids = [task["id"] for task in made]
+    assert api.rows.one("SELECT count(*) FROM worker_tasks WHERE id = ANY(:ids)", ids=ids) == 3
+
+
+def test_one_bad_task_of_many_leaves_none(api: Api) -> None:
+    bad = build(115) | {"kwargs": {}}
+    document = api.refused(422, "POST", "/api/tasks/bulk", json={"tasks": [build(114), bad]})
+    assert [error["field"] for error in document["errors"]] == ["tasks.1"]
+    assert api.rows("SELECT FROM worker_tasks WHERE unique_key = '114'") == []

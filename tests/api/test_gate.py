@@ -1,0 +1,82 @@
+"""Safe by default: who gets in, how much they may send, and what no answer ever tells."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.api.server import Api, problem, serving
+
+pytestmark = pytest.mark.xdist_group("api")
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz"])
+def test_health_asks_for_no_token(api: Api, path: str) -> None:
+    assert api.http.get(path).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/api/tasks", "/openapi.json", "/docs", "/no/such/path", "//healthz", "/healthz/"]
+)
+def test_nothing_else_tells_a_stranger_even_that_it_is_there(api: Api, path: str) -> None:
+    answer = api.http.get(path)
+    assert problem(answer, 401)
+    assert answer.headers["www-authenticate"] == "Bearer"
+
+
+@pytest.mark.parametrize(
+    "authorization", ["Basic YTpi", "Bearer", "Bearer x", "bearer celeriac_0123456789abcdef_x", "x"]
+)
+def test_what_is_no_token_of_ours_is_refused(api: Api, authorization: str) -> None:
+    answer = api.http.get("/api/tasks", headers={"Authorization": authorization})
+    assert problem(answer, 401)["detail"] == "this token is not valid, or no longer"
+
+
+def test_a_revoked_token_is_refused_from_the_next_request_on(api: Api) -> None:
+    token = api.token("for a while", "read")
+    assert api.ask_with(token, "GET", "/openapi.json").status_code == 200
+    api.rows("UPDATE api_tokens SET revoked_at = now() WHERE name = 'for a while'")
+    assert problem(api.ask_with(token, "GET", "/openapi.json"), 401)
+
+
+def test_every_answer_has_the_security_headers(api: Api) -> None:
+    for answer in (api.http.get("/healthz"), api.http.get("/api/tasks"), api.ask("GET", "/no/such/path")):
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert answer.headers["cache-control"] == "no-store"
+        assert "default-src 'none'" in answer.headers["content-security-policy"]
+        assert "server" not in answer.headers
+
+
+def test_what_is_not_there_and_what_cannot_be_done_are_problems(api: Api) -> None:
+    assert api.refused(404, "GET", "/no/such/path")["instance"] == "/no/such/path"
+    answer = api.ask("PATCH", "/healthz")
+    assert problem(answer, 405)
+    assert answer.headers["allow"] == "GET"
+
+
+def test_a_large_body_is_refused_whether_it_says_so_or_not(api: Api) -> None:
+    large = b"[" + b" " * 1_100_000 + b"]"
+    json = {"Content-Type": "application/json"}
+    assert api.refused(413, "POST", "/api/tasks", content=large, headers=json)
+    assert api.refused(
+        413, "POST", "/api/tasks", content=(large[i : i + 100_000] for i in range(0, 1_100_000, 100_000)), headers=json
+    )
+
+
+def test_a_body_that_is_no_json_is_told_as_such(api: Api) -> None:
+    document = api.refused(422, "POST", "/api/tasks", content=b"{", headers={"Content-Type": "application/json"})
+    assert document["errors"][0]["where"] == "body"
+
+
+def test_a_token_that_asks_too_often_waits(api: Api, servers, database_of_the_api, tmp_path) -> None:
+    limits = {"CELERIAC_API_REQUESTS_PER_SECOND": "2", "CELERIAC_API_FAILURES_PER_MINUTE": "5"}
+    token, other = api.token("busy", "read"), api.token("quiet", "read")
+    with serving(database_of_the_api, servers.redis_url, tmp_path / "log", **limits) as slow:
+        answers = [slow.ask_with(token, "GET", "/openapi.json") for _ in range(8)]
+        assert [a.status_code for a in answers[:4]] == [200] * 4
+        refused = problem(answers[-1], 429)
+        assert "'busy' asks too often" in refused["detail"]
+        assert int(answers[-1].headers["retry-after"]) >= 1
+        assert slow.ask_with(other, "GET", "/openapi.json").status_code == 200
+        wrong = [slow.ask_with("wrong", "GET", "/openapi.json").status_code for _ in range(8)]
+        assert wrong[:5] == [401] * 5
+        assert wrong[-1] == 429
