@@ -16,12 +16,13 @@ from celeriac.database import Database
 from tests.processes import ROOT
 
 README = (ROOT / "README.md").read_text()
+PAGES = README + "".join(path.read_text() for path in sorted((ROOT / "docs").glob("*.md")))
 
 
 @pytest.mark.parametrize("setting", [f for f in fields(Settings) if f.metadata], ids=lambda f: str(f.name))
 def test_every_numeric_setting_is_told_with_its_default(setting: Any) -> None:
     default = setting.default / setting.metadata["scale"]
-    assert f"| `{setting.metadata['variable']}` | {default:.0f} |" in README
+    assert f"| `{setting.metadata['variable']}` | {default:.0f} |" in PAGES
 
 
 def test_every_variable_the_application_reads_is_told() -> None:
@@ -33,7 +34,7 @@ def test_every_variable_the_application_reads_is_told() -> None:
 
 def test_every_command_it_names_exists() -> None:
     named = set(re.findall(r"^    celeriac (\w+)", README, re.MULTILINE))
-    assert named == {"check", "migrate", "dispatch", "sweep"}
+    assert named == {"check", "migrate", "dispatch", "sweep", "serve"}
     assert named <= set(main.commands)
 
 
