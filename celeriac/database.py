@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Engine, create_engine, event, make_url
+import psycopg2
+from sqlalchemy import Connection, Engine, TextClause, create_engine, event, make_url
+from sqlalchemy.dialects.postgresql.psycopg2 import PGDialect_psycopg2
 from sqlalchemy.exc import DBAPIError
 
 logger = logging.getLogger(__name__)
@@ -50,6 +52,25 @@ class Database:
             yield connection
 
     @contextmanager
+    def cursor(self) -> Iterator[Any]:
+        """The driver's own, in autocommit, for a single statement whose cost every `.delay()` feels.
+
+        Errors are SQLAlchemy's, as everywhere; a connection that is lost takes the idle ones with it.
+        """
+        pooled = self._verbs.raw_connection()
+        cursor = pooled.cursor()
+        try:
+            yield cursor
+        except psycopg2.Error as error:
+            gone = self._verbs.dialect.is_disconnect(error, pooled.dbapi_connection, cursor)
+            if gone:
+                pooled.invalidate(error)
+                self._verbs.dispose()
+            raise DBAPIError.instance(None, None, error, psycopg2.Error, connection_invalidated=gone) from error
+        finally:
+            pooled.close()
+
+    @contextmanager
     def transaction(self) -> Iterator[Connection]:
         """Commits at the end, rolls back on any exception."""
         with self._verbs.connect() as connection:
@@ -74,6 +95,11 @@ class Database:
         """In a forked child: the parent's sockets are the parent's."""
         self.engine.dispose(close=False)
         self._verbs.dispose(close=False)
+
+
+def for_cursor(statement: TextClause) -> str:
+    """A statement as `Database.cursor` takes it: compiled once, not looked up for every task."""
+    return str(statement.compile(dialect=PGDialect_psycopg2()))
 
 
 def _roll_back(connection: Connection) -> None:

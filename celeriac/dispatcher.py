@@ -73,8 +73,8 @@ class Dispatcher:
         if not role.eager or not role.enabled() or role.window < 4 * claim.FEW or not self.publisher.is_open:
             return None
         token = str(uuid.uuid4())
-        with self.database.statement() as connection:
-            mine = claim.claim_lone(connection, role.name, role.queue, task, token)
+        with self.database.cursor() as cursor:
+            mine = claim.claim_lone(cursor, role.name, role.queue, task, token)
         return Ticket(role.name, role.queue, [task], token) if mine else None
 
     def publish(self, tickets: Sequence[Ticket]) -> int:

@@ -18,8 +18,9 @@ logger = logging.getLogger(__name__)
 #: How long (seconds) a process that ends waits for its last kicks.
 AT_EXIT = 0.6
 
-#: A rest (seconds) after each round: a burst makes few kicks, and leaves the processor to whoever enqueues.
-REST = 0.01
+#: A rest (seconds) after a round during which more was enqueued: a burst makes few kicks, and leaves the processor to
+#: whoever enqueues. A task that comes by itself never meets it.
+REST = 0.02
 
 
 class Kicker:
@@ -36,18 +37,14 @@ class Kicker:
 
     def _forget(self) -> None:
         self._wanted: dict[str, int | None] = {}
-        self._asked: dict[str, float] = {}
         self._changed = threading.Condition()
         self._busy = False
         self._thread: threading.Thread | None = None
 
     def kick(self, role: str, lone: int | None = None) -> None:
         """Returns at once."""
-        now = time.monotonic()
         with self._changed:
-            burst = role in self._wanted or now - self._asked.get(role, 0.0) < REST
-            self._wanted[role] = None if burst else lone
-            self._asked[role] = now
+            self._wanted[role] = None if self._busy or role in self._wanted else lone
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="celeriac-kicker", daemon=True)
                 self._thread.start()
@@ -65,10 +62,11 @@ class Kicker:
                 wanted, self._wanted, self._busy = self._wanted, {}, True
             for role, lone in wanted.items():
                 self._attempt(role, lone)
+            if self._wanted:
+                time.sleep(REST)
             with self._changed:
                 self._busy = False
                 self._changed.notify_all()
-            time.sleep(REST)
 
     def _attempt(self, role: str, lone: int | None) -> None:
         try:

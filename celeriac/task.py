@@ -63,6 +63,8 @@ class Task(CeleryTask, Generic[P, R]):
 
     app: Celeriac
     role_options: Mapping[str, Any] | None = None
+    #: Celery's own check of a call's arguments: intake's serves every way in, and once is enough.
+    typing = False
 
     @property
     def role(self) -> Role:

@@ -8,6 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
+from celeriac.database import for_cursor
 from celeriac.fairness import Claimant
 
 # INVARIANT of `taken`: each account's best rows by (priority, due time, id); a row somebody else has locked is
@@ -53,6 +54,8 @@ WHERE t.id = :id AND t.status = 'pending' AND t.waits_for IS NULL
             AND last_heartbeat_at > statement_timestamp() - interval '2 minutes')
 """)
 
+_CLAIM_LONE = for_cursor(CLAIM_LONE)
+
 #: A role with fewer active tasks than this is idle.
 FEW = 16
 
@@ -91,10 +94,10 @@ def claim(connection: Connection, role: str, shares: Mapping[str, int], token: s
     return list(found.scalars())
 
 
-def claim_lone(connection: Connection, role: str, queue: str, task: int, token: str) -> bool:
-    """Claims a task just enqueued for an idle role, where a pass could only decide the same."""
-    given = {"role": role, "queue": queue, "id": task, "token": token, "few": FEW}
-    return bool(connection.execute(CLAIM_LONE, given).rowcount)
+def claim_lone(cursor: Any, role: str, queue: str, task: int, token: str) -> bool:
+    """Claims a task just enqueued for an idle role, where a pass could only decide the same. On the driver's cursor."""
+    cursor.execute(_CLAIM_LONE, {"role": role, "queue": queue, "id": task, "token": token, "few": FEW})
+    return bool(cursor.rowcount)
 
 
 def record_pass(

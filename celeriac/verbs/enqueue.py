@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection, Row, text
-from sqlalchemy.dialects.postgresql import psycopg2
 
+from celeriac.database import for_cursor
 from celeriac.errors import CeleriacError
 from celeriac.verbs.promote import lead
 
@@ -125,15 +125,26 @@ def as_json(tasks: Sequence[NewTask]) -> str:
     return json.dumps([{name: getattr(t, name) for name in _FIELDS if getattr(t, name) is not None} for t in tasks])
 
 
-#: As the driver takes it: compiled once, not looked up for every task.
-_INSERT_READY = str(INSERT_READY.compile(dialect=psycopg2.dialect()))
+_INSERT_READY = for_cursor(INSERT_READY)
 
 #: What a row has to lack to be ready by its mere insert.
 _NOT_READY = ("lock_key", "delay", "at", "expires_in", "expires_at")
 
 
+def is_ready(task: NewTask) -> bool:
+    """Whether the row's mere insert makes it ready: it is due at once and asks for no lock."""
+    return all(getattr(task, name) is None for name in _NOT_READY)
+
+
+def enqueue_ready(cursor: Any, task: NewTask) -> Receipt | None:
+    """The new row of a task that `is_ready`, on the driver's cursor; None if its unique key or id is taken."""
+    cursor.execute(_INSERT_READY, ready_row(task))
+    row = cursor.fetchone()
+    return row and Receipt(row[0], row[1], True)
+
+
 def _insert(connection: Connection, tasks: Sequence[NewTask]) -> Iterable[Row[Any]]:
-    if len(tasks) > 1 or any(getattr(tasks[0], name) is not None for name in _NOT_READY):
+    if len(tasks) > 1 or not is_ready(tasks[0]):
         return connection.execute(INSERT, {"rows": as_json(tasks)})
     return connection.exec_driver_sql(_INSERT_READY, ready_row(tasks[0]))
 
