@@ -62,13 +62,16 @@ class Database:
         try:
             yield cursor
         except psycopg2.Error as error:
-            gone = self._verbs.dialect.is_disconnect(error, pooled.dbapi_connection, cursor)
-            if gone:
-                pooled.invalidate(error)
-                self._verbs.dispose()
-            raise DBAPIError.instance(None, None, error, psycopg2.Error, connection_invalidated=gone) from error
+            raise self._told(error, pooled, cursor) from error
         finally:
             pooled.close()
+
+    def _told(self, error: Any, pooled: Any, cursor: Any) -> BaseException:
+        gone = self._verbs.dialect.is_disconnect(error, pooled.dbapi_connection, cursor)
+        if gone:
+            pooled.invalidate(error)
+            self._verbs.dispose()
+        return DBAPIError.instance(None, None, error, psycopg2.Error, connection_invalidated=gone)
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
