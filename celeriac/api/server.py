@@ -7,7 +7,7 @@ import logging
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from importlib.metadata import version
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
 from anyio.to_thread import current_default_thread_limiter
@@ -32,9 +32,16 @@ HANDLERS = 20
 ROUTERS = (health.router, document.router, enqueue.router)
 
 
+class Api(FastAPI):
+    """With the document as the API really is."""
+
+    def openapi(self) -> dict[str, Any]:
+        return document.document(self)
+
+
 def create(app: Celeriac) -> FastAPI:
     """Serves the engine's endpoints, and those the application lists as `Celeriac(routers="module:list")`."""
-    api = FastAPI(
+    api = Api(
         title="Celeriac", version=version("celeriac"), description=DESCRIPTION,
         docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False, lifespan=_lifespan,
         telemetry={"tracing": False, "metrics": False, "logs": False},
@@ -43,7 +50,6 @@ def create(app: Celeriac) -> FastAPI:
     for router in (*_of_the_application(app), *ROUTERS):
         api.include_router(router)
     _tell_problems(api)
-    api.openapi = lambda: document.document(api)  # type: ignore[method-assign]
     api.add_middleware(Gate, celeriac=app)
     return api
 
