@@ -9,13 +9,26 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
+# INVARIANT: who was asked to drain stays so until its process ends, whatever its own heartbeats say.
 WORKER = text("""
 INSERT INTO workers (worker_id, hostname, pid, queues, concurrency, status, resources)
 VALUES (:worker_id, :hostname, :pid, CAST(:queues AS jsonb), :concurrency, :status, CAST(:resources AS jsonb))
 ON CONFLICT (worker_id) DO UPDATE
 SET hostname = excluded.hostname, pid = excluded.pid, queues = excluded.queues, resources = excluded.resources,
-    concurrency = excluded.concurrency, status = excluded.status, last_heartbeat_at = clock_timestamp(),
-    started_at = CASE WHEN workers.pid = excluded.pid THEN workers.started_at ELSE clock_timestamp() END
+    concurrency = excluded.concurrency, last_heartbeat_at = clock_timestamp(),
+    started_at = CASE WHEN workers.pid = excluded.pid THEN workers.started_at ELSE clock_timestamp() END,
+    status = CASE WHEN workers.status = 'draining' AND excluded.status = 'active' AND workers.pid = excluded.pid
+        THEN 'draining' ELSE excluded.status END
+RETURNING status
+""")
+
+DECOMMISSION = text("""
+WITH found AS (
+    SELECT worker_id, status FROM workers WHERE worker_id = :worker_id FOR UPDATE
+), asked AS (
+    UPDATE workers w SET status = 'draining' FROM found f WHERE w.worker_id = f.worker_id AND f.status = 'active'
+)
+SELECT status FROM found
 """)
 
 # INVARIANT: only rows of processes that live are renewed; a row whose process is gone goes stale by itself. One that is
@@ -73,10 +86,17 @@ class Standing:
     left: float | None
 
 
-def report(connection: Connection, worker: WorkerState) -> None:
+def report(connection: Connection, worker: WorkerState) -> str:
+    """The status it has now: 'draining' though it said 'active' asks it to drain."""
     row = {name: getattr(worker, name) for name in ("worker_id", "hostname", "pid", "concurrency", "status")}
     more = {"queues": json.dumps(list(worker.queues)), "resources": json.dumps(worker.resources)}
-    connection.execute(WORKER, row | more)
+    return str(connection.execute(WORKER, row | more).scalar_one())
+
+
+def decommission(connection: Connection, worker_id: str) -> str | None:
+    """Asks a worker to finish what it has and end; it hears with its next heartbeat. What it was before, if known."""
+    was: str | None = connection.execute(DECOMMISSION, {"worker_id": worker_id}).scalar_one_or_none()
+    return was
 
 
 def renew(connection: Connection, worker_id: str, pids: Sequence[int], grace: float) -> list[Running]:

@@ -90,11 +90,13 @@ class Lifeline(threading.Thread):
         self.next_heartbeat = time.monotonic() + self.settings.heartbeat_interval
         pids = self.processes()
         with self.database.transaction() as connection:
-            heartbeat.report(connection, self.state())
+            standing = heartbeat.report(connection, self.state())
             rows = heartbeat.renew(connection, shared.worker_id(), pids, self.settings.time_limit_grace)
         for pid in {row.pid for row in rows if row.overdue}:
             self.stop_overdue(pid)
         self._look_at_deadlines(rows)
+        if standing == "draining" and self.drain_until is None:
+            self.decommissioned()
 
     def _look_at_deadlines(self, rows: list[heartbeat.Running]) -> None:
         """With tasks under a time limit, the next heartbeat is soon enough to enforce it."""
@@ -161,6 +163,11 @@ class Lifeline(threading.Thread):
         shared.drain()
         self.drain_until = time.monotonic() + self.settings.drain_grace
         self.next_heartbeat = 0.0
+
+    def decommissioned(self) -> None:
+        """Asked in SQL to end: as on SIGTERM, which Celery answers by draining."""
+        logger.warning("Worker %s is decommissioned: it finishes what it has and ends", shared.worker_id())
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
 
     def hand_back_running(self) -> None:
         """The grace period is over: free the rows first, then end the processes; their late finish is refused."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from types import ModuleType
 
+from celeriac.database import Database
+from celeriac.verbs import heartbeat
 from tests.processes import Rows, Running, until
 
 Worker = Callable[..., Running]
@@ -121,3 +123,19 @@ def test_a_worker_told_to_stop_finishes_what_it_can_and_hands_the_rest_back(
     assert not rows("SELECT FROM worker_tasks WHERE status = 'running'")
     worker("-c", "2")
     until(lambda: all(r.status == "SUCCESS" for r in more), "the rest on another worker")
+
+
+def test_a_decommissioned_worker_finishes_what_it_has_and_ends(
+    shop: ModuleType, worker: Worker, rows: Rows, database: Database
+) -> None:
+    running = worker("-c", "1")
+    name = str(rows.one("SELECT worker_id FROM workers"))
+    task = shop.slow.delay(0.8)
+    until(lambda: rows("SELECT FROM ran WHERE what = 'begin'"), "the start")
+    with database.statement() as connection:
+        assert heartbeat.decommission(connection, name) == "active"
+        assert heartbeat.decommission(connection, name) == "draining"
+        assert heartbeat.decommission(connection, "nobody") is None
+    assert running.process.wait(20) == 0
+    assert task.status == "SUCCESS"
+    assert rows("SELECT worker_id, status FROM workers") == [(name, "stopped")]
