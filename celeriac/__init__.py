@@ -14,12 +14,13 @@ from celeriac.errors import (
     TaskCancelled,
     UnknownRole,
 )
-from celeriac.roles import FOREVER, days
+from celeriac.roles import FOREVER, ONE, days
 from celeriac.settings import Settings
 from celeriac.task import Enqueued, Task
 
 __all__ = [
     "FOREVER",
+    "ONE",
     "ArgumentsTooLarge",
     "BadArguments",
     "Celeriac",

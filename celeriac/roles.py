@@ -21,6 +21,9 @@ Key = str | Callable[[Mapping[str, Any]], object]
 
 FOREVER: Literal["forever"] = "forever"
 
+#: `unique_by=ONE`: one unfinished task of the role at all. A format without a parameter, so that SQL derives it, too.
+ONE: Literal["{{one}}"] = "{{one}}"
+
 ANY_PRIORITY = (-1_000_000, 1_000_000)
 
 
@@ -194,7 +197,7 @@ _RULES: Mapping[str, tuple[Fits, str]] = {
     "queue": (_or("", _is_name), _NAME),
     "fair_by": _KEY,
     "lock_by": _KEY,
-    "unique_by": _KEY,
+    "unique_by": (_or(ONE, is_key), f"{_KEY[1]}, or ONE"),
     "priority": (is_whole(*ANY_PRIORITY), "a whole number from -1,000,000 to 1,000,000"),
     "priority_range": (_is_range, "a pair (lowest, highest) of whole numbers from -1,000,000 to 1,000,000"),
     "batch_size": (is_whole(1, 1_000_000), "1 to 1,000,000 rows a pass"),

@@ -56,6 +56,15 @@ class Run:
             self.opened = Session(self.database.engine)
         return self.opened
 
+    @contextmanager
+    def early_commit(self) -> Iterator[Session]:
+        """A transaction of its own. Raises LeaseLost, and nothing is written, if the row is no longer this run's."""
+        with Session(self.database.engine) as session, session.begin():
+            yield session
+            session.flush()
+            if not heartbeat.hold(session.connection(), self.task.id, self.task.token):
+                raise LeaseLost(f"task {self.task.id} is no longer this worker's")
+
     def progress(self, value: Any) -> None:
         """Raises LeaseLost if the row is no longer this run's."""
         with self.database.statement() as connection:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypedDict, TypeVar
 
@@ -105,6 +106,13 @@ class Task(CeleryTask, Generic[P, R]):
     def session(self) -> Session:
         """Writes made here commit in one transaction with the task's outcome, or not at all."""
         return self.run_under_way.session
+
+    def early_commit(self) -> AbstractContextManager[Session]:
+        """A session that commits at its end, while the task goes on: for what others have to see meanwhile.
+
+        Fenced like the outcome: raises LeaseLost, and writes nothing, if the row belongs to somebody else by then.
+        """
+        return self.run_under_way.early_commit()
 
     @property
     def idempotency_key(self) -> str:

@@ -50,6 +50,12 @@ SELECT cancel_requested_at IS NOT NULL AS cancelled, extract(epoch FROM deadline
 FROM worker_tasks WHERE id = :id AND token = CAST(:token AS uuid) AND status = 'running'
 """)
 
+# INVARIANT: locked until the caller's transaction ends, so that nobody takes the row from this run before its writes
+# are committed.
+HOLD = text("""
+SELECT id FROM worker_tasks WHERE id = :id AND token = CAST(:token AS uuid) AND status = 'running' FOR NO KEY UPDATE
+""")
+
 PROGRESS = text("""
 UPDATE worker_tasks
 SET progress = CAST(:progress AS jsonb), last_heartbeat_at = clock_timestamp(), updated_at = clock_timestamp(),
@@ -111,6 +117,11 @@ def standing(connection: Connection, task: int, token: str) -> Standing | None:
     if row is None:
         return None
     return Standing(row.cancelled, None if row.left is None else float(row.left))
+
+
+def hold(connection: Connection, task: int, token: str) -> bool:
+    """Keeps the row this run's until the end of the caller's transaction; False if it is not."""
+    return connection.execute(HOLD, {"id": task, "token": token}).one_or_none() is not None
 
 
 def progress(connection: Connection, task: int, token: str, value: Any, timeout: float | None) -> bool:

@@ -18,7 +18,7 @@ from sqlalchemy.exc import DBAPIError
 from celeriac import Celeriac
 from celeriac.database import Database
 from celeriac.errors import EnqueueRefused
-from celeriac.roles import IN_CODE, Role, Signature, is_key
+from celeriac.roles import IN_CODE, ONE, Role, Signature, is_key
 from celeriac.verbs.register import register
 from tests.processes import Rows
 
@@ -314,3 +314,12 @@ def test_of_many_at_once_from_sql_and_python_one_is_new_and_one_leads(sync: Cele
     assert rows(
         "SELECT DISTINCT count(*), count(*) FILTER (WHERE waits_for IS NULL) FROM worker_tasks GROUP BY lock_key"
     ) == [(9, 1)]
+
+
+def test_a_role_of_one_is_one_from_sql_and_python_alike(app: Celeriac, rows: Rows) -> None:
+    @app.task(role="sweep", unique_by=ONE)
+    def sweep() -> None: ...
+
+    app.register_roles()
+    first = sweep.delay()
+    assert rows("SELECT task_id, is_new FROM celeriac_enqueue('sweep', '{}')") == [(first.id, False)]

@@ -19,6 +19,7 @@ from celeriac.retries import Backoff
 from celeriac.roles import (
     FOREVER,
     IN_CODE,
+    ONE,
     Role,
     Signature,
     days,
@@ -33,7 +34,7 @@ INVALID: dict[str, list[Any]] = {
     "name": ["", "x" * 201, "a\x00b", "a\nb", "a,b", "\ud800", 5, None],
     "queue": ["x" * 201, "a\x00b", "a,b", 5],
     "fair_by": ["", "two words", 7, ("a", "b"), "{", "{a", "a}{", "{}", "{0}", "{a b}", "no name {{a}}", b"account"],
-    "lock_by": ["", "a-b", 7.5, ["a"], "{a!x}", "{}:{a}"],
+    "lock_by": [ONE, "", "a-b", 7.5, ["a"], "{a!x}", "{}:{a}"],
     "unique_by": ["", "a.b", {"a"}, "}{"],
     "priority": [-1_000_001, 1_000_001, 1.5, "high", None, True],
     "priority_range": [(5, 1), (0,), (0, 1, 2), [0, 100], (0, 1.5), (0, None), (-1_000_001, 0), 100, None],
@@ -62,6 +63,7 @@ VALID: dict[str, list[Any]] = {
     "priority": [-1_000_000, 0, 1_000_000],
     "priority_range": [(0, 100), (0, 0), (-1_000_000, 1_000_000)],
     "every": [0.5, timedelta(minutes=5)],
+    "unique_by": [ONE],
     "chunk": ["auto", 1, 10_000],
     "max_retries": [None, 0, 25],
     "round_delay": [0, timedelta(minutes=30)],
@@ -206,6 +208,10 @@ def test_a_lock_made_by_hand_is_taken_as_it_is(key: Any, text: str) -> None:
     assert lock_of(key, ARGUMENTS, "build") == text
 
 
+def test_one_is_the_same_key_whatever_the_arguments() -> None:
+    assert key_of(ONE, ARGUMENTS, "build") == key_of(ONE, {}, "build") == "{one}"
+
+
 @pytest.mark.parametrize("key", [None, "nothing", lambda _: None])
 def test_no_value_is_no_lock(key: Any) -> None:
     assert lock_of(key, ARGUMENTS, "build") is None
@@ -227,6 +233,7 @@ def test_keys_of_the_handlers_parameters_and_functions_pass() -> None:
     refuse_unknown_parameters(
         role(fair_by="account_id", lock_by="{account_id}:{x}", unique_by=lambda _: "y"), signature
     )
+    refuse_unknown_parameters(role(unique_by=ONE), signature)
 
 
 # -- signatures --------------------------------------------------------------------------------------------------------
