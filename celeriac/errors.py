@@ -9,6 +9,9 @@ CeleriacError
 │   ├── ArgumentsTooLarge
 │   └── NotSupported        a part of Celery that does not run on rows yet
 ├── TokenRefused            an API token was not made: its name is taken, or what it was to be is not possible
+├── Unknown                 no such task, role or account
+├── BadValue                what an operator gave is out of bounds
+├── IllegalMove             the life of the task does not allow it now; nothing was written
 └── NotSettled              a finished task's outcome could not be written to Postgres in time
 
 Raised by handlers, to say how their attempt ended:
@@ -58,6 +61,18 @@ class NotSupported(EnqueueRefused, NotImplementedError):
 
 class TokenRefused(CeleriacError):
     """No API token was made; the message says what to change."""
+
+
+class Unknown(CeleriacError, LookupError):
+    """There is no such task, role or account (any more)."""
+
+
+class BadValue(CeleriacError, ValueError):
+    """The message names what was given and what would be right; nothing was written."""
+
+
+class IllegalMove(CeleriacError):
+    """The life of the task does not allow it now; the message says why, and nothing was written."""
 
 
 class NotSettled(CeleriacError):

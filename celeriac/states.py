@@ -29,3 +29,73 @@ CELERY: Final = {
     FAILED: "FAILURE",
     CANCELLED: "REVOKED",
 }
+
+#: Where a status may lead; what a row does otherwise is a fault. A row may also go altogether: a running one whose
+#: success is not kept, a finished one that is pruned.
+NEXT: Final = {
+    PENDING: (PENDING, CLAIMED, CANCELLED),
+    CLAIMED: (RUNNING, PENDING, CANCELLED),
+    RUNNING: (RUNNING, COMPLETED, FAILED, CANCELLED, PENDING),
+    COMPLETED: (),
+    FAILED: (PENDING,),
+    CANCELLED: (PENDING,),
+}
+
+#: What an operator may do to a task, and in which states.
+MOVES: Final = {"retry": (FAILED, CANCELLED), "cancel": UNFINISHED, "prioritise": UNFINISHED}
+
+_WHY_NOT: Final = {
+    "retry": "only what failed or was cancelled can be retried",
+    "cancel": "it is over",
+    "prioritise": "it is over, so its priority says nothing any more",
+}
+
+
+def why_not(move: str, status: str) -> str | None:
+    """Why the life of a task does not allow this move now; None if it does."""
+    return None if status in MOVES[move] else f"the task is {status}: {_WHY_NOT[move]}"
+
+
+def move_to(status: str) -> str | None:
+    """The move that brings a task to this status, if anybody but its worker can."""
+    return {PENDING: "retry", FAILED: "cancel", CANCELLED: "cancel"}.get(status)
+
+
+#: The crawl jobs' words, which know no claimed and no cancelled task.
+CRAWLS: Final = {
+    "queued": (PENDING, CLAIMED),
+    "crawling": (RUNNING,),
+    "success": (COMPLETED,),
+    "failed": (FAILED, CANCELLED),
+}
+
+#: The queue master's words.
+QUEUES: Final = {
+    "waiting": (PENDING,),
+    "delayed": (PENDING,),
+    "scheduled": (CLAIMED,),
+    "active": (RUNNING,),
+    "terminated": (FAILED,),
+}
+
+
+def crawl_word(status: str) -> str:
+    """The crawl jobs' word for a status."""
+    return next(word for word, statuses in CRAWLS.items() if status in statuses)
+
+
+def queue_word(status: str, waits_for: str | None = None) -> str:
+    """The queue master's word for a status; ours, where it has none."""
+    if status == PENDING:
+        return "delayed" if waits_for == WAITS_FOR_TIME else "waiting"
+    return next((word for word, statuses in QUEUES.items() if status in statuses), status)
+
+
+def statuses_of(word: str) -> tuple[str, ...]:
+    """The statuses a word means, ours or another system's; none if nobody uses it. `failed` is ours."""
+    return (word,) if word in ALL else (CRAWLS | QUEUES).get(word, ())
+
+
+def is_stale(status: str, heartbeat_age: float | None, stale_after: float) -> bool:
+    """Running, with a heartbeat older than its role allows (seconds)."""
+    return status == RUNNING and heartbeat_age is not None and heartbeat_age > stale_after

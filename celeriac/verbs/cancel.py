@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 from sqlalchemy import Connection, text
@@ -10,8 +11,9 @@ from celeriac.verbs.promote import lead
 
 CANCEL = text("""
 WITH found AS (
-    SELECT id, role, status, lock_key FROM worker_tasks
-    WHERE task_id = :task_id AND status IN ('pending', 'claimed', 'running') FOR UPDATE
+    SELECT id, task_id, role, status, lock_key FROM worker_tasks
+    WHERE task_id = ANY(CAST(:task_ids AS text[])) AND status IN ('pending', 'claimed', 'running')
+    ORDER BY id FOR UPDATE
 ), ended AS (
     UPDATE worker_tasks t
     SET status = 'cancelled', waits_for = NULL, token = NULL, completed_at = clock_timestamp(),
@@ -25,16 +27,21 @@ WITH found AS (
     SELECT id, role, 'cancel', status, CASE WHEN status = 'running' THEN 'running' ELSE 'cancelled' END, :by, :why
     FROM found
 )
-SELECT status, lock_key FROM found
+SELECT task_id, status, lock_key FROM found
 """)
 
 
-def cancel(connection: Connection, task_id: str, *, by: str, why: str) -> Literal["cancelled", "asked"] | None:
+Cancelled = Literal["cancelled", "asked"]
+
+
+def cancel(connection: Connection, task_id: str, *, by: str, why: str) -> Cancelled | None:
     """What happened: cancelled at once, its worker asked to stop, or None as there is no such unfinished task."""
-    row = connection.execute(CANCEL, {"task_id": task_id, "by": by, "why": why}).one_or_none()
-    if row is None:
-        return None
-    if row.status == "running":
-        return "asked"
-    lead(connection, [row.lock_key] if row.lock_key is not None else [])
-    return "cancelled"
+    return cancel_all(connection, [task_id], by=by, why=why).get(task_id)
+
+
+def cancel_all(connection: Connection, task_ids: Sequence[str], *, by: str, why: str) -> dict[str, Cancelled]:
+    """The same for many; those that are over, or were never there, are left out."""
+    rows = connection.execute(CANCEL, {"task_ids": list(task_ids), "by": by, "why": why}).all()
+    ended = [row.lock_key for row in rows if row.status != "running" and row.lock_key is not None]
+    lead(connection, ended)
+    return {row.task_id: "asked" if row.status == "running" else "cancelled" for row in rows}

@@ -68,7 +68,7 @@ def statements(connection: Connection) -> Mapping[str, tuple[TextClause, dict[st
         "expire": (start.EXPIRE, given | {"by": ""}),
         "settle": (settle.SETTLE, {"by": "", "outcomes": json.dumps([done | {"id": i} for i in running])}),
         "complete": (settle.COMPLETE, {"ids": running, "tokens": released["tokens"], "results": ["1"] * len(running)}),
-        "cancel": (cancel.CANCEL, {"task_id": "ready-1", "by": "", "why": ""}),
+        "cancel": (cancel.CANCEL, {"task_ids": ["ready-1"], "by": "", "why": ""}),
         "enqueue": (enqueue.INSERT, {"rows": enqueue.as_json(fresh)}),
         "enqueue ready": (enqueue.INSERT_READY, enqueue.ready_row(new_task(unique_key="new"))),
         "existing": (enqueue.EXISTING, {"rows": enqueue.as_json(taken)}),

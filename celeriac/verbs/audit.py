@@ -1,0 +1,35 @@
+"""Audit: who changed what, what it was before and what it became. Written in the change's own transaction."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, text
+
+WRITE = text("""
+INSERT INTO audit (by, action, kind, target, before, after, why)
+SELECT :by, :action, :kind, target, before, after, :why
+FROM jsonb_to_recordset(CAST(:changes AS jsonb)) AS c (target text, before jsonb, after jsonb)
+""")
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """`target` names what was changed: a task's row id, a role, an account. None: it was not there, or is no more."""
+
+    target: str
+    before: Mapping[str, Any] | None
+    after: Mapping[str, Any] | None
+
+
+def write(
+    connection: Connection, action: str, kind: str, changes: Iterable[Change], *, by: str, why: str | None = None
+) -> None:
+    """A row each. `kind` is what was changed: task, role, account, schedule, token, worker."""
+    rows = [{"target": c.target, "before": c.before, "after": c.after} for c in changes]
+    if rows:
+        given = {"by": by, "action": action, "kind": kind, "changes": json.dumps(rows), "why": why or None}
+        connection.execute(WRITE, given)
