@@ -60,7 +60,8 @@ def declare(
     if handler is not None:
         refuse_unknown_parameters(role, Signature.of(handler, role=told, bound=bool(celerys.get("bind"))))
     given = {} if name is None else {"name": name}
-    passed = {k: v for k, v in ours.items() if k in ("max_retries", "priority")}
+    # No priority: as an attribute of tasks Celery has deprecated it, with a warning for each task.
+    passed = {k: v for k, v in ours.items() if k == "max_retries"}
     return celerys | given | passed | {"role_options": ours}
 
 

@@ -6,7 +6,6 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from celeriac import alerts
 from celeriac.verbs import promote, prune, release
 
 if TYPE_CHECKING:
@@ -98,7 +97,6 @@ SWEEPS: dict[str, Callable[[Celeriac], int]] = {
     "lost_tickets": lost_tickets,
     "leaderless_locks": leaderless_locks,
     "prune": prune_finished,
-    "alerts": alerts.review,
 }
 
 

@@ -1,4 +1,4 @@
-"""Local stand-ins of what is outside: Duda's Partner API and the pages of its previews, an SMTP server, a DNS server.
+"""Local stand-ins of what is outside: Duda's Partner API and the pages of its previews, Dutchie's menus, SMTP, DNS.
 
 They listen on real sockets and speak the documented protocols; see `python -m sandbox --help`, or in a test:
 
@@ -18,6 +18,7 @@ from typing import Any, Self
 from sandbox.duda import DudaServer
 from sandbox.faults import Faults, Plan
 from sandbox.mail import Mailbox, MailServer
+from sandbox.menus import Menus
 from sandbox.names import Names, NamesServer
 from sandbox.previews import Previews
 from sandbox.sites import Sites
@@ -47,7 +48,7 @@ def start(
 
 
 class Sandbox:
-    """The running servers, and what they hold: `sites`, `faults`, `mailbox`, `names`, `previews`."""
+    """The running servers, and what they hold: `sites`, `faults`, `mailbox`, `names`, `previews`, `menus`."""
 
     def __init__(
         self,
@@ -59,8 +60,8 @@ class Sandbox:
     ) -> None:
         http_port, smtp_port, dns_port = ports
         self.sites, self.faults, self.mailbox, self.names = Sites(templates), Faults(plan), Mailbox(), Names()
-        self.previews = Previews()
-        self._stand_ins: tuple[StandIn, ...] = (self.previews,)
+        self.previews, self.menus = Previews(), Menus()
+        self._stand_ins: tuple[StandIn, ...] = (self.previews, self.menus)
         self._credentials = credentials
         with ExitStack() as started:
             self._duda = DudaServer(

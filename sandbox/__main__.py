@@ -15,9 +15,12 @@ from collections.abc import Callable, Mapping, Sequence
 import sandbox
 from sandbox.faults import Plan, evenly, latency_range
 
+#: As many stores have a menu from the start.
+STORES = 12
+
 
 def parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
-    options = argparse.ArgumentParser("sandbox", description="Local stand-ins of Duda, mail and DNS.")
+    options = argparse.ArgumentParser("sandbox", description="Local stand-ins of Duda, Dutchie, mail and DNS.")
 
     def add(name: str, default: str, kind: Callable[[str], object], meaning: str) -> None:
         variable = "SANDBOX_" + name.upper().replace("-", "_")
@@ -45,6 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     signal.pthread_sigmask(signal.SIG_BLOCK, stop_signals)  # Before threads start, so that all inherit it.
     ports = {name: getattr(options, name) for name in ("http_port", "smtp_port", "dns_port")}
     with sandbox.start(host=options.host, plan=plan, **ports) as running:
+        running.menus.open_stores(STORES)
         addresses = {"http_url": running.http_url, "smtp": running.smtp, "dns": running.dns}
         print(json.dumps({**addresses, "environ": running.environ()}), flush=True)
         signal.sigwait(stop_signals)

@@ -1,6 +1,6 @@
 """What runs: the systems' tasks, a module a system."""
 
-from tasks import instasites
+from tasks import instasites, stores
 from tasks.app import app
 
-__all__ = ["app", "instasites"]
+__all__ = ["app", "instasites", "stores"]

@@ -17,24 +17,21 @@ import logging
 import math
 import os
 import re
-import threading
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from types import TracebackType
 from typing import Any, Self, TypedDict, cast
 from urllib.parse import quote
 
 import httpx
 
+from tasks.pace import Pace, retry_after_seconds
+
 log = logging.getLogger(__name__)
 
 _BASE_URL = re.compile(r"https?://([\w.-]+|\[[\da-fA-F:]+\])(:\d+)?(/[\w./-]*)?")
 LONGEST_EXTERNAL_ID = 45
-RETRY_AFTER_DEFAULT = 3.0  # Duda documents no Retry-After; its tightest limit is 20 publishes a minute.
-RETRY_AFTER_LIMIT = 3600.0
 
 
 class DudaError(Exception):
@@ -122,33 +119,6 @@ class Site(TypedDict, total=False):
     preview_site_url: str
     canonical_url: str
     publish_status: str
-
-
-class Pace:
-    """Spaces calls at least 1 / `per_second` seconds apart, for all threads together, in order of arrival."""
-
-    def __init__(
-        self,
-        per_second: float,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        self._interval = 1.0 / per_second
-        self._clock, self._sleep = clock, sleep
-        self._lock = threading.Lock()
-        self._next = -math.inf
-
-    def wait(self) -> None:
-        delay = self._reserve()
-        if delay > 0:
-            self._sleep(delay)
-
-    def _reserve(self) -> float:
-        with self._lock:
-            now = self._clock()
-            turn = max(now, self._next)
-            self._next = turn + self._interval
-            return turn - now
 
 
 class Duda:
@@ -281,25 +251,6 @@ class Duda:
 def domain_prefix_for(external_id: str) -> str:
     """A domain prefix (21 characters) that is the same for the same external id and no other."""
     return f"site-{hashlib.sha256(external_id.encode()).hexdigest()[:16]}"
-
-
-def retry_after_seconds(value: str | None, now: datetime) -> float:
-    """Seconds to wait by a Retry-After header (RFC 9110, 10.2.3: seconds or a date), from 0 to an hour.
-
-    Without a header, or with one that cannot be read, RETRY_AFTER_DEFAULT.
-    """
-    seconds = _delay_seconds((value or "").strip(), now)
-    return RETRY_AFTER_DEFAULT if seconds is None else min(max(seconds, 0.0), RETRY_AFTER_LIMIT)
-
-
-def _delay_seconds(value: str, now: datetime) -> float | None:
-    if value.isdecimal():
-        return float(value)
-    try:
-        moment = parsedate_to_datetime(value)
-    except ValueError:
-        return None
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() - now.timestamp()
 
 
 def _answer(response: httpx.Response) -> Any:

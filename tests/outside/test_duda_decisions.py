@@ -11,14 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.duda import (
-    RETRY_AFTER_DEFAULT,
-    RETRY_AFTER_LIMIT,
-    DudaSettings,
-    Pace,
-    domain_prefix_for,
-    retry_after_seconds,
-)
+from tasks.duda import DudaSettings, domain_prefix_for
+from tasks.pace import RETRY_AFTER_DEFAULT, RETRY_AFTER_LIMIT, Pace, retry_after_seconds
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 ENVIRON = {"DUDA_API_USER": "user", "DUDA_API_PASSWORD": "secret"}

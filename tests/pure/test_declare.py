@@ -58,6 +58,10 @@ def test_an_option_like_no_other_is_answered_with_those_there_are() -> None:
         declare({"role": "build", "zzz": 1})
 
 
+def test_a_priority_is_the_roles_and_no_attribute_that_celery_warns_of(app: Celeriac) -> None:
+    assert role({"role": "build", "priority": 10}, app).priority == 10
+
+
 @pytest.mark.parametrize(("option", "value"), [p for p in flat(INVALID) if p.values[0] not in ("name", "queue")])
 def test_an_invalid_value_is_refused_by_the_decorator(app: Celeriac, option: str, value: Any) -> None:
     with pytest.raises(ConfigurationError, match=f"^role 'build': {option}="):

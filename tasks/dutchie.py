@@ -1,0 +1,227 @@
+"""Dutchie: its public GraphQL API, which its own menus ask.
+
+Operations: `filteredDispensaries` by state, or by slug ("cName"), and `filteredProducts` of a store. An error that
+GraphQL tells counts as a refusal, unless the server says that it was its own.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from itertools import count
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+
+from celeriac import ConfigurationError
+from tasks.environment import number
+from tasks.pace import Pace, retry_after_seconds
+from tasks.platforms import (
+    PlatformRateLimited,
+    PlatformRefused,
+    PlatformUnavailable,
+    ProductFound,
+    StoreFound,
+    offers,
+)
+
+MENU_URL = "https://dutchie.com/dispensary/{}"
+
+STORES = """
+query ConsumerDispensaries($filter: dispensaryFilterInput!) {
+  filteredDispensaries(filter: $filter) { id cName name location { city state } }
+}
+"""
+
+STORE = """
+query DispensaryBySlug($filter: dispensaryFilterInput!) {
+  filteredDispensaries(filter: $filter) { id cName }
+}
+"""
+
+PRODUCTS = """
+query FilteredProducts($filter: productsFilterInput!, $page: Int, $perPage: Int) {
+  filteredProducts(filter: $filter, page: $page, perPage: $perPage) {
+    products {
+      id Name brandName type Prices recPrices
+      POSMetaData { children { option quantityAvailable } }
+    }
+    queryInfo { totalCount totalPages }
+  }
+}
+"""
+
+PAGE = 100
+
+_URL = re.compile(r"https?://([\w.-]+|\[[\da-fA-F:]+\])(:\d+)?(/[\w./-]*)?")
+_SLUG = re.compile(r"/(?:dispensary|embedded-menu|stores)/([\w-]+)(?:/.*)?")
+_SERVER_ERRORS = {"INTERNAL_SERVER_ERROR", "SERVICE_UNAVAILABLE", "GATEWAY_TIMEOUT"}
+
+
+@dataclass(frozen=True)
+class DutchieSettings:
+    """Where Dutchie is and how hard it may be asked.
+
+    timeout_seconds, connect_timeout_seconds: for each read or write, and for connecting. requests_per_second: of each
+    process. Raises ConfigurationError, naming the variable.
+    """
+
+    base_url: str = "https://dutchie.com/graphql"
+    timeout_seconds: float = 30.0
+    connect_timeout_seconds: float = 5.0
+    requests_per_second: float = 2.0
+
+    def __post_init__(self) -> None:
+        if not _URL.fullmatch(self.base_url):
+            raise ConfigurationError(f"DUTCHIE_BASE_URL={self.base_url!r}: give one like https://dutchie.com/graphql")
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str] = os.environ) -> DutchieSettings:
+        """Reads DUTCHIE_*; what is unset keeps its default."""
+
+        def read(name: str, default: float) -> float:
+            return number(name, default, at_least=0.001, environ=environ)
+
+        return cls(
+            environ.get("DUTCHIE_BASE_URL") or cls.base_url,
+            read("DUTCHIE_TIMEOUT_SECONDS", cls.timeout_seconds),
+            read("DUTCHIE_CONNECT_TIMEOUT_SECONDS", cls.connect_timeout_seconds),
+            read("DUTCHIE_REQUESTS_PER_SECOND", cls.requests_per_second),
+        )
+
+
+class Dutchie:
+    """A `Platform`: one connection pool and one pace; open it after a fork, not before."""
+
+    def __init__(self, settings: DutchieSettings) -> None:
+        self._pace = Pace(settings.requests_per_second)
+        self._url = settings.base_url
+        timeout = httpx.Timeout(settings.timeout_seconds, connect=settings.connect_timeout_seconds)
+        self._client = httpx.Client(timeout=timeout, headers={"Accept": "application/json"})
+
+    def close(self) -> None:
+        self._client.close()
+
+    def stores(self, state: str | None) -> Iterator[StoreFound]:
+        wanted = {"activeOnly": True} | ({"state": state} if state else {})
+        answer = self._ask("ConsumerDispensaries", STORES, {"filter": wanted})
+        with _shape("a list of dispensaries"):
+            return iter([_store(found) for found in answer["filteredDispensaries"]])
+
+    def resolve(self, menu_url: str) -> str | None:
+        """Raises PlatformRefused for a URL that is no menu of Dutchie's."""
+        slug = slug_of(menu_url)
+        answer = self._ask("DispensaryBySlug", STORE, {"filter": {"cNameOrID": slug}})
+        with _shape("a list of dispensaries"):
+            found = [str(store["id"]) for store in answer["filteredDispensaries"]]
+            return found[0] if found else None
+
+    def products(self, platform_dispensary_id: str) -> Iterator[ProductFound]:
+        """Page by page, as far as the first page said they go, or the menu shrank meanwhile."""
+        for page in count():
+            found, pages = self._page(platform_dispensary_id, page)
+            yield from found
+            if page + 1 >= pages:
+                return
+
+    def _page(self, store: str, page: int) -> tuple[list[ProductFound], int]:
+        wanted = {"dispensaryId": store, "Status": "Active", "pricingType": "rec"}
+        answer = self._ask("FilteredProducts", PRODUCTS, {"filter": wanted, "page": page, "perPage": PAGE})
+        with _shape("a page of products"):
+            found = answer["filteredProducts"]
+            return [_product(product) for product in found["products"]], int(found["queryInfo"]["totalPages"])
+
+    def _ask(self, operation: str, query: str, variables: Mapping[str, Any]) -> dict[str, Any]:
+        self._pace.wait()
+        body = {"operationName": operation, "query": query, "variables": variables}
+        try:
+            response = self._client.post(self._url, json=body)
+        except httpx.RequestError as error:
+            raise PlatformUnavailable(f"{operation}: {type(error).__name__}: {error}") from error
+        return data_of(operation, response)
+
+
+def slug_of(menu_url: str) -> str:
+    """The store's name in the address of its menu. Raises PlatformRefused."""
+    found = _SLUG.fullmatch(urlsplit(menu_url).path)
+    if not found:
+        raise PlatformRefused(f"{menu_url} is no menu of Dutchie's: it should look like {MENU_URL.format('a-store')}")
+    return found[1]
+
+
+def data_of(operation: str, response: httpx.Response) -> dict[str, Any]:
+    """What a GraphQL answer tells. Raises PlatformError."""
+    status = response.status_code
+    if status == 429:
+        raise PlatformRateLimited(retry_after_seconds(response.headers.get("Retry-After"), datetime.now(UTC)))
+    if status >= 500 or status == 408:
+        raise PlatformUnavailable(f"{operation}: Dutchie answered {status}")
+    answer = _json(operation, response)
+    errors = answer.get("errors")
+    if errors:
+        raise _graphql_error(operation, errors)
+    if status >= 400:
+        raise PlatformRefused(f"{operation}: Dutchie refused with {status}")
+    if not isinstance(answer.get("data"), dict):
+        raise PlatformUnavailable(f"{operation}: Dutchie's answer has no data")
+    return dict(answer["data"])
+
+
+def _json(operation: str, response: httpx.Response) -> dict[str, Any]:
+    try:
+        answer = response.json()
+    except ValueError:
+        answer = None
+    if isinstance(answer, dict):
+        return answer
+    if response.status_code >= 400:
+        return {}
+    raise PlatformUnavailable(f"{operation}: {response.status_code} without readable JSON")
+
+
+def _graphql_error(operation: str, errors: Any) -> PlatformUnavailable | PlatformRefused:
+    first = errors[0] if isinstance(errors, list) and isinstance(errors[0], dict) else {}
+    code = (first.get("extensions") or {}).get("code", "")
+    kind = PlatformUnavailable if code in _SERVER_ERRORS else PlatformRefused
+    return kind(f"{operation}: {code} {first.get('message', errors)}"[:500])
+
+
+@contextmanager
+def _shape(expected: str) -> Iterator[None]:
+    """An answer of another shape than documented is no usable answer."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        raise PlatformUnavailable(f"Dutchie's answer is not {expected}: {error!r}") from error
+
+
+def _store(found: Mapping[str, Any]) -> StoreFound:
+    location = found["location"] or {}
+    return StoreFound(MENU_URL.format(found["cName"]), found["name"], location.get("city"), location.get("state"))
+
+
+def _product(found: Mapping[str, Any]) -> ProductFound:
+    return ProductFound(
+        str(found["id"]), str(found["Name"]), found["brandName"], found["type"], _price(found), _stock(found)
+    )
+
+
+def _price(found: Mapping[str, Any]) -> Decimal | None:
+    prices = [Decimal(str(price)) for price in found["recPrices"] or found["Prices"] or ()]
+    return min((price for price in prices if price.is_finite() and price >= 0), default=None)
+
+
+def _stock(found: Mapping[str, Any]) -> int | None:
+    told = [option["quantityAvailable"] for option in (found["POSMetaData"] or {}).get("children", ())]
+    counts = [math.floor(number) for number in told if number is not None]
+    return max(0, sum(counts)) if counts else None
+
+
+offers("dutchie", lambda: Dutchie(DutchieSettings.from_env()))

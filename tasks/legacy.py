@@ -1,0 +1,120 @@
+"""From the systems before to tasks: what the old ones still do, and how they are stopped and replaced.
+
+Each function works in the caller's transaction, does not do again what is done, and says what it did; with `dry_run`
+it says the same and leaves everything as it was.
+
+    full_migrate
+    ├── disable_old_schedules
+    ├── cancel_pending_crawl_jobs
+    ├── a resync for every store, staggered over the day
+    └── a store_discovery for each platform, an analytics_refresh
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from sqlalchemy import func, select, text, update
+from sqlalchemy.orm import Session
+
+from models import Dispensary, DispensaryCrawlJob, JobRunLog, JobSchedule
+from models.stores import TAKES_PART
+from tasks.platforms import PLATFORMS
+from tasks.stores import analytics_refresh, generate_resync_tasks, product_resync, store_discovery
+
+Told = dict[str, Any]
+
+
+def status(session: Session) -> Told:
+    """The old systems beside the new one, and whether the migration is complete."""
+    old, new = _old(session), _new(session)
+    complete = not (old["job_schedules"]["enabled"] or old["dispensary_crawl_jobs"].get("pending"))
+    return {"old": old, "new": new, "complete": complete}
+
+
+def _old(session: Session) -> Told:
+    schedules = select(func.count(), func.count().filter(JobSchedule.enabled))
+    runs = select(func.count(), func.max(JobRunLog.started_at))
+    jobs = select(DispensaryCrawlJob.status, func.count()).group_by(DispensaryCrawlJob.status)
+    total, enabled = session.execute(schedules.select_from(JobSchedule)).one()
+    logged, last = session.execute(runs.select_from(JobRunLog)).one()
+    return {
+        "job_schedules": {"total": total, "enabled": enabled},
+        "job_run_logs": {"total": logged, "last_started_at": last and last.isoformat()},
+        "dispensary_crawl_jobs": {str(state): count for state, count in session.execute(jobs).all()},
+    }
+
+
+def _new(session: Session) -> Told:
+    stores = select(func.count(), func.count().filter(text(TAKES_PART))).select_from(Dispensary)
+    total, taking_part = session.execute(stores).one()
+    return {"dispensaries": {"total": total, "with_resyncs": taking_part}}
+
+
+def disable_old_schedules(session: Session, *, dry_run: bool = False) -> Told:
+    """No old schedule starts anything any more."""
+    disable = (
+        update(JobSchedule).where(JobSchedule.enabled).values(enabled=False, next_run_at=None)
+        .returning(JobSchedule.job_name)
+    )  # fmt: skip
+    with _trial(session, dry_run):
+        names = sorted(session.scalars(disable))
+    return {"dry_run": dry_run, "disabled": len(names), "schedules": names}
+
+
+def cancel_pending_crawl_jobs(session: Session, *, dry_run: bool = False) -> Told:
+    """What waits in the old queue is not crawled any more; what runs there runs on."""
+    cancel = (
+        update(DispensaryCrawlJob).where(DispensaryCrawlJob.status == "pending")
+        .values(status="cancelled", completed_at=func.clock_timestamp(), error_message="replaced by worker tasks")
+        .returning(DispensaryCrawlJob.id)
+    )  # fmt: skip
+    with _trial(session, dry_run):
+        cancelled = len(session.scalars(cancel).all())
+    return {"dry_run": dry_run, "cancelled": cancelled}
+
+
+def create_resync_tasks(session: Session, state_code: str | None = None, *, dry_run: bool = False) -> Told:
+    """A resync, due now, for each store that takes part (of the state); a store that has one keeps that one."""
+    taking_part = select(Dispensary.id).where(text(TAKES_PART)).order_by(Dispensary.id)
+    if state_code is not None:
+        taking_part = taking_part.where(Dispensary.state == state_code)
+    with _trial(session, dry_run):
+        tasks = product_resync.bulk([{"dispensary_id": i} for i in session.scalars(taking_part)], session=session)
+    created = sum(bool(task.is_new) for task in tasks)
+    return {
+        "dry_run": dry_run, "state_code": state_code, "stores": len(tasks), "created": created,
+        "existing": len(tasks) - created,
+    }  # fmt: skip
+
+
+def full_migrate(session: Session, *, dry_run: bool = False) -> Told:
+    """All of it, all or none. Repeated, it creates nothing as long as its tasks' rows are kept (resyncs: that day)."""
+    with _trial(session, dry_run):
+        told = {
+            "schedules": disable_old_schedules(session),
+            "crawl_jobs": cancel_pending_crawl_jobs(session),
+            "resyncs": {"created": generate_resync_tasks(session)},
+            "first_tasks": {"created": _first_tasks(session)},
+        }
+    return {"dry_run": dry_run} | {part: {**done, "dry_run": dry_run} for part, done in told.items()}
+
+
+def _first_tasks(session: Session) -> int:
+    """How many are new. Each bears the migration's name, so that a repetition finds it, finished or not."""
+    tasks = [
+        store_discovery.using(task_id=f"full_migrate {name}", session=session).delay(name) for name in sorted(PLATFORMS)
+    ]
+    tasks.append(analytics_refresh.using(task_id="full_migrate analytics", session=session).delay())
+    return sum(bool(task.is_new) for task in tasks)
+
+
+@contextmanager
+def _trial(session: Session, dry_run: bool) -> Iterator[None]:
+    """What is done within is undone at its end, if it is a dry run."""
+    with session.begin_nested() as savepoint:
+        yield
+        if dry_run:
+            savepoint.rollback()

@@ -1,0 +1,95 @@
+"""Where stores have their menus: what a platform offers, and which there are.
+
+PlatformError
+├── PlatformUnavailable    timeout, reset, 5xx, unreadable answer: try again later
+├── PlatformRateLimited    too many requests: try again after `retry_after` seconds
+└── PlatformRefused        any other answer that is no success: repeating it changes nothing
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import cache
+from typing import Protocol
+
+
+class PlatformError(Exception):
+    """The platform did not tell what was asked."""
+
+
+class PlatformUnavailable(PlatformError):
+    """No usable answer. Worth a retry."""
+
+
+class PlatformRateLimited(PlatformError):
+    """`retry_after`: seconds to wait before the next request."""
+
+    def __init__(self, retry_after: float) -> None:
+        super().__init__(retry_after)
+        self.retry_after = retry_after
+
+    def __str__(self) -> str:
+        return f"the platform's rate limit is reached: try again in {self.retry_after:g} s"
+
+
+class PlatformRefused(PlatformError):
+    """Permanent."""
+
+
+@dataclass(frozen=True)
+class StoreFound:
+    """`menu_url` is what identifies a store before its platform id is known. `state`: a code such as AZ."""
+
+    menu_url: str
+    name: str
+    city: str | None
+    state: str | None
+
+
+@dataclass(frozen=True)
+class ProductFound:
+    """`price`: the lowest of its options, in dollars; `stock`: of all options. None where the menu does not say."""
+
+    platform_product_id: str
+    name: str
+    brand: str | None
+    category: str | None
+    price: Decimal | None
+    stock: int | None
+
+
+class Platform(Protocol):
+    """Asks over the network, never retries (the task system does), and raises PlatformError."""
+
+    def stores(self, state: str | None) -> Iterator[StoreFound]:
+        """The open stores of a state, or all."""
+
+    def resolve(self, menu_url: str) -> str | None:
+        """The platform's id of the store with this menu; None if there is none."""
+
+    def products(self, platform_dispensary_id: str) -> Iterator[ProductFound]:
+        """All that is on the store's menu."""
+
+
+#: By name, how to make a process's client.
+PLATFORMS: dict[str, Callable[[], Platform]] = {}
+
+
+def offers(name: str, make: Callable[[], Platform]) -> None:
+    """Adds a platform."""
+    PLATFORMS[name] = make
+
+
+def client_of(name: str) -> Platform:
+    """This process's client: its connections and its pace serve every task that runs here. Raises PlatformRefused."""
+    if name not in PLATFORMS:
+        raise PlatformRefused(f"there is no platform {name!r}; there are: {', '.join(sorted(PLATFORMS))}")
+    return _client(name, os.getpid())
+
+
+@cache
+def _client(name: str, _pid: int) -> Platform:
+    return PLATFORMS[name]()
