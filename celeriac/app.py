@@ -156,7 +156,7 @@ class Celeriac(TaskDecorator, Celery):
 
     @property
     def settler(self) -> Settler:
-        return Settler(self.database, self.process_name, self._kick_all)
+        return Settler(self.database, self.process_name, self.kick)
 
     @cached_property
     def by_name(self) -> ByName:
@@ -272,12 +272,13 @@ class Celeriac(TaskDecorator, Celery):
     def _insert_in(self, bound: Session | Connection, tasks: list[NewTask]) -> list[Receipt | None]:
         if isinstance(bound, Session):
             roles = {t.role for t in tasks}
-            event.listen(bound, "after_commit", lambda _: self._kick_all(roles), once=True)
+            event.listen(bound, "after_commit", lambda _: self.kick(roles), once=True)
             return list(_in_batches(bound.connection(), tasks))
         # A plain connection tells of its commit too early to kick; the workers' own look finds the rows.
         return list(_in_batches(bound, tasks))
 
-    def _kick_all(self, roles: Iterable[str]) -> None:
+    def kick(self, roles: Iterable[str]) -> None:
+        """After a commit that left work for these roles: the eager ones look now, not at their next look."""
         for name in roles:
             self._kick(name)
 

@@ -15,6 +15,9 @@ from celeriac.api.problems import invalid
 from celeriac.errors import EnqueueRefused, UnknownRole
 from celeriac.intake import new_task
 from celeriac.roles import LONGEST_DELAY
+from celeriac.states import PENDING
+from celeriac.verbs import audit
+from celeriac.verbs.audit import Change
 from celeriac.verbs.enqueue import NewTask, Receipt
 
 if TYPE_CHECKING:
@@ -81,7 +84,7 @@ class AllAccepted(BaseModel):
 @router.post("/api/tasks", status_code=201, responses={200: {"model": Accepted, "description": "It was there."}})
 def create_task(body: TaskToBe, app: App, caller: Enqueuer, response: Response) -> Accepted:
     """Accepts a task: one row, in the state it has once this answers."""
-    (receipt,) = _enqueue(app, [_task(app, body, caller.name, "kwargs")])
+    (receipt,) = _enqueue(app, [_task(app, body, caller.name, "kwargs")], caller.name)
     response.status_code = 201 if receipt.is_new else 200
     return Accepted.model_validate(receipt)
 
@@ -90,7 +93,7 @@ def create_task(body: TaskToBe, app: App, caller: Enqueuer, response: Response) 
 def create_tasks(body: TasksToBe, app: App, caller: Enqueuer) -> AllAccepted:
     """Accepts all of them in one transaction, or none."""
     tasks = [_task(app, task, caller.name, f"tasks.{n}") for n, task in enumerate(body.tasks)]
-    return AllAccepted(tasks=[Accepted.model_validate(receipt) for receipt in _enqueue(app, tasks)])
+    return AllAccepted(tasks=[Accepted.model_validate(receipt) for receipt in _enqueue(app, tasks, caller.name)])
 
 
 def _task(app: Celeriac, body: TaskToBe, by: str, field: str) -> NewTask:
@@ -104,5 +107,15 @@ def _task(app: Celeriac, body: TaskToBe, by: str, field: str) -> NewTask:
         raise invalid("role" if isinstance(error, UnknownRole) else field, str(error)) from error
 
 
-def _enqueue(app: Celeriac, tasks: list[NewTask]) -> list[Receipt]:
-    return [receipt for receipt in app.insert(tasks, None) if receipt is not None]
+def _enqueue(app: Celeriac, tasks: list[NewTask], by: str) -> list[Receipt]:
+    """The rows, and who asked for them, commit together."""
+    with app.database.transaction() as connection:
+        receipts = [receipt for receipt in app.insert(tasks, connection) if receipt is not None]
+        new = [(receipt, task) for receipt, task in zip(receipts, tasks, strict=True) if receipt.is_new]
+        audit.write(connection, "enqueue", "task", [_made(receipt, task) for receipt, task in new], by=by)
+    app.kick({task.role for _, task in new})
+    return receipts
+
+
+def _made(receipt: Receipt, task: NewTask) -> Change:
+    return Change(str(receipt.id), None, {"role": task.role, "task_id": task.task_id, "status": PENDING})

@@ -13,7 +13,16 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
 from celeriac.database import is_gone
-from celeriac.errors import ArgumentsTooLarge, BadArguments, CeleriacError, EnqueueRefused, UnknownRole
+from celeriac.errors import (
+    ArgumentsTooLarge,
+    BadArguments,
+    BadValue,
+    CeleriacError,
+    EnqueueRefused,
+    IllegalMove,
+    Unknown,
+    UnknownRole,
+)
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -84,6 +93,12 @@ def _field(location: Sequence[object]) -> str:
 
 def from_engine(error: CeleriacError) -> Problem:
     """The engine's refusals are written for whoever caused them."""
+    if isinstance(error, IllegalMove):
+        return Problem(409, str(error), kind="illegal-move")
+    if isinstance(error, Unknown):
+        return Problem(404, str(error))
+    if isinstance(error, BadValue):
+        return invalid(str(error).partition("=")[0], str(error))
     if isinstance(error, UnknownRole):
         return invalid("role", str(error))
     if isinstance(error, ArgumentsTooLarge | BadArguments):

@@ -15,7 +15,7 @@ from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
-from celeriac.api import document, enqueue, health
+from celeriac.api import document, enqueue, health, jobs, policies, steering, workers
 from celeriac.api.gate import Gate
 from celeriac.api.problems import DATABASE_ERRORS, Problem, from_database, from_engine, from_validation
 from celeriac.errors import CeleriacError, ConfigurationError
@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 #: Handlers at once: no more than the pool has connections for, so that none waits for one.
 HANDLERS = 20
 
-ROUTERS = (health.router, document.router, enqueue.router)
+ROUTERS = tuple(module.router for module in (health, document, enqueue, steering, jobs, policies, workers))
 
 
 class Api(FastAPI):

@@ -1,0 +1,67 @@
+"""What a change answers with: what it was and what it became, as the audit trail has it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+from sqlalchemy import Connection
+
+from celeriac.api.fields import Ids, Text
+from celeriac.app import Celeriac
+from celeriac.verbs import steer
+from celeriac.verbs.audit import Change
+from celeriac.verbs.steer import Steered
+
+Why = Annotated[Text, Field(description="for the audit trail", examples=["the store is back"])]
+
+
+class Because(BaseModel):
+    why: Why = ""
+
+
+class Many(Because):
+    ids: Ids
+
+
+class Changed(BaseModel):
+    model_config = ConfigDict(from_attributes=True)
+
+    target: str = Field(examples=["7"])
+    before: dict[str, Any] | None = Field(examples=[{"status": "failed"}])
+    after: dict[str, Any] | None = Field(examples=[{"status": "pending"}])
+
+
+class Refused(BaseModel):
+    id: int
+    reason: str = Field(examples=["the task is running: only what failed or was cancelled can be retried"])
+
+
+class ManyChanged(BaseModel):
+    """Each id is in one of the three."""
+
+    changed: list[int]
+    refused: list[Refused]
+    missing: list[int]
+
+    @classmethod
+    def of(cls, steered: Steered) -> ManyChanged:
+        refused = [Refused(id=task, reason=why) for task, why in steered.refused.items()]
+        return cls(changed=[int(c.target) for c in steered.changed], refused=refused, missing=steered.missing)
+
+
+def one(app: Celeriac, task: int, move: Callable[[Connection, Sequence[int]], Steered]) -> Changed:
+    """Steers one task. Raises Unknown or IllegalMove, which answer 404 and 409."""
+    return change(app, lambda connection: move(connection, [task]).one())
+
+
+def many(app: Celeriac, ids: Sequence[int], move: Callable[[Connection, Sequence[int]], Steered]) -> ManyChanged:
+    """Steers each that allows it, a bounded transaction at a time."""
+    return ManyChanged.of(sum(steer.in_batches(app.database, ids, move), Steered()))
+
+
+def change(app: Celeriac, act: Callable[[Connection], Change]) -> Changed:
+    """In one transaction with its audit row."""
+    with app.database.transaction() as connection:
+        return Changed.model_validate(act(connection))

@@ -1,0 +1,72 @@
+"""Pause and resume a role or an account; an account's weight and cap."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path
+from pydantic import Field
+
+from celeriac.api.app import App
+from celeriac.api.callers import Operator
+from celeriac.api.changes import Because, Changed, change
+from celeriac.api.fields import Name, Text
+from celeriac.verbs import policies
+
+router = APIRouter(prefix="/api", tags=["roles and accounts"])
+
+RoleInPath = Annotated[Name, Path()]
+AccountInPath = Annotated[Text, Path(min_length=1, description="may contain slashes")]
+
+
+class Policy(Because):
+    """What is not given stays."""
+
+    weight: Annotated[float, Field(ge=1e-6, le=1e6, description="its share beside others' 1", examples=[2])] | None = (
+        None
+    )
+    cap: Annotated[int, Field(ge=0, le=1_000_000)] | None = Field(
+        default=None, description="tasks claimed or running at once; null: no cap", examples=[10]
+    )
+    paused: bool | None = None
+
+    def changes(self) -> dict[str, Any]:
+        """`cap` may be null on purpose; the others then are as if not given."""
+        given = {name: getattr(self, name) for name in self.model_fields_set - {"why"}}
+        return {name: value for name, value in given.items() if value is not None or name == "cap"}
+
+
+@router.post("/roles/{role}/pause")
+def pause_role(role: RoleInPath, app: App, caller: Operator, body: Because | None = None) -> Changed:
+    """No task of it is claimed until it is resumed; what is claimed already runs."""
+    return change(app, lambda c: policies.pause_role(c, role, by=caller.name, why=_why(body)))
+
+
+@router.post("/roles/{role}/resume")
+def resume_role(role: RoleInPath, app: App, caller: Operator, body: Because | None = None) -> Changed:
+    """What waits is claimed again."""
+    changed = change(app, lambda c: policies.resume_role(c, role, by=caller.name, why=_why(body)))
+    app.kick([role])
+    return changed
+
+
+@router.post("/accounts/{account:path}/pause")
+def pause_account(account: AccountInPath, app: App, caller: Operator, body: Because | None = None) -> Changed:
+    """None of its tasks is claimed until it is resumed."""
+    return change(app, lambda c: policies.pause_account(c, account, by=caller.name, why=_why(body)))
+
+
+@router.post("/accounts/{account:path}/resume")
+def resume_account(account: AccountInPath, app: App, caller: Operator, body: Because | None = None) -> Changed:
+    """Its tasks are claimed again."""
+    return change(app, lambda c: policies.resume_account(c, account, by=caller.name, why=_why(body)))
+
+
+@router.put("/accounts/{account:path}")
+def set_account(account: AccountInPath, body: Policy, app: App, caller: Operator) -> Changed:
+    """Its weight, its cap, whether it is paused. The next pass goes by it."""
+    return change(app, lambda c: policies.set_account(c, account, by=caller.name, why=body.why, **body.changes()))
+
+
+def _why(body: Because | None) -> str:
+    return body.why if body else ""

@@ -1,0 +1,50 @@
+"""What operators do to tasks, one or many, in the engine's own words."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from fastapi import APIRouter
+from pydantic import Field
+
+from celeriac.api.app import App
+from celeriac.api.callers import Operator
+from celeriac.api.changes import Because, Changed, Many, ManyChanged, many, one
+from celeriac.api.fields import IdInPath, Priority
+from celeriac.verbs import steer
+
+router = APIRouter(prefix="/api/tasks", tags=["tasks"])
+
+
+class ToPriority(Because):
+    priority: Priority = Field(examples=[50])
+
+
+@router.post("/bulk/cancel")
+def cancel_many(body: Many, app: App, caller: Operator) -> ManyChanged:
+    """Each that is not over yet."""
+    return many(app, body.ids, partial(steer.cancel, by=caller.name, why=body.why))
+
+
+@router.post("/bulk/retry")
+def retry_many(body: Many, app: App, caller: Operator) -> ManyChanged:
+    """Each that failed or was cancelled, with all its attempts."""
+    return many(app, body.ids, partial(steer.retry, by=caller.name, why=body.why))
+
+
+@router.post("/{task}/cancel")
+def cancel(task: IdInPath, app: App, caller: Operator, body: Because | None = None) -> Changed:
+    """At once, unless it runs: then its worker is asked to stop it (`asked` in `after`)."""
+    return one(app, task, partial(steer.cancel, by=caller.name, why=body.why if body else ""))
+
+
+@router.post("/{task}/retry")
+def retry(task: IdInPath, app: App, caller: Operator, body: Because | None = None) -> Changed:
+    """A failed or cancelled task waits again, with all its attempts."""
+    return one(app, task, partial(steer.retry, by=caller.name, why=body.why if body else ""))
+
+
+@router.put("/{task}/priority")
+def set_priority(task: IdInPath, body: ToPriority, app: App, caller: Operator) -> Changed:
+    """What waits is claimed in its new order from now on."""
+    return one(app, task, partial(steer.set_priority, priority=body.priority, by=caller.name, why=body.why))

@@ -1,0 +1,93 @@
+"""Steering over HTTP: tasks, roles, accounts, workers; each change with its audit row."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.api.server import Api
+from tests.api.works import audited, row, task
+
+pytestmark = pytest.mark.xdist_group("api")
+
+
+def test_a_waiting_task_is_cancelled_at_once(api: Api) -> None:
+    waiting = task(api)
+    assert api.post(f"/api/tasks/{waiting}/cancel", {"why": "sold"})["after"] == {"status": "cancelled"}
+    assert row(api, waiting, "status, error_message") == ("cancelled", "sold")
+    assert [entry[1] for entry in audited(api, "task", waiting)] == ["cancel"]
+
+
+def test_a_running_tasks_worker_is_asked_to_stop_it(api: Api) -> None:
+    running = task(api, "running")
+    assert api.post(f"/api/tasks/{running}/cancel")["after"] == {"status": "running", "asked": True}
+    assert row(api, running, "status, cancel_requested_at IS NOT NULL") == ("running", True)
+
+
+def test_a_task_is_retried_or_gets_another_priority(api: Api) -> None:
+    failed = task(api, "failed")
+    api.post(f"/api/tasks/{failed}/retry")
+    api.put(f"/api/tasks/{failed}/priority", {"priority": 9})
+    assert row(api, failed, "status, priority") == ("pending", 9)
+    assert [entry[1] for entry in audited(api, "task", failed)] == ["retry", "priority"]
+
+
+def test_many_are_cancelled_or_retried_by_their_ids(api: Api) -> None:
+    waiting, over = task(api), task(api, "completed")
+    answer = api.post("/api/tasks/bulk/cancel", {"ids": [waiting, over]})
+    assert (answer["changed"], [r["id"] for r in answer["refused"]]) == ([waiting], [over])
+    assert api.post("/api/tasks/bulk/retry", {"ids": [waiting]})["changed"] == [waiting]
+    assert row(api, waiting, "status") == ("pending",)
+
+
+def test_a_role_is_paused_and_resumed(api: Api) -> None:
+    paused = "SELECT paused FROM roles WHERE role = 'instasite_ready_mail'"
+    assert api.post("/api/roles/instasite_ready_mail/pause", {"why": "mail is down"})["after"] == {"paused": True}
+    assert api.rows.one(paused) is True
+    assert api.post("/api/roles/instasite_ready_mail/resume")["after"] == {"paused": False}
+    assert api.rows.one(paused) is False
+    assert [(e[1], e[4]) for e in audited(api, "role", "instasite_ready_mail")] == [
+        ("pause", "mail is down"),
+        ("resume", None),
+    ]
+    api.refused(404, "POST", "/api/roles/no_such_role/pause")
+
+
+def test_an_account_is_paused_and_resumed(api: Api) -> None:
+    paused = "SELECT paused FROM account_policies WHERE account = 'anna/berlin'"
+    api.post("/api/accounts/anna%2Fberlin/pause")
+    assert api.rows.one(paused) is True
+    api.post("/api/accounts/anna/berlin/resume")
+    assert api.rows.one(paused) is False
+
+
+def test_an_account_has_a_weight_and_a_cap(api: Api) -> None:
+    api.put("/api/accounts/bert", {"weight": 2.5, "cap": 3})
+    after = api.put("/api/accounts/bert", {"cap": None, "why": "no cap any more"})["after"]
+    assert after == {"weight": 2.5, "cap": None, "paused": False}
+    assert api.rows("SELECT weight, cap FROM account_policies WHERE account = 'bert'") == [(2.5, None)]
+    assert [entry[3]["cap"] for entry in audited(api, "account", "bert")] == [3, None]
+    document = api.refused(422, "PUT", "/api/accounts/bert", json={"weight": 0})
+    assert [e["field"] for e in document["errors"]] == ["weight"]
+
+
+def test_a_worker_reports_and_is_decommissioned(api: Api) -> None:
+    said = {"worker_id": "node:7", "hostname": "node", "queues": ["crawl"], "resources": {"memory_mb": 256}}
+    assert api.post("/api/workers/heartbeat", said) == {"status": "active"}
+    assert api.rows("SELECT hostname, queues, resources FROM workers WHERE worker_id = 'node:7'") == [
+        ("node", ["crawl"], {"memory_mb": 256})
+    ]
+    assert api.post("/api/workers/node:7/decommission", {"why": "old"})["after"] == {"status": "draining"}
+    assert api.post("/api/workers/heartbeat", said) == {"status": "draining"}, "it hears of it"
+    assert [entry[1] for entry in audited(api, "worker", "node:7")] == ["decommission"]
+    api.post("/api/workers/heartbeat", said | {"status": "stopped"})
+    api.refused(409, "POST", "/api/workers/node:7/decommission")
+    api.refused(404, "POST", "/api/workers/nobody/decommission")
+
+
+def test_who_enqueued_is_audited(api: Api) -> None:
+    body = {"role": "instasite_build", "kwargs": {"instasite_id": 5_000, "account_id": 1}}
+    made = api.post("/api/tasks", body, scope="enqueue")
+    ((by, action, before, after, _),) = audited(api, "task", made["id"])
+    assert (by, action, before, after["role"]) == (f"enqueue {api.url}", "enqueue", None, "instasite_build")
+    api.post("/api/tasks", body, scope="enqueue")
+    assert len(audited(api, "task", made["id"])) == 1, "the second changed nothing"
