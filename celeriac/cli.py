@@ -122,8 +122,8 @@ def up(context: click.Context, others: tuple[str, ...], flower_port: int, concur
 
 
 @main.command()
-@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen at.")
-@click.option("--port", default=6002, show_default=True)
+@click.option("--host", envvar="CELERIAC_API_HOST", default="127.0.0.1", show_default=True, help="Where to listen.")
+@click.option("--port", envvar="CELERIAC_API_PORT", default=6002, show_default=True)
 @click.option("--proxy", metavar="ADDRESSES", help="Proxies whose X-Forwarded-For tells the caller's address.")
 @click.pass_obj
 def serve(app: Any, host: str, port: int, proxy: str | None) -> None:

@@ -28,7 +28,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB, TIMESTAMP, UUID
 
-from celeriac import enqueue_in_sql
+from celeriac import enqueue_in_sql, routines
 
 metadata = MetaData()
 
@@ -127,6 +127,7 @@ worker_tasks = Table(
         "id",
         postgresql_where=text("waits_for = 'lock'"),
     ),
+    Index("worker_tasks_behind_lock_by_role", "role", "lock_key", postgresql_where=text("waits_for = 'lock'")),
     Index("worker_tasks_active", "role", "account", postgresql_where=text(ACTIVE)),
     Index(
         "worker_tasks_one_leads_lock",
@@ -283,6 +284,18 @@ audit = Table(
     Index("audit_by_age", "at"),
 )
 
+#: What fires now, since when; a row goes when its alert ends.
+alerts = Table(
+    "alerts",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("subject", Text, primary_key=True),
+    Column("value", Double, nullable=False),
+    Column("threshold", Double, nullable=False),
+    _now("firing_since"),
+    _now("last_seen_at"),
+)
+
 #: Lets the best waiting task of each key lead it, where none does. A concurrent leader is no error: then the key has
 #: one. A key whose next leader somebody's open transaction holds is left to the sweep rather than waited for: the
 #: timeout is the function's own, as what follows in the transaction may have to wait longer.
@@ -315,4 +328,4 @@ END $$
 """
 
 #: What the migrations create beside the tables, in this order.
-ROUTINES = (LEAD_FUNCTION, *enqueue_in_sql.ROUTINES)
+ROUTINES = (LEAD_FUNCTION, *enqueue_in_sql.ROUTINES, *routines.ROUTINES)

@@ -1,7 +1,7 @@
 """Settings: read from the environment once, validated at once.
 
-The names of the store workers' variables are theirs (`HEARTBEAT_INTERVAL_MS`, `POLL_INTERVAL_MS`); the rest are
-`CELERIAC_…`. `DATABASE_URL` and `REDIS_URL` left out mean the embedded stack.
+The store workers' variables keep their names (`WORKER_…`, `MAX_CONCURRENT_TASKS`, `…_INTERVAL_MS`, `…BACKOFF_…`); the
+rest are `CELERIAC_…`. `DATABASE_URL` and `REDIS_URL` left out mean the embedded stack.
 """
 
 from __future__ import annotations
@@ -34,9 +34,15 @@ class Settings:
     database_url: str | None = None
     redis_url: str | None = None
     worker_id: str | None = None
+    worker_role: str | None = None
 
     heartbeat_interval: float = _period("HEARTBEAT_INTERVAL_MS", 30.0, 0.05)
     poll_interval: float = _period("POLL_INTERVAL_MS", 1.0, 0.01)
+    backoff_duration: float = _period("BACKOFF_DURATION_MS", 10.0, 0.05)
+    memory_backoff: float = _setting("MEMORY_BACKOFF_THRESHOLD", 0.85, 0.01, 1.0, "share of the limit; 1: never")
+    cpu_backoff: float = _setting("CPU_BACKOFF_THRESHOLD", 0.9, 0.01, 1.0, "share of the limit; 1: never")
+    max_concurrent_tasks: float = _setting("MAX_CONCURRENT_TASKS", 3, 1, 10_000, "tasks", whole=True)
+    memory_limit_mb: float = _setting("CELERIAC_MEMORY_LIMIT_MB", 0, 0, 2**40, "megabytes; 0: as found", whole=True)
     ticket_grace: float = _period("CELERIAC_TICKET_GRACE_MS", 60.0, 0.05)
     sweep_interval: float = _period("CELERIAC_SWEEP_INTERVAL_MS", 30.0, 0.05)
     drain_grace: float = _period("CELERIAC_DRAIN_GRACE_MS", 25.0, 0.0)
@@ -49,6 +55,10 @@ class Settings:
     api_body_bytes: float = _setting("CELERIAC_API_BODY_BYTES", 1_048_576, 1024, 2**28 - 1, "bytes", whole=True)
     event_days: float = _setting("CELERIAC_EVENT_DAYS", 30.0, 0.0, 36_500, "days")
     pass_hours: float = _setting("CELERIAC_PASS_HOURS", 24.0, 0.0, 876_000, "hours")
+    alert_queue_depth: float = _setting("CELERIAC_ALERT_QUEUE_DEPTH", 1000, 0, 2**53 - 1, "tasks", whole=True)
+    alert_failed_rate: float = _setting("CELERIAC_ALERT_FAILED_RATE", 0.1, 0.0, 1.0, "share of what finished")
+    alert_running: float = _period("CELERIAC_ALERT_RUNNING_MS", 3600.0, 0.0)
+    alert_schedule_grace: float = _period("CELERIAC_ALERT_SCHEDULE_GRACE_MS", 300.0, 0.0)
     release: float = _setting("CELERIAC_RELEASE", 0, 0, 2**53 - 1, "it grows with each deployment", whole=True)
 
     @classmethod
@@ -61,6 +71,7 @@ class Settings:
             database_url=given.get("DATABASE_URL") or None,
             redis_url=given.get("REDIS_URL") or None,
             worker_id=given.get("WORKER_ID") or None,
+            worker_role=given.get("WORKER_ROLE") or None,
             **numbers,
         )
 

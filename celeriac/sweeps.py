@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from celeriac import alerts
 from celeriac.verbs import promote, prune, release
 
 if TYPE_CHECKING:
@@ -97,6 +98,7 @@ SWEEPS: dict[str, Callable[[Celeriac], int]] = {
     "lost_tickets": lost_tickets,
     "leaderless_locks": leaderless_locks,
     "prune": prune_finished,
+    "alerts": alerts.review,
 }
 
 

@@ -29,7 +29,7 @@ def test_migrate_check_sweep_and_dispatch(servers: Servers, redis_url: str) -> N
         assert "no role 'no_such_role'" in celeriac("dispatch", "no_such_role", **given).stderr
         swept = celeriac("sweep", "--all", **given)
         assert [line.split(":")[0] for line in swept.stdout.splitlines()] == [
-            "rescue", "lost_tickets", "leaderless_locks", "prune",
+            "rescue", "lost_tickets", "leaderless_locks", "prune", "alerts",
         ]  # fmt: skip
         assert celeriac("dispatch", "instasite_build", **given).stdout == "instasite_build: 0 tasks published\n"
     finally:

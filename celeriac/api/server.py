@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import logging
+import signal
+import sys
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from importlib.metadata import version
@@ -58,6 +60,8 @@ def serve(app: Celeriac, host: str, port: int, proxies: str | None = None) -> No
     """Until SIGTERM or Ctrl-C. Raises ConfigurationError if migrations are missing."""
     refuse_old_schema(app)
     app.register_roles()
+    # Once it has stopped, uvicorn raises the signal again, which would end the process by it.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     uvicorn.run(
         create(app), host=host, port=port, server_header=False, proxy_headers=proxies is not None,
         forwarded_allow_ips=proxies, log_level="info", access_log=False,

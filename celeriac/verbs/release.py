@@ -14,30 +14,10 @@ from sqlalchemy import Connection, text
 from celeriac.verbs.promote import lead
 from celeriac.verbs.start import Started
 
-# INVARIANT: a released row keeps leading its lock key, so nobody else has to be promoted unless it ends.
+# The rules stand in `celeriac.routines`: psql's `recover_stale_tasks` goes by them, too.
 RELEASE = text("""
-WITH freed AS (
-    SELECT t.id, t.role, t.lock_key, t.status,
-        CASE WHEN t.cancel_requested_at IS NOT NULL THEN 'cancelled'
-            WHEN :loss AND t.losses + 1 >= coalesce((r.definition ->> 'max_losses')::integer, 3) THEN 'failed'
-            ELSE 'pending' END AS becomes
-    FROM worker_tasks t LEFT JOIN roles r ON r.role = t.role
-    WHERE t.id = ANY(CAST(:ids AS bigint[])) AND t.token = ANY(CAST(:tokens AS uuid[]))
-        AND t.status = :status
-    ORDER BY t.id FOR UPDATE OF t SKIP LOCKED
-), updated AS (
-    UPDATE worker_tasks t
-    SET status = f.becomes, losses = t.losses + CASE WHEN :loss THEN 1 ELSE 0 END,
-        token = NULL, claimed_at = NULL, started_at = NULL, deadline_at = NULL, worker_pid = NULL,
-        completed_at = CASE WHEN f.becomes <> 'pending' THEN clock_timestamp() END,
-        error_message = CASE WHEN f.becomes <> 'pending' THEN :why ELSE t.error_message END,
-        updated_at = clock_timestamp()
-    FROM freed f WHERE t.id = f.id
-), told AS (
-    INSERT INTO task_events (task, role, kind, from_status, to_status, by, why)
-    SELECT id, role, :kind, status, becomes, :by, :why FROM freed
-)
-SELECT id, role, lock_key, becomes FROM freed
+SELECT id, role, lock_key, becomes FROM celeriac_release(
+    CAST(:ids AS bigint[]), CAST(:tokens AS uuid[]), :status, :kind, :why, :by, :loss)
 """)
 
 OF_PROCESS = text("""
@@ -54,14 +34,7 @@ FROM worker_tasks
 WHERE status IN ('claimed', 'running') AND status = 'running' AND worker_id = :worker_id AND worker_pid = :pid
 """)
 
-# Reads the index of active tasks, which the windows bound; never the backlog.
-STALE = text("""
-SELECT t.id, CAST(t.token AS text) FROM worker_tasks t LEFT JOIN roles r ON r.role = t.role
-WHERE t.status IN ('claimed', 'running') AND t.status = 'running'
-    AND t.last_heartbeat_at < statement_timestamp()
-        - coalesce((r.definition ->> 'stale_after')::double precision, 600) * interval '1 second'
-ORDER BY t.last_heartbeat_at LIMIT :batch FOR UPDATE OF t SKIP LOCKED
-""")
+STALE = text("SELECT id, CAST(token AS text) FROM celeriac_stale(:batch, NULL)")
 
 UNSTARTED = text("""
 SELECT t.id, CAST(t.token AS text), t.role, coalesce(r.definition ->> 'queue', t.role) AS queue

@@ -19,6 +19,8 @@ from contextlib import ExitStack
 import pytest
 import redis
 
+from celeriac.database import Database
+from celeriac.verbs import tokens
 from tasks.app import app
 from tests.conftest import Servers
 from tests.deploy.compose import Network, Service, interpolated, read
@@ -46,7 +48,7 @@ class System:
         self, services: Mapping[str, Service], running: Mapping[str, Running], migrated: str, url: str
     ) -> None:
         self.services, self.running, self.migrated = services, running, migrated
-        self.rows = Rows(url)
+        self.rows, self.database = Rows(url), Database(url)
 
     def printed(self, name: str) -> str:
         return self.running[name].printed()
@@ -77,6 +79,7 @@ def system(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         }
         yield (found := System(services, running, migrated.stdout, urls["DATABASE_URL"]))
         found.rows.close()
+        found.database.dispose()
     servers.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
@@ -115,6 +118,16 @@ def test_flower_answers_only_with_the_password(system: System) -> None:
     assert system.answer(address) == 401
     assert system.answer(address, Authorization=f"Basic {password}") == 200
     assert "FLOWER_READ_ONLY" in flower.environ
+
+
+def test_the_api_answers_only_with_a_token(system: System) -> None:
+    api = system.services["api"]
+    until(api.is_healthy, "the API")
+    address = f"http://127.0.0.1:{api.environ['CELERIAC_API_PORT']}/openapi.json"
+    with system.database.transaction() as connection:
+        token = tokens.create(connection, "compose", ["read"], by="test")
+    assert system.answer(address) == 401
+    assert system.answer(address, Authorization=f"Bearer {token}") == 200
 
 
 def test_a_site_is_built_through_all_of_it(system: System) -> None:

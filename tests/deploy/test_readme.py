@@ -22,7 +22,7 @@ PAGES = README + "".join(path.read_text() for path in sorted((ROOT / "docs").glo
 @pytest.mark.parametrize("setting", [f for f in fields(Settings) if f.metadata], ids=lambda f: str(f.name))
 def test_every_numeric_setting_is_told_with_its_default(setting: Any) -> None:
     default = setting.default / setting.metadata["scale"]
-    assert f"| `{setting.metadata['variable']}` | {default:.0f} |" in PAGES
+    assert f"| `{setting.metadata['variable']}` | {default:.16g} |" in PAGES
 
 
 def test_every_variable_the_application_reads_is_told() -> None:

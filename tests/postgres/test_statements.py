@@ -8,11 +8,14 @@ import pkgutil
 from sqlalchemy import TextClause
 from sqlalchemy.dialects.postgresql.psycopg2 import PGDialect_psycopg2
 
-from celeriac import backend, verbs
+from celeriac import alerts, backend, capacity, metrics, verbs
 from celeriac.database import Database
 
 MODULES = [
     backend,
+    capacity,
+    metrics,
+    alerts,
     *(importlib.import_module(f"{verbs.__name__}.{m.name}") for m in pkgutil.iter_modules(verbs.__path__)),
 ]
 

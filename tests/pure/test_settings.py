@@ -9,7 +9,9 @@ import pytest
 from celeriac.errors import ConfigurationError
 from celeriac.settings import Settings
 
-TEXTS = {"DATABASE_URL": "database_url", "REDIS_URL": "redis_url", "WORKER_ID": "worker_id"}
+TEXTS = {
+    "DATABASE_URL": "database_url", "REDIS_URL": "redis_url", "WORKER_ID": "worker_id", "WORKER_ROLE": "worker_role"
+}  # fmt: skip
 
 #: variable: (setting, a value, what it comes to, too little)
 NUMBERS = {
@@ -22,6 +24,15 @@ NUMBERS = {
     "CELERIAC_MAX_ARGUMENT_BYTES": ("max_argument_bytes", "1024", 1024, "0"),
     "CELERIAC_EVENT_DAYS": ("event_days", "7", 7, "-1"),
     "CELERIAC_PASS_HOURS": ("pass_hours", "0.5", 0.5, "-1"),
+    "BACKOFF_DURATION_MS": ("backoff_duration", "2000", 2, "49"),
+    "MEMORY_BACKOFF_THRESHOLD": ("memory_backoff", "0.5", 0.5, "0"),
+    "CPU_BACKOFF_THRESHOLD": ("cpu_backoff", "0.5", 0.5, "0"),
+    "MAX_CONCURRENT_TASKS": ("max_concurrent_tasks", "4", 4, "0"),
+    "CELERIAC_MEMORY_LIMIT_MB": ("memory_limit_mb", "2000", 2000, "-1"),
+    "CELERIAC_ALERT_QUEUE_DEPTH": ("alert_queue_depth", "50", 50, "-1"),
+    "CELERIAC_ALERT_FAILED_RATE": ("alert_failed_rate", "0.25", 0.25, "-0.1"),
+    "CELERIAC_ALERT_RUNNING_MS": ("alert_running", "60000", 60, "-1"),
+    "CELERIAC_ALERT_SCHEDULE_GRACE_MS": ("alert_schedule_grace", "1000", 1, "-1"),
     "CELERIAC_RELEASE": ("release", "20261120", 20261120, "-1"),
 }
 

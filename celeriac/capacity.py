@@ -1,0 +1,78 @@
+"""Capacity: what each role has to do, how fast it goes, how many workers that needs, and what each worker reports."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import Connection, text
+
+#: The horizons of `workers_needed`, in hours.
+HORIZONS = (1, 4, 8)
+
+CAPACITY = text("""
+SELECT * FROM v_worker_capacity WHERE CAST(:role AS text) IS NULL OR role = :role ORDER BY role
+""")
+
+# A process runs one row at a time: of the rows that share its ticket the first stands for it. A pool of threads runs
+# as many as it has threads, all in the worker's own process.
+HEARTBEATS = text("""
+SELECT w.worker_id, w.concurrency, w.status, w.resources, coalesce(current.ids, '[]') AS ids
+FROM workers w LEFT JOIN LATERAL (
+    SELECT jsonb_agg(id ORDER BY started_at, id) AS ids FROM (
+        SELECT id, started_at, worker_pid, row_number() OVER (PARTITION BY worker_pid ORDER BY started_at, id) AS place
+        FROM worker_tasks
+        WHERE status IN ('claimed', 'running') AND status = 'running' AND worker_id = w.worker_id
+    ) AS started
+    WHERE place <= CASE WHEN worker_pid = w.pid THEN w.concurrency ELSE 1 END
+) AS current ON true
+WHERE w.status <> 'stopped' AND w.last_heartbeat_at > statement_timestamp() - interval '2 minutes'
+    AND (CAST(:worker_id AS text) IS NULL OR w.worker_id = :worker_id)
+ORDER BY w.worker_id
+""")
+
+RESOURCES = (
+    "memory_mb", "memory_total_mb", "memory_rss_mb", "memory_percent", "cpu_user_ms", "cpu_system_ms", "cpu_percent",
+    "is_backing_off", "backoff_reason",
+)  # fmt: skip
+
+
+def workers_needed(pending: int, tasks_per_worker_hour: float | None) -> dict[str, int | None]:
+    """Workers that would clear the queue within 1, 4 and 8 hours; None while nobody knows how fast one is."""
+    return {f"for_{h}_hour{'s' * (h > 1)}": _workers(pending, tasks_per_worker_hour, h) for h in HORIZONS}
+
+
+def _workers(pending: int, tasks_per_worker_hour: float | None, hours: int) -> int | None:
+    if pending == 0:
+        return 0
+    return math.ceil(pending / (tasks_per_worker_hour * hours)) if tasks_per_worker_hour else None
+
+
+def capacity(connection: Connection, role: str | None = None) -> list[dict[str, Any]]:
+    """Each role's row of `v_worker_capacity`, and `workers_needed`."""
+    rows = [dict(row) for row in connection.execute(CAPACITY, {"role": role}).mappings()]
+    return [row | {"workers_needed": _needed(row)} for row in rows]
+
+
+def _needed(row: Mapping[str, Any]) -> dict[str, int | None]:
+    return workers_needed(row["pending_tasks"], row["tasks_per_worker_hour"])
+
+
+def heartbeats(connection: Connection, worker_id: str | None = None) -> list[dict[str, Any]]:
+    """What each live worker last reported, with the ids of what it runs now."""
+    return [_heartbeat(*row) for row in connection.execute(HEARTBEATS, {"worker_id": worker_id})]
+
+
+def _heartbeat(
+    worker_id: str, concurrency: int, status: str, resources: Mapping[str, Any], ids: list[int]
+) -> dict[str, Any]:
+    return {
+        "worker_id": worker_id,
+        "current_task_id": ids[0] if ids else None,
+        "current_task_ids": ids,
+        "active_task_count": len(ids),
+        "max_concurrent_tasks": concurrency,
+        "status": status,
+        "resources": {name: resources.get(name) for name in RESOURCES},
+    }

@@ -1,0 +1,36 @@
+"""Metrics: how long the queues are, how much fails, what retrying saves, how long tasks wait; per role."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Connection, text
+
+# A role that deletes its successes has no rates: what remains would tell of failures only.
+MEASURE = text("""
+SELECT r.role, backlog.ready + backlog.later + backlog.behind_lock + backlog.claimed AS queue_depth,
+    CASE WHEN NOT forgets THEN hour.failed_rate END AS failed_rate,
+    CASE WHEN NOT forgets THEN hour.retry_success_rate END AS retry_success_rate,
+    hour.wait_seconds AS average_wait, backlog.longest_running
+FROM (SELECT role, definition ? 'keep' AND definition ->> 'keep' IS NULL AS forgets FROM roles) AS r
+CROSS JOIN LATERAL celeriac_backlog(r.role) AS backlog
+CROSS JOIN LATERAL celeriac_last_hour(r.role) AS hour
+WHERE CAST(:role AS text) IS NULL OR r.role = :role
+ORDER BY r.role
+""")
+
+PRIORITIES = text("""
+SELECT role, celeriac_priorities(role) AS priorities FROM roles
+WHERE CAST(:role AS text) IS NULL OR role = :role
+""")
+
+
+def metrics(connection: Connection, role: str | None = None) -> list[dict[str, Any]]:
+    """Each role's queue depth, rates (0 to 1, None while nothing tells), seconds, and queued tasks by priority."""
+    measured = [dict(row) for row in connection.execute(MEASURE, {"role": role}).mappings()]
+    by_role = {row.role: row.priorities for row in connection.execute(PRIORITIES, {"role": role})}
+    return [row | {"priorities": _sorted(by_role.get(row["role"], {}))} for row in measured]
+
+
+def _sorted(histogram: dict[str, int]) -> dict[int, int]:
+    return dict(sorted((int(tens), n) for tens, n in histogram.items()))

@@ -1,0 +1,41 @@
+"""Rows with a past, for tests of what reads it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tests.processes import Rows
+
+FINISHED = """
+INSERT INTO worker_tasks (task_id, role, status, worker_id, last_heartbeat_at, created_at, scheduled_for, started_at,
+    completed_at, retry_count, max_retries, error_message)
+SELECT CAST(gen_random_uuid() AS text), :role, :status, 'w',
+    now() - :ago * interval '1 minute', begun - :waited * interval '1 second', begun - :waited * interval '1 second',
+    begun, now() - :ago * interval '1 minute', :retry_count, 3, CASE WHEN :status = 'failed' THEN 'why' END
+FROM generate_series(1, :n) i,
+    LATERAL (SELECT now() - :ago * interval '1 minute' - :seconds * interval '1 second' AS begun) AS b
+"""
+
+
+def finished(rows: Rows, role: str = "work", status: str = "completed", n: int = 1, **more: Any) -> None:
+    """`n` tasks that ended `ago` minutes ago, ran for `seconds` and had `waited` so many before."""
+    rows(
+        FINISHED,
+        **{"role": role, "status": status, "n": n, "ago": 1, "seconds": 1, "waited": 0, "retry_count": 0} | more,
+    )
+
+
+def registered(rows: Rows, *roles: str, **definition: Any) -> None:
+    for role in roles:
+        rows("INSERT INTO roles (role, definition) VALUES (:r, CAST(:d AS jsonb))", r=role, d=json.dumps(definition))
+
+
+def live_worker(rows: Rows, name: str = "w", queues: str = '["work"]', concurrency: int = 1, **more: Any) -> None:
+    given = {"pid": 1, "status": "active", "ago": 0, "resources": "{}"} | more
+    rows(
+        """INSERT INTO workers (worker_id, hostname, pid, queues, concurrency, status, last_heartbeat_at, resources)
+        VALUES (:name, 'host', :pid, CAST(:queues AS jsonb), :concurrency, :status,
+            now() - :ago * interval '1 minute', CAST(:resources AS jsonb))""",
+        name=name, queues=queues, concurrency=concurrency, **given,
+    )  # fmt: skip

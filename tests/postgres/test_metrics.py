@@ -1,0 +1,75 @@
+"""What the metrics tell of each role."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from celeriac.database import Database
+from celeriac.metrics import metrics
+from tests.postgres.conftest import new_task
+from tests.postgres.finished import finished, registered
+from tests.postgres.stages import claimed, enqueued, running
+from tests.processes import Rows
+
+
+def of(database: Database, role: str = "work") -> dict[str, Any]:
+    with database.statement() as connection:
+        (row,) = metrics(connection, role)
+    return row
+
+
+def test_a_role_nobody_used_has_no_rates(database: Database, rows: Rows) -> None:
+    registered(rows, "work", "other")
+    assert of(database) == {
+        "role": "work", "queue_depth": 0, "failed_rate": None, "retry_success_rate": None, "average_wait": None,
+        "longest_running": None, "priorities": {},
+    }  # fmt: skip
+    with database.statement() as connection:
+        assert [row["role"] for row in metrics(connection)] == ["other", "work"]
+
+
+def test_the_queue_is_what_waits_and_what_is_claimed(database: Database, rows: Rows) -> None:
+    registered(rows, "work")
+    enqueued(database, *(new_task(priority=p) for p in (0, 9, 10, 55, 55, -1)))
+    claimed(database, n=1)
+    enqueued(database, new_task(delay=60.0, priority=90))
+    running(database, new_task(lock_key="k", priority=99))
+    enqueued(database, new_task(lock_key="k", priority=100))
+    row = of(database)
+    assert row["queue_depth"] == 8
+    assert row["priorities"] == {-10: 1, 0: 2, 10: 1, 50: 2, 90: 1, 100: 1}
+
+
+def test_rates_are_of_the_last_hour(database: Database, rows: Rows) -> None:
+    registered(rows, "work", keep=86_400)
+    finished(rows, n=6)
+    finished(rows, n=3, retry_count=2)
+    finished(rows, status="failed", n=1, retry_count=3)
+    finished(rows, status="failed", n=50, ago=61)
+    finished(rows, status="cancelled", n=9, retry_count=1)
+    row = of(database)
+    assert row["failed_rate"] == pytest.approx(0.1)
+    assert row["retry_success_rate"] == pytest.approx(0.75)
+
+
+def test_a_role_that_forgets_its_successes_has_no_rates(database: Database, rows: Rows) -> None:
+    registered(rows, "work", keep=None)
+    finished(rows, status="failed", n=4, retry_count=1)
+    assert (of(database)["failed_rate"], of(database)["retry_success_rate"]) == (None, None)
+
+
+def test_a_task_waits_from_when_it_was_due(database: Database, rows: Rows) -> None:
+    registered(rows, "work")
+    finished(rows, n=2, waited=10)
+    finished(rows, waited=40)
+    rows("UPDATE worker_tasks SET created_at = created_at - interval '1 day'")
+    assert of(database)["average_wait"] == pytest.approx(20)
+
+
+def test_the_longest_run_is_told(database: Database, rows: Rows) -> None:
+    registered(rows, "work")
+    running(database, new_task(), new_task())
+    rows("UPDATE worker_tasks SET started_at = now() - interval '90 minutes' WHERE id = 1")
+    assert of(database)["longest_running"] == pytest.approx(5400, abs=60)

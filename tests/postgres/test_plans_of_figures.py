@@ -1,0 +1,56 @@
+"""What the figures cost follows what they count: neither other roles' tasks nor what finished long ago."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from sqlalchemy import Connection, create_engine, text
+
+from celeriac.capacity import CAPACITY, HEARTBEATS
+from celeriac.metrics import MEASURE, PRIORITIES
+from tests.postgres.backlog import BASE, SHAPES, analyze, analyze_while_idle
+from tests.postgres.plans import explain
+
+Clone = Callable[[], str]
+
+ASIDE = {
+    "another role's": SHAPES["another role's"],
+    "of long ago": """
+        INSERT INTO worker_tasks (task_id, role, account, status, completed_at)
+        SELECT 'old-' || i, 'work', '', 'completed', now() - interval '1 hour 1 minute' - i * interval '1 millisecond'
+        FROM generate_series(1, :n) i""",
+}
+
+
+def pages(connection: Connection) -> dict[str, int]:
+    return {
+        "capacity": explain(connection, CAPACITY, role=None).pages,
+        "capacity of one": explain(connection, CAPACITY, role="work").pages,
+        "metrics": explain(connection, MEASURE, role=None).pages,
+        "priorities": explain(connection, PRIORITIES, role=None).pages,
+        "heartbeats": explain(connection, HEARTBEATS, worker_id=None).pages,
+    }
+
+
+def measured(url: str, aside: str, n: int, *, believes: str) -> dict[str, int]:
+    engine = create_engine(url)
+    with engine.connect() as connection:
+        if believes == "it is idle":
+            analyze_while_idle(connection)
+        connection.execute(text("INSERT INTO workers (worker_id, hostname, pid, concurrency) VALUES ('w', 'h', 1, 3)"))
+        for statement in filter(str.strip, BASE.split(";\n")):
+            connection.execute(text(statement))
+        connection.execute(text(ASIDE[aside]), {"n": n})
+        if believes == "the truth":
+            analyze(connection)
+        seen = pages(connection)
+    engine.dispose()
+    return seen
+
+
+@pytest.mark.parametrize("believes", ["nothing", "the truth", "it is idle"])
+@pytest.mark.parametrize("aside", ASIDE)
+def test_no_figure_reads_what_it_does_not_count(clone: Clone, aside: str, believes: str) -> None:
+    small, large = (measured(clone(), aside, n, believes=believes) for n in (1_000, 50_000))
+    assert {name: (small[name], n) for name, n in large.items() if n > small[name] + 200} == {}
