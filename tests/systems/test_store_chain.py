@@ -9,7 +9,6 @@ import pytest
 
 from tasks.app import app
 from tasks.stores import store_discovery
-from tests import processes
 from tests.processes import Rows, until
 from tests.systems.chain_killer import ARMED
 from tests.systems.stack import Stack, on_servers
@@ -32,10 +31,9 @@ UNFINISHED = "SELECT count(*) FROM worker_tasks WHERE role = 'store_discovery' A
 @pytest.fixture
 def kills(stack: Stack, tmp_path: Path) -> Iterator[Path]:
     """A worker that dies as told; the file in which it notes each death."""
-    notes, urls = tmp_path / "kills", (stack.environ["DATABASE_URL"], stack.environ["REDIS_URL"])
-    arguments = ("-c", "4", "-Q", "store_discovery", "--include", "tests.systems.chain_killer")
-    environ = stack.environ | {"KILLS": str(notes)}
-    with processes.worker("tasks", *urls, tmp_path / "log", *arguments, environ=environ), on_servers(app, environ):
+    notes = tmp_path / "kills"
+    stack.worker("store_discovery", include="tests.systems.chain_killer", KILLS=str(notes))
+    with on_servers(app, stack.environ):
         yield notes
 
 
