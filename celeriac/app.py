@@ -400,6 +400,8 @@ def _retry_in_sql(task: Task[..., Any]) -> None:
     role, run = task.role, task.run
     if not role.retry_for:
         return
+    given = dict((task.role_options or {}).get("retry_kwargs", {}))
+    given.pop("max_retries", None)  # the row has it, or its call's own
 
     @wraps(run)
     def attempt(*args: Any, **kwargs: Any) -> Any:
@@ -409,7 +411,7 @@ def _retry_in_sql(task: Task[..., Any]) -> None:
             raise
         except role.retry_for as error:
             wait = {"countdown": role.backoff.seconds(task.request.retries)} if role.backoff else {}
-            raise task.retry(exc=error, **(wait | (task.role_options or {}).get("retry_kwargs", {}))) from error
+            raise task.retry(exc=error, **(wait | given)) from error
 
     task.run = attempt
 

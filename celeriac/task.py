@@ -137,7 +137,9 @@ class Task(CeleryTask, Generic[P, R]):
         return Snooze(seconds, why)
 
     def retry(self, *args: Any, **kwargs: Any) -> Any:
-        """Celery's; outside of an eager run the next attempt is `scheduled_for` in SQL."""
+        """Celery's; outside of an eager run the next attempt is `scheduled_for` in SQL, as often as the row may."""
+        if (run := running.current()) is not None and run.task.max_retries is not None:
+            kwargs.setdefault("max_retries", run.task.max_retries)
         return super().retry(*args, **kwargs)
 
 
