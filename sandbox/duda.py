@@ -195,6 +195,8 @@ class DudaHandler(BaseHTTPRequestHandler):
         self.send_response(reply.status)
         for name, value in reply.headers.items():
             self.send_header(name, value)
+        if self.close_connection:  # because the client asked for it: untold, it would use the connection again
+            self.send_header("Connection", "close")
         if reply.status != 204:
             self.send_header("Content-Type", reply.content_type)
             self.send_header("Content-Length", str(len(reply.payload)))
