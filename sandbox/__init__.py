@@ -1,4 +1,4 @@
-"""Local stand-ins of what is outside: Duda's Partner API and the pages of its previews, Dutchie's menus, SMTP, DNS.
+"""Local stand-ins of what is outside: Duda's API and the pages of its previews, Dutchie's menus, Reddit, SMTP, DNS.
 
 They listen on real sockets and speak the documented protocols; see `python -m sandbox --help`, or in a test:
 
@@ -21,6 +21,7 @@ from sandbox.mail import Mailbox, MailServer
 from sandbox.menus import Menus
 from sandbox.names import Names, NamesServer
 from sandbox.previews import Previews
+from sandbox.reddit import RedditApi
 from sandbox.sites import Sites
 from sandbox.stand_ins import StandIn
 
@@ -48,7 +49,7 @@ def start(
 
 
 class Sandbox:
-    """The running servers, and what they hold: `sites`, `faults`, `mailbox`, `names`, `previews`, `menus`."""
+    """The running servers, and what they hold: `sites`, `faults`, `mailbox`, `names`, and each stand-in by its name."""
 
     def __init__(
         self,
@@ -60,8 +61,8 @@ class Sandbox:
     ) -> None:
         http_port, smtp_port, dns_port = ports
         self.sites, self.faults, self.mailbox, self.names = Sites(templates), Faults(plan), Mailbox(), Names()
-        self.previews, self.menus = Previews(), Menus()
-        self._stand_ins: tuple[StandIn, ...] = (self.previews, self.menus)
+        self.previews, self.menus, self.reddit = Previews(), Menus(), RedditApi(credentials)
+        self._stand_ins: tuple[StandIn, ...] = (self.previews, self.menus, self.reddit)
         self._credentials = credentials
         with ExitStack() as started:
             self._duda = DudaServer(
