@@ -37,6 +37,10 @@ up: export SMTP_HOST ?= 127.0.0.1
 up: export SMTP_PORT ?= $(SANDBOX_SMTP_PORT)
 up: export MAIL_FROM ?= sites@sandbox.example
 up: export DNS_NAMESERVER ?= 127.0.0.1:$(SANDBOX_DNS_PORT)
+up: export REDDIT_CLIENT_ID ?= sandbox
+up: export REDDIT_CLIENT_SECRET ?= sandbox-password
+up: export REDDIT_URL ?= http://127.0.0.1:$(SANDBOX_HTTP_PORT)/reddit
+up: export REDDIT_OAUTH_URL ?= http://127.0.0.1:$(SANDBOX_HTTP_PORT)/reddit/oauth
 up: FLOWER_PORT ?= 5555
 up: $(READY) ## Run the whole stack in the foreground: servers, sandbox, worker, beat, Flower
 	@echo "sandbox   http://127.0.0.1:$(SANDBOX_HTTP_PORT)/_sandbox/state"

@@ -5,6 +5,7 @@ from models.base import Base
 from models.instasites import Account, Instasite, InstasiteAnalytics, Template
 from models.legacy import DispensaryCrawlJob, JobRunLog, JobSchedule
 from models.stores import Dispensary, Product, ProductChange
+from models.subreddits import RedditAuthor, RedditBudget, RedditPost, Subreddit
 
 #: Functions and views the migrations create beside the tables, in this order.
 ROUTINES: tuple[str, ...] = (*stores.ROUTINES,)
@@ -21,5 +22,9 @@ __all__ = [
     "JobSchedule",
     "Product",
     "ProductChange",
+    "RedditAuthor",
+    "RedditBudget",
+    "RedditPost",
+    "Subreddit",
     "Template",
 ]

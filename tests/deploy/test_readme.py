@@ -27,7 +27,7 @@ def test_every_numeric_setting_is_told_with_its_default(setting: Any) -> None:
 
 def test_every_variable_the_application_reads_is_told() -> None:
     code = "".join(path.read_text() for path in (ROOT / "tasks").glob("*.py"))
-    read = re.findall(r'"((?:DUDA|DUTCHIE|STORES|SMTP|QM|INSTASITES|MAIL|DNS)_[A-Z_]+)"', code)
+    read = re.findall(r'"((?:DUDA|DUTCHIE|STORES|SMTP|QM|INSTASITES|MAIL|DNS|REDDIT|RESET|STALE)_[A-Z_]+)"', code)
     assert read
     assert [name for name in set(read) if f"`{name}`" not in PAGES] == []
 
