@@ -142,10 +142,10 @@ worker_tasks = Table(
         unique=True,
         postgresql_where=text(f"unique_key IS NOT NULL AND {UNFINISHED}"),
     ),
-    Index("worker_tasks_finished", "role", "completed_at", postgresql_where=text(FINISHED)),
-    # For lists: rare ends, newest first; and what waits, in the order it came.
-    Index("worker_tasks_ended_badly", "status", "role", "id", postgresql_where=text(ENDED_BADLY)),
-    Index("worker_tasks_pending", "role", "id", postgresql_where=text("status = 'pending'")),
+    Index("worker_tasks_finished", "role", "completed_at", "id", postgresql_where=text(FINISHED)),
+    # For lists, newest first; -id, as an order by id alone is also the primary key's, which passes by all the others.
+    Index("worker_tasks_ended_badly", "status", "role", text("(-id)"), postgresql_where=text(ENDED_BADLY)),
+    Index("worker_tasks_pending", "role", text("(-id)"), postgresql_where=text("status = 'pending'")),
     # Start and heartbeat write into the page the row lives on.
     postgresql_with={"fillfactor": "80"},
 )

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, TextClause, create_engine
 
-from celeriac.verbs import cancel, claim, enqueue, heartbeat, promote, prune, release, select, settle, start
+from celeriac.insights import counting, lists, system, tasks
+from celeriac.verbs import cancel, claim, enqueue, heartbeat, promote, prune, release, select, settle, start, steer
 from tests.postgres.backlog import SHAPES, TOKEN, analyze, analyze_while_idle, fill
 from tests.postgres.conftest import new_task
 from tests.postgres.plans import Plan, explain
@@ -73,6 +74,31 @@ def statements(connection: Connection) -> Mapping[str, tuple[TextClause, dict[st
         "enqueue ready": (enqueue.INSERT_READY, enqueue.ready_row(new_task(unique_key="new"))),
         "existing": (enqueue.EXISTING, {"rows": enqueue.as_json(taken)}),
         "prune": (prune.TASKS, {"days": 1, "batch": SELECTED}),
+        "steer": (steer.LOCK, {"ids": running[:10], "low": 0, "high": 0}),
+        **reads(),
+    }
+
+
+def reads() -> Mapping[str, tuple[TextClause, dict[str, Any]]]:
+    """What the surfaces ask: pages of 60, looking at no more than 60; counts up to 60."""
+    unasked = dict.fromkeys(("lock_key", "unique_key", "worker_id", "waits_for", "older_than", "account", "after"))
+    bounds = {"most": SELECTED, "looks_at": SELECTED, "offset": 0}
+    pages = {
+        f"page of {part}, {role}": (page, unasked | bounds | {"role": role, "statuses": list(part)})
+        for part, page in lists.PAGES.items()
+        for role in (None, "work")
+    }
+    line = {"id": 1, "role": "work", "account": "deep", "lock_key": "held", "priority": 0}
+    line |= {"scheduled_for": "2100-01-01", "most": SELECTED}
+    return pages | {
+        "counts": (counting.COUNTS, {"most": SELECTED}),
+        "depth": (counting.DEPTH, {"most": SELECTED, "look": SELECTED}),
+        "history": (tasks.TASK, {"id": 1}),
+        "leader": (tasks.LEADER, {"lock_key": "held"}),
+        "ahead of the lock": (tasks.AHEAD_OF_LOCK, line),
+        "ahead in the account": (tasks.AHEAD_IN_ACCOUNT, line),
+        "last completion": (tasks.LAST_COMPLETION, {"role": "work", "looks_at": SELECTED}),
+        "workers": (system.WORKERS, {"most": SELECTED}),
     }
 
 

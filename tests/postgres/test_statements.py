@@ -1,4 +1,4 @@
-"""Every statement of the verbs is SQL that Postgres takes, on the tables as they are migrated."""
+"""Every statement of the verbs and the insights is SQL that Postgres takes, on the tables as they are migrated."""
 
 from __future__ import annotations
 
@@ -8,15 +8,20 @@ import pkgutil
 from sqlalchemy import TextClause
 from sqlalchemy.dialects.postgresql.psycopg2 import PGDialect_psycopg2
 
-from celeriac import alerts, backend, capacity, metrics, verbs
+from celeriac import alerts, backend, capacity, insights, metrics, verbs
 from celeriac.database import Database
+from celeriac.insights.lists import ENDS, PAGES
 
 MODULES = [
     backend,
     capacity,
     metrics,
     alerts,
-    *(importlib.import_module(f"{verbs.__name__}.{m.name}") for m in pkgutil.iter_modules(verbs.__path__)),
+    *(
+        importlib.import_module(f"{package.__name__}.{module.name}")
+        for package in (verbs, insights)
+        for module in pkgutil.iter_modules(package.__path__)
+    ),
 ]
 
 STATEMENTS = {
@@ -25,6 +30,8 @@ STATEMENTS = {
     for name, statement in vars(module).items()
     if isinstance(statement, TextClause)
 }
+STATEMENTS |= {f"page of {part}": page for part, page in PAGES.items()}
+STATEMENTS |= {f"end of {part}": end for part, end in ENDS.items()}
 
 
 def test_the_verbs_statements_are_found() -> None:

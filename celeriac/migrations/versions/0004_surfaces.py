@@ -29,8 +29,11 @@ CREATE INDEX audit_by_age ON audit (at);
 """
 
 LISTS = """
-CREATE INDEX worker_tasks_ended_badly ON worker_tasks (status, role, id) WHERE status IN ('failed', 'cancelled');
-CREATE INDEX worker_tasks_pending ON worker_tasks (role, id) WHERE status = 'pending';
+DROP INDEX worker_tasks_finished;
+CREATE INDEX worker_tasks_finished ON worker_tasks (role, completed_at, id)
+    WHERE status IN ('completed', 'failed', 'cancelled');
+CREATE INDEX worker_tasks_ended_badly ON worker_tasks (status, role, (-id)) WHERE status IN ('failed', 'cancelled');
+CREATE INDEX worker_tasks_pending ON worker_tasks (role, (-id)) WHERE status = 'pending';
 """
 
 RECEIPT = "CREATE TYPE celeriac_receipt AS (id bigint, task_id text, is_new boolean)"
@@ -306,5 +309,7 @@ def downgrade() -> None:
     op.execute("DROP FUNCTION celeriac_enqueue, celeriac_fits, celeriac_readable, celeriac_bind, celeriac_key")
     op.execute("DROP FUNCTION celeriac_text, celeriac_refuse")
     op.execute("DROP TYPE celeriac_receipt")
-    op.execute("DROP INDEX worker_tasks_ended_badly, worker_tasks_pending")
+    op.execute("DROP INDEX worker_tasks_ended_badly, worker_tasks_pending, worker_tasks_finished")
+    op.execute("""CREATE INDEX worker_tasks_finished ON worker_tasks (role, completed_at)
+        WHERE status IN ('completed', 'failed', 'cancelled')""")
     op.execute("DROP TABLE audit")

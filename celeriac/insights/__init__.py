@@ -1,0 +1,40 @@
+"""All reads of the surfaces: command line, HTTP API, dashboard. Nothing here writes.
+
+Every function takes a connection and answers at a cost that does not follow the backlog or the history: lists walk an
+index page by page, counts stop at a bound and say so. Times are the database's.
+"""
+
+from celeriac.insights.counting import CAP, Count, RoleDepth, counts, depth
+from celeriac.insights.lists import MOST_OFFSET, MOST_ROWS, Filter, Page, count_matching, list_tasks, matching
+from celeriac.insights.system import (
+    account_policies,
+    audit_trail,
+    passes,
+    schedules,
+    workers,
+)
+from celeriac.insights.tasks import History, find, history, last_completion
+
+__all__ = [
+    "CAP",
+    "MOST_OFFSET",
+    "MOST_ROWS",
+    "Count",
+    "Filter",
+    "History",
+    "Page",
+    "RoleDepth",
+    "account_policies",
+    "audit_trail",
+    "count_matching",
+    "counts",
+    "depth",
+    "find",
+    "history",
+    "last_completion",
+    "list_tasks",
+    "matching",
+    "passes",
+    "schedules",
+    "workers",
+]

@@ -1,0 +1,86 @@
+"""Workers, passes, schedules, policies and the audit trail."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Connection, TextClause, text
+
+from celeriac.errors import BadValue
+
+WORKERS = text("""
+SELECT w.*, extract(epoch FROM statement_timestamp() - w.last_heartbeat_at)::double precision AS heartbeat_age,
+    coalesce(held.tasks, '{}') AS task_ids
+FROM workers w LEFT JOIN (
+    SELECT worker_id, array_agg(id ORDER BY id) AS tasks FROM worker_tasks
+    WHERE status IN ('claimed', 'running') AND status = 'running' GROUP BY worker_id
+) AS held USING (worker_id)
+ORDER BY w.status, w.last_heartbeat_at DESC LIMIT :most
+""")
+
+PASSES = text("""
+SELECT * FROM passes WHERE role = :role AND id < coalesce(CAST(:before AS bigint), 9223372036854775807)
+ORDER BY id DESC LIMIT :most
+""")
+
+SCHEDULES = text("""
+SELECT s.*, greatest(0, extract(epoch FROM statement_timestamp() - s.next_run_at))::double precision
+    * CAST(s.enabled AS integer) AS late_seconds
+FROM scheduled_jobs s ORDER BY s.name LIMIT :most
+""")
+
+POLICIES = text("SELECT * FROM account_policies WHERE account > :after ORDER BY account LIMIT :most")
+
+AUDIT = text("""
+SELECT * FROM audit WHERE id < coalesce(CAST(:before AS bigint), 9223372036854775807) ORDER BY id DESC LIMIT :most
+""")
+
+AUDIT_OF = text("""
+SELECT * FROM audit
+WHERE kind = :kind AND target = :target AND id < coalesce(CAST(:before AS bigint), 9223372036854775807)
+ORDER BY id DESC LIMIT :most
+""")
+
+MOST = 1_000
+
+
+def workers(connection: Connection, *, limit: int = MOST) -> list[dict[str, Any]]:
+    """Those that report or did lately, with the ids of what each runs. `heartbeat_age` in seconds."""
+    return _rows(connection, WORKERS, limit)
+
+
+def passes(connection: Connection, role: str, *, limit: int = 100, before: int | None = None) -> list[dict[str, Any]]:
+    """What the role's last passes saw (`claimants`), gave, or why nothing; newest first."""
+    return _rows(connection, PASSES, limit, role=role, before=before)
+
+
+def schedules(connection: Connection, *, limit: int = MOST) -> list[dict[str, Any]]:
+    """By name. `late_seconds`: how long the next run is overdue, 0 if it is not."""
+    return _rows(connection, SCHEDULES, limit)
+
+
+def account_policies(connection: Connection, *, limit: int = 100, after: str = "") -> list[dict[str, Any]]:
+    """Accounts somebody set something for, by name."""
+    return _rows(connection, POLICIES, limit, after=after)
+
+
+def audit_trail(
+    connection: Connection,
+    *,
+    kind: str | None = None,
+    target: str | None = None,
+    limit: int = 100,
+    before: int | None = None,
+) -> list[dict[str, Any]]:
+    """Newest first; of one target (its `kind` given as well) or of all."""
+    if (kind is None) != (target is None):
+        raise BadValue("give kind and target together, or neither")
+    statement = AUDIT if kind is None else AUDIT_OF
+    given = {} if kind is None else {"kind": kind, "target": target}
+    return _rows(connection, statement, limit, before=before, **given)
+
+
+def _rows(connection: Connection, statement: TextClause, limit: int, **given: Any) -> list[dict[str, Any]]:
+    if not 1 <= limit <= MOST:
+        raise BadValue(f"limit={limit}: give 1 to {MOST:,}")
+    return [dict(row) for row in connection.execute(statement, given | {"most": limit}).mappings()]

@@ -1,0 +1,135 @@
+"""One task: what it is, what happened to it, and why it is not running yet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, text
+
+from celeriac.states import CLAIMED, PENDING, WAITS_FOR_LOCK, WAITS_FOR_TIME
+
+TASK = text("""
+SELECT t.*, extract(epoch FROM statement_timestamp() - t.last_heartbeat_at)::double precision AS heartbeat_age,
+    coalesce(CAST(r.definition ->> 'stale_after' AS double precision), 600) AS stale_after,
+    coalesce(r.paused, false) AS role_paused, coalesce(p.paused, false) AS account_paused, p.cap AS account_cap
+FROM worker_tasks t LEFT JOIN roles r ON r.role = t.role LEFT JOIN account_policies p ON p.account = t.account
+WHERE t.id = CAST(CAST(:id AS text) AS bigint)
+""")
+
+ID_OF = text("SELECT id FROM worker_tasks WHERE task_id = :task_id")
+
+EVENTS = text("""
+SELECT id, at, kind, from_status, to_status, by, why FROM task_events WHERE task = :id ORDER BY id DESC LIMIT :most
+""")
+
+LEADER = text("""
+SELECT id, role, status, CASE WHEN r.paused THEN ', whose role is paused' ELSE '' END AS paused
+FROM worker_tasks LEFT JOIN roles r USING (role)
+WHERE lock_key = :lock_key AND waits_for IS NULL AND status IN ('pending', 'claimed', 'running') LIMIT 1
+""")
+
+# Counting stops at :most.
+AHEAD_OF_LOCK = text("""
+SELECT count(*) FROM (
+    SELECT FROM worker_tasks
+    WHERE waits_for = 'lock' AND lock_key = :lock_key AND priority >= :priority
+        AND (-priority, scheduled_for, id) < (-:priority, :scheduled_for, :id)
+    ORDER BY priority DESC, scheduled_for, id LIMIT :most) AS ahead
+""")
+
+AHEAD_IN_ACCOUNT = text("""
+SELECT count(*) FROM (
+    SELECT FROM worker_tasks
+    WHERE role = :role AND account = :account AND status = 'pending' AND waits_for IS NULL AND priority >= :priority
+        AND (-priority, scheduled_for, id) < (-:priority, :scheduled_for, :id)
+    ORDER BY priority DESC, scheduled_for, id LIMIT :most) AS ahead
+""")
+
+LAST_PASS = text("SELECT at, last_at, free, given, why_nothing FROM passes WHERE role = :role ORDER BY id DESC LIMIT 1")
+
+LAST_COMPLETION = text("""
+SELECT id, task_id, completed_at, extract(epoch FROM completed_at - started_at)::double precision AS seconds
+FROM (SELECT id, task_id, status, started_at, completed_at FROM worker_tasks
+    WHERE role = :role AND status IN ('completed', 'failed', 'cancelled') ORDER BY completed_at DESC LIMIT :looks_at
+) AS finished WHERE status = 'completed' LIMIT 1
+""")
+
+#: Counting what is ahead stops here; a history has at most so many events.
+MOST = 1_000
+
+#: Finished tasks looked at for the last success.
+LOOKS_AT = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """`ahead`: tasks of its account (or of its lock's line) that go first, at most 1,000; None if it does not wait in
+    line. `why`: what it waits for, in words."""
+
+    task: dict[str, Any]
+    events: list[dict[str, Any]]
+    ahead: int | None
+    why: str | None
+
+
+def find(connection: Connection, given: int | str) -> dict[str, Any] | None:
+    """A task by its row's id or by its task_id. A text of digits is an id, unless a task_id is the same."""
+    task = None
+    if isinstance(given, str) and "\x00" not in given:
+        task = connection.execute(ID_OF, {"task_id": given}).scalar_one_or_none()
+    if task is None and str(given).isascii() and str(given).isdigit() and int(given) < 2**63:
+        task = int(given)
+    row = None if task is None else connection.execute(TASK, {"id": task}).mappings().one_or_none()
+    return None if row is None else dict(row)
+
+
+def history(connection: Connection, given: int | str) -> History | None:
+    """None if there is no such task (any more)."""
+    task = find(connection, given)
+    if task is None:
+        return None
+    events = connection.execute(EVENTS, {"id": task["id"], "most": MOST}).mappings()
+    return History(task, [dict(event) for event in events][::-1], *_waits(connection, task))
+
+
+def last_completion(connection: Connection, role: str) -> dict[str, Any] | None:
+    """The role's last success still kept, among its last 10,000 finished tasks."""
+    row = connection.execute(LAST_COMPLETION, {"role": role, "looks_at": LOOKS_AT}).mappings().one_or_none()
+    return None if row is None else dict(row)
+
+
+def _waits(connection: Connection, task: dict[str, Any]) -> tuple[int | None, str | None]:
+    if task["status"] == CLAIMED:
+        return None, "it is claimed: its ticket waits in Redis for a worker of its queue"
+    if task["status"] != PENDING:
+        return None, None
+    if task["waits_for"] == WAITS_FOR_TIME:
+        return None, "it is not due yet"
+    if task["waits_for"] == WAITS_FOR_LOCK:
+        return _ahead(connection, task, AHEAD_OF_LOCK), _behind(connection, task)
+    return _ahead(connection, task, AHEAD_IN_ACCOUNT), _ready(connection, task)
+
+
+def _ahead(connection: Connection, task: dict[str, Any], statement: Any) -> int:
+    names = ("id", "role", "account", "lock_key", "priority", "scheduled_for")
+    return int(connection.execute(statement, {name: task[name] for name in names} | {"most": MOST}).scalar_one())
+
+
+def _behind(connection: Connection, task: dict[str, Any]) -> str:
+    leader = connection.execute(LEADER, {"lock_key": task["lock_key"]}).one_or_none()
+    if leader is None:
+        return f"nobody leads its lock {task['lock_key']!r}: the next sweep lets one lead"
+    return f"task {leader.id} ({leader.role}{leader.paused}) is {leader.status} and has its lock {task['lock_key']!r}"
+
+
+def _ready(connection: Connection, task: dict[str, Any]) -> str:
+    if task["role_paused"]:
+        return "its role is paused"
+    if task["account_paused"]:
+        return "its account is paused"
+    last = connection.execute(LAST_PASS, {"role": task["role"]}).one_or_none()
+    if last is not None and last.why_nothing:
+        return f"the role's last pass claimed nothing: {last.why_nothing}"
+    capped = "" if task["account_cap"] is None else f"; its account may have {task['account_cap']} at once"
+    return f"it is ready, and the role's next pass with room may claim it{capped}"

@@ -1,0 +1,233 @@
+"""What the surfaces read: lists page by page, counts up to a bound, one task with its reasons."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from celeriac import insights, states
+from celeriac.database import Database
+from celeriac.dispatcher import Dispatcher
+from celeriac.errors import BadValue
+from celeriac.insights import Count, Filter, counting, lists
+from celeriac.roles import Role
+from celeriac.verbs import policies, steer
+from celeriac.verbs.enqueue import Receipt
+from tests.postgres import stages
+from tests.postgres.conftest import new_task
+from tests.processes import Rows
+
+Put = Callable[..., Receipt]
+
+
+@pytest.fixture
+def ask(database: Database) -> Callable[..., Any]:
+    """`ask(insights.counts)`: on a connection of its own."""
+
+    def answer(question: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        with database.statement() as connection:
+            return question(connection, *args, **options)
+
+    return answer
+
+
+@pytest.fixture
+def mixed(database: Database, rows: Rows) -> dict[str, list[int]]:
+    """Ids by status, of four roles and two accounts, 60 in all; those of a status are not together."""
+    rows("""INSERT INTO worker_tasks (task_id, role, account, status, token, claimed_at, started_at,
+            last_heartbeat_at, worker_id, worker_pid, completed_at)
+        SELECT 't' || i, 'role-' || i % 4, 'account-' || i % 2, s, CASE WHEN s <> 'pending' THEN gen_random_uuid() END,
+            now(), now(), now(), 'w', 1,
+            CASE WHEN s IN ('completed', 'failed', 'cancelled') THEN now() - (i * 7 % 10) * interval '1 minute' END
+        FROM generate_series(1, 60) i,
+            LATERAL (SELECT (CAST(:all AS text[]))[1 + i * 5 % 6] AS s) AS x""", all=list(states.ALL))  # fmt: skip
+    return dict(rows("SELECT status, array_agg(id ORDER BY id DESC) FROM worker_tasks GROUP BY status"))
+
+
+def walk(ask: Callable[..., Any], wanted: Filter, limit: int) -> list[dict[str, Any]]:
+    found, after = [], None
+    while True:
+        page = ask(insights.list_tasks, wanted, limit=limit, after=after)
+        assert len(page.items) <= limit
+        found += page.items
+        if page.next is None:
+            return found
+        after = page.next
+
+
+@pytest.mark.parametrize("looks_at", [1, 7, 2000])
+@pytest.mark.parametrize("limit", [1, 4, 100])
+def test_pages_meet_every_task_the_filter_means_once(
+    ask: Callable[..., Any], rows: Rows, mixed: dict[str, list[int]], monkeypatch: pytest.MonkeyPatch,
+    limit: int, looks_at: int,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(lists, "LOOKS_AT", looks_at)
+    for statuses in (None, ("pending",), ("claimed", "running"), ("running",), ("failed",), ("failed", "cancelled")):
+        for role in (None, "role-1", "nonesuch"):
+            for account in (None, "account-0"):
+                found = walk(ask, Filter(statuses=statuses, role=role, account=account), limit)
+                meant = rows(
+                    """SELECT id FROM worker_tasks WHERE status = ANY(:s) AND coalesce(:r, role) = role
+                    AND coalesce(:a, account) = account ORDER BY id DESC""",
+                    s=list(statuses or states.ALL), r=role, a=account,
+                )  # fmt: skip
+                assert [(item["id"],) for item in found] == meant
+
+
+@pytest.mark.parametrize("limit", [1, 3, 100])
+def test_what_is_completed_comes_by_the_time_of_its_completion(
+    ask: Callable[..., Any], rows: Rows, mixed: dict[str, list[int]], limit: int
+) -> None:
+    for role in (None, "role-1"):
+        found = walk(ask, Filter(statuses=("completed",), role=role), limit)
+        meant = """SELECT id FROM worker_tasks WHERE status = 'completed' AND coalesce(:r, role) = role
+            ORDER BY completed_at DESC, id DESC"""
+        assert [(item["id"],) for item in found] == rows(meant, r=role)
+    last = rows("""SELECT id FROM worker_tasks WHERE status = 'completed' AND role = 'role-1'
+        ORDER BY completed_at DESC LIMIT 1""")
+    assert ask(insights.last_completion, "role-1")["id"] == last[0][0]
+    assert ask(insights.last_completion, "nonesuch") is None
+
+
+def test_an_offset_skips_and_is_bounded(ask: Callable[..., Any], mixed: dict[str, list[int]]) -> None:
+    page = ask(insights.list_tasks, Filter(statuses=("failed",)), limit=3, offset=4)
+    assert [item["id"] for item in page.items] == mixed["failed"][4:7]
+    for bad in ({"offset": 10_001}, {"limit": 0}, {"limit": 1001}, {"after": "x"}, {"after": "2026-01-01T00:00:00Z 1"}):
+        with pytest.raises(BadValue, match="give"):
+            ask(insights.list_tasks, Filter(), **bad)
+    with pytest.raises(BadValue, match="status='gone'"):
+        ask(insights.list_tasks, Filter(statuses=("gone",)))
+
+
+def test_a_bulk_is_previewed_and_its_ids_come_in_pages(
+    ask: Callable[..., Any], database: Database, mixed: dict[str, list[int]]
+) -> None:
+    wanted = Filter(statuses=("failed", "cancelled"), account="account-0")
+    with database.statement() as connection:
+        n, whole = insights.count_matching(connection, wanted)
+        assert whole
+        assert len(list(insights.matching(connection, wanted, most=1000))) == n > 0
+        assert insights.count_matching(connection, wanted, most=2) == (2, False)
+        assert len(list(insights.matching(connection, wanted, most=2))) == 2
+
+
+def test_counts_are_exact_up_to_a_bound_and_say_so_beyond_it(
+    ask: Callable[..., Any], rows: Rows, mixed: dict[str, list[int]]
+) -> None:
+    assert ask(insights.counts) == {status: Count(len(mixed[status])) for status in states.ALL}
+    rows("""INSERT INTO worker_tasks (task_id, role, status, completed_at)
+        SELECT 'done ' || i, 'role-1', 'completed', now() FROM generate_series(1, 90) i""")
+    rows("ANALYZE worker_tasks")
+    assert ask(insights.counts, cap=30) == {
+        **{status: Count(10) for status in states.ALL}, "completed": Count(100, exact=False),
+    }  # fmt: skip
+
+
+def test_depth_tells_each_role_its_own(
+    ask: Callable[..., Any], rows: Rows, database: Database, put: Put, dispatcher: Dispatcher
+) -> None:
+    rows("""INSERT INTO roles (role, definition, paused) VALUES ('idle', '{"queue": "slow", "window": 7}', true)""")
+    (running,) = stages.running(database, new_task("busy"))
+    put("busy", lock_key="k")
+    put("busy", lock_key="k")
+    put("busy", delay=60.0)
+    rows("UPDATE worker_tasks SET scheduled_for = now() - interval '90 s' WHERE lock_key = 'k'")
+    busy, idle = ask(insights.depth)
+    assert (busy.role, busy.pending, busy.ready, busy.later, busy.running, busy.stale) == (
+        "busy", Count(3), Count(1), Count(1), 1, 0,
+    )  # fmt: skip
+    assert 89 < busy.oldest_ready_seconds < 150
+    assert (idle.role, idle.queue, idle.window, idle.paused, idle.oldest_ready_seconds) == (
+        "idle", "slow", 7, True, None,
+    )  # fmt: skip
+    rows("UPDATE worker_tasks SET last_heartbeat_at = now() - interval '1 hour' WHERE id = :id", id=running.id)
+    assert ask(insights.depth)[0].stale == 1
+    assert ask(insights.depth, cap=2)[0].pending == Count(2, exact=False)
+
+
+def test_a_task_is_found_by_either_id(ask: Callable[..., Any], put: Put) -> None:
+    one, other = put(), put(task_id="7")
+    assert ask(insights.find, one.id)["task_id"] == one.task_id
+    assert ask(insights.find, str(one.id))["id"] == one.id
+    assert ask(insights.find, one.task_id)["id"] == one.id
+    assert ask(insights.find, "7")["id"] == other.id
+    for nothing in ("nonesuch", 4711, 2**80, "\x00"):
+        assert ask(insights.find, nothing) is None
+
+
+def test_a_history_tells_what_happened_and_why_a_task_waits(
+    ask: Callable[..., Any], rows: Rows, database: Database, put: Put, dispatcher: Dispatcher
+) -> None:
+    rows("INSERT INTO roles (role, definition) VALUES ('work', '{}')")
+    first, second, later = put(lock_key="k"), put(lock_key="k"), put(delay=60.0)
+    third = put(lock_key="k")
+    ready = [put(account="acme", priority=n) for n in (5, 1, 3)]
+
+    def waits(task: Receipt) -> tuple[int | None, str | None]:
+        found = ask(insights.history, task.id)
+        return found.ahead, found.why
+
+    assert waits(third) == (1, f"task {first.id} (work) is pending and has its lock 'k'")
+    assert waits(second)[0] == 0
+    assert waits(later) == (None, "it is not due yet")
+    assert [waits(task)[0] for task in ready] == [0, 2, 1]
+    with database.transaction() as connection:
+        policies.pause_account(connection, "acme", by="ann")
+        steer.boost(connection, [ready[0].id], 5, by="ann", why="asked to")
+    assert waits(ready[0]) == (0, "its account is paused")
+    with database.transaction() as connection:
+        policies.pause_role(connection, "work", by="ann")
+    assert waits(first) == (0, "its role is paused")
+    assert "whose role is paused" in waits(second)[1]
+    history = ask(insights.history, ready[0].id)
+    assert [(e["kind"], e["by"], e["why"]) for e in history.events] == [("priority", "ann", "to 10: asked to")]
+    with database.transaction() as connection:
+        policies.resume_role(connection, "work", by="ann")
+    dispatcher.dispatch(Role(name="work"))
+    assert waits(first)[1].startswith("it is claimed")
+    assert {"": 1} in [one["given"] for one in ask(insights.passes, "work")]
+    assert ask(insights.history, 4711) is None
+
+
+def test_system_reads_come_newest_first_and_bounded(ask: Callable[..., Any], rows: Rows, database: Database) -> None:
+    (task,) = stages.running(database, new_task())
+    rows("""INSERT INTO workers (worker_id, hostname, pid, concurrency, last_heartbeat_at)
+        VALUES (:w, 'host', 1, 2, now() - interval '20 s')""", w=stages.WORKER)  # fmt: skip
+    rows("""INSERT INTO scheduled_jobs (name, every, enabled, next_run_at) VALUES
+        ('late', 60, true, now() - interval '5 s'), ('off', 60, false, now() - interval '5 s')""")
+    (worker,) = ask(insights.workers)
+    assert worker["task_ids"] == [task.id]
+    assert 19 < worker["heartbeat_age"] < 80
+    late, off = ask(insights.schedules)
+    assert late["late_seconds"] >= 5
+    assert off["late_seconds"] == 0
+    with database.transaction() as connection:
+        for weight in (1, 2, 3):
+            policies.set_account(connection, "acme", by="ann", weight=weight)
+        policies.set_account(connection, "zeta", by="ann", cap=0)
+    trail = ask(insights.audit_trail)
+    assert [entry["target"] for entry in trail] == ["zeta", "acme", "acme", "acme"]
+    of_acme = ask(insights.audit_trail, kind="account", target="acme", limit=2)
+    assert [entry["after"]["weight"] for entry in of_acme] == [3, 2]
+    assert [e["after"]["weight"] for e in ask(insights.audit_trail, kind="account", target="acme",
+        before=of_acme[-1]["id"])] == [1]  # fmt: skip
+    assert [policy["account"] for policy in ask(insights.account_policies, after="acme")] == ["zeta"]
+
+
+def test_the_words_of_other_systems_mean_our_statuses() -> None:
+    assert [states.crawl_word(status) for status in states.ALL] == [
+        "queued", "queued", "crawling", "success", "failed", "failed",
+    ]  # fmt: skip
+    assert states.queue_word("pending", "time") == "delayed"
+    assert [states.queue_word(status) for status in states.ALL] == [
+        "waiting", "scheduled", "active", "completed", "terminated", "cancelled",
+    ]  # fmt: skip
+    assert states.statuses_of("queued") == ("pending", "claimed")
+    assert states.statuses_of("failed") == ("failed",)
+    assert states.statuses_of("nonesuch") == ()
+    assert states.is_stale("running", 601.0, 600.0)
+    assert not states.is_stale("pending", 601.0, 600.0)
+    assert set(states.NEXT) == set(states.ALL)
+    assert counting.CAP >= 1000
