@@ -103,6 +103,10 @@ class Menus:
         with self._lock:
             self._stores.pop(slug)
 
+    def id_of(self, slug: str) -> str:
+        with self._lock:
+            return self._stores[slug].id
+
     def products_of(self, slug: str) -> list[str]:
         with self._lock:
             return list(self._stores[slug].items)

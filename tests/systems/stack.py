@@ -50,11 +50,12 @@ class Stack:
         """For processes that inherit nothing."""
         return {**os.environ, **self.environ}
 
-    def worker(self, *queues: str, **environ: str) -> Running:
-        """`celery -A tasks worker -Q …` with two processes, ready."""
-        urls = self.environ["DATABASE_URL"], self.environ["REDIS_URL"]
-        arguments = ("-c", "2", "-n", f"{queues[0]}@%h", "-Q", ",".join(queues))
-        log = self.logs / f"{queues[0]}.log"
+    def worker(self, *queues: str, name: str = "", include: str = "", **environ: str) -> Running:
+        """`celery -A tasks worker -Q …` with two processes, ready. `include`: a module it imports, too."""
+        urls, name = (self.environ["DATABASE_URL"], self.environ["REDIS_URL"]), name or queues[0]
+        included = ("--include", include) if include else ()
+        arguments = ("-c", "2", "-n", f"{name}@%h", "-Q", ",".join(queues), *included)
+        log = self.logs / f"{name}.log"
         return self._running.enter_context(
             processes.worker("tasks", *urls, log, *arguments, environ=self.environ | environ)
         )
