@@ -112,7 +112,12 @@ class Celeriac(TaskDecorator, Celery):
         options.setdefault("task_cls", DEFAULTS["task_cls"])
         options.setdefault("amqp", "celeriac.amqp:RoleQueues")
         super().__init__(main, **options)
-        self.add_defaults(lambda: dict(DEFAULTS) | {"broker_url": self.redis_url})
+        self.add_defaults(
+            lambda: (
+                dict(DEFAULTS)
+                | {"broker_url": self.redis_url, "worker_concurrency": int(self.settings.max_concurrent_tasks)}
+            )
+        )
         from celeriac.worker import install
 
         install(self)
@@ -145,6 +150,11 @@ class Celeriac(TaskDecorator, Celery):
     @cached_property
     def kicker(self) -> Kicker:
         return Kicker(lambda role, lone: self._send(role, lone))
+
+    @cached_property
+    def Worker(self) -> Any:  # noqa: N802
+        """Celery's name for what `celery worker` starts."""
+        return self.subclass_with_self("celeriac.worker.controller:Worker")
 
     @property
     def process_name(self) -> str:

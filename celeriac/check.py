@@ -10,6 +10,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from celeriac.beat import schedules
 from celeriac.errors import ConfigurationError
 from celeriac.migrate import unapplied
+from celeriac.worker.controller import queues_of
 
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
@@ -17,12 +18,19 @@ if TYPE_CHECKING:
 
 def problems(app: Celeriac) -> list[str]:
     """A line each, saying what to do."""
-    return [*_schedules(app), *_database(app), *_redis(app)]
+    return [*_schedules(app), *_worker_role(app), *_database(app), *_redis(app)]
 
 
 def _schedules(app: Celeriac) -> Iterator[str]:
     try:
         schedules(app)
+    except ConfigurationError as error:
+        yield str(error)
+
+
+def _worker_role(app: Celeriac) -> Iterator[str]:
+    try:
+        queues_of(app)
     except ConfigurationError as error:
         yield str(error)
 

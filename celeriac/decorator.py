@@ -42,6 +42,7 @@ class TaskOptions(TypedDict, total=False):
     hard_timeout: Seconds | None
     stale_after: Seconds
     max_losses: int
+    memory_per_task: int | None
     keep: timedelta | Literal["forever"] | None
     enabled_by: str | None
     by_name: bool

@@ -43,6 +43,7 @@ class Role:
     `chunk` is the rows per ticket: a number, or "auto" (measured: about `chunk_target` seconds of work a ticket).
     `max_tries` rounds of `max_retries` + 1 attempts, `round_delay` apart. `keep` is how long a finished row stays:
     a timedelta, `FOREVER`, or None (gone with its success; a failed row stays until it is retried or removed).
+    `memory_per_task` (megabytes) caps how many run at once in a worker, by the memory it has; None caps nothing.
     `by_name` stores positional arguments under their parameters' names, so that SQL can ask for them.
     """
 
@@ -69,6 +70,7 @@ class Role:
     hard_timeout: float | None = None
     stale_after: float = 600.0
     max_losses: int = 3
+    memory_per_task: int | None = None
     keep: timedelta | Literal["forever"] | None = timedelta(days=1)
     enabled_by: str | None = None
     by_name: bool = True
@@ -104,7 +106,7 @@ class Role:
             "max_retries",
             "max_tries",
         )
-        more = ("round_delay", "timeout", "hard_timeout", "stale_after", "max_losses", "enabled_by")
+        more = ("round_delay", "timeout", "hard_timeout", "stale_after", "max_losses", "memory_per_task", "enabled_by")
         bounds = {"priority_range": list(self.priority_range)}
         keys = {name: _registered(getattr(self, name)) for name in ("fair_by", "lock_by", "unique_by")}
         backoff = None
@@ -213,6 +215,7 @@ _RULES: Mapping[str, tuple[Fits, str]] = {
     "hard_timeout": _MAYBE,
     "stale_after": _PERIOD,
     "max_losses": (is_whole(1, 1_000_000), "1 to 1,000,000"),
+    "memory_per_task": (_or(None, is_whole(1, 1_000_000)), "1 to 1,000,000 megabytes, or None"),
     "keep": (
         _or(None, _or(FOREVER, lambda given: isinstance(given, timedelta) and is_duration(seconds(given)))),
         "a timedelta such as days(30) (at most 100 years), FOREVER, or None",

@@ -1,7 +1,8 @@
 """The worker: a Celery worker that runs rows.
 
 In the children, `ticket` starts, runs and settles a ticket's rows while `watch` keeps an eye on the one running. In
-the parent, `lifeline` sends heartbeats, sees lost children and late rows, looks for work, and drains.
+the parent, `lifeline` sends heartbeats, sees lost children and late rows, looks for work, and drains; `governor` backs
+off while memory or CPU is short. `controller` sizes the worker as it starts.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from celery import Celery
 from celery.app.task import Task
 
 from celeriac.transport import TICKET
+from celeriac.worker.governor import GateStep
 from celeriac.worker.lifeline import LifelineStep
 
 if TYPE_CHECKING:
@@ -19,8 +21,9 @@ if TYPE_CHECKING:
 
 
 def install(app: Celeriac) -> None:
-    """Registers the ticket task and the worker's own step."""
+    """Registers the ticket task and the worker's own steps."""
     app.steps["worker"].add(LifelineStep)
+    app.steps["consumer"].add(GateStep)
 
     def ticket(role: str, ids: list[int], token: str) -> dict[str, Any]:
         from celeriac.worker.ticket import run_ticket

@@ -26,6 +26,7 @@ from celeriac.migrate import unapplied
 from celeriac.verbs import heartbeat, release, settle
 from celeriac.verbs.heartbeat import WorkerState
 from celeriac.worker import shared
+from celeriac.worker.governor import Governor
 
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
@@ -51,6 +52,7 @@ class Lifeline(threading.Thread):
         self.settings = app.settings
         self.database = Database(app.database_url, name=f"celeriac {shared.worker_id()}", pool_size=1)
         self.dispatcher = Dispatcher(self.database, app.publisher, shared.worker_id())
+        self.governor = Governor(app.settings, self.governed)
         self.next_heartbeat = 0.0
         self.drain_until: float | None = None
         self.answered = time.monotonic()
@@ -78,10 +80,10 @@ class Lifeline(threading.Thread):
         self.release_lost()
         if time.monotonic() >= self.next_heartbeat:
             self.beat()
-        if self.drain_until is None:
-            self.find_work()
-        elif time.monotonic() >= self.drain_until:
+        if self.drain_until is not None and time.monotonic() >= self.drain_until:
             self.hand_back_running()
+        elif not shared.closed():
+            self.find_work()
 
     # -- heartbeat -------------------------------------------------------------------------------------------------
 
@@ -108,7 +110,8 @@ class Lifeline(threading.Thread):
         status = "active" if self.drain_until is None else "draining"
         return WorkerState(
             worker_id=shared.worker_id(), hostname=socket.gethostname(), pid=os.getpid(), status=status,
-            queues=sorted(self.queues()), concurrency=int(self.worker.concurrency or 1), resources={},
+            queues=sorted(self.queues()), concurrency=int(self.worker.concurrency or 1),
+            resources=self.governor.resources(),
         )  # fmt: skip
 
     def queues(self) -> set[str]:
@@ -155,6 +158,12 @@ class Lifeline(threading.Thread):
         for declared in self.app.roles.all():
             if declared.role.queue in queues:
                 self.dispatcher.dispatch_if_due(declared.role)
+
+    def governed(self) -> None:
+        """A back-off began or ended: that is told at once, and the hub, which may sleep for seconds, looks again."""
+        self.next_heartbeat = 0.0
+        if (hub := getattr(self.worker, "hub", None)) is not None:
+            hub.call_soon(lambda: None)
 
     # -- drain -----------------------------------------------------------------------------------------------------
 
@@ -228,8 +237,9 @@ class LifelineStep(bootsteps.StartStopStep):
     def __init__(self, worker: Any, **kwargs: Any) -> None:
         super().__init__(worker, **kwargs)
         self.lifeline: Lifeline | None = None
-        # The children are forked with it.
+        # The children are forked with them.
         shared.drain(on=False)
+        shared.back_off(on=False)
         given = worker.app.settings.worker_id
         shared.name_worker(given or f"{worker.hostname}:{os.getpid()}")
 
@@ -238,8 +248,10 @@ class LifelineStep(bootsteps.StartStopStep):
         refuse_old_schema(app)
         app.register_roles()
         self.lifeline = lifeline = Lifeline(app, worker)
+        lifeline.governor.check()
         lifeline.beat()
         lifeline.start()
+        lifeline.governor.start()
         stale_after = min((d.role.stale_after for d in app.roles.all()), default=600.0)
         Watchdog(lifeline, stale_after / 2).start()
         _on(signals.worker_shutting_down, lifeline.drain)

@@ -6,8 +6,9 @@ import mmap
 import os
 import socket
 
-# Made before the pool forks: a byte both sides see. Threads and solo pools share it trivially.
-_flags = mmap.mmap(-1, 1)
+# Made before the pool forks: bytes both sides see. Threads and solo pools share them trivially.
+_flags = mmap.mmap(-1, 2)
+_DRAINING, _BACKING_OFF = range(2)
 _worker_id = f"{socket.gethostname()}:{os.getpid()}"
 
 
@@ -21,10 +22,22 @@ def name_worker(name: str) -> None:
     _worker_id = name
 
 
+def closed() -> bool:
+    """Whether nothing new may begin: the worker stops or backs off."""
+    return draining() or backing_off()
+
+
 def draining() -> bool:
-    """Whether the worker stops: nothing new may begin."""
-    return _flags[0] == 1
+    return _flags[_DRAINING] == 1
 
 
 def drain(on: bool = True) -> None:
-    _flags[0] = int(on)
+    _flags[_DRAINING] = int(on)
+
+
+def backing_off() -> bool:
+    return _flags[_BACKING_OFF] == 1
+
+
+def back_off(on: bool = True) -> None:
+    _flags[_BACKING_OFF] = int(on)

@@ -20,7 +20,7 @@ from celeriac.roles import Role
 from celeriac.running import Run, running
 from celeriac.verbs import promote, register, release, start
 from celeriac.verbs.start import Started
-from celeriac.worker.shared import draining, worker_id
+from celeriac.worker.shared import closed, worker_id
 from celeriac.worker.watch import watch
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def run_ticket(app: Celeriac, role_name: str, ids: list[int], token: str) -> dic
     if declared is None:
         logger.error("Got a ticket for role %r, which this worker's code does not declare", role_name)
         return {"unknown_role": role_name}
-    if draining():
+    if closed():
         return {"handed_back": hand_back(app, [release.Held(i, token) for i in ids], "claimed")}
     if not ids:
         return _take_kick_up(app, declared.role)
@@ -107,6 +107,7 @@ class Batch:
             raise
         if ran:
             self._observe(ran)
+        if ran and not closed():
             self.app.dispatcher.dispatch_if_due(self.role)
         return {"ran": ran} | ({"lost": lost} if lost else {})
 
@@ -129,7 +130,7 @@ class Batch:
             promote.lead(connection, [key for key in keys if key is not None])
 
     def _take(self) -> Started | None:
-        if draining():
+        if closed():
             self.give_up_waiting()
         with self.lock:
             return self.waiting.pop(0) if self.waiting else None

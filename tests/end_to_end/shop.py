@@ -116,3 +116,14 @@ def limited(self: Task[..., Any], stubborn: bool = False, progress: bool = False
 def mixed(self: Task[..., Any], seconds: float) -> None:
     tell(self, "begin")
     time.sleep(seconds)
+
+
+@app.task(bind=True, role="hog", chunk=1)
+def hog(self: Task[..., Any], megabytes: int) -> None:
+    """Holds so much memory until somebody writes 'leave' into `ran`."""
+    held = bytearray(megabytes * 1024 * 1024)
+    held[::4096] = b"x" * len(held[::4096])
+    tell(self, "holding")
+    with app.database.statement() as connection:
+        while not connection.execute(text("SELECT FROM ran WHERE what = 'leave'")).all():
+            time.sleep(0.05)

@@ -1,0 +1,53 @@
+"""The governor's decisions: whether a worker backs off, and how many tasks its memory has room for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+#: The memory math of browser workers, in megabytes: the runtime, and what is kept free for safety.
+RUNTIME_MB = 150
+BUFFER_MB = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Shares of what there is, 1 for no limit; `duration` is how long (seconds) a back-off lasts at least."""
+
+    memory: float
+    cpu: float
+    duration: float
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """`reason`: why the worker backs off, None while it does not. `until`: when it looks again."""
+
+    reason: str | None = None
+    until: float = 0.0
+
+
+def govern(standing: Standing, memory: float, cpu: float, limits: Limits, now: float) -> Standing:
+    """What follows from these shares in use. A back-off that has begun is not ended, nor prolonged, before its time."""
+    if standing.reason is not None and now < standing.until:
+        return standing
+    reasons = [*_above("Memory", memory, limits.memory), *_above("CPU", cpu, limits.cpu)]
+    return Standing(", ".join(reasons), now + limits.duration) if reasons else Standing()
+
+
+def _above(what: str, share: float, limit: float) -> Iterator[str]:
+    if share > limit and limit < 1:
+        yield f"{what} at {share:.1%} (threshold: {limit * 100:g}%)"
+
+
+def announcement(worker: str, before: Standing, after: Standing) -> str | None:
+    """The line for the log when a back-off begins or ends."""
+    if (before.reason is None) == (after.reason is None):
+        return None
+    return f"[TaskWorker] {worker} " + (f"backing off: {after.reason}" if after.reason else "resuming normal operation")
+
+
+def tasks_that_fit(limit_mb: float, memory_per_task: float, head_room: int = 1) -> int:
+    """How many tasks of so many MB a worker may run at once; `head_room` of them stay free for spikes."""
+    room = (limit_mb - RUNTIME_MB - BUFFER_MB) / memory_per_task
+    return max(1, int(room) - head_room)

@@ -1,0 +1,67 @@
+"""Celery's worker, started by the store workers' variables: whose work it takes and how much of it at once."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from celery.apps.worker import Worker as StockWorker
+
+from celeriac.errors import ConfigurationError
+from celeriac.governor import tasks_that_fit
+from celeriac.roles import Role
+from celeriac.worker.memory import memory
+
+if TYPE_CHECKING:
+    from celeriac.app import Celeriac
+
+logger = logging.getLogger(__name__)
+
+
+class Worker(StockWorker):
+    """`WORKER_ROLE` stands in for `-Q`; `memory_per_task` caps the concurrency."""
+
+    app: Celeriac
+    concurrency: int
+
+    def setup_queues(self, include: Any, exclude: Any = None) -> None:
+        super().setup_queues(include or queues_of(self.app), exclude)
+
+    def on_init_blueprint(self) -> None:
+        super().on_init_blueprint()
+        self._keep_to_memory()
+
+    def _keep_to_memory(self) -> None:
+        demanding = most_demanding(self.app, set(self.app.amqp.queues.consume_from))
+        if demanding is None or demanding.memory_per_task is None:
+            return
+        limit = memory(self.app.settings.memory_limit_mb).limit_mb
+        fit = tasks_that_fit(limit, demanding.memory_per_task)
+        if self.concurrency > fit:
+            logger.warning(
+                "%d tasks at once, not %d: %s takes %g MB a task, and the limit is %.0f MB",
+                fit, self.concurrency, demanding.name, demanding.memory_per_task, limit,
+            )  # fmt: skip
+            self.concurrency = fit
+        if self.options.get("autoscale"):
+            self.options["autoscale"] = tuple(min(fit, int(n)) for n in self.options["autoscale"])
+
+
+def queues_of(app: Celeriac) -> list[str]:
+    """The queues of the roles in `WORKER_ROLE`; none if it is not set. Raises ConfigurationError."""
+    names = [name.strip() for name in (app.settings.worker_role or "").split(",") if name.strip()]
+    return [_queue_of(app, name) for name in names]
+
+
+def _queue_of(app: Celeriac, name: str) -> str:
+    declared = app.roles.get(name)
+    if declared is None:
+        known = ", ".join(d.role.name for d in app.roles.all())
+        raise ConfigurationError(f"WORKER_ROLE={app.settings.worker_role!r}: no role {name!r}; there are: {known}")
+    return declared.role.queue
+
+
+def most_demanding(app: Celeriac, queues: set[str]) -> Role | None:
+    """The role in these queues that takes most memory a task, if any says what it takes."""
+    roles = [d.role for d in app.roles.all() if d.role.queue in queues and d.role.memory_per_task]
+    return max(roles, key=lambda role: role.memory_per_task or 0, default=None)

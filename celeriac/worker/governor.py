@@ -1,0 +1,77 @@
+"""The governor: while memory or CPU is short, nothing new begins here. What runs goes on.
+
+A thread of the parent measures and decides; a flag shared with the children says what it decided; the gate keeps the
+consumer from asking Redis for more.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from celery import bootsteps
+
+from celeriac.governor import Limits, Standing, announcement, govern
+from celeriac.settings import Settings
+from celeriac.worker import shared
+from celeriac.worker.memory import memory
+from celeriac.worker.resources import Meter, Usage
+
+logger = logging.getLogger(__name__)
+
+
+class Governor(threading.Thread):
+    """One check every `poll_interval`. `on_change` is called when a back-off begins or ends."""
+
+    def __init__(self, settings: Settings, on_change: Callable[[], None]) -> None:
+        super().__init__(name="celeriac-governor", daemon=True)
+        self.every = settings.poll_interval
+        self.limits = Limits(settings.memory_backoff, settings.cpu_backoff, settings.backoff_duration)
+        self.meter = Meter(memory(settings.memory_limit_mb), settings.backoff_duration)
+        self.on_change = on_change
+        self.usage = Usage()
+        self.standing = Standing()
+
+    def run(self) -> None:
+        while True:
+            try:
+                self.check()
+            except Exception:
+                logger.exception("The governor could not look; it looks again in %g s", self.every)
+            time.sleep(self.every)
+
+    def check(self) -> None:
+        self.usage = self.meter.read()
+        before = self.standing
+        self.standing = govern(before, self.usage.memory, self.usage.cpu, self.limits, time.monotonic())
+        shared.back_off(self.standing.reason is not None)
+        if line := announcement(shared.worker_id(), before, self.standing):
+            logger.warning(line)
+            self.on_change()
+
+    def resources(self) -> dict[str, Any]:
+        """The heartbeat's."""
+        reason = self.standing.reason
+        return self.usage.described() | {"is_backing_off": reason is not None, "backoff_reason": reason}
+
+
+class GateStep(bootsteps.StartStopStep):
+    """Closes the consumer's gate during a back-off. Starts anew with each connection, whose channel is another."""
+
+    requires = ("celery.worker.consumer.tasks:Tasks",)
+
+    def start(self, c: Any) -> None:
+        gate(c.task_consumer.channel)
+
+
+def gate(channel: Any) -> None:
+    """What was asked of Redis already may come: it is handed back, where a closed gate would keep it in the socket."""
+    open_otherwise = channel.qos.can_consume
+
+    def can_consume() -> bool:
+        return bool(open_otherwise() and (not shared.backing_off() or getattr(channel, "_in_poll", None)))
+
+    channel.qos.can_consume = can_consume

@@ -1,0 +1,124 @@
+"""How much memory the worker may use, and how much of it is in use: whatever it would be killed for first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Protocol
+
+import psutil
+
+MB = 1024 * 1024
+
+
+class Memory(Protocol):
+    @property
+    def limit_mb(self) -> float: ...
+
+    def used_mb(self, processes: Iterable[psutil.Process]) -> float:
+        """What counts against the limit; `processes` are the worker's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A limit that was set: the worker's processes count, and nothing else."""
+
+    limit_mb: float
+
+    def used_mb(self, processes: Iterable[psutil.Process]) -> float:
+        return sum(proportional_mb(process) for process in processes)
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """No limit but the machine's memory: whatever is not available counts."""
+
+    @property
+    def limit_mb(self) -> float:
+        return float(psutil.virtual_memory().total / MB)
+
+    def used_mb(self, processes: Iterable[psutil.Process]) -> float:  # noqa: ARG002
+        memory = psutil.virtual_memory()
+        return float((memory.total - memory.available) / MB)
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """What a version of cgroups calls its files (docs.kernel.org, admin-guide/cgroup-v2 and cgroup-v1/memory)."""
+
+    controller: str
+    limit: str
+    usage: str
+    inactive: str
+
+
+V2 = Files("", "memory.max", "memory.current", "inactive_file")
+V1 = Files("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+
+
+@dataclass(frozen=True, slots=True)
+class Cgroup:
+    """A container's limit. Its working set counts: usage without the file cache that goes when memory is short."""
+
+    folder: Path
+    files: Files
+    limit_mb: float
+
+    def used_mb(self, processes: Iterable[psutil.Process]) -> float:  # noqa: ARG002
+        usage = int((self.folder / self.files.usage).read_text())
+        stat = dict(line.split() for line in (self.folder / "memory.stat").read_text().splitlines())
+        return (usage - int(stat.get(self.files.inactive, 0))) / MB
+
+
+def memory(limit_mb: float, root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> Memory:
+    """`limit_mb` if it is set, else the narrowest cgroup's limit, else the machine's."""
+    if limit_mb:
+        return Given(limit_mb)
+    machine = Machine()
+    found = [group for group in cgroups(root, own) if group.limit_mb < machine.limit_mb]
+    return min(found, key=lambda group: group.limit_mb, default=machine)
+
+
+def cgroups(root: Path, own: Path) -> Iterator[Cgroup]:
+    """The process's own cgroup and those around it, as far as they are in view and limit memory."""
+    for files, path in _paths(own):
+        for folder in (path, *path.parents):
+            yield from _limited(root / files.controller / str(folder).lstrip("/"), files)
+
+
+def _paths(own: Path) -> Iterator[tuple[Files, PurePosixPath]]:
+    """As /proc/self/cgroup tells: `0::/path` in version 2, `4:memory:/path` in version 1."""
+    for line in own.read_text().splitlines() if own.exists() else ():
+        number, controllers, path = line.split(":", 2)
+        if "memory" in controllers.split(","):
+            yield V1, PurePosixPath(path)
+        elif number == "0":
+            yield V2, PurePosixPath(path)
+
+
+def _limited(folder: Path, files: Files) -> Iterator[Cgroup]:
+    try:
+        limit = (folder / files.limit).read_text().strip()
+    except OSError:
+        return
+    if limit != "max":
+        yield Cgroup(folder, files, int(limit) / MB)
+
+
+def proportional_mb(process: psutil.Process) -> float:
+    """Its share of the pages it shares: forked children have most of theirs in common."""
+    try:
+        full = process.memory_full_info()
+        return float(getattr(full, "pss", full.rss) / MB)
+    except psutil.AccessDenied:
+        return resident_mb(process)
+    except psutil.NoSuchProcess:
+        return 0.0
+
+
+def resident_mb(process: psutil.Process) -> float:
+    try:
+        return float(process.memory_info().rss / MB)
+    except psutil.Error:
+        return 0.0

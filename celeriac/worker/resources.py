@@ -1,0 +1,93 @@
+"""What the worker's processes use, measured: memory against its limit, CPU as a mean over a period."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import psutil
+from celery.utils.sysinfo import available_cpu_count, cgroup_cpu_quota
+
+from celeriac.worker.memory import Memory, resident_mb
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """`cpu` is a share of the CPUs the worker may use, the other times are of all its processes since they began."""
+
+    memory_mb: float = 0.0
+    memory_total_mb: float = 1.0
+    memory_rss_mb: float = 0.0
+    cpu: float = 0.0
+    cpu_user: float = 0.0
+    cpu_system: float = 0.0
+
+    @property
+    def memory(self) -> float:
+        return self.memory_mb / self.memory_total_mb
+
+    def described(self) -> dict[str, Any]:
+        """As a heartbeat tells it."""
+        return {
+            "memory_mb": round(self.memory_mb, 1),
+            "memory_total_mb": round(self.memory_total_mb, 1),
+            "memory_rss_mb": round(self.memory_rss_mb, 1),
+            "memory_percent": round(self.memory * 100, 1),
+            "cpu_user_ms": round(self.cpu_user * 1000),
+            "cpu_system_ms": round(self.cpu_system * 1000),
+            "cpu_percent": round(self.cpu * 100, 1),
+        }
+
+
+class Mean:
+    """The mean rate of a growing count over the last `period` seconds; before there were so many it was 0."""
+
+    def __init__(self, period: float) -> None:
+        self.period = period
+        self.seen: deque[tuple[float, float]] = deque()
+
+    def rate(self, count: float, now: float) -> float:
+        self.seen.append((now, count))
+        while len(self.seen) > 2 and self.seen[1][0] <= now - self.period:
+            self.seen.popleft()
+        since, before = self.seen[0]
+        return max(0.0, count - before) / max(now - since, self.period)
+
+
+class Meter:
+    """Measures the process it is made in and all that descend from it."""
+
+    def __init__(self, memory: Memory, period: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self.memory = memory
+        self.cpus = cgroup_cpu_quota() or float(available_cpu_count())
+        self.mean = Mean(period)
+        self.clock = clock
+        self.root = psutil.Process()
+
+    def read(self) -> Usage:
+        processes = [self.root, *self.root.children(recursive=True)]
+        user, system = _cpu_seconds(processes)
+        return Usage(
+            memory_mb=self.memory.used_mb(processes),
+            memory_total_mb=self.memory.limit_mb,
+            memory_rss_mb=sum(map(resident_mb, processes)),
+            cpu=min(1.0, self.mean.rate(user + system, self.clock()) / self.cpus),
+            cpu_user=user,
+            cpu_system=system,
+        )
+
+
+def _cpu_seconds(processes: Sequence[psutil.Process]) -> tuple[float, float]:
+    """With those of children that have ended, so that the sum does not fall when one does."""
+    user = system = 0.0
+    for process in processes:
+        try:
+            times = process.cpu_times()
+        except psutil.Error:
+            continue
+        user += times.user + getattr(times, "children_user", 0.0)
+        system += times.system + getattr(times, "children_system", 0.0)
+    return user, system

@@ -1,0 +1,58 @@
+"""A worker that is short of memory takes nothing new, finishes what it has, and resumes; nothing is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+
+from celeriac.capacity import heartbeats
+from tests.processes import Rows, Running, until
+
+Worker = Callable[..., Running]
+
+#: The worker itself takes about 150 MB; with the hog it is above 85 % of the limit.
+SHORT_OF_MEMORY = {"CELERIAC_MEMORY_LIMIT_MB": "450", "CPU_BACKOFF_THRESHOLD": "1", "BACKOFF_DURATION_MS": "300"}
+HOG = 350
+BACKING_OFF, RESUMING = " backing off: Memory at ", " resuming normal operation"
+
+
+def begun(rows: Rows) -> int:
+    return int(str(rows.one("SELECT count(*) FROM ran WHERE what = 'begin'")))
+
+
+def test_under_a_memory_hog_nothing_new_begins_until_it_leaves(shop: ModuleType, worker: Worker, rows: Rows) -> None:
+    running = worker("-c", "3", **SHORT_OF_MEMORY)
+    long = shop.slow.delay(4)
+    short = shop.slow.bulk([(0.1,)] * 60)
+    until(lambda: begun(rows) >= 5, "some to have begun")
+    hog = shop.hog.using(priority=1).delay(HOG)
+    until(lambda: BACKING_OFF in running.printed(), "the back-off")
+    assert long.status == "STARTED", "it runs on"
+    until(lambda: rows.one("SELECT count(*) = 2 FROM worker_tasks WHERE status = 'running'"), "the short ones to end")
+    until(lambda: shop.app.dispatch("slow") == 0 and rows.one(WAITING) == 0, "the rest to lie in Redis")
+    told = reported(shop)
+    assert (told["is_backing_off"], told["memory_total_mb"]) == (True, 450)
+    assert f"backing off: {told['backoff_reason']}"[:24] in running.printed()
+
+    before = begun(rows)
+    assert long.get(timeout=20) == "done"
+    assert begun(rows) == before, "a process is free, tickets are there, and none was taken"
+    assert int(str(rows.one(LATE))) <= 6, "checks are 100 ms apart, and two processes run tasks of 100 ms"
+
+    rows("INSERT INTO ran (what) VALUES ('leave')")
+    until(lambda: hog.status == "SUCCESS" and all(task.status == "SUCCESS" for task in short), "all to be completed")
+    assert reported(shop)["is_backing_off"] is False
+    assert (running.printed().count(BACKING_OFF), running.printed().count(RESUMING)) == (1, 1)
+    assert rows("SELECT DISTINCT status, losses, retry_count FROM worker_tasks") == [("completed", 0, 0)]
+    assert rows("SELECT task_id FROM ran WHERE what = 'begin' GROUP BY task_id HAVING count(*) > 1") == []
+
+
+LATE = """SELECT count(*) FROM ran
+    WHERE what = 'begin' AND role = 'slow' AND at > (SELECT at FROM ran WHERE what = 'holding')"""
+WAITING = "SELECT count(*) FROM worker_tasks WHERE role = 'slow' AND status = 'pending'"
+
+
+def reported(shop: ModuleType) -> dict[str, object]:
+    with shop.app.database.statement() as connection:
+        (document,) = heartbeats(connection)
+    return dict(document["resources"])

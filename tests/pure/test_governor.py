@@ -1,0 +1,78 @@
+"""When a worker backs off, when it resumes, what it says, and how many browsers its memory has room for."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from celeriac.governor import Limits, Standing, announcement, govern, tasks_that_fit
+
+SEED = Limits(memory=0.85, cpu=0.90, duration=10)
+NORMAL = Standing()
+
+shares = st.floats(0, 1.5)
+
+
+def test_memory_above_its_threshold_is_a_reason() -> None:
+    assert govern(NORMAL, 0.873, 0.5, SEED, now=100) == Standing("Memory at 87.3% (threshold: 85%)", until=110)
+
+
+def test_cpu_above_its_threshold_is_a_reason() -> None:
+    assert govern(NORMAL, 0.5, 0.93, SEED, now=0).reason == "CPU at 93.0% (threshold: 90%)"
+    assert (
+        govern(NORMAL, 0.9, 0.93, SEED, now=0).reason
+        == "Memory at 90.0% (threshold: 85%), CPU at 93.0% (threshold: 90%)"
+    )
+
+
+def test_at_its_threshold_it_works() -> None:
+    assert govern(NORMAL, 0.85, 0.90, SEED, now=0) == NORMAL
+
+
+def test_a_back_off_lasts_its_time_and_ends_with_its_cause() -> None:
+    backing_off = govern(NORMAL, 0.9, 0.1, SEED, now=0)
+    assert govern(backing_off, 0.1, 0.1, SEED, now=9.9) == backing_off
+    assert govern(backing_off, 0.9, 0.1, SEED, now=10) == Standing(backing_off.reason, until=20)
+    assert govern(backing_off, 0.1, 0.95, SEED, now=10).reason == "CPU at 95.0% (threshold: 90%)"
+    assert govern(backing_off, 0.1, 0.1, SEED, now=10) == NORMAL
+
+
+@given(shares, shares)
+def test_a_threshold_of_1_is_none(memory: float, cpu: float) -> None:
+    assert govern(NORMAL, memory, cpu, Limits(1, 1, 10), now=0) == NORMAL
+
+
+@given(st.lists(st.tuples(shares, shares, st.floats(0, 30))))
+def test_it_says_so_once_at_either_end(readings: list[tuple[float, float, float]]) -> None:
+    """Whatever is measured, the lines alternate, and a back-off is never shorter than its duration."""
+    standing, now, lines, began = NORMAL, 0.0, [], 0.0
+    for memory, cpu, later in readings:
+        now += later
+        after = govern(standing, memory, cpu, SEED, now)
+        if line := announcement("w", standing, after):
+            lines.append("backing off" in line)
+            assert after.reason is not None or now - began >= SEED.duration - 1e-6
+            began = now
+        standing = after
+    assert lines == [n % 2 == 0 for n in range(len(lines))]
+
+
+def test_it_says_it_in_the_seeds_words() -> None:
+    backing_off = govern(NORMAL, 0.873, 0.1, SEED, now=0)
+    assert announcement("MyWorker", NORMAL, backing_off) == (
+        "[TaskWorker] MyWorker backing off: Memory at 87.3% (threshold: 85%)"
+    )
+    assert announcement("MyWorker", backing_off, NORMAL) == "[TaskWorker] MyWorker resuming normal operation"
+    assert announcement("MyWorker", backing_off, backing_off) is None
+
+
+@pytest.mark.parametrize(
+    ("limit", "browsers"), [(2000, 3), (2560, 4), (1050, 1), (1449, 1), (1450, 2), (500, 1), (0, 1)]
+)
+def test_the_seeds_memory_math(limit: float, browsers: int) -> None:
+    assert tasks_that_fit(limit, 400) == browsers
+
+
+def test_without_head_room_it_is_tight() -> None:
+    assert tasks_that_fit(2000, 400, head_room=0) == 4

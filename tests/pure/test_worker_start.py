@@ -1,0 +1,73 @@
+"""The store workers' variables decide whose work a worker takes and how much of it at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from celeriac import Celeriac, Settings
+from celeriac.check import problems
+from celeriac.errors import ConfigurationError
+from celeriac.worker.controller import queues_of
+
+BROWSER = {"memory_per_task": 400}
+
+
+def handler() -> None: ...
+
+
+def shop(**environ: str) -> Celeriac:
+    given = {"DATABASE_URL": "postgresql://nobody@127.0.0.1:1/none", "REDIS_URL": "redis://127.0.0.1:1", **environ}
+    app = Celeriac("shop", settings=Settings.from_environ(given), set_as_current=False)
+    for options in ({"role": "resync"}, {"role": "discover"}, {"role": "thumbnail", **BROWSER}):
+        app.task(**options)(handler)
+    return app
+
+
+def started(app: Celeriac, **given: Any) -> Any:
+    return app.Worker(hostname="w@h", pool_cls="solo", **given)
+
+
+def consumed(app: Celeriac, **given: Any) -> list[str]:
+    started(app, **given)
+    return sorted(app.amqp.queues.consume_from)
+
+
+def test_a_worker_takes_the_work_of_its_role() -> None:
+    assert consumed(shop(WORKER_ROLE="resync")) == ["resync"]
+    assert consumed(shop(WORKER_ROLE=" discover, resync,")) == ["discover", "resync"]
+
+
+def test_without_a_role_it_takes_all_and_the_command_line_wins() -> None:
+    assert {"resync", "discover", "thumbnail"} <= set(consumed(shop()))
+    assert consumed(shop(WORKER_ROLE="resync"), queues=["thumbnail"]) == ["thumbnail"]
+
+
+def test_an_unknown_role_is_told() -> None:
+    app = shop(WORKER_ROLE="resink")
+    with pytest.raises(ConfigurationError, match=r"WORKER_ROLE='resink': no role 'resink'; there are: .*resync"):
+        queues_of(app)
+    assert any("WORKER_ROLE='resink'" in problem for problem in problems(app))
+    app.publisher.close()
+    app.database.dispose()
+
+
+def test_three_tasks_at_once_unless_said_otherwise() -> None:
+    assert started(shop(WORKER_ROLE="resync")).concurrency == 3
+    assert started(shop(WORKER_ROLE="resync", MAX_CONCURRENT_TASKS="5")).concurrency == 5
+    assert started(shop(WORKER_ROLE="resync", MAX_CONCURRENT_TASKS="5"), concurrency=2).concurrency == 2
+
+
+@pytest.mark.parametrize(("limit", "fit"), [(2000, 3), (2560, 4), (900, 1)])
+def test_a_role_that_takes_much_memory_caps_its_worker(limit: int, fit: int) -> None:
+    given = {"CELERIAC_MEMORY_LIMIT_MB": str(limit), "MAX_CONCURRENT_TASKS": "8"}
+    assert started(shop(WORKER_ROLE="thumbnail", **given)).concurrency == fit
+    assert started(shop(WORKER_ROLE="resync", **given)).concurrency == 8
+    autoscaled = started(shop(WORKER_ROLE="resync,thumbnail", **given), autoscale=(10, 2))
+    assert (autoscaled.max_concurrency, autoscaled.min_concurrency) == (fit, min(fit, 2))
+
+
+def test_enough_memory_caps_nothing() -> None:
+    app = shop(WORKER_ROLE="thumbnail", CELERIAC_MEMORY_LIMIT_MB="1000000")
+    assert started(app, concurrency=2).concurrency == 2
