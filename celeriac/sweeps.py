@@ -7,7 +7,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from celeriac import alerts
-from celeriac.verbs import promote, prune, release
+from celeriac.states import RUNNING
+from celeriac.verbs import audit, promote, prune, release
+from celeriac.verbs.audit import Change
 
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
@@ -17,21 +19,22 @@ logger = logging.getLogger(__name__)
 BATCH = 500
 
 
-def rescue(app: Celeriac) -> int:
-    """Running tasks whose worker fell silent for their role's `stale_after` wait again (or fail, if lost too often)."""
+def rescue(app: Celeriac, *, minutes: float | None = None, operator: str | None = None) -> int:
+    """Running tasks whose worker fell silent wait again (or fail, if lost too often).
+
+    Silent for so many minutes, or for their role's `stale_after`. `operator`: who asked for it, for the audit trail.
+    """
     rescued = 0
     while True:
         with app.database.transaction() as connection:
-            held = release.stale(connection, BATCH)
-            freed = release.release(
-                connection,
-                held,
-                status="running",
-                kind="rescue",
-                why="its worker fell silent",
-                by=app.process_name,
-                loss=True,
-            )
+            held = release.stale(connection, BATCH, minutes)
+            freed = release.free(
+                connection, held, status="running", kind="rescue", why="its worker fell silent",
+                by=operator or app.process_name, loss=True,
+            )  # fmt: skip
+            if operator is not None:
+                changes = [Change(str(f.id), {"status": RUNNING}, {"status": f.becomes}) for f in freed]
+                audit.write(connection, "recover-stale", "task", changes, by=operator)
         rescued += len(freed)
         if len(held) < BATCH:
             return rescued

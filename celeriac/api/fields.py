@@ -45,3 +45,4 @@ NameInPath = Annotated[Name, Path()]
 #: Pages of lists: the seeds' limit and offset, bounded; `after` is cheap however far the list goes.
 Limit = Annotated[int, Query(ge=1, le=1000, description="how many at most")]
 Offset = Annotated[int, Query(ge=0, le=10_000, description="how many to skip; for longer ways use `after`")]
+Place = Annotated[Text, Query(description="a page's `next`")]

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from datetime import datetime
 from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter
-from pydantic import Field
+from fastapi import APIRouter, Query
+from pydantic import BaseModel, ConfigDict, Field
 
+from celeriac import insights
 from celeriac.api.app import App
-from celeriac.api.callers import Operator
+from celeriac.api.callers import Operator, Reader
 from celeriac.api.changes import Because, Changed, ManyChanged, many, one
-from celeriac.api.fields import IdInPath, Ids, Priority
-from celeriac.states import CRAWLS
+from celeriac.api.fields import IdInPath, Ids, Limit, Name, Offset, Place, Priority
+from celeriac.states import CRAWLS, WAITS_FOR_TIME, crawl_word
 from celeriac.verbs import steer
 
 router = APIRouter(prefix="/api/admin/jobs", tags=["jobs"])
@@ -21,6 +24,84 @@ JobStatus = Literal["queued", "crawling", "success", "failed"]
 
 #: What each word asks for; only its worker can bring a job to the other two.
 _ASKED = {word: statuses[0] for word, statuses in CRAWLS.items()}
+
+
+class Job(BaseModel):
+    id: int = Field(examples=[7])
+    role: str = Field(examples=["crawl_subreddit"])
+    status: JobStatus
+    priority: int
+    retry_count: int
+    max_retries: int | None
+    visible_at: datetime = Field(description="not claimed before")
+    next_retry_at: datetime | None
+    last_attempt: datetime | None
+    duration_ms: int | None
+    error_message: str | None
+    enqueued_by: str | None
+    created_at: datetime
+    updated_at: datetime
+
+    @classmethod
+    def of(cls, task: Mapping[str, Any]) -> Job:
+        same = {name: task[name] for name in cls.model_fields.keys() & task.keys()}
+        waits = task["waits_for"] == WAITS_FOR_TIME and task["retry_count"] > 0
+        began, ended = task["started_at"], task["completed_at"]
+        return cls(
+            **same | {"status": crawl_word(task["status"])},
+            visible_at=task["scheduled_for"],
+            next_retry_at=task["scheduled_for"] if waits else None,
+            last_attempt=began,
+            duration_ms=round((ended - began).total_seconds() * 1000) if began and ended else None,
+        )
+
+
+class Jobs(BaseModel):
+    jobs: list[Job]
+    next: str | None = Field(description="`after` of the following page; null: this is the last")
+
+
+class JobStats(BaseModel):
+    """`failed` has the cancelled ones in it. Those in `estimated` are more than were counted."""
+
+    queued: int
+    running: int
+    completed: int
+    failed: int
+    estimated: list[str]
+
+
+class JobQuery(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    status: JobStatus | None = None
+    role: Name | None = None
+    limit: Limit = 100
+    offset: Offset = 0
+    after: Place | None = None
+
+
+#: What the statistics call the statuses.
+_STATS = {"queued": "queued", "running": "crawling", "completed": "success", "failed": "failed"}
+
+
+@router.get("/stats")
+def stats(app: App, _: Reader) -> JobStats:
+    """How many jobs there are in each status."""
+    with app.database.statement() as connection:
+        found = insights.counts(connection)
+    counts = {name: sum(found[status].n for status in CRAWLS[word]) for name, word in _STATS.items()}
+    estimated = [name for name, word in _STATS.items() if not all(found[status].exact for status in CRAWLS[word])]
+    return JobStats.model_validate(counts | {"estimated": estimated})
+
+
+@router.get("")
+def list_jobs(query: Annotated[JobQuery, Query()], app: App, _: Reader) -> Jobs:
+    """Newest first, of one status or all. `after` leads on at the same cost; `offset` is bounded."""
+    wanted = insights.Filter(statuses=CRAWLS[query.status] if query.status else None, role=query.role)
+    with app.database.statement() as connection:
+        page = insights.list_tasks(connection, wanted, limit=query.limit, after=query.after, offset=query.offset)
+    return Jobs(jobs=[Job.of(item) for item in page.items], next=page.next)
 
 
 class ToStatus(Because):

@@ -17,7 +17,7 @@ from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
-from celeriac.api import document, enqueue, health, jobs, policies, steering, workers
+from celeriac.api import capacity, document, enqueue, health, jobs, matching, policies, steering, system, tasks, workers
 from celeriac.api.gate import Gate
 from celeriac.api.problems import DATABASE_ERRORS, Problem, from_database, from_engine, from_validation
 from celeriac.errors import CeleriacError, ConfigurationError
@@ -31,7 +31,11 @@ logger = logging.getLogger(__name__)
 #: Handlers at once: no more than the pool has connections for, so that none waits for one.
 HANDLERS = 20
 
-ROUTERS = tuple(module.router for module in (health, document, enqueue, steering, jobs, policies, workers))
+#: In the order in which paths are looked up: what is named goes before what is `{task}`.
+ROUTERS = tuple(
+    module.router
+    for module in (health, document, enqueue, matching, capacity, steering, tasks, jobs, system, policies, workers)
+)
 
 
 class Api(FastAPI):

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path
 from pydantic import BaseModel, Field
 from sqlalchemy import Connection
 
+from celeriac import insights
 from celeriac.api.app import App
-from celeriac.api.callers import Operator
+from celeriac.api.callers import Operator, Reader
 from celeriac.api.changes import Because, Changed, change
-from celeriac.api.fields import Name
+from celeriac.api.fields import Limit, Name
+from celeriac.api.problems import not_found
+from celeriac.capacity import heartbeats
 from celeriac.errors import IllegalMove, Unknown
 from celeriac.verbs import audit, heartbeat
 from celeriac.verbs.audit import Change
+
+WorkerStatus = Literal["active", "draining", "stopped"]
+
+WorkerInPath = Annotated[Name, Path(examples=["celery@node-7:12"])]
 
 router = APIRouter(prefix="/api/workers", tags=["workers"])
 
@@ -27,12 +35,59 @@ class Heartbeat(BaseModel):
     pid: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
     queues: Annotated[list[Name], Field(max_length=1000)] = []
     max_concurrent_tasks: Annotated[int, Field(ge=1, le=100_000)] = 1
-    status: Literal["active", "draining", "stopped"] = "active"
+    status: WorkerStatus = "active"
     resources: dict[str, Any] = {}
 
 
+class Worker(BaseModel):
+    worker_id: str
+    hostname: str
+    pid: int
+    queues: list[str]
+    concurrency: int
+    status: WorkerStatus
+    resources: dict[str, Any]
+    started_at: datetime
+    last_heartbeat_at: datetime
+    heartbeat_age: float = Field(description="seconds")
+    task_ids: list[int] = Field(description="what it runs")
+
+
+class Workers(BaseModel):
+    workers: list[Worker]
+
+
+class LastHeartbeat(BaseModel):
+    """What a worker last reported."""
+
+    worker_id: str
+    current_task_id: int | None
+    current_task_ids: list[int]
+    active_task_count: int
+    max_concurrent_tasks: int
+    status: WorkerStatus
+    resources: dict[str, Any]
+
+
 class Standing(BaseModel):
-    status: Literal["active", "draining", "stopped"] = Field(description="draining: it is asked to finish and end")
+    status: WorkerStatus = Field(description="draining: it is asked to finish and end")
+
+
+@router.get("")
+def list_workers(app: App, _: Reader, limit: Limit = 1000) -> Workers:
+    """Those that report, or did lately, with what each runs."""
+    with app.database.statement() as connection:
+        return Workers.model_validate({"workers": insights.workers(connection, limit=limit)})
+
+
+@router.get("/{worker_id:path}/heartbeat")
+def last_heartbeat(worker_id: WorkerInPath, app: App, _: Reader) -> LastHeartbeat:
+    """A live worker's last report, with what it runs now."""
+    with app.database.statement() as connection:
+        found = heartbeats(connection, worker_id)
+    if not found:
+        raise not_found(f"live worker {worker_id!r}")
+    return LastHeartbeat.model_validate(found[0])
 
 
 @router.post("/heartbeat")
@@ -45,9 +100,7 @@ def report(body: Heartbeat, app: App, _: Operator) -> Standing:
 
 
 @router.post("/{worker_id:path}/decommission")
-def decommission(
-    worker_id: Annotated[Name, Path()], app: App, caller: Operator, body: Because | None = None
-) -> Changed:
+def decommission(worker_id: WorkerInPath, app: App, caller: Operator, body: Because | None = None) -> Changed:
     """It takes nothing more, finishes what it has, and ends; it hears of it with its next heartbeat."""
     return change(app, lambda c: _decommission(c, worker_id, by=caller.name, why=body.why if body else ""))
 

@@ -34,7 +34,7 @@ FROM worker_tasks
 WHERE status IN ('claimed', 'running') AND status = 'running' AND worker_id = :worker_id AND worker_pid = :pid
 """)
 
-STALE = text("SELECT id, CAST(token AS text) FROM celeriac_stale(:batch, NULL)")
+STALE = text("SELECT id, CAST(token AS text) FROM celeriac_stale(:batch, CAST(:minutes AS double precision))")
 
 UNSTARTED = text("""
 SELECT t.id, CAST(t.token AS text), t.role, coalesce(r.definition ->> 'queue', t.role) AS queue
@@ -59,6 +59,15 @@ class Unstarted(Held):
 
 
 @dataclass(frozen=True, slots=True)
+class Freed:
+    """`becomes`: pending, or how it ended."""
+
+    id: int
+    role: str
+    becomes: str
+
+
+@dataclass(frozen=True, slots=True)
 class RunningRow:
     task: Started
     overdue: bool
@@ -75,9 +84,9 @@ def of_process(connection: Connection, worker_id: str, pid: int | None) -> list[
     return [Held(*row) for row in connection.execute(OF_PROCESS, {"worker_id": worker_id, "pid": pid})]
 
 
-def stale(connection: Connection, batch: int) -> list[Held]:
-    """Running rows whose worker fell silent for their role's `stale_after`, locked: no heartbeat revives them now."""
-    return [Held(*row) for row in connection.execute(STALE, {"batch": batch})]
+def stale(connection: Connection, batch: int, minutes: float | None = None) -> list[Held]:
+    """Running rows whose worker fell silent for so long, or their role's `stale_after`; locked: none revives now."""
+    return [Held(*row) for row in connection.execute(STALE, {"batch": batch, "minutes": minutes})]
 
 
 def unstarted(connection: Connection, grace: float) -> list[Unstarted]:
@@ -86,16 +95,18 @@ def unstarted(connection: Connection, grace: float) -> list[Unstarted]:
 
 
 def release(
-    connection: Connection,
-    held: Iterable[Held],
-    *,
-    status: Literal["claimed", "running"],
-    kind: str,
-    why: str,
-    by: str,
-    loss: bool,
-) -> Sequence[str]:
-    """Frees those still in this status under these tokens; the role of each.
+    connection: Connection, held: Iterable[Held], *, status: Literal["claimed", "running"], kind: str, why: str,
+    by: str, loss: bool,
+) -> Sequence[str]:  # fmt: skip
+    """Frees those still in this status under these tokens; the role of each. See `free`."""
+    return [freed.role for freed in free(connection, held, status=status, kind=kind, why=why, by=by, loss=loss)]
+
+
+def free(
+    connection: Connection, held: Iterable[Held], *, status: Literal["claimed", "running"], kind: str, why: str,
+    by: str, loss: bool,
+) -> Sequence[Freed]:  # fmt: skip
+    """What became of each that was still in this status under its token.
 
     `status` keeps a ticket believed lost from being taken back from who started it meanwhile. `loss`: it counts
     against `max_losses`.
@@ -108,4 +119,4 @@ def release(
         RELEASE, given | {"status": status, "kind": kind, "why": why, "by": by, "loss": loss}
     ).all()
     lead(connection, [row.lock_key for row in freed if row.lock_key is not None and row.becomes != "pending"])
-    return [row.role for row in freed]
+    return [Freed(row.id, row.role, row.becomes) for row in freed]

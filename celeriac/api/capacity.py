@@ -1,0 +1,60 @@
+"""How much there is to do, and how many workers that takes."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path
+from pydantic import BaseModel, Field
+
+from celeriac.api.app import App
+from celeriac.api.callers import Reader
+from celeriac.api.fields import Name
+from celeriac.api.problems import not_found
+from celeriac.capacity import capacity
+
+router = APIRouter(prefix="/api/tasks/capacity", tags=["tasks"])
+
+
+class WorkersNeeded(BaseModel):
+    """To clear the queue within so long; null while nobody knows how fast one worker is."""
+
+    for_1_hour: int | None = Field(examples=[10])
+    for_4_hours: int | None = Field(examples=[3])
+    for_8_hours: int | None = Field(examples=[2])
+
+
+class Capacity(BaseModel):
+    role: str = Field(examples=["product_resync"])
+    pending_tasks: int = Field(examples=[500])
+    ready_tasks: int
+    claimed_tasks: int
+    running_tasks: int
+    completed_last_hour: int
+    failed_last_hour: int
+    active_workers: int = Field(examples=[3])
+    avg_duration_sec: float | None
+    tasks_per_worker_hour: float | None
+    estimated_hours_to_drain: float | None
+    workers_needed: WorkersNeeded
+
+
+class Capacities(BaseModel):
+    roles: list[Capacity]
+
+
+@router.get("")
+def of_all(app: App, _: Reader) -> Capacities:
+    """Every registered role."""
+    with app.database.statement() as connection:
+        return Capacities.model_validate({"roles": capacity(connection)})
+
+
+@router.get("/{role}")
+def of_role(role: Annotated[Name, Path()], app: App, _: Reader) -> Capacity:
+    """One role: what waits, how fast it goes, how many workers would clear it in 1, 4 and 8 hours."""
+    with app.database.statement() as connection:
+        found = capacity(connection, role)
+    if not found:
+        raise not_found(f"role {role!r}")
+    return Capacity.model_validate(found[0])

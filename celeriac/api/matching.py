@@ -1,0 +1,89 @@
+"""Bulk by filter: first how many that would be, then a bounded transaction at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Annotated, Any, Self
+
+from fastapi import APIRouter
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from sqlalchemy import Connection
+
+from celeriac import insights
+from celeriac.api.app import App
+from celeriac.api.callers import Operator
+from celeriac.api.changes import Because, Refused
+from celeriac.api.tasks import TaskFilter
+from celeriac.insights import Filter
+from celeriac.states import MOVES
+from celeriac.verbs import steer
+from celeriac.verbs.steer import Steered
+
+router = APIRouter(prefix="/api/tasks/matching", tags=["tasks"])
+
+#: Refusals told; the rest is counted only.
+TOLD = 100
+
+
+class BoundFilter(TaskFilter):
+    """At least one condition: a bulk of everything is a slip."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        if not any(value not in (None, []) for value in self.model_dump().values()):
+            raise ValueError("give at least one condition")
+        return self
+
+
+class Matching(Because):
+    filter: BoundFilter = Field(examples=[{"role": "product_resync", "status": ["failed"]}])
+    dry_run: bool = Field(default=True, description="only count; nothing is changed until this is false")
+    most: Annotated[int, Field(ge=1, le=100_000, description="tasks to change at most")] = 10_000
+
+
+class Matched(BaseModel):
+    """`complete` false: there are more; ask again."""
+
+    dry_run: bool
+    matching: int
+    complete: bool
+    changed: int
+    refused: int
+    refusals: list[Refused] = Field(description=f"the first {TOLD}")
+
+
+@router.post("/cancel")
+def cancel_matching(body: Matching, app: App, caller: Operator) -> Matched:
+    """Cancels unfinished tasks that match; with `dry_run` (the default) says how many that would be."""
+    return _steer(app, body, "cancel", partial(steer.cancel, by=caller.name, why=body.why))
+
+
+@router.post("/retry")
+def retry_matching(body: Matching, app: App, caller: Operator) -> Matched:
+    """Retries failed and cancelled tasks that match; with `dry_run` (the default) says how many that would be."""
+    return _steer(app, body, "retry", partial(steer.retry, by=caller.name, why=body.why))
+
+
+def _steer(app: App, body: Matching, move: str, act: Callable[[Connection, Sequence[int]], Steered]) -> Matched:
+    wanted = _that_allow(move, body.filter.as_filter())
+    if not wanted.statuses:
+        return Matched(dry_run=body.dry_run, matching=0, complete=True, changed=0, refused=0, refusals=[])
+    with app.database.statement() as connection:
+        matching, complete = insights.count_matching(connection, wanted, most=body.most)
+        counted: dict[str, Any] = {"dry_run": body.dry_run, "matching": matching, "complete": complete}
+        if body.dry_run:
+            return Matched(**counted, changed=0, refused=0, refusals=[])
+        ids = insights.matching(connection, wanted, most=body.most)
+        done = sum(steer.in_batches(app.database, ids, act), Steered())
+    refusals = [Refused(id=task, reason=why) for task, why in list(done.refused.items())[:TOLD]]
+    return Matched(**counted, changed=len(done.changed), refused=len(done.refused), refusals=refusals)
+
+
+def _that_allow(move: str, wanted: Filter) -> Filter:
+    """Those of the filter's statuses that the move can start from."""
+    possible = [status for status in MOVES[move] if wanted.statuses is None or status in wanted.statuses]
+    return replace(wanted, statuses=possible)

@@ -1,0 +1,150 @@
+"""The system at a glance: depth and fairness of each role, accounts' policies, the audit trail, alerts."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Query
+from pydantic import BaseModel, ConfigDict, Field
+
+from celeriac import alerts, insights
+from celeriac.api.app import App
+from celeriac.api.callers import Reader
+from celeriac.api.fields import Id, Limit, Name, Text
+
+router = APIRouter(prefix="/api", tags=["system"])
+
+Before = Annotated[Id, Query(description="the id of the last one seen: what follows is older")]
+
+
+class Shown(BaseModel):
+    model_config = ConfigDict(from_attributes=True)
+
+
+class Count(Shown):
+    n: int
+    exact: bool = Field(description="false: more than were counted")
+
+
+class RoleDepth(Shown):
+    role: str
+    queue: str
+    paused: bool
+    window: int | None = Field(description="tasks claimed or running at once")
+    pending: Count
+    ready: Count
+    later: Count
+    claimed: int
+    running: int
+    stale: int = Field(description="running, with a heartbeat older than the role allows")
+    oldest_ready_seconds: float | None
+
+
+class Depths(BaseModel):
+    roles: list[RoleDepth]
+
+
+class Pass(Shown):
+    """What one pass of the batcher saw and decided."""
+
+    id: int
+    role: str
+    at: datetime
+    last_at: datetime
+    repeated: int = Field(description="how many like it followed")
+    by: str
+    free: int = Field(description="slots there were to give")
+    claimants: list[Any] = Field(description="per account: what waited, what it held, its weight and cap")
+    given: dict[str, int] = Field(description="slots by account")
+    cursor_before: str
+    cursor_after: str
+    why_nothing: str | None
+    took_ms: float
+
+
+class Passes(BaseModel):
+    passes: list[Pass]
+
+
+class AccountPolicy(Shown):
+    account: str
+    weight: float
+    cap: int | None
+    paused: bool
+    updated_at: datetime
+
+
+class AccountPolicies(BaseModel):
+    accounts: list[AccountPolicy]
+
+
+class AuditEntry(Shown):
+    id: int
+    at: datetime
+    by: str = Field(examples=["deploy"])
+    action: str = Field(examples=["retry"])
+    kind: str = Field(examples=["task"])
+    target: str = Field(examples=["7"])
+    before: Any
+    after: Any
+    why: str | None
+
+
+class AuditTrail(BaseModel):
+    audit: list[AuditEntry]
+
+
+class Alert(Shown):
+    name: str
+    subject: str
+    value: float
+    threshold: float
+    firing_since: datetime
+    last_seen_at: datetime
+
+
+class Alerts(BaseModel):
+    alerts: list[Alert]
+
+
+@router.get("/roles")
+def depth(app: App, _: Reader) -> Depths:
+    """What waits and runs of each role, and since when."""
+    with app.database.statement() as connection:
+        return Depths.model_validate({"roles": insights.depth(connection)}, from_attributes=True)
+
+
+@router.get("/roles/{role}/passes")
+def passes(
+    role: Annotated[Name, Path()], app: App, _: Reader, limit: Limit = 100, before: Before | None = None
+) -> Passes:
+    """Fairness, pass by pass: who had how much waiting and got how much, newest first."""
+    with app.database.statement() as connection:
+        return Passes.model_validate({"passes": insights.passes(connection, role, limit=limit, before=before)})
+
+
+@router.get("/accounts")
+def account_policies(app: App, _: Reader, limit: Limit = 100, after: Text = "") -> AccountPolicies:
+    """Accounts with a weight, a cap or a pause of their own, by name; `after` is the last one seen."""
+    with app.database.statement() as connection:
+        found = insights.account_policies(connection, limit=limit, after=after)
+    return AccountPolicies.model_validate({"accounts": found})
+
+
+@router.get("/audit")
+def audit_trail(
+    app: App, _: Reader, kind: Name | None = None, target: Text | None = None, limit: Limit = 100,
+    before: Before | None = None,
+) -> AuditTrail:  # fmt: skip
+    """Who changed what, newest first; of one target (its kind given as well) or of all."""
+    with app.database.statement() as connection:
+        found = insights.audit_trail(connection, kind=kind, target=target, limit=limit, before=before)
+    return AuditTrail.model_validate({"audit": found})
+
+
+@router.get("/alerts")
+def firing(app: App, _: Reader) -> Alerts:
+    """What fires now, as the last review saw it."""
+    with app.database.statement() as connection:
+        return Alerts.model_validate({"alerts": alerts.firing(connection)})

@@ -1,0 +1,216 @@
+"""`/api/tasks`: what there is, what became of it, and how much of it."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Path, Query
+from pydantic import BaseModel, ConfigDict, Field
+
+from celeriac import insights
+from celeriac.api.app import App
+from celeriac.api.callers import Operator, Reader
+from celeriac.api.fields import Limit, Name, Offset, Place, Text
+from celeriac.api.problems import not_found
+from celeriac.insights import Filter
+from celeriac.states import statuses_of
+from celeriac.sweeps import rescue
+
+router = APIRouter(prefix="/api/tasks", tags=["tasks"])
+
+Status = Literal["pending", "claimed", "running", "completed", "failed", "cancelled"]
+
+#: Ours, the crawl jobs' and the queue master's.
+Word = Literal[
+    "pending", "claimed", "running", "completed", "failed", "cancelled",
+    "queued", "crawling", "success", "waiting", "delayed", "scheduled", "active", "terminated",
+]  # fmt: skip
+
+RoleInPath = Annotated[Name, Path()]
+TaskInPath = Annotated[Name, Path(description="its id, or its task_id", examples=["7"])]
+
+
+class Task(BaseModel):
+    """A row, without its arguments and result. Times are the database's."""
+
+    id: int = Field(examples=[7])
+    task_id: str
+    role: str = Field(examples=["product_resync"])
+    account: str
+    lock_key: str | None
+    unique_key: str | None
+    status: Status
+    waits_for: Literal["time", "lock"] | None
+    priority: int
+    scheduled_for: datetime
+    expires_at: datetime | None
+    worker_id: str | None
+    claimed_at: datetime | None
+    started_at: datetime | None
+    deadline_at: datetime | None
+    last_heartbeat_at: datetime | None
+    cancel_requested_at: datetime | None
+    completed_at: datetime | None
+    progress: Any
+    error_message: str | None
+    retry_count: int
+    max_retries: int | None
+    tries: int
+    max_tries: int
+    losses: int
+    timeout: float | None
+    parent_id: int | None
+    enqueued_by: str | None
+    created_at: datetime
+    updated_at: datetime
+
+
+class WholeTask(Task):
+    """With what it was called with and what came of it."""
+
+    args: list[Any]
+    kwargs: dict[str, Any]
+    result: Any
+
+
+class Tasks(BaseModel):
+    tasks: list[Task]
+    next: str | None = Field(description="`after` of the following page; null: this is the last")
+
+
+class Event(BaseModel):
+    id: int
+    at: datetime
+    kind: str = Field(examples=["retry"])
+    from_status: str | None
+    to_status: str | None
+    by: str | None
+    why: str | None
+
+
+class TaskHistory(BaseModel):
+    task: WholeTask
+    events: list[Event]
+    ahead: int | None = Field(description="tasks that go first, at most 1,000 are counted")
+    why: str | None = Field(description="what it waits for", examples=["its role is paused"])
+
+
+class Counts(BaseModel):
+    """By status; those in `estimated` are more than were counted."""
+
+    pending: int
+    claimed: int
+    running: int
+    completed: int
+    failed: int
+    cancelled: int
+    estimated: list[Status]
+
+
+class LastCompletion(BaseModel):
+    role: str
+    last_completion: datetime | None = Field(description="null: none that is still kept")
+    task: int | None
+    seconds: float | None = Field(description="how long it ran")
+
+
+class Staleness(BaseModel):
+    threshold_minutes: Annotated[float | None, Field(ge=1, le=1_000_000)] = Field(
+        default=None, description="silent for so long; left out, each role's own `stale_after`", examples=[10]
+    )
+
+
+class Recovered(BaseModel):
+    recovered: int
+
+
+class TaskFilter(BaseModel):
+    """What is not given does not matter."""
+
+    status: list[Word] = []
+    role: Name | None = None
+    account: Text | None = None
+    lock_key: Text | None = None
+    unique_key: Text | None = None
+    worker_id: Text | None = None
+    waits_for: Literal["time", "lock", "nothing"] | None = None
+    older_than: Annotated[float, Field(ge=0, le=1e9, description="seconds since it was enqueued")] | None = None
+
+    def as_filter(self) -> Filter:
+        statuses = [status for word in self.status for status in statuses_of(word)] or None
+        given = self.model_dump(include={field.name for field in fields(Filter)})
+        return Filter(statuses=statuses, **given)
+
+
+class TaskQuery(TaskFilter):
+    model_config = ConfigDict(extra="forbid")
+
+    limit: Limit = 100
+    offset: Offset = 0
+    after: Place | None = None
+
+
+@router.get("")
+def list_tasks(query: Annotated[TaskQuery, Query()], app: App, _: Reader) -> Tasks:
+    """Newest first. `after` (a page's `next`) costs the same however far it leads; `offset` is bounded."""
+    with app.database.statement() as connection:
+        page = insights.list_tasks(
+            connection, query.as_filter(), limit=query.limit, after=query.after, offset=query.offset
+        )
+    return Tasks(tasks=[Task.model_validate(item) for item in page.items], next=page.next)
+
+
+@router.get("/counts")
+def counts(app: App, _: Reader) -> Counts:
+    """By status: exact up to 5,000, beyond that what Postgres believes."""
+    with app.database.statement() as connection:
+        found = insights.counts(connection)
+    estimated = [status for status, count in found.items() if not count.exact]
+    return Counts.model_validate({status: count.n for status, count in found.items()} | {"estimated": estimated})
+
+
+@router.post("/recover-stale")
+def recover_stale(app: App, caller: Operator, body: Staleness | None = None) -> Recovered:
+    """Running tasks whose worker fell silent wait again, or fail if they were lost too often."""
+    minutes = body.threshold_minutes if body else None
+    return Recovered(recovered=rescue(app, minutes=minutes, operator=caller.name))
+
+
+@router.get("/role/{role}/last-completion")
+def last_completion(role: RoleInPath, app: App, _: Reader) -> LastCompletion:
+    """When a task of the role last succeeded."""
+    with app.database.statement() as connection:
+        last = insights.last_completion(connection, role) or {}
+    return LastCompletion(
+        role=role, last_completion=last.get("completed_at"), task=last.get("id"), seconds=last.get("seconds")
+    )
+
+
+@router.get("/role/{role}/recent")
+def recent(role: RoleInPath, app: App, _: Reader, limit: Limit = 100) -> Tasks:
+    """The role's last successes, newest first."""
+    with app.database.statement() as connection:
+        page = insights.list_tasks(connection, Filter(role=role, statuses=["completed"]), limit=limit)
+    return Tasks(tasks=[Task.model_validate(item) for item in page.items], next=page.next)
+
+
+@router.get("/{task}")
+def get_task(task: TaskInPath, app: App, _: Reader) -> WholeTask:
+    """A task with its arguments and result."""
+    with app.database.statement() as connection:
+        found = insights.find(connection, task)
+    if found is None:
+        raise not_found(f"task {task!r}; a finished one may be pruned")
+    return WholeTask.model_validate(found)
+
+
+@router.get("/{task}/history")
+def get_history(task: TaskInPath, app: App, _: Reader) -> TaskHistory:
+    """What happened to it, how many go before it, and why it does not run yet."""
+    with app.database.statement() as connection:
+        found = insights.history(connection, task)
+    if found is None:
+        raise not_found(f"task {task!r}; a finished one may be pruned")
+    return TaskHistory.model_validate(found, from_attributes=True)

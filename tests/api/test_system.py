@@ -1,0 +1,61 @@
+"""The system at a glance, over HTTP."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.api.server import Api
+from tests.api.works import task
+
+pytestmark = pytest.mark.xdist_group("api")
+
+
+def test_the_depth_of_each_role(api: Api) -> None:
+    task(api, role="deep")
+    task(api, "running", role="deep")
+    (deep,) = [role for role in api.get("/api/roles")["roles"] if role["role"] == "deep"]
+    assert (deep["pending"], deep["running"]) == ({"n": 1, "exact": True}, 1)
+
+
+def test_what_the_batcher_decided_and_why(api: Api) -> None:
+    api.rows("""
+        INSERT INTO passes (role, by, free, claimants, given, why_nothing)
+        VALUES ('seen', 'beat', 2, '[["a", 3]]', '{"a": 2}', NULL), ('seen', 'beat', 0, '[]', '{}', 'no room')""")
+    last, first = api.get("/api/roles/seen/passes")["passes"]
+    assert (last["why_nothing"], first["given"]) == ("no room", {"a": 2})
+    assert api.get(f"/api/roles/seen/passes?before={last['id']}")["passes"] == [first]
+
+
+def test_policies_of_accounts(api: Api) -> None:
+    api.put("/api/accounts/policy-a", {"weight": 2})
+    api.put("/api/accounts/policy-b", {"cap": 1})
+    names = [account["account"] for account in api.get("/api/accounts?after=policy-a&limit=1")["accounts"]]
+    assert names == ["policy-b"]
+
+
+def test_the_audit_trail_says_who_did_what(api: Api) -> None:
+    waiting = task(api)
+    api.post(f"/api/tasks/{waiting}/cancel", {"why": "sold"}, scope="operate")
+    (entry,) = api.get(f"/api/audit?kind=task&target={waiting}")["audit"]
+    assert (entry["by"], entry["action"], entry["why"]) == (f"operate {api.url}", "cancel", "sold")
+    assert api.get("/api/audit?limit=1")["audit"] == [entry]
+    api.refused(422, "GET", f"/api/audit?target={waiting}")
+
+
+def test_what_alerts_fire(api: Api) -> None:
+    api.rows("INSERT INTO alerts (name, subject, value, threshold) VALUES ('queue_depth', 'deep', 2000, 1000)")
+    assert [(a["name"], a["subject"], a["value"]) for a in api.get("/api/alerts")["alerts"]] == [
+        ("queue_depth", "deep", 2000)
+    ]
+
+
+def test_workers_are_listed_with_what_they_run(api: Api) -> None:
+    said = {"worker_id": "listed:1", "hostname": "node", "queues": ["crawl"], "max_concurrent_tasks": 3}
+    api.post("/api/workers/heartbeat", said)
+    running = task(api, "running")
+    api.rows("UPDATE worker_tasks SET worker_id = 'listed:1' WHERE id = :i", i=running)
+    (listed,) = [w for w in api.get("/api/workers")["workers"] if w["worker_id"] == "listed:1"]
+    assert (listed["task_ids"], listed["concurrency"]) == ([running], 3)
+    document = api.get("/api/workers/listed:1/heartbeat")
+    assert (document["current_task_ids"], document["max_concurrent_tasks"]) == ([running], 3)
+    api.refused(404, "GET", "/api/workers/nobody/heartbeat")

@@ -1,0 +1,151 @@
+"""Reading tasks over HTTP: lists, counts, capacity, history; and what recovers the stale."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.api.server import Api
+from tests.api.works import audited, row, task
+
+pytestmark = pytest.mark.xdist_group("api")
+
+
+def ids(page: dict) -> list[int]:
+    return [item["id"] for item in page["tasks"]]
+
+
+def test_tasks_are_listed_by_what_they_are(api: Api) -> None:
+    mine = [task(api, status, account="lists") for status in ("pending", "running", "failed")]
+    assert ids(api.get("/api/tasks?account=lists")) == mine[::-1], "newest first"
+    assert ids(api.get("/api/tasks?account=lists&status=failed")) == mine[2:]
+    assert ids(api.get("/api/tasks?account=lists&status=queued&status=crawling")) == [mine[1], mine[0]]
+    assert ids(api.get("/api/tasks?account=lists&role=no_such_role")) == []
+
+
+def test_a_long_list_is_read_page_by_page(api: Api) -> None:
+    mine = [task(api, account="pages") for _ in range(5)]
+    first = api.get("/api/tasks?account=pages&limit=2")
+    second = api.get("/api/tasks", params={"account": "pages", "limit": 2, "after": first["next"]})
+    assert ids(first) + ids(second) == mine[:0:-1]
+    assert ids(api.get("/api/tasks?account=pages&limit=2&offset=3")) == mine[1::-1]
+
+
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [
+        ("limit=0", "limit"), ("limit=1001", "limit"), ("offset=10001", "offset"), ("status=done", "status.0"),
+        ("after=x", "after"), ("role=%00", "role"), ("colour=red", "colour"), ("older_than=-1", "older_than"),
+    ],
+)  # fmt: skip
+def test_a_list_that_cannot_be_is_refused_by_its_field(api: Api, query: str, field: str) -> None:
+    assert [error["field"] for error in api.refused(422, "GET", f"/api/tasks?{query}")["errors"]] == [field]
+
+
+def test_a_task_is_found_by_either_id(api: Api) -> None:
+    mine = task(api, task_id="my-own-id", kwargs='{"instasite_id": 1}')
+    found = api.get(f"/api/tasks/{mine}")
+    assert found["kwargs"] == {"instasite_id": 1}
+    assert api.get("/api/tasks/my-own-id") == found
+    assert "token" not in found, "whoever has a claim's token may settle it"
+    assert "pruned" in api.refused(404, "GET", "/api/tasks/999999999")["detail"]
+
+
+def test_a_history_tells_what_happened_and_why_it_waits(api: Api) -> None:
+    failed = task(api, "failed", account="history")
+    api.post(f"/api/tasks/{failed}/retry", {"why": "again"})
+    told = api.get(f"/api/tasks/{failed}/history")
+    assert [(event["kind"], event["why"]) for event in told["events"]] == [("retry_asked", "again")]
+    assert told["why"]
+    assert told["task"]["status"] == "pending"
+    api.refused(404, "GET", "/api/tasks/999999999/history")
+
+
+def test_counts_are_those_of_the_rows(api: Api) -> None:
+    task(api, "claimed")
+    told = api.get("/api/tasks/counts")
+    assert told.pop("estimated") == []
+    assert told["claimed"] >= 1
+    rows = dict(api.rows("SELECT status, count(*) FROM worker_tasks GROUP BY status"))
+    assert told == {status: rows.get(status, 0) for status in told}
+
+
+def test_job_statistics_use_the_seeds_words(api: Api) -> None:
+    task(api, "cancelled")
+    told = api.get("/api/admin/jobs/stats")
+    counts = api.get("/api/tasks/counts")
+    assert told["queued"] == counts["pending"] + counts["claimed"]
+    assert (told["running"], told["completed"]) == (counts["running"], counts["completed"])
+    assert told["failed"] == counts["failed"] + counts["cancelled"]
+
+
+def test_jobs_are_listed_by_status_with_limit_and_offset(api: Api) -> None:
+    mine = [task(api, "failed", role="listed_jobs") for _ in range(3)]
+    task(api, "running", role="listed_jobs")
+    page = api.get("/api/admin/jobs?role=listed_jobs&status=failed&limit=2&offset=1")
+    assert [job["id"] for job in page["jobs"]] == mine[1::-1]
+    assert {job["status"] for job in page["jobs"]} == {"failed"}
+    assert [job["status"] for job in api.get("/api/admin/jobs?role=listed_jobs&limit=1")["jobs"]] == ["crawling"]
+    api.refused(422, "GET", "/api/admin/jobs?status=done")
+
+
+def test_capacity_says_how_many_workers_clear_the_queue(api: Api) -> None:
+    api.rows("INSERT INTO roles (role, definition) VALUES ('slow_work', '{\"window\": 10}')")
+    api.rows("INSERT INTO batchers (role, seconds_per_task) VALUES ('slow_work', 36)")
+    for _ in range(150):
+        task(api, role="slow_work")
+    told = api.get("/api/tasks/capacity/slow_work")
+    assert told["pending_tasks"] == 150
+    assert told["workers_needed"] == {"for_1_hour": 2, "for_4_hours": 1, "for_8_hours": 1}
+    assert told in api.get("/api/tasks/capacity")["roles"]
+    api.refused(404, "GET", "/api/tasks/capacity/no_such_role")
+
+
+def test_tasks_of_silent_workers_are_recovered(api: Api) -> None:
+    silent, alive = task(api, "running"), task(api, "running")
+    api.rows("UPDATE worker_tasks SET last_heartbeat_at = now() - interval '11 minutes' WHERE id = :i", i=silent)
+    assert api.post("/api/tasks/recover-stale", {"threshold_minutes": 12})["recovered"] == 0
+    assert api.post("/api/tasks/recover-stale", {"threshold_minutes": 10})["recovered"] == 1
+    assert row(api, silent, "status, losses") == ("pending", 1)
+    assert row(api, alive, "status") == ("running",)
+    assert [entry[1:4] for entry in audited(api, "task", silent)] == [
+        ("recover-stale", {"status": "running"}, {"status": "pending"})
+    ]
+    api.refused(422, "POST", "/api/tasks/recover-stale", json={"threshold_minutes": 0})
+
+
+def test_a_roles_last_and_recent_completions(api: Api) -> None:
+    done = [task(api, "completed", role="completions") for _ in range(3)]
+    api.rows(
+        "UPDATE worker_tasks SET completed_at = now() - (:n - id) * interval '1 s' WHERE id = ANY(:d)",
+        n=done[-1],
+        d=done,
+    )
+    task(api, "failed", role="completions")
+    assert api.get("/api/tasks/role/completions/last-completion")["task"] == done[-1]
+    assert ids(api.get("/api/tasks/role/completions/recent?limit=2")) == [done[2], done[1]]
+    assert api.get("/api/tasks/role/no_such_role/last-completion")["last_completion"] is None
+
+
+def test_a_bulk_by_filter_counts_first_and_changes_then(api: Api) -> None:
+    mine = [task(api, "failed", account="bulk") for _ in range(3)]
+    waiting = task(api, account="bulk")
+    wanted = {"filter": {"account": "bulk"}}
+    told = api.post("/api/tasks/matching/retry", wanted)
+    assert (told["dry_run"], told["matching"], told["complete"], told["changed"]) == (True, 3, True, 0)
+    assert row(api, mine[0], "status") == ("failed",)
+    assert api.post("/api/tasks/matching/retry", wanted | {"dry_run": False})["changed"] == 3
+    assert all(row(api, one, "status") == ("pending",) for one in [*mine, waiting])
+    told = api.post("/api/tasks/matching/cancel", wanted | {"dry_run": False, "most": 2})
+    assert (told["changed"], told["complete"]) == (2, False)
+    assert len([one for one in [*mine, waiting] if row(api, one, "status") == ("cancelled",)]) == 2
+
+
+def test_a_bulk_never_means_more_than_its_filter_says(api: Api) -> None:
+    """What failed cannot be cancelled: a filter for it meets nothing, and surely not everything."""
+    failed, waiting = task(api, "failed", account="narrow"), task(api, account="narrow")
+    wanted = {"filter": {"account": "narrow", "status": ["failed"]}, "dry_run": False}
+    assert api.post("/api/tasks/matching/cancel", wanted)["matching"] == 0
+    assert row(api, waiting, "status") == ("pending",)
+    assert row(api, failed, "status") == ("failed",)
+    api.refused(422, "POST", "/api/tasks/matching/cancel", json={"filter": {}, "dry_run": False})
+    api.refused(422, "POST", "/api/tasks/matching/cancel", json={"filter": {"acount": "x"}, "dry_run": False})
