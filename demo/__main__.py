@@ -24,7 +24,7 @@ from demo.stage import ROOT, Setting, Stage, StageError, stage
 from demo.verdict import Verdict
 
 #: In the order of `all`.
-SYSTEMS = ("instasites",)
+SYSTEMS = ("instasites", "stores")
 
 INTERRUPTED = 130
 

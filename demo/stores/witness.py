@@ -1,4 +1,4 @@
-"""Notes when each handler of the stores begins and ends, on the database's clock: `celery worker --include` it.
+"""Notes when each handler begins and ends, on the database's clock (`celery worker --include demo.stores.witness`).
 
 From inside the handler: its task's row is settled after that, so what overlaps here overlapped in earnest.
 """
@@ -15,8 +15,6 @@ from celeriac import running
 from tasks.app import app
 
 ROLES = ("store_discovery", "entry_point_discovery", "product_discovery", "product_resync", "analytics_refresh")
-
-TABLE = "CREATE TABLE runs (role text, store text, began timestamptz, ended timestamptz)"
 
 NOW = text("SELECT clock_timestamp()")
 RAN = text("INSERT INTO runs VALUES (:role, :store, :began, clock_timestamp())")
