@@ -24,7 +24,7 @@ from demo.stage import ROOT, Setting, Stage, StageError, stage
 from demo.verdict import Verdict
 
 #: In the order of `all`.
-SYSTEMS = ("instasites", "stores")
+SYSTEMS = ("instasites", "stores", "subreddits")
 
 INTERRUPTED = 130
 

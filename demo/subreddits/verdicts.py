@@ -1,0 +1,131 @@
+"""What the subreddits' demo concludes. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+from demo.verdict import Verdict
+
+
+@dataclass(frozen=True)
+class Crawl:
+    """A row, as it ended."""
+
+    subreddit: str
+    status: str
+    retries: int = 0
+    snoozes: int = 0
+
+
+@dataclass(frozen=True)
+class Visiting:
+    """A crawl as Reddit saw it: from its first request to its last, by one process. Seconds since 1970."""
+
+    subreddit: str
+    token: int
+    began: float
+    ended: float
+
+
+@dataclass(frozen=True)
+class Wish:
+    """A user's, once it was accepted."""
+
+    subreddit: str
+    at: float
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Posts with their authors: those in the database, and those Reddit has; and which Reddit served."""
+
+    posts: Mapping[str, str | None]
+    served: set[str]
+    told: Mapping[str, str | None]
+
+    @property
+    def authors(self) -> set[str]:
+        return {author for author in self.posts.values() if author}
+
+
+@dataclass(frozen=True)
+class Evidence:
+    names: Sequence[str]
+    crawls: Sequence[Crawl]
+    stored: Stored
+    visits: Sequence[Visiting]
+    wishes: Sequence[Wish]
+    at_once: int
+    limit: Mapping[str, float]
+
+
+def verdicts(evidence: Evidence) -> list[Verdict]:
+    """One for each condition; the demo succeeds if all hold."""
+    conditions = (each_crawled_once, all_stored, users_first, none_overlapped, limit_kept)
+    return [condition(evidence) for condition in conditions]
+
+
+def each_crawled_once(evidence: Evidence) -> Verdict:
+    done = Counter(crawl.subreddit for crawl in evidence.crawls if crawl.status == "completed")
+    lost = [crawl for crawl in evidence.crawls if crawl.status != "completed"]
+    once = done == Counter(evidence.names)
+    says = f"{len(done)} of {len(evidence.names)} subreddits are crawled, {done.total()} crawls succeeded"
+    return Verdict(once and not lost, f"{says}, {len(lost)} were lost or failed")
+
+
+def all_stored(evidence: Evidence) -> Verdict:
+    stored = evidence.stored
+    same = stored.posts == stored.told and stored.posts.keys() == stored.served
+    authors = {author for author in stored.told.values() if author}
+    says = f"{len(stored.posts)} posts are stored, {len(stored.served)} were served"
+    return Verdict(same, f"{says}; {len(stored.authors)} of {len(authors)} authors are stored")
+
+
+def users_first(evidence: Evidence) -> Verdict:
+    """After a wish, only as many others may begin before it as had been claimed by then."""
+    before = {wish.subreddit: _began_between(evidence, wish) for wish in evidence.wishes}
+    most = max(before.values(), default=math.inf)
+    waited = _waited(evidence)
+    says = f"{len(before)} users' crawls began after {most:g} at most of {waited} in the background that waited longer"
+    return Verdict(most <= evidence.at_once < waited, says)
+
+
+def _began(evidence: Evidence) -> dict[str, float]:
+    began: dict[str, float] = {}
+    for visit in evidence.visits:
+        began[visit.subreddit] = min(visit.began, began.get(visit.subreddit, math.inf))
+    return began
+
+
+def _began_between(evidence: Evidence, wish: Wish) -> float:
+    began, wished = _began(evidence), {wish.subreddit for wish in evidence.wishes}
+    if wish.subreddit not in began:
+        return math.inf
+    return sum(wish.at < at < began[wish.subreddit] for name, at in began.items() if name not in wished)
+
+
+def _waited(evidence: Evidence) -> int:
+    """In the background, and begun only after the first wish."""
+    first, wished = min((wish.at for wish in evidence.wishes), default=math.inf), {w.subreddit for w in evidence.wishes}
+    return sum(at > first for name, at in _began(evidence).items() if name not in wished)
+
+
+def none_overlapped(evidence: Evidence) -> Verdict:
+    seen = {visit.subreddit for visit in evidence.visits}
+    twice = {a.subreddit for a, b in combinations(evidence.visits, 2) if a.subreddit == b.subreddit and _overlap(a, b)}
+    says = f"{len(twice)} subreddits were crawled twice at once, in {len(evidence.visits)} crawls that Reddit saw"
+    return Verdict(not twice and seen == set(evidence.names), says)
+
+
+def _overlap(a: Visiting, b: Visiting) -> bool:
+    return a.began <= b.ended and b.began <= a.ended
+
+
+def limit_kept(evidence: Evidence) -> Verdict:
+    limit = evidence.limit
+    says = f"Reddit refused {limit['refused']} requests beyond its limit of {limit['requests']} a window"
+    return Verdict(limit["refused"] == 0 and limit["windows"] > 1, f"{says}, in {limit['windows']} windows")
