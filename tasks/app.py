@@ -11,4 +11,5 @@ app = Celeriac(
     "tasks",
     migrations=Path(__file__).parent.parent / "migrations" / "versions",
     schedules=SCHEDULES,
+    routers="tasks.endpoints:routers",
 )

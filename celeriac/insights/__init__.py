@@ -13,7 +13,7 @@ from celeriac.insights.system import (
     schedules,
     workers,
 )
-from celeriac.insights.tasks import History, find, history, last_completion
+from celeriac.insights.tasks import History, active_under, find, history, last_completion
 
 __all__ = [
     "CAP",
@@ -25,6 +25,7 @@ __all__ = [
     "Page",
     "RoleDepth",
     "account_policies",
+    "active_under",
     "audit_trail",
     "count_matching",
     "counts",

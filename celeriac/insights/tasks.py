@@ -29,6 +29,12 @@ FROM worker_tasks LEFT JOIN roles r USING (role)
 WHERE lock_key = :lock_key AND waits_for IS NULL AND status IN ('pending', 'claimed', 'running') LIMIT 1
 """)
 
+ACTIVE_UNDER = text("""
+SELECT * FROM worker_tasks
+WHERE lock_key = :lock_key AND waits_for IS NULL AND status IN ('pending', 'claimed', 'running')
+    AND status IN ('claimed', 'running')
+""")
+
 # Counting stops at :most.
 AHEAD_OF_LOCK = text("""
 SELECT count(*) FROM (
@@ -91,6 +97,12 @@ def history(connection: Connection, given: int | str) -> History | None:
         return None
     events = connection.execute(EVENTS, {"id": task["id"], "most": MOST}).mappings()
     return History(task, [dict(event) for event in events][::-1], *_waits(connection, task))
+
+
+def active_under(connection: Connection, lock_key: str) -> dict[str, Any] | None:
+    """The task that is claimed or running under a lock, of whatever role; there is at most one."""
+    row = connection.execute(ACTIVE_UNDER, {"lock_key": lock_key}).mappings().one_or_none()
+    return None if row is None else dict(row)
 
 
 def last_completion(connection: Connection, role: str) -> dict[str, Any] | None:

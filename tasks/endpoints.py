@@ -1,0 +1,165 @@
+"""The stores' own endpoints: generating tasks, migrating from the systems before, asking for one store."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path
+from pydantic import BaseModel, Field
+from sqlalchemy.orm import Session
+
+from celeriac import insights
+from celeriac.api.app import App
+from celeriac.api.callers import Admin, Enqueuer, Reader
+from celeriac.api.enqueue import Accepted
+from celeriac.api.fields import Name
+from celeriac.api.problems import invalid, not_found
+from celeriac.api.tasks import WholeTask
+from celeriac.roles import lock_of
+from celeriac.verbs import audit
+from celeriac.verbs.audit import Change
+from tasks import legacy, stores
+from tasks.platforms import PLATFORMS
+
+generating = APIRouter(prefix="/api/tasks/generate", tags=["stores"])
+migrating = APIRouter(prefix="/api/tasks/migration", tags=["migration"])
+of_a_store = APIRouter(prefix="/api/tasks/store", tags=["stores"])
+
+StoreInPath = Annotated[int, Path(ge=1, le=2**63 - 1)]
+State = Annotated[Name, Field(examples=["AZ"])]
+
+#: Batches a day: one every quarter of an hour.
+MOST_BATCHES = 96
+
+
+class Resyncs(BaseModel):
+    batches_per_day: Annotated[int, Field(ge=1, le=MOST_BATCHES)] = stores.BATCHES
+    date: Annotated[datetime.date | None, Field(description="UTC; today's if left out", examples=["2025-01-10"])] = None
+
+
+class Created(BaseModel):
+    created: int
+
+
+class Discovery(BaseModel):
+    platform: Name = "dutchie"
+    state_code: State | None = None
+
+
+class Trial(BaseModel):
+    dry_run: bool = Field(default=False, description="say what it would do, and leave everything as it is")
+
+
+class OfState(Trial):
+    state_code: State | None = None
+
+
+class Told(BaseModel):
+    """What was done, or would be."""
+
+    told: dict[str, Any] = Field(examples=[{"dry_run": True, "disabled": 2, "schedules": ["resync", "discovery"]}])
+
+
+class ActiveTask(BaseModel):
+    store: int
+    active: bool
+    task: WholeTask | None = Field(description="the one that is claimed or running")
+
+
+@generating.post("/resync", status_code=201)
+def generate_resync(app: App, caller: Enqueuer, body: Resyncs | None = None) -> Created:
+    """A resync for each store, staggered over the day in batches. Repeated, it creates only what is missing."""
+    wanted = body or Resyncs()
+
+    def generate(session: Session) -> dict[str, Any]:
+        return {"created": stores.generate_resync_tasks(session, wanted.batches_per_day, wanted.date)}
+
+    return Created.model_validate(_audited(app, "generate", "resync", caller.name, generate))
+
+
+@generating.post("/discovery", status_code=201)
+def generate_discovery(app: App, caller: Enqueuer, body: Discovery | None = None) -> Accepted:
+    """Finds a platform's stores, of one state or all. One that waits or runs already is found instead."""
+    wanted = body or Discovery()
+    if wanted.platform not in PLATFORMS:
+        raise invalid("platform", f"give one of {', '.join(sorted(PLATFORMS))}")
+
+    def enqueue(session: Session) -> dict[str, Any]:
+        task = stores.store_discovery.using(session=session).delay(wanted.platform, wanted.state_code or "")
+        return {"id": task.row_id, "task_id": task.id, "is_new": task.is_new, "waits_for": None}
+
+    return Accepted.model_validate(_audited(app, "generate", "discovery", caller.name, enqueue))
+
+
+@migrating.get("/status")
+def migration_status(app: App, _: Reader) -> Told:
+    """The systems before beside the new one."""
+    with Session(app.database.engine) as session:
+        return Told(told=legacy.status(session))
+
+
+@migrating.post("/disable-old-schedules")
+def disable_old_schedules(app: App, caller: Admin, body: Trial | None = None) -> Told:
+    """No old schedule starts anything any more."""
+    return _migrate(app, "disable-old-schedules", caller.name, legacy.disable_old_schedules, body)
+
+
+@migrating.post("/cancel-pending-crawl-jobs")
+def cancel_pending_crawl_jobs(app: App, caller: Admin, body: Trial | None = None) -> Told:
+    """What waits in the old queue is not crawled any more."""
+    return _migrate(app, "cancel-pending-crawl-jobs", caller.name, legacy.cancel_pending_crawl_jobs, body)
+
+
+@migrating.post("/create-resync-tasks")
+def create_resync_tasks(app: App, caller: Admin, body: OfState | None = None) -> Told:
+    """A resync, due now, for every store (of a state)."""
+    return _migrate(app, "create-resync-tasks", caller.name, legacy.create_resync_tasks, body)
+
+
+@migrating.post("/full-migrate")
+def full_migrate(app: App, caller: Admin, body: Trial | None = None) -> Told:
+    """All of it, all or none."""
+    return _migrate(app, "full-migrate", caller.name, legacy.full_migrate, body)
+
+
+@of_a_store.get("/{store}/active")
+def active_task(store: StoreInPath, app: App, _: Reader) -> ActiveTask:
+    """Whether a task of the store is claimed or running."""
+    lock_key = lock_of(stores.product_resync.role.lock_by, {"dispensary_id": store}, "product_resync")
+    with app.database.statement() as connection:
+        found = insights.active_under(connection, lock_key or "")
+    task = WholeTask.model_validate(found) if found else None
+    return ActiveTask(store=store, active=task is not None, task=task)
+
+
+@of_a_store.post("/{store}/run-now", status_code=201)
+def run_now(store: StoreInPath, app: App, caller: Enqueuer) -> Accepted:
+    """The store's resync, ahead of others; one that waits or runs already is found instead, and goes ahead."""
+    try:
+        task = stores.run_now(store)
+    except LookupError as error:
+        raise not_found(f"store {store}") from error
+    with app.database.transaction() as connection:
+        made = Change(str(store), None, {"task_id": task.id, "is_new": task.is_new})
+        audit.write(connection, "run-now", "store", [made], by=caller.name)
+    return Accepted.model_validate({"id": task.row_id, "task_id": task.id, "is_new": task.is_new, "waits_for": None})
+
+
+def _migrate(app: App, step: str, by: str, act: Callable[..., dict[str, Any]], body: Trial | None) -> Told:
+    given = body.model_dump() if body else {}
+    return Told(told=_audited(app, "migrate", step, by, lambda session: act(session, **given)))
+
+
+def _audited(app: App, action: str, target: str, by: str, act: Callable[[Session], dict[str, Any]]) -> dict[str, Any]:
+    """Does it and says so in one transaction; a dry run changed nothing, so there is nothing to say."""
+    with Session(app.database.engine) as session, session.begin():
+        done = act(session)
+        if not done.get("dry_run"):
+            audit.write(session.connection(), action, "stores", [Change(target, None, done)], by=by)
+    return done
+
+
+#: For `Celeriac(routers=…)`.
+routers = (generating, migrating, of_a_store)
