@@ -32,7 +32,7 @@ from celeriac.settler import Settler
 from celeriac.task import Enqueued, Task
 from celeriac.tickets import Publisher
 from celeriac.transport import TICKET
-from celeriac.verbs import cancel, prioritise, register
+from celeriac.verbs import cancel, hasten, prioritise, register
 from celeriac.verbs.enqueue import NewTask, Receipt, enqueue, enqueue_ready, is_ready
 
 _receipt: ContextVar[Receipt | None] = ContextVar("celeriac receipt", default=None)
@@ -328,6 +328,13 @@ class Celeriac(TaskDecorator, Celery):
             return prioritise.prioritise(
                 connection, task_id, priority, only_raise=only_raise, by=by or self.process_name
             )
+
+    def hasten(self, task_id: str, *, by: str = "") -> bool:
+        """A task that waits for its time (planned, or between two attempts) is due now; whether it was one."""
+        with self.database.transaction() as connection:
+            role = hasten.hasten(connection, task_id, by=by or self.process_name)
+        self.kick([role] if role else [])
+        return role is not None
 
     def dispatch(self, name: str) -> int:
         """One pass of a role declared here, now. The number of tasks published."""

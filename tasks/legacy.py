@@ -19,10 +19,11 @@ from typing import Any
 from sqlalchemy import func, select, text, update
 from sqlalchemy.orm import Session
 
+from celeriac import insights
 from models import Dispensary, DispensaryCrawlJob, JobRunLog, JobSchedule
 from models.stores import TAKES_PART
 from tasks.platforms import PLATFORMS
-from tasks.stores import analytics_refresh, generate_resync_tasks, product_resync, store_discovery
+from tasks.stores import PER_STORE, analytics_refresh, generate_resync_tasks, product_resync, store_discovery
 
 Told = dict[str, Any]
 
@@ -50,7 +51,12 @@ def _old(session: Session) -> Told:
 def _new(session: Session) -> Told:
     stores = select(func.count(), func.count().filter(text(TAKES_PART))).select_from(Dispensary)
     total, taking_part = session.execute(stores).one()
-    return {"dispensaries": {"total": total, "with_resyncs": taking_part}}
+    roles = {task.name for task in (store_discovery, *PER_STORE, analytics_refresh)}
+    ours = [depth for depth in insights.depth(session.connection()) if depth.role in roles]
+    return {
+        "dispensaries": {"total": total, "with_resyncs": taking_part},
+        "tasks": {d.role: {"pending": d.pending.n, "claimed": d.claimed, "running": d.running} for d in ours},
+    }
 
 
 def disable_old_schedules(session: Session, *, dry_run: bool = False) -> Told:

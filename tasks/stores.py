@@ -13,10 +13,10 @@ from contextlib import contextmanager
 from datetime import date, timedelta
 from typing import Any
 
-from sqlalchemy import Row, func, select, text, update
+from sqlalchemy import Connection, Row, func, select, text, update
 from sqlalchemy.orm import Session
 
-from celeriac import ONE, Enqueued, Permanent, Task, days
+from celeriac import ONE, Enqueued, Permanent, Task, days, insights
 from models import Dispensary
 from models.stores import ANALYTICS
 from tasks import dutchie as dutchie  # It offers itself as a platform.
@@ -170,17 +170,40 @@ def generate_resync_tasks(session: Session, batches: int = BATCHES, day: date | 
 
 
 def run_now(dispensary_id: int) -> Enqueued:
-    """The store's resync, ahead of others; of a store that is not resolved yet, the step that leads there.
+    """The store's resync, now and ahead of others; of a store that is not resolved yet, the step that leads there.
 
-    A store whose task is queued or running already gets no second one: that task is returned, `is_new` False, its
-    priority raised. Raises LookupError if there is no such store.
+    A store with a task that is queued or running, of whichever role, gets no second one: that task is returned,
+    `is_new` False, put ahead and due now. Raises LookupError if there is no such store.
     """
     with Session(app.database.engine) as session:
         store = session.get(Dispensary, dispensary_id)
-    if store is None:
-        raise LookupError(f"there is no store {dispensary_id}")
+        if store is None:
+            raise LookupError(f"there is no store {dispensary_id}")
+        waiting = _unfinished(session.connection(), dispensary_id)
+    if waiting is not None:
+        return _hastened(Enqueued(waiting["task_id"], app=app), waiting["id"])
     role = product_resync if store.platform_dispensary_id else entry_point_discovery
     task = role.using(priority=RUN_NOW).delay(dispensary_id)
-    if not task.is_new:
-        app.prioritise(task.id, RUN_NOW, only_raise=True)
+    return task if task.is_new else _hastened(task, task.row_id)
+
+
+def _hastened(task: Enqueued, row: int | None) -> Enqueued:
+    app.prioritise(task.id, RUN_NOW, only_raise=True)
+    app.hasten(task.id)
+    task.is_new, task.row_id = False, row
     return task
+
+
+def _unfinished(connection: Connection, dispensary_id: int) -> dict[str, Any] | None:
+    """A task of the store that is waiting or active, the next step first."""
+    found = (insights.unfinished(connection, role.name, str(dispensary_id)) for role in PER_STORE)
+    return next((task for task in found if task is not None), None)
+
+
+def active_task(connection: Connection, dispensary_id: int) -> dict[str, Any] | None:
+    """The store's task that is claimed or running, whatever its role; there is never more than one."""
+    return insights.holder(connection, f"dispensary_id:{dispensary_id}")
+
+
+#: The roles that have a store, each with one unfinished task a store.
+PER_STORE = (entry_point_discovery, product_discovery, product_resync)

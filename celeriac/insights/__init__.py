@@ -5,6 +5,7 @@ index page by page, counts stop at a bound and say so. Times are the database's.
 """
 
 from celeriac.insights.counting import CAP, Count, RoleDepth, counts, depth
+from celeriac.insights.keys import holder, unfinished
 from celeriac.insights.lists import MOST_OFFSET, MOST_ROWS, Filter, Page, count_matching, list_tasks, matching
 from celeriac.insights.system import (
     account_policies,
@@ -32,10 +33,12 @@ __all__ = [
     "depth",
     "find",
     "history",
+    "holder",
     "last_completion",
     "list_tasks",
     "matching",
     "passes",
     "schedules",
+    "unfinished",
     "workers",
 ]

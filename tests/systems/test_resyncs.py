@@ -164,6 +164,7 @@ def test_the_status_shows_the_old_systems_beside_the_new(session: Session) -> No
     assert told["old"]["job_run_logs"]["total"] == 2
     assert told["old"]["dispensary_crawl_jobs"] == {"pending": 2, "running": 1, "completed": 1, "failed": 1}
     assert told["new"]["dispensaries"] == {"total": 6, "with_resyncs": 6}
+    assert told["new"]["tasks"]["product_resync"] == {"pending": 0, "claimed": 0, "running": 0}
     assert not told["complete"]
 
 

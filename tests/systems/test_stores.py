@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from tasks.app import app
+from tasks.dutchie import MENU_URL
 from tasks.stores import (
+    active_task,
     analytics_refresh,
     entry_point_discovery,
     product_discovery,
@@ -20,6 +22,8 @@ from tests.processes import until
 from tests.systems.stack import Stack, on_servers
 
 QUEUES = ("store_discovery", "entry_point_discovery", "product_discovery", "product_resync", "analytics_refresh")
+
+MENU = MENU_URL.format("")
 
 HISTORY = """
 SELECT c.price::float, c.stock FROM product_changes c JOIN products p ON p.id = c.product_id
@@ -172,14 +176,43 @@ def test_the_analytics_are_as_of_the_last_refresh(stores: Stores) -> None:
     assert stores.rows("SELECT sum(products) FROM brand_analytics WHERE state = 'WA'") == [(4,)]
 
 
-def test_run_now_returns_the_task_that_is_queued_and_puts_it_ahead(stores: Stores) -> None:
+def test_run_now_returns_the_task_that_is_queued_and_has_it_run_now(stores: Stores) -> None:
     (store,) = stores.discover("IL", 1)
     queued = product_resync.apply_async((store,), countdown=3600)
     again = run_now(store)
-    assert (again.id, again.is_new) == (queued.id, False)
-    assert stores.task("product_resync", store)["priority"] == 20
-    app.cancel(queued.id)
+    assert (again.id, again.row_id, again.is_new) == (queued.id, queued.row_id, False)
+    assert stores.until_done("product_resync", store)["priority"] == 20
     assert run_now(store).is_new
-    stores.until_done("product_resync", store)
     with pytest.raises(LookupError, match="no store 0"):
         run_now(0)
+
+
+def test_run_now_of_a_store_that_is_not_resolved_leads_there_once(stores: Stores) -> None:
+    slug, state = "unresolved-1", "MT"
+    stores.menus.open_store(slug, state=state)
+    stores.rows("INSERT INTO dispensaries (platform, menu_url, name) VALUES ('dutchie', :url, 'New')", url=MENU + slug)
+    assert run_now(stores.id(slug)).is_new
+    stores.until_done("product_discovery", stores.id(slug))
+    assert stores.task("product_resync", stores.id(slug)) == {}
+
+
+def test_a_stores_active_task_is_the_one_that_runs_whatever_its_role(stores: Stores) -> None:
+    (store,) = stores.discover("ME", 1)
+    stores.stack.outside.faults.order("hang_before", "FilteredProducts")
+
+    def active() -> dict[str, Any] | None:
+        with app.database.statement() as connection:
+            return active_task(connection, store)
+
+    assert active() is None
+    product_resync.delay(store)
+    running = until(lambda: (t := active()) and t["status"] == "running" and t, "the resync")
+    product_discovery.delay(store)
+    assert (running["role"], run_now(store).id) == (
+        "product_resync",
+        stores.task("product_discovery", store)["task_id"],
+    )
+    stores.stack.outside.release()
+    stores.until_done("product_resync", store)
+    stores.until_done("product_discovery", store)
+    until(lambda: active() is None, "the end of both")
