@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 from tests.conftest import ROOT, Servers
 
@@ -55,3 +58,21 @@ def test_check_names_what_does_not_answer(redis_url: str) -> None:
     assert ended.returncode == 1
     assert "Postgres does not answer" in ended.stderr
     assert "Redis does not answer" in ended.stderr
+
+
+def test_celerys_own_command_has_it_as_a_plugin(servers: Servers, redis_url: str, tmp_path: Path) -> None:
+    """The entry point is read from the package's metadata; this is what pyproject.toml says of it."""
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]["celery.commands"]
+    metadata = tmp_path / "plugged-1.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: plugged\nVersion: 1\n")
+    (metadata / "entry_points.txt").write_text(
+        "[celery.commands]\n" + "".join(f"{k} = {v}\n" for k, v in declared.items())
+    )
+    given = {"DATABASE_URL": servers.database_url, "REDIS_URL": redis_url, "PYTHONPATH": f"{ROOT}:{tmp_path}"}
+    command = [sys.executable, "-m", "celery", "-A", "tasks", "celeriac", "check", "--json"]
+    ended = subprocess.run(
+        command, cwd=ROOT, env={**os.environ, **given}, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert ended.returncode == 1
+    assert "run `celeriac migrate`" in json.loads(ended.stdout)["problems"][0]

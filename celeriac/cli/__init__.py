@@ -1,0 +1,17 @@
+"""`celeriac`: what Celery's own command does not do. Also `celery -A … celeriac`, through Celery's plugin point.
+
+group       the group itself, finding the app, errors in a line
+output      text for people, JSON for programs, exit statuses
+choice      the tasks a command means: ids, or a filter
+…           a module for each group of commands
+"""
+
+from celeriac.cli import accounts, stack, status, steering, tasks, tokens
+from celeriac.cli.group import main, within_celery
+
+for module in (stack, status, tasks, steering, accounts, tokens):
+    for command in module.COMMANDS:
+        main.add_command(command)
+        within_celery.add_command(command)
+
+__all__ = ["main", "within_celery"]

@@ -1,0 +1,63 @@
+"""Which tasks a command means: those named, or all that a filter meets, previewed before anything changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import click
+
+from celeriac import insights
+from celeriac.app import Celeriac
+from celeriac.errors import BadValue, Unknown
+from celeriac.insights import Filter
+from celeriac.states import ALL, CRAWLS, QUEUES, statuses_of
+
+WORDS = (*ALL, *(word for word in CRAWLS | QUEUES if word not in ALL))
+
+_OPTIONS = (
+    click.option("--status", "words", multiple=True, type=click.Choice(WORDS), help="Ours, or another system's word."),
+    click.option("--role", help="Of this role."),
+    click.option("--account", help="Of this account."),
+    click.option("--lock-key", help="With this lock key."),
+    click.option("--unique-key", help="With this unique key."),
+    click.option("--worker", "worker_id", help="Held by this worker."),
+    click.option("--older-than", type=float, metavar="SECONDS", help="Enqueued at least so long ago."),
+)
+
+
+def filtering(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the filter's options; `filter_of` makes a Filter of them."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def filter_of(words: Sequence[str], **options: Any) -> Filter:
+    statuses = tuple(dict.fromkeys(status for word in words for status in statuses_of(word)))
+    waits_for = "time" if tuple(words) == ("delayed",) else None
+    return Filter(statuses=statuses or None, waits_for=waits_for, **options)
+
+
+def row_ids(app: Celeriac, tasks: Iterable[str]) -> list[int]:
+    """Rows by their ids or task ids. Raises Unknown before anything is done to any of them."""
+    with app.database.statement() as connection:
+        found = [(given, insights.find(connection, given)) for given in tasks]
+    for given, row in found:
+        if row is None:
+            raise Unknown(f"there is no task {given!r}; a finished one may be pruned")
+    return [row["id"] for _, row in found if row is not None]
+
+
+def chosen(app: Celeriac, tasks: Sequence[str], wanted: Filter, *, most: int, sure: bool, verb: str) -> list[int]:
+    """The rows' ids. What a filter means is counted, and asked about unless somebody is sure. Raises BadValue."""
+    told = wanted != Filter()
+    if bool(tasks) == told:
+        raise BadValue("name tasks, or give a filter (--status, --role, --account, …), one of both")
+    if tasks:
+        return row_ids(app, tasks)
+    with app.database.statement() as connection:
+        ids = list(insights.matching(connection, wanted, most=most))
+    if not sure and ids:
+        click.confirm(f"{verb} {len(ids)} tasks?", abort=True, err=True)
+    return ids

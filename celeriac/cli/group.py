@@ -1,0 +1,114 @@
+"""The group every command belongs to: it finds the app, takes `--json`, and tells errors in a line.
+
+Exit statuses: 0 done; 1 a problem found, or Postgres or Redis away, or a wrong setting; 2 a wrong command line;
+3 refused (the life of a task, a role's rules), or not there.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Callable
+from typing import Any, Final
+
+import click
+from sqlalchemy.exc import DBAPIError
+
+from celeriac.app import Celeriac
+from celeriac.cli import output
+from celeriac.errors import (
+    BadValue,
+    CeleriacError,
+    ConfigurationError,
+    EnqueueRefused,
+    IllegalMove,
+    TokenRefused,
+    Unknown,
+)
+
+PROBLEM: Final = 1
+REFUSED: Final = 3
+
+_REFUSALS = (BadValue, EnqueueRefused, IllegalMove, TokenRefused, Unknown)
+
+#: What a command gets: the app, found when it is first asked for.
+FindApp = Callable[[], Celeriac]
+
+
+def find_app(name: str) -> Celeriac:
+    """`package` or `package:attribute`. Raises ConfigurationError."""
+    module_name, _, attribute = name.partition(":")
+    sys.path.insert(0, os.getcwd())
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(f"-A {name}: {error}; run it where the package lies, or name another") from error
+    candidates = [getattr(module, attribute or "app", None), *vars(module).values()]
+    for candidate in candidates:
+        if isinstance(candidate, Celeriac):
+            return candidate
+    raise ConfigurationError(f"-A {name}: there is no Celeriac app in that module")
+
+
+class Problem(click.ClickException):
+    """Told in a line on stderr."""
+
+    exit_code = PROBLEM
+
+
+class Refused(click.ClickException):
+    """The same, where nothing is wrong but what was asked for."""
+
+    exit_code = REFUSED
+
+
+class Command(click.Command):
+    """Every command takes `--json`."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.params.append(output.json_option())
+
+
+class Group(click.Group):
+    """Errors made on purpose are told in a line, not in a traceback."""
+
+    command_class = Command
+
+    def invoke(self, context: click.Context) -> Any:
+        try:
+            return super().invoke(context)
+        except CeleriacError as error:
+            raise (Refused if isinstance(error, _REFUSALS) else Problem)(str(error)) from error
+        except DBAPIError as error:
+            says = str(error.orig).splitlines()[0]
+            raise Problem(f"Postgres: {says}; `celeriac check` tells what is wrong") from error
+
+
+Group.group_class = Group
+
+
+@click.group(cls=Group)
+@click.option(
+    "-A", "--app", "name", default="tasks", envvar="CELERIAC_APP", show_default=True, help="The app's module."
+)
+@click.version_option(package_name="celeriac")
+@click.pass_context
+def main(context: click.Context, name: str) -> None:
+    """Celeriac: Celery with SQL roots."""
+    context.obj = lambda: find_app(name)
+
+
+@click.group("celeriac", cls=Group)
+@click.pass_context
+def within_celery(context: click.Context) -> None:
+    """What Celeriac adds to Celery: tasks as rows."""
+    found = context.obj.app
+    context.obj = lambda: _celeriac(found)
+
+
+def _celeriac(app: Any) -> Celeriac:
+    if isinstance(app, Celeriac):
+        return app
+    raise ConfigurationError(f"{app!r} is no Celeriac app: give one with -A")

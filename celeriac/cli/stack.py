@@ -1,0 +1,118 @@
+"""The stack: its schema, its processes, its repair passes."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from types import ModuleType
+
+import click
+
+from celeriac.cli import output
+from celeriac.cli.group import PROBLEM, Command, FindApp
+from celeriac.errors import ConfigurationError
+from celeriac.migrate import migrate as migrate_database
+from celeriac.sweeps import SWEEPS
+from celeriac.sweeps import sweep as run_sweep
+
+
+@click.command(cls=Command)
+@click.option("--lock-timeout", default=5.0, show_default=True, help="Seconds to wait for a lock before giving up.")
+@click.option("--statement-timeout", default=600.0, show_default=True, help="Seconds a statement may take.")
+@click.pass_obj
+def migrate(find: FindApp, /, lock_timeout: float, statement_timeout: float) -> None:
+    """Bring the database to the current schema: the engine's tables, then the application's."""
+    app = find()
+    migrate_database(
+        app.database.engine, app.migrations, lock_timeout=lock_timeout, statement_timeout=statement_timeout
+    )
+    app.register_roles()
+    roles = len(app.roles.all())
+    output.tell({"roles": roles}, f"The database is current; {roles} roles are registered.")
+
+
+@click.command(cls=Command)
+@click.argument("sweeps", nargs=-1, type=click.Choice(list(SWEEPS)))
+@click.option("--all", "everything", is_flag=True, help="Run every sweep.")
+@click.pass_obj
+def sweep(find: FindApp, /, sweeps: tuple[str, ...], everything: bool) -> None:
+    """Run one pass of a sweep, with or without a beat."""
+    names = list(SWEEPS) if everything else list(sweeps)
+    if not names:
+        raise click.UsageError(f"name a sweep ({', '.join(SWEEPS)}) or give --all")
+    app = find()
+    done = {}
+    for name in names:
+        done[name] = run_sweep(app, name)
+        if not output.as_json():
+            click.echo(f"{name}: {done[name]}")
+    if output.as_json():
+        output.tell(done, "")
+
+
+@click.command(cls=Command)
+@click.argument("role")
+@click.pass_obj
+def dispatch(find: FindApp, /, role: str) -> None:
+    """Run one pass of a role's batcher now."""
+    published = find().dispatch(role)
+    output.tell({"role": role, "published": published}, f"{role}: {published} tasks published")
+
+
+@click.command(cls=Command)
+@click.pass_obj
+def check(find: FindApp, /) -> None:
+    """Validate settings, roles, schedules, schema and connections without starting anything."""
+    from celeriac.check import problems
+
+    app = find()
+    found, roles = problems(app), len(app.roles.all())
+    if output.as_json():
+        output.tell({"problems": found, "roles": roles}, "")
+    elif found:
+        click.echo("\n".join(found), err=True)
+    else:
+        click.echo(f"{roles} roles and the schedules are valid; Postgres and Redis answer.")
+    raise click.exceptions.Exit(PROBLEM if found else 0)
+
+
+@click.command(cls=Command)
+@click.option("--with", "others", multiple=True, metavar="NAME=COMMAND", help="Another process to run beside them.")
+@click.option("--flower-port", default=5555, show_default=True)
+@click.option("-c", "--concurrency", default=2, show_default=True, help="Processes of the worker.")
+@click.pass_context
+def up(context: click.Context, others: tuple[str, ...], flower_port: int, concurrency: int) -> None:
+    """Run the whole stack in the foreground: servers where none are given, worker, beat and Flower."""
+    from celeriac.up import run
+
+    app = context.obj()
+    name = context.parent.params.get("name") or app.main if context.parent else "tasks"
+    context.invoke(migrate)
+    raise click.exceptions.Exit(run(app, name, others, flower_port, concurrency))
+
+
+@click.command(cls=Command)
+@click.option("--host", envvar="CELERIAC_API_HOST", default="127.0.0.1", show_default=True, help="Where to listen.")
+@click.option("--port", envvar="CELERIAC_API_PORT", default=6002, show_default=True)
+@click.option("--proxy", metavar="ADDRESSES", help="Proxies whose X-Forwarded-For tells the caller's address.")
+@click.pass_obj
+def serve(find: FindApp, /, host: str, port: int, proxy: str | None) -> None:
+    """Serve the HTTP API (needs the extra `api`)."""
+    _api().serve(find(), host, port, proxy)
+
+
+@click.command(cls=Command)
+@click.pass_obj
+def openapi(find: FindApp, /) -> None:
+    """Print the HTTP API's own document (needs the extra `api`)."""
+    click.echo(json.dumps(_api().create(find()).openapi(), indent=2, ensure_ascii=False))
+
+
+def _api() -> ModuleType:
+    try:
+        return importlib.import_module("celeriac.api.server")
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(f"{error}: the HTTP API needs `pip install celeriac[api]`") from error
+
+
+COMMANDS = (migrate, sweep, dispatch, check, up, serve, openapi)

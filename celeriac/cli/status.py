@@ -1,0 +1,85 @@
+"""The overview: what waits, what runs, who works, what is late, what is paused, what is wrong."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from celeriac import alerts, insights
+from celeriac.app import Celeriac
+from celeriac.cli import output
+from celeriac.cli.group import Command, FindApp
+from celeriac.insights import Count
+
+#: A schedule that is this late (seconds) is shown: beat looks once a second.
+LATE = 5.0
+
+#: A worker silent for longer (seconds) is no longer counted among those that work.
+SILENT = 120.0
+
+_COLUMNS = ("role", "ready", "later", "behind_locks", "claimed", "running", "stale", "window", "oldest", "paused")
+
+
+@click.command(cls=Command)
+@click.option("--watch", is_flag=True, help="Again and again, until Ctrl-C.")
+@click.option("--every", default=2.0, show_default=True, metavar="SECONDS", help="Between two looks.")
+@click.pass_obj
+def status(find: FindApp, /, watch: bool, every: float) -> None:
+    """Show what waits and runs per role, the workers, what is late, what is paused, and alerts."""
+    app = find()
+    while True:
+        now = overview(app)
+        if watch and not output.as_json():
+            click.clear()
+        output.tell(now, _lines(now))
+        if not watch:
+            return
+        time.sleep(every)
+
+
+def overview(app: Celeriac) -> dict[str, Any]:
+    """One look at everything, a statement each."""
+    with app.database.statement() as connection:
+        policies = insights.account_policies(connection, limit=1000)
+        return {
+            "tasks": insights.counts(connection),
+            "roles": insights.depth(connection),
+            "workers": [w for w in insights.workers(connection) if w["heartbeat_age"] < SILENT],
+            "late": [s for s in insights.schedules(connection) if s["late_seconds"] > LATE],
+            "paused_accounts": [p["account"] for p in policies if p["paused"]],
+            "alerts": alerts.firing(connection),
+        }
+
+
+def _lines(now: dict[str, Any]) -> Iterator[str]:
+    yield "  ".join(f"{status} {_shown(count)}" for status, count in now["tasks"].items())
+    yield ""
+    yield from output.table([_role(depth) for depth in now["roles"]], _COLUMNS)
+    yield ""
+    slots = sum(w["concurrency"] for w in now["workers"] if w["status"] == "active")
+    yield f"{len(now['workers'])} workers, {slots} slots, {sum(len(w['task_ids']) for w in now['workers'])} busy"
+    for late in now["late"]:
+        yield f"late      {late['name']}: {output.age(late['late_seconds'])}"
+    for account in now["paused_accounts"]:
+        yield f"paused    account {account}"
+    for alert in now["alerts"]:
+        yield f"alert     {alert['name']} {alert['subject']}: {alert['value']:g}, more than {alert['threshold']:g}"
+
+
+def _role(depth: insights.RoleDepth) -> dict[str, Any]:
+    behind = Count(max(0, depth.pending.n - depth.ready.n - depth.later.n), depth.pending.exact)
+    return {
+        "role": depth.role, "ready": _shown(depth.ready), "later": _shown(depth.later), "behind_locks": _shown(behind),
+        "claimed": depth.claimed, "running": depth.running, "stale": depth.stale or None, "window": depth.window,
+        "oldest": output.age(depth.oldest_ready_seconds), "paused": "paused" if depth.paused else None,
+    }  # fmt: skip
+
+
+def _shown(count: Count) -> str:
+    return f"{count.n:,}" if count.exact else f"~{count.n:,}"
+
+
+COMMANDS = (status,)

@@ -1,0 +1,88 @@
+"""Steer tasks: retry, cancel, give another priority."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import click
+
+from celeriac.app import Celeriac
+from celeriac.cli import choice, output
+from celeriac.cli.group import REFUSED, Command, FindApp
+from celeriac.states import MOVES
+from celeriac.verbs import steer
+from celeriac.verbs.steer import Move, Steered
+
+
+def _bulk(command: Callable[..., Any]) -> Callable[..., Any]:
+    options = (
+        click.argument("tasks", nargs=-1, metavar="[TASK]..."),
+        choice.filtering,
+        click.option("--most", default=10_000, show_default=True, help="How many tasks a filter may mean."),
+        click.option("--yes", is_flag=True, help="Do not ask."),
+        click.option("--preview", is_flag=True, help="Count what the filter means, and change nothing."),
+        click.option("--why", default="", help="For the events and the audit trail."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@click.command(cls=Command)
+@_bulk
+@click.pass_obj
+def retry(find: FindApp, /, why: str, **options: Any) -> None:
+    """Let TASKs (ids or task ids, or all that a filter means) that failed or were cancelled wait again."""
+    _steer(find(), "retry", lambda c, ids: steer.retry(c, ids, by=output.by(), why=why), **options)
+
+
+@click.command(cls=Command)
+@_bulk
+@click.pass_obj
+def cancel(find: FindApp, /, why: str, **options: Any) -> None:
+    """Cancel TASKs; one that runs is told to stop."""
+    _steer(find(), "cancel", lambda c, ids: steer.cancel(c, ids, by=output.by(), why=why), **options)
+
+
+@click.command(cls=Command)
+@click.argument("priority", type=int)
+@_bulk
+@click.pass_obj
+def prioritise(find: FindApp, /, priority: int, why: str, **options: Any) -> None:
+    """Give TASKs that are not finished another PRIORITY. Write `-- -5` for one below 0."""
+
+    def move(connection: Any, ids: Sequence[int]) -> Steered:
+        return steer.set_priority(connection, ids, priority, by=output.by(), why=why)
+
+    _steer(find(), "prioritise", move, **options)
+
+
+def _steer(
+    app: Celeriac, verb: str, move: Move, *, tasks: tuple[str, ...], most: int, yes: bool, preview: bool,
+    words: Sequence[str], **options: Any,
+) -> None:  # fmt: skip
+    told = any((words, *options.values()))
+    wanted = choice.filter_of(words or (MOVES[verb] if told else ()), **options)
+    ids = choice.chosen(app, tasks, wanted, most=most, sure=yes or preview, verb=verb)
+    if preview:
+        output.tell({"tasks": len(ids)}, f"{len(ids)} tasks")
+        return
+    done = Steered()
+    with output.progress(len(ids), verb) as bar:
+        for some in steer.in_batches(app.database, ids, move):
+            done += some
+            bar.update(len(some.changed) + len(some.refused) + len(some.missing))
+    _tell(done)
+
+
+def _tell(done: Steered) -> None:
+    refused = [f"{task}: {why}" for task, why in done.refused.items()]
+    output.tell(done, f"{len(done.changed)} changed, {len(refused) + len(done.missing)} not")
+    for line in refused:
+        click.echo(line, err=True)
+    if refused or done.missing:
+        raise click.exceptions.Exit(REFUSED)
+
+
+COMMANDS = (retry, cancel, prioritise)

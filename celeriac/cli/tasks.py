@@ -1,0 +1,126 @@
+"""Tasks: enqueue them, look at one, list them."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import IO, Any
+
+import click
+
+from celeriac import insights
+from celeriac.app import BULK, Celeriac
+from celeriac.cli import choice, output
+from celeriac.cli.group import Command, FindApp
+from celeriac.errors import BadArguments, Unknown
+from celeriac.insights import History
+
+_COLUMNS = ("id", "role", "status", "waits_for", "account", "lock_key", "priority", "scheduled_for", "retry_count")
+
+
+@click.command(cls=Command)
+@click.argument("role")
+@click.argument("arguments", nargs=-1, metavar="[NAME=VALUE]...")
+@click.option("--from", "file", type=click.File(), help="A JSON object of arguments per line, a task each; - is stdin.")
+@click.option("--priority", type=int)
+@click.option("--delay", "countdown", type=float, metavar="SECONDS")
+@click.option("--at", "eta", metavar="TIME", help="When it is due, ISO 8601.")
+@click.option("--account")
+@click.option("--lock-key")
+@click.option("--unique-key")
+@click.option("--task-id")
+@click.option("--timeout", type=float, metavar="SECONDS")
+@click.option("--max-retries", type=int)
+@click.option("--expires", type=float, metavar="SECONDS", help="Not to be started after this.")
+@click.pass_obj
+def enqueue(
+    find: FindApp, /, role: str, arguments: tuple[str, ...], file: IO[str] | None, **options: Any
+) -> None:  # fmt: skip
+    """Enqueue a task of ROLE. A value is JSON, or else a text: `instasite_id=7 note=hello`."""
+    app, given = find(), {name: value for name, value in options.items() if value is not None}
+    if file is not None:
+        _enqueue_lines(app, role, file, given)
+        return
+    done = app.send_task(role, kwargs=_named(arguments), **given)
+    told = {"id": done.row_id, "task_id": done.id, "is_new": done.is_new}
+    output.tell(told, f"{done.row_id} {'enqueued' if done.is_new else 'has this key already, and is not finished'}")
+
+
+@click.command(cls=Command)
+@click.argument("task")
+@click.pass_obj
+def show(find: FindApp, /, task: str) -> None:
+    """Show a task (by id or task id): what it is, what happened to it, and why it waits."""
+    with find().database.statement() as connection:
+        found = insights.history(connection, task)
+    if found is None:
+        raise Unknown(f"there is no task {task!r}; a finished one may be pruned")
+    output.tell(found, _told(found))
+
+
+@click.command("list", cls=Command)
+@choice.filtering
+@click.option("--limit", default=20, show_default=True)
+@click.option("--offset", default=0)
+@click.option("--after", help="The `next` of the page before.")
+@click.pass_obj
+def list_(find: FindApp, /, limit: int, offset: int, after: str | None, **options: Any) -> None:
+    """List tasks, newest first."""
+    with find().database.statement() as connection:
+        wanted = choice.filter_of(**options)
+        page = insights.list_tasks(connection, wanted, limit=limit, after=after, offset=offset)
+    more = [f"more with --after '{page.next}'"] if page.next else []
+    output.tell(page, [*output.table(page.items, _COLUMNS), *more])
+
+
+def _named(arguments: Iterable[str]) -> dict[str, Any]:
+    return dict(_argument(given) for given in arguments)
+
+
+def _argument(given: str) -> tuple[str, Any]:
+    name, equals, value = given.partition("=")
+    if not equals:
+        raise click.UsageError(f"{given!r}: give arguments as NAME=VALUE")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
+
+
+def _enqueue_lines(app: Celeriac, role: str, file: IO[str], options: dict[str, Any]) -> None:
+    """A transaction per 1,000 lines; a line that is refused refuses its thousand, and ends it."""
+    calls, new, known = _calls(role, file), 0, 0
+    size = os.path.getsize(file.name) if os.path.isfile(file.name) else 0
+    with output.progress(size, f"Enqueuing {role}") as bar:
+        while some := list(islice(calls, BULK)):
+            receipts = app.enqueue_many(role, [call for _, call in some], **options)
+            new += sum(bool(r.is_new) for r in receipts)
+            known += sum(not r.is_new for r in receipts)
+            bar.update(sum(length for length, _ in some))
+    output.tell({"enqueued": new, "known": known}, f"{new} enqueued, {known} were there already")
+
+
+def _calls(role: str, file: IO[str]) -> Iterator[tuple[int, dict[str, Any]]]:
+    for number, line in enumerate(file, 1):
+        try:
+            call = json.loads(line)
+        except ValueError:
+            call = None
+        if not isinstance(call, dict):
+            raise BadArguments(f"{role}: line {number} is no JSON object of arguments; those before it may be enqueued")
+        yield len(line.encode()), call
+
+
+def _told(found: History) -> Iterator[str]:
+    width = max(map(len, found.task))
+    for name, value in found.task.items():
+        if value not in (None, "", [], {}):
+            yield f"{name.replace('_', ' '):{width}}  {output.cell(value)}"
+    if found.why:
+        yield f"{'waits':{width}}  {found.why}" + (f"; {found.ahead} ahead" if found.ahead is not None else "")
+    yield from ["", *output.table(found.events, ("at", "kind", "from_status", "to_status", "by", "why"))]
+
+
+COMMANDS = (enqueue, show, list_)

@@ -1,0 +1,60 @@
+"""Tokens of the HTTP API."""
+
+from __future__ import annotations
+
+import click
+
+from celeriac.cli import output
+from celeriac.cli.group import Command, FindApp, Group
+from celeriac.errors import Unknown
+from celeriac.verbs import audit
+from celeriac.verbs import tokens as verb
+from celeriac.verbs.audit import Change
+
+
+@click.group(cls=Group)
+def token() -> None:
+    """Create, revoke and list the HTTP API's tokens."""
+
+
+@token.command(cls=Command)
+@click.argument("name")
+@click.option(
+    "--scope", "scopes", multiple=True, required=True, type=click.Choice(list(verb.IMPLIED)), help="May be repeated."
+)
+@click.option("--days", type=float, help="How long it lasts; for ever if not given.")
+@click.pass_obj
+def create(find: FindApp, /, name: str, scopes: tuple[str, ...], days: float | None) -> None:
+    """Create a token and print it, this once."""
+    with find().database.transaction() as connection:
+        seconds = None if days is None else days * 86_400
+        made = verb.create(connection, name, scopes, by=output.by(), seconds=seconds)
+        audit.write(connection, "create", "token", [Change(name, None, {"scopes": sorted(scopes)})], by=output.by())
+    output.tell({"name": name, "token": made}, made)
+
+
+@token.command(cls=Command)
+@click.argument("name")
+@click.pass_obj
+def revoke(find: FindApp, /, name: str) -> None:
+    """Revoke a token, from now on."""
+    with find().database.transaction() as connection:
+        if not verb.revoke(connection, name):
+            raise Unknown(f"there is no token {name!r} that is not revoked already")
+        audit.write(
+            connection, "revoke", "token", [Change(name, {"revoked": False}, {"revoked": True})], by=output.by()
+        )
+    output.tell({"name": name, "revoked": True}, f"{name} is revoked")
+
+
+@token.command("list", cls=Command)
+@click.pass_obj
+def list_(find: FindApp, /) -> None:
+    """List tokens: their names, scopes and uses, never their secrets."""
+    with find().database.statement() as connection:
+        tokens = verb.every(connection)
+    rows = [{field: getattr(found, field) for field in found.__slots__} for found in tokens]
+    output.tell(rows, output.table(rows, ("name", "scopes", "valid", "created_by", "expires_at", "last_used_at")))
+
+
+COMMANDS = (token,)

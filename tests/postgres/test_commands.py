@@ -1,0 +1,195 @@
+"""The commands that see and steer, each on a database of its own."""
+
+from __future__ import annotations
+
+import getpass
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from celeriac import Celeriac
+from celeriac.cli import main, within_celery
+from celeriac.database import Database
+from celeriac.verbs import tokens
+from celeriac.verbs.enqueue import Receipt
+from tests.postgres import stages
+from tests.postgres.conftest import new_task
+from tests.processes import Rows
+
+Put = Callable[..., Receipt]
+Run = Callable[..., Result]
+
+DONE, PROBLEM, USAGE, REFUSED = 0, 1, 2, 3
+
+
+@pytest.fixture
+def run(app: Celeriac) -> Run:
+    """`run("show", "7")`: as `celery -A … celeriac show 7`."""
+
+    @app.task(role="sync", eager=False, shared=False, unique_by="store_id")
+    def sync(store_id: int, note: str = "") -> None: ...
+
+    app.register_roles()
+
+    def invoke(*arguments: object, **options: Any) -> Result:
+        given = SimpleNamespace(app=app)
+        return CliRunner().invoke(within_celery, [str(a) for a in arguments], obj=given, **options)
+
+    return invoke
+
+
+def value(result: Result) -> Any:
+    assert result.exit_code == DONE, result.output
+    return json.loads(result.stdout)
+
+
+def test_enqueue_takes_arguments_by_name_and_tells_what_became_of_them(run: Run, rows: Rows) -> None:
+    new = value(run("enqueue", "sync", "store_id=7", "note=hello there", "--priority", 5, "--json"))
+    assert new["is_new"] is True
+    assert rows("SELECT id, kwargs, priority FROM worker_tasks") == [
+        (new["id"], {"store_id": 7, "note": "hello there"}, 5)
+    ]
+    again = value(run("enqueue", "sync", "store_id=7", "--json"))
+    assert (again["id"], again["is_new"]) == (new["id"], False)
+    for refused, says in (
+        (("sync", "store_id=1", "colour=1"), "unexpected keyword argument 'colour'"),
+        (("nonesuch",), "no role 'nonesuch'"),
+    ):
+        result = run("enqueue", *refused)
+        assert (result.exit_code, says in result.stderr, result.stderr.count("\n")) == (REFUSED, True, 1)
+    assert run("enqueue", "sync", "store_id").exit_code == USAGE
+
+
+def test_many_lines_are_enqueued_with_progress(run: Run, rows: Rows, tmp_path: Path) -> None:
+    file = tmp_path / "calls"
+    file.write_text("".join(f'{{"store_id": {n % 5}}}\n' for n in range(12)))
+    done = run("enqueue", "sync", "--from", file, "--json")
+    assert value(done) == {"enqueued": 5, "known": 7}
+    assert run("enqueue", "sync", "--from", "-", input='{"store_id": 99}\n').stdout.startswith("1 enqueued")
+    assert rows.one("SELECT count(*) FROM worker_tasks") == 6
+    bad = run("enqueue", "sync", "--from", "-", input='{"store_id": 100}\nnonsense\n')
+    assert bad.exit_code == REFUSED
+    assert "line 2 is no JSON object" in bad.stderr
+
+
+def test_show_tells_a_task_by_either_id_and_why_it_waits(run: Run, put: Put) -> None:
+    leader, task = put(lock_key="k"), put(lock_key="k")
+    assert f"task {leader.id} (work) is pending and has its lock 'k'; 0 ahead" in run("show", task.id).output
+    assert value(run("show", task.task_id, "--json"))["task"]["id"] == task.id
+    nothing = run("show", "nonesuch")
+    assert nothing.exit_code == REFUSED
+    assert "there is no task 'nonesuch'" in nothing.stderr
+
+
+def test_list_filters_by_the_words_of_any_system_and_pages(run: Run, put: Put, database: Database) -> None:
+    ids = [put(account=f"a{n % 2}").id for n in range(5)]
+    put(delay=60.0)
+    listed = value(run("list", "--status", "queued", "--account", "a0", "--limit", 2, "--json"))
+    assert [item["id"] for item in listed["items"]] == [ids[4], ids[2]]
+    more = value(run("list", "--status", "queued", "--account", "a0", "--after", listed["next"], "--json"))
+    assert [item["id"] for item in more["items"]] == [ids[0]]
+    assert len(value(run("list", "--status", "delayed", "--json"))["items"]) == 1
+    assert f"more with --after '{ids[3]}'" in run("list", "--limit", 2, "--offset", 1).output
+    assert run("list", "--status", "nonsense").exit_code == USAGE
+    assert run("list", "--limit", 0).exit_code == REFUSED
+
+
+def test_retry_cancel_and_prioritise_change_tasks_named_or_meant(run: Run, rows: Rows, put: Put) -> None:
+    ids = [put(account="acme").id for _ in range(3)]
+    assert run("prioritise", 9, *ids[:2]).stdout.strip() == "2 changed, 0 not"
+    assert run("cancel", "--account", "acme", "--preview").output.strip() == "3 tasks"
+    assert "cancel 3 tasks? [y/N]" in run("cancel", "--account", "acme", input="n\n").stderr
+    assert rows("SELECT DISTINCT status FROM worker_tasks") == [("pending",)]
+    assert run("cancel", "--account", "acme", "--yes", "--why", "a flood").exit_code == DONE
+    done = run("retry", ids[0], ids[1], "--json")
+    assert [change["target"] for change in value(done)["changed"]] == [str(i) for i in ids[:2]]
+    assert rows("SELECT status, priority FROM worker_tasks ORDER BY id") == [
+        ("pending", 9), ("pending", 9), ("cancelled", 0),
+    ]  # fmt: skip
+    me = f"cli:{getpass.getuser()}"
+    assert rows("SELECT action, count(*), min(by), max(why) FROM audit GROUP BY action ORDER BY action") == [
+        ("cancel", 3, me, "a flood"), ("priority", 2, me, None), ("retry", 2, me, None),
+    ]  # fmt: skip
+
+
+def test_what_the_life_of_a_task_forbids_is_refused_with_status_3(run: Run, put: Put) -> None:
+    task = put().id
+    refused = run("retry", task)
+    assert refused.exit_code == REFUSED
+    assert "the task is pending: only what failed or was cancelled can be retried" in refused.stderr
+    assert run("cancel", 4711).exit_code == REFUSED
+    assert run("cancel").exit_code == REFUSED
+    assert run("cancel", task, "--role", "work").exit_code == REFUSED
+
+
+def test_roles_and_accounts_are_paused_and_resumed(run: Run, rows: Rows) -> None:
+    assert run("pause", "role", "sync", "--why", "flood").output.strip() == "sync is paused"
+    assert run("pause", "account", "acme").exit_code == DONE
+    assert value(run("account", "acme", "--weight", 2, "--cap", 3, "--json"))["after"]["cap"] == 3
+    assert rows("SELECT role FROM roles WHERE paused") == [("sync",)]
+    assert run("resume", "role", "sync").exit_code == DONE
+    assert rows("SELECT account, weight, cap, paused FROM account_policies") == [("acme", 2.0, 3, True)]
+    assert run("pause", "role", "nonesuch").exit_code == REFUSED
+    assert run("account", "acme").exit_code == USAGE
+
+
+def test_status_shows_what_waits_runs_is_late_and_is_paused(run: Run, rows: Rows, put: Put, database: Database) -> None:
+    stages.running(database, new_task("busy"))
+    put("busy", lock_key="k")
+    put("busy", lock_key="k")
+    rows("UPDATE worker_tasks SET scheduled_for = now() - interval '3 hours' WHERE lock_key = 'k'")
+    rows("""INSERT INTO scheduled_jobs (name, every, next_run_at) VALUES ('nightly', 60, now() - interval '10 min')""")
+    rows("""INSERT INTO workers (worker_id, hostname, pid, concurrency) VALUES (:w, 'host', 1, 8)""", w=stages.WORKER)
+    run("pause", "role", "sync")
+    run("pause", "account", "acme")
+    shown = run("status").output
+    assert [" ".join(line.split()) for line in shown.splitlines() if line.startswith(("busy", "sync"))] == [
+        "busy 1 0 1 0 1 - - 3 h -", "sync 0 0 0 0 0 - 2000 - paused",
+    ]  # fmt: skip
+    for line in ("1 workers, 8 slots, 1 busy", "late      nightly: 10 min", "paused    account acme"):
+        assert line in shown
+    now = value(run("status", "--json"))
+    assert now["tasks"]["running"] == {"n": 1, "exact": True}
+    assert {"busy", "sync"} <= {role["role"] for role in now["roles"]}
+    assert value(run("workers", "--json"))[0]["worker_id"] == stages.WORKER
+
+
+def test_a_token_is_shown_once_and_revoked_by_name(run: Run, rows: Rows, database: Database) -> None:
+    made = value(run("token", "create", "grafana", "--scope", "read", "--days", 30, "--json"))["token"]
+    with database.statement() as connection:
+        assert tokens.verify(connection, made) is not None
+    assert made not in run("token", "list", "--json").output
+    assert run("token", "create", "grafana", "--scope", "read").exit_code == REFUSED
+    assert run("token", "revoke", "grafana").exit_code == DONE
+    assert run("token", "revoke", "grafana").exit_code == REFUSED
+    with database.statement() as connection:
+        assert tokens.verify(connection, made) is None
+    assert rows("SELECT action, kind, target FROM audit ORDER BY id") == [
+        ("create", "token", "grafana"), ("revoke", "token", "grafana"),
+    ]  # fmt: skip
+
+
+def test_check_sweep_and_dispatch_answer_in_json(run: Run) -> None:
+    assert value(run("check", "--json"))["problems"] == []
+    assert value(run("sweep", "rescue", "prune", "--json")) == {"rescue": 0, "prune": 0}
+    assert value(run("dispatch", "sync", "--json")) == {"role": "sync", "published": 0}
+
+
+def test_openapi_prints_the_document(run: Run) -> None:
+    pytest.importorskip("fastapi")
+    assert json.loads(run("openapi").stdout)["openapi"].startswith("3.")
+
+
+def test_every_command_takes_json_and_has_a_help() -> None:
+    def commands(group: Any) -> list[Any]:
+        found = group.commands.values()
+        return [c for one in found for c in (commands(one) if hasattr(one, "commands") else [one])]
+
+    for command in commands(main):
+        assert "--json" in [option for p in command.params for option in p.opts], command.name
+        assert command.help, command.name
