@@ -117,16 +117,16 @@ class Dispatcher:
             return self._nothing(connection, role, seen, [], free, started)
         claimants, given = self._decide(connection, role, seen, free)
         token = str(uuid.uuid4())
-        ids = claim.claim(connection, role.name, given, token) if given else []
-        if not ids:
+        claimed = claim.claim(connection, role.name, given, token) if given else {}
+        if not claimed:
             return self._nothing(connection, role, seen, claimants, free, started)
         cursors = (seen.cursor, next_cursor(claimants, given, seen.cursor))
         claim.record_pass(
             connection, role.name, by=self.by, free=free, seen=claimants, given=given, cursors=cursors,
             took_ms=_milliseconds(started),
         )  # fmt: skip
-        size = rows_per_ticket(role.chunk, seen.seconds_per_task, role.chunk_target, len(ids), seen.slots)
-        return Pass(split(role.name, role.queue, ids, token, size))
+        size = rows_per_ticket(role.chunk, seen.seconds_per_task, role.chunk_target, len(claimed), seen.slots)
+        return Pass(split(role.name, role.queue, claimed, token, size))
 
     def _decide(
         self, connection: Connection, role: Role, seen: select.Survey, free: int

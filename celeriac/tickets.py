@@ -9,7 +9,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -40,6 +40,9 @@ KICK_LASTS = 1000
 
 MAX_ROWS = 500
 
+#: A row that was lost so often shares no ticket.
+SUSPECT = 2
+
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
@@ -65,8 +68,12 @@ def rows_per_ticket(chunk: int | str, seconds_per_task: float | None, target: fl
     return max(1, min(worth, spread, MAX_ROWS))
 
 
-def split(role: str, queue: str, ids: Sequence[int], token: str, size: int) -> list[Ticket]:
-    return [Ticket(role, queue, ids[i : i + size], token) for i in range(0, len(ids), size)]
+def split(role: str, queue: str, losses: Mapping[int, int], token: str, size: int) -> list[Ticket]:
+    """`losses`: by id, how often the row was lost. One lost twice may be what kills its processes: it runs alone."""
+    together = [i for i, lost in losses.items() if lost < SUSPECT]
+    batches = [together[i : i + size] for i in range(0, len(together), size)]
+    batches += [[i] for i, lost in losses.items() if lost >= SUSPECT]
+    return [Ticket(role, queue, ids, token) for ids in batches]
 
 
 class Publisher:

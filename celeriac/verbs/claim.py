@@ -31,9 +31,9 @@ WITH taken AS (
     SET status = 'claimed', token = CAST(:token AS uuid),
         claimed_at = clock_timestamp(), updated_at = clock_timestamp()
     WHERE t.id = ANY (ARRAY(SELECT id FROM taken))
-    RETURNING t.id
+    RETURNING t.id, t.losses
 )
-SELECT id FROM claimed JOIN taken USING (id) ORDER BY rank, place
+SELECT id, losses FROM claimed JOIN taken USING (id) ORDER BY rank, place
 """)
 
 # INVARIANT: nothing else of the role is ready, few are active, a live worker is there, and neither role nor account is
@@ -86,12 +86,12 @@ ON CONFLICT (role) DO UPDATE SET last_pass = excluded.last_pass, updated_at = st
 """)
 
 
-def claim(connection: Connection, role: str, shares: Mapping[str, int], token: str) -> list[int]:
-    """The claimed rows' ids, accounts taking turns."""
+def claim(connection: Connection, role: str, shares: Mapping[str, int], token: str) -> dict[int, int]:
+    """The claimed rows, accounts taking turns; by id, how often each was lost."""
     found = connection.execute(
         CLAIM, {"role": role, "accounts": list(shares), "slots": list(shares.values()), "token": token}
     )
-    return list(found.scalars())
+    return {row.id: row.losses for row in found}
 
 
 def claim_lone(cursor: Any, role: str, queue: str, task: int, token: str) -> bool:

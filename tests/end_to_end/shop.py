@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from typing import Any
 
@@ -116,6 +117,14 @@ def limited(self: Task[..., Any], stubborn: bool = False, progress: bool = False
 def mixed(self: Task[..., Any], seconds: float) -> None:
     tell(self, "begin")
     time.sleep(seconds)
+
+
+@app.task(bind=True, role="suspect", chunk=10)
+def suspect(self: Task[..., Any], deadly: bool = False) -> None:
+    """Deadly: takes its process, and the tickets of whoever shares it, down."""
+    tell(self, "begin")
+    if deadly:
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 @app.task(bind=True, role="hog", chunk=1)

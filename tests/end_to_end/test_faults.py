@@ -71,6 +71,16 @@ def test_a_killed_child_is_seen_at_once_and_its_task_runs_again(shop: ModuleType
     assert running.process.poll() is None
 
 
+def test_what_kills_its_process_takes_no_other_task_down_for_good(shop: ModuleType, worker: Worker, rows: Rows) -> None:
+    """Ten share a ticket, the deadly one first: lost twice with it, the others run alone the third time."""
+    deadly = shop.suspect.using(priority=1).delay(deadly=True)
+    shop.suspect.bulk([(False,)] * 9)
+    worker("-c", "1")
+    until(lambda: rows.one("SELECT count(*) = 9 FROM worker_tasks WHERE status = 'completed'"), "the others to end")
+    until(lambda: rows.one("SELECT count(*) = 1 FROM worker_tasks WHERE status = 'failed'"), "the deadly one to fail")
+    assert rows("SELECT task_id, losses FROM worker_tasks WHERE status = 'failed'") == [(deadly.id, 3)]
+
+
 def test_a_killed_worker_loses_nothing(shop: ModuleType, worker: Worker, rows: Rows, beat: None) -> None:
     victim = worker("-c", "2")
     shop.slow.bulk([(0.3,)] * 12)

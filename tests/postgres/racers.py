@@ -73,7 +73,7 @@ def run_one(database: Database, *, again: bool = False) -> int:
     token = str(uuid.uuid4())
     with database.transaction() as connection:
         promote.promote_due(connection, "work", 10)
-        ids = claim.claim(connection, "work", {"": 1}, token)
+        ids = list(claim.claim(connection, "work", {"": 1}, token))
     with database.statement() as connection:
         started = start.start(connection, ids, token, worker_id="racer", pid=1, timeout=None)
         for one in started:

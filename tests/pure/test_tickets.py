@@ -44,9 +44,18 @@ def test_quick_tasks_share_and_slow_ones_do_not() -> None:
     assert rows_per_ticket("auto", 0, 0.2, rows=10_000, slots=0) == MAX_ROWS
 
 
-@given(st.lists(st.integers(), max_size=50), st.integers(1, 20))
+@given(st.lists(st.integers(), max_size=50, unique=True), st.integers(1, 20))
 def test_split_gives_each_row_one_ticket_in_order_with_the_one_token(ids: list[int], size: int) -> None:
-    tickets = split("build", "builds", ids, "token", size)
+    tickets = split("build", "builds", dict.fromkeys(ids, 1), "token", size)
     assert [i for ticket in tickets for i in ticket.ids] == ids
     assert all(1 <= len(ticket.ids) <= size for ticket in tickets)
     assert {(t.role, t.queue, t.token) for t in tickets} <= {("build", "builds", "token")}
+
+
+@given(st.dictionaries(st.integers(), st.integers(0, 4), max_size=50), st.integers(1, 20))
+def test_a_row_that_was_lost_twice_shares_its_ticket_with_nobody(losses: dict[int, int], size: int) -> None:
+    tickets = split("build", "builds", losses, "token", size)
+    assert sorted(i for ticket in tickets for i in ticket.ids) == sorted(losses)
+    for ticket in tickets:
+        assert len(ticket.ids) == 1 or all(losses[i] < 2 for i in ticket.ids)
+        assert len(ticket.ids) <= size
