@@ -1,0 +1,100 @@
+"""A Postgres that is there and does not answer hangs its clients for ever; the watchdog ends what hangs."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from sqlalchemy import create_engine
+
+from celeriac import local
+from celeriac.migrate import migrate
+from tests import processes
+from tests.end_to_end.conftest import QUICK
+from tests.end_to_end.shop import RAN
+from tests.processes import Rows, Running, until
+
+#: The shop's `slow` is stale after 3 s, so the watchdog's limit is half of that.
+DROPPED = "Postgres has not answered for 1.5 s"
+BACKENDS = "SELECT pid FROM pg_stat_activity WHERE application_name = :name AND state = 'idle'"
+HEARTBEAT = "SELECT last_heartbeat_at FROM workers"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[local.PostgresServer]:
+    """One of its own, to be frozen."""
+    server = local.PostgresServer(tmp_path_factory.mktemp("frozen") / "postgres")
+    server.start()
+    engine = create_engine(server.url)
+    migrate(engine)
+    with engine.begin() as connection:
+        connection.exec_driver_sql(RAN)
+    engine.dispose()
+    yield server
+    for pid in whole(server):
+        os.kill(pid, signal.SIGCONT)
+    server.stop()
+
+
+@pytest.fixture
+def rows(server: local.PostgresServer) -> Iterator[Rows]:
+    rows = Rows(server.url)
+    yield rows
+    rows.close()
+
+
+@pytest.fixture
+def worker(server: local.PostgresServer, redis_url: str, rows: Rows, tmp_path: Path) -> Iterator[Running]:
+    log, environ = tmp_path / "worker.log", QUICK | {"WORKER_ID": "w"}
+    with processes.worker("tests.end_to_end.shop", server.url, redis_url, log, "-c", "1", environ=environ) as running:
+        yield running
+
+
+def whole(server: local.PostgresServer) -> list[int]:
+    """The postmaster, then whatever it has started."""
+    postmaster = psutil.Process(int((server.data / "postmaster.pid").read_text().split()[0]))
+    return [postmaster.pid, *(child.pid for child in postmaster.children(recursive=True))]
+
+
+def later_heartbeat(rows: Rows) -> Callable[[], bool]:
+    before = rows(HEARTBEAT)
+    return lambda: rows(HEARTBEAT) > before
+
+
+def test_a_server_that_freezes_is_let_go_and_found_again(
+    worker: Running, server: local.PostgresServer, rows: Rows
+) -> None:
+    rows("""INSERT INTO worker_tasks (task_id, role, kwargs) VALUES ('t', 'slow', '{"seconds": 0.5}')""")
+    until(lambda: rows("SELECT FROM ran"), "the task to begin")
+    frozen = whole(server)
+    for pid in frozen:
+        os.kill(pid, signal.SIGSTOP)
+    until(lambda: DROPPED in worker.printed(), "the watchdog to end the heartbeat's connection")
+    for pid in frozen:
+        os.kill(pid, signal.SIGCONT)
+    until(later_heartbeat(rows), "another heartbeat")
+    until(lambda: rows.one("SELECT status = 'completed' FROM worker_tasks"), "the task to be completed")
+    assert worker.process.poll() is None
+
+
+def test_a_heartbeat_whose_connection_hangs_goes_on_over_another(worker: Running, rows: Rows) -> None:
+    """Only its own backend is frozen, as if the network between them had gone: nobody will ever answer there."""
+    (hanging,) = until(lambda: frozen_while_idle(rows), "the heartbeat's backend to be idle")
+    until(later_heartbeat(rows), "another heartbeat")
+    assert DROPPED in worker.printed()
+    os.kill(hanging, signal.SIGCONT)
+
+
+def frozen_while_idle(rows: Rows) -> list[int]:
+    """In the midst of a heartbeat its row would stay locked."""
+    found = [int(str(pid)) for (pid,) in rows(BACKENDS, name="celeriac w")]
+    for pid in found:
+        os.kill(pid, signal.SIGSTOP)
+    idle = [int(str(pid)) for (pid,) in rows(BACKENDS, name="celeriac w")]
+    for pid in set(found) - set(idle):
+        os.kill(pid, signal.SIGCONT)
+    return idle
