@@ -10,14 +10,12 @@ from fastapi import APIRouter, Path
 from pydantic import BaseModel, Field
 from sqlalchemy.orm import Session
 
-from celeriac import insights
 from celeriac.api.app import App
 from celeriac.api.callers import Admin, Enqueuer, Reader
 from celeriac.api.enqueue import Accepted
 from celeriac.api.fields import Name
 from celeriac.api.problems import invalid, not_found
 from celeriac.api.tasks import WholeTask
-from celeriac.roles import lock_of
 from celeriac.verbs import audit
 from celeriac.verbs.audit import Change
 from tasks import legacy, stores
@@ -127,9 +125,8 @@ def full_migrate(app: App, caller: Admin, body: Trial | None = None) -> Told:
 @of_a_store.get("/{store}/active")
 def active_task(store: StoreInPath, app: App, _: Reader) -> ActiveTask:
     """Whether a task of the store is claimed or running."""
-    lock_key = lock_of(stores.product_resync.role.lock_by, {"dispensary_id": store}, "product_resync")
     with app.database.statement() as connection:
-        found = insights.active_under(connection, lock_key or "")
+        found = stores.active_task(connection, store)
     task = WholeTask.model_validate(found) if found else None
     return ActiveTask(store=store, active=task is not None, task=task)
 

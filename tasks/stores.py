@@ -202,7 +202,7 @@ def _unfinished(connection: Connection, dispensary_id: int) -> dict[str, Any] | 
 
 def active_task(connection: Connection, dispensary_id: int) -> dict[str, Any] | None:
     """The store's task that is claimed or running, whatever its role; there is never more than one."""
-    return insights.holder(connection, f"dispensary_id:{dispensary_id}")
+    return insights.active_under(connection, f"dispensary_id:{dispensary_id}")
 
 
 #: The roles that have a store, each with one unfinished task a store.

@@ -5,7 +5,6 @@ index page by page, counts stop at a bound and say so. Times are the database's.
 """
 
 from celeriac.insights.counting import CAP, Count, RoleDepth, counts, depth
-from celeriac.insights.keys import holder, unfinished
 from celeriac.insights.lists import MOST_OFFSET, MOST_ROWS, Filter, Page, count_matching, list_tasks, matching
 from celeriac.insights.system import (
     account_policies,
@@ -14,7 +13,7 @@ from celeriac.insights.system import (
     schedules,
     workers,
 )
-from celeriac.insights.tasks import History, active_under, find, history, last_completion
+from celeriac.insights.tasks import History, active_under, find, history, last_completion, unfinished
 
 __all__ = [
     "CAP",
@@ -33,7 +32,6 @@ __all__ = [
     "depth",
     "find",
     "history",
-    "holder",
     "last_completion",
     "list_tasks",
     "matching",

@@ -35,6 +35,11 @@ WHERE lock_key = :lock_key AND waits_for IS NULL AND status IN ('pending', 'clai
     AND status IN ('claimed', 'running')
 """)
 
+UNFINISHED = text("""
+SELECT * FROM worker_tasks
+WHERE role = :role AND unique_key = :unique_key AND status IN ('pending', 'claimed', 'running')
+""")
+
 # Counting stops at :most.
 AHEAD_OF_LOCK = text("""
 SELECT count(*) FROM (
@@ -102,6 +107,13 @@ def history(connection: Connection, given: int | str) -> History | None:
 def active_under(connection: Connection, lock_key: str) -> dict[str, Any] | None:
     """The task that is claimed or running under a lock, of whatever role; there is at most one."""
     row = connection.execute(ACTIVE_UNDER, {"lock_key": lock_key}).mappings().one_or_none()
+    return None if row is None else dict(row)
+
+
+def unfinished(connection: Connection, role: str, unique_key: str) -> dict[str, Any] | None:
+    """The role's task that is waiting or active under a unique key; there is at most one."""
+    given = {"role": role, "unique_key": unique_key}
+    row = connection.execute(UNFINISHED, given).mappings().one_or_none()
     return None if row is None else dict(row)
 
 

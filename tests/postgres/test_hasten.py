@@ -39,10 +39,10 @@ def test_keys_lead_to_the_task_that_holds_them(database: Database) -> None:
     (behind,) = enqueued(database, new_task("discovery", **keyed))
     (later,) = enqueued(database, new_task("resync", unique_key="8", delay=60))
     with database.statement() as connection:
-        held = insights.holder(connection, "store:7")
+        held = insights.active_under(connection, "store:7")
         assert held is not None
         assert (held["id"], held["status"]) == (at_work.id, "running")
-        assert insights.holder(connection, "store:8") is None
+        assert insights.active_under(connection, "store:8") is None
         found = [
             insights.unfinished(connection, *key) for key in (("resync", "7"), ("discovery", "7"), ("resync", "8"))
         ]
@@ -53,4 +53,4 @@ def test_keys_lead_to_the_task_that_holds_them(database: Database) -> None:
 def test_a_waiting_leader_holds_nothing_yet(database: Database) -> None:
     enqueued(database, new_task(lock_key="store:7"))
     with database.statement() as connection:
-        assert insights.holder(connection, "store:7") is None
+        assert insights.active_under(connection, "store:7") is None
