@@ -6,6 +6,7 @@ from models.instasites import Account, Instasite, InstasiteAnalytics, Template
 from models.legacy import DispensaryCrawlJob, JobRunLog, JobSchedule
 from models.stores import Dispensary, Product, ProductChange
 from models.subreddits import RedditAuthor, RedditBudget, RedditPost, Subreddit
+from models.thumbnails import AgencyWebsite
 
 #: Functions and views the migrations create beside the tables, in this order.
 ROUTINES: tuple[str, ...] = (*stores.ROUTINES,)
@@ -13,6 +14,7 @@ ROUTINES: tuple[str, ...] = (*stores.ROUTINES,)
 __all__ = [
     "ROUTINES",
     "Account",
+    "AgencyWebsite",
     "Base",
     "Dispensary",
     "DispensaryCrawlJob",

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import ClassVar
 
 from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Identity, Text, text
 from sqlalchemy.orm import Mapped, mapped_column, relationship
 
 from models.base import Base, Dated, Json
+from models.thumbnails import IN_PROGRESS, Thumbnailed, constraints
+
+#: The stale fixer leaves drafts alone: they can wait.
+PUBLISHED_IN_PROGRESS = f"status = 'PUBLISHED' AND {IN_PROGRESS}"
 
 
 class Account(Dated, Base):
@@ -30,13 +35,15 @@ class Template(Dated, Base):
     duda_template_id: Mapped[int] = mapped_column(BigInteger)
 
 
-class Instasite(Dated, Base):
+class Instasite(Thumbnailed, Dated, Base):
     """A site: DRAFT until its build has published it. `template_id` null: its template is gone."""
 
     __tablename__ = "instasites"
+    IN_PROGRESS: ClassVar[str] = PUBLISHED_IN_PROGRESS
     __table_args__ = (
         CheckConstraint("status IN ('DRAFT', 'PUBLISHED')", name="instasites_status_known"),
         CheckConstraint("status <> 'PUBLISHED' OR published_at IS NOT NULL", name="instasites_published_has_time"),
+        *constraints("instasites", PUBLISHED_IN_PROGRESS),
     )
 
     id: Mapped[int] = mapped_column(BigInteger, Identity(), primary_key=True)
