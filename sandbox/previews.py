@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from html import escape
 from typing import Any
-from urllib.parse import parse_qs, unquote
+from urllib.parse import parse_qs, quote, unquote
 from zlib import crc32
 
 from sandbox.endpoints import Reply, refusal
@@ -30,16 +32,35 @@ main {{ max-width: 60rem; margin: 10vh auto; padding: 1rem }}
 PICTURE = """<svg xmlns="http://www.w3.org/2000/svg" width="320" height="120" viewBox="0 0 320 120">
 <rect width="320" height="120" rx="16" fill="white"/><circle cx="60" cy="60" r="40" fill="{colour}"/></svg>"""
 
+#: Seconds a page is held at most.
+LONGEST = 60.0
+
 
 class Previews:
-    """Remembers which pages were asked for, and how often."""
+    """Remembers which pages were asked for, and with which cookie: each page sets one that names it."""
 
     name, prefix = "previews", "/preview/"
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._seen: Counter[str] = Counter()
-        self._never = threading.Event()
+        self._visits: list[tuple[str, str]] = []
+        self._never, self._open = threading.Event(), threading.Event()
+        self._open.set()
+
+    @property
+    def visits(self) -> list[tuple[str, str]]:
+        """Page and cookie of each request."""
+        with self._lock:
+            return list(self._visits)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """No page is answered meanwhile; afterwards, all are."""
+        self._open.clear()
+        try:
+            yield
+        finally:
+            self._open.set()
 
     def answer(self, request: Request) -> Asked | Reply:
         path = request.path.removeprefix(self.prefix)
@@ -47,26 +68,28 @@ class Previews:
             return refusal(404, "ResourceNotExist", f"There is no {request.method} {request.path}")
         if path.endswith("/picture.svg"):
             return _picture(path)
-        return Asked("preview", unquote(path), lambda: self._page(path, parse_qs(request.query)))
+        wanted, cookie = parse_qs(request.query), request.headers.get("Cookie") or ""
+        return Asked("preview", unquote(path), lambda: self._page(path, wanted, cookie))
 
-    def _page(self, path: str, wanted: dict[str, list[str]]) -> Reply:
+    def _page(self, path: str, wanted: dict[str, list[str]], cookie: str) -> Reply:
+        name = unquote(path)
         with self._lock:
-            self._seen[unquote(path)] += 1
+            self._visits.append((name, cookie))
+        self._open.wait(LONGEST)
         self._never.wait(float(wanted.get("late", ["0"])[0]))
         status = int(wanted.get("status", ["200"])[0])
-        html = PAGE.format(name=escape(unquote(path)), path=escape(path), colour=_colour(path))
-        return Reply(status, html.encode(), content_type="text/html; charset=utf-8")
+        html = PAGE.format(name=escape(name), path=escape(path), colour=_colour(path)).encode()
+        return Reply(status, html, {"Set-Cookie": f"visited={quote(name)}; Path=/"}, "text/html; charset=utf-8")
 
-    def environ(self, http_url: str) -> dict[str, str]:  # noqa: ARG002 - a site says where its preview is
-        return {}
+    def environ(self, http_url: str) -> dict[str, str]:
+        return {"DUDA_SITE_URL": f"{http_url}{self.prefix}%s"}
 
     def describe(self) -> Any:
-        with self._lock:
-            return dict(self._seen)
+        return dict(Counter(name for name, _ in self.visits))
 
     def clear(self) -> None:
         with self._lock:
-            self._seen.clear()
+            self._visits.clear()
 
 
 def _picture(path: str) -> Reply:
