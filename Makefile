@@ -31,6 +31,7 @@ up: export SANDBOX_SMTP_PORT ?= 8825
 up: export SANDBOX_DNS_PORT ?= 8853
 up: export DUDA_BASE_URL ?= http://127.0.0.1:$(SANDBOX_HTTP_PORT)/api
 up: export DUTCHIE_BASE_URL ?= http://127.0.0.1:$(SANDBOX_HTTP_PORT)/graphql
+up: export DUDA_SITE_URL ?= http://127.0.0.1:$(SANDBOX_HTTP_PORT)/preview/%s
 up: export DUDA_API_USER ?= sandbox
 up: export DUDA_API_PASSWORD ?= sandbox-password
 up: export SMTP_HOST ?= 127.0.0.1

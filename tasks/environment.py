@@ -18,3 +18,11 @@ def number(name: str, default: float, *, at_least: float, environ: Mapping[str, 
     if not value >= at_least:
         raise ConfigurationError(f"{name}={given!r} is not usable: give a number, at least {at_least:g}")
     return value
+
+
+def switch(name: str, *, default: bool, environ: Mapping[str, str] = os.environ) -> bool:
+    """Raises ConfigurationError naming the variable, its value and what would be right."""
+    given = environ.get(name, "").lower()
+    if given not in ("", "true", "false"):
+        raise ConfigurationError(f"{name}={given!r} is not usable: give true or false")
+    return given == "true" if given else default

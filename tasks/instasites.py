@@ -29,6 +29,10 @@ INTERVAL = number("QM_INSTASITES_INTERVAL_SECONDS", 30, at_least=0.1)
 CNAME_TARGET = os.environ.get("DUDA_CNAME_TARGET", "s.multiscreensite.com")
 DOMAIN_LOOK_EVERY = number("INSTASITES_DOMAIN_LOOK_SECONDS", 300, at_least=0.1)
 
+#: Below it Duda publishes a site that has no domain of its own; where a site's pages are, its name for `%s`.
+SITES_DOMAIN = "multiscreensite.com"
+SITE_URL = os.environ.get("DUDA_SITE_URL") or f"https://%s.{SITES_DOMAIN}"
+
 #: Builds in flight at once; the rest waits in SQL, where the order can still change.
 WINDOW = BATCH_SIZE
 
@@ -52,7 +56,8 @@ def build(self: Task[..., Any], instasite_id: int, account_id: int) -> dict[str,
         raise Permanent("Template not found")
     name = publish(self, site)
     site.status, site.published_at = "PUBLISHED", func.clock_timestamp()  # now() is when the build began
-    site.details = site.details | {"duda_site_name": name}
+    previews = {"previews": {"all": SITE_URL.replace("%s", name)}}
+    site.details = previews | site.details | {"duda_site_name": name}
     follow_up(site)
     return {"site_name": name}
 
@@ -111,7 +116,7 @@ def check_domain(self: Task[..., Any], instasite_id: int, domain: str) -> dict[s
     """Waits, snoozing, until the custom domain points to Duda."""
     if not points_to(domain, CNAME_TARGET):
         raise self.snooze(DOMAIN_LOOK_EVERY, f"{domain} does not point to {CNAME_TARGET} yet")
-    site = self.session.get_one(Instasite, instasite_id)
+    site = self.session.get_one(Instasite, instasite_id, with_for_update={"key_share": True})
     site.details = site.details | {"domain_verified": domain}
     return {"domain": domain}
 
@@ -124,6 +129,6 @@ def check_domain(self: Task[..., Any], instasite_id: int, domain: str) -> dict[s
 def site_ready_mail(self: Task[..., Any], instasite_id: int) -> None:
     """Tells the account's owner. A repeated mail carries the same Message-ID."""
     site = self.session.get_one(Instasite, instasite_id)
-    address = site.custom_domain or f"{site.details['duda_site_name']}.multiscreensite.com"
+    address = site.custom_domain or f"{site.details['duda_site_name']}.{SITES_DOMAIN}"
     message_id = f"<instasite-{instasite_id}@celeriac.local>"
     send_site_ready(MailSettings.from_env(), site.account.email, f"https://{address}", message_id)

@@ -64,6 +64,17 @@ def servers() -> Iterator[Servers]:
 
 
 @pytest.fixture(scope="session")
+def chromium() -> str:
+    """The browser. CI has one; elsewhere its tests are skipped where there is none."""
+    from tasks.chromium import NoBrowser, find
+
+    try:
+        return find()
+    except NoBrowser as missing:
+        pytest.fail(str(missing)) if os.environ.get("CI") else pytest.skip(str(missing))
+
+
+@pytest.fixture(scope="session")
 def template(servers: Servers) -> Iterator[str]:
     name = f"celeriac_template_{os.getpid()}"
     servers.execute(f"CREATE DATABASE {name}")

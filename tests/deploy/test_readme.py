@@ -18,6 +18,9 @@ from tests.processes import ROOT
 README = (ROOT / "README.md").read_text()
 PAGES = README + "".join(path.read_text() for path in sorted((ROOT / "docs").glob("*.md")))
 
+#: How the names of the application's variables begin.
+PREFIXES = "CHROMIUM|DNS|DUDA|DUTCHIE|INSTASITES|MAIL|NODE|QM|REDDIT|RESET|SMTP|STALE|STORES|THUMBNAILS"
+
 
 @pytest.mark.parametrize("setting", [f for f in fields(Settings) if f.metadata], ids=lambda f: str(f.name))
 def test_every_numeric_setting_is_told_with_its_default(setting: Any) -> None:
@@ -27,7 +30,7 @@ def test_every_numeric_setting_is_told_with_its_default(setting: Any) -> None:
 
 def test_every_variable_the_application_reads_is_told() -> None:
     code = "".join(path.read_text() for path in (ROOT / "tasks").glob("*.py"))
-    read = re.findall(r'"((?:DUDA|DUTCHIE|STORES|SMTP|QM|INSTASITES|MAIL|DNS|REDDIT|RESET|STALE)_[A-Z_]+)"', code)
+    read = re.findall(rf'"((?:{PREFIXES})_[A-Z_]+)"', code)
     assert read
     assert [name for name in set(read) if f"`{name}`" not in PAGES] == []
 

@@ -1,0 +1,125 @@
+"""Thumbnails: pictures of published sites, for agency websites and InstaSites alike.
+
+`enqueue_missing_thumbnails` finds the sites without one, `build_thumbnail` renders them. A build says when it began
+before it renders; one that fails or dies leaves that standing, and `fix_stale_thumbnails` clears it after a while: only
+then is the site enqueued again. `QM_SITES_BUILD_THUMBNAILS=false` switches building off.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, Literal
+
+from sqlalchemy import Select, func, select, text, update
+
+from celeriac import ONE, Permanent, Task, days
+from models import AgencyWebsite, Instasite
+from tasks import browser
+from tasks.app import app
+from tasks.browser import NoBrowser, Viewports
+from tasks.environment import number
+from tasks.storage import Store
+
+logger = logging.getLogger(__name__)
+
+Kind = Literal["agency_website", "instasite"]
+Site = type[AgencyWebsite] | type[Instasite]
+
+SITES: Mapping[str, Site] = {"agency_website": AgencyWebsite, "instasite": Instasite}
+
+#: Width and height in CSS pixels.
+VIEWPORTS: Viewports = {"desktop": (1440, 900), "tablet": (768, 1024), "mobile": (390, 844)}
+
+#: For a site's pictures, seconds: most take 10 to 30, slow ones 3 minutes.
+TIMEOUT = number("THUMBNAILS_TIMEOUT_SECONDS", 180, at_least=1)
+
+#: Seconds until the next look for a browser where there is none.
+BROWSER_LOOK_EVERY = number("THUMBNAILS_BROWSER_LOOK_SECONDS", 300, at_least=0.1)
+
+#: Sites a transaction enqueues.
+BATCH = 500
+
+
+@app.task(
+    bind=True, role="build_thumbnail", fair_by="account_id", lock_by="{kind}_id:{site_id}",
+    unique_by="{kind}:{site_id}", chunk=1, autoretry_for=(Exception,), max_retries=3, retry_backoff=30,
+    retry_backoff_max=300, timeout=TIMEOUT + 30, stale_after=120, keep=days(7), enabled_by="QM_SITES_BUILD_THUMBNAILS",
+)  # fmt: skip
+def build_thumbnail(self: Task[..., Any], kind: Kind, site_id: int, account_id: int) -> dict[str, Any]:  # noqa: ARG001 - fair_by
+    """Renders a published site that has no desktop thumbnail yet; where they are is written with the task's outcome.
+
+    An InstaSite's build and its thumbnails share a lock: they never run at one time.
+    """
+    if kind not in SITES:
+        raise Permanent(f"there is no kind of site {kind!r}; there are: {', '.join(SITES)}")
+    try:
+        program = browser.find()
+        url = begin(self, SITES[kind], site_id)
+        if url is None:
+            return {"skipped": "not published, gone, or with a thumbnail already"}
+        taken = browser.pictures(program, url, VIEWPORTS, TIMEOUT)
+    except NoBrowser as missing:
+        _say_once(os.getpid(), str(missing))
+        raise self.snooze(BROWSER_LOOK_EVERY, f"no browser: {missing}") from missing
+    store = Store.from_env(os.environ)
+    thumbnails = {name: store.put(f"{kind}/{site_id}", name, picture) for name, picture in taken.items()}
+    finish(self, SITES[kind], site_id, thumbnails)
+    return thumbnails
+
+
+@cache
+def _say_once(_pid: int, why: str) -> None:
+    logger.warning("build_thumbnail waits for a browser, looking every %g s: %s", BROWSER_LOOK_EVERY, why)
+
+
+def begin(task: Task[..., Any], site: Site, site_id: int) -> str | None:
+    """Writes that the build began, for all to see, and returns where the preview is. None: there is nothing to do."""
+    began = {"thumbnail_build_in_progress": True, "thumbnail_process_started_at": func.clock_timestamp()}
+    wanted = update(site).where(site.id == site_id, site.status == "PUBLISHED", text(site.NO_DESKTOP)).values(began)
+    with task.early_commit() as session:
+        details = session.execute(wanted.returning(site.details)).scalar_one_or_none()
+        if details is None:
+            return None
+        url = (details.get("previews") or {}).get("all") or ""
+        if not url.startswith(("http://", "https://")):
+            raise Permanent(f"its preview is no address of a page: {url!r}")
+    return str(url)
+
+
+def finish(task: Task[..., Any], site: Site, site_id: int, thumbnails: Mapping[str, str]) -> None:
+    done = {"thumbnail_build_in_progress": False, "thumbnail_process_started_at": None}
+    details = site.details.concat({"thumbnails": thumbnails})
+    task.session.execute(update(site).where(site.id == site_id).values(done | {"details": details}))
+
+
+@app.task(
+    bind=True, role="enqueue_missing_thumbnails", unique_by=ONE, autoretry_for=(Exception,), max_retries=3,
+    retry_backoff=10, timeout=300, stale_after=120, keep=days(1), enabled_by="QM_SITES_BUILD_THUMBNAILS",
+)  # fmt: skip
+def enqueue_missing_thumbnails(self: Task[..., Any]) -> dict[str, int]:
+    """Enqueues every published site without a thumbnail that has a preview and no build in progress; how many are new.
+
+    In batches, each a transaction of its own. A site that is enqueued already stays as it is.
+    """
+    return {site.__tablename__: _enqueue_missing(self, kind, site) for kind, site in SITES.items()}
+
+
+def _enqueue_missing(task: Task[..., Any], kind: str, site: Site) -> int:
+    new, after, found = 0, 0, BATCH
+    while found == BATCH:
+        with task.early_commit() as session:
+            sites = session.execute(missing(site, after)).all()
+            calls = [{"kind": kind, "site_id": site_id, "account_id": account} for site_id, account in sites]
+            new += sum(bool(enqueued.is_new) for enqueued in build_thumbnail.bulk(calls, session=session))
+        found, after = len(sites), sites[-1].id if sites else after
+        task.progress({"table": site.__tablename__, "new": new})
+    return new
+
+
+def missing(site: Site, after: int) -> Select[int, int]:
+    """The next sites to enqueue whose id is above `after`: id and account."""
+    wanted = select(site.id, site.account_id).where(text(site.MISSING), site.id > after)
+    return wanted.order_by(site.id).limit(BATCH)

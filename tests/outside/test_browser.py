@@ -1,0 +1,146 @@
+"""Pictures of pages by a real Chromium: the sizes asked for, nothing kept between sites, and no page stops the next."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import struct
+from collections.abc import Iterator
+from threading import Thread
+from typing import Any, NoReturn
+
+import psutil
+import pytest
+
+import sandbox
+from tasks import browser
+from tasks.browser import Browser, NoBrowser, PageFailed, find
+from tests.processes import until
+
+SIZES = {"wide": (640, 300), "narrow": (200, 400)}
+ONE_SIZE = {"wide": (640, 300)}
+
+
+class Interrupted(BaseException):
+    """As a time limit or a cancellation, out of a signal."""
+
+
+@pytest.fixture(scope="module")
+def outside() -> Iterator[sandbox.Sandbox]:
+    with sandbox.start() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def browsing(chromium: str) -> Iterator[Browser]:
+    browsing = Browser(chromium)
+    yield browsing
+    browsing.close()
+
+
+@pytest.fixture
+def interrupted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A SIGUSR2 raises in the main thread."""
+
+    def interrupt(*_: object) -> NoReturn:
+        raise Interrupted
+
+    before = signal.signal(signal.SIGUSR2, interrupt)
+    yield
+    signal.signal(signal.SIGUSR2, before)
+
+
+def size(png: bytes) -> tuple[Any, ...]:
+    assert png.startswith(b"\x89PNG")
+    return struct.unpack(">II", png[16:24])
+
+
+def chromiums() -> list[psutil.Process]:
+    return [p for p in psutil.Process().children(recursive=True) if p.name().startswith("chrom")]
+
+
+def page(outside: sandbox.Sandbox, path: str) -> str:
+    return f"{outside.http_url}/preview/{path}"
+
+
+def test_pictures_have_the_sizes_asked_for_and_show_the_page(browsing: Browser, outside: sandbox.Sandbox) -> None:
+    anna = browsing.pictures(page(outside, "anna"), SIZES, 20)
+    berta = browsing.pictures(page(outside, "berta"), SIZES, 20)
+    assert {name: size(picture) for name, picture in anna.items()} == SIZES
+    assert anna["wide"] != berta["wide"]
+    assert anna == browsing.pictures(page(outside, "anna"), SIZES, 20)
+
+
+def test_nothing_is_kept_between_two_sites(browsing: Browser, outside: sandbox.Sandbox) -> None:
+    outside.previews.clear()
+    for name in ("clara", "dora"):
+        browsing.pictures(page(outside, name), SIZES, 20)
+    visits = outside.previews.visits
+    assert visits == [("clara", ""), ("clara", "visited=clara"), ("dora", ""), ("dora", "visited=dora")]
+
+
+@pytest.mark.parametrize(("path", "told"), [("1?status=503", "answered 503"), ("1?late=20", "Timeout")])
+def test_a_page_that_fails_says_why_and_the_next_one_succeeds(
+    browsing: Browser, outside: sandbox.Sandbox, path: str, told: str
+) -> None:
+    with pytest.raises(PageFailed, match=told):
+        browsing.pictures(page(outside, path), SIZES, 1)
+    assert browsing.pictures(page(outside, "1"), SIZES, 20)
+
+
+def test_a_server_that_is_not_there_is_a_failed_page(browsing: Browser) -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        with pytest.raises(PageFailed, match="ERR_CONNECTION_REFUSED"):
+            browsing.pictures(f"http://127.0.0.1:{closed.getsockname()[1]}/", SIZES, 20)
+
+
+def test_a_browser_that_was_killed_fails_one_page(browsing: Browser, outside: sandbox.Sandbox) -> None:
+    browsing.pictures(page(outside, "1"), SIZES, 20)
+    for process in chromiums():
+        process.kill()
+    with pytest.raises(PageFailed):
+        browsing.pictures(page(outside, "1"), SIZES, 20)
+    assert browsing.pictures(page(outside, "1"), SIZES, 20)
+
+
+def test_an_interrupted_caller_has_another_browser_at_once_and_the_first_ends(
+    chromium: str, outside: sandbox.Sandbox, interrupted: None
+) -> None:
+    def interrupt() -> None:
+        until(lambda: ("held", "") in outside.previews.visits, "the page to be asked for")
+        os.kill(os.getpid(), signal.SIGUSR2)
+
+    with outside.previews.held():
+        Thread(target=interrupt).start()
+        with pytest.raises(Interrupted):
+            browser.pictures(chromium, page(outside, "held"), SIZES, 3)
+    assert browser.pictures(chromium, page(outside, "2"), SIZES, 20)
+    browser._of_process.popitem()[1].close()
+
+
+def test_a_browser_without_work_closes_and_starts_again(
+    chromium: str, outside: sandbox.Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(browser, "IDLE", 0.1)
+    before = len(chromiums())
+    idle = Browser(chromium)
+    assert idle.pictures(page(outside, "1"), ONE_SIZE, 20)
+    until(lambda: len(chromiums()) <= before, "Chromium to close")
+    assert idle.pictures(page(outside, "1"), ONE_SIZE, 20)
+    idle.close()
+
+
+def test_no_browser_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(NoBrowser, match=r"no chromium in PATH and no CHROMIUM_PATH: install Debian's package chromium"):
+        find({"PATH": "/nowhere"})
+    with pytest.raises(NoBrowser, match="CHROMIUM_PATH='/nowhere/chromium' is no program"):
+        find({"CHROMIUM_PATH": "/nowhere/chromium", "PATH": "/usr/bin"})
+
+
+def test_a_program_that_is_no_browser_is_no_browser() -> None:
+    nothing = Browser("/bin/false")
+    with pytest.raises(NoBrowser, match="/bin/false does not start"):
+        nothing.pictures("http://127.0.0.1:9/", SIZES, 5)
+    nothing.close()

@@ -1,0 +1,50 @@
+"""Files have an address once they are whole, wherever fsspec keeps them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+
+from tasks.storage import Store, default_folder
+
+
+@pytest.mark.parametrize("kind", ["file", "memory"])
+def test_a_file_is_found_under_its_address(tmp_path: Path, kind: str) -> None:
+    root = tmp_path.as_uri() if kind == "file" else "memory://thumbnails"
+    address = Store(root).put("instasite/7", "desktop", b"picture")
+    assert address.startswith(root.replace("memory://", "memory:///"))
+    with fsspec.open(address) as file:
+        assert file.read() == b"picture"
+
+
+def test_the_same_content_has_the_same_address_and_other_content_another(tmp_path: Path) -> None:
+    store = Store(tmp_path.as_uri())
+    first = store.put("instasite/7", "desktop", b"picture")
+    assert store.put("instasite/7", "desktop", b"picture") == first
+    assert store.put("instasite/7", "desktop", b"another") != first
+    assert len(list((tmp_path / "instasite" / "7").iterdir())) == 2
+
+
+def test_a_file_whose_writing_broke_off_has_no_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(tmp_path.as_uri())
+
+    def half(path: str, data: bytes, **_: Any) -> None:
+        Path(path).write_bytes(data[:3])
+        raise OSError("disk full")
+
+    monkeypatch.setattr(store._files, "pipe_file", half)
+    with pytest.raises(OSError, match="disk full"):
+        store.put("instasite/7", "desktop", b"picture")
+    assert list(tmp_path.rglob("*.png")) == []
+
+
+def test_a_public_address_replaces_the_stores_own(tmp_path: Path) -> None:
+    environ = {"THUMBNAILS_URL": tmp_path.as_uri(), "THUMBNAILS_PUBLIC_URL": "https://cdn.example/t/"}
+    assert Store.from_env(environ).put("instasite/7", "desktop", b"").startswith("https://cdn.example/t/instasite/7/")
+
+
+def test_without_a_setting_files_are_beside_the_embedded_servers_data() -> None:
+    assert default_folder({"CELERIAC_DATA_DIR": "/data"}) == "file:///data/thumbnails"

@@ -1,0 +1,156 @@
+"""The thumbnail health check, by its document's own recipes: what is stuck is reset, what is not is left alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from sqlalchemy.orm import Session
+
+from tasks.app import app
+from tasks.stale_thumbnails import fix_stale_thumbnails, stuck
+from tests.processes import Running, until
+from tests.systems.sites import KINDS, Sites
+from tests.systems.stack import Stack, on_servers
+
+HOUR = 60
+RESET, UNTOUCHED = (False, False), (True, True)
+
+#: Minutes in progress and what else the row has; whether it is reset in production, and outside.
+RECIPES: dict[str, tuple[dict[str, Any], bool, bool]] = {
+    "stuck for 3 hours": ({"in_progress": 3 * HOUR}, True, True),
+    "stuck for 20 minutes": ({"in_progress": 20}, False, True),
+    "fresh": ({"in_progress": 5}, False, False),
+    "with a thumbnail": ({"in_progress": 3 * HOUR, "thumbnail": "https://example.com/1.png"}, False, False),
+    "without a time": ({}, False, False),
+}
+
+
+@pytest.fixture(scope="module")
+def sites(stack: Stack) -> Iterator[Sites]:
+    with on_servers(app, stack.environ):
+        app.register_roles()
+        yield Sites(stack)
+
+
+@pytest.fixture(scope="module")
+def fixer(stack: Stack, sites: Sites) -> Running:
+    return stack.worker("fix_stale_thumbnails", NODE_ENV="production")
+
+
+@pytest.fixture(autouse=True)
+def no_sites(sites: Sites) -> Iterator[None]:
+    yield
+    sites.rows("DELETE FROM agency_websites")
+    sites.rows("DELETE FROM instasites")
+
+
+def recipes(sites: Sites) -> dict[tuple[str, str], int]:
+    made = {(kind, name): sites.new(kind, **options) for kind in KINDS for name, (options, *_) in RECIPES.items()}
+    return made | {(kind, "draft"): sites.new(kind, status="DRAFT", in_progress=3 * HOUR) for kind in KINDS}
+
+
+def reset_by(sites: Sites, made: dict[tuple[str, str], int]) -> set[tuple[str, str]]:
+    """Which of them one run resets; the others are as they were."""
+    before = {which: sites.standing(which[0], site) for which, site in made.items()}
+    sites.ended(fix_stale_thumbnails.delay().id)
+    after = {which: sites.standing(which[0], site) for which, site in made.items()}
+    changed = {which for which in made if after[which] != before[which]}
+    assert {after[which] for which in changed} <= {RESET}
+    return changed
+
+
+def expected(column: int) -> set[tuple[str, str]]:
+    """Of agency websites drafts, too: only an InstaSite must be published."""
+    named = {name for name, recipe in RECIPES.items() if recipe[column]}
+    return {(kind, name) for kind in KINDS for name in named} | {("agency_website", "draft")}
+
+
+def test_in_production_what_is_stuck_for_2_hours_is_reset(sites: Sites, fixer: Running) -> None:
+    assert reset_by(sites, recipes(sites)) == expected(1)
+
+
+def test_it_tells_what_it_reset_the_ten_oldest_and_what_is_stuck_still(sites: Sites, fixer: Running) -> None:
+    agency = [sites.new("agency_website", in_progress=(3 + n) * HOUR) for n in range(9)]
+    insta = [sites.new("instasite", in_progress=(3.5 + n) * HOUR) for n in range(9)]
+    told = sites.ended(fix_stale_thumbnails.delay().id)["result"]
+    assert (told["reset"], told["stuck"]) == (
+        {"agency_websites": 9, "instasites": 9},
+        {"agency_websites": 0, "instasites": 0},
+    )
+    oldest = [("instasite", insta[8], 11.5), ("agency_website", agency[8], 11.0), ("instasite", insta[7], 10.5)]
+    assert [(site["kind"], site["id"], site["hours"]) for site in told["oldest"]][:3] == oldest
+    assert len(told["oldest"]) == 10
+    assert "ThumbnailHealthCheck: Reset 9 stuck agency website jobs and 9 instasite jobs" in fixer.printed()
+
+
+def test_nothing_is_logged_where_nothing_was_reset(sites: Sites, fixer: Running) -> None:
+    before = fixer.printed().count("ThumbnailHealthCheck")
+    told = sites.ended(fix_stale_thumbnails.delay().id)["result"]
+    assert told == {"reset": {"agency_websites": 0, "instasites": 0}, "stuck": told["reset"], "oldest": []}
+    assert fixer.printed().count("ThumbnailHealthCheck") == before
+
+
+def test_a_site_that_is_being_finished_is_neither_waited_for_nor_reset(sites: Sites, fixer: Running) -> None:
+    site, other = (sites.new("instasite", in_progress=3 * HOUR) for _ in range(2))
+    with app.database.engine.begin() as busy:
+        busy.exec_driver_sql(f"SELECT FROM instasites WHERE id = {site} FOR UPDATE")
+        told = sites.ended(fix_stale_thumbnails.delay().id)["result"]
+    assert (told["reset"]["instasites"], told["stuck"]["instasites"]) == (1, 1)
+    assert (sites.standing("instasite", site), sites.standing("instasite", other)) == (UNTOUCHED, RESET)
+
+
+def test_it_never_overlaps_itself(sites: Sites, fixer: Running) -> None:
+    site = sites.new("instasite", in_progress=3 * HOUR)
+    with app.database.engine.begin() as busy:
+        busy.exec_driver_sql("LOCK TABLE instasites IN EXCLUSIVE MODE")
+        first = fix_stale_thumbnails.delay()
+        until(lambda: sites.task_of(first.id)["status"] == "running", "it to run")
+        second = fix_stale_thumbnails.delay()
+        assert (second.id, second.is_new) == (first.id, False)
+    sites.ended(first.id)
+    assert sites.standing("instasite", site) == RESET
+
+
+@contextmanager
+def table_away(sites: Sites) -> Iterator[None]:
+    sites.rows("ALTER TABLE agency_websites RENAME TO away")
+    try:
+        yield
+    finally:
+        sites.rows("ALTER TABLE away RENAME TO agency_websites")
+
+
+def test_a_failure_is_told_and_does_not_lock_it_out(sites: Sites, fixer: Running) -> None:
+    site = sites.new("instasite", in_progress=3 * HOUR)
+    with table_away(sites):
+        failed = fix_stale_thumbnails.using(max_retries=0).delay()
+        sites.ended(failed.id, "failed")
+        retried = fix_stale_thumbnails.delay()
+        until(lambda: sites.task_of(retried.id)["waits_for"] == "time", "the retry")
+    assert "ThumbnailHealthCheck: Error in thumbnail health check" in fixer.printed()
+    sites.go_on()
+    sites.ended(retried.id)
+    assert sites.standing("instasite", site) == RESET
+
+
+def test_what_is_stuck_can_be_asked_without_fixing_it(sites: Sites, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NODE_ENV", "production")
+    site = sites.new("agency_website", in_progress=2.5 * HOUR)
+    with Session(app.database.engine) as session:
+        now = stuck(session)
+        monkeypatch.setenv("THUMBNAILS_STALE_SECONDS", "10800")
+        assert stuck(session).counts["agency_websites"] == 0
+    assert (now.counts, [(s.kind, s.id, s.hours) for s in now.oldest]) == (
+        {"agency_websites": 1, "instasites": 0}, [("agency_website", site, 2.5)]
+    )  # fmt: skip
+    assert sites.standing("agency_website", site) == UNTOUCHED
+
+
+def test_outside_production_15_minutes_are_enough(sites: Sites, fixer: Running, stack: Stack) -> None:
+    """Last: it needs a worker of its own."""
+    fixer.stop()
+    stack.worker("fix_stale_thumbnails", NODE_ENV="development")
+    assert reset_by(sites, recipes(sites)) == expected(2)

@@ -1,0 +1,165 @@
+"""Thumbnails through public names: a real worker with a real Chromium, Postgres, Redis, and the sandbox's pages."""
+
+from __future__ import annotations
+
+import signal
+import struct
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+import psutil
+import pytest
+
+from celeriac import sweeps
+from tasks.app import app
+from tasks.thumbnails import VIEWPORTS, build_thumbnail, enqueue_missing_thumbnails
+from tests.processes import Running, until
+from tests.systems.sites import KINDS, Sites
+from tests.systems.stack import Stack, on_servers
+
+both_kinds = pytest.mark.parametrize("kind", KINDS)
+
+
+@pytest.fixture(scope="module")
+def sites(stack: Stack) -> Iterator[Sites]:
+    with on_servers(app, stack.environ):
+        app.register_roles()
+        yield Sites(stack)
+
+
+@pytest.fixture(scope="module")
+def builder(sites: Sites, stack: Stack, chromium: str) -> Running:
+    stack.environ["THUMBNAILS_URL"] = (stack.logs / "thumbnails").as_uri()
+    return stack.worker("build_thumbnail", "enqueue_missing_thumbnails", CHROMIUM_PATH=chromium)
+
+
+def size(address: str) -> tuple[int, ...]:
+    with open(urlsplit(address).path, "rb") as file:
+        return struct.unpack(">II", file.read(24)[16:])
+
+
+def enqueue(kind: str, site: int) -> None:
+    assert build_thumbnail.delay(kind=kind, site_id=site, account_id=1).is_new
+
+
+def running_in(sites: Sites, kind: str, site: int) -> int:
+    """The process that renders it, once it does."""
+    preview = sites.row(kind, site)["details"]["previews"]["all"].rpartition("/")[2]
+    until(lambda: sites.asked_for(preview), "the page to be asked for")
+    return int(sites.task(kind, site)["worker_pid"])
+
+
+# -- building ----------------------------------------------------------------------------------------------------------
+
+
+def test_published_sites_without_a_thumbnail_are_found_rendered_and_marked(sites: Sites, builder: Running) -> None:
+    wanted = [(kind, sites.new(kind, preview=f"found-{kind}")) for kind in KINDS]
+    left = [
+        (kind, sites.new(kind, **options))
+        for kind in KINDS
+        for options in ({"preview": "draft", "status": "DRAFT"}, {"preview": "has one", "thumbnail": "x"}, {},
+                        {"preview": "in progress", "in_progress": 5})
+    ]  # fmt: skip
+    pass_ = sites.ended(enqueue_missing_thumbnails.delay().id)
+    assert pass_["result"] == {"agency_websites": 1, "instasites": 1}
+    for kind, site in wanted:
+        thumbnails = sites.thumbnails(kind, site)
+        assert {name: size(address) for name, address in thumbnails.items()} == VIEWPORTS
+        assert sites.standing(kind, site) == (False, False)
+    assert [sites.task(kind, site) for kind, site in left] == [{}] * len(left)
+
+
+def test_a_site_that_is_enqueued_is_not_enqueued_again(sites: Sites, builder: Running) -> None:
+    site = sites.new("instasite", preview="again")
+    with sites.previews.held():
+        enqueue("instasite", site)
+        assert sites.ended(enqueue_missing_thumbnails.delay().id)["result"]["instasites"] == 0
+    sites.thumbnails("instasite", site)
+
+
+@both_kinds
+def test_others_see_that_a_build_is_in_progress_and_since_when(sites: Sites, builder: Running, kind: str) -> None:
+    site = sites.new(kind, preview=f"progress-{kind}")
+    with sites.previews.held():
+        enqueue(kind, site)
+        running_in(sites, kind, site)
+        assert sites.standing(kind, site) == (True, True)
+        assert sites.row(kind, site)["details"]["thumbnails"]["desktop"] is None
+    sites.thumbnails(kind, site)
+    assert sites.standing(kind, site) == (False, False)
+
+
+def test_a_page_that_fails_is_tried_again_and_stays_in_progress_for_the_stale_fixer(
+    sites: Sites, builder: Running
+) -> None:
+    site = sites.new("agency_website", preview="1?status=503")
+    enqueue("agency_website", site)
+    until(lambda: sites.task("agency_website", site)["retry_count"] == 1, "the failure")
+    assert sites.standing("agency_website", site) == (True, True)
+    sites.previews_of("agency_website", site, "better")
+    sites.go_on()
+    sites.thumbnails("agency_website", site)
+    assert sites.standing("agency_website", site) == (False, False)
+
+
+def test_a_process_killed_while_it_renders_leaves_no_half_thumbnail_and_no_browser(
+    sites: Sites, builder: Running
+) -> None:
+    site = sites.new("instasite", preview="killed")
+    with sites.previews.held():
+        enqueue("instasite", site)
+        victim = psutil.Process(running_in(sites, "instasite", site))
+        browsers = victim.children(recursive=True)
+        victim.kill()
+        psutil.wait_procs(browsers, timeout=20)
+    assert browsers
+    assert not any(process.is_running() for process in browsers)
+    assert set(sites.thumbnails("instasite", site)) == set(VIEWPORTS)
+    assert sites.standing("instasite", site) == (False, False)
+
+
+def test_a_worker_paused_while_it_renders_changes_nothing_when_it_wakes(
+    sites: Sites, builder: Running, stack: Stack
+) -> None:
+    site = sites.new("instasite", preview="paused")
+    with sites.previews.held():
+        enqueue("instasite", site)
+        running_in(sites, "instasite", site)
+        builder.signal_all(signal.SIGSTOP)
+    sites.rows("UPDATE worker_tasks SET last_heartbeat_at = now() - interval '1 day' WHERE status = 'running'")
+    assert sweeps.sweep(app, "rescue") == 1
+    successor = stack.worker("enqueue_missing_thumbnails", "build_thumbnail")
+    sites.thumbnails("instasite", site)
+    now = "thumbnail_build_in_progress = true, thumbnail_process_started_at = now(), details = '{\"thumbnails\": {}}'"
+    sites.rows(f"UPDATE instasites SET {now} WHERE id = :site", site=site)
+    before = sites.row("instasite", site)
+    builder.signal_all(signal.SIGCONT)
+    until(lambda: sites.rows("SELECT FROM task_events WHERE kind = 'late_finish'"), "the late finish to be refused")
+    assert sites.row("instasite", site) == before
+    successor.stop()
+
+
+def test_a_site_without_a_page_for_a_preview_fails_at_once(sites: Sites, builder: Running) -> None:
+    site = sites.new("instasite")
+    sites.rows(
+        """UPDATE instasites SET details = '{"previews": {"all": "file:///etc/passwd"}}' WHERE id = :id""", id=site
+    )
+    enqueue("instasite", site)
+    until(lambda: sites.task("instasite", site)["status"] == "failed", "the failure")
+    assert "no address of a page" in sites.task("instasite", site)["error_message"]
+    assert sites.standing("instasite", site) == (False, False)
+
+
+def test_no_browser_is_said_once_and_burns_no_attempt(sites: Sites, builder: Running, stack: Stack) -> None:
+    """Last of those that build: it needs a worker of its own."""
+    builder.stop()
+    without = stack.worker("build_thumbnail", CHROMIUM_PATH="/nowhere", THUMBNAILS_BROWSER_LOOK_SECONDS="0.2")
+    site = sites.new("instasite", preview="waits")
+    enqueue("instasite", site)
+    looks = "SELECT count(*) >= 4 FROM task_events e JOIN worker_tasks t ON t.id = e.task WHERE e.kind = 'snooze'"
+    until(lambda: sites.rows.one(looks), "four looks in vain")
+    said = without.printed().count("build_thumbnail waits for a browser")
+    assert 1 <= said <= 2  # once a process
+    assert "CHROMIUM_PATH='/nowhere' is no program: install Debian's package chromium" in without.printed()
+    assert (sites.task("instasite", site)["retry_count"], sites.standing("instasite", site)) == (0, (False, False))
+    without.stop()
