@@ -8,6 +8,8 @@ from types import ModuleType
 
 import click
 
+from celeriac import rights
+from celeriac.app import Celeriac
 from celeriac.cli import output
 from celeriac.cli.group import PROBLEM, Command, FindApp
 from celeriac.errors import ConfigurationError
@@ -19,8 +21,12 @@ from celeriac.sweeps import sweep as run_sweep
 @click.command(cls=Command)
 @click.option("--lock-timeout", default=5.0, show_default=True, help="Seconds to wait for a lock before giving up.")
 @click.option("--statement-timeout", default=600.0, show_default=True, help="Seconds a statement may take.")
+@click.option("--with-roles", is_flag=True, help="Grant to least-privilege Postgres roles as well, making them.")
+@click.option("--role-prefix", default="celeriac", show_default=True, help="What their names begin with.")
 @click.pass_obj
-def migrate(find: FindApp, /, lock_timeout: float, statement_timeout: float) -> None:
+def migrate(
+    find: FindApp, /, lock_timeout: float, statement_timeout: float, with_roles: bool, role_prefix: str
+) -> None:
     """Bring the database to the current schema: the engine's tables, then the application's."""
     app = find()
     migrate_database(
@@ -28,7 +34,15 @@ def migrate(find: FindApp, /, lock_timeout: float, statement_timeout: float) -> 
     )
     app.register_roles()
     roles = len(app.roles.all())
-    output.tell({"roles": roles}, f"The database is current; {roles} roles are registered.")
+    told = [f"The database is current; {roles} roles are registered."]
+    granted = _grant(app, role_prefix) if with_roles else []
+    told += [f"Granted to the Postgres roles {', '.join(granted)}."] if granted else []
+    output.tell({"roles": roles, "granted": granted}, told)
+
+
+def _grant(app: Celeriac, prefix: str) -> list[str]:
+    with app.database.transaction() as connection:
+        return rights.grant(connection, prefix)
 
 
 @click.command(cls=Command)

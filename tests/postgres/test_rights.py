@@ -1,0 +1,146 @@
+"""The least-privilege Postgres roles, tried with real logins: each does its work and nothing beyond it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+
+import pytest
+from sqlalchemy import make_url, text
+from sqlalchemy.exc import DBAPIError
+
+from celeriac import Celeriac, Settings, insights
+from celeriac.database import Database
+from celeriac.errors import ConfigurationError
+from celeriac.rights import grant
+from celeriac.roles import Role
+from celeriac.sweeps import SWEEPS, sweep
+from celeriac.verbs import policies, steer
+from tests.conftest import Servers
+from tests.postgres import stages
+from tests.processes import Rows
+
+PREFIX = f"celeriac_test_{os.getpid()}"
+
+Login = Callable[[str], Celeriac]
+
+#: Statements that no enqueue-only login may run, one for each way in.
+FORBIDDEN = [
+    "SELECT * FROM worker_tasks",
+    "SELECT count(*) FROM roles",
+    "INSERT INTO worker_tasks (task_id, role) VALUES ('x', 'sync')",
+    "UPDATE worker_tasks SET priority = 9",
+    "DELETE FROM worker_tasks",
+    "SELECT * FROM api_tokens",
+    "SELECT * FROM audit",
+    "SELECT * FROM instasites",
+    "SELECT * FROM v_worker_capacity",
+    "SELECT celeriac_lead('{k}')",
+    "SELECT celeriac_bind('sync', '[]', '{}')",
+    "SELECT recover_stale_tasks(1)",
+    "CREATE TABLE mine (id int)",
+    "CREATE FUNCTION mine() RETURNS int LANGUAGE sql AS 'SELECT 1'",
+    "ALTER FUNCTION celeriac_enqueue RESET search_path",
+]
+
+
+@pytest.fixture
+def login(app: Celeriac, servers: Servers, database_url: str, redis_url: str) -> Iterator[Login]:
+    """`login("worker")`: an app on a login of its own that is a member of that role, of which `sync` is known."""
+
+    @app.task(role="sync", eager=False, shared=False, unique_by="store_id")
+    def sync(store_id: int) -> None: ...
+
+    app.register_roles()
+    with app.database.transaction() as connection:
+        grant(connection, PREFIX)
+    made: list[Celeriac] = []
+
+    def of(part: str) -> Celeriac:
+        servers.execute(f"CREATE ROLE {PREFIX}_login_{part} LOGIN PASSWORD 'secret' IN ROLE {PREFIX}_{part}")
+        url = make_url(database_url).set(username=f"{PREFIX}_login_{part}", password="secret")
+        settings = Settings(database_url=url.render_as_string(hide_password=False), redis_url=redis_url)
+        made.append(Celeriac(part, settings=settings, set_as_current=False))
+        return made[-1]
+
+    yield of
+    for one in made:
+        one.publisher.close()
+        one.database.dispose()
+    with app.database.engine.begin() as connection:
+        for role in connection.execute(
+            text("SELECT rolname FROM pg_roles WHERE rolname LIKE :p"), {"p": f"{PREFIX}_%"}
+        ):
+            connection.exec_driver_sql(f"DROP OWNED BY {role.rolname}")
+            connection.exec_driver_sql(f"DROP ROLE {role.rolname}")
+
+
+def denied(database: Database, statement: str) -> str:
+    with pytest.raises(DBAPIError) as error, database.transaction() as connection:
+        connection.exec_driver_sql(statement)
+    return str(error.value.orig.pgcode)
+
+
+def test_an_enqueue_only_login_enqueues_and_nothing_else(login: Login, rows: Rows) -> None:
+    database = login("enqueue").database
+    with database.transaction() as connection:
+        made = connection.execute(text("SELECT * FROM celeriac_enqueue('sync', '[7]')")).one()
+        again = connection.execute(text("SELECT * FROM celeriac_enqueue('sync', '[7]')")).one()
+    assert (made.is_new, again) == (True, (made.id, made.task_id, False))
+    assert rows("SELECT unique_key, enqueued_by FROM worker_tasks") == [("7", f"sql:{PREFIX}_login_enqueue")]
+    assert {statement: denied(database, statement) for statement in FORBIDDEN} == dict.fromkeys(FORBIDDEN, "42501")
+
+
+def test_what_the_callers_search_path_holds_is_not_what_the_function_means(login: Login, rows: Rows) -> None:
+    """A caller who could shadow a table or a function would act with the owner's rights."""
+    database = login("enqueue").database
+    with database.transaction() as connection:
+        connection.exec_driver_sql("CREATE TEMP TABLE roles (role text, definition jsonb, parameters jsonb)")
+        connection.exec_driver_sql("INSERT INTO roles VALUES ('mine', '{}', '[]')")
+        connection.exec_driver_sql("SET LOCAL search_path = pg_temp, public")
+        with pytest.raises(DBAPIError, match="no role 'mine'"):
+            connection.exec_driver_sql("SELECT celeriac_enqueue('mine')")
+
+
+def test_a_worker_login_does_a_workers_work_but_steers_nobody(login: Login, rows: Rows, app: Celeriac) -> None:
+    worker = login("worker")
+    app.tasks["sync"].delay(7)
+    worker.register_roles()
+    assert worker.dispatcher.dispatch(Role(name="sync")) == 1
+    ((row, token),) = rows("SELECT id, token::text FROM worker_tasks")
+    (task,) = stages.started(worker.database, [row], token)
+    assert stages.settled(worker.database, stages.outcome(task, "failed", kind="failed", error="boom")) == {row}
+    assert {name: sweep(worker, name) for name in SWEEPS}
+    for statement in (
+        "SELECT * FROM api_tokens",
+        "UPDATE account_policies SET weight = 9",
+        "SELECT * FROM audit",
+        "INSERT INTO audit (by, action, kind, target) VALUES ('x', 'x', 'x', 'x')",
+        "DELETE FROM roles",
+        "DROP TABLE worker_tasks",
+    ):
+        assert denied(worker.database, statement) == "42501"
+
+
+def test_an_admin_login_steers_and_only_adds_to_the_audit_trail(login: Login, rows: Rows, app: Celeriac) -> None:
+    admin, task = login("admin").database, app.tasks["sync"].delay(7).row_id
+    with admin.transaction() as connection:
+        steer.cancel(connection, [task], by="ann").one()
+        steer.retry(connection, [task], by="ann").one()
+        policies.set_account(connection, "acme", by="ann", weight=2)
+        assert len(insights.audit_trail(connection)) == 3
+        assert insights.history(connection, task)
+    for statement in ("DELETE FROM audit", "UPDATE audit SET by = 'bob'", "TRUNCATE audit", "DROP TABLE audit"):
+        assert denied(admin, statement) == "42501"
+
+
+def test_granting_again_changes_nothing_and_a_wrong_prefix_is_refused(login: Login, app: Celeriac, rows: Rows) -> None:
+    granted = "SELECT relname, relacl::text FROM pg_class WHERE relacl IS NOT NULL ORDER BY relname"
+    before = rows(granted)
+    with app.database.transaction() as connection:
+        assert grant(connection, PREFIX) == [f"{PREFIX}_{part}" for part in ("enqueue", "worker", "admin")]
+    assert [(name, set(acl.strip("{}").split(","))) for name, acl in rows(granted)] == [
+        (name, set(acl.strip("{}").split(","))) for name, acl in before
+    ]
+    with pytest.raises(ConfigurationError, match="prefix"), app.database.transaction() as connection:
+        grant(connection, "x; DROP TABLE worker_tasks")
