@@ -59,10 +59,18 @@ def store_discovery(self: Task[..., Any], platform: str = "dutchie", state_code:
     chunk=1, window=100, autoretry_for=(Exception,), dont_autoretry_for=(PlatformRefused,), max_retries=3,
     retry_backoff=BACKOFF, timeout=120, stale_after=600, keep=days(7), enabled_by="STORES",
 )  # fmt: skip
-def entry_point_discovery(self: Task[..., Any], dispensary_id: int) -> dict[str, str]:
-    """Resolves the store's platform id from its menu's URL and enqueues the first fetch of its products."""
+def entry_point_discovery(self: Task[..., Any], dispensary_id: int) -> dict[str, Any]:
+    """Resolves the store's platform id from its menu's URL and enqueues the first fetch of its products.
+
+    A second menu of a store that is known already is not crawled from now on.
+    """
     store = _store(self.session, dispensary_id)
     platform_id = store.platform_dispensary_id or _resolved(self, store)
+    same = select(Dispensary.id).filter_by(platform=store.platform, platform_dispensary_id=platform_id)
+    if (known := self.session.scalar(same)) not in (None, store.id):
+        _change(self.session, store.id, crawl_enabled=False, details=Dispensary.details.concat({"same_as": known}))
+        return {"same_as": known}
+    _change(self.session, store.id, platform_dispensary_id=platform_id)
     product_discovery.delay(dispensary_id)
     return {"platform_dispensary_id": platform_id}
 
@@ -72,11 +80,11 @@ def _resolved(task: Task[..., Any], store: StoreRow) -> str:
         found = client_of(store.platform).resolve(store.menu_url)
     if found is None:
         raise Permanent(f"{store.platform} has no store with the menu {store.menu_url}")
-    same = select(Dispensary.id).filter_by(platform=store.platform, platform_dispensary_id=found)
-    if (other := task.session.scalar(same)) is not None:
-        raise Permanent(f"{store.menu_url} is the menu of store {other}, which has the same id at {store.platform}")
-    task.session.execute(update(Dispensary).filter_by(id=store.id).values(platform_dispensary_id=found))
     return found
+
+
+def _change(session: Session, dispensary_id: int, **values: Any) -> None:
+    session.execute(update(Dispensary).filter_by(id=dispensary_id).values(**values))
 
 
 @app.task(

@@ -13,6 +13,7 @@ from tasks.stores import (
     active_task,
     analytics_refresh,
     entry_point_discovery,
+    generate_resync,
     product_discovery,
     product_resync,
     run_now,
@@ -21,9 +22,14 @@ from tasks.stores import (
 from tests.processes import until
 from tests.systems.stack import Stack, on_servers
 
-QUEUES = ("store_discovery", "entry_point_discovery", "product_discovery", "product_resync", "analytics_refresh")
+QUEUES = (
+    "store_discovery", "entry_point_discovery", "product_discovery", "product_resync", "analytics_refresh",
+    "generate_resync",
+)  # fmt: skip
 
 MENU = MENU_URL.format("")
+
+ADD_STORE = "INSERT INTO dispensaries (platform, menu_url, name) VALUES ('dutchie', :url, 'A store')"
 
 HISTORY = """
 SELECT c.price::float, c.stock FROM product_changes c JOIN products p ON p.id = c.product_id
@@ -144,6 +150,20 @@ def test_a_store_that_dutchie_does_not_know_fails_at_once(stores: Stores) -> Non
     assert row["retry_count"] == 0
 
 
+def test_a_second_menu_of_a_known_store_is_not_crawled(stores: Stores) -> None:
+    (store,) = stores.discover("NM", 1)
+    by_id = stores.menus.id_of("nm-1")
+    stores.rows(
+        "INSERT INTO dispensaries (platform, menu_url, name) VALUES ('dutchie', :url, 'Twin')", url=MENU + by_id
+    )
+    entry_point_discovery.delay(stores.id(by_id))
+    twin = stores.until_done("entry_point_discovery", stores.id(by_id))
+    assert twin["result"] == {"same_as": store}
+    assert stores.task("product_discovery", stores.id(by_id)) == {}
+    shown = "SELECT crawl_enabled, platform_dispensary_id, details FROM dispensaries WHERE menu_url = :url"
+    assert stores.rows(shown, url=MENU + by_id) == [(False, None, {"same_as": store})]
+
+
 @pytest.mark.parametrize("fault", ["server_error", "reset_after", "hang_before"])
 def test_what_dutchie_failed_is_tried_again_and_loses_nothing(stores: Stores, fault: Any) -> None:
     state = fault.upper()
@@ -176,6 +196,20 @@ def test_the_analytics_are_as_of_the_last_refresh(stores: Stores) -> None:
     assert stores.rows("SELECT sum(products) FROM brand_analytics WHERE state = 'WA'") == [(4,)]
 
 
+def test_the_schedules_task_gives_each_store_one_resync_in_four_hours(stores: Stores) -> None:
+    stores.rows("UPDATE dispensaries SET crawl_enabled = false")
+    ids = stores.discover("UT", 3)
+    for _ in range(2):
+        generate_resync.delay()
+        stores.until_done("generate_resync", "{one}")
+    planned = (
+        "SELECT task_id, scheduled_for - now() < interval '4 hours' FROM worker_tasks WHERE task_id LIKE 'resync %'"
+    )
+    found = stores.rows(planned)
+    assert sorted(int(task.split()[1]) for task, _ in found) == ids
+    assert all(in_time for _, in_time in found)
+
+
 def test_run_now_returns_the_task_that_is_queued_and_has_it_run_now(stores: Stores) -> None:
     (store,) = stores.discover("IL", 1)
     queued = product_resync.apply_async((store,), countdown=3600)
@@ -190,7 +224,7 @@ def test_run_now_returns_the_task_that_is_queued_and_has_it_run_now(stores: Stor
 def test_run_now_of_a_store_that_is_not_resolved_leads_there_once(stores: Stores) -> None:
     slug, state = "unresolved-1", "MT"
     stores.menus.open_store(slug, state=state)
-    stores.rows("INSERT INTO dispensaries (platform, menu_url, name) VALUES ('dutchie', :url, 'New')", url=MENU + slug)
+    stores.rows(ADD_STORE, url=MENU + slug)
     assert run_now(stores.id(slug)).is_new
     stores.until_done("product_discovery", stores.id(slug))
     assert stores.task("product_resync", stores.id(slug)) == {}
