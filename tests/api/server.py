@@ -25,13 +25,19 @@ class Api:
     def __init__(self, url: str, database_url: str) -> None:
         self.url = url
         self.database, self.rows = Database(database_url), Rows(database_url)
-        self.http = httpx.Client(base_url=url, timeout=30)
+        self.called: list[tuple[str, str]] = []
+        self.http = httpx.Client(base_url=url, timeout=30, event_hooks={"response": [self._remember]})
         self.tokens = {scope: self.token(f"{scope} {url}", scope) for scope in tokens.IMPLIED}
 
     def close(self) -> None:
         self.http.close()
         self.rows.close()
         self.database.dispose()
+
+    def _remember(self, answer: httpx.Response) -> None:
+        """What was asked and answered well."""
+        if answer.is_success:
+            self.called.append((answer.request.method, answer.request.url.path))
 
     def token(self, name: str, *scopes: str) -> str:
         with self.database.transaction() as connection:
