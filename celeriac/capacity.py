@@ -18,18 +18,19 @@ SELECT * FROM v_worker_capacity WHERE CAST(:role AS text) IS NULL OR role = :rol
 # A process runs one row at a time: of the rows that share its ticket the first stands for it. A pool of threads runs
 # as many as it has threads, all in the worker's own process.
 HEARTBEATS = text("""
-SELECT w.worker_id, w.concurrency, w.status, w.resources, coalesce(current.ids, '[]') AS ids
-FROM workers w LEFT JOIN LATERAL (
-    SELECT jsonb_agg(id ORDER BY started_at, id) AS ids FROM (
-        SELECT id, started_at, worker_pid, row_number() OVER (PARTITION BY worker_pid ORDER BY started_at, id) AS place
-        FROM worker_tasks
-        WHERE status IN ('claimed', 'running') AND status = 'running' AND worker_id = w.worker_id
-    ) AS started
-    WHERE place <= CASE WHEN worker_pid = w.pid THEN w.concurrency ELSE 1 END
-) AS current ON true
+WITH started AS (
+    SELECT worker_id, worker_pid, id, started_at,
+        row_number() OVER (PARTITION BY worker_id, worker_pid ORDER BY started_at, id) AS place
+    FROM worker_tasks WHERE status IN ('claimed', 'running') AND status = 'running'
+)
+SELECT w.worker_id, w.concurrency, w.status, w.resources,
+    coalesce(jsonb_agg(s.id ORDER BY s.started_at, s.id) FILTER (WHERE s.id IS NOT NULL), '[]') AS ids
+FROM workers w
+LEFT JOIN started s ON s.worker_id = w.worker_id
+    AND s.place <= CASE WHEN s.worker_pid = w.pid THEN w.concurrency ELSE 1 END
 WHERE w.status <> 'stopped' AND w.last_heartbeat_at > statement_timestamp() - interval '2 minutes'
     AND (CAST(:worker_id AS text) IS NULL OR w.worker_id = :worker_id)
-ORDER BY w.worker_id
+GROUP BY w.worker_id ORDER BY w.worker_id
 """)
 
 RESOURCES = (

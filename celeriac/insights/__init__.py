@@ -4,6 +4,8 @@ Every function takes a connection and answers at a cost that does not follow the
 index page by page, counts stop at a bound and say so. Times are the database's.
 """
 
+from celeriac.alerts import firing
+from celeriac.capacity import capacity, heartbeats
 from celeriac.insights.counting import CAP, Count, RoleDepth, counts, depth
 from celeriac.insights.lists import MOST_OFFSET, MOST_ROWS, Filter, Page, count_matching, list_tasks, matching
 from celeriac.insights.system import (
@@ -14,6 +16,7 @@ from celeriac.insights.system import (
     workers,
 )
 from celeriac.insights.tasks import History, active_under, find, history, last_completion, unfinished
+from celeriac.metrics import metrics
 
 __all__ = [
     "CAP",
@@ -27,14 +30,18 @@ __all__ = [
     "account_policies",
     "active_under",
     "audit_trail",
+    "capacity",
     "count_matching",
     "counts",
     "depth",
     "find",
+    "firing",
+    "heartbeats",
     "history",
     "last_completion",
     "list_tasks",
     "matching",
+    "metrics",
     "passes",
     "schedules",
     "unfinished",

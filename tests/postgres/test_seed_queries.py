@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from collections.abc import Callable
 
 import pytest
+from sqlalchemy import make_url
 
 from celeriac import Celeriac, sweeps
 from celeriac.database import Database
+from celeriac.local.account import Account
+from celeriac.local.wheels import postgres_programs
 from tests.postgres.conftest import new_task
-from tests.postgres.finished import finished
+from tests.postgres.finished import finished, registered
 from tests.postgres.stages import WORKER, claimed, enqueued, running, started
 from tests.processes import ROOT, Rows
 
@@ -73,6 +77,15 @@ def test_retrying_failed_tasks(database: Database, rows: Rows) -> None:
     ]  # fmt: skip
     rows(documented("UPDATE worker_tasks"))
     assert rows("SELECT count(*) FROM worker_tasks WHERE status = 'failed'") == [(2,)]
+
+
+def test_the_view_and_the_function_work_in_psql(database_url: str, rows: Rows) -> None:
+    registered(rows, "work")
+    url = make_url(database_url).set(drivername="postgresql").render_as_string(hide_password=False)
+    asks = ["-c", "SELECT * FROM v_worker_capacity", "-c", "SELECT recover_stale_tasks(10)"]
+    psql = postgres_programs(Account.for_servers()) / "psql"
+    told = subprocess.run([psql, "-XAt", *asks, url], capture_output=True, text=True, check=True)
+    assert told.stdout.splitlines() == ["work|0|0|0|0|0|0|0|||", "0"]
 
 
 # -- recover_stale_tasks -----------------------------------------------------------------------------------------------

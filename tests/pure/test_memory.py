@@ -9,6 +9,7 @@ import pytest
 
 from celeriac.worker.memory import V1, V2, Cgroup, Given, Machine, memory, proportional_mb
 from celeriac.worker.resources import Mean, Meter
+from tests.processes import until
 
 MB = 1024 * 1024
 
@@ -92,6 +93,12 @@ def test_a_mean_is_over_the_period_and_a_burst_at_the_start_does_not_fill_it() -
     assert mean.rate(15, now=15) == pytest.approx(8 / 14)
     assert mean.rate(15, now=25) == 0
     assert mean.rate(3, now=30) == 0, "a count that falls, because a process got lost, is no negative rate"
+
+
+def test_a_busy_process_is_seen() -> None:
+    meter = Meter(memory(0), period=0.1)
+    meter.read()
+    until(lambda: sum(range(100_000)) and meter.read().cpu > 0.1, "the loop to be noticed")
 
 
 def test_what_is_measured_is_what_a_heartbeat_tells() -> None:
