@@ -1,22 +1,39 @@
-"""When things run. Edit the list and restart beat.
+"""When things run. Edit the list and restart beat; what an operator changed over the API or in SQL stays as it is.
 
-    batcher(role, every)    the fair pass of a role's batcher, every so many seconds
-    sweeping(name, every)   one repair pass over the tables
+    batcher(role, every)                        the fair pass of a role's batcher
+    sweeping(name, every)                       one repair pass over the tables
+    enqueuing(name, expression, role, kwargs)   a task
 
-Left out, a role's batcher runs as often as the role says, a sweep every CELERIAC_SWEEP_INTERVAL_MS.
+`every` and expressions are seconds (`30`) or texts: `@hourly`, `@every 1h30m`, `*/10 * * * *`, or with the second first
+`*/30 * * * * *` (docs/expressions.md). `enqueuing` also takes `timezone`, `priority`, `misfire` (`skip`, `once`, `all`)
+with `misfire_grace`, `overlap` (`skip`, `allow`) and `enabled_by`, the variable that switches it (docs/schedules.md).
+
+Left out, a role's batcher runs as often as the role says, a sweep every CELERIAC_SWEEP_INTERVAL_MS. Each one's own
+variable changes it without an edit: CELERIAC_SCHEDULE_SWEEP_RESCUE="@every 10s", CELERIAC_SCHEDULE_SWEEP_AGING=off.
 """
 
 from celeriac.beat import batcher, sweeping
 
 SCHEDULES = [
-    # InstaSite builds: 60 every 30 seconds; QM_INSTASITES_INTERVAL_SECONDS changes the role's own period.
+    # -- InstaSites ----------------------------------------------------------------------------------------------------
+    # Builds: 60 every 30 seconds; QM_INSTASITES_INTERVAL_SECONDS changes the role's own period.
     batcher("instasite_build"),
+    # -- The engine's sweeps -------------------------------------------------------------------------------------------
     # Tasks whose worker fell silent, tickets that Redis lost, lock keys without a leader.
     sweeping("rescue"),
     sweeping("lost_tickets"),
     sweeping("leaderless_locks"),
+    # Delayed and retrying tasks whose time has come; workers see to it as well, within POLL_INTERVAL_MS.
+    sweeping("promote", every=5),
+    # What has waited for an hour gains 10 points of priority, and 10 more every five minutes: see CELERIAC_AGING_...
+    sweeping("aging", every="*/5 * * * *"),
     # Finished tasks past their role's retention, old events, passes and worker rows.
     sweeping("prune", every=310),
 ]
 
-__all__ = ["SCHEDULES"]
+#: What may be triggered over HTTP (`POST /api/trigger/<path>`, only with QM_HOOKS=true): path → schedule.
+HOOKS = {
+    "instasites/build": "batcher instasite_build",
+}
+
+__all__ = ["HOOKS", "SCHEDULES"]

@@ -96,18 +96,21 @@ class Celeriac(TaskDecorator, Celery):
     """Celery whose tasks are rows. `Celery(...)` → `Celeriac(...)` is the whole change to an existing code base.
 
     `settings` defaults to the environment. `migrations` is a folder of the application's own Alembic versions,
-    `schedules` a list of `celeriac.beat.batcher` and `sweeping`. `routers` ("module:list") are FastAPI routers of the
+    `schedules` a list of `celeriac.beat.batcher`, `sweeping` and `enqueuing`; `hooks` names those of them that may be
+    triggered over HTTP, by path. `routers` ("module:list") are FastAPI routers of the
     application's own, imported when the HTTP API is served.
     """
 
     def __init__(
         self, main: str | None = None, *, settings: Settings | None = None, migrations: Path | None = None,
-        schedules: Sequence[Any] = (), routers: str | None = None, **options: Any,
+        schedules: Sequence[Any] = (), hooks: Mapping[str, str] | None = None, routers: str | None = None,
+        **options: Any,
     ) -> None:  # fmt: skip
         self.settings = settings or Settings.from_environ()
         self.migrations = migrations
         self.roles = Roles(self)
         self.schedules = list(schedules)
+        self.hooks = dict(hooks or {})
         self.routers = routers
         options.setdefault("task_cls", DEFAULTS["task_cls"])
         options.setdefault("amqp", "celeriac.amqp:RoleQueues")

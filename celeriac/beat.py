@@ -1,65 +1,72 @@
-"""Beat on rows: `celery -A … beat` runs passes and sweeps when `scheduled_jobs` says so.
+"""Beat on rows: `celeriac.timetable` decides and commits, Celery's service drives it.
 
-Several beats share the work: a due schedule is locked, advanced and committed by one of them, then run by it. What
-runs here is a safety net (the next tick repeats it), so a beat that dies after the commit costs one period.
+Tasks are enqueued in the tick's own transaction. Passes and sweeps run here, in threads beside the ticks, so that a
+long one makes nothing late; each is a safety net that the next instant repeats, so a beat that dies costs one period.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from celery.beat import Scheduler as StockScheduler
 
 from celeriac.database import is_gone
-from celeriac.errors import ConfigurationError
-from celeriac.sweeps import SWEEPS, sweep
-from celeriac.verbs import tick
+from celeriac.timetable import Ticked, Timetable, batcher, enqueuing, entries, sweeping
+from celeriac.verbs import schedule
 
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
 
 logger = logging.getLogger(__name__)
 
-#: Beat looks at least this often (seconds), so that a change in SQL takes effect soon.
+#: Beat looks at least this often (seconds), so that a change in SQL takes effect soon; and tells that it lives.
 LOOK_EVERY = 1.0
 
-
-@dataclass(frozen=True, slots=True)
-class Schedule:
-    """What to run every so many seconds."""
-
-    name: str
-    every: float
-    act: Callable[[Celeriac], int]
+#: Passes and sweeps at once, and how long (seconds) a beat that ends waits for them.
+ACTS = 4
 
 
-def batcher(role: str, every: float | None = None) -> Callable[[Celeriac], Schedule]:
-    """The pass of one role; `every` defaults to the role's own."""
+class Acts:
+    """What runs beside the ticks: of each schedule one at a time."""
 
-    def schedule(app: Celeriac) -> Schedule:
-        declared = app.roles.get(role)
-        if declared is None:
-            raise ConfigurationError(f"a schedule names the role {role!r}, which no code declares")
-        return Schedule(f"batcher {role}", every or declared.role.every, lambda app: app.dispatch(role))
+    def __init__(self, app: Celeriac) -> None:
+        self.app = app
+        self.threads = ThreadPoolExecutor(ACTS, thread_name_prefix="celeriac-beat")
+        self.running: dict[str, Future[None]] = {}
 
-    return schedule
+    def start(self, ticked: Ticked) -> None:
+        name = ticked.job.name
+        last = self.running.get(name)
+        if last is not None and not last.done():
+            logger.debug("%s is still under way", name)
+            return
+        self.running[name] = self.threads.submit(self._run, ticked)
 
+    def _run(self, ticked: Ticked) -> None:
+        assert ticked.act is not None
+        began, job = time.monotonic(), ticked.job
+        try:
+            done = ticked.act()
+        except Exception as error:
+            logger.exception("%s failed; it runs again at %s", job.name, ticked.plan.next_run_at)
+            report: dict[str, Any] = {"error": str(error)[:500]}
+        else:
+            logger.log(logging.INFO if done else logging.DEBUG, "%s: %d", job.name, done)
+            report = {"done": done}
+        self._tell(job.name, report | {"seconds": round(time.monotonic() - began, 3), "by": self.app.process_name})
 
-def sweeping(name: str, every: float | None = None) -> Callable[[Celeriac], Schedule]:
-    """One sweep; `every` defaults to `CELERIAC_SWEEP_INTERVAL_MS`."""
-    if name not in SWEEPS:
-        raise ConfigurationError(f"there is no sweep {name!r}; there are: {', '.join(SWEEPS)}")
-    return lambda app: Schedule(f"sweep {name}", every or app.settings.sweep_interval, lambda app: sweep(app, name))
+    def _tell(self, name: str, report: dict[str, Any]) -> None:
+        try:
+            with self.app.database.statement() as connection:
+                schedule.told(connection, name, report)
+        except Exception as error:
+            logger.warning("What %s came to could not be written: %s", name, error)
 
-
-def schedules(app: Celeriac) -> dict[str, Schedule]:
-    """What the app lists, and a pass for each declared role and every sweep it does not list."""
-    listed = [make(app) for make in app.schedules]
-    usual = [batcher(d.role.name)(app) for d in app.roles.all()] + [sweeping(name)(app) for name in SWEEPS]
-    return {s.name: s for s in [*usual, *listed]}
+    def close(self) -> None:
+        self.threads.shutdown(wait=True, cancel_futures=True)
 
 
 class Scheduler(StockScheduler):
@@ -68,41 +75,49 @@ class Scheduler(StockScheduler):
     app: Celeriac
 
     def __init__(self, app: Celeriac, *args: Any, **kwargs: Any) -> None:
-        self.jobs: dict[str, Schedule] = {}
+        self.timetable = Timetable(app)
+        self.acts = Acts(app)
+        self.installed = False
+        self.reported = 0.0
+        self.late_by = 0.0
         super().__init__(app, *args, **kwargs)
 
     def setup_schedule(self) -> None:
-        self.jobs = schedules(self.app)
-        with self.app.database.transaction() as connection:
-            tick.install(connection, {s.name: s.every for s in self.jobs.values()})
-        self.app.register_roles()
+        """Raises ConfigurationError for a beat config that cannot be; Postgres may come later."""
+        entries(self.app)
+
+    def _install(self) -> None:
+        if not self.installed:
+            logger.info("%d schedules in the beat config", self.timetable.install())
+            self.app.register_roles()
+            self.installed = True
 
     def tick(self, *_: Any, **__: Any) -> float:
         """Never raises for what goes away and comes back: an exception out of here ends beat."""
         try:
-            for name in self._due():
-                self._run(self.jobs[name])
+            self._install()
+            while (ticked := self.timetable.tick()) is not None:
+                self._ran(ticked)
+            self._report()
             return self._seconds_to_next()
         except Exception as error:
             level = logging.WARNING if is_gone(error) else logging.ERROR
             logger.log(level, "A tick failed; the next one is in %g s", LOOK_EVERY, exc_info=not is_gone(error))
             return LOOK_EVERY
 
-    def _due(self) -> list[str]:
-        with self.app.database.transaction() as connection:
-            return tick.due(connection, list(self.jobs))
+    def _ran(self, ticked: Ticked) -> None:
+        if ticked.plan.run:
+            self.late_by = ticked.late_by
+        if ticked.act is not None:
+            self.acts.start(ticked)
 
-    def _run(self, schedule: Schedule) -> None:
-        try:
-            done = schedule.act(self.app)
-        except Exception:
-            logger.exception("%s failed; it runs again in %g s", schedule.name, schedule.every)
-        else:
-            logger.log(logging.INFO if done else logging.DEBUG, "%s: %d", schedule.name, done)
+    def _report(self) -> None:
+        if time.monotonic() - self.reported >= LOOK_EVERY:
+            self.timetable.report(self.late_by)
+            self.reported = time.monotonic()
 
     def _seconds_to_next(self) -> float:
-        with self.app.database.statement() as connection:
-            seconds = tick.seconds_to_next(connection, list(self.jobs))
+        seconds = self.timetable.seconds_to_next()
         return LOOK_EVERY if seconds is None else min(seconds, LOOK_EVERY)
 
     def should_sync(self) -> bool:
@@ -110,7 +125,15 @@ class Scheduler(StockScheduler):
 
     def close(self) -> None:
         """Nothing to write: the rows are the schedule."""
+        self.acts.close()
+        try:
+            self.timetable.leave()
+        except Exception as error:
+            logger.warning("Beat could not say that it ends: %s", error)
 
     @property
     def info(self) -> str:
-        return f"    . schedules -> scheduled_jobs, {len(self.jobs)} of this app's"
+        return "    . schedules -> scheduled_jobs"
+
+
+__all__ = ["Scheduler", "batcher", "enqueuing", "sweeping"]

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from celeriac.beat import schedules
 from celeriac.errors import ConfigurationError
 from celeriac.migrate import unapplied
+from celeriac.timetable import entries
 from celeriac.worker.controller import queues_of
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def problems(app: Celeriac) -> list[str]:
 
 def _schedules(app: Celeriac) -> Iterator[str]:
     try:
-        schedules(app)
+        entries(app)
     except ConfigurationError as error:
         yield str(error)
 

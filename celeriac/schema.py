@@ -23,6 +23,7 @@ from sqlalchemy import (
     MetaData,
     Table,
     Text,
+    UniqueConstraint,
     func,
     text,
 )
@@ -58,6 +59,9 @@ worker_tasks = Table(
     Column("status", Text, nullable=False, server_default="pending"),
     Column("waits_for", Text),
     Column("priority", Integer, nullable=False, server_default="0"),
+    # Points of `priority` that come of waiting, and whether more may.
+    Column("aged", Integer, nullable=False, server_default="0"),
+    Column("ages", Boolean, nullable=False, server_default=text("true")),
     Column("scheduled_for", TIMESTAMP(timezone=True), nullable=False, server_default=func.now()),
     _time("expires_at"),
     Column("args", JSONB, nullable=False, server_default="[]"),
@@ -112,6 +116,12 @@ worker_tasks = Table(
         "scheduled_for",
         "id",
         postgresql_where=text("status = 'pending' AND waits_for IS NULL"),
+    ),
+    Index(
+        "worker_tasks_aging",
+        "aged",
+        "scheduled_for",
+        postgresql_where=text("status = 'pending' AND waits_for IS NULL AND ages"),
     ),
     Index(
         "worker_tasks_due",
@@ -235,15 +245,85 @@ workers = Table(
     CheckConstraint("status IN ('active', 'draining', 'stopped')", name="workers_status_known"),
 )
 
+#: What runs when. `planned_as` is the expression `next_run_at` follows, null while it is to be planned anew; `declared`
+#: what the beat config says, where it says anything; `quarantined` why a row that cannot run is left alone.
 scheduled_jobs = Table(
     "scheduled_jobs",
     metadata,
-    Column("name", Text, primary_key=True),
-    Column("every", Double, nullable=False),
+    Column("id", BigInteger, Identity(), primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("description", Text),
+    Column("kind", Text, nullable=False, server_default="task"),
+    Column("target", Text, nullable=False),
+    Column("kwargs", JSONB, nullable=False, server_default="{}"),
+    Column("cron_expression", Text, nullable=False),
+    Column("timezone", Text, nullable=False, server_default="UTC"),
     Column("enabled", Boolean, nullable=False, server_default=text("true")),
-    _time("last_run_at"),
+    Column("priority", Integer),
+    Column("misfire", Text, nullable=False, server_default="once"),
+    Column("misfire_grace", Double, nullable=False, server_default="60"),
+    Column("overlap", Text, nullable=False, server_default="skip"),
+    Column("owner", Text, nullable=False, server_default="api"),
+    Column("declared", JSONB),
+    Column("release", BigInteger, nullable=False, server_default="0"),
+    Column("planned_as", Text),
     _now("next_run_at"),
-    CheckConstraint("every > 0", name="scheduled_jobs_every_positive"),
+    _time("last_run_at"),
+    Column("last_task_id", Text),
+    Column("last_report", JSONB),
+    Column("skips", BigInteger, nullable=False, server_default="0"),
+    Column("quarantined", Text),
+    Column("created_by", Text),
+    _now("created_at"),
+    _now("updated_at"),
+    UniqueConstraint("name", name="scheduled_jobs_name_unique"),
+    CheckConstraint("kind IN ('task', 'pass', 'sweep')", name="scheduled_jobs_kind_known"),
+    CheckConstraint("misfire IN ('skip', 'once', 'all')", name="scheduled_jobs_misfire_known"),
+    CheckConstraint("misfire_grace >= 0", name="scheduled_jobs_grace_not_negative"),
+    CheckConstraint("overlap IN ('skip', 'allow')", name="scheduled_jobs_overlap_known"),
+)
+
+#: A schedule that is switched on again has missed nothing; one that was changed is no longer what was quarantined.
+SCHEDULE_CHANGED_FUNCTION = """
+CREATE OR REPLACE FUNCTION celeriac_schedule_changed() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF NEW.enabled AND NOT OLD.enabled THEN
+        NEW.planned_as := NULL;
+    END IF;
+    IF (NEW.cron_expression, NEW.timezone, NEW.kind, NEW.target, NEW.kwargs, NEW.priority)
+        IS DISTINCT FROM (OLD.cron_expression, OLD.timezone, OLD.kind, OLD.target, OLD.kwargs, OLD.priority) THEN
+        NEW.quarantined := NULL;
+        NEW.updated_at := clock_timestamp();
+    END IF;
+    RETURN NEW;
+END $$
+"""
+SCHEDULE_CHANGED_TRIGGER = """
+CREATE OR REPLACE TRIGGER scheduled_jobs_changed BEFORE UPDATE ON scheduled_jobs
+FOR EACH ROW EXECUTE FUNCTION celeriac_schedule_changed()
+"""
+
+#: The beats there are: when each last ticked, and how late (seconds) what it then ran was.
+beats = Table(
+    "beats",
+    metadata,
+    Column("beat_id", Text, primary_key=True),
+    Column("hostname", Text, nullable=False),
+    Column("pid", Integer, nullable=False),
+    _now("started_at"),
+    _now("last_tick_at"),
+    Column("late_by", Double, nullable=False, server_default="0"),
+)
+
+#: What a review found in a role's tasks, when, and who looked.
+queue_states = Table(
+    "queue_states",
+    metadata,
+    Column("role", Text, primary_key=True),
+    Column("state", Text, nullable=False, server_default="reviewed"),
+    _now("reviewed_at"),
+    Column("reviewed_by", Text, nullable=False),
+    Column("found", JSONB, nullable=False, server_default="{}"),
 )
 
 #: Who may use the HTTP API: see `verbs.tokens`. A name is never used again, as the audit trail knows callers by it.
@@ -328,4 +408,10 @@ END $$
 """
 
 #: What the migrations create beside the tables, in this order.
-ROUTINES = (LEAD_FUNCTION, *enqueue_in_sql.ROUTINES, *routines.ROUTINES)
+ROUTINES = (
+    LEAD_FUNCTION,
+    SCHEDULE_CHANGED_FUNCTION,
+    SCHEDULE_CHANGED_TRIGGER,
+    *enqueue_in_sql.ROUTINES,
+    *routines.ROUTINES,
+)

@@ -1,7 +1,7 @@
 """Whether this container does its work, for health checks: exit status 0 or 1, and why.
 
     python deploy/health.py worker QUEUE     this host's worker of that queue has sent a heartbeat lately
-    python deploy/health.py beat             a schedule was run when it was due
+    python deploy/health.py beat             this host's beat has ticked lately
     python deploy/health.py http PORT PATH   the server here answers
 
 It reads what the processes leave in Postgres and imports little: `celery inspect` would cost a second of CPU each time.
@@ -26,9 +26,9 @@ WHERE hostname = %s AND queues ? %s AND status = 'active'
     AND last_heartbeat_at > now() - %s * interval '1 second'
 """
 
-#: Seconds a schedule may be late; the passes and sweeps themselves take part of it.
+#: Seconds since a beat's last tick; it ticks each second.
 LATE = 60
-BEAT = "SELECT coalesce(bool_or(last_run_at > now() - (every + %s) * interval '1 second'), false) FROM scheduled_jobs"
+BEAT = "SELECT count(*) > 0 FROM beats WHERE hostname = %s AND last_tick_at > now() - %s * interval '1 second'"
 
 
 def worker(queue: str) -> bool:
@@ -37,7 +37,7 @@ def worker(queue: str) -> bool:
 
 
 def beat() -> bool:
-    return _holds(BEAT, LATE)
+    return _holds(BEAT, socket.gethostname(), LATE)
 
 
 def http(port: str, path: str) -> bool:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from beat import SCHEDULES
+from beat import HOOKS, SCHEDULES
 from celeriac import Celeriac
 
 app = Celeriac(
     "tasks",
     migrations=Path(__file__).parent.parent / "migrations" / "versions",
     schedules=SCHEDULES,
+    hooks=HOOKS,
     routers="tasks.endpoints:routers",
 )

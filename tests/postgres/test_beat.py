@@ -1,75 +1,175 @@
-"""Beat: a due schedule runs once however many beats there are, and what fails does not stop the next."""
+"""Beat: its config is installed beside what operators changed; passes and sweeps run, and what fails stops nothing."""
 
 from __future__ import annotations
 
-from sqlalchemy import text
+from collections.abc import Callable, Iterator
+from typing import Any
 
-from celeriac import Celeriac
-from celeriac.beat import Schedule, Scheduler
+import pytest
 
-DUE = text("UPDATE scheduled_jobs SET next_run_at = now() - :late * interval '1 second' WHERE name = :name")
+from celeriac import Celeriac, ConfigurationError, sweeps
+from celeriac.beat import Scheduler, batcher, enqueuing, sweeping
+from celeriac.timetable import Timetable, entries
+from celeriac.verbs import schedule
+from tests.processes import Rows, until
+
+BEAT = "SELECT {} FROM scheduled_jobs WHERE name = :name"
 
 
-def beat_of(app: Celeriac, *schedules: Schedule) -> Scheduler:
-    app.schedules = [lambda _, s=s: s for s in schedules]
+@pytest.fixture
+def app(app: Celeriac) -> Celeriac:
+    @app.task(role="work", eager=False, every=60, shared=False)
+    def work(n: int = 0) -> int:
+        return n
+
+    return app
+
+
+@pytest.fixture
+def beat(app: Celeriac) -> Iterator[Scheduler]:
     beat = Scheduler(app)
-    beat.jobs = {s.name: s for s in schedules}
-    return beat
+    yield beat
+    beat.close()
 
 
-def make_due(app: Celeriac, name: str, late: float = 0.0) -> None:
-    with app.database.statement() as connection:
-        connection.execute(DUE, {"name": name, "late": late})
+@pytest.fixture
+def of(rows: Rows) -> Callable[[str, str], Any]:
+    return lambda name, column: rows.one(BEAT.format(column), name=name)
 
 
-def test_of_two_beats_one_runs_what_is_due(app: Celeriac) -> None:
-    ran: list[str] = []
-    mine = beat_of(app, Schedule("shared", 60, lambda _: ran.append("mine") or 1))
-    other = beat_of(app, Schedule("shared", 60, lambda _: ran.append("other") or 1))
-    for turn in range(10):
-        make_due(app, "shared")
-        for beat in (mine, other) if turn % 2 else (other, mine):
-            beat.tick()
-    assert sorted(ran) == ["mine"] * 5 + ["other"] * 5
+def test_every_role_has_its_pass_and_every_sweep_its_turn(app: Celeriac) -> None:
+    found = entries(app, {})
+    assert {e.target for e in found.values() if e.kind == "sweep"} == set(sweeps.SWEEPS)
+    assert found["batcher work"].cron_expression == "@every 60s"
 
 
-def test_a_schedule_that_throws_runs_again_and_stops_no_other(app: Celeriac) -> None:
+def test_the_config_and_the_environment_win_over_the_usual(app: Celeriac) -> None:
+    app.schedules = [batcher("work", every="@every 5s"), sweeping("rescue", every=7), enqueuing("n", "@daily", "work")]
+    found = entries(app, {"CELERIAC_SCHEDULE_N": "off", "CELERIAC_SCHEDULE_SWEEP_RESCUE": "@hourly"})
+    assert found["batcher work"].cron_expression == "@every 5s"
+    assert found["sweep rescue"].cron_expression == "@hourly"
+    assert not found["n"].enabled
+
+
+def test_a_variable_switches_a_schedule(app: Celeriac, monkeypatch: pytest.MonkeyPatch) -> None:
+    app.schedules = [enqueuing("n", "@daily", "work", enabled_by="QM_N")]
+    assert entries(app)["n"].enabled
+    monkeypatch.setenv("QM_N", "false")
+    assert not entries(app)["n"].enabled
+
+
+@pytest.mark.parametrize("wrong", [batcher("unheard_of"), enqueuing("n", "at noon", "work")])
+def test_a_config_that_cannot_be_is_refused_at_the_start(app: Celeriac, wrong: Any) -> None:
+    app.schedules = [wrong]
+    with pytest.raises(ConfigurationError, match="schedule"):
+        Scheduler(app)
+
+
+def test_a_sweep_that_is_due_runs_and_tells_what_it_did(beat: Scheduler, of: Callable[[str, str], Any]) -> None:
+    beat.tick()
+    until(lambda: of("sweep rescue", "last_report ->> 'done'") == "0", "the rescue's report")
+
+
+def test_what_throws_is_told_and_runs_again(
+    beat: Scheduler, rows: Rows, of: Callable[[str, str], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The seed's cron was dead once its service had thrown: its in-progress flag stayed set."""
-    ran: list[str] = []
-
-    def broken(_: Celeriac) -> int:
-        ran.append("broken")
-        raise RuntimeError("on purpose")
-
-    beat = beat_of(
-        app, Schedule("a broken one", 60, broken), Schedule("b sound one", 60, lambda _: ran.append("sound") or 1)
-    )
-    for _ in range(2):
-        make_due(app, "a broken one")
-        make_due(app, "b sound one")
-        assert beat.tick() >= 0
-    assert ran == ["broken", "sound"] * 2
-
-
-def test_missed_instants_are_made_up_for_once_and_the_grid_is_kept(app: Celeriac) -> None:
     ran: list[int] = []
-    beat = beat_of(app, Schedule("missed", 10, lambda _: ran.append(1) or 1))
-    make_due(app, "missed", late=35)
-    beat.tick()
-    beat.tick()
-    assert len(ran) == 1
-    with app.database.statement() as connection:
-        ahead = connection.execute(
-            text("SELECT extract(epoch FROM next_run_at - now()) FROM scheduled_jobs WHERE name = 'missed'")
-        ).scalar_one()
-    assert 4 <= float(ahead) <= 5
+    monkeypatch.setitem(sweeps.SWEEPS, "rescue", lambda _: ran.append(1) or 1 // 0)
+    for turn in (1, 2):
+        rows("UPDATE scheduled_jobs SET next_run_at = now()")
+        beat.tick()
+        until(lambda turn=turn: len(ran) == turn and of("sweep rescue", "last_report ->> 'error'"), "the error")
+        until(lambda: of("sweep prune", "last_report ->> 'done'") is not None, "the other sweeps")
+        until(lambda: beat.acts.running["sweep rescue"].done(), "the sweep's end")
 
 
-def test_a_tick_survives_a_database_that_is_gone(app: Celeriac, database_url: str) -> None:
-    beat = beat_of(app, Schedule("any", 60, lambda _: 1))
+def test_a_long_sweep_makes_no_tick_late_and_does_not_overlap_itself(
+    beat: Scheduler, rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from threading import Event
+
+    began, go_on, ran = Event(), Event(), []
+
+    def long(_: Celeriac) -> int:
+        ran.append(1)
+        began.set()
+        return int(go_on.wait(30))
+
+    monkeypatch.setitem(sweeps.SWEEPS, "rescue", long)
+    beat.tick()
+    assert began.wait(30)
+    rows("UPDATE scheduled_jobs SET next_run_at = now()")
+    assert beat.tick() <= 1.0
+    go_on.set()
+    beat.acts.running["sweep rescue"].result(30)
+    assert ran == [1]
+
+
+def installed(app: Celeriac, *schedules: Any, release: int = 0) -> list[str]:
+    app.schedules = list(schedules)
+    timetable = Timetable(app)
+    with app.database.transaction() as connection:
+        listed = list(entries(app, {}).values())
+        return schedule.install(connection, listed, timetable.owner, release, "a test")
+
+
+def test_the_edited_config_takes_effect_and_what_an_operator_changed_stays(
+    app: Celeriac, rows: Rows, of: Callable[[str, str], Any]
+) -> None:
+    installed(app, enqueuing("n", "@daily", "work", priority=5))
+    rows("UPDATE scheduled_jobs SET priority = 70 WHERE name = 'n'")
+    installed(app, enqueuing("n", "@hourly", "work", priority=6))
+    assert (of("n", "cron_expression"), of("n", "priority")) == ("@hourly", 70)
     with app.database.statement() as connection:
-        connection.execute(text("ALTER TABLE scheduled_jobs RENAME TO elsewhere"))
+        row = schedule.find(connection, "n")
+    assert row is not None
+    assert schedule.differences(row) == {"priority": 6}
+
+
+def test_what_leaves_the_config_is_switched_off_and_comes_back_with_it(
+    app: Celeriac, of: Callable[[str, str], Any]
+) -> None:
+    installed(app, enqueuing("n", "@daily", "work"))
+    installed(app)
+    assert of("n", "enabled") is False
+    installed(app, enqueuing("n", "@daily", "work"))
+    assert of("n", "enabled") is True
+
+
+def test_an_older_release_changes_nothing(app: Celeriac, of: Callable[[str, str], Any]) -> None:
+    installed(app, enqueuing("n", "@daily", "work"), release=2)
+    installed(app, enqueuing("n", "@hourly", "work"), release=1)
+    installed(app, release=1)
+    assert (of("n", "cron_expression"), of("n", "enabled")) == ("@daily", True)
+
+
+def test_a_name_of_somebody_elses_is_left_alone(app: Celeriac, rows: Rows, of: Callable[[str, str], Any]) -> None:
+    rows("INSERT INTO scheduled_jobs (name, target, cron_expression) VALUES ('n', 'other', '@weekly')")
+    assert installed(app, enqueuing("n", "@daily", "work")) == ["n"]
+    assert of("n", "target") == "other"
+
+
+def test_another_app_s_schedules_are_its_own(app: Celeriac, rows: Rows, of: Callable[[str, str], Any]) -> None:
+    installed(app, enqueuing("n", "@daily", "work"))
+    rows("UPDATE scheduled_jobs SET owner = 'beat another', next_run_at = now() WHERE name = 'n'")
+    while Timetable(app).tick() is not None:
+        pass
+    assert of("n", "last_run_at") is None
+    assert installed(app) == []
+    assert of("n", "enabled") is True
+
+
+def test_a_beat_says_that_it_ticks_and_leaves_when_it_ends(app: Celeriac, rows: Rows) -> None:
+    beat = Scheduler(app)
+    beat.tick()
+    assert rows.one("SELECT count(*) FROM beats WHERE last_tick_at > now() - interval '1 minute'") == 1
+    beat.close()
+    assert rows.one("SELECT count(*) FROM beats") == 0
+
+
+def test_a_tick_survives_a_database_that_is_gone(beat: Scheduler, rows: Rows) -> None:
+    rows("ALTER TABLE scheduled_jobs RENAME TO elsewhere")
     assert beat.tick() == 1.0
-    with app.database.statement() as connection:
-        connection.execute(text("ALTER TABLE elsewhere RENAME TO scheduled_jobs"))
+    rows("ALTER TABLE elsewhere RENAME TO scheduled_jobs")
     assert beat.tick() <= 1.0

@@ -1,0 +1,211 @@
+"""Ticks: each instant of a schedule is enqueued once, by one beat, on the database's clock; the missed by policy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from celeriac import Celeriac, CeleriacError
+from celeriac.schedules import Entry
+from celeriac.timetable import Timetable
+from celeriac.verbs import schedule
+from tests.processes import Rows
+
+TASKS = "SELECT task_id FROM worker_tasks ORDER BY id"
+FUTURE = "SELECT next_run_at > now() FROM scheduled_jobs WHERE name = :name"
+
+
+@pytest.fixture
+def app(app: Celeriac) -> Celeriac:
+    @app.task(role="work", eager=False, shared=False)
+    def work(n: int = 0) -> int:
+        return n
+
+    return app
+
+
+@pytest.fixture
+def timetable(app: Celeriac) -> Timetable:
+    return Timetable(app)
+
+
+Put = Callable[..., None]
+
+
+@pytest.fixture
+def put(app: Celeriac) -> Put:
+    """A schedule of an operator's, with instants on the whole hour that begin so many hours ago."""
+
+    def put_one(name: str = "job", *, ago: float = 0.0, **options: Any) -> None:
+        entry = Entry(name=name, **{"kind": "task", "target": "work", "cron_expression": "@every 1h"} | options)
+        with app.database.transaction() as connection:
+            schedule.create(connection, entry, "a test")
+        plan(app, name, ago)
+
+    return put_one
+
+
+def plan(app: Celeriac, name: str, ago: float) -> None:
+    """As if it had been planned for an instant so many hours and a second ago."""
+    with app.database.statement() as connection:
+        connection.exec_driver_sql(
+            "UPDATE scheduled_jobs SET planned_as = timezone || '|' || cron_expression,"
+            " next_run_at = clock_timestamp() - %s * interval '1 hour' - interval '1 second' WHERE name = %s",
+            (ago, name),
+        )
+
+
+def tick_all(timetable: Timetable) -> int:
+    ran = 0
+    while (ticked := timetable.tick()) is not None:
+        ran += len(ticked.plan.run)
+    return ran
+
+
+def test_a_due_instant_is_enqueued_once_under_its_own_name(timetable: Timetable, put: Put, rows: Rows) -> None:
+    put("hourly", kwargs={"n": 7}, priority=20)
+    instant = rows.one("SELECT next_run_at FROM scheduled_jobs")
+    assert tick_all(timetable) == 1
+    assert tick_all(timetable) == 0
+    ((task_id, kwargs, priority, by),) = rows("SELECT task_id, kwargs, priority, enqueued_by FROM worker_tasks")
+    assert task_id == f"hourly@{instant.isoformat().replace('+00:00', 'Z')}"
+    assert (kwargs, priority, by) == ({"n": 7}, 20, "schedule hourly")
+    following = "SELECT next_run_at - last_run_at = interval '1 hour' AND last_run_at = :i FROM scheduled_jobs"
+    assert rows.one(following, i=instant)
+
+
+@pytest.mark.parametrize(("misfire", "runs"), [("skip", 0), ("once", 1), ("all", 4)])
+def test_a_beat_that_was_off_for_three_periods(
+    timetable: Timetable, put: Put, rows: Rows, misfire: str, runs: int
+) -> None:
+    put(ago=3.5, misfire=misfire, overlap="allow")
+    assert tick_all(timetable) == runs
+    assert len(rows(TASKS)) == runs
+    assert rows.one("SELECT next_run_at > now() AND next_run_at < now() + interval '1 hour' FROM scheduled_jobs")
+
+
+def test_what_is_late_within_the_grace_runs_each_instant(timetable: Timetable, put: Put, rows: Rows) -> None:
+    put(ago=3.5, misfire="skip", misfire_grace=2.6 * 3600, overlap="allow")
+    assert tick_all(timetable) == 3
+    assert rows.one("SELECT skips FROM scheduled_jobs") == 1
+
+
+def test_a_task_that_is_unfinished_keeps_the_next_out(
+    timetable: Timetable, put: Put, app: Celeriac, rows: Rows
+) -> None:
+    put()
+    assert tick_all(timetable) == 1
+    plan(app, "job", 0)
+    assert tick_all(timetable) == 0
+    assert rows.one("SELECT skips FROM scheduled_jobs") == 1
+    rows("UPDATE worker_tasks SET status = 'cancelled', completed_at = now()")
+    plan(app, "job", 0)
+    assert tick_all(timetable) == 1
+
+
+def test_of_many_beats_each_due_schedule_is_taken_by_one(app: Celeriac, put: Put, rows: Rows) -> None:
+    for n in range(40):
+        put(f"job {n}", overlap="allow")
+    with ThreadPoolExecutor(4) as beats:
+        assert sum(beats.map(lambda _: tick_all(Timetable(app)), range(4))) == 40
+    assert len(rows(TASKS)) == 40
+
+
+def test_a_tick_that_dies_before_its_commit_enqueues_nothing_and_the_next_one_does(
+    timetable: Timetable, put: Put, rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put()
+    with monkeypatch.context() as broken:
+        broken.setattr("celeriac.verbs.tick.advance", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            timetable.tick()
+    assert rows(TASKS) == []
+    assert tick_all(timetable) == 1
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "cron_expression = 'every tuesday'",
+        "timezone = 'Mars/Olympus'",
+        "target = 'unheard_of'",
+        "kwargs = '{\"m\": 1}'",
+    ],
+)
+def test_a_bad_row_is_quarantined_and_stops_no_other(timetable: Timetable, put: Put, rows: Rows, wrong: str) -> None:
+    put("bad")
+    put("good")
+    rows(f"UPDATE scheduled_jobs SET {wrong} WHERE name = 'bad'")
+    tick_all(timetable)
+    assert [task for (task,) in rows(TASKS)] == [t for (t,) in rows(TASKS) if t.startswith("good@")] != []
+    assert len(str(rows.one("SELECT quarantined FROM scheduled_jobs WHERE name = 'bad'"))) > 20
+    assert timetable.tick() is None
+
+
+def test_a_quarantined_row_that_is_mended_runs_again(timetable: Timetable, put: Put, rows: Rows) -> None:
+    put("bad")
+    rows("UPDATE scheduled_jobs SET target = 'unheard_of'")
+    tick_all(timetable)
+    rows("UPDATE scheduled_jobs SET target = 'work'")
+    assert tick_all(timetable) == 1
+
+
+def test_a_changed_expression_rules_from_now_on_and_what_was_due_before_still_runs(
+    timetable: Timetable, put: Put, rows: Rows
+) -> None:
+    put(ago=0)
+    due = rows.one("SELECT next_run_at FROM scheduled_jobs")
+    rows("UPDATE scheduled_jobs SET cron_expression = '@every 10m'")
+    assert tick_all(timetable) == 1
+    assert rows.one("SELECT last_run_at FROM scheduled_jobs") == due
+    assert rows.one("SELECT next_run_at BETWEEN now() + '9m' AND now() + '10m' FROM scheduled_jobs")
+    rows("UPDATE scheduled_jobs SET cron_expression = '0 4 * * *', timezone = 'Europe/Berlin'")
+    assert tick_all(timetable) == 0
+    assert rows.one("SELECT extract(hour FROM next_run_at AT TIME ZONE 'Europe/Berlin') FROM scheduled_jobs") == 4
+
+
+def test_a_schedule_that_was_switched_off_has_missed_nothing(timetable: Timetable, put: Put, rows: Rows) -> None:
+    put(ago=5, misfire="all", overlap="allow")
+    rows("UPDATE scheduled_jobs SET enabled = false")
+    assert timetable.tick() is None
+    rows("UPDATE scheduled_jobs SET enabled = true")
+    assert tick_all(timetable) == 0
+    assert rows.one(FUTURE, name="job")
+
+
+def test_a_clock_stepped_back_repeats_nothing(timetable: Timetable, put: Put, rows: Rows) -> None:
+    """Going back a clock is as if the instants lay ahead: those that were run are not run again."""
+    put(overlap="allow")
+    assert tick_all(timetable) == 1
+    rows("UPDATE scheduled_jobs SET next_run_at = next_run_at + interval '2 hours', last_run_at = last_run_at + '2h'")
+    assert tick_all(timetable) == 0
+    rows("UPDATE scheduled_jobs SET next_run_at = last_run_at - interval '2 hours'")  # even if someone replans it
+    assert tick_all(timetable) == 1
+    assert len({task for (task,) in rows(TASKS)}) == len(rows(TASKS)) == 1
+
+
+def test_a_clock_stepped_forward_over_many_instants_takes_them_in_bounded_steps(
+    timetable: Timetable, put: Put, rows: Rows
+) -> None:
+    put(cron_expression="@every 1s", ago=0.7, misfire="all", overlap="allow")
+    first = timetable.tick()
+    assert first is not None
+    assert len(first.plan.run) == 1000
+    assert tick_all(timetable) >= 1500
+    assert len(rows(TASKS)) == rows.one(
+        "SELECT round(extract(epoch FROM max(last_run_at) - min(:f)) + 1) FROM scheduled_jobs", f=first.plan.run[0]
+    )
+
+
+def test_run_now_enqueues_beside_the_instants(timetable: Timetable, put: Put, rows: Rows) -> None:
+    put(ago=-0.5, enabled=False)
+    before = rows.one("SELECT next_run_at FROM scheduled_jobs")
+    task = timetable.run_now("job")
+    assert [t for (t,) in rows(TASKS)] == [task]
+    assert timetable.run_now("job") == task, "the unfinished one is told"
+    assert rows.one("SELECT next_run_at FROM scheduled_jobs") == before
+    with pytest.raises(CeleriacError, match="no schedule 'jab'"):
+        timetable.run_now("jab")
