@@ -58,6 +58,10 @@ class Dispatcher:
         with self.database.statement() as connection:
             return select.work_and_room(connection, role.name, refill_below(role))
 
+    def has_due(self, role: Role) -> bool:
+        with self.database.statement() as connection:
+            return promote.has_due(connection, role.name)
+
     def claim(self, role: Role) -> Sequence[Ticket]:
         """One pass; a second one if the first gave nothing although, once it was over, there is work and room.
 
@@ -67,6 +71,25 @@ class Dispatcher:
         if done.tickets or done.busy or not self.has_work_and_room(role):
             return done.tickets
         return self.run_pass(role).tickets
+
+    def resume(self, role: Role, batch: int = 500) -> int:
+        """Retries and snoozes that are due go on, between passes: their round has its slot from an earlier one.
+
+        For roles that are not eager; what an eager one has due, any look dispatches. The number of tasks published.
+        """
+        if not role.enabled() or not self.publisher.is_open:
+            return 0
+        with self.database.transaction() as connection:
+            if not select.lock_pass(connection, role.name):
+                return 0
+            seen = select.survey(connection, role.name, role.queue)
+            room = role.window - sum(seen.holding.values())
+            if seen.paused or not seen.due or room <= 0:
+                return 0
+            begun = promote.promote_due(connection, role.name, batch).begun
+            token = str(uuid.uuid4())
+            ids = claim.resume(connection, begun, room, token) if begun else []
+        return self.publish(split(role.name, role.queue, ids, token, 1))
 
     def claim_lone(self, role: Role, task: int) -> Ticket | None:
         """The ticket of a task that was enqueued alone for an idle eager role: no pass could decide otherwise."""

@@ -89,8 +89,7 @@ class Role:
 
     def enabled(self, environ: Mapping[str, str] | None = None) -> bool:
         """False only if `enabled_by` names a variable that is set to false, 0, no or off."""
-        given = os.environ if environ is None else environ
-        return given.get(self.enabled_by or "", "true").strip().lower() not in ("false", "0", "no", "off")
+        return is_on(self.enabled_by, environ)
 
     def definition(self) -> dict[str, Any]:
         """What other code bases need to enqueue by name, and surfaces to explain it; stored in `roles`."""
@@ -114,6 +113,12 @@ class Role:
             jitter = self.backoff.jitter
             backoff = {"base": self.backoff.base, "maximum": self.backoff.maximum, "jitter": jitter}
         return {name: getattr(self, name) for name in plain + more} | bounds | keys | {"keep": keep, "backoff": backoff}
+
+
+def is_on(variable: str | None, environ: Mapping[str, str] | None = None) -> bool:
+    """Whether what this environment variable switches is on: all is that is not set to false, 0, no or off."""
+    given = os.environ if environ is None else environ
+    return given.get(variable or "", "true").strip().lower() not in ("false", "0", "no", "off")
 
 
 #: Stands in a registered definition for a key that only the declaring code can derive.

@@ -157,7 +157,7 @@ def variable(name: str) -> str:
     return "CELERIAC_SCHEDULE_" + re.sub(r"\W+", "_", name).upper()
 
 
-def overridden(entry: Entry, environ: Mapping[str, str]) -> Mapping[str, Any]:
+def overridden(entry: Entry, environ: Mapping[str, str]) -> dict[str, Any]:
     """What its environment variable changes of it."""
     given = environ.get(variable(entry.name), "").strip()
     if given.lower() in ("on", "off"):

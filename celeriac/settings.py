@@ -45,6 +45,12 @@ class Settings:
     memory_limit_mb: float = _setting("CELERIAC_MEMORY_LIMIT_MB", 0, 0, 2**40, "megabytes; 0: as found", whole=True)
     ticket_grace: float = _period("CELERIAC_TICKET_GRACE_MS", 60.0, 0.05)
     sweep_interval: float = _period("CELERIAC_SWEEP_INTERVAL_MS", 30.0, 0.05)
+    master_interval: float = _period("CELERIAC_MASTER_INTERVAL_MS", 310.0, 0.05)
+    aging_after: float = _period("CELERIAC_AGING_AFTER_MS", 3600.0, 0.0)
+    aging_interval: float = _period("CELERIAC_AGING_INTERVAL_MS", 300.0, 0.001)
+    aging_step: float = _setting("CELERIAC_AGING_STEP", 10, 1, 100, "points", whole=True)
+    # From 50 on is what users ask for; a ceiling of 100 lets old work outrank them.
+    aging_ceiling: float = _setting("CELERIAC_AGING_CEILING", 49, -1_000_000, 100, "a priority", whole=True)
     drain_grace: float = _period("CELERIAC_DRAIN_GRACE_MS", 25.0, 0.0)
     time_limit_grace: float = _period("CELERIAC_TIME_LIMIT_GRACE_MS", 5.0, 0.0)
     # Postgres' JSONB holds no more than 256 MB.

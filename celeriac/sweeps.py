@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from sqlalchemy import Connection
+
 from celeriac import alerts
 from celeriac.states import RUNNING
-from celeriac.verbs import audit, promote, prune, release
+from celeriac.verbs import age, audit, promote, prune, release, review
+from celeriac.verbs.age import Aging
 from celeriac.verbs.audit import Change
 
 if TYPE_CHECKING:
@@ -24,7 +28,12 @@ def rescue(app: Celeriac, *, minutes: float | None = None, operator: str | None 
 
     Silent for so many minutes, or for their role's `stale_after`. `operator`: who asked for it, for the audit trail.
     """
-    rescued = 0
+    return rescue_by_role(app, minutes=minutes, operator=operator).total()
+
+
+def rescue_by_role(app: Celeriac, *, minutes: float | None = None, operator: str | None = None) -> Counter[str]:
+    """How many of each role were freed."""
+    rescued: Counter[str] = Counter()
     while True:
         with app.database.transaction() as connection:
             held = release.stale(connection, BATCH, minutes)
@@ -35,7 +44,7 @@ def rescue(app: Celeriac, *, minutes: float | None = None, operator: str | None 
             if operator is not None:
                 changes = [Change(str(f.id), {"status": RUNNING}, {"status": f.becomes}) for f in freed]
                 audit.write(connection, "recover-stale", "task", changes, by=operator)
-        rescued += len(freed)
+        rescued.update(f.role for f in freed)
         if len(held) < BATCH:
             return rescued
 
@@ -84,16 +93,71 @@ def leaderless_locks(app: Celeriac) -> int:
 
 def prune_finished(app: Celeriac) -> int:
     """Finished tasks older than their role's `keep`, events, passes and worker rows past their periods."""
+    days, hours = app.settings.event_days, app.settings.pass_hours
+    rest = ((prune.events, days), (prune.passes, hours / 24), (prune.workers, days))
+    return prune_tasks(app) + sum(_prune(app, delete, period) for delete, period in rest)
+
+
+def prune_tasks(app: Celeriac) -> int:
+    """Finished tasks older than their role's `keep`."""
+    return _prune(app, prune.tasks, app.settings.event_days)
+
+
+def _prune(app: Celeriac, delete: Callable[[Connection, float, int], int], days: float) -> int:
     gone = 0
-    for delete in (prune.tasks, prune.events, prune.passes, prune.workers):
-        days = app.settings.pass_hours / 24 if delete is prune.passes else app.settings.event_days
-        while True:
-            with app.database.transaction() as connection:
-                deleted = delete(connection, days, BATCH)
-            gone += deleted
-            if deleted < BATCH:
-                break
-    return gone
+    while True:
+        with app.database.transaction() as connection:
+            deleted = delete(connection, days, BATCH)
+        gone += deleted
+        if deleted < BATCH:
+            return gone
+
+
+def promote_due(app: Celeriac) -> int:
+    """Delayed and retrying tasks whose time has come are ready, and those of eager roles on their way."""
+    return promote_by_role(app).total()
+
+
+def promote_by_role(app: Celeriac) -> Counter[str]:
+    """How many of each role were due."""
+    with app.database.statement() as connection:
+        names = promote.roles_with_due(connection)
+    return Counter({name: _promote_role(app, name) for name in names})
+
+
+def _promote_role(app: Celeriac, name: str) -> int:
+    role, _ = app.role_named(name)
+    done = 0 if role.eager else app.dispatcher.resume(role, BATCH)
+    while True:
+        with app.database.transaction() as connection:
+            promoted = promote.promote_due(connection, name, BATCH).count
+        done += promoted
+        if promoted < BATCH:
+            app.kick([name])
+            return done
+
+
+def raise_old(app: Celeriac) -> int:
+    """What has waited long gains priority: see `celeriac.verbs.age`."""
+    s = app.settings
+    aging, raised = Aging(s.aging_after, s.aging_interval, int(s.aging_step), int(s.aging_ceiling)), 0
+    while True:
+        with app.database.transaction() as connection:
+            some = age.age(connection, aging, BATCH)
+        raised += some
+        if some < BATCH:
+            return raised
+
+
+def review_queues(app: Celeriac) -> int:
+    """The Queue Master's review: rescue, removal, promotion, each role's state; idle queues with work are woken."""
+    rescued, promoted = rescue_by_role(app), promote_by_role(app)
+    removed = prune_tasks(app)
+    done = {role: {"rescued": rescued[role], "promoted": promoted[role]} for role in {*rescued, *promoted}}
+    with app.database.transaction() as connection:
+        idle = review.review(connection, app.process_name, done)
+    app.kick(idle)
+    return rescued.total() + promoted.total() + removed
 
 
 SWEEPS: dict[str, Callable[[Celeriac], int]] = {
@@ -101,6 +165,9 @@ SWEEPS: dict[str, Callable[[Celeriac], int]] = {
     "lost_tickets": lost_tickets,
     "leaderless_locks": leaderless_locks,
     "prune": prune_finished,
+    "promote": promote_due,
+    "aging": raise_old,
+    "review": review_queues,
     "alerts": alerts.review,
 }
 

@@ -6,7 +6,7 @@ import logging
 import os
 import socket
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -15,6 +15,7 @@ from sqlalchemy import Connection
 
 from celeriac.errors import CeleriacError, ConfigurationError, EnqueueRefused
 from celeriac.intake import new_task
+from celeriac.roles import is_on
 from celeriac.schedules import Entry, Job, Plan, decide, every, overridden
 from celeriac.sweeps import SWEEPS, sweep
 from celeriac.verbs import schedule, tick
@@ -51,12 +52,16 @@ def batcher(role: str, every: str | float | None = None, **options: Any) -> Call
 
 
 def sweeping(name: str, every: str | float | None = None, **options: Any) -> Callable[[Celeriac], Entry]:
-    """One sweep, at an expression or every so many seconds; by default each CELERIAC_SWEEP_INTERVAL_MS."""
+    """One sweep, at an expression or every so many seconds; by default each CELERIAC_SWEEP_INTERVAL_MS.
+
+    The review runs each CELERIAC_MASTER_INTERVAL_MS.
+    """
     if name not in SWEEPS:
         raise ConfigurationError(f"there is no sweep {name!r}; there are: {', '.join(SWEEPS)}")
 
     def entry(app: Celeriac) -> Entry:
-        when = _expression(every or app.settings.sweep_interval)
+        usual = app.settings.master_interval if name == "review" else app.settings.sweep_interval
+        when = _expression(every or usual)
         given = {"description": (SWEEPS[name].__doc__ or "").partition("\n")[0]} | options
         return _act(name=f"sweep {name}", kind="sweep", target=name, cron_expression=when, **given)
 
@@ -73,8 +78,7 @@ def enqueuing(
     """
 
     def entry(_: Celeriac) -> Entry:
-        on = {} if enabled_by is None else {"enabled": _switched_on(enabled_by)}
-        given = {"kwargs": dict(kwargs or {})} | on | options
+        given: dict[str, Any] = {"kwargs": dict(kwargs or {}), "enabled": is_on(enabled_by)} | options
         return Entry(name=name, kind="task", target=role, cron_expression=_expression(expression), **given)
 
     return entry
@@ -82,15 +86,12 @@ def enqueuing(
 
 def _act(**fields: Any) -> Entry:
     """Passes and sweeps look at what there is: one makes up for all that were missed."""
-    return Entry(**{"misfire": "once", "misfire_grace": 0.0} | fields)
+    given: dict[str, Any] = {"misfire": "once", "misfire_grace": 0.0} | fields
+    return Entry(**given)
 
 
 def _expression(given: str | float) -> str:
     return given if isinstance(given, str) else every(given)
-
-
-def _switched_on(variable: str) -> bool:
-    return os.environ.get(variable, "true").strip().lower() not in ("false", "0", "no", "off")
 
 
 def entries(app: Celeriac, environ: Mapping[str, str] | None = None) -> dict[str, Entry]:
@@ -101,8 +102,7 @@ def entries(app: Celeriac, environ: Mapping[str, str] | None = None) -> dict[str
     usual = [batcher(d.role.name) for d in app.roles.all()] + [sweeping(name) for name in SWEEPS]
     found: dict[str, Entry] = {}
     for entry in (make(app) for make in (*usual, *app.schedules)):
-        given = {name: getattr(entry, name) for name in Entry.__slots__}
-        found[entry.name] = Entry(**given | overridden(entry, os.environ if environ is None else environ))
+        found[entry.name] = replace(entry, **overridden(entry, os.environ if environ is None else environ))
     for entry in found.values():
         entry.check()
     return found

@@ -36,6 +36,20 @@ WITH taken AS (
 SELECT id, losses FROM claimed JOIN taken USING (id) ORDER BY rank, place
 """)
 
+# Rows named by id, where they are ready and their account is neither paused nor bounded; the rest a pass decides on.
+RESUME = text("""
+WITH taken AS (
+    SELECT t.id FROM worker_tasks t
+    WHERE t.id = ANY(CAST(:ids AS bigint[])) AND t.status = 'pending' AND t.waits_for IS NULL
+        AND NOT EXISTS (SELECT FROM account_policies p WHERE p.account = t.account AND (p.paused OR p.cap IS NOT NULL))
+    ORDER BY t.priority DESC, t.scheduled_for, t.id LIMIT :room FOR UPDATE OF t SKIP LOCKED
+)
+UPDATE worker_tasks t
+SET status = 'claimed', token = CAST(:token AS uuid), claimed_at = clock_timestamp(), updated_at = clock_timestamp()
+WHERE t.id = ANY (ARRAY(SELECT id FROM taken))
+RETURNING t.id
+""")
+
 # INVARIANT: nothing else of the role is ready, few are active, a live worker is there, and neither role nor account is
 # paused or bounded: a pass would claim this row, and nothing else.
 CLAIM_LONE = text("""
@@ -92,6 +106,11 @@ def claim(connection: Connection, role: str, shares: Mapping[str, int], token: s
         CLAIM, {"role": role, "accounts": list(shares), "slots": list(shares.values()), "token": token}
     )
     return {row.id: row.losses for row in found}
+
+
+def resume(connection: Connection, ids: Sequence[int], room: int, token: str) -> list[int]:
+    """Claims up to `room` of these rows, where nothing but a free slot is needed."""
+    return list(connection.execute(RESUME, {"ids": list(ids), "room": room, "token": token}).scalars())
 
 
 def claim_lone(cursor: Any, role: str, queue: str, task: int, token: str) -> bool:

@@ -13,7 +13,8 @@ WITH found AS (
         AND (priority < :priority OR (priority > :priority AND NOT :only_raise))
     FOR UPDATE
 ), changed AS (
-    UPDATE worker_tasks t SET priority = :priority, updated_at = clock_timestamp() FROM found f WHERE t.id = f.id
+    UPDATE worker_tasks t SET priority = :priority, aged = 0, updated_at = clock_timestamp()
+    FROM found f WHERE t.id = f.id
 )
 INSERT INTO task_events (task, role, kind, from_status, to_status, by, why)
 SELECT id, role, 'priority', status, status, :by, 'from ' || priority || ' to ' || :priority FROM found

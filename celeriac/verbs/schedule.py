@@ -74,7 +74,7 @@ def install(connection: Connection, entries: Sequence[Entry], owner: str, releas
     """
     connection.execute(LOCK, {"owner": owner})
     names = [entry.name for entry in entries]
-    rows = {row.name: row._mapping for row in connection.execute(OWNED, {"names": names, "owner": owner})}
+    rows = {row.name: dict(row._mapping) for row in connection.execute(OWNED, {"names": names, "owner": owner})}
     foreign = [n for n in names if n in rows and rows[n]["owner"] not in (owner, "beat")]
     for entry in entries:
         row = rows.get(entry.name)

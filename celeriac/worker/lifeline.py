@@ -23,6 +23,7 @@ from celeriac.database import Database, is_gone
 from celeriac.dispatcher import Dispatcher
 from celeriac.errors import ConfigurationError
 from celeriac.migrate import unapplied
+from celeriac.roles import Role
 from celeriac.verbs import heartbeat, release, settle
 from celeriac.verbs.heartbeat import WorkerState
 from celeriac.worker import shared
@@ -157,7 +158,13 @@ class Lifeline(threading.Thread):
         queues = self.queues()
         for declared in self.app.roles.all():
             if declared.role.queue in queues:
-                self.dispatcher.dispatch_if_due(declared.role)
+                self._look_for(declared.role)
+
+    def _look_for(self, role: Role) -> None:
+        if role.eager:
+            self.dispatcher.dispatch_if_due(role)
+        elif self.dispatcher.has_due(role):
+            self.dispatcher.resume(role)
 
     def governed(self) -> None:
         """A back-off began or ended: that is told at once, and the hub, which may sleep for seconds, looks again."""

@@ -87,8 +87,8 @@ def test_each_of_the_four_fires_for_its_own_subject(touchy: Celeriac, database: 
 
 def app_schedule(rows: Rows, name: str, minutes_ago: int, enabled: bool = True) -> None:
     rows(
-        """INSERT INTO scheduled_jobs (name, every, enabled, next_run_at)
-        VALUES (:name, 60, :enabled, now() - :ago * interval '1 minute')""",
+        """INSERT INTO scheduled_jobs (name, target, cron_expression, enabled, next_run_at)
+        VALUES (:name, 'work', '@hourly', :enabled, now() - :ago * interval '1 minute')""",
         name=name, enabled=enabled, ago=minutes_ago,
     )  # fmt: skip
 

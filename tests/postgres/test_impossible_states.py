@@ -65,7 +65,15 @@ IMPOSSIBLE_ROWS: list[tuple[str, str, dict[str, Any]]] = [
     ("account_policies_weight_positive", "account_policies", {"account": "a", "weight": 0}),
     ("account_policies_cap_not_negative", "account_policies", {"account": "a", "cap": -1}),
     ("workers_status_known", "workers", {"worker_id": "w", "hostname": "h", "pid": 1, "concurrency": 1, "status": "?"}),
-    ("scheduled_jobs_every_positive", "scheduled_jobs", {"name": "n", "every": 0}),
+    *(
+        (f"scheduled_jobs_{check}", "scheduled_jobs", {"name": "n", "target": "t", "cron_expression": "@daily"} | row)
+        for check, row in (
+            ("kind_known", {"kind": "?"}),
+            ("misfire_known", {"misfire": "?"}),
+            ("grace_not_negative", {"misfire_grace": -1}),
+            ("overlap_known", {"overlap": "?"}),
+        )
+    ),
 ]
 
 

@@ -63,7 +63,7 @@ def test_a_retry_gives_the_lead_to_the_next_and_gets_back_in_line(database: Data
     settled(database, again(first))
     assert rows(WAITS) == [(first.id, "time"), (second.id, "")]
     with database.transaction() as connection:
-        assert promote.promote_due(connection, "work", 10) == 1
+        assert promote.promote_due(connection, "work", 10).count == 1
     assert rows(WAITS) == [(first.id, "lock"), (second.id, "")]
     settled(database, outcome(*started(database, *claimed(database))))
     assert leads(rows) == [first.id]
@@ -82,7 +82,7 @@ def test_of_tasks_due_together_one_leads(database: Database, rows: Rows) -> None
     receipts = enqueued(database, *(new_task(lock_key="k", delay=1000.0) for _ in range(3)))
     rows("UPDATE worker_tasks SET scheduled_for = now()")
     with database.transaction() as connection:
-        assert promote.promote_due(connection, "work", 10) == 3
+        assert promote.promote_due(connection, "work", 10).count == 3
     assert leads(rows) == [receipts[0].id]
 
 
@@ -90,11 +90,11 @@ def test_promoting_takes_the_longest_due_first_and_at_most_a_batch(database: Dat
     receipts = enqueued(database, *(new_task(delay=1000.0 - n) for n in range(4)), new_task(delay=5000.0))
     rows("UPDATE worker_tasks SET scheduled_for = scheduled_for - interval '2000 s'")
     with database.transaction() as connection:
-        assert promote.promote_due(connection, "work", 2) == 2
+        assert promote.promote_due(connection, "work", 2).count == 2
     assert [row_id for row_id, waits in rows(WAITS) if not waits] == [receipts[2].id, receipts[3].id]
     with database.transaction() as connection:
-        assert promote.promote_due(connection, "another role", 9) == 0
-        assert promote.promote_due(connection, "work", 9) == 2
+        assert promote.promote_due(connection, "another role", 9).count == 0
+        assert promote.promote_due(connection, "work", 9).count == 2
 
 
 @pytest.mark.parametrize("state", ["pending", "claimed"])

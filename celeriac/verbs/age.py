@@ -1,0 +1,59 @@
+"""Age: what has waited long gains priority, a step at a time, up to a ceiling.
+
+How far a row has come is a function of how long it has waited since it was due (`scheduled_for`): however often the
+sweep runs, nobody is raised twice for the same wait. `aged` is what of its priority is due to that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, text
+
+
+@dataclass(frozen=True, slots=True)
+class Aging:
+    """`step` points after `after` seconds, and again every `every` seconds, while the priority is below `ceiling`."""
+
+    after: float
+    every: float
+    step: int
+    ceiling: int
+
+
+# INVARIANT of `levels`, `due`: one descent into worker_tasks_aging for each distinct number of points, and only rows
+# that gain from it are read. A row that came to the ceiling, or asked for more from the start, leaves that index.
+AGE = text("""
+WITH RECURSIVE levels AS (
+    (SELECT aged FROM worker_tasks
+        WHERE status = 'pending' AND waits_for IS NULL AND ages ORDER BY aged LIMIT 1)
+    UNION ALL
+    SELECT next.aged FROM levels, LATERAL (
+        SELECT aged FROM worker_tasks
+        WHERE status = 'pending' AND waits_for IS NULL AND ages AND aged > levels.aged ORDER BY aged LIMIT 1) AS next
+), due AS (
+    SELECT found.id FROM levels, LATERAL (
+        SELECT id FROM worker_tasks
+        WHERE status = 'pending' AND waits_for IS NULL AND ages AND aged = levels.aged
+            AND scheduled_for <= statement_timestamp()
+                - (:after + levels.aged::double precision / :step * :every) * interval '1 second'
+        ORDER BY scheduled_for LIMIT :batch FOR UPDATE SKIP LOCKED) AS found
+    LIMIT :batch
+), raised AS (
+    SELECT t.id, t.priority - t.aged AS own, greatest(0, least(
+        CAST(:ceiling AS integer) - (t.priority - t.aged),
+        :step * (1 + floor((extract(epoch FROM statement_timestamp() - t.scheduled_for) - :after) / :every)::integer)
+    )) AS points
+    FROM worker_tasks t WHERE t.id = ANY (ARRAY(SELECT id FROM due))
+)
+UPDATE worker_tasks t
+SET aged = greatest(t.aged, r.points), priority = r.own + greatest(t.aged, r.points),
+    ages = r.own + r.points < :ceiling, updated_at = clock_timestamp()
+FROM raised r WHERE t.id = r.id AND t.id = ANY (ARRAY(SELECT id FROM due))
+""")
+
+
+def age(connection: Connection, aging: Aging, batch: int) -> int:
+    """Raises up to `batch` rows; how many there were."""
+    given = {"after": aging.after, "every": aging.every, "step": aging.step, "ceiling": aging.ceiling}
+    return connection.execute(AGE, given | {"batch": batch}).rowcount
