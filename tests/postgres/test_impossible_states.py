@@ -74,7 +74,18 @@ IMPOSSIBLE_ROWS: list[tuple[str, str, dict[str, Any]]] = [
             ("overlap_known", {"overlap": "?"}),
         )
     ),
+    *(
+        (f"api_tokens_{check}", "api_tokens", {"id": "i", "name": "n", "hash": b"0" * 32, "created_by": "c"} | row)
+        for check, row in (
+            ("hash_is_sha256", {"hash": b"short", "scopes": ["read"]}),
+            ("scopes_known", {"scopes": ["?"]}),
+        )
+    ),
 ]
+
+TOKEN_OF_ANNA = {"id": "i", "name": "anna", "hash": b"0" * 32, "created_by": "c", "scopes": ["read"]}
+
+IMPOSSIBLE_PAIRS = [("api_tokens_one_of_a_name", "api_tokens", TOKEN_OF_ANNA, {"id": "another"})]
 
 
 def insert(connection: Connection, table: str, row: dict[str, Any]) -> None:
@@ -109,8 +120,18 @@ def test_a_row_cannot_be(database: Database, refused_by: str, table: str, row: d
         insert(connection, table, row)
 
 
+@pytest.mark.parametrize(("refused_by", "table", "row", "other"), IMPOSSIBLE_PAIRS)
+def test_two_rows_cannot_be(
+    database: Database, refused_by: str, table: str, row: dict[str, Any], other: dict[str, Any]
+) -> None:
+    with database.statement() as connection:
+        insert(connection, table, row)
+        with pytest.raises(IntegrityError, match=f'"{refused_by}"'):
+            insert(connection, table, row | other)
+
+
 def test_every_check_and_unique_index_has_its_impossible_state() -> None:
     checks = {c.name for t in schema.metadata.tables.values() for c in t.constraints if isinstance(c, CheckConstraint)}
     unique = {i.name for t in schema.metadata.tables.values() for i in t.indexes if i.unique}
-    shown = {name for name, _ in IMPOSSIBLE_TASKS} | {name for name, _, _ in IMPOSSIBLE_ROWS}
+    shown = {name for name, *_ in [*IMPOSSIBLE_TASKS, *IMPOSSIBLE_ROWS, *IMPOSSIBLE_PAIRS]}
     assert shown == checks | unique

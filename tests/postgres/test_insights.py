@@ -195,8 +195,9 @@ def test_system_reads_come_newest_first_and_bounded(ask: Callable[..., Any], row
     (task,) = stages.running(database, new_task())
     rows("""INSERT INTO workers (worker_id, hostname, pid, concurrency, last_heartbeat_at)
         VALUES (:w, 'host', 1, 2, now() - interval '20 s')""", w=stages.WORKER)  # fmt: skip
-    rows("""INSERT INTO scheduled_jobs (name, every, enabled, next_run_at) VALUES
-        ('late', 60, true, now() - interval '5 s'), ('off', 60, false, now() - interval '5 s')""")
+    rows("""INSERT INTO scheduled_jobs (name, target, cron_expression, enabled, next_run_at) VALUES
+        ('late', 'work', '@hourly', true, now() - interval '5 s'),
+        ('off', 'work', '@hourly', false, now() - interval '5 s')""")
     (worker,) = ask(insights.workers)
     assert worker["task_ids"] == [task.id]
     assert 19 < worker["heartbeat_age"] < 80

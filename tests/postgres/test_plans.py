@@ -10,7 +10,21 @@ import pytest
 from sqlalchemy import Connection, TextClause, create_engine
 
 from celeriac.insights import counting, lists, system, tasks
-from celeriac.verbs import cancel, claim, enqueue, heartbeat, promote, prune, release, select, settle, start, steer
+from celeriac.verbs import (
+    age,
+    cancel,
+    claim,
+    enqueue,
+    heartbeat,
+    promote,
+    prune,
+    release,
+    review,
+    select,
+    settle,
+    start,
+    steer,
+)
 from tests.postgres.backlog import SHAPES, TOKEN, analyze, analyze_while_idle, fill
 from tests.postgres.conftest import new_task
 from tests.postgres.plans import Plan, explain
@@ -59,7 +73,12 @@ def statements(connection: Connection) -> Mapping[str, tuple[TextClause, dict[st
         "all due": (promote.DUE, work | {"batch": 2000}),
         "lead": (promote.LEAD, {"keys": ["held", *(f"key-{i}" for i in range(SELECTED))]}),
         "leaderless": (promote.LEADERLESS, {"first": "", "batch": 500}),
-        "stale": (release.STALE, {"batch": 500}),
+        "stale": (release.STALE, {"batch": 500, "minutes": None}),
+        "age": (age.AGE, {"after": 3600, "every": 300, "step": 10, "ceiling": 49, "batch": SELECTED}),
+        "review": (review.REVIEW, {"by": "test", "counted": SELECTED, "done": "{}"}),
+        "has due": (promote.HAS_DUE, work),
+        "roles with due": (promote.ROLES_WITH_DUE, {}),
+        "resume": (claim.RESUME, {"ids": [lone], "room": 5, "token": TOKEN}),
         "unstarted": (release.UNSTARTED, {"grace": 60}),
         "of process": (release.OF_PROCESS, w),
         "rows of": (release.ROWS_OF, w),
