@@ -89,7 +89,7 @@ class Dispatcher:
             begun = promote.promote_due(connection, role.name, batch).begun
             token = str(uuid.uuid4())
             ids = claim.resume(connection, begun, room, token) if begun else []
-        return self.publish(split(role.name, role.queue, ids, token, 1))
+        return self.publish([Ticket(role.name, role.queue, [task], token) for task in ids])
 
     def claim_lone(self, role: Role, task: int) -> Ticket | None:
         """The ticket of a task that was enqueued alone for an idle eager role: no pass could decide otherwise."""
