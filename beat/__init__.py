@@ -12,12 +12,17 @@ Left out, a role's batcher runs as often as the role says, a sweep every CELERIA
 variable changes it without an edit: CELERIAC_SCHEDULE_SWEEP_RESCUE="@every 10s", CELERIAC_SCHEDULE_SWEEP_AGING=off.
 """
 
-from celeriac.beat import batcher, sweeping
+from celeriac.beat import batcher, enqueuing, sweeping
 
 SCHEDULES = [
     # -- InstaSites ----------------------------------------------------------------------------------------------------
     # Builds: 60 every 30 seconds; QM_INSTASITES_INTERVAL_SECONDS changes the role's own period.
     batcher("instasite_build"),
+    # -- Stores --------------------------------------------------------------------------------------------------------
+    # Each store is resynced once in four hours; new ones are found, and the analytics refreshed, once a day.
+    enqueuing("resyncs", "0 */4 * * *", "generate_resync", enabled_by="STORES"),
+    enqueuing("store discovery", "0 3 * * *", "store_discovery", {"platform": "dutchie"}, enabled_by="STORES"),
+    enqueuing("analytics", "0 5 * * *", "analytics_refresh", enabled_by="STORES"),
     # -- The engine's sweeps -------------------------------------------------------------------------------------------
     # Tasks whose worker fell silent, tickets that Redis lost, lock keys without a leader.
     sweeping("rescue"),

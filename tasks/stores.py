@@ -32,8 +32,8 @@ BATCHES = 6
 #: Seconds until the first retry of a task that a platform failed; then twice that, and so on.
 BACKOFF = number("STORES_RETRY_BACKOFF_SECONDS", 60, at_least=0.1)
 
-#: New stores go before those that are known; what somebody asks for goes before both.
-NEW_STORE, RUN_NOW = 10, 20
+#: New stores go before those that are known; what somebody asks for goes before both, however long they have waited.
+NEW_STORE, RUN_NOW = 10, 60
 
 StoreRow = Row[int, str, str, str | None]
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from celeriac.timetable import entries
 from tasks.app import app
 from tasks.dutchie import MENU_URL
 from tasks.stores import (
@@ -215,7 +216,7 @@ def test_run_now_returns_the_task_that_is_queued_and_has_it_run_now(stores: Stor
     queued = product_resync.apply_async((store,), countdown=3600)
     again = run_now(store)
     assert (again.id, again.row_id, again.is_new) == (queued.id, queued.row_id, False)
-    assert stores.until_done("product_resync", store)["priority"] == 20
+    assert stores.until_done("product_resync", store)["priority"] == 60
     assert run_now(store).is_new
     with pytest.raises(LookupError, match="no store 0"):
         run_now(0)
@@ -250,3 +251,15 @@ def test_a_stores_active_task_is_the_one_that_runs_whatever_its_role(stores: Sto
     stores.until_done("product_resync", store)
     stores.until_done("product_discovery", store)
     until(lambda: active() is None, "the end of both")
+
+
+def test_beat_finds_stores_daily_and_resyncs_them_every_four_hours(stores: Stores) -> None:
+    """Last: its beat has the stores of all the tests before found and resynced again and again."""
+    wanted = {entry.target: entry.cron_expression for entry in entries(app).values() if entry.kind == "task"}
+    daily = {"store_discovery": "0 3 * * *", "analytics_refresh": "0 5 * * *"}
+    assert wanted | daily | {"generate_resync": "0 */4 * * *"} == wanted
+    stores.rows("UPDATE dispensaries SET crawl_enabled = false")
+    (slug,) = stores.menus.open_stores(1, state="BT")
+    stores.stack.beat(CELERIAC_SCHEDULE_STORE_DISCOVERY="@every 500ms", CELERIAC_SCHEDULE_RESYNCS="@every 500ms")
+    until(lambda: stores.rows("SELECT FROM dispensaries WHERE state = 'BT' AND last_resync_at IS NOT NULL"), slug)
+    until(lambda: stores.task("product_resync", stores.id(slug)), "its resync")
