@@ -7,11 +7,11 @@ from typing import Annotated
 from fastapi import APIRouter, Path
 from pydantic import BaseModel, Field
 
+from celeriac import insights
 from celeriac.api.app import App
 from celeriac.api.callers import Reader
 from celeriac.api.fields import Name
 from celeriac.api.problems import not_found
-from celeriac.capacity import capacity
 
 router = APIRouter(prefix="/api/tasks/capacity", tags=["tasks"])
 
@@ -47,14 +47,14 @@ class Capacities(BaseModel):
 def of_all(app: App, _: Reader) -> Capacities:
     """Every registered role."""
     with app.database.statement() as connection:
-        return Capacities.model_validate({"roles": capacity(connection)})
+        return Capacities.model_validate({"roles": insights.capacity(connection)})
 
 
 @router.get("/{role}")
 def of_role(role: Annotated[Name, Path()], app: App, _: Reader) -> Capacity:
     """One role: what waits, how fast it goes, how many workers would clear it in 1, 4 and 8 hours."""
     with app.database.statement() as connection:
-        found = capacity(connection, role)
+        found = insights.capacity(connection, role)
     if not found:
         raise not_found(f"role {role!r}")
     return Capacity.model_validate(found[0])

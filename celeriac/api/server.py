@@ -17,7 +17,21 @@ from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
-from celeriac.api import capacity, document, enqueue, health, jobs, matching, policies, steering, system, tasks, workers
+from celeriac.api import (
+    capacity,
+    document,
+    enqueue,
+    health,
+    jobs,
+    matching,
+    policies,
+    scheduled_jobs,
+    steering,
+    system,
+    tasks,
+    trigger,
+    workers,
+)
 from celeriac.api.gate import Gate
 from celeriac.api.problems import DATABASE_ERRORS, Problem, from_database, from_engine, from_validation
 from celeriac.errors import CeleriacError, ConfigurationError
@@ -34,8 +48,11 @@ HANDLERS = 20
 #: In the order in which paths are looked up: what is named goes before what is `{task}`.
 ROUTERS = tuple(
     module.router
-    for module in (health, document, enqueue, matching, capacity, steering, tasks, jobs, system, policies, workers)
-)
+    for module in (
+        health, document, enqueue, matching, capacity, steering, tasks, jobs, scheduled_jobs, trigger, system, policies,
+        workers,
+    )
+)  # fmt: skip
 
 
 class Api(FastAPI):

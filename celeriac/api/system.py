@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel, ConfigDict, Field
 
-from celeriac import alerts, insights
+from celeriac import insights
 from celeriac.api.app import App
 from celeriac.api.callers import Reader
 from celeriac.api.fields import Id, Limit, Name, Text
@@ -147,4 +147,4 @@ def audit_trail(
 def firing(app: App, _: Reader) -> Alerts:
     """What fires now, as the last review saw it."""
     with app.database.statement() as connection:
-        return Alerts.model_validate({"alerts": alerts.firing(connection)})
+        return Alerts.model_validate({"alerts": insights.firing(connection)})

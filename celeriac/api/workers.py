@@ -15,7 +15,6 @@ from celeriac.api.callers import Operator, Reader
 from celeriac.api.changes import Because, Changed, change
 from celeriac.api.fields import Limit, Name
 from celeriac.api.problems import not_found
-from celeriac.capacity import heartbeats
 from celeriac.errors import IllegalMove, Unknown
 from celeriac.verbs import audit, heartbeat
 from celeriac.verbs.audit import Change
@@ -84,7 +83,7 @@ def list_workers(app: App, _: Reader, limit: Limit = 1000) -> Workers:
 def last_heartbeat(worker_id: WorkerInPath, app: App, _: Reader) -> LastHeartbeat:
     """A live worker's last report, with what it runs now."""
     with app.database.statement() as connection:
-        found = heartbeats(connection, worker_id)
+        found = insights.heartbeats(connection, worker_id)
     if not found:
         raise not_found(f"live worker {worker_id!r}")
     return LastHeartbeat.model_validate(found[0])

@@ -1,0 +1,276 @@
+"""`/api/admin/scheduled-jobs`: what runs when. Those of the beat config can be changed here, but come from there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter
+from pydantic import BaseModel, ConfigDict, Field
+from sqlalchemy import Connection, RowMapping
+from sqlalchemy.exc import IntegrityError
+
+from celeriac.api.app import App
+from celeriac.api.callers import Admin, Operator, Reader
+from celeriac.api.changes import Because
+from celeriac.api.fields import IdInPath, Limit, Name, Offset, Priority, Text
+from celeriac.api.problems import Problem, invalid, not_found
+from celeriac.app import Celeriac
+from celeriac.errors import BadArguments, ConfigurationError, UnknownRole
+from celeriac.expressions import parse
+from celeriac.intake import new_task
+from celeriac.schedules import CHANGEABLE, Entry
+from celeriac.timetable import Timetable
+from celeriac.verbs import audit, schedule
+from celeriac.verbs.audit import Change
+
+router = APIRouter(prefix="/api/admin/scheduled-jobs", tags=["scheduled jobs"])
+
+#: Fields of a body that are the row's own; every other one is an argument of the handler.
+_OWN = ("name", *CHANGEABLE)
+_MAY_BE_NULL = ("description", "priority")
+
+
+class Settable(Because):
+    """Any further field is an argument of the role's handler, as if it stood in `kwargs`."""
+
+    model_config = ConfigDict(extra="allow")
+
+    description: Text | None = None
+    kwargs: dict[str, Any] = Field(default_factory=dict)
+    timezone: Name = Field(default="UTC", examples=["Europe/Berlin"])
+    enabled: bool = True
+    priority: Priority | None = Field(default=None, description="null: the role's own", examples=[10])
+    misfire: Literal["skip", "once", "all"] = Field(default="once", description="what becomes of instants missed")
+    misfire_grace: Annotated[float, Field(ge=1, le=365 * 86_400, description="seconds")] = 60.0
+    overlap: Literal["skip", "allow"] = Field(default="skip", description="while the last task is unfinished")
+
+    def given(self) -> dict[str, Any]:
+        """What was sent, arguments gathered in `kwargs`."""
+        sent = {name: getattr(self, name) for name in self.model_fields_set if name in _OWN}
+        sent = {name: value for name, value in sent.items() if value is not None or name in _MAY_BE_NULL}
+        extra = self.model_extra or {}
+        return sent | ({"kwargs": self.kwargs | extra} if extra or "kwargs" in sent else {})
+
+
+class NewScheduledJob(Settable):
+    model_config = ConfigDict(
+        extra="allow",
+        json_schema_extra={"examples": [{
+            "name": "daily-askreddit", "description": "Daily crawl of AskReddit", "subreddit_id": 1,
+            "cron_expression": "@daily", "enabled": True, "priority": 10,
+        }]},
+    )  # fmt: skip
+
+    name: Name
+    cron_expression: Name = Field(examples=["@daily"])
+    role: Name | None = Field(
+        default=None, description="left out: the one role whose handler takes just these arguments", examples=[None]
+    )
+
+
+class ChangedScheduledJob(Settable):
+    """What is not sent stays."""
+
+    name: Name | None = Field(default=None, examples=["hourly-worldnews"])
+    cron_expression: Name | None = Field(default=None, examples=["@hourly"])
+
+
+class Toggle(Because):
+    enabled: bool = Field(examples=[False])
+
+
+class ScheduledJob(BaseModel):
+    model_config = ConfigDict(from_attributes=True)
+
+    id: int
+    name: str
+    description: str | None
+    kind: Literal["task", "pass", "sweep"] = Field(description="what it does: enqueue a task, or beat's own work")
+    target: str = Field(description="the role, or the sweep", examples=["crawl_subreddit"])
+    kwargs: dict[str, Any]
+    cron_expression: str
+    timezone: str
+    enabled: bool
+    priority: int | None
+    misfire: str
+    misfire_grace: float
+    overlap: str
+    owner: str = Field(description="api, or the beat config it comes from")
+    next_run_at: datetime
+    last_run_at: datetime | None
+    last_task_id: str | None
+    quarantined: str | None = Field(description="why it cannot run, until it is changed")
+    created_by: str | None
+    created_at: datetime
+    updated_at: datetime
+
+
+class ScheduledJobs(BaseModel):
+    scheduled_jobs: list[ScheduledJob]
+
+
+class Ran(BaseModel):
+    told: str = Field(description="the task's id, or what a pass or sweep did")
+
+
+@router.get("")
+def list_scheduled_jobs(app: App, _: Reader, limit: Limit = 100, offset: Offset = 0) -> ScheduledJobs:
+    """By name."""
+    with app.database.statement() as connection:
+        rows = schedule.listed(connection, limit, offset)
+    return ScheduledJobs(scheduled_jobs=[_shown(row) for row in rows])
+
+
+@router.post("", status_code=201)
+def create_scheduled_job(body: NewScheduledJob, app: App, caller: Admin) -> ScheduledJob:
+    """Runs from its next instant on. 409 if the name is taken."""
+    given = body.given()
+    role = body.role or _role_taking(app, given.get("kwargs", {}))
+    entry = Entry(kind="task", target=role, **given)
+    _refuse_what_cannot_run(app, entry)
+    try:
+        with app.database.transaction() as connection:
+            row = schedule.create(connection, entry, caller.name)
+            _audit(connection, "create", row["id"], None, row, caller.name, body.why)
+    except IntegrityError as error:
+        raise _taken(body.name) from error
+    return _shown(row)
+
+
+@router.get("/{job}")
+def get_scheduled_job(job: IdInPath, app: App, _: Reader) -> ScheduledJob:
+    """One schedule, with when it runs next."""
+    with app.database.statement() as connection:
+        return _shown(_found(connection, job))
+
+
+@router.put("/{job}")
+def update_scheduled_job(job: IdInPath, body: ChangedScheduledJob, app: App, caller: Admin) -> ScheduledJob:
+    """Changes what is sent. What beat's config says otherwise is overruled until it is changed back."""
+    try:
+        with app.database.transaction() as connection:
+            return _shown(_change(app, connection, job, body.given(), "update", caller.name, body.why))
+    except IntegrityError as error:
+        raise _taken(body.name or "") from error
+
+
+@router.delete("/{job}")
+def delete_scheduled_job(job: IdInPath, app: App, caller: Admin) -> ScheduledJob:
+    """Tells what it was. 409 for one of the beat config: it would come back, so switch it off instead."""
+    with app.database.transaction() as connection:
+        row = _found(connection, job, lock=True)
+        if row["declared"] is not None:
+            raise _of_beat(row["name"], "it would come back with beat's next start: switch it off instead")
+        schedule.delete(connection, row)
+        _audit(connection, "delete", job, row, None, caller.name, "")
+        return _shown(row)
+
+
+@router.post("/{job}/toggle")
+def toggle_scheduled_job(job: IdInPath, body: Toggle, app: App, caller: Operator) -> ScheduledJob:
+    """On or off. One that is switched on again has missed nothing."""
+    with app.database.transaction() as connection:
+        changes = {"enabled": body.enabled}
+        return _shown(_change(app, connection, job, changes, "toggle", caller.name, body.why))
+
+
+@router.post("/{job}/run-now")
+def run_scheduled_job_now(job: IdInPath, app: App, caller: Operator) -> Ran:
+    """Once, beside its instants, switched on or not."""
+    return run_now(app, job, caller.name)
+
+
+def run_now(app: Celeriac, name: int | str, by: str) -> Ran:
+    """Raises Problem 404; the audit row says what came of it."""
+    with app.database.statement() as connection:
+        row = _found(connection, name)
+    told = Timetable(app).run_now(row["name"])
+    with app.database.transaction() as connection:
+        audit.write(connection, "run-now", "schedule", [Change(str(row["id"]), None, {"told": told})], by=by)
+    return Ran(told=told)
+
+
+def _change(
+    app: Celeriac, connection: Connection, job: int, changes: dict[str, Any], action: str, by: str, why: str
+) -> RowMapping:
+    before = _found(connection, job, lock=True)
+    if before["declared"] is not None and changes.get("name", before["name"]) != before["name"]:
+        raise _of_beat(before["name"], "its name is that of its entry there")
+    known = {name: before[name] for name in ("name", "kind", "target", *CHANGEABLE)}
+    _refuse_what_cannot_run(app, Entry(**known | changes))
+    after = schedule.change(connection, before, **changes)
+    _audit(connection, action, job, before, after, by, why)
+    return after
+
+
+def _found(connection: Connection, name: int | str, *, lock: bool = False) -> RowMapping:
+    row = schedule.find(connection, name, lock=lock)
+    if row is None:
+        raise not_found(f"schedule {name!r}")
+    return row
+
+
+def _shown(row: RowMapping) -> ScheduledJob:
+    return ScheduledJob.model_validate(dict(row))
+
+
+def _audit(
+    connection: Connection, action: str, job: int, before: RowMapping | None, after: RowMapping | None, by: str,
+    why: str,
+) -> None:  # fmt: skip
+    was, now = ({name: row[name] for name in _OWN} if row else None for row in (before, after))
+    audit.write(connection, action, "schedule", [Change(str(job), was, now)], by=by, why=why)
+
+
+def _refuse_what_cannot_run(app: Celeriac, entry: Entry) -> None:
+    """What its tick would find out: an expression, a zone, a role or arguments that cannot be."""
+    _try("cron_expression", lambda: parse(entry.cron_expression, "UTC"))
+    _try("timezone", lambda: parse(entry.cron_expression, entry.timezone))
+    _try("misfire_grace", entry.check)
+    if entry.kind == "task":
+        _refuse_bad_call(app, entry)
+
+
+def _refuse_bad_call(app: Celeriac, entry: Entry) -> None:
+    limit = app.settings.max_argument_bytes
+    try:
+        role, signature = app.role_named(entry.target)
+        new_task(role, signature, "a check", (), entry.kwargs, limit=limit, priority=entry.priority)
+    except UnknownRole as error:
+        raise invalid("role", str(error)) from error
+    except BadArguments as error:
+        raise invalid("kwargs", str(error)) from error
+
+
+def _try(field: str, act: Any) -> None:
+    try:
+        act()
+    except ConfigurationError as error:
+        raise invalid(field, str(error)) from error
+
+
+def _role_taking(app: Celeriac, arguments: Mapping[str, Any]) -> str:
+    """The role a body without one means."""
+    taking = [d.role.name for d in app.roles.all() if arguments and _takes(d.signature, arguments)]
+    if len(taking) != 1:
+        found = f"several do: {', '.join(taking)}" if taking else "none does"
+        raise invalid("role", f"give a role; left out, one role has to take just these arguments, and {found}")
+    return taking[0]
+
+
+def _takes(signature: Any, arguments: Mapping[str, Any]) -> bool:
+    try:
+        signature.bind((), arguments)
+    except BadArguments:
+        return False
+    return set(arguments) <= set(signature.names)
+
+
+def _taken(name: str) -> Problem:
+    return Problem(409, f"there is a schedule named {name!r} already; nothing was changed", kind="name-taken")
+
+
+def _of_beat(name: str, why: str) -> Problem:
+    return Problem(409, f"{name!r} stands in the beat config: {why}", kind="illegal-move")

@@ -1,0 +1,29 @@
+"""`POST /api/trigger/<system>/<job>`: the queue master's manual triggers, only with `QM_HOOKS=true`."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+from fastapi import APIRouter, Path
+
+from celeriac.api.app import App
+from celeriac.api.callers import Operator
+from celeriac.api.fields import Name
+from celeriac.api.problems import not_found
+from celeriac.api.scheduled_jobs import Ran, run_now
+
+router = APIRouter(prefix="/api/trigger", tags=["trigger"])
+
+Part = Annotated[Name, Path()]
+
+
+@router.post("/{system}/{job}")
+def trigger(system: Part, job: Part, app: App, caller: Operator) -> Ran:
+    """Runs the hook's schedule now. 404 for what is no hook, and for all while the hooks are switched off."""
+    path = f"{system}/{job}"
+    if os.environ.get("QM_HOOKS", "").strip().lower() != "true":
+        raise not_found("trigger here: the hooks are switched off (QM_HOOKS)")
+    if path not in app.hooks:
+        raise not_found(f"hook {path!r}")
+    return run_now(app, app.hooks[path], caller.name)

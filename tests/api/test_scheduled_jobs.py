@@ -1,0 +1,139 @@
+"""The scheduled jobs' admin endpoints and the manual triggers, over HTTP, on rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from celeriac.timetable import Timetable
+from tasks.app import app
+from tests.api.server import Api, serving
+from tests.api.works import audited
+from tests.conftest import Servers
+from tests.systems.stack import on_servers
+
+pytestmark = pytest.mark.xdist_group("api")
+
+JOBS = "/api/admin/scheduled-jobs"
+
+#: As the seed's document sends it.
+ASKREDDIT = {
+    "name": "daily-askreddit", "description": "Daily crawl of AskReddit", "subreddit_id": 1,
+    "cron_expression": "@daily", "enabled": True, "priority": 10,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def of_beat(api: Api, servers: Servers, database_of_the_api: str) -> Iterator[None]:
+    """What beat's config says is in the rows."""
+    with on_servers(app, {"DATABASE_URL": database_of_the_api, "REDIS_URL": servers.redis_url}):
+        Timetable(app).install()
+        yield
+
+
+@pytest.fixture
+def job(api: Api) -> Iterator[int]:
+    """The seed's job's id."""
+    made = api.post(JOBS, ASKREDDIT)["id"]
+    yield made
+    api.rows("DELETE FROM scheduled_jobs WHERE id = :i", i=made)
+
+
+def test_a_job_is_created_as_the_seed_does(api: Api, job: int) -> None:
+    assert api.rows(
+        "SELECT name, target, kwargs, cron_expression, enabled, priority, created_by FROM scheduled_jobs WHERE id = :i",
+        i=job,
+    ) == [("daily-askreddit", "crawl_subreddit", {"subreddit_id": 1}, "@daily", True, 10, f"admin {api.url}")]
+    assert [(e[1], e[2], e[3]["cron_expression"]) for e in audited(api, "schedule", job)] == [
+        ("create", None, "@daily")
+    ]
+    assert "already" in api.refused(409, "POST", JOBS, json=ASKREDDIT)["detail"]
+
+
+def test_jobs_are_listed_with_limit_and_offset(api: Api, job: int) -> None:
+    names = [one["name"] for one in api.get(JOBS)["scheduled_jobs"]]
+    assert names == sorted(names)
+    assert "daily-askreddit" in names
+    offset = names.index("daily-askreddit")
+    (listed,) = api.get(f"{JOBS}?limit=1&offset={offset}")["scheduled_jobs"]
+    assert listed == api.get(f"{JOBS}/{job}")
+
+
+def test_a_job_is_read(api: Api, job: int) -> None:
+    assert api.get(f"{JOBS}/{job}")["description"] == "Daily crawl of AskReddit"
+    api.refused(404, "GET", f"{JOBS}/999999999")
+
+
+def test_a_job_is_updated(api: Api, job: int) -> None:
+    """With the seed's body, which says neither arguments nor role: they stay."""
+    body = {
+        "name": "hourly-worldnews", "description": "Hourly crawl of WorldNews", "cron_expression": "@hourly",
+        "enabled": True, "priority": 20,
+    }  # fmt: skip
+    changed = api.put(f"{JOBS}/{job}", body)
+    assert (changed["name"], changed["kwargs"]) == ("hourly-worldnews", {"subreddit_id": 1})
+    assert api.rows("SELECT name, cron_expression, priority FROM scheduled_jobs WHERE id = :i", i=job) == [
+        ("hourly-worldnews", "@hourly", 20)
+    ]
+    update = audited(api, "schedule", job)[-1]
+    assert (update[1], update[2]["priority"], update[3]["priority"]) == ("update", 10, 20)
+
+
+def test_a_job_is_toggled(api: Api, job: int) -> None:
+    assert api.post(f"{JOBS}/{job}/toggle", {"enabled": False}, scope="operate")["enabled"] is False
+    assert api.rows.one("SELECT enabled FROM scheduled_jobs WHERE id = :i", i=job) is False
+
+
+def test_a_job_is_deleted(api: Api, job: int) -> None:
+    assert api.delete(f"{JOBS}/{job}")["name"] == "daily-askreddit"
+    assert api.rows("SELECT FROM scheduled_jobs WHERE id = :i", i=job) == []
+    assert audited(api, "schedule", job)[-1][1] == "delete"
+    api.refused(404, "DELETE", f"{JOBS}/{job}")
+
+
+def test_a_job_runs_now(api: Api, job: int) -> None:
+    told = api.post(f"{JOBS}/{job}/run-now", scope="operate")["told"]
+    assert api.rows("SELECT role, kwargs, priority FROM worker_tasks WHERE task_id = :t", t=told) == [
+        ("crawl_subreddit", {"subreddit_id": 1}, 10)
+    ]
+    assert api.post(f"{JOBS}/{job}/run-now")["told"] == told, "the first is unfinished"
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"cron_expression": "every day"}, "cron_expression"), ({"timezone": "Mars/Olympus"}, "timezone"),
+        ({"misfire": "never"}, "misfire"), ({"priority": "high"}, "priority"), ({"priority": 101}, "kwargs"),
+        ({"role": "no_such_role"}, "role"), ({"role": "crawl_subreddit", "colour": "red"}, "kwargs"),
+        ({"colour": "red"}, "role"), ({"name": ""}, "name"),
+    ],
+)  # fmt: skip
+def test_what_could_never_run_is_refused_by_its_field(api: Api, change: dict, field: str) -> None:
+    document = api.refused(422, "POST", JOBS, json=ASKREDDIT | {"name": "never"} | change)
+    assert [error["field"] for error in document["errors"]] == [field]
+    assert api.rows("SELECT FROM scheduled_jobs WHERE name = 'never'") == []
+
+
+def test_what_beats_config_declares_is_switched_off_rather_than_deleted(api: Api, of_beat: None) -> None:
+    declared = api.rows.one("SELECT id FROM scheduled_jobs WHERE name = 'batcher instasite_build'")
+    assert "switch it off" in api.refused(409, "DELETE", f"{JOBS}/{declared}")["detail"]
+    api.refused(409, "PUT", f"{JOBS}/{declared}", json={"name": "another"})
+    assert api.put(f"{JOBS}/{declared}", {"cron_expression": "@every 1m"})["cron_expression"] == "@every 1m"
+    assert api.post(f"{JOBS}/{declared}/toggle", {"enabled": False})["enabled"] is False
+
+
+def test_a_hook_runs_its_schedule(api: Api, of_beat: None) -> None:
+    told = api.post("/api/trigger/instasites/build", scope="operate")["told"]
+    assert "instasite_build" in told
+    declared = api.rows.one("SELECT id FROM scheduled_jobs WHERE name = 'batcher instasite_build'")
+    assert audited(api, "schedule", declared)[-1][1] == "run-now"
+    api.refused(404, "POST", "/api/trigger/instasites/no_such_job")
+
+
+def test_hooks_are_not_there_unless_they_are_switched_on(
+    of_beat: None, servers: Servers, database_of_the_api: str, tmp_path: Path
+) -> None:
+    with serving(database_of_the_api, servers.redis_url, tmp_path / "log", QM_HOOKS="") as closed:
+        assert "QM_HOOKS" in closed.refused(404, "POST", "/api/trigger/instasites/build")["detail"]
