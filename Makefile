@@ -16,7 +16,7 @@ $(READY): pyproject.toml constraints.txt
 	@touch $@
 
 SYSTEM ?= instasites
-demo: $(READY) ## A system at work, and a judgement of how it went: SYSTEM=instasites (built for six accounts) or all
+demo: $(READY) ## A system at work, judged at the end: SYSTEM=instasites, thumbnails, stores, subreddits or all
 	$(BIN)/python -m demo $(SYSTEM)
 
 test: $(READY) ## Run the tests

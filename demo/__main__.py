@@ -24,7 +24,7 @@ from demo.stage import ROOT, Setting, Stage, StageError, stage
 from demo.verdict import Verdict
 
 #: In the order of `all`.
-SYSTEMS = ("instasites", "stores", "subreddits")
+SYSTEMS = ("instasites", "thumbnails", "stores", "subreddits")
 
 INTERRUPTED = 130
 

@@ -36,6 +36,9 @@ VIEWPORTS: Viewports = {"desktop": (1440, 900), "tablet": (768, 1024), "mobile":
 #: For a site's pictures, seconds: most take 10 to 30, slow ones 3 minutes.
 TIMEOUT = number("THUMBNAILS_TIMEOUT_SECONDS", 180, at_least=1)
 
+#: Seconds before the first retry of a page that failed; each further one waits twice as long.
+RETRY = number("THUMBNAILS_RETRY_SECONDS", 30, at_least=0.1)
+
 #: Seconds until the next look for a browser where there is none.
 BROWSER_LOOK_EVERY = number("THUMBNAILS_BROWSER_LOOK_SECONDS", 300, at_least=0.1)
 
@@ -45,8 +48,9 @@ BATCH = 500
 
 @app.task(
     bind=True, role="build_thumbnail", fair_by="account_id", lock_by="{kind}_id:{site_id}",
-    unique_by="{kind}:{site_id}", chunk=1, autoretry_for=(Exception,), max_retries=3, retry_backoff=30,
-    retry_backoff_max=300, timeout=TIMEOUT + 30, stale_after=120, keep=days(7), enabled_by="QM_SITES_BUILD_THUMBNAILS",
+    unique_by="{kind}:{site_id}", chunk=1, autoretry_for=(Exception,), max_retries=3, retry_backoff=RETRY,
+    retry_backoff_max=10 * RETRY, timeout=TIMEOUT + 30, stale_after=120, keep=days(7),
+    enabled_by="QM_SITES_BUILD_THUMBNAILS",
 )  # fmt: skip
 def build_thumbnail(self: Task[..., Any], kind: Kind, site_id: int, account_id: int) -> dict[str, Any]:  # noqa: ARG001 - fair_by
     """Renders a published site that has no desktop thumbnail yet; where they are is written with the task's outcome.

@@ -45,6 +45,7 @@ def setting(seed: int | None) -> Setting:
     environ = {
         "QM_INSTASITES_INTERVAL_SECONDS": f"{INTERVAL:g}",
         "INSTASITES_DOMAIN_LOOK_SECONDS": "3",
+        "QM_SITES_BUILD_THUMBNAILS": "false",
         "DUDA_REQUESTS_PER_SECOND": "1000",
         "DUDA_TIMEOUT_SECONDS": f"{CLIENT_WAITS:g}",
         "CELERIAC_DRAIN_GRACE_MS": "2000",
