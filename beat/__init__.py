@@ -18,6 +18,12 @@ SCHEDULES = [
     # -- InstaSites ----------------------------------------------------------------------------------------------------
     # Builds: 60 every 30 seconds; QM_INSTASITES_INTERVAL_SECONDS changes the role's own period.
     batcher("instasite_build"),
+    # -- Thumbnails ----------------------------------------------------------------------------------------------------
+    # Published sites without one; builds that began long ago and never ended are freed, to be found again.
+    enqueuing(
+        "missing-thumbnails", "*/5 * * * *", "enqueue_missing_thumbnails", enabled_by="QM_SITES_BUILD_THUMBNAILS"
+    ),
+    enqueuing("fix-stale-thumbnails", "0 * * * *", "fix_stale_thumbnails", enabled_by="QM_SITES_FIX_STALE_THUMBNAILS"),
     # -- Stores --------------------------------------------------------------------------------------------------------
     # Each store is resynced once in four hours; new ones are found, and the analytics refreshed, once a day.
     enqueuing("resyncs", "0 */4 * * *", "generate_resync", enabled_by="STORES"),
@@ -39,6 +45,8 @@ SCHEDULES = [
 #: What may be triggered over HTTP (`POST /api/trigger/<path>`, only with QM_HOOKS=true): path → schedule.
 HOOKS = {
     "instasites/build": "batcher instasite_build",
+    "sites/buildThumbnails": "missing-thumbnails",
+    "sites/fixStaleThumbnails": "fix-stale-thumbnails",
 }
 
 __all__ = ["HOOKS", "SCHEDULES"]

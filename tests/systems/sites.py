@@ -16,6 +16,8 @@ from tests.systems.stack import Stack
 MODELS: dict[str, type[AgencyWebsite] | type[Instasite]] = {"agency_website": AgencyWebsite, "instasite": Instasite}
 KINDS = tuple(MODELS)
 
+SWITCHED_ON = {"QM_SITES_BUILD_THUMBNAILS": "true", "QM_SITES_FIX_STALE_THUMBNAILS": "true"}
+
 
 class Sites:
     """Makes sites whose previews are the sandbox's, and tells what became of them and of their tasks."""

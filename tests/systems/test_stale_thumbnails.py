@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from tasks.app import app
 from tasks.stale_thumbnails import fix_stale_thumbnails, stuck
 from tests.processes import Running, until
-from tests.systems.sites import KINDS, Sites
+from tests.systems.sites import KINDS, SWITCHED_ON, Sites
 from tests.systems.stack import Stack, on_servers
 
 HOUR = 60
@@ -30,6 +30,7 @@ RECIPES: dict[str, tuple[dict[str, Any], bool, bool]] = {
 
 @pytest.fixture(scope="module")
 def sites(stack: Stack) -> Iterator[Sites]:
+    stack.environ |= SWITCHED_ON
     with on_servers(app, stack.environ):
         app.register_roles()
         yield Sites(stack)
@@ -147,6 +148,18 @@ def test_what_is_stuck_can_be_asked_without_fixing_it(sites: Sites, monkeypatch:
         {"agency_websites": 1, "instasites": 0}, [("agency_website", site, 2.5)]
     )  # fmt: skip
     assert sites.standing("agency_website", site) == UNTOUCHED
+
+
+def test_its_schedule_enqueues_it_unless_it_is_switched_off(sites: Sites, fixer: Running, stack: Stack) -> None:
+    site = sites.new("instasite", in_progress=3 * HOUR)
+    schedule = "SELECT enabled FROM scheduled_jobs WHERE name = 'fix-stale-thumbnails'"
+    off = stack.beat(QM_SITES_FIX_STALE_THUMBNAILS="false", CELERIAC_SCHEDULE_FIX_STALE_THUMBNAILS="@every 1s")
+    until(lambda: sites.rows("SELECT FROM beats") and sites.rows(schedule) == [(False,)], "beat, without it")
+    off.stop()
+    assert sites.standing("instasite", site) == UNTOUCHED
+    on = stack.beat(CELERIAC_SCHEDULE_FIX_STALE_THUMBNAILS="@every 1s")
+    until(lambda: sites.standing("instasite", site) == RESET, "the schedule")
+    on.stop()
 
 
 def test_outside_production_15_minutes_are_enough(sites: Sites, fixer: Running, stack: Stack) -> None:

@@ -14,7 +14,7 @@ from celeriac import sweeps
 from tasks.app import app
 from tasks.thumbnails import VIEWPORTS, build_thumbnail, enqueue_missing_thumbnails
 from tests.processes import Running, until
-from tests.systems.sites import KINDS, Sites
+from tests.systems.sites import KINDS, SWITCHED_ON, Sites
 from tests.systems.stack import Stack, on_servers
 
 both_kinds = pytest.mark.parametrize("kind", KINDS)
@@ -22,6 +22,7 @@ both_kinds = pytest.mark.parametrize("kind", KINDS)
 
 @pytest.fixture(scope="module")
 def sites(stack: Stack) -> Iterator[Sites]:
+    stack.environ |= SWITCHED_ON
     with on_servers(app, stack.environ):
         app.register_roles()
         yield Sites(stack)
