@@ -30,8 +30,7 @@ CELERY: Final = {
     CANCELLED: "REVOKED",
 }
 
-#: Where a status may lead; what a row does otherwise is a fault. A row may also go altogether: a running one whose
-#: success is not kept, a finished one that is pruned.
+#: Where a status may lead; what a row does otherwise is a fault.
 NEXT: Final = {
     PENDING: (PENDING, CLAIMED, CANCELLED),
     CLAIMED: (RUNNING, PENDING, CANCELLED),
@@ -40,6 +39,9 @@ NEXT: Final = {
     FAILED: (PENDING,),
     CANCELLED: (PENDING,),
 }
+
+#: A row may also go: a running one whose success is not kept, a finished one that is pruned.
+MAY_GO: Final = (RUNNING, *FINISHED)
 
 #: What an operator may do to a task, and in which states.
 MOVES: Final = {"retry": (FAILED, CANCELLED), "cancel": UNFINISHED, "prioritise": UNFINISHED}
