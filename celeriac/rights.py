@@ -18,7 +18,7 @@ from sqlalchemy import Connection, text
 from celeriac import schema
 from celeriac.errors import ConfigurationError
 
-#: What a worker may do to each of the engine's tables; what is not named is not for workers.
+#: What a worker may do to each of the engine's tables.
 WORKER = {
     "worker_tasks": "SELECT, INSERT, UPDATE, DELETE",
     "task_events": "SELECT, INSERT, DELETE",
@@ -26,10 +26,15 @@ WORKER = {
     "batchers": "SELECT, INSERT, UPDATE, DELETE",
     "workers": "SELECT, INSERT, UPDATE, DELETE",
     "scheduled_jobs": "SELECT, INSERT, UPDATE, DELETE",
+    "beats": "SELECT, INSERT, UPDATE, DELETE",
+    "queue_states": "SELECT, INSERT, UPDATE, DELETE",
     "alerts": "SELECT, INSERT, UPDATE, DELETE",
     "roles": "SELECT, INSERT, UPDATE",
     "account_policies": "SELECT",
 }
+
+#: The engine's tables no worker may see.
+NOT_WORKERS = ("api_tokens", "audit")
 
 #: Tables of which an admin may less than everything.
 ADMIN = {"audit": "SELECT, INSERT", "api_tokens": "SELECT, INSERT, UPDATE"}

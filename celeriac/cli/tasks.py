@@ -43,7 +43,7 @@ def enqueue(
     if file is not None:
         _enqueue_lines(app, role, file, given)
         return
-    done = app.send_task(role, kwargs=_named(arguments), **given)
+    done = app.send_task(role, kwargs=named(arguments), **given)
     told = {"id": done.row_id, "task_id": done.id, "is_new": done.is_new}
     output.tell(told, f"{done.row_id} {'enqueued' if done.is_new else 'has this key already, and is not finished'}")
 
@@ -75,7 +75,8 @@ def list_(find: FindApp, /, limit: int, offset: int, after: str | None, **option
     output.tell(page, [*output.table(page.items, _COLUMNS), *more])
 
 
-def _named(arguments: Iterable[str]) -> dict[str, Any]:
+def named(arguments: Iterable[str]) -> dict[str, Any]:
+    """`NAME=VALUE` each; a value is JSON, or else a text."""
     return dict(_argument(given) for given in arguments)
 
 

@@ -62,8 +62,9 @@ RETRY = text("""
 WITH again AS (
     UPDATE worker_tasks t
     SET status = 'pending', waits_for = CASE WHEN t.lock_key IS NOT NULL THEN 'lock' END, retry_count = 0, tries = 0,
-        losses = 0, scheduled_for = clock_timestamp(), token = NULL, claimed_at = NULL, started_at = NULL,
-        deadline_at = NULL, worker_id = NULL, worker_pid = NULL, last_heartbeat_at = NULL, cancel_requested_at = NULL,
+        losses = 0, priority = t.priority - t.aged, aged = 0, ages = true, scheduled_for = clock_timestamp(),
+        token = NULL, claimed_at = NULL, started_at = NULL, deadline_at = NULL, worker_id = NULL, worker_pid = NULL,
+        last_heartbeat_at = NULL, cancel_requested_at = NULL,
         completed_at = NULL, progress = NULL, result = NULL, error_message = NULL, updated_at = clock_timestamp(),
         expires_at = CASE WHEN t.expires_at > clock_timestamp() THEN t.expires_at END
     FROM unnest(CAST(:ids AS bigint[]), CAST(:was AS text[])) AS old (id, status)

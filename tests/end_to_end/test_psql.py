@@ -7,6 +7,8 @@ import subprocess
 from collections.abc import Callable
 from types import ModuleType
 
+from sqlalchemy import make_url
+
 from celeriac.local.account import Account
 from celeriac.local.wheels import postgres_programs
 from tests.processes import Rows, Running, until
@@ -14,8 +16,9 @@ from tests.processes import Rows, Running, until
 
 def psql(url: str, script: str) -> list[str]:
     """The lines it prints for a script of statements."""
+    plain = make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
     ended = subprocess.run(
-        [postgres_programs(Account.for_servers()) / "psql", url, "-XAtq", "-v", "ON_ERROR_STOP=1"],
+        [postgres_programs(Account.for_servers()) / "psql", plain, "-XAtq", "-v", "ON_ERROR_STOP=1"],
         input=script, capture_output=True, text=True, timeout=60, check=False, env={**os.environ, "PGTZ": "UTC"},
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr

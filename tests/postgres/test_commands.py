@@ -143,7 +143,8 @@ def test_status_shows_what_waits_runs_is_late_and_is_paused(run: Run, rows: Rows
     put("busy", lock_key="k")
     put("busy", lock_key="k")
     rows("UPDATE worker_tasks SET scheduled_for = now() - interval '3 hours' WHERE lock_key = 'k'")
-    rows("""INSERT INTO scheduled_jobs (name, every, next_run_at) VALUES ('nightly', 60, now() - interval '10 min')""")
+    run("schedule", "add", "nightly", "0 3 * * *", "sync", "store_id=1")
+    rows("UPDATE scheduled_jobs SET next_run_at = now() - interval '10 min'")
     rows("""INSERT INTO workers (worker_id, hostname, pid, concurrency) VALUES (:w, 'host', 1, 8)""", w=stages.WORKER)
     run("pause", "role", "sync")
     run("pause", "account", "acme")
@@ -172,6 +173,40 @@ def test_a_token_is_shown_once_and_revoked_by_name(run: Run, rows: Rows, databas
     assert rows("SELECT action, kind, target FROM audit ORDER BY id") == [
         ("create", "token", "grafana"), ("revoke", "token", "grafana"),
     ]  # fmt: skip
+
+
+def test_a_schedule_is_added_edited_toggled_run_and_deleted(run: Run, rows: Rows) -> None:
+    assert run("schedule", "add", "nightly", "0 3 * * *", "sync", "store_id=7", "--why", "asked to").exit_code == DONE
+    assert run("schedule", "edit", "nightly", "--expression", "@every 6h", "--priority", 3).exit_code == DONE
+    assert value(run("schedule", "toggle", "nightly", "--json"))["enabled"] is False
+    assert value(run("schedule", "toggle", "nightly", "on", "--json"))["enabled"] is True
+    (listed,) = value(run("schedule", "list", "--json"))
+    assert (listed["name"], listed["cron_expression"], listed["priority"], listed["kwargs"]) == (
+        "nightly", "@every 6h", 3, {"store_id": 7},
+    )  # fmt: skip
+    assert run("schedule", "run-now", "nightly").exit_code == DONE
+    assert rows("SELECT role, kwargs, priority FROM worker_tasks") == [("sync", {"store_id": 7}, 3)]
+    assert run("schedule", "delete", "nightly").output.strip() == "nightly is deleted"
+    assert [action for (action,) in rows("SELECT action FROM audit WHERE kind = 'schedule' ORDER BY id")] == [
+        "create", "update", "toggle", "toggle", "run-now", "delete",
+    ]  # fmt: skip
+
+
+def test_a_schedule_that_could_not_run_is_refused(run: Run, rows: Rows) -> None:
+    for wrong in (
+        ("nightly", "99 3 * * *", "sync", "store_id=7"),
+        ("nightly", "@daily", "nonesuch"),
+        ("nightly", "@daily", "sync", "colour=red"),
+        ("nightly", "@daily", "sync", "store_id=7", "--timezone", "Mars/Olympus"),
+    ):
+        assert run("schedule", "add", *wrong).exit_code == REFUSED
+    assert run("schedule", "toggle", "nightly").exit_code == REFUSED
+    assert rows("SELECT FROM scheduled_jobs") == []
+    run("schedule", "add", "nightly", "@daily", "sync", "store_id=7")
+    assert run("schedule", "add", "nightly", "@daily", "sync", "store_id=7").exit_code == REFUSED
+    assert run("schedule", "edit", "nightly", "--expression", "never").exit_code == REFUSED
+    rows("UPDATE scheduled_jobs SET declared = '{}'")
+    assert "stands in the beat config" in run("schedule", "delete", "nightly").stderr
 
 
 def test_check_sweep_and_dispatch_answer_in_json(run: Run) -> None:

@@ -9,10 +9,10 @@ import pytest
 from sqlalchemy import make_url, text
 from sqlalchemy.exc import DBAPIError
 
-from celeriac import Celeriac, Settings, insights
+from celeriac import Celeriac, Settings, insights, schema
 from celeriac.database import Database
 from celeriac.errors import ConfigurationError
-from celeriac.rights import grant
+from celeriac.rights import NOT_WORKERS, WORKER, grant
 from celeriac.roles import Role
 from celeriac.sweeps import SWEEPS, sweep
 from celeriac.verbs import policies, steer
@@ -132,6 +132,10 @@ def test_an_admin_login_steers_and_only_adds_to_the_audit_trail(login: Login, ro
         assert insights.history(connection, task)
     for statement in ("DELETE FROM audit", "UPDATE audit SET by = 'bob'", "TRUNCATE audit", "DROP TABLE audit"):
         assert denied(admin, statement) == "42501"
+
+
+def test_every_table_of_the_engine_is_for_workers_or_expressly_not() -> None:
+    assert {*WORKER, *NOT_WORKERS} == set(schema.metadata.tables)
 
 
 def test_granting_again_changes_nothing_and_a_wrong_prefix_is_refused(login: Login, app: Celeriac, rows: Rows) -> None:
