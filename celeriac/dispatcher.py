@@ -75,7 +75,7 @@ class Dispatcher:
     def resume(self, role: Role, batch: int = 500) -> int:
         """Retries and snoozes that are due go on, between passes: their round has its slot from an earlier one.
 
-        For roles that are not eager; what an eager one has due, any look dispatches. The number of tasks published.
+        For roles that are not eager; what an eager one has due, any look dispatches. How many rows were due.
         """
         if not role.enabled() or not self.publisher.is_open:
             return 0
@@ -86,10 +86,11 @@ class Dispatcher:
             room = role.window - sum(seen.holding.values())
             if seen.paused or not seen.due or room <= 0:
                 return 0
-            begun = promote.promote_due(connection, role.name, batch).begun
+            due = promote.promote_due(connection, role.name, batch)
             token = str(uuid.uuid4())
-            ids = claim.resume(connection, begun, room, token) if begun else []
-        return self.publish([Ticket(role.name, role.queue, [task], token) for task in ids])
+            ids = claim.resume(connection, due.begun, room, token) if due.begun else []
+        self.publish([Ticket(role.name, role.queue, [task], token) for task in ids])
+        return due.count
 
     def claim_lone(self, role: Role, task: int) -> Ticket | None:
         """The ticket of a task that was enqueued alone for an idle eager role: no pass could decide otherwise."""

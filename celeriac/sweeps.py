@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-BATCH = 500
+#: Rows a transaction: few enough that whoever meets its locks hardly waits.
+BATCH = 200
 
 
 def rescue(app: Celeriac, *, minutes: float | None = None, operator: str | None = None) -> int:

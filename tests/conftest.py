@@ -20,6 +20,7 @@ from sqlalchemy import create_engine, make_url, text
 from celeriac import Celeriac, Settings, local
 from celeriac.database import Database
 from celeriac.migrate import migrate
+from tests.processes import Rows
 
 ROOT = Path(__file__).parent.parent
 APPLICATION = ROOT / "migrations" / "versions"
@@ -106,6 +107,13 @@ def database(database_url: str) -> Iterator[Database]:
     database = Database(database_url)
     yield database
     database.dispose()
+
+
+@pytest.fixture
+def rows(database_url: str) -> Iterator[Rows]:
+    rows = Rows(database_url)
+    yield rows
+    rows.close()
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ from celeriac.dispatcher import Dispatcher
 from celeriac.tickets import Ticket
 from celeriac.verbs.enqueue import NewTask, Receipt, enqueue
 from tests.conftest import Servers
-from tests.processes import Rows
 
 _number = itertools.count(1)
 
@@ -57,13 +56,6 @@ def clone(servers: Servers, template: str) -> Iterator[Callable[[], str]]:
     yield make
     for name in names:
         servers.execute(f"DROP DATABASE {name} WITH (FORCE)")
-
-
-@pytest.fixture
-def rows(database_url: str) -> Iterator[Rows]:
-    rows = Rows(database_url)
-    yield rows
-    rows.close()
 
 
 @pytest.fixture

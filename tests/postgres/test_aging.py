@@ -1,0 +1,140 @@
+"""Aging: old work gains priority up to a ceiling, never twice for one wait, and never past what a user asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from celeriac import Celeriac, Settings, sweeps
+from celeriac.database import Database
+from celeriac.verbs import age, claim
+from celeriac.verbs.age import Aging
+from celeriac.verbs.enqueue import Receipt
+from tests.processes import Rows
+
+SEEDS = Aging(after=3600, every=300, step=10, ceiling=100)
+BELOW_USERS = Aging(after=3600, every=300, step=10, ceiling=49)
+TOKEN = "7d0f9c1e-0000-4000-8000-000000000001"
+
+Put = Callable[..., Receipt]
+
+
+def wait(rows: Rows, seconds: float) -> None:
+    """As if so many seconds had passed."""
+    rows("UPDATE worker_tasks SET scheduled_for = scheduled_for - :s * interval '1 second'", s=seconds)
+
+
+def aged(database: Database, aging: Aging = SEEDS, batch: int = 100) -> int:
+    with database.transaction() as connection:
+        return age.age(connection, aging, batch)
+
+
+def priority(rows: Rows, receipt: Receipt) -> int:
+    return int(str(rows.one("SELECT priority FROM worker_tasks WHERE id = :id", id=receipt.id)))
+
+
+def next_claimed(database: Database) -> int:
+    with database.transaction() as connection:
+        ((first, _),) = claim.claim(connection, "work", {"": 1}, TOKEN).items()
+    return first
+
+
+@pytest.mark.parametrize(
+    ("waited", "gained"), [(3599, 0), (3601, 10), (3899, 10), (3901, 20), (5401, 70), (6301, 100), (90_000, 100)]
+)
+def test_points_follow_from_the_wait(put: Put, database: Database, rows: Rows, waited: float, gained: int) -> None:
+    task = put()
+    wait(rows, waited)
+    aged(database)
+    assert priority(rows, task) == gained
+
+
+def test_no_wait_counts_twice(put: Put, database: Database, rows: Rows) -> None:
+    task = put(priority=5)
+    wait(rows, 3601)
+    assert [aged(database) for _ in range(3)] == [1, 0, 0]
+    assert priority(rows, task) == 15
+    wait(rows, 300)
+    assert [aged(database) for _ in range(3)] == [1, 0, 0]
+    assert priority(rows, task) == 25
+
+
+@pytest.mark.parametrize("asked", [49, 50, 70, 100, 500])
+def test_what_asked_for_the_ceiling_or_more_stays_as_it_is_and_costs_no_later_pass(
+    put: Put, database: Database, rows: Rows, asked: int
+) -> None:
+    task = put(priority=asked)
+    wait(rows, 90_000)
+    assert [aged(database, BELOW_USERS) for _ in range(2)] == [1, 0]
+    assert priority(rows, task) == asked
+
+
+def test_work_that_cannot_run_does_not_age(put: Put, database: Database, rows: Rows) -> None:
+    put(lock_key="k")
+    behind, later = put(lock_key="k"), put(delay=1e6)
+    wait(rows, 3700)
+    aged(database)
+    assert (priority(rows, behind), priority(rows, later)) == (0, 0)
+
+
+def test_a_priority_that_is_asked_for_later_starts_anew(put: Put, app: Celeriac, rows: Rows) -> None:
+    task = put()
+    wait(rows, 4000)
+    sweeps.sweep(app, "aging")
+    assert priority(rows, task) == 20
+    with app.database.transaction() as connection:
+        from celeriac.verbs import prioritise
+
+        prioritise.prioritise(connection, task.task_id, 3, only_raise=False, by="anna")
+    assert sweeps.sweep(app, "aging") == 1
+    assert priority(rows, task) == 23
+
+
+def test_an_hour_in_which_more_important_work_keeps_coming_still_sees_the_old_one_run(
+    put: Put, database: Database, rows: Rows
+) -> None:
+    """A pass every five minutes, that claims one; scheduled work (30) comes faster than it is claimed."""
+    old, ran = put(priority=0), []
+    wait(rows, 3500)
+    for _ in range(12):
+        put(priority=30)
+        put(priority=30)
+        wait(rows, 300)
+        aged(database, BELOW_USERS)
+        ran.append(next_claimed(database))
+    assert old.id in ran
+    assert ran.index(old.id) > 1, "not at once: aging takes its steps"
+
+
+def test_a_users_request_is_not_overtaken_by_work_that_has_aged_fewer_steps(
+    put: Put, database: Database, rows: Rows
+) -> None:
+    put(priority=0)
+    wait(rows, 3600 + 6 * 300 - 1)  # six steps
+    aged(database)
+    user = put(priority=70)
+    assert next_claimed(database) == user.id
+
+
+@pytest.mark.parametrize(("aging", "first"), [(SEEDS, "old"), (BELOW_USERS, "user")])
+def test_only_a_ceiling_that_says_so_lets_old_work_outrank_users(
+    put: Put, database: Database, rows: Rows, aging: Aging, first: str
+) -> None:
+    old = put(priority=0)
+    wait(rows, 90_000)
+    aged(database, aging)
+    user = put(priority=70)
+    assert next_claimed(database) == {"old": old, "user": user}[first].id
+
+
+def test_many_are_raised_in_batches(put: Put, database: Database, rows: Rows) -> None:
+    for _ in range(25):
+        put()
+    wait(rows, 4000)
+    assert [aged(database, batch=10) for _ in range(4)] == [10, 10, 5, 0]
+
+
+def test_the_defaults_are_the_documents_but_for_the_ceiling() -> None:
+    s = Settings()
+    assert (s.aging_after, s.aging_interval, s.aging_step, s.aging_ceiling) == (3600, 300, 10, 49)
