@@ -324,13 +324,12 @@ class Celeriac(TaskDecorator, Celery):
         Raises BadArguments for one outside the role's `priority_range`.
         """
         with nullcontext(session.connection()) if session else self.database.transaction() as connection:
-            role = prioritise.role_of(connection, task_id)
-            if role is None:
+            held = prioritise.hold(connection, task_id)
+            if held is None or held.priority == priority or (only_raise and held.priority > priority):
                 return False
-            refuse_priority(self.role_named(role)[0], priority)
-            return prioritise.prioritise(
-                connection, task_id, priority, only_raise=only_raise, by=by or self.process_name
-            )
+            refuse_priority(self.role_named(held.role)[0], priority)
+            prioritise.prioritise(connection, {held.id: priority}, by=by or self.process_name)
+            return True
 
     def hasten(self, task_id: str, *, by: str = "") -> bool:
         """A task that waits for its time (planned, or between two attempts) is due now; whether it was one."""

@@ -1,32 +1,38 @@
-"""Prioritise: give an unfinished task another priority; what waits is claimed in its new order from now on."""
+"""Prioritise: give unfinished tasks another priority; what waits is claimed in its new order from now on."""
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, text
+import json
+from collections.abc import Mapping
+from typing import Any
 
-ROLE = text("SELECT role FROM worker_tasks WHERE task_id = :task_id")
+from sqlalchemy import Connection, Row, text
+
+HOLD = text("""
+SELECT id, role, priority FROM worker_tasks
+WHERE task_id = :task_id AND status IN ('pending', 'claimed', 'running') FOR UPDATE
+""")
 
 PRIORITISE = text("""
-WITH found AS (
-    SELECT id, role, status, priority FROM worker_tasks
-    WHERE task_id = :task_id AND status IN ('pending', 'claimed', 'running')
-        AND (priority < :priority OR (priority > :priority AND NOT :only_raise))
-    FOR UPDATE
+WITH wanted AS (
+    SELECT id, priority FROM jsonb_to_recordset(CAST(:wanted AS jsonb)) AS w (id bigint, priority integer)
 ), changed AS (
-    UPDATE worker_tasks t SET priority = :priority, aged = 0, updated_at = clock_timestamp()
-    FROM found f WHERE t.id = f.id
+    UPDATE worker_tasks t SET priority = w.priority, aged = 0, updated_at = clock_timestamp()
+    FROM wanted w WHERE t.id = w.id
+    RETURNING t.id, t.role, t.status
 )
 INSERT INTO task_events (task, role, kind, from_status, to_status, by, why)
-SELECT id, role, 'priority', status, status, :by, 'from ' || priority || ' to ' || :priority FROM found
+SELECT id, role, 'priority', status, status, :by, concat_ws(': ', 'to ' || priority, nullif(:why, ''))
+FROM changed JOIN wanted USING (id)
 """)
 
 
-def role_of(connection: Connection, task_id: str) -> str | None:
-    role: str | None = connection.execute(ROLE, {"task_id": task_id}).scalar_one_or_none()
-    return role
+def hold(connection: Connection, task_id: str) -> Row[Any] | None:
+    """An unfinished task's `id`, `role` and `priority`, kept as they are until the transaction ends."""
+    return connection.execute(HOLD, {"task_id": task_id}).one_or_none()
 
 
-def prioritise(connection: Connection, task_id: str, priority: int, *, only_raise: bool, by: str) -> bool:
-    """Whether it changed anything: the task may be finished, gone, or have that priority (or a higher one)."""
-    given = {"task_id": task_id, "priority": priority, "only_raise": only_raise, "by": by}
-    return bool(connection.execute(PRIORITISE, given).rowcount)
+def prioritise(connection: Connection, wanted: Mapping[int, int], *, by: str, why: str = "") -> None:
+    """The priority of each row, all of them held by this transaction; each leaves an event."""
+    rows = json.dumps([{"id": i, "priority": priority} for i, priority in wanted.items()])
+    connection.execute(PRIORITISE, {"wanted": rows, "by": by, "why": why})

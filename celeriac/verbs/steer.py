@@ -6,7 +6,6 @@ steers one task says `.one()`, which raises what was refused. Each change leaves
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -22,6 +21,7 @@ from celeriac.states import ALL, PENDING, move_to, why_not
 from celeriac.verbs import audit
 from celeriac.verbs.audit import Change
 from celeriac.verbs.cancel import cancel_all
+from celeriac.verbs.prioritise import prioritise
 from celeriac.verbs.promote import lead
 
 #: A boost raises a priority to this at most.
@@ -42,19 +42,6 @@ SELECT t.id, t.task_id, t.role, t.status, t.priority, t.unique_key, t.retry_coun
 FROM worker_tasks t LEFT JOIN roles r ON r.role = t.role
 WHERE t.id = ANY(CAST(:ids AS bigint[]))
 ORDER BY t.id FOR UPDATE OF t
-""")
-
-PRIORITISE = text("""
-WITH wanted AS (
-    SELECT id, priority FROM jsonb_to_recordset(CAST(:wanted AS jsonb)) AS w (id bigint, priority integer)
-), changed AS (
-    UPDATE worker_tasks t SET priority = w.priority, aged = 0, updated_at = clock_timestamp()
-    FROM wanted w WHERE t.id = w.id
-    RETURNING t.id, t.role, t.status
-)
-INSERT INTO task_events (task, role, kind, from_status, to_status, by, why)
-SELECT id, role, 'priority', status, status, :by, concat_ws(': ', 'to ' || priority, nullif(:why, ''))
-FROM changed JOIN wanted USING (id)
 """)
 
 # INVARIANT: a keyed row never takes the lead here; celeriac_lead decides who does.
@@ -185,8 +172,7 @@ def _prioritise(
         if not row.low <= wanted(row) <= row.high:
             result.refused[row.id] = f"priorities of {row.role} go from {row.low:,} to {row.high:,}"
     rows = [row for row in rows if row.id not in result.refused]
-    values = [{"id": row.id, "priority": wanted(row)} for row in rows]
-    connection.execute(PRIORITISE, {"wanted": json.dumps(values), "by": by, "why": why})
+    prioritise(connection, {row.id: wanted(row) for row in rows}, by=by, why=why)
     changes = [Change(str(row.id), {"priority": row.priority}, {"priority": wanted(row)}) for row in rows]
     return _audited(connection, result, changes, action=action, by=by, why=why)
 

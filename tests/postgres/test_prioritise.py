@@ -28,7 +28,7 @@ def test_a_waiting_task_is_claimed_in_its_new_order(app: Celeriac, database: Dat
     first, last = enqueued(database, new_task(), new_task())
     assert app.prioritise(last.task_id, 60, by="somebody")
     assert rows(PRIORITIES) == [(last.task_id, 60), (first.task_id, 0)]
-    assert rows(EVENTS) == [("priority", "pending", "somebody", "from 0 to 60")]
+    assert rows(EVENTS) == [("priority", "pending", "somebody", "to 60")]
     ids, _ = claimed(database, n=2)
     assert list(ids) == [last.id, first.id]
 
