@@ -13,6 +13,9 @@ ROLES = ("crawl_subreddit", "enqueue_stale_subreddits")
 #: Minutes of silence after which a crawl is taken from its worker: a few heartbeats.
 RESET_AFTER = 0.05
 
+#: Few enough at once for their order to be seen.
+ENVIRON = {"RESET_CRAWLING_AFTER_MIN": str(RESET_AFTER), "REDDIT_CRAWLS_AT_ONCE": "2"}
+
 LAST_WAIT = """
 SELECT extract(epoch FROM t.scheduled_for - e.at) FROM worker_tasks t JOIN task_events e ON e.task = t.id
 WHERE t.task_id = :task ORDER BY e.id DESC LIMIT 1
@@ -28,7 +31,7 @@ class Crawls:
         self.worker = self.new_worker()
 
     def new_worker(self) -> Running:
-        self.worker = self.stack.worker(*ROLES, RESET_CRAWLING_AFTER_MIN=str(RESET_AFTER))
+        self.worker = self.stack.worker(*ROLES, **ENVIRON)
         return self.worker
 
     def task(self, task_id: str) -> dict[str, Any]:

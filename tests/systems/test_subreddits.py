@@ -11,11 +11,12 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from celeriac.errors import BadArguments
+from celeriac.metrics import metrics
 from sandbox.forum import Standing
 from tasks.app import app
 from tasks.subreddits import BATCH, crawl, enqueue_stale, request_crawl
 from tests.processes import until
-from tests.systems.crawls import RESET_AFTER, Crawls
+from tests.systems.crawls import ENVIRON, RESET_AFTER, Crawls
 from tests.systems.stack import Stack, on_servers
 
 _number = itertools.count(1)
@@ -31,7 +32,7 @@ RETRY_TABLE = [
 def crawls(stack: Stack) -> Iterator[Crawls]:
     with on_servers(app, stack.environ):
         crawls = Crawls(stack)
-        stack.beat(RESET_CRAWLING_AFTER_MIN=str(RESET_AFTER))
+        stack.beat(**ENVIRON)
         yield crawls
 
 
@@ -137,12 +138,9 @@ def test_users_crawls_start_before_background_ones_that_wait_longer(crawls: Craw
         crawls.reddit.forum.open(one.title())
     background = [request_crawl(one, priority=0) for one in names[:6]]
     users = [request_crawl(one) for one in names[6:]]
-    seen = len(crawls.reddit.visits)
     crawls.paused(False)
-    for task in background + users:
-        crawls.ends(task.id)
-    order = [visit.subreddit for visit in crawls.reddit.visits[seen:] if visit.operation == "about"]
-    assert set(order[:2]) == set(names[6:])
+    claimed = [[crawls.ends(task.id)["claimed_at"] for task in tasks] for tasks in (users, background)]
+    assert max(claimed[0]) < min(claimed[1])
 
 
 @pytest.mark.parametrize("priority", [-1, 101])
@@ -278,3 +276,24 @@ def test_what_is_stale_is_enqueued_once_and_what_waits_stays_as_it_is(crawls: Cr
     assert crawls.rows(enqueued, its=its) == [(2 * BATCH + 2, 2 * BATCH + 2, crawls.task(waiting.id)["priority"])]
     assert crawls.ends(enqueue_stale.delay().id)["result"] == {"stale": 2 * BATCH + 2, "enqueued": 0}
     crawls.rows("DELETE FROM worker_tasks WHERE role = 'crawl_subreddit' AND status = 'pending'")
+
+
+# -- what operators see ------------------------------------------------------------------------------------------------
+
+
+def test_the_metrics_tell_of_crawls(crawls: Crawls, name: str) -> None:
+    """Last: of what the tests before it have left."""
+    crawls.outside.faults.order("server_error", "about")
+    retried = request_crawl(name)
+    crawls.waits(retried.id, "retry")
+    crawls.go_on(retried.id)
+    crawls.ends(retried.id)
+    crawls.ends(request_crawl(f"no_{name}").id, "failed")
+    crawls.paused(True)
+    request_crawl(f"{name}_waits")
+    with app.database.statement() as connection:
+        (told,) = metrics(connection, "crawl_subreddit")
+    assert 0 < told["failed_rate"] < 1
+    assert 0 < told["retry_success_rate"] <= 1
+    assert told["average_wait"] >= 0
+    assert sum(told["priorities"].values()) == told["queue_depth"] >= told["priorities"][60] >= 1
