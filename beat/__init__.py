@@ -29,6 +29,9 @@ SCHEDULES = [
     enqueuing("resyncs", "0 */4 * * *", "generate_resync", enabled_by="STORES"),
     enqueuing("store discovery", "0 3 * * *", "store_discovery", {"platform": "dutchie"}, enabled_by="STORES"),
     enqueuing("analytics", "0 5 * * *", "analytics_refresh", enabled_by="STORES"),
+    # -- Subreddits ----------------------------------------------------------------------------------------------------
+    # Those Reddit has not told of for STALE_DAYS, in the background.
+    enqueuing("stale subreddits", "0 */6 * * *", "enqueue_stale_subreddits"),
     # -- The engine's sweeps -------------------------------------------------------------------------------------------
     # Tasks whose worker fell silent, tickets that Redis lost, lock keys without a leader.
     sweeping("rescue"),
