@@ -37,11 +37,14 @@ class Governor(threading.Thread):
 
     def run(self) -> None:
         while True:
-            try:
-                self.check()
-            except Exception:
-                logger.exception("The governor could not look; it looks again in %g s", self.every)
+            self.look()
             time.sleep(self.every)
+
+    def look(self) -> None:
+        try:
+            self.check()
+        except Exception:
+            logger.exception("The governor could not look; it looks again in %g s", self.every)
 
     def check(self) -> None:
         self.usage = self.meter.read()

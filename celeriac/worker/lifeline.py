@@ -255,7 +255,7 @@ class LifelineStep(bootsteps.StartStopStep):
         refuse_old_schema(app)
         app.register_roles()
         self.lifeline = lifeline = Lifeline(app, worker)
-        lifeline.governor.check()
+        lifeline.governor.look()
         lifeline.beat()
         lifeline.start()
         lifeline.governor.start()

@@ -21,26 +21,16 @@ class Memory(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
-    """A limit that was set: the worker's processes count, and nothing else."""
+class Processes:
+    """No container: the worker's own processes count, whatever else the machine does."""
 
     limit_mb: float
 
     def used_mb(self, processes: Iterable[psutil.Process]) -> float:
-        return sum(proportional_mb(process) for process in processes)
-
-
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """No limit but the machine's memory: whatever is not available counts."""
-
-    @property
-    def limit_mb(self) -> float:
-        return float(psutil.virtual_memory().total / MB)
-
-    def used_mb(self, processes: Iterable[psutil.Process]) -> float:  # noqa: ARG002
-        memory = psutil.virtual_memory()
-        return float((memory.total - memory.available) / MB)
+        """What is shared costs the kernel a walk over each process's memory: near the limit that is worth it."""
+        family = list(processes)
+        resident = sum(map(resident_mb, family))
+        return resident if resident < self.limit_mb / 2 else sum(map(proportional_mb, family))
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +64,10 @@ class Cgroup:
 def memory(limit_mb: float, root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> Memory:
     """`limit_mb` if it is set, else the narrowest cgroup's limit, else the machine's."""
     if limit_mb:
-        return Given(limit_mb)
-    machine = Machine()
-    found = [group for group in cgroups(root, own) if group.limit_mb < machine.limit_mb]
-    return min(found, key=lambda group: group.limit_mb, default=machine)
+        return Processes(limit_mb)
+    machine_mb = psutil.virtual_memory().total / MB
+    found = [group for group in cgroups(root, own) if group.limit_mb < machine_mb]
+    return min(found, key=lambda group: group.limit_mb, default=Processes(machine_mb))
 
 
 def cgroups(root: Path, own: Path) -> Iterator[Cgroup]:

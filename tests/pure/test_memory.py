@@ -7,7 +7,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from celeriac.worker.memory import V1, V2, Cgroup, Given, Machine, memory, proportional_mb
+from celeriac.worker.memory import V1, V2, Cgroup, Processes, memory, proportional_mb, resident_mb
 from celeriac.worker.resources import Mean, Meter
 from tests.processes import until
 
@@ -73,16 +73,21 @@ def test_a_group_that_is_out_of_view_is_looked_for_at_the_root(v1: Kernel) -> No
 
 def test_no_limit_is_the_machines(v1: Kernel, v2: Kernel, tmp_path: Path) -> None:
     v1.group("memory", memory__limit_in_bytes="9223372036854771712")
-    assert v1.memory == Machine()
-    assert memory(0, tmp_path / "nothing", tmp_path / "no file") == Machine()
-    assert 0 < Machine().used_mb([]) < Machine().limit_mb
+    machine = Processes(psutil.virtual_memory().total / MB)
+    assert v1.memory == memory(0, tmp_path / "nothing", tmp_path / "no file") == machine
 
 
-def test_a_limit_that_is_set_wins_and_only_the_workers_processes_count(v2: Kernel) -> None:
+def test_a_limit_that_is_set_wins(v2: Kernel) -> None:
     v2.group("pods/worker", memory__max=str(512 * MB))
-    assert memory(100, v2.root, v2.own) == Given(100)
+    assert memory(100, v2.root, v2.own) == Processes(100)
+
+
+def test_without_a_container_the_workers_processes_count_near_the_limit_by_their_share_of_shared_pages() -> None:
     own = psutil.Process()
-    assert Given(100).used_mb([own, own]) == pytest.approx(2 * proportional_mb(own), rel=0.05)
+    resident, share = resident_mb(own), proportional_mb(own)
+    assert 0 < share <= resident * 1.01
+    assert Processes(resident * 10).used_mb([own]) == pytest.approx(resident, rel=0.05)
+    assert Processes(resident).used_mb([own, own]) == pytest.approx(2 * share, rel=0.05)
 
 
 def test_a_mean_is_over_the_period_and_a_burst_at_the_start_does_not_fill_it() -> None:

@@ -11,6 +11,9 @@ from celeriac.check import problems
 from celeriac.errors import ConfigurationError
 from celeriac.worker.controller import queues_of
 
+# Celery warns whoever starts a worker as root, as containers do.
+pytestmark = pytest.mark.filterwarnings("ignore::celery.platforms.SecurityWarning")
+
 BROWSER = {"memory_per_task": 400}
 
 
