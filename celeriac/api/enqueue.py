@@ -11,8 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from celeriac.api.app import App
 from celeriac.api.callers import Enqueuer
 from celeriac.api.fields import Moment, Name, Priority, Text
-from celeriac.api.problems import invalid
-from celeriac.errors import EnqueueRefused, UnknownRole
+from celeriac.api.problems import from_refusal
+from celeriac.errors import EnqueueRefused
 from celeriac.intake import new_task
 from celeriac.roles import LONGEST_DELAY
 from celeriac.states import PENDING
@@ -84,7 +84,7 @@ class AllAccepted(BaseModel):
 @router.post("/api/tasks", status_code=201, responses={200: {"model": Accepted, "description": "It was there."}})
 def create_task(body: TaskToBe, app: App, caller: Enqueuer, response: Response) -> Accepted:
     """Accepts a task: one row, in the state it has once this answers."""
-    (receipt,) = _enqueue(app, [_task(app, body, caller.name, "kwargs")], caller.name)
+    (receipt,) = _enqueue(app, [_task(app, body, caller.name)], caller.name)
     response.status_code = 201 if receipt.is_new else 200
     return Accepted.model_validate(receipt)
 
@@ -96,7 +96,7 @@ def create_tasks(body: TasksToBe, app: App, caller: Enqueuer) -> AllAccepted:
     return AllAccepted(tasks=[Accepted.model_validate(receipt) for receipt in _enqueue(app, tasks, caller.name)])
 
 
-def _task(app: Celeriac, body: TaskToBe, by: str, field: str) -> NewTask:
+def _task(app: Celeriac, body: TaskToBe, by: str, within: str = "") -> NewTask:
     try:
         role, signature = app.role_named(body.role)
         return new_task(
@@ -104,7 +104,7 @@ def _task(app: Celeriac, body: TaskToBe, by: str, field: str) -> NewTask:
             limit=app.settings.max_argument_bytes, enqueued_by=by, **body.options(),
         )  # fmt: skip
     except EnqueueRefused as error:
-        raise invalid("role" if isinstance(error, UnknownRole) else field, str(error)) from error
+        raise from_refusal(error, within) from error
 
 
 def _enqueue(app: Celeriac, tasks: list[NewTask], by: str) -> list[Receipt]:

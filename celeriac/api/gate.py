@@ -11,7 +11,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from celeriac.api.limits import Buckets
-from celeriac.api.problems import DATABASE_ERRORS, Problem, from_database, unexpected
+from celeriac.api.problems import Problem, from_exception
 from celeriac.verbs import tokens
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Gate:
         except Exception as error:
             if answer.begun:
                 raise
-            await _problem(error).response(scope["path"])(scope, receive, answer)
+            await _told(error).response(scope["path"])(scope, receive, answer)
 
     async def _pass(self, scope: Scope, receive: Receive, answer: Answer) -> None:
         if scope["path"] not in OPEN:
@@ -121,8 +121,8 @@ def _not_admitted(scheme: str) -> Problem:
     return Problem(401, why, headers={"WWW-Authenticate": says})
 
 
-def _problem(error: Exception) -> Problem:
-    if isinstance(error, Problem):
-        return error
-    logger.error("A request failed", exc_info=error)
-    return from_database(error) if isinstance(error, DATABASE_ERRORS) else unexpected()
+def _told(error: Exception) -> Problem:
+    problem = from_exception(error)
+    if problem.status_code >= 500:
+        logger.error("A request failed", exc_info=error)
+    return problem

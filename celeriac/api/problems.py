@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
+from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Field
 from sqlalchemy.exc import DataError, DBAPIError
 from sqlalchemy.exc import TimeoutError as NoConnection
@@ -14,12 +16,11 @@ from starlette.responses import JSONResponse
 
 from celeriac.database import is_gone
 from celeriac.errors import (
-    ArgumentsTooLarge,
-    BadArguments,
     BadValue,
     CeleriacError,
     EnqueueRefused,
     IllegalMove,
+    NotSupported,
     Unknown,
     UnknownRole,
 )
@@ -71,6 +72,22 @@ class Problem(HTTPException):
         return JSONResponse(content, self.status_code, headers=self.headers, media_type=MEDIA_TYPE)
 
 
+def from_exception(error: Exception) -> Problem:
+    """What a stranger is told of it: nothing that only the log should know."""
+    match error:
+        case Problem():
+            return error
+        case HTTPException():
+            return Problem(error.status_code, error.detail, headers=error.headers)
+        case RequestValidationError():
+            return from_validation(error.errors())
+        case CeleriacError():
+            return from_engine(error)
+        case DBAPIError() | NoConnection():
+            return from_database(error)
+    return unexpected()
+
+
 def not_found(what: str) -> Problem:
     return Problem(404, f"there is no {what}")
 
@@ -91,6 +108,21 @@ def _field(location: Sequence[object]) -> str:
     return ".".join(str(part) for part in location)
 
 
+#: Where a refusal's message names an option, and what a body calls it.
+_OPTION = re.compile(r": (\w+)=")
+_CALLED = {"at": "scheduled_for", "priority": "priority", "task_id": "task_id", "account": "account"} | {
+    name: name for name in ("lock_key", "unique_key", "max_retries", "timeout", "delay", "expires_at")
+}
+
+
+def from_refusal(error: EnqueueRefused, within: str = "") -> Problem:
+    """The field a call was refused for: an option of it, its role, or its arguments. `within`: where it stood."""
+    named = _OPTION.search(str(error))
+    option = _CALLED.get(named[1], "kwargs") if named else "kwargs"
+    field = "role" if isinstance(error, UnknownRole | NotSupported) else option
+    return invalid(f"{within}.{field}" if within else field, str(error))
+
+
 def from_engine(error: CeleriacError) -> Problem:
     """The engine's refusals are written for whoever caused them."""
     if isinstance(error, IllegalMove):
@@ -99,12 +131,8 @@ def from_engine(error: CeleriacError) -> Problem:
         return Problem(404, str(error))
     if isinstance(error, BadValue):
         return invalid(str(error).partition("=")[0], str(error))
-    if isinstance(error, UnknownRole):
-        return invalid("role", str(error))
-    if isinstance(error, ArgumentsTooLarge | BadArguments):
-        return invalid("kwargs", str(error))
     if isinstance(error, EnqueueRefused):
-        return invalid("role", str(error))
+        return from_refusal(error)
     return Problem(500, "the engine could not do this; its log says why")
 
 
@@ -119,7 +147,3 @@ def from_database(error: Exception) -> Problem:
 
 def unexpected() -> Problem:
     return Problem(500, "something went wrong here; the server's log says what")
-
-
-#: What `from_database` is for.
-DATABASE_ERRORS = (DBAPIError, NoConnection)

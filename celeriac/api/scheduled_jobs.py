@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
@@ -15,11 +14,9 @@ from celeriac.api.app import App
 from celeriac.api.callers import Admin, Operator, Reader
 from celeriac.api.changes import Because
 from celeriac.api.fields import IdInPath, Limit, Name, Offset, Priority, Text
-from celeriac.api.problems import Problem, invalid, not_found
+from celeriac.api.problems import Problem, not_found
+from celeriac.api.schedulable import refuse_what_cannot_run, role_taking
 from celeriac.app import Celeriac
-from celeriac.errors import BadArguments, ConfigurationError, UnknownRole
-from celeriac.expressions import parse
-from celeriac.intake import new_task
 from celeriac.schedules import CHANGEABLE, Entry
 from celeriac.timetable import Timetable
 from celeriac.verbs import audit, schedule
@@ -127,9 +124,9 @@ def list_scheduled_jobs(app: App, _: Reader, limit: Limit = 100, offset: Offset 
 def create_scheduled_job(body: NewScheduledJob, app: App, caller: Admin) -> ScheduledJob:
     """Runs from its next instant on. 409 if the name is taken."""
     given = body.given()
-    role = body.role or _role_taking(app, given.get("kwargs", {}))
+    role = body.role or role_taking(app, given.get("kwargs", {}))
     entry = Entry(kind="task", target=role, **given)
-    _refuse_what_cannot_run(app, entry)
+    refuse_what_cannot_run(app, entry)
     try:
         with app.database.transaction() as connection:
             row = schedule.create(connection, entry, caller.name)
@@ -199,7 +196,7 @@ def _change(
     if before["declared"] is not None and changes.get("name", before["name"]) != before["name"]:
         raise _of_beat(before["name"], "its name is that of its entry there")
     known = {name: before[name] for name in ("name", "kind", "target", *CHANGEABLE)}
-    _refuse_what_cannot_run(app, Entry(**known | changes))
+    refuse_what_cannot_run(app, Entry(**known | changes))
     after = schedule.change(connection, before, **changes)
     _audit(connection, action, job, before, after, by, why)
     return after
@@ -222,50 +219,6 @@ def _audit(
 ) -> None:  # fmt: skip
     was, now = ({name: row[name] for name in _OWN} if row else None for row in (before, after))
     audit.write(connection, action, "schedule", [Change(str(job), was, now)], by=by, why=why)
-
-
-def _refuse_what_cannot_run(app: Celeriac, entry: Entry) -> None:
-    """What its tick would find out: an expression, a zone, a role or arguments that cannot be."""
-    _try("cron_expression", lambda: parse(entry.cron_expression, "UTC"))
-    _try("timezone", lambda: parse(entry.cron_expression, entry.timezone))
-    _try("misfire_grace", entry.check)
-    if entry.kind == "task":
-        _refuse_bad_call(app, entry)
-
-
-def _refuse_bad_call(app: Celeriac, entry: Entry) -> None:
-    limit = app.settings.max_argument_bytes
-    try:
-        role, signature = app.role_named(entry.target)
-        new_task(role, signature, "a check", (), entry.kwargs, limit=limit, priority=entry.priority)
-    except UnknownRole as error:
-        raise invalid("role", str(error)) from error
-    except BadArguments as error:
-        raise invalid("kwargs", str(error)) from error
-
-
-def _try(field: str, act: Any) -> None:
-    try:
-        act()
-    except ConfigurationError as error:
-        raise invalid(field, str(error)) from error
-
-
-def _role_taking(app: Celeriac, arguments: Mapping[str, Any]) -> str:
-    """The role a body without one means."""
-    taking = [d.role.name for d in app.roles.all() if arguments and _takes(d.signature, arguments)]
-    if len(taking) != 1:
-        found = f"several do: {', '.join(taking)}" if taking else "none does"
-        raise invalid("role", f"give a role; left out, one role has to take just these arguments, and {found}")
-    return taking[0]
-
-
-def _takes(signature: Any, arguments: Mapping[str, Any]) -> bool:
-    try:
-        signature.bind((), arguments)
-    except BadArguments:
-        return False
-    return set(arguments) <= set(signature.names)
 
 
 def _taken(name: str) -> Problem:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import logging
 import signal
 import sys
 from collections.abc import AsyncIterator, Iterable
@@ -33,14 +32,12 @@ from celeriac.api import (
     workers,
 )
 from celeriac.api.gate import Gate
-from celeriac.api.problems import DATABASE_ERRORS, Problem, from_database, from_engine, from_validation
-from celeriac.errors import CeleriacError, ConfigurationError
+from celeriac.api.problems import from_exception
+from celeriac.errors import ConfigurationError
 from celeriac.worker.lifeline import refuse_old_schema
 
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
-
-logger = logging.getLogger(__name__)
 
 #: Handlers at once: no more than the pool has connections for, so that none waits for one.
 HANDLERS = 20
@@ -72,7 +69,8 @@ def create(app: Celeriac) -> FastAPI:
     api.state.celeriac, api.state.standing = app, health.Standing(app)
     for router in (*_of_the_application(app), *ROUTERS):
         api.include_router(router)
-    _tell_problems(api)
+    for kind in (HTTPException, RequestValidationError):
+        api.add_exception_handler(kind, _tell)
     api.add_middleware(Gate, celeriac=app)
     return api
 
@@ -109,29 +107,6 @@ def _of_the_application(app: Celeriac) -> Iterable[APIRouter]:
     return list(found)
 
 
-async def _database(request: Request, error: Exception) -> Response:
-    problem = from_database(error)
-    if problem.status_code >= 500:
-        logger.error("Postgres refused a statement of %s", request.url.path, exc_info=error)
-    return problem.response(request.url.path)
-
-
-def _tell_problems(api: FastAPI) -> None:
-    @api.exception_handler(Problem)
-    async def _(request: Request, error: Problem) -> Response:
-        return error.response(request.url.path)
-
-    @api.exception_handler(RequestValidationError)
-    async def _(request: Request, error: RequestValidationError) -> Response:
-        return from_validation(error.errors()).response(request.url.path)
-
-    @api.exception_handler(HTTPException)
-    async def _(request: Request, error: HTTPException) -> Response:
-        return Problem(error.status_code, error.detail, headers=error.headers).response(request.url.path)
-
-    for kind in DATABASE_ERRORS:
-        api.add_exception_handler(kind, _database)
-
-    @api.exception_handler(CeleriacError)
-    async def _(request: Request, error: CeleriacError) -> Response:
-        return from_engine(error).response(request.url.path)
+async def _tell(request: Request, error: Exception) -> Response:
+    """FastAPI would answer these itself, in its own form; whatever else is raised goes to the gate."""
+    return from_exception(error).response(request.url.path)

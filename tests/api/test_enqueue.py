@@ -71,6 +71,7 @@ def test_a_later_task_waits_for_its_time(api: Api) -> None:
         ({"priority": "high"}, "priority"),
         ({"priority": 10**9}, "priority"),
         ({"timeout": 0}, "timeout"),
+        ({"role": "crawl_subreddit", "kwargs": {"subreddit_id": 1}, "priority": 101}, "priority"),
         ({"account": "a\u0000b"}, "account"),
         ({"delay": -1}, "delay"),
         ({"scheduled_for": "tomorrow"}, "scheduled_for"),
@@ -96,5 +97,5 @@ def test_many_are_accepted_together(api: Api) -> None:
 def test_one_bad_task_of_many_leaves_none(api: Api) -> None:
     bad = build(115) | {"kwargs": {}}
     document = api.refused(422, "POST", "/api/tasks/bulk", json={"tasks": [build(114), bad]})
-    assert [error["field"] for error in document["errors"]] == ["tasks.1"]
+    assert [error["field"] for error in document["errors"]] == ["tasks.1.kwargs"]
     assert api.rows("SELECT FROM worker_tasks WHERE unique_key = '114'") == []

@@ -105,7 +105,7 @@ def test_a_job_runs_now(api: Api, job: int) -> None:
     ("change", "field"),
     [
         ({"cron_expression": "every day"}, "cron_expression"), ({"timezone": "Mars/Olympus"}, "timezone"),
-        ({"misfire": "never"}, "misfire"), ({"priority": "high"}, "priority"), ({"priority": 101}, "kwargs"),
+        ({"misfire": "never"}, "misfire"), ({"priority": "high"}, "priority"), ({"priority": 101}, "priority"),
         ({"role": "no_such_role"}, "role"), ({"role": "crawl_subreddit", "colour": "red"}, "kwargs"),
         ({"colour": "red"}, "role"), ({"name": ""}, "name"),
     ],

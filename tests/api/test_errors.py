@@ -1,0 +1,46 @@
+"""Whatever breaks inside, a stranger reads a problem document, and nothing of how the server is made."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.api.broken import SECRET
+from tests.api.server import Api, problem, serving
+from tests.conftest import Servers
+
+pytestmark = pytest.mark.xdist_group("api")
+
+
+@pytest.fixture
+def broken(servers: Servers, template: str, tmp_path: Path) -> Iterator[tuple[Api, Path, str]]:
+    """The server, its log, and the name of its database."""
+    name, log = f"celeriac_broken_{os.getpid()}", tmp_path / "log"
+    servers.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
+    with serving(servers.database(name), servers.redis_url, log, app="tests.api.broken") as api:
+        yield api, log, name
+    servers.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+
+
+def test_what_breaks_is_told_to_the_log_and_nobody_else(broken: tuple[Api, Path, str]) -> None:
+    api, log, _ = broken
+    for path in ("/api/broken/code", "/api/broken/sql", "/api/broken/engine"):
+        logged = log.stat().st_size
+        answer = api.ask("GET", path)
+        document = problem(answer, 500)
+        assert not [word for word in (SECRET, "SELECT", "Traceback", "RuntimeError") if word in answer.text], document
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert SECRET in log.read_text()[logged:]
+
+
+def test_while_postgres_is_away_only_the_process_is_well(broken: tuple[Api, Path, str], servers: Servers) -> None:
+    api, _, name = broken
+    servers.execute(f"DROP DATABASE {name} WITH (FORCE)")
+    answer = api.ask("GET", "/api/tasks")
+    assert "Postgres" in problem(answer, 503)["detail"]
+    assert answer.headers["retry-after"]
+    assert api.http.get("/healthz").status_code == 200
+    assert api.http.get("/healthz").headers["cache-control"] == "no-store"
