@@ -93,9 +93,9 @@ def leaderless_locks(app: Celeriac) -> int:
 
 
 def prune_finished(app: Celeriac) -> int:
-    """Finished tasks older than their role's `keep`, events, passes and worker rows past their periods."""
+    """Finished tasks older than their role's `keep`; events, passes, worker and beat rows past their periods."""
     days, hours = app.settings.event_days, app.settings.pass_hours
-    rest = ((prune.events, days), (prune.passes, hours / 24), (prune.workers, days))
+    rest = ((prune.events, days), (prune.passes, hours / 24), (prune.workers, days), (prune.beats, hours / 24))
     return prune_tasks(app) + sum(_prune(app, delete, period) for delete, period in rest)
 
 

@@ -40,6 +40,12 @@ DELETE FROM workers WHERE worker_id IN (
 """)
 
 
+BEATS = text("""
+DELETE FROM beats WHERE beat_id IN (
+    SELECT beat_id FROM beats WHERE last_tick_at < statement_timestamp() - :days * interval '1 day' LIMIT :batch)
+""")
+
+
 def tasks(connection: Connection, days: float, batch: int) -> int:
     """Finished tasks past their role's `keep`; those of roles that keep no success, after `days`."""
     return connection.execute(TASKS, {"days": days, "batch": batch}).rowcount
@@ -55,3 +61,7 @@ def passes(connection: Connection, days: float, batch: int) -> int:
 
 def workers(connection: Connection, days: float, batch: int) -> int:
     return connection.execute(WORKERS, {"days": days, "batch": batch}).rowcount
+
+
+def beats(connection: Connection, days: float, batch: int) -> int:
+    return connection.execute(BEATS, {"days": days, "batch": batch}).rowcount

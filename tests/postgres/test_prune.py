@@ -81,7 +81,7 @@ def test_pruning_works_in_batches_until_one_is_short(
     assert rows(REMAINING) == []
 
 
-def test_events_passes_and_workers_go_after_their_periods(app: Celeriac, rows: Rows) -> None:
+def test_events_passes_workers_and_beats_go_after_their_periods(app: Celeriac, rows: Rows) -> None:
     rows("""INSERT INTO task_events (task, role, kind, at)
         SELECT d, 'work', 'x', now() - d * interval '1 day' FROM (VALUES (29), (31)) v (d)""")
     rows("""INSERT INTO passes (role, by, free, at, last_at)
@@ -89,7 +89,10 @@ def test_events_passes_and_workers_go_after_their_periods(app: Celeriac, rows: R
         FROM (VALUES (23), (25)) v (h)""")
     rows("""INSERT INTO workers (worker_id, hostname, pid, concurrency, last_heartbeat_at)
         SELECT 'w' || d, 'h', 1, 1, now() - d * interval '1 day' FROM (VALUES (29), (31)) v (d)""")
-    assert sweeps.prune_finished(app) == 3
+    rows("""INSERT INTO beats (beat_id, hostname, pid, last_tick_at)
+        SELECT 'b' || h, 'h', 1, now() - h * interval '1 hour' FROM (VALUES (23), (25)) v (h)""")
+    assert sweeps.prune_finished(app) == 4
+    assert rows("SELECT beat_id FROM beats") == [("b23",)]
     assert rows("SELECT task FROM task_events") == [(29,)]
     assert rows("SELECT free FROM passes") == [(23,)]
     assert rows("SELECT worker_id FROM workers") == [("w29",)]
