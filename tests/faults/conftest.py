@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
+
+from tests.faults.beats import RECORD, Fleet
+from tests.processes import Rows
 
 
 @pytest.fixture
@@ -12,3 +16,18 @@ def sized(request: pytest.FixtureRequest) -> Callable[[int, int], int]:
     """`sized(full, short)`: the one that fits this run."""
     full = bool(request.config.getoption("--full"))
     return lambda at_full, short: at_full if full else short
+
+
+@pytest.fixture
+def recorded(database_url: str) -> Iterator[Rows]:
+    """The test's database, which records what is enqueued."""
+    rows = Rows(database_url)
+    rows(RECORD)
+    yield rows
+    rows.close()
+
+
+@pytest.fixture
+def fleet(database_url: str, redis_url: str, tmp_path: Path) -> Iterator[Fleet]:
+    with Fleet(database_url, redis_url, tmp_path) as fleet:
+        yield fleet
