@@ -29,6 +29,7 @@ INTERVAL = 10.0
 LATENCY_MS = (50, 200)
 FAULTS = 0.05
 PROCESSES = 8
+QUEUES = "instasite_build,instasite_analytics,instasite_domain_check,instasite_ready_mail"
 
 #: The sandbox holds a hanging request for longer than the client waits and the first retry takes: it acts late.
 CLIENT_WAITS, HANGS_FOR = 2.0, 8.0
@@ -62,7 +63,7 @@ def play(on: Stage, screen: Screen) -> Sequence[Verdict]:
         connection.execute(evidence.RUNS_TABLE)
     customers = accept(app)
     screen.say(f"{plan.BUILDS} builds are accepted, each with its site: rows, before there is any worker.\n")
-    with worker_and_beat(on, "-c", str(PROCESSES), "--include", "demo.instasites.witness") as processes:
+    with worker_and_beat(on, "-c", str(PROCESSES), "-Q", QUEUES, "--include", "demo.instasites.witness") as processes:
         at_work = AtWork(app, on, customers, screen)
         watch(at_work.look, processes, screen, gives_up_after=GIVES_UP_AFTER)
     return judge(app, on, customers, screen)

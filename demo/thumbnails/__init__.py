@@ -40,6 +40,7 @@ def setting(seed: int | None) -> Setting:
         "NODE_ENV": "production",
         "THUMBNAILS_RETRY_SECONDS": f"{RETRY:g}",
         "THUMBNAILS_TIMEOUT_SECONDS": "60",
+        "CPU_BACKOFF_THRESHOLD": "1",
         "CELERIAC_DRAIN_GRACE_MS": "2000",
     }
     return Setting(environ, Plan(LATENCY_MS, seed=seed or 0))

@@ -14,7 +14,7 @@ from tests.postgres.plans import Plan, explain
 
 Clone = Callable[[], str]
 
-SMALL, LARGE = 3_000, 60_000
+SMALL, LARGE = 3_000, 30_000
 
 #: Pages that may be added: the few rows found may lie anywhere, and indexes grow a level.
 ALLOWED = 150
