@@ -11,7 +11,6 @@ import pytest
 from sqlalchemy import text
 
 from celeriac import Settings
-from celeriac.cli import main
 from celeriac.database import Database
 from tests.processes import ROOT
 
@@ -33,12 +32,6 @@ def test_every_variable_the_application_reads_is_told() -> None:
     read = re.findall(rf'"((?:{PREFIXES})_[A-Z_]+)"', code)
     assert read
     assert [name for name in set(read) if f"`{name}`" not in PAGES] == []
-
-
-def test_every_command_it_names_exists() -> None:
-    named = set(re.findall(r"^    celeriac (\w+)", README, re.MULTILINE))
-    assert named == {"check", "migrate", "dispatch", "sweep", "serve"}
-    assert named <= set(main.commands)
 
 
 def test_its_examples_run_one_after_the_other(

@@ -323,3 +323,12 @@ def test_a_role_of_one_is_one_from_sql_and_python_alike(app: Celeriac, rows: Row
     app.register_roles()
     first = sweep.delay()
     assert rows("SELECT task_id, is_new FROM celeriac_enqueue('sweep', '{}')") == [(first.id, False)]
+
+
+def test_a_role_that_may_have_one_task_has_one_from_sql_too(app: Celeriac, rows: Rows) -> None:
+    @app.task(role="refresh", eager=False, shared=False, unique_by=ONE)
+    def refresh() -> None: ...
+
+    app.register_roles()
+    first = asked(rows, "'refresh'")
+    assert (first[2], asked(rows, "'refresh'")[2], refresh.delay().row_id) == (True, False, first[0])
