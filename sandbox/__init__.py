@@ -15,13 +15,14 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Self
 
-from sandbox.duda import DudaServer
+from sandbox.duda import DudaApi
 from sandbox.faults import Faults, Plan
 from sandbox.mail import Mailbox, MailServer
 from sandbox.menus import Menus
 from sandbox.names import Names, NamesServer
 from sandbox.previews import Previews
 from sandbox.reddit import RedditApi
+from sandbox.server import Server
 from sandbox.sites import Sites
 from sandbox.stand_ins import StandIn
 
@@ -62,19 +63,17 @@ class Sandbox:
         http_port, smtp_port, dns_port = ports
         self.sites, self.faults, self.mailbox, self.names = Sites(templates), Faults(plan), Mailbox(), Names()
         self.previews, self.menus, self.reddit = Previews(), Menus(), RedditApi(credentials)
-        self._stand_ins: tuple[StandIn, ...] = (self.previews, self.menus, self.reddit)
-        self._credentials = credentials
+        self._others: tuple[StandIn, ...] = (self.previews, self.menus, self.reddit)
+        self._stand_ins: tuple[StandIn, ...] = (DudaApi(self.sites, credentials), *self._others)
         with ExitStack() as started:
-            self._duda = DudaServer(
-                (host, http_port), self.sites, self.faults, credentials, self._control, self._stand_ins
-            )
-            self._started(self._duda, started)
+            self._server = Server((host, http_port), self.faults, self._control, self._stand_ins)
+            self._started(self._server, started)
             self._names = NamesServer((host, dns_port), self.names)
             self._started(self._names, started)
             self._mail = MailServer(self.mailbox, hostname=host, port=smtp_port)
             self._started(self._mail, started)
             self._stop = started.pop_all().close
-        self.http_url = f"http://{host}:{self._duda.server_port}"
+        self.http_url = f"http://{host}:{self._server.server_port}"
         self.smtp = (host, self._mail.port)
         self.dns = (host, self._names.server_address[1])
 
@@ -90,19 +89,14 @@ class Sandbox:
         """Ends hanging requests and closes every socket."""
         self._stop()
 
-    def _started(self, server: DudaServer | NamesServer | MailServer, undo: ExitStack) -> None:
+    def _started(self, server: Server | NamesServer | MailServer, undo: ExitStack) -> None:
         server.start()
         undo.callback(server.stop)
 
     def environ(self) -> dict[str, str]:
         """The environment in which the application talks to this sandbox."""
-        user, password = self._credentials
-        others = [stand_in.environ(self.http_url) for stand_in in self._stand_ins]
         return {
-            **ChainMap(*others),
-            "DUDA_BASE_URL": f"{self.http_url}/api",
-            "DUDA_API_USER": user,
-            "DUDA_API_PASSWORD": password,
+            **ChainMap(*(stand_in.environ(self.http_url) for stand_in in self._stand_ins)),
             "SMTP_HOST": self.smtp[0],
             "SMTP_PORT": str(self.smtp[1]),
             "SMTP_STARTTLS": "false",
@@ -114,27 +108,26 @@ class Sandbox:
         """Everything that can be asked of it, as JSON: also at `/_sandbox/state`."""
         return {
             **self.sites.describe(),
-            "requests": dict(self._duda.requests),
-            "in_flight": self._duda.in_flight,
-            "connections": self._duda.connections_opened,
+            "requests": dict(self._server.requests),
+            "in_flight": self._server.in_flight,
+            "connections": self._server.connections_opened,
             "faults": self.faults.describe(),
             "mail": self.mailbox.describe(),
             "names": self.names.describe(),
-            **{stand_in.name: stand_in.describe() for stand_in in self._stand_ins},
+            **{stand_in.name: stand_in.describe() for stand_in in self._others},
         }
 
     def release(self) -> None:
         """Ends the hanging of all requests that hang now, instead of after `hang_seconds`."""
-        self._duda.release()
+        self._server.release()
 
     def clear(self) -> None:
         """Forgets sites, mail, names and counts; the plan of faults stays."""
-        self.sites.clear()
         self.mailbox.clear()
         self.names.clear()
         for stand_in in self._stand_ins:
             stand_in.clear()
-        self._duda.requests.clear()
+        self._server.requests.clear()
 
     def _control(self, method: str, path: str, wanted: Any) -> Any:
         """`/_sandbox/…`: GET state, faults, mail, names; PUT faults, names; POST clear, release."""

@@ -15,12 +15,13 @@ from collections.abc import Callable, Mapping, Sequence
 import sandbox
 from sandbox.faults import Plan, evenly, latency_range
 
-#: As many stores have a menu from the start.
+#: As many stores have a menu from the start, and these subreddits posts.
 STORES = 12
+SUBREDDITS = ("Python", "AskReddit", "WorldNews")
 
 
 def parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
-    options = argparse.ArgumentParser("sandbox", description="Local stand-ins of Duda, Dutchie, mail and DNS.")
+    options = argparse.ArgumentParser("sandbox", description="Local stand-ins of Duda, Dutchie, Reddit, mail and DNS.")
 
     def add(name: str, default: str, kind: Callable[[str], object], meaning: str) -> None:
         variable = "SANDBOX_" + name.upper().replace("-", "_")
@@ -28,7 +29,7 @@ def parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
         options.add_argument(f"--{name}", default=value, type=kind, help=f"{meaning} [{variable}, {default}]")
 
     add("host", "127.0.0.1", str, "address to listen on; 0.0.0.0 in a container")
-    add("http-port", "0", int, "port of Duda's API; 0 is a free one")
+    add("http-port", "0", int, "port of all that speaks HTTP; 0 is a free one")
     add("smtp-port", "0", int, "port of the mail server")
     add("dns-port", "0", int, "UDP port of the name server")
     add("latency-ms", "0", str, "delay of each answer in milliseconds, such as 50-200")
@@ -49,6 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ports = {name: getattr(options, name) for name in ("http_port", "smtp_port", "dns_port")}
     with sandbox.start(host=options.host, plan=plan, **ports) as running:
         running.menus.open_stores(STORES)
+        for name in SUBREDDITS:
+            running.reddit.forum.open(name)
         addresses = {"http_url": running.http_url, "smtp": running.smtp, "dns": running.dns}
         print(json.dumps({**addresses, "environ": running.environ()}), flush=True)
         signal.sigwait(stop_signals)

@@ -1,204 +1,92 @@
-"""Duda's Partner API over HTTP, for the endpoints that building InstaSites needs.
+"""Duda's Partner API, for the endpoints that building InstaSites needs.
 
-Beside it are the other stand-ins, each below its prefix, and, without authentication, `/_sandbox/…`, which shows and
-changes the state of the whole sandbox.
+Source: Duda Developer Documentation, "Partner API Reference" (Sites, Site Content; "Error", Introduction).
 """
 
 from __future__ import annotations
 
 import base64
-import contextlib
 import hmac
 import json
-import os
-import socket
-import struct
-import sys
-import threading
-import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from email.utils import formatdate
+import re
+from collections.abc import Callable
 from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from urllib.parse import unquote
 
-from sandbox.endpoints import Reply, refusal, understand
-from sandbox.faults import Fate, Faults
-from sandbox.sites import Sites
-from sandbox.stand_ins import Asked, Request, StandIn
+from sandbox.sites import Refused, Sites
+from sandbox.stand_ins import Asked, Reply, Request, refusal
 
-Control = Callable[[str, str, Any], Any]
+Endpoint = Callable[[Sites, str, dict[str, Any]], Any]
 
 
-class DudaServer(ThreadingHTTPServer):
-    """One thread a connection. `control` answers `/_sandbox/…`: (method, path, JSON) → JSON."""
+def _create(sites: Sites, _: str, body: dict[str, Any]) -> Any:
+    return {"site_name": sites.create(body)}
 
-    request_queue_size = 1024
-    daemon_threads = True
 
-    def __init__(
-        self,
-        address: tuple[str, int],
-        sites: Sites,
-        faults: Faults,
-        credentials: tuple[str, str],
-        control: Control,
-        stand_ins: Sequence[StandIn] = (),
-    ) -> None:
-        self.sites, self.faults, self.control, self.stand_ins = sites, faults, control, stand_ins
-        self.authorization = "Basic " + base64.b64encode(":".join(credentials).encode()).decode()
-        self.requests: Counter[str] = Counter()
-        self.in_flight = 0
-        self.stopping, self.hanging = threading.Event(), threading.Event()
-        self._lock = threading.Lock()
-        self._connections: set[socket.socket] = set()
-        self.connections_opened = 0
-        super().__init__(address, DudaHandler)
-        self._thread = threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True)
+# Operation, method, path below /api/sites/multiscreen, what it does. The first that matches counts.
+_TABLE: tuple[tuple[str, str, str, Endpoint], ...] = (
+    ("find", "GET", "/byexternalid/([^/]+)", lambda sites, external_id, _: sites.names_of(external_id)),
+    ("create", "POST", "/create()", _create),
+    ("update", "POST", "/update/([^/]+)", lambda sites, name, body: sites.update(name, body)),
+    ("publish", "POST", "/publish/([^/]+)", lambda sites, name, _: sites.publish(name)),
+    ("get_content", "GET", "/([^/]+)/content", lambda sites, name, _: sites.content(name)),
+    ("content", "POST", "/([^/]+)/content", lambda sites, name, body: sites.update_content(name, body)),
+    ("get", "GET", "/([^/]+)", lambda sites, name, _: sites.get(name)),
+)
+ENDPOINTS = tuple(
+    (operation, method, re.compile(f"/api/sites/multiscreen{path}"), endpoint)
+    for operation, method, path, endpoint in _TABLE
+)
 
-    def start(self) -> None:
-        self._thread.start()
 
-    def release(self) -> None:
-        """Ends the hanging of all requests that hang now."""
-        held, self.hanging = self.hanging, threading.Event()
-        held.set()
+class DudaApi:
+    """What may be asked of the sites, and by whom."""
 
-    def stop(self) -> None:
-        self.stopping.set()
-        self.release()
-        self.shutdown()
-        self._thread.join()
-        self.server_close()
-        with self._lock:
-            for connection in self._connections:
-                with contextlib.suppress(OSError):  # Its own thread may be closing it.
-                    connection.shutdown(socket.SHUT_RDWR)
+    name, prefix = "duda", "/api/"
 
-    @contextlib.contextmanager
-    def counted(self, operation: str) -> Iterator[None]:
-        with self._lock:
-            self.requests[operation] += 1
-            self.in_flight += 1
+    def __init__(self, sites: Sites, credentials: tuple[str, str]) -> None:
+        self.sites, self._credentials = sites, credentials
+        self._authorization = b"Basic " + base64.b64encode(":".join(credentials).encode())
+
+    def environ(self, http_url: str) -> dict[str, str]:
+        user, password = self._credentials
+        return {"DUDA_BASE_URL": f"{http_url}/api", "DUDA_API_USER": user, "DUDA_API_PASSWORD": password}
+
+    def describe(self) -> Any:
+        return self.sites.describe()
+
+    def clear(self) -> None:
+        self.sites.clear()
+
+    def answer(self, request: Request) -> Asked | Reply:
+        given = (request.headers.get("Authorization") or "").encode()
+        if not hmac.compare_digest(given, self._authorization):
+            return refusal(401, "Unauthorized", "Wrong user or password", WWW_Authenticate="Basic")
         try:
-            yield
-        finally:
-            with self._lock:
-                self.in_flight -= 1
+            body = json.loads(request.body or b"{}")
+        except ValueError:
+            return refusal(400, "InvalidInput", "The request body is not JSON")
+        if not isinstance(body, dict):
+            return refusal(400, "InvalidInput", "The request body is not a JSON object")
+        return self._find(request.method, request.path, body)
 
-    def process_request(self, request: Any, client_address: Any) -> None:
-        with self._lock:
-            self._connections.add(request)
-            self.connections_opened += 1
-        super().process_request(request, client_address)
+    def _find(self, method: str, path: str, body: dict[str, Any]) -> Asked | Reply:
+        for operation, wanted, pattern, endpoint in ENDPOINTS:
+            match = pattern.fullmatch(path)
+            if match and method == wanted:
+                name = unquote(match[1])
+                return Asked(operation, name or _external_id(body), partial(self._perform, endpoint, name, body))
+        return refusal(404, "ResourceNotExist", f"There is no {method} {path}")
 
-    def shutdown_request(self, request: Any) -> None:
-        with self._lock:
-            self._connections.discard(request)
-        super().shutdown_request(request)
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        if not isinstance(sys.exception(), ConnectionError):  # Clients that give up are part of the game.
-            super().handle_error(request, client_address)
-
-
-class DudaHandler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
-    server: DudaServer
-
-    def do_GET(self) -> None:
-        raw = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        path, _, query = self.path.partition("?")
-        stand_in = next((s for s in self.server.stand_ins if path.startswith(s.prefix)), None)
-        if stand_in:
-            self._answer(stand_in.answer(Request(self.command, path, query, self.headers, raw)))
-        elif path.startswith("/_sandbox/"):
-            self._send(self._controlled(path.removeprefix("/_sandbox/"), raw))
-        elif not self._authorized():
-            self._send(refusal(401, "Unauthorized", "Wrong user or password", WWW_Authenticate="Basic"))
-        else:
-            self._answer(self._understood(path, raw))
-
-    do_POST = do_PUT = do_GET  # noqa: N815
-
-    def _understood(self, path: str, raw: bytes) -> Asked | Reply:
-        call = understand(self.command, path, raw)
-        if isinstance(call, Reply):
-            return call
-        return Asked(call.operation, call.subject, partial(call.perform, self.server.sites))
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
-        pass
-
-    def _authorized(self) -> bool:
-        given = self.headers.get("Authorization") or ""
-        return hmac.compare_digest(given.encode(), self.server.authorization.encode())
-
-    def _controlled(self, path: str, raw: bytes) -> Reply:
+    def _perform(self, endpoint: Endpoint, name: str, body: dict[str, Any]) -> Reply:
         try:
-            return Reply(200, self.server.control(self.command, path, json.loads(raw or b"null")))
-        except (ValueError, TypeError) as error:
-            return refusal(400, "InvalidInput", str(error))
-        except LookupError as error:
-            return refusal(404, "ResourceNotExist", str(error))
+            document = endpoint(self.sites, name, body)
+        except Refused as refused:
+            return refusal(400, refused.error_code, refused.message)
+        return Reply(204) if document is None else Reply(200, document)
 
-    def _answer(self, call: Asked | Reply) -> None:
-        with self.server.counted(call.operation if isinstance(call, Asked) else "unknown"):
-            if isinstance(call, Asked):
-                self._meet(call, self.server.faults.next_fate(call.operation, call.subject))
-            else:
-                self._send(call)
 
-    def _meet(self, call: Asked, fate: Fate) -> None:
-        self.server.stopping.wait(fate.latency_seconds)
-        match fate.fault:
-            case None:
-                self._send(call.perform())
-            case "rate_limited":
-                self._send(self._rate_limited())
-            case "server_error":
-                self._send(refusal(fate.server_error, "InternalError", "Something went wrong"))
-            case "hang_before":
-                self._hang()
-            case "hang_after":
-                call.perform()
-                self._hang()
-            case "hang_late":
-                self._hang()
-                call.perform()
-            case "reset_before":
-                self._reset()
-            case "reset_after":
-                call.perform()
-                self._reset()
-
-    def _rate_limited(self) -> Reply:
-        plan = self.server.faults.plan
-        when = f"{plan.retry_after:g}"
-        if plan.retry_after_date:
-            when = formatdate(time.time() + plan.retry_after, usegmt=True)
-        return refusal(429, "TooManyRequests", "Too many requests", Retry_After=when)
-
-    def _hang(self) -> None:
-        self.close_connection = True
-        self.server.hanging.wait(self.server.faults.plan.hang_seconds)
-
-    def _reset(self) -> None:
-        """An RST instead of a FIN: the socket lingers for 0 seconds and nobody shuts it down first."""
-        self.close_connection = True
-        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        os.close(self.connection.detach())
-
-    def _send(self, reply: Reply) -> None:
-        self.send_response(reply.status)
-        for name, value in reply.headers.items():
-            self.send_header(name, value)
-        if self.close_connection:  # because the client asked for it: untold, it would use the connection again
-            self.send_header("Connection", "close")
-        if reply.status != 204:
-            self.send_header("Content-Type", reply.content_type)
-            self.send_header("Content-Length", str(len(reply.payload)))
-        self.end_headers()
-        self.wfile.write(reply.payload)
+def _external_id(body: dict[str, Any]) -> str:
+    data = body.get("site_data")
+    return str(data.get("external_uid")) if isinstance(data, dict) else ""

@@ -14,8 +14,7 @@ from typing import Any
 
 from graphql import build_schema, graphql_sync
 
-from sandbox.endpoints import Reply
-from sandbox.stand_ins import Asked, Request
+from sandbox.stand_ins import Asked, Reply, Request
 
 SCHEMA = build_schema("""
 type Query {

@@ -15,8 +15,7 @@ from typing import Any
 from urllib.parse import parse_qs, quote, unquote
 from zlib import crc32
 
-from sandbox.endpoints import Reply, refusal
-from sandbox.stand_ins import Asked, Request
+from sandbox.stand_ins import Asked, Reply, Request, refusal
 
 PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{name}</title>

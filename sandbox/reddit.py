@@ -21,9 +21,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 from urllib.parse import parse_qs
 
-from sandbox.endpoints import Reply
 from sandbox.forum import Forum, Missing
-from sandbox.stand_ins import Asked, Request
+from sandbox.stand_ins import Asked, Reply, Request
 
 TOKEN_SECONDS = 86_400
 _READ = re.compile(r"/reddit/oauth/r/([^/]+)/(about|new|hot)(?:/|\.json)?")

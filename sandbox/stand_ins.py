@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from email.message import Message
 from typing import Any, Protocol
-
-from sandbox.endpoints import Reply
 
 
 @dataclass(frozen=True)
@@ -19,6 +18,28 @@ class Request:
     query: str
     headers: Message
     body: bytes
+
+
+@dataclass(frozen=True)
+class Reply:
+    """`document` is sent as JSON, unless `content_type` says otherwise: then it is bytes."""
+
+    status: int
+    document: Any = None
+    headers: dict[str, str] = field(default_factory=dict)
+    content_type: str = "application/json"
+
+    @property
+    def payload(self) -> bytes:
+        if self.status == 204:
+            return b""
+        return json.dumps(self.document).encode() if self.content_type == "application/json" else bytes(self.document)
+
+
+def refusal(status: int, error_code: str, message: str, **headers: str) -> Reply:
+    """An error object, as Duda's are ("Error", Introduction); `headers` with underscores for hyphens."""
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return Reply(status, {"error_code": error_code, "message": message}, named)
 
 
 @dataclass(frozen=True)
