@@ -42,10 +42,13 @@ up: export REDDIT_CLIENT_ID ?= sandbox
 up: export REDDIT_CLIENT_SECRET ?= sandbox-password
 up: export REDDIT_URL ?= http://127.0.0.1:$(SANDBOX_HTTP_PORT)/reddit
 up: export REDDIT_OAUTH_URL ?= http://127.0.0.1:$(SANDBOX_HTTP_PORT)/reddit/oauth
+up: export CELERIAC_API_PORT ?= 6002
 up: FLOWER_PORT ?= 5555
-up: $(READY) ## Run the whole stack in the foreground: servers, sandbox, worker, beat, Flower
+up: $(READY) ## Run the whole stack in the foreground: servers, sandbox, worker, beat, API, Flower
 	@echo "sandbox   http://127.0.0.1:$(SANDBOX_HTTP_PORT)/_sandbox/state"
-	@$(BIN)/celeriac up --flower-port $(FLOWER_PORT) --with sandbox="$(BIN)/python -m sandbox"
+	@echo "api       http://127.0.0.1:$(CELERIAC_API_PORT) (a token: $(BIN)/celeriac token create NAME --scope operate)"
+	@$(BIN)/celeriac up --flower-port $(FLOWER_PORT) --with sandbox="$(BIN)/python -m sandbox" \
+		--with api="$(BIN)/celeriac serve"
 
 bench: $(READY) ## Measure against plain Celery, side by side
 	$(BIN)/python -m bench
