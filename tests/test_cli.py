@@ -9,6 +9,7 @@ import sys
 import tomllib
 from pathlib import Path
 
+from celeriac.sweeps import SWEEPS
 from tests.conftest import ROOT, Servers
 
 
@@ -31,9 +32,7 @@ def test_migrate_check_sweep_and_dispatch(servers: Servers, redis_url: str) -> N
         assert celeriac("check", **given).returncode == 0
         assert "no role 'no_such_role'" in celeriac("dispatch", "no_such_role", **given).stderr
         swept = celeriac("sweep", "--all", **given)
-        assert [line.split(":")[0] for line in swept.stdout.splitlines()] == [
-            "rescue", "lost_tickets", "leaderless_locks", "prune", "alerts",
-        ]  # fmt: skip
+        assert [line.split(":")[0] for line in swept.stdout.splitlines()] == list(SWEEPS)
         assert celeriac("dispatch", "instasite_build", **given).stdout == "instasite_build: 0 tasks published\n"
     finally:
         servers.execute("DROP DATABASE celeriac_cli WITH (FORCE)")
