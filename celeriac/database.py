@@ -6,11 +6,12 @@ import logging
 import os
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import psycopg2
+from psycopg2.errors import DuplicatePreparedStatement, InvalidSqlStatementName
 from sqlalchemy import Connection, Engine, TextClause, create_engine, event, make_url
 from sqlalchemy.dialects.postgresql.psycopg2 import PGDialect_psycopg2
 from sqlalchemy.exc import DBAPIError
@@ -103,6 +104,35 @@ class Database:
 def for_cursor(statement: TextClause) -> str:
     """A statement as `Database.cursor` takes it: compiled once, not looked up for every task."""
     return str(statement.compile(dialect=PGDialect_psycopg2()))
+
+
+class Prepared:
+    """A statement that each connection parses and plans once; `Database.cursor` executes it.
+
+    `parameters`: name → SQL type. Behind a pooler that deals out another connection for each statement, the name is
+    unknown or taken there: then this process goes on without preparing.
+    """
+
+    def __init__(self, name: str, statement: TextClause, parameters: Mapping[str, str]) -> None:
+        self.unprepared = for_cursor(statement)
+        numbers = {p: f"${n}" for n, p in enumerate(parameters, start=1)}
+        given = ", ".join(f"%({p})s" for p in parameters)
+        self.again = f"EXECUTE {name} ({given})"
+        types = ", ".join(parameters.values())
+        self.first = f"PREPARE {name} ({types}) AS {self.unprepared % numbers}; {self.again}"
+        self.gives_up = False
+        self._seen: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    def execute(self, cursor: Any, given: Mapping[str, Any]) -> None:
+        if self.gives_up:
+            return cursor.execute(self.unprepared, given)
+        try:
+            cursor.execute(self.again if cursor.connection in self._seen else self.first, given)
+            self._seen.add(cursor.connection)
+        except (InvalidSqlStatementName, DuplicatePreparedStatement):
+            self.gives_up = True
+            cursor.execute(self.unprepared, given)
+        return None
 
 
 def _roll_back(connection: Connection) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, text
 
-from celeriac.database import for_cursor
+from celeriac.database import Prepared
 from celeriac.errors import CeleriacError
 from celeriac.verbs.promote import lead
 
@@ -125,7 +125,12 @@ def as_json(tasks: Sequence[NewTask]) -> str:
     return json.dumps([{name: getattr(t, name) for name in _FIELDS if getattr(t, name) is not None} for t in tasks])
 
 
-_INSERT_READY = for_cursor(INSERT_READY)
+_READY_TYPES = {
+    "task_id": "text", "role": "text", "account": "text", "unique_key": "text", "priority": "integer", "args": "text",
+    "kwargs": "text", "headers": "text", "max_retries": "integer", "max_tries": "integer",
+    "timeout": "double precision", "parent_id": "bigint", "enqueued_by": "text",
+}  # fmt: skip
+_INSERT_READY = Prepared("celeriac_insert_ready", INSERT_READY, _READY_TYPES)
 
 #: What a row has to lack to be ready by its mere insert.
 _NOT_READY = ("lock_key", "delay", "at", "expires_in", "expires_at")
@@ -138,7 +143,7 @@ def is_ready(task: NewTask) -> bool:
 
 def enqueue_ready(cursor: Any, task: NewTask) -> Receipt | None:
     """The new row of a task that `is_ready`, on the driver's cursor; None if its unique key or id is taken."""
-    cursor.execute(_INSERT_READY, ready_row(task))
+    _INSERT_READY.execute(cursor, ready_row(task))
     row = cursor.fetchone()
     return row and Receipt(row[0], row[1], True)
 
@@ -146,7 +151,7 @@ def enqueue_ready(cursor: Any, task: NewTask) -> Receipt | None:
 def _insert(connection: Connection, tasks: Sequence[NewTask]) -> Iterable[Row[Any]]:
     if len(tasks) > 1 or not is_ready(tasks[0]):
         return connection.execute(INSERT, {"rows": as_json(tasks)})
-    return connection.exec_driver_sql(_INSERT_READY, ready_row(tasks[0]))
+    return connection.exec_driver_sql(_INSERT_READY.unprepared, ready_row(tasks[0]))
 
 
 def ready_row(task: NewTask) -> dict[str, Any]:

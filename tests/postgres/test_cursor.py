@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError, OperationalError
 
-from celeriac.database import Database, is_gone
+from celeriac.database import Database, Prepared, is_gone
 
 EVERY_BACKEND_ENDS = """
 SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = current_database()
@@ -32,3 +33,34 @@ def test_a_connection_that_is_lost_takes_the_idle_ones_with_it(database: Databas
         one(database, EVERY_BACKEND_ENDS)
     assert is_gone(lost.value)
     assert one(database, "SELECT 1") == 1
+
+
+@pytest.fixture
+def sums() -> Prepared:
+    return Prepared("sums", text("SELECT :a + :b"), {"a": "integer", "b": "integer"})
+
+
+def added(database: Database, prepared: Prepared, a: int, b: int) -> object:
+    with database.cursor() as cursor:
+        prepared.execute(cursor, {"a": a, "b": b})
+        return cursor.fetchone()[0]
+
+
+def test_a_prepared_statement_is_planned_once_a_connection(database: Database, sums: Prepared) -> None:
+    assert [added(database, sums, n, 1) for n in range(3)] == [1, 2, 3]
+    assert one(database, "SELECT generic_plans + custom_plans FROM pg_prepared_statements WHERE name = 'sums'") == 3
+    database.dispose()
+    assert added(database, sums, 5, 6) == 11
+    assert not sums.gives_up
+
+
+@pytest.mark.parametrize("swap", ["DEALLOCATE ALL", "DEALLOCATE ALL; PREPARE sums AS SELECT 1"])
+def test_behind_a_pooler_that_swaps_connections_it_goes_on_unprepared(
+    database: Database, sums: Prepared, swap: str
+) -> None:
+    """Another connection than the one that prepared it, or one where somebody else did."""
+    if "PREPARE sums" not in swap:
+        added(database, sums, 1, 1)
+    one(database, f"{swap}; SELECT 1")
+    assert [added(database, sums, n, 1) for n in range(2)] == [1, 2]
+    assert sums.gives_up
