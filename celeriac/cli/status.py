@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -30,14 +31,18 @@ _COLUMNS = ("role", "ready", "later", "behind_locks", "claimed", "running", "sta
 def status(find: FindApp, /, watch: bool, every: float) -> None:
     """Show what waits and runs per role, the workers, what is late, what is paused, and alerts."""
     app = find()
-    while True:
-        now = overview(app)
-        if watch and not output.as_json():
-            click.clear()
-        output.tell(now, _lines(now))
-        if not watch:
-            return
-        time.sleep(every)
+    _look(app)
+    with suppress(KeyboardInterrupt):
+        while watch:
+            time.sleep(every)
+            if not output.as_json():
+                click.clear()
+            _look(app)
+
+
+def _look(app: Celeriac) -> None:
+    now = overview(app)
+    output.tell(now, _lines(now))
 
 
 def overview(app: Celeriac) -> dict[str, Any]:

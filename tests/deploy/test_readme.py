@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from celeriac import Settings
+from celeriac import Celeriac, Settings
 from celeriac.database import Database
+from celeriac.rights import grant
 from tests.processes import ROOT
 
 README = (ROOT / "README.md").read_text()
@@ -48,3 +49,18 @@ def test_its_examples_run_one_after_the_other(
         assert connection.execute(text(enqueued)).one() == ([7, 8, 9, 10, *range(11, 21), 21], 2)
     names["app"].publisher.close()
     names["app"].database.engine.dispose()
+
+
+def test_the_statements_of_the_sql_page_run(app: Celeriac, database: Database) -> None:
+    """In a transaction that is rolled back: a login belongs to the whole cluster."""
+
+    @app.task(role="product_resync", unique_by="dispensary_id", shared=False)
+    def product_resync(dispensary_id: int) -> None: ...
+
+    app.register_roles()
+    with database.engine.connect() as connection:
+        grant(connection)
+        for block in re.findall(r"```sql\n(.*?)```", (ROOT / "docs" / "sql.md").read_text(), re.DOTALL):
+            connection.exec_driver_sql(block)
+        assert connection.execute(text("SELECT count(*), min(priority) FROM worker_tasks")).one() == (1, 50)
+        connection.rollback()

@@ -144,6 +144,8 @@ class Moves(RuleBasedStateMachine):
     @precondition(lambda self: self.tickets)
     @rule(which=st.integers(0, 9), status=st.sampled_from(["claimed", "running"]), loss=st.booleans())
     def a_ticket_or_worker_is_lost(self, which: int, status: Any, loss: bool) -> None:
+        """Only a worker's loss counts against the task: what was merely claimed was nobody's fault."""
+        loss = loss and status == "running"
         held = [Held(*self.tickets[which % len(self.tickets)])]
         release.release(self.connection, held, status=status, kind="lost", why="lost", by="test", loss=loss)
 
