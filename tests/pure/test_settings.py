@@ -33,6 +33,14 @@ NUMBERS = {
     "CELERIAC_ALERT_FAILED_RATE": ("alert_failed_rate", "0.25", 0.25, "-0.1"),
     "CELERIAC_ALERT_RUNNING_MS": ("alert_running", "60000", 60, "-1"),
     "CELERIAC_ALERT_SCHEDULE_GRACE_MS": ("alert_schedule_grace", "1000", 1, "-1"),
+    "CELERIAC_MASTER_INTERVAL_MS": ("master_interval", "60000", 60, "49"),
+    "CELERIAC_AGING_AFTER_MS": ("aging_after", "60000", 60, "-1"),
+    "CELERIAC_AGING_INTERVAL_MS": ("aging_interval", "60000", 60, "0"),
+    "CELERIAC_AGING_STEP": ("aging_step", "5", 5, "0"),
+    "CELERIAC_AGING_CEILING": ("aging_ceiling", "100", 100, "-1000001"),
+    "CELERIAC_API_REQUESTS_PER_SECOND": ("api_requests", "10", 10, "0"),
+    "CELERIAC_API_FAILURES_PER_MINUTE": ("api_failures", "10", 10, "0"),
+    "CELERIAC_API_BODY_BYTES": ("api_body_bytes", "2048", 2048, "1023"),
     "CELERIAC_RELEASE": ("release", "20261120", 20261120, "-1"),
 }
 
