@@ -67,17 +67,17 @@ def fix_stale_thumbnails(self: Task[..., Any]) -> dict[str, Any]:
     try:
         with self.early_commit() as session:
             found = stuck(session)
-        reset = {site.__tablename__: _reset_all(self, site) for site in SITES.values()}
+        done = {site.__tablename__: _reset_all(self, site) for site in SITES.values()}
         still = stuck(self.session)
     except Exception:
         logger.exception("ThumbnailHealthCheck: Error in thumbnail health check")
         raise
-    if any(reset.values()):
+    if any(done.values()):
         logger.info(
             "ThumbnailHealthCheck: Reset %d stuck agency website jobs and %d instasite jobs",
-            reset["agency_websites"], reset["instasites"],
+            done["agency_websites"], done["instasites"],
         )  # fmt: skip
-    return {"reset": reset, "stuck": dict(still.counts), "oldest": [asdict(site) for site in found.oldest]}
+    return {"reset": done, "stuck": dict(still.counts), "oldest": [asdict(site) for site in found.oldest]}
 
 
 def _reset_all(task: Task[..., Any], site: Site) -> int:
