@@ -4,5 +4,7 @@
                 ▲                                  │
                 └── promote ◀── release, rescue ◀──┘
 
+`steer` and `policies` are what operators do, each change with its row in `audit`.
+
 Each function takes a SQLAlchemy connection and leaves the transaction to its caller. Times are the database's.
 """
