@@ -280,4 +280,7 @@ DO $$ BEGIN
 END $$
 """
 
-ROUTINES = (RECEIPT, REFUSE, TEXT, KEY, BIND, READABLE, FITS, ENQUEUE, FIXED_PATH)
+# Any login may call any function unless told otherwise, and this one needs no right to the tables.
+NOT_FOR_ALL = "REVOKE ALL ON FUNCTION celeriac_enqueue FROM PUBLIC"
+
+ROUTINES = (RECEIPT, REFUSE, TEXT, KEY, BIND, READABLE, FITS, ENQUEUE, FIXED_PATH, NOT_FOR_ALL)

@@ -91,6 +91,21 @@ def test_an_enqueue_only_login_enqueues_and_nothing_else(login: Login, rows: Row
     assert {statement: denied(database, statement) for statement in FORBIDDEN} == dict.fromkeys(FORBIDDEN, "42501")
 
 
+def test_a_login_nobody_granted_anything_enqueues_nothing(
+    app: Celeriac, servers: Servers, database_url: str, rows: Rows
+) -> None:
+    """Without the roles having been made, too."""
+    stranger = f"{PREFIX}_stranger"
+    servers.execute(f"CREATE ROLE {stranger} LOGIN PASSWORD 'secret'")
+    url = make_url(database_url).set(username=stranger, password="secret")
+    database = Database(url.render_as_string(hide_password=False))
+    try:
+        assert denied(database, "SELECT celeriac_enqueue('sync')") == "42501"
+    finally:
+        database.dispose()
+        servers.execute(f"DROP ROLE {stranger}")
+
+
 def test_what_the_callers_search_path_holds_is_not_what_the_function_means(login: Login, rows: Rows) -> None:
     """A caller who could shadow a table or a function would act with the owner's rights."""
     database = login("enqueue").database
