@@ -143,7 +143,7 @@ def test_a_code_base_without_these_modules_enqueues_by_name(works: Works, tmp_pa
 def test_switched_off_nothing_is_dispatched(stack: Stack, new_database: Callable[[], str], tmp_path: Path) -> None:
     with Stack(new_database(), stack.environ["REDIS_URL"], stack.outside, tmp_path) as off:
         off.beat(QM_INSTASITES="false")
-        last_tick = "SELECT last_run_at FROM scheduled_jobs WHERE name = 'batcher instasite_build'"
+        last_tick = "SELECT last_run_at FROM scheduled_jobs WHERE name = 'sweep rescue'"
         until(lambda: off.rows(last_tick), "beat")
         off.rows("INSERT INTO worker_tasks (task_id, role, kwargs) VALUES ('1', 'instasite_build', '{}')")
         for _ in range(3):
@@ -151,6 +151,7 @@ def test_switched_off_nothing_is_dispatched(stack: Stack, new_database: Callable
             until(lambda seen=seen: off.rows(last_tick) != seen, "another tick")
         assert off.rows("SELECT status FROM worker_tasks") == [("pending",)]
         assert off.rows("SELECT FROM passes") == []
+        assert off.rows("SELECT enabled FROM scheduled_jobs WHERE name = 'batcher instasite_build'") == [(False,)]
 
 
 # -- a worker that dies at the moment of completion ------------------------------------------------------------------
