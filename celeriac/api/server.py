@@ -33,13 +33,14 @@ from celeriac.api import (
 )
 from celeriac.api.gate import Gate
 from celeriac.api.problems import from_exception
+from celeriac.database import Database
 from celeriac.errors import ConfigurationError
 from celeriac.worker.lifeline import refuse_old_schema
 
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
 
-#: Handlers at once: no more than the pool has connections for, so that none waits for one.
+#: Handlers at once, each with a connection of the pool: none waits for one, none is opened for a single request.
 HANDLERS = 20
 
 #: In the order in which paths are looked up: what is named goes before what is `{task}`.
@@ -77,6 +78,7 @@ def create(app: Celeriac) -> FastAPI:
 
 def serve(app: Celeriac, host: str, port: int, proxies: str | None = None) -> None:
     """Until SIGTERM or Ctrl-C. Raises ConfigurationError if migrations are missing."""
+    app.database = Database(app.database_url, name="celeriac api", pool_size=HANDLERS)
     refuse_old_schema(app)
     app.register_roles()
     # Once it has stopped, uvicorn raises the signal again, which would end the process by it.
