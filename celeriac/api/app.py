@@ -1,4 +1,4 @@
-"""The app a handler works on."""
+"""What a handler works on: the app, and what all handlers share."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
+from celeriac import insights
+from celeriac.api.shared import Shared
 from celeriac.app import Celeriac
+from celeriac.insights import Count
 
 
 async def _app(request: Request) -> Celeriac:
@@ -14,4 +17,17 @@ async def _app(request: Request) -> Celeriac:
     return app
 
 
+async def _counts(request: Request) -> dict[str, Count]:
+    counts: Shared[dict[str, Count]] = request.app.state.counts
+    return await counts()
+
+
 App = Annotated[Celeriac, Depends(_app)]
+
+#: How many tasks there are of each status; all who ask at once share one reading.
+Counted = Annotated[dict[str, Count], Depends(_counts)]
+
+
+def count(app: Celeriac) -> dict[str, Count]:
+    with app.database.statement() as connection:
+        return insights.counts(connection)

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field
 
 from celeriac import insights
-from celeriac.api.app import App
+from celeriac.api.app import App, Counted
 from celeriac.api.callers import Operator, Reader
 from celeriac.api.changes import Because, Changed, ManyChanged, many, one
 from celeriac.api.fields import IdInPath, Ids, Limit, Name, Offset, Place, Priority
@@ -86,10 +86,8 @@ _STATS = {"queued": "queued", "running": "crawling", "completed": "success", "fa
 
 
 @router.get("/stats")
-def stats(app: App, _: Reader) -> JobStats:
+async def stats(_: Reader, found: Counted) -> JobStats:
     """How many jobs there are in each status."""
-    with app.database.statement() as connection:
-        found = insights.counts(connection)
     counts = {name: sum(found[status].n for status in CRAWLS[word]) for name, word in _STATS.items()}
     estimated = [name for name, word in _STATS.items() if not all(found[status].exact for status in CRAWLS[word])]
     return JobStats.model_validate(counts | {"estimated": estimated})

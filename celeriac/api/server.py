@@ -31,8 +31,10 @@ from celeriac.api import (
     trigger,
     workers,
 )
+from celeriac.api.app import count
 from celeriac.api.gate import Gate
 from celeriac.api.problems import from_exception
+from celeriac.api.shared import Shared
 from celeriac.database import Database
 from celeriac.errors import ConfigurationError
 from celeriac.worker.lifeline import refuse_old_schema
@@ -68,6 +70,7 @@ def create(app: Celeriac) -> FastAPI:
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )  # fmt: skip
     api.state.celeriac, api.state.standing = app, health.Standing(app)
+    api.state.counts = Shared(lambda: count(app))
     for router in (*_of_the_application(app), *ROUTERS):
         api.include_router(router)
     for kind in (HTTPException, RequestValidationError):

@@ -126,12 +126,24 @@ def list_tasks(
     part = _part(wanted.statuses)
     _refuse(part, limit, after, offset)
     given = asdict(wanted) | {"statuses": list(wanted.statuses) if wanted.statuses else None}
-    looks_at = max(LOOKS_AT, offset + limit + 1) if _picks(wanted, part) else offset + limit + 1
-    given |= {"after": after, "most": limit + 1, "offset": offset, "looks_at": looks_at}
-    rows = [dict(row) for row in connection.execute(PAGES[part], given).mappings()]
-    if len(rows) > limit:
-        return Page(_items(rows[:limit]), rows[limit - 1]["place"])
-    return Page(_items(rows), connection.execute(ENDS[part], given).scalar_one_or_none())
+    given |= {"after": after, "most": limit + 1, "offset": offset}
+    rows, end = [], None
+    for looks_at in _looks(offset + limit + 1, _picks(wanted, part)):
+        found = connection.execute(PAGES[part], given | {"looks_at": looks_at}).mappings()
+        rows = [dict(row) for row in found]
+        if len(rows) > limit:
+            return Page(_items(rows[:limit]), rows[limit - 1]["place"])
+        end = connection.execute(ENDS[part], given | {"looks_at": looks_at}).scalar_one_or_none()
+        if end is None:
+            break
+    return Page(_items(rows), end)
+
+
+def _looks(rows: int, picks: bool) -> Sequence[int]:
+    """How many rows to look at for so many: first as if every other one were meant, which is usual, then further."""
+    if not picks:
+        return (rows,)
+    return (2 * rows, LOOKS_AT) if 2 * rows < LOOKS_AT else (max(rows, LOOKS_AT),)
 
 
 def matching(connection: Connection, wanted: Filter, *, most: int) -> Iterator[int]:

@@ -15,7 +15,8 @@ from tests.faults.clients import Ask, ask_for
 
 pytestmark = pytest.mark.xdist_group("api load")
 
-#: Rows in every state and many roles and accounts, as a system has them that has run for a while.
+#: Rows in every state and many roles and accounts, as a system has them that has run for a while; windows bound
+#: what is active.
 FILL = """
 INSERT INTO worker_tasks (
     task_id, role, account, status, waits_for, scheduled_for, token, claimed_at, started_at, last_heartbeat_at,
@@ -29,8 +30,8 @@ SELECT 'fill-' || n, 'role_' || n % 7, 'account_' || n % 1000, status,
     CASE WHEN status IN ('completed', 'failed', 'cancelled') THEN now() - n * interval '1 millisecond' END,
     now() - n * interval '1 millisecond'
 FROM (
-    SELECT n, CASE WHEN n % 500 = 0 THEN 'running' WHEN n % 100 = 1 THEN 'cancelled' WHEN n % 20 = 2 THEN 'failed'
-        WHEN n % 2 = 0 THEN 'completed' ELSE 'pending' END AS status
+    SELECT n, CASE WHEN n % 10 = 0 AND n <= 2000 THEN 'running' WHEN n % 100 = 1 THEN 'cancelled'
+        WHEN n % 20 = 2 THEN 'failed' WHEN n % 2 = 0 THEN 'completed' ELSE 'pending' END AS status
     FROM generate_series(CAST(:first AS bigint), CAST(:last AS bigint)) AS n
 ) AS made
 """

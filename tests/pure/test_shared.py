@@ -1,0 +1,72 @@
+"""A shared reading: few for many who ask at once, and never one that began before somebody asked."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from celeriac.api.shared import Shared
+
+
+def test_many_who_ask_at_once_share_one_reading() -> None:
+    read: list[int] = []
+
+    async def ask() -> list[int]:
+        shared = Shared(lambda: read.append(1) or len(read))
+        return list(await asyncio.gather(*(shared() for _ in range(100))))
+
+    assert asyncio.run(ask()) == [1] * 100
+
+
+def test_who_comes_while_it_is_read_gets_the_next_reading() -> None:
+    begun, go = threading.Event(), threading.Event()
+    read: list[int] = []
+
+    def slowly() -> int:
+        read.append(1)
+        begun.set()
+        assert go.wait(30)
+        return len(read)
+
+    async def ask() -> tuple[int, list[int]]:
+        shared = Shared(slowly)
+        first = asyncio.ensure_future(shared())
+        await asyncio.to_thread(begun.wait, 30)
+        late = [asyncio.ensure_future(shared()) for _ in range(10)]
+        await asyncio.sleep(0)
+        go.set()
+        return await first, list(await asyncio.gather(*late))
+
+    assert asyncio.run(ask()) == (1, [2] * 10)
+
+
+def test_what_goes_wrong_is_told_to_each_and_over_with_the_next() -> None:
+    answers = iter([ZeroDivisionError, None])
+
+    def read() -> int:
+        if error := next(answers):
+            raise error
+        return 7
+
+    async def ask() -> int:
+        shared = Shared(read)
+        told = await asyncio.gather(*(shared() for _ in range(3)), return_exceptions=True)
+        assert [type(one) for one in told] == [ZeroDivisionError] * 3
+        return await shared()
+
+    assert asyncio.run(ask()) == 7
+
+
+def test_one_who_leaves_takes_the_reading_from_nobody() -> None:
+    async def ask() -> int:
+        shared = Shared(lambda: 7)
+        leaving, staying = asyncio.ensure_future(shared()), asyncio.ensure_future(shared())
+        await asyncio.sleep(0)
+        leaving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await leaving
+        return await staying
+
+    assert asyncio.run(ask()) == 7
