@@ -25,6 +25,9 @@ logger = logging.getLogger(__name__)
 #: Beat looks at least this often (seconds), so that a change in SQL takes effect soon; and tells that it lives.
 LOOK_EVERY = 1.0
 
+#: And this long it waits (seconds) for what is due but held by somebody: another beat, or an open transaction.
+LOOK_AGAIN = 0.01
+
 #: Passes and sweeps at once, and how long (seconds) a beat that ends waits for them.
 ACTS = 4
 
@@ -96,14 +99,20 @@ class Scheduler(StockScheduler):
         """Never raises for what goes away and comes back: an exception out of here ends beat."""
         try:
             self._install()
-            while (ticked := self.timetable.tick()) is not None:
-                self._ran(ticked)
+            self._round()
             self._report()
             return self._seconds_to_next()
         except Exception as error:
             level = logging.WARNING if is_gone(error) else logging.ERROR
             logger.log(level, "A tick failed; the next one is in %g s", LOOK_EVERY, exc_info=not is_gone(error))
             return LOOK_EVERY
+
+    def _round(self) -> None:
+        """Each due schedule once: one that has a day of instants to make up for keeps no other waiting."""
+        had_its_turn: list[int] = []
+        while (ticked := self.timetable.tick(had_its_turn)) is not None:
+            had_its_turn.append(ticked.job.id)
+            self._ran(ticked)
 
     def _ran(self, ticked: Ticked) -> None:
         if ticked.plan.run:
@@ -118,7 +127,7 @@ class Scheduler(StockScheduler):
 
     def _seconds_to_next(self) -> float:
         seconds = self.timetable.seconds_to_next()
-        return LOOK_EVERY if seconds is None else min(seconds, LOOK_EVERY)
+        return LOOK_EVERY if seconds is None else min(max(seconds, LOOK_AGAIN), LOOK_EVERY)
 
     def should_sync(self) -> bool:
         return False

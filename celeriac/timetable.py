@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from celeriac.app import Celeriac
 
 logger = logging.getLogger(__name__)
+
+#: Why a schedule cannot run: what is told in words, and what an infinite grace or the like does to arithmetic.
+REFUSALS = (ConfigurationError, EnqueueRefused)
+NONSENSE = (ArithmeticError, ValueError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,9 +137,10 @@ class Timetable:
             logger.error("The schedule %r is in the beat config, but one of that name belongs to somebody else", name)
         return len(listed)
 
-    def tick(self) -> Ticked | None:
+    def tick(self, but: Collection[int] = ()) -> Ticked | None:
+        """`but`: the schedules (ids) that have had their turn, and come again when the others had theirs."""
         with self.app.database.transaction() as connection:
-            taken = tick.take(connection, self.owner)
+            taken = tick.take(connection, self.owner, but)
             if taken is None:
                 return None
             job, now = taken
@@ -161,7 +166,7 @@ class Timetable:
             plan = self._without_overlap(connection, job, decide(job, now))
             act = self._act(job) if job.kind != "task" and plan.run else None
             last = self._enqueue(connection, job, plan) if job.kind == "task" else None
-        except (ConfigurationError, EnqueueRefused) as error:
+        except (*REFUSALS, *NONSENSE) as error:
             logger.error("Schedule %r cannot run and is left alone until it is changed: %s", job.name, error)
             tick.quarantine(connection, job, str(error))
             return Ticked(job, Plan(job.next_run_at), 0.0)

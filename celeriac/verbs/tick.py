@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import datetime
 
 from sqlalchemy import Connection, text
@@ -13,7 +14,7 @@ TAKE = text("""
 SELECT id, name, kind, target, kwargs, cron_expression, timezone, priority, misfire, misfire_grace, overlap,
     next_run_at, last_run_at, planned_as, last_task_id, statement_timestamp() AS now
 FROM scheduled_jobs
-WHERE owner IN (:owner, 'api') AND enabled AND quarantined IS NULL
+WHERE owner IN (:owner, 'api') AND enabled AND quarantined IS NULL AND id <> ALL(CAST(:but AS bigint[]))
     AND (next_run_at <= statement_timestamp() OR planned_as IS DISTINCT FROM timezone || '|' || cron_expression)
 ORDER BY next_run_at LIMIT 1 FOR UPDATE SKIP LOCKED
 """)
@@ -46,9 +47,9 @@ ON CONFLICT (beat_id) DO UPDATE SET last_tick_at = clock_timestamp(), late_by = 
 LEAVE = text("DELETE FROM beats WHERE beat_id = :beat_id")
 
 
-def take(connection: Connection, owner: str) -> tuple[Job, datetime] | None:
-    """A schedule that is due, or whose expression was changed, locked; and the database's time."""
-    row = connection.execute(TAKE, {"owner": owner}).one_or_none()
+def take(connection: Connection, owner: str, but: Collection[int] = ()) -> tuple[Job, datetime] | None:
+    """A schedule that is due, or whose expression was changed, locked; and the database's time. None of `but`."""
+    row = connection.execute(TAKE, {"owner": owner, "but": list(but)}).one_or_none()
     return None if row is None else (Job(*row[:-1]), row.now)
 
 

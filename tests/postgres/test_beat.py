@@ -106,6 +106,33 @@ def test_a_long_sweep_makes_no_tick_late_and_does_not_overlap_itself(
     assert ran == [1]
 
 
+def test_what_has_much_to_make_up_for_keeps_no_other_waiting(
+    app: Celeriac, beat: Scheduler, rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("celeriac.schedules.AT_ONCE", 5)
+    app.schedules = [enqueuing(name, "@every 1h", "work", misfire="all", overlap="allow") for name in ("long", "short")]
+    beat.tick()
+    rows("UPDATE scheduled_jobs SET next_run_at = now() - interval '90 days' WHERE name = 'long'")
+    rows("UPDATE scheduled_jobs SET next_run_at = now() - interval '1 minute' WHERE name = 'short'")
+    beat.tick()
+    assert rows("SELECT enqueued_by, count(*) FROM worker_tasks GROUP BY 1 ORDER BY 1") == [
+        ("schedule long", 5),
+        ("schedule short", 1),
+    ]
+
+
+def test_beat_rests_while_somebody_holds_what_is_due(app: Celeriac, beat: Scheduler, rows: Rows) -> None:
+    """Without a rest it asked Postgres as fast as it could until an operator's transaction ended."""
+    app.schedules = [enqueuing("n", "@every 1h", "work")]
+    beat.tick()
+    rows("UPDATE scheduled_jobs SET next_run_at = now() WHERE name = 'n'")
+    with app.database.transaction() as operator:
+        operator.exec_driver_sql("SELECT FROM scheduled_jobs WHERE name = 'n' FOR UPDATE")
+        assert beat.tick() >= 0.01
+    beat.tick()
+    assert rows.one("SELECT count(*) FROM worker_tasks") == 1
+
+
 def installed(app: Celeriac, *schedules: Any, release: int = 0) -> list[str]:
     app.schedules = list(schedules)
     timetable = Timetable(app)
