@@ -13,7 +13,7 @@ from sqlalchemy import Connection, text
 
 @dataclass(frozen=True, slots=True)
 class Aging:
-    """`step` points after `after` seconds, and again every `every` seconds, while the priority is below `ceiling`."""
+    """`step` points after `after` seconds, again every `every` seconds, below `ceiling` and the role's own bound."""
 
     after: float
     every: float
@@ -39,16 +39,20 @@ WITH RECURSIVE levels AS (
                 - (:after + levels.aged::double precision / :step * :every) * interval '1 second'
         ORDER BY scheduled_for LIMIT :batch FOR UPDATE SKIP LOCKED) AS found
     LIMIT :batch
+), bounded AS (
+    SELECT t.id, t.priority - t.aged AS own, t.scheduled_for,
+        least(CAST(:ceiling AS integer), (r.definition #>> '{priority_range,1}')::integer) AS ceiling
+    FROM worker_tasks t LEFT JOIN roles r ON r.role = t.role WHERE t.id = ANY (ARRAY(SELECT id FROM due))
 ), raised AS (
-    SELECT t.id, t.priority - t.aged AS own, greatest(0, least(
-        CAST(:ceiling AS integer) - (t.priority - t.aged),
-        :step * (1 + floor((extract(epoch FROM statement_timestamp() - t.scheduled_for) - :after) / :every)::integer)
+    SELECT id, own, ceiling, greatest(0, least(
+        ceiling - own,
+        :step * (1 + floor((extract(epoch FROM statement_timestamp() - scheduled_for) - :after) / :every)::integer)
     )) AS points
-    FROM worker_tasks t WHERE t.id = ANY (ARRAY(SELECT id FROM due))
+    FROM bounded
 )
 UPDATE worker_tasks t
 SET aged = greatest(t.aged, r.points), priority = r.own + greatest(t.aged, r.points),
-    ages = r.own + r.points < :ceiling, updated_at = clock_timestamp()
+    ages = r.own + r.points < r.ceiling, updated_at = clock_timestamp()
 FROM raised r WHERE t.id = r.id AND t.id = ANY (ARRAY(SELECT id FROM due))
 """)
 

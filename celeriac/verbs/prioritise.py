@@ -17,7 +17,7 @@ PRIORITISE = text("""
 WITH wanted AS (
     SELECT id, priority FROM jsonb_to_recordset(CAST(:wanted AS jsonb)) AS w (id bigint, priority integer)
 ), changed AS (
-    UPDATE worker_tasks t SET priority = w.priority, aged = 0, updated_at = clock_timestamp()
+    UPDATE worker_tasks t SET priority = w.priority, aged = 0, ages = true, updated_at = clock_timestamp()
     FROM wanted w WHERE t.id = w.id
     RETURNING t.id, t.role, t.status
 )

@@ -8,7 +8,7 @@ import pytest
 
 from celeriac import Celeriac, Settings, sweeps
 from celeriac.database import Database
-from celeriac.verbs import age, claim
+from celeriac.verbs import age, claim, prioritise
 from celeriac.verbs.age import Aging
 from celeriac.verbs.enqueue import Receipt
 from tests.processes import Rows
@@ -70,6 +70,14 @@ def test_what_asked_for_the_ceiling_or_more_stays_as_it_is_and_costs_no_later_pa
     assert priority(rows, task) == asked
 
 
+def test_a_role_s_own_range_bounds_it_too(put: Put, database: Database, rows: Rows) -> None:
+    rows("""INSERT INTO roles (role, definition) VALUES ('work', '{"priority_range": [0, 15]}')""")
+    task = put()
+    wait(rows, 90_000)
+    assert [aged(database) for _ in range(2)] == [1, 0]
+    assert priority(rows, task) == 15
+
+
 def test_work_that_cannot_run_does_not_age(put: Put, database: Database, rows: Rows) -> None:
     put(lock_key="k")
     behind, later = put(lock_key="k"), put(delay=1e6)
@@ -78,15 +86,15 @@ def test_work_that_cannot_run_does_not_age(put: Put, database: Database, rows: R
     assert (priority(rows, behind), priority(rows, later)) == (0, 0)
 
 
-def test_a_priority_that_is_asked_for_later_starts_anew(put: Put, app: Celeriac, rows: Rows) -> None:
+def test_a_priority_that_is_asked_for_later_starts_anew(
+    put: Put, app: Celeriac, database: Database, rows: Rows
+) -> None:
     task = put()
     wait(rows, 4000)
     sweeps.sweep(app, "aging")
     assert priority(rows, task) == 20
-    with app.database.transaction() as connection:
-        from celeriac.verbs import prioritise
-
-        prioritise.prioritise(connection, task.task_id, 3, only_raise=False, by="anna")
+    with database.transaction() as connection:
+        prioritise.prioritise(connection, {task.id: 3}, by="anna")
     assert sweeps.sweep(app, "aging") == 1
     assert priority(rows, task) == 23
 
