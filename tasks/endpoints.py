@@ -38,7 +38,7 @@ class Resyncs(BaseModel):
 
 
 class Created(BaseModel):
-    created: int
+    created: int = Field(examples=[14])
 
 
 class Discovery(BaseModel):
@@ -47,7 +47,9 @@ class Discovery(BaseModel):
 
 
 class Trial(BaseModel):
-    dry_run: bool = Field(default=False, description="say what it would do, and leave everything as it is")
+    dry_run: bool = Field(
+        default=False, description="say what it would do, and leave everything as it is", examples=[True]
+    )
 
 
 class OfState(Trial):

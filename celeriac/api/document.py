@@ -37,19 +37,21 @@ def openapi(request: Request, _: Reader) -> dict[str, Any]:
 def document(api: FastAPI) -> dict[str, Any]:
     """Made once."""
     if api.openapi_schema is None:
-        made = get_openapi(
-            title=api.title, version=api.version, description=api.description, routes=api.routes,
-        )  # fmt: skip
-        schemas = made.setdefault("components", {}).setdefault("schemas", {})
-        for name in ("HTTPValidationError", "ValidationError"):
-            schemas.pop(name, None)
-        schemas |= _schemas_of_problems()
-        made["components"]["responses"] = {f"Problem{status}": _response(status) for status in _SAYS}
-        for path, operations in made["paths"].items():
-            for method, operation in operations.items():
-                operation["responses"] |= _problems(path, method, operation)
-        api.openapi_schema = made
+        made = get_openapi(title=api.title, version=api.version, description=api.description, routes=api.routes)
+        api.openapi_schema = _with_problems(made)
     return api.openapi_schema
+
+
+def _with_problems(made: dict[str, Any]) -> dict[str, Any]:
+    schemas = made["components"]["schemas"]
+    for name in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(name, None)
+    schemas |= _schemas_of_problems()
+    made["components"]["responses"] = {f"Problem{status}": _response(status) for status in _SAYS}
+    for path, operations in made["paths"].items():
+        for method, operation in operations.items():
+            operation["responses"] |= _problems(path, method, operation)
+    return made
 
 
 def _schemas_of_problems() -> dict[str, Any]:

@@ -23,12 +23,14 @@ HOLDS = 1.0
 
 
 class Health(BaseModel):
-    status: Literal["ok"] = "ok"
+    status: Literal["ok"] = Field(default="ok", examples=["ok"])
 
 
 class Readiness(BaseModel):
     status: Literal["ready"] = "ready"
-    redis: Literal["answers", "away"] = Field(description="away: tasks are accepted, and wait for Redis to start")
+    redis: Literal["answers", "away"] = Field(
+        description="away: tasks are accepted, and wait for Redis to start", examples=["answers"]
+    )
 
 
 class Standing:

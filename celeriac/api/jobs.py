@@ -64,7 +64,7 @@ class Jobs(BaseModel):
 class JobStats(BaseModel):
     """`failed` has the cancelled ones in it. Those in `estimated` are more than were counted."""
 
-    queued: int
+    queued: int = Field(examples=[45])
     running: int
     completed: int
     failed: int

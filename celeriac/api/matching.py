@@ -49,7 +49,7 @@ class Matched(BaseModel):
     """`complete` false: there are more; ask again."""
 
     dry_run: bool
-    matching: int
+    matching: int = Field(examples=[3])
     complete: bool
     changed: int
     refused: int

@@ -109,7 +109,7 @@ class ScheduledJobs(BaseModel):
 
 
 class Ran(BaseModel):
-    told: str = Field(description="the task's id, or what a pass or sweep did")
+    told: str = Field(description="the task's id, or what a pass or sweep did", examples=["pass instasite_build: 60"])
 
 
 @router.get("")

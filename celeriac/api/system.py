@@ -23,12 +23,12 @@ class Shown(BaseModel):
 
 
 class Count(Shown):
-    n: int
+    n: int = Field(examples=[45])
     exact: bool = Field(description="false: more than were counted")
 
 
 class RoleDepth(Shown):
-    role: str
+    role: str = Field(examples=["product_resync"])
     queue: str
     paused: bool
     window: int | None = Field(description="tasks claimed or running at once")
@@ -49,7 +49,7 @@ class Pass(Shown):
     """What one pass of the batcher saw and decided."""
 
     id: int
-    role: str
+    role: str = Field(examples=["instasite_build"])
     at: datetime
     last_at: datetime
     repeated: int = Field(description="how many like it followed")
@@ -68,8 +68,8 @@ class Passes(BaseModel):
 
 
 class AccountPolicy(Shown):
-    account: str
-    weight: float
+    account: str = Field(examples=["7"])
+    weight: float = Field(examples=[2.0])
     cap: int | None
     paused: bool
     updated_at: datetime
@@ -96,8 +96,8 @@ class AuditTrail(BaseModel):
 
 
 class Alert(Shown):
-    name: str
-    subject: str
+    name: str = Field(examples=["queue_depth"])
+    subject: str = Field(examples=["product_resync"])
     value: float
     threshold: float
     firing_since: datetime

@@ -100,7 +100,7 @@ class TaskHistory(BaseModel):
 class Counts(BaseModel):
     """By status; those in `estimated` are more than were counted."""
 
-    pending: int
+    pending: int = Field(examples=[45])
     claimed: int
     running: int
     completed: int
@@ -110,7 +110,7 @@ class Counts(BaseModel):
 
 
 class LastCompletion(BaseModel):
-    role: str
+    role: str = Field(examples=["product_resync"])
     last_completion: datetime | None = Field(description="null: none that is still kept")
     task: int | None
     seconds: float | None = Field(description="how long it ran")
@@ -123,7 +123,7 @@ class Staleness(BaseModel):
 
 
 class Recovered(BaseModel):
-    recovered: int
+    recovered: int = Field(examples=[2])
 
 
 class TaskFilter(BaseModel):

@@ -39,7 +39,7 @@ class Heartbeat(BaseModel):
 
 
 class Worker(BaseModel):
-    worker_id: str
+    worker_id: str = Field(examples=["celery@node-7:12"])
     hostname: str
     pid: int
     queues: list[str]
@@ -59,7 +59,7 @@ class Workers(BaseModel):
 class LastHeartbeat(BaseModel):
     """What a worker last reported."""
 
-    worker_id: str
+    worker_id: str = Field(examples=["celery@node-7:12"])
     current_task_id: int | None
     current_task_ids: list[int]
     active_task_count: int
@@ -69,7 +69,7 @@ class LastHeartbeat(BaseModel):
 
 
 class Standing(BaseModel):
-    status: WorkerStatus = Field(description="draining: it is asked to finish and end")
+    status: WorkerStatus = Field(description="draining: it is asked to finish and end", examples=["active"])
 
 
 @router.get("")

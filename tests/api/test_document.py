@@ -1,0 +1,45 @@
+"""The OpenAPI document is for strangers: it has examples, and its errors are problem documents."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from celeriac.api.server import create
+from tasks import app
+
+DOCUMENT = create(app).openapi()
+SCHEMAS = DOCUMENT["components"]["schemas"]
+
+
+def parts(schema: dict[str, Any]) -> list[dict[str, Any]]:
+    several = (part for kind in ("anyOf", "allOf", "oneOf") for part in schema.get(kind, ()))
+    items = [schema["items"]] if isinstance(schema.get("items"), dict) else []
+    return [*schema.get("properties", {}).values(), *several, *items]
+
+
+def has_example(schema: dict[str, Any], above: tuple[str, ...] = ()) -> bool:
+    """Its own, or a part's."""
+    if "examples" in schema:
+        return True
+    if name := schema.get("$ref", "").rpartition("/")[2]:
+        return name not in above and has_example(SCHEMAS[name], (*above, name))
+    return any(has_example(part, above) for part in parts(schema))
+
+
+@pytest.mark.parametrize("name", [name for name in SCHEMAS if name not in ("BoundFilter",)])
+def test_every_body_and_every_answer_has_an_example(name: str) -> None:
+    assert has_example(SCHEMAS[name])
+
+
+def test_every_error_is_a_problem_document() -> None:
+    for path, operations in DOCUMENT["paths"].items():
+        for method, operation in operations.items():
+            errors = {status: told for status, told in operation["responses"].items() if status >= "400"}
+            assert errors, f"{method} {path}"
+            assert {told["$ref"].rpartition("/")[2] for told in errors.values()} == {f"Problem{s}" for s in errors}
+
+
+def test_it_says_nothing_of_what_pydantic_made() -> None:
+    assert not {"HTTPValidationError", "ValidationError"} & set(SCHEMAS)
