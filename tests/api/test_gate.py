@@ -80,3 +80,12 @@ def test_a_token_that_asks_too_often_waits(api: Api, servers, database_of_the_ap
         wrong = [slow.ask_with("wrong", "GET", "/openapi.json").status_code for _ in range(8)]
         assert wrong[:5] == [401] * 5
         assert wrong[-1] == 429
+
+
+@pytest.mark.parametrize(
+    "body", [b"[" * 200_000, b'{"role": ' + b"9" * 10_000 + b"}", b"\xff\xfe", b'"' + b"\\ud800" + b'"']
+)
+def test_a_body_made_to_break_the_reader_breaks_nothing(api: Api, body: bytes) -> None:
+    answer = api.ask("POST", "/api/tasks", content=body, headers={"Content-Type": "application/json"})
+    assert problem(answer, answer.status_code)
+    assert answer.status_code in (400, 422)
