@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from datetime import timedelta
 
 import pytest
@@ -11,7 +12,8 @@ from tests.processes import Rows, until
 
 SLOWER = timedelta(milliseconds=200)
 
-#: Every change takes effect within this (seconds); asserted in full form, as a loaded machine starts beat slowly.
+#: Every change takes effect within this (seconds) on a machine with a free processor; asserted in full form. A start of
+#: beat is a second of computing: among others it takes as many times as long as there are others for each processor.
 SOON = 2.0
 
 ENQUEUED = "SELECT count(*) FROM enqueued WHERE task_id LIKE :name || '@%' AND at > CAST(:since AS timestamptz)"
@@ -54,8 +56,9 @@ def changes(recorded: Rows) -> Changes:
 
 
 def told(what: str, seconds: float, sized: Sized) -> None:
-    print(f"{what}: took effect after {seconds:.3f} s")
-    assert seconds < sized(1, 1000) * SOON
+    crowd = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+    print(f"{what}: took effect after {seconds:.3f} s; {crowd:.1f} processes wanted each processor")
+    assert seconds < sized(1, 1000) * SOON * crowd
 
 
 @pytest.fixture
