@@ -104,6 +104,8 @@ class Faults:
 def test_so_do_they_while_postgres_restarts_twice_and_redis_is_gone(
     beats: int, postgres: local.PostgresServer, valkey: local.ValkeyServer, tmp_path: Path, sized: Sized
 ) -> None:
+    if beats > sized(3, 2):
+        pytest.skip("three in full form")
     ticks, seconds = sized(200, 40), sized(5, 1)
     rows = Rows(postgres.url)
     rows(RECORD)

@@ -250,7 +250,7 @@ def test_a_rare_wildcard_hour_crosses_many_settings_of_the_clocks() -> None:
 
 
 @given(clocks(), st.sampled_from(SETTINGS), st.integers(-5400, 5400))
-@runs(max_examples=150)
+@runs(max_examples=60)
 def test_instants_are_those_found_by_looking_at_every_minute(
     meaning: Meaning, setting: tuple[str, datetime], shift: int
 ) -> None:
