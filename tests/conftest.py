@@ -31,6 +31,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--full", action="store_true", help="the proof under load at full size (tests/faults)")
 
 
+#: The tests' own Postgres need not outlive the machine. Killed processes lose nothing by it, and a test's own database
+#: comes and goes in a fifth of the time.
+OUTLIVES_NO_POWER_CUT = ("fsync", "full_page_writes")
+
+
 @dataclass(frozen=True)
 class Servers:
     database_url: str
@@ -61,7 +66,11 @@ def servers() -> Iterator[Servers]:
     with tempfile.TemporaryDirectory(prefix="celeriac-tests-") as folder:
         os.chmod(folder, 0o755)
         with local.join(Path(folder)) as stack:
-            yield Servers(stack.database_url, stack.redis_url)
+            servers = Servers(stack.database_url, stack.redis_url)
+            for setting in OUTLIVES_NO_POWER_CUT:
+                servers.execute(f"ALTER SYSTEM SET {setting} = off")
+            servers.execute("SELECT pg_reload_conf()")
+            yield servers
 
 
 @pytest.fixture(scope="session")
