@@ -279,7 +279,11 @@ scheduled_jobs = Table(
     UniqueConstraint("name", name="scheduled_jobs_name_unique"),
     CheckConstraint("kind IN ('task', 'pass', 'sweep')", name="scheduled_jobs_kind_known"),
     CheckConstraint("misfire IN ('skip', 'once', 'all')", name="scheduled_jobs_misfire_known"),
-    CheckConstraint("misfire_grace >= 0", name="scheduled_jobs_grace_not_negative"),
+    CheckConstraint("misfire_grace BETWEEN 0 AND 31536000", name="scheduled_jobs_grace_up_to_a_year"),
+    CheckConstraint(
+        "next_run_at BETWEEN '2000-01-01 00:00:00+00' AND '9999-01-01 00:00:00+00'",
+        name="scheduled_jobs_next_run_in_reach",
+    ),
     CheckConstraint("overlap IN ('skip', 'allow')", name="scheduled_jobs_overlap_known"),
 )
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Why a schedule cannot run: what is told in words, and what an infinite grace or the like does to arithmetic.
+#: Why a schedule cannot run: what is told in words, and what values beyond a date's reach do to arithmetic.
 REFUSALS = (ConfigurationError, EnqueueRefused)
 NONSENSE = (ArithmeticError, ValueError)
 

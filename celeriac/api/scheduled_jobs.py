@@ -7,20 +7,16 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
-from sqlalchemy import Connection, RowMapping
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy import RowMapping
 
+from celeriac import planning
 from celeriac.api.app import App
 from celeriac.api.callers import Admin, Operator, Reader
 from celeriac.api.changes import Because
 from celeriac.api.fields import IdInPath, Limit, Name, Offset, Priority, Text
-from celeriac.api.problems import Problem, not_found
-from celeriac.api.schedulable import refuse_what_cannot_run, role_taking
-from celeriac.app import Celeriac
+from celeriac.api.schedulable import role_taking
 from celeriac.schedules import CHANGEABLE, Entry
-from celeriac.timetable import Timetable
-from celeriac.verbs import audit, schedule
-from celeriac.verbs.audit import Change
+from celeriac.verbs import schedule
 
 router = APIRouter(prefix="/api/admin/scheduled-jobs", tags=["scheduled jobs"])
 
@@ -98,6 +94,9 @@ class ScheduledJob(BaseModel):
     next_run_at: datetime
     last_run_at: datetime | None
     last_task_id: str | None
+    differs: dict[str, Any] = Field(description="what the beat config says otherwise", examples=[{"priority": 5}])
+    skips: int = Field(description="instants left out: missed, or while the last task was unfinished")
+    last_report: dict[str, Any] | None = Field(description="what the last pass or sweep came to")
     quarantined: str | None = Field(description="why it cannot run, until it is changed")
     created_by: str | None
     created_at: datetime
@@ -126,104 +125,40 @@ def create_scheduled_job(body: NewScheduledJob, app: App, caller: Admin) -> Sche
     given = body.given()
     role = body.role or role_taking(app, given.get("kwargs", {}))
     entry = Entry(kind="task", target=role, **given)
-    refuse_what_cannot_run(app, entry)
-    try:
-        with app.database.transaction() as connection:
-            row = schedule.create(connection, entry, caller.name)
-            _audit(connection, "create", row["id"], None, row, caller.name, body.why)
-    except IntegrityError as error:
-        raise _taken(body.name) from error
-    return _shown(row)
+    return _shown(planning.create(app, entry, by=caller.name, why=body.why))
 
 
 @router.get("/{job}")
 def get_scheduled_job(job: IdInPath, app: App, _: Reader) -> ScheduledJob:
     """One schedule, with when it runs next."""
     with app.database.statement() as connection:
-        return _shown(_found(connection, job))
+        return _shown(planning.found(connection, job))
 
 
 @router.put("/{job}")
 def update_scheduled_job(job: IdInPath, body: ChangedScheduledJob, app: App, caller: Admin) -> ScheduledJob:
     """Changes what is sent. What beat's config says otherwise is overruled until it is changed back."""
-    try:
-        with app.database.transaction() as connection:
-            return _shown(_change(app, connection, job, body.given(), "update", caller.name, body.why))
-    except IntegrityError as error:
-        raise _taken(body.name or "") from error
+    return _shown(planning.change(app, job, body.given(), by=caller.name, why=body.why))
 
 
 @router.delete("/{job}")
 def delete_scheduled_job(job: IdInPath, app: App, caller: Admin) -> ScheduledJob:
     """Tells what it was. 409 for one of the beat config: it would come back, so switch it off instead."""
-    with app.database.transaction() as connection:
-        row = _found(connection, job, lock=True)
-        if row["declared"] is not None:
-            raise _of_beat(row["name"], "it would come back with beat's next start: switch it off instead")
-        schedule.delete(connection, row)
-        _audit(connection, "delete", job, row, None, caller.name, "")
-        return _shown(row)
+    return _shown(planning.delete(app, job, by=caller.name))
 
 
 @router.post("/{job}/toggle")
 def toggle_scheduled_job(job: IdInPath, body: Toggle, app: App, caller: Operator) -> ScheduledJob:
     """On or off. One that is switched on again has missed nothing."""
-    with app.database.transaction() as connection:
-        changes = {"enabled": body.enabled}
-        return _shown(_change(app, connection, job, changes, "toggle", caller.name, body.why))
+    return _shown(planning.toggle(app, job, body.enabled, by=caller.name, why=body.why))
 
 
 @router.post("/{job}/run-now")
 def run_scheduled_job_now(job: IdInPath, app: App, caller: Operator) -> Ran:
     """Once, beside its instants, switched on or not."""
-    return run_now(app, job, caller.name)
-
-
-def run_now(app: Celeriac, name: int | str, by: str) -> Ran:
-    """Raises Problem 404; the audit row says what came of it."""
-    with app.database.statement() as connection:
-        row = _found(connection, name)
-    told = Timetable(app).run_now(row["name"])
-    with app.database.transaction() as connection:
-        audit.write(connection, "run-now", "schedule", [Change(str(row["id"]), None, {"told": told})], by=by)
-    return Ran(told=told)
-
-
-def _change(
-    app: Celeriac, connection: Connection, job: int, changes: dict[str, Any], action: str, by: str, why: str
-) -> RowMapping:
-    before = _found(connection, job, lock=True)
-    if before["declared"] is not None and changes.get("name", before["name"]) != before["name"]:
-        raise _of_beat(before["name"], "its name is that of its entry there")
-    known = {name: before[name] for name in ("name", "kind", "target", *CHANGEABLE)}
-    refuse_what_cannot_run(app, Entry(**known | changes))
-    after = schedule.change(connection, before, **changes)
-    _audit(connection, action, job, before, after, by, why)
-    return after
-
-
-def _found(connection: Connection, name: int | str, *, lock: bool = False) -> RowMapping:
-    row = schedule.find(connection, name, lock=lock)
-    if row is None:
-        raise not_found(f"schedule {name!r}")
-    return row
+    return Ran(told=planning.run_now(app, job, by=caller.name))
 
 
 def _shown(row: RowMapping) -> ScheduledJob:
-    return ScheduledJob.model_validate(dict(row))
-
-
-def _audit(
-    connection: Connection, action: str, job: int, before: RowMapping | None, after: RowMapping | None, by: str,
-    why: str,
-) -> None:  # fmt: skip
-    was, now = ({name: row[name] for name in _OWN} if row else None for row in (before, after))
-    audit.write(connection, action, "schedule", [Change(str(job), was, now)], by=by, why=why)
-
-
-def _taken(name: str) -> Problem:
-    return Problem(409, f"there is a schedule named {name!r} already; nothing was changed", kind="name-taken")
-
-
-def _of_beat(name: str, why: str) -> Problem:
-    return Problem(409, f"{name!r} stands in the beat config: {why}", kind="illegal-move")
+    told = dict(row)
+    return ScheduledJob.model_validate(told | {"differs": schedule.differences(told)})

@@ -7,11 +7,12 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path
 
+from celeriac import planning
 from celeriac.api.app import App
 from celeriac.api.callers import Operator
 from celeriac.api.fields import Name
 from celeriac.api.problems import not_found
-from celeriac.api.scheduled_jobs import Ran, run_now
+from celeriac.api.scheduled_jobs import Ran
 
 router = APIRouter(prefix="/api/trigger", tags=["trigger"])
 
@@ -26,4 +27,4 @@ def trigger(system: Part, job: Part, app: App, caller: Operator) -> Ran:
         raise not_found("trigger here: the hooks are switched off (QM_HOOKS)")
     if path not in app.hooks:
         raise not_found(f"hook {path!r}")
-    return run_now(app, app.hooks[path], caller.name)
+    return Ran(told=planning.run_now(app, app.hooks[path], by=caller.name))

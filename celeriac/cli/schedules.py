@@ -6,25 +6,18 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import click
-from sqlalchemy import Connection, RowMapping
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy import RowMapping
 
-from celeriac import insights
-from celeriac.app import Celeriac
+from celeriac import insights, planning
 from celeriac.cli import output
 from celeriac.cli.group import Command, FindApp, Group
 from celeriac.cli.tasks import named
-from celeriac.errors import BadValue, ConfigurationError, IllegalMove, Unknown
-from celeriac.intake import new_task
-from celeriac.schedules import CHANGEABLE, Entry
-from celeriac.timetable import Timetable
-from celeriac.verbs import audit
-from celeriac.verbs import schedule as verb
-from celeriac.verbs.audit import Change
+from celeriac.schedules import Entry
+from celeriac.verbs.schedule import differences
 
-_COLUMNS = ("name", "kind", "target", "cron_expression", "timezone", "enabled", "next_run_at", "late", "quarantined")
-
-_TOLD = ("name", "target", *CHANGEABLE)
+_COLUMNS = (
+    "name", "kind", "target", "cron_expression", "timezone", "enabled", "next_run_at", "late", "differs", "quarantined"
+)  # fmt: skip
 
 
 @click.group(cls=Group)
@@ -50,11 +43,10 @@ def _fields(command: Callable[..., Any]) -> Callable[..., Any]:
 @schedule.command("list", cls=Command)
 @click.pass_obj
 def list_(find: FindApp, /) -> None:
-    """List schedules: what each does, and when it runs next."""
+    """List schedules: what each does, when it runs next, and in what it differs from the beat config."""
     with find().database.statement() as connection:
         rows = insights.schedules(connection)
-    shown = [row | {"late": output.age(row["late_seconds"]) if row["late_seconds"] else None} for row in rows]
-    output.tell(rows, output.table(shown, _COLUMNS))
+    output.tell(rows, output.table([_shown(row) for row in rows], _COLUMNS))
 
 
 @schedule.command(cls=Command)
@@ -75,14 +67,7 @@ def add(
         name=name, kind="task", target=role, cron_expression=expression, kwargs=named(arguments), enabled=not off,
         **_given(fields),
     )  # fmt: skip
-    _refuse_what_cannot_run(app, entry)
-    try:
-        with app.database.transaction() as connection:
-            row = verb.create(connection, entry, output.by())
-            _audit(connection, "create", row["id"], None, row, why)
-    except IntegrityError as error:
-        raise IllegalMove(f"there is a schedule named {name!r} already; nothing was changed") from error
-    _tell(row)
+    _tell(planning.create(app, entry, by=output.by(), why=why))
 
 
 @schedule.command(cls=Command)
@@ -96,7 +81,7 @@ def edit(find: FindApp, /, name: str, arguments: tuple[str, ...], why: str, **fi
     changes = _given(fields) | ({"kwargs": named(arguments)} if arguments else {})
     if not changes:
         raise click.UsageError("give what to change")
-    _tell(_change(find(), name, changes, "update", why))
+    _tell(planning.change(find(), name, changes, by=output.by(), why=why))
 
 
 @schedule.command(cls=Command)
@@ -108,8 +93,8 @@ def toggle(find: FindApp, /, name: str, state: str | None, why: str) -> None:
     """Switch a schedule on or off, or over. One that is switched on again has missed nothing."""
     app = find()
     with app.database.statement() as connection:
-        enabled = not _found(connection, name)["enabled"] if state is None else state == "on"
-    _tell(_change(app, name, {"enabled": enabled}, "toggle", why))
+        enabled = not planning.found(connection, name)["enabled"] if state is None else state == "on"
+    _tell(planning.toggle(app, name, enabled, by=output.by(), why=why))
 
 
 @schedule.command(cls=Command)
@@ -118,12 +103,7 @@ def toggle(find: FindApp, /, name: str, state: str | None, why: str) -> None:
 @click.pass_obj
 def delete(find: FindApp, /, name: str, why: str) -> None:
     """Delete a schedule that an operator made."""
-    with find().database.transaction() as connection:
-        row = _found(connection, name, lock=True)
-        if row["declared"] is not None:
-            raise IllegalMove(f"{name!r} stands in the beat config and would come back: switch it off instead")
-        verb.delete(connection, row)
-        _audit(connection, "delete", row["id"], row, None, why)
+    planning.delete(find(), name, by=output.by(), why=why)
     output.tell({"name": name, "deleted": True}, f"{name} is deleted")
 
 
@@ -132,54 +112,17 @@ def delete(find: FindApp, /, name: str, why: str) -> None:
 @click.pass_obj
 def run_now(find: FindApp, /, name: str) -> None:
     """Run it once, beside its instants, switched on or not."""
-    app = find()
-    with app.database.statement() as connection:
-        row = _found(connection, name)
-    told = Timetable(app).run_now(row["name"])
-    with app.database.transaction() as connection:
-        change = Change(str(row["id"]), None, {"told": told})
-        audit.write(connection, "run-now", "schedule", [change], by=output.by())
-    output.tell({"name": row["name"], "told": told}, f"{row['name']}: {told}")
+    told = planning.run_now(find(), name, by=output.by())
+    output.tell({"name": name, "told": told}, f"{name}: {told}")
+
+
+def _shown(row: dict[str, Any]) -> dict[str, Any]:
+    late = output.age(row["late_seconds"]) if row["late_seconds"] else None
+    return row | {"late": late, "differs": ", ".join(differences(row)) or None}
 
 
 def _given(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
-
-
-def _found(connection: Connection, name: str, *, lock: bool = False) -> RowMapping:
-    row = verb.find(connection, name, lock=lock)
-    if row is None:
-        raise Unknown(f"there is no schedule {name!r}")
-    return row
-
-
-def _change(app: Celeriac, name: str, changes: dict[str, Any], action: str, why: str) -> RowMapping:
-    with app.database.transaction() as connection:
-        before = _found(connection, name, lock=True)
-        known = {field: before[field] for field in ("name", "kind", "target", *CHANGEABLE)}
-        _refuse_what_cannot_run(app, Entry(**known | changes))
-        after = verb.change(connection, before, **changes)
-        _audit(connection, action, before["id"], before, after, why)
-        return after
-
-
-def _refuse_what_cannot_run(app: Celeriac, entry: Entry) -> None:
-    """What its tick would find out. Raises BadValue or EnqueueRefused."""
-    try:
-        entry.check()
-    except ConfigurationError as error:
-        raise BadValue(str(error)) from error
-    if entry.kind == "task":
-        role, signature = app.role_named(entry.target)
-        limit = app.settings.max_argument_bytes
-        new_task(role, signature, "a check", (), entry.kwargs, limit=limit, priority=entry.priority)
-
-
-def _audit(
-    connection: Connection, action: str, job: int, before: RowMapping | None, after: RowMapping | None, why: str
-) -> None:
-    was, now = ({field: row[field] for field in _TOLD} if row else None for row in (before, after))
-    audit.write(connection, action, "schedule", [Change(str(job), was, now)], by=output.by(), why=why)
 
 
 def _tell(row: RowMapping) -> None:

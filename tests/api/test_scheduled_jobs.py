@@ -120,7 +120,10 @@ def test_what_beats_config_declares_is_switched_off_rather_than_deleted(api: Api
     declared = api.rows.one("SELECT id FROM scheduled_jobs WHERE name = 'batcher instasite_build'")
     assert "switch it off" in api.refused(409, "DELETE", f"{JOBS}/{declared}")["detail"]
     api.refused(409, "PUT", f"{JOBS}/{declared}", json={"name": "another"})
-    assert api.put(f"{JOBS}/{declared}", {"cron_expression": "@every 1m"})["cron_expression"] == "@every 1m"
+    before = api.get(f"{JOBS}/{declared}")
+    changed = api.put(f"{JOBS}/{declared}", {"cron_expression": "@every 1m"})
+    assert (changed["cron_expression"], before["differs"]) == ("@every 1m", {})
+    assert changed["differs"] == {"cron_expression": before["cron_expression"]}
     assert api.post(f"{JOBS}/{declared}/toggle", {"enabled": False})["enabled"] is False
 
 

@@ -70,7 +70,9 @@ IMPOSSIBLE_ROWS: list[tuple[str, str, dict[str, Any]]] = [
         for check, row in (
             ("kind_known", {"kind": "?"}),
             ("misfire_known", {"misfire": "?"}),
-            ("grace_not_negative", {"misfire_grace": -1}),
+            ("grace_up_to_a_year", {"misfire_grace": -1}),
+            ("grace_up_to_a_year", {"misfire_grace": float("inf")}),
+            ("next_run_in_reach", {"next_run_at": "0044-03-15 BC"}),
             ("overlap_known", {"overlap": "?"}),
         )
     ),

@@ -133,8 +133,6 @@ def test_a_tick_that_dies_before_its_commit_enqueues_nothing_and_the_next_one_do
         "timezone = 'Mars/Olympus'",
         "target = 'unheard_of'",
         "kwargs = '{\"m\": 1}'",
-        "misfire_grace = 'Infinity'",
-        "misfire_grace = 'NaN'",
     ],
 )
 def test_a_bad_row_is_quarantined_and_stops_no_other(timetable: Timetable, put: Put, rows: Rows, wrong: str) -> None:

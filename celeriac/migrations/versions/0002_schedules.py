@@ -46,7 +46,9 @@ CREATE TABLE scheduled_jobs (
     CONSTRAINT scheduled_jobs_name_unique UNIQUE (name),
     CONSTRAINT scheduled_jobs_kind_known CHECK (kind IN ('task', 'pass', 'sweep')),
     CONSTRAINT scheduled_jobs_misfire_known CHECK (misfire IN ('skip', 'once', 'all')),
-    CONSTRAINT scheduled_jobs_grace_not_negative CHECK (misfire_grace >= 0),
+    CONSTRAINT scheduled_jobs_grace_up_to_a_year CHECK (misfire_grace BETWEEN 0 AND 31536000),
+    CONSTRAINT scheduled_jobs_next_run_in_reach
+        CHECK (next_run_at BETWEEN '2000-01-01 00:00:00+00' AND '9999-01-01 00:00:00+00'),
     CONSTRAINT scheduled_jobs_overlap_known CHECK (overlap IN ('skip', 'allow'))
 );
 -- What an operator switched off stays off; a beat's start writes the rest anew.
