@@ -81,6 +81,8 @@ class Scheduler(StockScheduler):
         self.timetable = Timetable(app)
         self.acts = Acts(app)
         self.installed = False
+        self.ticking = False
+        self.closing = False
         self.reported = 0.0
         self.late_by = 0.0
         super().__init__(app, *args, **kwargs)
@@ -96,7 +98,19 @@ class Scheduler(StockScheduler):
             self.installed = True
 
     def tick(self, *_: Any, **__: Any) -> float:
-        """Never raises for what goes away and comes back: an exception out of here ends beat."""
+        """Never raises for what goes away and comes back: an exception out of here ends beat.
+
+        Raises SystemExit once it was closed: the one a signal's handler raises can get lost in a callback.
+        """
+        if self.closing:
+            raise SystemExit
+        self.ticking = True
+        try:
+            return self._tick()
+        finally:
+            self.ticking = False
+
+    def _tick(self) -> float:
         try:
             self._install()
             self._round()
@@ -133,7 +147,14 @@ class Scheduler(StockScheduler):
         return False
 
     def close(self) -> None:
-        """Nothing to write: the rows are the schedule."""
+        """Nothing to write: the rows are the schedule.
+
+        Celery calls it in a signal's handler, too. A tick that is interrupted so may hold locks a sweep waits for: then
+        nothing is closed, and it is called again once the tick is over.
+        """
+        self.closing = True
+        if self.ticking:
+            return
         self.acts.close()
         try:
             self.timetable.leave()

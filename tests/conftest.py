@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import signal
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -25,6 +26,11 @@ from tests.processes import Rows
 ROOT = Path(__file__).parent.parent
 APPLICATION = ROOT / "migrations" / "versions"
 _number = itertools.count()
+
+
+# Started in the background of a shell, everything from here on would be deaf to the Ctrl-C that tests send.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -69,8 +69,9 @@ FROM (SELECT id, task_id, status, started_at, completed_at FROM worker_tasks
 #: Counting what is ahead stops here; a history has at most so many events.
 MOST = 1_000
 
-#: Finished tasks looked at for the last success.
-LOOKS_AT = 10_000
+#: Finished tasks looked at for the last success: the last one, which it mostly is, and only then more of them. Without
+#: statistics, Postgres would sort the whole history for more than one.
+LOOKS_AT = (1, 10_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +120,11 @@ def unfinished(connection: Connection, role: str, unique_key: str) -> dict[str, 
 
 def last_completion(connection: Connection, role: str) -> dict[str, Any] | None:
     """The role's last success still kept, among its last 10,000 finished tasks."""
-    row = connection.execute(LAST_COMPLETION, {"role": role, "looks_at": LOOKS_AT}).mappings().one_or_none()
-    return None if row is None else dict(row)
+    for looks_at in LOOKS_AT:
+        row = connection.execute(LAST_COMPLETION, {"role": role, "looks_at": looks_at}).mappings().one_or_none()
+        if row is not None:
+            return dict(row)
+    return None
 
 
 def _waits(connection: Connection, task: dict[str, Any]) -> tuple[int | None, str | None]:

@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from celeriac import Celeriac, Settings
+from celeriac import Settings
 from celeriac.database import Database
 from celeriac.rights import grant
+from celeriac.roles import Role, Signature
+from celeriac.verbs import register
 from tests.processes import ROOT
 
 README = (ROOT / "README.md").read_text()
@@ -51,13 +53,13 @@ def test_its_examples_run_one_after_the_other(
     names["app"].database.engine.dispose()
 
 
-def test_the_statements_of_the_sql_page_run(app: Celeriac, database: Database) -> None:
+def test_the_statements_of_the_sql_page_run(database: Database) -> None:
     """In a transaction that is rolled back: a login belongs to the whole cluster."""
-
-    @app.task(role="product_resync", unique_by="dispensary_id", shared=False)
-    def product_resync(dispensary_id: int) -> None: ...
-
-    app.register_roles()
+    role = Role(name="product_resync", unique_by="dispensary_id")
+    signature = Signature.of(lambda dispensary_id: dispensary_id, role=role.name)
+    with database.statement() as connection:
+        row = {"role": role.name, "definition": role.definition(), "parameters": signature.describe()}
+        register.register(connection, [row], 0)
     with database.engine.connect() as connection:
         grant(connection)
         for block in re.findall(r"```sql\n(.*?)```", (ROOT / "docs" / "sql.md").read_text(), re.DOTALL):

@@ -39,8 +39,8 @@ def overlaps(rows: Rows) -> list[tuple[object, ...]]:
     return rows("""
         WITH run AS (
             SELECT b.task_id, b.pid, b.at AS began,
-                (SELECT min(e.at) FROM ran e
-                    WHERE e.task_id = b.task_id AND e.pid = b.pid AND e.what = 'end' AND e.n > b.n) AS ended
+                (SELECT CASE e.what WHEN 'end' THEN e.at END FROM ran e
+                    WHERE e.task_id = b.task_id AND e.pid = b.pid AND e.n > b.n ORDER BY e.n LIMIT 1) AS ended
             FROM ran b WHERE b.what = 'begin')
         SELECT a.task_id, a.began, b.began, a.ended FROM run a JOIN run b ON a.task_id = b.task_id
         WHERE a.began < b.began AND b.began < a.ended""")

@@ -30,4 +30,5 @@ def test_no_sequence_of_moves_leads_where_the_life_of_a_task_does_not(
     print(f"{Moves.sequences} sequences of up to 25 moves, {Moves.changes} changes accepted and audited")
     assert Moves.sequences >= sequences
     allowed = {(was, became) for was, some in states.NEXT.items() for became in some}
-    assert allowed <= Moves.seen, f"never tried: {allowed - Moves.seen}"
+    if sized(1, 0):  # a few sequences do not come by every corner
+        assert allowed <= Moves.seen, f"never tried: {allowed - Moves.seen}"

@@ -38,7 +38,7 @@ SHAPES = {
             worker_id, worker_pid)
         VALUES ('leader', 'work', 'held', 'running', '{TOKEN}', now(), now(), now(), 'w', 1);
         INSERT INTO worker_tasks (task_id, role, lock_key, waits_for)
-        SELECT 'behind-' || i, 'work', 'held', 'lock' FROM generate_series(1, :n / 5) i""",
+        SELECT 'behind-' || i, 'work', 'held', 'lock' FROM generate_series(1, :n) i""",
     "not due": """
         INSERT INTO worker_tasks (task_id, role, account, waits_for, scheduled_for)
         SELECT 'later-' || i, 'work', 'm' || i % 1000, 'time', now() + i * interval '1 second'

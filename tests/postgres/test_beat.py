@@ -200,3 +200,20 @@ def test_a_tick_survives_a_database_that_is_gone(beat: Scheduler, rows: Rows) ->
     assert beat.tick() == 1.0
     rows("ALTER TABLE elsewhere RENAME TO scheduled_jobs")
     assert beat.tick() <= 1.0
+
+
+def test_a_signal_in_the_middle_of_a_tick_ends_beat_even_if_its_exception_gets_lost(
+    app: Celeriac, rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Celery's handler closes the scheduler and raises SystemExit, which a driver's callback may swallow."""
+    beat = Scheduler(app)
+    beat.tick()
+    rows("UPDATE scheduled_jobs SET next_run_at = now()")
+    with monkeypatch.context() as interrupted:
+        interrupted.setattr(beat, "_report", beat.close)
+        assert beat.tick() <= 1.0
+    assert rows.one("SELECT count(*) FROM beats") == 1, "not in the middle of it"
+    with pytest.raises(SystemExit):
+        beat.tick()
+    beat.close()
+    assert rows.one("SELECT count(*) FROM beats") == 0

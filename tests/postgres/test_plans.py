@@ -116,7 +116,7 @@ def reads() -> Mapping[str, tuple[TextClause, dict[str, Any]]]:
         "leader": (tasks.LEADER, {"lock_key": "held"}),
         "ahead of the lock": (tasks.AHEAD_OF_LOCK, line),
         "ahead in the account": (tasks.AHEAD_IN_ACCOUNT, line),
-        "last completion": (tasks.LAST_COMPLETION, {"role": "work", "looks_at": SELECTED}),
+        "last completion": (tasks.LAST_COMPLETION, {"role": "work", "looks_at": 1}),
         "workers": (system.WORKERS, {"most": SELECTED}),
     }
 

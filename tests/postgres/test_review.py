@@ -88,15 +88,15 @@ def reviewed(app: Celeriac) -> Celeriac:
     @app.task(role="work", eager=True, stale_after=10, shared=False)
     def work() -> None: ...
 
-    @app.task(role="slow", eager=False, shared=False)
-    def slow() -> None: ...
+    @app.task(role="unhurried", eager=False, shared=False)
+    def unhurried() -> None: ...
 
     app.register_roles()
     return app
 
 
 def test_the_sweep_makes_due_tasks_of_every_role_ready(reviewed: Celeriac, put: Put, rows: Rows) -> None:
-    for role in ("work", "slow"):
+    for role in ("work", "unhurried"):
         rows(DELAYED, id=put(role).id)
     assert sweeps.sweep(reviewed, "promote") == 2
     assert rows.one("SELECT count(*) FROM worker_tasks WHERE waits_for IS NULL") == 2
@@ -108,13 +108,13 @@ def test_a_review_rescues_promotes_removes_and_leaves_each_queue_s_state(
 ) -> None:
     running(database, new_task("work"))
     rows("UPDATE worker_tasks SET last_heartbeat_at = now() - interval '11 seconds'")
-    rows(DELAYED, id=put("slow").id)
+    rows(DELAYED, id=put("unhurried").id)
     rows("""INSERT INTO worker_tasks (task_id, role, status, completed_at)
         VALUES ('old', 'work', 'completed', now() - interval '2 days')""")
     assert sweeps.sweep(reviewed, "review") == 3
     states = dict(rows("SELECT role, found FROM queue_states WHERE state = 'reviewed'"))
     assert states["work"] == {"active": 0, "ready": 1, "due": 0, "rescued": 1, "promoted": 0}
-    assert states["slow"] == {"active": 0, "ready": 1, "due": 0, "rescued": 0, "promoted": 1}
+    assert states["unhurried"] == {"active": 0, "ready": 1, "due": 0, "rescued": 0, "promoted": 1}
     assert rows.one("SELECT count(*) FROM worker_tasks WHERE task_id = 'old'") == 0
     assert rows.one("SELECT min(reviewed_at) > now() - interval '1 minute' FROM queue_states")
 
