@@ -8,22 +8,43 @@
 
 from __future__ import annotations
 
-# INVARIANT: a released row keeps leading its lock key, so nobody else has to be promoted unless it ends.
+# Seconds before retry number `retry` (the first is 0), null without a backoff: `celeriac.retries.Backoff`, for rows
+# whose own process can no longer say when they go on.
+BACKOFF = """
+CREATE OR REPLACE FUNCTION celeriac_backoff(backoff jsonb, retry integer) RETURNS double precision LANGUAGE sql AS $$
+SELECT delay * CASE jsonb_typeof(backoff -> 'jitter')
+        WHEN 'number' THEN 1 + CAST(backoff ->> 'jitter' AS double precision) * (2 * random() - 1)
+        ELSE CASE WHEN CAST(backoff ->> 'jitter' AS boolean) THEN random() ELSE 1 END END
+FROM (SELECT least(
+    CAST(backoff ->> 'maximum' AS double precision),
+    CAST(backoff ->> 'base' AS double precision) * power(CAST(2 AS double precision), least(retry, 64))
+)) AS capped (delay)
+$$
+"""
+
+# INVARIANT: a released row keeps leading its lock key unless it ended or, lost, waits out its role's backoff.
 RELEASE = """
 CREATE OR REPLACE FUNCTION celeriac_release(
     held_ids bigint[], held_tokens uuid[], held_as text, event_kind text, reason text, by_whom text, is_loss boolean
-) RETURNS TABLE (id bigint, role text, lock_key text, becomes text) LANGUAGE sql AS $$
-WITH freed AS (
+) RETURNS TABLE (id bigint, role text, lock_key text, becomes text, leads boolean) LANGUAGE sql AS $$
+WITH held AS (
     SELECT t.id, t.role, t.lock_key, t.status,
         CASE WHEN t.cancel_requested_at IS NOT NULL THEN 'cancelled'
             WHEN is_loss AND t.losses + 1 >= coalesce(CAST(r.definition ->> 'max_losses' AS integer), 3) THEN 'failed'
-            ELSE 'pending' END AS becomes
+            ELSE 'pending' END AS becomes,
+        CASE WHEN is_loss THEN celeriac_backoff(r.definition -> 'backoff', t.losses) END AS delay
     FROM worker_tasks t LEFT JOIN roles r ON r.role = t.role
     WHERE t.id = ANY(held_ids) AND t.token = ANY(held_tokens) AND t.status = held_as
     ORDER BY t.id FOR UPDATE OF t SKIP LOCKED
+), freed AS (
+    SELECT *, becomes = 'pending' AND delay IS NOT NULL AS waits, becomes = 'pending' AND delay IS NULL AS leads
+    FROM held
 ), updated AS (
     UPDATE worker_tasks t
     SET status = f.becomes, losses = t.losses + CASE WHEN is_loss THEN 1 ELSE 0 END,
+        waits_for = CASE WHEN f.waits THEN 'time' END,
+        scheduled_for = CASE WHEN f.waits
+            THEN clock_timestamp() + f.delay * interval '1 second' ELSE t.scheduled_for END,
         token = NULL, claimed_at = NULL, started_at = NULL, deadline_at = NULL, worker_pid = NULL,
         completed_at = CASE WHEN f.becomes <> 'pending' THEN clock_timestamp() END,
         error_message = CASE WHEN f.becomes <> 'pending' THEN reason ELSE t.error_message END,
@@ -33,7 +54,7 @@ WITH freed AS (
     INSERT INTO task_events (task, role, kind, from_status, to_status, by, why)
     SELECT f.id, f.role, event_kind, f.status, f.becomes, by_whom, reason FROM freed f
 )
-SELECT f.id, f.role, f.lock_key, f.becomes FROM freed f
+SELECT f.id, f.role, f.lock_key, f.becomes, f.leads FROM freed f
 $$
 """
 
@@ -68,7 +89,7 @@ BEGIN
         PERFORM celeriac_lead(array_agg(f.lock_key))
         FROM celeriac_release(
             ids, tokens, 'running', 'rescue', 'its worker fell silent', 'recover_stale_tasks', true) f
-        WHERE f.becomes <> 'pending' AND f.lock_key IS NOT NULL;
+        WHERE NOT f.leads AND f.lock_key IS NOT NULL;
         recovered := recovered + coalesce(cardinality(ids), 0);
         EXIT WHEN coalesce(cardinality(ids), 0) < batch;
     END LOOP;
@@ -191,4 +212,4 @@ CROSS JOIN LATERAL (
 """
 
 #: In the order in which they need one another.
-ROUTINES = (RELEASE, STALE, RECOVER, BACKLOG, LAST_HOUR, PRIORITIES, CAPACITY)
+ROUTINES = (BACKOFF, RELEASE, STALE, RECOVER, BACKLOG, LAST_HOUR, PRIORITIES, CAPACITY)

@@ -1,6 +1,8 @@
 """Release: take a task from a ticket or worker that will not finish it.
 
-It waits again, unless it was lost too often (failed) or asked to stop (cancelled).
+It waits again, unless it was lost too often (failed) or asked to stop (cancelled): at once after a hand-back, after
+its role's backoff (if it has one) when it was lost with its worker, so that what kills workers does not kill the next
+one a moment later.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from celeriac.verbs.start import Started
 
 # The rules stand in `celeriac.routines`: psql's `recover_stale_tasks` goes by them, too.
 RELEASE = text("""
-SELECT id, role, lock_key, becomes FROM celeriac_release(
+SELECT id, role, lock_key, becomes, leads FROM celeriac_release(
     CAST(:ids AS bigint[]), CAST(:tokens AS uuid[]), :status, :kind, :why, :by, :loss)
 """)
 
@@ -118,5 +120,5 @@ def free(
     freed = connection.execute(
         RELEASE, given | {"status": status, "kind": kind, "why": why, "by": by, "loss": loss}
     ).all()
-    lead(connection, [row.lock_key for row in freed if row.lock_key is not None and row.becomes != "pending"])
+    lead(connection, [row.lock_key for row in freed if row.lock_key is not None and not row.leads])
     return [Freed(row.id, row.role, row.becomes) for row in freed]

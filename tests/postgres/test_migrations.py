@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine, create_engine, text
+from alembic.command import downgrade
+from sqlalchemy import Engine, create_engine, inspect, text
 from sqlalchemy.exc import OperationalError
 
 from celeriac import schema
-from celeriac.migrate import migrate, unapplied
+from celeriac.migrate import APPLICATION_TABLE, ENGINE_TABLE, ENGINE_VERSIONS, configuration, migrate, unapplied
 from models import ROUTINES, Base
 from tests.conftest import APPLICATION
 from tests.postgres.catalog import catalog
@@ -72,6 +73,19 @@ def test_migrating_again_changes_nothing(migrated: Engine) -> None:
         assert catalog(connection) == before
 
 
+def test_each_migration_can_be_taken_back(migrated: Engine) -> None:
+    with migrated.begin() as connection:
+        before = catalog(connection)
+        for versions, table in ((APPLICATION, APPLICATION_TABLE), (ENGINE_VERSIONS, ENGINE_TABLE)):
+            config = configuration(versions)
+            config.attributes.update(connection=connection, table=table, timeouts=(5, 60))
+            downgrade(config, "base")
+        assert set(inspect(connection).get_table_names()) == {APPLICATION_TABLE, ENGINE_TABLE}
+    migrate(migrated, APPLICATION)
+    with migrated.begin() as connection:
+        assert catalog(connection) == before
+
+
 def test_two_migrations_at_once_take_turns(empty: Engine) -> None:
     errors: list[BaseException] = []
 
@@ -116,7 +130,7 @@ def test_a_migration_that_takes_too_long_gives_up(empty: Engine, adds_a_column: 
 def test_what_is_not_applied_is_told(empty: Engine) -> None:
     with empty.connect() as connection:
         assert unapplied(connection, APPLICATION) == {
-            *(f"celeriac_{version:04}" for version in range(1, 6)),
+            *(f"celeriac_{version:04}" for version in range(1, 7)),
             *(f"app_{version:04}" for version in range(1, 5)),
         }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Sequence
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from celeriac import Celeriac, sweeps
 from celeriac.database import Database
+from celeriac.retries import Backoff
 from celeriac.tickets import Ticket
 from celeriac.verbs import heartbeat, release
 from celeriac.verbs.release import Held
@@ -110,6 +112,68 @@ def test_a_released_task_keeps_the_lead_of_its_lock(database: Database) -> None:
     enqueued(database, new_task(lock_key="k"))
     freed(database, held(task))
     assert claimed(database, n=2)[0] == [task.id]
+
+
+BACKOFF = {"base": 10, "maximum": 30, "jitter": 0}
+WAITS = """
+SELECT losses, waits_for, round(extract(epoch FROM scheduled_for - updated_at)), retry_count FROM worker_tasks
+"""
+
+
+def declare(rows: Rows, **definition: Any) -> None:
+    rows("INSERT INTO roles (role, definition) VALUES ('work', CAST(:d AS jsonb))", d=json.dumps(definition))
+
+
+def test_a_lost_task_waits_out_its_roles_backoff_which_grows_with_its_losses(database: Database, rows: Rows) -> None:
+    declare(rows, backoff=BACKOFF, max_losses=5)
+    (task,) = running(database, new_task())
+    for losses, delay in enumerate((10, 20, 30, 30), start=1):
+        freed(database, held(task))
+        assert rows(WAITS) == [(losses, "time", delay, 0)]
+        rows("UPDATE worker_tasks SET scheduled_for = now(), waits_for = NULL")
+        (task,) = started(database, *claimed(database))
+
+
+def test_a_task_that_is_handed_back_waits_for_nothing(database: Database, rows: Rows) -> None:
+    declare(rows, backoff=BACKOFF)
+    freed(database, held(*running(database, new_task())), loss=False)
+    assert rows("SELECT status, waits_for, scheduled_for <= now() FROM worker_tasks") == [("pending", None, True)]
+
+
+@pytest.mark.parametrize(("jitter", "low", "high"), [(True, 0, 40), (0.25, 30, 50), (False, 40, 40), (0, 40, 40)])
+def test_a_loss_waits_as_a_retry_would(rows: Rows, jitter: float, low: float, high: float) -> None:
+    """`celeriac_backoff` draws from the same range as `Backoff.seconds`."""
+    given = {"base": 10, "maximum": 1000, "jitter": jitter}
+    query = "SELECT celeriac_backoff(CAST(:b AS jsonb), 2) FROM generate_series(1, 500)"
+    drawn = [delay for (delay,) in rows(query, b=json.dumps(given))]
+    backoff = Backoff(base=10, maximum=1000, jitter=jitter)
+    edges = backoff.seconds(2, 0.0), backoff.seconds(2, 1.0)
+    assert edges == (low, high)
+    assert low <= min(drawn) <= low + (high - low) / 5
+    assert high - (high - low) / 5 <= max(drawn) <= high
+
+
+def test_a_backoff_in_sql_is_bounded_whatever_it_is_asked(rows: Rows) -> None:
+    given = json.dumps({"base": 1e9, "maximum": 60, "jitter": 0})
+    assert rows.one("SELECT celeriac_backoff(CAST(:b AS jsonb), 2000000)", b=given) == 60
+    assert rows.one("SELECT celeriac_backoff(CAST('null' AS jsonb), 0)") is None
+
+
+def test_while_a_lost_task_waits_the_next_of_its_lock_runs(database: Database, rows: Rows) -> None:
+    declare(rows, backoff=BACKOFF)
+    (task,) = running(database, new_task(lock_key="k"))
+    (following,) = enqueued(database, new_task(lock_key="k"))
+    freed(database, held(task))
+    assert claimed(database, n=2)[0] == [following.id]
+
+
+def test_recover_stale_tasks_gives_way_to_the_next_of_the_lock_too(database: Database, rows: Rows) -> None:
+    declare(rows, backoff=BACKOFF)
+    running(database, new_task(lock_key="k"))
+    (following,) = enqueued(database, new_task(lock_key="k"))
+    rows(SILENT)
+    assert rows.one("SELECT recover_stale_tasks()") == 1
+    assert claimed(database, n=2)[0] == [following.id]
 
 
 def test_a_task_that_fails_of_its_losses_gives_the_lead_to_the_next(database: Database, rows: Rows) -> None:
