@@ -380,7 +380,7 @@ class RowProducer:
     ) -> NewTask:  # fmt: skip
         role, signature = self.app.role_named(name)
         queue = properties.get("routing_key")
-        if queue not in (None, "", role.queue, self.app.conf.task_default_queue, role.name):
+        if queue and queue not in (role.queue, role.name) and queue != self.app.conf.task_default_queue:
             raise BadArguments(f"{name}: its queue is {role.queue!r}, set where the role is declared; not {queue!r}")
         run = running.current()
         given = {

@@ -117,9 +117,9 @@ class Prepared:
         self.unprepared = for_cursor(statement)
         numbers = {p: f"${n}" for n, p in enumerate(parameters, start=1)}
         given = ", ".join(f"%({p})s" for p in parameters)
-        self.again = f"EXECUTE {name} ({given})"
         types = ", ".join(parameters.values())
-        self.first = f"PREPARE {name} ({types}) AS {self.unprepared % numbers}; {self.again}"
+        self.prepare = f"PREPARE {name} ({types}) AS {self.unprepared % numbers}"
+        self.prepared = f"EXECUTE {name} ({given})"
         self.gives_up = False
         self._seen: weakref.WeakSet[Any] = weakref.WeakSet()
 
@@ -127,8 +127,10 @@ class Prepared:
         if self.gives_up:
             return cursor.execute(self.unprepared, given)
         try:
-            cursor.execute(self.again if cursor.connection in self._seen else self.first, given)
-            self._seen.add(cursor.connection)
+            if cursor.connection not in self._seen:
+                cursor.execute(self.prepare)
+                self._seen.add(cursor.connection)
+            cursor.execute(self.prepared, given)
         except (InvalidSqlStatementName, DuplicatePreparedStatement):
             self.gives_up = True
             cursor.execute(self.unprepared, given)

@@ -20,7 +20,7 @@ AT_EXIT = 0.6
 
 #: A rest (seconds) after a round during which more was enqueued: a burst makes few kicks, and leaves the processor to
 #: whoever enqueues. A task that comes by itself never meets it.
-REST = 0.02
+REST = 0.05
 
 
 class Kicker:

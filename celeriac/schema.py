@@ -89,23 +89,27 @@ worker_tasks = Table(
     Column("enqueued_by", Text),
     _now("created_at"),
     _now("updated_at"),
+    # Postgres reads a check anew for every statement, a twentieth of an enqueue: few, and a list as one constant.
     CheckConstraint(
-        "status IN ('pending', 'claimed', 'running', 'completed', 'failed', 'cancelled')",
-        name="worker_tasks_status_known",
-    ),
-    CheckConstraint("waits_for IN ('time', 'lock')", name="worker_tasks_waits_for_known"),
-    CheckConstraint("waits_for IS NULL OR status = 'pending'", name="worker_tasks_only_pending_waits"),
-    CheckConstraint("waits_for IS DISTINCT FROM 'lock' OR lock_key IS NOT NULL", name="worker_tasks_lock_wait_has_key"),
-    CheckConstraint("status <> 'pending' OR token IS NULL", name="worker_tasks_pending_is_nobodys"),
-    CheckConstraint(
-        f"NOT ({ACTIVE}) OR (token IS NOT NULL AND claimed_at IS NOT NULL)",
-        name="worker_tasks_active_is_owned",
+        "status = ANY ('{pending,claimed,running,completed,failed,cancelled}')", name="worker_tasks_status_known"
     ),
     CheckConstraint(
-        "status <> 'running' OR (worker_id IS NOT NULL AND started_at IS NOT NULL AND last_heartbeat_at IS NOT NULL)",
-        name="worker_tasks_running_has_worker",
+        "waits_for IS NULL"
+        " OR status = 'pending' AND (waits_for = 'time' OR waits_for = 'lock' AND lock_key IS NOT NULL)",
+        name="worker_tasks_only_pending_waits",
     ),
-    CheckConstraint(f"({FINISHED}) = (completed_at IS NOT NULL)", name="worker_tasks_finished_has_time"),
+    CheckConstraint(
+        "CASE status WHEN 'pending' THEN token IS NULL"
+        " WHEN 'claimed' THEN token IS NOT NULL AND claimed_at IS NOT NULL"
+        " WHEN 'running' THEN token IS NOT NULL AND claimed_at IS NOT NULL"
+        " AND worker_id IS NOT NULL AND started_at IS NOT NULL AND last_heartbeat_at IS NOT NULL"
+        " ELSE true END",
+        name="worker_tasks_held_as_status_says",
+    ),
+    CheckConstraint(
+        "(status = ANY ('{completed,failed,cancelled}')) = (completed_at IS NOT NULL)",
+        name="worker_tasks_finished_has_time",
+    ),
     CheckConstraint("retry_count >= 0 AND tries >= 0 AND losses >= 0", name="worker_tasks_counts_positive"),
     Index("worker_tasks_task_id", "task_id", unique=True),
     Index(

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from psycopg2.errors import UniqueViolation
 from sqlalchemy import Connection, Row, text
 
 from celeriac.database import Prepared
@@ -92,7 +93,7 @@ RETURNING id, task_id, waits_for
 
 # One row that is due at once and asks for no lock, which most are: nothing to unpack, to wait for or to compare it
 # with, at a third of the cost.
-INSERT_READY = text("""
+_READY = """
 INSERT INTO worker_tasks (
     task_id, role, account, unique_key, priority, args, kwargs, headers, max_retries, max_tries, timeout, parent_id,
     enqueued_by
@@ -101,9 +102,13 @@ VALUES (
     :task_id, :role, :account, :unique_key, :priority, CAST(:args AS jsonb), CAST(:kwargs AS jsonb),
     CAST(:headers AS jsonb), :max_retries, :max_tries, :timeout, :parent_id, :enqueued_by
 )
-ON CONFLICT DO NOTHING
-RETURNING id, task_id, waits_for
-""")
+{} RETURNING id, task_id, waits_for
+"""
+INSERT_READY = text(_READY.format("ON CONFLICT DO NOTHING"))
+
+# Without a unique key only its id could be taken: an error then costs less than looking out for it each time. Never in
+# the caller's transaction, which it would end.
+INSERT_KEYLESS = text(_READY.format(""))
 
 EXISTING = text("""
 SELECT DISTINCT ON (g.task_id) g.task_id AS wanted, t.id, t.task_id
@@ -131,6 +136,7 @@ _READY_TYPES = {
     "timeout": "double precision", "parent_id": "bigint", "enqueued_by": "text",
 }  # fmt: skip
 _INSERT_READY = Prepared("celeriac_insert_ready", INSERT_READY, _READY_TYPES)
+_INSERT_KEYLESS = Prepared("celeriac_insert_keyless", INSERT_KEYLESS, _READY_TYPES)
 
 #: What a row has to lack to be ready by its mere insert.
 _NOT_READY = ("lock_key", "delay", "at", "expires_in", "expires_at")
@@ -142,8 +148,12 @@ def is_ready(task: NewTask) -> bool:
 
 
 def enqueue_ready(cursor: Any, task: NewTask) -> Receipt | None:
-    """The new row of a task that `is_ready`, on the driver's cursor; None if its unique key or id is taken."""
-    _INSERT_READY.execute(cursor, ready_row(task))
+    """The new row of a task that `is_ready`, on the driver's cursor in autocommit; None if its key or id is taken."""
+    insert = _INSERT_KEYLESS if task.unique_key is None else _INSERT_READY
+    try:
+        insert.execute(cursor, ready_row(task))
+    except UniqueViolation:
+        return None
     row = cursor.fetchone()
     return row and Receipt(row[0], row[1], True)
 

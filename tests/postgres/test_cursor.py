@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from sqlalchemy import text
-from sqlalchemy.exc import IntegrityError, OperationalError
+from sqlalchemy.exc import DataError, IntegrityError, OperationalError
 
 from celeriac.database import Database, Prepared, is_gone
 
@@ -64,3 +64,11 @@ def test_behind_a_pooler_that_swaps_connections_it_goes_on_unprepared(
     one(database, f"{swap}; SELECT 1")
     assert [added(database, sums, n, 1) for n in range(2)] == [1, 2]
     assert sums.gives_up
+
+
+def test_an_error_in_its_first_execution_leaves_it_prepared(database: Database) -> None:
+    halves = Prepared("halves", text("SELECT :a / :b"), {"a": "integer", "b": "integer"})
+    with pytest.raises(DataError):
+        added(database, halves, 1, 0)
+    assert added(database, halves, 4, 2) == 2
+    assert not halves.gives_up
