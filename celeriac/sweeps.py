@@ -25,7 +25,7 @@ BATCH = 200
 
 
 def rescue(app: Celeriac, *, minutes: float | None = None, operator: str | None = None) -> int:
-    """Running tasks whose worker fell silent wait again (or fail, if lost too often).
+    """Running tasks whose worker fell silent wait out their backoff (or fail, if lost too often).
 
     Silent for so many minutes, or for their role's `stale_after`. `operator`: who asked for it, for the audit trail.
     """
