@@ -11,6 +11,12 @@ from tests.faults.beats import RECORD, Fleet
 from tests.processes import Rows
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """`@pytest.mark.sized("beats", full=[2, 3], short=[2])`: the values that fit this run."""
+    for mark in metafunc.definition.iter_markers("sized"):
+        metafunc.parametrize(mark.args[0], mark.kwargs["full" if metafunc.config.getoption("--full") else "short"])
+
+
 @pytest.fixture
 def sized(request: pytest.FixtureRequest) -> Callable[[int, int], int]:
     """`sized(full, short)`: the one that fits this run."""

@@ -100,12 +100,10 @@ class Faults:
         self.postgres.start()
 
 
-@pytest.mark.parametrize("beats", [2, 3])
+@pytest.mark.sized("beats", full=[2, 3], short=[2])
 def test_so_do_they_while_postgres_restarts_twice_and_redis_is_gone(
     beats: int, postgres: local.PostgresServer, valkey: local.ValkeyServer, tmp_path: Path, sized: Sized
 ) -> None:
-    if beats > sized(3, 2):
-        pytest.skip("three in full form")
     ticks, seconds = sized(200, 40), sized(5, 1)
     rows = Rows(postgres.url)
     rows(RECORD)
