@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path
 from pydantic import BaseModel, Field
-from sqlalchemy import Connection
 
 from celeriac import insights
 from celeriac.api.app import App
@@ -15,9 +14,7 @@ from celeriac.api.callers import Operator, Reader
 from celeriac.api.changes import Because, Changed, change
 from celeriac.api.fields import Limit, Name
 from celeriac.api.problems import not_found
-from celeriac.errors import IllegalMove, Unknown
-from celeriac.verbs import audit, heartbeat
-from celeriac.verbs.audit import Change
+from celeriac.verbs import heartbeat
 
 WorkerStatus = Literal["active", "draining", "stopped"]
 
@@ -101,15 +98,4 @@ def report(body: Heartbeat, app: App, _: Operator) -> Standing:
 @router.post("/{worker_id:path}/decommission")
 def decommission(worker_id: WorkerInPath, app: App, caller: Operator, body: Because | None = None) -> Changed:
     """It takes nothing more, finishes what it has, and ends; it hears of it with its next heartbeat."""
-    return change(app, lambda c: _decommission(c, worker_id, by=caller.name, why=body.why if body else ""))
-
-
-def _decommission(connection: Connection, worker_id: str, *, by: str, why: str) -> Change:
-    was = heartbeat.decommission(connection, worker_id)
-    if was is None:
-        raise Unknown(f"there is no worker {worker_id!r}")
-    if was == "stopped":
-        raise IllegalMove(f"the worker {worker_id!r} has stopped; nothing was changed")
-    made = Change(worker_id, {"status": was}, {"status": "draining"})
-    audit.write(connection, "decommission", "worker", [made], by=by, why=why)
-    return made
+    return change(app, lambda c: heartbeat.decommission(c, worker_id, by=caller.name, why=body.why if body else ""))

@@ -6,7 +6,6 @@ from typing import Any
 
 import click
 
-from celeriac import insights
 from celeriac.cli import output
 from celeriac.cli.group import Command, FindApp
 from celeriac.verbs import policies
@@ -54,21 +53,10 @@ def account(find: FindApp, /, name: str, weight: float | None, cap: int | None, 
     output.tell(change, f"{name}: {told}")
 
 
-@click.command(cls=Command)
-@click.pass_obj
-def workers(find: FindApp, /) -> None:
-    """List workers: those that report, and those that did lately."""
-    with find().database.statement() as connection:
-        rows = insights.workers(connection)
-    shown = [row | {"heartbeat": output.age(row["heartbeat_age"]), "tasks": len(row["task_ids"])} for row in rows]
-    columns = ("worker_id", "hostname", "status", "concurrency", "tasks", "heartbeat", "queues")
-    output.tell(rows, output.table(shown, columns))
-
-
 def _set_paused(find: FindApp, change: Any, name: str, why: str, word: str) -> None:
     with find().database.transaction() as connection:
         done = change(connection, name, by=output.by(), why=why)
     output.tell(done, f"{name} is {word}")
 
 
-COMMANDS = (pause, resume, account, workers)
+COMMANDS = (pause, resume, account)

@@ -19,7 +19,7 @@ _WANTED = "celeriac.json"
 
 def json_option() -> click.Option:
     def remember(context: click.Context, _: click.Parameter, given: bool) -> None:
-        context.meta[_WANTED] = given
+        context.meta[_WANTED] = given or context.meta.get(_WANTED, False)
 
     return click.Option(
         ["--json"], is_flag=True, expose_value=False, callback=remember, help="One JSON value instead of text."

@@ -9,6 +9,10 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
+from celeriac.errors import IllegalMove, Unknown
+from celeriac.verbs import audit
+from celeriac.verbs.audit import Change
+
 # INVARIANT: who was asked to drain stays so until its process ends, whatever its own heartbeats say.
 WORKER = text("""
 INSERT INTO workers (worker_id, hostname, pid, queues, concurrency, status, resources)
@@ -99,10 +103,16 @@ def report(connection: Connection, worker: WorkerState) -> str:
     return str(connection.execute(WORKER, row | more).scalar_one())
 
 
-def decommission(connection: Connection, worker_id: str) -> str | None:
-    """Asks a worker to finish what it has and end; it hears with its next heartbeat. What it was before, if known."""
+def decommission(connection: Connection, worker_id: str, *, by: str, why: str = "") -> Change:
+    """Asks a worker to finish what it has and end; it hears with its next heartbeat. Raises Unknown, IllegalMove."""
     was: str | None = connection.execute(DECOMMISSION, {"worker_id": worker_id}).scalar_one_or_none()
-    return was
+    if was is None:
+        raise Unknown(f"there is no worker {worker_id!r}")
+    if was == "stopped":
+        raise IllegalMove(f"the worker {worker_id!r} has stopped; nothing was changed")
+    change = Change(worker_id, {"status": was}, {"status": "draining"})
+    audit.write(connection, "decommission", "worker", [change], by=by, why=why)
+    return change
 
 
 def renew(connection: Connection, worker_id: str, pids: Sequence[int], grace: float) -> list[Running]:

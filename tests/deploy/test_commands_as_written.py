@@ -19,7 +19,7 @@ from click.testing import CliRunner
 
 from celeriac.cli import main
 from tasks import app
-from tests.processes import ROOT, process, until
+from tests.processes import ROOT, Rows, process, until
 from tests.systems.stack import QUICK, on_servers
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -63,8 +63,9 @@ def environ(database_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if written(page)], ids=lambda page: str(page.stem))
-def test_the_commands_that_end_do_what_they_say(page: Path, environ: dict[str, str]) -> None:
+def test_the_commands_that_end_do_what_they_say(page: Path, environ: dict[str, str], rows: Rows) -> None:
     app.register_roles()
+    rows("INSERT INTO workers (worker_id, hostname, pid, concurrency) VALUES ('store-7:31', 'store-7', 31, 3)")
     for command in written(page):
         program, *arguments = shlex.split(command)
         if program == "celeriac" and lasting(command) is None:

@@ -133,9 +133,8 @@ def test_a_decommissioned_worker_finishes_what_it_has_and_ends(
     task = shop.slow.delay(0.8)
     until(lambda: rows("SELECT FROM ran WHERE what = 'begin'"), "the start")
     with database.statement() as connection:
-        assert heartbeat.decommission(connection, name) == "active"
-        assert heartbeat.decommission(connection, name) == "draining"
-        assert heartbeat.decommission(connection, "nobody") is None
+        assert heartbeat.decommission(connection, name, by="test").before == {"status": "active"}
+        assert heartbeat.decommission(connection, name, by="test").before == {"status": "draining"}
     assert running.process.wait(20) == 0
     assert task.status == "SUCCESS"
     assert rows("SELECT worker_id, status FROM workers") == [(name, "stopped")]

@@ -160,6 +160,26 @@ def test_status_shows_what_waits_runs_is_late_and_is_paused(run: Run, rows: Rows
     assert value(run("workers", "--json"))[0]["worker_id"] == stages.WORKER
 
 
+def test_a_worker_is_told_to_end_and_it_is_audited(run: Run, rows: Rows) -> None:
+    worker = "INSERT INTO workers (worker_id, hostname, pid, concurrency, status) VALUES (:w, 'host', 1, 8, :s)"
+    for name, status in (("node:7", "active"), ("gone", "stopped")):
+        rows(worker, w=name, s=status)
+    assert run("workers", "decommission", "node:7", "--why", "old").output.strip() == "node:7 is to end"
+    again = value(run("workers", "--json", "decommission", "node:7"))
+    assert (again["before"], again["after"]) == ({"status": "draining"}, {"status": "draining"})
+    for refused, says in (("nobody", "there is no worker 'nobody'"), ("gone", "has stopped; nothing was changed")):
+        result = run("workers", "decommission", refused)
+        assert (result.exit_code, says in result.stderr, result.stderr.count("\n")) == (REFUSED, True, 1)
+    assert {w["worker_id"]: w["status"] for w in value(run("workers", "--json"))} == {
+        "node:7": "draining", "gone": "stopped",
+    }  # fmt: skip
+    me = f"cli:{getpass.getuser()}"
+    assert rows("SELECT by, action, kind, target, before ->> 'status', why FROM audit ORDER BY id") == [
+        (me, "decommission", "worker", "node:7", "active", "old"),
+        (me, "decommission", "worker", "node:7", "draining", None),
+    ]
+
+
 def test_a_token_is_shown_once_and_revoked_by_name(run: Run, rows: Rows, database: Database) -> None:
     made = value(run("token", "create", "grafana", "--scope", "read", "--days", 30, "--json"))["token"]
     with database.statement() as connection:

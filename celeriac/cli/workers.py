@@ -1,0 +1,40 @@
+"""Workers: see them, let one end."""
+
+from __future__ import annotations
+
+import click
+
+from celeriac import insights
+from celeriac.cli import output
+from celeriac.cli.group import Command, FindApp, Group
+from celeriac.verbs import heartbeat
+
+
+@click.group(cls=Group, invoke_without_command=True, params=[output.json_option()])
+@click.pass_context
+def workers(context: click.Context, /) -> None:
+    """List workers: those that report, and those that did lately."""
+    if context.invoked_subcommand is None:
+        _list(context.obj)
+
+
+def _list(find: FindApp) -> None:
+    with find().database.statement() as connection:
+        rows = insights.workers(connection)
+    shown = [row | {"heartbeat": output.age(row["heartbeat_age"]), "tasks": len(row["task_ids"])} for row in rows]
+    columns = ("worker_id", "hostname", "status", "concurrency", "tasks", "heartbeat", "queues")
+    output.tell(rows, output.table(shown, columns))
+
+
+@workers.command(cls=Command)
+@click.argument("worker_id")
+@click.option("--why", default="", help="For the audit trail.")
+@click.pass_obj
+def decommission(find: FindApp, /, worker_id: str, why: str) -> None:
+    """Let a worker take nothing more, finish what it has, and end; it hears of it with its next heartbeat."""
+    with find().database.transaction() as connection:
+        change = heartbeat.decommission(connection, worker_id, by=output.by(), why=why)
+    output.tell(change, f"{worker_id} is to end")
+
+
+COMMANDS = (workers,)
