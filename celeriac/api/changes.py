@@ -47,8 +47,12 @@ class ManyChanged(BaseModel):
 
     @classmethod
     def of(cls, steered: Steered) -> ManyChanged:
-        refused = [Refused(id=task, reason=why) for task, why in steered.refused.items()]
-        return cls(changed=[int(c.target) for c in steered.changed], refused=refused, missing=steered.missing)
+        changed = [int(change.target) for change in steered.changed]
+        return cls(changed=changed, refused=refusals(steered), missing=steered.missing)
+
+
+def refusals(steered: Steered) -> list[Refused]:
+    return [Refused(id=task, reason=why) for task, why in steered.refused.items()]
 
 
 def one(app: Celeriac, task: int, move: Callable[[Connection, Sequence[int]], Steered]) -> Changed:

@@ -54,7 +54,8 @@ class Gate:
         except Exception as error:
             if answer.begun:
                 raise
-            await _told(error).response(scope["path"])(scope, receive, answer)
+            where = "query" if scope["method"] == "GET" else "body"
+            await _told(error, where).response(scope["path"])(scope, receive, answer)
 
     async def _pass(self, scope: Scope, receive: Receive, answer: Answer) -> None:
         if scope["path"] not in OPEN:
@@ -121,8 +122,8 @@ def _not_admitted(scheme: str) -> Problem:
     return Problem(401, why, headers={"WWW-Authenticate": says})
 
 
-def _told(error: Exception) -> Problem:
-    problem = from_exception(error)
+def _told(error: Exception, where: str) -> Problem:
+    problem = from_exception(error, where)
     if problem.status_code >= 500:
         logger.error("A request failed", exc_info=error)
     return problem

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, Any, Self
+from typing import Annotated, Self
 
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -14,7 +14,7 @@ from sqlalchemy import Connection
 from celeriac import insights
 from celeriac.api.app import App
 from celeriac.api.callers import Operator
-from celeriac.api.changes import Because, Refused
+from celeriac.api.changes import Because, Refused, refusals
 from celeriac.api.tasks import TaskFilter
 from celeriac.insights import Filter
 from celeriac.states import MOVES
@@ -73,14 +73,13 @@ def _steer(app: App, body: Matching, move: str, act: Callable[[Connection, Seque
     if not wanted.statuses:
         return Matched(dry_run=body.dry_run, matching=0, complete=True, changed=0, refused=0, refusals=[])
     with app.database.statement() as connection:
-        matching, complete = insights.count_matching(connection, wanted, most=body.most)
-        counted: dict[str, Any] = {"dry_run": body.dry_run, "matching": matching, "complete": complete}
-        if body.dry_run:
-            return Matched(**counted, changed=0, refused=0, refusals=[])
-        ids = insights.matching(connection, wanted, most=body.most)
-        done = sum(steer.in_batches(app.database, ids, act), Steered())
-    refusals = [Refused(id=task, reason=why) for task, why in list(done.refused.items())[:TOLD]]
-    return Matched(**counted, changed=len(done.changed), refused=len(done.refused), refusals=refusals)
+        found = insights.matching(connection, wanted, most=body.most + 1)
+    ids, complete = found[: body.most], len(found) <= body.most
+    done = Steered() if body.dry_run else sum(steer.in_batches(app.database, ids, act), Steered())
+    return Matched(
+        dry_run=body.dry_run, matching=len(ids), complete=complete, changed=len(done.changed),
+        refused=len(done.refused), refusals=refusals(done)[:TOLD],
+    )  # fmt: skip
 
 
 def _that_allow(move: str, wanted: Filter) -> Filter:

@@ -72,8 +72,8 @@ class Problem(HTTPException):
         return JSONResponse(content, self.status_code, headers=self.headers, media_type=MEDIA_TYPE)
 
 
-def from_exception(error: Exception) -> Problem:
-    """What a stranger is told of it: nothing that only the log should know."""
+def from_exception(error: Exception, where: str = "body") -> Problem:
+    """What a stranger is told of it: nothing that only the log should know. `where`: what was sent stood there."""
     match error:
         case Problem():
             return error
@@ -82,7 +82,7 @@ def from_exception(error: Exception) -> Problem:
         case RequestValidationError():
             return from_validation(error.errors())
         case CeleriacError():
-            return from_engine(error)
+            return from_engine(error, where)
         case DBAPIError() | NoConnection():
             return from_database(error)
     return unexpected()
@@ -123,14 +123,14 @@ def from_refusal(error: EnqueueRefused, within: str = "") -> Problem:
     return invalid(f"{within}.{field}" if within else field, str(error))
 
 
-def from_engine(error: CeleriacError) -> Problem:
+def from_engine(error: CeleriacError, where: str) -> Problem:
     """The engine's refusals are written for whoever caused them."""
     if isinstance(error, IllegalMove):
         return Problem(409, str(error), kind="illegal-move")
     if isinstance(error, Unknown):
         return Problem(404, str(error))
     if isinstance(error, BadValue):
-        return invalid(str(error).partition("=")[0], str(error))
+        return invalid(str(error).partition("=")[0], str(error), where)
     if isinstance(error, EnqueueRefused):
         return from_refusal(error)
     return Problem(500, "the engine could not do this; its log says why")

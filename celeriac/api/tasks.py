@@ -15,7 +15,6 @@ from celeriac.api.callers import Operator, Reader
 from celeriac.api.fields import Limit, Name, Offset, Place, Text
 from celeriac.api.problems import not_found
 from celeriac.insights import Filter
-from celeriac.states import statuses_of
 from celeriac.sweeps import rescue
 
 router = APIRouter(prefix="/api/tasks", tags=["tasks"])
@@ -139,9 +138,7 @@ class TaskFilter(BaseModel):
     older_than: Annotated[float, Field(ge=0, le=1e9, description="seconds since it was enqueued")] | None = None
 
     def as_filter(self) -> Filter:
-        statuses = [status for word in self.status for status in statuses_of(word)] or None
-        given = self.model_dump(include={field.name for field in fields(Filter)})
-        return Filter(statuses=statuses, **given)
+        return Filter.of(self.status, **self.model_dump(include={field.name for field in fields(Filter)}))
 
 
 class TaskQuery(TaskFilter):

@@ -11,7 +11,7 @@ from celeriac import insights
 from celeriac.app import Celeriac
 from celeriac.errors import BadValue, Unknown
 from celeriac.insights import Filter
-from celeriac.states import ALL, CRAWLS, QUEUES, statuses_of
+from celeriac.states import ALL, CRAWLS, QUEUES
 
 WORDS = (*ALL, *(word for word in CRAWLS | QUEUES if word not in ALL))
 
@@ -27,16 +27,10 @@ _OPTIONS = (
 
 
 def filtering(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the filter's options; `filter_of` makes a Filter of them."""
+    """Adds the filter's options; `Filter.of` takes their values."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
-
-
-def filter_of(words: Sequence[str], **options: Any) -> Filter:
-    statuses = tuple(dict.fromkeys(status for word in words for status in statuses_of(word)))
-    waits_for = "time" if tuple(words) == ("delayed",) else None
-    return Filter(statuses=statuses or None, waits_for=waits_for, **options)
 
 
 def row_ids(app: Celeriac, tasks: Iterable[str]) -> list[int]:
@@ -57,7 +51,7 @@ def chosen(app: Celeriac, tasks: Sequence[str], wanted: Filter, *, most: int, su
     if tasks:
         return row_ids(app, tasks)
     with app.database.statement() as connection:
-        ids = list(insights.matching(connection, wanted, most=most))
+        ids = insights.matching(connection, wanted, most=most)
     if not sure and ids:
         click.confirm(f"{verb} {len(ids)} tasks?", abort=True, err=True)
     return ids

@@ -10,6 +10,7 @@ import click
 from celeriac.app import Celeriac
 from celeriac.cli import choice, output
 from celeriac.cli.group import REFUSED, Command, FindApp
+from celeriac.insights import Filter
 from celeriac.states import MOVES
 from celeriac.verbs import steer
 from celeriac.verbs.steer import Move, Steered
@@ -62,8 +63,8 @@ def _steer(
     app: Celeriac, verb: str, move: Move, *, tasks: tuple[str, ...], most: int, yes: bool, preview: bool,
     words: Sequence[str], **options: Any,
 ) -> None:  # fmt: skip
-    told = any((words, *options.values()))
-    wanted = choice.filter_of(words or (MOVES[verb] if told else ()), **options)
+    told = bool(words) or any(value is not None for value in options.values())
+    wanted = Filter.of(words or (MOVES[verb] if told else ()), **options)
     ids = choice.chosen(app, tasks, wanted, most=most, sure=yes or preview, verb=verb)
     if preview:
         output.tell({"tasks": len(ids)}, f"{len(ids)} tasks")

@@ -69,7 +69,7 @@ def show(find: FindApp, /, task: str) -> None:
 def list_(find: FindApp, /, limit: int, offset: int, after: str | None, **options: Any) -> None:
     """List tasks, newest first."""
     with find().database.statement() as connection:
-        wanted = choice.filter_of(**options)
+        wanted = insights.Filter.of(**options)
         page = insights.list_tasks(connection, wanted, limit=limit, after=after, offset=offset)
     more = [f"more with --after '{page.next}'"] if page.next else []
     output.tell(page, [*output.table(page.items, _COLUMNS), *more])

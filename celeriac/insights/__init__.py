@@ -7,7 +7,7 @@ index page by page, counts stop at a bound and say so. Times are the database's.
 from celeriac.alerts import firing
 from celeriac.capacity import capacity, heartbeats
 from celeriac.insights.counting import CAP, Count, RoleDepth, counts, depth
-from celeriac.insights.lists import MOST_OFFSET, MOST_ROWS, Filter, Page, count_matching, list_tasks, matching
+from celeriac.insights.lists import MOST_OFFSET, MOST_ROWS, Filter, Page, list_tasks, matching
 from celeriac.insights.system import (
     account_policies,
     audit_trail,
@@ -31,7 +31,6 @@ __all__ = [
     "active_under",
     "audit_trail",
     "capacity",
-    "count_matching",
     "counts",
     "depth",
     "find",

@@ -7,14 +7,15 @@ leads on: only a page without `next` is the last.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
+from itertools import islice
 from typing import Any
 
 from sqlalchemy import Connection, text
 
 from celeriac.errors import BadValue
-from celeriac.states import ALL
+from celeriac.states import ALL, WAITS_FOR_TIME, statuses_of
 
 MOST_ROWS, MOST_OFFSET = 1_000, 10_000
 
@@ -110,6 +111,13 @@ class Filter:
     waits_for: str | None = None
     older_than: float | None = None
 
+    @classmethod
+    def of(cls, words: Sequence[str], *, waits_for: str | None = None, **conditions: Any) -> Filter:
+        """`words` for statuses, ours or another system's; `delayed` alone is what waits for its time."""
+        statuses = tuple(dict.fromkeys(status for word in words for status in statuses_of(word)))
+        waits_for = WAITS_FOR_TIME if waits_for is None and tuple(words) == ("delayed",) else waits_for
+        return cls(statuses=statuses or None, waits_for=waits_for, **conditions)
+
 
 @dataclass(frozen=True, slots=True)
 class Page:
@@ -146,21 +154,30 @@ def _looks(rows: int, picks: bool) -> Sequence[int]:
     return (2 * rows, LOOKS_AT) if 2 * rows < LOOKS_AT else (max(rows, LOOKS_AT),)
 
 
-def matching(connection: Connection, wanted: Filter, *, most: int) -> Iterator[int]:
-    """The ids of up to `most` tasks, for a bulk; read a page at a time, so that it may commit in between."""
-    after, left = None, most
-    while left > 0:
-        page = list_tasks(connection, wanted, limit=min(left, MOST_ROWS), after=after)
+def matching(connection: Connection, wanted: Filter, *, most: int) -> list[int]:
+    """The ids of up to `most` tasks, for a bulk. Each status is walked by itself: nothing else is looked at."""
+    walks = (replace(wanted, statuses=statuses) for statuses in _walked_apart(wanted.statuses))
+    found = (task for walk in walks for task in _ids(connection, walk, min(most, MOST_ROWS)))
+    return list(dict.fromkeys(islice(found, most)))  # One may have gone from a status to the next meanwhile.
+
+
+def _ids(connection: Connection, wanted: Filter, limit: int) -> Iterator[int]:
+    after: str | None = None
+    while True:
+        page = list_tasks(connection, wanted, limit=limit, after=after)
         yield from (item["id"] for item in page.items)
-        after, left = page.next, left - len(page.items)
+        after = page.next
         if after is None:
             return
 
 
-def count_matching(connection: Connection, wanted: Filter, *, most: int = 10_000) -> tuple[int, bool]:
-    """How many tasks a bulk would meet, and whether that is all of them: counting stops at `most`."""
-    n = sum(1 for _ in matching(connection, wanted, most=most + 1))
-    return min(n, most), n <= most
+def _walked_apart(statuses: Sequence[str] | None) -> Iterator[Sequence[str] | None]:
+    if statuses is None or set(statuses) == set(ALL):
+        yield statuses
+        return
+    for part in _WALKS:
+        if part != ALL and (some := [status for status in part if status in statuses]):
+            yield some
 
 
 def _part(statuses: Sequence[str] | None) -> tuple[str, ...]:

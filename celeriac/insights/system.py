@@ -74,7 +74,8 @@ def audit_trail(
 ) -> list[dict[str, Any]]:
     """Newest first; of one target (its `kind` given as well) or of all."""
     if (kind is None) != (target is None):
-        raise BadValue("give kind and target together, or neither")
+        missing = "kind" if kind is None else "target"
+        raise BadValue(f"{missing}=None: give kind and target together, or neither")
     statement = AUDIT if kind is None else AUDIT_OF
     given = {} if kind is None else {"kind": kind, "target": target}
     return _rows(connection, statement, limit, before=before, **given)

@@ -39,7 +39,8 @@ def test_the_audit_trail_says_who_did_what(api: Api) -> None:
     (entry,) = api.get(f"/api/audit?kind=task&target={waiting}")["audit"]
     assert (entry["by"], entry["action"], entry["why"]) == (f"operate {api.url}", "cancel", "sold")
     assert api.get("/api/audit?limit=1")["audit"] == [entry]
-    api.refused(422, "GET", f"/api/audit?target={waiting}")
+    (error,) = api.refused(422, "GET", f"/api/audit?target={waiting}")["errors"]
+    assert (error["where"], error["field"]) == ("query", "kind")
 
 
 def test_what_alerts_fire(api: Api) -> None:

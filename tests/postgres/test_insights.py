@@ -101,16 +101,27 @@ def test_an_offset_skips_and_is_bounded(ask: Callable[..., Any], mixed: dict[str
         ask(insights.list_tasks, Filter(statuses=("gone",)))
 
 
-def test_a_bulk_is_previewed_and_its_ids_come_in_pages(
-    ask: Callable[..., Any], database: Database, mixed: dict[str, list[int]]
+def test_a_bulk_means_the_tasks_its_filter_meets(
+    ask: Callable[..., Any], rows: Rows, mixed: dict[str, list[int]]
 ) -> None:
     wanted = Filter(statuses=("failed", "cancelled"), account="account-0")
-    with database.statement() as connection:
-        n, whole = insights.count_matching(connection, wanted)
-        assert whole
-        assert len(list(insights.matching(connection, wanted, most=1000))) == n > 0
-        assert insights.count_matching(connection, wanted, most=2) == (2, False)
-        assert len(list(insights.matching(connection, wanted, most=2))) == 2
+    meant = rows("SELECT id FROM worker_tasks WHERE status IN ('failed', 'cancelled') AND account = 'account-0'")
+    found = ask(insights.matching, wanted, most=1000)
+    assert sorted(found) == sorted(task for (task,) in meant) != []
+    assert ask(insights.matching, wanted, most=2) == found[:2]
+
+
+def test_a_bulk_of_what_is_unfinished_never_reads_what_is_over(
+    ask: Callable[..., Any], rows: Rows, mixed: dict[str, list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows("""INSERT INTO worker_tasks (task_id, role, account, status, completed_at)
+        SELECT 'done ' || i, 'role-1', 'account-0', 'completed', now() FROM generate_series(1, 600) i""")
+    pages = []
+    monkeypatch.setattr(lists, "LOOKS_AT", 20)
+    monkeypatch.setattr(lists, "list_tasks", lambda *a, **o: pages.append(insights.list_tasks(*a, **o)) or pages[-1])
+    found = ask(insights.matching, Filter(statuses=states.UNFINISHED), most=30)
+    assert sorted(found) == sorted(task for status in states.UNFINISHED for task in mixed[status])
+    assert len(pages) < 10
 
 
 def test_counts_are_exact_up_to_a_bound_and_say_so_beyond_it(
