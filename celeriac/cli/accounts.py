@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -9,28 +10,34 @@ import click
 from celeriac.cli import output
 from celeriac.cli.group import Command, FindApp
 from celeriac.verbs import policies
+from celeriac.verbs.audit import Change
 
-_KIND = click.argument("kind", type=click.Choice(["role", "account"]))
+_PAUSE = {"role": policies.pause_role, "account": policies.pause_account}
+_RESUME = {"role": policies.resume_role, "account": policies.resume_account}
 
 
-@click.command(cls=Command)
-@_KIND
-@click.argument("name")
-@click.option("--why", default="")
-@click.pass_obj
+def _of_a_kind(command: Callable[..., None]) -> click.Command:
+    options = (
+        click.argument("kind", type=click.Choice(["role", "account"])),
+        click.argument("name"),
+        click.option("--why", default="", help="For the audit trail."),
+        click.pass_obj,
+    )
+    for option in reversed(options):
+        command = option(command)
+    return click.command(cls=Command)(command)
+
+
+@_of_a_kind
 def pause(find: FindApp, /, kind: str, name: str, why: str) -> None:
     """Let no pass claim tasks of a role or an account. What is claimed already runs on."""
-    _set_paused(find, {"role": policies.pause_role, "account": policies.pause_account}[kind], name, why, "paused")
+    _change(find, _PAUSE[kind], name, why, "paused")
 
 
-@click.command(cls=Command)
-@_KIND
-@click.argument("name")
-@click.option("--why", default="")
-@click.pass_obj
+@_of_a_kind
 def resume(find: FindApp, /, kind: str, name: str, why: str) -> None:
     """Let passes claim tasks of a role or an account again."""
-    _set_paused(find, {"role": policies.resume_role, "account": policies.resume_account}[kind], name, why, "resumed")
+    _change(find, _RESUME[kind], name, why, "resumed")
 
 
 @click.command(cls=Command)
@@ -38,7 +45,7 @@ def resume(find: FindApp, /, kind: str, name: str, why: str) -> None:
 @click.option("--weight", type=float, help="Its share beside others' 1.")
 @click.option("--cap", type=int, help="Tasks claimed or running at once.")
 @click.option("--no-cap", is_flag=True)
-@click.option("--why", default="")
+@click.option("--why", default="", help="For the audit trail.")
 @click.pass_obj
 def account(find: FindApp, /, name: str, weight: float | None, cap: int | None, no_cap: bool, why: str) -> None:
     """Set an account's weight and cap."""
@@ -53,7 +60,7 @@ def account(find: FindApp, /, name: str, weight: float | None, cap: int | None, 
     output.tell(change, f"{name}: {told}")
 
 
-def _set_paused(find: FindApp, change: Any, name: str, why: str, word: str) -> None:
+def _change(find: FindApp, change: Callable[..., Change], name: str, why: str, word: str) -> None:
     with find().database.transaction() as connection:
         done = change(connection, name, by=output.by(), why=why)
     output.tell(done, f"{name} is {word}")

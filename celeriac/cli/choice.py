@@ -9,7 +9,7 @@ import click
 
 from celeriac import insights
 from celeriac.app import Celeriac
-from celeriac.errors import BadValue, Unknown
+from celeriac.errors import Unknown
 from celeriac.insights import Filter
 from celeriac.states import ALL, CRAWLS, QUEUES
 
@@ -44,10 +44,10 @@ def row_ids(app: Celeriac, tasks: Iterable[str]) -> list[int]:
 
 
 def chosen(app: Celeriac, tasks: Sequence[str], wanted: Filter, *, most: int, sure: bool, verb: str) -> list[int]:
-    """The rows' ids. What a filter means is counted, and asked about unless somebody is sure. Raises BadValue."""
+    """The rows' ids. What a filter means is counted, and asked about unless somebody is sure."""
     told = wanted != Filter()
     if bool(tasks) == told:
-        raise BadValue("name tasks, or give a filter (--status, --role, --account, …), one of both")
+        raise click.UsageError("name tasks, or give a filter (--status, --role, --account, …), one of both")
     if tasks:
         return row_ids(app, tasks)
     with app.database.statement() as connection:

@@ -44,11 +44,12 @@ def find_app(name: str) -> Celeriac:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         raise ConfigurationError(f"-A {name}: {error}; run it where the package lies, or name another") from error
-    candidates = [getattr(module, attribute or "app", None), *vars(module).values()]
+    named, every = getattr(module, attribute or "app", None), vars(module).values()
+    candidates = [named] if attribute else [named, *every]
     for candidate in candidates:
         if isinstance(candidate, Celeriac):
             return candidate
-    raise ConfigurationError(f"-A {name}: there is no Celeriac app in that module")
+    raise ConfigurationError(f"-A {name}: there is no Celeriac app there")
 
 
 class Problem(click.ClickException):
@@ -82,7 +83,7 @@ class Group(click.Group):
         except CeleriacError as error:
             raise (Refused if isinstance(error, _REFUSALS) else Problem)(str(error)) from error
         except DBAPIError as error:
-            says = str(error.orig).splitlines()[0]
+            says = str(error.orig).partition("\n")[0]
             raise Problem(f"Postgres: {says}; `celeriac check` tells what is wrong") from error
 
 

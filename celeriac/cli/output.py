@@ -67,10 +67,10 @@ def cell(value: Any) -> str:
 
 
 def age(seconds: float | None) -> str:
-    """As people say it: 40 s, 12 min, 5.5 h, 3 d."""
+    """As people say it, from two of a unit on: 40 s, 12 min, 5 h, 3 d."""
     if seconds is None:
         return "-"
-    for unit, length in (("d", 172_800 / 2), ("h", 3600), ("min", 60)):
+    for unit, length in (("d", 86_400), ("h", 3600), ("min", 60)):
         if seconds >= 2 * length:
             return f"{seconds / length:.0f} {unit}"
     return f"{seconds:.0f} s"

@@ -48,13 +48,12 @@ def _look(app: Celeriac) -> None:
 def overview(app: Celeriac) -> dict[str, Any]:
     """One look at everything, a statement each."""
     with app.database.statement() as connection:
-        policies = insights.account_policies(connection, limit=1000)
         return {
             "tasks": insights.counts(connection),
             "roles": insights.depth(connection),
             "workers": [w for w in insights.workers(connection) if w["heartbeat_age"] < SILENT],
             "late": [s for s in insights.schedules(connection) if s["late_seconds"] > LATE],
-            "paused_accounts": [p["account"] for p in policies if p["paused"]],
+            "paused_accounts": insights.paused_accounts(connection),
             "alerts": alerts.firing(connection),
         }
 

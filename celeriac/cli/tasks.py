@@ -41,6 +41,10 @@ def enqueue(
     """Enqueue a task of ROLE. A value is JSON, or else a text: `instasite_id=7 note=hello`."""
     app, given = find(), {name: value for name, value in options.items() if value is not None}
     if file is not None:
+        if arguments or "task_id" in given:
+            raise click.UsageError(
+                "--from has the arguments of many tasks: give no NAME=VALUE and no --task-id with it"
+            )
         _enqueue_lines(app, role, file, given)
         return
     done = app.send_task(role, kwargs=named(arguments), **given)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import click
 
 from celeriac.cli import output
@@ -53,7 +55,7 @@ def list_(find: FindApp, /) -> None:
     """List tokens: their names, scopes and uses, never their secrets."""
     with find().database.statement() as connection:
         tokens = verb.every(connection)
-    rows = [{field: getattr(found, field) for field in found.__slots__} for found in tokens]
+    rows = [asdict(found) for found in tokens]
     output.tell(rows, output.table(rows, ("name", "scopes", "valid", "created_by", "expires_at", "last_used_at")))
 
 

@@ -12,6 +12,7 @@ from celeriac.insights.system import (
     account_policies,
     audit_trail,
     passes,
+    paused_accounts,
     schedules,
     workers,
 )
@@ -42,6 +43,7 @@ __all__ = [
     "matching",
     "metrics",
     "passes",
+    "paused_accounts",
     "schedules",
     "unfinished",
     "workers",

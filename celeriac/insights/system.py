@@ -31,6 +31,8 @@ FROM scheduled_jobs s ORDER BY s.name LIMIT :most
 
 POLICIES = text("SELECT * FROM account_policies WHERE account > :after ORDER BY account LIMIT :most")
 
+PAUSED = text("SELECT account FROM account_policies WHERE paused ORDER BY account LIMIT :most")
+
 AUDIT = text("""
 SELECT * FROM audit WHERE id < coalesce(CAST(:before AS bigint), 9223372036854775807) ORDER BY id DESC LIMIT :most
 """)
@@ -62,6 +64,11 @@ def schedules(connection: Connection, *, limit: int = MOST) -> list[dict[str, An
 def account_policies(connection: Connection, *, limit: int = 100, after: str = "") -> list[dict[str, Any]]:
     """Accounts somebody set something for, by name."""
     return _rows(connection, POLICIES, limit, after=after)
+
+
+def paused_accounts(connection: Connection, *, limit: int = MOST) -> list[str]:
+    """By name."""
+    return [row["account"] for row in _rows(connection, PAUSED, limit)]
 
 
 def audit_trail(

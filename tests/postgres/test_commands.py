@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from celeriac import Celeriac
-from celeriac.cli import main, within_celery
+from celeriac.cli import main, output, within_celery
 from celeriac.database import Database
 from celeriac.verbs import tokens
 from celeriac.verbs.enqueue import Receipt
@@ -72,6 +72,8 @@ def test_many_lines_are_enqueued_with_progress(run: Run, rows: Rows, tmp_path: P
     assert value(done) == {"enqueued": 5, "known": 7}
     assert run("enqueue", "sync", "--from", "-", input='{"store_id": 99}\n').stdout.startswith("1 enqueued")
     assert rows.one("SELECT count(*) FROM worker_tasks") == 6
+    for more in ("store_id=7", "--task-id=one"):
+        assert run("enqueue", "sync", more, "--from", file).exit_code == USAGE, "of a single task"
     bad = run("enqueue", "sync", "--from", "-", input='{"store_id": 100}\nnonsense\n')
     assert bad.exit_code == REFUSED
     assert "line 2 is no JSON object" in bad.stderr
@@ -105,6 +107,7 @@ def test_retry_cancel_and_prioritise_change_tasks_named_or_meant(run: Run, rows:
     assert run("cancel", "--account", "acme", "--preview").output.strip() == "3 tasks"
     assert "cancel 3 tasks? [y/N]" in run("cancel", "--account", "acme", input="n\n").stderr
     assert rows("SELECT DISTINCT status FROM worker_tasks") == [("pending",)]
+    assert run("retry", "--older-than", 0, "--preview").output.strip() == "0 tasks", "none can be retried"
     assert run("cancel", "--account", "acme", "--yes", "--why", "a flood").exit_code == DONE
     done = run("retry", ids[0], ids[1], "--json")
     assert [change["target"] for change in value(done)["changed"]] == [str(i) for i in ids[:2]]
@@ -123,8 +126,8 @@ def test_what_the_life_of_a_task_forbids_is_refused_with_status_3(run: Run, put:
     assert refused.exit_code == REFUSED
     assert "the task is pending: only what failed or was cancelled can be retried" in refused.stderr
     assert run("cancel", 4711).exit_code == REFUSED
-    assert run("cancel").exit_code == REFUSED
-    assert run("cancel", task, "--role", "work").exit_code == REFUSED
+    assert run("cancel").exit_code == USAGE
+    assert run("cancel", task, "--role", "work").exit_code == USAGE
 
 
 def test_roles_and_accounts_are_paused_and_resumed(run: Run, rows: Rows) -> None:
@@ -178,6 +181,24 @@ def test_a_worker_is_told_to_end_and_it_is_audited(run: Run, rows: Rows) -> None
         (me, "decommission", "worker", "node:7", "active", "old"),
         (me, "decommission", "worker", "node:7", "draining", None),
     ]
+
+
+def test_status_shows_every_paused_account(run: Run, rows: Rows) -> None:
+    rows("""INSERT INTO account_policies (account, paused)
+        SELECT 'account-' || lpad(i::text, 5, '0'), i = 1500 FROM generate_series(1, 1500) i""")
+    assert value(run("status", "--json"))["paused_accounts"] == ["account-01500"]
+
+
+def test_an_app_that_is_named_is_that_one_or_none() -> None:
+    for name, exit_code in (("tasks", DONE), ("tasks:app", DONE), ("tasks:ap", PROBLEM), ("tasks:stores", PROBLEM)):
+        assert CliRunner().invoke(main, ["-A", name, "openapi"]).exit_code == exit_code, name
+
+
+@pytest.mark.parametrize(
+    ("seconds", "says"), [(None, "-"), (40, "40 s"), (719, "12 min"), (19_800, "6 h"), (259_200, "3 d")]
+)
+def test_an_age_is_told_in_one_unit(seconds: float | None, says: str) -> None:
+    assert output.age(seconds) == says
 
 
 def test_a_token_is_shown_once_and_revoked_by_name(run: Run, rows: Rows, database: Database) -> None:
