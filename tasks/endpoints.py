@@ -6,13 +6,14 @@ import datetime
 from collections.abc import Callable
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path
+from fastapi import APIRouter, Body, Path, Response
 from pydantic import BaseModel, Field
 from sqlalchemy.orm import Session
 
+from celeriac import insights
 from celeriac.api.app import App
 from celeriac.api.callers import Admin, Enqueuer, Reader
-from celeriac.api.enqueue import Accepted
+from celeriac.api.enqueue import WAS_THERE, Accepted
 from celeriac.api.fields import Name
 from celeriac.api.problems import invalid, not_found
 from celeriac.api.tasks import WholeTask
@@ -52,6 +53,10 @@ class Trial(BaseModel):
     )
 
 
+#: A body that may be left out.
+MaybeTrial = Annotated[Trial, Body(default_factory=Trial)]
+
+
 class OfState(Trial):
     state_code: State | None = None
 
@@ -69,28 +74,28 @@ class ActiveTask(BaseModel):
 
 
 @generating.post("/resync", status_code=201)
-def generate_resync(app: App, caller: Enqueuer, body: Resyncs | None = None) -> Created:
+def generate_resync(app: App, caller: Enqueuer, body: Annotated[Resyncs, Body(default_factory=Resyncs)]) -> Created:
     """A resync for each store, staggered over the day in batches. Repeated, it creates only what is missing."""
-    wanted = body or Resyncs()
 
     def generate(session: Session) -> dict[str, Any]:
-        return {"created": stores.generate_resync_tasks(session, wanted.batches_per_day, wanted.date)}
+        return {"created": stores.generate_resync_tasks(session, body.batches_per_day, body.date)}
 
     return Created.model_validate(_audited(app, "generate", "resync", caller.name, generate))
 
 
-@generating.post("/discovery", status_code=201)
-def generate_discovery(app: App, caller: Enqueuer, body: Discovery | None = None) -> Accepted:
+@generating.post("/discovery", status_code=201, responses=WAS_THERE)
+def generate_discovery(
+    app: App, caller: Enqueuer, response: Response, body: Annotated[Discovery, Body(default_factory=Discovery)]
+) -> Accepted:
     """Finds a platform's stores, of one state or all. One that waits or runs already is found instead."""
-    wanted = body or Discovery()
-    if wanted.platform not in PLATFORMS:
+    if body.platform not in PLATFORMS:
         raise invalid("platform", f"give one of {', '.join(sorted(PLATFORMS))}")
 
     def enqueue(session: Session) -> dict[str, Any]:
-        task = stores.store_discovery.using(session=session).delay(wanted.platform, wanted.state_code or "")
-        return {"id": task.row_id, "task_id": task.id, "is_new": task.is_new, "waits_for": None}
+        task = stores.store_discovery.using(session=session).delay(body.platform, body.state_code or "")
+        return {"id": task.row_id, "task_id": task.id, "is_new": task.is_new}
 
-    return Accepted.model_validate(_audited(app, "generate", "discovery", caller.name, enqueue))
+    return _accepted(app, response, _audited(app, "generate", "discovery", caller.name, enqueue))
 
 
 @migrating.get("/status")
@@ -101,25 +106,25 @@ def migration_status(app: App, _: Reader) -> Told:
 
 
 @migrating.post("/disable-old-schedules")
-def disable_old_schedules(app: App, caller: Admin, body: Trial | None = None) -> Told:
+def disable_old_schedules(app: App, caller: Admin, body: MaybeTrial) -> Told:
     """No old schedule starts anything any more."""
     return _migrate(app, "disable-old-schedules", caller.name, legacy.disable_old_schedules, body)
 
 
 @migrating.post("/cancel-pending-crawl-jobs")
-def cancel_pending_crawl_jobs(app: App, caller: Admin, body: Trial | None = None) -> Told:
+def cancel_pending_crawl_jobs(app: App, caller: Admin, body: MaybeTrial) -> Told:
     """What waits in the old queue is not crawled any more."""
     return _migrate(app, "cancel-pending-crawl-jobs", caller.name, legacy.cancel_pending_crawl_jobs, body)
 
 
 @migrating.post("/create-resync-tasks")
-def create_resync_tasks(app: App, caller: Admin, body: OfState | None = None) -> Told:
+def create_resync_tasks(app: App, caller: Admin, body: Annotated[OfState, Body(default_factory=OfState)]) -> Told:
     """A resync, due now, for every store (of a state)."""
     return _migrate(app, "create-resync-tasks", caller.name, legacy.create_resync_tasks, body)
 
 
 @migrating.post("/full-migrate")
-def full_migrate(app: App, caller: Admin, body: Trial | None = None) -> Told:
+def full_migrate(app: App, caller: Admin, body: MaybeTrial) -> Told:
     """All of it, all or none."""
     return _migrate(app, "full-migrate", caller.name, legacy.full_migrate, body)
 
@@ -133,22 +138,29 @@ def active_task(store: StoreInPath, app: App, _: Reader) -> ActiveTask:
     return ActiveTask(store=store, active=task is not None, task=task)
 
 
-@of_a_store.post("/{store}/run-now", status_code=201)
-def run_now(store: StoreInPath, app: App, caller: Enqueuer) -> Accepted:
+@of_a_store.post("/{store}/run-now", status_code=201, responses=WAS_THERE)
+def run_now(store: StoreInPath, app: App, caller: Enqueuer, response: Response) -> Accepted:
     """The store's resync, ahead of others; one that waits or runs already is found instead, and goes ahead."""
     try:
         task = stores.run_now(store)
     except LookupError as error:
         raise not_found(f"store {store}") from error
+    done = {"id": task.row_id, "task_id": task.id, "is_new": task.is_new}
     with app.database.transaction() as connection:
-        made = Change(str(store), None, {"task_id": task.id, "is_new": task.is_new})
-        audit.write(connection, "run-now", "store", [made], by=caller.name)
-    return Accepted.model_validate({"id": task.row_id, "task_id": task.id, "is_new": task.is_new, "waits_for": None})
+        audit.write(connection, "run-now", "store", [Change(str(store), None, done)], by=caller.name)
+    return _accepted(app, response, done)
 
 
-def _migrate(app: App, step: str, by: str, act: Callable[..., dict[str, Any]], body: Trial | None) -> Told:
-    given = body.model_dump() if body else {}
-    return Told(told=_audited(app, "migrate", step, by, lambda session: act(session, **given)))
+def _accepted(app: App, response: Response, done: dict[str, Any]) -> Accepted:
+    """201 for a new task, 200 for one that was there, which may wait for its store's lock."""
+    response.status_code = 201 if done["is_new"] else 200
+    with app.database.statement() as connection:
+        row = insights.find(connection, done["id"])
+    return Accepted.model_validate(done | {"waits_for": row and row["waits_for"]})
+
+
+def _migrate(app: App, step: str, by: str, act: Callable[..., dict[str, Any]], body: Trial) -> Told:
+    return Told(told=_audited(app, "migrate", step, by, lambda session: act(session, **body.model_dump())))
 
 
 def _audited(app: App, action: str, target: str, by: str, act: Callable[[Session], dict[str, Any]]) -> dict[str, Any]:

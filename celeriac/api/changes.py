@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
+from fastapi import Body
 from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy import Connection
 
-from celeriac.api.fields import Ids, Text
+from celeriac.api.fields import Ids, Priority, Text
 from celeriac.app import Celeriac
 from celeriac.verbs import steer
 from celeriac.verbs.audit import Change
@@ -19,6 +20,14 @@ Why = Annotated[Text, Field(description="for the audit trail", examples=["the st
 
 class Because(BaseModel):
     why: Why = ""
+
+
+#: For requests whose body may be left out.
+Reason = Annotated[Because, Body(default_factory=Because)]
+
+
+class ToPriority(Because):
+    priority: Priority = Field(examples=[50])
 
 
 class Many(Because):

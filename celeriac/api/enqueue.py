@@ -81,7 +81,11 @@ class AllAccepted(BaseModel):
     tasks: list[Accepted]
 
 
-@router.post("/api/tasks", status_code=201, responses={200: {"model": Accepted, "description": "It was there."}})
+#: Beside 201.
+WAS_THERE: dict[int | str, dict[str, Any]] = {200: {"model": Accepted, "description": "It was there."}}
+
+
+@router.post("/api/tasks", status_code=201, responses=WAS_THERE)
 def create_task(body: TaskToBe, app: App, caller: Enqueuer, response: Response) -> Accepted:
     """Accepts a task: one row, in the state it has once this answers."""
     (receipt,) = _enqueue(app, [_task(app, body, caller.name)], caller.name)

@@ -13,8 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from celeriac import insights
 from celeriac.api.app import App, Counted
 from celeriac.api.callers import Operator, Reader
-from celeriac.api.changes import Because, Changed, ManyChanged, many, one
-from celeriac.api.fields import IdInPath, Ids, Limit, Name, Offset, Place, Priority
+from celeriac.api.changes import Because, Changed, ManyChanged, Reason, ToPriority, many, one
+from celeriac.api.fields import IdInPath, Ids, Limit, Name, Offset, Place
 from celeriac.states import CRAWLS, WAITS_FOR_TIME, crawl_word
 from celeriac.verbs import steer
 
@@ -108,10 +108,6 @@ class ToStatus(Because):
     )
 
 
-class ToPriority(Because):
-    priority: Priority = Field(examples=[50])
-
-
 class Boost(Because):
     boost: Annotated[int, Field(ge=1, le=1_000_000, examples=[20])]
 
@@ -156,6 +152,6 @@ def boost(job: IdInPath, body: Boost, app: App, caller: Operator) -> Changed:
 
 
 @router.post("/{job}/retry")
-def retry(job: IdInPath, app: App, caller: Operator, body: Because | None = None) -> Changed:
+def retry(job: IdInPath, app: App, caller: Operator, body: Reason) -> Changed:
     """A failed job is queued again with retry_count 0."""
-    return one(app, job, partial(steer.retry, by=caller.name, why=body.why if body else ""))
+    return one(app, job, partial(steer.retry, by=caller.name, why=body.why))

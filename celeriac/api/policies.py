@@ -9,7 +9,7 @@ from pydantic import Field
 
 from celeriac.api.app import App
 from celeriac.api.callers import Operator
-from celeriac.api.changes import Because, Changed, change
+from celeriac.api.changes import Because, Changed, Reason, change
 from celeriac.api.fields import Name, Text
 from celeriac.verbs import policies
 
@@ -37,36 +37,32 @@ class Policy(Because):
 
 
 @router.post("/roles/{role}/pause")
-def pause_role(role: RoleInPath, app: App, caller: Operator, body: Because | None = None) -> Changed:
+def pause_role(role: RoleInPath, app: App, caller: Operator, body: Reason) -> Changed:
     """No task of it is claimed until it is resumed; what is claimed already runs."""
-    return change(app, lambda c: policies.pause_role(c, role, by=caller.name, why=_why(body)))
+    return change(app, lambda c: policies.pause_role(c, role, by=caller.name, why=body.why))
 
 
 @router.post("/roles/{role}/resume")
-def resume_role(role: RoleInPath, app: App, caller: Operator, body: Because | None = None) -> Changed:
+def resume_role(role: RoleInPath, app: App, caller: Operator, body: Reason) -> Changed:
     """What waits is claimed again."""
-    changed = change(app, lambda c: policies.resume_role(c, role, by=caller.name, why=_why(body)))
+    changed = change(app, lambda c: policies.resume_role(c, role, by=caller.name, why=body.why))
     app.kick([role])
     return changed
 
 
 @router.post("/accounts/{account:path}/pause")
-def pause_account(account: AccountInPath, app: App, caller: Operator, body: Because | None = None) -> Changed:
+def pause_account(account: AccountInPath, app: App, caller: Operator, body: Reason) -> Changed:
     """None of its tasks is claimed until it is resumed."""
-    return change(app, lambda c: policies.pause_account(c, account, by=caller.name, why=_why(body)))
+    return change(app, lambda c: policies.pause_account(c, account, by=caller.name, why=body.why))
 
 
 @router.post("/accounts/{account:path}/resume")
-def resume_account(account: AccountInPath, app: App, caller: Operator, body: Because | None = None) -> Changed:
+def resume_account(account: AccountInPath, app: App, caller: Operator, body: Reason) -> Changed:
     """Its tasks are claimed again."""
-    return change(app, lambda c: policies.resume_account(c, account, by=caller.name, why=_why(body)))
+    return change(app, lambda c: policies.resume_account(c, account, by=caller.name, why=body.why))
 
 
 @router.put("/accounts/{account:path}")
 def set_account(account: AccountInPath, body: Policy, app: App, caller: Operator) -> Changed:
     """Its weight, its cap, whether it is paused. The next pass goes by it."""
     return change(app, lambda c: policies.set_account(c, account, by=caller.name, why=body.why, **body.changes()))
-
-
-def _why(body: Because | None) -> str:
-    return body.why if body else ""

@@ -5,19 +5,14 @@ from __future__ import annotations
 from functools import partial
 
 from fastapi import APIRouter
-from pydantic import Field
 
 from celeriac.api.app import App
 from celeriac.api.callers import Operator
-from celeriac.api.changes import Because, Changed, Many, ManyChanged, many, one
-from celeriac.api.fields import IdInPath, Priority
+from celeriac.api.changes import Changed, Many, ManyChanged, Reason, ToPriority, many, one
+from celeriac.api.fields import IdInPath
 from celeriac.verbs import steer
 
 router = APIRouter(prefix="/api/tasks", tags=["tasks"])
-
-
-class ToPriority(Because):
-    priority: Priority = Field(examples=[50])
 
 
 @router.post("/bulk/cancel")
@@ -33,15 +28,15 @@ def retry_many(body: Many, app: App, caller: Operator) -> ManyChanged:
 
 
 @router.post("/{task}/cancel")
-def cancel(task: IdInPath, app: App, caller: Operator, body: Because | None = None) -> Changed:
+def cancel(task: IdInPath, app: App, caller: Operator, body: Reason) -> Changed:
     """At once, unless it runs: then its worker is asked to stop it (`asked` in `after`)."""
-    return one(app, task, partial(steer.cancel, by=caller.name, why=body.why if body else ""))
+    return one(app, task, partial(steer.cancel, by=caller.name, why=body.why))
 
 
 @router.post("/{task}/retry")
-def retry(task: IdInPath, app: App, caller: Operator, body: Because | None = None) -> Changed:
+def retry(task: IdInPath, app: App, caller: Operator, body: Reason) -> Changed:
     """A failed or cancelled task waits again, with all its attempts."""
-    return one(app, task, partial(steer.retry, by=caller.name, why=body.why if body else ""))
+    return one(app, task, partial(steer.retry, by=caller.name, why=body.why))
 
 
 @router.put("/{task}/priority")

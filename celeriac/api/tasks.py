@@ -6,7 +6,7 @@ from dataclasses import fields
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Body, Path, Query
 from pydantic import BaseModel, ConfigDict, Field
 
 from celeriac import insights
@@ -167,10 +167,9 @@ async def counts(_: Reader, found: Counted) -> Counts:
 
 
 @router.post("/recover-stale")
-def recover_stale(app: App, caller: Operator, body: Staleness | None = None) -> Recovered:
+def recover_stale(app: App, caller: Operator, body: Annotated[Staleness, Body(default_factory=Staleness)]) -> Recovered:
     """Running tasks whose worker fell silent wait again, or fail if they were lost too often."""
-    minutes = body.threshold_minutes if body else None
-    return Recovered(recovered=rescue(app, minutes=minutes, operator=caller.name))
+    return Recovered(recovered=rescue(app, minutes=body.threshold_minutes, operator=caller.name))
 
 
 @router.get("/role/{role}/last-completion")

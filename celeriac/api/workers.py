@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 from celeriac import insights
 from celeriac.api.app import App
 from celeriac.api.callers import Operator, Reader
-from celeriac.api.changes import Because, Changed, change
+from celeriac.api.changes import Changed, Reason, change
 from celeriac.api.fields import Limit, Name
 from celeriac.api.problems import not_found
 from celeriac.verbs import heartbeat
@@ -96,6 +96,6 @@ def report(body: Heartbeat, app: App, _: Operator) -> Standing:
 
 
 @router.post("/{worker_id:path}/decommission")
-def decommission(worker_id: WorkerInPath, app: App, caller: Operator, body: Because | None = None) -> Changed:
+def decommission(worker_id: WorkerInPath, app: App, caller: Operator, body: Reason) -> Changed:
     """It takes nothing more, finishes what it has, and ends; it hears of it with its next heartbeat."""
-    return change(app, lambda c: heartbeat.decommission(c, worker_id, by=caller.name, why=body.why if body else ""))
+    return change(app, lambda c: heartbeat.decommission(c, worker_id, by=caller.name, why=body.why))

@@ -87,7 +87,15 @@ def test_whether_a_store_has_an_active_task(api: Api) -> None:
 
 def test_a_store_is_resynced_now_once(api: Api) -> None:
     here = store(api)
-    first, second = (api.post(f"/api/tasks/store/{here}/run-now", scope="enqueue") for _ in range(2))
-    assert (first["is_new"], second["is_new"], second["id"]) == (True, False, first["id"])
+    answers = [api.ask("POST", f"/api/tasks/store/{here}/run-now", scope="enqueue") for _ in range(2)]
+    assert [answer.status_code for answer in answers] == [201, 200]
+    first, second = (answer.json() for answer in answers)
+    assert second == first | {"is_new": False}
     assert resyncs(api, here) == 1
     api.refused(404, "POST", "/api/tasks/store/999999999/run-now")
+
+
+def test_a_resync_behind_another_of_the_stores_tasks_says_so(api: Api) -> None:
+    here = store(api)
+    task(api, "running", role="elsewhere", lock_key=f"dispensary_id:{here}")
+    assert api.post(f"/api/tasks/store/{here}/run-now")["waits_for"] == "lock"
