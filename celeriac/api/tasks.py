@@ -13,7 +13,6 @@ from celeriac import insights
 from celeriac.api.app import App, Counted
 from celeriac.api.callers import Operator, Reader
 from celeriac.api.fields import Limit, Name, Offset, Place, Text
-from celeriac.api.problems import not_found
 from celeriac.insights import Filter
 from celeriac.sweeps import rescue
 
@@ -194,17 +193,11 @@ def recent(role: RoleInPath, app: App, _: Reader, limit: Limit = 100) -> Tasks:
 def get_task(task: TaskInPath, app: App, _: Reader) -> WholeTask:
     """A task with its arguments and result."""
     with app.database.statement() as connection:
-        found = insights.find(connection, task)
-    if found is None:
-        raise not_found(f"task {task!r}; a finished one may be pruned")
-    return WholeTask.model_validate(found)
+        return WholeTask.model_validate(insights.get(connection, task))
 
 
 @router.get("/{task}/history")
 def get_history(task: TaskInPath, app: App, _: Reader) -> TaskHistory:
     """What happened to it, how many go before it, and why it does not run yet."""
     with app.database.statement() as connection:
-        found = insights.history(connection, task)
-    if found is None:
-        raise not_found(f"task {task!r}; a finished one may be pruned")
-    return TaskHistory.model_validate(found, from_attributes=True)
+        return TaskHistory.model_validate(insights.history(connection, task), from_attributes=True)

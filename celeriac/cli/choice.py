@@ -9,7 +9,6 @@ import click
 
 from celeriac import insights
 from celeriac.app import Celeriac
-from celeriac.errors import Unknown
 from celeriac.insights import Filter
 from celeriac.states import ALL, CRAWLS, QUEUES
 
@@ -36,11 +35,7 @@ def filtering(command: Callable[..., Any]) -> Callable[..., Any]:
 def row_ids(app: Celeriac, tasks: Iterable[str]) -> list[int]:
     """Rows by their ids or task ids. Raises Unknown before anything is done to any of them."""
     with app.database.statement() as connection:
-        found = [(given, insights.find(connection, given)) for given in tasks]
-    for given, row in found:
-        if row is None:
-            raise Unknown(f"there is no task {given!r}; a finished one may be pruned")
-    return [row["id"] for _, row in found if row is not None]
+        return [insights.get(connection, given)["id"] for given in tasks]
 
 
 def chosen(app: Celeriac, tasks: Sequence[str], wanted: Filter, *, most: int, sure: bool, verb: str) -> list[int]:

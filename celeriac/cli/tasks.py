@@ -14,7 +14,7 @@ from celeriac import insights
 from celeriac.app import BULK, Celeriac
 from celeriac.cli import choice, output
 from celeriac.cli.group import Command, FindApp
-from celeriac.errors import BadArguments, Unknown
+from celeriac.errors import BadArguments
 from celeriac.insights import History
 
 _COLUMNS = ("id", "role", "status", "waits_for", "account", "lock_key", "priority", "scheduled_for", "retry_count")
@@ -59,8 +59,6 @@ def show(find: FindApp, /, task: str) -> None:
     """Show a task (by id or task id): what it is, what happened to it, and why it waits."""
     with find().database.statement() as connection:
         found = insights.history(connection, task)
-    if found is None:
-        raise Unknown(f"there is no task {task!r}; a finished one may be pruned")
     output.tell(found, _told(found))
 
 

@@ -16,7 +16,7 @@ from celeriac.insights.system import (
     schedules,
     workers,
 )
-from celeriac.insights.tasks import History, active_under, find, history, last_completion, unfinished
+from celeriac.insights.tasks import History, active_under, find, get, history, last_completion, unfinished
 from celeriac.metrics import metrics
 
 __all__ = [
@@ -36,6 +36,7 @@ __all__ = [
     "depth",
     "find",
     "firing",
+    "get",
     "heartbeats",
     "history",
     "last_completion",

@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
+from celeriac.errors import Unknown
 from celeriac.states import CLAIMED, PENDING, WAITS_FOR_LOCK, WAITS_FOR_TIME
 
 TASK = text("""
@@ -86,7 +87,8 @@ class History:
 
 
 def find(connection: Connection, given: int | str) -> dict[str, Any] | None:
-    """A task by its row's id or by its task_id. A text of digits is an id, unless a task_id is the same."""
+    """A task by its row's id or by its task_id, if there is one (still). A text of digits is an id, unless a task_id is
+    the same."""
     task = None
     if isinstance(given, str) and "\x00" not in given:
         task = connection.execute(ID_OF, {"task_id": given}).scalar_one_or_none()
@@ -96,11 +98,17 @@ def find(connection: Connection, given: int | str) -> dict[str, Any] | None:
     return None if row is None else dict(row)
 
 
-def history(connection: Connection, given: int | str) -> History | None:
-    """None if there is no such task (any more)."""
+def get(connection: Connection, given: int | str) -> dict[str, Any]:
+    """As `find`. Raises Unknown."""
     task = find(connection, given)
     if task is None:
-        return None
+        raise Unknown(f"there is no task {given!r}; a finished one may be pruned")
+    return task
+
+
+def history(connection: Connection, given: int | str) -> History:
+    """Of the task `find` finds. Raises Unknown."""
+    task = get(connection, given)
     events = connection.execute(EVENTS, {"id": task["id"], "most": MOST}).mappings()
     return History(task, [dict(event) for event in events][::-1], *_waits(connection, task))
 

@@ -10,7 +10,7 @@ import pytest
 from celeriac import insights, states
 from celeriac.database import Database
 from celeriac.dispatcher import Dispatcher
-from celeriac.errors import BadValue
+from celeriac.errors import BadValue, Unknown
 from celeriac.insights import Count, Filter, counting, lists
 from celeriac.roles import Role
 from celeriac.verbs import policies, steer
@@ -199,7 +199,8 @@ def test_a_history_tells_what_happened_and_why_a_task_waits(
     dispatcher.dispatch(Role(name="work"))
     assert waits(first)[1].startswith("it is claimed")
     assert {"": 1} in [one["given"] for one in ask(insights.passes, "work")]
-    assert ask(insights.history, 4711) is None
+    with pytest.raises(Unknown, match="no task 4711"):
+        ask(insights.history, 4711)
 
 
 def test_system_reads_come_newest_first_and_bounded(ask: Callable[..., Any], rows: Rows, database: Database) -> None:
