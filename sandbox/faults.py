@@ -90,7 +90,7 @@ class Faults:
 
     def __init__(self, plan: Plan | None = None) -> None:
         self._lock = threading.Lock()
-        self._plan = plan or Plan()
+        self._plan = self._first = plan or Plan()
         self._orders: list[Order] = []
         self._seen: Counter[tuple[str, str]] = Counter()
         self._met: Counter[str] = Counter()
@@ -131,6 +131,12 @@ class Faults:
             self._orders += orders
             if "seed" in plan_changes:
                 self._seen.clear()
+
+    def reset(self) -> None:
+        """The plan it began with, and no order."""
+        with self._lock:
+            self._plan = self._first
+            self._orders.clear()
 
     def describe(self) -> dict[str, Any]:
         with self._lock:

@@ -11,6 +11,7 @@ import os
 import signal
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,6 +56,16 @@ class Servers:
 
     def database(self, name: str) -> str:
         return make_url(self.database_url).set(database=name).render_as_string(hide_password=False)
+
+    @contextmanager
+    def cloned(self, template: str = "template1") -> Iterator[str]:
+        """The address of a new database, a copy of that one, which goes afterwards."""
+        name = f"celeriac_test_{os.getpid()}_{next(_number)}"
+        self.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
+        try:
+            yield self.database(name)
+        finally:
+            self.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
 
 
 def _own_redis_database(url: str) -> str:
@@ -103,10 +114,8 @@ def template(servers: Servers) -> Iterator[str]:
 
 @pytest.fixture
 def database_url(servers: Servers, template: str) -> Iterator[str]:
-    name = f"celeriac_test_{os.getpid()}_{next(_number)}"
-    servers.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
-    yield servers.database(name)
-    servers.execute(f"DROP DATABASE {name} WITH (FORCE)")
+    with servers.cloned(template) as url:
+        yield url
 
 
 @pytest.fixture

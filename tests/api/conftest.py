@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,10 +15,8 @@ from tests.conftest import ROOT, Servers
 
 @pytest.fixture(scope="session")
 def database_of_the_api(servers: Servers, template: str) -> Iterator[str]:
-    name = f"celeriac_api_{os.getpid()}"
-    servers.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
-    yield servers.database(name)
-    servers.execute(f"DROP DATABASE {name} WITH (FORCE)")
+    with servers.cloned(template) as url:
+        yield url
 
 
 @pytest.fixture(scope="session")

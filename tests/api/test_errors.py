@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from sqlalchemy import make_url
 
 from tests.api.broken import SECRET
 from tests.api.server import Api, problem, serving
@@ -18,11 +18,9 @@ pytestmark = pytest.mark.xdist_group("api")
 @pytest.fixture
 def broken(servers: Servers, template: str, tmp_path: Path) -> Iterator[tuple[Api, Path, str]]:
     """The server, its log, and the name of its database."""
-    name, log = f"celeriac_broken_{os.getpid()}", tmp_path / "log"
-    servers.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
-    with serving(servers.database(name), servers.redis_url, log, app="tests.api.broken") as api:
-        yield api, log, name
-    servers.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+    log = tmp_path / "log"
+    with servers.cloned(template) as url, serving(url, servers.redis_url, log, app="tests.api.broken") as api:
+        yield api, log, str(make_url(url).database)
 
 
 def test_what_breaks_is_told_to_the_log_and_nobody_else(broken: tuple[Api, Path, str]) -> None:

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -37,25 +37,15 @@ class Recorder:
 @pytest.fixture
 def empty_url(servers: Servers) -> Iterator[str]:
     """A database without any table."""
-    name = f"celeriac_empty_{os.getpid()}_{next(_number)}"
-    servers.execute(f"CREATE DATABASE {name}")
-    yield servers.database(name)
-    servers.execute(f"DROP DATABASE {name} WITH (FORCE)")
+    with servers.cloned() as url:
+        yield url
 
 
 @pytest.fixture
 def clone(servers: Servers, template: str) -> Iterator[Callable[[], str]]:
     """Makes migrated databases, for tests that compare some."""
-    names: list[str] = []
-
-    def make() -> str:
-        names.append(f"celeriac_clone_{os.getpid()}_{next(_number)}")
-        servers.execute(f"CREATE DATABASE {names[-1]} TEMPLATE {template}")
-        return servers.database(names[-1])
-
-    yield make
-    for name in names:
-        servers.execute(f"DROP DATABASE {name} WITH (FORCE)")
+    with ExitStack() as made:
+        yield lambda: made.enter_context(servers.cloned(template))
 
 
 @pytest.fixture

@@ -2,34 +2,25 @@
 
 from __future__ import annotations
 
-import itertools
-import os
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 import redis
 
 import sandbox
+from tasks.app import app
 from tests.conftest import Servers
-from tests.systems.stack import Stack
-
-_number = itertools.count()
+from tests.systems.sites import SWITCHED_ON, Sites
+from tests.systems.stack import Stack, on_servers
 
 
 @pytest.fixture(scope="module")
 def new_database(servers: Servers, template: str) -> Iterator[Callable[[], str]]:
     """Makes migrated databases that go with the module."""
-    made: list[str] = []
-
-    def make() -> str:
-        made.append(f"celeriac_system_{os.getpid()}_{next(_number)}")
-        servers.execute(f"CREATE DATABASE {made[-1]} TEMPLATE {template}")
-        return servers.database(made[-1])
-
-    yield make
-    for name in made:
-        servers.execute(f"DROP DATABASE {name} WITH (FORCE)")
+    with ExitStack() as made:
+        yield lambda: made.enter_context(servers.cloned(template))
 
 
 @pytest.fixture(scope="module")
@@ -41,3 +32,20 @@ def stack(
     logs: Path = tmp_path_factory.mktemp("logs")
     with sandbox.start() as outside, Stack(new_database(), servers.redis_url, outside, logs) as stack:
         yield stack
+
+
+@pytest.fixture
+def no_faults(stack: Stack) -> Iterator[None]:
+    """What a test had fail, or hang, does so no longer after it."""
+    yield
+    stack.outside.faults.reset()
+    stack.outside.release()
+
+
+@pytest.fixture(scope="module")
+def sites(stack: Stack) -> Iterator[Sites]:
+    """With everything switched on that makes thumbnails."""
+    stack.environ |= SWITCHED_ON
+    with on_servers(app, stack.environ):
+        app.register_roles()
+        yield Sites(stack)

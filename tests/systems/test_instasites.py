@@ -19,6 +19,8 @@ from tests.processes import ROOT, Rows, until
 from tests.systems.stack import Stack, on_servers
 from tests.systems.works import FOLLOW_UPS, Works
 
+pytestmark = pytest.mark.usefixtures("no_faults")
+
 
 @pytest.fixture(scope="module")
 def works(stack: Stack) -> Iterator[Works]:
@@ -26,13 +28,6 @@ def works(stack: Stack) -> Iterator[Works]:
         stack.beat()
         stack.worker(*FOLLOW_UPS)
         yield Works(stack)
-
-
-@pytest.fixture(autouse=True)
-def no_faults(stack: Stack) -> Iterator[None]:
-    yield
-    stack.outside.faults.change({"faults": 0, "latency_ms": "0"})
-    stack.outside.release()
 
 
 def test_a_site_is_built_published_and_followed_up(works: Works) -> None:

@@ -12,8 +12,8 @@ from sqlalchemy.orm import Session
 from tasks.app import app
 from tasks.stale_thumbnails import fix_stale_thumbnails, stuck
 from tests.processes import Running, until
-from tests.systems.sites import KINDS, SWITCHED_ON, Sites
-from tests.systems.stack import Stack, on_servers
+from tests.systems.sites import KINDS, Sites
+from tests.systems.stack import Stack
 
 HOUR = 60
 RESET, UNTOUCHED = (False, False), (True, True)
@@ -26,14 +26,6 @@ RECIPES: dict[str, tuple[dict[str, Any], bool, bool]] = {
     "with a thumbnail": ({"in_progress": 3 * HOUR, "thumbnail": "https://example.com/1.png"}, False, False),
     "without a time": ({}, False, False),
 }
-
-
-@pytest.fixture(scope="module")
-def sites(stack: Stack) -> Iterator[Sites]:
-    stack.environ |= SWITCHED_ON
-    with on_servers(app, stack.environ):
-        app.register_roles()
-        yield Sites(stack)
 
 
 @pytest.fixture(scope="module")

@@ -23,6 +23,8 @@ from tasks.stores import (
 from tests.processes import until
 from tests.systems.stack import Stack, on_servers
 
+pytestmark = pytest.mark.usefixtures("no_faults")
+
 QUEUES = (
     "store_discovery", "entry_point_discovery", "product_discovery", "product_resync", "analytics_refresh",
     "generate_resync",
@@ -83,13 +85,6 @@ def stores(stack: Stack) -> Iterator[Stores]:
         app.register_roles()
         stack.worker(*QUEUES)
         yield Stores(stack)
-
-
-@pytest.fixture(autouse=True)
-def no_faults(stack: Stack) -> Iterator[None]:
-    yield
-    stack.outside.faults.change({"faults": 0, "rates": {}, "latency_ms": "0"})
-    stack.outside.release()
 
 
 def test_stores_are_found_resolved_and_stocked_each_step_by_the_one_before(stores: Stores) -> None:

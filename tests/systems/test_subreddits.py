@@ -38,11 +38,9 @@ def crawls(stack: Stack) -> Iterator[Crawls]:
 
 
 @pytest.fixture(autouse=True)
-def as_new(crawls: Crawls) -> Iterator[None]:
+def as_new(crawls: Crawls, no_faults: None) -> Iterator[None]:
     crawls.new_window()
     yield
-    crawls.outside.faults.change({"faults": 0, "latency_ms": "0"})
-    crawls.outside.release()
     crawls.paused(False)
 
 

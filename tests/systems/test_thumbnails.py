@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import struct
-from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -19,18 +18,10 @@ from tasks.app import app
 from tasks.instasites import build
 from tasks.thumbnails import VIEWPORTS, build_thumbnail, enqueue_missing_thumbnails
 from tests.processes import Running, until
-from tests.systems.sites import KINDS, SWITCHED_ON, Sites
-from tests.systems.stack import Stack, on_servers
+from tests.systems.sites import KINDS, Sites
+from tests.systems.stack import Stack
 
 both_kinds = pytest.mark.parametrize("kind", KINDS)
-
-
-@pytest.fixture(scope="module")
-def sites(stack: Stack) -> Iterator[Sites]:
-    stack.environ |= SWITCHED_ON
-    with on_servers(app, stack.environ):
-        app.register_roles()
-        yield Sites(stack)
 
 
 @pytest.fixture(scope="module")
