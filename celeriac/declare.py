@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from celery.app.task import Task as CeleryTask
 
@@ -22,6 +22,9 @@ from celeriac.roles import (
     seconds,
 )
 from celeriac.transport import TICKET
+
+if TYPE_CHECKING:
+    from celeriac.app import Celeriac
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,33 @@ class Declared:
         return {
             "role": self.role.name, "definition": self.role.definition(), "parameters": self.signature.describe()
         }  # fmt: skip
+
+
+class Roles:
+    """The roles this code declares, by name."""
+
+    def __init__(self, app: Celeriac) -> None:
+        self.app = app
+        self._known: dict[str, Declared] = {}
+
+    def of(self, task: CeleryTask) -> Role:
+        return self._declared(task).role
+
+    def signature_of(self, task: CeleryTask) -> Signature:
+        return self._declared(task).signature
+
+    def get(self, name: str) -> Declared | None:
+        task = self.app.tasks.get(name)
+        return None if task is None or name == TICKET or name.startswith("celery.") else self._declared(task)
+
+    def all(self) -> list[Declared]:
+        found = [self.get(name) for name in sorted(self.app.tasks)]
+        return [declared for declared in found if declared is not None]
+
+    def _declared(self, task: CeleryTask) -> Declared:
+        if task.name not in self._known:
+            self._known[task.name] = Declared.from_task(task)
+        return self._known[task.name]
 
 
 def declare(

@@ -114,7 +114,7 @@ def _task(app: Celeriac, body: TaskToBe, by: str, within: str = "") -> NewTask:
 def _enqueue(app: Celeriac, tasks: list[NewTask], by: str) -> list[Receipt]:
     """The rows, and who asked for them, commit together."""
     with app.database.transaction() as connection:
-        receipts = [receipt for receipt in app.insert(tasks, connection) if receipt is not None]
+        receipts = [receipt for receipt in app.enqueuer.insert(tasks, connection) if receipt is not None]
         new = [(receipt, task) for receipt, task in zip(receipts, tasks, strict=True) if receipt.is_new]
         audit.write(connection, "enqueue", "task", [_made(receipt, task) for receipt, task in new], by=by)
     app.kick({task.role for _, task in new})

@@ -11,9 +11,10 @@ from typing import IO, Any
 import click
 
 from celeriac import insights
-from celeriac.app import BULK, Celeriac
+from celeriac.app import Celeriac
 from celeriac.cli import choice, output
 from celeriac.cli.group import Command, FindApp
+from celeriac.enqueuer import BULK
 from celeriac.errors import BadArguments
 from celeriac.insights import History
 

@@ -96,7 +96,7 @@ def serving(database_url: str, redis_url: str, log: Path, *, app: str = "tasks",
     given: Mapping[str, str] = {"DATABASE_URL": database_url, "REDIS_URL": redis_url} | UNLIMITED | environ
     main = "from celeriac.cli import main; main()"
     with process(
-        [sys.executable, "-c", main, "-A", app, "serve", "--port", str(port)], {**given, "PYTHONPATH": str(ROOT)}, log
+        [sys.executable, "-c", main, "-A", app, "serve", "--port", str(port)], {"PYTHONPATH": str(ROOT), **given}, log
     ) as running:
         api = Api(f"http://127.0.0.1:{port}", database_url)
         until(lambda: running.process.poll() is not None or _ready(api), "the API to be ready")

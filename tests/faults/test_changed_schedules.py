@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
+from typing import Protocol
 
 import pytest
 
+from tests.api.server import Api, serving
 from tests.faults.beats import EVERY, TOCK, Fleet, Sized, Ticks
-from tests.processes import Rows, until
+from tests.processes import ROOT, Rows, until
 
 SLOWER = timedelta(milliseconds=200)
 
@@ -23,8 +28,55 @@ FROM enqueued WHERE task_id LIKE :name || '@%' AND at > CAST(:since AS timestamp
 """
 CREATE = """
 INSERT INTO scheduled_jobs (name, target, cron_expression, misfire, overlap)
-VALUES (:name, 'tock', '@every 50ms', 'all', 'allow')
+VALUES (:name, 'tock', :expression, 'all', 'allow')
 """
+CHANGE = "UPDATE scheduled_jobs SET cron_expression = :expression WHERE name = :name"
+SWITCH = "UPDATE scheduled_jobs SET enabled = :enabled WHERE name = :name"
+JOBS = "/api/admin/scheduled-jobs"
+
+
+class Hands(Protocol):
+    """Who changes schedules."""
+
+    def create(self, name: str, expression: str) -> None: ...
+    def change(self, name: str, expression: str) -> None: ...
+    def switch(self, name: str, enabled: bool) -> None: ...
+
+
+@dataclass
+class Sql:
+    """With psql."""
+
+    rows: Rows
+
+    def create(self, name: str, expression: str) -> None:
+        self.rows(CREATE, name=name, expression=expression)
+
+    def change(self, name: str, expression: str) -> None:
+        self.rows(CHANGE, name=name, expression=expression)
+
+    def switch(self, name: str, enabled: bool) -> None:
+        self.rows(SWITCH, name=name, enabled=enabled)
+
+
+@dataclass
+class Http:
+    """With the API."""
+
+    api: Api
+
+    def create(self, name: str, expression: str) -> None:
+        given = {"name": name, "role": "tock", "cron_expression": expression, "misfire": "all", "overlap": "allow"}
+        self.api.post(JOBS, given)
+
+    def change(self, name: str, expression: str) -> None:
+        self.api.put(self._path(name), {"cron_expression": expression})
+
+    def switch(self, name: str, enabled: bool) -> None:
+        self.api.post(f"{self._path(name)}/toggle", {"enabled": enabled})
+
+    def _path(self, name: str) -> str:
+        return f"{JOBS}/{self.api.rows.one('SELECT id FROM scheduled_jobs WHERE name = :name', name=name)}"
 
 
 class Changes:
@@ -36,10 +88,6 @@ class Changes:
 
     def begin(self) -> None:
         ((self.since,),) = self.rows("SELECT clock_timestamp()")
-
-    def sql(self, statement: str, **given: object) -> None:
-        self.begin()
-        self.rows(statement, **given)
 
     def enqueued(self, name: str) -> int:
         return int(str(self.rows.one(ENQUEUED, name=name, since=self.since)))
@@ -61,6 +109,18 @@ def told(what: str, seconds: float, sized: Sized) -> None:
     assert seconds < sized(1, 1000) * SOON * crowd
 
 
+@pytest.fixture(params=["SQL", "HTTP"])
+def hands(request: pytest.FixtureRequest, ticking: Fleet, recorded: Rows, tmp_path: Path) -> Iterator[Hands]:
+    if request.param == "SQL":
+        yield Sql(recorded)
+        return
+    path = f"{ticking.folder}:{ROOT}"
+    with serving(
+        ticking.database_url, ticking.redis_url, tmp_path / "api.log", app="tests.faults.clockwork", PYTHONPATH=path
+    ) as api:
+        yield Http(api)
+
+
 @pytest.fixture
 def ticking(fleet: Fleet, changes: Changes) -> Fleet:
     """Two beats with one schedule, under way."""
@@ -71,27 +131,30 @@ def ticking(fleet: Fleet, changes: Changes) -> Fleet:
     return fleet
 
 
-def test_an_expression_changed_in_sql_rules_soon_and_every_instant_before_it_ran(
-    ticking: Fleet, changes: Changes, recorded: Rows, sized: Sized
+def test_a_changed_expression_rules_soon_and_every_instant_before_it_ran(
+    hands: Hands, changes: Changes, recorded: Rows, sized: Sized
 ) -> None:
-    changes.sql("UPDATE scheduled_jobs SET cron_expression = '@every 200ms' WHERE name = 'tock'")
+    changes.begin()
+    hands.change("tock", "@every 200ms")
     until(lambda: Ticks(recorded, "tock").steps.count(SLOWER) >= 5, "the slower series")
     found = Ticks(recorded, "tock")
     found.assert_changes_once(EVERY, SLOWER)
     first = found.instants[found.steps.index(SLOWER)]
-    told("an expression changed in SQL", (first - changes.since).total_seconds(), sized)
+    told(f"an expression changed by {type(hands).__name__}", (first - changes.since).total_seconds(), sized)
 
 
-def test_a_schedule_switched_off_in_sql_stops_at_once_and_back_on_it_missed_nothing(
-    ticking: Fleet, changes: Changes, recorded: Rows, sized: Sized
+def test_a_schedule_switched_off_stops_at_once_and_back_on_it_missed_nothing(
+    hands: Hands, changes: Changes, recorded: Rows, sized: Sized
 ) -> None:
-    recorded("UPDATE scheduled_jobs SET enabled = false WHERE name = 'tock'")
+    hands.switch("tock", False)
     before = Ticks(recorded, "tock")
-    changes.sql(CREATE, name="other")
-    told("a schedule created in SQL", changes.seen("other", 20), sized)
+    changes.begin()
+    hands.create("other", "@every 50ms")
+    told(f"a schedule created by {type(hands).__name__}", changes.seen("other", 20), sized)
     assert len(Ticks(recorded, "tock").instants) == len(before.instants)
-    changes.sql("UPDATE scheduled_jobs SET enabled = true WHERE name = 'tock'")
-    told("a schedule switched on in SQL", changes.seen("tock"), sized)
+    changes.begin()
+    hands.switch("tock", True)
+    told(f"a schedule switched on by {type(hands).__name__}", changes.seen("tock"), sized)
     after = Ticks(recorded, "tock")
     pause = len(before.instants) - 1
     assert after.instants[pause + 1] > changes.since

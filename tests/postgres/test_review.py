@@ -122,7 +122,7 @@ def test_a_review_rescues_promotes_removes_and_leaves_each_queue_s_state(
 def test_a_review_wakes_idle_queues_that_have_work(reviewed: Celeriac, put: Put) -> None:
     put("work")
     sweeps.sweep(reviewed, "review")
-    assert reviewed.kicker.flush(30)
+    assert reviewed.enqueuer.kicker.flush(30)
     with reviewed.connection_for_write() as connection:
         assert connection.default_channel.client.llen("work") == 1
 

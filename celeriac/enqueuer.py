@@ -1,0 +1,88 @@
+"""Rows into Postgres, and an early start for what is ready: never more than a hint, which costs the caller nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from sqlalchemy import Connection, event
+from sqlalchemy.orm import Session
+
+from celeriac import running
+from celeriac.kicker import Kicker
+from celeriac.verbs.enqueue import NewTask, Receipt, enqueue, enqueue_ready, is_ready
+
+if TYPE_CHECKING:
+    from celeriac.app import Celeriac
+
+#: Rows a statement of a bulk enqueue.
+BULK = 1000
+
+
+class Enqueuer:
+    """Writes an app's new tasks."""
+
+    def __init__(self, app: Celeriac) -> None:
+        self.app = app
+        self.kicker = Kicker(self._send)
+
+    def insert(self, tasks: list[NewTask], bound: Session | Connection | None) -> list[Receipt | None]:
+        """Inserts in the caller's transaction if there is one, else in one of its own, and sees to an early start.
+
+        Within a handler (and without a transaction of the caller) the rows wait for the handler's outcome.
+        """
+        if bound is not None:
+            return self._insert_in(bound, tasks)
+        run = running.current()
+        if run is not None:
+            run.follow_ups.extend(tasks)
+            return [None] * len(tasks)
+        return list(self._insert_alone(tasks))
+
+    def _insert_alone(self, tasks: list[NewTask]) -> list[Receipt]:
+        one = len(tasks) == 1
+        receipts = self._insert_ready(tasks[0]) if one and is_ready(tasks[0]) else []
+        if not receipts:
+            with self.app.database.statement() if one else self.app.database.transaction() as connection:
+                receipts = _in_batches(connection, tasks)
+        ready = {t.role: r.id for t, r in zip(tasks, receipts, strict=True) if r.is_new and r.waits_for is None}
+        for name, row in ready.items():
+            self._kick(name, row if one else None)
+        return receipts
+
+    def _insert_ready(self, task: NewTask) -> list[Receipt]:
+        """The usual case, on the shortest way to Postgres; nothing if the task's unique key is taken."""
+        with self.app.database.cursor() as cursor:
+            receipt = enqueue_ready(cursor, task)
+        return [receipt] if receipt else []
+
+    def _insert_in(self, bound: Session | Connection, tasks: list[NewTask]) -> list[Receipt | None]:
+        if isinstance(bound, Session):
+            roles = {t.role for t in tasks}
+            event.listen(bound, "after_commit", lambda _: self.kick(roles), once=True)
+            return list(_in_batches(bound.connection(), tasks))
+        # A plain connection tells of its commit too early to kick; the workers' own look finds the rows.
+        return list(_in_batches(bound, tasks))
+
+    def kick(self, roles: Iterable[str]) -> None:
+        """After a commit that left work for these roles: the eager ones look now, not at their next look."""
+        for name in roles:
+            self._kick(name)
+
+    def _kick(self, name: str, lone: int | None = None) -> None:
+        role, _ = self.app.role_named(name)
+        if role.eager and role.enabled():
+            self.kicker.kick(role.name, lone)
+
+    def _send(self, name: str, lone: int | None) -> None:
+        """In the kicker's thread: the lone task's own ticket if the role is idle, else a kick."""
+        role, _ = self.app.role_named(name)
+        ticket = self.app.dispatcher.claim_lone(role, lone) if lone is not None else None
+        if ticket is None:
+            self.app.publisher.kick(role.name, role.queue)
+        else:
+            self.app.dispatcher.publish([ticket])
+
+
+def _in_batches(connection: Connection, tasks: list[NewTask]) -> list[Receipt]:
+    return [r for i in range(0, len(tasks), BULK) for r in enqueue(connection, tasks[i : i + BULK])]
