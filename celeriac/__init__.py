@@ -17,7 +17,8 @@ from celeriac.errors import (
     Unknown,
     UnknownRole,
 )
-from celeriac.roles import FOREVER, ONE, days
+from celeriac.keys import ONE
+from celeriac.roles import FOREVER, days
 from celeriac.settings import Settings
 from celeriac.task import Enqueued, Task
 

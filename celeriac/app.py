@@ -23,9 +23,10 @@ from celeriac.decorator import TaskDecorator
 from celeriac.dispatcher import Dispatcher
 from celeriac.enqueuer import Enqueuer
 from celeriac.intake import ByName, new_task, refuse_priority
-from celeriac.roles import Role, Signature
+from celeriac.roles import Role
 from celeriac.settings import Settings
 from celeriac.settler import Settler
+from celeriac.signatures import Signature
 from celeriac.task import Enqueued, Task
 from celeriac.tickets import Publisher
 from celeriac.transport import TICKET

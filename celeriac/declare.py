@@ -9,18 +9,10 @@ from typing import TYPE_CHECKING, Any
 from celery.app.task import Task as CeleryTask
 
 from celeriac.errors import ConfigurationError
+from celeriac.options import CELERY_OPTIONS, OPTIONS, RETRY_OPTIONS, refuse_unknown_option, refuse_unknown_parameters
 from celeriac.retries import Backoff
-from celeriac.roles import (
-    CELERY_OPTIONS,
-    OPTIONS,
-    RETRY_OPTIONS,
-    Role,
-    Signature,
-    is_duration,
-    refuse_unknown_option,
-    refuse_unknown_parameters,
-    seconds,
-)
+from celeriac.roles import Role, is_duration, seconds
+from celeriac.signatures import Signature
 from celeriac.transport import TICKET
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any, Concatenate, Literal, ParamSpec, TypedDict, TypeVar, Unpack, overload
 
 from celeriac.declare import declare
-from celeriac.roles import Key
+from celeriac.keys import Key
 from celeriac.task import Task
 
 P = ParamSpec("P")

@@ -13,19 +13,9 @@ from kombu.utils import json as kombu_json
 
 from celeriac.database import Database
 from celeriac.errors import ArgumentsTooLarge, BadArguments, NotSupported, UnknownRole
-from celeriac.roles import (
-    ANY_PRIORITY,
-    IN_CODE,
-    Fits,
-    Key,
-    Role,
-    Signature,
-    is_duration,
-    is_whole,
-    key_of,
-    lock_of,
-    outside,
-)
+from celeriac.keys import LONGEST_KEY, Key, key_of, lock_of
+from celeriac.roles import ANY_PRIORITY, IN_CODE, Fits, Role, is_duration, is_whole, outside
+from celeriac.signatures import Signature
 from celeriac.verbs import register
 from celeriac.verbs.enqueue import NewTask
 
@@ -157,10 +147,6 @@ def refuse_canvas(name: str, headers: Mapping[str, Any], embed: Mapping[str, Any
                 f"{name}: {part} does not run on rows yet; enqueue the follow-up from the handler instead: it "
                 "commits with the task's result. Nothing was enqueued"
             )
-
-
-#: Bytes of a key: Postgres indexes no more than 2,700 a row, and a role's name is in there, too.
-LONGEST_KEY = 1000
 
 
 def _is_text(given: Any) -> bool:

@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-import difflib
-import inspect
-import math
 import os
-import re
-import string
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 from datetime import timedelta
 from typing import Any, Literal
 
-from celeriac.errors import BadArguments, ConfigurationError
+from celeriac.errors import ConfigurationError
+from celeriac.keys import ONE, Key, is_key
 from celeriac.retries import Backoff
 
-#: The name of a handler's parameter, a format of several ("{platform}:{store_id}"), or a function of the arguments.
-Key = str | Callable[[Mapping[str, Any]], object]
-
 FOREVER: Literal["forever"] = "forever"
-
-#: `unique_by=ONE`: one unfinished task of the role at all. A format without a parameter, so that SQL derives it, too.
-ONE: Literal["{{one}}"] = "{{one}}"
 
 ANY_PRIORITY = (-1_000_000, 1_000_000)
 
@@ -94,24 +84,11 @@ class Role:
     def definition(self) -> dict[str, Any]:
         """What other code bases need to enqueue by name, and surfaces to explain it; stored in `roles`."""
         keep = self.keep.total_seconds() if isinstance(self.keep, timedelta) else self.keep
-        plain = (
-            "queue",
-            "priority",
-            "batch_size",
-            "window",
-            "every",
-            "eager",
-            "chunk",
-            "max_retries",
-            "max_tries",
-        )
+        plain = ("queue", "priority", "batch_size", "window", "every", "eager", "chunk", "max_retries", "max_tries")
         more = ("round_delay", "timeout", "hard_timeout", "stale_after", "max_losses", "memory_per_task", "enabled_by")
         bounds = {"priority_range": list(self.priority_range)}
         keys = {name: _registered(getattr(self, name)) for name in ("fair_by", "lock_by", "unique_by")}
-        backoff = None
-        if self.backoff:
-            jitter = self.backoff.jitter
-            backoff = {"base": self.backoff.base, "maximum": self.backoff.maximum, "jitter": jitter}
+        backoff = asdict(self.backoff) if self.backoff else None
         return {name: getattr(self, name) for name in plain + more} | bounds | keys | {"keep": keep, "backoff": backoff}
 
 
@@ -174,16 +151,6 @@ def _is_name(given: Any) -> bool:
     return isinstance(given, str) and given.isprintable() and "," not in given and 0 < len(given) <= LONGEST_NAME
 
 
-def is_key(given: Any) -> bool:
-    if given is None or callable(given):
-        return True
-    try:
-        names = names_in(given)
-        return bool(names) and all(map(str.isidentifier, names))
-    except (ValueError, TypeError):
-        return False
-
-
 def _or(other: object, fits: Fits) -> Fits:
     return lambda given: (type(given) is type(other) and given == other) or fits(given)
 
@@ -228,171 +195,3 @@ _RULES: Mapping[str, tuple[Fits, str]] = {
     "enabled_by": (_or(None, lambda given: isinstance(given, str) and given.isidentifier()), "a variable's name"),
     "by_name": _FLAG,
 }
-
-
-#: Options of `@app.task` that are ours; Celery's own retry names are translated to the Role's.
-OPTIONS = frozenset(f.name for f in fields(Role)) - {
-    "name",
-    "queue",
-    "retry_for",
-    "dont_retry_for",
-    "backoff",
-}
-RETRY_OPTIONS = frozenset(
-    {"autoretry_for", "dont_autoretry_for", "max_retries", "retry_kwargs"}
-    | {"retry_backoff", "retry_backoff_max", "retry_jitter"}
-)
-CELERY_OPTIONS = frozenset(
-    {
-        "name",
-        "bind",
-        "base",
-        "queue",
-        "rate_limit",
-        "time_limit",
-        "soft_time_limit",
-        "ignore_result",
-        "serializer",
-    }
-    | {
-        "default_retry_delay",
-        "track_started",
-        "acks_late",
-        "throws",
-        "expires",
-        "typing",
-        "shared",
-        "lazy",
-        "filter",
-    }
-    | {"store_errors_even_if_ignored", "reject_on_worker_lost", "acks_on_failure_or_timeout", "send_events"}
-    | {
-        "compression",
-        "Strategy",
-        "Request",
-        "abstract",
-        "trail",
-        "resultrepr_maxsize",
-        "pydantic",
-        "exchange",
-    }
-    | {
-        "routing_key",
-        "pydantic_strict",
-        "pydantic_context",
-        "pydantic_dump_kwargs",
-        "delivery_mode",
-        "mandatory",
-    }
-)
-
-
-def refuse_unknown_option(option: str, role: str) -> None:
-    """Raises ConfigurationError that suggests the right spelling."""
-    known = sorted(OPTIONS | RETRY_OPTIONS | CELERY_OPTIONS | {"role"})
-    raise ConfigurationError(f"role {role!r}: there is no option {option!r}; {_nearest(option, known)}")
-
-
-def _nearest(name: str, known: list[str]) -> str:
-    close = difflib.get_close_matches(name, known, n=1)
-    return f"did you mean {close[0]!r}?" if close else f"known are: {', '.join(known)}"
-
-
-class Signature:
-    """A handler's parameters without `self`: binds positional arguments to their names."""
-
-    def __init__(self, parameters: list[inspect.Parameter], *, role: str) -> None:
-        self.role = role
-        self.inner = inspect.Signature(parameters)
-        self.names = [p.name for p in parameters]
-        kinds = {p.kind for p in parameters}
-        self.nameable = not kinds & {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.POSITIONAL_ONLY}
-
-    @classmethod
-    def of(cls, handler: Callable[..., Any], *, role: str, bound: bool = False) -> Signature:
-        """`bound`: its first parameter is `self`."""
-        return cls(list(inspect.signature(handler).parameters.values())[int(bound) :], role=role)
-
-    @classmethod
-    def from_description(cls, parameters: list[dict[str, Any]], *, role: str) -> Signature:
-        return cls([_parameter(**p) for p in parameters], role=role)
-
-    def describe(self) -> list[dict[str, Any]]:
-        """For `roles.parameters`. A default that is no plain JSON value is told as null."""
-        return [_description(p) for p in self.inner.parameters.values()]
-
-    def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """All arguments by name, defaults included. Raises BadArguments."""
-        try:
-            bound = self.inner.bind(*args, **kwargs)
-        except TypeError as error:
-            raise BadArguments(f"{self.role}{self.inner}: {error}; nothing was enqueued") from None
-        bound.apply_defaults()
-        return bound.arguments
-
-
-def _description(parameter: inspect.Parameter) -> dict[str, Any]:
-    described: dict[str, Any] = {"name": parameter.name, "kind": parameter.kind.name}
-    if parameter.default is not inspect.Parameter.empty:
-        described["default"] = parameter.default if _is_plain(parameter.default) else None
-    return described
-
-
-def _is_plain(default: object) -> bool:
-    """Postgres' JSON has no NaN, no infinity, no NUL and no half of a surrogate pair."""
-    if isinstance(default, str):
-        return "\x00" not in default and not any("\ud800" <= c <= "\udfff" for c in default)
-    return isinstance(default, int) or (isinstance(default, float) and math.isfinite(default))
-
-
-def _parameter(name: str, kind: str, **default: Any) -> inspect.Parameter:
-    empty = inspect.Parameter.empty
-    return inspect.Parameter(name, getattr(inspect.Parameter, kind), default=default.get("default", empty))
-
-
-def names_in(key: str) -> list[str]:
-    """The parameters a key is made of. Raises ValueError if it is a broken format."""
-    return list(_fields(key)) if "{" in key else [key]
-
-
-def _fields(text: str) -> Iterator[str]:
-    for _, name, spec, conversion in string.Formatter().parse(text):
-        if conversion not in (None, "r", "s", "a"):
-            raise ValueError(f"unknown conversion {conversion!r}")
-        if name is not None:
-            yield re.split(r"[.\[]", name, maxsplit=1)[0]
-            yield from _fields(spec or "")
-
-
-def refuse_unknown_parameters(role: Role, signature: Signature) -> None:
-    """Raises ConfigurationError if a key is made of what the handler does not take."""
-    for option in ("fair_by", "lock_by", "unique_by"):
-        key = getattr(role, option)
-        for name in names_in(key) if isinstance(key, str) else ():
-            if name not in signature.names:
-                hint = _nearest(name, signature.names)
-                raise ConfigurationError(f"role {role.name!r}: {option}={key!r}: the handler takes no {name!r}; {hint}")
-
-
-def key_of(key: Key | None, arguments: Mapping[str, Any], role: str) -> str | None:
-    """The key's text for these arguments, or None where there is none."""
-    if key is None:
-        return None
-    if callable(key):
-        value = key(arguments)
-        return None if value is None else str(value)
-    try:
-        return key.format_map(arguments) if "{" in key else _text(arguments[key])
-    except (KeyError, IndexError, ValueError, TypeError, AttributeError):
-        raise BadArguments(f"{role}: the arguments give no key {key!r}; nothing was enqueued") from None
-
-
-def _text(value: object) -> str | None:
-    return None if value is None else str(value)
-
-
-def lock_of(key: Key | None, arguments: Mapping[str, Any], role: str) -> str | None:
-    """As `key_of`; a bare parameter's name becomes part of the key, as locks hold across roles."""
-    value = key_of(key, arguments, role)
-    bare = isinstance(key, str) and "{" not in key
-    return f"{key}:{value}" if bare and value is not None else value

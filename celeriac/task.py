@@ -14,7 +14,8 @@ from sqlalchemy.orm import Session
 
 from celeriac import running
 from celeriac.errors import CeleriacError, Snooze
-from celeriac.roles import Role, Signature
+from celeriac.roles import Role
+from celeriac.signatures import Signature
 
 if TYPE_CHECKING:
     from celeriac.app import Celeriac

@@ -8,7 +8,7 @@ from typing import Annotated, TypeVar
 from fastapi import Path, Query
 from pydantic import AfterValidator, Field, StringConstraints
 
-from celeriac.intake import LONGEST_KEY
+from celeriac.keys import LONGEST_KEY
 from celeriac.roles import LONGEST_NAME
 
 T = TypeVar("T")

@@ -9,7 +9,7 @@ from typing import Any, TypedDict, Unpack
 from sqlalchemy import Connection, text
 
 from celeriac.errors import BadValue, Unknown
-from celeriac.intake import LONGEST_KEY
+from celeriac.keys import LONGEST_KEY
 from celeriac.verbs import audit
 from celeriac.verbs.audit import Change
 

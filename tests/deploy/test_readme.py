@@ -13,7 +13,8 @@ from sqlalchemy import text
 from celeriac import Settings
 from celeriac.database import Database
 from celeriac.rights import grant
-from celeriac.roles import Role, Signature
+from celeriac.roles import Role
+from celeriac.signatures import Signature
 from celeriac.verbs import register
 from tests.processes import ROOT
 

@@ -18,7 +18,9 @@ from sqlalchemy.exc import DBAPIError
 from celeriac import Celeriac
 from celeriac.database import Database
 from celeriac.errors import EnqueueRefused
-from celeriac.roles import IN_CODE, ONE, Role, Signature, is_key
+from celeriac.keys import ONE, is_key
+from celeriac.roles import IN_CODE, Role
+from celeriac.signatures import Signature
 from celeriac.verbs.register import register
 from tests.processes import Rows
 

@@ -10,8 +10,9 @@ import pytest
 from celeriac import Celeriac, ConfigurationError, Settings, days
 from celeriac.declare import Declared, declare
 from celeriac.decorator import TaskOptions
+from celeriac.options import CELERY_OPTIONS, OPTIONS, RETRY_OPTIONS
 from celeriac.retries import Backoff
-from celeriac.roles import CELERY_OPTIONS, OPTIONS, RETRY_OPTIONS, Role
+from celeriac.roles import Role
 from tests.pure.test_roles import INVALID, flat
 
 NAN = float("nan")

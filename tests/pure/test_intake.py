@@ -14,8 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from celeriac.errors import ArgumentsTooLarge, BadArguments, EnqueueRefused, NotSupported
-from celeriac.intake import DEEPEST, LONGEST_KEY, encoded, from_definition, new_task, refuse_canvas, revived
-from celeriac.roles import ANY_PRIORITY, IN_CODE, Role, Signature
+from celeriac.intake import DEEPEST, encoded, from_definition, new_task, refuse_canvas, revived
+from celeriac.keys import LONGEST_KEY
+from celeriac.roles import ANY_PRIORITY, IN_CODE, Role
+from celeriac.signatures import Signature
 from celeriac.verbs.enqueue import NewTask
 
 NO_LIMIT = float("inf")

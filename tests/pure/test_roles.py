@@ -15,18 +15,11 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from celeriac.errors import BadArguments, ConfigurationError
+from celeriac.keys import ONE, key_of, lock_of
+from celeriac.options import refuse_unknown_parameters
 from celeriac.retries import Backoff
-from celeriac.roles import (
-    FOREVER,
-    IN_CODE,
-    ONE,
-    Role,
-    Signature,
-    days,
-    key_of,
-    lock_of,
-    refuse_unknown_parameters,
-)
+from celeriac.roles import FOREVER, IN_CODE, Role, days
+from celeriac.signatures import Signature
 
 NAN, INFINITE = float("nan"), float("inf")
 

@@ -1,0 +1,67 @@
+"""Keys: how a handler's arguments give the account, the entity lock and the unique key."""
+
+from __future__ import annotations
+
+import re
+import string
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Literal
+
+from celeriac.errors import BadArguments
+
+#: The name of a handler's parameter, a format of several ("{platform}:{store_id}"), or a function of the arguments.
+Key = str | Callable[[Mapping[str, Any]], object]
+
+#: `unique_by=ONE`: one unfinished task of the role at all. A format without a parameter, so that SQL derives it, too.
+ONE: Literal["{{one}}"] = "{{one}}"
+
+#: Bytes of a key: Postgres indexes no more than 2,700 a row, and a role's name is in there, too.
+LONGEST_KEY = 1000
+
+
+def is_key(given: Any) -> bool:
+    if given is None or callable(given):
+        return True
+    try:
+        names = names_in(given)
+        return bool(names) and all(map(str.isidentifier, names))
+    except (ValueError, TypeError):
+        return False
+
+
+def names_in(key: str) -> list[str]:
+    """The parameters a key is made of. Raises ValueError if it is a broken format."""
+    return list(_fields(key)) if "{" in key else [key]
+
+
+def _fields(text: str) -> Iterator[str]:
+    for _, name, spec, conversion in string.Formatter().parse(text):
+        if conversion not in (None, "r", "s", "a"):
+            raise ValueError(f"unknown conversion {conversion!r}")
+        if name is not None:
+            yield re.split(r"[.\[]", name, maxsplit=1)[0]
+            yield from _fields(spec or "")
+
+
+def key_of(key: Key | None, arguments: Mapping[str, Any], role: str) -> str | None:
+    """The key's text for these arguments, or None where there is none."""
+    if key is None:
+        return None
+    if callable(key):
+        value = key(arguments)
+        return None if value is None else str(value)
+    try:
+        return key.format_map(arguments) if "{" in key else _text(arguments[key])
+    except (KeyError, IndexError, ValueError, TypeError, AttributeError):
+        raise BadArguments(f"{role}: the arguments give no key {key!r}; nothing was enqueued") from None
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)
+
+
+def lock_of(key: Key | None, arguments: Mapping[str, Any], role: str) -> str | None:
+    """As `key_of`; a bare parameter's name becomes part of the key, as locks hold across roles."""
+    value = key_of(key, arguments, role)
+    bare = isinstance(key, str) and "{" not in key
+    return f"{key}:{value}" if bare and value is not None else value

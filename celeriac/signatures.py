@@ -1,0 +1,62 @@
+"""A handler's parameters: calls are bound to them before anything is written, by whatever code base."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from celeriac.errors import BadArguments
+
+
+class Signature:
+    """A handler's parameters without `self`: binds positional arguments to their names."""
+
+    def __init__(self, parameters: list[inspect.Parameter], *, role: str) -> None:
+        self.role = role
+        self.inner = inspect.Signature(parameters)
+        self.names = [p.name for p in parameters]
+        kinds = {p.kind for p in parameters}
+        self.nameable = not kinds & {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.POSITIONAL_ONLY}
+
+    @classmethod
+    def of(cls, handler: Callable[..., Any], *, role: str, bound: bool = False) -> Signature:
+        """`bound`: its first parameter is `self`."""
+        return cls(list(inspect.signature(handler).parameters.values())[int(bound) :], role=role)
+
+    @classmethod
+    def from_description(cls, parameters: list[dict[str, Any]], *, role: str) -> Signature:
+        return cls([_parameter(**p) for p in parameters], role=role)
+
+    def describe(self) -> list[dict[str, Any]]:
+        """For `roles.parameters`. A default that is no plain JSON value is told as null."""
+        return [_description(p) for p in self.inner.parameters.values()]
+
+    def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """All arguments by name, defaults included. Raises BadArguments."""
+        try:
+            bound = self.inner.bind(*args, **kwargs)
+        except TypeError as error:
+            raise BadArguments(f"{self.role}{self.inner}: {error}; nothing was enqueued") from None
+        bound.apply_defaults()
+        return bound.arguments
+
+
+def _description(parameter: inspect.Parameter) -> dict[str, Any]:
+    described: dict[str, Any] = {"name": parameter.name, "kind": parameter.kind.name}
+    if parameter.default is not inspect.Parameter.empty:
+        described["default"] = parameter.default if _is_plain(parameter.default) else None
+    return described
+
+
+def _is_plain(default: object) -> bool:
+    """Postgres' JSON has no NaN, no infinity, no NUL and no half of a surrogate pair."""
+    if isinstance(default, str):
+        return "\x00" not in default and not any("\ud800" <= c <= "\udfff" for c in default)
+    return isinstance(default, int) or (isinstance(default, float) and math.isfinite(default))
+
+
+def _parameter(name: str, kind: str, **default: Any) -> inspect.Parameter:
+    empty = inspect.Parameter.empty
+    return inspect.Parameter(name, getattr(inspect.Parameter, kind), default=default.get("default", empty))
