@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from celery.beat import Scheduler as StockScheduler
 
-from celeriac.database import is_gone
+from celeriac.database import RETRY_EVERY, is_gone
 from celeriac.timetable import Ticked, Timetable, batcher, enqueuing, entries, sweeping
 from celeriac.verbs import schedule
 
@@ -117,9 +117,10 @@ class Scheduler(StockScheduler):
             self._report()
             return self._seconds_to_next()
         except Exception as error:
-            level = logging.WARNING if is_gone(error) else logging.ERROR
-            logger.log(level, "A tick failed; the next one is in %g s", LOOK_EVERY, exc_info=not is_gone(error))
-            return LOOK_EVERY
+            gone = is_gone(error)
+            level, rest = (logging.WARNING, RETRY_EVERY) if gone else (logging.ERROR, LOOK_EVERY)
+            logger.log(level, "A tick failed; the next one is in %g s", rest, exc_info=not gone)
+            return rest
 
     def _round(self) -> None:
         """Each due schedule once: one that has a day of instants to make up for keeps no other waiting."""

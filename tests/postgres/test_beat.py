@@ -8,12 +8,18 @@ from typing import Any
 import pytest
 
 from celeriac import Celeriac, ConfigurationError, sweeps
-from celeriac.beat import Scheduler, batcher, enqueuing, sweeping
+from celeriac.beat import LOOK_EVERY, Scheduler, batcher, enqueuing, sweeping
+from celeriac.database import RETRY_EVERY
 from celeriac.timetable import Timetable, entries
 from celeriac.verbs import schedule
 from tests.processes import Rows, until
 
 BEAT = "SELECT {} FROM scheduled_jobs WHERE name = :name"
+
+EVERY_OTHER_BACKEND_ENDS = """
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+WHERE datname = current_database() AND pid <> pg_backend_pid()
+"""
 
 
 @pytest.fixture
@@ -195,9 +201,16 @@ def test_a_beat_says_that_it_ticks_and_leaves_when_it_ends(app: Celeriac, rows: 
     assert rows.one("SELECT count(*) FROM beats") == 0
 
 
-def test_a_tick_survives_a_database_that_is_gone(beat: Scheduler, rows: Rows) -> None:
+def test_a_tick_survives_a_database_that_is_gone_and_is_soon_tried_again(beat: Scheduler, rows: Rows) -> None:
+    beat.tick()
+    rows(EVERY_OTHER_BACKEND_ENDS)
+    assert beat.tick() == RETRY_EVERY
+    assert beat.tick() <= LOOK_EVERY
+
+
+def test_a_tick_survives_a_database_that_is_wrong(beat: Scheduler, rows: Rows) -> None:
     rows("ALTER TABLE scheduled_jobs RENAME TO elsewhere")
-    assert beat.tick() == 1.0
+    assert beat.tick() == LOOK_EVERY
     rows("ALTER TABLE elsewhere RENAME TO scheduled_jobs")
     assert beat.tick() <= 1.0
 
