@@ -50,7 +50,9 @@ class Server(ABC):
 
     @property
     def running(self) -> bool:
-        return self._process is not None and self._process.poll() is None
+        """One that was killed is not, though its last threads may still be on their way out."""
+        process = self._process
+        return process is not None and process.poll() is None and processes.is_alive(process.pid)
 
     @property
     def pid(self) -> int:

@@ -3,6 +3,7 @@ import select
 import signal
 import socket
 import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -16,6 +17,7 @@ from psycopg2.extras import wait_select
 
 from celeriac.local import LocalStackError, PostgresServer, ValkeyServer, valkey
 from celeriac.local.server import Server
+from tests.processes import until
 
 Enter = Callable[..., Any]
 Gone = Callable[..., bool]
@@ -196,3 +198,24 @@ def test_a_program_that_cannot_be_run_is_reported(
 def test_a_server_that_is_not_running_says_so(tickets: ValkeyServer, use: Callable[[Server], Any]) -> None:
     with pytest.raises(LocalStackError, match=r"call start\(\)"):
         use(tickets)
+
+
+LEADER_LEAVES_ITS_THREADS = """
+import ctypes, threading, time
+threading.Thread(target=time.sleep, args=(60,)).start()
+print("up", flush=True)
+ctypes.CDLL(None).pthread_exit(None)
+"""
+
+
+def test_a_server_on_its_way_out_does_not_run(tickets: ValkeyServer) -> None:
+    """Killed, a process of several threads is no longer there for a moment before it can be waited for."""
+    leaving = subprocess.Popen([sys.executable, "-c", LEADER_LEAVES_ITS_THREADS], stdout=subprocess.PIPE, text=True)
+    with leaving:
+        assert leaving.stdout is not None
+        assert leaving.stdout.readline() == "up\n"
+        tickets._process = leaving  # type: ignore[assignment]
+        assert until(lambda: not tickets.running, "it to leave")
+        assert leaving.poll() is None
+        leaving.kill()
+    tickets._process = None

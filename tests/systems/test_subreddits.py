@@ -241,6 +241,8 @@ def test_a_crawl_of_a_dead_worker_is_done_by_another(crawls: Crawls, name: str) 
     until(lambda: len(crawls.reddit.visits) > seen, "the crawl's first request")
     crawls.worker.kill()
     crawls.new_worker()
+    crawls.waits(asked.id, "rescue")
+    crawls.go_on(asked.id)
     row = crawls.ends(asked.id)
     assert (row["losses"], row["retry_count"], crawls.events(asked.id)) == (1, 0, ["rescue"])
 
