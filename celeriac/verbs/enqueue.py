@@ -170,12 +170,18 @@ def ready_row(task: NewTask) -> dict[str, Any]:
 
 
 def enqueue(connection: Connection, tasks: Sequence[NewTask]) -> list[Receipt]:
-    """A receipt per task, in order. Two tasks with one (role, unique key) get the same row."""
-    found = _insert_or_find(connection, tasks)
-    behind = [t for t in tasks if found[t.task_id].waits_for == "lock"]
+    """A receipt per task, in order. Two tasks with one id, or with one (role, unique key), get the same row."""
+    first = {t.task_id: t for t in reversed(tasks)}
+    distinct = [t for t in tasks if first[t.task_id] is t]
+    found = _insert_or_find(connection, distinct)
+    behind = [t for t in distinct if found[t.task_id].waits_for == "lock"]
     if behind and not all(receipt.is_new for receipt in found.values()):
         found |= _led(connection, [(t, found[t.task_id]) for t in behind])
-    return [found[t.task_id] for t in tasks]
+    return [found[t.task_id] if first[t.task_id] is t else _again(found[t.task_id]) for t in tasks]
+
+
+def _again(receipt: Receipt) -> Receipt:
+    return Receipt(receipt.id, receipt.task_id, False)
 
 
 def _led(connection: Connection, behind: Sequence[tuple[NewTask, Receipt]]) -> dict[str, Receipt]:

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from tests.api.server import Api
+from tests.api.works import audited
 
 pytestmark = pytest.mark.xdist_group("api")
 
@@ -92,6 +93,13 @@ def test_many_are_accepted_together(api: Api) -> None:
     assert [task["is_new"] for task in made] == [True] * 3
     ids = [task["id"] for task in made]
     assert api.rows.one("SELECT count(*) FROM worker_tasks WHERE id = ANY(:ids)", ids=ids) == 3
+
+
+def test_a_task_sent_twice_at_once_is_new_and_audited_once(api: Api) -> None:
+    twice = [build(113, task_id="sent twice"), build(116, task_id="sent twice")]
+    first, second = api.post("/api/tasks/bulk", {"tasks": twice})["tasks"]
+    assert (first["is_new"], second["is_new"], second["id"]) == (True, False, first["id"])
+    assert [entry[1] for entry in audited(api, "task", first["id"])] == ["enqueue"]
 
 
 def test_one_bad_task_of_many_leaves_none(api: Api) -> None:

@@ -257,6 +257,16 @@ def test_a_bulk_whose_would_be_leader_is_a_duplicate_within_it_still_gets_one(da
     assert [(r.is_new, r.waits_for) for r in receipts] == [(True, None), (False, None), (True, None)]
 
 
+def test_of_a_bulks_tasks_with_one_id_the_first_is_the_task(database: Database, rows: Rows) -> None:
+    """Nothing of the other counts: not its role, nor that it would have led a lock key."""
+    with database.transaction() as connection:
+        same = [new_task("one", task_id="mine"), new_task("two", task_id="mine", lock_key="k")]
+        receipts = enqueue(connection, [*same, new_task("three", lock_key="k")])
+    assert [(r.is_new, r.waits_for) for r in receipts] == [(True, None), (False, None), (True, None)]
+    assert receipts[0].id == receipts[1].id
+    assert rows("SELECT role, waits_for FROM worker_tasks ORDER BY role") == [("one", None), ("three", None)]
+
+
 def test_bulks_of_the_same_lock_keys_in_another_order_never_deadlock(database: Database) -> None:
     """Each comes to a key that a third holds, with another in hand that the other one is to come to."""
     bulks = [[("1", "a"), ("2", "x"), ("3", "b")], [("4", "b"), ("5", "x"), ("6", "a")]]
