@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, text
 
 from celeriac.retries import Attempt
+from celeriac.verbs.promote import lead
 
 # :again: an earlier ask may have been answered on a connection that broke; what it started is this process's already.
 START = text("""
@@ -84,6 +85,7 @@ def start(
     return [rows[i] for i in dict.fromkeys(ids) if i in rows]
 
 
-def expire(connection: Connection, ids: Sequence[int], token: str, by: str) -> list[str | None]:
-    """Cancels this ticket's rows that are past `expires_at`; the lock key of each."""
-    return list(connection.execute(EXPIRE, {"ids": list(ids), "token": token, "by": by}).scalars())
+def expire(connection: Connection, ids: Sequence[int], token: str, by: str) -> None:
+    """Cancels this ticket's rows that are past `expires_at`; the next of each lock key leads it."""
+    keys = connection.execute(EXPIRE, {"ids": list(ids), "token": token, "by": by}).scalars()
+    lead(connection, [key for key in keys if key is not None])

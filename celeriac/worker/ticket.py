@@ -18,7 +18,7 @@ from celeriac.errors import LeaseLost, NotSettled, Snooze, TaskCancelled
 from celeriac.intake import revived
 from celeriac.roles import Role
 from celeriac.running import Run, running
-from celeriac.verbs import promote, register, release, start
+from celeriac.verbs import register, release, start
 from celeriac.verbs.start import Started
 from celeriac.worker.shared import closed, worker_id
 from celeriac.worker.watch import watch
@@ -126,8 +126,7 @@ class Batch:
 
     def _expire(self, ids: Sequence[int], token: str) -> None:
         with self.app.database.statement() as connection:
-            keys = start.expire(connection, ids, token, worker_id())
-            promote.lead(connection, [key for key in keys if key is not None])
+            start.expire(connection, ids, token, worker_id())
 
     def _take(self) -> Started | None:
         if closed():

@@ -75,12 +75,14 @@ def test_a_late_ticket_starts_nothing(database: Database, put: Put, rows: Rows, 
 def test_a_task_past_its_expiry_is_cancelled_instead_of_started(database: Database, put: Put, rows: Rows) -> None:
     put(expires_in=-1.0, lock_key="k")
     put(expires_in=1000.0)
+    put(lock_key="k")
     ids, token = claimed(database, n=2)
     assert [task.id for task in started(database, ids, token)] == ids[1:]
     with database.statement() as connection:
-        assert start.expire(connection, ids, token, "test") == ["k"]
-        assert start.expire(connection, ids, token, "test") == []
-    assert rows(STATUS) == [("cancelled",), ("running",)]
+        start.expire(connection, ids, token, "test")
+        start.expire(connection, ids, token, "test")
+    assert rows(STATUS) == [("cancelled",), ("running",), ("pending",)]
+    assert rows("SELECT waits_for FROM worker_tasks WHERE status = 'pending'") == [(None,)], "it leads their lock now"
     assert rows(EVENTS) == [("expired", "claimed", "cancelled")]
 
 
