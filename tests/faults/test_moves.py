@@ -2,33 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from celeriac import states
-from celeriac.database import Database
-from tests.faults.moves import RECORDER, Moves
+from tests.api.server import Api, serving
+from tests.faults.lives import Lives
+from tests.faults.moves import Moves
+from tests.faults.operators import Operators
 
 
-def test_no_sequence_of_moves_leads_where_the_life_of_a_task_does_not(
-    database: Database, sized: Callable[[int, int], int]
-) -> None:
-    sequences = sized(10_000, 100)
-    with database.engine.begin() as connection:
-        connection.exec_driver_sql(RECORDER)
-    Moves.sequences = Moves.changes = 0
-    Moves.seen.clear()
+@pytest.fixture
+def api(database_url: str, redis_url: str, tmp_path: Path) -> Iterator[Api]:
+    with serving(database_url, redis_url, tmp_path / "log") as api:
+        yield api
+
+
+def play(sequences: int, lives: Lives, operators: Operators) -> None:
     run_state_machine_as_test(
-        lambda: Moves(database),
+        lambda: Moves(lives, operators),
         settings=settings(
             max_examples=sequences, stateful_step_count=25, deadline=None, database=None, derandomize=True,
             suppress_health_check=list(HealthCheck),
         ),
     )  # fmt: skip
-    print(f"{Moves.sequences} sequences of up to 25 moves, {Moves.changes} changes accepted and audited")
-    assert Moves.sequences >= sequences
+
+
+@pytest.mark.timeout(3600)
+def test_no_sequence_of_calls_and_moves_leads_where_the_life_of_a_task_does_not(
+    api: Api, sized: Callable[[int, int], int]
+) -> None:
+    sequences, token = sized(10_000, 40), api.token("ann", "admin")
+    with closing(Lives(api.database)) as lives, closing(Operators(api.url, token, "ann", lives.look)) as operators:
+        lives.prepare()
+        play(sequences, lives, operators)
+    answers = ", ".join(f"{status}: {n:,}" for status, n in sorted(operators.answers.items()))
+    print(f"{lives.sequences:,} sequences of up to 25 moves, {operators.answers.total():,} calls over HTTP ({answers})")
+    print(f"{lives.changes:,} changes accepted and audited")
+    assert lives.sequences >= sequences
     allowed = {(was, became) for was, some in states.NEXT.items() for became in some}
     if sized(1, 0):  # a few sequences do not come by every corner
-        assert allowed <= Moves.seen, f"never tried: {allowed - Moves.seen}"
+        assert allowed <= lives.seen, f"never tried: {allowed - lives.seen}"
