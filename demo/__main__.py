@@ -19,9 +19,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import NoReturn, Protocol, cast
 
-from demo.screen import Screen, judgement
+from demo.screen import Screen, judgement, tally
 from demo.stage import ROOT, Setting, Stage, StageError, stage
 from demo.verdict import Verdict
+from demo.watch import TASKS
 
 #: In the order of `all`.
 SYSTEMS = ("instasites", "thumbnails", "stores", "subreddits")
@@ -46,27 +47,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     given = options.parse_args(arguments)
     signal.signal(signal.SIGTERM, _interrupt)
-    return _all() if given.system == "all" else _one(given.system, given.seed)
+    return _all(given.seed) if given.system == "all" else _one(given.system, given.seed)
 
 
 def _interrupt(*_: object) -> NoReturn:
     raise KeyboardInterrupt
 
 
-def _all() -> int:
+def _all(seed: int | None) -> int:
     """One after the other, each in a process of its own: the application reads its environment once."""
-    screen = Screen()
-    failed = []
+    screen, failed = Screen(), []
+    seeded = [] if seed is None else [f"--seed={seed}"]
     for name in SYSTEMS:
         screen.say(f"== {name} ==")
         try:
-            status = subprocess.run([sys.executable, "-m", "demo", name], cwd=ROOT, check=False).returncode
+            status = subprocess.run([sys.executable, "-m", "demo", name, *seeded], cwd=ROOT, check=False).returncode
         except KeyboardInterrupt:
             return INTERRUPTED
         if status == INTERRUPTED:
             return status
         failed += [name] * bool(status)
-    screen.say(f"\n{len(SYSTEMS) - len(failed)} of {len(SYSTEMS)} demos hold" + "; not: ".join(["", *failed][:2]))
+    screen.say(f"\n{tally(SYSTEMS, failed)}")
     return 1 if failed else 0
 
 
@@ -105,6 +106,8 @@ def _play(system: System, on: Stage, screen: Screen) -> Sequence[Verdict]:
 
     try:
         migrate(app.database.engine, app.migrations)
+        with app.database.statement() as connection:
+            connection.execute(TASKS)
         return system.play(on, screen)
     finally:
         app.publisher.close()

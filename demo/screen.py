@@ -32,6 +32,11 @@ class Screen:
             self.say(line)
 
 
+def tally(systems: Sequence[str], failed: Sequence[str]) -> str:
+    not_these = f"; not: {', '.join(failed)}" if failed else ""
+    return f"{len(systems) - len(failed)} of {len(systems)} demos hold{not_these}"
+
+
 def judgement(verdicts: Sequence[Verdict]) -> str:
     lines = [f"{'ok    ' if verdict.holds else 'FAILED'}  {verdict.says}" for verdict in verdicts]
     return "\n".join(lines)

@@ -5,8 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
+from sqlalchemy import text
+
 from demo.screen import Screen
 from demo.stage import Process, StageError
+
+#: A demo's tasks: what beat's other schedules enqueue meanwhile may have no worker here, and waits.
+TASKS = text("""
+CREATE VIEW demo_tasks AS SELECT * FROM worker_tasks WHERE coalesce(enqueued_by, '') NOT LIKE 'schedule %'
+""")
 
 #: From the seconds so far: a line that tells how far the work is, and whether all of it is done.
 Look = Callable[[float], tuple[str, bool]]

@@ -40,8 +40,7 @@ RUNS = text(
 
 BATCHES = text("SELECT given FROM passes WHERE role = 'instasite_build' AND given <> '{}' ORDER BY id")
 
-# INVARIANT of `unfinished`: it counts follow-ups too; when it is 0, nothing is left that could change anything. What
-# beat's other schedules enqueue meanwhile has no worker here, and waits.
+# INVARIANT of `unfinished`: it counts follow-ups too; when it is 0, nothing is left that could change anything.
 PROGRESS = text("""
 SELECT
     (SELECT count(*) FROM instasites WHERE account_id = ANY(:large) AND status = 'PUBLISHED') AS large,
@@ -51,9 +50,8 @@ SELECT
     count(*) FILTER (WHERE build AND waits_for = 'time') AS retrying,
     count(*) FILTER (WHERE build AND status = 'failed') AS failed,
     count(*) FILTER (WHERE NOT build AND status = 'completed') AS followed_up,
-    count(*) FILTER (WHERE status IN ('pending', 'claimed', 'running')
-        AND coalesce(enqueued_by, '') NOT LIKE 'schedule %') AS unfinished
-FROM (SELECT status, waits_for, enqueued_by, role = 'instasite_build' AS build FROM worker_tasks) AS task
+    count(*) FILTER (WHERE status IN ('pending', 'claimed', 'running')) AS unfinished
+FROM (SELECT status, waits_for, role = 'instasite_build' AS build FROM demo_tasks) AS task
 """)
 
 

@@ -12,8 +12,7 @@ from sandbox.menus import Menus
 #: The witness writes it.
 RUNS_TABLE = text("CREATE TABLE runs (role text, store text, began timestamptz, ended timestamptz)")
 
-# INVARIANT of `unfinished`: it counts follow-ups too; when it is 0, nothing is left that could change anything. What
-# beat's other schedules enqueue meanwhile has no worker here, and waits.
+# INVARIANT of `unfinished`: it counts follow-ups too; when it is 0, nothing is left that could change anything.
 PROGRESS = text("""
 SELECT
     (SELECT count(*) FROM dispensaries) AS stores,
@@ -24,9 +23,8 @@ SELECT
     count(*) FILTER (WHERE status = 'running') AS running,
     count(*) FILTER (WHERE waits_for = 'time') AS retrying,
     count(*) FILTER (WHERE status = 'completed') AS completed,
-    count(*) FILTER (WHERE status IN ('pending', 'claimed', 'running')
-        AND coalesce(enqueued_by, '') NOT LIKE 'schedule %') AS unfinished
-FROM worker_tasks
+    count(*) FILTER (WHERE status IN ('pending', 'claimed', 'running')) AS unfinished
+FROM demo_tasks
 """)
 
 STAGGER = text("SELECT stagger_resyncs(:batches, now(), CAST(:period AS interval))")
@@ -46,7 +44,7 @@ SELECT (SELECT count(*) FROM dispensaries), (SELECT count(*) FROM products),
     (SELECT coalesce(sum(products), 0)::int FROM store_analytics), (SELECT count(*) FROM runs)
 """)
 
-TASKS = text("SELECT role, status, count(*) FROM worker_tasks GROUP BY role, status")
+TASKS = text("SELECT role, status, count(*) FROM demo_tasks GROUP BY role, status")
 
 REPEATED = text("SELECT count(*) FROM task_events WHERE kind IN ('retry', 'snooze')")
 

@@ -35,9 +35,8 @@ PROGRESS = text("""
 SELECT count(*) FILTER (WHERE role = 'build_thumbnail' AND status = 'completed') AS done,
     count(*) FILTER (WHERE role = 'build_thumbnail' AND status = 'failed') AS failed,
     count(*) FILTER (WHERE waits_for = 'time') AS retrying,
-    count(*) FILTER (WHERE status IN ('pending', 'claimed', 'running')
-        AND coalesce(enqueued_by, '') NOT LIKE 'schedule %') AS unfinished
-FROM worker_tasks
+    count(*) FILTER (WHERE status IN ('pending', 'claimed', 'running')) AS unfinished
+FROM demo_tasks
 """)
 
 RENDERING = text("""
