@@ -110,6 +110,10 @@ class Menus:
         with self._lock:
             return list(self._stores[slug].items)
 
+    def rename(self, slug: str, product: str, name: str) -> None:
+        with self._lock:
+            self._stores[slug].items[product].name = name
+
     def change(self, slug: str, product: str, *, prices: list[float], stock: list[int]) -> None:
         """Of each option, at most three."""
         with self._lock:

@@ -26,7 +26,7 @@ from urllib.parse import quote
 
 import httpx
 
-from tasks.pace import Pace, retry_after_seconds
+from tasks.pace import Pace, RateLimited, retry_after_seconds
 
 log = logging.getLogger(__name__)
 
@@ -42,15 +42,8 @@ class DudaUnavailable(DudaError):
     """No usable answer; whether the request took effect is unknown. Worth a retry."""
 
 
-class DudaRateLimited(DudaError):
-    """Too many requests. `retry_after`: seconds to wait before the next one."""
-
-    def __init__(self, retry_after: float) -> None:
-        super().__init__(retry_after)
-        self.retry_after = retry_after
-
-    def __str__(self) -> str:
-        return f"Duda's rate limit is reached: try again in {self.retry_after:g} s"
+class DudaRateLimited(DudaError, RateLimited):
+    service = "Duda"
 
 
 class DudaRefused(DudaError):

@@ -31,6 +31,7 @@ from tasks.platforms import (
     StoreFound,
     offers,
 )
+from tasks.text import storable
 
 MENU_URL = "https://dutchie.com/dispensary/{}"
 
@@ -204,13 +205,17 @@ def _shape(expected: str) -> Iterator[None]:
 
 def _store(found: Mapping[str, Any]) -> StoreFound:
     location = found["location"] or {}
-    return StoreFound(MENU_URL.format(found["cName"]), found["name"], location.get("city"), location.get("state"))
+    menu_url = MENU_URL.format(storable(found["cName"]))
+    return StoreFound(menu_url, storable(found["name"]), _told(location.get("city")), _told(location.get("state")))
 
 
 def _product(found: Mapping[str, Any]) -> ProductFound:
-    return ProductFound(
-        str(found["id"]), str(found["Name"]), found["brandName"], found["type"], _price(found), _stock(found)
-    )
+    name, brand, category = storable(found["Name"]), _told(found["brandName"]), _told(found["type"])
+    return ProductFound(str(found["id"]), name, brand, category, _price(found), _stock(found))
+
+
+def _told(text: str | None) -> str | None:
+    return None if text is None else storable(text)
 
 
 def _price(found: Mapping[str, Any]) -> Decimal | None:

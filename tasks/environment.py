@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 
@@ -15,7 +16,7 @@ def number(name: str, default: float, *, at_least: float, environ: Mapping[str, 
         value = float(given) if given else default
     except ValueError:
         value = float("nan")
-    if not value >= at_least:
+    if not at_least <= value < math.inf:
         raise ConfigurationError(f"{name}={given!r} is not usable: give a number, at least {at_least:g}")
     return value
 

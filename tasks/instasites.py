@@ -17,9 +17,10 @@ from celeriac import Permanent, Task, days
 from models import Instasite, InstasiteAnalytics
 from tasks.app import app
 from tasks.domains import DomainLookupFailed, points_to
-from tasks.duda import Duda, DudaError, DudaRateLimited, DudaRefused, DudaSettings, DudaUnavailable
+from tasks.duda import Duda, DudaError, DudaRefused, DudaSettings, DudaUnavailable
 from tasks.environment import number
 from tasks.mail import MailRefused, MailSettings, MailUnavailable, send_site_ready
+from tasks.pace import waiting_out_limits
 
 #: Builds a pass, seconds between passes.
 BATCH_SIZE = int(number("QM_INSTASITES_BATCH_SIZE", 60, at_least=1))
@@ -68,15 +69,13 @@ def publish(task: Task[..., Any], site: Instasite) -> str:
     external_id, template = f"instasite-{site.id}", site.template.duda_template_id
     customisations, domain = site.customisations, site.custom_domain
     duda = _duda(os.getpid())
-    try:
+    with waiting_out_limits(task):
         name = duda.ensure_site(template, external_id)
         if customisations:
             duda.update_content(name, customisations)
         if domain:
             duda.set_domain(name, domain)
         duda.publish(name)
-    except DudaRateLimited as limited:
-        raise task.snooze(limited.retry_after, "Duda's rate limit") from limited
     return name
 
 
@@ -104,8 +103,9 @@ def analytics(self: Task[..., Any], instasite_id: int) -> None:
     """Starts tracking a published site with what Duda tells of it."""
     session: Session = self.session
     site = session.get_one(Instasite, instasite_id)
-    snapshot = dict(_duda(os.getpid()).get_site(site.details["duda_site_name"]))
-    session.merge(InstasiteAnalytics(instasite_id=instasite_id, snapshot=snapshot))
+    with waiting_out_limits(self):
+        snapshot = _duda(os.getpid()).get_site(site.details["duda_site_name"])
+    session.merge(InstasiteAnalytics(instasite_id=instasite_id, snapshot=dict(snapshot)))
 
 
 @app.task(

@@ -1,16 +1,42 @@
-"""How hard an outside service may be asked: calls spaced evenly, and the wait it names when that was too hard."""
+"""How hard an outside service may be asked: calls spaced evenly, and waiting as it says when that was too hard."""
 
 from __future__ import annotations
 
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from typing import Any
+
+from celeriac import Task
 
 RETRY_AFTER_DEFAULT = 3.0  # Where a service documents no Retry-After: Duda's tightest limit is 20 publishes a minute.
 RETRY_AFTER_LIMIT = 3600.0
+
+
+class RateLimited(Exception):
+    """A service was asked too often. `retry_after`: seconds to wait before the next request."""
+
+    service = "the service"
+
+    def __init__(self, retry_after: float) -> None:
+        super().__init__(retry_after)
+        self.retry_after = retry_after
+
+    def __str__(self) -> str:
+        return f"{self.service}'s rate limit is reached: try again in {self.retry_after:g} s"
+
+
+@contextmanager
+def waiting_out_limits(task: Task[..., Any]) -> Iterator[None]:
+    """A rate limit that is met within costs the task no attempt."""
+    try:
+        yield
+    except RateLimited as limited:
+        raise task.snooze(limited.retry_after, str(limited)) from limited
 
 
 class Pace:

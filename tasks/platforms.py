@@ -15,6 +15,8 @@ from decimal import Decimal
 from functools import cache
 from typing import Protocol
 
+from tasks.pace import RateLimited
+
 
 class PlatformError(Exception):
     """The platform did not tell what was asked."""
@@ -24,15 +26,8 @@ class PlatformUnavailable(PlatformError):
     """No usable answer. Worth a retry."""
 
 
-class PlatformRateLimited(PlatformError):
-    """`retry_after`: seconds to wait before the next request."""
-
-    def __init__(self, retry_after: float) -> None:
-        super().__init__(retry_after)
-        self.retry_after = retry_after
-
-    def __str__(self) -> str:
-        return f"the platform's rate limit is reached: try again in {self.retry_after:g} s"
+class PlatformRateLimited(PlatformError, RateLimited):
+    service = "the platform"
 
 
 class PlatformRefused(PlatformError):

@@ -13,6 +13,7 @@ Source: Reddit's API documentation (OAuth2; Listings); "Reddit Data API Wiki" (r
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -28,6 +29,8 @@ from prawcore.exceptions import PrawcoreException, RequestException
 from requests import Response
 
 from tasks.environment import number
+from tasks.pace import RateLimited, retry_after_seconds
+from tasks.text import storable
 
 #: What one request brings of a listing, and what a listing holds at most.
 PAGE, LONGEST_LISTING = 100, 1000
@@ -47,15 +50,8 @@ class RedditUnavailable(RedditError):
     """No usable answer. Worth a retry."""
 
 
-class RedditRateLimited(RedditError):
-    """`retry_after`: seconds to wait before the next request."""
-
-    def __init__(self, retry_after: float) -> None:
-        super().__init__(retry_after)
-        self.retry_after = retry_after
-
-    def __str__(self) -> str:
-        return f"Reddit's rate limit is reached: try again in {self.retry_after:g} s"
+class RedditRateLimited(RedditError, RateLimited):
+    service = "Reddit"
 
 
 class SubredditGone(RedditError):
@@ -183,9 +179,9 @@ class Reddit:
             subreddit = self._reddit.subreddit(name)
             return About(
                 subscribers=subreddit.subscribers,  # the first that PRAW has to ask for: it comes with the others
-                display_name=_text(subreddit.display_name),
-                title=_text(subreddit.title),
-                description=_text(subreddit.public_description),
+                display_name=storable(subreddit.display_name),
+                title=storable(subreddit.title),
+                description=storable(subreddit.public_description),
                 over_18=bool(subreddit.over18),
                 founded_at=_moment(subreddit.created_utc),
             )
@@ -225,9 +221,10 @@ class OneTry(prawcore.Requestor):
 def limit_of(headers: Mapping[str, str]) -> Limit | None:
     """What the headers say, if they say it readably."""
     try:
-        return Limit(int(float(headers["x-ratelimit-remaining"])), float(headers["x-ratelimit-reset"]))
+        limit = Limit(int(float(headers["x-ratelimit-remaining"])), float(headers["x-ratelimit-reset"]))
     except (KeyError, ValueError, OverflowError):
         return None
+    return limit if math.isfinite(limit.reset) else None
 
 
 def subreddit_name(given: str) -> str:
@@ -250,9 +247,8 @@ def _raise_for(response: Response, limit: Limit | None, *, is_token: bool) -> No
 
 def _retry_after(response: Response, limit: Limit | None) -> float:
     """Without a word of Reddit's, a minute: the limit is an average over ten."""
-    given = response.headers.get("retry-after", "")
-    if given.isdecimal():
-        return float(given)
+    if given := response.headers.get("retry-after"):
+        return retry_after_seconds(given, datetime.now(UTC))
     return max(1.0, limit.reset) if limit else 60.0
 
 
@@ -273,29 +269,24 @@ def _reason(error: prawcore.ResponseException) -> str:
         told = error.response.json().get("reason")
     except (ValueError, AttributeError):
         told = None
-    return _text(told or {403: "forbidden", 404: "not found"}.get(error.response.status_code, "legal reasons"))
+    return storable(told or {403: "forbidden", 404: "not found"}.get(error.response.status_code, "legal reasons"))
 
 
 def _post(found: Mapping[str, Any]) -> Post:
     """From its plain attributes: PRAW asks Reddit again for one that is missing."""
     author = found["author"]
     return Post(
-        reddit_id=_text(found["name"]),
-        author=_text(author.name) if author else None,
+        reddit_id=storable(found["name"]),
+        author=storable(author.name) if author else None,
         author_id=found.get("author_fullname"),
-        title=_text(found["title"]),
-        permalink=_text(found["permalink"]),
-        url=_text(found["url"]),
+        title=storable(found["title"]),
+        permalink=storable(found["permalink"]),
+        url=storable(found["url"]),
         score=int(found["score"]),
         comments=int(found["num_comments"]),
         over_18=bool(found["over_18"]),
         posted_at=_moment(found["created_utc"]),
     )
-
-
-def _text(given: str) -> str:
-    """What Postgres can store: neither NUL nor half a surrogate pair."""
-    return given.replace("\x00", "").encode("utf-8", "replace").decode("utf-8")
 
 
 def _moment(seconds: float) -> datetime:

@@ -8,8 +8,6 @@ time, whatever its role. `STORES=false` switches the system off; what is enqueue
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import date, timedelta
 from typing import Any
 
@@ -23,7 +21,8 @@ from tasks import dutchie as dutchie  # It offers itself as a platform.
 from tasks.app import app
 from tasks.catalogue import remember_stores, take_stock, unresolved
 from tasks.environment import number
-from tasks.platforms import PlatformRateLimited, PlatformRefused, client_of
+from tasks.pace import waiting_out_limits
+from tasks.platforms import PlatformRefused, client_of
 
 #: Each store is resynced once in this time, the stores staggered over it in so many batches.
 RESYNC_EVERY = timedelta(hours=4)
@@ -125,15 +124,6 @@ def _store(session: Session, dispensary_id: int) -> StoreRow:
     if store is None:
         raise Permanent(f"there is no store {dispensary_id}")
     return store
-
-
-@contextmanager
-def waiting_out_limits(task: Task[..., Any]) -> Iterator[None]:
-    """A platform's rate limit costs no attempt."""
-    try:
-        yield
-    except PlatformRateLimited as limited:
-        raise task.snooze(limited.retry_after, str(limited)) from limited
 
 
 @app.task(

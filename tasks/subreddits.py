@@ -22,11 +22,11 @@ from celeriac.task import Enqueued
 from models import Subreddit
 from tasks.app import app
 from tasks.environment import number
+from tasks.pace import waiting_out_limits
 from tasks.reddit import (
     LISTINGS,
     Post,
     Reddit,
-    RedditRateLimited,
     RedditSettings,
     SubredditGone,
     subreddit_name,
@@ -66,9 +66,8 @@ BATCH = 500
 def crawl(self: Task[..., Any], subreddit_id: int) -> dict[str, int]:
     """Stores what Reddit shows of the subreddit, all at once. Safe to repeat: what is known is renewed."""
     try:
-        seen = look(self, subreddit_id)
-    except RedditRateLimited as limited:
-        raise self.snooze(limited.retry_after, "Reddit's rate limit") from limited
+        with waiting_out_limits(self):
+            seen = look(self, subreddit_id)
     except SubredditGone as gone:
         with self.early_commit() as session:  # nothing a failed crawl writes would commit
             mark_unavailable(session, subreddit_id, gone.reason)

@@ -67,6 +67,15 @@ def test_products_have_their_lowest_price_and_all_their_stock(dutchie: Dutchie, 
     assert (found[first].name, found[first].brand, found[first].category) == ("Alpine Flower 0", "Alpine", "Flower")
 
 
+def test_a_name_that_postgres_could_not_store_is_told_without_what_it_cannot(
+    dutchie: Dutchie, outside: sandbox.Sandbox
+) -> None:
+    store = outside.menus.open_store("green-door", products=1)
+    (product,) = outside.menus.products_of("green-door")
+    outside.menus.rename("green-door", product, "Blue\x00 Dream \ud800")
+    assert [found.name for found in dutchie.products(store)] == ["Blue Dream ?"]
+
+
 def test_all_pages_are_read(dutchie: Dutchie, outside: sandbox.Sandbox) -> None:
     store = outside.menus.open_store("green-door", products=250)
     assert len({product.platform_product_id for product in dutchie.products(store)}) == 250

@@ -106,6 +106,15 @@ def test_beyond_the_limit_it_says_for_how_long(outside: sandbox.Sandbox, reddit:
     assert meter.limits[-1].remaining == 0
 
 
+@pytest.mark.parametrize("as_date", [False, True])
+def test_a_rate_limit_tells_the_seconds_to_wait(outside: sandbox.Sandbox, reddit: Reddit, as_date: bool) -> None:
+    outside.faults.change({"retry_after": 30, "retry_after_date": as_date})
+    outside.faults.order("rate_limited", "about")
+    with pytest.raises(RedditRateLimited) as limited:
+        reddit.about("python")
+    assert limited.value.retry_after == pytest.approx(30, abs=2)
+
+
 @pytest.mark.parametrize("standing", ["private", "banned", "quarantined", None])
 def test_a_subreddit_that_cannot_be_read_says_why(outside: sandbox.Sandbox, reddit: Reddit, standing: Any) -> None:
     if standing:
@@ -140,7 +149,14 @@ def test_a_setting_that_cannot_be_is_named(environ: Mapping[str, str], names: st
 
 
 @pytest.mark.parametrize(
-    "headers", [{}, {"x-ratelimit-remaining": "9"}, {"x-ratelimit-remaining": "many", "x-ratelimit-reset": "9"}]
+    "headers",
+    [
+        {},
+        {"x-ratelimit-remaining": "9"},
+        {"x-ratelimit-remaining": "many", "x-ratelimit-reset": "9"},
+        {"x-ratelimit-remaining": "9", "x-ratelimit-reset": "inf"},
+        {"x-ratelimit-remaining": "9", "x-ratelimit-reset": "nan"},
+    ],
 )
 def test_headers_that_say_nothing_readable_say_nothing(headers: Mapping[str, str]) -> None:
     assert limit_of(headers) is None

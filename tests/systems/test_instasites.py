@@ -116,6 +116,16 @@ def test_a_rate_limit_is_waited_for_without_using_up_an_attempt(works: Works) ->
     until(lambda: works.published(site), "the publication")
 
 
+def test_the_analytics_wait_for_a_rate_limit_without_using_up_an_attempt(works: Works) -> None:
+    site, role = works.site(), "instasite_analytics"
+    works.outside.faults.change({"retry_after": 66, "orders": [{"kind": "rate_limited", "operation": "get"}]})
+    works.enqueue(site)
+    until(lambda: works.task(site, role).get("waits_for") == "time", "the analytics to wait")
+    assert (works.events(site, role), works.task(site, role)["retry_count"]) == (["snooze"], 0)
+    works.go_on(site)
+    until(lambda: works.followed_up(site), "the analytics")
+
+
 def test_another_python_process_enqueues_with_delay(works: Works) -> None:
     site = works.site()
     call = f"from tasks.instasites import build; build.delay(instasite_id={site}, account_id={works.account(site)})"

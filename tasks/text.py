@@ -1,0 +1,8 @@
+"""Texts of others, before they are stored."""
+
+from __future__ import annotations
+
+
+def storable(given: str) -> str:
+    """What Postgres can store: neither NUL nor half a surrogate pair."""
+    return given.replace("\x00", "").encode("utf-8", "replace").decode("utf-8")
