@@ -14,9 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import math
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -26,11 +24,11 @@ from urllib.parse import quote
 
 import httpx
 
+from tasks.environment import address, number, required
 from tasks.pace import Pace, RateLimited, retry_after_seconds
 
 log = logging.getLogger(__name__)
 
-_BASE_URL = re.compile(r"https?://([\w.-]+|\[[\da-fA-F:]+\])(:\d+)?(/[\w./-]*)?")
 LONGEST_EXTERNAL_ID = 45
 
 
@@ -65,8 +63,6 @@ class DudaSettings:
     timeout_seconds, connect_timeout_seconds: for each read or write, and for connecting.
     requests_per_second: spacing per `Duda` object. Duda refuses more than 10 and recommends 8 *per account*,
     so share that figure out among the processes that run.
-
-    Raises ValueError, naming the environment variable to correct.
     """
 
     user: str
@@ -76,27 +72,20 @@ class DudaSettings:
     connect_timeout_seconds: float = 5.0
     requests_per_second: float = 8.0
 
-    def __post_init__(self) -> None:
-        _require(bool(self.user), "DUDA_API_USER is empty: set it to the API user of the Duda account")
-        _require(bool(self.password), "DUDA_API_PASSWORD is empty: set it to the API password")
-        _require(
-            bool(_BASE_URL.fullmatch(self.base_url)),
-            "DUDA_BASE_URL must look like https://api.duda.co/api, without credentials, query or fragment",
-        )
-        _require_positive("DUDA_TIMEOUT_SECONDS", self.timeout_seconds, "seconds")
-        _require_positive("DUDA_CONNECT_TIMEOUT_SECONDS", self.connect_timeout_seconds, "seconds")
-        _require_positive("DUDA_REQUESTS_PER_SECOND", self.requests_per_second, "requests per second")
-
     @classmethod
     def from_env(cls, environ: Mapping[str, str] = os.environ) -> DudaSettings:
-        """Reads DUDA_*; what is unset keeps its default. Raises ValueError."""
+        """Reads DUDA_*; what is unset keeps its default. Raises ConfigurationError."""
+
+        def positive(name: str, default: float) -> float:
+            return number(name, default, at_least=0.001, environ=environ)
+
         return cls(
-            user=environ.get("DUDA_API_USER", ""),
-            password=environ.get("DUDA_API_PASSWORD", ""),
-            base_url=environ.get("DUDA_BASE_URL") or cls.base_url,
-            timeout_seconds=_number(environ, "DUDA_TIMEOUT_SECONDS", cls.timeout_seconds),
-            connect_timeout_seconds=_number(environ, "DUDA_CONNECT_TIMEOUT_SECONDS", cls.connect_timeout_seconds),
-            requests_per_second=_number(environ, "DUDA_REQUESTS_PER_SECOND", cls.requests_per_second),
+            user=required("DUDA_API_USER", "the API user of the Duda account", environ=environ),
+            password=required("DUDA_API_PASSWORD", "the API password", environ=environ),
+            base_url=address("DUDA_BASE_URL", cls.base_url, environ=environ),
+            timeout_seconds=positive("DUDA_TIMEOUT_SECONDS", cls.timeout_seconds),
+            connect_timeout_seconds=positive("DUDA_CONNECT_TIMEOUT_SECONDS", cls.connect_timeout_seconds),
+            requests_per_second=positive("DUDA_REQUESTS_PER_SECOND", cls.requests_per_second),
         )
 
 
@@ -310,15 +299,3 @@ def _check_external_id(external_id: str) -> None:
 def _require(condition: bool, message: str) -> None:
     if not condition:
         raise ValueError(message)
-
-
-def _require_positive(name: str, value: float, unit: str) -> None:
-    _require(math.isfinite(value) and value > 0, f"{name} is {value}: set a number of {unit} above 0")
-
-
-def _number(environ: Mapping[str, str], name: str, default: float) -> float:
-    text = environ.get(name) or str(default)
-    try:
-        return float(text)
-    except ValueError:
-        raise ValueError(f"{name} is {text!r}: set a number, such as {default:g}") from None

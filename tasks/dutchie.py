@@ -20,8 +20,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from celeriac import ConfigurationError
-from tasks.environment import number
+from tasks.environment import address, number
 from tasks.pace import Pace, retry_after_seconds
 from tasks.platforms import (
     PlatformRateLimited,
@@ -61,7 +60,6 @@ query FilteredProducts($filter: productsFilterInput!, $page: Int, $perPage: Int)
 
 PAGE = 100
 
-_URL = re.compile(r"https?://([\w.-]+|\[[\da-fA-F:]+\])(:\d+)?(/[\w./-]*)?")
 _SLUG = re.compile(r"/(?:dispensary|embedded-menu|stores)/([\w-]+)(?:/.*)?")
 _SERVER_ERRORS = {"INTERNAL_SERVER_ERROR", "SERVICE_UNAVAILABLE", "GATEWAY_TIMEOUT"}
 
@@ -71,7 +69,7 @@ class DutchieSettings:
     """Where Dutchie is and how hard it may be asked.
 
     timeout_seconds, connect_timeout_seconds: for each read or write, and for connecting. requests_per_second: of each
-    process. Raises ConfigurationError, naming the variable.
+    process.
     """
 
     base_url: str = "https://dutchie.com/graphql"
@@ -79,22 +77,18 @@ class DutchieSettings:
     connect_timeout_seconds: float = 5.0
     requests_per_second: float = 2.0
 
-    def __post_init__(self) -> None:
-        if not _URL.fullmatch(self.base_url):
-            raise ConfigurationError(f"DUTCHIE_BASE_URL={self.base_url!r}: give one like https://dutchie.com/graphql")
-
     @classmethod
     def from_env(cls, environ: Mapping[str, str] = os.environ) -> DutchieSettings:
-        """Reads DUTCHIE_*; what is unset keeps its default."""
+        """Reads DUTCHIE_*; what is unset keeps its default. Raises ConfigurationError."""
 
-        def read(name: str, default: float) -> float:
+        def positive(name: str, default: float) -> float:
             return number(name, default, at_least=0.001, environ=environ)
 
         return cls(
-            environ.get("DUTCHIE_BASE_URL") or cls.base_url,
-            read("DUTCHIE_TIMEOUT_SECONDS", cls.timeout_seconds),
-            read("DUTCHIE_CONNECT_TIMEOUT_SECONDS", cls.connect_timeout_seconds),
-            read("DUTCHIE_REQUESTS_PER_SECOND", cls.requests_per_second),
+            address("DUTCHIE_BASE_URL", cls.base_url, environ=environ),
+            positive("DUTCHIE_TIMEOUT_SECONDS", cls.timeout_seconds),
+            positive("DUTCHIE_CONNECT_TIMEOUT_SECONDS", cls.connect_timeout_seconds),
+            positive("DUTCHIE_REQUESTS_PER_SECOND", cls.requests_per_second),
         )
 
 

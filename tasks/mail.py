@@ -10,7 +10,6 @@ A mail that failed as MailUnavailable may have been delivered; its Message-ID sh
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import re
 import smtplib
@@ -19,11 +18,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from email.message import EmailMessage
 from email.utils import formatdate
-from typing import TypeVar
 
-N = TypeVar("N", int, float)
+from tasks.environment import number, require, required, switch
+
 _MESSAGE_ID = re.compile(r"<[^<>@\s]+@[^<>@\s]+>")
-_SWITCH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 
 class MailError(Exception):
@@ -45,7 +43,7 @@ class MailSettings:
     sender: the From address. user, password: none means no login. starttls: demand TLS with a certificate
     that is valid for `host`. timeout_seconds: for each step of the dialogue.
 
-    Raises ValueError, naming the environment variable to correct.
+    Raises ConfigurationError, naming the environment variable to correct.
     """
 
     host: str
@@ -57,31 +55,26 @@ class MailSettings:
     timeout_seconds: float = 10.0
 
     def __post_init__(self) -> None:
-        _require(bool(self.host), "SMTP_HOST is empty: set it to the mail server's name")
-        _require("@" in self.sender, f"MAIL_FROM is {self.sender!r}: set an address, as sites@example.com")
-        _require(0 < self.port < 65536, f"SMTP_PORT is {self.port}: set it to 1 to 65535, often 587")
-        _require(
-            math.isfinite(self.timeout_seconds) and self.timeout_seconds > 0,
-            f"SMTP_TIMEOUT_SECONDS is {self.timeout_seconds}: set a number of seconds above 0",
-        )
-        _require(bool(self.user) == bool(self.password), "set both SMTP_USER and SMTP_PASSWORD, or neither")
-        _require(
+        require(bool(self.user) == bool(self.password), "set both SMTP_USER and SMTP_PASSWORD, or neither")
+        require(
             self.starttls or not self.password,
             "SMTP_PASSWORD would travel in clear: set SMTP_STARTTLS=true, or unset SMTP_USER too",
         )
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] = os.environ) -> MailSettings:
-        """Reads SMTP_* and MAIL_FROM. SMTP_PORT is 587 with SMTP_STARTTLS, else 25. Raises ValueError."""
-        starttls = _switch(environ, "SMTP_STARTTLS")
+        """Reads SMTP_* and MAIL_FROM. SMTP_PORT is 587 with SMTP_STARTTLS, else 25."""
+        starttls = switch("SMTP_STARTTLS", default=False, environ=environ)
+        sender = environ.get("MAIL_FROM", "")
+        require("@" in sender, f"MAIL_FROM is {sender!r}: set an address, as sites@example.com")
         return cls(
-            host=environ.get("SMTP_HOST", ""),
-            sender=environ.get("MAIL_FROM", ""),
-            port=_number(int, environ, "SMTP_PORT", 587 if starttls else 25),
+            host=required("SMTP_HOST", "the mail server's name", environ=environ),
+            sender=sender,
+            port=int(number("SMTP_PORT", 587 if starttls else 25, at_least=1, at_most=65535, environ=environ)),
             user=environ.get("SMTP_USER", ""),
             password=environ.get("SMTP_PASSWORD", ""),
             starttls=starttls,
-            timeout_seconds=_number(float, environ, "SMTP_TIMEOUT_SECONDS", cls.timeout_seconds),
+            timeout_seconds=number("SMTP_TIMEOUT_SECONDS", cls.timeout_seconds, at_least=0.001, environ=environ),
         )
 
 
@@ -163,18 +156,3 @@ def _shown(code: int, reply: bytes | str) -> tuple[int, str]:
 def _require(condition: bool, message: str) -> None:
     if not condition:
         raise ValueError(message)
-
-
-def _switch(environ: Mapping[str, str], name: str) -> bool:
-    text = environ.get(name) or "false"
-    if text.lower() not in _SWITCH:
-        raise ValueError(f"{name} is {text!r}: set true or false")
-    return _SWITCH[text.lower()]
-
-
-def _number(kind: type[N], environ: Mapping[str, str], name: str, default: N) -> N:
-    text = environ.get(name) or str(default)
-    try:
-        return kind(text)
-    except ValueError:
-        raise ValueError(f"{name} is {text!r}: set a number, such as {default:g}") from None

@@ -28,7 +28,7 @@ from praw.exceptions import PRAWException
 from prawcore.exceptions import PrawcoreException, RequestException
 from requests import Response
 
-from tasks.environment import number
+from tasks.environment import address, number, required
 from tasks.pace import RateLimited, retry_after_seconds
 from tasks.text import storable
 
@@ -67,7 +67,7 @@ class SubredditGone(RedditError):
 
 @dataclass(frozen=True)
 class RedditSettings:
-    """The app's credentials, where Reddit is, how much a crawl reads. Raises ValueError naming what to correct."""
+    """The app's credentials, where Reddit is, how much a crawl reads."""
 
     client_id: str
     client_secret: str = field(repr=False)
@@ -77,24 +77,18 @@ class RedditSettings:
     timeout_seconds: float = 16.0
     posts_per_listing: int = PAGE
 
-    def __post_init__(self) -> None:
-        for variable, given in (("ID", self.client_id), ("SECRET", self.client_secret)):
-            if not given:
-                raise ValueError(f"REDDIT_CLIENT_{variable} is empty: set it to the Reddit app's")
-        if self.posts_per_listing > LONGEST_LISTING:
-            raise ValueError(f"REDDIT_POSTS_PER_LISTING must be at most {LONGEST_LISTING}: no listing holds more")
-
     @classmethod
     def from_env(cls, environ: Mapping[str, str] = os.environ) -> RedditSettings:
-        """Reads REDDIT_*; what is unset keeps its default. Raises ValueError or ConfigurationError."""
+        """Reads REDDIT_*; what is unset keeps its default. Raises ConfigurationError."""
+        posts = number("REDDIT_POSTS_PER_LISTING", PAGE, at_least=1, at_most=LONGEST_LISTING, environ=environ)
         return cls(
-            client_id=environ.get("REDDIT_CLIENT_ID", ""),
-            client_secret=environ.get("REDDIT_CLIENT_SECRET", ""),
+            client_id=required("REDDIT_CLIENT_ID", "the Reddit app's", environ=environ),
+            client_secret=required("REDDIT_CLIENT_SECRET", "the Reddit app's", environ=environ),
             user_agent=environ.get("REDDIT_USER_AGENT") or cls.user_agent,
-            oauth_url=environ.get("REDDIT_OAUTH_URL") or cls.oauth_url,
-            url=environ.get("REDDIT_URL") or cls.url,
+            oauth_url=address("REDDIT_OAUTH_URL", cls.oauth_url, environ=environ),
+            url=address("REDDIT_URL", cls.url, environ=environ),
             timeout_seconds=number("REDDIT_TIMEOUT_SECONDS", cls.timeout_seconds, at_least=0.01, environ=environ),
-            posts_per_listing=int(number("REDDIT_POSTS_PER_LISTING", PAGE, at_least=1, environ=environ)),
+            posts_per_listing=int(posts),
         )
 
     @property

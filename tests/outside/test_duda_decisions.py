@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from celeriac import ConfigurationError
 from tasks.duda import DudaSettings, domain_prefix_for
 from tasks.pace import RETRY_AFTER_DEFAULT, RETRY_AFTER_LIMIT, Pace, retry_after_seconds
 
@@ -56,7 +57,7 @@ def test_settings_are_read_from_the_environment() -> None:
     ],
 )
 def test_a_wrong_setting_is_named(name: str, value: str) -> None:
-    with pytest.raises(ValueError, match=name) as wrong:
+    with pytest.raises(ConfigurationError, match=name) as wrong:
         DudaSettings.from_env(ENVIRON | {name: value})
     assert "secret" not in str(wrong.value)
     assert "hunter2" not in str(wrong.value)

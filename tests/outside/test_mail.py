@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 import sandbox
+from celeriac import ConfigurationError
 from tasks.mail import MailRefused, MailSettings, MailUnavailable, send_site_ready
 
 URL = "https://www.joes.example/"
@@ -106,14 +107,14 @@ def test_nothing_is_sent_in_clear_when_tls_is_demanded_and_not_offered(
     ],
 )
 def test_a_wrong_setting_is_named(name: str, value: str) -> None:
-    with pytest.raises(ValueError, match=name) as wrong:
+    with pytest.raises(ConfigurationError, match=name) as wrong:
         MailSettings.from_env(ENVIRON | {name: value})
     assert "hunter2" not in str(wrong.value)
 
 
 def test_a_password_goes_only_through_tls_and_is_not_shown() -> None:
     login = ENVIRON | {"SMTP_USER": "joe", "SMTP_PASSWORD": "hunter2"}
-    with pytest.raises(ValueError, match="in clear"):
+    with pytest.raises(ConfigurationError, match="in clear"):
         MailSettings.from_env(login)
     settings = MailSettings.from_env(login | {"SMTP_STARTTLS": "true"})
     assert settings.port == 587

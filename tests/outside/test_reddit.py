@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import sandbox
+from celeriac import ConfigurationError
 from sandbox.faults import Kind
 from tasks.reddit import (
     Limit,
@@ -141,10 +142,11 @@ def test_wrong_credentials_name_the_settings(outside: sandbox.Sandbox) -> None:
         ({"REDDIT_CLIENT_ID": ""}, "REDDIT_CLIENT_ID"),
         ({"REDDIT_CLIENT_SECRET": ""}, "REDDIT_CLIENT_SECRET"),
         ({"REDDIT_POSTS_PER_LISTING": "1001"}, "REDDIT_POSTS_PER_LISTING"),
+        ({"REDDIT_URL": "reddit.com"}, "REDDIT_URL"),
     ],
 )
 def test_a_setting_that_cannot_be_is_named(environ: Mapping[str, str], names: str) -> None:
-    with pytest.raises(ValueError, match=names):
+    with pytest.raises(ConfigurationError, match=names):
         RedditSettings.from_env({"REDDIT_CLIENT_ID": "x", "REDDIT_CLIENT_SECRET": "y"} | environ)
 
 
