@@ -1,10 +1,5 @@
 """A client of Duda's Partner API, as far as building InstaSites needs it.
 
-    DudaError
-    ├── DudaUnavailable    timeout, reset, 5xx, unreadable answer: try again later
-    ├── DudaRateLimited    429: try again after `retry_after` seconds
-    └── DudaRefused        any other answer that is no success: repeating it changes nothing
-
 The client never retries, the task system does. A call that failed as DudaUnavailable may have taken effect.
 
 Source: Duda Developer Documentation, "Partner API Reference" (Introduction, Sites, Site Content).
@@ -13,46 +8,20 @@ Source: Duda Developer Documentation, "Partner API Reference" (Introduction, Sit
 from __future__ import annotations
 
 import hashlib
-import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Self, TypedDict, cast
 from urllib.parse import quote
 
 import httpx
 
+from tasks.duda_answers import DudaRefused, DudaUnavailable, meaning_of, only_name_in, site_name_in
 from tasks.environment import address, number, required
-from tasks.pace import Pace, RateLimited, retry_after_seconds
-
-log = logging.getLogger(__name__)
+from tasks.pace import Pace
 
 LONGEST_EXTERNAL_ID = 45
-
-
-class DudaError(Exception):
-    """Duda did not do what was asked."""
-
-
-class DudaUnavailable(DudaError):
-    """No usable answer; whether the request took effect is unknown. Worth a retry."""
-
-
-class DudaRateLimited(DudaError, RateLimited):
-    service = "Duda"
-
-
-class DudaRefused(DudaError):
-    """Permanent. Carries the fields of Duda's error object ("Error", Introduction) and the HTTP `status`."""
-
-    def __init__(self, status: int, error_code: str, message: str) -> None:
-        super().__init__(status, error_code, message)
-        self.status, self.error_code, self.message = status, error_code, message
-
-    def __str__(self) -> str:
-        return f"Duda refused with {self.status} {self.error_code}: {self.message}"
 
 
 @dataclass(frozen=True)
@@ -130,62 +99,38 @@ class Duda:
     def close(self) -> None:
         self._client.close()
 
-    def ensure_site(
-        self,
-        template_id: int | str,
-        external_id: str,
-        *,
-        default_domain_prefix: str | None = None,
-        site_data: Mapping[str, object] | None = None,
-        lang: str | None = None,
-    ) -> str:
+    def ensure_site(self, template_id: int | str, external_id: str) -> str:
         """The name of the one site with this external id, created if there is none. Safe to repeat.
 
-        Duda lets sites share an external id, but no two a domain prefix. A prefix derived from the external
-        id (unless one is given) makes Duda refuse the second create, should an earlier one, believed lost,
-        arrive between look-up and create.
+        Duda lets sites share an external id, but no two a domain prefix. A prefix derived from the external id makes
+        Duda refuse the second create, should an earlier one, believed lost, arrive between look-up and create.
         """
         existing = self.find_site(external_id)
         if existing is not None:
             return existing
-        prefix = default_domain_prefix or domain_prefix_for(external_id)
         try:
-            return self.create_site(
-                template_id, external_id, default_domain_prefix=prefix, site_data=site_data, lang=lang
-            )
+            return self.create_site(template_id, external_id, default_domain_prefix=domain_prefix_for(external_id))
         except DudaRefused:
             existing = self.find_site(external_id)
             if existing is None:
                 raise
             return existing
 
-    def create_site(
-        self,
-        template_id: int | str,
-        external_id: str,
-        *,
-        default_domain_prefix: str | None = None,
-        site_data: Mapping[str, object] | None = None,
-        lang: str | None = None,
-    ) -> str:
+    def create_site(self, template_id: int | str, external_id: str, *, default_domain_prefix: str | None = None) -> str:
         """Create Site ("Sites"): a new site's name. Not safe to repeat: see `ensure_site`.
 
         default_domain_prefix: 4 to 44 characters, unique in all of Duda. Duda allows 60 creates a minute.
         """
         _check_external_id(external_id)
-        body = {
-            "template_id": template_id,
-            "default_domain_prefix": default_domain_prefix,
-            "lang": lang,
-            "site_data": {**(site_data or {}), "external_uid": external_id},
-        }
-        created = self._ask("POST", "create", {k: v for k, v in body.items() if v is not None})
-        return _site_name(created)
+        body: dict[str, object] = {"template_id": template_id, "site_data": {"external_uid": external_id}}
+        if default_domain_prefix is not None:
+            body["default_domain_prefix"] = default_domain_prefix
+        return site_name_in(self._ask("POST", "create", body))
 
     def get_site(self, site_name: str) -> Site:
         """Get Site ("Sites")."""
         site = self._ask("GET", _segment(site_name))
-        _site_name(site)
+        site_name_in(site)
         return cast(Site, site)
 
     def find_site(self, external_id: str) -> str | None:
@@ -200,7 +145,7 @@ class Duda:
             if refusal.error_code == "ResourceNotExist":
                 return None
             raise
-        return _only_name(names, external_id)
+        return only_name_in(names, external_id)
 
     def update_content(self, site_name: str, content: Mapping[str, object]) -> None:
         """Update Content Library ("Site Content"): merges the given fields; live with the next publish."""
@@ -227,61 +172,12 @@ class Duda:
             response = self._client.request(method, f"sites/multiscreen/{path}", json=body)
         except httpx.RequestError as error:
             raise DudaUnavailable(f"{method} {path}: {type(error).__name__}: {error}") from error
-        return _answer(response)
+        return meaning_of(response)
 
 
 def domain_prefix_for(external_id: str) -> str:
     """A domain prefix (21 characters) that is the same for the same external id and no other."""
     return f"site-{hashlib.sha256(external_id.encode()).hexdigest()[:16]}"
-
-
-def _answer(response: httpx.Response) -> Any:
-    status = response.status_code
-    if response.is_success:
-        return _json(response) if response.content else None
-    if status == 429:
-        raise DudaRateLimited(retry_after_seconds(response.headers.get("Retry-After"), datetime.now(UTC)))
-    if status >= 500 or status == 408:  # 408: the server gave up waiting for the request, as a timeout here.
-        raise DudaUnavailable(f"{_asked(response)}: Duda answered {status}")
-    raise _refusal(response)
-
-
-def _json(response: httpx.Response) -> Any:
-    try:
-        return response.json()
-    except ValueError as error:
-        raise DudaUnavailable(f"{_asked(response)}: {response.status_code} without readable JSON") from error
-
-
-def _refusal(response: httpx.Response) -> DudaRefused:
-    try:
-        body = response.json()
-    except ValueError:
-        body = None
-    fields = body if isinstance(body, dict) else {}
-    return DudaRefused(
-        response.status_code,
-        str(fields.get("error_code", "Unknown")),
-        str(fields.get("message", f"{_asked(response)}: no error object; does DUDA_BASE_URL end in /api?")),
-    )
-
-
-def _asked(response: httpx.Response) -> str:
-    return f"{response.request.method} {response.request.url.path}"
-
-
-def _site_name(answer: Any) -> str:
-    if isinstance(answer, dict) and isinstance(answer.get("site_name"), str):
-        return cast(str, answer["site_name"])
-    raise DudaUnavailable("Duda's answer has no site_name")
-
-
-def _only_name(names: Any, external_id: str) -> str | None:
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise DudaUnavailable("Duda's answer is no list of site names")
-    if len(names) > 1:
-        log.warning("Duda has %d sites with external id %s: using the first by name", len(names), external_id)
-    return min(names, default=None)
 
 
 def _segment(value: str) -> str:

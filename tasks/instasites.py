@@ -17,7 +17,8 @@ from celeriac import Permanent, Task, days
 from models import Instasite, InstasiteAnalytics
 from tasks.app import app
 from tasks.domains import DomainLookupFailed, points_to
-from tasks.duda import Duda, DudaError, DudaRefused, DudaSettings, DudaUnavailable
+from tasks.duda import Duda, DudaSettings
+from tasks.duda_answers import DudaError, DudaRefused, DudaUnavailable
 from tasks.environment import number
 from tasks.mail import MailRefused, MailSettings, MailUnavailable, send_site_ready
 from tasks.pace import waiting_out_limits

@@ -1,10 +1,5 @@
 """What a crawl asks of Reddit's API, through PRAW with read-only app credentials.
 
-    RedditError
-    ├── RedditUnavailable    timeout, reset, 5xx, refused credentials, unreadable answer: try again later
-    ├── RedditRateLimited    the limit is reached: try again after `retry_after` seconds
-    └── SubredditGone        private, banned, nonexistent, …: repeating it changes nothing
-
 PRAW retries and sleeps where a request fails or the limit comes near; the task system does both better, so that
 each request here is tried once, and the limit is told to whoever counts (`Meter`).
 
@@ -13,23 +8,30 @@ Source: Reddit's API documentation (OAuth2; Listings); "Reddit Data API Wiki" (r
 
 from __future__ import annotations
 
-import math
 import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any, Literal, Protocol
 
 import praw
 import prawcore
-from praw.exceptions import PRAWException
-from prawcore.exceptions import PrawcoreException, RequestException
+from prawcore.exceptions import RequestException
 from requests import Response
 
 from tasks.environment import address, number, required
-from tasks.pace import RateLimited, retry_after_seconds
+from tasks.reddit_answers import (
+    About,
+    Limit,
+    Post,
+    RedditUnavailable,
+    limit_of,
+    moment,
+    post,
+    raise_for,
+    telling_of,
+)
 from tasks.text import storable
 
 #: What one request brings of a listing, and what a listing holds at most.
@@ -40,29 +42,6 @@ _LIMITS = ("x-ratelimit-remaining", "x-ratelimit-used", "x-ratelimit-reset")
 
 Listing = Literal["new", "hot"]
 LISTINGS: tuple[Listing, ...] = ("new", "hot")
-
-
-class RedditError(Exception):
-    """Reddit did not give what was asked for."""
-
-
-class RedditUnavailable(RedditError):
-    """No usable answer. Worth a retry."""
-
-
-class RedditRateLimited(RedditError, RateLimited):
-    service = "Reddit"
-
-
-class SubredditGone(RedditError):
-    """Permanent. `reason`: Reddit's own word where it gives one (private, banned, quarantined), or "not found"."""
-
-    def __init__(self, name: str, reason: str) -> None:
-        super().__init__(name, reason)
-        self.name, self.reason = name, reason
-
-    def __str__(self) -> str:
-        return f"r/{self.name} cannot be read: {self.reason}"
 
 
 @dataclass(frozen=True)
@@ -95,42 +74,6 @@ class RedditSettings:
     def requests_per_crawl(self) -> int:
         """The most one crawl asks: about the subreddit, and each page of each listing."""
         return 1 + len(LISTINGS) * -(-self.posts_per_listing // PAGE)
-
-
-@dataclass(frozen=True)
-class About:
-    """A subreddit, as Reddit describes it."""
-
-    display_name: str
-    title: str
-    description: str
-    subscribers: int | None
-    over_18: bool
-    founded_at: datetime
-
-
-@dataclass(frozen=True)
-class Post:
-    """`author` None: deleted, or not told."""
-
-    reddit_id: str
-    author: str | None
-    author_id: str | None
-    title: str
-    permalink: str
-    url: str
-    score: int
-    comments: int
-    over_18: bool
-    posted_at: datetime
-
-
-@dataclass(frozen=True)
-class Limit:
-    """What an answer's headers say: requests that remain until the limit is reset, in so many seconds."""
-
-    remaining: int
-    reset: float
 
 
 class Meter(Protocol):
@@ -169,7 +112,7 @@ class Reddit:
 
     def about(self, name: str) -> About:
         """Raises RedditError."""
-        with _telling_of(name):
+        with telling_of(name):
             subreddit = self._reddit.subreddit(name)
             return About(
                 subscribers=subreddit.subscribers,  # the first that PRAW has to ask for: it comes with the others
@@ -177,14 +120,14 @@ class Reddit:
                 title=storable(subreddit.title),
                 description=storable(subreddit.public_description),
                 over_18=bool(subreddit.over18),
-                founded_at=_moment(subreddit.created_utc),
+                founded_at=moment(subreddit.created_utc),
             )
 
     def posts(self, name: str, listing: Listing) -> list[Post]:
         """The first posts of a listing, newest or hottest first. Raises RedditError."""
-        with _telling_of(name):
+        with telling_of(name):
             subreddit = self._reddit.subreddit(name)
-            return [_post(vars(found)) for found in getattr(subreddit, listing)(limit=self._limit)]
+            return [post(vars(found)) for found in getattr(subreddit, listing)(limit=self._limit)]
 
 
 class OneTry(prawcore.Requestor):
@@ -206,19 +149,10 @@ class OneTry(prawcore.Requestor):
         limit = limit_of(response.headers)
         if meter and limit:
             meter.heard(limit)
-        _raise_for(response, limit, is_token=is_token)
+        raise_for(response, limit, is_token=is_token)
         for header in _LIMITS:
             response.headers.pop(header, None)
         return response
-
-
-def limit_of(headers: Mapping[str, str]) -> Limit | None:
-    """What the headers say, if they say it readably."""
-    try:
-        limit = Limit(int(float(headers["x-ratelimit-remaining"])), float(headers["x-ratelimit-reset"]))
-    except (KeyError, ValueError, OverflowError):
-        return None
-    return limit if math.isfinite(limit.reset) else None
 
 
 def subreddit_name(given: str) -> str:
@@ -227,61 +161,3 @@ def subreddit_name(given: str) -> str:
     if not _NAME.fullmatch(name):
         raise ValueError(f"{given!r} names no subreddit: give 2 to 21 letters, digits and underscores")
     return name
-
-
-def _raise_for(response: Response, limit: Limit | None, *, is_token: bool) -> None:
-    status = response.status_code
-    if is_token and status in (401, 403):
-        raise RedditUnavailable("Reddit refused the credentials: check REDDIT_CLIENT_ID and REDDIT_CLIENT_SECRET")
-    if status == 429:
-        raise RedditRateLimited(_retry_after(response, limit))
-    if status >= 500 or status == 408:
-        raise RedditUnavailable(f"Reddit answered {status}")
-
-
-def _retry_after(response: Response, limit: Limit | None) -> float:
-    """Without a word of Reddit's, a minute: the limit is an average over ten."""
-    if given := response.headers.get("retry-after"):
-        return retry_after_seconds(given, datetime.now(UTC))
-    return max(1.0, limit.reset) if limit else 60.0
-
-
-@contextmanager
-def _telling_of(name: str) -> Iterator[None]:
-    try:
-        yield
-    except prawcore.Redirect as error:  # to a search for subreddits
-        raise SubredditGone(name, "not found") from error
-    except (prawcore.NotFound, prawcore.Forbidden, prawcore.UnavailableForLegalReasons) as error:
-        raise SubredditGone(name, _reason(error)) from error
-    except (PrawcoreException, PRAWException, AttributeError, KeyError, TypeError, ValueError) as error:
-        raise RedditUnavailable(f"Reddit's answer is of no use: {type(error).__name__}: {error}") from error
-
-
-def _reason(error: prawcore.ResponseException) -> str:
-    try:
-        told = error.response.json().get("reason")
-    except (ValueError, AttributeError):
-        told = None
-    return storable(told or {403: "forbidden", 404: "not found"}.get(error.response.status_code, "legal reasons"))
-
-
-def _post(found: Mapping[str, Any]) -> Post:
-    """From its plain attributes: PRAW asks Reddit again for one that is missing."""
-    author = found["author"]
-    return Post(
-        reddit_id=storable(found["name"]),
-        author=storable(author.name) if author else None,
-        author_id=found.get("author_fullname"),
-        title=storable(found["title"]),
-        permalink=storable(found["permalink"]),
-        url=storable(found["url"]),
-        score=int(found["score"]),
-        comments=int(found["num_comments"]),
-        over_18=bool(found["over_18"]),
-        posted_at=_moment(found["created_utc"]),
-    )
-
-
-def _moment(seconds: float) -> datetime:
-    return datetime.fromtimestamp(float(seconds), UTC)

@@ -11,7 +11,7 @@ import time
 from sqlalchemy import text
 
 from celeriac.database import Database
-from tasks.reddit import Limit, RedditRateLimited
+from tasks.reddit_answers import Limit, RedditRateLimited
 
 #: Two ends of a window that are no further apart (seconds) are one: Reddit tells whole seconds.
 SAME_WINDOW = 2.0

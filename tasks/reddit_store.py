@@ -11,7 +11,7 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
 from models import RedditAuthor, RedditPost, Subreddit
-from tasks.reddit import About, Post
+from tasks.reddit_answers import About, Post
 
 T = TypeVar("T")
 

@@ -23,14 +23,8 @@ from models import Subreddit
 from tasks.app import app
 from tasks.environment import number
 from tasks.pace import waiting_out_limits
-from tasks.reddit import (
-    LISTINGS,
-    Post,
-    Reddit,
-    RedditSettings,
-    SubredditGone,
-    subreddit_name,
-)
+from tasks.reddit import LISTINGS, Reddit, RedditSettings, subreddit_name
+from tasks.reddit_answers import Post, SubredditGone
 from tasks.reddit_budget import Budget
 from tasks.reddit_store import Seen, mark_unavailable, store
 

@@ -13,15 +13,8 @@ import pytest
 
 import sandbox
 from sandbox.sites import Refused
-from tasks.duda import (
-    Duda,
-    DudaError,
-    DudaRateLimited,
-    DudaRefused,
-    DudaSettings,
-    DudaUnavailable,
-    domain_prefix_for,
-)
+from tasks.duda import Duda, DudaSettings, domain_prefix_for
+from tasks.duda_answers import DudaError, DudaRateLimited, DudaRefused, DudaUnavailable
 
 TEMPLATE = sandbox.TEMPLATES[0]
 
@@ -51,19 +44,11 @@ def sites_of(outside: sandbox.Sandbox, external_id: str) -> list[str]:
 
 
 def test_a_created_site_is_found_by_its_name_and_by_its_external_id(duda: Duda) -> None:
-    name = duda.create_site(TEMPLATE, "job-1", default_domain_prefix="joes-pizza", lang="en")
+    name = duda.create_site(TEMPLATE, "job-1", default_domain_prefix="joes-pizza")
     site = duda.get_site(name)
     assert (site["site_name"], site["external_uid"], site["template_id"]) == (name, "job-1", TEMPLATE)
     assert site["site_default_domain"] == "joes-pizza.multiscreensite.com"
-    assert site["lang"] == "en"
     assert duda.find_site("job-1") == name
-
-
-def test_site_data_is_sent_along_with_the_external_id(duda: Duda) -> None:
-    name = duda.create_site(TEMPLATE, "job-1", site_data={"site_business_info": {"business_name": "Joe's"}})
-    site = duda.get_site(name)
-    assert site["site_business_info"] == {"business_name": "Joe's"}  # type: ignore[typeddict-item]
-    assert site["external_uid"] == "job-1"
 
 
 def test_no_site_with_an_external_id_is_none(duda: Duda) -> None:

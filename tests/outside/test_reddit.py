@@ -11,16 +11,8 @@ import pytest
 import sandbox
 from celeriac import ConfigurationError
 from sandbox.faults import Kind
-from tasks.reddit import (
-    Limit,
-    Reddit,
-    RedditRateLimited,
-    RedditSettings,
-    RedditUnavailable,
-    SubredditGone,
-    limit_of,
-    subreddit_name,
-)
+from tasks.reddit import Reddit, RedditSettings, subreddit_name
+from tasks.reddit_answers import Limit, RedditRateLimited, RedditUnavailable, SubredditGone, limit_of
 
 
 class Meter:

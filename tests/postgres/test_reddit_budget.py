@@ -9,7 +9,7 @@ from itertools import count
 import pytest
 
 from celeriac.database import Database
-from tasks.reddit import Limit, RedditRateLimited
+from tasks.reddit_answers import Limit, RedditRateLimited
 from tasks.reddit_budget import Budget
 from tests.processes import Rows
 
