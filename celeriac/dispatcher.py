@@ -92,15 +92,6 @@ class Dispatcher:
         self.publish([Ticket(role.name, role.queue, [task], token) for task in ids])
         return due.count
 
-    def claim_lone(self, role: Role, task: int) -> Ticket | None:
-        """The ticket of a task that was enqueued alone for an idle eager role: no pass could decide otherwise."""
-        if not role.eager or not role.enabled() or role.window < 4 * claim.FEW or not self.publisher.is_open:
-            return None
-        token = str(uuid.uuid4())
-        with self.database.cursor() as cursor:
-            mine = claim.claim_lone(cursor, role.name, role.queue, task, token)
-        return Ticket(role.name, role.queue, [task], token) if mine else None
-
     def publish(self, tickets: Sequence[Ticket]) -> int:
         """Publishes, or frees the rows at once if that failed. Tasks published."""
         if not tickets:

@@ -75,13 +75,9 @@ class Enqueuer:
             self.kicker.kick(role.name, lone)
 
     def _send(self, name: str, lone: int | None) -> None:
-        """In the kicker's thread: the lone task's own ticket if the role is idle, else a kick."""
+        """In the kicker's thread."""
         role, _ = self.app.role_named(name)
-        ticket = self.app.dispatcher.claim_lone(role, lone) if lone is not None else None
-        if ticket is None:
-            self.app.publisher.kick(role.name, role.queue)
-        else:
-            self.app.dispatcher.publish([ticket])
+        self.app.publisher.kick(role.name, role.queue, lone)
 
 
 def _in_batches(connection: Connection, tasks: list[NewTask]) -> list[Receipt]:

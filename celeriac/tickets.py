@@ -46,7 +46,7 @@ SUSPECT = 2
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """`ids` empty: a kick. It asks whoever gets it to run the role's pass."""
+    """Without a token: a kick. It asks whoever gets it to run the role's pass; `ids` may name what it is about."""
 
     role: str
     queue: str
@@ -101,9 +101,9 @@ class Publisher:
                 self._producer.connection.close()
             self._producer = None
 
-    def kick(self, role: str, queue: str) -> bool:
-        """Asks for a pass, unless one is asked for already."""
-        return self._attempt(lambda producer: self._kick(producer, role, queue))
+    def kick(self, role: str, queue: str, lone: int | None = None) -> bool:
+        """Asks for a pass, unless one is asked for already. `lone`: the row it is about, if nothing else queues."""
+        return self._attempt(lambda producer: self._kick(producer, role, queue, lone))
 
     def take_up(self, role: str) -> None:
         """Call it before a pass reads: a task enqueued from here on kicks again."""
@@ -119,8 +119,10 @@ class Publisher:
         asked = self._attempt(lambda producer: found.update(_ids(_client(producer).lrange(queue, 0, -1))))
         return found if asked else None
 
-    def _kick(self, producer: Producer, role: str, queue: str) -> None:
-        if _client(producer).set(_kick_key(role), 1, nx=True, px=KICK_LASTS):
+    def _kick(self, producer: Producer, role: str, queue: str, lone: int | None) -> None:
+        if lone is not None and not _client(producer).llen(queue):
+            self._put(producer, Ticket(role, queue, [lone]))
+        elif _client(producer).set(_kick_key(role), 1, nx=True, px=KICK_LASTS):
             self._put(producer, Ticket(role, queue))
 
     def _publish(self, producer: Producer, tickets: Iterable[Ticket]) -> None:
@@ -132,7 +134,7 @@ class Publisher:
         from celery.utils import uuid
 
         ticket_id = uuid()
-        name = f"{ticket.role} ×{len(ticket.ids)}" if ticket.ids else f"{ticket.role} kick"
+        name = f"{ticket.role} ×{len(ticket.ids)}" if ticket.token else f"{ticket.role} kick"
         args = [ticket.role, list(ticket.ids), ticket.token]
         message = self.app.amqp.as_task_v2(
             ticket_id, TICKET, args, {}, shadow=name, ignore_result=True, argsrepr=name, kwargsrepr=""

@@ -182,8 +182,8 @@ _NOTHING_FOLLOWS = {"callbacks": None, "errbacks": None, "chain": None, "chord":
 def _is_ticket_body(body: Any) -> bool:
     match body:
         case [[str(role), list(ids), str(token)], dict(kwargs), dict(embed)]:
-            addressed = _is_text(role) and (_is_id(token) if ids else token == "")
-            rows = len(ids) <= MOST_ROWS and all(_is_count(i) for i in ids)
+            addressed = _is_text(role) and (_is_id(token) if token else len(ids) <= 1)
+            rows = len(ids) <= MOST_ROWS and all(_is_count(i) for i in ids) and (not token or bool(ids))
             return addressed and rows and not kwargs and embed == _NOTHING_FOLLOWS
     return False
 

@@ -8,7 +8,6 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
-from celeriac.database import for_cursor
 from celeriac.fairness import Claimant
 
 # INVARIANT of `taken`: each account's best rows by (priority, due time, id); a row somebody else has locked is
@@ -50,12 +49,12 @@ WHERE t.id = ANY (ARRAY(SELECT id FROM taken))
 RETURNING t.id
 """)
 
-# INVARIANT: nothing else of the role is ready, few are active, a live worker is there, and neither role nor account is
-# paused or bounded: a pass would claim this row, and nothing else.
+# INVARIANT: nothing else of the role is ready, few are active, and neither role nor account is paused or bounded: a
+# pass would claim this row, and nothing else. For a worker that starts it in the same breath.
 CLAIM_LONE = text("""
 UPDATE worker_tasks t
 SET status = 'claimed', token = CAST(:token AS uuid), claimed_at = clock_timestamp(), updated_at = clock_timestamp()
-WHERE t.id = :id AND t.status = 'pending' AND t.waits_for IS NULL
+WHERE t.id = :id AND t.role = :role AND t.status = 'pending' AND t.waits_for IS NULL
     AND (SELECT true FROM worker_tasks
         WHERE role = :role AND status = 'pending' AND waits_for IS NULL AND id <> :id ORDER BY account LIMIT 1) IS NULL
     AND (SELECT count(*) < :few FROM (
@@ -63,12 +62,7 @@ WHERE t.id = :id AND t.status = 'pending' AND t.waits_for IS NULL
         ORDER BY account LIMIT :few) AS active)
     AND NOT EXISTS (SELECT FROM roles WHERE role = :role AND paused)
     AND NOT EXISTS (SELECT FROM account_policies p WHERE p.account = t.account AND (p.paused OR p.cap IS NOT NULL))
-    AND EXISTS (
-        SELECT FROM workers WHERE status = 'active' AND queues ? :queue
-            AND last_heartbeat_at > statement_timestamp() - interval '2 minutes')
 """)
-
-_CLAIM_LONE = for_cursor(CLAIM_LONE)
 
 #: A role with fewer active tasks than this is idle.
 FEW = 16
@@ -111,12 +105,6 @@ def claim(connection: Connection, role: str, shares: Mapping[str, int], token: s
 def resume(connection: Connection, ids: Sequence[int], room: int, token: str) -> list[int]:
     """Claims up to `room` of these rows, where nothing but a free slot is needed."""
     return list(connection.execute(RESUME, {"ids": list(ids), "room": room, "token": token}).scalars())
-
-
-def claim_lone(cursor: Any, role: str, queue: str, task: int, token: str) -> bool:
-    """Claims a task just enqueued for an idle role, where a pass could only decide the same. On the driver's cursor."""
-    cursor.execute(_CLAIM_LONE, {"role": role, "queue": queue, "id": task, "token": token, "few": FEW})
-    return bool(cursor.rowcount)
 
 
 def record_pass(

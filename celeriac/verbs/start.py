@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, text
 
 from celeriac.retries import Attempt
+from celeriac.verbs.claim import CLAIM_LONE, FEW
 from celeriac.verbs.promote import lead
 
 # :again: an earlier ask may have been answered on a connection that broke; what it started is this process's already.
@@ -23,6 +24,9 @@ WHERE id = ANY(CAST(:ids AS bigint[])) AND token = CAST(:token AS uuid)
 RETURNING id, task_id, role, args, kwargs, headers, retry_count, max_retries, tries, max_tries, losses,
     priority, timeout, parent_id, lock_key, CAST(token AS text)
 """)
+
+# Both in one trip and one commit.
+START_LONE = text(f"{CLAIM_LONE.text};{START.text}")
 
 EXPIRE = text("""
 WITH gone AS (
@@ -83,6 +87,16 @@ def start(
     given = {"ids": list(ids), "token": token, "worker_id": worker_id, "pid": pid, "timeout": timeout, "again": again}
     rows = {row.id: Started(*row) for row in connection.execute(START, given)}
     return [rows[i] for i in dict.fromkeys(ids) if i in rows]
+
+
+def start_lone(
+    connection: Connection, role: str, task: int, token: str, *, worker_id: str, pid: int, timeout: float | None,
+    again: bool = False,
+) -> list[Started]:  # fmt: skip
+    """The row, claimed and started under this token, if it waits and its role is idle: no pass could do otherwise."""
+    given = {"ids": [task], "token": token, "worker_id": worker_id, "pid": pid, "timeout": timeout, "again": again}
+    rows = connection.execute(START_LONE, given | {"id": task, "role": role, "few": FEW})
+    return [Started(*row) for row in rows]
 
 
 def expire(connection: Connection, ids: Sequence[int], token: str, by: str) -> None:

@@ -195,7 +195,8 @@ class Lifeline(threading.Thread):
 
     def hand_back_unstarted(self) -> None:
         """Tickets this process has taken from Redis and no child has begun."""
-        held = [release.Held(i, token) for r in list(reserved_requests) for _, ids, token in [r.args] for i in ids]
+        tickets = [request.args for request in list(reserved_requests)]
+        held = [release.Held(i, token) for _, ids, token in tickets if token for i in ids]
         with self.database.transaction() as connection:
             release.release(
                 connection, held, status="claimed", kind="handed_back", why="its worker stopped",

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
+from uuid import uuid4
 
 from celery.app.trace import trace_task
 from celery.exceptions import Ignore
@@ -19,6 +20,7 @@ from celeriac.intake import revived
 from celeriac.roles import Role
 from celeriac.running import Run, running
 from celeriac.verbs import register, release, start
+from celeriac.verbs.claim import FEW
 from celeriac.verbs.start import Started
 from celeriac.worker.shared import closed, worker_id
 from celeriac.worker.watch import watch
@@ -44,10 +46,19 @@ def run_ticket(app: Celeriac, role_name: str, ids: list[int], token: str) -> dic
         logger.error("Got a ticket for role %r, which this worker's code does not declare", role_name)
         return {"unknown_role": role_name}
     if closed():
-        return {"handed_back": hand_back(app, [release.Held(i, token) for i in ids], "claimed")}
-    if not ids:
-        return _take_kick_up(app, declared.role)
+        held = [release.Held(i, token) for i in ids if token]
+        return {"handed_back": hand_back(app, held, "claimed")}
+    if not token:
+        return _start_lone(app, declared.role, ids) or _take_kick_up(app, declared.role)
     return Batch(app, declared.role).run(ids, token)
+
+
+def _start_lone(app: Celeriac, role: Role, ids: list[int]) -> dict[str, Any] | None:
+    """Runs the task a kick names, where that needs no pass; None where it does."""
+    if not ids or not role.enabled() or role.window < 4 * FEW:
+        return None
+    done = Batch(app, role, is_lone=True).run(ids, str(uuid4()))
+    return None if done.get("lost") else done
 
 
 def _take_kick_up(app: Celeriac, role: Role) -> dict[str, Any]:
@@ -80,12 +91,13 @@ class Batch:
     """The rows of one ticket in this process.
 
     Rows are taken one by one under a lock, so that the watch can hand the rest back while one takes long: small
-    tasks share a ticket, long ones never wait for one another.
+    tasks share a ticket, long ones never wait for one another. `is_lone`: its one row is still to be claimed.
     """
 
-    def __init__(self, app: Celeriac, role: Role) -> None:
+    def __init__(self, app: Celeriac, role: Role, *, is_lone: bool = False) -> None:
         self.app = app
         self.role = role
+        self.is_lone = is_lone
         self.asked = False
         self.owned: dict[int, Started] = {}
         self.waiting: list[Started] = []
@@ -118,11 +130,12 @@ class Batch:
             self._expire(ids, token)
 
     def _own(self, ids: Sequence[int], token: str) -> list[Started]:
-        again, self.asked = self.asked, True
+        me: dict[str, Any] = {"worker_id": worker_id(), "pid": os.getpid(), "timeout": self.role.timeout}
+        me["again"], self.asked = self.asked, True
         with self.app.database.statement() as connection:
-            return start.start(
-                connection, ids, token, worker_id=worker_id(), pid=os.getpid(), timeout=self.role.timeout, again=again
-            )
+            if self.is_lone:
+                return start.start_lone(connection, self.role.name, ids[0], token, **me)
+            return start.start(connection, ids, token, **me)
 
     def _expire(self, ids: Sequence[int], token: str) -> None:
         with self.app.database.statement() as connection:

@@ -34,6 +34,12 @@ def started(database: Database, ids: Sequence[int], token: str, *, pid: int = PI
         return start.start(connection, ids, token, worker_id=WORKER, pid=pid, timeout=None)
 
 
+def started_alone(database: Database, task: int, token: str, *, again: bool = False) -> list[Started]:
+    """What a worker starts that was told of this one task."""
+    with database.statement() as connection:
+        return start.start_lone(connection, "work", task, token, worker_id=WORKER, pid=PID, timeout=None, again=again)
+
+
 def running(database: Database, *tasks: NewTask) -> list[Started]:
     """These tasks, enqueued, claimed and started; all of one role and account."""
     enqueued(database, *tasks)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -16,7 +17,7 @@ from celeriac.fairness import Claimant, allocate
 from celeriac.roles import Role
 from celeriac.verbs import claim, select
 from tests.postgres.conftest import Recorder, new_task
-from tests.postgres.stages import claimed, enqueued, outcome, running, settled, started
+from tests.postgres.stages import claimed, enqueued, outcome, running, settled, started, started_alone
 from tests.processes import Rows
 
 Waiting = Callable[..., None]
@@ -473,7 +474,7 @@ def test_due_work_is_work(dispatcher: Dispatcher, database: Database, rows: Rows
 
 # -- a task alone ------------------------------------------------------------------------------------------------------
 
-#: What must not be for a lone task to be claimed without a pass.
+#: What must not be for a lone task to start without a pass.
 IN_THE_WAY = {
     "nothing": "SELECT",
     "another ready task": "INSERT INTO worker_tasks (task_id, role) VALUES ('other', 'work')",
@@ -482,25 +483,31 @@ IN_THE_WAY = {
     "a paused role": "INSERT INTO roles (role, definition, paused) VALUES ('work', '{}', true)",
     "a paused account": "INSERT INTO account_policies (account, paused) VALUES ('a', true)",
     "a cap": "INSERT INTO account_policies (account, cap) VALUES ('a', 9)",
-    "no worker": "UPDATE workers SET status = 'draining'",
-    "a silent worker": "UPDATE workers SET last_heartbeat_at = now() - interval '3 minutes'",
-    "a worker of other queues": """UPDATE workers SET queues = '["other"]'""",
+    "another role": "UPDATE worker_tasks SET role = 'other'",
+    "its expiry": "UPDATE worker_tasks SET expires_at = now()",
     "its lock": "UPDATE worker_tasks SET lock_key = 'k', waits_for = 'lock'",
     "somebody's claim": "UPDATE worker_tasks SET status = 'claimed', token = gen_random_uuid(), claimed_at = now()",
 }
 
 
 @pytest.mark.parametrize("obstacle", IN_THE_WAY)
-def test_a_lone_task_is_claimed_without_a_pass_only_if_a_pass_could_decide_nothing_else(
-    dispatcher: Dispatcher, database: Database, rows: Rows, obstacle: str
+def test_a_lone_task_starts_without_a_pass_only_if_a_pass_could_decide_nothing_else(
+    database: Database, rows: Rows, obstacle: str
 ) -> None:
-    rows("""INSERT INTO workers (worker_id, hostname, pid, concurrency, queues) VALUES ('w', 'h', 1, 2, '["work"]')""")
     (task,) = enqueued(database, new_task(account="a"))
     rows(IN_THE_WAY[obstacle])
-    ticket = dispatcher.claim_lone(role(eager=True), task.id)
-    assert (ticket is not None) == (obstacle == "nothing")
-    if ticket is not None:
-        assert [t.id for t in started(database, ticket.ids, ticket.token)] == [task.id]
+    token = str(uuid.uuid4())
+    begun = started_alone(database, task.id, token)
+    assert [(t.id, t.token) for t in begun] == ([(task.id, token)] if obstacle == "nothing" else [])
+
+
+def test_a_lone_task_whose_start_got_no_answer_is_this_process_s_at_the_next_ask(database: Database) -> None:
+    (task,) = enqueued(database, new_task())
+    token = str(uuid.uuid4())
+    assert len(started_alone(database, task.id, token)) == 1
+    assert started_alone(database, task.id, str(uuid.uuid4()), again=True) == []
+    assert [t.id for t in started_alone(database, task.id, token, again=True)] == [task.id]
+    assert started_alone(database, task.id, token) == []
 
 
 # -- what it writes down -----------------------------------------------------------------------------------------------

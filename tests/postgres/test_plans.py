@@ -66,7 +66,7 @@ def statements(connection: Connection) -> Mapping[str, tuple[TextClause, dict[st
         "waiting": (select.WAITING, work | {"accounts": accounts, "depth": SELECTED}),
         "claim": (claim.CLAIM, work | {"accounts": accounts, "slots": [share] * len(accounts), "token": TOKEN}),
         "claim from one": (claim.CLAIM, work | {"accounts": accounts[:1], "slots": [SELECTED], "token": TOKEN}),
-        "claim a lone one": (claim.CLAIM_LONE, work | {"id": lone, "queue": "work", "token": TOKEN, "few": 16}),
+        "claim a lone one": (claim.CLAIM_LONE, work | {"id": lone, "token": TOKEN, "few": 16}),
         "work and room": (select.WORK_AND_ROOM, work | {"below": 1500}),
         "work and room, none": (select.WORK_AND_ROOM, {"role": "nothing of it", "below": 1500}),
         "due": (promote.DUE, work | {"batch": SELECTED}),

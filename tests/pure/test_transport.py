@@ -94,8 +94,9 @@ def test_every_ticket_the_publisher_makes_is_admitted(role: str, ids: list[int])
     assert check_ticket(packed(envelope)) == envelope
 
 
-def test_a_kick_is_admitted() -> None:
-    check_ticket(packed(published(Ticket("build", "builds"))))
+@pytest.mark.parametrize("ids", [[], [7]])
+def test_a_kick_is_admitted(ids: list[int]) -> None:
+    check_ticket(packed(published(Ticket("build", "builds", ids))))
 
 
 def test_the_largest_ticket_there_is_is_admitted() -> None:
@@ -197,7 +198,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
 #: A body's three parts: what they may not be.
 ROLES = (None, 1, [], "a\x00", "\ud83d", "x" * 1001)
 ROWS = (None, 1, "12", {"1": 1}, [None], ["1"], [1.0], [True], [-1], [2**63], [[1]], [1] * (MOST_ROWS + 1))
-TOKENS = (None, 1, "", "x", TOKEN + "x")
+TOKENS = (None, 1, "x", TOKEN + "x")
 
 BODIES: list[Any] = [
     *(None, 1, "x", [], {}, [[], {}, {}], BODY[:2], [*BODY, 1]),
@@ -205,6 +206,7 @@ BODIES: list[Any] = [
     *([["build", rows, TOKEN], {}, FOLLOWS] for rows in ROWS),
     *([["build", [1], token], {}, FOLLOWS] for token in TOKENS),
     [["build", [], TOKEN], {}, FOLLOWS],
+    [["build", [1, 2], ""], {}, FOLLOWS],
     [["build", [1]], {}, FOLLOWS],
     [["build", [1], TOKEN, 1], {}, FOLLOWS],
     [["build", [1], {"__type__": "datetime", "__value__": "x"}], {}, FOLLOWS],
