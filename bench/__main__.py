@@ -20,10 +20,12 @@ from statistics import median, quantiles
 import redis
 from sqlalchemy import text
 
-DRAIN = {"plain": 4_000, "rows": 40_000}
-ENQUEUES = 1_500
-LATENCIES = 300
-ROUNDS = 3
+from bench.size import sized
+
+DRAIN = {"plain": sized(4_000, 400), "rows": sized(40_000, 2_000)}
+ENQUEUES = sized(1_500, 50)
+LATENCIES = sized(300, 30)
+ROUNDS = sized(3, 1)
 
 
 def main() -> None:

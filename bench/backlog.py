@@ -9,13 +9,14 @@ from statistics import median
 
 from sqlalchemy import text
 
+from bench.size import sized
 from celeriac import local
 from celeriac.database import Database
 from celeriac.dispatcher import Dispatcher
 from celeriac.migrate import migrate
 from celeriac.roles import Role
 
-PASSES = 40
+PASSES = sized(40, 4)
 BUILD = Role(name="build", batch_size=60, window=1_000_000, eager=False, chunk=1)
 
 READY = """
@@ -32,12 +33,16 @@ INSERT INTO worker_tasks (task_id, role, account, waits_for, scheduled_for)
 SELECT 'later-' || i, 'build', lpad((i % 1000)::text, 6, '0'), 'time', now() + interval '1 day'
 FROM generate_series(1, :rows) i"""
 
+FEW, MANY, ACCOUNTS = sized(10_000, 500), sized(1_000_000, 2_000), sized(100_000, 1_000)
+SOME = [(READY, {"rows": FEW, "accounts": 1000})]
+HELD, NOT_DUE = {"rows": sized(100_000, 1_000)}, {"rows": sized(500_000, 1_000)}
+
 SHAPES = {
-    "10,000 ready, 1,000 accounts": [(READY, {"rows": 10_000, "accounts": 1000})],
-    "1,000,000 ready, 1,000 accounts": [(READY, {"rows": 1_000_000, "accounts": 1000})],
-    "1,000,000 ready, 100,000 accounts": [(READY, {"rows": 1_000_000, "accounts": 100_000})],
-    "+ 100,000 behind one lock": [(READY, {"rows": 10_000, "accounts": 1000}), (BEHIND, {"rows": 100_000})],
-    "+ 500,000 not due": [(READY, {"rows": 10_000, "accounts": 1000}), (LATER, {"rows": 500_000})],
+    f"{FEW:,} ready, 1,000 accounts": SOME,
+    f"{MANY:,} ready, 1,000 accounts": [(READY, {"rows": MANY, "accounts": 1000})],
+    f"{MANY:,} ready, {ACCOUNTS:,} accounts": [(READY, {"rows": MANY, "accounts": ACCOUNTS})],
+    f"+ {HELD['rows']:,} behind one lock": [*SOME, (BEHIND, HELD)],
+    f"+ {NOT_DUE['rows']:,} not due": [*SOME, (LATER, NOT_DUE)],
 }
 
 

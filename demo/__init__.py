@@ -5,6 +5,7 @@ stage       where: servers, sandbox, worker, beat; all of it gone afterwards
 watch       until nothing is left to do
 verdict     what a demo concludes
 screen      tells it
+size        full, or small
 instasites  a system: a module or package of its name with these two functions
 
     def setting(seed: int | None) -> Setting: ...

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
@@ -38,11 +37,6 @@ class Store:
         path = f"{folder}/{name}-{sha256(data).hexdigest()[:16]}.png"
         there, part = f"{self._root}/{path}", f"{self._root}/{folder}/.{uuid.uuid4().hex}.part"
         self._files.makedirs(f"{self._root}/{folder}", exist_ok=True)
-        try:
-            self._files.pipe_file(part, data)
-            self._files.mv(part, there)
-        except BaseException:
-            with suppress(Exception):
-                self._files.rm_file(part)
-            raise
+        self._files.pipe_file(part, data)
+        self._files.mv(part, there)
         return f"{self._public_url}/{path}" if self._public_url else str(self._files.unstrip_protocol(there))

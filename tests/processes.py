@@ -52,15 +52,15 @@ class Rows:
 
 
 class Running:
-    """A process in a session of its own, with what it has printed."""
+    """A process in a session of its own, with what it has printed. `alone`: it has nothing of our environment."""
 
-    def __init__(self, command: list[str], environ: Mapping[str, str], log: Path) -> None:
+    def __init__(self, command: list[str], environ: Mapping[str, str], log: Path, *, alone: bool = False) -> None:
         self.log = log
         with log.open("ab") as output:
             self.process = subprocess.Popen(
                 command,
                 cwd=ROOT,
-                env={**os.environ, **environ},
+                env={**({} if alone else os.environ), **environ},
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
@@ -99,8 +99,8 @@ class Running:
 
 
 @contextmanager
-def process(command: list[str], environ: Mapping[str, str], log: Path) -> Iterator[Running]:
-    running = Running(command, environ, log)
+def process(command: list[str], environ: Mapping[str, str], log: Path, *, alone: bool = False) -> Iterator[Running]:
+    running = Running(command, environ, log, alone=alone)
     try:
         yield running
     finally:

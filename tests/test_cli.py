@@ -2,76 +2,71 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
-import tomllib
-from pathlib import Path
+from collections.abc import Iterator
 
+import pytest
+from click.testing import CliRunner, Result
+
+from celeriac.cli import main
 from celeriac.sweeps import SWEEPS
+from tasks import app
 from tests.conftest import ROOT, Servers
+from tests.systems.stack import on_servers
 
 
-def celeriac(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+@pytest.fixture
+def given(servers: Servers, redis_url: str) -> Iterator[dict[str, str]]:
+    """What a command finds: servers of ours, and a database nobody migrated."""
+    name = f"celeriac_cli_{os.getpid()}"
+    servers.execute(f"CREATE DATABASE {name}")
+    urls = {"DATABASE_URL": servers.database(name), "REDIS_URL": redis_url}
+    with on_servers(app, urls):
+        yield urls
+    servers.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def celeriac(*arguments: str) -> Result:
+    return CliRunner().invoke(main, arguments)
+
+
+def in_a_process(*arguments: str, **environ: str) -> subprocess.Popen[str]:
+    """For what is read as it starts."""
     command = [sys.executable, "-c", "from celeriac.cli import main; main()", *arguments]
-    return subprocess.run(
-        command, cwd=ROOT, env={**os.environ, **environ}, capture_output=True, text=True, timeout=60, check=False
+    environ = {**os.environ, **environ}
+    return subprocess.Popen(
+        command, cwd=ROOT, env=environ, text=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
     )
 
 
-def test_migrate_check_sweep_and_dispatch(servers: Servers, redis_url: str) -> None:
-    servers.execute("CREATE DATABASE celeriac_cli")
-    try:
-        given = {"DATABASE_URL": servers.database("celeriac_cli"), "REDIS_URL": redis_url}
-        before = celeriac("check", **given)
-        assert before.returncode == 1
-        assert "run `celeriac migrate`" in before.stderr
-        assert celeriac("migrate", **given).returncode == 0
-        assert celeriac("migrate", **given).returncode == 0, "a second time there is nothing to do"
-        assert celeriac("check", **given).returncode == 0
-        assert "no role 'no_such_role'" in celeriac("dispatch", "no_such_role", **given).stderr
-        swept = celeriac("sweep", "--all", **given)
-        assert [line.split(":")[0] for line in swept.stdout.splitlines()] == list(SWEEPS)
-        assert celeriac("dispatch", "instasite_build", **given).stdout == "instasite_build: 0 tasks published\n"
-    finally:
-        servers.execute("DROP DATABASE celeriac_cli WITH (FORCE)")
+def test_migrate_check_sweep_and_dispatch(given: dict[str, str]) -> None:
+    before = celeriac("check")
+    assert before.exit_code == 1
+    assert "run `celeriac migrate`" in before.stderr
+    assert celeriac("migrate").exit_code == 0
+    assert celeriac("migrate").exit_code == 0, "a second time there is nothing to do"
+    assert celeriac("check").exit_code == 0
+    assert "no role 'no_such_role'" in celeriac("dispatch", "no_such_role").stderr
+    swept = celeriac("sweep", "--all")
+    assert [line.split(":")[0] for line in swept.stdout.splitlines()] == list(SWEEPS)
+    assert celeriac("dispatch", "instasite_build").stdout == "instasite_build: 0 tasks published\n"
 
 
-def test_errors_are_told_in_a_line(servers: Servers, redis_url: str) -> None:
-    given = {"DATABASE_URL": servers.database_url, "REDIS_URL": redis_url}
-    for arguments, environ, says in (
-        (["-A", "nowhere", "check"], {}, "No module named 'nowhere'"),
-        (["dispatch", "no_such_role"], {}, "`celeriac check` tells what is wrong"),
-        (["check"], {"HEARTBEAT_INTERVAL_MS": "soon"}, "HEARTBEAT_INTERVAL_MS='soon' is not usable"),
-        (["check"], {"QM_INSTASITES_BATCH_SIZE": "none"}, "QM_INSTASITES_BATCH_SIZE='none' is not usable"),
-    ):
-        ended = celeriac(*arguments, **{**given, **environ})
-        assert ended.returncode == 1
-        assert says in ended.stderr
-        assert "Traceback" not in ended.stderr
-
-
-def test_check_names_what_does_not_answer(redis_url: str) -> None:
-    ended = celeriac("check", DATABASE_URL="postgresql://localhost:1/none", REDIS_URL="redis://127.0.0.1:1/0")
-    assert ended.returncode == 1
-    assert "Postgres does not answer" in ended.stderr
-    assert "Redis does not answer" in ended.stderr
-
-
-def test_celerys_own_command_has_it_as_a_plugin(servers: Servers, redis_url: str, tmp_path: Path) -> None:
-    """The entry point is read from the package's metadata; this is what pyproject.toml says of it."""
-    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]["celery.commands"]
-    metadata = tmp_path / "plugged-1.dist-info"
-    metadata.mkdir()
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: plugged\nVersion: 1\n")
-    (metadata / "entry_points.txt").write_text(
-        "[celery.commands]\n" + "".join(f"{k} = {v}\n" for k, v in declared.items())
-    )
-    given = {"DATABASE_URL": servers.database_url, "REDIS_URL": redis_url, "PYTHONPATH": f"{ROOT}:{tmp_path}"}
-    command = [sys.executable, "-m", "celery", "-A", "tasks", "celeriac", "check", "--json"]
-    ended = subprocess.run(
-        command, cwd=ROOT, env={**os.environ, **given}, capture_output=True, text=True, timeout=60, check=False
-    )
-    assert ended.returncode == 1
-    assert "run `celeriac migrate`" in json.loads(ended.stdout)["problems"][0]
+def test_errors_are_told_in_a_line(given: dict[str, str]) -> None:
+    """Each in a process of its own, as a stranger meets it: no traceback, and the exit status."""
+    nowhere = {"DATABASE_URL": "postgresql://localhost:1/none", "REDIS_URL": "redis://127.0.0.1:1/0"}
+    wrong: list[tuple[list[str], dict[str, str], list[str]]] = [
+        (["-A", "nowhere", "check"], {}, ["No module named 'nowhere'"]),
+        (["dispatch", "no_such_role"], {}, ["`celeriac check` tells what is wrong"]),
+        (["check"], nowhere, ["Postgres does not answer", "Redis does not answer"]),
+        (["check"], {"HEARTBEAT_INTERVAL_MS": "soon"}, ["HEARTBEAT_INTERVAL_MS='soon' is not usable"]),
+        (["check"], {"QM_INSTASITES_BATCH_SIZE": "none"}, ["QM_INSTASITES_BATCH_SIZE='none' is not usable"]),
+    ]
+    started = [in_a_process(*arguments, **given | environ) for arguments, environ, _ in wrong]
+    for process, (_, _, says) in zip(started, wrong, strict=True):
+        _, told = process.communicate(timeout=60)
+        assert process.returncode == 1
+        assert [part for part in says if part not in told] == []
+        assert "Traceback" not in told

@@ -92,7 +92,7 @@ def check(find: FindApp, /) -> None:
 
 @click.command(cls=Command)
 @click.option("--with", "others", multiple=True, metavar="NAME=COMMAND", help="Another process to run beside them.")
-@click.option("--flower-port", default=5555, show_default=True)
+@click.option("--flower-port", envvar="FLOWER_PORT", default=5555, show_default=True)
 @click.option("-c", "--concurrency", default=2, show_default=True, help="Processes of the worker.")
 @click.pass_context
 def up(context: click.Context, others: tuple[str, ...], flower_port: int, concurrency: int) -> None:

@@ -18,34 +18,36 @@ from demo.instasites import evidence, plan, verdicts
 from demo.instasites.plan import CUSTOMERS, Customer
 from demo.instasites.screen import progress_line, summary
 from demo.screen import Screen
+from demo.size import sized
 from demo.stage import Setting, Stage, worker_and_beat
 from demo.verdict import Verdict
 from demo.watch import watch
 from sandbox import Plan
 from sandbox.faults import evenly
 
-#: Seconds between two passes of the batcher; 30 is the system's own period.
-INTERVAL = 10.0
+#: Seconds between two passes of the batcher and how many builds each may give; 30 and 60 are the system's own.
+INTERVAL, BATCH = sized((10.0, 60), (1.0, 6))
 LATENCY_MS = (50, 200)
 FAULTS = 0.05
-PROCESSES = 8
+PROCESSES = sized(8, 3)
 QUEUES = "instasite_build,instasite_analytics,instasite_domain_check,instasite_ready_mail"
 
 #: The sandbox holds a hanging request for longer than the client waits and the first retry takes: it acts late.
 CLIENT_WAITS, HANGS_FOR = 2.0, 8.0
 
 #: Seconds after which the CNAME records of the custom domains appear, and after which the demo gives up.
-DOMAINS_AFTER, GIVES_UP_AFTER = 15.0, 240.0
+DOMAINS_AFTER, GIVES_UP_AFTER = sized(15.0, 1.0), 240.0
 
 #: Which request meets which fault. Chosen: with it, no site of a quiet account needs more than one backoff. With most
 #: others one needs two or three (5, 10, 20 s, each up to the next pass), and the last verdict may fail for that reason.
-SEED = 16
+SEED = sized(16, 37)
 
 
 def setting(seed: int | None) -> Setting:
     environ = {
         "QM_INSTASITES_INTERVAL_SECONDS": f"{INTERVAL:g}",
-        "INSTASITES_DOMAIN_LOOK_SECONDS": "3",
+        "QM_INSTASITES_BATCH_SIZE": str(BATCH),
+        "INSTASITES_DOMAIN_LOOK_SECONDS": f"{sized(3, 0.5):g}",
         "QM_SITES_BUILD_THUMBNAILS": "false",
         "DUDA_REQUESTS_PER_SECOND": "1000",
         "DUDA_TIMEOUT_SECONDS": f"{CLIENT_WAITS:g}",

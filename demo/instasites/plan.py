@@ -8,6 +8,7 @@ from typing import Literal
 
 from sqlalchemy.orm import Session
 
+from demo.size import sized
 from models import Account, Instasite, Template
 
 Kind = Literal["large", "quiet", "broken"]
@@ -26,8 +27,8 @@ class Customer:
 
 
 CUSTOMERS = (
-    Customer("large", "large", 200),
-    *(Customer(f"quiet {n}", "quiet", 15) for n in range(1, 5)),
+    Customer("large", "large", sized(200, 20)),
+    *(Customer(f"quiet {n}", "quiet", sized(15, 2)) for n in range(1, 5)),
     Customer("broken", "broken", 1),
 )
 BUILDS = sum(customer.sites for customer in CUSTOMERS)

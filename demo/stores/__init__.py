@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 
 from celeriac import Celeriac
 from demo.screen import Screen
+from demo.size import sized
 from demo.stage import Process, Setting, Stage, worker_and_beat
 from demo.stores import evidence
 from demo.stores.evidence import Asked
@@ -23,13 +24,13 @@ from sandbox import Plan
 from sandbox.faults import evenly
 from sandbox.menus import Menus
 
-STORES, PRODUCTS, STATE = 50, 12, "AZ"
+STORES, PRODUCTS, STATE = sized(50, 6), sized(12, 4), "AZ"
 LATENCY_MS = (20, 100)
 FAULTS = 0.08
-PROCESSES = 6
+PROCESSES = sized(6, 3)
 
 #: As in earnest, but for the time it takes: there, a batch comes every 40 minutes.
-BATCHES, PERIOD = 6, "6 seconds"
+BATCHES, PERIOD = 6, sized("6 seconds", "1 second")
 
 GIVES_UP_AFTER = 90.0
 SEED = 3

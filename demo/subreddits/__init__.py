@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 
 from celeriac import Celeriac
 from demo.screen import Screen
+from demo.size import sized
 from demo.stage import Setting, Stage, worker_and_beat
 from demo.subreddits import evidence, verdicts
 from demo.subreddits.verdicts import Wish
@@ -20,23 +21,23 @@ from demo.watch import watch
 from sandbox import Plan
 from sandbox.faults import evenly
 
-BACKGROUND = tuple(f"Background_{n:02}" for n in range(34))
+BACKGROUND = tuple(f"Background_{n:02}" for n in range(sized(34, 8)))
 
 #: What users ask for once `USERS_AFTER` crawls are done: the last ones that wait already, and some nobody knew.
-WAITING = BACKGROUND[-3:]
-NEW = tuple(f"Wanted_{n}" for n in range(6))
+WAITING = BACKGROUND[-sized(3, 1) :]
+NEW = tuple(f"Wanted_{n}" for n in range(sized(6, 2)))
 SUBREDDITS = BACKGROUND + NEW
-USERS_AFTER = 6
+USERS_AFTER = sized(6, 2)
 
 #: Reddit's limit in the demo: requests in so many seconds. A crawl takes 3.
-LIMIT = 60, 6.0
+LIMIT = sized((60, 6.0), (25, 3.0))
 
-PROCESSES = 4
+PROCESSES = sized(4, 2)
 LATENCY_MS = (30, 120)
 FAULTS = 0.06
 
 #: Seconds before the first retry; a minute is the rule.
-RETRY = 3.0
+RETRY = sized(3.0, 1.0)
 
 #: The sandbox holds a hanging request for longer than the client waits.
 CLIENT_WAITS, HANGS_FOR = 2.0, 5.0

@@ -16,6 +16,7 @@ from sqlalchemy.orm import Session
 
 from celeriac import Celeriac
 from demo.screen import Screen
+from demo.size import sized
 from demo.stage import Setting, Stage, StageError, worker_and_beat
 from demo.thumbnails import evidence, plan, verdicts
 from demo.thumbnails.plan import CASES
@@ -27,10 +28,10 @@ PROCESSES = 2
 LATENCY_MS = (20, 80)
 
 #: Seconds before the first retry; half a minute is the rule.
-RETRY = 1.0
+RETRY = sized(1.0, 0.2)
 
 #: A process is killed once so many sites are rendered.
-KILLS_AFTER = 4
+KILLS_AFTER = sized(4, 1)
 
 GIVES_UP_AFTER = 180.0
 

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from sqlalchemy import func
 from sqlalchemy.orm import Session
 
+from demo.size import sized
 from models import Account, AgencyWebsite, Instasite
 
 Fate = Literal["rendered", "left alone", "failed"]
@@ -32,12 +33,12 @@ class Case:
 
 
 CASES = (
-    Case("new", 5, "rendered"),
-    Case("stuck", 3, "rendered", minutes=180),
+    Case("new", sized(5, 1), "rendered"),
+    Case("stuck", sized(3, 1), "rendered", minutes=180),
     Case("late", 1, "rendered", query=LATE),
     Case("broken", 1, "failed", query=BROKEN),
-    Case("draft", 2, "left alone", status="DRAFT"),
-    Case("done", 2, "left alone", thumbnail="https://example.com/already.png"),
+    Case("draft", sized(2, 1), "left alone", status="DRAFT"),
+    Case("done", sized(2, 1), "left alone", thumbnail="https://example.com/already.png"),
     Case("begun", 1, "left alone", minutes=5),
 )
 

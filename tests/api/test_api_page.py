@@ -5,22 +5,23 @@ That the test calls it is looked at as it runs: see the fixture `calls_what_the_
 
 from __future__ import annotations
 
-import argparse
 import ast
-import re
-import shlex
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
 
 import pytest
 
 from celeriac.api.gate import OPEN
 from celeriac.api.server import create
 from tasks import app
-from tests.api.page import LISTED, PAGE
+from tests.api import curl
+from tests.api.page import LISTED
 from tests.api.server import Api
+from tests.deploy.written import ASKING
 from tests.processes import ROOT
-
-#: What follows `curl`, lines joined.
-EXAMPLES = re.findall(r"^\$ curl (.*)$", PAGE.replace("\\\n", ""), re.MULTILINE)
 
 
 def test_the_tables_list_every_endpoint_with_its_scope() -> None:
@@ -39,14 +40,15 @@ def test_the_tests_they_name_are_there() -> None:
 
 
 @pytest.mark.xdist_group("api")
-@pytest.mark.parametrize("command", EXAMPLES)
-def test_its_examples_are_answered_well(api: Api, command: str) -> None:
-    arguments = argparse.ArgumentParser()
-    arguments.add_argument("-H", dest="headers", action="append")
-    arguments.add_argument("-d", dest="body")
-    arguments.add_argument("url")
-    asked = arguments.parse_args(shlex.split(command.replace("$TOKEN", api.tokens["admin"])))
-    headers = dict(header.split(": ", 1) for header in asked.headers)
-    path = asked.url.removeprefix("http://127.0.0.1:6002")
-    answer = api.http.request("POST" if asked.body else "GET", path, headers=headers, content=asked.body)
-    assert answer.is_success, answer.text
+@pytest.mark.parametrize("command", ASKING)
+def test_its_examples_are_answered_well(api: Api, command: str, tmp_path: Path) -> None:
+    """As they stand there, in a shell; what they say of the port is the server's own."""
+    port = api.url.removeprefix("http://")
+    (tmp_path / ".curlrc").write_text(f"connect-to = 127.0.0.1:6002:{port}\nfail-with-body")
+    if shutil.which("curl") is None:
+        curl.make(tmp_path)
+    found = {"PATH": f"{os.environ['PATH']}:{tmp_path}", "CURL_HOME": str(tmp_path), "CURL_TO": port}
+    environ = os.environ | found | {"TOKEN": api.tokens["admin"], "no_proxy": "*"}
+    asked = subprocess.run(["bash", "-c", command], cwd=ROOT, env=environ, capture_output=True, text=True, check=False)
+    assert asked.returncode == 0, f"{asked.stdout}\n{asked.stderr}"
+    assert json.loads(asked.stdout)

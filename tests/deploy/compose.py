@@ -42,10 +42,10 @@ def interpolated(value: Any, environ: Mapping[str, str]) -> Any:
 
 
 class Network:
-    """Puts the containers on this machine: their names become 127.0.0.1, the ports in the file become free ones."""
+    """Puts the containers on this machine: their names become 127.0.0.1, the ports in the file become others."""
 
-    def __init__(self, names: list[str], ports: list[str]) -> None:
-        self.names, self.ports = names, {port: _free_port() for port in ports}
+    def __init__(self, names: list[str], ports: Mapping[str, str]) -> None:
+        self.names, self.ports = names, ports
 
     def local(self, text: str) -> str:
         text = re.sub(rf"\b({'|'.join(self.names)}):(?=\d)", "127.0.0.1:", text)
@@ -82,7 +82,20 @@ class Service:
         return check.returncode == 0
 
 
-def _free_port() -> str:
+def services(environ: Mapping[str, str], ports: Mapping[str, str]) -> dict[str, Service]:
+    """Those that are built here, by name, with the file's ports changed to these."""
+    wanted = interpolated(read()["services"], environ)
+    network = Network([*wanted], ports)
+    return {name: Service(name, wanted[name], network) for name in wanted if "build" in wanted[name]}
+
+
+def free_ports() -> dict[str, str]:
+    """One for each port of the file, those between containers included."""
+    published = (port for service in read()["services"].values() for port in service.get("ports", ()))
+    return {port: free_port() for port in (*(port.rpartition(":")[2] for port in published), "8825", "8853")}
+
+
+def free_port() -> str:
     """Free for both TCP and UDP."""
     with socket.socket() as tcp, socket.socket(type=socket.SOCK_DGRAM) as udp:
         tcp.bind(("127.0.0.1", 0))

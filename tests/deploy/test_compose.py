@@ -1,11 +1,12 @@
 """docker-compose.yml keeps its word: every service starts with the command it has there and becomes healthy.
 
-Postgres and Redis are the tests' own servers; the containers' names and ports become free ones of this machine.
+`docker` is the one of tests/deploy/docker.py; Postgres and Redis are the tests' own servers.
 """
 
 from __future__ import annotations
 
 import base64
+import json
 import os
 import re
 import signal
@@ -14,7 +15,8 @@ import tomllib
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 import redis
@@ -23,8 +25,15 @@ from celeriac.database import Database
 from celeriac.verbs import tokens
 from tasks.app import app
 from tests.conftest import Servers
-from tests.deploy.compose import Network, Service, interpolated, read
+from tests.deploy.compose import free_ports, interpolated, read, services
+from tests.deploy.surroundings import surroundings
+from tests.deploy.written import lasting
 from tests.processes import ROOT, Rows, Running, process, until
+
+pytestmark = pytest.mark.xdist_group("compose")
+
+#: As README has it.
+COMMAND = "docker compose up --build"
 
 FILE = read()
 IMAGES = {"postgres", "redis"}
@@ -42,16 +51,28 @@ CHOSEN = {
 
 
 class System:
-    """All services of the file on this machine, started in the file's order."""
+    """All services of the file on this machine, once they are up."""
 
-    def __init__(
-        self, services: Mapping[str, Service], running: Mapping[str, Running], migrated: str, url: str
-    ) -> None:
-        self.services, self.running, self.migrated = services, running, migrated
-        self.rows, self.database = Rows(url), Database(url)
+    def __init__(self, docker: Running, logs: Path, environ: Mapping[str, str], ports: Mapping[str, str]) -> None:
+        self.docker, self.logs, self.services = docker, logs, services(environ, ports)
+        self.rows, self.database = Rows(environ["DATABASE_URL"]), Database(environ["DATABASE_URL"])
 
     def printed(self, name: str) -> str:
-        return self.running[name].printed()
+        log = self.logs / name
+        return log.read_text(errors="replace") if log.exists() else ""
+
+    def wait_until_up(self) -> None:
+        for name in LONG_RUNNING:
+            up = lasting(FILE["services"][name]["command"])
+            assert up, f"what does {name} print once it is up?"
+            until(lambda n=name, up=up: up in self.printed(n) or self.docker.process.poll() is not None, name)  # type: ignore[misc]
+            assert self.docker.process.poll() is None, self.docker.printed()[-3000:]
+
+    def kill(self) -> None:
+        """Where Ctrl-C did not do it."""
+        for pid in json.loads(self.printed("pids") or "{}").values():
+            with suppress(ProcessLookupError):
+                os.killpg(pid, signal.SIGKILL)
 
     def answer(self, url: str, **headers: str) -> int:
         try:
@@ -62,47 +83,33 @@ class System:
 
 
 @pytest.fixture(scope="module")
-def system(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
+def system(servers: Servers, venv: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
     name = f"celeriac_deploy_{os.getpid()}"
     servers.execute(f"CREATE DATABASE {name}")
     redis.Redis.from_url(servers.redis_url).flushdb()
-    urls = {"DATABASE_URL": servers.database(name), "REDIS_URL": servers.redis_url}
-    services = as_services(urls)
-    migrated = subprocess.run(
-        services["migrate"].command, cwd=ROOT, env=services["migrate"].environ, capture_output=True, text=True
-    )
-    assert migrated.returncode == 0, migrated.stderr
-    logs = tmp_path_factory.mktemp("logs")
-    with ExitStack() as stack:
-        running = {
-            n: stack.enter_context(process(services[n].command, services[n].environ, logs / n)) for n in LONG_RUNNING
-        }
-        yield (found := System(services, running, migrated.stdout, urls["DATABASE_URL"]))
-        found.rows.close()
-        found.database.dispose()
+    folder, ports = tmp_path_factory.mktemp("compose"), free_ports()
+    given = CHOSEN | {"DATABASE_URL": servers.database(name), "REDIS_URL": servers.redis_url}
+    told = {"COMPOSE_LOGS": str(folder), "COMPOSE_PORTS": json.dumps(ports)}
+    environ = surroundings(venv, **given, **told)
+    with process(["bash", "-c", f"exec {COMMAND}"], environ, folder / "docker", alone=True) as docker:
+        found = System(docker, folder, environ, ports)
+        try:
+            found.wait_until_up()
+            yield found
+        finally:
+            found.kill()
+            found.rows.close()
+            found.database.dispose()
     servers.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
-def as_services(urls: Mapping[str, str]) -> dict[str, Service]:
-    wanted = interpolated(FILE["services"], CHOSEN | urls)
-    ports = [p.rpartition(":")[2] for service in wanted.values() for p in service.get("ports", ())]
-    network = Network([*wanted], [*ports, "8825", "8853"])
-    return {name: Service(name, wanted[name], network) for name in OURS}
-
-
 def test_migrate_brings_an_empty_database_to_the_schema_and_ends(system: System) -> None:
-    assert "The database is current" in system.migrated
+    assert "The database is current" in system.printed("migrate")
 
 
 @pytest.mark.parametrize("name", LONG_RUNNING)
 def test_a_service_becomes_healthy_by_its_own_check(system: System, name: str) -> None:
-    until(lambda: system.services[name].is_healthy() or system.running[name].process.poll() is not None, name)
-    assert system.running[name].process.poll() is None, system.printed(name)[-3000:]
-
-
-@pytest.mark.parametrize("name", WORKERS)
-def test_a_worker_becomes_ready(system: System, name: str) -> None:
-    until(lambda: " ready." in system.printed(name), f"{name} to be ready")
+    until(system.services[name].is_healthy, f"{name} to be healthy:\n{system.printed(name)[-3000:]}")
 
 
 def test_beat_ticks(system: System) -> None:
@@ -145,12 +152,11 @@ def test_a_site_is_built_through_all_of_it(system: System) -> None:
     assert system.rows("SELECT status FROM instasites") == [("PUBLISHED",)]
 
 
-def test_every_service_ends_when_told_to(system: System) -> None:
+def test_every_service_ends_with_ctrl_c(system: System) -> None:
     """Last: it ends the module's processes."""
-    for running in system.running.values():
-        running.process.send_signal(signal.SIGTERM)
-    ended = {name: running.process.wait(timeout=30) for name, running in system.running.items()}
-    assert ended == dict.fromkeys(LONG_RUNNING, 0)
+    system.docker.process.send_signal(signal.SIGINT)
+    assert system.docker.process.wait(timeout=60) == 0
+    assert set(system.docker.printed().splitlines()) == {f"{name} exited with code 0" for name in LONG_RUNNING}
 
 
 # -- what the file says ------------------------------------------------------------------------------------------------

@@ -118,8 +118,6 @@ def test_a_rate_limit_is_waited_for_without_using_up_an_attempt(works: Works) ->
 
 def test_the_analytics_wait_for_a_rate_limit_without_using_up_an_attempt(works: Works) -> None:
     site, role = works.site(), "instasite_analytics"
-    of_others = "SELECT FROM worker_tasks WHERE role = :role AND status IN ('pending', 'claimed', 'running')"
-    until(lambda: not works.rows(of_others, role=role), "the end of other sites' analytics")
     works.outside.faults.change({"retry_after": 66, "orders": [{"kind": "rate_limited", "operation": "get"}]})
     works.enqueue(site)
     until(lambda: works.task(site, role).get("waits_for") == "time", "the analytics to wait")

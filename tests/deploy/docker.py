@@ -1,0 +1,51 @@
+"""A `docker` for machines without: `docker compose up --build` with a local process for each container.
+
+Postgres and Redis are those of DATABASE_URL and REDIS_URL, the containers' ports those of COMPOSE_PORTS (JSON). What a
+service prints goes to a file of its name in COMPOSE_LOGS. Nothing is built. Until Ctrl-C, as the real one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+from tests.deploy import compose
+from tests.deploy.compose import Service
+from tests.processes import ROOT, Running
+
+
+def main(arguments: list[str]) -> int:
+    assert arguments == ["compose", "up", "--build"], arguments
+    ended = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: ended.set())
+    services = compose.services(os.environ, json.loads(os.environ["COMPOSE_PORTS"]))
+    logs = Path(os.environ["COMPOSE_LOGS"])
+    _migrate(services.pop("migrate"), logs / "migrate")
+    running = {name: Running(one.command, one.environ, logs / name) for name, one in services.items()}
+    (logs / "pids").write_text(json.dumps({name: one.pid for name, one in running.items()}))
+    ended.wait()
+    return _end(running)
+
+
+def _migrate(service: Service, log: Path) -> None:
+    """The others wait for it."""
+    with log.open("wb") as output:
+        subprocess.run(service.command, cwd=ROOT, env=service.environ, stdout=output, stderr=output, check=True)
+
+
+def _end(running: dict[str, Running]) -> int:
+    for one in running.values():
+        one.process.terminate()
+    for name, one in running.items():
+        print(f"{name} exited with code {one.process.wait()}", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
