@@ -78,15 +78,15 @@ def lost_tickets(app: Celeriac) -> int:
 
 
 def leaderless_locks(app: Celeriac) -> int:
-    """Lock keys somebody waits for and nobody leads get a leader.
+    """Lock keys somebody waits for and nobody leads, or only a paused role does, get a leader who can run.
 
-    That takes an enqueue that saw a leader which settled before the enqueue committed.
+    The former takes an enqueue that saw a leader which settled before the enqueue committed.
     """
     given, first = 0, ""
     while True:
         with app.database.transaction() as connection:
-            keys, following = promote.leaderless(connection, first, BATCH)
-            given += promote.lead(connection, keys)
+            led, following = promote.lead_where_nobody_can(connection, first, BATCH)
+        given += led
         if following is None:
             return given
         first = following

@@ -43,13 +43,29 @@ WITH RECURSIVE keys AS (
     SELECT next.lock_key FROM keys, LATERAL (
         SELECT lock_key FROM worker_tasks
         WHERE waits_for = 'lock' AND lock_key > keys.lock_key ORDER BY lock_key LIMIT 1) AS next
-), walked AS (SELECT lock_key FROM keys LIMIT :batch)
-SELECT lock_key, (
-    SELECT true FROM worker_tasks l
+), walked AS (SELECT lock_key FROM keys LIMIT :batch
+), paused AS (SELECT ARRAY(SELECT role FROM roles WHERE paused) AS roles
+)
+SELECT lock_key, leader.id IS NULL AS leaderless,
+    CASE WHEN leader.status = 'pending' AND leader.role = ANY (paused.roles) AND (
+        SELECT true FROM worker_tasks
+        WHERE waits_for = 'lock' AND lock_key = walked.lock_key AND role <> ALL (paused.roles)
+        ORDER BY priority DESC, scheduled_for, id LIMIT 1) THEN leader.id END AS gives_way
+FROM walked CROSS JOIN paused LEFT JOIN LATERAL (
+    SELECT id, status, role FROM worker_tasks l
     WHERE l.lock_key = walked.lock_key AND l.waits_for IS NULL AND l.status IN ('pending', 'claimed', 'running')
     LIMIT 1
-) IS NULL AS leaderless
-FROM walked ORDER BY lock_key
+) AS leader ON true
+ORDER BY lock_key
+""")
+
+GIVE_WAY = text("""
+WITH held AS (
+    SELECT id FROM worker_tasks
+    WHERE id = ANY(CAST(:ids AS bigint[])) AND status = 'pending' AND waits_for IS NULL FOR UPDATE SKIP LOCKED
+)
+UPDATE worker_tasks SET waits_for = 'lock', updated_at = clock_timestamp() WHERE id = ANY (ARRAY(SELECT id FROM held))
+RETURNING lock_key
 """)
 
 
@@ -84,8 +100,13 @@ def lead(connection: Connection, keys: Sequence[str]) -> int:
     return int(connection.execute(LEAD, {"keys": sorted(set(keys))}).scalar_one())
 
 
-def leaderless(connection: Connection, first: str, batch: int) -> tuple[list[str], str | None]:
-    """Keys somebody waits for and nobody leads, among `batch` keys from `first` on; and where to go on."""
+def lead_where_nobody_can(connection: Connection, first: str, batch: int) -> tuple[int, str | None]:
+    """Of `batch` keys from `first` on: how many got a leader who can run, and where to go on.
+
+    Those that somebody waits for and nobody leads, or a task of a paused role while another could run.
+    """
     rows = connection.execute(LEADERLESS, {"first": first, "batch": batch + 1}).all()
     following = rows[batch].lock_key if len(rows) > batch else None
-    return [row.lock_key for row in rows[:batch] if row.leaderless], following
+    blocked = [row.gives_way for row in rows[:batch] if row.gives_way is not None]
+    free = list(connection.execute(GIVE_WAY, {"ids": blocked}).scalars()) if blocked else []
+    return lead(connection, [*free, *(row.lock_key for row in rows[:batch] if row.leaderless)]), following

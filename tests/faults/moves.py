@@ -122,8 +122,7 @@ class Moves(RuleBasedStateMachine):
         with self.lives.change() as connection:
             held = release.stale(connection, 100)
             release.release(connection, held, status="running", kind="rescue", why="silent", by="test", loss=True)
-            found, _ = promote.leaderless(connection, "", 100)
-            promote.lead(connection, found)
+            promote.lead_where_nobody_can(connection, "", 100)
 
     @rule()
     def what_is_over_is_pruned(self) -> None:

@@ -197,6 +197,39 @@ def test_the_sweep_finds_every_key_without_a_leader(
     assert len(leads(rows)) == 11
 
 
+PAUSE = "INSERT INTO roles (role, definition, paused) VALUES (:role, '{}', true)"
+
+
+def test_a_paused_role_keeps_no_lock_from_others(database: Database, app: Celeriac, rows: Rows) -> None:
+    """Nor does its task lose its turn for good: it leads again where nobody else could."""
+    paused, other = enqueued(database, new_task("paused", lock_key="k"), new_task(lock_key="k"))
+    rows(PAUSE, role="paused")
+    assert sweeps.leaderless_locks(app) == 1
+    assert leads(rows) == [other.id]
+    assert sweeps.leaderless_locks(app) == 0
+    settled(database, outcome(*started(database, *claimed(database))))
+    assert leads(rows) == [paused.id]
+    assert sweeps.leaderless_locks(app) == 0
+
+
+def test_the_next_leader_is_one_that_can_run(database: Database, rows: Rows) -> None:
+    (leader,) = running(database, new_task(lock_key="k"))
+    _, second = enqueued(database, new_task("paused", lock_key="k", priority=9), new_task(lock_key="k"))
+    rows(PAUSE, role="paused")
+    settled(database, outcome(leader))
+    assert leads(rows) == [second.id]
+
+
+def test_a_task_that_runs_keeps_its_lock_though_its_role_is_paused(
+    database: Database, app: Celeriac, rows: Rows
+) -> None:
+    (leader,) = running(database, new_task(lock_key="k"))
+    enqueued(database, new_task("other", lock_key="k"))
+    rows(PAUSE, role="work")
+    assert sweeps.leaderless_locks(app) == 0
+    assert leads(rows) == [leader.id]
+
+
 def test_a_pass_never_claims_two_tasks_of_a_key(database: Database, dispatcher: Dispatcher, rows: Rows) -> None:
     enqueued(database, *(new_task(lock_key=f"k{n % 3}") for n in range(12)))
     role = Role(name="work", chunk=1)
