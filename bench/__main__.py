@@ -27,6 +27,9 @@ ENQUEUES = sized(1_500, 50)
 LATENCIES = sized(300, 30)
 ROUNDS = sized(3, 1)
 
+#: Seconds after which a worker is given up.
+PATIENCE = 120.0
+
 
 def main() -> None:
     from celeriac import local
@@ -79,7 +82,10 @@ def worker(which: str) -> Iterator[None]:
 
 
 def until(condition: Callable[[], bool]) -> None:
+    give_up = time.monotonic() + PATIENCE
     while not condition():
+        if time.monotonic() > give_up:
+            raise TimeoutError(f"the worker was not through after {PATIENCE:g} s")
         time.sleep(0.01)
 
 
@@ -170,6 +176,7 @@ def stamps() -> Iterator[Callable[[], tuple[str, float]]]:
     """Blocks in the kernel: waiting costs neither process any of the processor."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as at:
         at.bind(os.environ["BENCH_SOCKET"])
+        at.settimeout(PATIENCE)
 
         def following() -> tuple[str, float]:
             which, latency = at.recv(100).decode().split()

@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 
 import redis
 from sqlalchemy import create_engine, make_url, text
+from sqlalchemy.exc import OperationalError
 
 import sandbox
 from celeriac import Settings, local
@@ -62,10 +63,10 @@ def stage(setting: Setting, logs: Path) -> Iterator[Stage]:
     """Servers and sandbox; `environ` is what a process needs to find them, `logs` the folder for its output."""
     with ExitStack() as stack:
         database_url, redis_url = stack.enter_context(_servers())
-        urls = {
-            "DATABASE_URL": stack.enter_context(_fresh_database(database_url)),
-            "REDIS_URL": stack.enter_context(_empty_redis(redis_url)),
-        }
+        with _told(OperationalError, "Postgres does not answer: check DATABASE_URL"):
+            urls = {"DATABASE_URL": stack.enter_context(_fresh_database(database_url))}
+        with _told(redis.RedisError, "Redis does not answer: check REDIS_URL"):
+            urls["REDIS_URL"] = stack.enter_context(_empty_redis(redis_url))
         outside = stack.enter_context(sandbox.start(plan=setting.plan))
         yield Stage({**_surroundings(), **setting.environ, **outside.environ(), **urls}, outside, logs)
 
@@ -83,6 +84,14 @@ def _servers() -> Iterator[tuple[str, str]]:
         return
     with local.join(postgres=not given.database_url, redis=not given.redis_url) as joined:
         yield given.database_url or joined.database_url, given.redis_url or joined.redis_url
+
+
+@contextmanager
+def _told(kind: type[Exception], as_what: str) -> Iterator[None]:
+    try:
+        yield
+    except kind as error:
+        raise StageError(f"{as_what} ({str(error).partition(chr(10))[0]})") from error
 
 
 @contextmanager

@@ -54,10 +54,11 @@ def test_a_role_is_paused_and_resumed(api: Api) -> None:
 
 def test_an_account_is_paused_and_resumed(api: Api) -> None:
     paused = "SELECT paused FROM account_policies WHERE account = 'anna/berlin'"
-    api.post("/api/accounts/anna%2Fberlin/pause")
+    api.post("/api/accounts/anna%2Fberlin/pause", {"why": "unpaid"})
     assert api.rows.one(paused) is True
     api.post("/api/accounts/anna/berlin/resume")
     assert api.rows.one(paused) is False
+    assert [(e[3]["paused"], e[4]) for e in audited(api, "account", "anna/berlin")] == [(True, "unpaid"), (False, None)]
 
 
 def test_an_account_has_a_weight_and_a_cap(api: Api) -> None:

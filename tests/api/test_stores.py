@@ -47,6 +47,8 @@ def test_a_discovery_is_generated(api: Api) -> None:
     assert api.rows("SELECT role, kwargs FROM worker_tasks WHERE id = :i", i=made["id"]) == [
         ("store_discovery", {"platform": "dutchie", "state_code": "NV"})
     ]
+    again = api.ask("POST", "/api/tasks/generate/discovery", json={"state_code": "NV"})
+    assert (again.status_code, again.json()) == (200, made | {"is_new": False})
     document = api.refused(422, "POST", "/api/tasks/generate/discovery", json={"platform": "nobody's"})
     assert [error["field"] for error in document["errors"]] == ["platform"]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 
 import sandbox
 from sandbox.faults import KINDS, Faults, Plan, draw, evenly, latency_range
+from tests.processes import until
 
 SITES = "/api/sites/multiscreen"
 CREATE = {"template_id": sandbox.TEMPLATES[0], "site_data": {"external_uid": "job-1"}}
@@ -87,30 +87,32 @@ def test_an_order_hits_the_next_request_of_its_operation_and_no_other(api: httpx
     assert api.post(f"{SITES}/create", json=CREATE).status_code == 200
 
 
+ONE: dict[str, int] = {"job-1": 1}
+
+
 @pytest.mark.parametrize(
-    ("kind", "error", "creates"),
+    ("kind", "error", "at_first", "in_the_end"),
     [
-        ("reset_before", httpx.ReadError, {}),
-        ("reset_after", httpx.ReadError, {"job-1": 1}),
-        ("hang_before", httpx.ReadTimeout, {}),
-        ("hang_after", httpx.ReadTimeout, {"job-1": 1}),
-        ("hang_late", httpx.ReadTimeout, {}),
+        ("reset_before", httpx.ReadError, {}, {}), ("reset_after", httpx.ReadError, ONE, ONE),
+        ("hang_before", httpx.ReadTimeout, {}, {}), ("hang_after", httpx.ReadTimeout, ONE, ONE),
+        ("hang_late", httpx.ReadTimeout, {}, ONE),
     ],
-)
+)  # fmt: skip
 def test_resets_and_hangs_come_before_or_after_the_effect(
-    api: httpx.Client,
-    outside: sandbox.Sandbox,
-    kind: Any,
-    error: type[httpx.RequestError],
-    creates: dict[str, int],
-) -> None:
+    api: httpx.Client, outside: sandbox.Sandbox, kind: Any, error: type[httpx.RequestError],
+    at_first: dict[str, int], in_the_end: dict[str, int],
+) -> None:  # fmt: skip
+    def ended() -> bool:
+        outside.release()
+        return bool(outside.describe()["in_flight"] == 0)
+
     outside.faults.order(kind)
     with pytest.raises(error):
         api.post(f"{SITES}/create", json=CREATE, timeout=0.3)
-    deadline = time.monotonic() + 10  # On a busy machine the client may give up before the server begins.
-    while outside.describe()["creates"] != creates and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert outside.describe()["creates"] == creates
+    # On a busy machine the client may give up before the server begins.
+    until(lambda: outside.describe()["requests"] == {"create": 1} and outside.describe()["creates"] == at_first, kind)
+    until(ended, "the request's end")
+    assert outside.describe()["creates"] == in_the_end
 
 
 def test_a_reset_is_an_rst_not_a_mere_end(api: httpx.Client, outside: sandbox.Sandbox) -> None:

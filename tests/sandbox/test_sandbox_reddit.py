@@ -46,7 +46,8 @@ def test_only_the_right_secret_brings_a_token_and_only_a_token_an_answer(
     outside.reddit.forum.open("Python")
     assert reddit.get("r/python/about").status_code == 200
     refused = reddit.get("r/python/about", headers={"Authorization": "bearer forged"})
-    assert (refused.status_code, refused.headers["www-authenticate"][-16:-1]) == (401, '="invalid_token'[-15:])
+    assert refused.status_code == 401
+    assert 'error="invalid_token"' in refused.headers["www-authenticate"]
 
 
 def test_pages_follow_each_other_in_both_directions(outside: sandbox.Sandbox, reddit: httpx.Client) -> None:
