@@ -29,8 +29,6 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB, TIMESTAMP, UUID
 
-from celeriac import enqueue_in_sql, routines
-
 metadata = MetaData()
 
 UNFINISHED = "status IN ('pending', 'claimed', 'running')"
@@ -291,26 +289,6 @@ scheduled_jobs = Table(
     CheckConstraint("overlap IN ('skip', 'allow')", name="scheduled_jobs_overlap_known"),
 )
 
-#: A schedule that is switched on again has missed nothing; one that was changed is no longer what was quarantined.
-SCHEDULE_CHANGED_FUNCTION = """
-CREATE OR REPLACE FUNCTION celeriac_schedule_changed() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-    IF NEW.enabled AND NOT OLD.enabled THEN
-        NEW.planned_as := NULL;
-    END IF;
-    IF (NEW.cron_expression, NEW.timezone, NEW.kind, NEW.target, NEW.kwargs, NEW.priority)
-        IS DISTINCT FROM (OLD.cron_expression, OLD.timezone, OLD.kind, OLD.target, OLD.kwargs, OLD.priority) THEN
-        NEW.quarantined := NULL;
-        NEW.updated_at := clock_timestamp();
-    END IF;
-    RETURN NEW;
-END $$
-"""
-SCHEDULE_CHANGED_TRIGGER = """
-CREATE OR REPLACE TRIGGER scheduled_jobs_changed BEFORE UPDATE ON scheduled_jobs
-FOR EACH ROW EXECUTE FUNCTION celeriac_schedule_changed()
-"""
-
 #: The beats there are: when each last ticked, and how late (seconds) what it then ran was.
 beats = Table(
     "beats",
@@ -382,51 +360,4 @@ alerts = Table(
     Column("threshold", Double, nullable=False),
     _now("firing_since"),
     _now("last_seen_at"),
-)
-
-#: Lets the best waiting task of each key lead it, where none does; one of a paused role only if there is no other.
-#: A concurrent leader is no error: then the key has one. A key whose next leader somebody's open transaction holds is
-#: left to the sweep rather than waited for: the timeout is the function's own, as what follows in the transaction may
-#: have to wait longer.
-LEAD_FUNCTION = """
-CREATE OR REPLACE FUNCTION celeriac_lead(keys text[]) RETURNS integer LANGUAGE plpgsql SET lock_timeout = '100ms' AS $$
-DECLARE
-    wanted text;
-    promoted integer := 0;
-BEGIN
-    FOR wanted IN SELECT DISTINCT unnest(keys) ORDER BY 1 LOOP
-        BEGIN
-            UPDATE worker_tasks SET waits_for = NULL, updated_at = clock_timestamp()
-            WHERE id = coalesce((
-                SELECT id FROM worker_tasks
-                WHERE waits_for = 'lock' AND lock_key = wanted
-                    AND role <> ALL (ARRAY(SELECT r.role FROM roles r WHERE r.paused))
-                ORDER BY priority DESC, scheduled_for, id
-                LIMIT 1 FOR UPDATE SKIP LOCKED
-            ), (
-                SELECT id FROM worker_tasks
-                WHERE waits_for = 'lock' AND lock_key = wanted
-                ORDER BY priority DESC, scheduled_for, id
-                LIMIT 1 FOR UPDATE SKIP LOCKED
-            )) AND NOT EXISTS (
-                SELECT FROM worker_tasks l
-                WHERE l.lock_key = wanted AND l.waits_for IS NULL
-                  AND l.status IN ('pending', 'claimed', 'running')
-            );
-            promoted := promoted + (CASE WHEN FOUND THEN 1 ELSE 0 END);
-        EXCEPTION WHEN unique_violation OR lock_not_available THEN
-            NULL;
-        END;
-    END LOOP;
-    RETURN promoted;
-END $$
-"""
-
-#: What the migrations create beside the tables, in this order.
-ROUTINES = (
-    LEAD_FUNCTION,
-    SCHEDULE_CHANGED_FUNCTION,
-    SCHEDULE_CHANGED_TRIGGER,
-    *enqueue_in_sql.ROUTINES,
-    *routines.ROUTINES,
 )

@@ -16,7 +16,7 @@ from sqlalchemy import Connection, text
 from celeriac.verbs.promote import lead
 from celeriac.verbs.start import Started
 
-# The rules stand in `celeriac.routines`: psql's `recover_stale_tasks` goes by them, too.
+# The rules stand in `celeriac.routines.release`: psql's `recover_stale_tasks` goes by them, too.
 RELEASE = text("""
 SELECT id, role, lock_key, becomes, leads FROM celeriac_release(
     CAST(:ids AS bigint[]), CAST(:tokens AS uuid[]), :status, :kind, :why, :by, :loss)

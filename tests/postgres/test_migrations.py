@@ -11,7 +11,7 @@ from alembic.command import downgrade
 from sqlalchemy import Engine, create_engine, inspect, text
 from sqlalchemy.exc import OperationalError
 
-from celeriac import schema
+from celeriac import routines, schema
 from celeriac.migrate import APPLICATION_TABLE, ENGINE_TABLE, ENGINE_VERSIONS, configuration, migrate, unapplied
 from models import ROUTINES, Base
 from tests.conftest import APPLICATION
@@ -53,7 +53,7 @@ def test_migrations_equal_the_declared_schema(empty: Engine, migrated: Engine) -
     with empty.begin() as connection:
         schema.metadata.create_all(connection)
         Base.metadata.create_all(connection)
-        for routine in (*schema.ROUTINES, *ROUTINES):
+        for routine in (*routines.ROUTINES, *ROUTINES):
             connection.exec_driver_sql(routine)
         declared = catalog(connection)
     with migrated.begin() as connection:

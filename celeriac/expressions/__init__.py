@@ -26,9 +26,9 @@ from zoneinfo import ZoneInfo, available_timezones
 
 from croniter import CroniterBadDateError, croniter
 
-from celeriac import cronfields, durations
 from celeriac.errors import BadExpression
-from celeriac.wallclock import SECOND, end_of_first_pass, first_change, instant, reading
+from celeriac.expressions import cronfields, durations
+from celeriac.expressions.wallclock import SECOND, end_of_first_pass, first_change, instant, reading
 
 ALIASES = {
     "@yearly": "0 0 1 1 *",
