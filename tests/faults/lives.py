@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import Connection, text
@@ -67,7 +67,7 @@ EMPTY_EVERY = 100
 EMPTY = "TRUNCATE worker_tasks, did, audit, task_events, account_policies"
 
 LOOK = """
-SELECT id, task_id, status, role, account, lock_key, unique_key, waits_for, priority,
+SELECT id, task_id, status, role, account, lock_key, unique_key, waits_for, priority, cancel_requested_at,
     status = 'running' AND last_heartbeat_at < statement_timestamp() - interval '10 minutes' AS silent
 FROM worker_tasks ORDER BY id
 """
@@ -128,7 +128,12 @@ class Task:
     unique_key: str | None
     waits_for: str | None
     priority: int
+    cancel_requested_at: datetime | None
     silent: bool
+
+    @property
+    def stage(self) -> tuple[str, datetime | None]:
+        return self.status, self.cancel_requested_at
 
     @property
     def key(self) -> tuple[str, str] | None:

@@ -125,20 +125,25 @@ class Operators:
         self._accept(order.action, "task", *accepts)
 
     def steer_matching(self, order: Order, wanted: Mapping[str, Any], most: int) -> None:
-        """First counted, then changed: the newest that match, and that the move can start from."""
+        """First counted, then changed: as many as `most` of those that match, and that the move can start from."""
         rows = self.look()
-        matching = [i for i, task in sorted(rows.items(), reverse=True) if _matches(task, wanted, str(order.move))]
+        matching = {task.id for task in rows.values() if _matches(task, wanted, str(order.move))}
         body = {"filter": wanted, "most": most}
         counted = {"matching": min(len(matching), most), "complete": len(matching) <= most}
         nothing = {"dry_run": True, "changed": 0, "refused": 0, "refusals": []}
         assert self.ask(order.method, order.path, body) == (200, counted | nothing)
+        assert self._changed(rows) == set()
         status, said = self.ask(order.method, order.path, body | {"dry_run": False})
-        accepts = _accepts(order, matching[:most], rows)
-        refused = {one["id"] for one in said["refusals"]}
-        assert status == 200
-        assert said | counted == said
-        assert (said["changed"], refused) == (len(accepts), set(matching[:most]) - accepts)
-        self._accept(order.action, "task", *accepts)
+        changed, refused = self._changed(rows), {one["id"] for one in said["refusals"]}
+        assert (status, said | counted, said["changed"]) == (200, said, len(changed))
+        assert changed | refused <= matching
+        assert len(changed | refused) == counted["matching"]
+        assert changed == _accepts(order, changed | refused, rows)
+        self._accept(order.action, "task", *changed)
+
+    def _changed(self, before: Rows) -> set[int]:
+        """Those retried, cancelled or asked to stop since; who leads a lock key instead of them was not steered."""
+        return {i for i, task in self.look().items() if i not in before or task.stage != before[i].stage}
 
     def recover_stale(self, minutes: int | None) -> None:
         silent = [task.id for task in self.look().values() if task.silent]
