@@ -9,10 +9,7 @@ import click
 
 from celeriac import insights
 from celeriac.app import Celeriac
-from celeriac.insights import Filter
-from celeriac.states import ALL, CRAWLS, QUEUES
-
-WORDS = (*ALL, *(word for word in CRAWLS | QUEUES if word not in ALL))
+from celeriac.insights import WORDS, Filter
 
 _OPTIONS = (
     click.option("--status", "words", multiple=True, type=click.Choice(WORDS), help="Ours, or another system's word."),

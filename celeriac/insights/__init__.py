@@ -7,7 +7,7 @@ index page by page, counts stop at a bound and say so. Times are the database's.
 from celeriac.alerts import firing
 from celeriac.capacity import capacity, heartbeats
 from celeriac.insights.counting import CAP, Count, RoleDepth, counts, depth
-from celeriac.insights.lists import MOST_OFFSET, MOST_ROWS, Filter, Page, list_tasks, matching
+from celeriac.insights.lists import MOST_OFFSET, MOST_ROWS, WORDS, Filter, Page, list_tasks, matching
 from celeriac.insights.system import (
     account_policies,
     audit_trail,
@@ -23,6 +23,7 @@ __all__ = [
     "CAP",
     "MOST_OFFSET",
     "MOST_ROWS",
+    "WORDS",
     "Count",
     "Filter",
     "History",

@@ -15,9 +15,12 @@ from typing import Any
 from sqlalchemy import Connection, text
 
 from celeriac.errors import BadValue
-from celeriac.states import ALL, WAITS_FOR_TIME, statuses_of
+from celeriac.states import ALL, CRAWLS, QUEUES, WAITS_FOR_TIME, statuses_of
 
 MOST_ROWS, MOST_OFFSET = 1_000, 10_000
+
+#: What a status may be called.
+WORDS = tuple(dict.fromkeys((*ALL, *CRAWLS, *QUEUES)))
 
 #: Rows a page looks at in search of those the filter means.
 LOOKS_AT = 2_000
@@ -113,7 +116,10 @@ class Filter:
 
     @classmethod
     def of(cls, words: Sequence[str], *, waits_for: str | None = None, **conditions: Any) -> Filter:
-        """`words` for statuses, ours or another system's; `delayed` alone is what waits for its time."""
+        """`words` for statuses; `delayed` alone is what waits for its time. Raises BadValue for what is none."""
+        for word in words:
+            if not statuses_of(word):
+                raise BadValue(f"status={word!r}: give some of {', '.join(WORDS)}")
         statuses = tuple(dict.fromkeys(status for word in words for status in statuses_of(word)))
         waits_for = WAITS_FOR_TIME if waits_for is None and tuple(words) == ("delayed",) else waits_for
         return cls(statuses=statuses or None, waits_for=waits_for, **conditions)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import pickle
 import socket
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+import httpx
 import pytest
 
 import sandbox
 from sandbox.sites import Refused
 from tasks.duda import Duda, DudaSettings, domain_prefix_for
-from tasks.duda_answers import DudaError, DudaRateLimited, DudaRefused, DudaUnavailable
+from tasks.duda_answers import DudaError, DudaRateLimited, DudaRefused, DudaUnavailable, meaning_of
+from tests.processes import until
 
 TEMPLATE = sandbox.TEMPLATES[0]
 
@@ -147,11 +148,10 @@ def test_an_unknown_site_is_refused(duda: Duda) -> None:
             ask("badName")
 
 
-def test_a_base_url_without_api_says_so(outside: sandbox.Sandbox) -> None:
-    settings = replace(settings_for(outside), base_url=f"{outside.http_url}/nowhere")
-    with Duda(settings) as duda, pytest.raises(DudaRefused) as refused:
-        duda.publish("some-site")
-    assert refused.value.status == 404
+def test_an_answer_without_an_error_object_asks_for_the_base_url() -> None:
+    page = httpx.Response(404, text="<html>", request=httpx.Request("POST", "https://api.duda.co/sites/x"))
+    with pytest.raises(DudaRefused, match=r"404 Unknown: POST /sites/x: .*does DUDA_BASE_URL end in /api\?"):
+        meaning_of(page)
 
 
 @pytest.mark.parametrize(
@@ -230,7 +230,7 @@ def test_a_create_that_takes_effect_after_the_repetition_looked_makes_no_second_
         impatient.ensure_site(TEMPLATE, "job-1")
     name = impatient.ensure_site(TEMPLATE, "job-1")
     outside.release()
-    wait_until_idle(outside)
+    until(lambda: outside.describe()["in_flight"] == 0, "the late creation's end")
     assert outside.describe()["requests"]["create"] == 2
     assert sites_of(outside, "job-1") == [name]
 
@@ -255,10 +255,3 @@ def test_a_create_refused_because_an_earlier_one_just_arrived_finds_that_one(
 def test_a_create_refused_for_another_reason_stays_refused(duda: Duda) -> None:
     with pytest.raises(DudaRefused, match="Template with id '999'"):
         duda.ensure_site(999, "job-1")
-
-
-def wait_until_idle(outside: sandbox.Sandbox) -> None:
-    deadline = time.monotonic() + 20
-    while outside.describe()["in_flight"]:
-        assert time.monotonic() < deadline, "the sandbox is still busy"
-        time.sleep(0.01)

@@ -101,6 +101,13 @@ def test_an_offset_skips_and_is_bounded(ask: Callable[..., Any], mixed: dict[str
         ask(insights.list_tasks, Filter(statuses=("gone",)))
 
 
+def test_a_word_nobody_uses_means_nothing_rather_than_everything() -> None:
+    assert Filter.of(["queued", "claimed"]).statuses == ("pending", "claimed")
+    assert (Filter.of([]).statuses, Filter.of(["delayed"]).waits_for) == (None, "time")
+    with pytest.raises(BadValue, match="status='done'"):
+        Filter.of(["queued", "done"])
+
+
 def test_a_bulk_means_the_tasks_its_filter_meets(
     ask: Callable[..., Any], rows: Rows, mixed: dict[str, list[int]]
 ) -> None:
