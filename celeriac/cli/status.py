@@ -26,7 +26,14 @@ _COLUMNS = ("role", "ready", "later", "behind_locks", "claimed", "running", "sta
 
 @click.command(cls=Command)
 @click.option("--watch", is_flag=True, help="Again and again, until Ctrl-C.")
-@click.option("--every", default=2.0, show_default=True, metavar="SECONDS", help="Between two looks.")
+@click.option(
+    "--every",
+    type=click.FloatRange(min=0.1),
+    default=2.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Between two looks.",
+)
 @click.pass_obj
 def status(find: FindApp, /, watch: bool, every: float) -> None:
     """Show what waits and runs per role, the workers, what is late, what is paused, and alerts."""

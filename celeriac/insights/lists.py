@@ -19,6 +19,9 @@ from celeriac.states import ALL, CRAWLS, QUEUES, WAITS_FOR_TIME, statuses_of
 
 MOST_ROWS, MOST_OFFSET = 1_000, 10_000
 
+#: Seconds a filter may go back.
+OLDEST = 1e9
+
 #: What a status may be called.
 WORDS = tuple(dict.fromkeys((*ALL, *CRAWLS, *QUEUES)))
 
@@ -139,6 +142,7 @@ def list_tasks(
     """Newest first: by id, or by completion where only completed tasks are wanted. Raises BadValue."""
     part = _part(wanted.statuses)
     _refuse(part, limit, after, offset)
+    _refuse_age(wanted.older_than)
     given = asdict(wanted) | {"statuses": list(wanted.statuses) if wanted.statuses else None}
     given |= {"after": after, "most": limit + 1, "offset": offset}
     rows, end = [], None
@@ -161,7 +165,12 @@ def _looks(rows: int, picks: bool) -> Sequence[int]:
 
 
 def matching(connection: Connection, wanted: Filter, *, most: int) -> list[int]:
-    """The ids of up to `most` tasks, for a bulk. Each status is walked by itself: nothing else is looked at."""
+    """The ids of up to `most` tasks, for a bulk. Each status is walked by itself: nothing else is looked at.
+
+    Raises BadValue.
+    """
+    if most < 1:
+        raise BadValue(f"most={most}: give 1 or more")
     walks = (replace(wanted, statuses=statuses) for statuses in _walked_apart(wanted.statuses))
     found = (task for walk in walks for task in _ids(connection, walk, min(most, MOST_ROWS)))
     return list(dict.fromkeys(islice(found, most)))  # One may have gone from a status to the next meanwhile.
@@ -209,6 +218,11 @@ def _refuse(part: tuple[str, ...], limit: int, after: str | None, offset: int) -
         raise BadValue(f"offset={offset}: give 0 to {MOST_OFFSET:,}, or follow `next` from page to page")
     if after is not None and not _is_place(part, after):
         raise BadValue(f"after={after!r:.100}: give the `next` of the page before, with the same filter")
+
+
+def _refuse_age(older_than: float | None) -> None:
+    if older_than is not None and not 0 <= older_than <= OLDEST:
+        raise BadValue(f"older_than={older_than:g}: give 0 to {OLDEST:,.0f} seconds")
 
 
 def _is_place(part: tuple[str, ...], after: str) -> bool:

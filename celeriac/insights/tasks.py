@@ -92,10 +92,15 @@ def find(connection: Connection, given: int | str) -> dict[str, Any] | None:
     task = None
     if isinstance(given, str) and "\x00" not in given:
         task = connection.execute(ID_OF, {"task_id": given}).scalar_one_or_none()
-    if task is None and str(given).isascii() and str(given).isdigit() and int(given) < 2**63:
-        task = int(given)
+    task = _row_id(given) if task is None else task
     row = None if task is None else connection.execute(TASK, {"id": task}).mappings().one_or_none()
     return None if row is None else dict(row)
+
+
+def _row_id(given: int | str) -> int | None:
+    digits = str(given)
+    is_number = digits.isascii() and digits.isdigit() and len(digits) <= len(str(2**63))
+    return int(digits) if is_number and int(digits) < 2**63 else None
 
 
 def get(connection: Connection, given: int | str) -> dict[str, Any]:

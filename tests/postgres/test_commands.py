@@ -183,6 +183,12 @@ def test_a_worker_is_told_to_end_and_it_is_audited(run: Run, rows: Rows) -> None
     ]
 
 
+def test_numbers_that_cannot_be_are_refused(run: Run) -> None:
+    assert run("list", "--older-than", "nan").exit_code == REFUSED
+    assert run("cancel", "--role", "work", "--most", -1).exit_code == REFUSED
+    assert run("status", "--watch", "--every", -1).exit_code == USAGE
+
+
 def test_status_shows_every_paused_account(run: Run, rows: Rows) -> None:
     rows("""INSERT INTO account_policies (account, paused)
         SELECT 'account-' || lpad(i::text, 5, '0'), i = 1500 FROM generate_series(1, 1500) i""")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -97,8 +98,11 @@ def test_an_offset_skips_and_is_bounded(ask: Callable[..., Any], mixed: dict[str
     for bad in ({"offset": 10_001}, {"limit": 0}, {"limit": 1001}, {"after": "x"}, {"after": "2026-01-01T00:00:00Z 1"}):
         with pytest.raises(BadValue, match="give"):
             ask(insights.list_tasks, Filter(), **bad)
-    with pytest.raises(BadValue, match="status='gone'"):
-        ask(insights.list_tasks, Filter(statuses=("gone",)))
+    for bad_filter, says in (({"statuses": ("gone",)}, "status='gone'"), ({"older_than": math.nan}, "older_than=nan")):
+        with pytest.raises(BadValue, match=says):
+            ask(insights.list_tasks, Filter(**bad_filter))
+    with pytest.raises(BadValue, match="most=-1"):
+        ask(insights.matching, Filter(), most=-1)
 
 
 def test_a_word_nobody_uses_means_nothing_rather_than_everything() -> None:
@@ -171,7 +175,7 @@ def test_a_task_is_found_by_either_id(ask: Callable[..., Any], put: Put) -> None
     assert ask(insights.find, str(one.id))["id"] == one.id
     assert ask(insights.find, one.task_id)["id"] == one.id
     assert ask(insights.find, "7")["id"] == other.id
-    for nothing in ("nonesuch", 4711, 2**80, "\x00"):
+    for nothing in ("nonesuch", 4711, 2**80, "9" * 5000, "\x00"):
         assert ask(insights.find, nothing) is None
 
 
