@@ -17,10 +17,17 @@ from celeriac.migrate import migrate as migrate_database
 from celeriac.sweeps import SWEEPS
 from celeriac.sweeps import sweep as run_sweep
 
+#: As Postgres takes a timeout: up to 24 days, 0 for none.
+SECONDS = click.FloatRange(0, 2_000_000)
+
 
 @click.command(cls=Command)
-@click.option("--lock-timeout", default=5.0, show_default=True, help="Seconds to wait for a lock before giving up.")
-@click.option("--statement-timeout", default=600.0, show_default=True, help="Seconds a statement may take.")
+@click.option(
+    "--lock-timeout", type=SECONDS, default=5.0, show_default=True, help="Seconds to wait for a lock before giving up."
+)
+@click.option(
+    "--statement-timeout", type=SECONDS, default=600.0, show_default=True, help="Seconds a statement may take."
+)
 @click.option("--with-roles", is_flag=True, help="Grant to least-privilege Postgres roles as well, making them.")
 @click.option("--role-prefix", default="celeriac", show_default=True, help="What their names begin with.")
 @click.pass_obj
@@ -107,7 +114,7 @@ def up(context: click.Context, others: tuple[str, ...], flower_port: int, concur
 
 @click.command(cls=Command)
 @click.option("--host", envvar="CELERIAC_API_HOST", default="127.0.0.1", show_default=True, help="Where to listen.")
-@click.option("--port", envvar="CELERIAC_API_PORT", default=6002, show_default=True)
+@click.option("--port", type=click.IntRange(0, 65_535), envvar="CELERIAC_API_PORT", default=6002, show_default=True)
 @click.option("--proxy", metavar="ADDRESSES", help="Proxies whose X-Forwarded-For tells the caller's address.")
 @click.pass_obj
 def serve(find: FindApp, /, host: str, port: int, proxy: str | None) -> None:

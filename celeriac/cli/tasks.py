@@ -80,7 +80,12 @@ def list_(find: FindApp, /, limit: int, offset: int, after: str | None, **option
 
 def named(arguments: Iterable[str]) -> dict[str, Any]:
     """`NAME=VALUE` each; a value is JSON, or else a text."""
-    return dict(_argument(given) for given in arguments)
+    found: dict[str, Any] = {}
+    for name, value in map(_argument, arguments):
+        if name in found:
+            raise click.UsageError(f"{name} is given twice")
+        found[name] = value
+    return found
 
 
 def _argument(given: str) -> tuple[str, Any]:

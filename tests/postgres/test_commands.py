@@ -63,6 +63,7 @@ def test_enqueue_takes_arguments_by_name_and_tells_what_became_of_them(run: Run,
         result = run("enqueue", *refused)
         assert (result.exit_code, says in result.stderr, result.stderr.count("\n")) == (REFUSED, True, 1)
     assert run("enqueue", "sync", "store_id").exit_code == USAGE
+    assert run("enqueue", "sync", "store_id=1", "store_id=2").exit_code == USAGE
 
 
 def test_many_lines_are_enqueued_with_progress(run: Run, rows: Rows, tmp_path: Path) -> None:
@@ -186,7 +187,8 @@ def test_a_worker_is_told_to_end_and_it_is_audited(run: Run, rows: Rows) -> None
 def test_numbers_that_cannot_be_are_refused(run: Run) -> None:
     assert run("list", "--older-than", "nan").exit_code == REFUSED
     assert run("cancel", "--role", "work", "--most", -1).exit_code == REFUSED
-    assert run("status", "--watch", "--every", -1).exit_code == USAGE
+    for command in (("status", "--every", -1), ("migrate", "--lock-timeout", -1), ("serve", "--port", 65_536)):
+        assert run(*command).exit_code == USAGE
 
 
 def test_status_shows_every_paused_account(run: Run, rows: Rows) -> None:
