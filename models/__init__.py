@@ -9,7 +9,7 @@ from models.subreddits import RedditAuthor, RedditBudget, RedditPost, Subreddit
 from models.thumbnails import AgencyWebsite
 
 #: Functions and views the migrations create beside the tables, in this order.
-ROUTINES: tuple[str, ...] = (*stores.ROUTINES,)
+ROUTINES = stores.ROUTINES
 
 __all__ = [
     "ROUTINES",

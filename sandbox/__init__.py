@@ -13,7 +13,7 @@ from collections import ChainMap
 from collections.abc import Collection, Mapping
 from contextlib import ExitStack
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from sandbox.duda import DudaApi
 from sandbox.faults import Faults, Plan
@@ -25,6 +25,8 @@ from sandbox.reddit import RedditApi
 from sandbox.server import Server
 from sandbox.sites import Sites
 from sandbox.stand_ins import StandIn
+
+S = TypeVar("S", Server, NamesServer, MailServer)
 
 __all__ = ["TEMPLATES", "Plan", "Sandbox", "start"]
 
@@ -66,12 +68,10 @@ class Sandbox:
         self._others: tuple[StandIn, ...] = (self.previews, self.menus, self.reddit)
         self._stand_ins: tuple[StandIn, ...] = (DudaApi(self.sites, credentials), *self._others)
         with ExitStack() as started:
-            self._server = Server((host, http_port), self.faults, self._control, self._stand_ins)
-            self._started(self._server, started)
-            self._names = NamesServer((host, dns_port), self.names)
-            self._started(self._names, started)
-            self._mail = MailServer(self.mailbox, hostname=host, port=smtp_port)
-            self._started(self._mail, started)
+            server = Server((host, http_port), self.faults, self._control, self._stand_ins)
+            self._server = _started(server, started)
+            self._names = _started(NamesServer((host, dns_port), self.names), started)
+            self._mail = _started(MailServer(self.mailbox, hostname=host, port=smtp_port), started)
             self._stop = started.pop_all().close
         self.http_url = f"http://{host}:{self._server.server_port}"
         self.smtp = (host, self._mail.port)
@@ -88,10 +88,6 @@ class Sandbox:
     def stop(self) -> None:
         """Ends hanging requests and closes every socket."""
         self._stop()
-
-    def _started(self, server: Server | NamesServer | MailServer, undo: ExitStack) -> None:
-        server.start()
-        undo.callback(server.stop)
 
     def environ(self) -> dict[str, str]:
         """The environment in which the application talks to this sandbox."""
@@ -147,6 +143,12 @@ class Sandbox:
             case _:
                 raise LookupError(f"There is no {method} /_sandbox/{path}")
         return self.describe().get(path)
+
+
+def _started(server: S, undo: ExitStack) -> S:
+    server.start()
+    undo.callback(server.stop)
+    return server
 
 
 def _mapping(wanted: Any) -> Mapping[str, Any]:

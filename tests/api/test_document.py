@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from celeriac.api.server import create
+from celeriac.api.tasks import Word
+from celeriac.insights import WORDS
 from tasks import app
 
 DOCUMENT = create(app).openapi()
@@ -39,6 +41,10 @@ def test_every_error_is_a_problem_document() -> None:
             errors = {status: told for status, told in operation["responses"].items() if status >= "400"}
             assert errors, f"{method} {path}"
             assert {told["$ref"].rpartition("/")[2] for told in errors.values()} == {f"Problem{s}" for s in errors}
+
+
+def test_a_filter_takes_every_word_there_is_for_a_status() -> None:
+    assert set(get_args(Word)) == set(WORDS)
 
 
 def test_it_says_nothing_of_what_pydantic_made() -> None:
