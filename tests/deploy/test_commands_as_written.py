@@ -1,19 +1,18 @@
 """Every command of README.md and docs/*.md is run as it is written there.
 
-Here, by test_compose.py (`docker compose`, and each service's own command), or by tests/api/test_api_page.py (`curl`).
+Here, by test_compose.py (`docker compose`, and each service's own command), by tests/api/test_api_page.py (`curl`), or
+by tests/faults/test_demos.py.
 """
 
 from __future__ import annotations
 
 import shlex
 import signal
-import subprocess
 import urllib.request
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import psutil
 import pytest
@@ -21,35 +20,27 @@ from click.testing import CliRunner
 
 from celeriac.cli import main
 from tasks import app
-from tests.conftest import Servers
 from tests.deploy import test_compose
+from tests.deploy.finishing import Finishing, failing, finish
 from tests.deploy.surroundings import free_ports, surroundings
 from tests.deploy.written import ASKING, EVERY, PAGES, WRITTEN, commands, lasting
-from tests.processes import ROOT, Rows, Running, process, until
-from tests.systems.stack import QUICK, on_servers
+from tests.faults.test_demos import DEMOS
+from tests.processes import Rows, Running, process, until
+from tests.systems.stack import on_servers
 
+SMALL = {"BENCH_SIZE": "small"}
 
-class Finishing(NamedTuple):
-    """What a command prints when it is done, and what is set for it, so that it is done soon."""
-
-    prints: str
-    environ: Mapping[str, str] = {}
-
-
-SMALL = {"DEMO_SIZE": "small", "BENCH_SIZE": "small"}
-
-DEMOS = {
-    "make demo SYSTEM=all": Finishing("4 of 4 demos hold", SMALL),
-    "make demo": Finishing("Everything holds", SMALL),
-}
-MEASURED = {
+#: On servers of their own.
+ALONE = {
     "make bench": Finishing("start latency p99", SMALL),
-    "make proof": Finishing("1 passed", {"PYTEST_ADDOPTS": "-k 100_000_stuck"}),
+    "make proof": Finishing(
+        "1 passed", {"PYTEST_ADDOPTS": "--ignore tests/faults/test_api_contract.py -k 100_000_stuck"}
+    ),
     "make test": Finishing(" passed", {"PYTEST_ADDOPTS": "tests/pure/test_retries.py"}),
     "python -m bench.backlog": Finishing("not due", SMALL),
     "pip install 'celeriac[api]'": Finishing("Requirement already satisfied: fastapi", {"PIP_NO_INDEX": "1"}),
 }
-ASIDE = {"celery -A tasks celeriac status": Finishing(" workers, ")}
+ON_OURS = {"celery -A tasks celeriac status": Finishing(" workers, ")}
 
 STACKS = ["celeriac up", "make up"]
 
@@ -66,7 +57,7 @@ QUICKLY = sorted(command for command in EVERY - COMPOSED if command.startswith("
 @pytest.fixture
 def environ(database_url: str, redis_url: str, venv: Path) -> Iterator[dict[str, str]]:
     """Of commands that need a migrated database."""
-    given = QUICK | {"DATABASE_URL": database_url, "REDIS_URL": redis_url}
+    given = {"DATABASE_URL": database_url, "REDIS_URL": redis_url}
     with on_servers(app, given):
         app.register_roles()
         yield surroundings(venv, **given)
@@ -81,27 +72,10 @@ def test_the_commands_that_end_do_what_they_say(page: Path, environ: dict[str, s
             assert result.exit_code == 0, f"{command}\n{result.output}\n{result.exception!r}"
 
 
-@pytest.mark.timeout(400)
-@pytest.mark.usefixtures("chromium")
-def test_the_commands_that_take_their_time_succeed(servers: Servers, environ: dict[str, str], tmp_path: Path) -> None:
-    """The demos and measurements have servers of their own; demos, a database of its own each."""
-    alone = {name: value for name, value in environ.items() if name not in ("DATABASE_URL", "REDIS_URL", *QUICK)}
-    demo = alone | {"DATABASE_URL": servers.database_url, "CELERIAC_DATA_DIR": str(tmp_path)}
-    given = dict.fromkeys(MEASURED, alone) | dict.fromkeys(DEMOS, demo) | dict.fromkeys(ASIDE, environ)
-    assert failing({**DEMOS, **MEASURED, **ASIDE}, given) == {}
-
-
-def failing(commands: Mapping[str, Finishing], given: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
-    """Runs them, three at a time; what those printed that did not succeed."""
-    with ThreadPoolExecutor(3) as side_by_side:
-        done = {c: side_by_side.submit(finish, c, {**given[c], **one.environ}) for c, one in commands.items()}
-    printed = {command: one.result() for command, one in done.items()}
-    return {c: one.stdout for c, one in printed.items() if one.returncode or commands[c].prints not in one.stdout}
-
-
-def finish(command: str, environ: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
-    both = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    return subprocess.run(["bash", "-c", command], cwd=ROOT, env=environ, text=True, check=False, **both)  # type: ignore[call-overload,no-any-return]
+@pytest.mark.timeout(300)
+def test_the_commands_that_take_their_time_succeed(environ: dict[str, str], venv: Path) -> None:
+    given = dict.fromkeys(ALONE, surroundings(venv)) | dict.fromkeys(ON_OURS, environ)
+    assert "\n\n".join(failing(ALONE | ON_OURS, given)) == ""
 
 
 def test_the_commands_that_last_come_up_and_go_when_told(environ: dict[str, str], tmp_path: Path) -> None:
@@ -131,13 +105,23 @@ def test_the_whole_stack_answers_and_is_gone_after_ctrl_c(environ: dict[str, str
             one.signal_all(signal.SIGINT)
         for command, one in running.items():
             until(lambda o=one: o.process.poll() is not None, f"{command} to end")  # type: ignore[misc]
+    left = [child for child in children if child.is_running()]
+    for child in left:
+        child.kill()
     assert len(children) > 10
-    assert [child for child in children if child.is_running()] == []
+    assert left == []
 
 
-def start(command: str, environ: Mapping[str, str], folder: Path) -> Any:
+@contextmanager
+def start(command: str, environ: Mapping[str, str], folder: Path) -> Iterator[Running]:
+    """Whatever ends it, its children end, too."""
     log = folder / f"{abs(hash(command))}.log"
-    return process(["bash", "-c", f"exec env {command}"], environ, log, alone=True)
+    with process(["bash", "-c", f"exec env {command}"], environ, log, alone=True) as running:
+        try:
+            yield running
+        finally:
+            for child in psutil.Process(running.pid).children(recursive=True) if running.process.poll() is None else ():
+                child.kill()
 
 
 def wait_until_up(running: Mapping[str, Running]) -> None:
@@ -157,7 +141,7 @@ def answers(url: str) -> bool:
 
 def test_no_command_is_left_out() -> None:
     """What stands in no list has no test; what is in a list and nowhere written is no longer as written."""
-    run = {*QUICKLY, *DEMOS, *MEASURED, *ASIDE, *LASTS, *STACKS, HEALTH, *(COMPOSED & EVERY), *ASKING}
+    run = {*QUICKLY, *ALONE, *ON_OURS, *LASTS, *STACKS, HEALTH, *(COMPOSED & EVERY), *ASKING, *DEMOS}
     assert run == EVERY
 
 

@@ -42,9 +42,7 @@ WORKERS = [name for name in OURS if "celery -A tasks worker" in FILE["services"]
 LONG_RUNNING = [name for name in OURS if name != "migrate"]
 
 #: Light and quick; everything else is the file's default.
-CHOSEN = {
-    "INSTASITE_BUILD_PROCESSES": "1",
-    "INSTASITE_ANALYTICS_PROCESSES": "1",
+CHOSEN = dict.fromkeys(re.findall(r"\w+_PROCESSES", str(FILE)), "1") | {
     "QM_INSTASITES_INTERVAL_SECONDS": "1",
     "DUDA_REQUESTS_PER_SECOND": "100",
 }
