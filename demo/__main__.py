@@ -60,15 +60,22 @@ def _all(seed: int | None) -> int:
     seeded = [] if seed is None else [f"--seed={seed}"]
     for name in SYSTEMS:
         screen.say(f"== {name} ==")
-        try:
-            status = subprocess.run([sys.executable, "-m", "demo", name, *seeded], cwd=ROOT, check=False).returncode
-        except KeyboardInterrupt:
-            return INTERRUPTED
+        status = _wait_for([sys.executable, "-m", "demo", name, *seeded])
         if status == INTERRUPTED:
             return status
         failed += [name] * bool(status)
     screen.say(f"\n{tally(SYSTEMS, failed)}")
     return 1 if failed else 0
+
+
+def _wait_for(command: Sequence[str]) -> int:
+    """Its exit status. In a session of its own: Ctrl-C is passed on to it, once, and it has the time to clean up."""
+    with subprocess.Popen(command, cwd=ROOT, start_new_session=True) as demo:
+        try:
+            return demo.wait()
+        except KeyboardInterrupt:
+            demo.terminate()
+            return demo.wait()
 
 
 def _one(name: str, seed: int | None) -> int:
