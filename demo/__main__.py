@@ -75,7 +75,8 @@ def _wait_for(command: Sequence[str]) -> int:
             return demo.wait()
         except KeyboardInterrupt:
             demo.terminate()
-            return demo.wait()
+            demo.wait()
+            return INTERRUPTED
 
 
 def _one(name: str, seed: int | None) -> int:
