@@ -18,7 +18,7 @@ from urllib.parse import quote
 import httpx
 
 from tasks.duda_answers import DudaRefused, DudaUnavailable, meaning_of, only_name_in, site_name_in
-from tasks.environment import address, number, required
+from tasks.environment import address, positive, required
 from tasks.pace import Pace
 
 LONGEST_EXTERNAL_ID = 45
@@ -44,17 +44,15 @@ class DudaSettings:
     @classmethod
     def from_env(cls, environ: Mapping[str, str] = os.environ) -> DudaSettings:
         """Reads DUDA_*; what is unset keeps its default. Raises ConfigurationError."""
-
-        def positive(name: str, default: float) -> float:
-            return number(name, default, at_least=0.001, environ=environ)
-
         return cls(
             user=required("DUDA_API_USER", "the API user of the Duda account", environ=environ),
             password=required("DUDA_API_PASSWORD", "the API password", environ=environ),
             base_url=address("DUDA_BASE_URL", cls.base_url, environ=environ),
-            timeout_seconds=positive("DUDA_TIMEOUT_SECONDS", cls.timeout_seconds),
-            connect_timeout_seconds=positive("DUDA_CONNECT_TIMEOUT_SECONDS", cls.connect_timeout_seconds),
-            requests_per_second=positive("DUDA_REQUESTS_PER_SECOND", cls.requests_per_second),
+            timeout_seconds=positive("DUDA_TIMEOUT_SECONDS", cls.timeout_seconds, environ=environ),
+            connect_timeout_seconds=positive(
+                "DUDA_CONNECT_TIMEOUT_SECONDS", cls.connect_timeout_seconds, environ=environ
+            ),
+            requests_per_second=positive("DUDA_REQUESTS_PER_SECOND", cls.requests_per_second, environ=environ),
         )
 
 

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from tasks.environment import address, number
+from tasks.environment import address, positive
 from tasks.pace import Pace, retry_after_seconds
 from tasks.platforms import (
     PlatformRateLimited,
@@ -80,15 +80,11 @@ class DutchieSettings:
     @classmethod
     def from_env(cls, environ: Mapping[str, str] = os.environ) -> DutchieSettings:
         """Reads DUTCHIE_*; what is unset keeps its default. Raises ConfigurationError."""
-
-        def positive(name: str, default: float) -> float:
-            return number(name, default, at_least=0.001, environ=environ)
-
         return cls(
             address("DUTCHIE_BASE_URL", cls.base_url, environ=environ),
-            positive("DUTCHIE_TIMEOUT_SECONDS", cls.timeout_seconds),
-            positive("DUTCHIE_CONNECT_TIMEOUT_SECONDS", cls.connect_timeout_seconds),
-            positive("DUTCHIE_REQUESTS_PER_SECOND", cls.requests_per_second),
+            positive("DUTCHIE_TIMEOUT_SECONDS", cls.timeout_seconds, environ=environ),
+            positive("DUTCHIE_CONNECT_TIMEOUT_SECONDS", cls.connect_timeout_seconds, environ=environ),
+            positive("DUTCHIE_REQUESTS_PER_SECOND", cls.requests_per_second, environ=environ),
         )
 
 

@@ -31,6 +31,10 @@ def number(
     return value
 
 
+def positive(name: str, default: float, *, environ: Mapping[str, str] = os.environ) -> float:
+    return number(name, default, at_least=0.001, environ=environ)
+
+
 def switch(name: str, *, default: bool, environ: Mapping[str, str] = os.environ) -> bool:
     given = environ.get(name, "").lower()
     if given and given not in _SWITCH:

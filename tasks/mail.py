@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from email.message import EmailMessage
 from email.utils import formatdate
 
-from tasks.environment import number, require, required, switch
+from tasks.environment import number, positive, require, required, switch
 
 _MESSAGE_ID = re.compile(r"<[^<>@\s]+@[^<>@\s]+>")
 
@@ -74,7 +74,7 @@ class MailSettings:
             user=environ.get("SMTP_USER", ""),
             password=environ.get("SMTP_PASSWORD", ""),
             starttls=starttls,
-            timeout_seconds=number("SMTP_TIMEOUT_SECONDS", cls.timeout_seconds, at_least=0.001, environ=environ),
+            timeout_seconds=positive("SMTP_TIMEOUT_SECONDS", cls.timeout_seconds, environ=environ),
         )
 
 

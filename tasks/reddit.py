@@ -20,7 +20,7 @@ import prawcore
 from prawcore.exceptions import RequestException
 from requests import Response
 
-from tasks.environment import address, number, required
+from tasks.environment import address, number, positive, required
 from tasks.reddit_answers import (
     About,
     Limit,
@@ -66,7 +66,7 @@ class RedditSettings:
             user_agent=environ.get("REDDIT_USER_AGENT") or cls.user_agent,
             oauth_url=address("REDDIT_OAUTH_URL", cls.oauth_url, environ=environ),
             url=address("REDDIT_URL", cls.url, environ=environ),
-            timeout_seconds=number("REDDIT_TIMEOUT_SECONDS", cls.timeout_seconds, at_least=0.01, environ=environ),
+            timeout_seconds=positive("REDDIT_TIMEOUT_SECONDS", cls.timeout_seconds, environ=environ),
             posts_per_listing=int(posts),
         )
 
