@@ -170,17 +170,19 @@ class Operators:
         self._accept("enqueue", "task", *(receipt["id"] for receipt in receipts if receipt["is_new"]))
 
     def _judge_receipts(self, tasks: Sequence[Mapping[str, Any]], receipts: Sequence[Any], rows: Rows) -> None:
-        """A task ends in the row that has its id or key, or in a new one: the first of its key."""
-        taken = {task.key: i for i, task in rows.items() if task.status in UNFINISHED}
-        named = {task.task_id: i for i, task in rows.items()}
+        """A task ends in the row that has its id or key, or in a new one; sent twice, it ends where the first did."""
         new = [receipt["id"] for receipt in receipts if receipt["is_new"]]
         assert sorted(new) == sorted({receipt["id"] for receipt in receipts} - set(rows))
+        keys = {task.key: i for i, task in rows.items() if task.key and task.status in UNFINISHED}
+        names, sent = {task.task_id: i for i, task in rows.items()}, dict[str, int]()
         for task, receipt in zip(tasks, receipts, strict=True):
-            key = (task["role"], task["unique_key"]) if task["unique_key"] else None
-            there = {named.get(task.get("task_id", "")), taken.get(key) if key else None} - {None}
+            name, key = task.get("task_id"), (task["role"], task["unique_key"])
+            there = {sent[name]} if name in sent else {names.get(name), keys.get(key)} - {None}
             assert receipt["id"] in there or not there
-            if receipt["is_new"]:
-                taken[key] = named[receipt["task_id"]] = receipt["id"]
+            if name:
+                sent.setdefault(name, receipt["id"])
+            if receipt["is_new"] and task["unique_key"]:
+                keys[key] = receipt["id"]
 
     def generate(self, path: str, body: Mapping[str, Any], audited: Sequence[str]) -> None:
         """The application's own tasks: as many as it says, none where it only tries."""
