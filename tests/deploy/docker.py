@@ -1,7 +1,8 @@
 """A `docker` for machines without: `docker compose up --build` with a local process for each container.
 
 Postgres and Redis are those of DATABASE_URL and REDIS_URL, the containers' ports those of COMPOSE_PORTS (JSON). What a
-service prints goes to a file of its name in COMPOSE_LOGS. Nothing is built. Until Ctrl-C, as the real one.
+service prints goes to a file of its name in COMPOSE_LOGS. Nothing is built. Until Ctrl-C, as the real one, or until a
+service ends by itself, which the real one would start again.
 """
 
 from __future__ import annotations
@@ -29,8 +30,13 @@ def main(arguments: list[str]) -> int:
     _migrate(services.pop("migrate"), logs / "migrate")
     running = {name: Running(one.command, one.environ, logs / name) for name, one in services.items()}
     (logs / "pids").write_text(json.dumps({name: one.pid for name, one in running.items()}))
-    ended.wait()
-    return _end(running)
+    while not ended.wait(0.1):
+        if gone := [one for one in running.values() if one.process.poll() is not None]:
+            print(gone[0].printed()[-2000:])
+            _end(running)
+            return 1
+    _end(running)
+    return 0
 
 
 def _migrate(service: Service, log: Path) -> None:
@@ -39,12 +45,11 @@ def _migrate(service: Service, log: Path) -> None:
         subprocess.run(service.command, cwd=ROOT, env=service.environ, stdout=output, stderr=output, check=True)
 
 
-def _end(running: dict[str, Running]) -> int:
+def _end(running: dict[str, Running]) -> None:
     for one in running.values():
         one.process.terminate()
     for name, one in running.items():
         print(f"{name} exited with code {one.process.wait()}", flush=True)
-    return 0
 
 
 if __name__ == "__main__":
