@@ -89,6 +89,7 @@ def found(connection: Connection, name: Name, *, lock: bool = False) -> RowMappi
 
 def refuse_what_cannot_run(app: Celeriac, entry: Entry) -> None:
     """What its tick would only find out later. Raises BadValue naming the field, or EnqueueRefused."""
+    _try("name", entry.name, entry.check_name)
     _try("cron_expression", entry.cron_expression, lambda: parse(entry.cron_expression, "UTC"))
     _try("timezone", entry.timezone, lambda: parse(entry.cron_expression, entry.timezone))
     _try("misfire_grace", entry.misfire_grace, entry.check)

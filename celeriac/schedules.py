@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from celeriac.errors import ConfigurationError
 from celeriac.expressions import Expression, parse
+from celeriac.roles import LONGEST_NAME
 
 Kind = Literal["task", "pass", "sweep"]
 
@@ -45,6 +46,7 @@ class Entry:
 
     def check(self) -> None:
         """Raises ConfigurationError saying what is wrong and what would be right."""
+        self.check_name()
         try:
             parse(self.cron_expression, self.timezone)
         except ConfigurationError as error:
@@ -57,6 +59,11 @@ class Entry:
             raise ConfigurationError(f"schedule {self.name!r}: misfire_grace={self.misfire_grace}: give 0 s to a year")
         if self.misfire == "skip" and self.misfire_grace < 1:
             raise ConfigurationError(f"schedule {self.name!r}: with misfire='skip' give misfire_grace at least 1 s")
+
+    def check_name(self) -> None:
+        if not (self.name.isprintable() and 0 < len(self.name) <= LONGEST_NAME):
+            right = f"1 to {LONGEST_NAME} printable characters"
+            raise ConfigurationError(f"schedule {self.name!r:.100}: give a name of {right}")
 
     def declared(self) -> dict[str, Any]:
         """What an operator may change, as the beat config has it."""

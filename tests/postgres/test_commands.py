@@ -245,6 +245,8 @@ def test_a_schedule_that_could_not_run_is_refused(run: Run, rows: Rows) -> None:
     for wrong in (
         ("nightly", "99 3 * * *", "sync", "store_id=7"),
         ("nightly", "@daily", "nonesuch"),
+        ("", "@daily", "sync", "store_id=7"),
+        ("n" * 201, "@daily", "sync", "store_id=7"),
         ("nightly", "@daily", "sync", "colour=red"),
         ("nightly", "@daily", "sync", "store_id=7", "--timezone", "Mars/Olympus"),
     ):
