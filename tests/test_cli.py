@@ -33,7 +33,6 @@ def celeriac(*arguments: str) -> Result:
 
 
 def in_a_process(*arguments: str, **environ: str) -> subprocess.Popen[str]:
-    """For what is read as it starts."""
     command = [sys.executable, "-c", "from celeriac.cli import main; main()", *arguments]
     environ = {**os.environ, **environ}
     return subprocess.Popen(
@@ -55,18 +54,25 @@ def test_migrate_check_sweep_and_dispatch(given: dict[str, str]) -> None:
 
 
 def test_errors_are_told_in_a_line(given: dict[str, str]) -> None:
-    """Each in a process of its own, as a stranger meets it: no traceback, and the exit status."""
-    nowhere = {"DATABASE_URL": "postgresql://localhost:1/none", "REDIS_URL": "redis://127.0.0.1:1/0"}
+    away = {"DATABASE_URL": "postgresql://localhost:1/none", "REDIS_URL": "redis://127.0.0.1:1/0"}
     wrong: list[tuple[list[str], dict[str, str], list[str]]] = [
-        (["-A", "nowhere", "check"], {}, ["No module named 'nowhere'"]),
-        (["dispatch", "no_such_role"], {}, ["`celeriac check` tells what is wrong"]),
-        (["check"], nowhere, ["Postgres does not answer", "Redis does not answer"]),
-        (["check"], {"HEARTBEAT_INTERVAL_MS": "soon"}, ["HEARTBEAT_INTERVAL_MS='soon' is not usable"]),
-        (["check"], {"QM_INSTASITES_BATCH_SIZE": "none"}, ["QM_INSTASITES_BATCH_SIZE='none' is not usable"]),
+        (["-A", "nowhere", "check"], given, ["No module named 'nowhere'"]),
+        (["dispatch", "no_such_role"], given, ["`celeriac check` tells what is wrong"]),
+        (["check"], away, ["Postgres does not answer", "Redis does not answer"]),
     ]
-    started = [in_a_process(*arguments, **given | environ) for arguments, environ, _ in wrong]
-    for process, (_, _, says) in zip(started, wrong, strict=True):
-        _, told = process.communicate(timeout=60)
-        assert process.returncode == 1
-        assert [part for part in says if part not in told] == []
+    for arguments, urls, says in wrong:
+        with on_servers(app, urls):
+            told = celeriac(*arguments)
+        assert (told.exit_code, type(told.exception)) == (1, SystemExit)
+        assert [part for part in says if part not in told.stderr] == []
+
+
+def test_so_are_settings_that_are_wrong(given: dict[str, str]) -> None:
+    """Read as a process starts: no traceback there either."""
+    wrong = {"HEARTBEAT_INTERVAL_MS": "soon", "QM_INSTASITES_BATCH_SIZE": "none"}
+    started = [in_a_process("check", **given, **{name: value}) for name, value in wrong.items()]
+    ended = [(process.communicate(timeout=60)[1], process.returncode) for process in started]
+    for (told, status), (name, value) in zip(ended, wrong.items(), strict=True):
+        assert status == 1
+        assert f"{name}='{value}' is not usable" in told
         assert "Traceback" not in told
