@@ -38,6 +38,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--full", action="store_true", help="the proof under load at full size (tests/faults)")
 
 
+#: Folders of tests that take long, in this order before all others: none is left alone at the end of a run.
+LONG = ("deploy", "systems", "faults", "end_to_end", "outside", "demo", "local")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    def place(item: pytest.Item) -> int:
+        folder = item.path.relative_to(ROOT / "tests").parts[0]
+        return LONG.index(folder) if folder in LONG else len(LONG)
+
+    items.sort(key=place)
+
+
 #: The tests' own Postgres need not outlive the machine. Killed processes lose nothing by it, and a test's own database
 #: comes and goes in a fifth of the time.
 OUTLIVES_NO_POWER_CUT = ("fsync", "full_page_writes")

@@ -8,6 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
+from celeriac.database import for_cursor
 from celeriac.retries import Attempt
 from celeriac.verbs.claim import CLAIM_LONE, FEW
 from celeriac.verbs.promote import lead
@@ -26,7 +27,7 @@ RETURNING id, task_id, role, args, kwargs, headers, retry_count, max_retries, tr
 """)
 
 # Both in one trip and one commit.
-START_LONE = text(f"{CLAIM_LONE.text};{START.text}")
+START_LONE = for_cursor(text(f"{CLAIM_LONE.text};{START.text}"))
 
 EXPIRE = text("""
 WITH gone AS (
@@ -95,7 +96,7 @@ def start_lone(
 ) -> list[Started]:  # fmt: skip
     """The row, claimed and started under this token, if it waits and its role is idle: no pass could do otherwise."""
     given = {"ids": [task], "token": token, "worker_id": worker_id, "pid": pid, "timeout": timeout, "again": again}
-    rows = connection.execute(START_LONE, given | {"id": task, "role": role, "few": FEW})
+    rows = connection.exec_driver_sql(START_LONE, given | {"id": task, "role": role, "few": FEW})
     return [Started(*row) for row in rows]
 
 

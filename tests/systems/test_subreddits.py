@@ -282,6 +282,7 @@ def test_what_is_stale_is_enqueued_once_and_what_waits_stays_as_it_is(crawls: Cr
 def test_beat_enqueues_what_is_stale_every_six_hours(crawls: Crawls, name: str) -> None:
     entry = entries(app)["stale subreddits"]
     assert (entry.target, entry.cron_expression, entry.overlap) == ("enqueue_stale_subreddits", "0 */6 * * *", "skip")
+    until(lambda: crawls.rows("SELECT FROM scheduled_jobs WHERE name = 'stale subreddits'"), "beat's config")
     crawls.rows("UPDATE subreddits SET checked_at = now()")
     crawls.rows("INSERT INTO subreddits (name) VALUES (:name)", name=name)
     schedule = (
