@@ -48,6 +48,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return LONG.index(folder) if folder in LONG else len(LONG)
 
     items.sort(key=place)
+    for item in items:
+        if place(item) == LONG.index("systems"):  # what a module starts serves all its tests, in one process
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
 
 
 #: The tests' own Postgres need not outlive the machine. Killed processes lose nothing by it, and a test's own database
