@@ -17,7 +17,7 @@ from tests.processes import Rows, until
 BEAT = "SELECT {} FROM scheduled_jobs WHERE name = :name"
 
 EVERY_OTHER_BACKEND_ENDS = """
-SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+SELECT pg_terminate_backend(pid, 30000) FROM pg_stat_activity
 WHERE datname = current_database() AND pid <> pg_backend_pid()
 """
 
