@@ -73,7 +73,10 @@ def test_a_config_that_cannot_be_is_refused_at_the_start(app: Celeriac, wrong: A
 
 def test_a_sweep_that_is_due_runs_and_tells_what_it_did(beat: Scheduler, of: Callable[[str, str], Any]) -> None:
     beat.tick()
-    until(lambda: of("sweep rescue", "last_report ->> 'done'") == "0", "the rescue's report")
+    until(lambda: of("sweep rescue", "last_report"), "the rescue's report")
+    report = of("sweep rescue", "last_report")
+    assert (report["done"], report["by"]) == (0, beat.app.process_name)
+    assert report["seconds"] >= 0
 
 
 def test_what_throws_is_told_and_runs_again(
@@ -88,6 +91,9 @@ def test_what_throws_is_told_and_runs_again(
         until(lambda turn=turn: len(ran) == turn and of("sweep rescue", "last_report ->> 'error'"), "the error")
         until(lambda: of("sweep prune", "last_report ->> 'done'") is not None, "the other sweeps")
         until(lambda: beat.acts.running["sweep rescue"].done(), "the sweep's end")
+    assert ran == [1, 1]
+    assert "division" in of("sweep rescue", "last_report ->> 'error'")
+    assert of("sweep rescue", "quarantined") is None
 
 
 def test_a_long_sweep_makes_no_tick_late_and_does_not_overlap_itself(

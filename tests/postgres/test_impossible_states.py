@@ -115,6 +115,8 @@ def test_a_task_cannot_be(database: Database, refused_by: str, tasks: list[dict[
 def test_these_tasks_can_be_side_by_side(database: Database, tasks: list[dict[str, Any]]) -> None:
     with database.transaction() as connection:
         insert_tasks(connection, tasks)
+        found = connection.exec_driver_sql("SELECT status FROM worker_tasks ORDER BY id").scalars()
+        assert list(found) == [task["status"] for task in tasks]
 
 
 @pytest.mark.parametrize(("refused_by", "table", "row"), IMPOSSIBLE_ROWS)

@@ -10,6 +10,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from celery import Celery
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -288,4 +289,9 @@ def test_no_part_of_a_workflow_is_half_run(part: str, headers: dict[str, Any], e
 
 
 def test_a_plain_call_is_no_workflow() -> None:
-    refuse_canvas("build", {"group": None}, {"chord": None, "chain": None, "callbacks": [], "errbacks": None})
+    """What Celery sends of one: every part is named, and empty."""
+    app = Celery("plain", set_as_current=False)
+    message = app.amqp.as_task_v2("id", "build", (7,), {})
+    parts = {"chord": None, "chain": None, "callbacks": None, "errbacks": None}
+    assert (message.headers["group"], message.body[2]) == (None, parts)
+    assert refuse_canvas("build", message.headers, message.body[2]) is None

@@ -18,7 +18,7 @@ from celeriac.errors import BadArguments, ConfigurationError
 from celeriac.keys import ONE, key_of, lock_of
 from celeriac.options import refuse_unknown_parameters
 from celeriac.retries import Backoff
-from celeriac.roles import FOREVER, IN_CODE, Role, days
+from celeriac.roles import DURATIONS, FOREVER, IN_CODE, Role, days
 from celeriac.signatures import Signature
 
 NAN, INFINITE = float("nan"), float("inf")
@@ -99,7 +99,9 @@ def test_an_invalid_value_is_refused_with_the_roles_name_the_value_and_what_woul
 
 @pytest.mark.parametrize(("option", "value"), flat(VALID))
 def test_a_valid_value_is_taken(option: str, value: Any) -> None:
-    role(**{option: value})
+    meant = value.total_seconds() if option in DURATIONS and isinstance(value, timedelta) else value
+    meant = "build" if (option, value) == ("queue", "") else meant
+    assert getattr(role(**{option: value}), option) == meant
 
 
 def test_every_option_has_its_rule() -> None:
@@ -224,10 +226,18 @@ def test_a_key_of_a_parameter_the_handler_does_not_take_suggests_the_right_one(o
 
 def test_keys_of_the_handlers_parameters_and_functions_pass() -> None:
     signature = Signature.of(keyed, role="build")
-    refuse_unknown_parameters(
-        role(fair_by="account_id", lock_by="{account_id}:{x}", unique_by=lambda _: "y"), signature
-    )
-    refuse_unknown_parameters(role(unique_by=ONE), signature)
+    given = {"fair_by": "account_id", "lock_by": "{account_id}:{x}", "unique_by": lambda _: "y"}
+    assert refused_key(role(**given), signature) is None
+    assert refused_key(role(unique_by=ONE), signature) is None
+    assert "x2" in str(refused_key(role(**given | {"lock_by": "{x2}"}), signature))
+
+
+def refused_key(of: Role, signature: Signature) -> ConfigurationError | None:
+    try:
+        refuse_unknown_parameters(of, signature)
+    except ConfigurationError as error:
+        return error
+    return None
 
 
 # -- signatures --------------------------------------------------------------------------------------------------------
