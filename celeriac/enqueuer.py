@@ -60,9 +60,9 @@ class Enqueuer:
         if isinstance(bound, Session):
             roles = {t.role for t in tasks}
             event.listen(bound, "after_commit", lambda _: self.kick(roles), once=True)
-            return list(_in_batches(bound.connection(), tasks))
+            return list(_in_batches(bound.connection(), tasks, commits_soon=False))
         # A plain connection tells of its commit too early to kick; the workers' own look finds the rows.
-        return list(_in_batches(bound, tasks))
+        return list(_in_batches(bound, tasks, commits_soon=False))
 
     def kick(self, roles: Iterable[str]) -> None:
         """After a commit that left work for these roles: the eager ones look now, not at their next look."""
@@ -80,5 +80,6 @@ class Enqueuer:
         self.app.publisher.kick(role.name, role.queue, lone)
 
 
-def _in_batches(connection: Connection, tasks: list[NewTask]) -> list[Receipt]:
-    return [r for i in range(0, len(tasks), BULK) for r in enqueue(connection, tasks[i : i + BULK])]
+def _in_batches(connection: Connection, tasks: list[NewTask], *, commits_soon: bool = True) -> list[Receipt]:
+    batches = (tasks[i : i + BULK] for i in range(0, len(tasks), BULK))
+    return [receipt for batch in batches for receipt in enqueue(connection, batch, commits_soon=commits_soon)]

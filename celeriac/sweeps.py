@@ -80,7 +80,7 @@ def lost_tickets(app: Celeriac) -> int:
 def leaderless_locks(app: Celeriac) -> int:
     """Lock keys somebody waits for and nobody leads, or only a paused role does, get a leader who can run.
 
-    The former takes an enqueue that saw a leader which settled before the enqueue committed.
+    The former takes an enqueue in a caller's transaction that saw a leader which settled before it committed.
     """
     given, first = 0, ""
     while True:

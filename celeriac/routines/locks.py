@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 # Lets the best waiting task of each key lead it, where none does; one of a paused role only if there is no other.
-# A concurrent leader is no error: then the key has one. A key whose next leader somebody's open transaction holds is
-# left to the sweep rather than waited for: the timeout is the function's own, as what follows in the transaction may
-# have to wait longer.
+# INVARIANT: whoever ends a leader, and whoever lines up behind one and commits soon, calls this for the key before
+# committing. The advisory lock orders them: the second looks when the first has committed, and sees it. Keys share 1024
+# such locks, so that no transaction can fill Postgres' table of locks.
+# A concurrent leader is no error: then the key has one. A key that somebody's open transaction holds for longer is left
+# to the sweep rather than waited for: the timeout is the function's own, as what follows in the transaction may have to
+# wait longer.
 LEAD = """
 CREATE OR REPLACE FUNCTION celeriac_lead(keys text[]) RETURNS integer LANGUAGE plpgsql SET lock_timeout = '100ms' AS $$
 DECLARE
     wanted text;
+    turn integer;
     promoted integer := 0;
 BEGIN
-    FOR wanted IN SELECT DISTINCT unnest(keys) ORDER BY 1 LOOP
+    FOR wanted, turn IN SELECT DISTINCT key, hashtext(key) & 1023 FROM unnest(keys) AS key ORDER BY 2, 1 LOOP
         BEGIN
+            PERFORM pg_advisory_xact_lock(hashtext('celeriac lead'), turn);
             UPDATE worker_tasks SET waits_for = NULL, updated_at = clock_timestamp()
             WHERE id = coalesce((
                 SELECT id FROM worker_tasks

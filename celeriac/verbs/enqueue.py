@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,7 +53,7 @@ class Receipt:
 # (no EXISTS: the planner may answer one for many rows by reading all leaders there are).
 # A leader or a unique key committed meanwhile makes ON CONFLICT drop the row; the caller looks again. An uncommitted
 # one is waited for: all bulks take keys in one order, so that no two wait for each other (lock keys first: work on an
-# entity is finer than the entity).
+# entity is finer than the entity; and the lead with the first row of its key, or not at all).
 INSERT = text("""
 WITH given AS (
     SELECT *, ordinality AS place,
@@ -69,7 +69,7 @@ WITH given AS (
         CASE
             WHEN due > statement_timestamp() THEN 'time'
             WHEN lock_key IS NULL THEN NULL
-            WHEN row_number() OVER (PARTITION BY lock_key, due > statement_timestamp() ORDER BY place) > 1
+            WHEN row_number() OVER (PARTITION BY lock_key ORDER BY role, unique_key, place) > 1
               OR (
                 SELECT true FROM worker_tasks l
                 WHERE l.lock_key = given.lock_key AND l.waits_for IS NULL
@@ -169,13 +169,17 @@ def ready_row(task: NewTask) -> dict[str, Any]:
     return row | {n: None if row[n] is None else json.dumps(row[n]) for n in ("args", "kwargs", "headers")}
 
 
-def enqueue(connection: Connection, tasks: Sequence[NewTask]) -> list[Receipt]:
-    """A receipt per task, in order. Two tasks with one id, or with one (role, unique key), get the same row."""
+def enqueue(connection: Connection, tasks: Sequence[NewTask], *, commits_soon: bool = True) -> list[Receipt]:
+    """A receipt per task, in order. Two tasks with one id, or with one (role, unique key), get the same row.
+
+    `commits_soon` False, for a caller's own transaction: nobody who settles has to wait for it. A leader that settles
+    before the commit then leaves its key to the sweep.
+    """
     first = {t.task_id: t for t in reversed(tasks)}
     distinct = [t for t in tasks if first[t.task_id] is t]
     found = _insert_or_find(connection, distinct)
     behind = [t for t in distinct if found[t.task_id].waits_for == "lock"]
-    if behind and not all(receipt.is_new for receipt in found.values()):
+    if behind and (commits_soon or _may_lack_a_leader(distinct, found)):
         found |= _led(connection, [(t, found[t.task_id]) for t in behind])
     return [found[t.task_id] if first[t.task_id] is t else _again(found[t.task_id]) for t in tasks]
 
@@ -184,8 +188,13 @@ def _again(receipt: Receipt) -> Receipt:
     return Receipt(receipt.id, receipt.task_id, False)
 
 
+def _may_lack_a_leader(tasks: Sequence[NewTask], found: Mapping[str, Receipt]) -> bool:
+    """Whether one that was to lead its key is another row, or waits for its time."""
+    return any(not found[t.task_id].is_new or found[t.task_id].waits_for == "time" for t in tasks)
+
+
 def _led(connection: Connection, behind: Sequence[tuple[NewTask, Receipt]]) -> dict[str, Receipt]:
-    """Who of these leads after all: the one that was to lead its key turned out to be another row."""
+    """Who of these leads after all: the one who was to lead settled meanwhile, is another row or waits for its time."""
     if not lead(connection, [str(task.lock_key) for task, _ in behind]):
         return {}
     ids = {receipt.id: receipt.task_id for _, receipt in behind}

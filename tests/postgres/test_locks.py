@@ -6,6 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from sqlalchemy import Connection
 
 from celeriac import Celeriac, sweeps
 from celeriac.database import Database
@@ -13,6 +14,7 @@ from celeriac.dispatcher import Dispatcher
 from celeriac.roles import Role
 from celeriac.verbs import cancel, promote
 from celeriac.verbs.enqueue import Receipt, enqueue
+from celeriac.verbs.start import Started
 from tests.postgres.conftest import new_task
 from tests.postgres.stages import again, claimed, enqueued, outcome, running, settle_in, settled, started
 from tests.processes import Rows, until
@@ -166,13 +168,78 @@ def test_an_enqueue_that_saw_a_leader_which_settled_since_gets_the_lead_from_the
 ) -> None:
     (leader,) = running(database, new_task(lock_key="k"))
     with database.transaction() as connection:
-        (behind,) = enqueue(connection, [new_task(lock_key="k")])
+        (behind,) = enqueue(connection, [new_task(lock_key="k")], commits_soon=False)
         settled(database, outcome(leader))
     assert behind.waits_for == "lock"
     assert leads(rows) == []
     assert sweeps.leaderless_locks(app) == 1
     assert leads(rows) == [behind.id]
     assert sweeps.leaderless_locks(app) == 0
+
+
+Meanwhile = Callable[[Callable[[Connection], object], Callable[[], object]], None]
+
+
+@pytest.fixture
+def meanwhile(database: Database, rows: Rows) -> Meanwhile:
+    """Runs the first in a transaction, and commits it when the second, in a thread, waits for its turn at a lock."""
+    waits = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'advisory'"
+    rows("ALTER FUNCTION celeriac_lead SET lock_timeout = 0")
+
+    def run(first: Callable[[Connection], object], second: Callable[[], object]) -> None:
+        with ThreadPoolExecutor(1) as thread:
+            with database.transaction() as connection:
+                first(connection)
+                other = thread.submit(second)
+                until(lambda: rows(waits), "the other to wait for its turn")
+            other.result()
+
+    return run
+
+
+def test_a_retry_that_lines_up_while_its_leader_settles_is_led(
+    database: Database, meanwhile: Meanwhile, rows: Rows
+) -> None:
+    retried, leader = _retry_behind_a_leader(database)
+    meanwhile(
+        lambda connection: promote.promote_due(connection, "work", 10), lambda: settled(database, outcome(leader))
+    )
+    assert leads(rows) == [retried]
+
+
+def test_a_leader_that_settles_while_a_retry_lines_up_is_followed(
+    database: Database, meanwhile: Meanwhile, rows: Rows
+) -> None:
+    retried, leader = _retry_behind_a_leader(database)
+
+    def line_up() -> None:
+        with database.transaction() as connection:
+            promote.promote_due(connection, "work", 10)
+
+    meanwhile(lambda connection: settle_in(connection, outcome(leader)), line_up)
+    assert leads(rows) == [retried]
+
+
+def _retry_behind_a_leader(database: Database) -> tuple[int, Started]:
+    """The id of a retry that is due, and the task that leads its key meanwhile."""
+    (retried,) = running(database, new_task(lock_key="k"))
+    enqueued(database, new_task(lock_key="k"))
+    settled(database, again(retried))
+    (leader,) = started(database, *claimed(database))
+    return retried.id, leader
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_an_enqueue_beside_its_leaders_settle_leads(
+    app: Celeriac, database: Database, meanwhile: Meanwhile, rows: Rows, count: int
+) -> None:
+    @app.task(role=f"stock {count}", lock_by="shop")
+    def stock(shop: int) -> None: ...
+
+    stock.delay(1)
+    (leader,) = started(database, *claimed(database, f"stock {count}"))
+    meanwhile(lambda connection: settle_in(connection, outcome(leader)), lambda: stock.bulk([(1,)] * count))
+    assert len(leads(rows)) == 1
 
 
 def test_an_enqueue_beside_one_that_is_not_committed_waits_and_then_stands_behind_it(database: Database) -> None:
@@ -185,6 +252,36 @@ def test_an_enqueue_beside_one_that_is_not_committed_waits_and_then_stands_behin
             )
             until(lambda: watching.exec_driver_sql(blocked).scalar_one(), "the second enqueue to wait")
         assert (first.waits_for, second.result()[0].waits_for) == (None, "lock")
+
+
+def test_bulks_that_share_keys_wait_in_one_order(database: Database, rows: Rows) -> None:
+    """What would make a deadlock: the second holds 4 and waits for the lead, the first has the lead and needs 4."""
+    blocked = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    first, second = (
+        [new_task(lock_key="k", unique_key=key) for key in keys] for keys in (("3", "3b", "4"), ("5", "2", "4"))
+    )
+    with ThreadPoolExecutor(2) as threads:
+        with database.transaction() as connection:
+            (found,) = enqueue(connection, [new_task(unique_key="3b")])
+            one = threads.submit(enqueued, database, *first)
+            until(lambda: rows.one(blocked) == 1, "the first to wait for its second key")
+            other = threads.submit(enqueued, database, *second)
+            until(lambda: rows.one(blocked) == 2, "the second to wait, too")
+        three, again, four = one.result()
+    assert again.id == found.id
+    assert [(r.id == four.id, r.is_new) for r in other.result()] == [(False, True), (False, True), (True, False)]
+    assert leads(rows) == [three.id]
+
+
+@pytest.mark.parametrize("commits_soon", [True, False])
+def test_of_a_bulk_in_which_the_first_of_a_key_waits_for_its_time_another_leads(
+    database: Database, rows: Rows, commits_soon: bool
+) -> None:
+    tasks = [new_task(lock_key="k", unique_key="1", delay=1000.0), new_task(lock_key="k", unique_key="2")]
+    with database.transaction() as connection:
+        _, due = enqueue(connection, tasks, commits_soon=commits_soon)
+    assert due.waits_for is None
+    assert leads(rows) == [due.id]
 
 
 def test_the_sweep_finds_every_key_without_a_leader(
