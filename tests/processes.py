@@ -15,6 +15,8 @@ from typing import TypeVar
 import psutil
 from sqlalchemy import create_engine, text
 
+from tests.forked import Forked, can_be_forked
+
 ROOT = Path(__file__).parent.parent
 T = TypeVar("T")
 
@@ -56,15 +58,15 @@ class Running:
 
     def __init__(self, command: list[str], environ: Mapping[str, str], log: Path, *, alone: bool = False) -> None:
         self.log = log
-        with log.open("ab") as output:
-            self.process = subprocess.Popen(
-                command,
-                cwd=ROOT,
-                env={**({} if alone else os.environ), **environ},
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-            )
+        given = {**({} if alone else os.environ), **environ}
+        self.process: Forked | subprocess.Popen[bytes]
+        if can_be_forked(command):
+            self.process = Forked(command, given, ROOT, log)
+        else:
+            with log.open("ab") as output:
+                self.process = subprocess.Popen(
+                    command, cwd=ROOT, env=given, stdout=output, stderr=output, start_new_session=True
+                )
         self.pid = self.process.pid
 
     def children(self) -> list[int]:

@@ -1,0 +1,93 @@
+"""Python programs as processes of their own, forked from one that has imported what they all need.
+
+A worker's imports cost more than most of what tests have it do. The programs themselves, and all that reads the
+environment, are imported by the fork. Commands that are tested as they are written (`tests/deploy`) are executed.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import multiprocessing
+import os
+import runpy
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+#: Nothing of these looks at the environment, starts a thread or opens a connection when imported.
+IMPORTED = (
+    "celeriac.api", "celeriac.beat", "celeriac.cli", "celeriac.worker", "celery.app.amqp", "celery.app.control",
+    "celery.app.events", "celery.apps.beat", "celery.apps.worker", "celery.bin.celery", "celery.concurrency.prefork",
+    "celery.fixups.django", "celery.worker.consumer", "celery.worker.pidbox", "celery.worker.state", "dns.resolver",
+    "fastapi", "flower.command", "fsspec", "httpx", "kombu.transport.redis", "praw", "psutil", "psycopg2", "runpy",
+    "sqlalchemy.dialects.postgresql.psycopg2", "sqlalchemy.orm", "uvicorn",
+)  # fmt: skip
+
+_processes = multiprocessing.get_context("forkserver")
+_processes.set_forkserver_preload(list(IMPORTED))
+
+
+def can_be_forked(command: list[str]) -> bool:
+    return command[0] == sys.executable and command[1] in ("-m", "-c")
+
+
+class Forked:
+    """As much of a `subprocess.Popen` as tests use: `python -m …` or `python -c …` in a session of its own.
+
+    Raises what `Popen` does: TimeoutExpired from `wait`.
+    """
+
+    def __init__(self, command: list[str], environ: Mapping[str, str], cwd: Path, log: Path) -> None:
+        self.args = command
+        log.touch()
+        self._process = _processes.Process(target=_run, args=(command[1:], dict(environ), cwd, log), name="MainProcess")
+        self._process.start()
+        assert self._process.pid
+        self.pid: int = self._process.pid
+        with contextlib.suppress(ProcessLookupError):
+            while os.getpgid(self.pid) != self.pid:
+                time.sleep(0.001)
+
+    @property
+    def returncode(self) -> int | None:
+        return self._process.exitcode
+
+    def poll(self) -> int | None:
+        return self._process.exitcode
+
+    def wait(self, timeout: float | None = None) -> int:
+        self._process.join(timeout)
+        if self._process.exitcode is None:
+            raise subprocess.TimeoutExpired(self.args, timeout or 0.0)
+        return self._process.exitcode
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self._process.terminate()
+
+
+def _run(command: list[str], environ: dict[str, str], cwd: Path, log: Path) -> None:
+    how, program, *_ = command
+    os.setsid()
+    os.chdir(cwd)
+    os.environ.clear()
+    os.environ.update(environ)
+    output = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    sys.path[:0] = [str(cwd), *filter(None, environ.get("PYTHONPATH", "").split(os.pathsep))]
+    sys.argv = command[1:] if how == "-m" else ["-c", *command[2:]]
+    try:
+        if how == "-m":
+            runpy.run_module(program, run_name="__main__", alter_sys=True)
+        else:
+            exec(program, {"__name__": "__main__"})
+    finally:
+        with contextlib.suppress(Exception):
+            atexit._run_exitfuncs()
