@@ -17,9 +17,10 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-#: Nothing of these looks at the environment, starts a thread or opens a connection when imported.
+#: Nothing of these looks at the environment, starts a thread or opens a connection when imported. Not `celeriac.worker`:
+#: the memory it shares with its children would be shared by all workers.
 IMPORTED = (
-    "celeriac.api", "celeriac.beat", "celeriac.cli", "celeriac.worker", "celery.app.amqp", "celery.app.control",
+    "celeriac.api", "celeriac.beat", "celeriac.cli", "celery.app.amqp", "celery.app.control",
     "celery.app.events", "celery.apps.beat", "celery.apps.worker", "celery.bin.celery", "celery.concurrency.prefork",
     "celery.fixups.django", "celery.worker.consumer", "celery.worker.pidbox", "celery.worker.state", "dns.resolver",
     "fastapi", "flower.command", "fsspec", "httpx", "kombu.transport.redis", "praw", "psutil", "psycopg2", "runpy",
@@ -73,6 +74,7 @@ class Forked:
 
 
 def _run(command: list[str], environ: dict[str, str], cwd: Path, log: Path) -> None:
+    assert "celeriac.worker" not in sys.modules
     how, program, *_ = command
     os.setsid()
     os.chdir(cwd)

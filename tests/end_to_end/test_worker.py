@@ -96,7 +96,7 @@ def test_a_running_task_is_told_of_its_cancellation(shop: ModuleType, worker: Wo
 def test_long_tasks_in_one_ticket_do_not_wait_for_one_another(shop: ModuleType, worker: Worker, rows: Rows) -> None:
     """Ten rows share a ticket; the first is long, so the rest goes to the other process."""
     worker("-c", "2")
-    shop.mixed.bulk([(5,), *[(0,)] * 9])
+    shop.mixed.bulk([(60,), *[(0,)] * 9])
     until(lambda: rows.one("SELECT count(*) = 9 FROM worker_tasks WHERE status = 'completed'"), "the nine short ones")
     assert rows("SELECT status FROM worker_tasks WHERE status <> 'completed'") == [("running",)]
 

@@ -173,7 +173,9 @@ def test_a_postgres_that_nobody_guards_is_replaced(data_dir: Path, gone: Gone) -
 
 
 def test_a_failed_start_tells_why_and_leaves_nothing(data_dir: Path, stack_processes: Any, gone: Gone) -> None:
-    join(data_dir, linger=0).close()
+    with join(data_dir, linger=0):
+        pids = stack_processes.all()
+    assert gone(pids)
     settings = data_dir / "postgres" / "data" / "postgresql.conf"
     sound = settings.read_text()
     settings.write_text("no_such_setting = 1\n")
