@@ -20,7 +20,7 @@ demo: $(READY) ## A system at work, judged at the end: SYSTEM=instasites, thumbn
 	$(BIN)/python -m demo $(SYSTEM)
 
 test: $(READY) ## Run the tests
-	$(BIN)/python -m pytest -n 3 --dist loadgroup
+	$(BIN)/python -m pytest -n 3
 
 proof: $(READY) ## The proof under load, at full size: schedules, races and floods for many minutes
 	$(BIN)/python -m pytest tests/faults --full --timeout 1800

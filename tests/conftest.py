@@ -15,10 +15,12 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
 from sqlalchemy import create_engine, make_url, text
+from xdist.scheduler import LoadScopeScheduling
 
 from celeriac import Celeriac, Settings, local
 from celeriac.database import Database
@@ -49,9 +51,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return LONG.index(folder) if folder in LONG else len(LONG)
 
     items.sort(key=place)
-    for item in items:
-        if place(item) == LONG.index("systems"):  # what a module starts serves all its tests, in one process
-            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+
+
+class Together(LoadScopeScheduling):
+    """Which tests stay in one process, as what the first one starts serves them all; the rest go wherever is room."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        path = nodeid.partition("::")[0]
+        *_, folder, module = path.split("/")
+        if folder == "api":
+            return folder
+        return path if folder in LONG or module == "test_races.py" else nodeid
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Together:
+    config.option.loadscopereorder = False
+    return Together(config, log)
 
 
 #: The tests' own Postgres need not outlive the machine. Killed processes lose nothing by it, and a test's own database

@@ -17,8 +17,8 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-#: Nothing of these looks at the environment, starts a thread or opens a connection when imported. Not `celeriac.worker`:
-#: the memory it shares with its children would be shared by all workers.
+#: Nothing of these looks at the environment, starts a thread or opens a connection when imported. Not
+#: `celeriac.worker`: the memory it shares with its children would be shared by all workers.
 IMPORTED = (
     "celeriac.api", "celeriac.beat", "celeriac.cli", "celery.app.amqp", "celery.app.control",
     "celery.app.events", "celery.apps.beat", "celery.apps.worker", "celery.bin.celery", "celery.concurrency.prefork",

@@ -39,7 +39,6 @@ def test_the_tests_they_name_are_there() -> None:
         assert listed.test in {node.name for node in source.body if isinstance(node, ast.FunctionDef)}, listed
 
 
-@pytest.mark.xdist_group("api")
 @pytest.mark.parametrize("command", ASKING)
 def test_its_examples_are_answered_well(api: Api, command: str, tmp_path: Path) -> None:
     """As they stand there, in a shell; what they say of the port is the server's own."""

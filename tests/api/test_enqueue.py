@@ -9,8 +9,6 @@ import pytest
 from tests.api.server import Api
 from tests.api.works import audited
 
-pytestmark = pytest.mark.xdist_group("api")
-
 
 def build(site: int, account: int = 1, **more: object) -> dict[str, object]:
     return {"role": "instasite_build", "kwargs": {"instasite_id": site, "account_id": account}, **more}

@@ -12,8 +12,6 @@ from tests.api.broken import SECRET
 from tests.api.server import Api, problem, serving
 from tests.conftest import Servers
 
-pytestmark = pytest.mark.xdist_group("api")
-
 
 @pytest.fixture
 def broken(servers: Servers, template: str, tmp_path: Path) -> Iterator[tuple[Api, Path, str]]:

@@ -6,8 +6,6 @@ import pytest
 
 from tests.api.server import Api, problem, serving
 
-pytestmark = pytest.mark.xdist_group("api")
-
 
 def test_health_asks_for_no_token(api: Api) -> None:
     assert api.http.get("/healthz").json() == {"status": "ok"}

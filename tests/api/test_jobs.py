@@ -7,8 +7,6 @@ import pytest
 from tests.api.server import Api
 from tests.api.works import audited, row, task
 
-pytestmark = pytest.mark.xdist_group("api")
-
 JOBS = "/api/admin/jobs"
 
 

@@ -14,8 +14,6 @@ from tests.api.works import audited
 from tests.conftest import Servers
 from tests.systems.stack import on_servers
 
-pytestmark = pytest.mark.xdist_group("api")
-
 JOBS = "/api/admin/scheduled-jobs"
 
 #: As the seed's document sends it.

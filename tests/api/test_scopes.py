@@ -12,8 +12,6 @@ from celeriac.api.gate import OPEN
 from celeriac.verbs.tokens import IMPLIED
 from tests.api.server import Api, problem
 
-pytestmark = pytest.mark.xdist_group("api")
-
 Operation = tuple[str, str, dict[str, Any]]
 
 

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.api.server import Api
 from tests.api.works import audited, row, task
-
-pytestmark = pytest.mark.xdist_group("api")
 
 
 def test_a_waiting_task_is_cancelled_at_once(api: Api) -> None:

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import itertools
 
-import pytest
-
 from tests.api.server import Api
 from tests.api.works import audited, task
-
-pytestmark = pytest.mark.xdist_group("api")
 
 _number = itertools.count(1)
 

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.api.server import Api
 from tests.api.works import task
-
-pytestmark = pytest.mark.xdist_group("api")
 
 
 def test_the_depth_of_each_role(api: Api) -> None:

@@ -7,8 +7,6 @@ import pytest
 from tests.api.server import Api
 from tests.api.works import audited, row, task
 
-pytestmark = pytest.mark.xdist_group("api")
-
 
 def ids(page: dict) -> list[int]:
     return [item["id"] for item in page["tasks"]]

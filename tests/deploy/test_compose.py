@@ -30,8 +30,6 @@ from tests.deploy.surroundings import surroundings
 from tests.deploy.written import lasting
 from tests.processes import ROOT, Rows, Running, process, until
 
-pytestmark = pytest.mark.xdist_group("compose")
-
 #: As README has it.
 COMMAND = "docker compose up --build"
 

@@ -18,8 +18,6 @@ from tests.end_to_end.conftest import QUICK
 from tests.end_to_end.shop import RAN
 from tests.processes import Rows, Running, until
 
-pytestmark = pytest.mark.xdist_group("frozen postgres")
-
 #: The shop's `slow` is stale after 3 s, so the watchdog's limit is half of that.
 DROPPED = "Postgres has not answered for 1.5 s"
 BACKENDS = "SELECT pid FROM pg_stat_activity WHERE application_name = :name AND state = 'idle'"

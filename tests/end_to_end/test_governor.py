@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from types import ModuleType
 
 import redis
@@ -33,7 +34,11 @@ def test_under_a_memory_hog_nothing_new_begins_until_it_leaves(
     until(lambda: BACKING_OFF in running.printed(), "the back-off")
     assert long.status == "STARTED", "it runs on"
     until(lambda: rows.one("SELECT count(*) = 2 FROM worker_tasks WHERE status = 'running'"), "the short ones to end")
-    until(lambda: shop.app.dispatch("slow") == 0 and rows.one(WAITING) == 0, "the rest to lie in Redis")
+    with closing(redis.Redis.from_url(redis_url)) as client:
+        until(
+            lambda: shop.app.dispatch("slow") == 0 and rows(IN_HAND) == [(0, client.llen("slow"))],
+            "the rest to lie in Redis, and none in the worker",
+        )
     told = until(lambda: (now := reported(shop))["is_backing_off"] and now, "the heartbeat to tell it")
     assert told["memory_total_mb"] == 450
     assert f"backing off: {told['backoff_reason']}"[:24] in running.printed()
@@ -54,6 +59,8 @@ def test_under_a_memory_hog_nothing_new_begins_until_it_leaves(
 
 LATE = """SELECT count(*) FROM ran
     WHERE what = 'begin' AND role = 'slow' AND at > (SELECT at FROM ran WHERE what = 'holding')"""
+IN_HAND = """SELECT count(*) FILTER (WHERE status = 'pending'), count(*) FILTER (WHERE status = 'claimed')
+    FROM worker_tasks WHERE role = 'slow'"""
 WAITING = "SELECT count(*) FROM worker_tasks WHERE role = 'slow' AND status = 'pending'"
 
 

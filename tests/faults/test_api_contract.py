@@ -24,8 +24,6 @@ from schemathesis.specs.openapi.checks import (
 from tests.api.server import Api, serving
 from tests.conftest import Servers
 
-pytestmark = pytest.mark.xdist_group("api contract")
-
 CHECKS = [
     not_a_server_error,
     status_code_conformance,

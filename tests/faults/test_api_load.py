@@ -13,8 +13,6 @@ import pytest
 from tests.api.server import Api, serving
 from tests.faults.clients import Ask, ask_for
 
-pytestmark = pytest.mark.xdist_group("api load")
-
 #: Rows in every state and many roles and accounts, as a system has them that has run for a while; windows bound
 #: what is active.
 FILL = """

@@ -19,8 +19,6 @@ from tasks import browser
 from tasks.browser import Browser, NoBrowser, PageFailed, find
 from tests.processes import until
 
-pytestmark = pytest.mark.xdist_group("browser")
-
 SIZES = {"wide": (640, 300), "narrow": (200, 400)}
 ONE_SIZE = {"wide": (640, 300)}
 

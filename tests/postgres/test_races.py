@@ -15,8 +15,6 @@ from celeriac.database import Database
 from tests.postgres import racers
 from tests.processes import Rows, until
 
-pytestmark = pytest.mark.xdist_group("races")
-
 Race = Callable[[Callable[[str, int], Any]], list[Any]]
 
 
