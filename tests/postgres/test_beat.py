@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import wait
 from typing import Any
 
 import pytest
@@ -209,6 +210,7 @@ def test_a_beat_says_that_it_ticks_and_leaves_when_it_ends(app: Celeriac, rows: 
 
 def test_a_tick_survives_a_database_that_is_gone_and_is_soon_tried_again(beat: Scheduler, rows: Rows) -> None:
     beat.tick()
+    wait(beat.acts.running.values())  # one that lost its connection would see to new ones for all
     rows(EVERY_OTHER_BACKEND_ENDS)
     assert beat.tick() == RETRY_EVERY
     assert beat.tick() <= LOOK_EVERY
