@@ -15,7 +15,7 @@ from celeriac.verbs.enqueue import NewTask, Receipt, enqueue, enqueue_ready, is_
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
 
-#: Rows a statement of a bulk enqueue.
+#: Rows a statement of a bulk enqueue. A bulk of several takes its time: nobody who settles waits for it.
 BULK = 1000
 
 
@@ -44,7 +44,7 @@ class Enqueuer:
         receipts = self._insert_ready(tasks[0]) if one and is_ready(tasks[0]) else []
         if not receipts:
             with self.app.database.statement() if one else self.app.database.transaction() as connection:
-                receipts = _in_batches(connection, tasks)
+                receipts = _in_batches(connection, tasks, commits_soon=len(tasks) <= BULK)
         ready = {t.role: r.id for t, r in zip(tasks, receipts, strict=True) if r.is_new and r.waits_for is None}
         for name, row in ready.items():
             self._kick(name, row if one else None)
@@ -80,6 +80,6 @@ class Enqueuer:
         self.app.publisher.kick(role.name, role.queue, lone)
 
 
-def _in_batches(connection: Connection, tasks: list[NewTask], *, commits_soon: bool = True) -> list[Receipt]:
+def _in_batches(connection: Connection, tasks: list[NewTask], *, commits_soon: bool) -> list[Receipt]:
     batches = (tasks[i : i + BULK] for i in range(0, len(tasks), BULK))
     return [receipt for batch in batches for receipt in enqueue(connection, batch, commits_soon=commits_soon)]

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from sqlalchemy import Connection
 
-from celeriac import Celeriac, sweeps
+from celeriac import Celeriac, enqueuer, sweeps
 from celeriac.database import Database
 from celeriac.dispatcher import Dispatcher
 from celeriac.roles import Role
@@ -17,7 +17,7 @@ from celeriac.verbs.enqueue import Receipt, enqueue
 from celeriac.verbs.start import Started
 from tests.postgres.conftest import new_task
 from tests.postgres.stages import again, claimed, enqueued, outcome, running, settle_in, settled, started
-from tests.processes import Rows, until
+from tests.processes import PATIENCE, Rows, until
 
 Put = Callable[..., Receipt]
 
@@ -240,6 +240,26 @@ def test_an_enqueue_beside_its_leaders_settle_leads(
     (leader,) = started(database, *claimed(database, f"stock {count}"))
     meanwhile(lambda connection: settle_in(connection, outcome(leader)), lambda: stock.bulk([(1,)] * count))
     assert len(leads(rows)) == 1
+
+
+def test_a_bulk_that_takes_its_time_holds_nobody_up_who_settles(
+    app: Celeriac, database: Database, rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @app.task(role="shelves", lock_by="shop", unique_by="item")
+    def shelves(shop: int, item: int) -> None: ...
+
+    monkeypatch.setattr(enqueuer, "BULK", 1)
+    rows("ALTER FUNCTION celeriac_lead SET lock_timeout = 0")
+    waits = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    shelves.delay(1, 1)
+    (leader,) = started(database, *claimed(database, "shelves"))
+    with ThreadPoolExecutor(2) as threads:
+        with database.transaction() as connection:
+            enqueue(connection, [new_task("shelves", unique_key="3")])
+            bulk = threads.submit(shelves.bulk, [(1, 2), (1, 3)])
+            until(lambda: rows(waits), "the bulk's second statement to wait")
+            assert threads.submit(settled, database, outcome(leader)).result(PATIENCE / 2) == {leader.id}
+        assert [receipt.is_new for receipt in bulk.result()] == [True, False]
 
 
 def test_an_enqueue_beside_one_that_is_not_committed_waits_and_then_stands_behind_it(database: Database) -> None:
