@@ -24,6 +24,16 @@ T = TypeVar("T")
 KEEPALIVES = {"keepalives": 1, "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}
 
 
+#: A transaction of ours that says nothing for so long (seconds) is ended by Postgres: its process is frozen, and what
+#: it has locked is passed over by whoever rescues.
+SILENCE = 15.0
+
+
+def end_silent() -> str:
+    """A statement that has Postgres end the transaction if it hears nothing of it for `SILENCE`."""
+    return f"SET LOCAL idle_in_transaction_session_timeout = '{SILENCE * 1000:.0f} ms'"
+
+
 class Database:
     """Two pools a process: `engine` for handlers' sessions, and one of connections in autocommit for the verbs.
 
@@ -78,7 +88,7 @@ class Database:
     def transaction(self) -> Iterator[Connection]:
         """Commits at the end, rolls back on any exception."""
         with self._verbs.connect() as connection:
-            connection.exec_driver_sql("BEGIN")
+            connection.exec_driver_sql(f"BEGIN; {end_silent()}")
             try:
                 yield connection
             except BaseException:
@@ -138,7 +148,9 @@ class Prepared:
 
 
 def _roll_back(connection: Connection) -> None:
-    """A connection that cannot even roll back goes; the server rolls back for it."""
+    """A connection that is gone, or cannot even roll back, goes; the server rolls back for it."""
+    if connection.invalidated:
+        return
     try:
         connection.exec_driver_sql("ROLLBACK")
     except DBAPIError:

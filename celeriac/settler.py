@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
-from celeriac.database import Database, is_gone, outlasting
+from celeriac.database import Database, end_silent, is_gone, outlasting
 from celeriac.errors import NotSettled
 from celeriac.running import Run
 from celeriac.verbs.enqueue import NewTask, enqueue
@@ -60,7 +60,9 @@ class Settler:
         session = run.session
         try:
             session.flush()
-            follow_ups, mine = self._write(session.connection(), [run])
+            connection = session.connection()
+            connection.exec_driver_sql(end_silent())
+            follow_ups, mine = self._write(connection, [run])
             # A refused settle leaves its event in a transaction of its own: this one goes with the handler's writes.
             session.commit() if mine else session.rollback()
         except BaseException:
