@@ -16,7 +16,7 @@ from tests.systems.stack import Stack, on_servers
 STORES = 3
 
 #: More than the completing transaction has; the last ones come to no harm, which shows that there are no others.
-BOUNDARIES = 14
+BOUNDARIES = 16
 
 BROKEN = """
 SELECT p.kwargs ->> 'state_code', p.status, count(c.id)
@@ -52,5 +52,8 @@ def test_a_worker_killed_at_any_boundary_of_the_completion_leaves_all_or_nothing
     losses = "SELECT losses FROM worker_tasks WHERE role = 'store_discovery' ORDER BY id"
     survived = [1] * (len(noted) - 1) + [0] * (BOUNDARIES - len(noted) + 1)  # after COMMIT there is nothing to lose
     assert [loss for (loss,) in stack.rows(losses)] == survived
-    statements = ("INSERT INTO dispensaries", "SELECT id FROM", "UPDATE worker_tasks t", "WITH given AS", "COMMIT")
+    statements = (
+        "INSERT INTO dispensaries", "SELECT id FROM", "SET LOCAL idle_in_transaction_session_timeout",
+        "UPDATE worker_tasks t", "WITH given AS", "COMMIT",
+    )  # fmt: skip
     assert sorted(noted) == sorted(f"{when} {statement}" for statement in statements for when in ("before", "after"))
