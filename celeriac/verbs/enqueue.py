@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -178,19 +178,16 @@ def enqueue(connection: Connection, tasks: Sequence[NewTask], *, commits_soon: b
     first = {t.task_id: t for t in reversed(tasks)}
     distinct = [t for t in tasks if first[t.task_id] is t]
     found = _insert_or_find(connection, distinct)
-    behind = [t for t in distinct if found[t.task_id].waits_for == "lock"]
-    if behind and (commits_soon or _may_lack_a_leader(distinct, found)):
+    # The one that was to lead such a key is another row, or waits for its time.
+    unled = {t.lock_key for t in distinct if not (r := found[t.task_id]).is_new or r.waits_for == "time"}
+    behind = [t for t in distinct if found[t.task_id].waits_for == "lock" and (commits_soon or t.lock_key in unled)]
+    if behind:
         found |= _led(connection, [(t, found[t.task_id]) for t in behind])
     return [found[t.task_id] if first[t.task_id] is t else _again(found[t.task_id]) for t in tasks]
 
 
 def _again(receipt: Receipt) -> Receipt:
     return Receipt(receipt.id, receipt.task_id, False)
-
-
-def _may_lack_a_leader(tasks: Sequence[NewTask], found: Mapping[str, Receipt]) -> bool:
-    """Whether one that was to lead its key is another row, or waits for its time."""
-    return any(not found[t.task_id].is_new or found[t.task_id].waits_for == "time" for t in tasks)
 
 
 def _led(connection: Connection, behind: Sequence[tuple[NewTask, Receipt]]) -> dict[str, Receipt]:

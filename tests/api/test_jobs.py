@@ -79,7 +79,9 @@ def test_a_failed_job_is_retried_with_all_its_attempts(api: Api) -> None:
 
 
 def test_a_running_job_is_not_retried(api: Api) -> None:
-    api.refused(409, "POST", f"{JOBS}/{task(api, 'running')}/retry")
+    job = task(api, "running")
+    assert "the task is running" in api.refused(409, "POST", f"{JOBS}/{job}/retry")["detail"]
+    assert row(api, job, "status") == ("running",)
 
 
 def test_no_such_job(api: Api) -> None:

@@ -240,6 +240,8 @@ def test_a_path_too_long_for_a_socket_is_no_hindrance(tmp_path: Path, gone: Gone
 
 
 def test_closing_twice_is_closing_once(data_dir: Path) -> None:
-    stack = join(data_dir, postgres=False)
-    stack.close()
-    stack.close()
+    with join(data_dir, postgres=False) as other:
+        stack = join(data_dir, postgres=False)
+        stack.close()
+        stack.close()
+        assert answers(other.redis_url), "the other member is still counted"

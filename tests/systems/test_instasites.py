@@ -134,6 +134,7 @@ def test_another_python_process_enqueues_with_delay(works: Works) -> None:
     call = f"from tasks.instasites import build; build.delay(instasite_id={site}, account_id={works.account(site)})"
     subprocess.run([sys.executable, "-c", call], cwd=ROOT, env=works.stack.whole_environ(), check=True)
     until(lambda: works.published(site), "the publication")
+    assert len(works.at_duda(site)) == 1
 
 
 def test_a_code_base_without_these_modules_enqueues_by_name(works: Works, tmp_path: Path) -> None:
@@ -146,6 +147,7 @@ def test_a_code_base_without_these_modules_enqueues_by_name(works: Works, tmp_pa
     )
     subprocess.run([sys.executable, "-c", call], cwd=tmp_path, env=works.stack.whole_environ(), check=True)
     until(lambda: works.published(site), "the publication")
+    assert len(works.at_duda(site)) == 1
 
 
 def test_switched_off_nothing_is_dispatched(stack: Stack, new_database: Callable[[], str], tmp_path: Path) -> None:
