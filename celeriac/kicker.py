@@ -18,9 +18,9 @@ logger = logging.getLogger(__name__)
 #: How long (seconds) a process that ends waits for its last kicks.
 AT_EXIT = 0.6
 
-#: A rest (seconds) after a round during which more was enqueued: a burst makes few kicks, and leaves the processor to
-#: whoever enqueues. A task that comes by itself never meets it.
-REST = 0.05
+#: A rest (seconds) after each kick. While more is enqueued meanwhile it doubles, up to the longest: a burst makes few
+#: kicks, and leaves the processor to whoever enqueues. A task that comes by itself never meets it.
+REST, LONGEST_REST = 0.002, 0.05
 
 
 class Kicker:
@@ -56,15 +56,16 @@ class Kicker:
             return self._changed.wait_for(lambda: not self._wanted and not self._busy, patience)
 
     def _run(self) -> None:
+        rest = REST
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._wanted)
                 wanted, self._wanted, self._busy = self._wanted, {}, True
             for role, lone in wanted.items():
                 self._attempt(role, lone)
-            if self._wanted:
-                time.sleep(REST)
+            time.sleep(rest)
             with self._changed:
+                rest = min(2 * rest, LONGEST_REST) if self._wanted else REST
                 self._busy = False
                 self._changed.notify_all()
 

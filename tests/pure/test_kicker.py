@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
 
-from celeriac.kicker import Kicker
+import pytest
+
+from celeriac import kicker as kicks_module
+from celeriac.kicker import LONGEST_REST, REST, Kicker
 from tests.processes import until
 
 
@@ -39,6 +43,24 @@ def test_what_comes_while_one_is_sent_makes_one_more_that_names_none() -> None:
     sent.go_on.set()
     assert kicker.flush(30)
     assert sent.kicks == [("work", 1), ("work", None)]
+
+
+def test_the_longer_a_burst_lasts_the_fewer_kicks_it_makes(monkeypatch: pytest.MonkeyPatch) -> None:
+    rests: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        rests.append(seconds)
+        if len(rests) < 8:
+            kicker.kick("work", len(rests))
+
+    monkeypatch.setattr(kicks_module, "time", SimpleNamespace(sleep=sleep))
+    kicker = Kicker(Sent())
+    kicker.kick("work", 0)
+    assert kicker.flush(30)
+    assert rests == [REST, 2 * REST, 4 * REST, 8 * REST, 16 * REST, *[LONGEST_REST] * 3]
+    kicker.kick("work", 8)
+    assert kicker.flush(30)
+    assert rests[8:] == [REST]
 
 
 def test_a_kick_that_fails_does_not_end_the_thread() -> None:
