@@ -14,7 +14,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from statistics import median, quantiles
 
 import redis
@@ -26,6 +25,8 @@ DRAIN = {"plain": sized(4_000, 400), "rows": sized(40_000, 2_000)}
 ENQUEUES = sized(1_500, 50)
 LATENCIES = sized(300, 30)
 ROUNDS = sized(3, 1)
+#: A second each: as many as it takes for a steady median.
+ENQUEUE_ROUNDS = sized(9, 1)
 
 #: Seconds after which a worker is given up.
 PATIENCE = 120.0
@@ -34,7 +35,7 @@ PATIENCE = 120.0
 def main() -> None:
     from celeriac import local
 
-    with tempfile.TemporaryDirectory(prefix="celeriac-bench-") as folder, local.join(Path(folder)) as stack:
+    with tempfile.TemporaryDirectory(prefix="celeriac-bench-") as folder, local.join_temporary() as stack:
         os.environ |= {
             "DATABASE_URL": stack.database_url,
             "REDIS_URL": stack.redis_url,
@@ -144,10 +145,12 @@ def _left_rows() -> int:
 
 
 def measure_enqueue() -> dict[str, list[float]]:
+    """Calls a second, one after the other; the first round, which connects, does not count."""
     from bench.measured import noop, plain_noop
 
+    _empty()
     found: dict[str, list[float]] = {"plain": [], "rows": []}
-    for _ in range(ROUNDS + 1):
+    for _ in range(ENQUEUE_ROUNDS + 1):
         for which, delay in (("plain", plain_noop.delay), ("rows", noop.delay)):
             began = time.perf_counter()
             for i in range(ENQUEUES):

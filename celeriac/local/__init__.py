@@ -1,12 +1,12 @@
 """The embedded stack: a real Postgres and a real Valkey from wheels, for where none are given.
 
-`join()` is the way in. `PostgresServer` and `ValkeyServer` are single private servers, to be stopped,
-killed and paused at will.
+`join()` is the way in, `join_temporary()` that of measurements. `PostgresServer` and `ValkeyServer` are single
+private servers, to be stopped, killed and paused at will.
 """
 
 from celeriac.local.errors import LocalStackError
-from celeriac.local.membership import Stack, join
+from celeriac.local.membership import Stack, join, join_temporary
 from celeriac.local.postgres import PostgresServer
 from celeriac.local.valkey import ValkeyServer
 
-__all__ = ["LocalStackError", "PostgresServer", "Stack", "ValkeyServer", "join"]
+__all__ = ["LocalStackError", "PostgresServer", "Stack", "ValkeyServer", "join", "join_temporary"]

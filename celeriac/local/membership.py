@@ -6,7 +6,10 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -69,6 +72,27 @@ def join(data_dir: Path | None = None, *, postgres: bool = True, redis: bool = T
         if not _start_guard(folder, linger):
             time.sleep(0.05)
     return stack
+
+
+@contextmanager
+def join_temporary() -> Iterator[Stack]:
+    """Start a stack in a temporary folder of its own, and wait at the end until servers and folder are gone.
+
+    Raises LocalStackError.
+    """
+    with tempfile.TemporaryDirectory(prefix="celeriac-stack-") as folder:
+        try:
+            with join(Path(folder), linger=0) as stack:
+                yield stack
+        finally:
+            _wait_for_the_guards_end(Path(folder))
+
+
+def _wait_for_the_guards_end(folder: Path) -> None:
+    lock = folder / "guard.lock"
+    if lock.exists():
+        with lock.open("ab") as held:
+            fcntl.flock(held, fcntl.LOCK_EX)
 
 
 def _knock(folder: Path, request: bytes) -> Stack | None:

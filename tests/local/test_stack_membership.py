@@ -1,6 +1,7 @@
 import os
 import signal
 import socket
+import tempfile
 import threading
 from collections.abc import Callable
 from contextlib import closing
@@ -12,8 +13,9 @@ import pytest
 import redis
 import sqlalchemy
 
-from celeriac.local import LocalStackError, PostgresServer, join
+from celeriac.local import LocalStackError, PostgresServer, join, join_temporary, processes
 from celeriac.local.guard import listen, socket_path
+from tests.local.conftest import StackProcesses
 
 Enter = Callable[..., Any]
 Gone = Callable[..., bool]
@@ -99,6 +101,17 @@ def test_nothing_runs_on_however_the_last_member_goes(
     pids = stack_processes.all()
     member.leave(number)
     assert gone(pids)
+
+
+def test_a_temporary_stack_is_gone_with_its_folder_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with join_temporary() as stack:
+        (folder,) = tmp_path.iterdir()
+        servers = StackProcesses(folder).servers
+        query(stack.database_url, "CREATE TABLE written AS SELECT FROM generate_series(1, 300000)")
+    assert len(servers) == 2
+    assert not any(map(processes.is_alive, servers))
+    assert not list(tmp_path.iterdir())
 
 
 def test_data_stay_between_runs(data_dir: Path, stack_processes: Any, gone: Gone) -> None:
