@@ -12,13 +12,14 @@ from celeriac import rights
 from celeriac.app import Celeriac
 from celeriac.cli import output
 from celeriac.cli.group import PROBLEM, Command, FindApp
+from celeriac.cli.seconds import Seconds
 from celeriac.errors import ConfigurationError
 from celeriac.migrate import migrate as migrate_database
 from celeriac.sweeps import SWEEPS
 from celeriac.sweeps import sweep as run_sweep
 
 #: As Postgres takes a timeout: up to 24 days, 0 for none.
-SECONDS = click.FloatRange(0, 2_000_000)
+SECONDS = Seconds(0, 2_000_000)
 
 
 @click.command(cls=Command)

@@ -13,6 +13,7 @@ from celeriac import alerts, insights
 from celeriac.app import Celeriac
 from celeriac.cli import output
 from celeriac.cli.group import Command, FindApp
+from celeriac.cli.seconds import Seconds
 from celeriac.insights import Count
 
 #: A schedule that is this late (seconds) is shown: beat looks once a second.
@@ -28,7 +29,7 @@ _COLUMNS = ("role", "ready", "later", "behind_locks", "claimed", "running", "sta
 @click.option("--watch", is_flag=True, help="Again and again, until Ctrl-C.")
 @click.option(
     "--every",
-    type=click.FloatRange(min=0.1),
+    type=Seconds(0.1, 86_400),
     default=2.0,
     show_default=True,
     metavar="SECONDS",

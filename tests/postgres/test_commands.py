@@ -187,7 +187,10 @@ def test_a_worker_is_told_to_end_and_it_is_audited(run: Run, rows: Rows) -> None
 def test_numbers_that_cannot_be_are_refused(run: Run) -> None:
     assert run("list", "--older-than", "nan").exit_code == REFUSED
     assert run("cancel", "--role", "work", "--most", -1).exit_code == REFUSED
-    for command in (("status", "--every", -1), ("migrate", "--lock-timeout", -1), ("serve", "--port", 65_536)):
+    for command in (
+        ("status", "--every", -1), ("status", "--every", "inf"), ("migrate", "--lock-timeout", -1),
+        ("migrate", "--statement-timeout", "nan"), ("serve", "--port", 65_536),
+    ):  # fmt: skip
         assert run(*command).exit_code == USAGE
 
 
