@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import psycopg2
-from psycopg2.errors import DuplicatePreparedStatement, InvalidSqlStatementName
+from psycopg2.errors import DeadlockDetected, DuplicatePreparedStatement, InvalidSqlStatementName
 from sqlalchemy import Connection, Engine, TextClause, create_engine, event, make_url
 from sqlalchemy.dialects.postgresql.psycopg2 import PGDialect_psycopg2
 from sqlalchemy.exc import DBAPIError
@@ -163,6 +163,22 @@ def is_gone(error: BaseException) -> bool:
         return False
     code: Any = getattr(error.orig, "pgcode", None)
     return bool(error.connection_invalidated or code is None or code[:2] in ("57", "08"))
+
+
+#: How often a transaction is tried that Postgres ends to break a deadlock; each time it has waited a second for it.
+TRIES = 5
+
+
+def past_deadlocks(act: Callable[[], T]) -> T:
+    """`act` is one whole transaction: ended to break a deadlock with somebody else's, it is tried again."""
+    for _ in range(TRIES - 1):
+        try:
+            return act()
+        except DBAPIError as error:
+            if not isinstance(error.orig, DeadlockDetected):
+                raise
+            logger.info("Met a deadlock with another transaction; trying again")
+    return act()
 
 
 #: How long (seconds) a worker outlasts a Postgres that is away, and how often it tries.

@@ -9,6 +9,7 @@ from sqlalchemy import Connection, event
 from sqlalchemy.orm import Session
 
 from celeriac import running
+from celeriac.database import past_deadlocks
 from celeriac.kicker import Kicker
 from celeriac.verbs.enqueue import NewTask, Receipt, enqueue, enqueue_ready, is_ready
 
@@ -42,9 +43,7 @@ class Enqueuer:
     def _insert_alone(self, tasks: list[NewTask]) -> list[Receipt]:
         one = len(tasks) == 1
         receipts = self._insert_ready(tasks[0]) if one and is_ready(tasks[0]) else []
-        if not receipts:
-            with self.app.database.statement() if one else self.app.database.transaction() as connection:
-                receipts = _in_batches(connection, tasks, commits_soon=len(tasks) <= BULK)
+        receipts = receipts or past_deadlocks(lambda: self._insert_or_find(tasks))
         ready = {t.role: r.id for t, r in zip(tasks, receipts, strict=True) if r.is_new and r.waits_for is None}
         for name, row in ready.items():
             self._kick(name, row if one else None)
@@ -55,6 +54,11 @@ class Enqueuer:
         with self.app.database.cursor() as cursor:
             receipt = enqueue_ready(cursor, task)
         return [receipt] if receipt else []
+
+    def _insert_or_find(self, tasks: list[NewTask]) -> list[Receipt]:
+        database = self.app.database
+        with database.statement() if len(tasks) == 1 else database.transaction() as connection:
+            return _in_batches(connection, tasks, commits_soon=len(tasks) <= BULK)
 
     def _insert_in(self, bound: Session | Connection, tasks: list[NewTask]) -> list[Receipt | None]:
         if isinstance(bound, Session):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
-from celeriac.database import Database, end_silent, is_gone, outlasting
+from celeriac.database import Database, end_silent, is_gone, outlasting, past_deadlocks
 from celeriac.errors import NotSettled
 from celeriac.running import Run
 from celeriac.verbs.enqueue import NewTask, enqueue
@@ -31,7 +31,7 @@ class Settler:
         if not open_runs:
             return
         try:
-            follow_ups = outlasting(lambda: self._settle(open_runs), "settle")
+            follow_ups = outlasting(lambda: past_deadlocks(lambda: self._settle(open_runs)), "settle")
         except DBAPIError as error:
             if not is_gone(error):
                 raise

@@ -1,0 +1,70 @@
+"""Where Postgres ends a transaction of ours to break a deadlock, it is tried again, and nobody hears of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import pytest
+from sqlalchemy import Connection, make_url
+
+from celeriac import Celeriac
+from celeriac.database import Database
+from celeriac.roles import Role
+from celeriac.running import Run
+from celeriac.verbs.enqueue import enqueue
+from tests.postgres.conftest import new_task
+from tests.postgres.stages import outcome, running
+from tests.processes import Rows, until
+
+WAITING = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+
+
+@pytest.fixture(autouse=True)
+def who_waited_longest_is_ended(database: Database, database_url: str) -> None:
+    """Ours: it waits first, and has Postgres look for a deadlock after two seconds; the other's after a minute."""
+    with database.statement() as connection:
+        connection.exec_driver_sql(f"ALTER DATABASE {make_url(database_url).database} SET deadlock_timeout = '2 s'")
+    database.dispose()
+
+
+@contextmanager
+def patient(database: Database) -> Iterator[Connection]:
+    with database.engine.begin() as connection:
+        connection.exec_driver_sql("SET LOCAL deadlock_timeout = '1 min'")
+        yield connection
+
+
+def waits(rows: Rows) -> None:
+    until(lambda: rows.one(WAITING) == 1, "ours to wait for the other")
+
+
+def test_a_bulk_finds_the_rows_of_the_one_it_met(app: Celeriac, rows: Rows) -> None:
+    a, b = new_task(unique_key="a"), new_task(unique_key="b")
+    with ThreadPoolExecutor(1) as beside, patient(app.database) as other:
+        enqueue(other, [b])
+        ours = beside.submit(app.enqueuer.insert, [new_task(unique_key="a"), new_task(unique_key="b")], None)
+        waits(rows)
+        enqueue(other, [a])
+        other.commit()
+        assert [(r.task_id, r.is_new) for r in ours.result() if r] == [(a.task_id, False), (b.task_id, False)]
+    assert rows("SELECT task_id FROM worker_tasks ORDER BY unique_key") == [(a.task_id,), (b.task_id,)]
+
+
+def test_an_outcome_is_written(app: Celeriac, database: Database, rows: Rows) -> None:
+    @app.task(role="work")
+    def work() -> None: ...
+
+    (task,) = running(database, new_task())
+    run = Run(task, Role(name="work"), database)
+    run.outcome, run.follow_ups = outcome(task), [new_task(unique_key="after")]
+    with ThreadPoolExecutor(1) as beside, patient(app.database) as other:
+        enqueue(other, [new_task(unique_key="after")])
+        ours = beside.submit(app.settler.settle, [run])
+        waits(rows)
+        other.exec_driver_sql("SELECT FROM worker_tasks WHERE status = 'running' FOR UPDATE")
+        other.commit()
+        ours.result()
+    states = rows("SELECT unique_key, status FROM worker_tasks ORDER BY id")
+    assert states == [(None, "completed"), ("after", "pending")]
