@@ -12,6 +12,8 @@ from celeriac.dispatcher import Dispatcher
 from celeriac.tickets import Ticket
 from celeriac.verbs.enqueue import NewTask, Receipt, enqueue
 from tests.conftest import Servers
+from tests.postgres.passes import Passes, Waiting
+from tests.processes import Rows
 
 _number = itertools.count(1)
 
@@ -68,3 +70,24 @@ def put(database: Database) -> Callable[..., Receipt]:
         return receipt
 
     return put_one
+
+
+@pytest.fixture
+def waiting(rows: Rows) -> Waiting:
+    """`waiting(a=100, b=3)`: so many ready tasks for each of these accounts."""
+
+    def put(**tasks: int) -> None:
+        for account, n in tasks.items():
+            rows(
+                "INSERT INTO worker_tasks (task_id, role, account) "
+                "SELECT gen_random_uuid(), 'work', :account FROM generate_series(1, :n)",
+                account=account,
+                n=n,
+            )
+
+    return put
+
+
+@pytest.fixture
+def passes(dispatcher: Dispatcher, rows: Rows) -> Passes:
+    return Passes(dispatcher, rows)

@@ -1,0 +1,67 @@
+"""Passes of one role, and what each account got of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from celeriac.dispatcher import Dispatcher, Pass
+from celeriac.roles import Role
+from tests.processes import Rows
+
+Waiting = Callable[..., None]
+Given = dict[str, int]
+
+ROLE = Role(name="work", batch_size=60, window=10_000, chunk=1, eager=False)
+
+
+def role(**options: Any) -> Role:
+    return Role(**({"name": "work", "batch_size": 60, "window": 10_000, "chunk": 1, "eager": False} | options))
+
+
+def policy(rows: Rows, account: str, **columns: Any) -> None:
+    row = {"weight": 1, "cap": None, "paused": False} | columns
+    rows(
+        "INSERT INTO account_policies (account, weight, cap, paused) VALUES (:account, :weight, :cap, :paused)",
+        account=account,
+        **row,
+    )
+
+
+def ids_of(done: Pass) -> list[int]:
+    return [i for ticket in done.tickets for i in ticket.ids]
+
+
+def by_account(rows: Rows, ids: Iterable[int]) -> Given:
+    found = rows("SELECT account, count(*) FROM worker_tasks WHERE id = ANY(:ids) GROUP BY account", ids=list(ids))
+    return dict(found)  # type: ignore[arg-type]
+
+
+def finish(rows: Rows) -> None:
+    """Whatever is active completes."""
+    rows("""UPDATE worker_tasks SET status = 'completed', completed_at = now()
+        WHERE status IN ('claimed', 'running')""")
+
+
+class Passes:
+    """Passes of one role, and what each account got of them."""
+
+    def __init__(self, dispatcher: Dispatcher, rows: Rows) -> None:
+        self.dispatcher = dispatcher
+        self.rows = rows
+
+    def given(self, of: Role = ROLE) -> Given:
+        return by_account(self.rows, ids_of(self.dispatcher.run_pass(of)))
+
+    def finished(self, of: Role = ROLE) -> Given:
+        given = self.given(of)
+        finish(self.rows)
+        return given
+
+    def why_nothing(self, of: Role = ROLE) -> str | None:
+        done = self.dispatcher.run_pass(of)
+        assert not done.tickets
+        return done.why_nothing
+
+    def written(self, columns: str) -> Sequence[tuple[Any, ...]]:
+        return self.rows(f"SELECT {columns} FROM passes ORDER BY id")
