@@ -27,6 +27,8 @@ SELECT 'lock-' || i, 'build', '000001', 'held', CASE WHEN i > 1 THEN 'lock' END,
     CASE WHEN i = 1 THEN 'claimed' ELSE 'pending' END, CASE WHEN i = 1 THEN gen_random_uuid() END,
     CASE WHEN i = 1 THEN now() END
 FROM generate_series(1, :rows) i"""
+CAPPED = """
+INSERT INTO account_policies (account, cap) SELECT lpad(i::text, 6, '0'), 5 FROM generate_series(0, :accounts - 1) i"""
 LATER = """
 INSERT INTO worker_tasks (task_id, role, account, waits_for, scheduled_for)
 SELECT 'later-' || i, 'build', lpad((i % 1000)::text, 6, '0'), 'time', now() + interval '1 day'
@@ -40,6 +42,10 @@ SHAPES = {
     f"{FEW:,} ready, 1,000 accounts": SOME,
     f"{MANY:,} ready, 1,000 accounts": [(READY, {"rows": MANY, "accounts": 1000})],
     f"{MANY:,} ready, {ACCOUNTS:,} accounts": [(READY, {"rows": MANY, "accounts": ACCOUNTS})],
+    "the same, each account with a cap": [
+        (READY, {"rows": MANY, "accounts": ACCOUNTS}),
+        (CAPPED, {"accounts": ACCOUNTS}),
+    ],
     f"+ {HELD['rows']:,} behind one lock": [*SOME, (BEHIND, HELD)],
     f"+ {NOT_DUE['rows']:,} not due": [*SOME, (LATER, NOT_DUE)],
 }

@@ -132,16 +132,16 @@ class Dispatcher:
             return self._nothing(connection, role, seen, [], free, started)
         claimants, given = self._decide(connection, role, seen, free)
         token = str(uuid.uuid4())
-        claimed = claim.claim(connection, role.name, given, token) if given else {}
-        if not claimed:
+        claimed = claim.claim(connection, role.name, given, token)
+        if not claimed.losses:
             return self._nothing(connection, role, seen, claimants, free, started)
         cursors = (seen.cursor, next_cursor(claimants, given, seen.cursor))
         claim.record_pass(
-            connection, role.name, by=self.by, free=free, seen=claimants, given=given, cursors=cursors,
+            connection, role.name, by=self.by, free=free, seen=claimants, given=claimed.given, cursors=cursors,
             took_ms=_milliseconds(started),
         )  # fmt: skip
-        size = rows_per_ticket(role.chunk, seen.seconds_per_task, role.chunk_target, len(claimed), seen.slots)
-        return Pass(split(role.name, role.queue, claimed, token, size))
+        size = rows_per_ticket(role.chunk, seen.seconds_per_task, role.chunk_target, len(claimed.losses), seen.slots)
+        return Pass(split(role.name, role.queue, claimed.losses, token, size))
 
     def _decide(
         self, connection: Connection, role: Role, seen: select.Survey, free: int
@@ -161,12 +161,27 @@ class Dispatcher:
         self, connection: Connection, role: Role, seen: select.Survey, claimants: list[Claimant], free: int,
         started: float,
     ) -> Pass:  # fmt: skip
-        why = _why_nothing(seen, claimants, free)
+        why = self._why_nothing(connection, role, seen, claimants, free)
         claim.record_nothing(
             connection, role.name, by=self.by, free=max(free, 0), seen=claimants, cursor=seen.cursor,
             last_pass=seen.last_pass, why=why, took_ms=_milliseconds(started),
         )  # fmt: skip
         return Pass(why_nothing=why)
+
+    def _why_nothing(
+        self, connection: Connection, role: Role, seen: select.Survey, claimants: list[Claimant], free: int
+    ) -> str:
+        if seen.paused:
+            return "the role is paused"
+        if free <= 0:
+            return "the window is full"
+        if any(c.wants for c in claimants):
+            return "all that is ready is locked by others"
+        return (
+            "every account with work is paused or at its cap"
+            if select.has_ready(connection, role.name)
+            else "nothing is ready"
+        )
 
 
 def refill_below(role: Role) -> int:
@@ -184,14 +199,6 @@ def first_steps(role: Role, seen: select.Survey) -> int:
 def _deepened(claimant: Claimant, waiting: dict[str, int]) -> Claimant:
     found = waiting.get(claimant.account, claimant.waiting)
     return Claimant(claimant.account, found, claimant.holding, claimant.weight, claimant.cap)
-
-
-def _why_nothing(seen: select.Survey, claimants: list[Claimant], free: int) -> str:
-    if seen.paused:
-        return "the role is paused"
-    if free <= 0:
-        return "the window is full"
-    return "every account with work is paused or at its cap" if claimants else "nothing is ready"
 
 
 def _milliseconds(since: float) -> float:

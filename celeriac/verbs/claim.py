@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection, text
@@ -30,9 +32,9 @@ WITH taken AS (
     SET status = 'claimed', token = CAST(:token AS uuid),
         claimed_at = clock_timestamp(), updated_at = clock_timestamp()
     WHERE t.id = ANY (ARRAY(SELECT id FROM taken))
-    RETURNING t.id, t.losses
+    RETURNING t.id, t.account, t.losses
 )
-SELECT id, losses FROM claimed JOIN taken USING (id) ORDER BY rank, place
+SELECT id, account, losses FROM claimed JOIN taken USING (id) ORDER BY rank, place
 """)
 
 # Rows named by id, where they are ready and their account is neither paused nor bounded; the rest a pass decides on.
@@ -94,12 +96,22 @@ ON CONFLICT (role) DO UPDATE SET last_pass = excluded.last_pass, updated_at = st
 """)
 
 
-def claim(connection: Connection, role: str, shares: Mapping[str, int], token: str) -> dict[int, int]:
-    """The claimed rows, accounts taking turns; by id, how often each was lost."""
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """The rows a pass got, accounts taking turns: by id, how often each was lost. `given`: how many of each account."""
+
+    losses: dict[int, int]
+    given: dict[str, int]
+
+
+def claim(connection: Connection, role: str, shares: Mapping[str, int], token: str) -> Claimed:
+    """Less than its share gets an account some of whose rows somebody else has locked."""
+    if not shares:
+        return Claimed({}, {})
     found = connection.execute(
         CLAIM, {"role": role, "accounts": list(shares), "slots": list(shares.values()), "token": token}
-    )
-    return {row.id: row.losses for row in found}
+    ).all()
+    return Claimed({row.id: row.losses for row in found}, dict(Counter(row.account for row in found)))
 
 
 def resume(connection: Connection, ids: Sequence[int], room: int, token: str) -> list[int]:

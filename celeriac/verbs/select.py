@@ -29,13 +29,12 @@ SELECT
         ORDER BY scheduled_for LIMIT 1) IS NOT NULL AS due,
     (SELECT coalesce(sum(concurrency), 0) FROM workers
         WHERE status = 'active' AND queues ? :queue
-          AND last_heartbeat_at > statement_timestamp() - interval '2 minutes') AS slots,
-    (SELECT count(*) FROM account_policies WHERE paused OR cap IS NOT NULL) AS bounded
+          AND last_heartbeat_at > statement_timestamp() - interval '2 minutes') AS slots
 """)
 
 # INVARIANT of `onward`, `around`: each step is one descent into worker_tasks_ready, to the next account that has a
-# ready row. `around` is read only if `onward` ran out of accounts before :accounts were found.
-# `waiting` counts at most :depth rows of an account.
+# ready row. `around` is read only if `onward` ran out of accounts before `walk` found :accounts that may get something,
+# each with one look at its policy. `waiting` counts at most :depth rows of an account.
 CLAIMANTS = text("""
 WITH RECURSIVE onward AS (
     (SELECT account FROM worker_tasks
@@ -57,11 +56,14 @@ WITH RECURSIVE onward AS (
           AND account > around.account AND account <= :cursor
         ORDER BY account LIMIT 1) AS next
 ), walk AS (
-    SELECT account, row_number() OVER () AS place
-    FROM (SELECT account FROM onward UNION ALL SELECT account FROM around LIMIT :accounts) AS first_ones
+    SELECT turn.account, policy.weight, policy.cap, row_number() OVER () AS place
+    FROM (SELECT account FROM onward UNION ALL SELECT account FROM around) AS turn
+    LEFT JOIN LATERAL (
+        SELECT weight, cap, paused OR cap = 0 AS shut FROM account_policies WHERE account = turn.account LIMIT 1
+    ) AS policy ON true
+    WHERE policy.shut IS NOT TRUE LIMIT :accounts
 )
-SELECT walk.account, waiting.n AS waiting,
-    coalesce(policy.weight, 1) AS weight, CASE WHEN policy.paused THEN 0 ELSE policy.cap END AS cap
+SELECT walk.account, waiting.n AS waiting, coalesce(walk.weight, 1) AS weight, walk.cap
 FROM walk
 CROSS JOIN LATERAL (
     SELECT count(*) AS n FROM (
@@ -69,7 +71,6 @@ CROSS JOIN LATERAL (
         WHERE role = :role AND status = 'pending' AND waits_for IS NULL AND account = walk.account
         ORDER BY priority DESC, scheduled_for, id LIMIT :depth) AS counted
 ) AS waiting
-LEFT JOIN account_policies policy ON policy.account = walk.account
 ORDER BY walk.place
 """)
 
@@ -80,6 +81,10 @@ SELECT wanted.account, (
         WHERE role = :role AND status = 'pending' AND waits_for IS NULL AND account = wanted.account
         ORDER BY priority DESC, scheduled_for, id LIMIT :depth) AS counted) AS waiting
 FROM unnest(CAST(:accounts AS text[])) AS wanted (account)
+""")
+
+READY = text("""
+SELECT true FROM worker_tasks WHERE role = :role AND status = 'pending' AND waits_for IS NULL ORDER BY account LIMIT 1
 """)
 
 WORK_AND_ROOM = text("""
@@ -110,7 +115,6 @@ class Survey:
     holding: dict[str, int]
     due: bool
     slots: int
-    bounded: int
 
 
 def lock_pass(connection: Connection, role: str) -> bool:
@@ -123,13 +127,13 @@ def survey(connection: Connection, role: str, queue: str) -> Survey:
 
 
 def claimants(connection: Connection, role: str, seen: Survey, free: int, depth: int) -> list[Claimant]:
-    """Accounts with ready tasks in rotation order, each with at most `depth` of them counted.
+    """Accounts with ready tasks in rotation order, each with at most `depth` of them counted; paused ones, and those
+    whose cap is 0, left out.
 
-    At least `free` accounts that hold nothing and are not bounded, if there are so many: whoever stands behind them
-    could get nothing anyway.
+    At least `free` accounts that hold nothing, if there are so many: whoever stands behind them could get nothing
+    anyway.
     """
-    accounts = free + len(seen.holding) + seen.bounded
-    wanted = {"role": role, "cursor": seen.cursor, "accounts": accounts, "depth": depth}
+    wanted = {"role": role, "cursor": seen.cursor, "accounts": free + len(seen.holding), "depth": depth}
     return [
         Claimant(row.account, row.waiting, seen.holding.get(row.account, 0), row.weight, row.cap)
         for row in connection.execute(CLAIMANTS, wanted)
@@ -140,6 +144,11 @@ def waiting(connection: Connection, role: str, accounts: list[str], depth: int) 
     """How many ready tasks each of these accounts has, counting at most `depth`."""
     rows = connection.execute(WAITING, {"role": role, "accounts": accounts, "depth": depth})
     return {row.account: row.waiting for row in rows}
+
+
+def has_ready(connection: Connection, role: str) -> bool:
+    """Whether any account has a ready task, paused or not."""
+    return connection.execute(READY, {"role": role}).scalar_one_or_none() is not None
 
 
 def work_and_room(connection: Connection, role: str, below: int) -> bool:

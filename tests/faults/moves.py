@@ -79,7 +79,7 @@ class Moves(RuleBasedStateMachine):
         with self.lives.change() as connection:
             for role in (*NAMES, GENERATED[0]):
                 token = str(uuid.uuid4())
-                taken = claim.claim(connection, role, {"": n, "acme": n}, token)
+                taken = claim.claim(connection, role, {"": n, "acme": n}, token).losses
                 self.tickets += [(i, token) for i in taken]
 
     @precondition(lambda self: self.tickets)

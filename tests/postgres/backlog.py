@@ -33,6 +33,11 @@ SHAPES = {
     "many accounts": """
         INSERT INTO worker_tasks (task_id, role, account)
         SELECT 'many-' || i, 'work', 'm' || i % (:n / 5) FROM generate_series(1, :n) i""",
+    "accounts with caps": """
+        INSERT INTO worker_tasks (task_id, role, account)
+        SELECT 'capped-' || i, 'work', 'm' || i % (:n / 5) FROM generate_series(1, :n) i;
+        INSERT INTO account_policies (account, cap)
+        SELECT 'm' || i, 5 FROM generate_series(1, :n / 5) i""",
     "behind one held lock": f"""
         INSERT INTO worker_tasks (task_id, role, lock_key, status, token, claimed_at, started_at, last_heartbeat_at,
             worker_id, worker_pid)

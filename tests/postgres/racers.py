@@ -53,7 +53,7 @@ def claims(url: str, side: int) -> list[tuple[int, str]]:
         for _ in range(ROUNDS):
             token = str(uuid.uuid4())
             with database.transaction() as connection:
-                got += [(row, token) for row in claim.claim(connection, "work", {"": 2}, token)]
+                got += [(row, token) for row in claim.claim(connection, "work", {"": 2}, token).losses]
     return got
 
 
@@ -73,7 +73,7 @@ def run_one(database: Database, *, again: bool = False) -> int:
     token = str(uuid.uuid4())
     with database.transaction() as connection:
         promote.promote_due(connection, "work", 10)
-        ids = list(claim.claim(connection, "work", {"": 1}, token))
+        ids = list(claim.claim(connection, "work", {"": 1}, token).losses)
     with database.statement() as connection:
         started = start.start(connection, ids, token, worker_id="racer", pid=1, timeout=None)
         for one in started:

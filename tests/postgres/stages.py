@@ -26,7 +26,7 @@ def claimed(database: Database, role: str = "work", n: int = 1, account: str = "
     """The ids of the account's `n` best ready tasks, and their token."""
     token = str(uuid.uuid4())
     with database.transaction() as connection:
-        return list(claim.claim(connection, role, {account: n}, token)), token
+        return list(claim.claim(connection, role, {account: n}, token).losses), token
 
 
 def started(database: Database, ids: Sequence[int], token: str, *, pid: int = PID) -> list[Started]:

@@ -36,7 +36,7 @@ def priority(rows: Rows, receipt: Receipt) -> int:
 
 def next_claimed(database: Database) -> int:
     with database.transaction() as connection:
-        ((first, _),) = claim.claim(connection, "work", {"": 1}, TOKEN).items()
+        ((first, _),) = claim.claim(connection, "work", {"": 1}, TOKEN).losses.items()
     return first
 
 

@@ -143,6 +143,22 @@ def test_any_number_of_paused_accounts_hides_nobody(passes: Passes, waiting: Wai
     assert passes.given(role(batch_size=2)) == {"z": 2}
 
 
+def test_a_pass_looks_at_as_many_accounts_as_it_has_slots_whatever_bounds_them(
+    passes: Passes, waiting: Waiting, rows: Rows
+) -> None:
+    waiting(**{f"{kind}{n:03}": 2 for kind in ("paused", "shut", "capped") for n in range(100)})
+    for kind, bounds in (("paused", "true, NULL"), ("shut", "false, 0"), ("capped", "false, 1")):
+        rows(
+            f"""INSERT INTO account_policies (account, paused, cap)
+            SELECT '{kind}' || lpad(n::text, 3, '0'), {bounds} FROM generate_series(0, 99) n"""
+        )
+    for n in range(5):
+        assert passes.given(role(batch_size=20)) == {f"capped{20 * n + i:03}": 1 for i in range(20)}
+    seen = passes.written("ARRAY(SELECT jsonb_array_elements(claimants) ->> 'account')")
+    assert all(len(accounts) <= 20 + 20 * n for n, (accounts,) in enumerate(seen))
+    assert passes.why_nothing(role(batch_size=20)) == "every account with work is paused or at its cap"
+
+
 def test_accounts_that_hold_their_share_hide_nobody(passes: Passes, waiting: Waiting, rows: Rows) -> None:
     waiting(**{f"a{n:02}": 5 for n in range(20)})
     assert len(passes.given(role(batch_size=20))) == 20

@@ -75,7 +75,10 @@ def test_a_row_that_somebody_has_locked_is_passed_over(passes: Passes, database:
     with database.transaction() as other:
         other.exec_driver_sql("SELECT FROM worker_tasks LIMIT 1 FOR UPDATE")
         assert passes.given() == {"a": 2}
+        assert passes.why_nothing() == "all that is ready is locked by others"
     assert passes.given() == {"a": 1}
+    written = [({"a": 2}, None), ({}, "all that is ready is locked by others"), ({"a": 1}, None)]
+    assert passes.written("given, why_nothing") == written
 
 
 def test_what_redis_does_not_take_waits_again_at_once(

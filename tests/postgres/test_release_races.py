@@ -15,7 +15,7 @@ def test_a_ticket_believed_lost_that_was_started_meanwhile_is_left_alone(app: Ce
     late.delay()
     token = str(uuid.uuid4())
     with app.database.transaction() as connection:
-        ids = list(claim.claim(connection, "late", {"": 1}, token))
+        ids = list(claim.claim(connection, "late", {"": 1}, token).losses)
     with app.database.statement() as connection:
         suspects = release.unstarted(connection, grace=0)
         started = start.start(connection, ids, token, worker_id="w", pid=1, timeout=None)
@@ -33,7 +33,7 @@ def test_a_start_whose_answer_was_lost_is_answered_when_asked_again(app: Celeria
     asked.delay()
     token = str(uuid.uuid4())
     with app.database.statement() as connection:
-        ids = list(claim.claim(connection, "asked", {"": 1}, token))
+        ids = list(claim.claim(connection, "asked", {"": 1}, token).losses)
 
         def ask(pid: int, again: bool) -> list[int]:
             rows = start.start(connection, ids, token, worker_id="w", pid=pid, timeout=None, again=again)
