@@ -156,12 +156,12 @@ def _is_text(given: Any) -> bool:
         return False
 
 
-def _is_distance(given: Any) -> bool:
+def is_distance(given: Any) -> bool:
     return is_duration(given) or (isinstance(given, int | float) and is_duration(-given))
 
 
 _TEXT = (_is_text, f"a text of at most {LONGEST_KEY} bytes without NUL")
-_DISTANCE = (_is_distance, "seconds, at most 100 years away")
+_DISTANCE = (is_distance, "seconds, at most 100 years away")
 
 #: What a call may say of its row, and what it must be.
 _RULES: Mapping[str, tuple[Fits, str]] = {

@@ -198,7 +198,7 @@ account_policies = Table(
     Column("cap", Integer),
     Column("paused", Boolean, nullable=False, server_default=text("false")),
     _now("updated_at"),
-    CheckConstraint("weight > 0", name="account_policies_weight_positive"),
+    CheckConstraint("weight BETWEEN 0.000001 AND 1000000", name="account_policies_weight_in_range"),
     CheckConstraint("cap >= 0", name="account_policies_cap_not_negative"),
 )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import count
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
@@ -31,22 +32,42 @@ class Settler:
         if not open_runs:
             return
         try:
-            follow_ups = outlasting(lambda: past_deadlocks(lambda: self._settle(open_runs)), "settle")
+            self._settle_together(open_runs)
         except DBAPIError as error:
-            if not is_gone(error):
+            if is_gone(error):
+                raise NotSettled(f"{len(open_runs)} outcome(s) could not be written: Postgres stayed away") from error
+            if len(open_runs) == 1:
                 raise
-            raise NotSettled(f"{len(open_runs)} outcome(s) could not be written: Postgres stayed away") from error
-        for run in open_runs:
+            self._settle_apart(open_runs)
+
+    def _settle_together(self, runs: Sequence[Run]) -> None:
+        attempts = count()
+        follow_ups = outlasting(lambda: past_deadlocks(lambda: self._settle(runs, again=next(attempts) > 0)), "settle")
+        for run in runs:
             run.settled = True
         self._tell(follow_ups)
 
-    def _settle(self, runs: Sequence[Run]) -> list[NewTask]:
+    def _settle_apart(self, runs: Sequence[Run]) -> None:
+        """Postgres refused one of them: the others' outcomes count. Raises what it said of the last it refused."""
+        refused: Exception | None = None
+        for run in runs:
+            try:
+                self.settle([run])
+            except (DBAPIError, NotSettled) as error:
+                refused = error
+        if refused is not None:
+            raise refused
+
+    def _settle(self, runs: Sequence[Run], *, again: bool) -> list[NewTask]:
         keyed = any(run.task.lock_key is not None or run.follow_ups for run in runs)
         with self.database.transaction() if keyed else self.database.statement() as connection:
-            return self._write(connection, runs)[0]
+            return self._write(connection, runs, again=again)[0]
 
-    def _write(self, connection: Connection, runs: Sequence[Run]) -> tuple[list[NewTask], set[int]]:
-        mine = settle(connection, [run.outcome for run in runs if run.outcome is not None], self.by)
+    def _write(
+        self, connection: Connection, runs: Sequence[Run], *, again: bool = False
+    ) -> tuple[list[NewTask], set[int]]:
+        outcomes = [run.outcome for run in runs if run.outcome is not None]
+        mine = settle(connection, outcomes, self.by, again=again)
         follow_ups = [task for run in runs if run.task.id in mine for task in run.follow_ups]
         if follow_ups:
             enqueue(connection, follow_ups)

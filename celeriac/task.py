@@ -13,8 +13,8 @@ from sqlalchemy import Connection
 from sqlalchemy.orm import Session
 
 from celeriac import running
-from celeriac.errors import CeleriacError, Snooze
-from celeriac.roles import Role
+from celeriac.errors import BadArguments, CeleriacError, Snooze
+from celeriac.roles import Role, is_duration
 from celeriac.signatures import Signature
 
 if TYPE_CHECKING:
@@ -134,7 +134,9 @@ class Task(CeleryTask, Generic[P, R]):
         self.run_under_way.raise_if_cancelled()
 
     def snooze(self, seconds: float, why: str = "") -> Snooze:
-        """`raise self.snooze(60, "not there yet")`: try later without burning an attempt."""
+        """`raise self.snooze(60, "not there yet")`: try later without burning an attempt. Raises BadArguments."""
+        if not is_duration(seconds):
+            raise BadArguments(f"{self.name}: snooze({seconds!r:.100}): give seconds, at most 100 years")
         return Snooze(seconds, why)
 
     def retry(self, *args: Any, **kwargs: Any) -> Any:

@@ -79,17 +79,22 @@ WHERE t.id = o.id AND t.id = ANY(CAST(:ids AS bigint[])) AND t.token = o.token A
 RETURNING t.id, t.lock_key
 """)
 
+# A row that is gone was another run's, which finished it. Said again after an answer that was lost, it may be this
+# run's own, or wait again because this run said so: only a row that somebody else holds tells of a late finish then.
 REFUSED = text("""
 INSERT INTO task_events (task, role, kind, from_status, to_status, by, why)
-SELECT t.id, t.role, 'late_finish', t.status, t.status, :by, 'refused: the row was no longer this run''s'
+SELECT late.id, late.role, 'late_finish', t.status, t.status, :by, 'refused: the row was no longer this run''s'
 FROM jsonb_to_recordset(CAST(:late AS jsonb)) AS late (id bigint, token uuid, role text)
-JOIN worker_tasks t ON t.id = late.id
-WHERE t.token IS DISTINCT FROM late.token
+LEFT JOIN worker_tasks t ON t.id = late.id
+WHERE t.token IS DISTINCT FROM late.token AND NOT (:again AND t.token IS NULL)
 """)
 
 
-def settle(connection: Connection, outcomes: Sequence[Outcome], by: str) -> set[int]:
-    """The ids whose outcome counts. The others were somebody else's by now: nothing changed, an event says so."""
+def settle(connection: Connection, outcomes: Sequence[Outcome], by: str, *, again: bool = False) -> set[int]:
+    """The ids whose outcome counts. The others were somebody else's by now: nothing changed, an event says so.
+
+    `again`: the same was said before, and may have been committed although no answer came.
+    """
     if not outcomes:
         return set()
     rows = [*_complete(connection, [o for o in outcomes if _is_plain(o)])]
@@ -99,7 +104,7 @@ def settle(connection: Connection, outcomes: Sequence[Outcome], by: str) -> set[
     late = [o.task for o in outcomes if o.task.id not in settled]
     if late:
         refused = json.dumps([{"id": t.id, "token": t.token, "role": t.role} for t in late])
-        connection.execute(REFUSED, {"late": refused, "by": by})
+        connection.execute(REFUSED, {"late": refused, "by": by, "again": again})
     return settled
 
 

@@ -86,6 +86,21 @@ def test_each_migration_can_be_taken_back(migrated: Engine) -> None:
         assert catalog(connection) == before
 
 
+def test_weights_no_pass_could_go_by_are_mended(migrated: Engine) -> None:
+    with migrated.begin() as connection:
+        config = configuration(ENGINE_VERSIONS)
+        config.attributes.update(connection=connection, table=ENGINE_TABLE, timeouts=(5, 60))
+        downgrade(config, "celeriac_0009")
+        connection.exec_driver_sql(
+            "INSERT INTO account_policies (account, weight)"
+            " VALUES ('a', 'NaN'), ('b', 'Infinity'), ('c', 1e-9), ('d', 3)"
+        )
+    migrate(migrated)
+    with migrated.begin() as connection:
+        weights = connection.exec_driver_sql("SELECT weight FROM account_policies ORDER BY account").scalars()
+        assert list(weights) == [1, 1e6, 1e-6, 3]
+
+
 def test_two_migrations_at_once_take_turns(empty: Engine) -> None:
     errors: list[BaseException] = []
 
@@ -130,7 +145,7 @@ def test_a_migration_that_takes_too_long_gives_up(empty: Engine, adds_a_column: 
 def test_what_is_not_applied_is_told(empty: Engine) -> None:
     with empty.connect() as connection:
         assert unapplied(connection, APPLICATION) == {
-            *(f"celeriac_{version:04}" for version in range(1, 10)),
+            *(f"celeriac_{version:04}" for version in range(1, 11)),
             *(f"app_{version:04}" for version in range(1, 5)),
         }
 

@@ -14,7 +14,7 @@ from celeriac import Celeriac, sweeps
 from celeriac.database import Database
 from celeriac.roles import Role
 from celeriac.running import Run
-from celeriac.verbs import heartbeat, promote, start
+from celeriac.verbs import heartbeat, promote, settle, start
 from celeriac.verbs.enqueue import Receipt
 from tests.postgres.conftest import new_task
 from tests.postgres.stages import PID, WORKER, again, claimed, outcome, running, settle_in, settled, started
@@ -154,6 +154,30 @@ def test_a_settle_after_a_rescue_leaves_the_run_that_came_after_it_alone(
     assert rows("SELECT status, worker_pid, result FROM worker_tasks") == [("running", 2, None)]
     assert settled(database, outcome(task, result="good")) == {task.id}
     assert rows("SELECT status, result FROM worker_tasks") == [("completed", "good")]
+
+
+def test_a_settle_of_a_row_that_another_run_finished_and_deleted_is_refused_and_told(
+    database: Database, app: Celeriac, rows: Rows
+) -> None:
+    (late,) = running(database, new_task())
+    rows("UPDATE worker_tasks SET last_heartbeat_at = now() - interval '1 day'")
+    sweeps.rescue(app)
+    (task,) = started(database, *claimed(database), pid=2)
+    settled(database, outcome(task, keep=False))
+    assert settled(database, outcome(late)) == set()
+    assert rows(EVENTS) == [("rescue", "running", "pending"), ("late_finish", None, None)]
+
+
+@pytest.mark.parametrize("said", [{"keep": False}, {"status": "pending", "delay": 0.0}], ids=["deleted", "again"])
+def test_what_is_settled_again_after_a_lost_answer_is_no_late_finish(
+    database: Database, rows: Rows, said: dict[str, Any]
+) -> None:
+    (task,) = running(database, new_task())
+    mine = outcome(task, **said)
+    settled(database, mine)
+    with database.transaction() as connection:
+        assert settle.settle(connection, [mine], "test", again=True) == set()
+    assert rows(EVENTS) == []
 
 
 def test_of_many_outcomes_only_the_late_one_is_refused(database: Database, rows: Rows) -> None:

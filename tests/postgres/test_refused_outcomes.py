@@ -1,0 +1,55 @@
+"""What a handler asks for and Postgres would refuse is that attempt's error, and nobody else's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from sqlalchemy.exc import DBAPIError
+
+from celeriac import Celeriac
+from celeriac.database import Database
+from celeriac.roles import Role
+from celeriac.running import Run
+from celeriac.worker.ticket import execute
+from tests.postgres.conftest import new_task
+from tests.postgres.stages import again, outcome, running
+from tests.processes import Rows
+
+
+def snoozes(task: Any, seconds: Any) -> None:
+    raise task.snooze(seconds)
+
+
+def retries(task: Any, seconds: Any) -> None:
+    raise task.retry(countdown=seconds)
+
+
+@pytest.mark.parametrize("seconds", [1e300, float("inf"), float("nan")])
+@pytest.mark.parametrize("asks", [snoozes, retries])
+def test_a_delay_that_cannot_be_fails_the_attempt(
+    app: Celeriac, database: Database, asks: Callable[[Any, Any], None], seconds: float
+) -> None:
+    @app.task(role="work", bind=True, shared=False)
+    def work(self: Any) -> None:
+        asks(self, seconds)
+
+    (task,) = running(database, new_task(max_retries=3))
+    run = Run(task, app.roles.of(app.tasks["work"]), database)
+    execute(app, run)
+    assert run.outcome is not None
+    assert (run.outcome.status, "100 years" in str(run.outcome.error)) == ("failed", True)
+
+
+def test_an_outcome_that_postgres_refuses_leaves_those_beside_it_alone(
+    app: Celeriac, database: Database, rows: Rows
+) -> None:
+    runs = [Run(task, Role(name="work"), database) for task in running(database, *(new_task() for _ in range(3)))]
+    for run in runs:
+        run.outcome = outcome(run.task)
+    runs[1].outcome = again(runs[1].task, delay=1e300)
+    with pytest.raises(DBAPIError):
+        app.settler.settle(runs)
+    assert [run.settled for run in runs] == [True, False, True]
+    assert rows("SELECT status FROM worker_tasks ORDER BY id") == [("completed",), ("running",), ("completed",)]
