@@ -10,8 +10,8 @@ from kombu.exceptions import EncodeError
 from sqlalchemy import text
 
 from celeriac import running, states
-from celeriac.errors import BadArguments, CeleriacError, NotSupported
-from celeriac.intake import encoded, revived
+from celeriac.encoding import MOST_BYTES, Unfit, encoded, revived
+from celeriac.errors import CeleriacError, NotSupported
 from celeriac.outcomes import completed, failed, retried
 
 if TYPE_CHECKING:
@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 META = text("""
 SELECT status, result, error_message, completed_at, retry_count FROM worker_tasks WHERE task_id = :task_id
 """)
-
-#: Results are kept in a row: this many bytes of JSON at most.
-MAX_RESULT_BYTES = 4 * 1024 * 1024
 
 
 class RowBackend(BaseBackend):
@@ -47,20 +44,20 @@ class RowBackend(BaseBackend):
 
     def _success(self, run: running.Run, result: Any) -> Any:
         try:
-            return completed(run, encoded(run.role.name, result, MAX_RESULT_BYTES))
-        except BadArguments as error:
-            raise EncodeError(f"the result of {run.role.name} is not JSON: {error}") from error
+            return completed(run, encoded(result, MOST_BYTES))
+        except Unfit as error:
+            raise EncodeError(f"the result of {run.role.name} cannot be stored: {error}") from error
 
     def _retry(self, run: running.Run, reason: Any) -> Any:
         return retried(run, reason.exc if isinstance(reason, Retry) else reason)
 
     def _failure(self, run: running.Run, error: Any) -> Any:
-        return failed(run, error, self._told(run, error))
+        return failed(run, error, self._told(error))
 
-    def _told(self, run: running.Run, error: Any) -> Any:
+    def _told(self, error: Any) -> Any:
         """The error as JSON. One that cannot be told so still fails its task: then there is only its message."""
         try:
-            return encoded(run.role.name, self.prepare_exception(error, "json"), MAX_RESULT_BYTES)
+            return encoded(self.prepare_exception(error, "json"), MOST_BYTES)
         except Exception:
             return None
 

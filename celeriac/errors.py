@@ -10,7 +10,7 @@ CeleriacError
 │   └── NotSupported        a part of Celery that does not run on rows yet
 ├── TokenRefused            an API token was not made: its name is taken, or what it was to be is not possible
 ├── Unknown                 no such task, role or account
-├── BadValue                what an operator gave is out of bounds
+├── BadValue                what an operator or a handler gave is out of bounds
 ├── IllegalMove             the life of the task does not allow it now; nothing was written
 └── NotSettled              a finished task's outcome could not be written to Postgres in time
 

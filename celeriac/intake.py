@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import re
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from kombu.utils import json as kombu_json
-
 from celeriac.database import Database
+from celeriac.encoding import TooLarge, Unfit, encoded
 from celeriac.errors import ArgumentsTooLarge, BadArguments, NotSupported, UnknownRole
 from celeriac.keys import LONGEST_KEY, Key, key_of, lock_of
 from celeriac.roles import ANY_PRIORITY, IN_CODE, Fits, Role, is_duration, is_whole, outside
@@ -75,62 +72,17 @@ def _key(role: str, option: str, registered: str | None) -> Key | None:
     return refuse
 
 
-_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
-
-#: How deep arguments and results may nest: a worker that reads them back may stand deep in its stack already.
-DEEPEST = 100
-
-
-def encoded(role: str, what: Any, limit: float) -> Any:
-    """As JSON values, dates and the like in kombu's notation. Raises BadArguments or ArgumentsTooLarge."""
-    if what is None or what is True or what is False or (type(what) is int and -(2**63) <= what < 2**63):
-        return what
+def arguments_of(role: str, what: Any, limit: float) -> Any:
+    """As the row keeps them. Raises BadArguments or ArgumentsTooLarge."""
     try:
-        text = kombu_json.dumps(what, allow_nan=False)
-        value = json.loads(text)
-        size = (
-            len(text) if text.isascii() and "\\u" not in text else len(json.dumps(value, ensure_ascii=False).encode())
-        )
-    except (TypeError, ValueError, RecursionError) as error:
-        raise BadArguments(f"{role}: arguments must be JSON: {error}; nothing was enqueued") from None
-    if text.count("[") + text.count("{") > DEEPEST and _depth(value) > DEEPEST:
-        raise BadArguments(f"{role}: arguments may nest {DEEPEST} levels deep, no deeper; nothing was enqueued")
-    if '"__type__"' in text:
-        _refuse_forged(role, value)
-    if _NUL.search(text):
-        raise BadArguments(f"{role}: Postgres stores no NUL character (\\u0000); nothing was enqueued")
-    if size > limit:
+        return encoded(what, limit)
+    except TooLarge as error:
         raise ArgumentsTooLarge(
-            f"{role}: the arguments take {size} bytes, the limit is {limit:.0f} (CELERIAC_MAX_ARGUMENT_BYTES): "
-            "store the data and pass its key; nothing was enqueued"
-        )
-    return value
-
-
-def _depth(value: Any) -> int:
-    depth, level = 0, [value]
-    while level := [part for part in level if isinstance(part, dict | list)]:
-        depth += 1
-        level = [part for whole in level for part in (whole.values() if isinstance(whole, dict) else whole)]
-    return depth
-
-
-def _refuse_forged(role: str, value: Any) -> None:
-    """A mapping that only looks like one of kombu's dates would break every worker that reads it."""
-    try:
-        revived(value)
-    except Exception as error:
-        raise BadArguments(
-            f"{role}: '__type__' with '__value__' is kombu's notation, and this is none of it: {error!r}; "
+            f"{role}: the arguments take {error} (CELERIAC_MAX_ARGUMENT_BYTES): store the data and pass its key; "
             "nothing was enqueued"
         ) from None
-
-
-def revived(value: Any) -> Any:
-    """The inverse of `encoded` for values that come from a JSONB column."""
-    if isinstance(value, dict):
-        return kombu_json.object_hook({k: revived(v) for k, v in value.items()})
-    return [revived(v) for v in value] if isinstance(value, list) else value
+    except Unfit as error:
+        raise BadArguments(f"{role}: the arguments cannot be stored: {error}; nothing was enqueued") from None
 
 
 def refuse_canvas(name: str, headers: Mapping[str, Any], embed: Mapping[str, Any]) -> None:
@@ -198,7 +150,7 @@ def new_task(
     arguments = signature.bind(tuple(args), kwargs)
     if role.by_name and signature.nameable:
         args, kwargs = (), _by_name(signature, args, kwargs)
-    body = encoded(role.name, {"args": list(args), "kwargs": dict(kwargs)}, limit)
+    body = arguments_of(role.name, {"args": list(args), "kwargs": dict(kwargs)}, limit)
     row: dict[str, Any] = {
         "task_id": task_id,
         "priority": role.priority,

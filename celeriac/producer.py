@@ -8,8 +8,8 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from celeriac import running
-from celeriac.errors import BadArguments
-from celeriac.intake import encoded, is_distance, new_task, refuse_canvas
+from celeriac.errors import BadArguments, BadValue
+from celeriac.intake import arguments_of, is_distance, new_task, refuse_canvas
 from celeriac.verbs.enqueue import NewTask, Receipt
 
 if TYPE_CHECKING:
@@ -74,8 +74,8 @@ class RowProducer:
 
 
 def _retry_asked(headers: Mapping[str, Any], clock: Mapping[str, float], args: Any, kwargs: Any) -> running.RetryAsked:
-    body = encoded(headers["task"], {"args": list(args), "kwargs": dict(kwargs)}, float("inf"))
+    body = arguments_of(headers["task"], {"args": list(args), "kwargs": dict(kwargs)}, float("inf"))
     delay = clock.get("countdown")
     if delay is not None and not is_distance(delay):
-        raise BadArguments(f"{headers['task']}: retry(countdown={delay!r:.100}): give seconds, at most 100 years")
+        raise BadValue(f"{headers['task']}: retry(countdown={delay!r:.100}): give seconds, at most 100 years")
     return running.RetryAsked(delay, headers.get("eta"), body["args"], body["kwargs"])

@@ -12,7 +12,8 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from celeriac.database import Database
-from celeriac.errors import LeaseLost, TaskCancelled
+from celeriac.encoding import MOST_BYTES, Unfit, encoded
+from celeriac.errors import BadValue, LeaseLost, TaskCancelled
 from celeriac.roles import Role
 from celeriac.verbs import heartbeat
 from celeriac.verbs.enqueue import NewTask
@@ -66,9 +67,13 @@ class Run:
                 raise LeaseLost(f"task {self.task.id} is no longer this worker's")
 
     def progress(self, value: Any) -> None:
-        """Raises LeaseLost if the row is no longer this run's."""
+        """Raises BadValue, or LeaseLost if the row is no longer this run's."""
+        try:
+            told = encoded(value, MOST_BYTES)
+        except Unfit as error:
+            raise BadValue(f"{self.role.name}: progress cannot be stored: {error}") from None
         with self.database.statement() as connection:
-            mine = heartbeat.progress(connection, self.task.id, self.task.token, value, self.role.timeout)
+            mine = heartbeat.progress(connection, self.task.id, self.task.token, told, self.role.timeout)
         if not mine:
             raise LeaseLost(f"task {self.task.id} is no longer this worker's")
 

@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 from sqlalchemy.orm import Session
 
 from celeriac import running
-from celeriac.errors import BadArguments, CeleriacError, Snooze
+from celeriac.errors import BadValue, CeleriacError, Snooze
 from celeriac.roles import Role, is_duration
 from celeriac.signatures import Signature
 
@@ -126,7 +126,7 @@ class Task(CeleryTask, Generic[P, R]):
         return self.run_under_way.task.retry_count + 1
 
     def progress(self, value: Any) -> None:
-        """Stores progress (JSON) and starts the time limit anew. Raises LeaseLost if the row is somebody else's."""
+        """Stores progress (JSON) and starts the time limit anew. Raises BadValue; LeaseLost if it lost its row."""
         self.run_under_way.progress(value)
 
     def raise_if_cancelled(self) -> None:
@@ -134,9 +134,9 @@ class Task(CeleryTask, Generic[P, R]):
         self.run_under_way.raise_if_cancelled()
 
     def snooze(self, seconds: float, why: str = "") -> Snooze:
-        """`raise self.snooze(60, "not there yet")`: try later without burning an attempt. Raises BadArguments."""
+        """`raise self.snooze(60, "not there yet")`: try later without burning an attempt. Raises BadValue."""
         if not is_duration(seconds):
-            raise BadArguments(f"{self.name}: snooze({seconds!r:.100}): give seconds, at most 100 years")
+            raise BadValue(f"{self.name}: snooze({seconds!r:.100}): give seconds, at most 100 years")
         return Snooze(seconds, why)
 
     def retry(self, *args: Any, **kwargs: Any) -> Any:

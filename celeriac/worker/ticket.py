@@ -15,8 +15,8 @@ from celery.exceptions import Ignore
 
 from celeriac import outcomes
 from celeriac.database import outlasting
+from celeriac.encoding import revived
 from celeriac.errors import LeaseLost, NotSettled, Snooze, TaskCancelled
-from celeriac.intake import revived
 from celeriac.roles import Role
 from celeriac.running import Run, running
 from celeriac.verbs import register, release, start

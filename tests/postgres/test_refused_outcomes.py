@@ -10,6 +10,7 @@ from sqlalchemy.exc import DBAPIError
 
 from celeriac import Celeriac
 from celeriac.database import Database
+from celeriac.encoding import MOST_BYTES
 from celeriac.roles import Role
 from celeriac.running import Run
 from celeriac.worker.ticket import execute
@@ -40,6 +41,22 @@ def test_a_delay_that_cannot_be_fails_the_attempt(
     execute(app, run)
     assert run.outcome is not None
     assert (run.outcome.status, "100 years" in str(run.outcome.error)) == ("failed", True)
+
+
+@pytest.mark.parametrize("value", [float("nan"), "\x00", object(), "x" * (MOST_BYTES - 1)])
+@pytest.mark.parametrize("left", ["result", "progress"])
+def test_what_cannot_be_stored_fails_the_attempt(app: Celeriac, database: Database, left: str, value: Any) -> None:
+    @app.task(role="work", bind=True, shared=False)
+    def work(self: Any) -> Any:
+        if left == "progress":
+            self.progress(value)
+        return value
+
+    (task,) = running(database, new_task())
+    run = Run(task, app.roles.of(app.tasks["work"]), database)
+    execute(app, run)
+    assert run.outcome is not None
+    assert (run.outcome.status, "cannot be stored" in str(run.outcome.error)) == ("failed", True)
 
 
 def test_an_outcome_that_postgres_refuses_leaves_those_beside_it_alone(

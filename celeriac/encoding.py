@@ -1,0 +1,71 @@
+"""Values as rows keep them: JSON, with dates and the like in kombu's notation."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from kombu.utils import json as kombu_json
+
+#: How deep values may nest: a worker that reads them back may stand deep in its stack already.
+DEEPEST = 100
+
+#: What a handler leaves in its row, a result or its progress, takes this many bytes of JSON at most.
+MOST_BYTES = 4 * 1024 * 1024
+
+_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
+
+
+class Unfit(ValueError):
+    """The message says what keeps the value from being stored."""
+
+
+class TooLarge(Unfit):
+    """It takes more bytes than the limit."""
+
+
+def encoded(what: Any, limit: float) -> Any:
+    """As JSON values, of at most `limit` bytes. Raises Unfit."""
+    if what is None or what is True or what is False or (type(what) is int and -(2**63) <= what < 2**63):
+        return what
+    try:
+        text = kombu_json.dumps(what, allow_nan=False)
+        value = json.loads(text)
+        size = (
+            len(text) if text.isascii() and "\\u" not in text else len(json.dumps(value, ensure_ascii=False).encode())
+        )
+    except (TypeError, ValueError, RecursionError) as error:
+        raise Unfit(f"not JSON: {error}") from None
+    if text.count("[") + text.count("{") > DEEPEST and _depth(value) > DEEPEST:
+        raise Unfit(f"nested more than {DEEPEST} levels deep")
+    if '"__type__"' in text:
+        _refuse_forged(value)
+    if _NUL.search(text):
+        raise Unfit("a NUL character (\\u0000), which Postgres does not store")
+    if size > limit:
+        raise TooLarge(f"{size} bytes, the limit is {limit:.0f}")
+    return value
+
+
+def _depth(value: Any) -> int:
+    depth, level = 0, [value]
+    while level := [part for part in level if isinstance(part, dict | list)]:
+        depth += 1
+        level = [part for whole in level for part in (whole.values() if isinstance(whole, dict) else whole)]
+    return depth
+
+
+def _refuse_forged(value: Any) -> None:
+    """A mapping that only looks like one of kombu's dates would break every worker that reads it."""
+    try:
+        revived(value)
+    except Exception as error:
+        raise Unfit(f"'__type__' with '__value__' is kombu's notation, and this is none of it: {error!r}") from None
+
+
+def revived(value: Any) -> Any:
+    """The inverse of `encoded` for values that come from a JSONB column."""
+    if isinstance(value, dict):
+        return kombu_json.object_hook({k: revived(v) for k, v in value.items()})
+    return [revived(v) for v in value] if isinstance(value, list) else value
