@@ -165,6 +165,30 @@ BEGIN
 END $$
 """
 
+# Whether it did. A request that came too late for the one that holds its key is a new one.
+MAKE_WAY = """
+CREATE OR REPLACE FUNCTION celeriac_make_way(task_role text, key text, by text) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+    expired worker_tasks;
+BEGIN
+    SELECT t.* INTO expired FROM worker_tasks t
+    WHERE t.role = task_role AND t.unique_key = key AND t.status IN ('pending', 'claimed')
+        AND t.expires_at <= clock_timestamp() FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    UPDATE worker_tasks SET status = 'cancelled', waits_for = NULL, completed_at = clock_timestamp(),
+        updated_at = clock_timestamp(), error_message = 'expired before it started'
+    WHERE id = expired.id;
+    INSERT INTO task_events (task, role, kind, from_status, to_status, by, why)
+    VALUES (expired.id, task_role, 'expired', expired.status, 'cancelled', by, 'expired before it started');
+    IF expired.lock_key IS NOT NULL AND expired.waits_for IS NULL THEN
+        PERFORM celeriac_lead(ARRAY[expired.lock_key]);
+    END IF;
+    RETURN true;
+END $$
+"""
+
 # INVARIANT of the loop: as in `verbs/enqueue.py`. A leader or a unique key committed meanwhile makes ON CONFLICT drop
 # the row; then the other row is found, or there is room again. An uncommitted one is waited for.
 ENQUEUE = """
@@ -256,6 +280,7 @@ BEGIN
         ) ON CONFLICT DO NOTHING RETURNING id INTO receipt.id;
         receipt.is_new := FOUND;
         EXIT WHEN FOUND;
+        CONTINUE WHEN celeriac_make_way(task.role, task.unique_key, task.enqueued_by);
         SELECT t.id, t.task_id, false INTO receipt FROM (
             (SELECT id, task_id FROM worker_tasks WHERE task_id = task.task_id)
             UNION ALL
@@ -283,4 +308,4 @@ END $$
 # Any login may call any function unless told otherwise, and this one needs no right to the tables.
 NOT_FOR_ALL = "REVOKE ALL ON FUNCTION celeriac_enqueue FROM PUBLIC"
 
-ROUTINES = (RECEIPT, REFUSE, TEXT, KEY, BIND, READABLE, FITS, ENQUEUE, FIXED_PATH, NOT_FOR_ALL)
+ROUTINES = (RECEIPT, REFUSE, TEXT, KEY, BIND, READABLE, FITS, MAKE_WAY, ENQUEUE, FIXED_PATH, NOT_FOR_ALL)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-# Lets the best waiting task of each key lead it, where none does; one of a paused role only if there is no other.
+# Lets the best waiting task of each key lead it, where none does; one that is held back (its role or account is paused,
+# or its account's cap is 0) only if there is no other.
 # INVARIANT: whoever ends a leader, and whoever lines up behind one and commits soon, calls this for the key before
 # committing. The advisory lock orders them: the second looks when the first has committed, and sees it. Keys share 1024
 # such locks, so that no transaction can fill Postgres' table of locks.
@@ -24,6 +25,8 @@ BEGIN
                 SELECT id FROM worker_tasks
                 WHERE waits_for = 'lock' AND lock_key = wanted
                     AND role <> ALL (ARRAY(SELECT r.role FROM roles r WHERE r.paused))
+                    AND (SELECT p.paused OR p.cap = 0 FROM account_policies p
+                        WHERE p.account = worker_tasks.account) IS NOT TRUE
                 ORDER BY priority DESC, scheduled_for, id
                 LIMIT 1 FOR UPDATE SKIP LOCKED
             ), (

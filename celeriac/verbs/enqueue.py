@@ -111,12 +111,15 @@ INSERT_READY = text(_READY.format("ON CONFLICT DO NOTHING"))
 INSERT_KEYLESS = text(_READY.format(""))
 
 EXISTING = text("""
-SELECT DISTINCT ON (g.task_id) g.task_id AS wanted, t.id, t.task_id
+SELECT DISTINCT ON (g.task_id) g.task_id AS wanted, t.id, t.task_id,
+    t.task_id <> g.task_id AND t.status <> 'running' AND t.expires_at <= clock_timestamp() AS expired
 FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS g (task_id text, role text, unique_key text)
 JOIN worker_tasks t ON t.task_id = g.task_id
     OR (t.role = g.role AND t.unique_key = g.unique_key AND t.status IN ('pending', 'claimed', 'running'))
 ORDER BY g.task_id, t.task_id = g.task_id DESC
 """)
+
+MAKE_WAY = text("SELECT celeriac_make_way(:role, :unique_key, :by)")
 
 LEADING = text("SELECT id FROM worker_tasks WHERE id = ANY(CAST(:ids AS bigint[])) AND waits_for IS NULL")
 
@@ -208,9 +211,18 @@ def _insert_or_find(connection: Connection, tasks: Sequence[NewTask]) -> dict[st
         missing = [t for t in missing if t.task_id not in found]
         if not missing:
             return found
-        for row in connection.execute(EXISTING, {"rows": as_json(missing)}):
-            found[row.wanted] = Receipt(row.id, row.task_id, False)
+        holders = connection.execute(EXISTING, {"rows": as_json(missing)}).all()
+        _make_way(connection, missing, {row.wanted for row in holders if row.expired})
+        found |= {row.wanted: Receipt(row.id, row.task_id, False) for row in holders if not row.expired}
         missing = [t for t in missing if t.task_id not in found]
         if not missing:
             return found
     raise CeleriacError(f"{len(missing)} task(s) found their keys taken and free again {ROUNDS} times; try again")
+
+
+def _make_way(connection: Connection, tasks: Sequence[NewTask], late: set[str]) -> None:
+    """What holds these tasks' unique keys has expired: it is cancelled, as at its start, and they are new."""
+    for task in tasks:
+        if task.task_id in late:
+            given = {"role": task.role, "unique_key": task.unique_key, "by": task.enqueued_by}
+            connection.execute(MAKE_WAY, given)

@@ -47,12 +47,15 @@ WITH RECURSIVE keys AS (
 ), paused AS (SELECT ARRAY(SELECT role FROM roles WHERE paused) AS roles
 )
 SELECT lock_key, leader.id IS NULL AS leaderless,
-    CASE WHEN leader.status = 'pending' AND leader.role = ANY (paused.roles) AND (
-        SELECT true FROM worker_tasks
+    CASE WHEN leader.status = 'pending' AND (leader.role = ANY (paused.roles)
+        OR (SELECT p.paused OR p.cap = 0 FROM account_policies p WHERE p.account = leader.account)
+    ) AND (
+        SELECT true FROM worker_tasks w
         WHERE waits_for = 'lock' AND lock_key = walked.lock_key AND role <> ALL (paused.roles)
+            AND (SELECT p.paused OR p.cap = 0 FROM account_policies p WHERE p.account = w.account) IS NOT TRUE
         ORDER BY priority DESC, scheduled_for, id LIMIT 1) THEN leader.id END AS gives_way
 FROM walked CROSS JOIN paused LEFT JOIN LATERAL (
-    SELECT id, status, role FROM worker_tasks l
+    SELECT id, status, role, account FROM worker_tasks l
     WHERE l.lock_key = walked.lock_key AND l.waits_for IS NULL AND l.status IN ('pending', 'claimed', 'running')
     LIMIT 1
 ) AS leader ON true
@@ -103,7 +106,8 @@ def lead(connection: Connection, keys: Sequence[str]) -> int:
 def lead_where_nobody_can(connection: Connection, first: str, batch: int) -> tuple[int, str | None]:
     """Of `batch` keys from `first` on: how many got a leader who can run, and where to go on.
 
-    Those that somebody waits for and nobody leads, or a task of a paused role while another could run.
+    Those that somebody waits for and nobody leads, or a task that is held back (its role or account is paused, or its
+    account's cap is 0) while another could run.
     """
     rows = connection.execute(LEADERLESS, {"first": first, "batch": batch + 1}).all()
     following = rows[batch].lock_key if len(rows) > batch else None

@@ -316,11 +316,21 @@ def test_the_sweep_finds_every_key_without_a_leader(
 
 PAUSE = "INSERT INTO roles (role, definition, paused) VALUES (:role, '{}', true)"
 
+#: What holds back the tasks of the role `idle` and the account `idle`.
+HELD_BACK = {
+    "a paused role": "INSERT INTO roles (role, definition, paused) VALUES ('idle', '{}', true)",
+    "a paused account": "INSERT INTO account_policies (account, paused) VALUES ('idle', true)",
+    "a cap of 0": "INSERT INTO account_policies (account, cap) VALUES ('idle', 0)",
+}
 
-def test_a_paused_role_keeps_no_lock_from_others(database: Database, app: Celeriac, rows: Rows) -> None:
-    """Nor does its task lose its turn for good: it leads again where nobody else could."""
-    paused, other = enqueued(database, new_task("paused", lock_key="k"), new_task(lock_key="k"))
-    rows(PAUSE, role="paused")
+
+@pytest.mark.parametrize("held_back", HELD_BACK)
+def test_what_is_held_back_keeps_no_lock_from_others(
+    database: Database, app: Celeriac, rows: Rows, held_back: str
+) -> None:
+    """Nor does it lose its turn for good: it leads again where nobody else could."""
+    paused, other = enqueued(database, new_task("idle", account="idle", lock_key="k"), new_task(lock_key="k"))
+    rows(HELD_BACK[held_back])
     assert sweeps.leaderless_locks(app) == 1
     assert leads(rows) == [other.id]
     assert sweeps.leaderless_locks(app) == 0
@@ -329,10 +339,12 @@ def test_a_paused_role_keeps_no_lock_from_others(database: Database, app: Celeri
     assert sweeps.leaderless_locks(app) == 0
 
 
-def test_the_next_leader_is_one_that_can_run(database: Database, rows: Rows) -> None:
+@pytest.mark.parametrize("held_back", HELD_BACK)
+def test_the_next_leader_is_one_that_can_run(database: Database, rows: Rows, held_back: str) -> None:
     (leader,) = running(database, new_task(lock_key="k"))
-    _, second = enqueued(database, new_task("paused", lock_key="k", priority=9), new_task(lock_key="k"))
-    rows(PAUSE, role="paused")
+    first = new_task("idle", account="idle", lock_key="k", priority=9)
+    _, second = enqueued(database, first, new_task(lock_key="k"))
+    rows(HELD_BACK[held_back])
     settled(database, outcome(leader))
     assert leads(rows) == [second.id]
 
