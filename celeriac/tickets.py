@@ -116,7 +116,7 @@ class Publisher:
     def queued(self, queue: str) -> set[int] | None:
         """The task ids whose tickets lie in the queue, or None if Redis could not be asked."""
         found: set[int] = set()
-        asked = self._attempt(lambda producer: found.update(_ids(_client(producer).lrange(queue, 0, -1))))
+        asked = self._attempt(lambda producer: found.update(ids_in(_client(producer).lrange(queue, 0, -1))))
         return found if asked else None
 
     def _kick(self, producer: Producer, role: str, queue: str, lone: int | None) -> None:
@@ -180,13 +180,13 @@ def _redis_failures() -> tuple[type[Exception], ...]:
     return (KombuError, RedisError, OSError)
 
 
-def _ids(messages: Sequence[bytes]) -> set[int]:
+def ids_in(messages: Sequence[bytes]) -> set[int]:
     """The task ids in raw queue entries; what is no ticket holds none."""
     found: set[int] = set()
     for message in messages:
         try:
             body = json.loads(base64.b64decode(json.loads(message)["body"]))
             found.update(body[0][1])
-        except (ValueError, TypeError, KeyError, IndexError):
+        except (ValueError, TypeError, KeyError, IndexError, RecursionError):
             continue
     return found

@@ -1,13 +1,16 @@
-"""How many rows share a ticket."""
+"""How many rows share a ticket, and which are in those that lie in a queue."""
 
 from __future__ import annotations
 
+import base64
+import json
 import math
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from celeriac.tickets import MAX_ROWS, rows_per_ticket, split
+from celeriac.tickets import MAX_ROWS, ids_in, rows_per_ticket, split
 
 SECONDS = st.floats(0, 10_000)
 ROWS, SLOTS = st.integers(1, 5000), st.integers(0, 64)
@@ -59,3 +62,15 @@ def test_a_row_that_was_lost_twice_shares_its_ticket_with_nobody(losses: dict[in
     for ticket in tickets:
         assert len(ticket.ids) == 1 or all(losses[i] < 2 for i in ticket.ids)
         assert len(ticket.ids) <= size
+
+
+def entry(body: str) -> bytes:
+    return json.dumps({"body": base64.b64encode(body.encode()).decode()}).encode()
+
+
+DEEP = "[" * 100_000
+
+
+@pytest.mark.parametrize("stray", [DEEP.encode(), entry(DEEP), b"", b"\xff", b"[]", entry("[]"), entry("[[1, [[]]]]")])
+def test_what_is_no_ticket_hides_none_of_the_tickets_beside_it(stray: bytes) -> None:
+    assert ids_in([entry('[["build", [1, 2], ""]]'), stray, entry('[["build", [3], ""]]')]) == {1, 2, 3}
