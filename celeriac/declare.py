@@ -11,7 +11,7 @@ from celery.app.task import Task as CeleryTask
 from celeriac.errors import ConfigurationError
 from celeriac.options import CELERY_OPTIONS, OPTIONS, RETRY_OPTIONS, refuse_unknown_option, refuse_unknown_parameters
 from celeriac.retries import Backoff
-from celeriac.roles import Role, is_duration, seconds
+from celeriac.roles import Role, is_duration, is_on, seconds
 from celeriac.signatures import Signature
 from celeriac.transport import TICKET
 
@@ -104,13 +104,15 @@ def role_of(name: str, options: Mapping[str, Any], task: CeleryTask | None) -> R
         plain |= _limits(task.soft_time_limit, task.time_limit, plain)
         plain.setdefault("priority", getattr(task, "priority", None) or 0)
         plain["queue"] = getattr(task, "queue", None) or ""
-    return Role(
+    role = Role(
         name=name,
         retry_for=_errors(name, "autoretry_for", options.get("autoretry_for", ())),
         dont_retry_for=_errors(name, "dont_autoretry_for", options.get("dont_autoretry_for", ())),
         backoff=_backoff(name, options),
         **(plain | _retry_limit(name, options.get("retry_kwargs"))),
     )
+    is_on(role.enabled_by)  # raises for what says neither
+    return role
 
 
 def _limits(soft: Any, hard: Any, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -78,8 +78,12 @@ class Role:
             object.__setattr__(self, "queue", self.name)
 
     def enabled(self, environ: Mapping[str, str] | None = None) -> bool:
-        """False only if `enabled_by` names a variable that is set to false, 0, no or off."""
-        return is_on(self.enabled_by, environ)
+        """False only if `enabled_by` names a variable that is set to false, 0, no or off.
+
+        What says neither is refused where the role is declared, not here: an enqueue that is written must not fail.
+        """
+        given = os.environ if environ is None else environ
+        return _SWITCH.get(given.get(self.enabled_by or "", "").strip().lower(), True)
 
     def definition(self) -> dict[str, Any]:
         """What other code bases need to enqueue by name, and surfaces to explain it; stored in `roles`."""
@@ -92,10 +96,21 @@ class Role:
         return {name: getattr(self, name) for name in plain + more} | bounds | keys | {"keep": keep, "backoff": backoff}
 
 
-def is_on(variable: str | None, environ: Mapping[str, str] | None = None) -> bool:
-    """Whether what this environment variable switches is on: all is that is not set to false, 0, no or off."""
-    given = os.environ if environ is None else environ
-    return given.get(variable or "", "true").strip().lower() not in ("false", "0", "no", "off")
+_SWITCH = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
+
+
+def is_on(variable: str | None, environ: Mapping[str, str] | None = None, *, default: bool = True) -> bool:
+    """What this environment variable says, in any case; the default where it is unset or empty.
+
+    Raises ConfigurationError for what says neither.
+    """
+    given = (os.environ if environ is None else environ).get(variable or "", "")
+    said = given.strip().lower()
+    if said and said not in _SWITCH:
+        raise ConfigurationError(
+            f"{variable}={given!r} is not usable: give true or false (also 1, 0, yes, no, on, off)"
+        )
+    return _SWITCH.get(said, default)
 
 
 #: Stands in a registered definition for a key that only the declaring code can derive.

@@ -12,22 +12,35 @@ import re
 from collections.abc import Mapping
 
 from celeriac import ConfigurationError
+from celeriac.roles import is_on
 
-_SWITCH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 _ADDRESS = re.compile(r"https?://([\w.-]+|\[[\da-fA-F:]+\])(:\d+)?(/[\w./-]*)?")
 
 
 def number(
     name: str, default: float, *, at_least: float, at_most: float = math.inf, environ: Mapping[str, str] = os.environ
 ) -> float:
-    given = environ.get(name, "")
+    return _number(name, default, (at_least, at_most), environ, whole=False)
+
+
+def whole(
+    name: str, default: int, *, at_least: int, at_most: int = 1_000_000, environ: Mapping[str, str] = os.environ
+) -> int:
+    return int(_number(name, default, (at_least, at_most), environ, whole=True))
+
+
+def _number(
+    name: str, default: float, bounds: tuple[float, float], environ: Mapping[str, str], *, whole: bool
+) -> float:
+    given, (low, high) = environ.get(name, ""), bounds
     try:
         value = float(given) if given else default
     except ValueError:
         value = math.nan
-    if not (math.isfinite(value) and at_least <= value <= at_most):
-        limit = "" if at_most == math.inf else f", at most {at_most:g}"
-        raise ConfigurationError(f"{name}={given!r} is not usable: give a number, at least {at_least:g}{limit}")
+    if not (math.isfinite(value) and low <= value <= high) or (whole and not float(value).is_integer()):
+        limit = "" if high == math.inf else f", at most {high:.16g}"
+        kind = "whole number" if whole else "number"
+        raise ConfigurationError(f"{name}={given!r} is not usable: give a {kind}, at least {low:g}{limit}")
     return value
 
 
@@ -36,10 +49,7 @@ def positive(name: str, default: float, *, environ: Mapping[str, str] = os.envir
 
 
 def switch(name: str, *, default: bool, environ: Mapping[str, str] = os.environ) -> bool:
-    given = environ.get(name, "").lower()
-    if given and given not in _SWITCH:
-        raise ConfigurationError(f"{name}={given!r} is not usable: give true or false")
-    return _SWITCH.get(given, default)
+    return is_on(name, environ, default=default)
 
 
 def required(name: str, what: str, *, environ: Mapping[str, str] = os.environ) -> str:

@@ -19,12 +19,12 @@ from tasks.app import app
 from tasks.domains import DomainLookupFailed, points_to
 from tasks.duda import Duda, DudaSettings
 from tasks.duda_answers import DudaError, DudaRefused, DudaUnavailable
-from tasks.environment import number
+from tasks.environment import number, whole
 from tasks.mail import MailRefused, MailSettings, MailUnavailable, send_site_ready
 from tasks.pace import waiting_out_limits
 
 #: Builds a pass, seconds between passes.
-BATCH_SIZE = int(number("QM_INSTASITES_BATCH_SIZE", 60, at_least=1))
+BATCH_SIZE = whole("QM_INSTASITES_BATCH_SIZE", 60, at_least=1)
 INTERVAL = number("QM_INSTASITES_INTERVAL_SECONDS", 30, at_least=0.1)
 
 #: Where a custom domain's CNAME has to point, and how long (seconds) until the next look if it does not.

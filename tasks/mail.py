@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from email.message import EmailMessage
 from email.utils import formatdate
 
-from tasks.environment import number, positive, require, required, switch
+from tasks.environment import positive, require, required, switch, whole
 
 _MESSAGE_ID = re.compile(r"<[^<>@\s]+@[^<>@\s]+>")
 
@@ -70,7 +70,7 @@ class MailSettings:
         return cls(
             host=required("SMTP_HOST", "the mail server's name", environ=environ),
             sender=sender,
-            port=int(number("SMTP_PORT", 587 if starttls else 25, at_least=1, at_most=65535, environ=environ)),
+            port=whole("SMTP_PORT", 587 if starttls else 25, at_least=1, at_most=65535, environ=environ),
             user=environ.get("SMTP_USER", ""),
             password=environ.get("SMTP_PASSWORD", ""),
             starttls=starttls,

@@ -20,7 +20,7 @@ import prawcore
 from prawcore.exceptions import RequestException
 from requests import Response
 
-from tasks.environment import address, number, positive, required
+from tasks.environment import address, positive, required, whole
 from tasks.reddit_answers import (
     About,
     Limit,
@@ -59,7 +59,7 @@ class RedditSettings:
     @classmethod
     def from_env(cls, environ: Mapping[str, str] = os.environ) -> RedditSettings:
         """Reads REDDIT_*; what is unset keeps its default. Raises ConfigurationError."""
-        posts = number("REDDIT_POSTS_PER_LISTING", PAGE, at_least=1, at_most=LONGEST_LISTING, environ=environ)
+        posts = whole("REDDIT_POSTS_PER_LISTING", PAGE, at_least=1, at_most=LONGEST_LISTING, environ=environ)
         return cls(
             client_id=required("REDDIT_CLIENT_ID", "the Reddit app's", environ=environ),
             client_secret=required("REDDIT_CLIENT_SECRET", "the Reddit app's", environ=environ),
@@ -67,7 +67,7 @@ class RedditSettings:
             oauth_url=address("REDDIT_OAUTH_URL", cls.oauth_url, environ=environ),
             url=address("REDDIT_URL", cls.url, environ=environ),
             timeout_seconds=positive("REDDIT_TIMEOUT_SECONDS", cls.timeout_seconds, environ=environ),
-            posts_per_listing=int(posts),
+            posts_per_listing=posts,
         )
 
     @property

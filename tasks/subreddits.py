@@ -21,7 +21,7 @@ from celeriac import ONE, Permanent, Task, days
 from celeriac.task import Enqueued
 from models import Subreddit
 from tasks.app import app
-from tasks.environment import number
+from tasks.environment import number, whole
 from tasks.pace import waiting_out_limits
 from tasks.reddit import LISTINGS, Reddit, RedditSettings, subreddit_name
 from tasks.reddit_answers import Post, SubredditGone
@@ -32,7 +32,7 @@ from tasks.reddit_store import Seen, mark_unavailable, store
 USERS_PRIORITY = 60
 
 #: Crawls claimed or running at once; the rest waits in SQL, where users' crawls still pass the others.
-AT_ONCE = int(number("REDDIT_CRAWLS_AT_ONCE", 8, at_least=1))
+AT_ONCE = whole("REDDIT_CRAWLS_AT_ONCE", 8, at_least=1)
 
 #: Before the first retry (seconds); the next ones double it up to the longest.
 RETRY_AFTER = number("REDDIT_RETRY_SECONDS", 60, at_least=0.1)
@@ -45,7 +45,7 @@ RESET_AFTER = number("RESET_CRAWLING_AFTER_MIN", 15, at_least=0.01)
 STALE_DAYS = number("STALE_DAYS", 30, at_least=0)
 
 #: Requests of each of Reddit's windows that are left alone: for the crawls under way when one ends.
-RESERVE = int(number("REDDIT_BUDGET_RESERVE", 10, at_least=0))
+RESERVE = whole("REDDIT_BUDGET_RESERVE", 10, at_least=0)
 
 #: Subreddits a statement of the stale ones' pass.
 BATCH = 500

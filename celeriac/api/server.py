@@ -80,7 +80,8 @@ def create(app: Celeriac) -> FastAPI:
 
 
 def serve(app: Celeriac, host: str, port: int, proxies: str | None = None) -> None:
-    """Until SIGTERM or Ctrl-C. Raises ConfigurationError if migrations are missing."""
+    """Until SIGTERM or Ctrl-C. Raises ConfigurationError if migrations are missing, or a switch says neither."""
+    trigger.hooks_are_on()
     app.database = Database(app.database_url, name="celeriac api", pool_size=HANDLERS)
     refuse_old_schema(app)
     app.register_roles()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Annotated
 
 from fastapi import APIRouter, Path
@@ -13,17 +12,23 @@ from celeriac.api.callers import Operator
 from celeriac.api.fields import Name
 from celeriac.api.problems import not_found
 from celeriac.api.scheduled_jobs import Ran
+from celeriac.roles import is_on
 
 router = APIRouter(prefix="/api/trigger", tags=["trigger"])
 
 Part = Annotated[Name, Path()]
 
 
+def hooks_are_on() -> bool:
+    """Raises ConfigurationError."""
+    return is_on("QM_HOOKS", default=False)
+
+
 @router.post("/{system}/{job}")
 def trigger(system: Part, job: Part, app: App, caller: Operator) -> Ran:
     """Runs the hook's schedule now. 404 for what is no hook, and for all while the hooks are switched off."""
     path = f"{system}/{job}"
-    if os.environ.get("QM_HOOKS", "").strip().lower() != "true":
+    if not hooks_are_on():
         raise not_found("trigger here: the hooks are switched off (QM_HOOKS)")
     if path not in app.hooks:
         raise not_found(f"hook {path!r}")

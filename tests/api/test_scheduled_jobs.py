@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from celeriac import Celeriac, ConfigurationError, Settings
+from celeriac.api import server
 from celeriac.timetable import Timetable
 from tasks.app import app
 from tests.api.server import Api, serving
@@ -138,3 +140,10 @@ def test_hooks_are_not_there_unless_they_are_switched_on(
 ) -> None:
     with serving(database_of_the_api, servers.redis_url, tmp_path / "log", QM_HOOKS="") as closed:
         assert "QM_HOOKS" in closed.refused(404, "POST", "/api/trigger/instasites/build")["detail"]
+
+
+def test_hooks_that_are_switched_neither_on_nor_off_keep_the_api_from_starting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("QM_HOOKS", "perhaps")
+    nowhere = Settings(database_url="postgresql://nowhere.invalid/", redis_url="redis://nowhere.invalid/")
+    with pytest.raises(ConfigurationError, match=r"QM_HOOKS='perhaps' is not usable: give true or false"):
+        server.serve(Celeriac("shop", settings=nowhere, set_as_current=False), "127.0.0.1", 0)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 
 from celeriac import ConfigurationError
-from tasks.environment import number, switch
+from tasks.environment import number, switch, whole
 
 
 @pytest.mark.parametrize("given", ["some", "nan", "inf", "-inf", "0.5"])
@@ -21,5 +25,24 @@ def test_what_is_not_set_is_as_usual() -> None:
 
 def test_a_switch_is_true_or_false() -> None:
     assert switch("ON", default=True, environ={"ON": "False"}) is False
-    with pytest.raises(ConfigurationError, match="ON='perhaps'"):
+    assert switch("ON", default=False, environ={"ON": " on "}) is True
+    with pytest.raises(ConfigurationError, match=r"ON='perhaps'.*give true or false"):
         switch("ON", default=True, environ={"ON": "perhaps"})
+
+
+@pytest.mark.parametrize("given", ["1.5", "0", "inf", "some", "1e7"])
+def test_a_whole_number_that_is_not_whole_is_refused_and_not_cut(given: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"BATCH='{given}'.*whole number, at least 1, at most 1000000"):
+        whole("BATCH", 60, at_least=1, environ={"BATCH": given})
+
+
+def test_a_whole_number_may_be_written_as_one_likes() -> None:
+    assert [whole("BATCH", 60, at_least=1, environ={"BATCH": given}) for given in ("", "61", "62.0")] == [60, 61, 62]
+
+
+@pytest.mark.parametrize(("name", "given"), [("QM_INSTASITES_BATCH_SIZE", "1.5"), ("QM_INSTASITES", "disabled")])
+def test_what_cannot_be_keeps_the_application_from_starting(name: str, given: str) -> None:
+    environ = {**os.environ, name: given}
+    started = subprocess.run([sys.executable, "-c", "import tasks"], env=environ, capture_output=True, text=True)
+    assert started.returncode == 1
+    assert f"ConfigurationError: {name}='{given}' is not usable" in started.stderr

@@ -54,6 +54,12 @@ def test_an_unknown_option_suggests_the_right_spelling(wrong: str, right: str) -
         declare({"role": "build", wrong: 1})
 
 
+def test_a_switch_that_says_neither_is_refused_where_the_role_is_declared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("QM_BUILDS", "disabled")
+    with pytest.raises(ConfigurationError, match=r"^QM_BUILDS='disabled' is not usable: give true or false"):
+        declare({"role": "build", "enabled_by": "QM_BUILDS"})
+
+
 def test_an_option_like_no_other_is_answered_with_those_there_are() -> None:
     with pytest.raises(ConfigurationError, match=r"no option 'zzz'; known are: .*lock_by.*retry_backoff"):
         declare({"role": "build", "zzz": 1})
