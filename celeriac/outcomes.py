@@ -29,8 +29,11 @@ def retried(run: Run, error: BaseException | None) -> Outcome:
 
 
 def failed(run: Run, error: BaseException, told: Any = None) -> Outcome:
-    """The round is used up, or the error is permanent. `told`: the error as JSON, for whoever asks for the result."""
-    permanent = isinstance(error, Permanent)
+    """The round is used up, or the error is permanent: `Permanent`, or one the role does not retry for.
+
+    `told`: the error as JSON, for whoever asks for the result.
+    """
+    permanent = isinstance(error, (Permanent, *run.role.dont_retry_for))
     verdict = after_failure(run.task.attempt, permanent=permanent, round_delay=run.role.round_delay)
     return _verdict(run.task, verdict, described(error), "retry_round", told)
 

@@ -31,8 +31,9 @@ class Role:
     `priority_range` (lowest, highest). `window` bounds how many tasks are claimed
     or running at once. `every` is how often beat's pass runs; `eager` dispatches after each enqueue and settle, too.
     `chunk` is the rows per ticket: a number, or "auto" (measured: about `chunk_target` seconds of work a ticket).
-    `max_tries` rounds of `max_retries` + 1 attempts, `round_delay` apart. `keep` is how long a finished row stays:
-    a timedelta, `FOREVER`, or None (gone with its success; a failed row stays until it is retried or removed).
+    `max_tries` rounds of `max_retries` + 1 attempts, `round_delay` apart; what `dont_autoretry_for` names ends
+    them all. `keep` is how long a finished row stays: a timedelta, `FOREVER`, or None (gone with its success; a failed
+    row stays until it is retried or removed).
     `memory_per_task` (megabytes) caps how many run at once in a worker, by the memory it has; None caps nothing.
     `by_name` stores positional arguments under their parameters' names, so that SQL can ask for them.
     """

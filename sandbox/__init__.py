@@ -65,8 +65,9 @@ class Sandbox:
         http_port, smtp_port, dns_port = ports
         self.sites, self.faults, self.mailbox, self.names = Sites(templates), Faults(plan), Mailbox(), Names()
         self.previews, self.menus, self.reddit = Previews(), Menus(), RedditApi(credentials)
+        self.duda = DudaApi(self.sites, credentials)
         self._others: tuple[StandIn, ...] = (self.previews, self.menus, self.reddit)
-        self._stand_ins: tuple[StandIn, ...] = (DudaApi(self.sites, credentials), *self._others)
+        self._stand_ins: tuple[StandIn, ...] = (self.duda, *self._others)
         with ExitStack() as started:
             server = Server((host, http_port), self.faults, self._control, self._stand_ins)
             self._server = _started(server, started)

@@ -47,7 +47,7 @@ class DudaApi:
 
     def __init__(self, sites: Sites, credentials: tuple[str, str]) -> None:
         self.sites, self._credentials = sites, credentials
-        self._authorization = b"Basic " + base64.b64encode(":".join(credentials).encode())
+        self.authorization = b"Basic " + base64.b64encode(":".join(credentials).encode())
 
     def environ(self, http_url: str) -> dict[str, str]:
         user, password = self._credentials
@@ -61,7 +61,7 @@ class DudaApi:
 
     def answer(self, request: Request) -> Asked | Reply:
         given = (request.headers.get("Authorization") or "").encode()
-        if not hmac.compare_digest(given, self._authorization):
+        if not hmac.compare_digest(given, self.authorization):
             return refusal(401, "Unauthorized", "Wrong user or password", WWW_Authenticate="Basic")
         try:
             body = json.loads(request.body or b"{}")

@@ -73,8 +73,8 @@ class Site(TypedDict, total=False):
 class Duda:
     """One connection pool and one pace, shareable among threads; open it after a fork, not before.
 
-    Every method raises DudaUnavailable, DudaRateLimited or DudaRefused, and ValueError before asking Duda
-    when an argument cannot be right. `pace` replaces the one made from the settings.
+    Every method raises DudaError (see `duda_answers`), and ValueError before asking Duda when an argument cannot
+    be right. `pace` replaces the one made from the settings.
     """
 
     def __init__(self, settings: DudaSettings, *, pace: Pace | None = None) -> None:

@@ -1,9 +1,10 @@
 """What an answer of Duda's means.
 
     DudaError
-    ├── DudaUnavailable    timeout, reset, 5xx, unreadable answer: try again later
+    ├── DudaUnavailable    timeout, reset, 5xx, 408, 409, 423, 425, an answer that is not Duda's: try again later
     ├── DudaRateLimited    429: try again after `retry_after` seconds
-    └── DudaRefused        any other answer that is no success: repeating it changes nothing
+    ├── DudaLockedOut      401, 403: try again when the credentials are mended
+    └── DudaRefused        any other error of Duda's: repeating it changes nothing
 
 Source: Duda Developer Documentation, "Partner API Reference" ("Error", Introduction).
 """
@@ -11,14 +12,18 @@ Source: Duda Developer Documentation, "Partner API Reference" ("Error", Introduc
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, cast
 
 import httpx
 
-from tasks.pace import RateLimited, retry_after_seconds
+from tasks.pace import NotNow, RateLimited, retry_after_seconds
 
 logger = logging.getLogger(__name__)
+
+#: The server gave up waiting for the request, something else is at the same site, or it is too early.
+PASSING = {408, 409, 423, 425}
 
 
 class DudaError(Exception):
@@ -31,6 +36,19 @@ class DudaUnavailable(DudaError):
 
 class DudaRateLimited(DudaError, RateLimited):
     service = "Duda"
+
+
+class DudaLockedOut(DudaError, NotNow):
+    """The credentials are wrong, or may not do this: an operator's mistake that every site meets, not this one's.
+
+    If it counted as a failure, a changed password would fail all that is queued within minutes. So all wait, and look
+    again after `retry_after` seconds.
+    """
+
+    retry_after = 60.0
+
+    def __str__(self) -> str:
+        return f"{self.args[0]}; check DUDA_API_USER, DUDA_API_PASSWORD and what this user may do"
 
 
 class DudaRefused(DudaError):
@@ -51,7 +69,7 @@ def meaning_of(response: httpx.Response) -> Any:
         return _json(response) if response.content else None
     if status == 429:
         raise DudaRateLimited(retry_after_seconds(response.headers.get("Retry-After"), datetime.now(UTC)))
-    if status >= 500 or status == 408:  # 408: the server gave up waiting for the request, as a timeout here.
+    if status >= 500:
         raise DudaUnavailable(f"{_asked(response)}: Duda answered {status}")
     raise _refusal(response)
 
@@ -63,17 +81,25 @@ def _json(response: httpx.Response) -> Any:
         raise DudaUnavailable(f"{_asked(response)}: {response.status_code} without readable JSON") from error
 
 
-def _refusal(response: httpx.Response) -> DudaRefused:
+def _refusal(response: httpx.Response) -> DudaError:
+    """What is no error object of Duda's comes from something else on the way, and says nothing about the site."""
+    fields, status = _error_object(response), response.status_code
+    nothing_said = f"{_asked(response)}: no error object; does DUDA_BASE_URL end in /api?"
+    refused = DudaRefused(status, str(fields.get("error_code", "Unknown")), str(fields.get("message", nothing_said)))
+    if status in (401, 403):
+        locked_out = DudaLockedOut(str(refused))
+        logger.error("%s", locked_out)
+        return locked_out
+    return DudaUnavailable(str(refused)) if status in PASSING or not fields else refused
+
+
+def _error_object(response: httpx.Response) -> Mapping[str, Any]:
+    """Empty if there is none."""
     try:
         body = response.json()
     except ValueError:
-        body = None
-    fields = body if isinstance(body, dict) else {}
-    return DudaRefused(
-        response.status_code,
-        str(fields.get("error_code", "Unknown")),
-        str(fields.get("message", f"{_asked(response)}: no error object; does DUDA_BASE_URL end in /api?")),
-    )
+        return {}
+    return body if isinstance(body, dict) and "error_code" in body else {}
 
 
 def _asked(response: httpx.Response) -> str:

@@ -17,8 +17,14 @@ RETRY_AFTER_DEFAULT = 3.0  # Where a service documents no Retry-After: Duda's ti
 RETRY_AFTER_LIMIT = 3600.0
 
 
-class RateLimited(Exception):
-    """A service was asked too often. `retry_after`: seconds to wait before the next request."""
+class NotNow(Exception):
+    """A service takes nothing from any of us, whatever is asked. `retry_after`: seconds until the next request."""
+
+    retry_after: float
+
+
+class RateLimited(NotNow):
+    """It was asked too often."""
 
     service = "the service"
 
@@ -32,10 +38,10 @@ class RateLimited(Exception):
 
 @contextmanager
 def waiting_out_limits(task: Task[..., Any]) -> Iterator[None]:
-    """A rate limit that is met within costs the task no attempt."""
+    """A rate limit, or whatever else concerns all who ask, costs the task no attempt."""
     try:
         yield
-    except RateLimited as limited:
+    except NotNow as limited:
         raise task.snooze(limited.retry_after, str(limited)) from limited
 
 

@@ -14,7 +14,7 @@ import pytest
 import sandbox
 from sandbox.sites import Refused
 from tasks.duda import Duda, DudaSettings, domain_prefix_for
-from tasks.duda_answers import DudaError, DudaRateLimited, DudaRefused, DudaUnavailable, meaning_of
+from tasks.duda_answers import DudaError, DudaLockedOut, DudaRateLimited, DudaRefused, DudaUnavailable, meaning_of
 from tests.processes import until
 
 TEMPLATE = sandbox.TEMPLATES[0]
@@ -125,14 +125,14 @@ def test_an_external_id_that_duda_would_not_store_is_refused_before_asking(duda:
 # The errors
 
 
-def test_wrong_credentials_are_refused_for_good_and_not_repeated_in_the_message(
-    outside: sandbox.Sandbox,
+def test_wrong_credentials_lock_out_until_they_are_mended_and_are_not_repeated_in_the_message(
+    outside: sandbox.Sandbox, caplog: pytest.LogCaptureFixture
 ) -> None:
     wrong = replace(settings_for(outside), password="hunter2")
-    with Duda(wrong) as duda, pytest.raises(DudaRefused) as refused:
-        duda.publish("some-site")
-    assert refused.value.status == 401
-    assert "hunter2" not in f"{refused.value} {refused.value!r} {wrong} {duda!r}"
+    with Duda(wrong) as duda, pytest.raises(DudaLockedOut, match=r"401 Unauthorized: .*DUDA_API_PASSWORD") as refused:
+        duda.ensure_site(TEMPLATE, "job-1")
+    assert "check DUDA_API_USER" in caplog.text
+    assert "hunter2" not in f"{refused.value} {refused.value!r} {wrong} {duda!r} {caplog.text}"
 
 
 def test_an_unknown_template_is_refused_with_dudas_code_and_message(duda: Duda) -> None:
@@ -150,8 +150,25 @@ def test_an_unknown_site_is_refused(duda: Duda) -> None:
 
 def test_an_answer_without_an_error_object_asks_for_the_base_url() -> None:
     page = httpx.Response(404, text="<html>", request=httpx.Request("POST", "https://api.duda.co/sites/x"))
-    with pytest.raises(DudaRefused, match=r"404 Unknown: POST /sites/x: .*does DUDA_BASE_URL end in /api\?"):
+    with pytest.raises(DudaUnavailable, match=r"404 Unknown: POST /sites/x: .*does DUDA_BASE_URL end in /api\?"):
         meaning_of(page)
+
+
+@pytest.mark.parametrize(
+    ("statuses", "error"),
+    [
+        ((400, 402, 404, 405, 406, 410, 413, 415, 422, 451), DudaRefused),
+        ((401, 403), DudaLockedOut),
+        ((408, 409, 423, 425, 500, 502, 503, 504), DudaUnavailable),
+        ((429,), DudaRateLimited),
+    ],
+)
+def test_each_status_is_for_good_or_for_now(statuses: tuple[int, ...], error: type[DudaError]) -> None:
+    asked = httpx.Request("POST", "https://api.duda.co/api/sites/x")
+    for status in statuses:
+        with pytest.raises(DudaError) as raised:
+            meaning_of(httpx.Response(status, json={"error_code": "Code", "message": "why"}, request=asked))
+        assert type(raised.value) is error, status
 
 
 @pytest.mark.parametrize(
@@ -193,7 +210,8 @@ def test_a_rate_limit_tells_the_seconds_to_wait(duda: Duda, outside: sandbox.San
 
 
 @pytest.mark.parametrize(
-    "error", [DudaRateLimited(2.5), DudaRefused(400, "Code", "message"), DudaUnavailable("timeout")]
+    "error",
+    [DudaRateLimited(2.5), DudaRefused(400, "Code", "message"), DudaLockedOut("401"), DudaUnavailable("timeout")],
 )
 def test_errors_survive_the_way_between_processes(error: DudaError) -> None:
     copy = pickle.loads(pickle.dumps(error))

@@ -78,6 +78,12 @@ def test_a_permanent_error_fails_at_once_with_all_tries_used() -> None:
     assert counts(outcomes.failed(run(), Permanent("no such template"))) == (states.FAILED, 0, 5)
 
 
+def test_an_error_the_role_does_not_retry_for_starts_no_further_round_either() -> None:
+    role = Role(name="build", max_retries=4, max_tries=5, retry_for=(Exception,), dont_retry_for=(OSError,))
+    assert counts(outcomes.failed(run(role), FileNotFoundError())) == (states.FAILED, 0, 5)
+    assert counts(outcomes.failed(run(role), BOOM)) == (states.PENDING, 0, 1)
+
+
 def test_a_run_past_its_limit_waits_by_the_roles_backoff() -> None:
     role = Role(name="build", round_delay=30, backoff=Backoff(base=5, jitter=False))
     outcome = outcomes.timed_out(started(retry_count=2), role)

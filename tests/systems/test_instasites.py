@@ -66,6 +66,33 @@ def test_a_missing_template_fails_at_once(works: Works) -> None:
     assert works.at_duda(site) == []
 
 
+def test_what_duda_refuses_for_good_fails_at_once_and_is_asked_for_once(works: Works) -> None:
+    site = works.site(at_duda=999)
+    before = works.outside.describe()["requests"].get("create", 0)
+    works.enqueue(site)
+    until(lambda: works.task(site)["status"] == "failed", "the failure")
+    row = works.task(site)
+    told = "DudaRefused: Duda refused with 400 ResourceNotExist: Template with id '999' doesn't exist"
+    assert row["error_message"] == told
+    assert (row["tries"], row["retry_count"], works.events(site)) == (5, 0, ["failed"])
+    assert works.outside.describe()["requests"]["create"] - before == 1
+
+
+def test_while_duda_takes_the_credentials_for_wrong_sites_wait_and_burn_no_attempt(
+    works: Works, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = works.site()
+    monkeypatch.setattr(works.outside.duda, "authorization", b"Basic changed")
+    works.enqueue(site)
+    assert works.waits(site, "snooze") == pytest.approx(60, abs=0.5)
+    row = works.task(site)
+    assert (row["retry_count"], row["tries"]) == (0, 0)
+    assert "401 Unauthorized: Wrong user or password; check DUDA_API_USER" in row["error_message"]
+    monkeypatch.undo()
+    works.go_on(site)
+    until(lambda: works.published(site), "the publication")
+
+
 @pytest.mark.parametrize("fault", ["reset_after", "hang_after", "hang_late"])
 def test_a_site_whose_creation_nobody_heard_of_is_not_created_twice(works: Works, fault: Any) -> None:
     site = works.site()

@@ -31,11 +31,12 @@ class Works:
     def restart_builder(self) -> None:
         self.builder = self.stack.worker("instasite_build")
 
-    def site(self, *, template: bool = True, domain: str | None = None) -> int:
+    def site(self, *, template: bool = True, at_duda: int = sandbox.TEMPLATES[0], domain: str | None = None) -> int:
+        """`at_duda`: what Duda is told to make it from."""
         with Session(app.database.engine) as session, session.begin():
             site = Instasite(
                 account=Account(name="Anna", email="anna@example.com"),
-                template=Template(name="Bakery", duda_template_id=sandbox.TEMPLATES[0]) if template else None,
+                template=Template(name="Bakery", duda_template_id=at_duda) if template else None,
                 customisations={"business_data": {"name": "Anna's"}},
                 custom_domain=domain,
             )
