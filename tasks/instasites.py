@@ -10,7 +10,7 @@ import os
 from functools import cache
 from typing import Any
 
-from sqlalchemy import func
+from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
 
 from celeriac import Permanent, Task, days
@@ -110,16 +110,32 @@ def analytics(self: Task[..., Any], instasite_id: int) -> None:
 
 
 @app.task(
-    bind=True, role="instasite_domain_check", unique_by="instasite_id", autoretry_for=(DomainLookupFailed,),
-    max_retries=10, retry_backoff=10, timeout=60, keep=days(7), enabled_by="QM_INSTASITES",
+    bind=True, role="instasite_domain_check", unique_by="{instasite_id}:{domain}",
+    autoretry_for=(DomainLookupFailed,), max_retries=10, retry_backoff=10, timeout=60, keep=days(7),
+    enabled_by="QM_INSTASITES",
 )  # fmt: skip
 def check_domain(self: Task[..., Any], instasite_id: int, domain: str) -> dict[str, str]:
-    """Waits, snoozing, until the custom domain points to Duda."""
+    """Waits, snoozing, until the custom domain points to Duda. Ends once the site has another one, or none."""
+    given_up = {"skipped": f"{domain} is not the site's domain any more"}
+    if not _is_domain_of(self.session, instasite_id, domain):
+        return given_up
     if not points_to(domain, CNAME_TARGET):
         raise self.snooze(DOMAIN_LOOK_EVERY, f"{domain} does not point to {CNAME_TARGET} yet")
-    site = self.session.get_one(Instasite, instasite_id, with_for_update={"key_share": True})
-    site.details = site.details | {"domain_verified": domain}
-    return {"domain": domain}
+    return {"domain": domain} if _record(self.session, instasite_id, domain) else given_up
+
+
+def _is_domain_of(session: Session, instasite_id: int, domain: str) -> bool:
+    """Ends its transaction: none is open while name servers take their time."""
+    site = session.scalar(select(Instasite.id).filter_by(id=instasite_id, custom_domain=domain))
+    session.rollback()
+    return site is not None
+
+
+def _record(session: Session, instasite_id: int, domain: str) -> bool:
+    """False: it stopped being the site's while it was looked up."""
+    verified = Instasite.details.concat({"domain_verified": domain})
+    recorded = update(Instasite).filter_by(id=instasite_id, custom_domain=domain).values(details=verified)
+    return session.scalar(recorded.returning(Instasite.id)) is not None
 
 
 @app.task(

@@ -11,6 +11,7 @@ from typing import Any
 
 import psutil
 import pytest
+from dns.message import Message
 from sqlalchemy.orm import Session
 
 from tasks.app import app
@@ -50,10 +51,40 @@ def test_the_check_of_a_domain_waits_until_its_cname_is_right(works: Works) -> N
     works.enqueue(site)
     looks = "SELECT count(*) FROM task_events WHERE role = 'instasite_domain_check' AND kind = 'snooze' AND why LIKE :d"
     until(lambda: works.number(looks, d=f"{domain}%") >= 2, "two looks in vain")
-    assert works.task(site, "instasite_domain_check")["retry_count"] == 0
+    assert works.check(site, domain)["retry_count"] == 0
     works.outside.names.update({domain: CNAME_TARGET})
-    until(lambda: works.task(site, "instasite_domain_check")["status"] == "completed", "the look that finds it")
-    assert works.rows.one("SELECT details ->> 'domain_verified' FROM instasites WHERE id = :id", id=site) == domain
+    until(lambda: works.check(site, domain)["status"] == "completed", "the look that finds it")
+    assert works.verified(site) == domain
+
+
+def test_a_site_whose_domain_changed_is_checked_for_the_new_one_and_no_more_for_the_old(works: Works) -> None:
+    old, new = "www.old.example", "www.new.example"
+    works.outside.names.update({old: "elsewhere.example", new: CNAME_TARGET})
+    site = works.site(domain=old)
+    works.enqueue(site)
+    until(lambda: works.check(site, old).get("waits_for") == "time", "a look in vain")
+    works.move(site, new)
+    works.enqueue(site)
+    until(lambda: works.check(site, new).get("status") == "completed", "the new domain's check")
+    until(lambda: works.check(site, old)["status"] == "completed", "the end of the old one's")
+    assert works.verified(site) == new
+    assert works.check(site, old)["result"] == {"skipped": f"{old} is not the site's domain any more"}
+
+
+def test_a_domain_given_up_while_it_is_looked_up_is_not_recorded(works: Works, monkeypatch: pytest.MonkeyPatch) -> None:
+    site, domain, names = works.site(domain="www.carla.example"), "www.carla.example", works.outside.names
+    names.update({domain: CNAME_TARGET})
+    answer = names.answer
+
+    def answer_when_it_is_given_up(query: Message) -> Message | None:
+        works.move(site, None)
+        return answer(query)
+
+    monkeypatch.setattr(names, "answer", answer_when_it_is_given_up)
+    works.enqueue(site)
+    until(lambda: works.check(site, domain).get("status") == "completed", "the check")
+    assert "skipped" in works.check(site, domain)["result"]
+    assert works.verified(site) is None
 
 
 def test_a_missing_template_fails_at_once(works: Works) -> None:

@@ -50,11 +50,23 @@ class Works:
     def account(self, site: int) -> int:
         return int(self.number("SELECT account_id FROM instasites WHERE id = :site", site=site))
 
-    def task(self, site: int, role: str = "instasite_build") -> dict[str, Any]:
+    def task(self, key: int | str, role: str = "instasite_build") -> dict[str, Any]:
         """The row of a site's task; empty if there is none."""
-        wanted = "SELECT to_jsonb(t) FROM worker_tasks t WHERE role = :role AND unique_key = :site"
-        found = self.rows(wanted, role=role, site=str(site))
+        wanted = "SELECT to_jsonb(t) FROM worker_tasks t WHERE role = :role AND unique_key = :key"
+        found = self.rows(wanted, role=role, key=str(key))
         return found[0][0] if found else {}
+
+    def check(self, site: int, domain: str) -> dict[str, Any]:
+        """As `task`, of the check of one of its domains."""
+        return self.task(f"{site}:{domain}", "instasite_domain_check")
+
+    def verified(self, site: int) -> object:
+        """Its domain that was seen to point to Duda."""
+        return self.rows.one("SELECT details ->> 'domain_verified' FROM instasites WHERE id = :id", id=site)
+
+    def move(self, site: int, domain: str | None) -> None:
+        """Gives it another domain."""
+        self.rows("UPDATE instasites SET custom_domain = :domain WHERE id = :id", id=site, domain=domain)
 
     def events(self, site: int, role: str = "instasite_build") -> list[str]:
         """What happened to a task that has a row."""
