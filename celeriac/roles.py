@@ -34,6 +34,7 @@ class Role:
     `max_tries` rounds of `max_retries` + 1 attempts, `round_delay` apart; what `dont_autoretry_for` names ends
     them all. `keep` is how long a finished row stays: a timedelta, `FOREVER`, or None (gone with its success; a failed
     row stays until it is retried or removed).
+    `stale_after` is the lease: a running task whose worker is silent for so long is rescued (at least a second).
     `memory_per_task` (megabytes) caps how many run at once in a worker, by the memory it has; None caps nothing.
     `by_name` stores positional arguments under their parameters' names, so that SQL can ask for them.
     """
@@ -157,6 +158,11 @@ def _is_period(given: Any) -> bool:
     return is_duration(given) and given > 0
 
 
+def _is_lease(given: Any) -> bool:
+    """Three heartbeats have to fit in."""
+    return is_duration(given) and given >= 1
+
+
 def _is_range(given: Any) -> bool:
     if not isinstance(given, tuple) or len(given) != 2:
         return False
@@ -201,7 +207,7 @@ _RULES: Mapping[str, tuple[Fits, str]] = {
     "round_delay": (is_duration, "seconds, 0 or more (at most 100 years), or a timedelta"),
     "timeout": _MAYBE,
     "hard_timeout": _MAYBE,
-    "stale_after": _PERIOD,
+    "stale_after": (_is_lease, "at least 1 second (at most 100 years) or a timedelta"),
     "max_losses": (is_whole(1, 1_000_000), "1 to 1,000,000"),
     "memory_per_task": (_or(None, is_whole(1, 1_000_000)), "1 to 1,000,000 megabytes, or None"),
     "keep": (

@@ -28,11 +28,15 @@ from celeriac.verbs import heartbeat, release, settle
 from celeriac.verbs.heartbeat import WorkerState
 from celeriac.worker import shared
 from celeriac.worker.governor import Governor
+from celeriac.worker.watchdog import Watchdog
 
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
 
 logger = logging.getLogger(__name__)
+
+#: After so long without a heartbeat (seconds) passes and capacity take a worker for gone.
+GONE = 120.0
 
 #: Pids of lost children, from the hub's thread to the lifeline's.
 _lost: queue.SimpleQueue[int] = queue.SimpleQueue()
@@ -44,7 +48,7 @@ def lost_process(pid: int | None) -> None:
 
 
 class Lifeline(threading.Thread):
-    """One pass a look (`poll_interval`), a heartbeat every `heartbeat_interval`."""
+    """One pass a look (`poll_interval`), a heartbeat every `interval()`."""
 
     def __init__(self, app: Celeriac, worker: Any) -> None:
         super().__init__(name="celeriac-lifeline", daemon=True)
@@ -67,20 +71,24 @@ class Lifeline(threading.Thread):
                 gone = is_gone(error)
                 says = "Postgres is away" if gone else "The lifeline broke"
                 level = logging.WARNING if gone else logging.ERROR
-                logger.log(level, "%s; trying again in %g s", says, self.settings.poll_interval, exc_info=not gone)
-            self._wait()
+                # A heartbeat that failed has to come through before the lease is over.
+                rest = min(self.settings.poll_interval, self.interval() / 8)
+                logger.log(level, "%s; trying again in %g s", says, rest, exc_info=not gone)
+                time.sleep(rest)
+            else:
+                self._wait()
 
     def _wait(self) -> None:
-        """Until the next look is due or a child is lost."""
+        """Until the next look or heartbeat is due or a child is lost."""
+        due = min(self.settings.poll_interval, self.next_heartbeat - time.monotonic())
         try:
-            _lost.put(_lost.get(timeout=self.settings.poll_interval))
+            _lost.put(_lost.get(timeout=max(due, 0.0)))
         except queue.Empty:
             return
 
     def look(self) -> None:
         self.release_lost()
-        if time.monotonic() >= self.next_heartbeat:
-            self.beat()
+        self._beat_if_due()
         if self.drain_until is not None and time.monotonic() >= self.drain_until:
             self.hand_back_running()
         elif not shared.closed():
@@ -88,9 +96,28 @@ class Lifeline(threading.Thread):
 
     # -- heartbeat -------------------------------------------------------------------------------------------------
 
+    def interval(self) -> float:
+        """Seconds between heartbeats: as set, but three in the shortest lease, so that two may be late."""
+        return min(self.settings.heartbeat_interval, self.lease() / 3, GONE / 3)
+
+    def lease(self) -> float:
+        """The shortest `stale_after` (seconds) of the roles served here: after so much silence rows are rescued."""
+        return min((role.stale_after for role in self.served()), default=600.0)
+
+    def served(self) -> list[Role]:
+        queues = self.queues()
+        return [declared.role for declared in self.app.roles.all() if declared.role.queue in queues]
+
+    def _beat_if_due(self) -> None:
+        if time.monotonic() >= self.next_heartbeat:
+            self.beat()
+
+    def _beat_within(self, seconds: float) -> None:
+        self.next_heartbeat = min(self.next_heartbeat, time.monotonic() + seconds)
+
     def beat(self) -> None:
         """Reports the worker, renews its rows, ends what is past its limit."""
-        self.next_heartbeat = time.monotonic() + self.settings.heartbeat_interval
+        self.next_heartbeat = time.monotonic() + self.interval()
         pids = self.processes()
         with self.database.transaction() as connection:
             standing = heartbeat.report(connection, self.state())
@@ -104,8 +131,7 @@ class Lifeline(threading.Thread):
     def _look_at_deadlines(self, rows: list[heartbeat.Running]) -> None:
         """With tasks under a time limit, the next heartbeat is soon enough to enforce it."""
         if any(row.overdue is not None for row in rows):
-            soon = time.monotonic() + max(self.settings.time_limit_grace, self.settings.poll_interval)
-            self.next_heartbeat = min(self.next_heartbeat, soon)
+            self._beat_within(max(self.settings.time_limit_grace, self.settings.poll_interval))
 
     def state(self) -> WorkerState:
         status = "active" if self.drain_until is None else "draining"
@@ -155,10 +181,11 @@ class Lifeline(threading.Thread):
 
     def find_work(self) -> None:
         """The safety net under kicks: due retries, work enqueued while Redis was away, a kick that was lost."""
-        queues = self.queues()
-        for declared in self.app.roles.all():
-            if declared.role.queue in queues:
-                self._look_for(declared.role)
+        for role in self.served():
+            self._look_for(role)
+            self.answered = time.monotonic()
+            self._beat_if_due()
+        self._beat_within(self.interval())  # its queues can change while it runs
 
     def _look_for(self, role: Role) -> None:
         if role.eager:
@@ -210,33 +237,6 @@ class Lifeline(threading.Thread):
             heartbeat.report(connection, WorkerState(**_fields(state) | {"status": "stopped"}))
 
 
-class Watchdog(threading.Thread):
-    """A frozen Postgres hangs a client for ever. No answer for too long ends the connection, so that others take over.
-
-    `limit`: seconds; at most half of the shortest `stale_after`, so that the rows are not rescued under a live worker.
-    """
-
-    def __init__(self, lifeline: Lifeline, limit: float) -> None:
-        super().__init__(name="celeriac-watchdog", daemon=True)
-        self.lifeline = lifeline
-        self.limit = limit
-
-    def run(self) -> None:
-        while True:
-            time.sleep(min(self.limit / 4, 5.0))
-            if time.monotonic() - self.lifeline.answered > self.limit:
-                logger.error("Postgres has not answered for %g s; dropping the heartbeat's connection", self.limit)
-                self.lifeline.answered = time.monotonic()
-                shut_sockets(self.lifeline.database)
-
-
-def shut_sockets(database: Database) -> None:
-    """Ends what blocks on them: the blocked call raises, and the next one connects anew."""
-    for connection in database.open_connections():
-        with socket.socket(fileno=os.dup(connection.fileno())) as held:
-            held.shutdown(socket.SHUT_RDWR)
-
-
 class LifelineStep(bootsteps.StartStopStep):
     """Starts the lifeline once the pool is there; it lives until the process ends."""
 
@@ -260,8 +260,7 @@ class LifelineStep(bootsteps.StartStopStep):
         lifeline.beat()
         lifeline.start()
         lifeline.governor.start()
-        stale_after = min((d.role.stale_after for d in app.roles.all()), default=600.0)
-        Watchdog(lifeline, stale_after / 2).start()
+        Watchdog(lifeline).start()
         _on(signals.worker_shutting_down, lifeline.drain)
         _on(signals.worker_shutdown, lifeline.stopped)
 

@@ -92,6 +92,16 @@ def test_a_killed_worker_loses_nothing(shop: ModuleType, worker: Worker, rows: R
     assert rows("SELECT kind FROM task_events WHERE kind = 'rescue'")
 
 
+def test_a_healthy_task_outlasts_its_lease_however_rare_heartbeats_are_set(
+    shop: ModuleType, worker: Worker, rows: Rows, beat: None
+) -> None:
+    """The shop's `slow` is stale after 3 s."""
+    worker("-c", "1", HEARTBEAT_INTERVAL_MS="30000", POLL_INTERVAL_MS="20000")
+    assert shop.slow.delay(4).get(timeout=20) == "done"
+    assert rows("SELECT what FROM ran ORDER BY n") == [("begin",), ("end",)]
+    assert rows("SELECT kind FROM task_events") == []
+
+
 def test_a_worker_paused_past_its_lease_changes_nothing_when_it_wakes(
     shop: ModuleType, worker: Worker, rows: Rows, beat: None
 ) -> None:

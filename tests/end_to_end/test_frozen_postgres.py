@@ -89,6 +89,25 @@ def test_a_heartbeat_whose_connection_hangs_goes_on_over_another(worker: Running
     os.kill(hanging, signal.SIGCONT)
 
 
+def test_a_heartbeat_that_hangs_is_made_up_for_before_its_lease_is_over(
+    server: local.PostgresServer, redis_url: str, rows: Rows, tmp_path: Path
+) -> None:
+    """It looks for work more rarely than its lease is long, and does not wait for that with the next heartbeat."""
+    shop = "tests.end_to_end.shop"
+    settings = {"WORKER_ID": "w", "CELERIAC_SWEEP_INTERVAL_MS": "100", "POLL_INTERVAL_MS": "20000"}
+    with (
+        processes.worker(shop, server.url, redis_url, tmp_path / "worker.log", "-c", "1", environ=settings) as worker,
+        processes.beat(shop, server.url, redis_url, tmp_path / "beat.log", settings),
+    ):
+        rows("""INSERT INTO worker_tasks (task_id, role, kwargs) VALUES ('long', 'slow', '{"seconds": 6}')""")
+        until(lambda: rows("SELECT FROM ran WHERE task_id = 'long'"), "the task to begin")
+        (hanging,) = until(lambda: frozen_while_idle(rows), "the heartbeat's backend to be idle")
+        until(lambda: rows.one("SELECT status <> 'running' FROM worker_tasks WHERE task_id = 'long'"), "the end")
+        os.kill(hanging, signal.SIGCONT)
+        assert DROPPED in worker.printed()
+        assert rows("SELECT kind FROM task_events WHERE kind = 'rescue'") == []
+
+
 def frozen_while_idle(rows: Rows) -> list[int]:
     """In the midst of a heartbeat its row would stay locked."""
     found = [int(str(pid)) for (pid,) in rows(BACKENDS, name="celeriac w")]

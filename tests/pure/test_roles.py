@@ -42,7 +42,7 @@ INVALID: dict[str, list[Any]] = {
     "round_delay": [-1, NAN, INFINITE, "30", None, timedelta(seconds=-1)],
     "timeout": [0, -1, NAN, INFINITE, "30", True, timedelta(0)],
     "hard_timeout": [0, -1, NAN, INFINITE],
-    "stale_after": [0, -1, NAN, INFINITE, None, timedelta.max],
+    "stale_after": [0, 0.9, -1, NAN, INFINITE, None, timedelta.max],
     "max_losses": [0, -1, None],
     "memory_per_task": [0, -1, 1.5, "400"],
     "keep": [30, 0, "for ever", "", timedelta(seconds=-1), timedelta.max, True],

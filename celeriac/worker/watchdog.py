@@ -1,0 +1,45 @@
+"""The watchdog: a frozen Postgres hangs a client for ever; what hangs is ended, so that the lifeline connects anew."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from celeriac.database import Database
+
+if TYPE_CHECKING:
+    from celeriac.worker.lifeline import Lifeline
+
+logger = logging.getLogger(__name__)
+
+
+class Watchdog(threading.Thread):
+    """No answer for half the shortest lease ends the lifeline's connection.
+
+    Heartbeats are a third of a lease apart: one that hangs is let go at the latest when five sixths are over, and looks
+    are so close that another still comes in time.
+    """
+
+    def __init__(self, lifeline: Lifeline) -> None:
+        super().__init__(name="celeriac-watchdog", daemon=True)
+        self.lifeline = lifeline
+
+    def run(self) -> None:
+        while True:
+            limit = self.lifeline.lease() / 2
+            time.sleep(min(limit / 16, 5.0))
+            if time.monotonic() - self.lifeline.answered > limit:
+                logger.error("Postgres has not answered for %g s; dropping the heartbeat's connection", limit)
+                self.lifeline.answered = time.monotonic()
+                shut_sockets(self.lifeline.database)
+
+
+def shut_sockets(database: Database) -> None:
+    """Ends what blocks on them: the blocked call raises, and the next one connects anew."""
+    for connection in database.open_connections():
+        with socket.socket(fileno=os.dup(connection.fileno())) as held:
+            held.shutdown(socket.SHUT_RDWR)
