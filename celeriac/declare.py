@@ -117,7 +117,7 @@ def role_of(name: str, options: Mapping[str, Any], task: CeleryTask | None) -> R
 
 def _limits(soft: Any, hard: Any, given: Mapping[str, Any]) -> dict[str, Any]:
     """Celery's time limits, where our own options are not given. Celery takes 0 for none."""
-    limits = {"timeout": soft or hard or None, "hard_timeout": hard or None}
+    limits = {"timeout": soft or None, "hard_timeout": hard or None}
     return {k: v for k, v in limits.items() if k not in given}
 
 

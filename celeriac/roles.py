@@ -34,6 +34,8 @@ class Role:
     `max_tries` rounds of `max_retries` + 1 attempts, `round_delay` apart; what `dont_autoretry_for` names ends
     them all. `keep` is how long a finished row stays: a timedelta, `FOREVER`, or None (gone with its success; a failed
     row stays until it is retried or removed).
+    At `timeout` a run gets SoftTimeLimitExceeded, at `hard_timeout` its process is stopped: without one,
+    `CELERIAC_TIME_LIMIT_GRACE_MS` after `timeout`.
     `stale_after` is the lease: a running task whose worker is silent for so long is rescued (at least a second).
     `memory_per_task` (megabytes) caps how many run at once in a worker, by the memory it has; None caps nothing.
     `by_name` stores positional arguments under their parameters' names, so that SQL can ask for them.
@@ -86,6 +88,21 @@ class Role:
         """
         given = os.environ if environ is None else environ
         return _SWITCH.get(given.get(self.enabled_by or "", "").strip().lower(), True)
+
+    @property
+    def time_limit(self) -> float | None:
+        """Seconds from a run's start to its deadline, where its row has no `timeout` of its own."""
+        return min((limit for limit in (self.timeout, self.hard_timeout) if limit is not None), default=None)
+
+    def grace(self, timeout: float | None, otherwise: float) -> float:
+        """Seconds from the deadline of a row with this `timeout` of its own until its process is stopped.
+
+        `otherwise`: where no hard limit is declared, or the row asks for longer. 0: the deadline is the hard limit.
+        """
+        deadline = self.time_limit if timeout is None else timeout
+        if self.hard_timeout is None or deadline is None or deadline > self.hard_timeout:
+            return otherwise
+        return self.hard_timeout - deadline
 
     def definition(self) -> dict[str, Any]:
         """What other code bases need to enqueue by name, and surfaces to explain it; stored in `roles`."""

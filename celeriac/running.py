@@ -50,6 +50,10 @@ class Run:
     def timeout(self) -> float | None:
         return self.task.timeout if self.task.timeout is not None else self.role.timeout
 
+    def grace(self, otherwise: float) -> float:
+        """Seconds from its deadline until its process is stopped; see `Role.grace`."""
+        return self.role.grace(self.task.timeout, otherwise)
+
     @property
     def session(self) -> Session:
         """Opened at first use; commits with the task's outcome or not at all."""
@@ -73,7 +77,7 @@ class Run:
         except Unfit as error:
             raise BadValue(f"{self.role.name}: progress cannot be stored: {error}") from None
         with self.database.statement() as connection:
-            mine = heartbeat.progress(connection, self.task.id, self.task.token, told, self.role.timeout)
+            mine = heartbeat.progress(connection, self.task.id, self.task.token, told, self.role.time_limit)
         if not mine:
             raise LeaseLost(f"task {self.task.id} is no longer this worker's")
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from celery import bootsteps, signals
 from celery.worker.state import reserved_requests
+from sqlalchemy import Connection
 
 from celeriac import outcomes
 from celeriac.database import Database, is_gone
@@ -26,6 +27,7 @@ from celeriac.migrate import unapplied
 from celeriac.roles import Role
 from celeriac.verbs import heartbeat, release, settle
 from celeriac.verbs.heartbeat import WorkerState
+from celeriac.verbs.start import Started
 from celeriac.worker import shared
 from celeriac.worker.governor import Governor
 from celeriac.worker.watchdog import Watchdog
@@ -109,7 +111,7 @@ class Lifeline(threading.Thread):
         return [declared.role for declared in self.app.roles.all() if declared.role.queue in queues]
 
     def _beat_if_due(self) -> None:
-        if time.monotonic() >= self.next_heartbeat:
+        if shared.overdue() or time.monotonic() >= self.next_heartbeat:
             self.beat()
 
     def _beat_within(self, seconds: float) -> None:
@@ -118,18 +120,19 @@ class Lifeline(threading.Thread):
     def beat(self) -> None:
         """Reports the worker, renews its rows, ends what is past its limit."""
         self.next_heartbeat = time.monotonic() + self.interval()
+        shared.say_overdue(on=False)
         pids = self.processes()
         with self.database.transaction() as connection:
             standing = heartbeat.report(connection, self.state())
-            rows = heartbeat.renew(connection, shared.worker_id(), pids, self.settings.time_limit_grace)
-        for pid in {row.pid for row in rows if row.overdue}:
-            self.stop_overdue(pid)
+            rows = heartbeat.renew(connection, shared.worker_id(), pids, grace=0.0)
         self._look_at_deadlines(rows)
         if standing == "draining" and self.drain_until is None:
             self.decommissioned()
 
     def _look_at_deadlines(self, rows: list[heartbeat.Running]) -> None:
-        """With tasks under a time limit, the next heartbeat is soon enough to enforce it."""
+        """Ends what is past its hard limit; with tasks under one, the next heartbeat is soon enough to enforce it."""
+        for pid in {row.pid for row in rows if row.overdue}:
+            self.stop_overdue(pid)
         if any(row.overdue is not None for row in rows):
             self._beat_within(max(self.settings.time_limit_grace, self.settings.poll_interval))
 
@@ -149,17 +152,24 @@ class Lifeline(threading.Thread):
         return list((pool.info if pool else {}).get("processes") or [os.getpid()])
 
     def stop_overdue(self, pid: int) -> None:
-        """The handler did not stop at its limit: its process has to. Its rows count as timed out, not as lost."""
+        """Past its hard limit a process has to go. Its rows count as timed out, not as lost."""
         with self.database.transaction() as connection:
-            late = [t for t in release.rows_of(connection, shared.worker_id(), pid) if t.overdue]
-            verdicts = [self._timed_out(row) for row in late]
-            settle.settle(connection, [v for v in verdicts if v is not None], shared.worker_id())
-        logger.error("Process %d is past its time limit and is stopped", pid)
-        _kill(pid)
+            rows = [row.task for row in release.rows_of(connection, shared.worker_id(), pid) if row.overdue]
+            roles = {task.role: declared.role for task in rows if (declared := self.app.roles.get(task.role))}
+            late = [task for task in rows if task.role in roles and self._is_over(connection, task, roles[task.role])]
+            settle.settle(connection, [outcomes.timed_out(t, roles[t.role]) for t in late], shared.worker_id())
+        if late:
+            logger.error("Process %d is past its time limit and is stopped", pid)
+            _kill(pid)
 
-    def _timed_out(self, row: release.RunningRow) -> settle.Outcome | None:
-        declared = self.app.roles.get(row.task.role)
-        return outcomes.timed_out(row.task, declared.role) if declared else None
+    def _is_over(self, connection: Connection, task: Started, role: Role) -> bool:
+        """Whether its hard limit is; if not, there is a heartbeat when it will be."""
+        standing = heartbeat.standing(connection, task.id, task.token)
+        if standing is None or standing.left is None:
+            return False
+        left = standing.left + role.grace(task.timeout, self.settings.time_limit_grace)
+        self._beat_within(max(left, 0.0))
+        return left <= 0
 
     # -- lost children ---------------------------------------------------------------------------------------------
 

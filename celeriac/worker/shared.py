@@ -7,8 +7,8 @@ import os
 import socket
 
 # Made before the pool forks: bytes both sides see. Threads and solo pools share them trivially.
-_flags = mmap.mmap(-1, 2)
-_DRAINING, _BACKING_OFF = range(2)
+_flags = mmap.mmap(-1, 3)
+_DRAINING, _BACKING_OFF, _OVERDUE = range(3)
 _worker_id = f"{socket.gethostname()}:{os.getpid()}"
 
 
@@ -41,3 +41,12 @@ def backing_off() -> bool:
 
 def back_off(on: bool = True) -> None:
     _flags[_BACKING_OFF] = int(on)
+
+
+def overdue() -> bool:
+    """Whether a child says that what it runs is past its hard limit."""
+    return _flags[_OVERDUE] == 1
+
+
+def say_overdue(on: bool = True) -> None:
+    _flags[_OVERDUE] = int(on)

@@ -130,7 +130,7 @@ class Batch:
             self._expire(ids, token)
 
     def _own(self, ids: Sequence[int], token: str) -> list[Started]:
-        me: dict[str, Any] = {"worker_id": worker_id(), "pid": os.getpid(), "timeout": self.role.timeout}
+        me: dict[str, Any] = {"worker_id": worker_id(), "pid": os.getpid(), "timeout": self.role.time_limit}
         me["again"], self.asked = self.asked, True
         with self.app.database.statement() as connection:
             if self.is_lone:

@@ -7,6 +7,7 @@ takes long. Short tasks never notice it: it looks a few times a second.
 from __future__ import annotations
 
 import logging
+import math
 import os
 import signal
 import threading
@@ -20,6 +21,7 @@ from celery.exceptions import SoftTimeLimitExceeded
 from celeriac.errors import LeaseLost, TaskCancelled
 from celeriac.running import Run
 from celeriac.verbs import heartbeat
+from celeriac.worker import shared
 
 if TYPE_CHECKING:
     from celeriac.worker.ticket import Batch
@@ -78,10 +80,19 @@ class Watch:
             return LeaseLost(f"task {run.task.id} is no longer this worker's")
         if standing.cancelled:
             return TaskCancelled(f"task {run.task.id} was cancelled")
-        if standing.left is not None and standing.left <= 0 and not run.stopped:
-            run.stopped = True
-            return SoftTimeLimitExceeded(run.timeout)
-        return None
+        return self._limit_reached(run, standing.left, batch.app.settings.time_limit_grace)
+
+    def _limit_reached(self, run: Run, left: float | None, otherwise: float) -> BaseException | None:
+        """At the soft limit the handler is told, once; at the hard one the parent is, which stops this process."""
+        if left is None or left > 0:
+            return None
+        grace = run.grace(otherwise)
+        if left + grace <= 0:
+            shared.say_overdue()
+        if run.stopped or run.grace(math.inf) == 0:
+            return None
+        run.stopped = True
+        return SoftTimeLimitExceeded(run.timeout)
 
     def _interrupt(self, run: Run, error: BaseException) -> None:
         self.interrupting = (run, error)

@@ -113,6 +113,24 @@ def limited(self: Task[..., Any], stubborn: bool = False, progress: bool = False
                 raise
 
 
+def endure(self: Task[..., Any], seconds: float) -> str:
+    """Goes on whatever interrupts it, and tells what did."""
+    tell(self, "begin")
+    give_up = time.monotonic() + seconds
+    while time.monotonic() < give_up:
+        try:
+            time.sleep(0.02)
+        except Exception as error:
+            tell(self, type(error).__name__)
+    return "done"
+
+
+app.task(bind=True, role="tidy", soft_time_limit=0.3, time_limit=30, max_retries=0)(endure)
+app.task(bind=True, role="warned", soft_time_limit=0.3, time_limit=1, max_retries=0)(endure)
+app.task(bind=True, role="unwarned", time_limit=1, max_retries=0)(endure)
+app.task(bind=True, role="hurried", hard_timeout=1, max_retries=0)(endure)
+
+
 @app.task(bind=True, role="mixed", chunk=10)
 def mixed(self: Task[..., Any], seconds: float) -> None:
     tell(self, "begin")

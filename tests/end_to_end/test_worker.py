@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import ModuleType
+from typing import Any
+
+import pytest
 
 from celeriac.database import Database
 from celeriac.verbs import heartbeat
@@ -76,6 +79,36 @@ def test_a_handler_that_ignores_its_limit_loses_its_process(shop: ModuleType, wo
     assert str(rows.one("SELECT error_message FROM worker_tasks")).startswith("TimeLimitExceeded")
     until(lambda: child not in running.children() and len(running.children()) == 1, "another process")
     assert shop.add.delay(1, 1).get(timeout=20) == 2
+
+
+def test_a_handler_may_clean_up_until_its_hard_limit(shop: ModuleType, worker: Worker, rows: Rows) -> None:
+    """Its own is 30 s; the grace, which is for roles that declare none, is half a second here."""
+    worker("-c", "1")
+    assert send(shop, "tidy", 2.0).get(timeout=20) == "done"
+    assert rows("SELECT what FROM ran ORDER BY n") == [("begin",), ("SoftTimeLimitExceeded",)]
+
+
+@pytest.mark.parametrize(
+    ("role", "told"), [("warned", ["SoftTimeLimitExceeded"]), ("unwarned", []), ("hurried", [])], ids=str
+)
+def test_a_hard_limit_ends_what_it_ends_on_time(
+    shop: ModuleType, worker: Worker, rows: Rows, role: str, told: list[str]
+) -> None:
+    """A second, though neither the grace nor the next heartbeat is near; who has a soft limit is told of it first."""
+    worker("-c", "1", "-Q", role, CELERIAC_TIME_LIMIT_GRACE_MS="60000", HEARTBEAT_INTERVAL_MS="60000")
+    until(lambda: rows("SELECT FROM workers"), "the first heartbeat")
+    send(shop, role, 15.0)
+    until(lambda: rows("SELECT FROM worker_tasks WHERE status IN ('failed', 'completed')"), "the hard limit")
+    ((error, seconds),) = rows(
+        "SELECT error_message, extract(epoch FROM completed_at - started_at)::float FROM worker_tasks"
+    )
+    assert str(error).startswith("TimeLimitExceeded")
+    assert 1 <= seconds < 10
+    assert [what for (what,) in rows("SELECT what FROM ran ORDER BY n")] == ["begin", *told]
+
+
+def send(shop: ModuleType, role: str, seconds: float) -> Any:
+    return shop.app.tasks[role].delay(seconds)
 
 
 def test_progress_extends_the_limit(shop: ModuleType, worker: Worker, rows: Rows) -> None:

@@ -215,10 +215,11 @@ def test_max_retries_in_retry_kwargs_counts_as_it_does_for_celery(app: Celeriac)
     [
         ({}, None, None),
         ({"soft_time_limit": 5, "time_limit": 9}, 5, 9),
-        ({"time_limit": 9}, 9, 9),
+        ({"time_limit": 9}, None, 9),
         ({"time_limit": 0}, None, None),
         ({"timeout": 3, "time_limit": 9}, 3, 9),
         ({"timeout": None, "time_limit": 9}, None, 9),
+        ({"hard_timeout": 8, "soft_time_limit": 5, "time_limit": 9}, 5, 8),
     ],
 )
 def test_celerys_time_limits_are_the_roles_where_it_says_nothing(

@@ -342,3 +342,25 @@ def test_a_default_postgres_json_cannot_hold_is_told_as_null_and_still_is_a_defa
     assert Signature.of(optional, role="build").describe() == [
         {"name": "x", "kind": "POSITIONAL_OR_KEYWORD", "default": None}
     ]
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "own", "time_limit", "grace"),
+    [
+        (None, None, None, None, 5),
+        (60, None, None, 60, 5),
+        (60, 300, None, 60, 240),
+        (60, 61, None, 60, 1),
+        (None, 300, None, 300, 0),
+        (300, 60, None, 60, 0),
+        (None, None, 20, None, 5),
+        (60, 300, 20, 60, 280),
+        (60, 300, 300, 60, 0),
+        (60, 300, 900, 60, 5),
+    ],
+)
+def test_a_declared_hard_limit_is_kept_and_the_grace_is_for_those_that_declare_none(
+    soft: float | None, hard: float | None, own: float | None, time_limit: float | None, grace: float
+) -> None:
+    made = role(timeout=soft, hard_timeout=hard)
+    assert (made.time_limit, made.grace(own, 5)) == (time_limit, grace)
