@@ -15,8 +15,7 @@ CAPACITY = text("""
 SELECT * FROM v_worker_capacity WHERE CAST(:role AS text) IS NULL OR role = :role ORDER BY role
 """)
 
-# A process runs one row at a time: of the rows that share its ticket the first stands for it. A pool of threads runs
-# as many as it has threads, all in the worker's own process.
+# A process runs one row at a time: of the rows that share its ticket the first stands for it.
 HEARTBEATS = text("""
 WITH started AS (
     SELECT worker_id, worker_pid, id, started_at,
@@ -26,8 +25,7 @@ WITH started AS (
 SELECT w.worker_id, w.concurrency, w.status, w.resources,
     coalesce(jsonb_agg(s.id ORDER BY s.started_at, s.id) FILTER (WHERE s.id IS NOT NULL), '[]') AS ids
 FROM workers w
-LEFT JOIN started s ON s.worker_id = w.worker_id
-    AND s.place <= CASE WHEN s.worker_pid = w.pid THEN w.concurrency ELSE 1 END
+LEFT JOIN started s ON s.worker_id = w.worker_id AND s.place = 1
 WHERE w.status <> 'stopped' AND w.last_heartbeat_at > statement_timestamp() - interval '2 minutes'
     AND (CAST(:worker_id AS text) IS NULL OR w.worker_id = :worker_id)
 GROUP BY w.worker_id ORDER BY w.worker_id

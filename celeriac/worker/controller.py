@@ -5,7 +5,11 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
+import click
 from celery.apps.worker import Worker as StockWorker
+from celery.concurrency import ALIASES
+from celery.concurrency.prefork import TaskPool as Prefork
+from celery.concurrency.solo import TaskPool as Solo
 
 from celeriac.errors import ConfigurationError
 from celeriac.governor import tasks_that_fit
@@ -18,17 +22,30 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
+class CannotStart(ConfigurationError, click.ClickException):
+    """Celery's command line tells it in a line and exits with status 1."""
+
+
 class Worker(StockWorker):
     """`WORKER_ROLE` stands in for `-Q`; `memory_per_task` caps the concurrency."""
 
     app: Celeriac
     concurrency: int
+    pool_cls: type
+
+    def setup_instance(self, **given: Any) -> None:
+        """Raises CannotStart."""
+        try:
+            super().setup_instance(**given)
+        except ConfigurationError as error:
+            raise CannotStart(str(error)) from error
 
     def setup_queues(self, include: Any, exclude: Any = None) -> None:
         super().setup_queues(include or queues_of(self.app), exclude)
 
     def on_init_blueprint(self) -> None:
         super().on_init_blueprint()
+        refuse_pool(self.pool_cls)
         self._keep_to_memory()
 
     def _keep_to_memory(self) -> None:
@@ -45,6 +62,17 @@ class Worker(StockWorker):
             self.concurrency = fit
         if self.options.get("autoscale"):
             self.options["autoscale"] = tuple(min(fit, int(n)) for n in self.options["autoscale"])
+
+
+def refuse_pool(pool: type) -> None:
+    """Raises ConfigurationError unless tasks run in the main thread of a process, the only one a signal interrupts."""
+    if not issubclass(pool, Prefork | Solo):
+        path = f"{pool.__module__}:{pool.__qualname__}"
+        name = next((alias for alias, named in ALIASES.items() if named == path), path)
+        raise ConfigurationError(
+            f"-P {name}: a task there could be neither cancelled nor stopped at its time limit; use prefork, with -c "
+            "for how many run at once, or solo"
+        )
 
 
 def queues_of(app: Celeriac) -> list[str]:

@@ -39,13 +39,15 @@ class Watch:
         self.current: tuple[Batch, Run] | None = None
         self.interrupting: tuple[Run, BaseException] | None = None
         self.pid = 0
+        self.hears = False
 
     def start(self) -> None:
         """Anew after a fork: threads do not survive it, nor does a handler Celery reset."""
         if self.pid == os.getpid():
             return
         self.pid = os.getpid()
-        if threading.current_thread() is threading.main_thread():
+        self.hears = threading.current_thread() is threading.main_thread()
+        if self.hears:
             signal.signal(signal.SIGUSR2, self._interrupted)
         threading.Thread(target=self._look_for_ever, name="celeriac-watch", daemon=True).start()
 
@@ -71,7 +73,7 @@ class Watch:
         batch, run = current
         batch.give_up_waiting()
         if run.outcome is None and (error := self._reason_to_stop(batch, run)) is not None:
-            self._interrupt(run, error)
+            self.interrupt(run, error)
 
     def _reason_to_stop(self, batch: Batch, run: Run) -> BaseException | None:
         with batch.app.database.statement() as connection:
@@ -94,9 +96,11 @@ class Watch:
         run.stopped = True
         return SoftTimeLimitExceeded(run.timeout)
 
-    def _interrupt(self, run: Run, error: BaseException) -> None:
-        self.interrupting = (run, error)
-        os.kill(os.getpid(), signal.SIGUSR2)
+    def interrupt(self, run: Run, error: BaseException) -> None:
+        """Nothing where tasks run in another thread (an embedded worker's): there the signal would end the process."""
+        if self.hears:
+            self.interrupting = (run, error)
+            os.kill(os.getpid(), signal.SIGUSR2)
 
 
 _watch = Watch()

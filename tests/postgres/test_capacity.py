@@ -134,11 +134,11 @@ def test_of_a_tickets_rows_one_a_process_is_current(database: Database, rows: Ro
     assert [d["current_task_ids"] for d in reports(database)] == [[first.id]]
 
 
-def test_a_pool_of_threads_runs_as_many_as_it_has(database: Database, rows: Rows) -> None:
+def test_a_worker_that_is_its_only_process_runs_one(database: Database, rows: Rows) -> None:
     running(database, *(new_task() for _ in range(5)))
     rows("UPDATE worker_tasks SET worker_pid = 1")
     live_worker(rows, WORKER, concurrency=3)
-    assert [d["active_task_count"] for d in reports(database)] == [3]
+    assert [d["active_task_count"] for d in reports(database)] == [1]
 
 
 def test_only_live_workers_are_told_of(database: Database, rows: Rows) -> None:

@@ -1,0 +1,43 @@
+"""The watch interrupts what runs in the main thread, and nothing else."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from celeriac.database import Database
+from celeriac.errors import TaskCancelled
+from celeriac.roles import Role
+from celeriac.running import Run
+from celeriac.verbs.start import Started
+from celeriac.worker.watch import Watch
+
+RUN = Run(
+    Started(
+        id=1, task_id="t", role="work", args=[], kwargs={}, headers=None, retry_count=0, max_retries=3, tries=0,
+        max_tries=1, losses=0, priority=0, timeout=None, parent_id=None, lock_key=None, token="",
+    ),
+    Role(name="work"),
+    Database("postgresql://nobody@127.0.0.1:1/none"),
+)  # fmt: skip
+
+
+@pytest.fixture
+def heard() -> Iterator[list[int]]:
+    """The signals this process got."""
+    heard: list[int] = []
+    before = signal.signal(signal.SIGUSR2, lambda number, _: heard.append(number))
+    yield heard
+    signal.signal(signal.SIGUSR2, before)
+
+
+def test_no_signal_is_sent_where_no_handler_was_installed(heard: list[int]) -> None:
+    watch = Watch()
+    in_another_thread = threading.Thread(target=watch.start)
+    in_another_thread.start()
+    in_another_thread.join()
+    watch.interrupt(RUN, TaskCancelled())
+    assert heard == []
