@@ -26,6 +26,9 @@ SET hostname = excluded.hostname, pid = excluded.pid, queues = excluded.queues, 
 RETURNING status
 """)
 
+# No process has this number: whoever reports under the name next is another.
+ENDED = text("UPDATE workers SET status = 'stopped', pid = 0 WHERE worker_id = :worker_id")
+
 DECOMMISSION = text("""
 WITH found AS (
     SELECT worker_id, status FROM workers WHERE worker_id = :worker_id FOR UPDATE
@@ -101,6 +104,11 @@ def report(connection: Connection, worker: WorkerState) -> str:
     row = {name: getattr(worker, name) for name in ("worker_id", "hostname", "pid", "concurrency", "status")}
     more = {"queues": json.dumps(list(worker.queues)), "resources": json.dumps(worker.resources)}
     return str(connection.execute(WORKER, row | more).scalar_one())
+
+
+def ended(connection: Connection, worker_id: str) -> None:
+    """The process that had this name is gone; what was asked of it is not asked of the next."""
+    connection.execute(ENDED, {"worker_id": worker_id})
 
 
 def decommission(connection: Connection, worker_id: str, *, by: str, why: str = "") -> Change:

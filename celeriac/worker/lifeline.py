@@ -171,6 +171,12 @@ class Lifeline(threading.Thread):
         self._beat_within(max(left, 0.0))
         return left <= 0
 
+    def succeed(self) -> None:
+        """What a worker of this name left behind when it was killed: our heartbeat would renew it for ever."""
+        self._release(None, kind="worker_lost", why="its worker was started anew", loss=True)
+        with self.database.statement() as connection:
+            heartbeat.ended(connection, shared.worker_id())
+
     # -- lost children ---------------------------------------------------------------------------------------------
 
     def release_lost(self) -> None:
@@ -258,14 +264,15 @@ class LifelineStep(bootsteps.StartStopStep):
         # The children are forked with them.
         shared.drain(on=False)
         shared.back_off(on=False)
-        given = worker.app.settings.worker_id
-        shared.name_worker(given or f"{worker.hostname}:{os.getpid()}")
+        shared.name_worker(worker.app.settings.worker_id or shared.fresh_name(worker.hostname))
 
     def start(self, worker: Any) -> None:
         app = worker.app
         refuse_old_schema(app)
         app.register_roles()
         self.lifeline = lifeline = Lifeline(app, worker)
+        if app.settings.worker_id:
+            lifeline.succeed()
         lifeline.governor.look()
         lifeline.beat()
         lifeline.start()

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import mmap
 import os
+import secrets
 import socket
 
 # Made before the pool forks: bytes both sides see. Threads and solo pools share them trivially.
 _flags = mmap.mmap(-1, 3)
 _DRAINING, _BACKING_OFF, _OVERDUE = range(3)
-_worker_id = f"{socket.gethostname()}:{os.getpid()}"
+
+
+def fresh_name(hostname: str) -> str:
+    """A worker's name in SQL, unique to the process: a container's next one has the same host name and number."""
+    return f"{hostname}:{os.getpid()}:{secrets.token_hex(3)}"
+
+
+_worker_id = fresh_name(socket.gethostname())
 
 
 def worker_id() -> str:
-    """This worker's name in SQL; unique to the process, so that a restart is another worker."""
     return _worker_id
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from celeriac.database import Database
 from celeriac.verbs import heartbeat
+from celeriac.worker import shared
 from tests.processes import Rows, Running, until
 
 Worker = Callable[..., Running]
@@ -171,3 +172,24 @@ def test_a_decommissioned_worker_finishes_what_it_has_and_ends(
     assert running.process.wait(20) == 0
     assert task.status == "SUCCESS"
     assert rows("SELECT worker_id, status FROM workers") == [(name, "stopped")]
+
+
+def test_who_takes_over_a_name_releases_what_its_last_bearer_ran(
+    shop: ModuleType, worker: Worker, rows: Rows, database: Database
+) -> None:
+    """A container that was killed and started anew has the host name and the process numbers of the last."""
+    first = worker("-c", "1", WORKER_ID="node")
+    task = shop.slow.delay(1.0)
+    until(lambda: rows("SELECT FROM ran WHERE what = 'begin'"), "the start")
+    with database.statement() as connection:
+        heartbeat.decommission(connection, "node", by="test")
+        first.kill()
+    again = worker("-c", "1", WORKER_ID="node")
+    until(lambda: task.status == "SUCCESS", "the task on the next worker")
+    assert rows("SELECT kind, by FROM task_events WHERE kind = 'worker_lost'") == [("worker_lost", "node")]
+    assert rows("SELECT status FROM workers") == [("active",)]
+    assert again.process.poll() is None
+
+
+def test_a_workers_own_name_is_never_anothers() -> None:
+    assert shared.fresh_name("host") != shared.fresh_name("host")
