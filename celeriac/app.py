@@ -8,15 +8,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from celery import Celery
 from celery.utils import uuid
-from sqlalchemy import Connection
 from sqlalchemy.orm import Session
 
 from celeriac import producer
 from celeriac.autoretry import retry_in_sql
+from celeriac.calls import BulkOptions, options_of_call, refuse_unknown_of_bulk
 from celeriac.database import Database
 from celeriac.declare import Roles
 from celeriac.decorator import TaskDecorator
@@ -169,6 +169,8 @@ class Celeriac(TaskDecorator, Celery):
 
     def send_task(self, name: str, args: Any = None, kwargs: Any = None, **options: Any) -> Any:
         """By name, from whatever code base. Delays count on the database's clock."""
+        if options and not isinstance(options.get("task_type"), Task):  # whose `apply_async` has looked at them
+            options = options_of_call(name, options)
         options["task_id"] = options.get("task_id") or uuid()
         clock = {k: options.pop(k) for k in ("countdown", "expires") if _is_relative(options.get(k))}
         bound = options.pop("connection", None)
@@ -183,15 +185,16 @@ class Celeriac(TaskDecorator, Celery):
 
     def producer_or_acquire(self, given: Any = None) -> AbstractContextManager[Any]:
         """The seam: what publishes tasks gets a producer that inserts rows."""
-        return nullcontext(given or producer.RowProducer(self))
+        return nullcontext(given if isinstance(given, producer.RowProducer) else producer.RowProducer(self))
 
     default_producer = producer_or_acquire
 
     def enqueue_many(
-        self, name: str, calls: Iterable[tuple[Any, ...] | Mapping[str, Any]], *, session: Session | None = None,
-        connection: Connection | None = None, **options: Any,
-    ) -> list[Enqueued]:  # fmt: skip
+        self, name: str, calls: Iterable[tuple[Any, ...] | Mapping[str, Any]], **options: Unpack[BulkOptions]
+    ) -> list[Enqueued]:
         """All or none. `options`: `priority`, `account`, … as for a single call, the same for all."""
+        refuse_unknown_of_bulk(name, options)
+        session, connection = options.pop("session", None), options.pop("connection", None)
         role, signature = self.role_named(name)
         limit = self.settings.max_argument_bytes
         tasks = [

@@ -29,12 +29,13 @@ CELERY_OPTIONS = frozenset({
 def refuse_unknown_option(option: str, role: str) -> None:
     """Raises ConfigurationError that suggests the right spelling."""
     known = sorted(OPTIONS | RETRY_OPTIONS | CELERY_OPTIONS | {"role"})
-    raise ConfigurationError(f"role {role!r}: there is no option {option!r}; {_nearest(option, known)}")
+    raise ConfigurationError(f"role {role!r}: there is no option {option!r}; {nearest(option, known)}")
 
 
-def _nearest(name: str, known: list[str]) -> str:
+def nearest(name: str, known: list[str], *, told: list[str] | None = None) -> str:
+    """The right spelling, or what there is: `told`, where not all that is known is worth telling."""
     close = difflib.get_close_matches(name, known, n=1)
-    return f"did you mean {close[0]!r}?" if close else f"known are: {', '.join(known)}"
+    return f"did you mean {close[0]!r}?" if close else f"known are: {', '.join(told or known)}"
 
 
 def refuse_unknown_parameters(role: Role, signature: Signature) -> None:
@@ -43,5 +44,5 @@ def refuse_unknown_parameters(role: Role, signature: Signature) -> None:
         key = getattr(role, option)
         for name in names_in(key) if isinstance(key, str) else ():
             if name not in signature.names:
-                hint = _nearest(name, signature.names)
+                hint = nearest(name, signature.names)
                 raise ConfigurationError(f"role {role.name!r}: {option}={key!r}: the handler takes no {name!r}; {hint}")

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack
 
 from celery.app.task import Task as CeleryTask
 from celery.result import AsyncResult
-from sqlalchemy import Connection
 from sqlalchemy.orm import Session
 
 from celeriac import running
+from celeriac.calls import BulkOptions, CallOptions, options_of_call
 from celeriac.errors import BadValue, CeleriacError, Snooze
 from celeriac.roles import Role, is_duration
 from celeriac.signatures import Signature
@@ -43,23 +42,6 @@ class Enqueued(AsyncResult):
         return result
 
 
-class CallOptions(TypedDict, total=False):
-    """What a single call may say. Durations in seconds."""
-
-    priority: int
-    countdown: float
-    eta: datetime
-    expires: float | datetime
-    task_id: str
-    session: Session
-    connection: Connection
-    account: str
-    lock_key: str
-    unique_key: str
-    timeout: float
-    max_retries: int
-
-
 class Task(CeleryTask, Generic[P, R]):
     """What `@app.task` makes. `.delay()` takes the handler's own parameters."""
 
@@ -82,15 +64,17 @@ class Task(CeleryTask, Generic[P, R]):
         """One row, in the state it has once this returns. Raises EnqueueRefused if it was not accepted."""
         return self.apply_async(args, kwargs)
 
-    def using(self, **options: Any) -> Call[P]:
+    def using(self, **options: Unpack[CallOptions]) -> Call[P]:
         """`task.using(priority=50, session=session).delay(7)`: options and typed arguments together."""
         return Call(self, options)
 
     def apply_async(self, args: Any = None, kwargs: Any = None, **options: Any) -> Enqueued:
-        """Celery's spelling; see `CallOptions` for what else it takes."""
-        return super().apply_async(args, kwargs, **options)
+        """Celery's spelling and options, and those of `CallOptions`."""
+        return super().apply_async(args, kwargs, **(options_of_call(self.name, options) if options else {}))
 
-    def bulk(self, calls: Iterable[tuple[Any, ...] | Mapping[str, Any]], **options: Any) -> list[Enqueued]:
+    def bulk(
+        self, calls: Iterable[tuple[Any, ...] | Mapping[str, Any]], **options: Unpack[BulkOptions]
+    ) -> list[Enqueued]:
         """Many rows in few statements; each call is a tuple of positional or a mapping of keyword arguments."""
         return self.app.enqueue_many(self.name, calls, **options)
 
@@ -149,7 +133,7 @@ class Task(CeleryTask, Generic[P, R]):
 class Call(Generic[P]):
     """A task with options, waiting for its arguments."""
 
-    def __init__(self, task: Task[P, Any], options: Mapping[str, Any]) -> None:
+    def __init__(self, task: Task[P, Any], options: CallOptions) -> None:
         self._task = task
         self._options = options
 

@@ -14,6 +14,11 @@ bound.delay(1, 2, 3)  # wrong
 bound.delay()  # wrong
 bare.delay(1, c=1)  # wrong
 unbound.using(priority=1).delay("x")  # wrong
+unbound.using(prioritty=1).delay(3)  # wrong
+unbound.using(countdown="soon").delay(3)  # wrong
+unbound.bulk([(3,)], sesion=None)  # wrong
+unbound.bulk([(3,)], task_id="same for all")  # wrong
+app.enqueue_many("unbound", [(3,)], prioritty=1)  # wrong
 patient.delay(1, y="2")  # wrong
 untyped_self.delay("x")  # wrong
 made.delay()  # wrong
