@@ -6,6 +6,7 @@ import os
 import socket
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Unpack
@@ -16,7 +17,7 @@ from sqlalchemy.orm import Session
 
 from celeriac import producer
 from celeriac.autoretry import retry_in_sql
-from celeriac.calls import BulkOptions, options_of_call, refuse_unknown_of_bulk
+from celeriac.calls import BulkOptions, each, options_of_bulk, options_of_call, times, transaction_of
 from celeriac.database import Database
 from celeriac.declare import Roles
 from celeriac.decorator import TaskDecorator
@@ -169,12 +170,14 @@ class Celeriac(TaskDecorator, Celery):
 
     def send_task(self, name: str, args: Any = None, kwargs: Any = None, **options: Any) -> Any:
         """By name, from whatever code base. Delays count on the database's clock."""
-        if options and not isinstance(options.get("task_type"), Task):  # whose `apply_async` has looked at them
-            options = options_of_call(name, options)
+        if not isinstance(options.get("task_type"), Task):  # whose `apply_async` has looked at them
+            options = self._own_options(name) | options_of_call(name, options)
         options["task_id"] = options.get("task_id") or uuid()
-        clock = {k: options.pop(k) for k in ("countdown", "expires") if _is_relative(options.get(k))}
-        bound = options.pop("connection", None)
-        options |= {"celeriac_clock": clock, "bound": options.pop("session", bound)}
+        given = times(name, options)
+        clock = {option: time for option, time in given.items() if not isinstance(time, datetime)}
+        options |= given | dict.fromkeys(clock)  # Celery would count them from its own now
+        bound = transaction_of(name, options.pop("session", None), options.pop("connection", None))
+        options |= {"celeriac_clock": clock, "bound": bound}
         options |= producer.NO_REPR
         options["result_cls"] = lambda task_id: Enqueued.of(self, task_id, producer.receipt.get())
         before = producer.receipt.set(None)
@@ -193,24 +196,21 @@ class Celeriac(TaskDecorator, Celery):
         self, name: str, calls: Iterable[tuple[Any, ...] | Mapping[str, Any]], **options: Unpack[BulkOptions]
     ) -> list[Enqueued]:
         """All or none. `options`: `priority`, `account`, … as for a single call, the same for all."""
-        refuse_unknown_of_bulk(name, options)
-        session, connection = options.pop("session", None), options.pop("connection", None)
+        fields = options_of_bulk(name, self._own_options(name) | options)
+        bound = transaction_of(name, options.get("session"), options.get("connection"))
         role, signature = self.role_named(name)
         limit = self.settings.max_argument_bytes
         tasks = [
-            new_task(
-                role,
-                signature,
-                uuid(),
-                *_as_args(call),
-                limit=limit,
-                enqueued_by=self.process_name,
-                **options,
-            )
-            for call in calls
+            new_task(role, signature, uuid(), *call, limit=limit, enqueued_by=self.process_name, **fields)
+            for call in each(name, calls)
         ]
-        receipts = self.enqueuer.insert(tasks, session if session is not None else connection)
+        receipts = self.enqueuer.insert(tasks, bound)
         return [Enqueued.of(self, task.task_id, receipt) for task, receipt in zip(tasks, receipts, strict=True)]
+
+    def _own_options(self, name: str) -> dict[str, Any]:
+        """What a task declared here says for its calls that `.delay()` has from Celery, and its role does not know."""
+        expires = getattr(self.tasks.get(name), "expires", None)
+        return {} if expires is None else {"expires": expires}
 
     def role_named(self, name: str) -> tuple[Role, Signature]:
         """Declared here or elsewhere. Raises UnknownRole."""
@@ -253,14 +253,6 @@ class Celeriac(TaskDecorator, Celery):
     def dispatch(self, name: str) -> int:
         """One pass of a role declared here, now. The number of tasks published."""
         return self.dispatcher.dispatch(self.role_named(name)[0])
-
-
-def _is_relative(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _as_args(call: tuple[Any, ...] | Mapping[str, Any]) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
-    return ((), call) if isinstance(call, Mapping) else (tuple(call), {})
 
 
 __all__ = ["Celeriac", "Enqueued", "Task"]

@@ -109,7 +109,8 @@ def _is_text(given: Any) -> bool:
 
 
 def is_distance(given: Any) -> bool:
-    return is_duration(given) or (isinstance(given, int | float) and is_duration(-given))
+    """Seconds, before or after now."""
+    return is_duration(given) or (isinstance(given, int | float) and given < 0 and is_duration(-given))
 
 
 _TEXT = (_is_text, f"a text of at most {LONGEST_KEY} bytes without NUL")
@@ -185,14 +186,14 @@ def _checked(role: str, row: dict[str, Any]) -> dict[str, Any]:
             raise BadArguments(f"{role}: {option}={given!r:.100}: give {right}; nothing was enqueued")
     for option in ("at", "expires_at"):
         if row.get(option) is not None:
-            row[option] = _moment(role, option, row[option])
+            row[option] = moment(role, option, row[option]).isoformat()
     return row
 
 
-def _moment(role: str, option: str, given: Any) -> str:
-    """As Postgres reads it. What names no zone is UTC."""
+def moment(role: str, option: str, given: Any) -> datetime:
+    """From ISO 8601. What names no zone is UTC. Raises BadArguments."""
     try:
-        moment = datetime.fromisoformat(given)
+        told = datetime.fromisoformat(given)
     except (TypeError, ValueError):
         raise BadArguments(f"{role}: {option}={given!r:.100}: give an ISO 8601 time; nothing was enqueued") from None
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).isoformat()
+    return told if told.tzinfo else told.replace(tzinfo=UTC)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -10,6 +12,8 @@ from celery.canvas import Signature
 
 from celeriac import Celeriac, Settings, Task
 from celeriac.errors import BadArguments
+
+NOW = datetime.now(UTC)
 
 
 @pytest.fixture
@@ -76,3 +80,57 @@ def test_a_bulk_takes_only_what_may_be_the_same_for_all(build: Task[..., Any], o
 def test_a_time_limit_that_is_none_is_refused(build: Task[..., Any], call: Callable[..., Any], limit: str) -> None:
     with pytest.raises(BadArguments, match="timeout='5': give seconds above 0"):
         call(build, **{limit: "5"})
+
+
+# -- times -------------------------------------------------------------------------------------------------------------
+
+SECONDS = "seconds, at most 100 years away"
+TIME = "a datetime or an ISO 8601 time"
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "right"),
+    [
+        *[("countdown", bad, SECONDS) for bad in ("5", timedelta(seconds=5), True, False, math.nan, 1e12, [], NOW)],
+        *[("eta", bad, TIME) for bad in (5, 0, timedelta(seconds=5), True, object())],
+        *[("eta", bad, "an ISO 8601 time") for bad in ("soon", "5", "")],
+        *[("expires", bad, f"{SECONDS}, {TIME}") for bad in (timedelta(seconds=5), True, math.inf, object())],
+        *[("expires", bad, "an ISO 8601 time") for bad in ("x", "5")],
+    ],
+    ids=lambda value: ascii(value)[:20],
+)
+def test_what_is_no_time_is_refused(
+    build: Task[..., Any], call: Callable[..., Any], option: str, value: object, right: str
+) -> None:
+    with pytest.raises(BadArguments, match=f"^build: {option}=.*: give {right}; nothing was enqueued$"):
+        call(build, **{option: value})
+
+
+# -- transactions ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("option", ["session", "connection"])
+@pytest.mark.parametrize("given", [object(), "postgresql:///", 0], ids=["object", "URL", "0"])
+def test_what_has_no_transaction_to_join_is_refused(
+    build: Task[..., Any], call: Callable[..., Any], option: str, given: object
+) -> None:
+    with pytest.raises(BadArguments, match=f"^build: {option}=.*: give a Session or Connection of SQLAlchemy; nothing"):
+        call(build, **{option: given})
+
+
+# -- many --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bad", [1, None, "ab", b"ab", {1}, object()], ids=ascii)
+def test_a_call_of_a_bulk_that_has_no_arguments_to_give_is_refused_by_its_place(
+    build: Task[..., Any], bad: object
+) -> None:
+    calls: list[Any] = [(1,), bad]
+    with pytest.raises(BadArguments, match=r"^build: call 1 is .*: give a tuple of .*; nothing was enqueued$"):
+        build.bulk(calls)
+
+
+def test_what_has_no_calls_in_it_is_refused(build: Task[..., Any]) -> None:
+    none: Any = 1
+    with pytest.raises(BadArguments, match=r"^build: 1 has no calls in it: give .*; nothing was enqueued$"):
+        build.bulk(none)

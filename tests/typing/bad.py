@@ -16,6 +16,7 @@ bare.delay(1, c=1)  # wrong
 unbound.using(priority=1).delay("x")  # wrong
 unbound.using(prioritty=1).delay(3)  # wrong
 unbound.using(countdown="soon").delay(3)  # wrong
+unbound.using(eta=5).delay(3)  # wrong
 unbound.bulk([(3,)], sesion=None)  # wrong
 unbound.bulk([(3,)], task_id="same for all")  # wrong
 app.enqueue_many("unbound", [(3,)], prioritty=1)  # wrong
