@@ -12,6 +12,7 @@ from celeriac.errors import ConfigurationError
 from celeriac.options import CELERY_OPTIONS, OPTIONS, RETRY_OPTIONS, refuse_unknown_option, refuse_unknown_parameters
 from celeriac.retries import Backoff
 from celeriac.roles import Role, is_duration, is_on, seconds
+from celeriac.routes import routed_queue
 from celeriac.signatures import Signature
 from celeriac.transport import TICKET
 
@@ -97,13 +98,13 @@ def _name(role: Any, name: Any) -> Any:
 
 
 def role_of(name: str, options: Mapping[str, Any], task: CeleryTask | None) -> Role:
-    """`task` supplies what Celery knows as attributes: time limits, its queue, its retry count."""
+    """`task` supplies what Celery knows as attributes: time limits, its queue (or route), its retry count."""
     plain = {k: v for k, v in options.items() if k in OPTIONS}
     if task is not None:
         plain.setdefault("max_retries", task.max_retries)
         plain |= _limits(task.soft_time_limit, task.time_limit, plain)
         plain.setdefault("priority", getattr(task, "priority", None) or 0)
-        plain["queue"] = getattr(task, "queue", None) or ""
+        plain["queue"] = getattr(task, "queue", None) or routed_queue(task)
     role = Role(
         name=name,
         retry_for=_errors(name, "autoretry_for", options.get("autoretry_for", ())),

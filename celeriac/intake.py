@@ -85,8 +85,17 @@ def arguments_of(role: str, what: Any, limit: float) -> Any:
         raise BadArguments(f"{role}: the arguments cannot be stored: {error}; nothing was enqueued") from None
 
 
+#: Celery's tasks that make many calls in one.
+_OF_MANY = {"celery.map": "map()", "celery.starmap": "starmap() or chunks()"}
+
+
 def refuse_canvas(name: str, headers: Mapping[str, Any], embed: Mapping[str, Any]) -> None:
     """Raises NotSupported before a workflow could be half run."""
+    if name in _OF_MANY:
+        raise NotSupported(
+            f"{name}: {_OF_MANY[name]} does not run on rows yet; enqueue a row for each call, with bulk(). "
+            "Nothing was enqueued"
+        )
     for part, given in (
         ("chord", embed.get("chord")),
         ("chain", embed.get("chain")),

@@ -57,7 +57,7 @@ class RowProducer:
         clock: Mapping[str, float], properties: Mapping[str, Any],
     ) -> NewTask:  # fmt: skip
         role, signature = self.app.role_named(name)
-        queue = properties.get("routing_key")
+        queue = _queue(properties)
         if queue and queue not in (role.queue, role.name) and queue != self.app.conf.task_default_queue:
             raise BadArguments(f"{name}: its queue is {role.queue!r}, set where the role is declared; not {queue!r}")
         run = running.current()
@@ -71,6 +71,12 @@ class RowProducer:
             headers={"shadow": headers["shadow"]} if headers.get("shadow") else None,
             parent_id=run.task.id if run else None, enqueued_by=self.app.process_name, **given,
         )  # fmt: skip
+
+
+def _queue(properties: Mapping[str, Any]) -> str | None:
+    """Where Celery would send it: a topic's routing key is not its queue's name."""
+    declared = properties.get("declare")
+    return declared[0].name if declared else properties.get("routing_key")
 
 
 def _retry_asked(headers: Mapping[str, Any], clock: Mapping[str, float], args: Any, kwargs: Any) -> running.RetryAsked:

@@ -13,6 +13,7 @@ from sqlalchemy import text
 from celeriac import Celeriac as Celery
 
 app = Celery("ordinary")
+app.conf.task_routes = {"ordinary.shunt*": {"queue": "sidings"}}
 
 
 def note(what: str, **more: object) -> None:
@@ -101,6 +102,11 @@ def ignoring():
 @app.task(name="ordinary.rejecting")
 def rejecting():
     raise Reject("no", requeue=False)
+
+
+@app.task(name="ordinary.shunted")
+def shunted(x):
+    return x
 
 
 @app.task

@@ -114,13 +114,21 @@ def test_ignore_and_reject_end_the_task(ordinary: ModuleType, running: Running, 
         lambda t: chord([t.s(1), t.s(2)], t.s()).delay(),
         lambda t: t.apply_async((1,), link=t.s()),
         lambda t: t.apply_async((1,), link_error=t.s()),
+        lambda t: t.map([1, 2]).delay(),
+        lambda t: t.starmap([(1,), (2,)]).apply_async(),
+        lambda t: t.chunks([(1,), (2,), (3,)], 2).apply_async(),
     ],
-    ids=["chain", "group", "chord", "link", "link_error"],
+    ids=["chain", "group", "chord", "link", "link_error", "map", "starmap", "chunks"],
 )
 def test_what_is_not_supported_is_refused_at_the_call(ordinary: ModuleType, rows: Rows, call: Callable) -> None:  # type: ignore[type-arg]
     with pytest.raises(NotSupported, match="does not run on rows yet"):
         call(ordinary.unnamed)
     assert rows.one("SELECT count(*) FROM worker_tasks") == 0
+
+
+def test_a_routed_task_runs_at_the_worker_of_its_queue(ordinary: ModuleType, worker: Worker, rows: Rows) -> None:
+    worker("-c", "1", "-Q", "sidings", module="tests.end_to_end.ordinary")
+    assert ordinary.shunted.apply_async((5,), retry=False, ignore_result=False).get(timeout=20) == 5
 
 
 def test_a_signature_and_an_eager_call_still_work(ordinary: ModuleType, running: Running) -> None:

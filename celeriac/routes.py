@@ -1,0 +1,30 @@
+"""Which queue Celery's `task_routes` gives to a role that names none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from celery.app.routes import Router, prepare
+from celery.app.task import Task
+
+from celeriac.errors import ConfigurationError
+
+
+def routed_queue(task: Task) -> str:
+    """Its name, or nothing if no route has one. Raises ConfigurationError if that cannot be told without a call."""
+    routes = task.app.conf.task_routes
+    if not routes:
+        return ""
+    try:
+        route = Router(routes=prepare(routes)).lookup_route(task.name, (), {}, {}, task)
+    except Exception as error:
+        raise ConfigurationError(
+            f"role {task.name!r}: task_routes: {error!r}: a router is asked once for a role, which has one queue: let "
+            "it answer by the task's name alone, or give `queue` where the task is declared"
+        ) from error
+    return _name(route if isinstance(route, str) else (route or {}).get("queue"))
+
+
+def _name(queue: Any) -> str:
+    """Of a kombu Queue or of a text."""
+    return getattr(queue, "name", queue) or ""

@@ -1,0 +1,124 @@
+"""Celery's `task_routes` gives a role that names no queue its own; which one it is, no call changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from kombu import Exchange, Queue
+
+from celeriac import Celeriac, ConfigurationError, Settings, Task
+from celeriac.errors import BadArguments
+from tests.processes import Rows
+
+
+@pytest.fixture
+def elsewhere(database_url: str, redis_url: str) -> Celeriac:
+    """Another code base, which routes nothing."""
+    return Celeriac(
+        "elsewhere", settings=Settings(database_url=database_url, redis_url=redis_url), set_as_current=False
+    )
+
+
+def declares(app: Celeriac, name: str = "media.encode", **options: Any) -> Task[..., Any]:
+    @app.task(name=name, eager=False, shared=False, **options)
+    def encode(x: int = 0) -> None: ...
+
+    return encode
+
+
+def by_name_alone(name: str, args: Any, kwargs: Any, options: Any, task: Any = None, **_: Any) -> Any:
+    return {"queue": "media"} if name.startswith("media.") else None
+
+
+def by_a_text(name: str, *_: Any, **__: Any) -> str | None:
+    return "media" if name == "media.encode" else None
+
+
+ROUTES: Mapping[str, Any] = {
+    "mapping": {"media.encode": {"queue": "media"}},
+    "plain": {"media.encode": "media"},
+    "pattern": {"media.*": {"queue": "media"}},
+    "pairs": ([("media.*", {"queue": "media"}), ("*", {"queue": "rest"})],),
+    "queue": {"media.encode": {"queue": Queue("media")}},
+    "routing key": {"media.encode": {"queue": "media", "routing_key": "media.encode"}},
+    "function": by_name_alone,
+    "text": (by_a_text,),
+    "first of two": ({"other": {"queue": "x"}}, {"media.encode": {"queue": "media"}}),
+}
+
+
+@pytest.fixture(params=ROUTES)
+def routed(request: pytest.FixtureRequest, app: Celeriac) -> Task[..., Any]:
+    app.conf.task_routes = ROUTES[request.param]
+    return declares(app)
+
+
+def test_a_role_that_names_no_queue_has_the_one_it_is_routed_to(
+    routed: Task[..., Any], app: Celeriac, elsewhere: Celeriac, rows: Rows
+) -> None:
+    assert routed.role.queue == "media"
+    assert "media" in app.amqp.queues.consume_from
+    assert all(result.is_new for result in [routed.delay(1), routed.s(1).delay(), *routed.bulk([(1,)])])
+    assert app.send_task("media.encode", (1,)).is_new
+    app.register_roles()
+    assert elsewhere.send_task("media.encode", (1,)).is_new
+    assert rows("SELECT definition ->> 'queue' FROM roles WHERE role = 'media.encode'") == [("media",)]
+    elsewhere.publisher.close()
+    elsewhere.database.dispose()
+
+
+# Celery deprecates a task attribute of that name.
+@pytest.mark.filterwarnings("ignore:(?s).*The 'queue' task attribute")
+def test_a_queue_at_the_declaration_goes_before_routes(app: Celeriac) -> None:
+    app.conf.task_routes = ROUTES["mapping"]
+    task = declares(app, queue="own")
+    assert task.role.queue == "own"
+    assert task.delay(1).is_new
+
+
+def test_what_no_route_names_has_a_queue_of_its_own_name(app: Celeriac) -> None:
+    app.conf.task_routes = ROUTES["mapping"]
+    task = declares(app, "sound.encode")
+    assert task.role.queue == "sound.encode"
+    assert task.delay(1).is_new
+
+
+def test_a_queue_of_a_topic_is_a_queue(app: Celeriac) -> None:
+    app.conf.task_queues = [Queue("media", Exchange("media", type="topic"), routing_key="media.#")]
+    app.conf.task_routes = ROUTES["mapping"]
+    assert declares(app).delay(1).is_new
+
+
+@pytest.mark.parametrize("queue", ["media", Queue("media")], ids=["text", "queue"])
+def test_a_call_may_say_the_queue_its_role_has_and_no_other(app: Celeriac, rows: Rows, queue: Any) -> None:
+    app.conf.task_routes = ROUTES["mapping"]
+    task = declares(app)
+    assert task.apply_async((1,), queue=queue).is_new
+    with pytest.raises(BadArguments, match="its queue is 'media', set where the role is declared; not 'other'"):
+        task.apply_async((1,), queue="other")
+    assert rows.one("SELECT count(*) FROM worker_tasks") == 1
+
+
+def by_argument(name: str, args: Any, kwargs: Any, options: Any, task: Any = None, **_: Any) -> Any:
+    return {"queue": kwargs["kind"]}
+
+
+def to_nothing(*_: Any, **__: Any) -> Any:
+    return {"queue": "a,b"}
+
+
+@pytest.mark.parametrize(
+    ("router", "why"),
+    [
+        (by_argument, r"role 'media.encode': task_routes: KeyError\('kind'\): a router is asked once for a role"),
+        ("no.such.router", r"role 'media.encode': task_routes: .*No module named 'no'"),
+        (to_nothing, "role 'media.encode': queue='a,b': give"),
+    ],
+    ids=["by argument", "missing", "bad name"],
+)  # fmt: skip
+def test_a_router_that_cannot_tell_a_roles_queue_is_a_wrong_setting(app: Celeriac, router: Any, why: str) -> None:
+    app.conf.task_routes = router
+    with pytest.raises(ConfigurationError, match=why):
+        declares(app).delay(1)
