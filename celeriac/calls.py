@@ -37,14 +37,14 @@ class CallOptions(BulkOptions, total=False):
     task_id: str
 
 
-#: Celery's that a single call may say as well. The first line counts, or is refused where it cannot; the rest concerns
-#: how a message travels, or what Celery tells itself of one: a row has no need of it.
+#: Celery's that a single call may say as well. The first lines count, or are refused where they cannot; the rest
+#: concerns how a message travels, or what Celery tells itself of one: a row has no need of it.
 CELERYS = frozenset({
     "shadow", "time_limit", "soft_time_limit", "link", "link_error", "chain", "chord", "group_id", "group_index",
-    "queue", "exchange", "exchange_type", "routing_key",
+    "replaced_task_nesting", "queue", "exchange", "exchange_type", "routing_key",
     "add_to_parent", "argsrepr", "compression", "confirm_timeout", "content_encoding", "content_type", "declare",
     "delivery_mode", "event_dispatcher", "expiration", "headers", "ignore_result", "immediate", "kwargsrepr",
-    "mandatory", "origin", "parent_id", "producer", "publisher", "replaced_task_nesting", "reply_to", "result_cls",
+    "mandatory", "origin", "parent_id", "producer", "publisher", "reply_to", "result_cls",
     "retries", "retry", "retry_policy", "root_id", "route_name", "router", "serializer", "stamped_headers", "task_type",
 })  # fmt: skip
 

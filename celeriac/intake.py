@@ -102,6 +102,7 @@ def refuse_canvas(name: str, headers: Mapping[str, Any], embed: Mapping[str, Any
         ("group", headers.get("group")),
         ("link", embed.get("callbacks")),
         ("link_error", embed.get("errbacks")),
+        ("replace", headers.get("replaced_task_nesting")),
     ):
         if given:
             raise NotSupported(

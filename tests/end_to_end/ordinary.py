@@ -104,6 +104,11 @@ def rejecting():
     raise Reject("no", requeue=False)
 
 
+@app.task(name="ordinary.replaced", bind=True)
+def replaced(self):
+    raise self.replace(unnamed.s(1))
+
+
 @app.task(name="ordinary.shunted")
 def shunted(x):
     return x

@@ -126,6 +126,14 @@ def test_what_is_not_supported_is_refused_at_the_call(ordinary: ModuleType, rows
     assert rows.one("SELECT count(*) FROM worker_tasks") == 0
 
 
+def test_a_task_that_would_be_replaced_fails_instead_of_ending_as_if_it_were(
+    ordinary: ModuleType, running: Running, rows: Rows
+) -> None:
+    with pytest.raises(NotSupported, match="replace does not run on rows yet"):
+        ordinary.replaced.delay().get(timeout=20)
+    assert rows("SELECT role, status FROM worker_tasks") == [("ordinary.replaced", "failed")]
+
+
 def test_a_routed_task_runs_at_the_worker_of_its_queue(ordinary: ModuleType, worker: Worker, rows: Rows) -> None:
     worker("-c", "1", "-Q", "sidings", module="tests.end_to_end.ordinary")
     assert ordinary.shunted.apply_async((5,), retry=False, ignore_result=False).get(timeout=20) == 5

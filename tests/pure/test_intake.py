@@ -187,7 +187,7 @@ def test_a_key_that_is_code_can_only_be_derived_where_it_is_declared() -> None:
     [
         ("chord", {}, {"chord": {"task": "x"}}), ("chain", {}, {"chain": [{"task": "x"}]}),
         ("group", {"group": "id"}, {}), ("link", {}, {"callbacks": [{"task": "x"}]}),
-        ("link_error", {}, {"errbacks": [{"task": "x"}]}),
+        ("link_error", {}, {"errbacks": [{"task": "x"}]}), ("replace", {"replaced_task_nesting": 1}, {}),
     ],
 )  # fmt: skip
 def test_no_part_of_a_workflow_is_half_run(part: str, headers: dict[str, Any], embed: dict[str, Any]) -> None:
