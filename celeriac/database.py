@@ -20,9 +20,15 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: Without these a connection to a host that vanished blocks for ever. A frozen host is the watchdog's business.
-KEEPALIVES = {"keepalives": 1, "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}
-
+#: Without these a connection to a host that vanished blocks for ever; the last (milliseconds) is for one that vanished
+#: before it acknowledged what was sent, which is not probed. A frozen host is the watchdog's business.
+KEEPALIVES = {
+    "keepalives": 1,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,
+}
 
 #: A transaction of ours that says nothing for so long (seconds) is ended by Postgres: its process is frozen, and what
 #: it has locked is passed over by whoever rescues.
