@@ -84,10 +84,15 @@ class Publisher:
 
     def __init__(self, app: Celeriac) -> None:
         self.app = app
-        self._lock = threading.Lock()
+        self._remake_lock()
+        os.register_at_fork(after_in_child=self._remake_lock)
         self._producer: Producer | None = None
         self._pid = 0
         self._closed_until = 0.0
+
+    def _remake_lock(self) -> None:
+        """A forked child has not the thread that may hold it."""
+        self._lock = threading.Lock()
 
     @property
     def is_open(self) -> bool:
