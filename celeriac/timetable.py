@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -12,9 +13,12 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from sqlalchemy import Connection
+from sqlalchemy.exc import SQLAlchemyError
 
-from celeriac.errors import CeleriacError, ConfigurationError, EnqueueRefused
+from celeriac.database import is_gone
+from celeriac.errors import CeleriacError, ConfigurationError
 from celeriac.intake import new_task
+from celeriac.outcomes import described
 from celeriac.roles import is_on
 from celeriac.schedules import Entry, Job, Plan, decide, every, overridden
 from celeriac.sweeps import SWEEPS, sweep
@@ -26,9 +30,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Why a schedule cannot run: what is told in words, and what values beyond a date's reach do to arithmetic.
-REFUSALS = (ConfigurationError, EnqueueRefused)
-NONSENSE = (ArithmeticError, ValueError)
+#: How long (seconds) a schedule is left alone that Postgres did not let run.
+REST = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +124,7 @@ class Timetable:
     def __init__(self, app: Celeriac) -> None:
         self.app = app
         self.owner = f"beat {app.main}"
+        self._rests: dict[int, float] = {}
 
     @property
     def beat_id(self) -> str:
@@ -138,20 +142,41 @@ class Timetable:
         return len(listed)
 
     def tick(self, but: Collection[int] = ()) -> Ticked | None:
-        """`but`: the schedules (ids) that have had their turn, and come again when the others had theirs."""
-        with self.app.database.transaction() as connection:
-            taken = tick.take(connection, self.owner, but)
-            if taken is None:
-                return None
-            job, now = taken
-            ticked = self._run(connection, job, now)
-        if job.kind == "task" and ticked.plan.run:
-            self.app.kick([job.target])
+        """`but`: the schedules (ids) that have had their turn, and come again when the others had theirs.
+
+        One that Postgres does not let run rests for `REST`. Raises what says that Postgres itself is away or wrong.
+        """
+        ticked = self._tick([*but, *self._resting()])
+        if ticked is not None and ticked.job.kind == "task" and ticked.plan.run:
+            self.app.kick([ticked.job.target])
         return ticked
+
+    def _tick(self, but: Collection[int]) -> Ticked | None:
+        job: Job | None = None
+        try:
+            with self.app.database.transaction() as connection:
+                taken = tick.take(connection, self.owner, but)
+                if taken is None:
+                    return None
+                job, now = taken
+                return self._run(connection, job, now)
+        except SQLAlchemyError as error:
+            if job is None or is_gone(error):
+                raise
+            return self._let_rest(job, error)
+
+    def _let_rest(self, job: Job, error: SQLAlchemyError) -> Ticked:
+        logger.error("Schedule %r could not run; it is tried again in %g s", job.name, REST, exc_info=error)
+        self._rests[job.id] = time.monotonic() + REST
+        return Ticked(job, Plan(job.next_run_at), 0.0)
+
+    def _resting(self) -> list[int]:
+        self._rests = {job: until for job, until in self._rests.items() if until > time.monotonic()}
+        return list(self._rests)
 
     def seconds_to_next(self) -> float | None:
         with self.app.database.statement() as connection:
-            return tick.seconds_to_next(connection, self.owner)
+            return tick.seconds_to_next(connection, self.owner, self._resting())
 
     def report(self, late_by: float) -> None:
         with self.app.database.statement() as connection:
@@ -166,13 +191,22 @@ class Timetable:
             plan = self._without_overlap(connection, job, decide(job, now))
             act = self._act(job) if job.kind != "task" and plan.run else None
             last = self._enqueue(connection, job, plan) if job.kind == "task" else None
-        except (*REFUSALS, *NONSENSE) as error:
-            logger.error("Schedule %r cannot run and is left alone until it is changed: %s", job.name, error)
-            tick.quarantine(connection, job, str(error))
-            return Ticked(job, Plan(job.next_run_at), 0.0)
+        except SQLAlchemyError:
+            raise
+        except Exception as error:
+            return self._quarantine(connection, job, error)
         tick.advance(connection, job, plan, last)
         late_by = (now - plan.run[-1]).total_seconds() if plan.run else 0.0
         return Ticked(job, plan, late_by, act)
+
+    def _quarantine(self, connection: Connection, job: Job, error: Exception) -> Ticked:
+        """A refusal tells what to do; of anything else, an error in a role's `lock_by` say, the log has the place."""
+        refused = isinstance(error, CeleriacError)
+        why = str(error) if refused else str(described(error))
+        says = "Schedule %r cannot run and is left alone until it is changed: %s"
+        logger.error(says, job.name, why, exc_info=None if refused else error)
+        tick.quarantine(connection, job, why)
+        return Ticked(job, Plan(job.next_run_at), 0.0)
 
     def _without_overlap(self, connection: Connection, job: Job, plan: Plan) -> Plan:
         if job.kind != "task" or job.overlap == "allow" or not plan.run:

@@ -36,7 +36,7 @@ SELECT EXISTS (SELECT FROM worker_tasks WHERE task_id = :task_id AND status IN (
 
 NEXT = text("""
 SELECT extract(epoch FROM min(next_run_at) - clock_timestamp()) FROM scheduled_jobs
-WHERE owner IN (:owner, 'api') AND enabled AND quarantined IS NULL
+WHERE owner IN (:owner, 'api') AND enabled AND quarantined IS NULL AND id <> ALL(CAST(:but AS bigint[]))
 """)
 
 REPORT = text("""
@@ -73,8 +73,8 @@ def is_unfinished(connection: Connection, task_id: str) -> bool:
     return bool(connection.execute(IS_UNFINISHED, {"task_id": task_id}).scalar_one())
 
 
-def seconds_to_next(connection: Connection, owner: str) -> float | None:
-    seconds = connection.execute(NEXT, {"owner": owner}).scalar_one()
+def seconds_to_next(connection: Connection, owner: str, but: Collection[int] = ()) -> float | None:
+    seconds = connection.execute(NEXT, {"owner": owner, "but": list(but)}).scalar_one()
     return None if seconds is None else max(0.0, float(seconds))
 
 

@@ -7,12 +7,15 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
 
 from celeriac import Celeriac, CeleriacError
+from celeriac.database import is_gone
 from celeriac.schedules import Entry
 from celeriac.timetable import Timetable
 from celeriac.verbs import schedule
-from tests.processes import Rows
+from tests.processes import Rows, until
 
 TASKS = "SELECT task_id FROM worker_tasks ORDER BY id"
 FUTURE = "SELECT next_run_at > now() FROM scheduled_jobs WHERE name = :name"
@@ -143,6 +146,46 @@ def test_a_bad_row_is_quarantined_and_stops_no_other(timetable: Timetable, put: 
     assert [task for (task,) in rows(TASKS)] == [t for (t,) in rows(TASKS) if t.startswith("good@")] != []
     assert len(str(rows.one("SELECT quarantined FROM scheduled_jobs WHERE name = 'bad'"))) > 20
     assert timetable.tick() is None
+
+
+def test_a_key_function_that_raises_stops_no_other(app: Celeriac, timetable: Timetable, put: Put, rows: Rows) -> None:
+    """Whatever it raises: the schedule stayed the first that was due, and nothing was ticked any more."""
+
+    @app.task(role="keyed", lock_by=lambda given: given["n"]["shop"], eager=False, shared=False)
+    def keyed(n: int) -> None: ...
+
+    put("bad", ago=0.5, target="keyed", kwargs={"n": 7})
+    put("good")
+    tick_all(timetable)
+    assert [task.partition("@")[0] for (task,) in rows(TASKS)] == ["good"]
+    why = rows.one("SELECT quarantined FROM scheduled_jobs WHERE name = 'bad'")
+    assert why == "TypeError: 'int' object is not subscriptable"
+
+
+def test_what_postgres_refuses_of_one_rests_and_stops_no_other(timetable: Timetable, put: Put, rows: Rows) -> None:
+    rows("ALTER TABLE worker_tasks ADD CONSTRAINT no_seven CHECK (kwargs <> '{\"n\": 7}')")
+    put("bad", ago=0.5, kwargs={"n": 7})
+    put("good")
+    assert tick_all(timetable) == 1
+    assert rows("SELECT name FROM scheduled_jobs WHERE next_run_at < now()") == [("bad",)]
+    assert timetable.seconds_to_next() != 0.0, "what rests makes nobody hurry"
+    rows("ALTER TABLE worker_tasks DROP CONSTRAINT no_seven")
+    assert until(lambda: tick_all(timetable), "its rest to be over") == 1
+
+
+def test_a_postgres_that_is_gone_in_the_middle_of_a_tick_ends_it(
+    timetable: Timetable, put: Put, rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(connection: Connection, *_: object) -> None:
+        connection.exec_driver_sql("SELECT pg_terminate_backend(pg_backend_pid())")
+
+    put()
+    with monkeypatch.context() as broken:
+        broken.setattr("celeriac.verbs.tick.advance", gone)
+        with pytest.raises(DBAPIError) as ended:
+            timetable.tick()
+    assert is_gone(ended.value)
+    assert tick_all(timetable) == 1
 
 
 def test_a_quarantined_row_that_is_mended_runs_again(timetable: Timetable, put: Put, rows: Rows) -> None:
