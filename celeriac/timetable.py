@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+from psycopg2.errors import LockNotAvailable
 from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -166,7 +167,10 @@ class Timetable:
             return self._let_rest(job, error)
 
     def _let_rest(self, job: Job, error: SQLAlchemyError) -> Ticked:
-        logger.error("Schedule %r could not run; it is tried again in %g s", job.name, REST, exc_info=error)
+        if isinstance(getattr(error, "orig", None), LockNotAvailable):
+            logger.warning("Schedule %r waits for the open transaction that has the key of its task", job.name)
+        else:
+            logger.error("Schedule %r could not run; it is tried again in %g s", job.name, REST, exc_info=error)
         self._rests[job.id] = time.monotonic() + REST
         return Ticked(job, Plan(job.next_run_at), 0.0)
 
@@ -217,9 +221,11 @@ class Timetable:
 
     def _enqueue(self, connection: Connection, job: Job, plan: Plan) -> str | None:
         """One task an instant, of an id that only it can have: no second one can be enqueued, whatever happens."""
+        if not plan.run:
+            return None
+        tick.wait_briefly(connection)
         tasks = [self._task(job, f"{job.name}@{_stamp(instant)}") for instant in plan.run]
-        receipts = enqueue(connection, tasks) if tasks else []
-        return receipts[-1].task_id if receipts else None
+        return enqueue(connection, tasks)[-1].task_id
 
     def _task(self, job: Job, task_id: str) -> Any:
         role, signature = self.app.role_named(job.target)

@@ -44,6 +44,9 @@ INSERT INTO beats (beat_id, hostname, pid, late_by) VALUES (:beat_id, :hostname,
 ON CONFLICT (beat_id) DO UPDATE SET last_tick_at = clock_timestamp(), late_by = excluded.late_by
 """)
 
+#: How long (seconds) a tick waits for a transaction of somebody's that has the key of its task.
+PATIENCE = 0.5
+
 LEAVE = text("DELETE FROM beats WHERE beat_id = :beat_id")
 
 
@@ -51,6 +54,11 @@ def take(connection: Connection, owner: str, but: Collection[int] = ()) -> tuple
     """A schedule that is due, or whose expression was changed, locked; and the database's time. None of `but`."""
     row = connection.execute(TAKE, {"owner": owner, "but": list(but)}).one_or_none()
     return None if row is None else (Job(*row[:-1]), row.now)
+
+
+def wait_briefly(connection: Connection) -> None:
+    """For a lock: from here on the transaction gives up after `PATIENCE`, with LockNotAvailable."""
+    connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{PATIENCE * 1000:.0f} ms'")
 
 
 def advance(connection: Connection, job: Job, plan: Plan, last_task_id: str | None) -> None:

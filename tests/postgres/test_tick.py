@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.orm import Session
 
 from celeriac import Celeriac, CeleriacError
 from celeriac.database import is_gone
 from celeriac.schedules import Entry
 from celeriac.timetable import Timetable
 from celeriac.verbs import schedule
-from tests.processes import Rows, until
+from tests.processes import PATIENCE, Rows, until
 
 TASKS = "SELECT task_id FROM worker_tasks ORDER BY id"
 FUTURE = "SELECT next_run_at > now() FROM scheduled_jobs WHERE name = :name"
@@ -171,6 +172,23 @@ def test_what_postgres_refuses_of_one_rests_and_stops_no_other(timetable: Timeta
     assert timetable.seconds_to_next() != 0.0, "what rests makes nobody hurry"
     rows("ALTER TABLE worker_tasks DROP CONSTRAINT no_seven")
     assert until(lambda: tick_all(timetable), "its rest to be over") == 1
+
+
+@pytest.mark.parametrize("key", ["lock_by", "unique_by"])
+def test_the_open_transaction_of_a_caller_keeps_back_only_the_schedule_whose_key_it_has(
+    app: Celeriac, timetable: Timetable, put: Put, rows: Rows, key: Any
+) -> None:
+    @app.task(role="keyed", eager=False, shared=False, **{key: "shop"})
+    def keyed(shop: int) -> None: ...
+
+    put("held", ago=0.5, target="keyed", kwargs={"shop": 7})
+    put("good")
+    with ThreadPoolExecutor(1) as beat, Session(app.database.engine) as session:
+        keyed.using(session=session).delay(7)
+        assert beat.submit(tick_all, timetable).result(PATIENCE) == 1
+        assert [task.partition("@")[0] for (task,) in rows(TASKS)] == ["good"]
+        session.rollback()
+    assert until(lambda: tick_all(timetable), "the other's turn") == 1
 
 
 def test_a_postgres_that_is_gone_in_the_middle_of_a_tick_ends_it(
