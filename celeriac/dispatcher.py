@@ -21,6 +21,10 @@ logger = logging.getLogger(__name__)
 #: How many waiting rows of an account a pass counts at first; more only where they could matter.
 FIRST_LOOK = 16
 
+#: An eager role's passes in a row. Where tasks settle as fast as they are published each makes room for another, but a
+#: lifeline has heartbeats to send, and beat sweeps to run; whoever settles asks again.
+PASSES = 4
+
 
 @dataclass(frozen=True, slots=True)
 class Pass:
@@ -40,12 +44,13 @@ class Dispatcher:
         self.by = by
 
     def dispatch(self, role: Role) -> int:
-        """Beat's pass: one; an eager role's until nothing is left to claim or no room is left. Tasks published."""
+        """Beat's pass: one; an eager role's a few, until nothing or no room is left. Tasks published."""
         given = 0
-        while ids := self.publish(self.claim(role)):
-            given += ids
-            if not role.eager:
+        for _ in range(PASSES if role.eager else 1):
+            ids = self.publish(self.claim(role))
+            if not ids:
                 break
+            given += ids
         return given
 
     def dispatch_if_due(self, role: Role) -> int:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from celeriac import Celeriac, sweeps
 from celeriac.database import Database
-from celeriac.dispatcher import Dispatcher, Pass
+from celeriac.dispatcher import PASSES, Dispatcher, Pass
+from celeriac.tickets import Ticket
 from celeriac.verbs import claim, select
 from tests.postgres.conftest import Recorder, new_task
-from tests.postgres.passes import ROLE, Passes, Waiting, role
+from tests.postgres.passes import ROLE, Passes, Waiting, finish, role
 from tests.postgres.stages import enqueued
 from tests.processes import Rows
 
@@ -115,6 +118,23 @@ def test_a_role_that_is_not_eager_gets_one_pass(dispatcher: Dispatcher, waiting:
     waiting(a=130)
     assert dispatcher.dispatch(ROLE) == 60
     assert dispatcher.dispatch_if_due(ROLE) == 0
+
+
+def test_whoever_dispatches_has_done_after_a_few_passes_however_fast_tasks_settle(
+    dispatcher: Dispatcher, publisher: Recorder, waiting: Waiting, rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker sent no heartbeat until the backlog was empty."""
+
+    def settle_at_once(tickets: Sequence[Ticket]) -> bool:
+        publisher.published += tickets
+        finish(rows)
+        return True
+
+    monkeypatch.setattr(publisher, "publish", settle_at_once)
+    waiting(a=20 * ROLE.batch_size)
+    for turn in (1, 2):
+        assert dispatcher.dispatch_if_due(role(eager=True)) == PASSES * ROLE.batch_size
+        assert len(publisher.published) == turn * PASSES * ROLE.batch_size
 
 
 def test_an_eager_role_is_refilled_once_a_quarter_of_its_window_is_free(
