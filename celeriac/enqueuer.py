@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 #: Rows a statement of a bulk enqueue. A bulk of several takes its time: nobody who settles waits for it.
 BULK = 1000
+
+logger = logging.getLogger(__name__)
 
 
 class Enqueuer:
@@ -74,9 +77,13 @@ class Enqueuer:
             self._kick(name)
 
     def _kick(self, name: str, lone: int | None = None) -> None:
-        role, _ = self.app.role_named(name)
-        if role.eager and role.enabled():
-            self.kicker.kick(role.name, lone)
+        """Never raises: the work is accepted, and the workers' next look finds it."""
+        try:
+            role, _ = self.app.role_named(name)
+            if role.eager and role.enabled():
+                self.kicker.kick(role.name, lone)
+        except Exception as error:
+            logger.warning("Could not kick %s; the workers' next look makes up for it: %s", name, error)
 
     def _send(self, name: str, lone: int | None) -> None:
         """In the kicker's thread."""

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from sqlalchemy import text
+from sqlalchemy.orm import Session
 
-from celeriac import Celeriac, Settings
+from celeriac import Celeriac, Settings, intake
 from celeriac.errors import BadArguments, UnknownRole
+from tests.conftest import Servers
 from tests.processes import Rows
 
 # Celery deprecates a task attribute of that name; the role's option is ours.
@@ -155,3 +159,27 @@ def test_every_option_of_the_definition_that_enqueuing_needs_is_read_back(new_ap
     assert {n: getattr(role, n) for n in needed} == {n: getattr(declared.role, n) for n in needed}
     assert signature.describe() == declared.signature.describe()
     assert dataclasses.is_dataclass(role)
+
+
+@contextmanager
+def away_for_all_but(session: Session, servers: Servers) -> Iterator[None]:
+    """Postgres lets only this one's transaction go on."""
+    name, pid = session.execute(text("SELECT current_database(), pg_backend_pid()")).one()
+    others = f"SELECT pg_terminate_backend(pid, 30000) FROM pg_stat_activity WHERE datname = '{name}' AND pid <> {pid}"
+    servers.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
+    servers.execute(others)
+    yield
+    servers.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
+
+
+def test_a_kick_that_cannot_look_its_role_up_takes_no_accepted_task_back(
+    new_app: NewApp, rows: Rows, servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(intake, "BELIEVED", 0.0)
+    declares(new_app(), eager=True)
+    other = new_app()
+    with Session(other.database.engine) as session:
+        other.send_task("sync", [7], session=session)
+        with away_for_all_but(session, servers):
+            session.commit()
+    assert rows("SELECT kwargs FROM worker_tasks") == [({"account_id": 7},)]
