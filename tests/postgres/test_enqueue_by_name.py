@@ -168,8 +168,10 @@ def away_for_all_but(session: Session, servers: Servers) -> Iterator[None]:
     others = f"SELECT pg_terminate_backend(pid, 30000) FROM pg_stat_activity WHERE datname = '{name}' AND pid <> {pid}"
     servers.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
     servers.execute(others)
-    yield
-    servers.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
+    try:
+        yield
+    finally:
+        servers.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
 
 
 def test_a_kick_that_cannot_look_its_role_up_takes_no_accepted_task_back(
