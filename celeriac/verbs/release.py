@@ -36,6 +36,11 @@ FROM worker_tasks
 WHERE status IN ('claimed', 'running') AND status = 'running' AND worker_id = :worker_id AND worker_pid = :pid
 """)
 
+STILL_RUNNING = text("""
+SELECT id FROM worker_tasks
+WHERE id = ANY(CAST(:ids AS bigint[])) AND token = ANY(CAST(:tokens AS uuid[])) AND status = 'running'
+""")
+
 STALE = text("SELECT id, CAST(token AS text) FROM celeriac_stale(:batch, CAST(:minutes AS double precision))")
 
 UNSTARTED = text("""
@@ -84,6 +89,12 @@ def rows_of(connection: Connection, worker_id: str, pid: int) -> list[RunningRow
 def of_process(connection: Connection, worker_id: str, pid: int | None) -> list[Held]:
     """The running rows of one child process (or, without a pid, of the whole worker)."""
     return [Held(*row) for row in connection.execute(OF_PROCESS, {"worker_id": worker_id, "pid": pid})]
+
+
+def still_running(connection: Connection, held: Sequence[Held]) -> set[int]:
+    """Which of these a release passed over, as somebody had them locked; the others are nobody's or somebody else's."""
+    given = {"ids": [h.id for h in held], "tokens": [h.token for h in held]}
+    return set(connection.execute(STILL_RUNNING, given).scalars())
 
 
 def stale(connection: Connection, batch: int, minutes: float | None = None) -> list[Held]:

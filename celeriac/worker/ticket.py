@@ -12,6 +12,8 @@ from uuid import uuid4
 
 from celery.app.trace import trace_task
 from celery.exceptions import Ignore
+from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
 
 from celeriac import outcomes
 from celeriac.database import outlasting
@@ -23,7 +25,7 @@ from celeriac.verbs import register, release, start
 from celeriac.verbs.claim import FEW
 from celeriac.verbs.start import Started
 from celeriac.worker.shared import closed, worker_id
-from celeriac.worker.watch import watch
+from celeriac.worker.watch import LOOK_EVERY, watch
 
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
@@ -46,8 +48,9 @@ def run_ticket(app: Celeriac, role_name: str, ids: list[int], token: str) -> dic
         logger.error("Got a ticket for role %r, which this worker's code does not declare", role_name)
         return {"unknown_role": role_name}
     if closed():
-        held = [release.Held(i, token) for i in ids if token]
-        return {"handed_back": hand_back(app, held, "claimed")}
+        rows = [release.Held(i, token) for i in ids if token]
+        with app.database.transaction() as connection:
+            return {"handed_back": hand_back(connection, rows, "claimed")}
     if not token:
         return _start_lone(app, declared.role, ids) or _take_kick_up(app, declared.role)
     return Batch(app, declared.role).run(ids, token)
@@ -71,20 +74,17 @@ def _take_kick_up(app: Celeriac, role: Role) -> dict[str, Any]:
     return Batch(app, role).run(tickets[0].ids, tickets[0].token)
 
 
-def hand_back(app: Celeriac, held: Sequence[release.Held], status: Literal["claimed", "running"]) -> int:
-    """Nobody ran these: they wait again, no attempt burnt."""
-    with app.database.transaction() as connection:
-        return len(
-            release.release(
-                connection,
-                held,
-                status=status,
-                kind="handed_back",
-                why="its worker had no time for it",
-                by=worker_id(),
-                loss=False,
-            )
-        )
+def hand_back(connection: Connection, held: Sequence[release.Held], status: Literal["claimed", "running"]) -> int:
+    """Nobody ran these: they wait again, no attempt burnt. How many; not those that somebody has locked."""
+    freed = release.release(
+        connection, held, status=status, kind="handed_back", why="its worker had no time for it", by=worker_id(),
+        loss=False,
+    )  # fmt: skip
+    return len(freed)
+
+
+def held(tasks: Iterable[Started]) -> list[release.Held]:
+    return [release.Held(task.id, task.token) for task in tasks]
 
 
 class Batch:
@@ -92,6 +92,9 @@ class Batch:
 
     Rows are taken one by one under a lock, so that the watch can hand the rest back while one takes long: small
     tasks share a ticket, long ones never wait for one another. `is_lone`: its one row is still to be claimed.
+
+    INVARIANT: the lock is held until Postgres has answered, and a row leaves `waiting` or `finished` only then. What
+    it did not take, the next look or the end of the run says again.
     """
 
     def __init__(self, app: Celeriac, role: Role, *, is_lone: bool = False) -> None:
@@ -104,7 +107,8 @@ class Batch:
         self.finished: list[Run] = []
         self.settled_at = time.monotonic()
         self.seconds = 0.0
-        self.lock = threading.Lock()
+        self.handing_back = False
+        self.lock = threading.RLock()
 
     def run(self, ids: Sequence[int], token: str) -> dict[str, Any]:
         ran = 0
@@ -142,10 +146,16 @@ class Batch:
             start.expire(connection, ids, token, worker_id())
 
     def _take(self) -> Started | None:
-        if closed():
-            self.give_up_waiting()
         with self.lock:
+            while self.waiting and (closed() or self.handing_back):
+                self._part_with_waiting()
             return self.waiting.pop(0) if self.waiting else None
+
+    def _part_with_waiting(self) -> None:
+        outlasting(self._hand_back_waiting, "hand a ticket back")
+        self._settle()
+        if self.waiting and closed():
+            time.sleep(LOOK_EVERY)
 
     def _run_one(self, task: Started) -> int:
         run = Run(task, self.role, self.app.database)
@@ -160,34 +170,49 @@ class Batch:
 
     def _settle(self) -> None:
         with self.lock:
-            runs, self.finished = self.finished, []
             self.settled_at = time.monotonic()
-        self.app.settler.settle(runs)
-        self._disown(run.task.id for run in runs)
+            self.app.settler.settle(self.finished)
+            self._disown(run.task.id for run in self.finished)
+            self.finished = []
 
     def give_up_waiting(self) -> None:
-        """Settles what is done and hands back what has not begun. The watch's thread calls this, too."""
+        """Hands back what has not begun and settles what is done. The watch calls this, again and again."""
         with self.lock:
-            rest, self.waiting = self.waiting, []
-        if rest:
-            hand_back(self.app, [release.Held(t.id, t.token) for t in rest], "running")
-            self._disown(t.id for t in rest)
-        self._settle()
+            self._hand_back_waiting()
+            try:
+                self._settle()
+            except (DBAPIError, NotSettled) as error:
+                logger.warning("The end of the run settles what its watch could not: %s", error)
+
+    def _hand_back_waiting(self) -> None:
+        """What somebody has locked stays. Without an answer nothing says whose the rows are: none may begin then."""
+        if not self.waiting:
+            return
+        self.handing_back = True
+        kept = self._hand_back(held(self.waiting))
+        self.handing_back = False
+        self._disown(task.id for task in self.waiting if task.id not in kept)
+        self.waiting = [task for task in self.waiting if task.id in kept]
+
+    def _hand_back(self, rows: Sequence[release.Held]) -> set[int]:
+        with self.app.database.transaction() as connection:
+            if hand_back(connection, rows, "running") == len(rows):
+                return set()
+            return release.still_running(connection, rows)
 
     def _disown(self, ids: Iterable[int]) -> None:
-        with self.lock:
-            for i in ids:
-                self.owned.pop(i, None)
+        for i in ids:
+            self.owned.pop(i, None)
 
     def _abandon(self, error: BaseException) -> None:
         """Something of ours broke: the rows may not stay with a process that goes on."""
         logger.error("A ticket of %s broke off: %r", self.role.name, error)
-        held = [release.Held(t.id, t.token) for t in self.owned.values()]
+        rows = held(self.owned.values())
         if isinstance(error, NotSettled):
             os._exit(1)  # the parent sees a lost child and releases what it ran
         with self.app.database.transaction() as connection:
             release.release(
-                connection, held, status="running", kind="abandoned", by=worker_id(), loss=True,
+                connection, rows, status="running", kind="abandoned", by=worker_id(), loss=True,
                 why=f"its process broke off: {error!r}"[:500],
             )  # fmt: skip
 

@@ -1,0 +1,155 @@
+"""A ticket's rows in their child process: whatever breaks, none stays with a process that goes on without it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import pytest
+from sqlalchemy import make_url
+
+from celeriac import Celeriac
+from celeriac.database import Database
+from celeriac.worker import shared
+from celeriac.worker.ticket import Batch
+from celeriac.worker.watch import LOOK_EVERY
+from tests.conftest import Servers
+from tests.postgres.stages import claimed
+from tests.processes import Rows, until
+
+Away = Callable[[], AbstractContextManager[None]]
+
+STATUS = "SELECT status FROM worker_tasks ORDER BY id"
+OTHERS = "SELECT FROM worker_tasks WHERE id > (SELECT min(id) FROM worker_tasks) FOR NO KEY UPDATE"
+
+
+@pytest.fixture
+def away(servers: Servers, database_url: str) -> Away:
+    """`with away():` the database is not to be had."""
+    name = make_url(database_url).database
+
+    @contextmanager
+    def gone() -> Iterator[None]:
+        servers.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
+        servers.execute(f"SELECT pg_terminate_backend(pid, 1000) FROM pg_stat_activity WHERE datname = '{name}'")
+        try:
+            yield
+        finally:
+            servers.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
+
+    return gone
+
+
+@pytest.fixture
+def run(app: Celeriac, database: Database) -> Callable[[int], dict[str, Any]]:
+    """Runs a ticket of so many tasks of the role `work` in this process."""
+
+    def run_ticket(n: int) -> dict[str, Any]:
+        return Batch(app, app.roles.of(app.tasks["work"])).run(*claimed(database, n=n))
+
+    return run_ticket
+
+
+Run = Callable[[int], dict[str, Any]]
+
+
+# -- handing back ------------------------------------------------------------------------------------------------------
+
+
+def test_what_waits_behind_a_long_task_is_handed_back_once_postgres_is_there_again(
+    app: Celeriac, database: Database, rows: Rows, run: Run, away: Away
+) -> None:
+    @app.task(role="work", shared=False, eager=False)
+    def work(n: int) -> None:
+        if n == 1:
+            with away():
+                time.sleep(2 * LOOK_EVERY)
+            rows.engine.dispose()
+            until(lambda: rows(STATUS)[1:] == [("pending",)], "the other to wait again")
+
+    work.bulk([(1,), (2,)])
+    assert run(2) == {"ran": 1}
+    assert rows(STATUS) == [("completed",), ("pending",)]
+
+
+def test_no_row_begins_whose_hand_back_got_no_answer(app: Celeriac, rows: Rows, run: Run, away: Away) -> None:
+    """It may have been committed: the row may be somebody else's."""
+    began = []
+
+    @app.task(role="work", shared=False, eager=False)
+    def work(n: int) -> None:
+        began.append(n)
+        if n == 1:
+            with away():
+                time.sleep(2 * LOOK_EVERY)
+
+    work.bulk([(1,), (2,)])
+    run(2)
+    rows.engine.dispose()
+    assert began == [1]
+    assert rows(STATUS) == [("completed",), ("pending",)]
+
+
+def test_a_row_that_is_locked_when_it_is_to_be_handed_back_is_handed_back_a_moment_later(
+    app: Celeriac, database: Database, rows: Rows, run: Run
+) -> None:
+    @app.task(role="work", shared=False, eager=False)
+    def work(n: int) -> None:
+        if n == 1:
+            with database.transaction() as beating:
+                beating.exec_driver_sql(OTHERS)
+                time.sleep(2 * LOOK_EVERY)
+            until(lambda: rows(STATUS)[1:] == [("pending",)], "the other to wait again")
+
+    work.bulk([(1,), (2,)])
+    run(2)
+    assert rows(STATUS) == [("completed",), ("pending",)]
+
+
+def test_a_worker_that_backs_off_begins_no_row_that_it_could_not_hand_back_at_once(
+    app: Celeriac, database: Database, rows: Rows, run: Run
+) -> None:
+    let_go = threading.Event()
+
+    def beat() -> None:
+        with database.transaction() as beating:
+            beating.exec_driver_sql(OTHERS)
+            shared.back_off()
+            let_go.wait(2 * LOOK_EVERY)
+
+    beating = threading.Thread(target=beat)
+
+    @app.task(role="work", shared=False, eager=False)
+    def work(n: int) -> None:
+        beating.start()
+        until(shared.closed, "the worker to back off")
+
+    work.bulk([(1,), (2,)])
+    try:
+        assert run(2) == {"ran": 1}
+    finally:
+        let_go.set()
+        shared.back_off(on=False)
+        beating.join()
+    assert rows(STATUS) == [("completed",), ("pending",)]
+
+
+def test_outcomes_the_watch_could_not_settle_are_settled_at_the_end_of_the_run(
+    app: Celeriac, rows: Rows, run: Run, away: Away, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("celeriac.worker.ticket.SETTLE_EVERY", 60.0)
+    monkeypatch.setattr("celeriac.database.PATIENCE", 0.1)
+
+    @app.task(role="work", shared=False, eager=False)
+    def work(n: int) -> None:
+        if n == 2:
+            with away():
+                until(lambda: "its watch could not" in caplog.text, "the watch to give a settle up")
+
+    work.bulk([(1,), (2,)])
+    assert run(2) == {"ran": 2}
+    rows.engine.dispose()
+    assert rows(STATUS) == [("completed",), ("completed",)]
