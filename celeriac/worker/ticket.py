@@ -16,7 +16,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
 from celeriac import outcomes
-from celeriac.database import outlasting
+from celeriac.database import is_gone, outlasting, past_deadlocks
 from celeriac.encoding import revived
 from celeriac.errors import LeaseLost, NotSettled, Snooze, TaskCancelled
 from celeriac.roles import Role
@@ -37,6 +37,9 @@ SETTLE_EVERY = 0.1
 
 #: A role's measured run time is written at most this often by each process (seconds).
 OBSERVE_EVERY = 0.5
+
+#: How often a ticket that broke off tries to release rows that somebody has locked.
+LOOKS = 8
 
 _observed: dict[str, float] = {}
 
@@ -152,7 +155,7 @@ class Batch:
             return self.waiting.pop(0) if self.waiting else None
 
     def _part_with_waiting(self) -> None:
-        outlasting(self._hand_back_waiting, "hand a ticket back")
+        outlasting(lambda: past_deadlocks(self._hand_back_waiting), "hand a ticket back")
         self._settle()
         if self.waiting and closed():
             time.sleep(LOOK_EVERY)
@@ -205,16 +208,30 @@ class Batch:
             self.owned.pop(i, None)
 
     def _abandon(self, error: BaseException) -> None:
-        """Something of ours broke: the rows may not stay with a process that goes on."""
+        """Something of ours broke: the rows may not stay with a process that goes on, nor the process with them."""
         logger.error("A ticket of %s broke off: %r", self.role.name, error)
-        rows = held(self.owned.values())
-        if isinstance(error, NotSettled):
+        if not self._released(error):
             os._exit(1)  # the parent sees a lost child and releases what it ran
-        with self.app.database.transaction() as connection:
-            release.release(
-                connection, rows, status="running", kind="abandoned", by=worker_id(), loss=True,
-                why=f"its process broke off: {error!r}"[:500],
-            )  # fmt: skip
+
+    def _released(self, error: BaseException) -> bool:
+        """Whether none of the rows is this process's any more. Who outlasted Postgres in vain need not ask."""
+        if isinstance(error, NotSettled) or is_gone(error):
+            return False
+        try:
+            return any(not self._release(f"its process broke off: {error!r}"[:500]) for _ in range(LOOKS))
+        except BaseException:
+            logger.exception("The rows of a ticket of %s could not be released", self.role.name)
+            return False
+
+    def _release(self, why: str) -> set[int]:
+        """Which rows somebody has locked just now: a moment later they can be released, too."""
+        with self.lock, self.app.database.transaction() as connection:
+            rows = held(self.owned.values())
+            release.release(connection, rows, status="running", kind="abandoned", by=worker_id(), loss=True, why=why)
+            kept = release.still_running(connection, rows)
+        if kept:
+            time.sleep(LOOK_EVERY)
+        return kept
 
     def _observe(self, ran: int) -> None:
         now = time.monotonic()

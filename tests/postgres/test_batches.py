@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from sqlalchemy import make_url
 
 from celeriac import Celeriac
 from celeriac.database import Database
+from celeriac.settler import Settler
 from celeriac.worker import shared
 from celeriac.worker.ticket import Batch
 from celeriac.worker.watch import LOOK_EVERY
@@ -153,3 +155,88 @@ def test_outcomes_the_watch_could_not_settle_are_settled_at_the_end_of_the_run(
     assert run(2) == {"ran": 2}
     rows.engine.dispose()
     assert rows(STATUS) == [("completed",), ("completed",)]
+
+
+# -- breaking off ------------------------------------------------------------------------------------------------------
+
+
+class Exited(BaseException):
+    """In place of the end of this process."""
+
+
+@pytest.fixture
+def exits(monkeypatch: pytest.MonkeyPatch) -> None:
+    def leave(status: int) -> None:
+        raise Exited(status)
+
+    monkeypatch.setattr(os, "_exit", leave)
+
+
+@pytest.fixture
+def broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Something of ours raises after each task."""
+
+    def refuse(*_: Any) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(Settler, "settle", refuse)
+
+
+@pytest.mark.usefixtures("exits", "broken")
+def test_a_ticket_that_breaks_off_lets_its_rows_go(app: Celeriac, database: Database, rows: Rows, run: Run) -> None:
+    @app.task(role="work", shared=False, eager=False)
+    def work(n: int) -> None: ...
+
+    work.bulk([(1,), (2,)])
+    with pytest.raises(ZeroDivisionError):
+        run(2)
+    assert rows("SELECT status, losses FROM worker_tasks") == [("pending", 1)] * 2
+
+
+@pytest.mark.usefixtures("exits", "broken")
+def test_a_ticket_that_breaks_off_lets_go_of_a_row_that_is_locked_for_a_moment(
+    app: Celeriac, database: Database, rows: Rows, run: Run
+) -> None:
+    begun = threading.Event()
+
+    def beat() -> None:
+        with database.transaction() as beating:
+            beating.exec_driver_sql(OTHERS)
+            begun.set()
+            time.sleep(LOOK_EVERY)
+
+    beating = threading.Thread(target=beat)
+
+    @app.task(role="work", shared=False, eager=False)
+    def work(n: int) -> None:
+        if n == 2:
+            beating.start()
+            begun.wait()
+
+    work.bulk([(1,), (2,)])
+    with pytest.raises(ZeroDivisionError):
+        run(2)
+    beating.join()
+    assert rows("SELECT status, losses FROM worker_tasks") == [("pending", 1)] * 2
+
+
+@pytest.mark.usefixtures("exits", "broken")
+@pytest.mark.parametrize("obstacle", ["Postgres is away", "a row is locked for long"])
+def test_a_process_that_cannot_let_its_rows_go_ends_with_them(
+    app: Celeriac, database: Database, run: Run, away: Away, obstacle: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("celeriac.worker.ticket.LOOKS", 2)
+    with ExitStack() as lasting:
+
+        @app.task(role="work", shared=False, eager=False)
+        def work(n: int) -> None:
+            if n == 1:
+                return
+            if obstacle == "Postgres is away":
+                lasting.enter_context(away())
+            else:
+                lasting.enter_context(database.transaction()).exec_driver_sql(OTHERS)
+
+        work.bulk([(1,), (2,)])
+        with pytest.raises(Exited):
+            run(2)
