@@ -11,7 +11,6 @@ from sqlalchemy import Connection, text
 from celeriac.database import for_cursor
 from celeriac.retries import Attempt
 from celeriac.verbs.claim import CLAIM_LONE, FEW
-from celeriac.verbs.promote import lead
 
 # :again: an earlier ask may have been answered on a connection that broke; what it started is this process's already.
 START = text("""
@@ -43,6 +42,17 @@ WITH gone AS (
 )
 SELECT lock_key FROM gone
 """)
+
+# Both in one trip and one commit. Said again after an answer that was lost, it leads what is led already.
+EXPIRE_AND_LEAD = for_cursor(
+    text(f"""
+{EXPIRE.text};
+SELECT celeriac_lead(array_agg(lock_key)) FROM worker_tasks
+WHERE id = ANY(CAST(:ids AS bigint[])) AND token = CAST(:token AS uuid) AND status = 'cancelled'
+    AND lock_key IS NOT NULL
+HAVING count(*) > 0
+""")
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,5 +112,4 @@ def start_lone(
 
 def expire(connection: Connection, ids: Sequence[int], token: str, by: str) -> None:
     """Cancels this ticket's rows that are past `expires_at`; the next of each lock key leads it."""
-    keys = connection.execute(EXPIRE, {"ids": list(ids), "token": token, "by": by}).scalars()
-    lead(connection, [key for key in keys if key is not None])
+    connection.exec_driver_sql(EXPIRE_AND_LEAD, {"ids": list(ids), "token": token, "by": by})

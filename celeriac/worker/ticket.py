@@ -115,9 +115,8 @@ class Batch:
 
     def run(self, ids: Sequence[int], token: str) -> dict[str, Any]:
         ran = 0
-        self._start(ids, token)
-        lost = len(ids) - len(self.waiting)
         try:
+            lost = self._start(ids, token)
             while (task := self._take()) is not None:
                 ran += self._run_one(task)
             self._settle()
@@ -130,11 +129,14 @@ class Batch:
             self.app.dispatcher.dispatch_if_due(self.role)
         return {"ran": ran} | ({"lost": lost} if lost else {})
 
-    def _start(self, ids: Sequence[int], token: str) -> None:
+    def _start(self, ids: Sequence[int], token: str) -> int:
+        """How many are not this process's to run."""
         self.waiting = outlasting(lambda: self._own(ids, token), "start a ticket")
         self.owned = {task.id: task for task in self.waiting}
-        if len(self.waiting) < len(ids):
-            self._expire(ids, token)
+        lost = len(ids) - len(self.waiting)
+        if lost:
+            outlasting(lambda: past_deadlocks(lambda: self._expire(ids, token)), "cancel what has expired")
+        return lost
 
     def _own(self, ids: Sequence[int], token: str) -> list[Started]:
         me: dict[str, Any] = {"worker_id": worker_id(), "pid": os.getpid(), "timeout": self.role.time_limit}

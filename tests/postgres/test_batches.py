@@ -10,11 +10,12 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 import pytest
-from sqlalchemy import make_url
+from sqlalchemy import Connection, make_url
 
 from celeriac import Celeriac
 from celeriac.database import Database
 from celeriac.settler import Settler
+from celeriac.verbs import start
 from celeriac.worker import shared
 from celeriac.worker.ticket import Batch
 from celeriac.worker.watch import LOOK_EVERY
@@ -56,6 +57,72 @@ def run(app: Celeriac, database: Database) -> Callable[[int], dict[str, Any]]:
 
 
 Run = Callable[[int], dict[str, Any]]
+
+
+class Exited(BaseException):
+    """In place of the end of this process."""
+
+
+@pytest.fixture
+def exits(monkeypatch: pytest.MonkeyPatch) -> None:
+    def leave(status: int) -> None:
+        raise Exited(status)
+
+    monkeypatch.setattr(os, "_exit", leave)
+
+
+# -- starting ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def lose_answer(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, bool, Callable[[], object]], None]:
+    """The connection is lost at this verb's first call: once what it did is committed, or before it did anything."""
+
+    def lose(verb: str, is_committed: bool, meanwhile: Callable[[], object] = lambda: None) -> None:
+        real = getattr(start, verb)
+
+        def act(connection: Connection, *given: Any, **named: Any) -> None:
+            monkeypatch.setattr(start, verb, real)
+            if is_committed:
+                real(connection, *given, **named)
+            meanwhile()
+            connection.exec_driver_sql("SELECT pg_terminate_backend(pg_backend_pid())")
+
+        monkeypatch.setattr(start, verb, act)
+
+    return lose
+
+
+@pytest.mark.parametrize("is_committed", [False, True])
+@pytest.mark.parametrize("verb", ["start", "expire"])
+def test_a_connection_that_is_lost_while_a_ticket_starts_leaves_no_row_behind(
+    app: Celeriac, rows: Rows, run: Run, lose_answer: Callable[..., None], verb: str, is_committed: bool
+) -> None:
+    @app.task(role="work", shared=False, eager=False, lock_by="key")
+    def work(key: str) -> None: ...
+
+    work.bulk([("a",), ("a",), ("b",)])
+    rows("UPDATE worker_tasks SET expires_at = now() - interval '1 s' WHERE id = (SELECT min(id) FROM worker_tasks)")
+    lose_answer(verb, is_committed)
+    assert run(2) == {"ran": 1, "lost": 1}
+    assert rows("SELECT status, waits_for FROM worker_tasks ORDER BY id") == [
+        ("cancelled", None), ("pending", None), ("completed", None)
+    ]  # fmt: skip
+
+
+@pytest.mark.usefixtures("exits")
+def test_a_process_whose_start_got_no_answer_ends_if_postgres_stays_away(
+    app: Celeriac, run: Run, away: Away, lose_answer: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @app.task(role="work", shared=False, eager=False)
+    def work() -> None: ...
+
+    work.delay()
+    monkeypatch.setattr("celeriac.database.PATIENCE", 0.1)
+    with ExitStack() as lasting:
+        lose_answer("start", True, lambda: lasting.enter_context(away()))
+        with pytest.raises(Exited):
+            run(1)
 
 
 # -- handing back ------------------------------------------------------------------------------------------------------
@@ -158,18 +225,6 @@ def test_outcomes_the_watch_could_not_settle_are_settled_at_the_end_of_the_run(
 
 
 # -- breaking off ------------------------------------------------------------------------------------------------------
-
-
-class Exited(BaseException):
-    """In place of the end of this process."""
-
-
-@pytest.fixture
-def exits(monkeypatch: pytest.MonkeyPatch) -> None:
-    def leave(status: int) -> None:
-        raise Exited(status)
-
-    monkeypatch.setattr(os, "_exit", leave)
 
 
 @pytest.fixture
