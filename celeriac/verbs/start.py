@@ -12,12 +12,14 @@ from celeriac.database import for_cursor
 from celeriac.retries import Attempt
 from celeriac.verbs.claim import CLAIM_LONE, FEW
 
+# The first row of the ticket begins at once, the others one after another: see `begin`.
 # :again: an earlier ask may have been answered on a connection that broke; what it started is this process's already.
 START = text("""
 UPDATE worker_tasks
 SET status = 'running', worker_id = :worker_id, worker_pid = :pid,
     started_at = clock_timestamp(), last_heartbeat_at = clock_timestamp(), updated_at = clock_timestamp(),
-    deadline_at = clock_timestamp() + coalesce(timeout, :timeout) * interval '1 second'
+    deadline_at = CASE WHEN id = (CAST(:ids AS bigint[]))[1]
+        THEN clock_timestamp() + coalesce(timeout, :timeout) * interval '1 second' END
 WHERE id = ANY(CAST(:ids AS bigint[])) AND token = CAST(:token AS uuid)
     AND (status = 'claimed' OR :again AND status = 'running' AND worker_id = :worker_id AND worker_pid = :pid)
     AND (expires_at IS NULL OR expires_at > statement_timestamp())
@@ -27,6 +29,11 @@ RETURNING id, task_id, role, args, kwargs, headers, retry_count, max_retries, tr
 
 # Both in one trip and one commit.
 START_LONE = for_cursor(text(f"{CLAIM_LONE.text};{START.text}"))
+
+BEGIN = text("""
+UPDATE worker_tasks SET deadline_at = clock_timestamp() + :timeout * interval '1 second', updated_at = clock_timestamp()
+WHERE id = :id AND token = CAST(:token AS uuid) AND status = 'running'
+""")
 
 EXPIRE = text("""
 WITH gone AS (
@@ -93,7 +100,8 @@ def start(
 ) -> list[Started]:
     """The rows that are this ticket's to run, in the ticket's order; the others start nothing, quietly.
 
-    `again`: asked before, without an answer. `timeout`: seconds, for rows that say none themselves.
+    `again`: asked before, without an answer. `timeout`: seconds, for rows that say none themselves. It counts from now
+    for the ticket's first row, for the others from when they `begin`.
     """
     given = {"ids": list(ids), "token": token, "worker_id": worker_id, "pid": pid, "timeout": timeout, "again": again}
     rows = {row.id: Started(*row) for row in connection.execute(START, given)}
@@ -108,6 +116,11 @@ def start_lone(
     given = {"ids": [task], "token": token, "worker_id": worker_id, "pid": pid, "timeout": timeout, "again": again}
     rows = connection.exec_driver_sql(START_LONE, given | {"id": task, "role": role, "few": FEW})
     return [Started(*row) for row in rows]
+
+
+def begin(connection: Connection, task: int, token: str, timeout: float) -> bool:
+    """A row that has waited for others of its ticket has so many seconds from now; False if it is not this run's."""
+    return bool(connection.execute(BEGIN, {"id": task, "token": token, "timeout": timeout}).rowcount)
 
 
 def expire(connection: Connection, ids: Sequence[int], token: str, by: str) -> None:

@@ -111,6 +111,7 @@ class Batch:
         self.settled_at = time.monotonic()
         self.seconds = 0.0
         self.handing_back = False
+        self.begun: int | None = None
         self.lock = threading.RLock()
 
     def run(self, ids: Sequence[int], token: str) -> dict[str, Any]:
@@ -134,6 +135,7 @@ class Batch:
         self.waiting = outlasting(lambda: self._own(ids, token), "start a ticket")
         self.owned = {task.id: task for task in self.waiting}
         lost = len(ids) - len(self.waiting)
+        self.begun = None if lost else next(iter(ids), None)
         if lost:
             outlasting(lambda: past_deadlocks(lambda: self._expire(ids, token)), "cancel what has expired")
         return lost
@@ -151,10 +153,26 @@ class Batch:
             start.expire(connection, ids, token, worker_id())
 
     def _take(self) -> Started | None:
+        while (task := self._next()) is not None and not self._begin(task):
+            self._disown([task.id])
+        return task
+
+    def _next(self) -> Started | None:
         with self.lock:
             while self.waiting and (closed() or self.handing_back):
                 self._part_with_waiting()
             return self.waiting.pop(0) if self.waiting else None
+
+    def _begin(self, task: Started) -> bool:
+        """A time limit counts from here; False if the row is somebody else's by now. Without one nothing is said."""
+        timeout = self.role.timeout if task.timeout is None else task.timeout
+        if timeout is None or task.id == self.begun:
+            return True
+        return outlasting(lambda: self._limit(task, timeout), "begin a task")
+
+    def _limit(self, task: Started, timeout: float) -> bool:
+        with self.app.database.statement() as connection:
+            return start.begin(connection, task.id, task.token, timeout)
 
     def _part_with_waiting(self) -> None:
         outlasting(lambda: past_deadlocks(self._hand_back_waiting), "hand a ticket back")

@@ -10,12 +10,12 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, make_url
+from sqlalchemy import Connection, event, make_url
 
 from celeriac import Celeriac
 from celeriac.database import Database
 from celeriac.settler import Settler
-from celeriac.verbs import start
+from celeriac.verbs import heartbeat, start
 from celeriac.worker import shared
 from celeriac.worker.ticket import Batch
 from celeriac.worker.watch import LOOK_EVERY
@@ -123,6 +123,57 @@ def test_a_process_whose_start_got_no_answer_ends_if_postgres_stays_away(
         lose_answer("start", True, lambda: lasting.enter_context(away()))
         with pytest.raises(Exited):
             run(1)
+
+
+# -- time limits -------------------------------------------------------------------------------------------------------
+
+
+def test_a_time_limit_counts_from_when_a_task_begins_and_until_then_none_is_late(
+    app: Celeriac, rows: Rows, run: Run
+) -> None:
+    """Eight of 0.1 s, each within its 0.5 s."""
+    limits, late = [], []
+
+    @app.task(role="work", shared=False, eager=False, timeout=0.5, max_retries=0)
+    def work() -> None:
+        limits.append(rows.one("SELECT count(*) FROM worker_tasks WHERE deadline_at > now() + interval '0.3 s'"))
+        with app.database.transaction() as beating:
+            late.extend(heartbeat.renew(beating, shared.worker_id(), [os.getpid()], 0.0))
+        time.sleep(0.1)
+
+    work.bulk([()] * 8)
+    assert run(8) == {"ran": 8}
+    assert limits == [1] * 8, "one at a time"
+    assert [row for row in late if row.overdue] == []
+    assert rows("SELECT DISTINCT status FROM worker_tasks") == [("completed",)]
+
+
+def test_a_task_under_a_time_limit_that_is_no_longer_this_process_s_does_not_begin(
+    app: Celeriac, rows: Rows, run: Run
+) -> None:
+    @app.task(role="work", shared=False, eager=False, timeout=60.0)
+    def work(n: int) -> None:
+        rows("UPDATE worker_tasks SET token = gen_random_uuid() WHERE kwargs = '{\"n\": 2}'")
+
+    work.bulk([(1,), (2,), (3,)])
+    assert run(3) == {"ran": 2}
+    assert rows(STATUS) == [("completed",), ("running",), ("completed",)]
+
+
+@pytest.mark.parametrize(("timeout", "asked"), [(None, 0), (60.0, 3)])
+def test_a_time_limit_costs_one_statement_for_each_but_the_first_of_a_ticket_and_none_costs_nothing(
+    app: Celeriac, run: Run, timeout: float | None, asked: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @app.task(role="work", shared=False, eager=False, timeout=timeout)
+    def work() -> None: ...
+
+    said: list[str] = []
+    event.listen(app.database._verbs, "before_cursor_execute", lambda *given: said.append(given[2]))
+    monkeypatch.setattr("celeriac.worker.ticket.SETTLE_EVERY", 60.0)
+    work.bulk([()] * 4)
+    said.clear()
+    run(4)
+    assert sum("deadline_at = clock_timestamp()" in statement for statement in said) == asked
 
 
 # -- handing back ------------------------------------------------------------------------------------------------------

@@ -39,6 +39,18 @@ def test_a_start_says_who_runs_it_and_since_when(database: Database, put: Put, r
     ]
 
 
+def test_of_a_tickets_tasks_the_first_has_its_time_limit_from_the_start_and_the_others_from_when_they_begin(
+    database: Database, rows: Rows
+) -> None:
+    _, second, third = running(database, *(new_task(timeout=60.0) for _ in range(3)))
+    limited = "SELECT deadline_at > now() + interval '50 s' FROM worker_tasks ORDER BY id"
+    assert rows(limited) == [(True,), (None,), (None,)]
+    with database.statement() as connection:
+        assert start.begin(connection, second.id, second.token, 60.0)
+        assert not start.begin(connection, third.id, str(uuid.uuid4()), 60.0)
+    assert rows(limited) == [(True,), (True,), (None,)]
+
+
 def test_a_wrong_token_starts_nothing(database: Database, put: Put, rows: Rows) -> None:
     put()
     ids, _ = claimed(database)
@@ -322,7 +334,8 @@ def test_a_heartbeat_renews_what_living_processes_run(database: Database, rows: 
 
 
 def test_a_heartbeat_tells_what_is_past_its_deadline_and_the_grace(database: Database, rows: Rows) -> None:
-    running(database, *(new_task(timeout=limit) for limit in (None, 1000.0, -10.0)))
+    for limit in (None, 1000.0, -10.0):
+        running(database, new_task(timeout=limit))
     with database.statement() as connection:
         assert [r.overdue for r in heartbeat.renew(connection, WORKER, [PID], 5.0)] == [None, False, True]
         assert [r.overdue for r in heartbeat.renew(connection, WORKER, [PID], 15.0)] == [None, False, False]
