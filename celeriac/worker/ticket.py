@@ -163,6 +163,13 @@ class Batch:
                 self._part_with_waiting()
             return self.waiting.pop(0) if self.waiting else None
 
+    def _part_with_waiting(self) -> None:
+        """A worker that is closed keeps what it cannot hand back, and begins none of it."""
+        outlasting(lambda: past_deadlocks(self._hand_back_waiting), "hand a ticket back")
+        self._settle()
+        if self.waiting and closed():
+            time.sleep(LOOK_EVERY)
+
     def _begin(self, task: Started) -> bool:
         """A time limit counts from here; False if the row is somebody else's by now. Without one nothing is said."""
         timeout = self.role.timeout if task.timeout is None else task.timeout
@@ -173,12 +180,6 @@ class Batch:
     def _limit(self, task: Started, timeout: float) -> bool:
         with self.app.database.statement() as connection:
             return start.begin(connection, task.id, task.token, timeout)
-
-    def _part_with_waiting(self) -> None:
-        outlasting(lambda: past_deadlocks(self._hand_back_waiting), "hand a ticket back")
-        self._settle()
-        if self.waiting and closed():
-            time.sleep(LOOK_EVERY)
 
     def _run_one(self, task: Started) -> int:
         run = Run(task, self.role, self.app.database)
