@@ -40,6 +40,10 @@ logger = logging.getLogger(__name__)
 #: After so long without a heartbeat (seconds) passes and capacity take a worker for gone.
 GONE = 120.0
 
+#: How soon (seconds) rows are looked at again that somebody had locked.
+LOOK_AGAIN = 0.1
+LOOKS = 5
+
 #: Pids of lost children, from the hub's thread to the lifeline's.
 _lost: queue.SimpleQueue[int] = queue.SimpleQueue()
 
@@ -61,6 +65,8 @@ class Lifeline(threading.Thread):
         self.dispatcher = Dispatcher(self.database, app.publisher, shared.worker_id())
         self.governor = Governor(app.settings, self.governed)
         self.next_heartbeat = 0.0
+        self.lost: set[int] = set()
+        self.orphans: list[release.Held] = []
         self.drain_until: float | None = None
         self.answered = time.monotonic()
 
@@ -83,6 +89,7 @@ class Lifeline(threading.Thread):
     def _wait(self) -> None:
         """Until the next look or heartbeat is due or a child is lost."""
         due = min(self.settings.poll_interval, self.next_heartbeat - time.monotonic())
+        due = min(due, LOOK_AGAIN) if self.orphans else due
         try:
             _lost.put(_lost.get(timeout=max(due, 0.0)))
         except queue.Empty:
@@ -171,27 +178,35 @@ class Lifeline(threading.Thread):
         self._beat_within(max(left, 0.0))
         return left <= 0
 
-    def succeed(self) -> None:
-        """What a worker of this name left behind when it was killed: our heartbeat would renew it for ever."""
-        self._release(None, kind="worker_lost", why="its worker was started anew", loss=True)
-        with self.database.statement() as connection:
-            heartbeat.ended(connection, shared.worker_id())
-
     # -- lost children ---------------------------------------------------------------------------------------------
 
-    def release_lost(self) -> None:
-        while not _lost.empty():
-            pid = _lost.get()
-            try:
-                self._release(pid, kind="worker_lost", why="its process was lost", loss=True)
-            except Exception:
-                _lost.put(pid)
-                raise
+    def succeed(self) -> None:
+        """A worker of this name was killed: its processes are lost, and what was asked of it is not asked of us."""
+        with self.database.statement() as connection:
+            heartbeat.ended(connection, shared.worker_id())
+            self.orphans = release.of_process(connection, shared.worker_id(), None)
 
-    def _release(self, pid: int | None, *, kind: str, why: str, loss: bool) -> None:
+    def release_lost(self) -> None:
+        """What lost processes ran. Rows that are locked a release passes over: orphans until the next look."""
+        while not _lost.empty():
+            self.lost.add(_lost.get())
+        if not (self.lost or self.orphans):
+            return
         with self.database.transaction() as connection:
-            held = release.of_process(connection, shared.worker_id(), pid)
-            release.release(connection, held, status="running", kind=kind, why=why, by=shared.worker_id(), loss=loss)
+            found = [held for pid in self.lost for held in release.of_process(connection, shared.worker_id(), pid)]
+            orphans = self._release(
+                connection, [*self.orphans, *found], "worker_lost", "its process was lost", loss=True
+            )
+        self.lost.clear()
+        self.orphans = orphans
+
+    def _release(
+        self, connection: Connection, held: list[release.Held], kind: str, why: str, *, loss: bool
+    ) -> list[release.Held]:
+        """Those that somebody had locked."""
+        release.release(connection, held, status="running", kind=kind, why=why, by=shared.worker_id(), loss=loss)
+        kept = release.still_running(connection, held)
+        return [row for row in held if row.id in kept]
 
     # -- work ------------------------------------------------------------------------------------------------------
 
@@ -230,7 +245,13 @@ class Lifeline(threading.Thread):
 
     def hand_back_running(self) -> None:
         """The grace period is over: free the rows first, then end the processes; their late finish is refused."""
-        self._release(None, kind="handed_back", why="its worker stopped", loss=False)
+        for _ in range(LOOKS):
+            with self.database.transaction() as connection:
+                held = release.of_process(connection, shared.worker_id(), None)
+                kept = self._release(connection, held, "handed_back", "its worker stopped", loss=False)
+            if not kept:
+                break
+            time.sleep(LOOK_AGAIN)  # what a child settles just now is locked; what stays so is rescued
         self.drain_until = time.monotonic() + self.settings.drain_grace + 1
         for pid in self.processes():
             if pid != os.getpid():
