@@ -33,12 +33,13 @@ class Enqueuer:
     def insert(self, tasks: list[NewTask], bound: Session | Connection | None) -> list[Receipt | None]:
         """Inserts in the caller's transaction if there is one, else in one of its own, and sees to an early start.
 
-        Within a handler (and without a transaction of the caller) the rows wait for the handler's outcome.
+        Within a handler (and without a transaction of the caller) the rows wait for the handler's outcome; once that is
+        written, nothing is left to wait for.
         """
         if bound is not None:
             return self._insert_in(bound, tasks)
         run = running.current()
-        if run is not None:
+        if run is not None and not run.settled:
             run.follow_ups.extend(tasks)
             return [None] * len(tasks)
         return list(self._insert_alone(tasks))

@@ -53,7 +53,7 @@ def test_a_bulk_finds_the_rows_of_the_one_it_met(app: Celeriac, rows: Rows) -> N
 
 
 def test_an_outcome_is_written(app: Celeriac, database: Database, rows: Rows) -> None:
-    @app.task(role="work")
+    @app.task(role="work", shared=False)
     def work() -> None: ...
 
     (task,) = running(database, new_task())
