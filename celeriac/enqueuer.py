@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, event
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, SessionTransaction
 
 from celeriac import running
 from celeriac.database import past_deadlocks
@@ -66,11 +66,25 @@ class Enqueuer:
 
     def _insert_in(self, bound: Session | Connection, tasks: list[NewTask]) -> list[Receipt | None]:
         if isinstance(bound, Session):
-            roles = {t.role for t in tasks}
-            event.listen(bound, "after_commit", lambda _: self.kick(roles), once=True)
+            self._kick_after_commit(bound, tasks)
             return list(_in_batches(bound.connection(), tasks, commits_soon=False))
         # A plain connection tells of its commit too early to kick; the workers' own look finds the rows.
         return list(_in_batches(bound, tasks, commits_soon=False))
+
+    def _kick_after_commit(self, session: Session, tasks: list[NewTask]) -> None:
+        if self not in session.info:
+            session.info[self] = set()
+            event.listen(session, "after_commit", self._committed)
+            event.listen(session, "after_transaction_end", self._ended)
+        session.info[self].update(task.role for task in tasks)
+
+    def _committed(self, session: Session) -> None:
+        if not session.in_nested_transaction():  # a savepoint's release commits nothing yet
+            self.kick(session.info[self])
+
+    def _ended(self, session: Session, transaction: SessionTransaction) -> None:
+        if transaction.parent is None:
+            session.info[self].clear()
 
     def kick(self, roles: Iterable[str]) -> None:
         """After a commit that left work for these roles: the eager ones look now, not at their next look."""
