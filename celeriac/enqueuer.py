@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, event
-from sqlalchemy.orm import Session, SessionTransaction
+from sqlalchemy.orm import Session, SessionTransaction, scoped_session
 
 from celeriac import running
 from celeriac.database import past_deadlocks
@@ -16,6 +16,9 @@ from celeriac.verbs.enqueue import NewTask, Receipt, enqueue, enqueue_ready, is_
 
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
+
+#: What holds a caller's transaction; a scoped session is its thread's.
+Bound = Session | scoped_session[Session] | Connection
 
 #: Rows a statement of a bulk enqueue. A bulk of several takes its time: nobody who settles waits for it.
 BULK = 1000
@@ -30,7 +33,7 @@ class Enqueuer:
         self.app = app
         self.kicker = Kicker(self._send)
 
-    def insert(self, tasks: list[NewTask], bound: Session | Connection | None) -> list[Receipt | None]:
+    def insert(self, tasks: list[NewTask], bound: Bound | None) -> list[Receipt | None]:
         """Inserts in the caller's transaction if there is one, else in one of its own, and sees to an early start.
 
         Within a handler (and without a transaction of the caller) the rows wait for the handler's outcome; once that is
@@ -64,7 +67,9 @@ class Enqueuer:
         with database.statement() if len(tasks) == 1 else database.transaction() as connection:
             return _in_batches(connection, tasks, commits_soon=len(tasks) <= BULK)
 
-    def _insert_in(self, bound: Session | Connection, tasks: list[NewTask]) -> list[Receipt | None]:
+    def _insert_in(self, bound: Bound, tasks: list[NewTask]) -> list[Receipt | None]:
+        if isinstance(bound, scoped_session):
+            bound = bound()
         if isinstance(bound, Session):
             self._kick_after_commit(bound, tasks)
             return list(_in_batches(bound.connection(), tasks, commits_soon=False))

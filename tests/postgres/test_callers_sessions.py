@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from celeriac import Celeriac, Task
+from tests.processes import Rows
 
 
 @pytest.fixture
@@ -60,3 +61,16 @@ def test_a_savepoint_tells_with_the_commit_around_it(work: Task[[], None], sessi
     assert kicked == []
     session.commit()
     assert kicked == ["work"]
+
+
+def test_a_scoped_session_is_its_threads_own(
+    app: Celeriac, work: Task[[], None], rows: Rows, kicked: list[str]
+) -> None:
+    scoped = scoped_session(sessionmaker(app.database.engine))
+    work.using(session=scoped).delay()
+    work.bulk([()], session=scoped)
+    assert rows("SELECT FROM worker_tasks") == []
+    scoped.commit()
+    assert len(rows("SELECT FROM worker_tasks")) == 2
+    assert kicked == ["work"]
+    scoped.remove()
