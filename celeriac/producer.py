@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from celeriac import running
 from celeriac.errors import BadArguments, BadValue
-from celeriac.intake import arguments_of, is_distance, new_task, refuse_canvas
+from celeriac.intake import arguments_of, is_distance, moment, new_task, refuse_canvas
 from celeriac.verbs.enqueue import NewTask, Receipt
 
 if TYPE_CHECKING:
@@ -84,4 +84,6 @@ def _retry_asked(headers: Mapping[str, Any], clock: Mapping[str, float], args: A
     delay = clock.get("countdown")
     if delay is not None and not is_distance(delay):
         raise BadValue(f"{headers['task']}: retry(countdown={delay!r:.100}): give seconds, at most 100 years")
-    return running.RetryAsked(delay, headers.get("eta"), body["args"], body["kwargs"])
+    eta = headers.get("eta")
+    at = None if eta is None else moment(headers["task"], "eta", eta).isoformat()
+    return running.RetryAsked(delay, at, body["args"], body["kwargs"])

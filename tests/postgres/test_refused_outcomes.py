@@ -43,6 +43,18 @@ def test_a_delay_that_cannot_be_fails_the_attempt(
     assert (run.outcome.status, "100 years" in str(run.outcome.error)) == ("failed", True)
 
 
+def test_a_retry_at_what_is_no_time_fails_the_attempt(app: Celeriac, database: Database) -> None:
+    @app.task(role="work", bind=True, shared=False)
+    def work(self: Any) -> None:
+        raise self.retry(eta="tomorrow")
+
+    (task,) = running(database, new_task(max_retries=3))
+    run = Run(task, app.roles.of(app.tasks["work"]), database)
+    execute(app, run)
+    assert run.outcome is not None
+    assert (run.outcome.status, "ISO 8601" in str(run.outcome.error)) == ("failed", True)
+
+
 @pytest.mark.parametrize("value", [float("nan"), "\x00", object(), "x" * (MOST_BYTES - 1)])
 @pytest.mark.parametrize("left", ["result", "progress"])
 def test_what_cannot_be_stored_fails_the_attempt(app: Celeriac, database: Database, left: str, value: Any) -> None:
