@@ -48,7 +48,7 @@ def timed_out(task: Started, role: Role) -> Outcome:
 def snoozed(task: Started, seconds: float, why: str) -> Outcome:
     """Later, without burning an attempt."""
     return Outcome(
-        task=task, status=states.PENDING, kind="snooze", error=why or None, delay=seconds,
+        task=task, status=states.PENDING, kind="snooze", error=_storable(str(why)) if why else None, delay=seconds,
         retry_count=task.retry_count, tries=task.tries,
     )  # fmt: skip
 
@@ -58,15 +58,19 @@ def cancelled(task: Started) -> Outcome:
 
 
 def described(error: BaseException | None) -> str | None:
-    """`Kind: message`, bounded, of what Postgres can store: neither NUL nor half a surrogate pair."""
+    """`Kind: message`, as it can be stored."""
     if error is None:
         return None
     try:
         says = str(error)
     except Exception as unreadable:
         says = f"(its message cannot be read: {type(unreadable).__name__})"
-    told = f"{type(error).__name__}: {says}".replace("\x00", "\\x00")
-    return told.encode("utf-8", "backslashreplace").decode("utf-8")[:4000]
+    return _storable(f"{type(error).__name__}: {says}")
+
+
+def _storable(says: str) -> str:
+    """Bounded, and of what Postgres can store: neither NUL nor half a surrogate pair."""
+    return says.replace("\x00", "\\x00").encode("utf-8", "backslashreplace").decode("utf-8")[:4000]
 
 
 def _verdict(task: Started, verdict: Again | Failed, error: str | None, kind: str, told: Any = None) -> Outcome:

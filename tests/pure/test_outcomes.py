@@ -98,6 +98,11 @@ def test_a_snooze_burns_nothing() -> None:
     assert (outcome.delay, outcome.kind, outcome.error) == (60, "snooze", "not there yet")
 
 
+@pytest.mark.parametrize(("why", "told"), [("a\x00b", "a\\x00b"), ("\ud800", "\\ud800"), ("", None)])
+def test_why_it_snoozes_is_told_as_it_can_be_stored(why: str, told: str | None) -> None:
+    assert outcomes.snoozed(started(), 60, why).error == told
+
+
 def test_a_cancelled_run_ends_cancelled() -> None:
     assert counts(outcomes.cancelled(started(retry_count=1))) == (states.CANCELLED, 1, 0)
 
