@@ -22,6 +22,15 @@ SELECT status, result, error_message, completed_at, retry_count FROM worker_task
 """)
 
 
+#: How an attempt ends. Celery tells of other states, too: that it began, and what a handler's `update_state` says.
+ENDS = ("SUCCESS", "RETRY", "FAILURE")
+
+
+def _is_a_hooks(run: running.Run, state: str) -> bool:
+    """Whether it says that `on_failure` or `on_retry` failed, too: that changes nothing of what the attempt came to."""
+    return state == "FAILURE" and run.outcome is not None and run.outcome.status != states.COMPLETED
+
+
 class RowBackend(BaseBackend):
     """`AsyncResult` reads the row; a row that is gone (its role keeps none, or it was pruned) is PENDING to Celery."""
 
@@ -31,7 +40,7 @@ class RowBackend(BaseBackend):
 
     def store_result(self, task_id: str, result: Any, state: str, **_: Any) -> Any:
         run = running.current()
-        if run is None or run.task.task_id != task_id or state == "STARTED":
+        if run is None or run.task.task_id != task_id or state not in ENDS or _is_a_hooks(run, state):
             return result
         # What an attempt enqueued goes with it; what its hooks enqueue from here on belongs to its outcome.
         if state != "SUCCESS":
@@ -39,7 +48,7 @@ class RowBackend(BaseBackend):
             run.drop_session()
         run.outcome = {"SUCCESS": self._success, "RETRY": self._retry}.get(state, self._failure)(run, result)
         if run.opened is not None:
-            self.app.settler.settle_with_session(run)
+            self.app.settler.settle_with_session(run, run.opened)
         return result
 
     def _success(self, run: running.Run, result: Any) -> Any:

@@ -9,11 +9,12 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
 from celeriac.database import Database
 from celeriac.encoding import MOST_BYTES, Unfit, encoded
-from celeriac.errors import BadValue, LeaseLost, TaskCancelled
+from celeriac.errors import BadValue, CeleriacError, LeaseLost, TaskCancelled
 from celeriac.roles import Role
 from celeriac.verbs import heartbeat
 from celeriac.verbs.enqueue import NewTask
@@ -56,7 +57,15 @@ class Run:
 
     @property
     def session(self) -> Session:
-        """Opened at first use; commits with the task's outcome or not at all."""
+        """Opened at first use; commits with the task's outcome or not at all.
+
+        Raises CeleriacError once the outcome is known: a hook's writes would go nowhere.
+        """
+        if self.outcome is not None:
+            raise CeleriacError(
+                f"{self.role.name}: self.session commits with the outcome of the handler, which has ended: in a hook, "
+                "use `with Session(self.app.database.engine) as session, session.begin():`, or enqueue what writes"
+            )
         if self.opened is None:
             self.opened = Session(self.database.engine)
         return self.opened
@@ -91,10 +100,14 @@ class Run:
             raise TaskCancelled(f"task {self.task.id} was cancelled")
 
     def drop_session(self) -> None:
-        if self.opened is not None:
-            self.opened.rollback()
-            self.opened.close()
-            self.opened = None
+        """Rolls back what it has not committed."""
+        opened, self.opened = self.opened, None
+        if opened is None:
+            return
+        try:
+            opened.close()
+        except DBAPIError:
+            opened.invalidate()  # the server has rolled back, or will
 
 
 _current: ContextVar[Run | None] = ContextVar("celeriac run", default=None)
@@ -107,8 +120,10 @@ def current() -> Run | None:
 
 @contextmanager
 def running(run: Run) -> Iterator[Run]:
+    """At its end nothing of the run's session stays open, whoever used it."""
     token = _current.set(run)
     try:
         yield run
     finally:
         _current.reset(token)
+        run.drop_session()

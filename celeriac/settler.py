@@ -7,6 +7,7 @@ from itertools import count
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.orm import Session
 
 from celeriac.database import Database, end_silent, is_gone, outlasting, past_deadlocks
 from celeriac.errors import NotSettled
@@ -73,12 +74,11 @@ class Settler:
             enqueue(connection, follow_ups)
         return follow_ups, mine
 
-    def settle_with_session(self, run: Run) -> None:
+    def settle_with_session(self, run: Run, session: Session) -> None:
         """The handler's writes commit with the outcome, or, if the row is no longer this run's, not at all.
 
         An error of its commit is the attempt's error: it propagates, and the tracer records the failure.
         """
-        session = run.session
         try:
             session.flush()
             connection = session.connection()

@@ -6,11 +6,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from celery.exceptions import Ignore
 from celery.signals import task_postrun, task_success
 from sqlalchemy import text
 
 from celeriac import Celeriac, Task
 from celeriac.database import Database
+from celeriac.errors import CeleriacError
 from celeriac.worker.ticket import Batch
 from tests.postgres.stages import claimed
 from tests.processes import Rows
@@ -76,3 +78,83 @@ def test_what_a_signal_of_success_enqueues_comes(
 ) -> None:
     run(declared(app, None, writes))
     assert rows.one(FOLLOW_UPS) == 1
+
+
+# -- the handler's session ---------------------------------------------------------------------------------------------
+
+ENDS = {"on_success": "completed", "on_failure": "failed", "on_retry": "pending"}
+STATUS = "SELECT status, retry_count FROM worker_tasks"
+IDLE = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in transaction%'"
+
+
+def ends_so_that(app: Celeriac, hook: str, called: Callable[..., object]) -> Task[..., Any]:
+    """A task whose handler ends with this hook."""
+
+    @app.task(role="work", bind=True, shared=False, max_retries=1, base=type("Hooked", (app.Task,), {hook: called}))
+    def work(self: Any) -> None:
+        self.session.execute(text("CREATE TABLE notes ()"))
+        if hook == "on_retry":
+            raise self.retry(countdown=1000, exc=ValueError())
+        if hook == "on_failure":
+            raise ValueError
+
+    return work
+
+
+@pytest.mark.parametrize("hook", ENDS)
+def test_a_hook_is_told_that_the_session_has_ended(
+    app: Celeriac, run: Callable[..., None], rows: Rows, hook: str
+) -> None:
+    told = []
+
+    def write(self: Any, *_: Any) -> None:
+        with pytest.raises(CeleriacError, match="the handler, which has ended") as refused:
+            self.session.execute(text("CREATE TABLE others ()"))
+        told.append(refused)
+
+    run(ends_so_that(app, hook, write))
+    assert len(told) == 1
+    assert rows(STATUS) == [(ENDS[hook], int(hook == "on_retry"))]
+
+
+@pytest.mark.parametrize("hook", ENDS)
+@pytest.mark.filterwarnings("ignore:Exception raised outside body")
+def test_an_error_of_a_hook_changes_nothing_of_what_the_attempt_came_to(
+    app: Celeriac, run: Callable[..., None], rows: Rows, hook: str
+) -> None:
+    def fails(*_: Any) -> None:
+        raise ZeroDivisionError("the hook's")
+
+    run(ends_so_that(app, hook, fails))
+    assert rows(STATUS) == [(ENDS[hook], int(hook == "on_retry"))]
+    assert "the hook's" not in str(rows("SELECT error_message FROM worker_tasks"))
+
+
+def test_a_session_that_a_signal_opens_ends_with_the_run(app: Celeriac, run: Callable[..., None], rows: Rows) -> None:
+    @app.task(role="work", bind=True, shared=False)
+    def work(self: Any) -> None:
+        raise Ignore
+
+    def write(sender: Any = None, **_: Any) -> None:
+        sender.session.execute(text("SELECT 1"))
+        assert len(rows(IDLE)) == 1
+
+    task_postrun.connect(write)
+    run(work)
+    task_postrun.disconnect(write)
+    assert rows(IDLE) == []
+
+
+def test_telling_of_a_state_ends_neither_the_attempt_nor_its_session(
+    app: Celeriac, run: Callable[..., None], follow_up: Task[..., Any], rows: Rows
+) -> None:
+    @app.task(role="work", bind=True, shared=False)
+    def work(self: Any) -> None:
+        self.session.execute(text("CREATE TABLE notes ()"))
+        follow_up.delay()
+        self.update_state(state="HALFWAY", meta={"done": 1})
+
+    run(work)
+    assert rows("SELECT status FROM worker_tasks WHERE role = 'work'") == [("completed",)]
+    assert rows.one(FOLLOW_UPS) == 1
+    assert rows("SELECT FROM notes") == []

@@ -46,14 +46,15 @@ def test_a_silent_transaction_is_ended_and_its_locks_are_free(database: Database
 def test_so_is_a_handlers_while_its_outcome_is_written(app: Celeriac, database: Database, rows: Rows) -> None:
     (task,) = running(database, new_task())
     run = Run(task, Role(name="work"), database)
-    run.outcome = outcome(task)
 
     def frozen(_: Session) -> None:
         assert rows(FREE) == [], "the outcome is written"
         until(lambda: rows(FREE) == [(task.id,)], "the row to be free")
 
-    event.listen(run.session, "before_commit", frozen)
+    session = run.session
+    event.listen(session, "before_commit", frozen)
+    run.outcome = outcome(task)
     with pytest.raises(DBAPIError) as ended:
-        app.settler.settle_with_session(run)
+        app.settler.settle_with_session(run, session)
     assert is_gone(ended.value)
     assert rows("SELECT id, status FROM worker_tasks") == [(task.id, "running")]
