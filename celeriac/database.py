@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import psycopg2
 from psycopg2.errors import DeadlockDetected, DuplicatePreparedStatement, InvalidSqlStatementName
+from psycopg2.extensions import QueryCanceledError, TransactionRollbackError
 from sqlalchemy import Connection, Engine, TextClause, create_engine, event, make_url
 from sqlalchemy.dialects.postgresql.psycopg2 import PGDialect_psycopg2
 from sqlalchemy.exc import DBAPIError
@@ -168,7 +169,17 @@ def is_gone(error: BaseException) -> bool:
     if not isinstance(error, DBAPIError):
         return False
     code: Any = getattr(error.orig, "pgcode", None)
-    return bool(error.connection_invalidated or code is None or code[:2] in ("57", "08"))
+    if code is None:  # the driver's own: of a broken connection, or of a value it cannot send
+        return error.connection_invalidated or not isinstance(error.orig, psycopg2.ProgrammingError)
+    return bool(error.connection_invalidated or code[:2] in ("57", "08"))
+
+
+def is_nobodys_fault(error: BaseException) -> bool:
+    """Whether the same transaction may succeed another time: Postgres went away, or ended it for another's sake."""
+    orig = getattr(error, "orig", None)
+    if isinstance(orig, QueryCanceledError):  # a time limit on the statement
+        return False
+    return is_gone(error) or isinstance(orig, TransactionRollbackError)
 
 
 #: How often a transaction is tried that Postgres ends to break a deadlock; each time it has waited a second for it.

@@ -9,7 +9,7 @@ from celeriac.errors import Permanent
 from celeriac.retries import Again, Attempt, Failed, after_failure, after_timeout
 from celeriac.roles import Role
 from celeriac.running import RetryAsked, Run
-from celeriac.verbs.settle import Outcome
+from celeriac.verbs.settle import LOST, Outcome
 from celeriac.verbs.start import Started
 
 
@@ -53,6 +53,11 @@ def snoozed(task: Started, seconds: float, why: str) -> Outcome:
     )  # fmt: skip
 
 
+def lost(task: Started, error: BaseException) -> Outcome:
+    """Postgres took its writes back, or went away: no failure of the handler's, and no attempt burnt."""
+    return Outcome(task=task, status=LOST, error=f"its writes were not committed: {described(error)}")
+
+
 def cancelled(task: Started) -> Outcome:
     return _ended(task, states.CANCELLED, kind="cancelled", error="cancelled while running")
 
@@ -89,4 +94,4 @@ def _ended(task: Started, status: str, **more: Any) -> Outcome:
     return Outcome(task=task, status=status, retry_count=task.retry_count, tries=task.tries, **more)
 
 
-__all__ = ["Attempt", "cancelled", "completed", "described", "failed", "retried", "snoozed", "timed_out"]
+__all__ = ["Attempt", "cancelled", "completed", "described", "failed", "lost", "retried", "snoozed", "timed_out"]

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from itertools import count
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
-from celeriac.database import Database, end_silent, is_gone, outlasting, past_deadlocks
-from celeriac.errors import NotSettled
+from celeriac.database import Database, end_silent, is_gone, is_nobodys_fault, outlasting, past_deadlocks
+from celeriac.errors import LeaseLost, NotSettled
+from celeriac.outcomes import lost
 from celeriac.running import Run
 from celeriac.verbs.enqueue import NewTask, enqueue
-from celeriac.verbs.settle import settle
+from celeriac.verbs.settle import LOST, settle
+
+logger = logging.getLogger(__name__)
+
+
+def _is_simple(run: Run) -> bool:
+    """Whether a statement writes what it came to: there is nothing beside its row that has to commit with it."""
+    return run.task.lock_key is None and not run.follow_ups and run.outcome is not None and run.outcome.status != LOST
 
 
 class Settler:
@@ -43,7 +53,9 @@ class Settler:
 
     def _settle_together(self, runs: Sequence[Run]) -> None:
         attempts = count()
-        follow_ups = outlasting(lambda: past_deadlocks(lambda: self._settle(runs, again=next(attempts) > 0)), "settle")
+        follow_ups, _ = outlasting(
+            lambda: past_deadlocks(lambda: self._settle(runs, again=next(attempts) > 0)), "settle"
+        )
         for run in runs:
             run.settled = True
         self._tell(follow_ups)
@@ -59,10 +71,10 @@ class Settler:
         if refused is not None:
             raise refused
 
-    def _settle(self, runs: Sequence[Run], *, again: bool) -> list[NewTask]:
-        keyed = any(run.task.lock_key is not None or run.follow_ups for run in runs)
-        with self.database.transaction() if keyed else self.database.statement() as connection:
-            return self._write(connection, runs, again=again)[0]
+    def _settle(self, runs: Sequence[Run], *, again: bool) -> tuple[list[NewTask], set[int]]:
+        simple = all(map(_is_simple, runs))
+        with self.database.statement() if simple else self.database.transaction() as connection:
+            return self._write(connection, runs, again=again)
 
     def _write(
         self, connection: Connection, runs: Sequence[Run], *, again: bool = False
@@ -77,7 +89,8 @@ class Settler:
     def settle_with_session(self, run: Run, session: Session) -> None:
         """The handler's writes commit with the outcome, or, if the row is no longer this run's, not at all.
 
-        An error of its commit is the attempt's error: it propagates, and the tracer records the failure.
+        An error of its commit is the attempt's error: it propagates, and the tracer records the failure. If Postgres
+        went away, or ended the transaction for another's sake, it raises LeaseLost: the task runs again.
         """
         try:
             session.flush()
@@ -86,15 +99,33 @@ class Settler:
             follow_ups, mine = self._write(connection, [run])
             # A refused settle leaves its event in a transaction of its own: this one goes with the handler's writes.
             session.commit() if mine else session.rollback()
-        except BaseException:
-            run.outcome = None
+        except BaseException as error:
             run.drop_session()
+            if is_nobodys_fault(error):
+                self._lose(run, error)
+                return
+            run.outcome = None
             raise
         run.drop_session()
         if not mine:
             self.settle([run])
         run.settled = True
         self._tell(follow_ups)
+
+    def _lose(self, run: Run, error: BaseException) -> None:
+        """Raises LeaseLost, unless the row says that the commit was done and only its answer was lost.
+
+        If Postgres stays away, the outcome waits for the next settle, which raises NotSettled if it must.
+        """
+        logger.warning("What task %s wrote was not committed: %s", run.task.id, error)
+        run.outcome = lost(run.task, error)
+        run.follow_ups.clear()
+        with suppress(DBAPIError):
+            mine = outlasting(lambda: past_deadlocks(lambda: self._settle([run], again=True)), "release")[1]
+            run.settled = True
+            if not mine:
+                return
+        raise LeaseLost(f"task {run.task.id} runs again: its writes were not committed")
 
     def _tell(self, follow_ups: Sequence[NewTask]) -> None:
         if follow_ups:

@@ -10,8 +10,12 @@ from typing import Any
 from sqlalchemy import Connection, Row, text
 
 from celeriac.states import COMPLETED
+from celeriac.verbs import heartbeat, release
 from celeriac.verbs.promote import lead
 from celeriac.verbs.start import Started
+
+#: No status of a row: what becomes of it, `release` says.
+LOST = "lost"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +23,7 @@ class Outcome:
     """What a run came to. `kind` names the event it leaves, if the row alone does not tell.
 
     `status` pending means again: `delay` seconds from now (or `at`), with these counts and, if given, new arguments.
-    `keep` False deletes the row instead.
+    `keep` False deletes the row instead. Status LOST: the run came to nothing, as if its worker had gone.
     """
 
     task: Started
@@ -98,14 +102,26 @@ def settle(connection: Connection, outcomes: Sequence[Outcome], by: str, *, agai
     if not outcomes:
         return set()
     rows = [*_complete(connection, [o for o in outcomes if _is_plain(o)])]
-    rows += _settle(connection, [o for o in outcomes if not _is_plain(o)], by)
+    rows += _settle(connection, [o for o in outcomes if not _is_plain(o) and o.status != LOST], by)
     lead(connection, [row.lock_key for row in rows if row.lock_key is not None])
     settled = {row.id for row in rows}
-    late = [o.task for o in outcomes if o.task.id not in settled]
+    late = [o.task for o in outcomes if o.task.id not in settled and o.status != LOST]
     if late:
         refused = json.dumps([{"id": t.id, "token": t.token, "role": t.role} for t in late])
         connection.execute(REFUSED, {"late": refused, "by": by, "again": again})
-    return settled
+    return settled | {o.task.id for o in outcomes if o.status == LOST and _give_up(connection, o, by)}
+
+
+def _give_up(connection: Connection, outcome: Outcome, by: str) -> bool:
+    """Held first: `release` passes over what somebody has locked, a heartbeat for one."""
+    task = outcome.task
+    held = heartbeat.hold(connection, task.id, task.token)
+    if held:
+        release.release(
+            connection, [release.Held(task.id, task.token)], status="running", kind="lost", why=str(outcome.error),
+            by=by, loss=True,
+        )  # fmt: skip
+    return held
 
 
 def _is_plain(outcome: Outcome) -> bool:

@@ -1,0 +1,128 @@
+"""A handler's session whose commit fails through no fault of its own costs the task nothing: it runs again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from sqlalchemy import event, text
+from sqlalchemy.orm import Session
+
+from celeriac import Celeriac, Task
+from celeriac.database import Database
+from celeriac.worker.ticket import Batch
+from tests.postgres.stages import claimed
+from tests.processes import Rows
+
+STATUS = "SELECT status, losses, retry_count, tries FROM worker_tasks WHERE role = 'work'"
+NOTES = "SELECT count(*) FROM notes"
+FOLLOW_UPS = "SELECT count(*) FROM worker_tasks WHERE role = 'next'"
+
+Break = Callable[[Session], object]
+
+
+@pytest.fixture
+def run(app: Celeriac, database: Database, rows: Rows) -> Callable[..., list[str]]:
+    """Runs a task once that writes a note and enqueues; `breaks` is called before its commit (or after)."""
+    hooks: list[str] = []
+    rows("CREATE TABLE notes (what text UNIQUE DEFERRABLE INITIALLY DEFERRED)")
+
+    @app.task(role="next", shared=False)
+    def next_one() -> None: ...
+
+    class Hooked(Task):  # type: ignore[type-arg]
+        abstract = True
+
+        def on_success(self, *_: Any) -> None:
+            hooks.append("success")
+
+        def on_failure(self, *_: Any) -> None:
+            hooks.append("failure")
+
+    def run_once(breaks: Break, when: str = "before_commit", keep: Any = "forever", max_losses: int = 3) -> list[str]:
+        @app.task(role="work", bind=True, shared=False, base=Hooked, eager=False, keep=keep, max_losses=max_losses)
+        def work(self: Any) -> None:
+            self.session.execute(text("INSERT INTO notes VALUES ('seen')"))
+            next_one.delay()
+            event.listen(self.session, when, breaks)
+
+        app.register_roles()
+        work.delay()
+        Batch(app, work.role).run(*claimed(database, "work"))
+        return hooks
+
+    return run_once
+
+
+@pytest.fixture
+def terminate(app: Celeriac) -> Break:
+    """Ends the session's backend, as a restart of Postgres does."""
+
+    def end(session: Session) -> None:
+        pid = session.connection().connection.dbapi_connection.info.backend_pid  # type: ignore[union-attr]
+        with app.database.statement() as connection:
+            connection.execute(text("SELECT pg_terminate_backend(:pid, 5000)"), {"pid": pid})
+
+    return end
+
+
+def deadlocked(session: Session) -> None:
+    session.execute(text("DO $$ BEGIN RAISE EXCEPTION 'deadlock detected' USING ERRCODE = '40P01'; END $$"))
+
+
+def times_out(session: Session) -> None:
+    session.execute(text("SET LOCAL statement_timeout = 10"))
+    session.execute(text("SELECT pg_sleep(10)"))
+
+
+def taken(session: Session) -> None:
+    session.execute(text("INSERT INTO notes VALUES ('seen')"))
+
+
+def cannot_be_sent(session: Session) -> None:
+    session.execute(text("SELECT :value"), {"value": object()})
+
+
+def test_a_restart_before_the_commit_burns_no_attempt(
+    run: Callable[..., list[str]], terminate: Break, rows: Rows
+) -> None:
+    assert run(terminate) == []
+    assert rows(STATUS) == [("pending", 1, 0, 0)]
+    assert (rows.one(NOTES), rows.one(FOLLOW_UPS)) == (0, 0)
+    ((kind, why),) = rows("SELECT kind, why FROM task_events")
+    assert (kind, "not committed" in str(why)) == ("lost", True)
+
+
+def test_nor_does_a_deadlock(run: Callable[..., list[str]], rows: Rows) -> None:
+    assert run(deadlocked) == []
+    assert rows(STATUS) == [("pending", 1, 0, 0)]
+    assert (rows.one(NOTES), rows.one(FOLLOW_UPS)) == (0, 0)
+
+
+def test_a_task_that_ends_postgres_each_time_ends(run: Callable[..., list[str]], terminate: Break, rows: Rows) -> None:
+    run(terminate, max_losses=1)
+    assert rows(STATUS) == [("failed", 1, 0, 0)]
+
+
+@pytest.mark.parametrize("keep", ["forever", None])
+def test_a_commit_whose_answer_was_lost_counts(
+    app: Celeriac, run: Callable[..., list[str]], terminate: Break, rows: Rows, keep: Any
+) -> None:
+    def answer_lost(_: Session) -> None:
+        with Session(app.database.engine) as other:
+            terminate(other)
+            other.execute(text("SELECT 1"))
+
+    assert run(answer_lost, "after_commit", keep) == ["success"]
+    assert rows(STATUS) == [("completed", 0, 0, 0)] * (keep is not None)
+    assert (rows.one(NOTES), rows.one(FOLLOW_UPS)) == (1, 1)
+    assert rows("SELECT kind FROM task_events") == []
+
+
+@pytest.mark.parametrize("fault", [times_out, taken, cannot_be_sent])
+@pytest.mark.filterwarnings("ignore:Exception raised outside body")
+def test_an_error_of_its_own_writes_is_the_attempts(run: Callable[..., list[str]], rows: Rows, fault: Break) -> None:
+    assert run(fault) == ["failure"]
+    assert rows(STATUS) == [("failed", 0, 0, 1)]
+    assert rows.one(NOTES) == 0
