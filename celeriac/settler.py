@@ -15,7 +15,7 @@ from celeriac.database import Database, end_silent, is_gone, is_nobodys_fault, o
 from celeriac.errors import LeaseLost, NotSettled
 from celeriac.outcomes import lost
 from celeriac.running import Run
-from celeriac.verbs.enqueue import NewTask, enqueue
+from celeriac.verbs.enqueue import NewTask
 from celeriac.verbs.settle import LOST, settle
 
 logger = logging.getLogger(__name__)
@@ -80,11 +80,9 @@ class Settler:
         self, connection: Connection, runs: Sequence[Run], *, again: bool = False
     ) -> tuple[list[NewTask], set[int]]:
         outcomes = [run.outcome for run in runs if run.outcome is not None]
-        mine = settle(connection, outcomes, self.by, again=again)
-        follow_ups = [task for run in runs if run.task.id in mine for task in run.follow_ups]
-        if follow_ups:
-            enqueue(connection, follow_ups)
-        return follow_ups, mine
+        follow_ups = {run.task.id: run.follow_ups for run in runs}
+        mine = settle(connection, outcomes, self.by, again=again, follow_ups=follow_ups)
+        return [task for i in mine for task in follow_ups[i]], mine
 
     def settle_with_session(self, run: Run, session: Session) -> None:
         """The handler's writes commit with the outcome, or, if the row is no longer this run's, not at all.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,7 +50,8 @@ class Receipt:
 
 
 # INVARIANT of `fresh`: of several new rows with one lock key, at most the first leads, and none if a leader exists
-# (no EXISTS: the planner may answer one for many rows by reading all leaders there are).
+# (no EXISTS: the planner may answer one for many rows by reading all leaders there are), or one just gave it up: who
+# waits for such a key already has the older claim.
 # A leader or a unique key committed meanwhile makes ON CONFLICT drop the row; the caller looks again. An uncommitted
 # one is waited for: all bulks take keys in one order, so that no two wait for each other (lock keys first: work on an
 # entity is finer than the entity; and the lead with the first row of its key, or not at all).
@@ -70,6 +71,7 @@ WITH given AS (
             WHEN due > statement_timestamp() THEN 'time'
             WHEN lock_key IS NULL THEN NULL
             WHEN row_number() OVER (PARTITION BY lock_key ORDER BY role, unique_key, place) > 1
+              OR lock_key = ANY (CAST(:given_up AS text[]))
               OR (
                 SELECT true FROM worker_tasks l
                 WHERE l.lock_key = given.lock_key AND l.waits_for IS NULL
@@ -161,9 +163,9 @@ def enqueue_ready(cursor: Any, task: NewTask) -> Receipt | None:
     return row and Receipt(row[0], row[1], True)
 
 
-def _insert(connection: Connection, tasks: Sequence[NewTask]) -> Iterable[Row[Any]]:
+def _insert(connection: Connection, tasks: Sequence[NewTask], given_up: Collection[str]) -> Iterable[Row[Any]]:
     if len(tasks) > 1 or not is_ready(tasks[0]):
-        return connection.execute(INSERT, {"rows": as_json(tasks)})
+        return connection.execute(INSERT, {"rows": as_json(tasks), "given_up": list(given_up)})
     return connection.exec_driver_sql(_INSERT_READY.unprepared, ready_row(tasks[0]))
 
 
@@ -178,8 +180,8 @@ def enqueue(connection: Connection, tasks: Sequence[NewTask], *, commits_soon: b
     `commits_soon` False, for a caller's own transaction: nobody who settles has to wait for it. A leader that settles
     before the commit then leaves its key to the sweep.
     """
-    first = {t.task_id: t for t in reversed(tasks)}
-    distinct = [t for t in tasks if first[t.task_id] is t]
+    first = _first(tasks)
+    distinct = list(first.values())
     found = _insert_or_find(connection, distinct)
     # The one that was to lead such a key is another row, or waits for its time.
     unled = {t.lock_key for t in distinct if not (r := found[t.task_id]).is_new or r.waits_for == "time"}
@@ -187,6 +189,24 @@ def enqueue(connection: Connection, tasks: Sequence[NewTask], *, commits_soon: b
     if behind:
         found |= _led(connection, [(t, found[t.task_id]) for t in behind])
     return [found[t.task_id] if first[t.task_id] is t else _again(found[t.task_id]) for t in tasks]
+
+
+def line_up(connection: Connection, tasks: Sequence[NewTask], given_up: Collection[str]) -> list[str]:
+    """Enqueues, and returns the keys that some of these wait for: before it commits, the caller gives them the lead.
+
+    With those it has `given_up`, as it ended their leaders: so a transaction takes its turns at keys once and in order.
+    """
+    distinct = _first(tasks)
+    found = _insert_or_find(connection, list(distinct.values()), given_up) if tasks else {}
+    return [t.lock_key for t in distinct.values() if t.lock_key is not None and found[t.task_id].waits_for == "lock"]
+
+
+def _first(tasks: Sequence[NewTask]) -> dict[str, NewTask]:
+    """Of several with one id the first, by their ids, in order."""
+    first: dict[str, NewTask] = {}
+    for task in tasks:
+        first.setdefault(task.task_id, task)
+    return first
 
 
 def _again(receipt: Receipt) -> Receipt:
@@ -202,11 +222,13 @@ def _led(connection: Connection, behind: Sequence[tuple[NewTask, Receipt]]) -> d
     return {ids[i]: Receipt(i, ids[i], True) for i in leading}
 
 
-def _insert_or_find(connection: Connection, tasks: Sequence[NewTask]) -> dict[str, Receipt]:
+def _insert_or_find(
+    connection: Connection, tasks: Sequence[NewTask], given_up: Collection[str] = ()
+) -> dict[str, Receipt]:
     found: dict[str, Receipt] = {}
     missing = list(tasks)
     for _ in range(ROUNDS):
-        for row in _insert(connection, missing):
+        for row in _insert(connection, missing, given_up):
             found[row.task_id] = Receipt(row.id, row.task_id, True, row.waits_for)
         missing = [t for t in missing if t.task_id not in found]
         if not missing:

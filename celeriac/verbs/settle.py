@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ from sqlalchemy import Connection, Row, text
 
 from celeriac.states import COMPLETED
 from celeriac.verbs import heartbeat, release
+from celeriac.verbs.enqueue import NewTask, line_up
 from celeriac.verbs.promote import lead
 from celeriac.verbs.start import Started
 
@@ -94,17 +95,23 @@ WHERE t.token IS DISTINCT FROM late.token AND NOT (:again AND t.token IS NULL)
 """)
 
 
-def settle(connection: Connection, outcomes: Sequence[Outcome], by: str, *, again: bool = False) -> set[int]:
+def settle(
+    connection: Connection, outcomes: Sequence[Outcome], by: str, *, again: bool = False,
+    follow_ups: Mapping[int, Sequence[NewTask]] | None = None,
+) -> set[int]:  # fmt: skip
     """The ids whose outcome counts. The others were somebody else's by now: nothing changed, an event says so.
 
-    `again`: the same was said before, and may have been committed although no answer came.
+    `again`: the same was said before, and may have been committed although no answer came. `follow_ups` of an id come
+    if it counts.
     """
     if not outcomes:
         return set()
     rows = [*_complete(connection, [o for o in outcomes if _is_plain(o)])]
     rows += _settle(connection, [o for o in outcomes if not _is_plain(o) and o.status != LOST], by)
-    lead(connection, [row.lock_key for row in rows if row.lock_key is not None])
+    ended = [row.lock_key for row in rows if row.lock_key is not None]
     settled = {row.id for row in rows}
+    new = [task for i, tasks in (follow_ups or {}).items() if i in settled for task in tasks]
+    lead(connection, [*ended, *line_up(connection, new, given_up=ended)])
     late = [o.task for o in outcomes if o.task.id not in settled and o.status != LOST]
     if late:
         refused = json.dumps([{"id": t.id, "token": t.token, "role": t.role} for t in late])
