@@ -121,7 +121,9 @@ def test_what_has_no_transaction_to_join_is_refused(
 # -- many --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("bad", [1, None, "ab", b"ab", {1}, object()], ids=ascii)
+@pytest.mark.parametrize(
+    "bad", [1, None, "ab", b"ab", {1}, object()], ids=["1", "None", "text", "bytes", "set", "object"]
+)
 def test_a_call_of_a_bulk_that_has_no_arguments_to_give_is_refused_by_its_place(
     build: Task[..., Any], bad: object
 ) -> None:
