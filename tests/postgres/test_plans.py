@@ -91,7 +91,7 @@ def statements(connection: Connection) -> Mapping[str, tuple[TextClause, dict[st
         "settle": (settle.SETTLE, {"by": "", "outcomes": json.dumps([done | {"id": i} for i in running])}),
         "complete": (settle.COMPLETE, {"ids": running, "tokens": released["tokens"], "results": ["1"] * len(running)}),
         "cancel": (cancel.CANCEL, {"task_ids": ["ready-1"], "by": "", "why": ""}),
-        "enqueue": (enqueue.INSERT, {"rows": enqueue.as_json(fresh)}),
+        "enqueue": (enqueue.INSERT, {"rows": enqueue.as_json(fresh), "given_up": ["held"]}),
         "enqueue ready": (enqueue.INSERT_READY, enqueue.ready_row(new_task(unique_key="new"))),
         "existing": (enqueue.EXISTING, {"rows": enqueue.as_json(taken)}),
         "prune": (prune.TASKS, {"days": 1, "batch": SELECTED}),
