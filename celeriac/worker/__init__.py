@@ -30,8 +30,8 @@ def install(app: Celeriac) -> None:
 
         return run_ticket(app, role, ids, token)
 
-    # Celery's own decorator: the ticket is the one task that is no role.
+    # Celery's own decorator: the ticket is the one task that is no role. The configuration's limits are not for it.
     Celery.task(
-        app, name=TICKET, base=Task, ignore_result=True, typing=False, shared=False,
+        app, name=TICKET, base=Task, ignore_result=True, typing=False, shared=False, time_limit=0, soft_time_limit=0,
         Request="celeriac.worker.request:TicketRequest",
     )(ticket)  # fmt: skip

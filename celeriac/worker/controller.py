@@ -46,7 +46,21 @@ class Worker(StockWorker):
     def on_init_blueprint(self) -> None:
         super().on_init_blueprint()
         refuse_pool(self.pool_cls)
+        self._leave_limits_to_rows()
         self._keep_to_memory()
+
+    def _leave_limits_to_rows(self) -> None:
+        """Celery's pool would hold a ticket, which carries several tasks, to what the configuration says of each.
+
+        Raises ConfigurationError for a limit of the command line.
+        """
+        for limit in ("time_limit", "soft_time_limit"):
+            if getattr(self, limit) not in (None, self.app.conf[f"task_{limit}"]):
+                raise ConfigurationError(
+                    f"--{limit.replace('_', '-')}: a ticket carries several tasks; give {limit} where a task is "
+                    f"declared, or task_{limit} in the app's configuration"
+                )
+            setattr(self, limit, None)
 
     def _keep_to_memory(self) -> None:
         demanding = most_demanding(self.app, set(self.app.amqp.queues.consume_from))
