@@ -79,11 +79,11 @@ WHERE NOT (was IS NULL AND became = 'pending')
     AND (was, became) NOT IN (SELECT * FROM unnest(CAST(:was AS text[]), CAST(:became AS text[])))
 """
 
-#: Of each change of a status or a priority: what the API did, and what the audit trail says that it did.
+#: Of each change of a status or a priority: what the API did, and what the audit trail says that it did; where what has
+#: expired makes way for a request, its event says so.
 DONE = """
 SELECT task, was, became FROM did
 WHERE by_api AND was IS DISTINCT FROM became AND NOT (was IS NULL AND role = ANY(CAST(:generated AS text[])))
-    AND NOT EXISTS (SELECT FROM task_events e WHERE e.task = did.task AND e.kind = 'expired' AND became = 'cancelled')
 UNION ALL
 SELECT task, CAST(had AS text), CAST(has AS text) FROM did
 WHERE by_api AND had <> has AND role <> ALL(CAST(:generated AS text[]))
@@ -91,6 +91,8 @@ WHERE by_api AND had <> has AND role <> ALL(CAST(:generated AS text[]))
 TOLD = """
 SELECT CAST(target AS bigint), before ->> 'status', after ->> 'status' FROM audit
 WHERE kind = 'task' AND before ->> 'status' IS DISTINCT FROM after ->> 'status'
+UNION ALL
+SELECT task, from_status, to_status FROM task_events WHERE kind = 'expired' AND by NOT SIMILAR TO 'worker|sql:%'
 UNION ALL
 SELECT CAST(target AS bigint), before ->> 'priority', after ->> 'priority' FROM audit
 WHERE kind = 'task' AND before ->> 'priority' <> after ->> 'priority' AND NOT EXISTS (

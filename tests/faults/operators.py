@@ -172,7 +172,7 @@ class Operators:
     def _judge_receipts(self, tasks: Sequence[Mapping[str, Any]], receipts: Sequence[Any], rows: Rows) -> None:
         """A task ends in the row that has its id or key, or in a new one; sent twice, it ends where the first did.
 
-        A row that is too late to start has no key any more.
+        A row that is too late to start has no key any more, nor has a task that comes too late.
         """
         new = [receipt["id"] for receipt in receipts if receipt["is_new"]]
         assert sorted(new) == sorted({receipt["id"] for receipt in receipts} - set(rows))
@@ -181,7 +181,7 @@ class Operators:
         for task, receipt in zip(tasks, receipts, strict=True):
             name, key = task.get("task_id"), (task["role"], task["unique_key"])
             there = {sent[name]} if name in sent else {names.get(name), keys.get(key)} - {None}
-            assert receipt["id"] in there or not there
+            assert receipt["id"] in there or not there or _is_late(task)
             if name:
                 sent.setdefault(name, receipt["id"])
             if receipt["is_new"] and task["unique_key"] and not _is_late(task):
