@@ -83,8 +83,8 @@ def test_what_kills_its_process_takes_no_other_task_down_for_good(shop: ModuleTy
 
 def test_a_killed_worker_loses_nothing(shop: ModuleType, worker: Worker, rows: Rows, beat: None) -> None:
     victim = worker("-c", "2")
-    shop.slow.bulk([(0.3,)] * 12)
-    until(lambda: rows.one("SELECT count(*) >= 3 FROM ran"), "some to have begun")
+    shop.slow.bulk([(1.5,)] * 2 + [(0.3,)] * 10)
+    until(lambda: rows.one("SELECT count(*) = 2 FROM worker_tasks WHERE status = 'running'"), "two to have begun")
     victim.kill()
     worker("-c", "2")
     until(all_done(rows, 12), "all to be completed")

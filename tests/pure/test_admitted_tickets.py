@@ -40,7 +40,7 @@ class Consumer:
         json.dumps([kind, event])
 
     def apply(self, target: Callable[..., Any], args: Any, **limits: Any) -> Any:
-        assert (limits["timeout"], limits["soft_timeout"]) == (None, None)
+        assert {limits["timeout"], limits["soft_timeout"]} == {0}, "none"
         json.dumps(args[0:2])
         return None
 
