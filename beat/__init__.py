@@ -12,7 +12,7 @@ Left out, a role's batcher runs as often as the role says, a sweep every CELERIA
 variable changes it without an edit: CELERIAC_SCHEDULE_SWEEP_RESCUE="@every 10s", CELERIAC_SCHEDULE_SWEEP_AGING=off.
 """
 
-from celeriac.beat import batcher, enqueuing, sweeping
+from celeriac.schedules import batcher, enqueuing, sweeping
 
 SCHEDULES = [
     # -- InstaSites ----------------------------------------------------------------------------------------------------

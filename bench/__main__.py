@@ -63,7 +63,7 @@ def _p99(values: list[float]) -> float:
 
 def _prepare() -> None:
     from bench.measured import rows
-    from celeriac.migrate import migrate
+    from celeriac.store.migrate import migrate
 
     migrate(rows.database.engine)
     rows.register_roles()

@@ -10,10 +10,10 @@ from sqlalchemy import make_url, text
 
 from bench.size import sized
 from celeriac import local
-from celeriac.database import Database
-from celeriac.dispatcher import Dispatcher
-from celeriac.migrate import migrate
-from celeriac.roles import Role
+from celeriac.dispatch.passes import Dispatcher
+from celeriac.roles.role import Role
+from celeriac.store.connections import Database
+from celeriac.store.migrate import migrate
 
 PASSES = sized(50, 4)
 BUILD = Role(name="build", batch_size=60, window=1_000_000, eager=False, chunk=1)

@@ -1,4 +1,16 @@
-"""Celery with SQL roots: a task is a row in Postgres, a Celery message only a ticket for rows."""
+"""Celery with SQL roots: a task is a row in Postgres, a Celery message only a ticket for rows.
+
+    enqueue → select → claim → (publish) → start → (run) → settle
+                ▲                                  │
+                └── promote ◀── release, rescue ◀──┘
+
+A folder a stage: `enqueue`, `dispatch` (select, claim, publish), `run`, `settle`. `schedules` and `repair` act by
+themselves, `operate` for operators, and `insights` only reads. Under them all are `roles`, what is declared, and
+`store`, what is stored; `seam` is where Celery comes in, `worker` the process.
+
+Verbs are what writes SQL about tasks: functions that take a SQLAlchemy connection and leave the transaction to their
+caller. Times are the database's.
+"""
 
 from celeriac.app import Celeriac
 from celeriac.errors import (
@@ -17,10 +29,11 @@ from celeriac.errors import (
     Unknown,
     UnknownRole,
 )
-from celeriac.keys import ONE
-from celeriac.roles import FOREVER, days
+from celeriac.roles.keys import ONE
+from celeriac.roles.role import days
+from celeriac.roles.rules import FOREVER
+from celeriac.seam.task import Enqueued, Task
 from celeriac.settings import Settings
-from celeriac.task import Enqueued, Task
 
 __all__ = [
     "FOREVER",

@@ -15,27 +15,28 @@ from celery import Celery
 from celery.utils import uuid
 from sqlalchemy.orm import Session
 
-from celeriac import producer
-from celeriac.autoretry import retry_in_sql
-from celeriac.calls import BulkOptions, each, options_of_bulk, options_of_call, times, transaction_of
-from celeriac.database import Database
-from celeriac.declare import Roles
-from celeriac.decorator import TaskDecorator
-from celeriac.dispatcher import Dispatcher
-from celeriac.enqueuer import Enqueuer
-from celeriac.intake import ByName, new_task, refuse_priority
-from celeriac.roles import Role
+from celeriac.dispatch.passes import Dispatcher
+from celeriac.dispatch.publish import Publisher
+from celeriac.enqueue.calls import BulkOptions, each, options_of_bulk, options_of_call, times, transaction_of
+from celeriac.enqueue.enqueuer import Enqueuer
+from celeriac.enqueue.intake import ByName, new_task, refuse_priority
+from celeriac.operate import cancel, hasten, prioritise
+from celeriac.roles import registry
+from celeriac.roles.declare import Roles
+from celeriac.roles.role import Role
+from celeriac.roles.signature import Signature
+from celeriac.seam import producer
+from celeriac.seam.autoretry import retry_in_sql
+from celeriac.seam.decorator import TaskDecorator
+from celeriac.seam.task import Enqueued, Task
+from celeriac.seam.transport import TICKET
 from celeriac.settings import Settings
-from celeriac.settler import Settler
-from celeriac.signatures import Signature
-from celeriac.task import Enqueued, Task
-from celeriac.tickets import Publisher
-from celeriac.transport import TICKET
-from celeriac.verbs import cancel, hasten, prioritise, register
+from celeriac.settle.settler import Settler
+from celeriac.store.connections import Database
 
 DEFAULTS: Mapping[str, Any] = {
-    "task_cls": "celeriac.task:Task",
-    "result_backend": "celeriac.backend:RowBackend",
+    "task_cls": "celeriac.seam.task:Task",
+    "result_backend": "celeriac.seam.backend:RowBackend",
     "task_serializer": "json",
     "accept_content": ["json"],
     "task_acks_late": False,
@@ -50,7 +51,7 @@ DEFAULTS: Mapping[str, Any] = {
         "socket_keepalive": True,
         "health_check_interval": 10,
     },
-    "beat_scheduler": "celeriac.beat:Scheduler",
+    "beat_scheduler": "celeriac.schedules.beat:Scheduler",
     "worker_cancel_long_running_tasks_on_connection_loss": False,
 }
 
@@ -59,9 +60,9 @@ class Celeriac(TaskDecorator, Celery):
     """Celery whose tasks are rows. `Celery(...)` → `Celeriac(...)` is the whole change to an existing code base.
 
     `settings` defaults to the environment. `migrations` is a folder of the application's own Alembic versions,
-    `schedules` a list of `celeriac.beat.batcher`, `sweeping` and `enqueuing`; `hooks` names those of them that may be
-    triggered over HTTP, by path. `routers` ("module:list") are FastAPI routers of the
-    application's own, imported when the HTTP API is served.
+    `schedules` a list of `celeriac.schedules.batcher`, `sweeping` and `enqueuing`; `hooks` names those of them that
+    may be triggered over HTTP, by path. `routers` ("module:list") are FastAPI routers of the application's own,
+    imported when the HTTP API is served.
     """
 
     def __init__(
@@ -76,7 +77,7 @@ class Celeriac(TaskDecorator, Celery):
         self.hooks = dict(hooks or {})
         self.routers = routers
         options.setdefault("task_cls", DEFAULTS["task_cls"])
-        options.setdefault("amqp", "celeriac.amqp:RoleQueues")
+        options.setdefault("amqp", "celeriac.seam.amqp:RoleQueues")
         super().__init__(main, **options)
         self.add_defaults(
             lambda: (
@@ -164,7 +165,7 @@ class Celeriac(TaskDecorator, Celery):
         rows = [declared.row() for declared in self.roles.all()]
         rows = [row | {"definition": row["definition"] | limit} for row in rows]
         with self.database.statement() as connection:
-            register.register(connection, rows, int(self.settings.release))
+            registry.register(connection, rows, int(self.settings.release))
 
     # -- enqueue ---------------------------------------------------------------------------------------------------
 

@@ -109,7 +109,7 @@ def _perform(system: System, seed: int | None, logs: Path, screen: Screen) -> in
 def _play(system: System, on: Stage, screen: Screen) -> Sequence[Verdict]:
     os.environ.clear()
     os.environ.update(on.environ)
-    from celeriac.migrate import migrate
+    from celeriac.store.migrate import migrate
     from tasks.app import app  # Only now: it reads the environment.
 
     try:

@@ -17,8 +17,8 @@ from celeriac.api.enqueue import WAS_THERE, Accepted
 from celeriac.api.fields import Name
 from celeriac.api.problems import invalid, not_found
 from celeriac.api.tasks import WholeTask
-from celeriac.verbs import audit
-from celeriac.verbs.audit import Change
+from celeriac.operate import audit
+from celeriac.operate.audit import Change
 from tasks import legacy, stores
 from tasks.platforms import PLATFORMS
 

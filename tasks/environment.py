@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 
 from celeriac import ConfigurationError
-from celeriac.roles import is_on
+from celeriac.roles.role import is_on
 
 _ADDRESS = re.compile(r"https?://([\w.-]+|\[[\da-fA-F:]+\])(:\d+)?(/[\w./-]*)?")
 

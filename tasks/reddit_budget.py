@@ -10,7 +10,7 @@ import time
 
 from sqlalchemy import text
 
-from celeriac.database import Database
+from celeriac.store.connections import Database
 from tasks.reddit_answers import Limit, RedditRateLimited
 
 #: Two ends of a window that are no further apart (seconds) are one: Reddit tells whole seconds.

@@ -18,7 +18,7 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
 from celeriac import ONE, Permanent, Task, days
-from celeriac.task import Enqueued
+from celeriac.seam.task import Enqueued
 from models import Subreddit
 from tasks.app import app
 from tasks.environment import number, whole

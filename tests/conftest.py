@@ -23,8 +23,8 @@ from sqlalchemy import create_engine, make_url, text
 from xdist.scheduler import LoadScopeScheduling
 
 from celeriac import Celeriac, Settings, local
-from celeriac.database import Database
-from celeriac.migrate import migrate
+from celeriac.store.connections import Database
+from celeriac.store.migrate import migrate
 from tests.processes import Rows
 
 ROOT = Path(__file__).parent.parent

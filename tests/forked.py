@@ -20,7 +20,7 @@ from pathlib import Path
 #: Nothing of these looks at the environment, starts a thread or opens a connection when imported. Not
 #: `celeriac.worker`: the memory it shares with its children would be shared by all workers.
 IMPORTED = (
-    "celeriac.api", "celeriac.beat", "celeriac.cli", "celery.app.amqp", "celery.app.control",
+    "celeriac.api", "celeriac.schedules.beat", "celeriac.cli", "celery.app.amqp", "celery.app.control",
     "celery.app.events", "celery.apps.beat", "celery.apps.worker", "celery.bin.celery", "celery.concurrency.prefork",
     "celery.fixups.django", "celery.worker.consumer", "celery.worker.pidbox", "celery.worker.state", "dns.resolver",
     "fastapi", "flower.command", "fsspec", "httpx", "kombu.transport.redis", "praw", "psutil", "psycopg2", "runpy",

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from celeriac.cli import main
-from celeriac.sweeps import SWEEPS
+from celeriac.repair import SWEEPS
 from tasks import app
 from tests.conftest import ROOT, Servers
 from tests.systems.stack import on_servers

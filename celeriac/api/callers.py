@@ -16,7 +16,7 @@ from fastapi.security import SecurityScopes
 from fastapi.security.base import SecurityBase
 
 from celeriac.api.problems import Problem
-from celeriac.verbs.tokens import ADMIN, ENQUEUE, OPERATE, READ, Bearer
+from celeriac.operate.tokens import ADMIN, ENQUEUE, OPERATE, READ, Bearer
 
 
 class Scoped(SecurityBase):

@@ -11,9 +11,9 @@ from sqlalchemy import Connection
 
 from celeriac.api.fields import Ids, Priority, Text
 from celeriac.app import Celeriac
-from celeriac.verbs import steer
-from celeriac.verbs.audit import Change
-from celeriac.verbs.steer import Steered
+from celeriac.operate import steer
+from celeriac.operate.audit import Change
+from celeriac.operate.steer import Steered
 
 Why = Annotated[Text, Field(description="for the audit trail", examples=["the store is back"])]
 

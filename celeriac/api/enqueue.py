@@ -12,13 +12,13 @@ from celeriac.api.app import App
 from celeriac.api.callers import Enqueuer
 from celeriac.api.fields import Moment, Name, Priority, Text
 from celeriac.api.problems import from_refusal
+from celeriac.enqueue.insert import NewTask, Receipt
+from celeriac.enqueue.intake import new_task
 from celeriac.errors import EnqueueRefused
-from celeriac.intake import new_task
-from celeriac.roles import LONGEST_DELAY
-from celeriac.states import PENDING
-from celeriac.verbs import audit
-from celeriac.verbs.audit import Change
-from celeriac.verbs.enqueue import NewTask, Receipt
+from celeriac.operate import audit
+from celeriac.operate.audit import Change
+from celeriac.roles.rules import LONGEST_DELAY
+from celeriac.store.states import PENDING
 
 if TYPE_CHECKING:
     from celeriac.app import Celeriac

@@ -8,8 +8,8 @@ from typing import Annotated, TypeVar
 from fastapi import Path, Query
 from pydantic import AfterValidator, Field, StringConstraints
 
-from celeriac.keys import LONGEST_KEY
-from celeriac.roles import LONGEST_NAME
+from celeriac.roles.keys import LONGEST_KEY
+from celeriac.roles.rules import LONGEST_NAME
 
 T = TypeVar("T")
 

@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from celeriac.api.limits import Buckets
 from celeriac.api.problems import Problem, from_exception
-from celeriac.verbs import tokens
+from celeriac.operate import tokens
 
 if TYPE_CHECKING:
     from celeriac.app import Celeriac

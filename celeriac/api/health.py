@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 from sqlalchemy.exc import SQLAlchemyError
 
 from celeriac.api.problems import Problem
-from celeriac.migrate import unapplied
+from celeriac.store.migrate import unapplied
 
 if TYPE_CHECKING:
     from celeriac.app import Celeriac

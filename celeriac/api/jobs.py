@@ -15,8 +15,8 @@ from celeriac.api.app import App, Counted
 from celeriac.api.callers import Operator, Reader
 from celeriac.api.changes import Because, Changed, ManyChanged, Reason, ToPriority, many, one
 from celeriac.api.fields import IdInPath, Ids, Limit, Name, Offset, Place
-from celeriac.states import CRAWLS, WAITS_FOR_TIME, crawl_word
-from celeriac.verbs import steer
+from celeriac.operate import steer
+from celeriac.store.states import CRAWLS, WAITS_FOR_TIME, crawl_word
 
 router = APIRouter(prefix="/api/admin/jobs", tags=["jobs"])
 

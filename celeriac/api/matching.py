@@ -17,9 +17,9 @@ from celeriac.api.callers import Operator
 from celeriac.api.changes import Because, Refused, refusals
 from celeriac.api.tasks import TaskFilter
 from celeriac.insights import Filter
-from celeriac.states import MOVES
-from celeriac.verbs import steer
-from celeriac.verbs.steer import Steered
+from celeriac.operate import steer
+from celeriac.operate.steer import Steered
+from celeriac.store.states import MOVES
 
 router = APIRouter(prefix="/api/tasks/matching", tags=["tasks"])
 

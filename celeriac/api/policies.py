@@ -11,7 +11,7 @@ from celeriac.api.app import App
 from celeriac.api.callers import Operator
 from celeriac.api.changes import Because, Changed, Reason, change
 from celeriac.api.fields import Name, Text
-from celeriac.verbs import policies
+from celeriac.operate import policies
 
 router = APIRouter(prefix="/api", tags=["roles and accounts"])
 

@@ -14,7 +14,6 @@ from sqlalchemy.exc import TimeoutError as NoConnection
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
-from celeriac.database import is_gone
 from celeriac.errors import (
     BadValue,
     CeleriacError,
@@ -24,6 +23,7 @@ from celeriac.errors import (
     Unknown,
     UnknownRole,
 )
+from celeriac.store.failures import is_gone
 
 MEDIA_TYPE = "application/problem+json"
 

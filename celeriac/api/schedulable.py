@@ -8,7 +8,7 @@ from typing import Any
 from celeriac.api.problems import invalid
 from celeriac.app import Celeriac
 from celeriac.errors import BadArguments
-from celeriac.signatures import Signature
+from celeriac.roles.signature import Signature
 
 
 def role_taking(app: Celeriac, arguments: Mapping[str, Any]) -> str:

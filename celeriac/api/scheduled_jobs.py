@@ -9,14 +9,13 @@ from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy import RowMapping
 
-from celeriac import planning
 from celeriac.api.app import App
 from celeriac.api.callers import Admin, Operator, Reader
 from celeriac.api.changes import Because
 from celeriac.api.fields import IdInPath, Limit, Name, Offset, Priority, Text
 from celeriac.api.schedulable import role_taking
-from celeriac.schedules import CHANGEABLE, Entry
-from celeriac.verbs import schedule
+from celeriac.schedules import operate, written
+from celeriac.schedules.decide import CHANGEABLE, Entry
 
 router = APIRouter(prefix="/api/admin/scheduled-jobs", tags=["scheduled jobs"])
 
@@ -115,7 +114,7 @@ class Ran(BaseModel):
 def list_scheduled_jobs(app: App, _: Reader, limit: Limit = 100, offset: Offset = 0) -> ScheduledJobs:
     """By name."""
     with app.database.statement() as connection:
-        rows = schedule.listed(connection, limit, offset)
+        rows = written.listed(connection, limit, offset)
     return ScheduledJobs(scheduled_jobs=[_shown(row) for row in rows])
 
 
@@ -125,40 +124,40 @@ def create_scheduled_job(body: NewScheduledJob, app: App, caller: Admin) -> Sche
     given = body.given()
     role = body.role or role_taking(app, given.get("kwargs", {}))
     entry = Entry(kind="task", target=role, **given)
-    return _shown(planning.create(app, entry, by=caller.name, why=body.why))
+    return _shown(operate.create(app, entry, by=caller.name, why=body.why))
 
 
 @router.get("/{job}")
 def get_scheduled_job(job: IdInPath, app: App, _: Reader) -> ScheduledJob:
     """One schedule, with when it runs next."""
     with app.database.statement() as connection:
-        return _shown(planning.found(connection, job))
+        return _shown(operate.found(connection, job))
 
 
 @router.put("/{job}")
 def update_scheduled_job(job: IdInPath, body: ChangedScheduledJob, app: App, caller: Admin) -> ScheduledJob:
     """Changes what is sent. What beat's config says otherwise is overruled until it is changed back."""
-    return _shown(planning.change(app, job, body.given(), by=caller.name, why=body.why))
+    return _shown(operate.change(app, job, body.given(), by=caller.name, why=body.why))
 
 
 @router.delete("/{job}")
 def delete_scheduled_job(job: IdInPath, app: App, caller: Admin) -> ScheduledJob:
     """Tells what it was. 409 for one of the beat config: it would come back, so switch it off instead."""
-    return _shown(planning.delete(app, job, by=caller.name))
+    return _shown(operate.delete(app, job, by=caller.name))
 
 
 @router.post("/{job}/toggle")
 def toggle_scheduled_job(job: IdInPath, body: Toggle, app: App, caller: Operator) -> ScheduledJob:
     """On or off. One that is switched on again has missed nothing."""
-    return _shown(planning.toggle(app, job, body.enabled, by=caller.name, why=body.why))
+    return _shown(operate.toggle(app, job, body.enabled, by=caller.name, why=body.why))
 
 
 @router.post("/{job}/run-now")
 def run_scheduled_job_now(job: IdInPath, app: App, caller: Operator) -> Ran:
     """Once, beside its instants, switched on or not."""
-    return Ran(told=planning.run_now(app, job, by=caller.name))
+    return Ran(told=operate.run_now(app, job, by=caller.name))
 
 
 def _shown(row: RowMapping) -> ScheduledJob:
     told = dict(row)
-    return ScheduledJob.model_validate(told | {"differs": schedule.differences(told)})
+    return ScheduledJob.model_validate(told | {"differs": written.differences(told)})

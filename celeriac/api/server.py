@@ -35,8 +35,8 @@ from celeriac.api.app import count
 from celeriac.api.gate import Gate
 from celeriac.api.problems import from_exception
 from celeriac.api.shared import Shared
-from celeriac.database import Database
 from celeriac.errors import ConfigurationError
+from celeriac.store.connections import Database
 from celeriac.worker.lifeline import refuse_old_schema
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from celeriac.api.app import App
 from celeriac.api.callers import Operator
 from celeriac.api.changes import Changed, Many, ManyChanged, Reason, ToPriority, many, one
 from celeriac.api.fields import IdInPath
-from celeriac.verbs import steer
+from celeriac.operate import steer
 
 router = APIRouter(prefix="/api/tasks", tags=["tasks"])
 

@@ -14,7 +14,7 @@ from celeriac.api.app import App, Counted
 from celeriac.api.callers import Operator, Reader
 from celeriac.api.fields import Limit, Name, Offset, Place, Text
 from celeriac.insights import Filter
-from celeriac.sweeps import rescue
+from celeriac.repair.rescue import rescue
 
 router = APIRouter(prefix="/api/tasks", tags=["tasks"])
 

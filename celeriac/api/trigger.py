@@ -6,13 +6,13 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path
 
-from celeriac import planning
 from celeriac.api.app import App
 from celeriac.api.callers import Operator
 from celeriac.api.fields import Name
 from celeriac.api.problems import not_found
 from celeriac.api.scheduled_jobs import Ran
-from celeriac.roles import is_on
+from celeriac.roles.role import is_on
+from celeriac.schedules import operate
 
 router = APIRouter(prefix="/api/trigger", tags=["trigger"])
 
@@ -32,4 +32,4 @@ def trigger(system: Part, job: Part, app: App, caller: Operator) -> Ran:
         raise not_found("trigger here: the hooks are switched off (QM_HOOKS)")
     if path not in app.hooks:
         raise not_found(f"hook {path!r}")
-    return Ran(told=planning.run_now(app, app.hooks[path], by=caller.name))
+    return Ran(told=operate.run_now(app, app.hooks[path], by=caller.name))

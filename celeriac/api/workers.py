@@ -14,7 +14,7 @@ from celeriac.api.callers import Operator, Reader
 from celeriac.api.changes import Changed, Reason, change
 from celeriac.api.fields import Limit, Name
 from celeriac.api.problems import not_found
-from celeriac.verbs import heartbeat
+from celeriac.run import lease
 
 WorkerStatus = Literal["active", "draining", "stopped"]
 
@@ -90,12 +90,12 @@ def last_heartbeat(worker_id: WorkerInPath, app: App, _: Reader) -> LastHeartbea
 def report(body: Heartbeat, app: App, _: Operator) -> Standing:
     """Says it lives, and hears whether it is to end. A Celery worker reports by itself."""
     given = body.model_dump()
-    state = heartbeat.WorkerState(concurrency=given.pop("max_concurrent_tasks"), **given)
+    state = lease.WorkerState(concurrency=given.pop("max_concurrent_tasks"), **given)
     with app.database.statement() as connection:
-        return Standing.model_validate({"status": heartbeat.report(connection, state)})
+        return Standing.model_validate({"status": lease.report(connection, state)})
 
 
 @router.post("/{worker_id:path}/decommission")
 def decommission(worker_id: WorkerInPath, app: App, caller: Operator, body: Reason) -> Changed:
     """It takes nothing more, finishes what it has, and ends; it hears of it with its next heartbeat."""
-    return change(app, lambda c: heartbeat.decommission(c, worker_id, by=caller.name, why=body.why))
+    return change(app, lambda c: lease.decommission(c, worker_id, by=caller.name, why=body.why))

@@ -9,8 +9,8 @@ import click
 
 from celeriac.cli import output
 from celeriac.cli.group import Command, FindApp
-from celeriac.verbs import policies
-from celeriac.verbs.audit import Change
+from celeriac.operate import policies
+from celeriac.operate.audit import Change
 
 _PAUSE = {"role": policies.pause_role, "account": policies.pause_account}
 _RESUME = {"role": policies.resume_role, "account": policies.resume_account}

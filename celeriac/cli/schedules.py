@@ -8,12 +8,13 @@ from typing import Any
 import click
 from sqlalchemy import RowMapping
 
-from celeriac import insights, planning
+from celeriac import insights
 from celeriac.cli import output
 from celeriac.cli.group import Command, FindApp, Group
 from celeriac.cli.tasks import named
-from celeriac.schedules import Entry
-from celeriac.verbs.schedule import differences
+from celeriac.schedules import operate
+from celeriac.schedules.decide import Entry
+from celeriac.schedules.written import differences
 
 _COLUMNS = (
     "name", "kind", "target", "cron_expression", "timezone", "enabled", "next_run_at", "late", "differs", "quarantined"
@@ -67,7 +68,7 @@ def add(
         name=name, kind="task", target=role, cron_expression=expression, kwargs=named(arguments), enabled=not off,
         **_given(fields),
     )  # fmt: skip
-    _tell(planning.create(app, entry, by=output.by(), why=why))
+    _tell(operate.create(app, entry, by=output.by(), why=why))
 
 
 @schedule.command(cls=Command)
@@ -81,7 +82,7 @@ def edit(find: FindApp, /, name: str, arguments: tuple[str, ...], why: str, **fi
     changes = _given(fields) | ({"kwargs": named(arguments)} if arguments else {})
     if not changes:
         raise click.UsageError("give what to change")
-    _tell(planning.change(find(), name, changes, by=output.by(), why=why))
+    _tell(operate.change(find(), name, changes, by=output.by(), why=why))
 
 
 @schedule.command(cls=Command)
@@ -93,8 +94,8 @@ def toggle(find: FindApp, /, name: str, state: str | None, why: str) -> None:
     """Switch a schedule on or off, or over. One that is switched on again has missed nothing."""
     app = find()
     with app.database.statement() as connection:
-        enabled = not planning.found(connection, name)["enabled"] if state is None else state == "on"
-    _tell(planning.toggle(app, name, enabled, by=output.by(), why=why))
+        enabled = not operate.found(connection, name)["enabled"] if state is None else state == "on"
+    _tell(operate.toggle(app, name, enabled, by=output.by(), why=why))
 
 
 @schedule.command(cls=Command)
@@ -103,7 +104,7 @@ def toggle(find: FindApp, /, name: str, state: str | None, why: str) -> None:
 @click.pass_obj
 def delete(find: FindApp, /, name: str, why: str) -> None:
     """Delete a schedule that an operator made."""
-    planning.delete(find(), name, by=output.by(), why=why)
+    operate.delete(find(), name, by=output.by(), why=why)
     output.tell({"name": name, "deleted": True}, f"{name} is deleted")
 
 
@@ -112,7 +113,7 @@ def delete(find: FindApp, /, name: str, why: str) -> None:
 @click.pass_obj
 def run_now(find: FindApp, /, name: str) -> None:
     """Run it once, beside its instants, switched on or not."""
-    told = planning.run_now(find(), name, by=output.by())
+    told = operate.run_now(find(), name, by=output.by())
     output.tell({"name": name, "told": told}, f"{name}: {told}")
 
 

@@ -8,15 +8,15 @@ from types import ModuleType
 
 import click
 
-from celeriac import rights
 from celeriac.app import Celeriac
 from celeriac.cli import output
 from celeriac.cli.group import PROBLEM, Command, FindApp
 from celeriac.cli.seconds import Seconds
 from celeriac.errors import ConfigurationError
-from celeriac.migrate import migrate as migrate_database
-from celeriac.sweeps import SWEEPS
-from celeriac.sweeps import sweep as run_sweep
+from celeriac.repair import SWEEPS
+from celeriac.repair import sweep as run_sweep
+from celeriac.store import grants
+from celeriac.store.migrate import migrate as migrate_database
 
 #: As Postgres takes a timeout: up to 24 days, 0 for none.
 SECONDS = Seconds(0, 2_000_000)
@@ -50,7 +50,7 @@ def migrate(
 
 def _grant(app: Celeriac, prefix: str) -> list[str]:
     with app.database.transaction() as connection:
-        return rights.grant(connection, prefix)
+        return grants.grant(connection, prefix)
 
 
 @click.command(cls=Command)
@@ -85,7 +85,7 @@ def dispatch(find: FindApp, /, role: str) -> None:
 @click.pass_obj
 def check(find: FindApp, /) -> None:
     """Validate settings, roles, schedules, schema and connections without starting anything."""
-    from celeriac.check import problems
+    from celeriac.cli.check import problems
 
     app = find()
     found, roles = problems(app), len(app.roles.all())
@@ -105,7 +105,7 @@ def check(find: FindApp, /) -> None:
 @click.pass_context
 def up(context: click.Context, others: tuple[str, ...], flower_port: int, concurrency: int) -> None:
     """Run the whole stack in the foreground: servers where none are given, worker, beat and Flower."""
-    from celeriac.up import run
+    from celeriac.cli.up import run
 
     app = context.obj()
     name = context.parent.params.get("name") or app.main if context.parent else "tasks"

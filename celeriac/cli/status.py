@@ -9,12 +9,12 @@ from typing import Any
 
 import click
 
-from celeriac import alerts, insights
+from celeriac import insights
 from celeriac.app import Celeriac
 from celeriac.cli import output
 from celeriac.cli.group import Command, FindApp
 from celeriac.cli.seconds import Seconds
-from celeriac.insights import Count
+from celeriac.insights import Count, alerts
 
 #: A schedule that is this late (seconds) is shown: beat looks once a second.
 LATE = 5.0

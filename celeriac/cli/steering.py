@@ -11,9 +11,9 @@ from celeriac.app import Celeriac
 from celeriac.cli import choice, output
 from celeriac.cli.group import REFUSED, Command, FindApp
 from celeriac.insights import Filter
-from celeriac.states import MOVES
-from celeriac.verbs import steer
-from celeriac.verbs.steer import Move, Steered
+from celeriac.operate import steer
+from celeriac.operate.steer import Move, Steered
+from celeriac.store.states import MOVES
 
 
 def _bulk(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -14,7 +14,7 @@ from celeriac import insights
 from celeriac.app import Celeriac
 from celeriac.cli import choice, output
 from celeriac.cli.group import Command, FindApp
-from celeriac.enqueuer import BULK
+from celeriac.enqueue.enqueuer import BULK
 from celeriac.errors import BadArguments
 from celeriac.insights import History
 

@@ -9,9 +9,9 @@ import click
 from celeriac.cli import output
 from celeriac.cli.group import Command, FindApp, Group
 from celeriac.errors import Unknown
-from celeriac.verbs import audit
-from celeriac.verbs import tokens as verb
-from celeriac.verbs.audit import Change
+from celeriac.operate import audit
+from celeriac.operate import tokens as verb
+from celeriac.operate.audit import Change
 
 
 @click.group(cls=Group)

@@ -4,10 +4,11 @@ Every function takes a connection and answers at a cost that does not follow the
 index page by page, counts stop at a bound and say so. Times are the database's.
 """
 
-from celeriac.alerts import firing
-from celeriac.capacity import capacity, heartbeats
+from celeriac.insights.alerts import firing
+from celeriac.insights.capacity import capacity, heartbeats
 from celeriac.insights.counting import CAP, Count, RoleDepth, counts, depth
 from celeriac.insights.lists import MOST_OFFSET, MOST_ROWS, WORDS, Filter, Page, list_tasks, matching
+from celeriac.insights.metrics import metrics
 from celeriac.insights.system import (
     account_policies,
     audit_trail,
@@ -17,7 +18,6 @@ from celeriac.insights.system import (
     workers,
 )
 from celeriac.insights.tasks import History, active_under, find, get, history, last_completion, unfinished
-from celeriac.metrics import metrics
 
 __all__ = [
     "CAP",

@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
-from celeriac.states import ALL, COMPLETED
+from celeriac.store.states import ALL, COMPLETED
 
 #: Counting stops here.
 CAP = 5_000

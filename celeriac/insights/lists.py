@@ -15,7 +15,7 @@ from typing import Any
 from sqlalchemy import Connection, text
 
 from celeriac.errors import BadValue
-from celeriac.states import ALL, CRAWLS, QUEUES, WAITS_FOR_TIME, statuses_of
+from celeriac.store.states import ALL, CRAWLS, QUEUES, WAITS_FOR_TIME, statuses_of
 
 MOST_ROWS, MOST_OFFSET = 1_000, 10_000
 

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, text
 
 from celeriac.errors import Unknown
-from celeriac.states import CLAIMED, PENDING, WAITS_FOR_LOCK, WAITS_FOR_TIME
+from celeriac.store.states import CLAIMED, PENDING, WAITS_FOR_LOCK, WAITS_FOR_TIME
 
 TASK = text("""
 SELECT t.*, extract(epoch FROM statement_timestamp() - t.last_heartbeat_at)::double precision AS heartbeat_age,

@@ -1,8 +1,8 @@
 """The worker: a Celery worker that runs rows.
 
-In the children, `ticket` starts, runs and settles a ticket's rows while `watch` keeps an eye on the one running. In
-the parent, `lifeline` sends heartbeats, sees lost children and late rows, looks for work, and drains; `governor` backs
-off while memory or CPU is short. `controller` sizes the worker as it starts.
+In the children, `run.ticket` starts, runs and settles a ticket's rows while `run.watch` keeps an eye on the one
+running. In the parent, `lifeline` sends heartbeats, sees lost children and late rows, looks for work, and drains;
+`governor` backs off while memory or CPU is short. `controller` sizes the worker as it starts.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from celery import Celery
 from celery.app.task import Task
 
-from celeriac.transport import TICKET
+from celeriac.seam.transport import TICKET
 from celeriac.worker.governor import GateStep
 from celeriac.worker.lifeline import LifelineStep
 
@@ -26,7 +26,7 @@ def install(app: Celeriac) -> None:
     app.steps["consumer"].add(GateStep)
 
     def ticket(role: str, ids: list[int], token: str) -> dict[str, Any]:
-        from celeriac.worker.ticket import run_ticket
+        from celeriac.run.ticket import run_ticket
 
         return run_ticket(app, role, ids, token)
 

@@ -12,8 +12,8 @@ from celery.concurrency.prefork import TaskPool as Prefork
 from celery.concurrency.solo import TaskPool as Solo
 
 from celeriac.errors import ConfigurationError
-from celeriac.governor import tasks_that_fit
-from celeriac.roles import Role
+from celeriac.roles.role import Role
+from celeriac.worker.limits import tasks_that_fit
 from celeriac.worker.memory import memory
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from typing import Any
 
 from celery import bootsteps
 
-from celeriac.governor import Limits, Standing, announcement, govern
 from celeriac.settings import Settings
 from celeriac.worker import shared
+from celeriac.worker.limits import Limits, Standing, announcement, govern
 from celeriac.worker.memory import memory
 from celeriac.worker.resources import Meter, Usage
 

@@ -19,15 +19,16 @@ from celery import bootsteps, signals
 from celery.worker.state import reserved_requests
 from sqlalchemy import Connection
 
-from celeriac import outcomes
-from celeriac.database import Database, is_gone
-from celeriac.dispatcher import Dispatcher
+from celeriac.dispatch.passes import Dispatcher
 from celeriac.errors import ConfigurationError
-from celeriac.migrate import unapplied
-from celeriac.roles import Role
-from celeriac.verbs import heartbeat, release, settle
-from celeriac.verbs.heartbeat import WorkerState
-from celeriac.verbs.start import Started
+from celeriac.roles.role import Role
+from celeriac.run import lease as heartbeat
+from celeriac.run.lease import WorkerState
+from celeriac.run.start import Started
+from celeriac.settle import outcomes, release, write
+from celeriac.store.connections import Database
+from celeriac.store.failures import is_gone
+from celeriac.store.migrate import unapplied
 from celeriac.worker import shared
 from celeriac.worker.governor import Governor
 from celeriac.worker.watchdog import Watchdog
@@ -164,7 +165,7 @@ class Lifeline(threading.Thread):
             rows = [row.task for row in release.rows_of(connection, shared.worker_id(), pid) if row.overdue]
             roles = {task.role: declared.role for task in rows if (declared := self.app.roles.get(task.role))}
             late = [task for task in rows if task.role in roles and self._is_over(connection, task, roles[task.role])]
-            settle.settle(connection, [outcomes.timed_out(t, roles[t.role]) for t in late], shared.worker_id())
+            write.settle(connection, [outcomes.timed_out(t, roles[t.role]) for t in late], shared.worker_id())
         if late:
             logger.error("Process %d is past its time limit and is stopped", pid)
             _kill(pid)

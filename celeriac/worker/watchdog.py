@@ -9,7 +9,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from celeriac.database import Database
+from celeriac.store.connections import Database
 
 if TYPE_CHECKING:
     from celeriac.worker.lifeline import Lifeline

@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlalchemy import text
 
-from celeriac import running
+from celeriac.run import run as running
 from tasks.app import app
 
 ROLES = ("store_discovery", "entry_point_discovery", "product_discovery", "product_resync", "analytics_refresh")

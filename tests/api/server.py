@@ -11,8 +11,8 @@ from typing import Any
 
 import httpx
 
-from celeriac.database import Database
-from celeriac.verbs import tokens
+from celeriac.operate import tokens
+from celeriac.store.connections import Database
 from tests.processes import ROOT, Rows, process, until
 
 #: No test may meet a limit it does not test.

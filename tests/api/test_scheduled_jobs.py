@@ -9,7 +9,7 @@ import pytest
 
 from celeriac import Celeriac, ConfigurationError, Settings
 from celeriac.api import server
-from celeriac.timetable import Timetable
+from celeriac.schedules.timetable import Timetable
 from tasks.app import app
 from tests.api.server import Api, serving
 from tests.api.works import audited

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from celeriac.api.gate import OPEN
-from celeriac.verbs.tokens import IMPLIED
+from celeriac.operate.tokens import IMPLIED
 from tests.api.server import Api, problem
 
 Operation = tuple[str, str, dict[str, Any]]

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from sqlalchemy import text
 
-from celeriac.database import Database
+from celeriac.store.connections import Database
 from demo.instasites import evidence, witness
 from demo.instasites.plan import Customer
 from demo.instasites.verdicts import none_twice_at_once, overlapping

@@ -21,8 +21,8 @@ from pathlib import Path
 import pytest
 import redis
 
-from celeriac.database import Database
-from celeriac.verbs import tokens
+from celeriac.operate import tokens
+from celeriac.store.connections import Database
 from tasks.app import app
 from tests.conftest import Servers
 from tests.deploy.compose import free_ports, interpolated, read, services

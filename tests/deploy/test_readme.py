@@ -11,11 +11,11 @@ import pytest
 from sqlalchemy import text
 
 from celeriac import Settings
-from celeriac.database import Database
-from celeriac.rights import grant
-from celeriac.roles import Role
-from celeriac.signatures import Signature
-from celeriac.verbs import register
+from celeriac.roles import registry
+from celeriac.roles.role import Role
+from celeriac.roles.signature import Signature
+from celeriac.store.connections import Database
+from celeriac.store.grants import grant
 from tests.processes import ROOT
 
 README = (ROOT / "README.md").read_text()
@@ -60,7 +60,7 @@ def test_the_statements_of_the_sql_page_run(database: Database) -> None:
     signature = Signature.of(lambda dispensary_id: dispensary_id, role=role.name)
     with database.statement() as connection:
         row = {"role": role.name, "definition": role.definition(), "parameters": signature.describe()}
-        register.register(connection, [row], 0)
+        registry.register(connection, [row], 0)
     with database.engine.connect() as connection:
         grant(connection)
         for block in re.findall(r"```sql\n(.*?)```", (ROOT / "docs" / "sql.md").read_text(), re.DOTALL):

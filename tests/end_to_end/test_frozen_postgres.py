@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import create_engine
 
 from celeriac import local
-from celeriac.migrate import migrate
+from celeriac.store.migrate import migrate
 from tests import processes
 from tests.end_to_end.conftest import QUICK
 from tests.end_to_end.shop import RAN

@@ -32,9 +32,9 @@ def enqueuer(valkey: local.ValkeyServer, database_url: str, rows: Rows) -> Itera
     app = Celeriac("other", settings=Settings(database_url=database_url, redis_url=valkey.url), set_as_current=False)
     rows_of = [declared.row() for declared in shop.roles.all()]
     with app.database.statement() as connection:
-        from celeriac.verbs import register
+        from celeriac.roles import registry
 
-        register.register(connection, rows_of, 0)
+        registry.register(connection, rows_of, 0)
     yield app
     app.publisher.close()
     app.database.dispose()

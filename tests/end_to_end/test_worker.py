@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from celeriac.database import Database
-from celeriac.verbs import heartbeat
+from celeriac.run import lease
+from celeriac.store.connections import Database
 from celeriac.worker import shared
 from tests.processes import Rows, Running, until
 
@@ -167,8 +167,8 @@ def test_a_decommissioned_worker_finishes_what_it_has_and_ends(
     task = shop.slow.delay(0.8)
     until(lambda: rows("SELECT FROM ran WHERE what = 'begin'"), "the start")
     with database.statement() as connection:
-        assert heartbeat.decommission(connection, name, by="test").before == {"status": "active"}
-        assert heartbeat.decommission(connection, name, by="test").before == {"status": "draining"}
+        assert lease.decommission(connection, name, by="test").before == {"status": "active"}
+        assert lease.decommission(connection, name, by="test").before == {"status": "draining"}
     assert running.process.wait(20) == 0
     assert task.status == "SUCCESS"
     assert rows("SELECT worker_id, status FROM workers") == [(name, "stopped")]
@@ -182,7 +182,7 @@ def test_who_takes_over_a_name_releases_what_its_last_bearer_ran(
     task = shop.slow.delay(1.0)
     until(lambda: rows("SELECT FROM ran WHERE what = 'begin'"), "the start")
     with database.statement() as connection:
-        heartbeat.decommission(connection, "node", by="test")
+        lease.decommission(connection, "node", by="test")
         first.kill()
     again = worker("-c", "1", WORKER_ID="node")
     until(lambda: task.status == "SUCCESS", "the task on the next worker")

@@ -82,7 +82,12 @@ class Fleet:
 
     def times(self, *entries: str) -> None:
         """What stands in `times.py` from the next start of a beat on."""
-        lines = ["from celeriac.beat import enqueuing", "SCHEDULES = [", *(f"    {entry}," for entry in entries), "]"]
+        lines = [
+            "from celeriac.schedules import enqueuing",
+            "SCHEDULES = [",
+            *(f"    {entry}," for entry in entries),
+            "]",
+        ]
         (self.folder / "times.py").write_text("\n".join(lines) + "\n")
 
     def __post_init__(self) -> None:

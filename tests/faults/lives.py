@@ -12,10 +12,10 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
-from celeriac import states
-from celeriac.database import Database
-from celeriac.roles import Role
-from celeriac.verbs import register
+from celeriac.roles import registry
+from celeriac.roles.role import Role
+from celeriac.store import states
+from celeriac.store.connections import Database
 
 #: Whose tasks the sequences steer; the highest priority of `build` is 60.
 ROLES = (
@@ -159,7 +159,7 @@ class Lives:
         known = [{"role": role.name, "definition": role.definition(), "parameters": []} for role in ROLES]
         with self.change() as connection:
             connection.exec_driver_sql(RECORDER)
-            register.register(connection, known, 0)
+            registry.register(connection, known, 0)
 
     def close(self) -> None:
         self.connection.close()

@@ -10,10 +10,13 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from celeriac.verbs import claim, promote, prune, release, settle, start
-from celeriac.verbs.release import Held
-from celeriac.verbs.settle import Outcome
-from celeriac.verbs.start import Started
+from celeriac.dispatch import claim, promote
+from celeriac.repair import leaderless_locks, prune
+from celeriac.run import start
+from celeriac.run.start import Started
+from celeriac.settle import release, write
+from celeriac.settle.release import Held
+from celeriac.settle.write import Outcome
 from tests.faults.choices import NAMES, generating, keys, options, picks, policies, wanted
 from tests.faults.lives import GENERATED, Lives
 from tests.faults.operators import MATCHING, PRIORITISE, STEER_MANY, STEER_ONE, Operators, Order
@@ -105,7 +108,7 @@ class Moves(RuleBasedStateMachine):
         kept = keep or status != "completed"
         with self.lives.change() as connection:
             for run in {(run.id, run.token): run for run in (self.runs[n % len(self.runs)] for n in some)}.values():
-                settle.settle(connection, [Outcome(task=run, status=status, keep=kept, **again)], "worker")
+                write.settle(connection, [Outcome(task=run, status=status, keep=kept, **again)], "worker")
 
     @precondition(lambda self: self.tickets)
     @rule(which=st.integers(0, 9), status=st.sampled_from(["claimed", "running"]), loss=st.booleans())
@@ -122,7 +125,7 @@ class Moves(RuleBasedStateMachine):
         with self.lives.change() as connection:
             held = release.stale(connection, 100)
             release.release(connection, held, status="running", kind="rescue", why="silent", by="test", loss=True)
-            promote.lead_where_nobody_can(connection, "", 100)
+            leaderless_locks.lead_where_nobody_can(connection, "", 100)
 
     @rule()
     def what_is_over_is_pruned(self) -> None:

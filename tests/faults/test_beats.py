@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import create_engine
 
 from celeriac import local
-from celeriac.migrate import migrate
+from celeriac.store.migrate import migrate
 from tests.conftest import APPLICATION
 from tests.faults.beats import EVERY, RECORD, TOCK, Fleet, Sized, Ticks, drive
 from tests.processes import Rows

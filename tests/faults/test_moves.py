@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from celeriac import states
+from celeriac.store import states
 from tests.api.server import Api, serving
 from tests.faults.lives import Lives
 from tests.faults.moves import Moves

@@ -11,14 +11,15 @@ from statistics import median, quantiles
 import pytest
 from sqlalchemy import Connection
 
-from celeriac import sweeps
-from celeriac.database import Database
-from celeriac.verbs import age, promote, prune, release
-from celeriac.verbs.age import Aging
+from celeriac.dispatch import promote
+from celeriac.repair import aging, prune
+from celeriac.repair.aging import Aging
+from celeriac.repair.batch import BATCH
+from celeriac.settle import release
+from celeriac.store.connections import Database
 from tests.processes import Rows
 
 AGING = Aging(after=3600, every=300, step=10, ceiling=49)
-BATCH = sweeps.BATCH
 
 FINISHED = """
 INSERT INTO worker_tasks (task_id, role, account, status, completed_at)
@@ -48,7 +49,7 @@ VERBS: dict[str, Batch] = {
         release.release(c, release.stale(c, BATCH), status="running", kind="r", why="", by="t", loss=True)
     ),
     "promote": lambda c: promote.promote_due(c, "work", BATCH).count,
-    "age": lambda c: age.age(c, AGING, BATCH),
+    "age": lambda c: aging.age(c, AGING, BATCH),
     "prune": lambda c: prune.tasks(c, 30, BATCH),
 }
 WORK = {"rescue": SILENT, "promote": DUE}

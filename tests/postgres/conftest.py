@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from celeriac.database import Database
-from celeriac.dispatcher import Dispatcher
-from celeriac.tickets import Ticket
-from celeriac.verbs.enqueue import NewTask, Receipt, enqueue
+from celeriac.dispatch.passes import Dispatcher
+from celeriac.dispatch.publish import Ticket
+from celeriac.enqueue.insert import NewTask, Receipt, enqueue
+from celeriac.store.connections import Database
 from tests.conftest import Servers
 from tests.postgres.passes import Passes, Waiting
 from tests.processes import Rows

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from celeriac.dispatcher import Dispatcher, Pass
-from celeriac.roles import Role
+from celeriac.dispatch.passes import Dispatcher, Pass
+from celeriac.roles.role import Role
 from tests.processes import Rows
 
 Waiting = Callable[..., None]

@@ -13,11 +13,14 @@ from contextlib import contextmanager
 
 from sqlalchemy import Connection, text
 
-from celeriac.database import Database
-from celeriac.verbs import cancel, claim, promote, settle, start
-from celeriac.verbs.enqueue import NewTask, enqueue
-from celeriac.verbs.settle import Outcome
-from celeriac.verbs.start import Started
+from celeriac.dispatch import claim, promote
+from celeriac.enqueue.insert import NewTask, enqueue
+from celeriac.operate import cancel
+from celeriac.run import start
+from celeriac.run.start import Started
+from celeriac.settle import write
+from celeriac.settle.write import Outcome
+from celeriac.store.connections import Database
 
 #: Whoever holds this advisory lock keeps the racers at the line.
 LINE = 4711
@@ -79,7 +82,7 @@ def run_one(database: Database, *, again: bool = False) -> int:
         for one in started:
             go_through(connection, one)
     with database.transaction() as connection:
-        settle.settle(connection, [outcome(one, again=again) for one in started], "racer")
+        write.settle(connection, [outcome(one, again=again) for one in started], "racer")
     return len(started)
 
 

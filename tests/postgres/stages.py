@@ -8,11 +8,13 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from celeriac.database import Database
-from celeriac.verbs import claim, settle, start
-from celeriac.verbs.enqueue import NewTask, Receipt, enqueue
-from celeriac.verbs.settle import Outcome
-from celeriac.verbs.start import Started
+from celeriac.dispatch import claim
+from celeriac.enqueue.insert import NewTask, Receipt, enqueue
+from celeriac.run import start
+from celeriac.run.start import Started
+from celeriac.settle import write
+from celeriac.settle.write import Outcome
+from celeriac.store.connections import Database
 
 WORKER, PID = "worker-1", 4711
 
@@ -61,4 +63,4 @@ def settled(database: Database, *outcomes: Outcome) -> set[int]:
 
 
 def settle_in(connection: Connection, *outcomes: Outcome) -> set[int]:
-    return settle.settle(connection, outcomes, "test")
+    return write.settle(connection, outcomes, "test")

@@ -6,11 +6,13 @@ from collections.abc import Callable
 
 import pytest
 
-from celeriac import Celeriac, Settings, sweeps
-from celeriac.database import Database
-from celeriac.verbs import age, claim, prioritise
-from celeriac.verbs.age import Aging
-from celeriac.verbs.enqueue import Receipt
+from celeriac import Celeriac, Settings, repair
+from celeriac.dispatch import claim
+from celeriac.enqueue.insert import Receipt
+from celeriac.operate import prioritise
+from celeriac.repair import aging as age
+from celeriac.repair.aging import Aging
+from celeriac.store.connections import Database
 from tests.processes import Rows
 
 SEEDS = Aging(after=3600, every=300, step=10, ceiling=100)
@@ -91,11 +93,11 @@ def test_a_priority_that_is_asked_for_later_starts_anew(
 ) -> None:
     task = put()
     wait(rows, 4000)
-    sweeps.sweep(app, "aging")
+    repair.sweep(app, "aging")
     assert priority(rows, task) == 20
     with database.transaction() as connection:
         prioritise.prioritise(connection, {task.id: 3}, by="anna")
-    assert sweeps.sweep(app, "aging") == 1
+    assert repair.sweep(app, "aging") == 1
     assert priority(rows, task) == 23
 
 

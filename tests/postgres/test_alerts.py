@@ -7,11 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from celeriac import Celeriac, alerts
-from celeriac.alerts import Measured, evaluate
-from celeriac.database import Database
+from celeriac import Celeriac
+from celeriac.insights import firing
+from celeriac.repair import alerts, sweep
+from celeriac.repair.alerts import Measured, evaluate
 from celeriac.settings import Settings
-from celeriac.sweeps import sweep
+from celeriac.store.connections import Database
 from tests.postgres.conftest import new_task
 from tests.postgres.finished import finished, registered
 from tests.postgres.stages import enqueued, running
@@ -49,7 +50,7 @@ def touchy(app: Celeriac) -> Celeriac:
 def test_an_alert_fires_until_its_cause_is_gone(
     touchy: Celeriac, database: Database, rows: Rows, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "celeriac.alerts")
+    caplog.set_level(logging.INFO, "celeriac.repair.alerts")
     registered(rows, "work", "calm")
     enqueued(database, *(new_task() for _ in range(3)))
     assert sweep(touchy, "alerts") == 1
@@ -59,7 +60,7 @@ def test_an_alert_fires_until_its_cause_is_gone(
     rows("DELETE FROM worker_tasks WHERE id = 1")
     assert sweep(touchy, "alerts") == 1
     assert rows(STATE) == []
-    began, ended = [r.message for r in caplog.records if r.name == "celeriac.alerts"]
+    began, ended = [r.message for r in caplog.records if r.name == "celeriac.repair.alerts"]
     assert began == "Alert queue_depth: work: 3 tasks wait, more than 2"
     assert ended.startswith("Alert queue_depth: work: over after ")
 
@@ -79,7 +80,7 @@ def test_each_of_the_four_fires_for_its_own_subject(touchy: Celeriac, database: 
         ("failed_rate", "failing"), ("long_running", "slow"), ("missed_schedule", "missed"), ("queue_depth", "deep")
     ]  # fmt: skip
     with database.statement() as connection:
-        told = alerts.firing(connection)
+        told = firing(connection)
     assert {(alert["name"], alert["threshold"]) for alert in told} == {
         ("failed_rate", 0.5), ("long_running", 3600), ("missed_schedule", 300), ("queue_depth", 2)
     }  # fmt: skip

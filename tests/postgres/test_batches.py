@@ -13,12 +13,12 @@ import pytest
 from sqlalchemy import Connection, event, make_url
 
 from celeriac import Celeriac
-from celeriac.database import Database
-from celeriac.settler import Settler
-from celeriac.verbs import heartbeat, start
+from celeriac.run import lease, start
+from celeriac.run.ticket import Batch
+from celeriac.run.watch import LOOK_EVERY
+from celeriac.settle.settler import Settler
+from celeriac.store.connections import Database
 from celeriac.worker import shared
-from celeriac.worker.ticket import Batch
-from celeriac.worker.watch import LOOK_EVERY
 from tests.conftest import Servers
 from tests.postgres.stages import claimed
 from tests.processes import Rows, until
@@ -118,7 +118,7 @@ def test_a_process_whose_start_got_no_answer_ends_if_postgres_stays_away(
     def work() -> None: ...
 
     work.delay()
-    monkeypatch.setattr("celeriac.database.PATIENCE", 0.1)
+    monkeypatch.setattr("celeriac.store.failures.PATIENCE", 0.1)
     with ExitStack() as lasting:
         lose_answer("start", True, lambda: lasting.enter_context(away()))
         with pytest.raises(Exited):
@@ -138,7 +138,7 @@ def test_a_time_limit_counts_from_when_a_task_begins_and_until_then_none_is_late
     def work() -> None:
         limits.append(rows.one("SELECT count(*) FROM worker_tasks WHERE deadline_at > now() + interval '0.3 s'"))
         with app.database.transaction() as beating:
-            late.extend(heartbeat.renew(beating, shared.worker_id(), [os.getpid()], 0.0))
+            late.extend(lease.renew(beating, shared.worker_id(), [os.getpid()], 0.0))
         time.sleep(0.1)
 
     work.bulk([()] * 8)
@@ -169,7 +169,7 @@ def test_a_time_limit_costs_one_statement_for_each_but_the_first_of_a_ticket_and
 
     said: list[str] = []
     event.listen(app.database._verbs, "before_cursor_execute", lambda *given: said.append(given[2]))
-    monkeypatch.setattr("celeriac.worker.ticket.SETTLE_EVERY", 60.0)
+    monkeypatch.setattr("celeriac.run.ticket.SETTLE_EVERY", 60.0)
     work.bulk([()] * 4)
     said.clear()
     run(4)
@@ -260,8 +260,8 @@ def test_a_worker_that_backs_off_begins_no_row_that_it_could_not_hand_back_at_on
 def test_outcomes_the_watch_could_not_settle_are_settled_at_the_end_of_the_run(
     app: Celeriac, rows: Rows, run: Run, away: Away, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("celeriac.worker.ticket.SETTLE_EVERY", 60.0)
-    monkeypatch.setattr("celeriac.database.PATIENCE", 0.1)
+    monkeypatch.setattr("celeriac.run.ticket.SETTLE_EVERY", 60.0)
+    monkeypatch.setattr("celeriac.store.failures.PATIENCE", 0.1)
 
     @app.task(role="work", shared=False, eager=False)
     def work(n: int) -> None:
@@ -331,7 +331,7 @@ def test_a_ticket_that_breaks_off_lets_go_of_a_row_that_is_locked_for_a_moment(
 def test_a_process_that_cannot_let_its_rows_go_ends_with_them(
     app: Celeriac, database: Database, run: Run, away: Away, obstacle: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("celeriac.worker.ticket.LOOKS", 2)
+    monkeypatch.setattr("celeriac.run.ticket.LOOKS", 2)
     with ExitStack() as lasting:
 
         @app.task(role="work", shared=False, eager=False)

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from celeriac import Celeriac, ConfigurationError, sweeps
-from celeriac.beat import LOOK_EVERY, Scheduler, batcher, enqueuing, sweeping
-from celeriac.database import RETRY_EVERY
-from celeriac.timetable import Timetable, entries
-from celeriac.verbs import schedule
+from celeriac import Celeriac, ConfigurationError, repair
+from celeriac.schedules import batcher, enqueuing, sweeping, written
+from celeriac.schedules.beat import LOOK_EVERY, Scheduler
+from celeriac.schedules.timetable import Timetable, entries
+from celeriac.store.failures import RETRY_EVERY
 from tests.processes import Rows, until
 
 BEAT = "SELECT {} FROM scheduled_jobs WHERE name = :name"
@@ -46,7 +46,7 @@ def of(rows: Rows) -> Callable[[str, str], Any]:
 
 def test_every_role_has_its_pass_and_every_sweep_its_turn(app: Celeriac) -> None:
     found = entries(app, {})
-    assert {e.target for e in found.values() if e.kind == "sweep"} == set(sweeps.SWEEPS)
+    assert {e.target for e in found.values() if e.kind == "sweep"} == set(repair.SWEEPS)
     assert found["batcher work"].cron_expression == "@every 60s"
 
 
@@ -85,7 +85,7 @@ def test_what_throws_is_told_and_runs_again(
 ) -> None:
     """The seed's cron was dead once its service had thrown: its in-progress flag stayed set."""
     ran: list[int] = []
-    monkeypatch.setitem(sweeps.SWEEPS, "rescue", lambda _: ran.append(1) or 1 // 0)
+    monkeypatch.setitem(repair.SWEEPS, "rescue", lambda _: ran.append(1) or 1 // 0)
     for turn in (1, 2):
         rows("UPDATE scheduled_jobs SET next_run_at = now()")
         beat.tick()
@@ -109,7 +109,7 @@ def test_a_long_sweep_makes_no_tick_late_and_does_not_overlap_itself(
         began.set()
         return int(go_on.wait(30))
 
-    monkeypatch.setitem(sweeps.SWEEPS, "rescue", long)
+    monkeypatch.setitem(repair.SWEEPS, "rescue", long)
     beat.tick()
     assert began.wait(30)
     rows("UPDATE scheduled_jobs SET next_run_at = now()")
@@ -122,7 +122,7 @@ def test_a_long_sweep_makes_no_tick_late_and_does_not_overlap_itself(
 def test_what_has_much_to_make_up_for_keeps_no_other_waiting(
     app: Celeriac, beat: Scheduler, rows: Rows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("celeriac.schedules.AT_ONCE", 5)
+    monkeypatch.setattr("celeriac.schedules.decide.AT_ONCE", 5)
     app.schedules = [enqueuing(name, "@every 1h", "work", misfire="all", overlap="allow") for name in ("long", "short")]
     beat.tick()
     rows("UPDATE scheduled_jobs SET next_run_at = now() - interval '90 days' WHERE name = 'long'")
@@ -151,7 +151,7 @@ def installed(app: Celeriac, *schedules: Any, release: int = 0) -> list[str]:
     timetable = Timetable(app)
     with app.database.transaction() as connection:
         listed = list(entries(app, {}).values())
-        return schedule.install(connection, listed, timetable.owner, release, "a test")
+        return written.install(connection, listed, timetable.owner, release, "a test")
 
 
 def test_the_edited_config_takes_effect_and_what_an_operator_changed_stays(
@@ -162,9 +162,9 @@ def test_the_edited_config_takes_effect_and_what_an_operator_changed_stays(
     installed(app, enqueuing("n", "@hourly", "work", priority=6))
     assert (of("n", "cron_expression"), of("n", "priority")) == ("@hourly", 70)
     with app.database.statement() as connection:
-        row = schedule.find(connection, "n")
+        row = written.find(connection, "n")
     assert row is not None
-    assert schedule.differences(row) == {"priority": 6}
+    assert written.differences(row) == {"priority": 6}
 
 
 def test_what_leaves_the_config_is_switched_off_and_comes_back_with_it(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from celeriac import Celeriac, sweeps
-from celeriac.database import Database
-from celeriac.verbs import release
+from celeriac import Celeriac
+from celeriac.repair import rescue
+from celeriac.settle import release
+from celeriac.store.connections import Database
 from tests.postgres.conftest import new_task
 from tests.postgres.stages import again, claimed, enqueued, outcome, running, settled, started
 from tests.processes import Rows
@@ -102,7 +103,7 @@ def test_a_task_that_was_asked_to_stop_is_not_run_again_when_its_worker_is_lost(
     (following,) = enqueued(database, new_task(lock_key="k"))
     asked_to_cancel(app, task.task_id)
     rows("UPDATE worker_tasks SET last_heartbeat_at = now() - interval '1 day' WHERE status = 'running'")
-    assert sweeps.rescue(app) == 1
+    assert rescue.rescue(app) == 1
     assert rows("SELECT status, waits_for FROM worker_tasks ORDER BY id") == [("cancelled", None), ("pending", None)]
     assert claimed(database)[0] == [following.id]
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from celeriac.capacity import capacity, heartbeats
-from celeriac.database import Database
+from celeriac.insights.capacity import capacity, heartbeats
+from celeriac.store.connections import Database
 from tests.postgres.conftest import new_task
 from tests.postgres.finished import finished, live_worker, registered
 from tests.postgres.stages import WORKER, claimed, enqueued, running

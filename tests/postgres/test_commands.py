@@ -14,9 +14,9 @@ from click.testing import CliRunner, Result
 
 from celeriac import Celeriac
 from celeriac.cli import main, output, within_celery
-from celeriac.database import Database
-from celeriac.verbs import tokens
-from celeriac.verbs.enqueue import Receipt
+from celeriac.enqueue.insert import Receipt
+from celeriac.operate import tokens
+from celeriac.store.connections import Database
 from tests.postgres import stages
 from tests.postgres.conftest import new_task
 from tests.processes import Rows

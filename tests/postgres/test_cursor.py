@@ -6,7 +6,8 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DataError, IntegrityError, OperationalError
 
-from celeriac.database import Database, Prepared, is_gone
+from celeriac.store.connections import Database, Prepared
+from celeriac.store.failures import is_gone
 
 EVERY_BACKEND_ENDS = """
 SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = current_database()

@@ -10,10 +10,10 @@ import pytest
 from sqlalchemy import Connection, make_url
 
 from celeriac import Celeriac
-from celeriac.database import Database
-from celeriac.roles import Role
-from celeriac.running import Run
-from celeriac.verbs.enqueue import enqueue
+from celeriac.enqueue.insert import enqueue
+from celeriac.roles.role import Role
+from celeriac.run.run import Run
+from celeriac.store.connections import Database
 from tests.postgres.conftest import new_task
 from tests.postgres.stages import outcome, running
 from tests.processes import Rows, until

@@ -7,10 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from sqlalchemy import text
 
-from celeriac.database import Database
 from celeriac.errors import LeaseLost
-from celeriac.roles import Role
-from celeriac.running import Run
+from celeriac.roles.role import Role
+from celeriac.run.run import Run
+from celeriac.store.connections import Database
 from tests.postgres.conftest import new_task
 from tests.postgres.stages import again, outcome, running, settled
 from tests.processes import Rows, until

@@ -12,9 +12,9 @@ from sqlalchemy import text
 from sqlalchemy.orm import Session
 
 from celeriac import Celeriac, Task
-from celeriac.database import Database
+from celeriac.enqueue.insert import Receipt, enqueue
 from celeriac.errors import ArgumentsTooLarge, BadArguments, UnknownRole
-from celeriac.verbs.enqueue import Receipt, enqueue
+from celeriac.store.connections import Database
 from tests.postgres.conftest import new_task
 from tests.postgres.stages import enqueued
 from tests.processes import Rows, until

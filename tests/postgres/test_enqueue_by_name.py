@@ -11,7 +11,8 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
-from celeriac import Celeriac, Settings, intake
+from celeriac import Celeriac, Settings
+from celeriac.enqueue import intake
 from celeriac.errors import BadArguments, UnknownRole
 from tests.conftest import Servers
 from tests.processes import Rows

@@ -16,12 +16,12 @@ from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 
 from celeriac import Celeriac
-from celeriac.database import Database
 from celeriac.errors import EnqueueRefused
-from celeriac.keys import ONE, is_key
-from celeriac.roles import IN_CODE, Role
-from celeriac.signatures import Signature
-from celeriac.verbs.register import register
+from celeriac.roles.keys import ONE, is_key
+from celeriac.roles.registry import register
+from celeriac.roles.role import IN_CODE, Role
+from celeriac.roles.signature import Signature
+from celeriac.store.connections import Database
 from tests.processes import Rows
 
 # Celery deprecates a task attribute of that name; the role's option is ours.

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from celeriac.database import Database
-from celeriac.verbs.enqueue import Receipt, enqueue
+from celeriac.enqueue.insert import Receipt, enqueue
+from celeriac.store.connections import Database
 from tests.postgres.conftest import new_task
 from tests.postgres.stages import claimed, enqueued
 from tests.processes import Rows

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from celeriac.database import Database
-from celeriac.dispatcher import Dispatcher
-from celeriac.verbs import select
+from celeriac.dispatch import select
+from celeriac.dispatch.passes import Dispatcher
+from celeriac.store.connections import Database
 from tests.postgres.conftest import new_task
 from tests.postgres.passes import ROLE, Passes, Waiting, ids_of, policy, role
 from tests.postgres.stages import claimed, enqueued, outcome, running, settled, started

@@ -6,12 +6,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from celeriac.database import Database
-from celeriac.roles import Role
-from celeriac.running import Run
-from celeriac.settler import Settler
-from celeriac.verbs.enqueue import NewTask
-from celeriac.verbs.start import Started
+from celeriac.enqueue.insert import NewTask
+from celeriac.roles.role import Role
+from celeriac.run.run import Run
+from celeriac.run.start import Started
+from celeriac.settle.settler import Settler
+from celeriac.store.connections import Database
 from tests.postgres.conftest import new_task
 from tests.postgres.stages import enqueued, outcome, running
 from tests.processes import Rows, until

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from celeriac import Celeriac
-from celeriac.tickets import Publisher
+from celeriac.dispatch.publish import Publisher
 
 #: A child that hangs is ended after so many seconds.
 HANGS = 10

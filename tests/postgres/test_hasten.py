@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from celeriac import Celeriac, insights
-from celeriac.database import Database
-from celeriac.dispatcher import Dispatcher
+from celeriac.dispatch.passes import Dispatcher
+from celeriac.store.connections import Database
 from tests.postgres.conftest import new_task
 from tests.postgres.stages import enqueued, running
 from tests.processes import Rows

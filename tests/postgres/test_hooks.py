@@ -11,9 +11,9 @@ from celery.signals import task_postrun, task_success
 from sqlalchemy import text
 
 from celeriac import Celeriac, Task
-from celeriac.database import Database
 from celeriac.errors import CeleriacError
-from celeriac.worker.ticket import Batch
+from celeriac.run.ticket import Batch
+from celeriac.store.connections import Database
 from tests.postgres.stages import claimed
 from tests.processes import Rows
 

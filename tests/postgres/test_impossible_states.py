@@ -8,8 +8,8 @@ import pytest
 from sqlalchemy import CheckConstraint, Connection, text
 from sqlalchemy.exc import IntegrityError
 
-from celeriac import schema
-from celeriac.database import Database
+from celeriac.store import tables
+from celeriac.store.connections import Database
 
 TOKEN = "00000000-0000-4000-8000-000000000001"
 NOW = "2026-01-01"
@@ -139,7 +139,7 @@ def test_two_rows_cannot_be(
 
 
 def test_every_check_and_unique_index_has_its_impossible_state() -> None:
-    checks = {c.name for t in schema.metadata.tables.values() for c in t.constraints if isinstance(c, CheckConstraint)}
-    unique = {i.name for t in schema.metadata.tables.values() for i in t.indexes if i.unique}
+    checks = {c.name for t in tables.metadata.tables.values() for c in t.constraints if isinstance(c, CheckConstraint)}
+    unique = {i.name for t in tables.metadata.tables.values() for i in t.indexes if i.unique}
     shown = {name for name, *_ in [*IMPOSSIBLE_TASKS, *IMPOSSIBLE_ROWS, *IMPOSSIBLE_PAIRS]}
     assert shown == checks | unique

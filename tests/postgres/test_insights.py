@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 
-from celeriac import insights, states
-from celeriac.database import Database
-from celeriac.dispatcher import Dispatcher
+from celeriac import insights
+from celeriac.dispatch.passes import Dispatcher
+from celeriac.enqueue.insert import Receipt
 from celeriac.errors import BadValue, Unknown
 from celeriac.insights import Count, Filter, counting, lists
-from celeriac.roles import Role
-from celeriac.verbs import policies, steer
-from celeriac.verbs.enqueue import Receipt
+from celeriac.operate import policies, steer
+from celeriac.roles.role import Role
+from celeriac.store import states
+from celeriac.store.connections import Database
 from tests.postgres import stages
 from tests.postgres.conftest import new_task
 from tests.processes import Rows

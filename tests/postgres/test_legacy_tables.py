@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import create_engine, text
 
-from celeriac.migrate import migrate
+from celeriac.store.migrate import migrate
 from models import DispensaryCrawlJob, JobRunLog, JobSchedule
 from tests.conftest import APPLICATION
 

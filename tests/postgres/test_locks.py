@@ -8,13 +8,17 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from sqlalchemy import Connection
 
-from celeriac import Celeriac, enqueuer, sweeps
-from celeriac.database import Database
-from celeriac.dispatcher import Dispatcher
-from celeriac.roles import Role
-from celeriac.verbs import cancel, promote
-from celeriac.verbs.enqueue import Receipt, enqueue
-from celeriac.verbs.start import Started
+from celeriac import Celeriac
+from celeriac.dispatch import promote
+from celeriac.dispatch.passes import Dispatcher
+from celeriac.enqueue import enqueuer
+from celeriac.enqueue.insert import Receipt, enqueue
+from celeriac.operate import cancel
+from celeriac.repair import leaderless_locks
+from celeriac.roles.role import Role
+from celeriac.run.start import Started
+from celeriac.settle import look
+from celeriac.store.connections import Database
 from tests.postgres.conftest import new_task
 from tests.postgres.stages import again, claimed, enqueued, outcome, running, settle_in, settled, started
 from tests.processes import PATIENCE, Rows, until
@@ -119,7 +123,7 @@ def test_cancelling_one_in_the_line_leaves_the_leader(database: Database, rows: 
 def test_leading_twice_leads_once(database: Database, put: Put, rows: Rows) -> None:
     first, _ = put(lock_key="k"), put(lock_key="k")
     with database.transaction() as connection:
-        assert promote.lead(connection, ["k", "nobody's"]) == 0
+        assert look.lead(connection, ["k", "nobody's"]) == 0
     assert leads(rows) == [first.id]
 
 
@@ -140,7 +144,7 @@ def test_a_line_that_somebody_holds_is_left_to_the_sweep(database: Database, app
         other.exec_driver_sql(f"SELECT FROM worker_tasks WHERE id = {following.id} FOR UPDATE")
         settled(database, outcome(task))
         assert leads(rows) == []
-    assert sweeps.leaderless_locks(app) == 1
+    assert leaderless_locks.leaderless_locks(app) == 1
     assert leads(rows) == [following.id]
 
 
@@ -148,8 +152,8 @@ def test_a_lead_that_is_being_taken_is_not_waited_for(database: Database, rows: 
     first, second = enqueued(database, new_task(lock_key="k"), new_task(lock_key="k"))
     rows("UPDATE worker_tasks SET waits_for = 'lock'")
     with database.transaction() as one, database.transaction() as two:
-        assert promote.lead(one, ["k"]) == 1
-        assert promote.lead(two, ["k"]) == 0
+        assert look.lead(one, ["k"]) == 1
+        assert look.lead(two, ["k"]) == 0
     assert leads(rows) == [first.id]
     assert rows(WAITS) == [(first.id, ""), (second.id, "lock")]
 
@@ -172,9 +176,9 @@ def test_an_enqueue_that_saw_a_leader_which_settled_since_gets_the_lead_from_the
         settled(database, outcome(leader))
     assert behind.waits_for == "lock"
     assert leads(rows) == []
-    assert sweeps.leaderless_locks(app) == 1
+    assert leaderless_locks.leaderless_locks(app) == 1
     assert leads(rows) == [behind.id]
-    assert sweeps.leaderless_locks(app) == 0
+    assert leaderless_locks.leaderless_locks(app) == 0
 
 
 Meanwhile = Callable[[Callable[[Connection], object], Callable[[], object]], None]
@@ -307,10 +311,10 @@ def test_of_a_bulk_in_which_the_first_of_a_key_waits_for_its_time_another_leads(
 def test_the_sweep_finds_every_key_without_a_leader(
     database: Database, app: Celeriac, rows: Rows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sweeps, "BATCH", 4)
+    monkeypatch.setattr(leaderless_locks, "BATCH", 4)
     enqueued(database, *(new_task(lock_key=f"k{n % 10}") for n in range(20)), new_task(lock_key=""))
     rows("UPDATE worker_tasks SET waits_for = 'lock' WHERE lock_key NOT IN ('k3', 'k4')")
-    assert sweeps.leaderless_locks(app) == 9
+    assert leaderless_locks.leaderless_locks(app) == 9
     assert len(leads(rows)) == 11
 
 
@@ -331,12 +335,12 @@ def test_what_is_held_back_keeps_no_lock_from_others(
     """Nor does it lose its turn for good: it leads again where nobody else could."""
     paused, other = enqueued(database, new_task("idle", account="idle", lock_key="k"), new_task(lock_key="k"))
     rows(HELD_BACK[held_back])
-    assert sweeps.leaderless_locks(app) == 1
+    assert leaderless_locks.leaderless_locks(app) == 1
     assert leads(rows) == [other.id]
-    assert sweeps.leaderless_locks(app) == 0
+    assert leaderless_locks.leaderless_locks(app) == 0
     settled(database, outcome(*started(database, *claimed(database))))
     assert leads(rows) == [paused.id]
-    assert sweeps.leaderless_locks(app) == 0
+    assert leaderless_locks.leaderless_locks(app) == 0
 
 
 @pytest.mark.parametrize("held_back", HELD_BACK)
@@ -355,7 +359,7 @@ def test_a_task_that_runs_keeps_its_lock_though_its_role_is_paused(
     (leader,) = running(database, new_task(lock_key="k"))
     enqueued(database, new_task("other", lock_key="k"))
     rows(PAUSE, role="work")
-    assert sweeps.leaderless_locks(app) == 0
+    assert leaderless_locks.leaderless_locks(app) == 0
     assert leads(rows) == [leader.id]
 
 

@@ -6,7 +6,7 @@ import uuid
 
 import pytest
 
-from celeriac.database import Database
+from celeriac.store.connections import Database
 from tests.postgres.conftest import new_task
 from tests.postgres.stages import enqueued, started_alone
 from tests.processes import Rows

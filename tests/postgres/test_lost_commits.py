@@ -10,8 +10,8 @@ from sqlalchemy import event, text
 from sqlalchemy.orm import Session
 
 from celeriac import Celeriac, Task
-from celeriac.database import Database
-from celeriac.worker.ticket import Batch
+from celeriac.run.ticket import Batch
+from celeriac.store.connections import Database
 from tests.postgres.stages import claimed
 from tests.processes import Rows
 

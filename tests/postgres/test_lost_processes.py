@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from celeriac import Celeriac
-from celeriac.database import Database
-from celeriac.verbs import heartbeat
+from celeriac.run import lease
+from celeriac.store.connections import Database
 from celeriac.worker import shared
 from celeriac.worker.lifeline import Lifeline, lost_process
 from tests.postgres.conftest import new_task
@@ -58,4 +58,4 @@ def test_what_a_dead_namesake_ran_is_released_but_not_what_its_successor_begins(
     lifeline.release_lost()
     assert rows(STATES) == [("pending", 1), ("running", 0)]
     with database.statement() as connection:
-        assert [row.pid for row in heartbeat.renew(connection, shared.worker_id(), [LOST], 0.0)] == [LOST]
+        assert [row.pid for row in lease.renew(connection, shared.worker_id(), [LOST], 0.0)] == [LOST]

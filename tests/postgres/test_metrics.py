@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from celeriac.database import Database
-from celeriac.metrics import metrics
+from celeriac.insights.metrics import metrics
+from celeriac.store.connections import Database
 from tests.postgres.conftest import new_task
 from tests.postgres.finished import finished, registered
 from tests.postgres.stages import claimed, enqueued, running

@@ -11,8 +11,8 @@ from alembic.command import downgrade
 from sqlalchemy import Engine, create_engine, inspect, text
 from sqlalchemy.exc import OperationalError
 
-from celeriac import routines, schema
-from celeriac.migrate import APPLICATION_TABLE, ENGINE_TABLE, ENGINE_VERSIONS, configuration, migrate, unapplied
+from celeriac.store import routines, tables
+from celeriac.store.migrate import APPLICATION_TABLE, ENGINE_TABLE, ENGINE_VERSIONS, configuration, migrate, unapplied
 from models import ROUTINES, Base
 from tests.conftest import APPLICATION
 from tests.postgres.catalog import catalog
@@ -51,7 +51,7 @@ def adds_a_column(tmp_path: Path) -> Path:
 
 def test_migrations_equal_the_declared_schema(empty: Engine, migrated: Engine) -> None:
     with empty.begin() as connection:
-        schema.metadata.create_all(connection)
+        tables.metadata.create_all(connection)
         Base.metadata.create_all(connection)
         for routine in (*routines.ROUTINES, *ROUTINES):
             connection.exec_driver_sql(routine)

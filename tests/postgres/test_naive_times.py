@@ -8,8 +8,8 @@ from typing import Any
 from sqlalchemy import make_url
 
 from celeriac import Celeriac
-from celeriac.database import Database
-from celeriac.worker.ticket import Batch
+from celeriac.run.ticket import Batch
+from celeriac.store.connections import Database
 from tests.postgres.stages import claimed
 from tests.processes import Rows
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from celeriac.fairness import Claimant, allocate
+from celeriac.dispatch.fairness import Claimant, allocate
 from tests.postgres.passes import Passes, Waiting, finish, policy, role
 from tests.processes import Rows
 

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from celeriac import Celeriac, sweeps
-from celeriac.database import Database
-from celeriac.dispatcher import PASSES, Dispatcher, Pass
-from celeriac.tickets import Ticket
-from celeriac.verbs import claim, select
+from celeriac import Celeriac
+from celeriac.dispatch import claim, select
+from celeriac.dispatch.passes import PASSES, Dispatcher, Pass
+from celeriac.dispatch.publish import Ticket
+from celeriac.repair import lost_tickets
+from celeriac.store.connections import Database
 from tests.postgres.conftest import Recorder, new_task
 from tests.postgres.passes import ROLE, Passes, Waiting, finish, role
 from tests.postgres.stages import enqueued
@@ -42,7 +43,7 @@ def test_a_crash_between_claim_and_publish_strands_nothing(
     stranded = dispatcher.run_pass(ROLE)
     assert app.publisher.publish(stranded.tickets[:10])
     rows("UPDATE worker_tasks SET claimed_at = now() - interval '1 day' WHERE status = 'claimed'")
-    assert sweeps.lost_tickets(app) == 50
+    assert lost_tickets.lost_tickets(app) == 50
     again = Dispatcher(app.database, app.publisher, "test")
     assert again.dispatch(role(batch_size=200)) == 190
     assert rows("SELECT DISTINCT status FROM worker_tasks") == [("claimed",)]

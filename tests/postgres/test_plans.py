@@ -9,22 +9,13 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, TextClause, create_engine
 
+from celeriac.dispatch import claim, promote, select
+from celeriac.enqueue import insert
 from celeriac.insights import counting, lists, system, tasks
-from celeriac.verbs import (
-    age,
-    cancel,
-    claim,
-    enqueue,
-    heartbeat,
-    promote,
-    prune,
-    release,
-    review,
-    select,
-    settle,
-    start,
-    steer,
-)
+from celeriac.operate import cancel, steer
+from celeriac.repair import aging, leaderless_locks, prune, review
+from celeriac.run import lease, start
+from celeriac.settle import look, release, write
 from tests.postgres.backlog import SHAPES, TOKEN, analyze, analyze_while_idle, fill
 from tests.postgres.conftest import new_task
 from tests.postgres.plans import Plan, explain
@@ -71,10 +62,10 @@ def statements(connection: Connection) -> Mapping[str, tuple[TextClause, dict[st
         "work and room, none": (select.WORK_AND_ROOM, {"role": "nothing of it", "below": 1500}),
         "due": (promote.DUE, work | {"batch": SELECTED}),
         "all due": (promote.DUE, work | {"batch": 2000}),
-        "lead": (promote.LEAD, {"keys": ["held", *(f"key-{i}" for i in range(SELECTED))]}),
-        "leaderless": (promote.LEADERLESS, {"first": "", "batch": 500}),
+        "lead": (look.LEAD, {"keys": ["held", *(f"key-{i}" for i in range(SELECTED))]}),
+        "leaderless": (leaderless_locks.LEADERLESS, {"first": "", "batch": 500}),
         "stale": (release.STALE, {"batch": 500, "minutes": None}),
-        "age": (age.AGE, {"after": 3600, "every": 300, "step": 10, "ceiling": 49, "batch": SELECTED}),
+        "age": (aging.AGE, {"after": 3600, "every": 300, "step": 10, "ceiling": 49, "batch": SELECTED}),
         "review": (review.REVIEW, {"by": "test", "counted": SELECTED, "done": "{}"}),
         "has due": (promote.HAS_DUE, work),
         "roles with due": (promote.ROLES_WITH_DUE, {}),
@@ -84,16 +75,16 @@ def statements(connection: Connection) -> Mapping[str, tuple[TextClause, dict[st
         "rows of": (release.ROWS_OF, w),
         "release": (release.RELEASE, released | {"loss": True}),
         "still running": (release.STILL_RUNNING, {"ids": running, "tokens": released["tokens"]}),
-        "renew": (heartbeat.RENEW, {"worker_id": "w", "pids": [1], "grace": 1}),
+        "renew": (lease.RENEW, {"worker_id": "w", "pids": [1], "grace": 1}),
         "start": (start.START, given | w | {"timeout": None, "again": False}),
         "begin": (start.BEGIN, {"id": running[0], "token": TOKEN, "timeout": 60}),
         "expire": (start.EXPIRE, given | {"by": ""}),
-        "settle": (settle.SETTLE, {"by": "", "outcomes": json.dumps([done | {"id": i} for i in running])}),
-        "complete": (settle.COMPLETE, {"ids": running, "tokens": released["tokens"], "results": ["1"] * len(running)}),
+        "settle": (write.SETTLE, {"by": "", "outcomes": json.dumps([done | {"id": i} for i in running])}),
+        "complete": (write.COMPLETE, {"ids": running, "tokens": released["tokens"], "results": ["1"] * len(running)}),
         "cancel": (cancel.CANCEL, {"task_ids": ["ready-1"], "by": "", "why": ""}),
-        "enqueue": (enqueue.INSERT, {"rows": enqueue.as_json(fresh), "given_up": ["held"]}),
-        "enqueue ready": (enqueue.INSERT_READY, enqueue.ready_row(new_task(unique_key="new"))),
-        "existing": (enqueue.EXISTING, {"rows": enqueue.as_json(taken)}),
+        "enqueue": (insert.INSERT, {"rows": insert.as_json(fresh), "given_up": ["held"]}),
+        "enqueue ready": (insert.INSERT_READY, insert.ready_row(new_task(unique_key="new"))),
+        "existing": (insert.EXISTING, {"rows": insert.as_json(taken)}),
         "prune": (prune.TASKS, {"days": 1, "batch": SELECTED}),
         "steer": (steer.LOCK, {"ids": running[:10], "low": 0, "high": 0}),
         **reads(),

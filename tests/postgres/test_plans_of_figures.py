@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 from sqlalchemy import Connection, create_engine, text
 
-from celeriac.capacity import CAPACITY, HEARTBEATS
-from celeriac.metrics import MEASURE, PRIORITIES
+from celeriac.insights.capacity import CAPACITY, HEARTBEATS
+from celeriac.insights.metrics import MEASURE, PRIORITIES
 from tests.postgres.backlog import BASE, SHAPES, analyze, analyze_while_idle
 from tests.postgres.plans import explain
 

@@ -8,8 +8,8 @@ import pytest
 from sqlalchemy.orm import Session
 
 from celeriac import Celeriac
-from celeriac.database import Database
 from celeriac.errors import BadArguments
+from celeriac.store.connections import Database
 from tests.postgres.conftest import new_task
 from tests.postgres.stages import claimed, enqueued, outcome, running, settled
 from tests.processes import Rows

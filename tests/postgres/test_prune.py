@@ -6,7 +6,8 @@ from decimal import Decimal
 
 import pytest
 
-from celeriac import Celeriac, Settings, sweeps
+from celeriac import Celeriac, Settings
+from celeriac.repair import prune
 from tests.processes import Rows
 
 FINISHED = """
@@ -32,7 +33,7 @@ def test_a_finished_task_stays_for_its_roles_period(app: Celeriac, rows: Rows, s
     for name in ("hourly", "daily"):
         for hours in (0.9, 1.1, 23, 25):
             finished(rows, name, hours, status)
-    assert sweeps.prune_finished(app) == 4
+    assert prune.prune_finished(app) == 4
     assert rows("SELECT role, round(extract(epoch FROM now() - completed_at) / 3600, 1) FROM worker_tasks") == [
         ("hourly", Decimal("0.9")), ("daily", Decimal("0.9")), ("daily", Decimal("1.1")), ("daily", 23)
     ]  # fmt: skip
@@ -41,20 +42,20 @@ def test_a_finished_task_stays_for_its_roles_period(app: Celeriac, rows: Rows, s
 def test_what_is_kept_for_ever_stays(app: Celeriac, rows: Rows) -> None:
     role(rows, "archive", '"forever"')
     finished(rows, "archive", hours=1_000_000, n=3)
-    assert sweeps.prune_finished(app) == 0
+    assert prune.prune_finished(app) == 0
     assert rows(REMAINING) == [("archive", 3)]
 
 
 def test_a_role_that_nobody_registered_loses_nothing(app: Celeriac, rows: Rows) -> None:
     finished(rows, "unknown", hours=1_000_000)
-    assert sweeps.prune_finished(app) == 0
+    assert prune.prune_finished(app) == 0
 
 
 def test_failures_of_a_role_that_keeps_no_success_stay_as_long_as_events(app: Celeriac, rows: Rows) -> None:
     role(rows, "none", "null")
     finished(rows, "none", hours=29 * 24, status="failed", n=2)
     finished(rows, "none", hours=31 * 24, status="cancelled", n=3)
-    assert sweeps.prune_finished(app) == 3
+    assert prune.prune_finished(app) == 3
     assert rows(REMAINING) == [("none", 2)]
 
 
@@ -66,18 +67,18 @@ def test_what_is_not_finished_stays_however_old(app: Celeriac, rows: Rows) -> No
         SELECT gen_random_uuid(), 'work', s, w, t, d, d, d, d, d, d, 'w' FROM (VALUES
             ('pending', NULL, NULL), ('pending', 'time', NULL), ('claimed', NULL, gen_random_uuid()),
             ('running', NULL, gen_random_uuid())) AS v (s, w, t), (VALUES (timestamptz '2020-01-01')) AS old (d)""")
-    assert sweeps.prune_finished(app) == 0
+    assert prune.prune_finished(app) == 0
     assert rows(REMAINING) == [("work", 4)]
 
 
 def test_pruning_works_in_batches_until_one_is_short(
     app: Celeriac, rows: Rows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sweeps, "BATCH", 10)
+    monkeypatch.setattr(prune, "BATCH", 10)
     for name in ("one", "two", "three"):
         role(rows, name, "1")
         finished(rows, name, hours=5, n=15)
-    assert sweeps.prune_finished(app) == 45
+    assert prune.prune_finished(app) == 45
     assert rows(REMAINING) == []
 
 
@@ -91,7 +92,7 @@ def test_events_passes_workers_and_beats_go_after_their_periods(app: Celeriac, r
         SELECT 'w' || d, 'h', 1, 1, now() - d * interval '1 day' FROM (VALUES (29), (31)) v (d)""")
     rows("""INSERT INTO beats (beat_id, hostname, pid, last_tick_at)
         SELECT 'b' || h, 'h', 1, now() - h * interval '1 hour' FROM (VALUES (23), (25)) v (h)""")
-    assert sweeps.prune_finished(app) == 4
+    assert prune.prune_finished(app) == 4
     assert rows("SELECT beat_id FROM beats") == [("b23",)]
     assert rows("SELECT task FROM task_events") == [(29,)]
     assert rows("SELECT free FROM passes") == [(23,)]
@@ -105,7 +106,7 @@ def test_the_settings_say_how_long_events_and_passes_stay(database_url: str, red
         SELECT h, 'work', 'x', now() - h * interval '1 hour' FROM (VALUES (23), (25)) v (h)""")
     rows("""INSERT INTO passes (role, by, free, last_at)
         SELECT 'work', 'x', h, now() - h * interval '1 hour' FROM (VALUES (1), (3)) v (h)""")
-    assert sweeps.prune_finished(app) == 2
+    assert prune.prune_finished(app) == 2
     assert rows("SELECT task FROM task_events") == [(23,)]
     assert rows("SELECT free FROM passes") == [(1,)]
     app.database.dispose()

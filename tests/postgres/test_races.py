@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from sqlalchemy import make_url
 
-from celeriac import Celeriac, sweeps
-from celeriac.database import Database
+from celeriac import Celeriac
+from celeriac.repair import leaderless_locks
+from celeriac.store.connections import Database
 from tests.postgres import racers
 from tests.processes import Rows, until
 
@@ -54,7 +55,7 @@ def test_no_lock_has_two_leaders_or_none_for_long(race: Race, app: Celeriac, row
     rows(racers.INSIDE)
     runs = sum(race(racers.locks))
     assert runs > racers.ROUNDS
-    while sweeps.leaderless_locks(app) + racers.run_one(app.database):
+    while leaderless_locks.leaderless_locks(app) + racers.run_one(app.database):
         pass
     assert rows("SELECT status, count(*) FROM worker_tasks GROUP BY status") == [("completed", 2 * racers.ROUNDS)]
 

@@ -8,7 +8,7 @@ from itertools import count
 
 import pytest
 
-from celeriac.database import Database
+from celeriac.store.connections import Database
 from tasks.reddit_answers import Limit, RedditRateLimited
 from tasks.reddit_budget import Budget
 from tests.processes import Rows

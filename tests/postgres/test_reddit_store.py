@@ -8,7 +8,7 @@ from threading import Barrier
 
 from sqlalchemy.orm import Session
 
-from celeriac.database import Database
+from celeriac.store.connections import Database
 from tasks.reddit_answers import About, Post
 from tasks.reddit_store import Seen, store
 from tests.processes import Rows

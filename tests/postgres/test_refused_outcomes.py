@@ -9,11 +9,11 @@ import pytest
 from sqlalchemy.exc import DBAPIError
 
 from celeriac import Celeriac
-from celeriac.database import Database
-from celeriac.encoding import MOST_BYTES
-from celeriac.roles import Role
-from celeriac.running import Run
-from celeriac.worker.ticket import execute
+from celeriac.roles.role import Role
+from celeriac.run.run import Run
+from celeriac.run.ticket import execute
+from celeriac.store.connections import Database
+from celeriac.store.encoding import MOST_BYTES
 from tests.postgres.conftest import new_task
 from tests.postgres.stages import again, outcome, running
 from tests.processes import Rows

@@ -9,13 +9,15 @@ from typing import Any
 
 import pytest
 
-from celeriac import Celeriac, sweeps
-from celeriac.database import Database
-from celeriac.retries import Backoff
-from celeriac.tickets import Ticket
-from celeriac.verbs import heartbeat, release
-from celeriac.verbs.release import Held
-from celeriac.verbs.start import Started
+from celeriac import Celeriac
+from celeriac.dispatch.publish import Ticket
+from celeriac.repair import lost_tickets, rescue
+from celeriac.roles.backoff import Backoff
+from celeriac.run import lease
+from celeriac.run.start import Started
+from celeriac.settle import release
+from celeriac.settle.release import Held
+from celeriac.store.connections import Database
 from tests.postgres.conftest import new_task
 from tests.postgres.stages import PID, WORKER, claimed, enqueued, outcome, running, settled, started
 from tests.processes import Rows
@@ -207,12 +209,12 @@ def test_a_rescue_frees_the_tasks_of_silent_workers_only(app: Celeriac, database
     enqueued(database, new_task())
     ids, _ = claimed(database)
     rows(OLD_CLAIM)
-    assert sweeps.rescue(app) == 2
+    assert rescue.rescue(app) == 2
     assert rows("SELECT id, status, losses FROM worker_tasks ORDER BY id") == [
         (silent[0].id, "pending", 1), (silent[1].id, "pending", 1), (alive[0].id, "running", 0), (ids[0], "claimed", 0)
     ]  # fmt: skip
     assert [row[:3] for row in rows(EVENTS)] == [("rescue", "running", "pending")] * 2
-    assert sweeps.rescue(app) == 0
+    assert rescue.rescue(app) == 0
 
 
 def test_each_role_says_how_long_silence_may_last(app: Celeriac, database: Database, rows: Rows) -> None:
@@ -220,18 +222,18 @@ def test_each_role_says_how_long_silence_may_last(app: Celeriac, database: Datab
     for role in ("hasty", "calm", "unregistered"):
         running(database, new_task(role))
     rows("UPDATE worker_tasks SET last_heartbeat_at = now() - interval '5 minutes'")
-    assert sweeps.rescue(app) == 1
+    assert rescue.rescue(app) == 1
     rows("UPDATE worker_tasks SET last_heartbeat_at = now() - interval '11 minutes'")
-    assert sweeps.rescue(app) == 2
+    assert rescue.rescue(app) == 2
 
 
 def test_a_rescue_works_in_batches_until_one_is_short(
     app: Celeriac, database: Database, rows: Rows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sweeps, "BATCH", 3)
+    monkeypatch.setattr(rescue, "BATCH", 3)
     running(database, *(new_task() for _ in range(7)))
     rows(SILENT)
-    assert sweeps.rescue(app) == 7
+    assert rescue.rescue(app) == 7
 
 
 def test_a_heartbeat_that_came_in_time_keeps_its_task(app: Celeriac, database: Database, rows: Rows) -> None:
@@ -240,8 +242,8 @@ def test_a_heartbeat_that_came_in_time_keeps_its_task(app: Celeriac, database: D
     rows(SILENT)
     with database.transaction() as other:
         other.exec_driver_sql("UPDATE worker_tasks SET last_heartbeat_at = now()")
-        assert sweeps.rescue(app) == 0
-    assert sweeps.rescue(app) == 0
+        assert rescue.rescue(app) == 0
+    assert rescue.rescue(app) == 0
 
 
 def test_what_a_rescue_found_silent_is_not_revived_under_its_hands(database: Database, rows: Rows) -> None:
@@ -249,9 +251,9 @@ def test_what_a_rescue_found_silent_is_not_revived_under_its_hands(database: Dat
     rows(SILENT)
     with database.transaction() as rescuing, database.statement() as beating:
         assert release.stale(rescuing, 10) == held(task)
-        assert heartbeat.renew(beating, WORKER, [PID], 0.0) == []
+        assert lease.renew(beating, WORKER, [PID], 0.0) == []
     with database.statement() as beating:
-        assert [r.id for r in heartbeat.renew(beating, WORKER, [PID], 0.0)] == [task.id]
+        assert [r.id for r in lease.renew(beating, WORKER, [PID], 0.0)] == [task.id]
 
 
 # -- lost tickets ------------------------------------------------------------------------------------------------------
@@ -265,7 +267,7 @@ def test_a_task_whose_ticket_is_in_no_queue_waits_again(app: Celeriac, database:
     enqueued(database, new_task())
     claimed(database)
     rows(OLD_CLAIM)
-    assert sweeps.lost_tickets(app) == 1
+    assert lost_tickets.lost_tickets(app) == 1
     assert rows(STATE) == [(*FREE, 0, 0, None, None, None)]
     assert [row[:3] for row in rows(EVENTS)] == [("ticket_lost", "claimed", "pending")]
 
@@ -275,7 +277,7 @@ def test_a_task_whose_ticket_merely_queues_is_left_alone(app: Celeriac, database
     queued, lost = claimed(database, n=2), claimed(database, n=2)
     published(app, *queued)
     rows(OLD_CLAIM)
-    assert sweeps.lost_tickets(app) == 2
+    assert lost_tickets.lost_tickets(app) == 2
     assert [row for (row,) in rows("SELECT id FROM worker_tasks WHERE status = 'claimed' ORDER BY id")] == queued[0]
     assert len(started(database, *queued)) == 2
     assert started(database, *lost) == []
@@ -286,13 +288,13 @@ def test_a_ticket_is_looked_for_in_its_roles_own_queue(app: Celeriac, database: 
     enqueued(database, new_task())
     published(app, *claimed(database), queue="elsewhere")
     rows(OLD_CLAIM)
-    assert sweeps.lost_tickets(app) == 0
+    assert lost_tickets.lost_tickets(app) == 0
 
 
 def test_a_young_claim_is_left_alone(app: Celeriac, database: Database) -> None:
     enqueued(database, new_task())
     claimed(database)
-    assert sweeps.lost_tickets(app) == 0
+    assert lost_tickets.lost_tickets(app) == 0
 
 
 def test_if_redis_cannot_be_asked_nothing_is_known_to_be_lost(
@@ -302,20 +304,20 @@ def test_if_redis_cannot_be_asked_nothing_is_known_to_be_lost(
     claimed(database)
     rows(OLD_CLAIM)
     monkeypatch.setattr(app.publisher, "queued", lambda _: None)
-    assert sweeps.lost_tickets(app) == 0
+    assert lost_tickets.lost_tickets(app) == 0
     assert rows("SELECT status FROM worker_tasks") == [("claimed",)]
 
 
 def test_after_a_flush_of_redis_every_claimed_task_waits_again(
     app: Celeriac, database: Database, rows: Rows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sweeps, "BATCH", 3)
+    monkeypatch.setattr(lost_tickets, "BATCH", 3)
     enqueued(database, *(new_task() for _ in range(8)))
     ticket = claimed(database, n=8)
     published(app, *ticket)
     rows(OLD_CLAIM)
-    assert sweeps.lost_tickets(app) == 0
+    assert lost_tickets.lost_tickets(app) == 0
     with app.publisher._connected() as producer:
         producer.channel.client.flushall()
-    assert sweeps.lost_tickets(app) == 8
+    assert lost_tickets.lost_tickets(app) == 8
     assert rows("SELECT DISTINCT status FROM worker_tasks") == [("pending",)]

@@ -5,7 +5,9 @@ from __future__ import annotations
 import uuid
 
 from celeriac import Celeriac
-from celeriac.verbs import claim, release, start
+from celeriac.dispatch import claim
+from celeriac.run import start
+from celeriac.settle import release
 
 
 def test_a_ticket_believed_lost_that_was_started_meanwhile_is_left_alone(app: Celeriac) -> None:

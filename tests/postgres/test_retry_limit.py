@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from celeriac import Celeriac
-from celeriac.database import Database
-from celeriac.running import Run
-from celeriac.worker.ticket import execute
+from celeriac.run.run import Run
+from celeriac.run.ticket import execute
+from celeriac.store.connections import Database
 from tests.postgres.conftest import new_task
 from tests.postgres.stages import running
 from tests.processes import Rows

@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
-from celeriac import Celeriac, sweeps
-from celeriac.database import Database
-from celeriac.dispatcher import Dispatcher
-from celeriac.roles import Role
-from celeriac.verbs import release
-from celeriac.verbs.enqueue import Receipt
+from celeriac import Celeriac, repair
+from celeriac.dispatch.passes import Dispatcher
+from celeriac.enqueue.insert import Receipt
+from celeriac.roles.role import Role
+from celeriac.settle import release
+from celeriac.store.connections import Database
 from tests.postgres.conftest import Recorder, new_task
 from tests.postgres.stages import running
 from tests.processes import Rows
@@ -98,9 +98,9 @@ def reviewed(app: Celeriac) -> Celeriac:
 def test_the_sweep_makes_due_tasks_of_every_role_ready(reviewed: Celeriac, put: Put, rows: Rows) -> None:
     for role in ("work", "unhurried"):
         rows(DELAYED, id=put(role).id)
-    assert sweeps.sweep(reviewed, "promote") == 2
+    assert repair.sweep(reviewed, "promote") == 2
     assert rows.one("SELECT count(*) FROM worker_tasks WHERE waits_for IS NULL") == 2
-    assert sweeps.sweep(reviewed, "promote") == 0
+    assert repair.sweep(reviewed, "promote") == 0
 
 
 def test_a_review_rescues_promotes_removes_and_leaves_each_queue_s_state(
@@ -111,7 +111,7 @@ def test_a_review_rescues_promotes_removes_and_leaves_each_queue_s_state(
     rows(DELAYED, id=put("unhurried").id)
     rows("""INSERT INTO worker_tasks (task_id, role, status, completed_at)
         VALUES ('old', 'work', 'completed', now() - interval '2 days')""")
-    assert sweeps.sweep(reviewed, "review") == 3
+    assert repair.sweep(reviewed, "review") == 3
     states = dict(rows("SELECT role, found FROM queue_states WHERE state = 'reviewed'"))
     assert states["work"] == {"active": 0, "ready": 1, "due": 0, "rescued": 1, "promoted": 0}
     assert states["unhurried"] == {"active": 0, "ready": 1, "due": 0, "rescued": 0, "promoted": 1}
@@ -121,7 +121,7 @@ def test_a_review_rescues_promotes_removes_and_leaves_each_queue_s_state(
 
 def test_a_review_wakes_idle_queues_that_have_work(reviewed: Celeriac, put: Put) -> None:
     put("work")
-    sweeps.sweep(reviewed, "review")
+    repair.sweep(reviewed, "review")
     assert reviewed.enqueuer.kicker.flush(30)
     with reviewed.connection_for_write() as connection:
         assert connection.default_channel.client.llen("work") == 1
@@ -131,7 +131,7 @@ def test_a_long_but_healthy_task_outlives_its_review(reviewed: Celeriac, databas
     """The seed's review failed a job past its time while it still ran, and then it ran twice."""
     (task,) = running(database, new_task("work"))
     rows("UPDATE worker_tasks SET started_at = now() - interval '1 hour', last_heartbeat_at = now()")
-    assert sweeps.sweep(reviewed, "review") == 0
+    assert repair.sweep(reviewed, "review") == 0
     assert rows.one(STATUS, id=task.id) == "running"
     with database.transaction() as connection:
         assert release.stale(connection, 10) == []

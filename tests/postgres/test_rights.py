@@ -9,13 +9,14 @@ import pytest
 from sqlalchemy import make_url, text
 from sqlalchemy.exc import DBAPIError
 
-from celeriac import Celeriac, Settings, insights, schema
-from celeriac.database import Database
+from celeriac import Celeriac, Settings, insights
 from celeriac.errors import ConfigurationError
-from celeriac.rights import NOT_WORKERS, WORKER, grant
-from celeriac.roles import Role
-from celeriac.sweeps import SWEEPS, sweep
-from celeriac.verbs import policies, steer
+from celeriac.operate import policies, steer
+from celeriac.repair import SWEEPS, sweep
+from celeriac.roles.role import Role
+from celeriac.store import tables
+from celeriac.store.connections import Database
+from celeriac.store.grants import NOT_WORKERS, WORKER, grant
 from tests.conftest import Servers
 from tests.postgres import stages
 from tests.processes import Rows
@@ -150,7 +151,7 @@ def test_an_admin_login_steers_and_only_adds_to_the_audit_trail(login: Login, ro
 
 
 def test_every_table_of_the_engine_is_for_workers_or_expressly_not() -> None:
-    assert {*WORKER, *NOT_WORKERS} == set(schema.metadata.tables)
+    assert {*WORKER, *NOT_WORKERS} == set(tables.metadata.tables)
 
 
 def test_granting_again_changes_nothing_and_a_wrong_prefix_is_refused(login: Login, app: Celeriac, rows: Rows) -> None:

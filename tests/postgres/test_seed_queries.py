@@ -9,10 +9,11 @@ from collections.abc import Callable
 import pytest
 from sqlalchemy import make_url
 
-from celeriac import Celeriac, sweeps
-from celeriac.database import Database
+from celeriac import Celeriac
 from celeriac.local.account import Account
 from celeriac.local.wheels import postgres_programs
+from celeriac.repair import rescue
+from celeriac.store.connections import Database
 from tests.postgres.conftest import new_task
 from tests.postgres.finished import finished, registered
 from tests.postgres.stages import WORKER, claimed, enqueued, running, started
@@ -135,7 +136,7 @@ def test_recovering_and_the_rescue_sweep_go_by_the_same_rules(
     there = Database(clone())
     others = Rows(there.url)
     lost(there, others)
-    assert sweeps.rescue(app) == 3
+    assert rescue.rescue(app) == 3
     assert others("SELECT recover_stale_tasks(10)") == [(3,)]
     assert rows(STATE) == others(STATE)
     assert rows(EVENTS) == others(EVENTS)

@@ -8,12 +8,13 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
 from celeriac import Celeriac
-from celeriac import database as module
-from celeriac.database import Database, is_gone
+from celeriac.enqueue.insert import enqueue
 from celeriac.errors import LeaseLost
-from celeriac.roles import Role
-from celeriac.running import Run
-from celeriac.verbs.enqueue import enqueue
+from celeriac.roles.role import Role
+from celeriac.run.run import Run
+from celeriac.store import connections as module
+from celeriac.store.connections import Database
+from celeriac.store.failures import is_gone
 from tests.postgres.conftest import new_task
 from tests.postgres.stages import outcome, running
 from tests.processes import Rows, until

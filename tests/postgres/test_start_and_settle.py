@@ -10,12 +10,15 @@ from typing import Any
 
 import pytest
 
-from celeriac import Celeriac, sweeps
-from celeriac.database import Database
-from celeriac.roles import Role
-from celeriac.running import Run
-from celeriac.verbs import heartbeat, promote, settle, start
-from celeriac.verbs.enqueue import Receipt
+from celeriac import Celeriac
+from celeriac.dispatch import promote
+from celeriac.enqueue.insert import Receipt
+from celeriac.repair import rescue
+from celeriac.roles.role import Role
+from celeriac.run import lease, start
+from celeriac.run.run import Run
+from celeriac.settle import write
+from celeriac.store.connections import Database
 from tests.postgres.conftest import new_task
 from tests.postgres.stages import PID, WORKER, again, claimed, outcome, running, settle_in, settled, started
 from tests.processes import Rows, until
@@ -148,7 +151,7 @@ def test_a_settle_under_another_token_is_refused(database: Database, rows: Rows)
 def test_a_settle_after_a_rescue_is_refused_and_told(database: Database, app: Celeriac, rows: Rows) -> None:
     (task,) = running(database, new_task())
     rows("UPDATE worker_tasks SET last_heartbeat_at = now() - interval '1 day'")
-    assert sweeps.rescue(app) == 1
+    assert rescue.rescue(app) == 1
     before = rows(ALL)
     assert settled(database, outcome(task, result="too late")) == set()
     assert rows(ALL) == before
@@ -160,7 +163,7 @@ def test_a_settle_after_a_rescue_leaves_the_run_that_came_after_it_alone(
 ) -> None:
     (late,) = running(database, new_task())
     rows("UPDATE worker_tasks SET last_heartbeat_at = now() - interval '1 day'")
-    sweeps.rescue(app)
+    rescue.rescue(app)
     (task,) = started(database, *claimed(database), pid=2)
     assert settled(database, outcome(late, result="late"), again(late)) == set()
     assert rows("SELECT status, worker_pid, result FROM worker_tasks") == [("running", 2, None)]
@@ -173,7 +176,7 @@ def test_a_settle_of_a_row_that_another_run_finished_and_deleted_is_refused_and_
 ) -> None:
     (late,) = running(database, new_task())
     rows("UPDATE worker_tasks SET last_heartbeat_at = now() - interval '1 day'")
-    sweeps.rescue(app)
+    rescue.rescue(app)
     (task,) = started(database, *claimed(database), pid=2)
     settled(database, outcome(task, keep=False))
     assert settled(database, outcome(late)) == set()
@@ -188,7 +191,7 @@ def test_what_is_settled_again_after_a_lost_answer_is_no_late_finish(
     mine = outcome(task, **said)
     settled(database, mine)
     with database.transaction() as connection:
-        assert settle.settle(connection, [mine], "test", again=True) == set()
+        assert write.settle(connection, [mine], "test", again=True) == set()
     assert rows(EVENTS) == []
 
 
@@ -327,8 +330,8 @@ def test_a_heartbeat_renews_what_living_processes_run(database: Database, rows: 
     alive, dead = running(database, new_task()), running(database, new_task())
     rows("UPDATE worker_tasks SET worker_pid = 2, last_heartbeat_at = '2020-01-01' WHERE id = :i", i=dead[0].id)
     with database.statement() as connection:
-        renewed = heartbeat.renew(connection, WORKER, [PID], 0.0)
-        assert heartbeat.renew(connection, "another worker", [PID, 2], 0.0) == []
+        renewed = lease.renew(connection, WORKER, [PID], 0.0)
+        assert lease.renew(connection, "another worker", [PID, 2], 0.0) == []
     assert [r.id for r in renewed] == [alive[0].id]
     assert rows("SELECT last_heartbeat_at > '2021-01-01' FROM worker_tasks ORDER BY id") == [(True,), (False,)]
 
@@ -337,8 +340,8 @@ def test_a_heartbeat_tells_what_is_past_its_deadline_and_the_grace(database: Dat
     for limit in (None, 1000.0, -10.0):
         running(database, new_task(timeout=limit))
     with database.statement() as connection:
-        assert [r.overdue for r in heartbeat.renew(connection, WORKER, [PID], 5.0)] == [None, False, True]
-        assert [r.overdue for r in heartbeat.renew(connection, WORKER, [PID], 15.0)] == [None, False, False]
+        assert [r.overdue for r in lease.renew(connection, WORKER, [PID], 5.0)] == [None, False, True]
+        assert [r.overdue for r in lease.renew(connection, WORKER, [PID], 15.0)] == [None, False, False]
 
 
 def test_a_heartbeat_never_waits_for_a_settle(database: Database, rows: Rows) -> None:
@@ -353,7 +356,7 @@ def test_a_heartbeat_never_waits_for_a_settle(database: Database, rows: Rows) ->
             until(lambda: watching.exec_driver_sql(waiting).scalar_one(), "the settle to wait")
             with database.transaction() as connection:
                 connection.exec_driver_sql("SET LOCAL lock_timeout = '2s'")
-                assert held not in [r.id for r in heartbeat.renew(connection, WORKER, [PID], 0.0)]
+                assert held not in [r.id for r in lease.renew(connection, WORKER, [PID], 0.0)]
         assert mine.result() == {task.id for task in tasks}
 
 
@@ -361,9 +364,9 @@ def test_progress_renews_and_prolongs_for_the_runs_own_token_only(database: Data
     (task,) = running(database, new_task(timeout=10.0))
     rows("UPDATE worker_tasks SET deadline_at = now(), last_heartbeat_at = '2020-01-01'")
     with database.statement() as connection:
-        assert heartbeat.progress(connection, task.id, str(uuid.uuid4()), {"done": 1}, None) is False
+        assert lease.progress(connection, task.id, str(uuid.uuid4()), {"done": 1}, None) is False
         assert rows("SELECT progress FROM worker_tasks") == [(None,)]
-        assert heartbeat.progress(connection, task.id, task.token, {"done": 1}, None) is True
+        assert lease.progress(connection, task.id, task.token, {"done": 1}, None) is True
     columns = "progress, last_heartbeat_at > '2021-01-01', deadline_at > now() + interval '8 s'"
     assert rows(f"SELECT {columns} FROM worker_tasks") == [({"done": 1}, True, True)]
 
@@ -371,11 +374,11 @@ def test_progress_renews_and_prolongs_for_the_runs_own_token_only(database: Data
 def test_a_run_learns_that_it_is_to_stop(database: Database, rows: Rows) -> None:
     (task,) = running(database, new_task(timeout=100.0))
     with database.statement() as connection:
-        standing = heartbeat.standing(connection, task.id, task.token)
+        standing = lease.standing(connection, task.id, task.token)
         assert standing is not None
         assert standing.cancelled is False
         assert 95 < (standing.left or 0) <= 100
         rows("UPDATE worker_tasks SET cancel_requested_at = now(), deadline_at = NULL")
-        assert heartbeat.standing(connection, task.id, task.token) == heartbeat.Standing(cancelled=True, left=None)
+        assert lease.standing(connection, task.id, task.token) == lease.Standing(cancelled=True, left=None)
         settle_in(connection, outcome(task))
-        assert heartbeat.standing(connection, task.id, task.token) is None
+        assert lease.standing(connection, task.id, task.token) is None

@@ -8,18 +8,16 @@ import pkgutil
 from sqlalchemy import TextClause
 from sqlalchemy.dialects.postgresql.psycopg2 import PGDialect_psycopg2
 
-from celeriac import alerts, backend, capacity, insights, metrics, verbs
-from celeriac.database import Database
+from celeriac import dispatch, enqueue, insights, operate, repair, roles, run, schedules, settle
 from celeriac.insights.lists import ENDS, PAGES
+from celeriac.seam import backend
+from celeriac.store.connections import Database
 
 MODULES = [
     backend,
-    capacity,
-    metrics,
-    alerts,
     *(
         importlib.import_module(f"{package.__name__}.{module.name}")
-        for package in (verbs, insights)
+        for package in (enqueue, dispatch, run, settle, roles, repair, schedules, operate, insights)
         for module in pkgutil.iter_modules(package.__path__)
     ),
 ]

@@ -8,15 +8,15 @@ from collections.abc import Callable
 import pytest
 from sqlalchemy import text
 
-from celeriac import states
-from celeriac.database import Database
-from celeriac.dispatcher import Dispatcher
+from celeriac.dispatch.passes import Dispatcher
+from celeriac.enqueue.insert import Receipt
 from celeriac.errors import BadValue, CeleriacError, IllegalMove, Unknown
-from celeriac.roles import Role
-from celeriac.verbs import policies, steer
-from celeriac.verbs.audit import Change
-from celeriac.verbs.enqueue import Receipt
-from celeriac.verbs.steer import Steered
+from celeriac.operate import policies, steer
+from celeriac.operate.audit import Change
+from celeriac.operate.steer import Steered
+from celeriac.roles.role import Role
+from celeriac.store import states
+from celeriac.store.connections import Database
 from tests.postgres import stages
 from tests.postgres.conftest import new_task
 from tests.processes import Rows, until

@@ -12,10 +12,10 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
 from celeriac import Celeriac, CeleriacError
-from celeriac.database import is_gone
-from celeriac.schedules import Entry
-from celeriac.timetable import Timetable
-from celeriac.verbs import schedule
+from celeriac.schedules import written
+from celeriac.schedules.decide import Entry
+from celeriac.schedules.timetable import Timetable
+from celeriac.store.failures import is_gone
 from tests.processes import PATIENCE, Rows, until
 
 TASKS = "SELECT task_id FROM worker_tasks ORDER BY id"
@@ -46,7 +46,7 @@ def put(app: Celeriac) -> Put:
     def put_one(name: str = "job", *, ago: float = 0.0, **options: Any) -> None:
         entry = Entry(name=name, **{"kind": "task", "target": "work", "cron_expression": "@every 1h"} | options)
         with app.database.transaction() as connection:
-            schedule.create(connection, entry, "a test")
+            written.create(connection, entry, "a test")
         plan(app, name, ago)
 
     return put_one
@@ -123,7 +123,7 @@ def test_a_tick_that_dies_before_its_commit_enqueues_nothing_and_the_next_one_do
 ) -> None:
     put()
     with monkeypatch.context() as broken:
-        broken.setattr("celeriac.verbs.tick.advance", lambda *_: 1 / 0)
+        broken.setattr("celeriac.schedules.tick.advance", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             timetable.tick()
     assert rows(TASKS) == []
@@ -199,7 +199,7 @@ def test_a_postgres_that_is_gone_in_the_middle_of_a_tick_ends_it(
 
     put()
     with monkeypatch.context() as broken:
-        broken.setattr("celeriac.verbs.tick.advance", gone)
+        broken.setattr("celeriac.schedules.tick.advance", gone)
         with pytest.raises(DBAPIError) as ended:
             timetable.tick()
     assert is_gone(ended.value)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from celeriac.database import Database
 from celeriac.errors import TokenRefused
-from celeriac.verbs import tokens
+from celeriac.operate import tokens
+from celeriac.store.connections import Database
 from tests.processes import Rows
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from celeriac.database import Database
+from celeriac.store.connections import Database
 
 
 def test_every_connection_ends_when_what_it_sent_is_not_acknowledged_in_time(database: Database) -> None:

@@ -13,7 +13,7 @@ from kombu.messaging import Producer
 from kombu.utils.json import dumps
 
 from celeriac import Celeriac, Settings
-from celeriac.tickets import Publisher, Ticket
+from celeriac.dispatch.publish import Publisher, Ticket
 
 TOKEN = "7f1f6a52-6f0e-4d0b-9b0a-2f6f3a1c5d11"
 APP = Celeriac(

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from kombu import Connection
 from kombu.utils.json import dumps
 
-from celeriac.transport import TICKET, NotATicket, check_ticket
+from celeriac.seam.transport import TICKET, NotATicket, check_ticket
 from tests.pure.envelopes import APP, BODY, REAL, packed
 
 

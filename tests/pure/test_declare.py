@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from celeriac import Celeriac, ConfigurationError, Settings, days
-from celeriac.declare import Declared, declare
-from celeriac.decorator import TaskOptions
-from celeriac.options import CELERY_OPTIONS, OPTIONS, RETRY_OPTIONS
-from celeriac.retries import Backoff
-from celeriac.roles import Role
+from celeriac.roles.backoff import Backoff
+from celeriac.roles.declare import Declared, declare
+from celeriac.roles.options import CELERY_OPTIONS, OPTIONS, RETRY_OPTIONS
+from celeriac.roles.role import Role
+from celeriac.seam.decorator import TaskOptions
 from tests.pure.test_roles import INVALID, flat
 
 NAN = float("nan")

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from celeriac.encoding import DEEPEST, TooLarge, Unfit, encoded, revived
+from celeriac.store.encoding import DEEPEST, TooLarge, Unfit, encoded, revived
 
 NO_LIMIT = float("inf")
 

@@ -13,7 +13,7 @@ from hypothesis import settings as runs
 from hypothesis import strategies as st
 
 from celeriac.errors import BadExpression
-from celeriac.expressions import parse
+from celeriac.schedules.expressions import parse
 from tests.processes import ROOT
 from tests.pure.cron_oracle import SETTINGS, Meaning, calendars, clocks
 

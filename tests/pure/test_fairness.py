@@ -11,7 +11,7 @@ from hypothesis import assume, event, given
 from hypothesis import strategies as st
 from hypothesis.strategies import DataObject
 
-from celeriac.fairness import Claimant, allocate, next_cursor
+from celeriac.dispatch.fairness import Claimant, allocate, next_cursor
 from tests.pure.seed_batcher import BATCH, NeverEnds, distribute
 
 WEIGHTS = st.sampled_from([0.1, 0.5, 1.0, 2.0, 3.0, 10.0]) | st.floats(0.01, 100)

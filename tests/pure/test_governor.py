@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from celeriac.governor import Limits, Standing, announcement, govern, tasks_that_fit
+from celeriac.worker.limits import Limits, Standing, announcement, govern, tasks_that_fit
 
 SEED = Limits(memory=0.85, cpu=0.90, duration=10)
 NORMAL = Standing()

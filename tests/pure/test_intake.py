@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 from celery import Celery
 
+from celeriac.enqueue.insert import NewTask
+from celeriac.enqueue.intake import arguments_of, from_definition, new_task, refuse_canvas
 from celeriac.errors import ArgumentsTooLarge, BadArguments, EnqueueRefused, NotSupported
-from celeriac.intake import arguments_of, from_definition, new_task, refuse_canvas
-from celeriac.keys import LONGEST_KEY
-from celeriac.roles import ANY_PRIORITY, IN_CODE, Role
-from celeriac.signatures import Signature
-from celeriac.verbs.enqueue import NewTask
+from celeriac.roles.keys import LONGEST_KEY
+from celeriac.roles.role import IN_CODE, Role
+from celeriac.roles.rules import ANY_PRIORITY
+from celeriac.roles.signature import Signature
 
 NO_LIMIT = float("inf")
 

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from celeriac import kicker as kicks_module
-from celeriac.kicker import LONGEST_REST, REST, Kicker
+from celeriac.dispatch import kicks as kicks_module
+from celeriac.dispatch.kicks import LONGEST_REST, REST, Kicker
 from tests.processes import until
 
 

@@ -7,13 +7,15 @@ from typing import Any
 
 import pytest
 
-from celeriac import outcomes, states
 from celeriac.errors import Permanent
-from celeriac.retries import Backoff
-from celeriac.roles import FOREVER, Role
-from celeriac.running import RetryAsked, Run
-from celeriac.verbs.settle import Outcome
-from celeriac.verbs.start import Started
+from celeriac.roles.backoff import Backoff
+from celeriac.roles.role import Role
+from celeriac.roles.rules import FOREVER
+from celeriac.run.run import RetryAsked, Run
+from celeriac.run.start import Started
+from celeriac.settle import outcomes
+from celeriac.settle.write import Outcome
+from celeriac.store import states
 
 BOOM = ValueError("boom")
 

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from celeriac.retries import Again, Attempt, Backoff, Failed, after_failure, after_timeout
+from celeriac.roles.backoff import Backoff
+from celeriac.settle.retries import Again, Attempt, Failed, after_failure, after_timeout
 
 #: The crawl jobs' rule: 1 minute × 2^n, ±20 %, at most a day.
 CRAWL = Backoff(base=60, maximum=86_400, jitter=0.2)

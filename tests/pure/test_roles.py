@@ -15,11 +15,12 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from celeriac.errors import BadArguments, ConfigurationError
-from celeriac.keys import ONE, key_of, lock_of
-from celeriac.options import refuse_unknown_parameters
-from celeriac.retries import Backoff
-from celeriac.roles import DURATIONS, FOREVER, IN_CODE, Role, days, is_on
-from celeriac.signatures import Signature
+from celeriac.roles.backoff import Backoff
+from celeriac.roles.keys import ONE, key_of, lock_of
+from celeriac.roles.options import refuse_unknown_parameters
+from celeriac.roles.role import IN_CODE, Role, days, is_on
+from celeriac.roles.rules import DURATIONS, FOREVER
+from celeriac.roles.signature import Signature
 
 NAN, INFINITE = float("nan"), float("inf")
 

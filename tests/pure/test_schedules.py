@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from celeriac import ConfigurationError
-from celeriac.schedules import CHANGEABLE, Entry, Job, decide, every, merged, overridden, variable
+from celeriac.schedules.decide import CHANGEABLE, Entry, Job, decide, every, merged, overridden, variable
 
 NOON = datetime(2025, 3, 1, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from celeriac.tickets import MAX_ROWS, ids_in, rows_per_ticket, split
+from celeriac.dispatch.publish import MAX_ROWS, ids_in, rows_per_ticket, split
 
 SECONDS = st.floats(0, 10_000)
 ROWS, SLOTS = st.integers(1, 5000), st.integers(0, 64)

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from celeriac.database import Database
 from celeriac.errors import TaskCancelled
-from celeriac.roles import Role
-from celeriac.running import Run
-from celeriac.verbs.start import Started
-from celeriac.worker.watch import Watch
+from celeriac.roles.role import Role
+from celeriac.run.run import Run
+from celeriac.run.start import Started
+from celeriac.run.watch import Watch
+from celeriac.store.connections import Database
 
 RUN = Run(
     Started(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from celeriac import Celeriac, Settings
-from celeriac.check import problems
+from celeriac.cli.check import problems
 from celeriac.errors import ConfigurationError
 from celeriac.worker.controller import queues_of
 

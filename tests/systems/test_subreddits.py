@@ -11,8 +11,8 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from celeriac.errors import BadArguments
-from celeriac.metrics import metrics
-from celeriac.timetable import entries
+from celeriac.insights.metrics import metrics
+from celeriac.schedules.timetable import entries
 from sandbox.forum import Standing
 from tasks.app import app
 from tasks.subreddits import BATCH, crawl, enqueue_stale, request_crawl

@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy.orm import Session
 
 import sandbox
-from celeriac import sweeps
+from celeriac import repair
 from models import Instasite, Template
 from tasks.app import app
 from tasks.instasites import build
@@ -137,7 +137,7 @@ def test_a_worker_paused_while_it_renders_changes_nothing_when_it_wakes(
         running_in(sites, "instasite", site)
         builder.signal_all(signal.SIGSTOP)
     sites.rows("UPDATE worker_tasks SET last_heartbeat_at = now() - interval '1 day' WHERE status = 'running'")
-    assert sweeps.sweep(app, "rescue") == 1
+    assert repair.sweep(app, "rescue") == 1
     successor = stack.worker("enqueue_missing_thumbnails", "build_thumbnail")
     sites.thumbnails("instasite", site)
     now = "thumbnail_build_in_progress = true, thumbnail_process_started_at = now(), details = '{\"thumbnails\": {}}'"

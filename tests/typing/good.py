@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 from celeriac import FOREVER, Celeriac, Task, days
-from celeriac.task import Enqueued
+from celeriac.seam.task import Enqueued
 
 app = Celeriac("typed")
 

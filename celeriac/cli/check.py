@@ -1,0 +1,49 @@
+"""What is wrong with an app and what it stands on, told without starting anything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from celeriac.errors import ConfigurationError
+from celeriac.schedules.timetable import entries
+from celeriac.store.migrate import unapplied
+from celeriac.worker.controller import queues_of
+
+if TYPE_CHECKING:
+    from celeriac.app import Celeriac
+
+
+def problems(app: Celeriac) -> list[str]:
+    """A line each, saying what to do."""
+    return [*_schedules(app), *_worker_role(app), *_database(app), *_redis(app)]
+
+
+def _schedules(app: Celeriac) -> Iterator[str]:
+    try:
+        entries(app)
+    except ConfigurationError as error:
+        yield str(error)
+
+
+def _worker_role(app: Celeriac) -> Iterator[str]:
+    try:
+        queues_of(app)
+    except ConfigurationError as error:
+        yield str(error)
+
+
+def _database(app: Celeriac) -> Iterator[str]:
+    try:
+        with app.database.statement() as connection:
+            if missing := unapplied(connection, app.migrations):
+                yield f"the schema lacks {', '.join(sorted(missing))}: run `celeriac migrate`"
+    except SQLAlchemyError as error:
+        yield f"Postgres does not answer: {str(error).splitlines()[0]}; check DATABASE_URL"
+
+
+def _redis(app: Celeriac) -> Iterator[str]:
+    if app.publisher.queued("celeriac check") is None:
+        yield "Redis does not answer: check REDIS_URL; enqueuing works without it, but nothing starts"

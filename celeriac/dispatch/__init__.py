@@ -1,0 +1,1 @@
+"""Rows → tickets: select fairly, claim, publish."""

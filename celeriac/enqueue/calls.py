@@ -1,0 +1,141 @@
+"""What a call may say beside its arguments: our options, and Celery's, so that an ordinary module runs unchanged."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import date, datetime
+from typing import Any, TypedDict
+
+from kombu.connection import Connection as BrokerConnection
+from sqlalchemy import Connection
+from sqlalchemy.orm import Session, scoped_session
+
+from celeriac.enqueue.intake import is_distance, moment
+from celeriac.errors import BadArguments
+from celeriac.roles.options import nearest
+
+
+class BulkOptions(TypedDict, total=False):
+    """What many calls may say as one. Durations in seconds."""
+
+    priority: int
+    countdown: float
+    eta: datetime | str
+    expires: float | datetime | str
+    session: Session | scoped_session[Any]
+    connection: Connection
+    account: str
+    lock_key: str
+    unique_key: str
+    timeout: float
+    max_retries: int
+
+
+class CallOptions(BulkOptions, total=False):
+    """What a single call may say."""
+
+    task_id: str
+
+
+#: Celery's that a single call may say as well. The first lines count, or are refused where they cannot; the rest
+#: concerns how a message travels, or what Celery tells itself of one: a row has no need of it.
+CELERYS = frozenset({
+    "shadow", "time_limit", "soft_time_limit", "link", "link_error", "chain", "chord", "group_id", "group_index",
+    "replaced_task_nesting", "queue", "exchange", "exchange_type", "routing_key",
+    "add_to_parent", "argsrepr", "compression", "confirm_timeout", "content_encoding", "content_type", "declare",
+    "delivery_mode", "event_dispatcher", "expiration", "headers", "ignore_result", "immediate", "kwargsrepr",
+    "mandatory", "origin", "parent_id", "producer", "publisher", "reply_to", "result_cls",
+    "retries", "retry", "retry_policy", "root_id", "route_name", "router", "serializer", "stamped_headers", "task_type",
+})  # fmt: skip
+
+_BULK = frozenset(BulkOptions.__annotations__)
+_OURS = frozenset(CallOptions.__annotations__)
+
+
+def options_of_call(role: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """A single call's options, with Celery's time limits as its `timeout`. Raises BadArguments for an unknown one."""
+    stamps = options.get("stamped_headers") or ()
+    _refuse_unknown(role, options.keys() - set(stamps) - CELERYS, _OURS, _OURS | CELERYS)
+    limit = options.get("soft_time_limit") or options.get("time_limit")
+    return {**options, "timeout": limit} if limit and options.get("timeout") is None else dict(options)
+
+
+def options_of_bulk(role: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """What the options of a bulk say of its rows, as fields of NewTask. Raises BadArguments."""
+    _refuse_unknown(role, options.keys(), _BULK, _BULK)
+    plain = {k: v for k, v in options.items() if k not in (*TIMES, "session", "connection")}
+    return plain | dict(_field(option, time) for option, time in times(role, options).items())
+
+
+def _field(option: str, time: float | datetime) -> tuple[str, float | str]:
+    if isinstance(time, datetime):
+        return ("at" if option == "eta" else "expires_at"), time.isoformat()
+    return ("delay" if option == "countdown" else "expires_in"), time
+
+
+def _refuse_unknown(role: str, given: Collection[str], ours: frozenset[str], known: frozenset[str]) -> None:
+    for option in sorted(set(given) - ours):
+        hint = nearest(option, sorted(known), told=sorted(ours))
+        raise BadArguments(f"{role}: a call has no option {option!r}; {hint}; nothing was enqueued")
+
+
+# -- times -------------------------------------------------------------------------------------------------------------
+
+_SECONDS, _TIME = "seconds, at most 100 years away", "a datetime or an ISO 8601 time"
+
+#: When a call is due and when it is too late, and what each may be.
+TIMES: Mapping[str, str] = {"countdown": _SECONDS, "eta": _TIME, "expires": f"{_SECONDS}, {_TIME}"}
+
+
+def times(role: str, options: Mapping[str, Any]) -> dict[str, float | datetime]:
+    """Those of TIMES that a call gives: seconds from the database's now, or an instant. Raises BadArguments."""
+    return {option: _time(role, option, options[option]) for option in TIMES if options.get(option) is not None}
+
+
+def _time(role: str, option: str, given: Any) -> float | datetime:
+    if option != "eta" and is_distance(given):
+        return float(given)
+    if option != "countdown" and isinstance(given, str | date):
+        return moment(role, option, given if isinstance(given, str) else given.isoformat())
+    raise BadArguments(f"{role}: {option}={given!r:.100}: give {TIMES[option]}; nothing was enqueued")
+
+
+# -- transactions ------------------------------------------------------------------------------------------------------
+
+
+def transaction_of(role: str, session: Any, connection: Any) -> Session | Connection | None:
+    """The caller's, if there is one. A broker's connection, Celery's option of that name, has none.
+
+    Raises BadArguments for what is neither.
+    """
+    option, given = ("connection", connection) if session is None else ("session", session)
+    if given is None or isinstance(given, Session | Connection):
+        return given
+    if isinstance(given, scoped_session):
+        return transaction_of(role, given(), None)
+    if isinstance(given, BrokerConnection):
+        return None
+    raise BadArguments(
+        f"{role}: {option}={given!r:.100}: give a Session or Connection of SQLAlchemy; nothing was enqueued"
+    )
+
+
+# -- many --------------------------------------------------------------------------------------------------------------
+
+_ARGUMENTS = "give a tuple of positional or a mapping of keyword arguments"
+
+
+def each(role: str, calls: Iterable[Any]) -> Iterator[tuple[tuple[Any, ...], Mapping[str, Any]]]:
+    """Positional and keyword arguments of each call of a bulk. Raises BadArguments."""
+    if not isinstance(calls, Iterable):
+        raise BadArguments(f"{role}: {calls!r:.100} has no calls in it: {_ARGUMENTS} for each; nothing was enqueued")
+    for place, call in enumerate(calls):
+        yield _arguments(role, place, call)
+
+
+def _arguments(role: str, place: int, call: Any) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
+    if isinstance(call, Mapping):
+        return (), call
+    if isinstance(call, Sequence) and not isinstance(call, str | bytes):
+        return tuple(call), {}
+    raise BadArguments(f"{role}: call {place} is {call!r:.100}: {_ARGUMENTS}; nothing was enqueued")

@@ -1,0 +1,116 @@
+"""Rows into Postgres, and an early start for what is ready: never more than a hint, which costs the caller nothing."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from sqlalchemy import Connection, event
+from sqlalchemy.orm import Session, SessionTransaction, scoped_session
+
+from celeriac.dispatch.kicks import Kicker
+from celeriac.enqueue.insert import NewTask, Receipt, enqueue, enqueue_ready, is_ready
+from celeriac.run import run as running
+from celeriac.store.failures import past_deadlocks
+
+if TYPE_CHECKING:
+    from celeriac.app import Celeriac
+
+#: What holds a caller's transaction; a scoped session is its thread's.
+Bound = Session | scoped_session[Session] | Connection
+
+#: Rows a statement of a bulk enqueue. A bulk of several takes its time: nobody who settles waits for it.
+BULK = 1000
+
+logger = logging.getLogger(__name__)
+
+
+class Enqueuer:
+    """Writes an app's new tasks."""
+
+    def __init__(self, app: Celeriac) -> None:
+        self.app = app
+        self.kicker = Kicker(self._send)
+
+    def insert(self, tasks: list[NewTask], bound: Bound | None) -> list[Receipt | None]:
+        """Inserts in the caller's transaction if there is one, else in one of its own, and sees to an early start.
+
+        Within a handler (and without a transaction of the caller) the rows wait for the handler's outcome; once that is
+        written, nothing is left to wait for.
+        """
+        if bound is not None:
+            return self._insert_in(bound, tasks)
+        run = running.current()
+        if run is not None and not run.settled:
+            run.follow_ups.extend(tasks)
+            return [None] * len(tasks)
+        return list(self._insert_alone(tasks))
+
+    def _insert_alone(self, tasks: list[NewTask]) -> list[Receipt]:
+        one = len(tasks) == 1
+        receipts = self._insert_ready(tasks[0]) if one and is_ready(tasks[0]) else []
+        receipts = receipts or past_deadlocks(lambda: self._insert_or_find(tasks))
+        ready = {t.role: r.id for t, r in zip(tasks, receipts, strict=True) if r.is_new and r.waits_for is None}
+        for name, row in ready.items():
+            self._kick(name, row if one else None)
+        return receipts
+
+    def _insert_ready(self, task: NewTask) -> list[Receipt]:
+        """The usual case, on the shortest way to Postgres; nothing if the task's unique key is taken."""
+        with self.app.database.cursor() as cursor:
+            receipt = enqueue_ready(cursor, task)
+        return [receipt] if receipt else []
+
+    def _insert_or_find(self, tasks: list[NewTask]) -> list[Receipt]:
+        database = self.app.database
+        with database.statement() if len(tasks) == 1 else database.transaction() as connection:
+            return _in_batches(connection, tasks, commits_soon=len(tasks) <= BULK)
+
+    def _insert_in(self, bound: Bound, tasks: list[NewTask]) -> list[Receipt | None]:
+        if isinstance(bound, scoped_session):
+            bound = bound()
+        if isinstance(bound, Session):
+            self._kick_after_commit(bound, tasks)
+            return list(_in_batches(bound.connection(), tasks, commits_soon=False))
+        # A plain connection tells of its commit too early to kick; the workers' own look finds the rows.
+        return list(_in_batches(bound, tasks, commits_soon=False))
+
+    def _kick_after_commit(self, session: Session, tasks: list[NewTask]) -> None:
+        if self not in session.info:
+            session.info[self] = set()
+            event.listen(session, "after_commit", self._committed)
+            event.listen(session, "after_transaction_end", self._ended)
+        session.info[self].update(task.role for task in tasks)
+
+    def _committed(self, session: Session) -> None:
+        if not session.in_nested_transaction():  # a savepoint's release commits nothing yet
+            self.kick(session.info[self])
+
+    def _ended(self, session: Session, transaction: SessionTransaction) -> None:
+        if transaction.parent is None:
+            session.info[self].clear()
+
+    def kick(self, roles: Iterable[str]) -> None:
+        """After a commit that left work for these roles: the eager ones look now, not at their next look."""
+        for name in roles:
+            self._kick(name)
+
+    def _kick(self, name: str, lone: int | None = None) -> None:
+        """Never raises: the work is accepted, and the workers' next look finds it."""
+        try:
+            role, _ = self.app.role_named(name)
+            if role.eager and role.enabled():
+                self.kicker.kick(role.name, lone)
+        except Exception as error:
+            logger.warning("Could not kick %s; the workers' next look makes up for it: %s", name, error)
+
+    def _send(self, name: str, lone: int | None) -> None:
+        """In the kicker's thread."""
+        role, _ = self.app.role_named(name)
+        self.app.publisher.kick(role.name, role.queue, lone)
+
+
+def _in_batches(connection: Connection, tasks: list[NewTask], *, commits_soon: bool) -> list[Receipt]:
+    batches = (tasks[i : i + BULK] for i in range(0, len(tasks), BULK))
+    return [receipt for batch in batches for receipt in enqueue(connection, batch, commits_soon=commits_soon)]

@@ -1,0 +1,210 @@
+"""From a call (`.delay()`, `send_task`, by name) to a row to be: keys derived, arguments checked, nothing written."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from celeriac.enqueue.insert import NewTask
+from celeriac.errors import ArgumentsTooLarge, BadArguments, NotSupported, UnknownRole
+from celeriac.roles import registry
+from celeriac.roles.keys import LONGEST_KEY, Key, key_of, lock_of
+from celeriac.roles.role import IN_CODE, Role
+from celeriac.roles.rules import ANY_PRIORITY, Fits, is_duration, is_whole, outside
+from celeriac.roles.signature import Signature
+from celeriac.store.connections import Database
+from celeriac.store.encoding import TooLarge, Unfit, encoded
+
+#: How long (seconds) a definition read from `roles` is believed.
+BELIEVED = 30.0
+
+
+class ByName:
+    """Roles other code bases declared, as the `roles` table has them."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self._known: dict[str, tuple[float, Role, Signature]] = {}
+
+    def __getitem__(self, name: str) -> tuple[Role, Signature]:
+        """Raises UnknownRole."""
+        until, *known = self._known.get(name, (0.0,))
+        if time.monotonic() > until:
+            role, signature = self._read(name)
+            self._known[name] = (time.monotonic() + BELIEVED, role, signature)
+            return role, signature
+        return known[0], known[1]  # type: ignore[return-value]
+
+    def _read(self, name: str) -> tuple[Role, Signature]:
+        with self.database.statement() as connection:
+            found = registry.look_up(connection, name)
+        if found is None:
+            raise UnknownRole(
+                f"no role {name!r}: start a worker of the code that declares it, or check the spelling; "
+                "nothing was enqueued"
+            )
+        return from_definition(name, *found)
+
+
+def from_definition(
+    name: str, definition: Mapping[str, Any], parameters: list[dict[str, Any]]
+) -> tuple[Role, Signature]:
+    """What enqueuing needs of a role declared elsewhere."""
+    plain = ("queue", "priority", "max_retries", "max_tries", "timeout", "eager", "window", "enabled_by")
+    options: dict[str, Any] = {k: definition[k] for k in plain}
+    options |= {k: _key(name, k, definition[k]) for k in ("fair_by", "lock_by", "unique_by")}
+    priorities = tuple(definition.get("priority_range", ANY_PRIORITY))  # an older release registered none
+    role = Role(name=name, priority_range=priorities, **options)
+    return role, Signature.from_description(parameters, role=name)
+
+
+def _key(role: str, option: str, registered: str | None) -> Key | None:
+    if registered != IN_CODE:
+        return registered
+
+    def refuse(_: Mapping[str, Any]) -> object:
+        raise BadArguments(
+            f"{role}: {option} is a function, which only the declaring code can call: give {GIVES[option]}; "
+            "nothing was enqueued"
+        )
+
+    return refuse
+
+
+def arguments_of(role: str, what: Any, limit: float) -> Any:
+    """As the row keeps them. Raises BadArguments or ArgumentsTooLarge."""
+    try:
+        return encoded(what, limit)
+    except TooLarge as error:
+        raise ArgumentsTooLarge(
+            f"{role}: the arguments take {error} (CELERIAC_MAX_ARGUMENT_BYTES): store the data and pass its key; "
+            "nothing was enqueued"
+        ) from None
+    except Unfit as error:
+        raise BadArguments(f"{role}: the arguments cannot be stored: {error}; nothing was enqueued") from None
+
+
+#: Celery's tasks that make many calls in one.
+_OF_MANY = {"celery.map": "map()", "celery.starmap": "starmap() or chunks()"}
+
+
+def refuse_canvas(name: str, headers: Mapping[str, Any], embed: Mapping[str, Any]) -> None:
+    """Raises NotSupported before a workflow could be half run."""
+    if name in _OF_MANY:
+        raise NotSupported(
+            f"{name}: {_OF_MANY[name]} does not run on rows yet; enqueue a row for each call, with bulk(). "
+            "Nothing was enqueued"
+        )
+    for part, given in (
+        ("chord", embed.get("chord")),
+        ("chain", embed.get("chain")),
+        ("group", headers.get("group")),
+        ("link", embed.get("callbacks")),
+        ("link_error", embed.get("errbacks")),
+        ("replace", headers.get("replaced_task_nesting")),
+    ):
+        if given:
+            raise NotSupported(
+                f"{name}: {part} does not run on rows yet; enqueue the follow-up from the handler instead: it "
+                "commits with the task's result. Nothing was enqueued"
+            )
+
+
+def _is_text(given: Any) -> bool:
+    try:
+        return "\x00" not in given and len(given.encode()) <= LONGEST_KEY
+    except UnicodeEncodeError:
+        return False
+
+
+def is_distance(given: Any) -> bool:
+    """Seconds, before or after now."""
+    return is_duration(given) or (isinstance(given, int | float) and given < 0 and is_duration(-given))
+
+
+_TEXT = (_is_text, f"a text of at most {LONGEST_KEY} bytes without NUL")
+_DISTANCE = (is_distance, "seconds, at most 100 years away")
+
+#: What a call may say of its row, and what it must be.
+_RULES: Mapping[str, tuple[Fits, str]] = {
+    "task_id": (lambda given: _is_text(given) and bool(given), _TEXT[1]),
+    "account": _TEXT,
+    "lock_key": _TEXT,
+    "unique_key": _TEXT,
+    "priority": (is_whole(*ANY_PRIORITY), "a whole number from -1,000,000 to 1,000,000"),
+    "max_retries": (is_whole(0, 1_000_000), "0 to 1,000,000"),
+    "timeout": (lambda given: is_duration(given) and given > 0, "seconds above 0, at most 100 years"),
+    "delay": _DISTANCE,
+    "expires_in": _DISTANCE,
+}
+
+
+#: Which field of the row each of the role's options gives.
+GIVES = {"fair_by": "account", "lock_by": "lock_key", "unique_by": "unique_key"}
+
+
+def keys(role: Role, arguments: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, str | None]:
+    """Those that the call does not give itself."""
+    derive: dict[str, Callable[[], str | None]] = {
+        "account": lambda: key_of(role.fair_by, arguments, role.name) or "",
+        "lock_key": lambda: lock_of(role.lock_by, arguments, role.name),
+        "unique_key": lambda: key_of(role.unique_by, arguments, role.name),
+    }
+    return {name: key() for name, key in derive.items() if name not in given}
+
+
+def new_task(
+    role: Role, signature: Signature, task_id: str, args: Any, kwargs: Any, *, limit: float, **options: Any
+) -> NewTask:
+    """`options`: fields of NewTask that the call overrides. Raises EnqueueRefused."""
+    arguments = signature.bind(tuple(args), kwargs)
+    if role.by_name and signature.nameable:
+        args, kwargs = (), _by_name(signature, args, kwargs)
+    body = arguments_of(role.name, {"args": list(args), "kwargs": dict(kwargs)}, limit)
+    row: dict[str, Any] = {
+        "task_id": task_id,
+        "priority": role.priority,
+        "max_retries": role.max_retries,
+        "max_tries": role.max_tries,
+    }
+    given = {k: v for k, v in options.items() if v is not None}
+    row |= keys(role, arguments, given) | given
+    checked = _checked(role.name, row)
+    refuse_priority(role, checked["priority"])
+    return NewTask(role=role.name, args=body["args"], kwargs=body["kwargs"], **checked)
+
+
+def refuse_priority(role: Role, priority: int) -> None:
+    """Raises BadArguments for one outside the role's range."""
+    if right := outside(role.priority_range, priority):
+        raise BadArguments(f"{role.name}: priority={priority}: give {right}; nothing was written")
+
+
+def _by_name(signature: Signature, args: Any, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    return dict(zip(signature.names, args, strict=False)) | dict(kwargs)
+
+
+def _checked(role: str, row: dict[str, Any]) -> dict[str, Any]:
+    """What Postgres will take: its own refusal would come late, and break the caller's transaction."""
+    for option in ("task_id", "account", "lock_key", "unique_key"):
+        if row.get(option) is not None:
+            row[option] = str(row[option])
+    for option, (fits, right) in _RULES.items():
+        given = row.get(option)
+        if given is not None and not fits(given):
+            raise BadArguments(f"{role}: {option}={given!r:.100}: give {right}; nothing was enqueued")
+    for option in ("at", "expires_at"):
+        if row.get(option) is not None:
+            row[option] = moment(role, option, row[option]).isoformat()
+    return row
+
+
+def moment(role: str, option: str, given: Any) -> datetime:
+    """From ISO 8601. What names no zone is UTC. Raises BadArguments."""
+    try:
+        told = datetime.fromisoformat(given)
+    except (TypeError, ValueError):
+        raise BadArguments(f"{role}: {option}={given!r:.100}: give an ISO 8601 time; nothing was enqueued") from None
+    return told if told.tzinfo else told.replace(tzinfo=UTC)

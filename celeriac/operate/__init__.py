@@ -1,0 +1,1 @@
+"""What operators do, each change with its row in `audit`."""

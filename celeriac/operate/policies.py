@@ -1,0 +1,95 @@
+"""Policies: what operators say of a role or an account. The next pass goes by it; what is claimed already runs on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, TypedDict, Unpack
+
+from sqlalchemy import Connection, text
+
+from celeriac.errors import BadValue, Unknown
+from celeriac.operate import audit
+from celeriac.operate.audit import Change
+from celeriac.roles.keys import LONGEST_KEY
+
+ROLE = text("SELECT paused FROM roles WHERE role = :role FOR UPDATE")
+
+PAUSE = text("UPDATE roles SET paused = :paused, updated_at = clock_timestamp() WHERE role = :role")
+
+# Makes the row, so that there is one to lock.
+ACCOUNT = text("INSERT INTO account_policies (account) VALUES (:account) ON CONFLICT DO NOTHING")
+
+POLICY = text("SELECT weight, cap, paused FROM account_policies WHERE account = :account FOR UPDATE")
+
+SET_POLICY = text("""
+UPDATE account_policies SET weight = :weight, cap = :cap, paused = :paused, updated_at = clock_timestamp()
+WHERE account = :account
+""")
+
+
+class AccountChanges(TypedDict, total=False):
+    """`weight`: the account's share beside others' 1. `cap`: tasks claimed or running at once, None for no cap."""
+
+    weight: float
+    cap: int | None
+    paused: bool
+
+
+_RULES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+    "weight": (
+        lambda given: isinstance(given, int | float) and math.isfinite(given) and 1e-6 <= given <= 1e6,
+        "a number from 0.000001 to 1,000,000",
+    ),
+    "cap": (
+        lambda given: given is None or (type(given) is int and 0 <= given <= 1_000_000),
+        "a whole number from 0 to 1,000,000, or none",
+    ),
+    "paused": (lambda given: isinstance(given, bool), "true or false"),
+}
+
+
+def pause_role(connection: Connection, role: str, *, by: str, why: str = "") -> Change:
+    """No pass of the role claims anything until it is resumed. Raises Unknown."""
+    return _set_paused(connection, role, True, by=by, why=why)
+
+
+def resume_role(connection: Connection, role: str, *, by: str, why: str = "") -> Change:
+    return _set_paused(connection, role, False, by=by, why=why)
+
+
+def set_account(
+    connection: Connection, account: str, *, by: str, why: str = "", **changes: Unpack[AccountChanges]
+) -> Change:
+    """What is not given stays. Raises BadValue."""
+    if "\x00" in account or len(account.encode(errors="replace")) > LONGEST_KEY:
+        raise BadValue(f"account={account!r:.100}: give a text of at most {LONGEST_KEY} bytes without NUL")
+    for name, given in changes.items():
+        fits, right = _RULES.get(name, (lambda _: False, f"one of {', '.join(_RULES)} instead"))
+        if not fits(given):
+            raise BadValue(f"{name}={given!r}: give {right}; nothing was changed")
+    connection.execute(ACCOUNT, {"account": account})
+    before = dict(connection.execute(POLICY, {"account": account}).mappings().one())
+    change = Change(account, before, before | changes)
+    connection.execute(SET_POLICY, {"account": account, **before, **changes})
+    audit.write(connection, "policy", "account", [change], by=by, why=why)
+    return change
+
+
+def pause_account(connection: Connection, account: str, *, by: str, why: str = "") -> Change:
+    """None of its tasks is claimed until it is resumed."""
+    return set_account(connection, account, by=by, why=why, paused=True)
+
+
+def resume_account(connection: Connection, account: str, *, by: str, why: str = "") -> Change:
+    return set_account(connection, account, by=by, why=why, paused=False)
+
+
+def _set_paused(connection: Connection, role: str, paused: bool, *, by: str, why: str) -> Change:
+    before = connection.execute(ROLE, {"role": role}).scalar_one_or_none()
+    if before is None:
+        raise Unknown(f"no role {role!r}: start a worker of the code that declares it, or check the spelling")
+    connection.execute(PAUSE, {"role": role, "paused": paused})
+    change = Change(role, {"paused": before}, {"paused": paused})
+    audit.write(connection, "pause" if paused else "resume", "role", [change], by=by, why=why)
+    return change

@@ -1,0 +1,226 @@
+"""Steer: what operators do to tasks, only where the life of a task allows it, in the caller's transaction.
+
+Every function takes the row ids of one task or many, locks them in one order, and returns what became of each; whoever
+steers one task says `.one()`, which raises what was refused. Each change leaves an audit row and an event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+from sqlalchemy import Connection, Row, text
+from sqlalchemy.exc import IntegrityError
+
+from celeriac.errors import BadValue, IllegalMove, Unknown
+from celeriac.operate import audit
+from celeriac.operate.audit import Change
+from celeriac.operate.cancel import cancel_all
+from celeriac.operate.prioritise import prioritise
+from celeriac.roles.rules import ANY_PRIORITY, is_whole
+from celeriac.settle.look import lead
+from celeriac.store.connections import Database
+from celeriac.store.states import ALL, PENDING, move_to, why_not
+
+#: A boost raises a priority to this at most.
+BOOSTED_TO = 100
+
+#: Tasks a transaction of a bulk.
+BATCH = 200
+
+LOCK = text("""
+SELECT t.id, t.task_id, t.role, t.status, t.priority, t.unique_key, t.retry_count, t.tries, t.losses, t.error_message,
+    t.cancel_requested_at IS NOT NULL AS asked,
+    coalesce((r.definition #>> '{priority_range,0}')::integer, :low) AS low,
+    coalesce((r.definition #>> '{priority_range,1}')::integer, :high) AS high,
+    CASE WHEN t.unique_key IS NOT NULL AND t.completed_at IS NOT NULL THEN (
+        SELECT o.id FROM worker_tasks o
+        WHERE o.role = t.role AND o.unique_key = t.unique_key AND o.status IN ('pending', 'claimed', 'running')
+        LIMIT 1) END AS held_by
+FROM worker_tasks t LEFT JOIN roles r ON r.role = t.role
+WHERE t.id = ANY(CAST(:ids AS bigint[]))
+ORDER BY t.id FOR UPDATE OF t
+""")
+
+# INVARIANT: a keyed row never takes the lead here; celeriac_lead decides who does.
+RETRY = text("""
+WITH again AS (
+    UPDATE worker_tasks t
+    SET status = 'pending', waits_for = CASE WHEN t.lock_key IS NOT NULL THEN 'lock' END, retry_count = 0, tries = 0,
+        losses = 0, priority = t.priority - t.aged, aged = 0, ages = true, scheduled_for = clock_timestamp(),
+        token = NULL, claimed_at = NULL, started_at = NULL, deadline_at = NULL, worker_id = NULL, worker_pid = NULL,
+        last_heartbeat_at = NULL, cancel_requested_at = NULL,
+        completed_at = NULL, progress = NULL, result = NULL, error_message = NULL, updated_at = clock_timestamp(),
+        expires_at = CASE WHEN t.expires_at > clock_timestamp() THEN t.expires_at END
+    FROM unnest(CAST(:ids AS bigint[]), CAST(:was AS text[])) AS old (id, status)
+    WHERE t.id = old.id
+    RETURNING t.id, t.role, t.lock_key, old.status AS was
+), told AS (
+    INSERT INTO task_events (task, role, kind, from_status, to_status, by, why)
+    SELECT id, role, 'retry_asked', was, 'pending', :by, nullif(:why, '') FROM again
+)
+SELECT lock_key FROM again
+""")
+
+
+@dataclass(frozen=True, slots=True)
+class Steered:
+    """What became of the tasks asked for: those changed, why others were not, and ids that no row has."""
+
+    changed: list[Change] = field(default_factory=list)
+    refused: dict[int, str] = field(default_factory=dict)
+    missing: list[int] = field(default_factory=list)
+
+    def one(self) -> Change:
+        """The change of the only task asked for. Raises Unknown or IllegalMove."""
+        for task in self.missing:
+            raise Unknown(f"there is no task {task}; a finished one may be pruned")
+        for why in self.refused.values():
+            raise IllegalMove(f"{why}; nothing was changed")
+        return self.changed[0]
+
+    def __add__(self, other: Steered) -> Steered:
+        return Steered(self.changed + other.changed, self.refused | other.refused, self.missing + other.missing)
+
+
+Move = Callable[[Connection, Sequence[int]], Steered]
+
+
+def set_priority(connection: Connection, ids: Sequence[int], priority: int, *, by: str, why: str = "") -> Steered:
+    """What waits is claimed in its new order from now on; what runs has it when it waits again."""
+    _refuse_priority(priority)
+    return _prioritise(connection, ids, lambda _: priority, action="priority", by=by, why=why)
+
+
+def boost(connection: Connection, ids: Sequence[int], boost: int, *, by: str, why: str = "") -> Steered:
+    """Raises the priority by so much, to 100 or the top of the role's range at most, and never lowers it."""
+    if not is_whole(1, ANY_PRIORITY[1])(boost):
+        raise BadValue(f"boost={boost!r}: give a whole number from 1 to {ANY_PRIORITY[1]:,}")
+
+    def raised(row: Row[Any]) -> int:
+        return int(max(row.priority, min(row.priority + boost, BOOSTED_TO, row.high)))
+
+    return _prioritise(connection, ids, raised, action="boost", by=by, why=why)
+
+
+def retry(connection: Connection, ids: Sequence[int], *, by: str, why: str = "") -> Steered:
+    """What failed or was cancelled waits again, with all its attempts; behind its lock's leader, if there is one.
+
+    Refused where another unfinished task has its unique key by now.
+    """
+    rows, result = _lock(connection, ids, "retry")
+    for row in rows:
+        if row.held_by is not None:
+            result.refused[row.id] = f"task {row.held_by} has its unique key {row.unique_key!r} by now"
+    rows = _first_of_each_key([row for row in rows if row.held_by is None], result)
+    changed = _retry(connection, rows, result, by=by, why=why)
+    after = {"status": PENDING, "retry_count": 0, "tries": 0, "losses": 0}
+    return _audited(connection, result, [_change(row, after) for row in changed], action="retry", by=by, why=why)
+
+
+def cancel(connection: Connection, ids: Sequence[int], *, by: str, why: str = "") -> Steered:
+    """At once, unless it runs: then its worker is asked to stop it, and `after` says `asked`."""
+    rows, result = _lock(connection, ids, "cancel")
+    done = cancel_all(connection, [row.task_id for row in rows], by=by, why=why or "cancelled")
+    changes = [
+        _change(row, {"status": row.status, "asked": True} if done[row.task_id] == "asked" else {"status": "cancelled"})
+        for row in rows
+    ]
+    return _audited(connection, result, changes, action="cancel", by=by, why=why)
+
+
+def set_status(connection: Connection, ids: Sequence[int], status: str, *, by: str, why: str = "") -> Steered:
+    """`pending` retries, `failed` and `cancelled` cancel; only its worker can bring a task to another status."""
+    if status not in ALL:
+        raise BadValue(f"status={status!r}: give one of {', '.join(ALL)}")
+    if move_to(status) == "retry":
+        return retry(connection, ids, by=by, why=why)
+    if move_to(status) == "cancel":
+        return cancel(connection, ids, by=by, why=why)
+    rows, result = _lock(connection, ids, "cancel")
+    refused = {row.id: f"the task is {row.status}: only its worker can make it {status}" for row in rows}
+    return Steered([], result.refused | refused, result.missing)
+
+
+def in_batches(database: Database, ids: Iterable[int], move: Move) -> Iterator[Steered]:
+    """The move for many tasks, a bounded transaction at a time; stop between two by not asking for the next."""
+    left = iter(ids)
+    while some := list(islice(left, BATCH)):
+        with database.transaction() as connection:
+            done = move(connection, some)
+        yield done
+
+
+def _lock(connection: Connection, ids: Sequence[int], move: str) -> tuple[list[Row[Any]], Steered]:
+    """The rows that allow the move, locked; the others refused."""
+    low, high = ANY_PRIORITY
+    possible = [i for i in ids if 0 < i < 2**63]
+    rows = list(connection.execute(LOCK, {"ids": possible, "low": low, "high": high}))
+    refused = {row.id: why for row in rows if (why := why_not(move, row.status)) is not None}
+    found = {row.id for row in rows}
+    result = Steered([], refused, [i for i in dict.fromkeys(ids) if i not in found])
+    return [row for row in rows if row.id not in refused], result
+
+
+def _prioritise(
+    connection: Connection, ids: Sequence[int], wanted: Callable[[Row[Any]], int], *, action: str, by: str, why: str
+) -> Steered:
+    rows, result = _lock(connection, ids, "prioritise")
+    for row in rows:
+        if not row.low <= wanted(row) <= row.high:
+            result.refused[row.id] = f"priorities of {row.role} go from {row.low:,} to {row.high:,}"
+    rows = [row for row in rows if row.id not in result.refused]
+    prioritise(connection, {row.id: wanted(row) for row in rows}, by=by, why=why)
+    changes = [Change(str(row.id), {"priority": row.priority}, {"priority": wanted(row)}) for row in rows]
+    return _audited(connection, result, changes, action=action, by=by, why=why)
+
+
+def _refuse_priority(priority: int) -> None:
+    low, high = ANY_PRIORITY
+    if not is_whole(low, high)(priority):
+        raise BadValue(f"priority={priority!r}: give a whole number from {low:,} to {high:,}")
+
+
+def _first_of_each_key(rows: Sequence[Row[Any]], result: Steered) -> list[Row[Any]]:
+    """Of several asked for at once, one unfinished task has a key: the newest, as the others were followed by it."""
+    newest = {(row.role, row.unique_key): row for row in rows if row.unique_key is not None}
+    for row in rows:
+        if row.unique_key is not None and newest[row.role, row.unique_key] is not row:
+            holder = newest[row.role, row.unique_key].id
+            result.refused[row.id] = f"task {holder} has the same unique key {row.unique_key!r} and is retried instead"
+    return [row for row in rows if row.id not in result.refused]
+
+
+def _retry(
+    connection: Connection, rows: Sequence[Row[Any]], result: Steered, *, by: str, why: str
+) -> Sequence[Row[Any]]:
+    """Those retried. Somebody may have taken a unique key since it was looked for: then each is tried alone."""
+    if not rows:
+        return []
+    try:
+        with connection.begin_nested():
+            given = {"ids": [row.id for row in rows], "was": [row.status for row in rows], "by": by, "why": why}
+            keys = connection.execute(RETRY, given).scalars().all()
+    except IntegrityError:
+        if len(rows) == 1:
+            result.refused[rows[0].id] = f"another task has its unique key {rows[0].unique_key!r} by now"
+            return []
+        return [done for row in rows for done in _retry(connection, [row], result, by=by, why=why)]
+    lead(connection, [key for key in keys if key is not None])
+    return rows
+
+
+def _change(row: Row[Any], after: Mapping[str, Any]) -> Change:
+    before = {"status": row.status, "retry_count": row.retry_count, "tries": row.tries, "losses": row.losses}
+    before |= {"asked": True} if row.asked else {}
+    before |= {"error_message": row.error_message} if row.error_message is not None else {}
+    return Change(str(row.id), {k: v for k, v in before.items() if k in after or k == "error_message"}, after)
+
+
+def _audited(
+    connection: Connection, result: Steered, changes: list[Change], *, action: str, by: str, why: str
+) -> Steered:
+    audit.write(connection, action, "task", changes, by=by, why=why)
+    return Steered(changes, result.refused, result.missing)

@@ -1,0 +1,34 @@
+"""Sweeps: periodic repairs, each in bounded batches until one is short. A pass over nothing costs one statement."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from celeriac.repair import aging, alerts, leaderless_locks, lost_tickets, promote, prune, rescue, review
+
+if TYPE_CHECKING:
+    from celeriac.app import Celeriac
+
+logger = logging.getLogger(__name__)
+
+
+SWEEPS: dict[str, Callable[[Celeriac], int]] = {
+    "rescue": rescue.rescue,
+    "lost_tickets": lost_tickets.lost_tickets,
+    "leaderless_locks": leaderless_locks.leaderless_locks,
+    "prune": prune.prune_finished,
+    "promote": promote.promote_due,
+    "aging": aging.raise_old,
+    "review": review.review_queues,
+    "alerts": alerts.review,
+}
+
+
+def sweep(app: Celeriac, name: str) -> int:
+    """Runs one sweep to its end; how many rows it repaired or removed."""
+    done = SWEEPS[name](app)
+    if done:
+        logger.info("Sweep %s: %d", name, done)
+    return done

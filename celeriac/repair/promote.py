@@ -1,0 +1,36 @@
+"""Rows whose time has come, in every role."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from celeriac.dispatch import promote
+from celeriac.repair.batch import BATCH
+
+if TYPE_CHECKING:
+    from celeriac.app import Celeriac
+
+
+def promote_due(app: Celeriac) -> int:
+    """Delayed and retrying tasks whose time has come are ready, and those of eager roles on their way."""
+    return promote_by_role(app).total()
+
+
+def promote_by_role(app: Celeriac) -> Counter[str]:
+    """How many of each role were due."""
+    with app.database.statement() as connection:
+        names = promote.roles_with_due(connection)
+    return Counter({name: _promote_role(app, name) for name in names})
+
+
+def _promote_role(app: Celeriac, name: str) -> int:
+    role, _ = app.role_named(name)
+    done = 0 if role.eager else app.dispatcher.resume(role, BATCH)
+    while True:
+        with app.database.transaction() as connection:
+            promoted = promote.promote_due(connection, name, BATCH).count
+        done += promoted
+        if promoted < BATCH:
+            app.kick([name])
+            return done

@@ -1,0 +1,41 @@
+"""Rescue: running tasks whose worker fell silent."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from celeriac.operate import audit
+from celeriac.operate.audit import Change
+from celeriac.repair.batch import BATCH
+from celeriac.settle import release
+from celeriac.store.states import RUNNING
+
+if TYPE_CHECKING:
+    from celeriac.app import Celeriac
+
+
+def rescue(app: Celeriac, *, minutes: float | None = None, operator: str | None = None) -> int:
+    """Running tasks whose worker fell silent wait out their backoff (or fail, if lost too often).
+
+    Silent for so many minutes, or for their role's `stale_after`. `operator`: who asked for it, for the audit trail.
+    """
+    return rescue_by_role(app, minutes=minutes, operator=operator).total()
+
+
+def rescue_by_role(app: Celeriac, *, minutes: float | None = None, operator: str | None = None) -> Counter[str]:
+    """How many of each role were freed."""
+    rescued: Counter[str] = Counter()
+    while True:
+        with app.database.transaction() as connection:
+            held = release.stale(connection, BATCH, minutes)
+            freed = release.free(
+                connection, held, status="running", kind="rescue", why="its worker fell silent",
+                by=operator or app.process_name, loss=True,
+            )  # fmt: skip
+            if operator is not None:
+                changes = [Change(str(f.id), {"status": RUNNING}, {"status": f.becomes}) for f in freed]
+                audit.write(connection, "recover-stale", "task", changes, by=operator)
+        rescued.update(f.role for f in freed)
+        if len(held) < BATCH:
+            return rescued

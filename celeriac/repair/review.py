@@ -1,0 +1,60 @@
+"""Review: what a role's queue looks like, on record, and which idle ones have work.
+
+After the Queue Master of rethinkdb-job-queue, whose review ends by writing the queue's state as "reviewed".
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from sqlalchemy import Connection, text
+
+from celeriac.repair.promote import promote_by_role
+from celeriac.repair.prune import prune_tasks
+from celeriac.repair.rescue import rescue_by_role
+
+if TYPE_CHECKING:
+    from celeriac.app import Celeriac
+
+#: Counts stop here: a review's cost does not follow the backlog.
+COUNTED = 1000
+
+REVIEW = text("""
+INSERT INTO queue_states (role, reviewed_by, found)
+SELECT r.role, :by, jsonb_build_object(
+    'active', (SELECT count(*) FROM (
+        SELECT FROM worker_tasks WHERE role = r.role AND status IN ('claimed', 'running')
+        ORDER BY account LIMIT :counted) AS active),
+    'ready', (SELECT count(*) FROM (
+        SELECT FROM worker_tasks WHERE role = r.role AND status = 'pending' AND waits_for IS NULL
+        ORDER BY account LIMIT :counted) AS ready),
+    'due', (SELECT count(*) FROM (
+        SELECT FROM worker_tasks
+        WHERE role = r.role AND waits_for = 'time' AND scheduled_for <= statement_timestamp()
+        ORDER BY scheduled_for LIMIT :counted) AS due)
+) || coalesce(CAST(:done AS jsonb) -> r.role, '{}')
+FROM roles r ORDER BY r.role
+ON CONFLICT (role) DO UPDATE
+SET state = excluded.state, reviewed_at = excluded.reviewed_at, reviewed_by = excluded.reviewed_by,
+    found = excluded.found
+RETURNING role, (found ->> 'ready')::integer > 0 AND (found ->> 'active')::integer = 0 AS idle
+""")
+
+
+def review(connection: Connection, by: str, done: Mapping[str, Mapping[str, int]]) -> list[str]:
+    """Writes each role's state, with what was `done` for it; the roles that have work and do nothing."""
+    given = {"by": by, "counted": COUNTED, "done": json.dumps({role: dict(did) for role, did in done.items()})}
+    return [row.role for row in connection.execute(REVIEW, given) if row.idle]
+
+
+def review_queues(app: Celeriac) -> int:
+    """The Queue Master's review: rescue, removal, promotion, each role's state; idle queues with work are woken."""
+    rescued, promoted = rescue_by_role(app), promote_by_role(app)
+    removed = prune_tasks(app)
+    done = {role: {"rescued": rescued[role], "promoted": promoted[role]} for role in {*rescued, *promoted}}
+    with app.database.transaction() as connection:
+        idle = review(connection, app.process_name, done)
+    app.kick(idle)
+    return rescued.total() + promoted.total() + removed

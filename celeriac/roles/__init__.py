@@ -1,0 +1,1 @@
+"""Functions → roles: what is declared, checked and registered."""

@@ -1,0 +1,167 @@
+"""From `@app.task(…)`'s options to a Role, checked at import."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from celery.app.task import Task as CeleryTask
+
+from celeriac.errors import ConfigurationError
+from celeriac.roles.backoff import Backoff
+from celeriac.roles.options import (
+    CELERY_OPTIONS,
+    OPTIONS,
+    RETRY_OPTIONS,
+    refuse_unknown_option,
+    refuse_unknown_parameters,
+)
+from celeriac.roles.role import Role, is_on
+from celeriac.roles.rules import is_duration, seconds
+from celeriac.roles.signature import Signature
+from celeriac.seam.routes import routed_queue
+from celeriac.seam.transport import TICKET
+
+if TYPE_CHECKING:
+    from celeriac.app import Celeriac
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """A role with its handler's signature."""
+
+    role: Role
+    signature: Signature
+
+    @classmethod
+    def from_task(cls, task: CeleryTask) -> Declared:
+        role = role_of(task.name, dict(getattr(task, "role_options", None) or {}), task)
+        signature = Signature.of(getattr(task, "_orig_run", task.run), role=role.name)
+        refuse_unknown_parameters(role, signature)
+        return cls(role, signature)
+
+    def row(self) -> dict[str, Any]:
+        """As `roles` holds it."""
+        return {
+            "role": self.role.name, "definition": self.role.definition(), "parameters": self.signature.describe()
+        }  # fmt: skip
+
+
+class Roles:
+    """The roles this code declares, by name."""
+
+    def __init__(self, app: Celeriac) -> None:
+        self.app = app
+        self._known: dict[str, Declared] = {}
+
+    def of(self, task: CeleryTask) -> Role:
+        return self._declared(task).role
+
+    def signature_of(self, task: CeleryTask) -> Signature:
+        return self._declared(task).signature
+
+    def get(self, name: str) -> Declared | None:
+        task = self.app.tasks.get(name)
+        return None if task is None or name == TICKET or name.startswith("celery.") else self._declared(task)
+
+    def all(self) -> list[Declared]:
+        found = [self.get(name) for name in sorted(self.app.tasks)]
+        return [declared for declared in found if declared is not None]
+
+    def _declared(self, task: CeleryTask) -> Declared:
+        if task.name not in self._known:
+            self._known[task.name] = Declared.from_task(task)
+        return self._known[task.name]
+
+
+def declare(
+    options: Mapping[str, Any], default_name: str = "unnamed", handler: Callable[..., Any] | None = None
+) -> dict[str, Any]:
+    """Splits the decorator's options into Celery's and ours (`role_options`). Raises ConfigurationError."""
+    ours = {k: v for k, v in options.items() if k in OPTIONS | RETRY_OPTIONS}
+    celerys = {k: v for k, v in options.items() if k not in ours and k != "role"}
+    name = _name(options.get("role"), options.get("name"))
+    told = default_name if name is None else name
+    for option in celerys.keys() - CELERY_OPTIONS:
+        refuse_unknown_option(option, told)
+    ours.setdefault("by_name", options.get("role") is not None)
+    _refuse_rate_limit(told, celerys.get("rate_limit"))
+    role = role_of(told, ours | _limits(celerys.get("soft_time_limit"), celerys.get("time_limit"), ours), None)
+    if handler is not None:
+        refuse_unknown_parameters(role, Signature.of(handler, role=told, bound=bool(celerys.get("bind"))))
+    given = {} if name is None else {"name": name}
+    # No priority: as an attribute of tasks Celery has deprecated it, with a warning for each task.
+    passed = {k: v for k, v in ours.items() if k == "max_retries"}
+    return celerys | given | passed | {"role_options": ours}
+
+
+def _name(role: Any, name: Any) -> Any:
+    if None not in (role, name) and role != name:
+        raise ConfigurationError(f"role {role!r}: name={name!r}: the role's name is the task's; give one of them")
+    given = name if role is None else role
+    if given == TICKET:
+        raise ConfigurationError(f"role {given!r}: that name belongs to the tickets; give another")
+    return given
+
+
+def role_of(name: str, options: Mapping[str, Any], task: CeleryTask | None) -> Role:
+    """`task` supplies what Celery knows as attributes: time limits, its queue (or route), its retry count."""
+    plain = {k: v for k, v in options.items() if k in OPTIONS}
+    if task is not None:
+        _refuse_rate_limit(name, task.rate_limit)
+        plain.setdefault("max_retries", task.max_retries)
+        plain |= _limits(task.soft_time_limit, task.time_limit, plain)
+        plain.setdefault("priority", getattr(task, "priority", None) or 0)
+        plain["queue"] = getattr(task, "queue", None) or routed_queue(task)
+    role = Role(
+        name=name,
+        retry_for=_errors(name, "autoretry_for", options.get("autoretry_for", ())),
+        dont_retry_for=_errors(name, "dont_autoretry_for", options.get("dont_autoretry_for", ())),
+        backoff=_backoff(name, options),
+        **(plain | _retry_limit(name, options.get("retry_kwargs"))),
+    )
+    is_on(role.enabled_by)  # raises for what says neither
+    return role
+
+
+def _limits(soft: Any, hard: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Celery's time limits, where our own options are not given. Celery takes 0 for none."""
+    limits = {"timeout": soft or None, "hard_timeout": hard or None}
+    return {k: v for k, v in limits.items() if k not in given}
+
+
+def _refuse_rate_limit(role: str, given: Any) -> None:
+    """Celery's is each worker's; a ticket carries several tasks, and would pass it by."""
+    if given:
+        raise ConfigurationError(
+            f"role {role!r}: rate_limit={given!r} is not supported: eager=False with batch_size and every bounds how "
+            "many tasks all workers together begin in a period, window how many run at once"
+        )
+
+
+def _retry_limit(role: str, given: Any) -> dict[str, Any]:
+    """Celery's other way of saying `max_retries`; where both are said it takes this one."""
+    if given is not None and not isinstance(given, Mapping):
+        raise ConfigurationError(f"role {role!r}: retry_kwargs={given!r}: give a dict of options of `retry()`")
+    return {k: v for k, v in (given or {}).items() if k == "max_retries"}
+
+
+def _errors(role: str, option: str, given: Any) -> tuple[type[BaseException], ...]:
+    errors = tuple(given) if isinstance(given, list | tuple) else (given,)
+    if not all(isinstance(e, type) and issubclass(e, BaseException) for e in errors):
+        raise ConfigurationError(f"role {role!r}: {option}={given!r}: give a tuple of exception classes")
+    return errors
+
+
+def _backoff(role: str, options: Mapping[str, Any]) -> Backoff | None:
+    base, maximum = seconds(options.get("retry_backoff", False)), seconds(options.get("retry_backoff_max", 600))
+    jitter = options.get("retry_jitter", True)
+    for option, given in (("retry_backoff", 1 if base is True else base or 0), ("retry_backoff_max", maximum)):
+        if not is_duration(given):
+            raise ConfigurationError(
+                f"role {role!r}: {option}={given!r}: give seconds or a timedelta, at most 100 years"
+            )
+    if not isinstance(jitter, int | float) or not 0 <= jitter <= 1:
+        raise ConfigurationError(f"role {role!r}: retry_jitter={jitter!r}: give True, False or a fraction up to 1")
+    return Backoff(base=float(base), maximum=float(maximum), jitter=jitter) if base else None

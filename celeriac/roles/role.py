@@ -1,0 +1,137 @@
+"""The role: what kind of work a task is, declared once, where its handler is."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from typing import Any, Literal
+
+from celeriac.errors import ConfigurationError
+from celeriac.roles.backoff import Backoff
+from celeriac.roles.keys import Key
+from celeriac.roles.rules import ANY_PRIORITY, DURATIONS, RULES, outside, seconds
+
+
+def days(n: float) -> timedelta:
+    """For `keep=days(30)`."""
+    return timedelta(days=n)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Role:
+    """The whole configuration of one kind of work. Durations are seconds unless they are timedeltas.
+
+    `fair_by`, `lock_by`, `unique_by` say how the handler's arguments give the account, the entity lock and the unique
+    key (see `Key`; only a function cannot be used from other code bases). A call's priority must lie in
+    `priority_range` (lowest, highest). `window` bounds how many tasks are claimed
+    or running at once. `every` is how often beat's pass runs; `eager` dispatches after each enqueue and settle, too.
+    `chunk` is the rows per ticket: a number, or "auto" (measured: about `chunk_target` seconds of work a ticket).
+    `max_tries` rounds of `max_retries` + 1 attempts, `round_delay` apart; what `dont_autoretry_for` names ends
+    them all. `keep` is how long a finished row stays: a timedelta, `FOREVER`, or None (gone with its success; a failed
+    row stays until it is retried or removed).
+    At `timeout` a run gets SoftTimeLimitExceeded, at `hard_timeout` its process is stopped: without one,
+    `CELERIAC_TIME_LIMIT_GRACE_MS` after `timeout`.
+    `stale_after` is the lease: a running task whose worker is silent for so long is rescued (at least a second).
+    `memory_per_task` (megabytes) caps how many run at once in a worker, by the memory it has; None caps nothing.
+    `by_name` stores positional arguments under their parameters' names, so that SQL can ask for them.
+    """
+
+    name: str
+    queue: str = ""
+    fair_by: Key | None = None
+    lock_by: Key | None = None
+    unique_by: Key | None = None
+    priority: int = 0
+    priority_range: tuple[int, int] = ANY_PRIORITY
+    batch_size: int = 1000
+    window: int = 2000
+    every: float = 30.0
+    eager: bool = True
+    chunk: int | Literal["auto"] = "auto"
+    chunk_target: float = 0.2
+    max_retries: int | None = 3
+    max_tries: int = 1
+    round_delay: float = 0.0
+    retry_for: tuple[type[BaseException], ...] = ()
+    dont_retry_for: tuple[type[BaseException], ...] = ()
+    backoff: Backoff | None = None
+    timeout: float | None = None
+    hard_timeout: float | None = None
+    stale_after: float = 600.0
+    max_losses: int = 3
+    memory_per_task: int | None = None
+    keep: timedelta | Literal["forever"] | None = timedelta(days=1)
+    enabled_by: str | None = None
+    by_name: bool = True
+
+    def __post_init__(self) -> None:
+        for option in DURATIONS:
+            object.__setattr__(self, option, seconds(getattr(self, option)))
+        for option, (fits, right) in RULES.items():
+            given = getattr(self, option)
+            if not fits(given):
+                raise ConfigurationError(f"role {self.name!r}: {option}={given!r}: give {right}")
+        if fitting := outside(self.priority_range, self.priority):
+            raise ConfigurationError(f"role {self.name!r}: priority={self.priority}: give {fitting}")
+        if not self.queue:
+            object.__setattr__(self, "queue", self.name)
+
+    def enabled(self, environ: Mapping[str, str] | None = None) -> bool:
+        """False only if `enabled_by` names a variable that is set to false, 0, no or off.
+
+        What says neither is refused where the role is declared, not here: an enqueue that is written must not fail.
+        """
+        given = os.environ if environ is None else environ
+        return _SWITCH.get(given.get(self.enabled_by or "", "").strip().lower(), True)
+
+    @property
+    def time_limit(self) -> float | None:
+        """Seconds from a run's start to its deadline, where its row has no `timeout` of its own."""
+        return min((limit for limit in (self.timeout, self.hard_timeout) if limit is not None), default=None)
+
+    def grace(self, timeout: float | None, otherwise: float) -> float:
+        """Seconds from the deadline of a row with this `timeout` of its own until its process is stopped.
+
+        `otherwise`: where no hard limit is declared, or the row asks for longer. 0: the deadline is the hard limit.
+        """
+        deadline = self.time_limit if timeout is None else timeout
+        if self.hard_timeout is None or deadline is None or deadline > self.hard_timeout:
+            return otherwise
+        return self.hard_timeout - deadline
+
+    def definition(self) -> dict[str, Any]:
+        """What other code bases need to enqueue by name, and surfaces to explain it; stored in `roles`."""
+        keep = self.keep.total_seconds() if isinstance(self.keep, timedelta) else self.keep
+        plain = ("queue", "priority", "batch_size", "window", "every", "eager", "chunk", "max_retries", "max_tries")
+        more = ("round_delay", "timeout", "hard_timeout", "stale_after", "max_losses", "memory_per_task", "enabled_by")
+        bounds = {"priority_range": list(self.priority_range)}
+        keys = {name: _registered(getattr(self, name)) for name in ("fair_by", "lock_by", "unique_by")}
+        backoff = asdict(self.backoff) if self.backoff else None
+        return {name: getattr(self, name) for name in plain + more} | bounds | keys | {"keep": keep, "backoff": backoff}
+
+
+_SWITCH = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
+
+
+def is_on(variable: str | None, environ: Mapping[str, str] | None = None, *, default: bool = True) -> bool:
+    """What this environment variable says, in any case; the default where it is unset or empty.
+
+    Raises ConfigurationError for what says neither.
+    """
+    given = (os.environ if environ is None else environ).get(variable or "", "")
+    said = given.strip().lower()
+    if said and said not in _SWITCH:
+        raise ConfigurationError(
+            f"{variable}={given!r} is not usable: give true or false (also 1, 0, yes, no, on, off)"
+        )
+    return _SWITCH.get(said, default)
+
+
+#: Stands in a registered definition for a key that only the declaring code can derive.
+IN_CODE = "<in code>"
+
+
+def _registered(key: Key | None) -> str | None:
+    return IN_CODE if callable(key) else key

@@ -1,0 +1,1 @@
+"""Ticket → outcomes: start, keep the lease, run, watch."""

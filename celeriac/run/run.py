@@ -1,0 +1,129 @@
+"""The run under way: what a handler may ask of its task, and what it asked for."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.orm import Session
+
+from celeriac.enqueue.insert import NewTask
+from celeriac.errors import BadValue, CeleriacError, LeaseLost, TaskCancelled
+from celeriac.roles.role import Role
+from celeriac.run import lease
+from celeriac.run.start import Started
+from celeriac.settle.write import Outcome
+from celeriac.store.connections import Database
+from celeriac.store.encoding import MOST_BYTES, Unfit, encoded
+
+
+@dataclass(frozen=True, slots=True)
+class RetryAsked:
+    """Celery's `retry()` re-sends the task; here that is a wish for the settle."""
+
+    delay: float | None
+    at: str | None
+    args: list[Any] | None
+    kwargs: dict[str, Any] | None
+
+
+@dataclass(slots=True)
+class Run:
+    """One started row in the hands of this process. Follow-ups and the session commit with its outcome."""
+
+    task: Started
+    role: Role
+    database: Database
+    follow_ups: list[NewTask] = field(default_factory=list)
+    retry_asked: RetryAsked | None = None
+    outcome: Outcome | None = None
+    settled: bool = False
+    stopped: bool = False
+    began: float = field(default_factory=time.monotonic)
+    opened: Session | None = None
+
+    @property
+    def timeout(self) -> float | None:
+        return self.task.timeout if self.task.timeout is not None else self.role.timeout
+
+    def grace(self, otherwise: float) -> float:
+        """Seconds from its deadline until its process is stopped; see `Role.grace`."""
+        return self.role.grace(self.task.timeout, otherwise)
+
+    @property
+    def session(self) -> Session:
+        """Opened at first use; commits with the task's outcome or not at all.
+
+        Raises CeleriacError once the outcome is known: a hook's writes would go nowhere.
+        """
+        if self.outcome is not None:
+            raise CeleriacError(
+                f"{self.role.name}: self.session commits with the outcome of the handler, which has ended: in a hook, "
+                "use `with Session(self.app.database.engine) as session, session.begin():`, or enqueue what writes"
+            )
+        if self.opened is None:
+            self.opened = Session(self.database.engine)
+        return self.opened
+
+    @contextmanager
+    def early_commit(self) -> Iterator[Session]:
+        """A transaction of its own. Raises LeaseLost, and nothing is written, if the row is no longer this run's."""
+        with Session(self.database.engine) as session, session.begin():
+            yield session
+            session.flush()
+            if not lease.hold(session.connection(), self.task.id, self.task.token):
+                raise LeaseLost(f"task {self.task.id} is no longer this worker's")
+
+    def progress(self, value: Any) -> None:
+        """Raises BadValue, or LeaseLost if the row is no longer this run's."""
+        try:
+            told = encoded(value, MOST_BYTES)
+        except Unfit as error:
+            raise BadValue(f"{self.role.name}: progress cannot be stored: {error}") from None
+        with self.database.statement() as connection:
+            mine = lease.progress(connection, self.task.id, self.task.token, told, self.role.time_limit)
+        if not mine:
+            raise LeaseLost(f"task {self.task.id} is no longer this worker's")
+
+    def raise_if_cancelled(self) -> None:
+        """Raises TaskCancelled or LeaseLost if so; for handlers that block where no signal reaches them."""
+        with self.database.statement() as connection:
+            standing = lease.standing(connection, self.task.id, self.task.token)
+        if standing is None:
+            raise LeaseLost(f"task {self.task.id} is no longer this worker's")
+        if standing.cancelled:
+            raise TaskCancelled(f"task {self.task.id} was cancelled")
+
+    def drop_session(self) -> None:
+        """Rolls back what it has not committed."""
+        opened, self.opened = self.opened, None
+        if opened is None:
+            return
+        try:
+            opened.close()
+        except DBAPIError:
+            opened.invalidate()  # the server has rolled back, or will
+
+
+_current: ContextVar[Run | None] = ContextVar("celeriac run", default=None)
+
+
+def current() -> Run | None:
+    """The run this thread is in, if any."""
+    return _current.get()
+
+
+@contextmanager
+def running(run: Run) -> Iterator[Run]:
+    """At its end nothing of the run's session stays open, whoever used it."""
+    token = _current.set(run)
+    try:
+        yield run
+    finally:
+        _current.reset(token)
+        run.drop_session()

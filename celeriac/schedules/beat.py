@@ -1,0 +1,167 @@
+"""Beat on rows: `celeriac.schedules.timetable` decides and commits, Celery's service drives it.
+
+Tasks are enqueued in the tick's own transaction. Passes and sweeps run here, in threads beside the ticks, so that a
+long one makes nothing late; each is a safety net that the next instant repeats, so a beat that dies costs one period.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from celery.beat import Scheduler as StockScheduler
+
+from celeriac.schedules import written
+from celeriac.schedules.timetable import Ticked, Timetable, entries
+from celeriac.store.failures import RETRY_EVERY, is_gone
+
+if TYPE_CHECKING:
+    from celeriac.app import Celeriac
+
+logger = logging.getLogger(__name__)
+
+#: Beat looks at least this often (seconds), so that a change in SQL takes effect soon; and tells that it lives.
+LOOK_EVERY = 1.0
+
+#: And this long it waits (seconds) for what is due but held by somebody: another beat, or an open transaction.
+LOOK_AGAIN = 0.01
+
+#: Passes and sweeps at once, and how long (seconds) a beat that ends waits for them.
+ACTS = 4
+
+
+class Acts:
+    """What runs beside the ticks: of each schedule one at a time."""
+
+    def __init__(self, app: Celeriac) -> None:
+        self.app = app
+        self.threads = ThreadPoolExecutor(ACTS, thread_name_prefix="celeriac-beat")
+        self.running: dict[str, Future[None]] = {}
+
+    def start(self, ticked: Ticked) -> None:
+        name = ticked.job.name
+        last = self.running.get(name)
+        if last is not None and not last.done():
+            logger.debug("%s is still under way", name)
+            return
+        self.running[name] = self.threads.submit(self._run, ticked)
+
+    def _run(self, ticked: Ticked) -> None:
+        assert ticked.act is not None
+        began, job = time.monotonic(), ticked.job
+        try:
+            done = ticked.act()
+        except Exception as error:
+            logger.exception("%s failed; it runs again at %s", job.name, ticked.plan.next_run_at)
+            report: dict[str, Any] = {"error": str(error)[:500]}
+        else:
+            logger.log(logging.INFO if done else logging.DEBUG, "%s: %d", job.name, done)
+            report = {"done": done}
+        self._tell(job.name, report | {"seconds": round(time.monotonic() - began, 3), "by": self.app.process_name})
+
+    def _tell(self, name: str, report: dict[str, Any]) -> None:
+        try:
+            with self.app.database.statement() as connection:
+                written.told(connection, name, report)
+        except Exception as error:
+            logger.warning("What %s came to could not be written: %s", name, error)
+
+    def close(self) -> None:
+        self.threads.shutdown(wait=True, cancel_futures=True)
+
+
+class Scheduler(StockScheduler):
+    """Celery's service drives it: `tick()` returns how long to sleep."""
+
+    app: Celeriac
+
+    def __init__(self, app: Celeriac, *args: Any, **kwargs: Any) -> None:
+        self.timetable = Timetable(app)
+        self.acts = Acts(app)
+        self.installed = False
+        self.ticking = False
+        self.closing = False
+        self.reported = 0.0
+        self.late_by = 0.0
+        super().__init__(app, *args, **kwargs)
+
+    def setup_schedule(self) -> None:
+        """Raises ConfigurationError for a beat config that cannot be; Postgres may come later."""
+        entries(self.app)
+
+    def _install(self) -> None:
+        if not self.installed:
+            logger.info("%d schedules in the beat config", self.timetable.install())
+            self.app.register_roles()
+            self.installed = True
+
+    def tick(self, *_: Any, **__: Any) -> float:
+        """Never raises for what goes away and comes back: an exception out of here ends beat.
+
+        Raises SystemExit once it was closed: the one a signal's handler raises can get lost in a callback.
+        """
+        if self.closing:
+            raise SystemExit
+        self.ticking = True
+        try:
+            return self._tick()
+        finally:
+            self.ticking = False
+
+    def _tick(self) -> float:
+        try:
+            self._install()
+            self._round()
+            self._report()
+            return self._seconds_to_next()
+        except Exception as error:
+            gone = is_gone(error)
+            level, rest = (logging.WARNING, RETRY_EVERY) if gone else (logging.ERROR, LOOK_EVERY)
+            logger.log(level, "A tick failed; the next one is in %g s", rest, exc_info=not gone)
+            return rest
+
+    def _round(self) -> None:
+        """Each due schedule once: one that has a day of instants to make up for keeps no other waiting."""
+        had_its_turn: list[int] = []
+        while (ticked := self.timetable.tick(had_its_turn)) is not None:
+            had_its_turn.append(ticked.job.id)
+            self._ran(ticked)
+
+    def _ran(self, ticked: Ticked) -> None:
+        if ticked.plan.run:
+            self.late_by = ticked.late_by
+        if ticked.act is not None:
+            self.acts.start(ticked)
+
+    def _report(self) -> None:
+        if time.monotonic() - self.reported >= LOOK_EVERY:
+            self.timetable.report(self.late_by)
+            self.reported = time.monotonic()
+
+    def _seconds_to_next(self) -> float:
+        seconds = self.timetable.seconds_to_next()
+        return LOOK_EVERY if seconds is None else min(max(seconds, LOOK_AGAIN), LOOK_EVERY)
+
+    def should_sync(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        """Nothing to write: the rows are the schedule.
+
+        Celery calls it in a signal's handler, too. A tick that is interrupted so may hold locks a sweep waits for: then
+        nothing is closed, and it is called again once the tick is over.
+        """
+        self.closing = True
+        if self.ticking:
+            return
+        self.acts.close()
+        try:
+            self.timetable.leave()
+        except Exception as error:
+            logger.warning("Beat could not say that it ends: %s", error)
+
+    @property
+    def info(self) -> str:
+        return "    . schedules -> scheduled_jobs"

@@ -1,0 +1,177 @@
+"""Schedules as values: what is declared, and what a tick makes of it. Pure: gets `now`, returns a plan.
+
+An instant that is more than the grace late is *missed*; Quartz calls that a misfire. What comes in time runs, each
+instant once. What was missed is left out (`skip`), made up for by one run (`once`) or by a run each (`all`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from datetime import datetime, timedelta
+from typing import Any, Literal
+
+from celeriac.errors import ConfigurationError
+from celeriac.roles.rules import LONGEST_NAME
+from celeriac.schedules.expressions import Expression, parse
+
+Kind = Literal["task", "pass", "sweep"]
+
+#: How many instants a tick takes of one schedule; the rest is due at the next.
+AT_ONCE = 1000
+
+_INSTANT = timedelta(microseconds=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One schedule. `target` is the role a task or a pass is of, or the sweep; `misfire_grace` is seconds.
+
+    `overlap`: whether a task is enqueued while the last one is unfinished. `priority` None: the role's own.
+    """
+
+    name: str
+    kind: Kind
+    target: str
+    cron_expression: str
+    timezone: str = "UTC"
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    enabled: bool = True
+    priority: int | None = None
+    misfire: Literal["skip", "once", "all"] = "once"
+    misfire_grace: float = 60.0
+    overlap: Literal["skip", "allow"] = "skip"
+    description: str | None = None
+
+    def check(self) -> None:
+        """Raises ConfigurationError saying what is wrong and what would be right."""
+        self.check_name()
+        try:
+            parse(self.cron_expression, self.timezone)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"schedule {self.name!r}: {error}") from error
+        for option, right in _CHOICES.items():
+            if getattr(self, option) not in right:
+                given = getattr(self, option)
+                raise ConfigurationError(f"schedule {self.name!r}: {option}={given!r}: give one of {', '.join(right)}")
+        if not 0 <= self.misfire_grace <= 365 * 86_400:
+            raise ConfigurationError(f"schedule {self.name!r}: misfire_grace={self.misfire_grace}: give 0 s to a year")
+        if self.misfire == "skip" and self.misfire_grace < 1:
+            raise ConfigurationError(f"schedule {self.name!r}: with misfire='skip' give misfire_grace at least 1 s")
+
+    def check_name(self) -> None:
+        if not (self.name.isprintable() and 0 < len(self.name) <= LONGEST_NAME):
+            right = f"1 to {LONGEST_NAME} printable characters"
+            raise ConfigurationError(f"schedule {self.name!r:.100}: give a name of {right}")
+
+    def declared(self) -> dict[str, Any]:
+        """What an operator may change, as the beat config has it."""
+        return {name: _plain(getattr(self, name)) for name in CHANGEABLE}
+
+
+_CHOICES = {"kind": ("task", "pass", "sweep"), "misfire": ("skip", "once", "all"), "overlap": ("skip", "allow")}
+
+CHANGEABLE = tuple(f.name for f in fields(Entry) if f.name not in ("name", "kind", "target"))
+
+
+def _plain(value: Any) -> Any:
+    return dict(value) if isinstance(value, Mapping) else value
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A row of `scheduled_jobs` as a tick takes it."""
+
+    id: int
+    name: str
+    kind: Kind
+    target: str
+    kwargs: dict[str, Any]
+    cron_expression: str
+    timezone: str
+    priority: int | None
+    misfire: str
+    misfire_grace: float
+    overlap: str
+    next_run_at: datetime
+    last_run_at: datetime | None
+    planned_as: str | None
+    last_task_id: str | None
+
+    @property
+    def plan_key(self) -> str:
+        """What `planned_as` is when `next_run_at` follows the row's present expression."""
+        return f"{self.timezone}|{self.cron_expression}"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The instants to run now, oldest first; how many were left out; when the next one is."""
+
+    next_run_at: datetime
+    run: tuple[datetime, ...] = ()
+    skipped: int = 0
+
+
+def decide(job: Job, now: datetime) -> Plan:
+    """Raises BadExpression. An expression that was changed rules from `now` on; until then the old one did."""
+    expression = parse(job.cron_expression, job.timezone)
+    if job.planned_as is None:
+        return Plan(expression.first(now))
+    if job.planned_as == job.plan_key:
+        return _due(job, expression, now)
+    fresh = expression.first(max(now, job.last_run_at or now))
+    if job.next_run_at > now:
+        return Plan(fresh)
+    zone, _, before = job.planned_as.partition("|")
+    due = _due(job, parse(before, zone), now)
+    return Plan(fresh, due.run, due.skipped)
+
+
+def _due(job: Job, expression: Expression, now: datetime) -> Plan:
+    first, horizon = job.next_run_at, now - timedelta(seconds=job.misfire_grace)
+    in_time = first if first >= horizon else expression.resume(first, horizon - _INSTANT)
+    made_up, skipped = _missed(job, expression, in_time) if in_time > first else ([], 0)
+    if len(made_up) == AT_ONCE:
+        return Plan(expression.following(made_up[-1]), tuple(made_up), skipped)
+    run = made_up + expression.instants(in_time, now, AT_ONCE - len(made_up))
+    return Plan(expression.following(run[-1]) if run and run[-1] >= in_time else in_time, tuple(run), skipped)
+
+
+def _missed(job: Job, expression: Expression, until: datetime) -> tuple[list[datetime], int]:
+    """Of the instants from `next_run_at` up to `until`: those to make up for, and whether any were left out."""
+    if job.misfire == "all":
+        return expression.instants(job.next_run_at, until - _INSTANT, AT_ONCE), 0
+    return ([job.next_run_at], 0) if job.misfire == "once" else ([], 1)
+
+
+def merged(entry: Entry, row: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The fields a row gets when the beat config is read: the config's, but what an operator changed stays.
+
+    An operator changed what differs from what the config said when it was last read.
+    """
+    fresh = entry.declared()
+    if row is None or row["declared"] is None:
+        kept = {} if row is None else {"enabled": row["enabled"]}
+        return fresh | kept
+    said: Mapping[str, Any] = row["declared"]
+    return {name: fresh[name] if row[name] == said.get(name, fresh[name]) else row[name] for name in CHANGEABLE}
+
+
+def variable(name: str) -> str:
+    """The environment variable that changes a default schedule: an expression, `on` or `off`."""
+    return "CELERIAC_SCHEDULE_" + re.sub(r"\W+", "_", name).upper()
+
+
+def overridden(entry: Entry, environ: Mapping[str, str]) -> dict[str, Any]:
+    """What its environment variable changes of it."""
+    given = environ.get(variable(entry.name), "").strip()
+    if given.lower() in ("on", "off"):
+        return {"enabled": given.lower() == "on"}
+    return {"cron_expression": given} if given else {}
+
+
+def every(seconds: float) -> str:
+    """`@every` so many seconds."""
+    return f"@every {seconds:.6f}".rstrip("0").rstrip(".") + "s"

@@ -1,0 +1,197 @@
+"""When something runs. Pure: no clock is read.
+
+`@daily`, `@every 1h30m`, `*/30 * * * *`, `CRON_TZ=Europe/Berlin 0 5 * * mon-fri`. Cron patterns have five fields, or
+six with the second first (node-cron's order). Where crons differ, Vixie cron's rules hold (crontab(5); `cron.c` and
+`entry.c` of Vixie cron 4.1):
+
+- A day matches if the day of the month *or* of the week does; if either field begins with `*`, both must.
+- Clocks that are set: if the hour field begins with `*`, the pattern follows the clocks as they run, through both
+  passes of a repeated hour, and never at a reading that does not come. Any other pattern names hours of the day, and
+  each named reading runs once: in the first pass if it comes twice; if it never comes, at once after the gap (as
+  systemd does), together with the others of that gap. Here we differ from Vixie cron in one point: it also follows the
+  clocks for a minute field of `*`, so that `*/15 2 * * *` would not run at all on a day without 2 o'clock.
+
+`@every` counts from when its series began and knows no time zone.
+"""
+
+from __future__ import annotations
+
+import copy
+import difflib
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from zoneinfo import ZoneInfo, available_timezones
+
+from croniter import CroniterBadDateError, croniter
+
+from celeriac.errors import BadExpression
+from celeriac.schedules.expressions import cronfields, durations
+from celeriac.schedules.expressions.wallclock import SECOND, end_of_first_pass, first_change, instant, reading
+
+ALIASES = {
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+    "@monthly": "0 0 1 * *",
+    "@weekly": "0 0 * * 0",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@hourly": "0 * * * *",
+}
+LONGEST_TEXT = 500
+
+
+@dataclass(frozen=True)
+class Expression(ABC):
+    """When something runs. Made by `parse`; moments are aware datetimes of any zone, results are UTC."""
+
+    text: str
+    timezone: str
+
+    @abstractmethod
+    def following(self, moment: datetime) -> datetime:
+        """The first instant strictly after `moment`; of `@every`, `moment` being an instant of the series."""
+
+    def first(self, now: datetime) -> datetime:
+        """Where a new series begins."""
+        return self.following(now)
+
+    @abstractmethod
+    def resume(self, last: datetime, now: datetime) -> datetime:
+        """The first instant of the series through `last` that lies after both; takes no longer for a long pause."""
+
+    def instants(self, first: datetime, until: datetime, limit: int) -> list[datetime]:
+        """The instants of the series from `first`, which is one, through `until`; the oldest `limit` of them."""
+        found: list[datetime] = []
+        instant = _utc(first)
+        while instant <= until and len(found) < limit:
+            found.append(instant)
+            instant = self.following(instant)
+        return found
+
+    @property
+    def period(self) -> timedelta | None:
+        """Of `@every`."""
+        return None
+
+
+@dataclass(frozen=True)
+class Every(Expression):
+    """`@every`: to the microsecond."""
+
+    every: timedelta
+
+    def following(self, moment: datetime) -> datetime:
+        return _utc(moment) + self.every
+
+    def resume(self, last: datetime, now: datetime) -> datetime:
+        last = _utc(last)
+        return last + max(1, (_utc(now) - last) // self.every + 1) * self.every
+
+    @property
+    def period(self) -> timedelta:
+        return self.every
+
+
+@dataclass(frozen=True)
+class Cron(Expression):
+    """A cron pattern on the clocks of a time zone: to the second."""
+
+    pattern: cronfields.Pattern
+    zone: ZoneInfo = field(compare=False, repr=False)
+    matcher: croniter = field(compare=False, repr=False)
+
+    def following(self, moment: datetime) -> datetime:
+        at = _utc(moment).replace(microsecond=0)
+        return self._on_the_clocks(at + SECOND) if self.pattern.every_hour else self._once_each(at)
+
+    def resume(self, last: datetime, now: datetime) -> datetime:
+        return self.following(max(last, now))
+
+    def _once_each(self, at: datetime) -> datetime:
+        wall = reading(at, self.zone)
+        return instant(self._match(end_of_first_pass(at, self.zone) if wall.fold else wall + SECOND), self.zone)
+
+    def _on_the_clocks(self, at: datetime) -> datetime:
+        """From `at` on, one stretch between two settings of the clocks after the other."""
+        while True:
+            wall = reading(at, self.zone)
+            found = at + (self._match(wall) - wall)
+            change = first_change(at, found, self.zone)
+            if change is None:
+                return found
+            at = change
+
+    def _match(self, wall: datetime) -> datetime:
+        """The first matching reading, `wall` or later. croniter keeps its place in itself: each search has a copy."""
+        matcher = copy.copy(self.matcher)
+        found: datetime = matcher.get_next(datetime, start_time=wall.replace(fold=0) - SECOND)
+        return found
+
+
+@lru_cache(maxsize=4096)
+def parse(text: str, timezone: str = "UTC") -> Expression:
+    """Raises BadExpression, which says what is wrong, where, and what would be right.
+
+    A prefix `CRON_TZ=` or `TZ=` goes before `timezone`. Words and names may be in capitals, units may not.
+    """
+    text = text.strip()
+    if len(text) > LONGEST_TEXT:
+        raise BadExpression(f"{text[:40]!r}… has {len(text)} characters, more than {LONGEST_TEXT}; try '*/30 * * * *'")
+    timezone, when = _without_prefix(text, timezone)
+    zone = _zone(timezone)
+    word, _, rest = when.partition(" ")
+    if word.lower() == "@every":
+        return Every(text, timezone, durations.period(rest.strip()))
+    pattern = cronfields.read(_alias(when) if when.startswith("@") else when)
+    return Cron(text, timezone, pattern, zone, _matcher(text, pattern))
+
+
+def _without_prefix(text: str, timezone: str) -> tuple[str, str]:
+    if not text.startswith(("CRON_TZ=", "TZ=")):
+        return timezone, text
+    prefix, _, when = text.partition(" ")
+    return prefix.partition("=")[2], when.strip()
+
+
+def _alias(when: str) -> str:
+    if when.lower() in ALIASES:
+        return ALIASES[when.lower()]
+    known = ["@every", *ALIASES]
+    near = difflib.get_close_matches(when.lower().split()[0], known, n=1) or ["@daily"]
+    example = near[0] + (" 1h30m" if near == ["@every"] else "")
+    raise BadExpression(f"there is no {when!r}; there are {', '.join(known)}: write for example {example!r}")
+
+
+def _zone(name: str) -> ZoneInfo:
+    if name in _zones():
+        return ZoneInfo(name)
+    usual = {zone.lower(): zone for zone in _zones()}
+    near = difflib.get_close_matches(name.lower(), usual, n=1)
+    example = usual[near[0]] if near else "Europe/Berlin"
+    raise BadExpression(f"there is no time zone {name!r}; write for example {example!r}")
+
+
+@lru_cache(maxsize=1)
+def _zones() -> frozenset[str]:
+    return frozenset(available_timezones())
+
+
+def _matcher(text: str, pattern: cronfields.Pattern) -> croniter:
+    columns, start = " ".join(pattern.columns), datetime(2000, 1, 1)
+    matcher = croniter(columns, start, day_or=pattern.either_day, second_at_beginning=True)
+    try:
+        copy.copy(matcher).get_next(datetime)
+    except CroniterBadDateError:
+        example = "0 0 28 2 *"
+        raise BadExpression(
+            f"{text!r} never comes: no such month has such a day; write for example {example!r}"
+        ) from None
+    return matcher
+
+
+def _utc(moment: datetime) -> datetime:
+    if moment.tzinfo is None:
+        raise ValueError(f"{moment} has no time zone: which instant it is cannot be told")
+    return moment.astimezone(UTC)

@@ -1,0 +1,123 @@
+"""What operators do with schedules, for every surface: refused where a tick could not run it, and audited."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Connection, RowMapping
+from sqlalchemy.exc import IntegrityError
+
+from celeriac.enqueue.intake import new_task
+from celeriac.errors import BadValue, ConfigurationError, IllegalMove, Unknown
+from celeriac.operate import audit
+from celeriac.operate.audit import Change
+from celeriac.schedules import written
+from celeriac.schedules.decide import CHANGEABLE, Entry
+from celeriac.schedules.expressions import parse
+from celeriac.schedules.timetable import Timetable
+
+if TYPE_CHECKING:
+    from celeriac.app import Celeriac
+
+Name = str | int
+
+#: What the audit trail keeps of a row.
+_TOLD = ("name", "target", *CHANGEABLE)
+
+
+def create(app: Celeriac, entry: Entry, *, by: str, why: str = "") -> RowMapping:
+    """A schedule of an operator's. Raises BadValue, EnqueueRefused, or IllegalMove if the name is taken."""
+    refuse_what_cannot_run(app, entry)
+    with _one_of_a_name(entry.name), app.database.transaction() as connection:
+        row = written.create(connection, entry, by)
+        _audit(connection, "create", None, row, by, why)
+        return row
+
+
+def change(
+    app: Celeriac, name: Name, changes: Mapping[str, Any], *, action: str = "update", by: str, why: str = ""
+) -> RowMapping:
+    """Raises Unknown, BadValue, EnqueueRefused, or IllegalMove; one of the beat config keeps its name."""
+    with _one_of_a_name(str(changes.get("name", name))), app.database.transaction() as connection:
+        before = found(connection, name, lock=True)
+        if before["declared"] is not None and changes.get("name", before["name"]) != before["name"]:
+            raise IllegalMove(f"{before['name']!r} stands in the beat config: its name is that of its entry there")
+        entry = Entry(**{field: before[field] for field in ("name", "kind", "target", *CHANGEABLE)})
+        refuse_what_cannot_run(app, replace(entry, **changes))
+        after = written.change(connection, before, **changes)
+        _audit(connection, action, before, after, by, why)
+        return after
+
+
+def toggle(app: Celeriac, name: Name, enabled: bool, *, by: str, why: str = "") -> RowMapping:
+    """On or off. One that is switched on again has missed nothing. Raises Unknown."""
+    return change(app, name, {"enabled": enabled}, action="toggle", by=by, why=why)
+
+
+def delete(app: Celeriac, name: Name, *, by: str, why: str = "") -> RowMapping:
+    """What it was. Raises Unknown, or IllegalMove for one of the beat config."""
+    with app.database.transaction() as connection:
+        row = found(connection, name, lock=True)
+        if row["declared"] is not None:
+            raise IllegalMove(
+                f"{row['name']!r} stands in the beat config and would come back with it: switch it off instead"
+            )
+        written.delete(connection, row)
+        _audit(connection, "delete", row, None, by, why)
+        return row
+
+
+def run_now(app: Celeriac, name: Name, *, by: str) -> str:
+    """Once, beside its instants, switched on or not: the task's id, or what a pass or sweep did. Raises Unknown."""
+    with app.database.statement() as connection:
+        row = found(connection, name)
+    told = Timetable(app).run_now(row["name"])
+    with app.database.transaction() as connection:
+        audit.write(connection, "run-now", "schedule", [Change(str(row["id"]), None, {"told": told})], by=by)
+    return told
+
+
+def found(connection: Connection, name: Name, *, lock: bool = False) -> RowMapping:
+    """By name or id. Raises Unknown."""
+    row = written.find(connection, name, lock=lock)
+    if row is None:
+        raise Unknown(f"there is no schedule {name!r}; nothing was changed")
+    return row
+
+
+def refuse_what_cannot_run(app: Celeriac, entry: Entry) -> None:
+    """What its tick would only find out later. Raises BadValue naming the field, or EnqueueRefused."""
+    _try("name", entry.name, entry.check_name)
+    _try("cron_expression", entry.cron_expression, lambda: parse(entry.cron_expression, "UTC"))
+    _try("timezone", entry.timezone, lambda: parse(entry.cron_expression, entry.timezone))
+    _try("misfire_grace", entry.misfire_grace, entry.check)
+    if entry.kind == "task":
+        role, signature = app.role_named(entry.target)
+        limit = app.settings.max_argument_bytes
+        new_task(role, signature, "a check", (), entry.kwargs, limit=limit, priority=entry.priority)
+
+
+def _try(field: str, given: object, act: Callable[[], object]) -> None:
+    try:
+        act()
+    except ConfigurationError as error:
+        raise BadValue(f"{field}={given!r}: {error}") from error
+
+
+@contextmanager
+def _one_of_a_name(name: str) -> Iterator[None]:
+    try:
+        yield
+    except IntegrityError as error:
+        raise IllegalMove(f"there is a schedule named {name!r} already; nothing was changed") from error
+
+
+def _audit(
+    connection: Connection, action: str, before: RowMapping | None, after: RowMapping | None, by: str, why: str
+) -> None:
+    was, now = ({field: row[field] for field in _TOLD} if row else None for row in (before, after))
+    (job,) = {row["id"] for row in (before, after) if row}
+    audit.write(connection, action, "schedule", [Change(str(job), was, now)], by=by, why=why)

@@ -1,0 +1,95 @@
+"""Tick: one due schedule, taken by one beat, enqueued and advanced in one transaction on the database's clock."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import datetime
+
+from sqlalchemy import Connection, text
+
+from celeriac.schedules.decide import Job, Plan
+
+# INVARIANT: whoever holds the row's lock decides on what it says now; another beat passes over it.
+TAKE = text("""
+SELECT id, name, kind, target, kwargs, cron_expression, timezone, priority, misfire, misfire_grace, overlap,
+    next_run_at, last_run_at, planned_as, last_task_id, statement_timestamp() AS now
+FROM scheduled_jobs
+WHERE owner IN (:owner, 'api') AND enabled AND quarantined IS NULL AND id <> ALL(CAST(:but AS bigint[]))
+    AND (next_run_at <= statement_timestamp() OR planned_as IS DISTINCT FROM timezone || '|' || cron_expression)
+ORDER BY next_run_at LIMIT 1 FOR UPDATE SKIP LOCKED
+""")
+
+ADVANCE = text("""
+UPDATE scheduled_jobs
+SET next_run_at = :next_run_at, planned_as = :planned_as, last_run_at = coalesce(:last_run_at, last_run_at),
+    last_task_id = coalesce(:last_task_id, last_task_id), skips = skips + :skipped
+WHERE id = :id
+""")
+
+REMEMBER = text("UPDATE scheduled_jobs SET last_task_id = :task_id WHERE id = :id")
+
+QUARANTINE = text("UPDATE scheduled_jobs SET quarantined = :why WHERE id = :id")
+
+IS_UNFINISHED = text("""
+SELECT EXISTS (SELECT FROM worker_tasks WHERE task_id = :task_id AND status IN ('pending', 'claimed', 'running'))
+""")
+
+NEXT = text("""
+SELECT extract(epoch FROM min(next_run_at) - clock_timestamp()) FROM scheduled_jobs
+WHERE owner IN (:owner, 'api') AND enabled AND quarantined IS NULL AND id <> ALL(CAST(:but AS bigint[]))
+""")
+
+REPORT = text("""
+INSERT INTO beats (beat_id, hostname, pid, late_by) VALUES (:beat_id, :hostname, :pid, :late_by)
+ON CONFLICT (beat_id) DO UPDATE SET last_tick_at = clock_timestamp(), late_by = excluded.late_by
+""")
+
+#: How long (seconds) a tick waits for a transaction of somebody's that has the key of its task.
+PATIENCE = 0.5
+
+LEAVE = text("DELETE FROM beats WHERE beat_id = :beat_id")
+
+
+def take(connection: Connection, owner: str, but: Collection[int] = ()) -> tuple[Job, datetime] | None:
+    """A schedule that is due, or whose expression was changed, locked; and the database's time. None of `but`."""
+    row = connection.execute(TAKE, {"owner": owner, "but": list(but)}).one_or_none()
+    return None if row is None else (Job(*row[:-1]), row.now)
+
+
+def wait_briefly(connection: Connection) -> None:
+    """For a lock: from here on the transaction gives up after `PATIENCE`, with LockNotAvailable."""
+    connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{PATIENCE * 1000:.0f} ms'")
+
+
+def advance(connection: Connection, job: Job, plan: Plan, last_task_id: str | None) -> None:
+    last = plan.run[-1] if plan.run else None
+    given = {"next_run_at": plan.next_run_at, "planned_as": job.plan_key, "last_run_at": last}
+    connection.execute(ADVANCE, given | {"id": job.id, "last_task_id": last_task_id, "skipped": plan.skipped})
+
+
+def remember(connection: Connection, job: Job, task_id: str) -> None:
+    """The task that the next one may not overlap with."""
+    connection.execute(REMEMBER, {"id": job.id, "task_id": task_id})
+
+
+def quarantine(connection: Connection, job: Job, why: str) -> None:
+    """It is left alone until somebody changes it, or a beat starts anew."""
+    connection.execute(QUARANTINE, {"id": job.id, "why": why})
+
+
+def is_unfinished(connection: Connection, task_id: str) -> bool:
+    return bool(connection.execute(IS_UNFINISHED, {"task_id": task_id}).scalar_one())
+
+
+def seconds_to_next(connection: Connection, owner: str, but: Collection[int] = ()) -> float | None:
+    seconds = connection.execute(NEXT, {"owner": owner, "but": list(but)}).scalar_one()
+    return None if seconds is None else max(0.0, float(seconds))
+
+
+def report(connection: Connection, beat_id: str, hostname: str, pid: int, late_by: float) -> None:
+    """This beat ticks; what it ran last was so many seconds late."""
+    connection.execute(REPORT, {"beat_id": beat_id, "hostname": hostname, "pid": pid, "late_by": late_by})
+
+
+def leave(connection: Connection, beat_id: str) -> None:
+    connection.execute(LEAVE, {"beat_id": beat_id})

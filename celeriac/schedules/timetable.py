@@ -1,0 +1,273 @@
+"""The timetable: the schedules of one app, installed and ticked. `beat` drives it; it works without one as well."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from psycopg2.errors import LockNotAvailable
+from sqlalchemy import Connection
+from sqlalchemy.exc import SQLAlchemyError
+
+from celeriac.enqueue.insert import enqueue
+from celeriac.enqueue.intake import new_task
+from celeriac.errors import CeleriacError, ConfigurationError
+from celeriac.repair import SWEEPS, sweep
+from celeriac.roles.role import is_on
+from celeriac.schedules import tick, written
+from celeriac.schedules.decide import Entry, Job, Plan, decide, every, overridden
+from celeriac.settle.outcomes import described
+from celeriac.store.failures import is_gone
+
+if TYPE_CHECKING:
+    from celeriac.app import Celeriac
+
+logger = logging.getLogger(__name__)
+
+#: How long (seconds) a schedule is left alone that Postgres did not let run.
+REST = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ticked:
+    """A schedule that was due. `act` does what beat does itself: a pass or a sweep. `late_by`: seconds."""
+
+    job: Job
+    plan: Plan
+    late_by: float
+    act: Callable[[], int] | None = None
+
+
+def batcher(role: str, every: str | float | None = None, **options: Any) -> Callable[[Celeriac], Entry]:
+    """The pass of one role, at an expression or every so many seconds; by default the role's own."""
+
+    def entry(app: Celeriac) -> Entry:
+        declared = app.roles.get(role)
+        if declared is None:
+            raise ConfigurationError(f"a schedule names the role {role!r}, which no code declares")
+        when = _expression(every or declared.role.every)
+        given = {"description": f"Dispatches {role}, fairly", "enabled": declared.role.enabled()} | options
+        return _act(name=f"batcher {role}", kind="pass", target=role, cron_expression=when, **given)
+
+    return entry
+
+
+def sweeping(name: str, every: str | float | None = None, **options: Any) -> Callable[[Celeriac], Entry]:
+    """One sweep, at an expression or every so many seconds; by default each CELERIAC_SWEEP_INTERVAL_MS.
+
+    The review runs each CELERIAC_MASTER_INTERVAL_MS.
+    """
+    if name not in SWEEPS:
+        raise ConfigurationError(f"there is no sweep {name!r}; there are: {', '.join(SWEEPS)}")
+
+    def entry(app: Celeriac) -> Entry:
+        usual = app.settings.master_interval if name == "review" else app.settings.sweep_interval
+        when = _expression(every or usual)
+        given = {"description": (SWEEPS[name].__doc__ or "").partition("\n")[0]} | options
+        return _act(name=f"sweep {name}", kind="sweep", target=name, cron_expression=when, **given)
+
+    return entry
+
+
+def enqueuing(
+    name: str, expression: str | float, role: str, kwargs: Mapping[str, Any] | None = None, *,
+    enabled_by: str | None = None, **options: Any,
+) -> Callable[[Celeriac], Entry]:  # fmt: skip
+    """A task of a role, at an expression or every so many seconds. `enabled_by` names a variable that switches it.
+
+    `options`: `priority`, `timezone`, `misfire`, `misfire_grace`, `overlap`, `description`, `enabled`.
+    """
+
+    def entry(_: Celeriac) -> Entry:
+        given: dict[str, Any] = {"kwargs": dict(kwargs or {}), "enabled": is_on(enabled_by)} | options
+        return Entry(name=name, kind="task", target=role, cron_expression=_expression(expression), **given)
+
+    return entry
+
+
+def _act(**fields: Any) -> Entry:
+    """Passes and sweeps look at what there is: one makes up for all that were missed."""
+    given: dict[str, Any] = {"misfire": "once", "misfire_grace": 0.0} | fields
+    return Entry(**given)
+
+
+def _expression(given: str | float) -> str:
+    return given if isinstance(given, str) else every(given)
+
+
+def entries(app: Celeriac, environ: Mapping[str, str] | None = None) -> dict[str, Entry]:
+    """What the app lists, a pass for each declared role and every sweep it does not list; all of it checked.
+
+    Raises ConfigurationError.
+    """
+    usual = [batcher(d.role.name) for d in app.roles.all()] + [sweeping(name) for name in SWEEPS]
+    found: dict[str, Entry] = {}
+    for entry in (make(app) for make in (*usual, *app.schedules)):
+        found[entry.name] = replace(entry, **overridden(entry, os.environ if environ is None else environ))
+    for entry in found.values():
+        entry.check()
+    return found
+
+
+class Timetable:
+    """`tick` until it returns None: each call takes one due schedule in a transaction of its own.
+
+    So one that cannot run neither stops the others nor undoes them, and several beats share what is due.
+    """
+
+    def __init__(self, app: Celeriac) -> None:
+        self.app = app
+        self.owner = f"beat {app.main}"
+        self._rests: dict[int, float] = {}
+
+    @property
+    def beat_id(self) -> str:
+        return f"{socket.gethostname()}:{os.getpid()}"
+
+    def install(self) -> int:
+        """Writes the beat config; how many entries it has."""
+        listed = list(entries(self.app).values())
+        with self.app.database.transaction() as connection:
+            foreign = written.install(
+                connection, listed, self.owner, int(self.app.settings.release), self.app.process_name
+            )
+        for name in foreign:
+            logger.error("The schedule %r is in the beat config, but one of that name belongs to somebody else", name)
+        return len(listed)
+
+    def tick(self, but: Collection[int] = ()) -> Ticked | None:
+        """`but`: the schedules (ids) that have had their turn, and come again when the others had theirs.
+
+        One that Postgres does not let run rests for `REST`. Raises what says that Postgres itself is away or wrong.
+        """
+        ticked = self._tick([*but, *self._resting()])
+        if ticked is not None and ticked.job.kind == "task" and ticked.plan.run:
+            self.app.kick([ticked.job.target])
+        return ticked
+
+    def _tick(self, but: Collection[int]) -> Ticked | None:
+        job: Job | None = None
+        try:
+            with self.app.database.transaction() as connection:
+                taken = tick.take(connection, self.owner, but)
+                if taken is None:
+                    return None
+                job, now = taken
+                return self._run(connection, job, now)
+        except SQLAlchemyError as error:
+            if job is None or is_gone(error):
+                raise
+            return self._let_rest(job, error)
+
+    def _let_rest(self, job: Job, error: SQLAlchemyError) -> Ticked:
+        if isinstance(getattr(error, "orig", None), LockNotAvailable):
+            logger.warning("Schedule %r waits for the open transaction that has the key of its task", job.name)
+        else:
+            logger.error("Schedule %r could not run; it is tried again in %g s", job.name, REST, exc_info=error)
+        self._rests[job.id] = time.monotonic() + REST
+        return Ticked(job, Plan(job.next_run_at), 0.0)
+
+    def _resting(self) -> list[int]:
+        self._rests = {job: until for job, until in self._rests.items() if until > time.monotonic()}
+        return list(self._rests)
+
+    def seconds_to_next(self) -> float | None:
+        with self.app.database.statement() as connection:
+            return tick.seconds_to_next(connection, self.owner, self._resting())
+
+    def report(self, late_by: float) -> None:
+        with self.app.database.statement() as connection:
+            tick.report(connection, self.beat_id, socket.gethostname(), os.getpid(), late_by)
+
+    def leave(self) -> None:
+        with self.app.database.statement() as connection:
+            tick.leave(connection, self.beat_id)
+
+    def _run(self, connection: Connection, job: Job, now: datetime) -> Ticked:
+        try:
+            plan = self._without_overlap(connection, job, decide(job, now))
+            act = self._act(job) if job.kind != "task" and plan.run else None
+            last = self._enqueue(connection, job, plan) if job.kind == "task" else None
+        except SQLAlchemyError:
+            raise
+        except Exception as error:
+            return self._quarantine(connection, job, error)
+        tick.advance(connection, job, plan, last)
+        late_by = (now - plan.run[-1]).total_seconds() if plan.run else 0.0
+        return Ticked(job, plan, late_by, act)
+
+    def _quarantine(self, connection: Connection, job: Job, error: Exception) -> Ticked:
+        """A refusal tells what to do; of anything else, an error in a role's `lock_by` say, the log has the place."""
+        refused = isinstance(error, CeleriacError)
+        why = str(error) if refused else str(described(error))
+        says = "Schedule %r cannot run and is left alone until it is changed: %s"
+        logger.error(says, job.name, why, exc_info=None if refused else error)
+        tick.quarantine(connection, job, why)
+        return Ticked(job, Plan(job.next_run_at), 0.0)
+
+    def _without_overlap(self, connection: Connection, job: Job, plan: Plan) -> Plan:
+        if job.kind != "task" or job.overlap == "allow" or not plan.run:
+            return plan
+        unfinished = job.last_task_id is not None and tick.is_unfinished(connection, job.last_task_id)
+        run = () if unfinished else plan.run[-1:]
+        return Plan(plan.next_run_at, run, plan.skipped + len(plan.run) - len(run))
+
+    def _enqueue(self, connection: Connection, job: Job, plan: Plan) -> str | None:
+        """One task an instant, of an id that only it can have: no second one can be enqueued, whatever happens."""
+        if not plan.run:
+            return None
+        tick.wait_briefly(connection)
+        tasks = [self._task(job, f"{job.name}@{_stamp(instant)}") for instant in plan.run]
+        return enqueue(connection, tasks)[-1].task_id
+
+    def _task(self, job: Job, task_id: str) -> Any:
+        role, signature = self.app.role_named(job.target)
+        return new_task(
+            role, signature, task_id, (), job.kwargs, limit=self.app.settings.max_argument_bytes,
+            priority=job.priority, enqueued_by=f"schedule {job.name}",
+        )  # fmt: skip
+
+    def _act(self, job: Job) -> Callable[[], int]:
+        app, target = self.app, job.target
+        if job.kind == "pass":
+            return lambda: app.dispatch(target)
+        if target not in SWEEPS:
+            raise ConfigurationError(f"there is no sweep {target!r}; there are: {', '.join(SWEEPS)}")
+        return lambda: sweep(app, target)
+
+    def run_now(self, name: str) -> str:
+        """Runs a schedule once, beside its instants, switched on or not; what came of it, in a line.
+
+        A task that may not overlap with an unfinished one is not enqueued again: that one is told. Raises
+        CeleriacError if there is no such schedule.
+        """
+        with self.app.database.transaction() as connection:
+            row = written.find(connection, name, lock=True)
+            if row is None:
+                raise CeleriacError(f"there is no schedule {name!r}; `celeriac schedule list` tells which there are")
+            job = Job(*(row[name] for name in Job.__slots__))
+            told, act = self._run_now(connection, job)
+        if act is None:
+            self.app.kick([job.target])
+            return told
+        return f"{job.kind} {job.target}: {act()}"
+
+    def _run_now(self, connection: Connection, job: Job) -> tuple[str, Callable[[], int] | None]:
+        if job.kind != "task":
+            return "", self._act(job)
+        if job.overlap == "skip" and job.last_task_id and tick.is_unfinished(connection, job.last_task_id):
+            return job.last_task_id, None
+        (receipt,) = enqueue(connection, [self._task(job, f"{job.name}@{uuid4()}")])
+        tick.remember(connection, job, receipt.task_id)
+        return receipt.task_id, None
+
+
+def _stamp(instant: datetime) -> str:
+    return instant.astimezone(UTC).isoformat().replace("+00:00", "Z")

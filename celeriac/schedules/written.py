@@ -1,0 +1,133 @@
+"""Schedule: what `scheduled_jobs` says, written by beat's start and by operators."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, RowMapping, text
+
+from celeriac.schedules.decide import CHANGEABLE, Entry, merged
+
+LOCK = text("SELECT pg_advisory_xact_lock(hashtextextended('celeriac schedules ' || :owner, 0))")
+
+OWNED = text("SELECT * FROM scheduled_jobs WHERE name = ANY(CAST(:names AS text[])) OR owner = :owner")
+
+# A pass or a sweep is due at once; a task is planned by its expression.
+_INSERT = """
+INSERT INTO scheduled_jobs (
+    name, kind, target, kwargs, cron_expression, timezone, enabled, priority, misfire, misfire_grace, overlap,
+    description, owner, declared, release, created_by, planned_as
+) VALUES (
+    :name, :kind, :target, CAST(:kwargs AS jsonb), :cron_expression, :timezone, :enabled, :priority, :misfire,
+    :misfire_grace, :overlap, :description, :owner, CAST(:declared AS jsonb), :release, :created_by,
+    CASE WHEN :kind <> 'task' THEN CAST(:timezone AS text) || '|' || :cron_expression END
+)
+"""
+
+CREATE = text(f"{_INSERT} RETURNING *")
+
+PUT = text(f"""{_INSERT}
+ON CONFLICT (name) DO UPDATE
+SET kind = excluded.kind, target = excluded.target, kwargs = excluded.kwargs,
+    cron_expression = excluded.cron_expression, timezone = excluded.timezone, enabled = excluded.enabled,
+    priority = excluded.priority, misfire = excluded.misfire, misfire_grace = excluded.misfire_grace,
+    overlap = excluded.overlap, description = excluded.description, owner = excluded.owner,
+    declared = excluded.declared, release = excluded.release, quarantined = NULL
+""")
+
+RETIRE = text("""
+UPDATE scheduled_jobs SET enabled = false, declared = declared || '{"enabled": false}'
+WHERE owner = :owner AND release <= :release AND declared IS NOT NULL AND name <> ALL(CAST(:names AS text[]))
+    AND (declared ->> 'enabled')::boolean
+""")
+
+UNQUARANTINE = text("UPDATE scheduled_jobs SET quarantined = NULL WHERE quarantined IS NOT NULL AND owner = :owner")
+
+FIND = text("SELECT * FROM scheduled_jobs WHERE name = :name OR CAST(id AS text) = :name FOR UPDATE")
+
+READ = text("SELECT * FROM scheduled_jobs WHERE name = :name OR CAST(id AS text) = :name")
+
+LIST = text("SELECT * FROM scheduled_jobs ORDER BY name LIMIT :limit OFFSET :offset")
+
+CHANGE = text("""
+UPDATE scheduled_jobs
+SET name = :name, target = :target, kwargs = CAST(:kwargs AS jsonb), cron_expression = :cron_expression,
+    timezone = :timezone, enabled = :enabled, priority = :priority, misfire = :misfire, misfire_grace = :misfire_grace,
+    overlap = :overlap, description = :description, updated_at = clock_timestamp()
+WHERE id = :id RETURNING *
+""")
+
+DELETE = text("DELETE FROM scheduled_jobs WHERE id = :id")
+
+TOLD = text("UPDATE scheduled_jobs SET last_report = CAST(:report AS jsonb) WHERE name = :name")
+
+#: Whose schedules every beat runs.
+API = "api"
+
+
+def install(connection: Connection, entries: Sequence[Entry], owner: str, release: int, by: str) -> list[str]:
+    """Writes a beat config. What an operator changed stays; what left the config is switched off.
+
+    A newer release's rows are left alone. Returns the names that belong to somebody else, which are left alone, too.
+    """
+    connection.execute(LOCK, {"owner": owner})
+    names = [entry.name for entry in entries]
+    rows = {row.name: dict(row._mapping) for row in connection.execute(OWNED, {"names": names, "owner": owner})}
+    foreign = [n for n in names if n in rows and rows[n]["owner"] not in (owner, "beat")]
+    for entry in entries:
+        row = rows.get(entry.name)
+        if entry.name not in foreign and (row is None or row["release"] <= release):
+            _put(connection, entry, merged(entry, row), owner, release, by)
+    connection.execute(RETIRE, {"owner": owner, "release": release, "names": names})
+    connection.execute(UNQUARANTINE, {"owner": API})
+    return foreign
+
+
+def _put(connection: Connection, entry: Entry, said: Mapping[str, Any], owner: str, release: int, by: str) -> None:
+    fixed = {"name": entry.name, "kind": entry.kind, "target": entry.target, "owner": owner, "created_by": by}
+    declared = {"declared": json.dumps(entry.declared()), "release": release}
+    connection.execute(PUT, dict(said) | fixed | declared | {"kwargs": json.dumps(said["kwargs"])})
+
+
+def create(connection: Connection, entry: Entry, by: str) -> RowMapping:
+    """A schedule of an operator's. Raises ConfigurationError, or IntegrityError if the name is taken."""
+    entry.check()
+    given = {name: getattr(entry, name) for name in ("name", "kind", "target", *CHANGEABLE)}
+    given |= {"kwargs": json.dumps(dict(entry.kwargs)), "owner": API, "created_by": by, "declared": None, "release": 0}
+    return connection.execute(CREATE, given).one()._mapping
+
+
+def find(connection: Connection, name: str | int, *, lock: bool = False) -> RowMapping | None:
+    """By name or id. `lock`: nobody else changes it before this transaction ends."""
+    row = connection.execute(FIND if lock else READ, {"name": str(name)}).one_or_none()
+    return None if row is None else row._mapping
+
+
+def listed(connection: Connection, limit: int = 100, offset: int = 0) -> list[RowMapping]:
+    return [row._mapping for row in connection.execute(LIST, {"limit": limit, "offset": offset})]
+
+
+def change(connection: Connection, row: RowMapping, **changes: Any) -> RowMapping:
+    """A row found with `lock`, changed. Raises ConfigurationError; the name of one of the beat config's stays."""
+    known = {name: row[name] for name in ("name", "kind", "target", *CHANGEABLE)} | changes
+    Entry(**known).check()
+    given = known | {"id": row["id"], "kwargs": json.dumps(dict(known["kwargs"]))}
+    return connection.execute(CHANGE, given).one()._mapping
+
+
+def delete(connection: Connection, row: RowMapping) -> None:
+    """One of the beat config's comes back with the next start: switch it off instead."""
+    connection.execute(DELETE, {"id": row["id"]})
+
+
+def differences(row: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a row differs from the beat config: field → what the config says."""
+    said = row["declared"] or {}
+    return {name: said[name] for name in CHANGEABLE if name in said and said[name] != row[name]}
+
+
+def told(connection: Connection, name: str, report: Mapping[str, Any]) -> None:
+    """What the last pass or sweep of a schedule came to."""
+    connection.execute(TOLD, {"name": name, "report": json.dumps(dict(report))})

@@ -1,0 +1,1 @@
+"""Where the engine meets Celery and kombu."""

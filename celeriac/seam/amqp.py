@@ -1,0 +1,29 @@
+"""Celery's idea of queues and connections, with a queue per role and the transport that drops what is no ticket."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+from celery.app.amqp import AMQP, Queues
+from kombu.connection import Connection as StockConnection
+
+from celeriac.seam.transport import Transport
+
+
+class Connection(StockConnection):
+    def get_transport_cls(self) -> Any:
+        return Transport if self.transport_cls in ("redis", "rediss") else super().get_transport_cls()
+
+
+class RoleQueues(AMQP):
+    """Without `-Q` a worker consumes every declared role's queue."""
+
+    Connection = Connection
+
+    @cached_property
+    def queues(self) -> Queues:
+        queues = self.Queues(self.app.conf.task_queues)
+        for declared in self.app.roles.all():
+            queues.select_add(declared.role.queue)
+        return queues

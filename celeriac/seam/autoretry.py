@@ -1,0 +1,32 @@
+"""Celery's `autoretry_for`, executed in SQL."""
+
+from __future__ import annotations
+
+from functools import wraps
+from typing import Any
+
+from celery.exceptions import Ignore, Retry
+
+from celeriac.errors import Permanent
+from celeriac.seam.task import Task
+
+
+def retry_in_sql(task: Task[..., Any]) -> None:
+    """Errors the role retries for become `retry()` with its backoff; the settle writes `scheduled_for`."""
+    role, run = task.role, task.run
+    if not role.retry_for:
+        return
+    given = dict((task.role_options or {}).get("retry_kwargs", {}))
+    given.pop("max_retries", None)  # the row has it, or its call's own
+
+    @wraps(run)
+    def attempt(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return run(*args, **kwargs)
+        except (Ignore, Retry, Permanent, *role.dont_retry_for):
+            raise
+        except role.retry_for as error:
+            wait = {"countdown": role.backoff.seconds(task.request.retries)} if role.backoff else {}
+            raise task.retry(exc=error, **(wait | given)) from error
+
+    task.run = attempt

@@ -1,0 +1,145 @@
+"""A Celery task whose call is a row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack
+
+from celery.app.task import Task as CeleryTask
+from celery.result import AsyncResult
+from sqlalchemy.orm import Session
+
+from celeriac.enqueue.calls import BulkOptions, CallOptions, options_of_call
+from celeriac.errors import BadValue, CeleriacError, Snooze
+from celeriac.roles.role import Role
+from celeriac.roles.rules import is_duration
+from celeriac.roles.signature import Signature
+from celeriac.run import run as running
+
+if TYPE_CHECKING:
+    from celeriac.app import Celeriac
+    from celeriac.enqueue.insert import Receipt
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Enqueued(AsyncResult):
+    """An `AsyncResult` that also says where the enqueue ended.
+
+    `is_new` False: the row is the unfinished one that holds the unique key, and `id` is that one's. Enqueued from a
+    handler, the row comes with that handler's outcome: `is_new` and `row_id` are None until then.
+    """
+
+    is_new: bool | None = None
+    row_id: int | None = None
+
+    @classmethod
+    def of(cls, app: Celeriac, task_id: str, receipt: Receipt | None) -> Enqueued:
+        result = cls(receipt.task_id if receipt else task_id, app=app)
+        if receipt:
+            result.is_new, result.row_id = receipt.is_new, receipt.id
+        return result
+
+
+class Task(CeleryTask, Generic[P, R]):
+    """What `@app.task` makes. `.delay()` takes the handler's own parameters."""
+
+    app: Celeriac
+    role_options: Mapping[str, Any] | None = None
+    #: Celery's own check of a call's arguments: intake's serves every way in, and once is enough.
+    typing = False
+
+    @property
+    def role(self) -> Role:
+        return self.app.roles.of(self)
+
+    @property
+    def signature_of_run(self) -> Signature:
+        return self.app.roles.signature_of(self)
+
+    # -- enqueue ---------------------------------------------------------------------------------------------------
+
+    def delay(self, *args: P.args, **kwargs: P.kwargs) -> Enqueued:
+        """One row, in the state it has once this returns. Raises EnqueueRefused if it was not accepted."""
+        return self.apply_async(args, kwargs)
+
+    def using(self, **options: Unpack[CallOptions]) -> Call[P]:
+        """`task.using(priority=50, session=session).delay(7)`: options and typed arguments together."""
+        return Call(self, options)
+
+    def apply_async(self, args: Any = None, kwargs: Any = None, **options: Any) -> Enqueued:
+        """Celery's spelling and options, and those of `CallOptions`."""
+        return super().apply_async(args, kwargs, **(options_of_call(self.name, options) if options else {}))
+
+    def bulk(
+        self, calls: Iterable[tuple[Any, ...] | Mapping[str, Any]], **options: Unpack[BulkOptions]
+    ) -> list[Enqueued]:
+        """Many rows in few statements; each call is a tuple of positional or a mapping of keyword arguments."""
+        return self.app.enqueue_many(self.name, calls, **options)
+
+    # -- within a run ----------------------------------------------------------------------------------------------
+
+    @property
+    def run_under_way(self) -> running.Run:
+        run = running.current()
+        if run is None:
+            raise CeleriacError(f"{self.name} is not running as a task here; only its handler can ask that")
+        return run
+
+    @property
+    def session(self) -> Session:
+        """Writes made here commit in one transaction with the task's outcome, or not at all."""
+        return self.run_under_way.session
+
+    def early_commit(self) -> AbstractContextManager[Session]:
+        """A session that commits at its end, while the task goes on: for what others have to see meanwhile.
+
+        Fenced like the outcome: raises LeaseLost, and writes nothing, if the row belongs to somebody else by then.
+        """
+        return self.run_under_way.early_commit()
+
+    @property
+    def idempotency_key(self) -> str:
+        """The same for every attempt of this task: give it to outside systems."""
+        return self.run_under_way.task.task_id
+
+    @property
+    def attempt(self) -> int:
+        """1 for the first attempt of the round."""
+        return self.run_under_way.task.retry_count + 1
+
+    def progress(self, value: Any) -> None:
+        """Stores progress (JSON) and starts the time limit anew. Raises BadValue; LeaseLost if it lost its row."""
+        self.run_under_way.progress(value)
+
+    def raise_if_cancelled(self) -> None:
+        """Raises TaskCancelled or LeaseLost if the task is to stop."""
+        self.run_under_way.raise_if_cancelled()
+
+    def snooze(self, seconds: float, why: str = "") -> Snooze:
+        """`raise self.snooze(60, "not there yet")`: try later without burning an attempt. Raises BadValue."""
+        if not is_duration(seconds):
+            raise BadValue(f"{self.name}: snooze({seconds!r:.100}): give seconds, at most 100 years")
+        return Snooze(seconds, why)
+
+    def retry(self, *args: Any, **kwargs: Any) -> Any:
+        """Celery's; outside of an eager run the next attempt is `scheduled_for` in SQL, as often as the row may."""
+        if (run := running.current()) is not None and run.task.max_retries is not None:
+            kwargs.setdefault("max_retries", run.task.max_retries)
+        return super().retry(*args, **kwargs)
+
+
+class Call(Generic[P]):
+    """A task with options, waiting for its arguments."""
+
+    def __init__(self, task: Task[P, Any], options: CallOptions) -> None:
+        self._task = task
+        self._options = options
+
+    def delay(self, *args: P.args, **kwargs: P.kwargs) -> Enqueued:
+        return self._task.apply_async(args, kwargs, **self._options)
+
+
+Handler = Callable[P, R]

@@ -1,0 +1,97 @@
+"""From how an attempt ended to what its row becomes. Pure but for the run it reads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from celeriac.errors import Permanent
+from celeriac.roles.role import Role
+from celeriac.run.run import RetryAsked, Run
+from celeriac.run.start import Started
+from celeriac.settle.retries import Again, Attempt, Failed, after_failure, after_timeout
+from celeriac.settle.write import LOST, Outcome
+from celeriac.store import states
+
+
+def completed(run: Run, result: Any) -> Outcome:
+    keep = run.role.keep is not None
+    return _ended(run.task, states.COMPLETED, result=result, keep=keep)
+
+
+def retried(run: Run, error: BaseException | None) -> Outcome:
+    """Celery's `retry()` or autoretry: within the round."""
+    asked = run.retry_asked or RetryAsked(delay=0.0, at=None, args=None, kwargs=None)
+    return Outcome(
+        task=run.task, status=states.PENDING, kind="retry", error=described(error),
+        delay=asked.delay or 0.0, at=asked.at, args=asked.args, kwargs=asked.kwargs,
+        retry_count=run.task.retry_count + 1, tries=run.task.tries,
+    )  # fmt: skip
+
+
+def failed(run: Run, error: BaseException, told: Any = None) -> Outcome:
+    """The round is used up, or the error is permanent: `Permanent`, or one the role does not retry for.
+
+    `told`: the error as JSON, for whoever asks for the result.
+    """
+    permanent = isinstance(error, (Permanent, *run.role.dont_retry_for))
+    verdict = after_failure(run.task.attempt, permanent=permanent, round_delay=run.role.round_delay)
+    return _verdict(run.task, verdict, described(error), "retry_round", told)
+
+
+def timed_out(task: Started, role: Role) -> Outcome:
+    """Stopped from outside, past its time limit."""
+    delay = role.backoff.seconds(task.retry_count) if role.backoff else role.round_delay
+    verdict = after_timeout(task.attempt, delay=delay, round_delay=role.round_delay)
+    return _verdict(task, verdict, "TimeLimitExceeded: ran past its time limit and was stopped", "timeout")
+
+
+def snoozed(task: Started, seconds: float, why: str) -> Outcome:
+    """Later, without burning an attempt."""
+    return Outcome(
+        task=task, status=states.PENDING, kind="snooze", error=_storable(str(why)) if why else None, delay=seconds,
+        retry_count=task.retry_count, tries=task.tries,
+    )  # fmt: skip
+
+
+def lost(task: Started, error: BaseException) -> Outcome:
+    """Postgres took its writes back, or went away: no failure of the handler's, and no attempt burnt."""
+    return Outcome(task=task, status=LOST, error=f"its writes were not committed: {described(error)}")
+
+
+def cancelled(task: Started) -> Outcome:
+    return _ended(task, states.CANCELLED, kind="cancelled", error="cancelled while running")
+
+
+def described(error: BaseException | None) -> str | None:
+    """`Kind: message`, as it can be stored."""
+    if error is None:
+        return None
+    try:
+        says = str(error)
+    except Exception as unreadable:
+        says = f"(its message cannot be read: {type(unreadable).__name__})"
+    return _storable(f"{type(error).__name__}: {says}")
+
+
+def _storable(says: str) -> str:
+    """Bounded, and of what Postgres can store: neither NUL nor half a surrogate pair."""
+    return says.replace("\x00", "\\x00").encode("utf-8", "backslashreplace").decode("utf-8")[:4000]
+
+
+def _verdict(task: Started, verdict: Again | Failed, error: str | None, kind: str, told: Any = None) -> Outcome:
+    if isinstance(verdict, Failed):
+        return Outcome(
+            task=task, status=states.FAILED, kind="failed", error=error, result=told,
+            retry_count=task.retry_count, tries=verdict.tries,
+        )  # fmt: skip
+    return Outcome(
+        task=task, status=states.PENDING, kind=kind, error=error, delay=verdict.delay,
+        retry_count=verdict.retry_count, tries=verdict.tries,
+    )  # fmt: skip
+
+
+def _ended(task: Started, status: str, **more: Any) -> Outcome:
+    return Outcome(task=task, status=status, retry_count=task.retry_count, tries=task.tries, **more)
+
+
+__all__ = ["Attempt", "cancelled", "completed", "described", "failed", "lost", "retried", "snoozed", "timed_out"]

@@ -1,0 +1,50 @@
+"""What becomes of an attempt that did not succeed. Pure: gets the facts, returns a verdict.
+
+Attempts come in rounds (the InstaSite rule: 5 tries of 5 attempts). `retry_count` counts the retries within a
+round, `tries` the rounds used up; delays grow within a round and start anew in the next.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """Where a task stands when an attempt ends badly."""
+
+    retry_count: int
+    max_retries: int | None
+    tries: int = 0
+    max_tries: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """Back to pending, due `delay` seconds from now."""
+
+    delay: float
+    retry_count: int
+    tries: int
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """Over."""
+
+    tries: int
+
+
+def after_failure(attempt: Attempt, *, permanent: bool, round_delay: float) -> Again | Failed:
+    """The round is used up (Celery's own retries come as `Retry`, not here): another round, or the end."""
+    tries = attempt.max_tries if permanent else attempt.tries + 1
+    if tries >= attempt.max_tries:
+        return Failed(tries=attempt.max_tries if permanent else tries)
+    return Again(delay=round_delay, retry_count=0, tries=tries)
+
+
+def after_timeout(attempt: Attempt, *, delay: float, round_delay: float) -> Again | Failed:
+    """A run past its time limit counts as a failed attempt: the next one waits, within the round if it has any left."""
+    if attempt.max_retries is None or attempt.retry_count < attempt.max_retries:
+        return Again(delay=delay, retry_count=attempt.retry_count + 1, tries=attempt.tries)
+    return after_failure(attempt, permanent=False, round_delay=round_delay)

@@ -1,0 +1,131 @@
+"""Settles runs: outcome, follow-ups and the handler's own writes in one transaction, then the kicks they call for."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from itertools import count
+
+from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.orm import Session
+
+from celeriac.enqueue.insert import NewTask
+from celeriac.errors import LeaseLost, NotSettled
+from celeriac.run.run import Run
+from celeriac.settle.outcomes import lost
+from celeriac.settle.write import LOST, settle
+from celeriac.store.connections import Database, end_silent
+from celeriac.store.failures import is_gone, is_nobodys_fault, outlasting, past_deadlocks
+
+logger = logging.getLogger(__name__)
+
+
+def _is_simple(run: Run) -> bool:
+    """Whether a statement writes what it came to: there is nothing beside its row that has to commit with it."""
+    return run.task.lock_key is None and not run.follow_ups and run.outcome is not None and run.outcome.status != LOST
+
+
+class Settler:
+    """`on_enqueued` hears of the roles of committed follow-ups."""
+
+    def __init__(self, database: Database, by: str, on_enqueued: Callable[[Iterable[str]], None]) -> None:
+        self.database = database
+        self.by = by
+        self.on_enqueued = on_enqueued
+
+    def settle(self, runs: Sequence[Run]) -> None:
+        """Writes the outcome of each that has one and is not settled yet; a refused one's follow-ups are dropped.
+
+        Raises NotSettled if Postgres stays away: whoever calls must then let the runs be lost.
+        """
+        open_runs = [run for run in runs if run.outcome is not None and not run.settled]
+        if not open_runs:
+            return
+        try:
+            self._settle_together(open_runs)
+        except DBAPIError as error:
+            if is_gone(error):
+                raise NotSettled(f"{len(open_runs)} outcome(s) could not be written: Postgres stayed away") from error
+            if len(open_runs) == 1:
+                raise
+            self._settle_apart(open_runs)
+
+    def _settle_together(self, runs: Sequence[Run]) -> None:
+        attempts = count()
+        follow_ups, _ = outlasting(
+            lambda: past_deadlocks(lambda: self._settle(runs, again=next(attempts) > 0)), "settle"
+        )
+        for run in runs:
+            run.settled = True
+        self._tell(follow_ups)
+
+    def _settle_apart(self, runs: Sequence[Run]) -> None:
+        """Postgres refused one of them: the others' outcomes count. Raises what it said of the last it refused."""
+        refused: Exception | None = None
+        for run in runs:
+            try:
+                self.settle([run])
+            except (DBAPIError, NotSettled) as error:
+                refused = error
+        if refused is not None:
+            raise refused
+
+    def _settle(self, runs: Sequence[Run], *, again: bool) -> tuple[list[NewTask], set[int]]:
+        simple = all(map(_is_simple, runs))
+        with self.database.statement() if simple else self.database.transaction() as connection:
+            return self._write(connection, runs, again=again)
+
+    def _write(
+        self, connection: Connection, runs: Sequence[Run], *, again: bool = False
+    ) -> tuple[list[NewTask], set[int]]:
+        outcomes = [run.outcome for run in runs if run.outcome is not None]
+        follow_ups = {run.task.id: run.follow_ups for run in runs}
+        mine = settle(connection, outcomes, self.by, again=again, follow_ups=follow_ups)
+        return [task for i in mine for task in follow_ups[i]], mine
+
+    def settle_with_session(self, run: Run, session: Session) -> None:
+        """The handler's writes commit with the outcome, or, if the row is no longer this run's, not at all.
+
+        An error of its commit is the attempt's error: it propagates, and the tracer records the failure. If Postgres
+        went away, or ended the transaction for another's sake, it raises LeaseLost: the task runs again.
+        """
+        try:
+            session.flush()
+            connection = session.connection()
+            connection.exec_driver_sql(end_silent())
+            follow_ups, mine = self._write(connection, [run])
+            # A refused settle leaves its event in a transaction of its own: this one goes with the handler's writes.
+            session.commit() if mine else session.rollback()
+        except BaseException as error:
+            run.drop_session()
+            if is_nobodys_fault(error):
+                self._lose(run, error)
+                return
+            run.outcome = None
+            raise
+        run.drop_session()
+        if not mine:
+            self.settle([run])
+        run.settled = True
+        self._tell(follow_ups)
+
+    def _lose(self, run: Run, error: BaseException) -> None:
+        """Raises LeaseLost, unless the row says that the commit was done and only its answer was lost.
+
+        If Postgres stays away, the outcome waits for the next settle, which raises NotSettled if it must.
+        """
+        logger.warning("What task %s wrote was not committed: %s", run.task.id, error)
+        run.outcome = lost(run.task, error)
+        run.follow_ups.clear()
+        with suppress(DBAPIError):
+            mine = outlasting(lambda: past_deadlocks(lambda: self._settle([run], again=True)), "release")[1]
+            run.settled = True
+            if not mine:
+                return
+        raise LeaseLost(f"task {run.task.id} runs again: its writes were not committed")
+
+    def _tell(self, follow_ups: Sequence[NewTask]) -> None:
+        if follow_ups:
+            self.on_enqueued({task.role for task in follow_ups})

@@ -1,0 +1,1 @@
+"""What is stored: tables, routines, migrations, connections, failures."""

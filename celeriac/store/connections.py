@@ -1,0 +1,157 @@
+"""The engine's connections to Postgres."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg2
+from psycopg2.errors import DuplicatePreparedStatement, InvalidSqlStatementName
+from sqlalchemy import Connection, Engine, TextClause, create_engine, event, make_url
+from sqlalchemy.dialects.postgresql.psycopg2 import PGDialect_psycopg2
+from sqlalchemy.exc import DBAPIError
+
+#: Without these a connection to a host that vanished blocks for ever; the last (milliseconds) is for one that vanished
+#: before it acknowledged what was sent, which is not probed. A frozen host is the watchdog's business.
+KEEPALIVES = {
+    "keepalives": 1,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,
+}
+
+#: A transaction of ours that says nothing for so long (seconds) is ended by Postgres: its process is frozen, and what
+#: it has locked is passed over by whoever rescues.
+SILENCE = 15.0
+
+
+def end_silent() -> str:
+    """A statement that has Postgres end the transaction if it hears nothing of it for `SILENCE`."""
+    return f"SET LOCAL idle_in_transaction_session_timeout = '{SILENCE * 1000:.0f} ms'"
+
+
+class Database:
+    """Two pools a process: `engine` for handlers' sessions, and one of connections in autocommit for the verbs.
+
+    There a single statement costs one round trip instead of three, and BEGIN and COMMIT are said where they are meant.
+    """
+
+    def __init__(self, url: str, *, name: str = "celeriac", pool_size: int = 5) -> None:
+        self.url = url
+        self._open: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.engine = self._engine(name, pool_size)
+        self._verbs = self._engine(name, pool_size, isolation_level="AUTOCOMMIT")
+        os.register_at_fork(after_in_child=self.forget_connections)
+
+    def _engine(self, name: str, pool_size: int, **options: Any) -> Engine:
+        connect = {"application_name": name, "connect_timeout": 5, **KEEPALIVES}
+        engine = create_engine(
+            make_url(self.url).set(drivername="postgresql+psycopg2"),
+            pool_size=pool_size, max_overflow=pool_size * 4, connect_args=connect, pool_use_lifo=True, **options,
+        )  # fmt: skip
+        event.listen(engine, "connect", lambda connection, _: self._open.add(connection))
+        return engine
+
+    @contextmanager
+    def statement(self) -> Iterator[Connection]:
+        """For statements that need no transaction with one another."""
+        with self._verbs.connect() as connection:
+            yield connection
+
+    @contextmanager
+    def cursor(self) -> Iterator[Any]:
+        """The driver's own, in autocommit, for a single statement whose cost every `.delay()` feels.
+
+        Errors are SQLAlchemy's, as everywhere; a connection that is lost takes the idle ones with it.
+        """
+        pooled = self._verbs.raw_connection()
+        cursor = pooled.cursor()
+        try:
+            yield cursor
+        except psycopg2.Error as error:
+            raise self._told(error, pooled, cursor) from error
+        finally:
+            pooled.close()
+
+    def _told(self, error: Any, pooled: Any, cursor: Any) -> BaseException:
+        gone = self._verbs.dialect.is_disconnect(error, pooled.dbapi_connection, cursor)
+        if gone:
+            pooled.invalidate(error)
+            self._verbs.dispose()
+        return DBAPIError.instance(None, None, error, psycopg2.Error, connection_invalidated=gone)
+
+    @contextmanager
+    def transaction(self) -> Iterator[Connection]:
+        """Commits at the end, rolls back on any exception."""
+        with self._verbs.connect() as connection:
+            connection.exec_driver_sql(f"BEGIN; {end_silent()}")
+            try:
+                yield connection
+            except BaseException:
+                _roll_back(connection)
+                raise
+            connection.exec_driver_sql("COMMIT")
+
+    def open_connections(self) -> list[Any]:
+        """The driver's connections that are not closed."""
+        return [connection for connection in list(self._open) if not connection.closed]
+
+    def dispose(self) -> None:
+        """Closes what is not in use."""
+        self.engine.dispose()
+        self._verbs.dispose()
+
+    def forget_connections(self) -> None:
+        """In a forked child: the parent's sockets are the parent's."""
+        self.engine.dispose(close=False)
+        self._verbs.dispose(close=False)
+
+
+def for_cursor(statement: TextClause) -> str:
+    """A statement as `Database.cursor` takes it: compiled once, not looked up for every task."""
+    return str(statement.compile(dialect=PGDialect_psycopg2()))
+
+
+class Prepared:
+    """A statement that each connection parses and plans once; `Database.cursor` executes it.
+
+    `parameters`: name → SQL type. Behind a pooler that deals out another connection for each statement, the name is
+    unknown or taken there: then this process goes on without preparing.
+    """
+
+    def __init__(self, name: str, statement: TextClause, parameters: Mapping[str, str]) -> None:
+        self.unprepared = for_cursor(statement)
+        numbers = {p: f"${n}" for n, p in enumerate(parameters, start=1)}
+        given = ", ".join(f"%({p})s" for p in parameters)
+        types = ", ".join(parameters.values())
+        self.prepare = f"PREPARE {name} ({types}) AS {self.unprepared % numbers}"
+        self.prepared = f"EXECUTE {name} ({given})"
+        self.gives_up = False
+        self._seen: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    def execute(self, cursor: Any, given: Mapping[str, Any]) -> None:
+        if self.gives_up:
+            return cursor.execute(self.unprepared, given)
+        try:
+            if cursor.connection not in self._seen:
+                cursor.execute(self.prepare)
+                self._seen.add(cursor.connection)
+            cursor.execute(self.prepared, given)
+        except (InvalidSqlStatementName, DuplicatePreparedStatement):
+            self.gives_up = True
+            cursor.execute(self.unprepared, given)
+        return None
+
+
+def _roll_back(connection: Connection) -> None:
+    """A connection that is gone, or cannot even roll back, goes; the server rolls back for it."""
+    if connection.invalidated:
+        return
+    try:
+        connection.exec_driver_sql("ROLLBACK")
+    except DBAPIError:
+        connection.invalidate()
