@@ -1,22 +1,21 @@
 """When something runs. Pure: no clock is read.
 
 `@daily`, `@every 1h30m`, `*/30 * * * *`, `CRON_TZ=Europe/Berlin 0 5 * * mon-fri`. Cron patterns have five fields, or
-six with the second first (node-cron's order). Where crons differ, Vixie cron's rules hold (crontab(5); `cron.c` and
-`entry.c` of Vixie cron 4.1):
+six with the second first (node-cron's order). What a pattern matches is
+what it matches in Debian's cron, which cronsim follows (docs/decisions/0010):
 
 - A day matches if the day of the month *or* of the week does; if either field begins with `*`, both must.
 - Clocks that are set: if the hour field begins with `*`, the pattern follows the clocks as they run, through both
   passes of a repeated hour, and never at a reading that does not come. Any other pattern names hours of the day, and
-  each named reading runs once: in the first pass if it comes twice; if it never comes, at once after the gap (as
-  systemd does), together with the others of that gap. Here we differ from Vixie cron in one point: it also follows the
-  clocks for a minute field of `*`, so that `*/15 2 * * *` would not run at all on a day without 2 o'clock.
+  each named reading runs once: in the first pass if it comes twice; if it never comes, at once after the gap, together
+  with the others of that gap. Debian's cron also follows the clocks for a minute field of `*`, so that `*/15 2 * * *`
+  would not run at all on a day without 2 o'clock; here it runs.
 
 `@every` counts from when its series began and knows no time zone.
 """
 
 from __future__ import annotations
 
-import copy
 import difflib
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
@@ -24,11 +23,11 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from zoneinfo import ZoneInfo, available_timezones
 
-from croniter import CroniterBadDateError, croniter
+from cronsim import CronSim
 
 from celeriac.errors import BadExpression
 from celeriac.schedules.expressions import cronfields, durations
-from celeriac.schedules.expressions.wallclock import SECOND, end_of_first_pass, first_change, instant, reading
+from celeriac.schedules.expressions.wallclock import SECOND, first_change, instant, reading
 
 ALIASES = {
     "@yearly": "0 0 1 1 *",
@@ -98,36 +97,30 @@ class Every(Expression):
 class Cron(Expression):
     """A cron pattern on the clocks of a time zone: to the second."""
 
-    pattern: cronfields.Pattern
+    pattern: str
     zone: ZoneInfo = field(compare=False, repr=False)
-    matcher: croniter = field(compare=False, repr=False)
 
     def following(self, moment: datetime) -> datetime:
         at = _utc(moment).replace(microsecond=0)
-        return self._on_the_clocks(at + SECOND) if self.pattern.every_hour else self._once_each(at)
+        every_hour = self.pattern.split()[2].startswith("*")
+        return self._on_the_clocks(at + SECOND) if every_hour else self._once_each(at)
 
     def resume(self, last: datetime, now: datetime) -> datetime:
         return self.following(max(last, now))
 
     def _once_each(self, at: datetime) -> datetime:
-        wall = reading(at, self.zone)
-        return instant(self._match(end_of_first_pass(at, self.zone) if wall.fold else wall + SECOND), self.zone)
+        instants = (instant(wall, self.zone) for wall in CronSim(self.pattern, reading(at, self.zone)))
+        return next(each for each in instants if each > at)
 
     def _on_the_clocks(self, at: datetime) -> datetime:
         """From `at` on, one stretch between two settings of the clocks after the other."""
         while True:
             wall = reading(at, self.zone)
-            found = at + (self._match(wall) - wall)
+            found = at + (next(CronSim(self.pattern, wall - SECOND)) - wall)
             change = first_change(at, found, self.zone)
             if change is None:
                 return found
             at = change
-
-    def _match(self, wall: datetime) -> datetime:
-        """The first matching reading, `wall` or later. croniter keeps its place in itself: each search has a copy."""
-        matcher = copy.copy(self.matcher)
-        found: datetime = matcher.get_next(datetime, start_time=wall.replace(fold=0) - SECOND)
-        return found
 
 
 @lru_cache(maxsize=4096)
@@ -144,8 +137,7 @@ def parse(text: str, timezone: str = "UTC") -> Expression:
     word, _, rest = when.partition(" ")
     if word.lower() == "@every":
         return Every(text, timezone, durations.period(rest.strip()))
-    pattern = cronfields.read(_alias(when) if when.startswith("@") else when)
-    return Cron(text, timezone, pattern, zone, _matcher(text, pattern))
+    return Cron(text, timezone, cronfields.read(_alias(when) if when.startswith("@") else when), zone)
 
 
 def _without_prefix(text: str, timezone: str) -> tuple[str, str]:
@@ -176,19 +168,6 @@ def _zone(name: str) -> ZoneInfo:
 @lru_cache(maxsize=1)
 def _zones() -> frozenset[str]:
     return frozenset(available_timezones())
-
-
-def _matcher(text: str, pattern: cronfields.Pattern) -> croniter:
-    columns, start = " ".join(pattern.columns), datetime(2000, 1, 1)
-    matcher = croniter(columns, start, day_or=pattern.either_day, second_at_beginning=True)
-    try:
-        copy.copy(matcher).get_next(datetime)
-    except CroniterBadDateError:
-        example = "0 0 28 2 *"
-        raise BadExpression(
-            f"{text!r} never comes: no such month has such a day; write for example {example!r}"
-        ) from None
-    return matcher
 
 
 def _utc(moment: datetime) -> datetime:

@@ -1,11 +1,11 @@
 """Between instants (UTC) and what the clocks of a time zone read. Pure, in whole seconds.
 
-Clocks are set forward (readings that never come: a gap) and back (readings that come twice: two passes). `zoneinfo`
-tells the offset of an instant, not when it changes; a change is therefore found by bisection.
+Clocks are set forward (readings that never come: a gap) and back (readings that come twice: two passes).
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -16,22 +16,14 @@ _STEP = timedelta(days=1)
 
 
 def reading(instant: datetime, zone: ZoneInfo) -> datetime:
-    """What the clocks read, without a zone; `fold` is 1 in the second pass."""
+    """What the clocks read, without a zone."""
     return instant.astimezone(zone).replace(tzinfo=None)
 
 
 def instant(wall: datetime, zone: ZoneInfo) -> datetime:
     """When the clocks first read `wall`; if they never do, when they are set past it."""
-    first = _on_pass(wall, zone, 0)
-    if reading(first, zone) == wall:
-        return first
-    return _change(_on_pass(wall, zone, 1), first, zone)
-
-
-def end_of_first_pass(at: datetime, zone: ZoneInfo) -> datetime:
-    """For an instant of the second pass: the first reading that does not come twice."""
-    back = _change(_on_pass(reading(at, zone), zone, 0), at, zone)
-    return reading(back - SECOND, zone) + SECOND
+    first, second = (wall.replace(tzinfo=zone, fold=fold).astimezone(UTC) for fold in (0, 1))
+    return first if reading(first, zone) == wall else _change(second, first, zone)
 
 
 def first_change(after: datetime, until: datetime, zone: ZoneInfo) -> datetime | None:
@@ -44,18 +36,12 @@ def first_change(after: datetime, until: datetime, zone: ZoneInfo) -> datetime |
     return None
 
 
-def _on_pass(wall: datetime, zone: ZoneInfo, fold: int) -> datetime:
-    return wall.replace(tzinfo=zone, fold=fold).astimezone(UTC)
-
-
 def _offset(at: datetime, zone: ZoneInfo) -> timedelta | None:
     return at.astimezone(zone).utcoffset()
 
 
-def _change(before: datetime, after: datetime, zone: ZoneInfo) -> datetime:
-    """INVARIANT: the offset at `before` is the old one, at `after` another; whole seconds lie between."""
-    old = _offset(before, zone)
-    while after - before > SECOND:
-        middle = before + (after - before) // SECOND // 2 * SECOND
-        before, after = (middle, after) if _offset(middle, zone) == old else (before, middle)
-    return after
+def _change(old: datetime, new: datetime, zone: ZoneInfo) -> datetime:
+    """The first second of another offset than that at `old`, which `new` has."""
+    before = _offset(old, zone)
+    seconds = range((new - old) // SECOND)
+    return old + SECOND * bisect_left(seconds, True, key=lambda n: _offset(old + n * SECOND, zone) != before)
