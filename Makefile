@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test proof up bench check format clean
+.PHONY: help demo test quick proof up bench check format clean
 
 help: ## What there is
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -19,8 +19,14 @@ SYSTEM ?= instasites
 demo: $(READY) ## A system at work, judged at the end: SYSTEM=instasites, thumbnails, stores, subreddits or all
 	$(BIN)/python -m demo $(SYSTEM)
 
-test: $(READY) ## Run the tests
-	$(BIN)/python -m pytest -n 3
+# T=tests/pure/test_fairness.py, or any other part of them.
+T ?=
+test: $(READY) ## Run the tests, or a part: T=tests/postgres
+	$(BIN)/python -m pytest -n 3 --durations 10 $(T)
+
+quick: $(READY) ## What needs no server: lint, types, import contracts and the pure tests
+	@$(MAKE) --no-print-directory check
+	$(BIN)/python -m pytest -n 2 tests/pure
 
 proof: $(READY) ## The proof under load, at full size: schedules, races and floods for many minutes
 	$(BIN)/python -m pytest tests/faults --full --timeout 1800

@@ -36,7 +36,7 @@ SCHEDULES = [
     # Tasks whose worker fell silent, tickets that Redis lost, lock keys without a leader.
     sweeping("rescue"),
     sweeping("lost_tickets"),
-    sweeping("leaderless_locks"),
+    sweeping("hand_over"),
     # Delayed and retrying tasks whose time has come; workers see to it as well, within POLL_INTERVAL_MS.
     sweeping("promote", every=5),
     # What has waited for an hour gains 10 points of priority, and 10 more every five minutes: see CELERIAC_AGING_...

@@ -16,17 +16,27 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from statistics import median, quantiles
 
+import psutil
 import redis
 from sqlalchemy import text
 
+from bench.costs import Costs, costs
 from bench.size import sized
 
-DRAIN = {"plain": sized(4_000, 400), "rows": sized(40_000, 2_000)}
+DRAIN = {"plain": sized(4_000, 400), "rows": sized(100_000, 2_000)}
 ENQUEUES = sized(1_500, 50)
 LATENCIES = sized(300, 30)
 ROUNDS = sized(3, 1)
 #: A second each: as many as it takes for a steady median.
 ENQUEUE_ROUNDS = sized(9, 1)
+
+ROOMS = ", ".join(
+    f"celeriac.{room}"
+    for room in ("tasks", "ready", "later", "behind", "locks", "looks", "parked", "tickets", "history")
+)
+
+#: What each drain of rows cost a task.
+COSTS: list[dict[str, float]] = []
 
 #: Seconds after which a worker is given up.
 PATIENCE = 120.0
@@ -46,6 +56,9 @@ def main() -> None:
     print(f"\n{'':28}{'plain Celery':>16}{'Celeriac':>12}{'ratio':>9}")
     report("drain, tasks/s", drain)
     report("single .delay()/s", enqueue)
+    print(
+        "a task, drained and kept: " + ", ".join(f"{name} {median(c[name] for c in COSTS):,.1f}" for name in COSTS[0])
+    )
     for name, of in (("start latency p50, ms", median), ("start latency p99, ms", _p99)):
         report(name, {key: [of(values) * 1000] for key, values in latency.items()})
 
@@ -70,13 +83,13 @@ def _prepare() -> None:
 
 
 @contextmanager
-def worker(which: str) -> Iterator[None]:
+def worker(which: str) -> Iterator[int]:
     queues = {"plain": "bench_plain", "rows": "noop,stamp"}[which]
     command = [sys.executable, "-m", "celery", "-A", f"bench.measured:{which}", "worker", "-c", "2", "-Q", queues]
     quiet = ["-l", "WARNING", "--without-mingle", "--without-gossip"]
     process = subprocess.Popen([*command, *quiet], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        yield
+        yield process.pid
     finally:
         process.terminate()
         process.wait()
@@ -87,7 +100,7 @@ def until(condition: Callable[[], bool]) -> None:
     while not condition():
         if time.monotonic() > give_up:
             raise TimeoutError(f"the worker was not through after {PATIENCE:g} s")
-        time.sleep(0.01)
+        time.sleep(0.05)
 
 
 def measure_drain() -> dict[str, list[float]]:
@@ -103,11 +116,22 @@ def measure_drain() -> dict[str, list[float]]:
 def _drain(which: str, fill: Callable[[int], None], left: Callable[[], int]) -> float:
     total = DRAIN[which]
     fill(total)
-    with worker(which):
+    with worker(which) as pid:
         until(lambda: left() < total * 0.9)
-        began, at_first = time.perf_counter(), left()
+        at_first = left()
+        before = _costs(pid) if which == "rows" else None
+        began = time.perf_counter()
         until(lambda: left() == 0)
-        return at_first / (time.perf_counter() - began)
+        took = time.perf_counter() - began
+        if before is not None:
+            COSTS.append(_costs(pid).since(before, max(at_first, 1)))
+        return max(at_first, 1) / took
+
+
+def _costs(pid: int) -> Costs:
+    from bench.measured import rows
+
+    return costs(rows.database, psutil.Process(pid))
 
 
 def _fill_plain(n: int) -> None:
@@ -128,20 +152,17 @@ def _left_plain() -> int:
 def _fill_rows(n: int) -> None:
     from bench.measured import noop, rows
 
-    with rows.database.statement() as connection:
-        connection.execute(text("TRUNCATE worker_tasks, batchers, passes"))
+    _empty_rows()
     noop.bulk([(i,) for i in range(n)])
     with rows.database.statement() as connection:
-        connection.execute(text("VACUUM ANALYZE worker_tasks"))
+        connection.execute(text("VACUUM ANALYZE celeriac.tasks, celeriac.ready, celeriac.tickets"))
 
 
 def _left_rows() -> int:
     from bench.measured import rows
 
     with rows.database.statement() as connection:
-        return int(
-            connection.execute(text("SELECT count(*) FROM worker_tasks WHERE status <> 'completed'")).scalar_one()
-        )
+        return int(connection.execute(text("SELECT count(*) FROM celeriac.tasks")).scalar_one())
 
 
 def measure_enqueue() -> dict[str, list[float]]:
@@ -189,13 +210,17 @@ def stamps() -> Iterator[Callable[[], tuple[str, float]]]:
 
 
 def _empty() -> None:
-    from bench.measured import rows
-
     client = redis.Redis.from_url(os.environ["REDIS_URL"])
     client.flushall()
     client.close()
+    _empty_rows()
+
+
+def _empty_rows() -> None:
+    from bench.measured import rows
+
     with rows.database.statement() as connection:
-        connection.execute(text("TRUNCATE worker_tasks"))
+        connection.execute(text(f"TRUNCATE {ROOMS}, celeriac.batchers, celeriac.passes"))
 
 
 if __name__ == "__main__":

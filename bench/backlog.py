@@ -1,7 +1,11 @@
-"""`python -m bench.backlog`: what selecting 60 tasks costs at a small backlog and at large ones of four shapes."""
+"""`python -m bench.backlog`: what selecting 60 tasks costs at a small backlog and at large ones of several shapes.
+
+`BENCH_ROWS` says how large (1,000,000).
+"""
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping
 from statistics import median
@@ -16,25 +20,62 @@ from celeriac.store.connections import Database
 from celeriac.store.migrate import migrate
 
 PASSES = sized(50, 4)
-BUILD = Role(name="build", batch_size=60, window=1_000_000, eager=False, chunk=1)
+BUILD = Role(name="build", batch_size=60, window=1_000_000, prompt=False, chunk=1)
 
 READY = """
-INSERT INTO worker_tasks (task_id, role, account, priority)
-SELECT 'ready-' || i, 'build', lpad((i % :accounts)::text, 6, '0'), i % 3 FROM generate_series(1, :rows) i"""
+WITH made AS (
+    INSERT INTO celeriac.tasks (task_id, role, account, priority)
+    SELECT 'ready-' || i, 'build', lpad((i % :accounts)::text, 6, '0'), i % 3 FROM generate_series(1, :rows) i
+    RETURNING *
+)
+INSERT INTO celeriac.ready (seg, role, account, priority, due_at, id)
+SELECT 0, role, account, priority, scheduled_for, id FROM made"""
 BEHIND = """
-INSERT INTO worker_tasks (task_id, role, account, lock_key, waits_for, status, token, claimed_at)
-SELECT 'lock-' || i, 'build', '000001', 'held', CASE WHEN i > 1 THEN 'lock' END,
-    CASE WHEN i = 1 THEN 'claimed' ELSE 'pending' END, CASE WHEN i = 1 THEN gen_random_uuid() END,
-    CASE WHEN i = 1 THEN now() END
-FROM generate_series(1, :rows) i"""
+WITH made AS (
+    INSERT INTO celeriac.tasks (task_id, role, account, lock_key)
+    SELECT 'lock-' || i, 'build', '000001', 'held' FROM generate_series(1, :rows) i RETURNING *
+), head AS (
+    SELECT * FROM made ORDER BY id LIMIT 1
+), lock AS (
+    INSERT INTO celeriac.locks (lock_key, head) SELECT lock_key, id FROM head
+), ticket AS (
+    INSERT INTO celeriac.tickets (token, role, ids, accounts)
+    SELECT gen_random_uuid(), role, ARRAY[id], ARRAY[account] FROM head
+)
+INSERT INTO celeriac.behind (lock_key, priority, due_at, id, role, account)
+SELECT lock_key, priority, scheduled_for, id, role, account FROM made WHERE id <> (SELECT id FROM head)"""
 CAPPED = """
-INSERT INTO account_policies (account, cap) SELECT lpad(i::text, 6, '0'), 5 FROM generate_series(0, :accounts - 1) i"""
+INSERT INTO celeriac.account_policies (account, cap)
+SELECT lpad(i::text, 6, '0'), 5 FROM generate_series(0, :accounts - 1) i"""
+PAUSED = """
+WITH policy AS (
+    INSERT INTO celeriac.account_policies (account, paused)
+    SELECT 'p' || lpad(i::text, 6, '0'), true FROM generate_series(1, :accounts) i RETURNING account
+), made AS (
+    INSERT INTO celeriac.tasks (task_id, role, account)
+    SELECT 'paused-' || account, 'build', account FROM policy RETURNING *
+)
+INSERT INTO celeriac.parked (account, role, priority, due_at, id)
+SELECT account, role, priority, scheduled_for, id FROM made"""
 LATER = """
-INSERT INTO worker_tasks (task_id, role, account, waits_for, scheduled_for)
-SELECT 'later-' || i, 'build', lpad((i % 1000)::text, 6, '0'), 'time', now() + interval '1 day'
+WITH made AS (
+    INSERT INTO celeriac.tasks (task_id, role, account, scheduled_for)
+    SELECT 'later-' || i, 'build', lpad((i % 1000)::text, 6, '0'), now() + interval '1 day'
+    FROM generate_series(1, :rows) i RETURNING *
+)
+INSERT INTO celeriac.later (role, account, due_at, id) SELECT role, account, scheduled_for, id FROM made"""
+HISTORY = """
+INSERT INTO celeriac.history (id, task_id, role, account, status, priority, scheduled_for, args, kwargs, completed_at,
+    retry_count, tries, max_rounds, losses, created_at)
+SELECT nextval('celeriac.tasks_id_seq'), 'past-' || i, 'build', lpad((i % 1000)::text, 6, '0'), 'completed', 0, now(),
+    '[]', '{}', now() - i * interval '1 millisecond', 0, 0, 1, 0, now()
 FROM generate_series(1, :rows) i"""
 
-FEW, MANY, ACCOUNTS = sized(10_000, 500), sized(1_000_000, 2_000), sized(100_000, 1_000)
+FEW, MANY, ACCOUNTS = (
+    sized(10_000, 500),
+    sized(int(os.environ.get("BENCH_ROWS", 1_000_000)), 2_000),
+    sized(100_000, 1_000),
+)
 SOME = [(READY, {"rows": FEW, "accounts": 1000})]
 HELD, NOT_DUE = {"rows": sized(100_000, 1_000)}, {"rows": sized(500_000, 1_000)}
 
@@ -48,6 +89,8 @@ SHAPES = {
     ],
     f"+ {HELD['rows']:,} behind one lock": [*SOME, (BEHIND, HELD)],
     f"+ {NOT_DUE['rows']:,} not due": [*SOME, (LATER, NOT_DUE)],
+    f"+ {ACCOUNTS:,} paused accounts": [*SOME, (PAUSED, {"accounts": ACCOUNTS})],
+    f"+ {MANY:,} finished": [*SOME, (HISTORY, {"rows": MANY})],
 }
 
 
@@ -84,7 +127,7 @@ def filled(url: str, number: int, fill: list[tuple[str, dict[str, int]]]) -> Dat
     with database.statement() as connection:
         for statement, given in fill:
             connection.execute(text(statement), given)
-        connection.execute(text("VACUUM ANALYZE worker_tasks"))
+        connection.execute(text("VACUUM ANALYZE"))
     return database
 
 
@@ -105,7 +148,8 @@ def _timed(dispatcher: Dispatcher) -> float:
     ids = [i for ticket in done.tickets for i in ticket.ids]
     assert len(ids) == BUILD.batch_size, done
     with dispatcher.database.statement() as connection:
-        connection.execute(text("DELETE FROM worker_tasks WHERE id = ANY(:ids)"), {"ids": ids})
+        connection.execute(text("DELETE FROM celeriac.tasks WHERE id = ANY(:ids)"), {"ids": ids})
+        connection.execute(text("DELETE FROM celeriac.tickets WHERE ids && CAST(:ids AS bigint[])"), {"ids": ids})
     return took
 
 

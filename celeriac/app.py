@@ -18,20 +18,20 @@ from sqlalchemy.orm import Session
 from celeriac.dispatch.passes import Dispatcher
 from celeriac.dispatch.publish import Publisher
 from celeriac.enqueue.calls import BulkOptions, each, options_of_bulk, options_of_call, times, transaction_of
-from celeriac.enqueue.enqueuer import Enqueuer
 from celeriac.enqueue.intake import ByName, new_task, refuse_priority
 from celeriac.operate import cancel, hasten, prioritise
 from celeriac.roles import registry
 from celeriac.roles.declare import Roles
 from celeriac.roles.role import Role
+from celeriac.roles.rules import TICKET
 from celeriac.roles.signature import Signature
+from celeriac.run.settler import Settler
 from celeriac.seam import producer
 from celeriac.seam.autoretry import retry_in_sql
 from celeriac.seam.decorator import TaskDecorator
+from celeriac.seam.enqueuer import Enqueuer
 from celeriac.seam.task import Enqueued, Task
-from celeriac.seam.transport import TICKET
 from celeriac.settings import Settings
-from celeriac.settle.settler import Settler
 from celeriac.store.connections import Database
 
 DEFAULTS: Mapping[str, Any] = {
@@ -42,7 +42,9 @@ DEFAULTS: Mapping[str, Any] = {
     "task_acks_late": False,
     "task_create_missing_queues": True,
     "worker_prefetch_multiplier": 1,
+    "worker_consumer": "celeriac.worker.consumer:Consumer",
     "broker_connection_retry_on_startup": True,
+    "broker_connection_max_retries": None,
     "broker_transport_options": {
         "ack_emulation": False,
         "priority_steps": [0],
@@ -108,7 +110,7 @@ class Celeriac(TaskDecorator, Celery):
 
     @cached_property
     def database(self) -> Database:
-        return Database(self.database_url, name=f"celeriac {self.main or ''}".strip())
+        return Database(self.database_url, name=f"celeriac {self.main or ''}".strip(), on_ready=self.kick)
 
     @cached_property
     def publisher(self) -> Publisher:
@@ -157,7 +159,7 @@ class Celeriac(TaskDecorator, Celery):
         return task
 
     def register_roles(self) -> None:
-        """Writes what this code declares to `roles`; never over a newer `CELERIAC_RELEASE`.
+        """Writes what this code declares to `roles`; never over a newer `CELERIAC_DEPLOYMENT`.
 
         With it goes the one setting that `celeriac_enqueue` needs and SQL cannot read.
         """
@@ -165,7 +167,7 @@ class Celeriac(TaskDecorator, Celery):
         rows = [declared.row() for declared in self.roles.all()]
         rows = [row | {"definition": row["definition"] | limit} for row in rows]
         with self.database.statement() as connection:
-            registry.register(connection, rows, int(self.settings.release))
+            registry.register(connection, rows, int(self.settings.deployment))
 
     # -- enqueue ---------------------------------------------------------------------------------------------------
 
@@ -173,6 +175,7 @@ class Celeriac(TaskDecorator, Celery):
         """By name, from whatever code base. Delays count on the database's clock."""
         if not isinstance(options.get("task_type"), Task):  # whose `apply_async` has looked at them
             options = self._own_options(name) | options_of_call(name, options)
+        options["celeriac_named"] = options.get("task_id") is not None
         options["task_id"] = options.get("task_id") or uuid()
         given = times(name, options)
         clock = {option: time for option, time in given.items() if not isinstance(time, datetime)}
@@ -186,6 +189,13 @@ class Celeriac(TaskDecorator, Celery):
             return super().send_task(name, args, kwargs, **options)
         finally:
             producer.receipt.reset(before)
+
+    def enqueue(self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Enqueued:
+        """A call by its name and arguments alone."""
+        role, signature = self.role_named(name)
+        limit, by = self.settings.max_argument_bytes, self.process_name
+        task = new_task(role, signature, uuid(), args, kwargs, limit=limit, enqueued_by=by, is_named=False)
+        return Enqueued.of(self, task.task_id, self.enqueuer.insert([task], None)[0])
 
     def producer_or_acquire(self, given: Any = None) -> AbstractContextManager[Any]:
         """The seam: what publishes tasks gets a producer that inserts rows."""
@@ -202,7 +212,9 @@ class Celeriac(TaskDecorator, Celery):
         role, signature = self.role_named(name)
         limit = self.settings.max_argument_bytes
         tasks = [
-            new_task(role, signature, uuid(), *call, limit=limit, enqueued_by=self.process_name, **fields)
+            new_task(
+                role, signature, uuid(), *call, limit=limit, enqueued_by=self.process_name, is_named=False, **fields
+            )
             for call in each(name, calls)
         ]
         receipts = self.enqueuer.insert(tasks, bound)
@@ -219,7 +231,7 @@ class Celeriac(TaskDecorator, Celery):
         return (declared.role, declared.signature) if declared else self.by_name[name]
 
     def kick(self, roles: Iterable[str]) -> None:
-        """After a commit that left work for these roles: the eager ones look now, not at their next look."""
+        """After a commit that left work for these roles: the prompt ones look now, not at their next look."""
         self.enqueuer.kick(roles)
 
     # -- steer -----------------------------------------------------------------------------------------------------

@@ -21,14 +21,14 @@ import psycopg2
 MISSED = 3
 
 WORKER = """
-SELECT count(*) > 0 FROM workers
+SELECT count(*) > 0 FROM celeriac.workers
 WHERE hostname = %s AND queues ? %s AND status = 'active'
     AND last_heartbeat_at > now() - %s * interval '1 second'
 """
 
 #: Seconds since a beat's last tick; it ticks each second.
 LATE = 60
-BEAT = "SELECT count(*) > 0 FROM beats WHERE hostname = %s AND last_tick_at > now() - %s * interval '1 second'"
+BEAT = "SELECT count(*) > 0 FROM celeriac.beats WHERE hostname = %s AND last_tick_at > now() - %s * interval '1 second'"
 
 
 def worker(queue: str) -> bool:

@@ -113,7 +113,7 @@ BEGIN
             FROM dispensaries WHERE crawl_enabled AND platform_dispensary_id IS NOT NULL
             ORDER BY id::text
         ) AS store
-        CROSS JOIN LATERAL celeriac_enqueue(
+        CROSS JOIN LATERAL celeriac.enqueue(
             'product_resync', jsonb_build_object('dispensary_id', store.id), scheduled_for => store.due,
             task_id => concat('resync ', store.id, ' of ', to_char(starts AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24MI')),
             enqueued_by => 'stagger_resyncs'

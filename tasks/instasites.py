@@ -41,9 +41,9 @@ WINDOW = BATCH_SIZE
 
 @app.task(
     bind=True, role="instasite_build", fair_by="account_id", lock_by="instasite_id",
-    unique_by="instasite_id", eager=False, batch_size=BATCH_SIZE, window=WINDOW, every=INTERVAL, chunk=1,
+    unique_by="instasite_id", prompt=False, batch_size=BATCH_SIZE, window=WINDOW, every=INTERVAL, chunk=1,
     autoretry_for=(DudaUnavailable, Exception), dont_autoretry_for=(DudaRefused,),
-    max_retries=4, retry_backoff=5, retry_backoff_max=40, retry_jitter=0.1, max_tries=5,
+    max_retries=4, retry_backoff=5, retry_backoff_max=40, retry_jitter=0.1, max_rounds=5,
     timeout=300, stale_after=120, keep=None, enabled_by="QM_INSTASITES",
 )  # fmt: skip
 def build(self: Task[..., Any], instasite_id: int, account_id: int) -> dict[str, Any]:  # noqa: ARG001 - fair_by

@@ -148,12 +148,21 @@ def chromium() -> str:
         pytest.fail(str(missing)) if os.environ.get("CI") else pytest.skip(str(missing))
 
 
+#: The tests' server is young, and a lease counts only time in which it was up.
+UP_FOR_EVER = """
+CREATE OR REPLACE FUNCTION celeriac.up_since() RETURNS timestamptz LANGUAGE sql STABLE
+AS $$ SELECT CAST('-infinity' AS timestamptz) $$
+"""
+
+
 @pytest.fixture(scope="session")
 def template(servers: Servers) -> Iterator[str]:
     name = f"celeriac_template_{os.getpid()}"
     servers.execute(f"CREATE DATABASE {name}")
     engine = create_engine(servers.database(name))
     migrate(engine, APPLICATION)
+    with engine.begin() as connection:
+        connection.execute(text(UP_FOR_EVER))
     engine.dispose()
     yield name
     servers.execute(f"DROP DATABASE {name}")

@@ -38,7 +38,9 @@ class Rows:
     """Plain SQL on a test's database."""
 
     def __init__(self, url: str) -> None:
-        self.engine = create_engine(url, isolation_level="AUTOCOMMIT")
+        self.engine = create_engine(
+            url, isolation_level="AUTOCOMMIT", connect_args={"options": "-c search_path=public,celeriac"}
+        )
 
     def __call__(self, statement: str, **given: object) -> list[tuple]:  # type: ignore[type-arg]
         with self.engine.connect() as connection:

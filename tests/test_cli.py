@@ -53,6 +53,18 @@ def test_migrate_check_sweep_and_dispatch(given: dict[str, str]) -> None:
     assert celeriac("dispatch", "instasite_build").stdout == "instasite_build: 0 tasks published\n"
 
 
+def test_a_database_newer_than_the_code_is_told_in_a_line(given: dict[str, str]) -> None:
+    celeriac("migrate")
+    with app.database.transaction() as connection:
+        connection.exec_driver_sql("UPDATE celeriac.version SET version_num = 'later_0001'")
+    for command in ("migrate", "check"):
+        told = celeriac(command)
+        assert (told.exit_code, type(told.exception)) == (1, SystemExit)
+        (line,) = told.stderr.splitlines()
+        assert "newer than this code" in line
+        assert "later_0001" in line
+
+
 def test_errors_are_told_in_a_line(given: dict[str, str]) -> None:
     away = {"DATABASE_URL": "postgresql://localhost:1/none", "REDIS_URL": "redis://127.0.0.1:1/0"}
     wrong: list[tuple[list[str], dict[str, str], list[str]]] = [

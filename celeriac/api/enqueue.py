@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 from celery.utils import uuid
@@ -12,7 +13,7 @@ from celeriac.api.app import App
 from celeriac.api.callers import Enqueuer
 from celeriac.api.fields import Moment, Name, Priority, Text
 from celeriac.api.problems import from_refusal
-from celeriac.enqueue.insert import NewTask, Receipt
+from celeriac.enqueue.insert import NewTask, Receipt, as_they_stand, enqueue
 from celeriac.enqueue.intake import new_task
 from celeriac.errors import EnqueueRefused
 from celeriac.operate import audit
@@ -75,6 +76,9 @@ class Accepted(BaseModel):
     task_id: str = Field(examples=["0f3e8c1a-6f1d-4a53-9f8e-9a2f6f0b6c11"])
     is_new: bool
     waits_for: str | None = Field(description="time, lock, or nothing: it can start", examples=["time"])
+    due_at: datetime | None = Field(
+        default=None, description="of one that was there already and waits for its time: when that comes"
+    )
 
 
 class AllAccepted(BaseModel):
@@ -114,11 +118,12 @@ def _task(app: Celeriac, body: TaskToBe, by: str, within: str = "") -> NewTask:
 def _enqueue(app: Celeriac, tasks: list[NewTask], by: str) -> list[Receipt]:
     """The rows, and who asked for them, commit together."""
     with app.database.transaction() as connection:
-        receipts = [receipt for receipt in app.enqueuer.insert(tasks, connection) if receipt is not None]
+        receipts = enqueue(connection, tasks)
         new = [(receipt, task) for receipt, task in zip(receipts, tasks, strict=True) if receipt.is_new]
         audit.write(connection, "enqueue", "task", [_made(receipt, task) for receipt, task in new], by=by)
     app.kick({task.role for _, task in new})
-    return receipts
+    with app.database.reading() as connection:
+        return as_they_stand(connection, receipts)
 
 
 def _made(receipt: Receipt, task: NewTask) -> Change:

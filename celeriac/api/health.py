@@ -11,6 +11,7 @@ from pydantic import BaseModel, Field
 from sqlalchemy.exc import SQLAlchemyError
 
 from celeriac.api.problems import Problem
+from celeriac.errors import ConfigurationError
 from celeriac.store.migrate import unapplied
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class Standing:
         with self._turn:
             if time.monotonic() > self._until:
                 self._problem = self._find_problem()
-                self._redis_answers = self.app.publisher.queued("celeriac check") is not None
+                self._redis_answers = self.app.publisher.answers()
                 self._until = time.monotonic() + HOLDS
             return self._problem, self._redis_answers
 
@@ -58,6 +59,8 @@ class Standing:
                 self._schema_is_current = self._schema_is_current or not unapplied(connection, self.app.migrations)
         except SQLAlchemyError:
             return "Postgres does not answer"
+        except ConfigurationError as error:
+            return str(error)
         return "" if self._schema_is_current else "the schema is not current: run `celeriac migrate`"
 
 

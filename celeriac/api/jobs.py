@@ -97,7 +97,7 @@ async def stats(_: Reader, found: Counted) -> JobStats:
 def list_jobs(query: Annotated[JobQuery, Query()], app: App, _: Reader) -> Jobs:
     """Newest first, of one status or all. `after` leads on at the same cost; `offset` is bounded."""
     wanted = insights.Filter(statuses=CRAWLS[query.status] if query.status else None, role=query.role)
-    with app.database.statement() as connection:
+    with app.database.reading() as connection:
         page = insights.list_tasks(connection, wanted, limit=query.limit, after=query.after, offset=query.offset)
     return Jobs(jobs=[Job.of(item) for item in page.items], next=page.next)
 

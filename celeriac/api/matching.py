@@ -72,7 +72,7 @@ def _steer(app: App, body: Matching, move: str, act: Callable[[Connection, Seque
     wanted = _that_allow(move, body.filter.as_filter())
     if not wanted.statuses:
         return Matched(dry_run=body.dry_run, matching=0, complete=True, changed=0, refused=0, refusals=[])
-    with app.database.statement() as connection:
+    with app.database.reading() as connection:
         found = insights.matching(connection, wanted, most=body.most + 1)
     ids, complete = found[: body.most], len(found) <= body.most
     done = Steered() if body.dry_run else sum(steer.in_batches(app.database, ids, act), Steered())

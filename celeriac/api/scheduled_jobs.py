@@ -113,7 +113,7 @@ class Ran(BaseModel):
 @router.get("")
 def list_scheduled_jobs(app: App, _: Reader, limit: Limit = 100, offset: Offset = 0) -> ScheduledJobs:
     """By name."""
-    with app.database.statement() as connection:
+    with app.database.reading() as connection:
         rows = written.listed(connection, limit, offset)
     return ScheduledJobs(scheduled_jobs=[_shown(row) for row in rows])
 
@@ -130,7 +130,7 @@ def create_scheduled_job(body: NewScheduledJob, app: App, caller: Admin) -> Sche
 @router.get("/{job}")
 def get_scheduled_job(job: IdInPath, app: App, _: Reader) -> ScheduledJob:
     """One schedule, with when it runs next."""
-    with app.database.statement() as connection:
+    with app.database.reading() as connection:
         return _shown(operate.found(connection, job))
 
 

@@ -37,7 +37,7 @@ from celeriac.api.problems import from_exception
 from celeriac.api.shared import Shared
 from celeriac.errors import ConfigurationError
 from celeriac.store.connections import Database
-from celeriac.worker.lifeline import refuse_old_schema
+from celeriac.worker.step import refuse_old_schema
 
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
@@ -82,7 +82,7 @@ def create(app: Celeriac) -> FastAPI:
 def serve(app: Celeriac, host: str, port: int, proxies: str | None = None) -> None:
     """Until SIGTERM or Ctrl-C. Raises ConfigurationError if migrations are missing, or a switch says neither."""
     trigger.hooks_are_on()
-    app.database = Database(app.database_url, name="celeriac api", pool_size=HANDLERS)
+    app.database = Database(app.database_url, name="celeriac api", pool_size=HANDLERS, on_ready=app.kick)
     refuse_old_schema(app)
     app.register_roles()
     # Once it has stopped, uvicorn raises the signal again, which would end the process by it.

@@ -111,7 +111,7 @@ class Alerts(BaseModel):
 @router.get("/roles")
 def depth(app: App, _: Reader) -> Depths:
     """What waits and runs of each role, and since when."""
-    with app.database.statement() as connection:
+    with app.database.reading() as connection:
         return Depths.model_validate({"roles": insights.depth(connection)}, from_attributes=True)
 
 
@@ -120,14 +120,14 @@ def passes(
     role: Annotated[Name, Path()], app: App, _: Reader, limit: Limit = 100, before: Before | None = None
 ) -> Passes:
     """Fairness, pass by pass: who had how much waiting and got how much, newest first."""
-    with app.database.statement() as connection:
+    with app.database.reading() as connection:
         return Passes.model_validate({"passes": insights.passes(connection, role, limit=limit, before=before)})
 
 
 @router.get("/accounts")
 def account_policies(app: App, _: Reader, limit: Limit = 100, after: Text = "") -> AccountPolicies:
     """Accounts with a weight, a cap or a pause of their own, by name; `after` is the last one seen."""
-    with app.database.statement() as connection:
+    with app.database.reading() as connection:
         found = insights.account_policies(connection, limit=limit, after=after)
     return AccountPolicies.model_validate({"accounts": found})
 
@@ -138,7 +138,7 @@ def audit_trail(
     before: Before | None = None,
 ) -> AuditTrail:  # fmt: skip
     """Who changed what, newest first; of one target (its kind given as well) or of all."""
-    with app.database.statement() as connection:
+    with app.database.reading() as connection:
         found = insights.audit_trail(connection, kind=kind, target=target, limit=limit, before=before)
     return AuditTrail.model_validate({"audit": found})
 
@@ -146,5 +146,5 @@ def audit_trail(
 @router.get("/alerts")
 def firing(app: App, _: Reader) -> Alerts:
     """What fires now, as the last review saw it."""
-    with app.database.statement() as connection:
+    with app.database.reading() as connection:
         return Alerts.model_validate({"alerts": insights.firing(connection)})

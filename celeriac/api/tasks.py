@@ -40,14 +40,13 @@ class Task(BaseModel):
     lock_key: str | None
     unique_key: str | None
     status: Status
-    waits_for: Literal["time", "lock"] | None
+    waits_for: Literal["time", "lock", "account"] | None
     priority: int
     scheduled_for: datetime
     expires_at: datetime | None
     worker_id: str | None
     claimed_at: datetime | None
     started_at: datetime | None
-    deadline_at: datetime | None
     last_heartbeat_at: datetime | None
     cancel_requested_at: datetime | None
     completed_at: datetime | None
@@ -56,7 +55,7 @@ class Task(BaseModel):
     retry_count: int
     max_retries: int | None
     tries: int
-    max_tries: int
+    max_rounds: int
     losses: int
     timeout: float | None
     parent_id: int | None
@@ -133,7 +132,7 @@ class TaskFilter(BaseModel):
     lock_key: Text | None = None
     unique_key: Text | None = None
     worker_id: Text | None = None
-    waits_for: Literal["time", "lock", "nothing"] | None = None
+    waits_for: Literal["time", "lock", "account", "nothing"] | None = None
     older_than: Annotated[float, Field(ge=0, le=1e9, description="seconds since it was enqueued")] | None = None
 
     def as_filter(self) -> Filter:
@@ -151,7 +150,7 @@ class TaskQuery(TaskFilter):
 @router.get("")
 def list_tasks(query: Annotated[TaskQuery, Query()], app: App, _: Reader) -> Tasks:
     """Newest first. `after` (a page's `next`) costs the same however far it leads; `offset` is bounded."""
-    with app.database.statement() as connection:
+    with app.database.reading() as connection:
         page = insights.list_tasks(
             connection, query.as_filter(), limit=query.limit, after=query.after, offset=query.offset
         )
@@ -174,7 +173,7 @@ def recover_stale(app: App, caller: Operator, body: Annotated[Staleness, Body(de
 @router.get("/role/{role}/last-completion")
 def last_completion(role: RoleInPath, app: App, _: Reader) -> LastCompletion:
     """When a task of the role last succeeded."""
-    with app.database.statement() as connection:
+    with app.database.reading() as connection:
         last = insights.last_completion(connection, role) or {}
     return LastCompletion(
         role=role, last_completion=last.get("completed_at"), task=last.get("id"), seconds=last.get("seconds")
@@ -184,7 +183,7 @@ def last_completion(role: RoleInPath, app: App, _: Reader) -> LastCompletion:
 @router.get("/role/{role}/recent")
 def recent(role: RoleInPath, app: App, _: Reader, limit: Limit = 100) -> Tasks:
     """The role's last successes, newest first."""
-    with app.database.statement() as connection:
+    with app.database.reading() as connection:
         page = insights.list_tasks(connection, Filter(role=role, statuses=["completed"]), limit=limit)
     return Tasks(tasks=[Task.model_validate(item) for item in page.items], next=page.next)
 
@@ -192,12 +191,12 @@ def recent(role: RoleInPath, app: App, _: Reader, limit: Limit = 100) -> Tasks:
 @router.get("/{task}")
 def get_task(task: TaskInPath, app: App, _: Reader) -> WholeTask:
     """A task with its arguments and result."""
-    with app.database.statement() as connection:
+    with app.database.reading() as connection:
         return WholeTask.model_validate(insights.get(connection, task))
 
 
 @router.get("/{task}/history")
 def get_history(task: TaskInPath, app: App, _: Reader) -> TaskHistory:
     """What happened to it, how many go before it, and why it does not run yet."""
-    with app.database.statement() as connection:
+    with app.database.reading() as connection:
         return TaskHistory.model_validate(insights.history(connection, task), from_attributes=True)

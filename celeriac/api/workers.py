@@ -72,14 +72,14 @@ class Standing(BaseModel):
 @router.get("")
 def list_workers(app: App, _: Reader, limit: Limit = 1000) -> Workers:
     """Those that report, or did lately, with what each runs."""
-    with app.database.statement() as connection:
+    with app.database.reading() as connection:
         return Workers.model_validate({"workers": insights.workers(connection, limit=limit)})
 
 
 @router.get("/{worker_id:path}/heartbeat")
 def last_heartbeat(worker_id: WorkerInPath, app: App, _: Reader) -> LastHeartbeat:
     """A live worker's last report, with what it runs now."""
-    with app.database.statement() as connection:
+    with app.database.reading() as connection:
         found = insights.heartbeats(connection, worker_id)
     if not found:
         raise not_found(f"live worker {worker_id!r}")

@@ -9,6 +9,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from celeriac.errors import ConfigurationError
 from celeriac.schedules.timetable import entries
+from celeriac.store.invariants import violations
 from celeriac.store.migrate import unapplied
 from celeriac.worker.controller import queues_of
 
@@ -16,9 +17,9 @@ if TYPE_CHECKING:
     from celeriac.app import Celeriac
 
 
-def problems(app: Celeriac) -> list[str]:
-    """A line each, saying what to do."""
-    return [*_schedules(app), *_worker_role(app), *_database(app), *_redis(app)]
+def problems(app: Celeriac, *, deep: bool = False) -> list[str]:
+    """A line each, saying what to do. `deep`: also of each stored task that breaks an invariant."""
+    return [*_schedules(app), *_worker_role(app), *_database(app, deep), *_redis(app)]
 
 
 def _schedules(app: Celeriac) -> Iterator[str]:
@@ -35,15 +36,19 @@ def _worker_role(app: Celeriac) -> Iterator[str]:
         yield str(error)
 
 
-def _database(app: Celeriac) -> Iterator[str]:
+def _database(app: Celeriac, deep: bool) -> Iterator[str]:
     try:
         with app.database.statement() as connection:
             if missing := unapplied(connection, app.migrations):
                 yield f"the schema lacks {', '.join(sorted(missing))}: run `celeriac migrate`"
+            elif deep:
+                yield from violations(connection)
+    except ConfigurationError as error:
+        yield str(error)
     except SQLAlchemyError as error:
         yield f"Postgres does not answer: {str(error).splitlines()[0]}; check DATABASE_URL"
 
 
 def _redis(app: Celeriac) -> Iterator[str]:
-    if app.publisher.queued("celeriac check") is None:
+    if not app.publisher.answers():
         yield "Redis does not answer: check REDIS_URL; enqueuing works without it, but nothing starts"

@@ -31,7 +31,7 @@ def filtering(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def row_ids(app: Celeriac, tasks: Iterable[str]) -> list[int]:
     """Rows by their ids or task ids. Raises Unknown before anything is done to any of them."""
-    with app.database.statement() as connection:
+    with app.database.reading() as connection:
         return [insights.get(connection, given)["id"] for given in tasks]
 
 
@@ -42,7 +42,7 @@ def chosen(app: Celeriac, tasks: Sequence[str], wanted: Filter, *, most: int, su
         raise click.UsageError("name tasks, or give a filter (--status, --role, --account, …), one of both")
     if tasks:
         return row_ids(app, tasks)
-    with app.database.statement() as connection:
+    with app.database.reading() as connection:
         ids = insights.matching(connection, wanted, most=most)
     if not sure and ids:
         click.confirm(f"{verb} {len(ids)} tasks?", abort=True, err=True)

@@ -45,7 +45,7 @@ def _fields(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.pass_obj
 def list_(find: FindApp, /) -> None:
     """List schedules: what each does, when it runs next, and in what it differs from the beat config."""
-    with find().database.statement() as connection:
+    with find().database.reading() as connection:
         rows = insights.schedules(connection)
     output.tell(rows, output.table([_shown(row) for row in rows], _COLUMNS))
 
@@ -93,7 +93,7 @@ def edit(find: FindApp, /, name: str, arguments: tuple[str, ...], why: str, **fi
 def toggle(find: FindApp, /, name: str, state: str | None, why: str) -> None:
     """Switch a schedule on or off, or over. One that is switched on again has missed nothing."""
     app = find()
-    with app.database.statement() as connection:
+    with app.database.reading() as connection:
         enabled = not operate.found(connection, name)["enabled"] if state is None else state == "on"
     _tell(operate.toggle(app, name, enabled, by=output.by(), why=why))
 

@@ -29,11 +29,11 @@ SECONDS = Seconds(0, 2_000_000)
 @click.option(
     "--statement-timeout", type=SECONDS, default=600.0, show_default=True, help="Seconds a statement may take."
 )
-@click.option("--with-roles", is_flag=True, help="Grant to least-privilege Postgres roles as well, making them.")
+@click.option("--with-grants", is_flag=True, help="Grant to least-privilege Postgres roles as well, making them.")
 @click.option("--role-prefix", default="celeriac", show_default=True, help="What their names begin with.")
 @click.pass_obj
 def migrate(
-    find: FindApp, /, lock_timeout: float, statement_timeout: float, with_roles: bool, role_prefix: str
+    find: FindApp, /, lock_timeout: float, statement_timeout: float, with_grants: bool, role_prefix: str
 ) -> None:
     """Bring the database to the current schema: the engine's tables, then the application's."""
     app = find()
@@ -43,7 +43,7 @@ def migrate(
     app.register_roles()
     roles = len(app.roles.all())
     told = [f"The database is current; {roles} roles are registered."]
-    granted = _grant(app, role_prefix) if with_roles else []
+    granted = _grant(app, role_prefix) if with_grants else []
     told += [f"Granted to the Postgres roles {', '.join(granted)}."] if granted else []
     output.tell({"roles": roles, "granted": granted}, told)
 
@@ -82,13 +82,14 @@ def dispatch(find: FindApp, /, role: str) -> None:
 
 
 @click.command(cls=Command)
+@click.option("--deep", is_flag=True, help="Also whether every stored task is where it should be; reads them all.")
 @click.pass_obj
-def check(find: FindApp, /) -> None:
+def check(find: FindApp, /, deep: bool) -> None:
     """Validate settings, roles, schedules, schema and connections without starting anything."""
     from celeriac.cli.check import problems
 
     app = find()
-    found, roles = problems(app), len(app.roles.all())
+    found, roles = problems(app, deep=deep), len(app.roles.all())
     if output.as_json():
         output.tell({"problems": found, "roles": roles}, "")
     elif found:

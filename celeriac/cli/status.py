@@ -55,7 +55,7 @@ def _look(app: Celeriac) -> None:
 
 def overview(app: Celeriac) -> dict[str, Any]:
     """One look at everything, a statement each."""
-    with app.database.statement() as connection:
+    with app.database.reading() as connection:
         return {
             "tasks": insights.counts(connection),
             "roles": insights.depth(connection),

@@ -14,9 +14,9 @@ from celeriac import insights
 from celeriac.app import Celeriac
 from celeriac.cli import choice, output
 from celeriac.cli.group import Command, FindApp
-from celeriac.enqueue.enqueuer import BULK
 from celeriac.errors import BadArguments
 from celeriac.insights import History
+from celeriac.seam.enqueuer import BULK
 
 _COLUMNS = ("id", "role", "status", "waits_for", "account", "lock_key", "priority", "scheduled_for", "retry_count")
 
@@ -58,7 +58,7 @@ def enqueue(
 @click.pass_obj
 def show(find: FindApp, /, task: str) -> None:
     """Show a task (by id or task id): what it is, what happened to it, and why it waits."""
-    with find().database.statement() as connection:
+    with find().database.reading() as connection:
         found = insights.history(connection, task)
     output.tell(found, _told(found))
 
@@ -71,7 +71,7 @@ def show(find: FindApp, /, task: str) -> None:
 @click.pass_obj
 def list_(find: FindApp, /, limit: int, offset: int, after: str | None, **options: Any) -> None:
     """List tasks, newest first."""
-    with find().database.statement() as connection:
+    with find().database.reading() as connection:
         wanted = insights.Filter.of(**options)
         page = insights.list_tasks(connection, wanted, limit=limit, after=after, offset=offset)
     more = [f"more with --after '{page.next}'"] if page.next else []

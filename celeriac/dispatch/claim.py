@@ -1,122 +1,162 @@
-"""Claim: mark the chosen rows as one pass's, with one token."""
+"""Claim: the chosen tasks leave `ready` for tickets, each with a token of its own."""
 
 from __future__ import annotations
 
 import json
+import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, text
 
 from celeriac.dispatch.fairness import Claimant
+from celeriac.store.plans import lookups
 
-# INVARIANT of `taken`: each account's best rows by (priority, due time, id); a row somebody else has locked is
-# passed over. Ready rows lead their lock key, so no claim can meet a held lock.
-# The update gets their ids as an array: a join may be planned as a scan of the whole table.
+# INVARIANT of `taken`: each account's best entries by (priority, due time, id); one that somebody else has locked is
+# passed over. Only heads of lock keys are ready, so no claim can meet a held lock.
 CLAIM = text("""
-WITH taken AS (
-    SELECT best.id, best.rank, share.place
+WITH taken AS MATERIALIZED (
+    SELECT best.tableoid, best.ctid, best.rank, share.place
     FROM unnest(CAST(:accounts AS text[]), CAST(:slots AS integer[])) WITH ORDINALITY AS share (account, n, place),
     LATERAL (
-        SELECT ready.id, row_number() OVER () AS rank FROM (
-            SELECT id FROM worker_tasks
-            WHERE role = :role AND status = 'pending' AND waits_for IS NULL AND account = share.account
-            ORDER BY priority DESC, scheduled_for, id
-            LIMIT share.n FOR UPDATE SKIP LOCKED
-        ) AS ready
+        SELECT entry.tableoid, entry.ctid, row_number() OVER () AS rank FROM (
+            SELECT tableoid, ctid FROM celeriac.ready WHERE role = :role AND account = share.account
+            ORDER BY priority DESC, due_at, id LIMIT share.n FOR UPDATE SKIP LOCKED
+        ) AS entry
     ) AS best
-), claimed AS (
-    UPDATE worker_tasks t
-    SET status = 'claimed', token = CAST(:token AS uuid),
-        claimed_at = clock_timestamp(), updated_at = clock_timestamp()
-    WHERE t.id = ANY (ARRAY(SELECT id FROM taken))
-    RETURNING t.id, t.account, t.losses
 )
-SELECT id, account, losses FROM claimed JOIN taken USING (id) ORDER BY rank, place
+DELETE FROM celeriac.ready r USING taken
+WHERE r.ctid = taken.ctid AND r.tableoid = taken.tableoid AND r.ctid = ANY (ARRAY(SELECT ctid FROM taken))
+RETURNING r.id, r.account, r.losses, taken.rank, taken.place
 """)
 
-# Rows named by id, where they are ready and their account is neither paused nor bounded; the rest a pass decides on.
+# Tasks named by id, where they are ready and their account is neither paused nor bounded; the rest a pass decides on.
 RESUME = text("""
-WITH taken AS (
-    SELECT t.id FROM worker_tasks t
-    WHERE t.id = ANY(CAST(:ids AS bigint[])) AND t.status = 'pending' AND t.waits_for IS NULL
-        AND NOT EXISTS (SELECT FROM account_policies p WHERE p.account = t.account AND (p.paused OR p.cap IS NOT NULL))
-    ORDER BY t.priority DESC, t.scheduled_for, t.id LIMIT :room FOR UPDATE OF t SKIP LOCKED
+WITH entries AS MATERIALIZED (
+    SELECT r.tableoid, r.ctid, t.account,
+        row_number() OVER (PARTITION BY t.account ORDER BY r.priority DESC, r.due_at, r.id) AS place
+    FROM celeriac.tasks t JOIN celeriac.ready r ON r.role = t.role AND r.account = t.account
+        AND r.priority = t.priority AND r.due_at = t.scheduled_for AND r.id = t.id
+    WHERE t.id = ANY (CAST(:ids AS bigint[])) AND NOT EXISTS (
+        SELECT FROM celeriac.account_policies p WHERE p.account = t.account AND (p.paused OR p.cap IS NOT NULL))
+), taken AS MATERIALIZED (
+    SELECT r.tableoid, r.ctid FROM entries e JOIN celeriac.ready r ON r.ctid = e.ctid AND r.tableoid = e.tableoid
+    WHERE e.place <= :share - coalesce((CAST(:holding AS jsonb) ->> e.account)::integer, 0)
+    ORDER BY e.place LIMIT :room FOR UPDATE OF r SKIP LOCKED
 )
-UPDATE worker_tasks t
-SET status = 'claimed', token = CAST(:token AS uuid), claimed_at = clock_timestamp(), updated_at = clock_timestamp()
-WHERE t.id = ANY (ARRAY(SELECT id FROM taken))
-RETURNING t.id
+DELETE FROM celeriac.ready r USING taken
+WHERE r.ctid = taken.ctid AND r.tableoid = taken.tableoid AND r.ctid = ANY (ARRAY(SELECT ctid FROM taken))
+RETURNING r.id, r.account, r.losses
 """)
 
-# INVARIANT: nothing else of the role is ready, few are active, and neither role nor account is paused or bounded: a
-# pass would claim this row, and nothing else. For a worker that starts it in the same breath.
-CLAIM_LONE = text("""
-UPDATE worker_tasks t
-SET status = 'claimed', token = CAST(:token AS uuid), claimed_at = clock_timestamp(), updated_at = clock_timestamp()
-WHERE t.id = :id AND t.role = :role AND t.status = 'pending' AND t.waits_for IS NULL
-    AND (SELECT true FROM worker_tasks
-        WHERE role = :role AND status = 'pending' AND waits_for IS NULL AND id <> :id ORDER BY account LIMIT 1) IS NULL
-    AND (SELECT count(*) < :few FROM (
-        SELECT FROM worker_tasks WHERE role = :role AND status IN ('claimed', 'running')
-        ORDER BY account LIMIT :few) AS active)
-    AND NOT EXISTS (SELECT FROM roles WHERE role = :role AND paused)
-    AND NOT EXISTS (SELECT FROM account_policies p WHERE p.account = t.account AND (p.paused OR p.cap IS NOT NULL))
+HOLD = text("""
+INSERT INTO celeriac.tickets (token, role, ids, accounts, worker_id, worker_pid, started_at, heartbeat_at)
+SELECT token, :role, ids, accounts, worker_id, worker_pid, CASE WHEN worker_id IS NOT NULL THEN clock_timestamp() END,
+    CASE WHEN worker_id IS NOT NULL THEN clock_timestamp() END
+FROM jsonb_to_recordset(CAST(:tickets AS jsonb)) AS ticket (
+    token uuid, ids bigint[], accounts text[], worker_id text, worker_pid integer)
 """)
-
-#: A role with fewer active tasks than this is idle.
-FEW = 16
 
 RECORD = text("""
 WITH pass AS (
-    INSERT INTO passes (role, by, free, claimants, given, cursor_before, cursor_after, took_ms)
+    INSERT INTO celeriac.passes (role, by, free, claimants, given, cursor_before, cursor_after, took_ms)
     VALUES (:role, :by, :free, CAST(:claimants AS jsonb), CAST(:given AS jsonb), :before, :after, :took_ms)
     RETURNING id
 )
-INSERT INTO batchers (role, cursor, last_pass) SELECT :role, :after, id FROM pass
+INSERT INTO celeriac.batchers (role, cursor, last_pass, held_since) SELECT :role, :after, id, :held_since FROM pass
 ON CONFLICT (role) DO UPDATE
-SET cursor = excluded.cursor, last_pass = excluded.last_pass, updated_at = statement_timestamp()
+SET cursor = excluded.cursor, last_pass = excluded.last_pass, held_since = excluded.held_since,
+    updated_at = statement_timestamp()
 """)
 
 # An empty pass for the reason of the last one only counts up; the guard keeps it so when the last one was not empty.
 REPEAT = text("""
-UPDATE passes SET repeated = repeated + 1, last_at = statement_timestamp(), took_ms = :took_ms
+UPDATE celeriac.passes SET repeated = repeated + 1, last_at = statement_timestamp(), took_ms = :took_ms
 WHERE id = :last_pass AND why_nothing = :why
 """)
 
 NOTHING = text("""
 WITH pass AS (
-    INSERT INTO passes (role, by, free, claimants, cursor_before, cursor_after, why_nothing, took_ms)
+    INSERT INTO celeriac.passes (role, by, free, claimants, cursor_before, cursor_after, why_nothing, took_ms)
     VALUES (:role, :by, :free, CAST(:claimants AS jsonb), :before, :before, :why, :took_ms) RETURNING id
 )
-INSERT INTO batchers (role, cursor, last_pass) SELECT :role, :before, id FROM pass
+INSERT INTO celeriac.batchers (role, cursor, last_pass) SELECT :role, :before, id FROM pass
 ON CONFLICT (role) DO UPDATE SET last_pass = excluded.last_pass, updated_at = statement_timestamp()
 """)
 
 
 @dataclass(frozen=True, slots=True)
-class Claimed:
-    """The rows a pass got, accounts taking turns: by id, how often each was lost. `given`: how many of each account."""
+class Taken:
+    """A task that was claimed, and how often it was lost."""
 
-    losses: dict[int, int]
-    given: dict[str, int]
+    id: int
+    account: str
+    losses: int
 
 
-def claim(connection: Connection, role: str, shares: Mapping[str, int], token: str) -> Claimed:
-    """Less than its share gets an account some of whose rows somebody else has locked."""
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """The process that starts a ticket as it is claimed."""
+
+    worker_id: str
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A ticket in SQL. `holder` None: nobody has started it."""
+
+    token: str
+    tasks: Sequence[Taken]
+    holder: Holder | None = None
+
+    @property
+    def ids(self) -> list[int]:
+        return [task.id for task in self.tasks]
+
+
+def claim(connection: Connection, role: str, shares: Mapping[str, int]) -> list[Taken]:
+    """The tasks a pass got, accounts taking turns. Hold them in the same transaction.
+
+    Less than its share gets an account some of whose entries somebody else has locked.
+    """
     if not shares:
-        return Claimed({}, {})
-    found = connection.execute(
-        CLAIM, {"role": role, "accounts": list(shares), "slots": list(shares.values()), "token": token}
-    ).all()
-    return Claimed({row.id: row.losses for row in found}, dict(Counter(row.account for row in found)))
+        return []
+    rows = connection.execute(CLAIM, {"role": role, "accounts": list(shares), "slots": list(shares.values())}).all()
+    return [Taken(*row[:3]) for row in sorted(rows, key=lambda row: (row.rank, row.place))]
 
 
-def resume(connection: Connection, ids: Sequence[int], room: int, token: str) -> list[int]:
-    """Claims up to `room` of these rows, where nothing but a free slot is needed."""
-    return list(connection.execute(RESUME, {"ids": list(ids), "room": room, "token": token}).scalars())
+def given(taken: Sequence[Taken]) -> dict[str, int]:
+    """How many each account got."""
+    return dict(Counter(task.account for task in taken))
+
+
+def resume(
+    connection: Connection, ids: Sequence[int], room: int, share: int, holding: Mapping[str, int]
+) -> list[Taken]:
+    """Claims up to `room` of these tasks, no account's beyond `share` with what it is `holding`."""
+    wanted = {"ids": list(ids), "room": room, "share": share, "holding": json.dumps(dict(holding))}
+    with lookups(connection):
+        return [Taken(*row) for row in connection.execute(RESUME, wanted).all()]
+
+
+def hold(connection: Connection, role: str, tickets: Sequence[Held]) -> None:
+    """Writes the tickets of what was claimed."""
+    if tickets:
+        connection.execute(HOLD, {"role": role, "tickets": json.dumps([_ticket(t) for t in tickets])})
+
+
+def _ticket(held: Held) -> dict[str, Any]:
+    accounts = [task.account for task in held.tasks]
+    row: dict[str, Any] = {"token": held.token, "ids": held.ids, "accounts": accounts}
+    return row if held.holder is None else row | {"worker_id": held.holder.worker_id, "worker_pid": held.holder.pid}
+
+
+def fresh_token() -> str:
+    return str(uuid.uuid4())
 
 
 def record_pass(
@@ -128,9 +168,10 @@ def record_pass(
     seen: Sequence[Claimant],
     given: Mapping[str, int],
     cursors: tuple[str, str],
+    held_since: datetime,
     took_ms: float,
 ) -> None:
-    """What was seen and decided, and the cursor for the next pass."""
+    """What was seen and decided, the cursor for the next pass, and since when tickets of the role hold something."""
     row = {
         "role": role,
         "by": by,
@@ -138,6 +179,7 @@ def record_pass(
         "took_ms": took_ms,
         "before": cursors[0],
         "after": cursors[1],
+        "held_since": held_since,
     }
     connection.execute(RECORD, row | {"claimants": _as_json(seen), "given": json.dumps(given)})
 

@@ -4,36 +4,55 @@ from __future__ import annotations
 
 import logging
 import time
-import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
-from celeriac.dispatch import claim, promote, select
+from celeriac.dispatch import claim, parking, promote, select
+from celeriac.dispatch.claim import Held, Holder, fresh_token
 from celeriac.dispatch.fairness import Claimant, allocate, next_cursor
 from celeriac.dispatch.publish import Publisher, Ticket, rows_per_ticket, split
 from celeriac.roles.role import Role
 from celeriac.settle import release
 from celeriac.store.connections import Database
+from celeriac.store.started import Started
 
 logger = logging.getLogger(__name__)
 
 #: How many waiting rows of an account a pass counts at first; more only where they could matter.
 FIRST_LOOK = 16
 
-#: An eager role's passes in a row. Where tasks settle as fast as they are published each makes room for another, but a
+#: A prompt role's passes in a row. Where tasks settle as fast as they are published each makes room for another, but a
 #: lifeline has heartbeats to send, and beat sweeps to run; whoever settles asks again.
 PASSES = 4
 
 
+#: How often a pass walks on behind accounts that are shut, and how many tasks of each it parks on the way.
+WALKS = 20
+PARKED = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """What a process does with the first ticket of a pass: it holds it under this token, and reads what it runs."""
+
+    holder: Holder
+    token: str
+    read: Callable[[Connection, Held], Sequence[Started]]
+
+
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """What one pass came to. `busy`: another pass of the role was under way, and looks again when it ends."""
+    """What one pass came to. `busy`: another pass of the role was under way, and looks again when it ends.
+
+    `started`: what its caller runs of the first ticket.
+    """
 
     tickets: Sequence[Ticket] = ()
     why_nothing: str | None = None
     busy: bool = False
+    started: Sequence[Started] = ()
 
 
 class Dispatcher:
@@ -45,9 +64,9 @@ class Dispatcher:
         self.by = by
 
     def dispatch(self, role: Role) -> int:
-        """Beat's pass: one; an eager role's a few, until nothing or no room is left. Tasks published."""
+        """Beat's pass: one; a prompt role's a few, until nothing or no room is left. Tasks published."""
         given = 0
-        for _ in range(PASSES if role.eager else 1):
+        for _ in range(PASSES if role.prompt else 1):
             ids = self.publish(self.claim(role))
             if not ids:
                 break
@@ -55,8 +74,8 @@ class Dispatcher:
         return given
 
     def dispatch_if_due(self, role: Role) -> int:
-        """For eager roles, after an enqueue or a settle: a pass only if it would find work and room."""
-        if not role.eager or not self.has_work_and_room(role):
+        """For prompt roles, after an enqueue or a settle: a pass only if it would find work and room."""
+        if not role.prompt or not self.has_work_and_room(role):
             return 0
         return self.dispatch(role)
 
@@ -71,17 +90,25 @@ class Dispatcher:
     def claim(self, role: Role) -> Sequence[Ticket]:
         """One pass; a second one if the first gave nothing although, once it was over, there is work and room.
 
-        Whoever found the role busy went away trusting that pass to see its work: this look is how it does.
+        A dispatcher that found the role locked relied on this pass to see its tasks.
         """
-        done = self.run_pass(role)
+        return self._claim(role, None).tickets
+
+    def claim_and_start(self, role: Role, own: Own) -> Pass:
+        """As `claim`, for a process that runs the first ticket itself."""
+        return self._claim(role, own)
+
+    def _claim(self, role: Role, own: Own | None) -> Pass:
+        done = self.run_pass(role, own)
         if done.tickets or done.busy or not self.has_work_and_room(role):
-            return done.tickets
-        return self.run_pass(role).tickets
+            return done
+        return self.run_pass(role, own)
 
     def resume(self, role: Role, batch: int = 500) -> int:
         """Retries and snoozes that are due go on, between passes: their round has its slot from an earlier one.
 
-        For roles that are not eager; what an eager one has due, any look dispatches. How many rows were due.
+        For roles that are not dispatched between passes; what another has due, any look dispatches. An account resumes
+        no more than its share of the window, where others have something ready. How many tasks were due.
         """
         if not role.enabled() or not self.publisher.is_open:
             return 0
@@ -89,36 +116,43 @@ class Dispatcher:
             if not select.lock_pass(connection, role.name):
                 return 0
             seen = select.survey(connection, role.name, role.queue)
-            room = role.window - sum(seen.holding.values())
-            if seen.paused or not seen.due or room <= 0:
+            if seen.paused or not seen.due or role.window <= sum(seen.holding.values()):
                 return 0
-            due = promote.promote_due(connection, role.name, batch)
-            token = str(uuid.uuid4())
-            ids = claim.resume(connection, due.begun, room, token) if due.begun else []
-        self.publish([Ticket(role.name, role.queue, [task], token) for task in ids])
+            due = promote.promote_due(connection, role.name, batch, seen.cursor)
+        if due.begun:
+            self.publish(self._resumed(role, due.begun))
         return due.count
 
+    def _resumed(self, role: Role, begun: Sequence[int]) -> Sequence[Ticket]:
+        with self.database.transaction() as connection:
+            if not select.lock_pass(connection, role.name):
+                return []
+            seen = select.survey(connection, role.name, role.queue)
+            room = role.window - sum(seen.holding.values())
+            if seen.paused or room <= 0:
+                return []
+            waiting = {c.account for c in select.accounts(connection, role.name, seen, FIRST_LOOK, 1).open}
+            share = max(1, role.window // max(1, len(waiting | seen.holding.keys())))
+            taken = claim.resume(connection, begun, room, share, seen.holding)
+            held = [Held(fresh_token(), [task]) for task in taken]
+            claim.hold(connection, role.name, held)
+        return [Ticket(role.name, role.queue, ticket.ids, ticket.token) for ticket in held]
+
     def publish(self, tickets: Sequence[Ticket]) -> int:
-        """Publishes, or frees the rows at once if that failed. Tasks published."""
+        """Publishes, or frees the tasks at once if that failed. Tasks published."""
         if not tickets:
             return 0
         if self.publisher.publish(tickets):
             return sum(len(t.ids) for t in tickets)
-        held = [release.Held(i, t.token) for t in tickets for i in t.ids]
         with self.database.transaction() as connection:
             release.release(
-                connection,
-                held,
-                status="claimed",
-                kind="unpublished",
-                why="Redis did not take the ticket",
-                by=self.by,
-                loss=False,
-            )
+                connection, [t.token for t in tickets], started=False, kind="unpublished",
+                why="Redis did not take the ticket", by=self.by, loss=False,
+            )  # fmt: skip
         return 0
 
-    def run_pass(self, role: Role) -> Pass:
-        """Select, allocate, claim, record: one transaction. Publishing is the caller's, after it."""
+    def run_pass(self, role: Role, own: Own | None = None) -> Pass:
+        """Select, allocate, claim, hold, record: one transaction. Publishing is the caller's, after it."""
         if not role.enabled():
             return Pass(why_nothing=f"switched off by {role.enabled_by}")
         if not self.publisher.is_open:
@@ -127,34 +161,40 @@ class Dispatcher:
         with self.database.transaction() as connection:
             if not select.lock_pass(connection, role.name):
                 return Pass(busy=True, why_nothing="another pass is under way")
-            return self._locked_pass(connection, role, started)
+            return self._locked_pass(connection, role, started, own)
 
-    def _locked_pass(self, connection: Connection, role: Role, started: float) -> Pass:
+    def _locked_pass(self, connection: Connection, role: Role, started: float, own: Own | None) -> Pass:
         seen = select.survey(connection, role.name, role.queue)
         free = min(role.batch_size, role.window - sum(seen.holding.values()), first_steps(role, seen))
+        if seen.resumed:
+            parking.unpark(connection, PARKED)
         if seen.due:
-            promote.promote_due(connection, role.name, max(2 * role.batch_size, 1000))
+            promote.promote_due(connection, role.name, max(2 * role.batch_size, 1000), seen.cursor)
         if seen.paused or free <= 0:
             return self._nothing(connection, role, seen, [], free, started)
         claimants, given = self._decide(connection, role, seen, free)
-        token = str(uuid.uuid4())
-        claimed = claim.claim(connection, role.name, given, token)
-        if not claimed.losses:
+        taken = claim.claim(connection, role.name, given)
+        if not taken:
             return self._nothing(connection, role, seen, claimants, free, started)
         cursors = (seen.cursor, next_cursor(claimants, given, seen.cursor))
         claim.record_pass(
-            connection, role.name, by=self.by, free=free, seen=claimants, given=claimed.given, cursors=cursors,
-            took_ms=_milliseconds(started),
+            connection, role.name, by=self.by, free=free, seen=claimants, given=claim.given(taken), cursors=cursors,
+            held_since=seen.held_since, took_ms=_milliseconds(started),
         )  # fmt: skip
-        size = rows_per_ticket(role.chunk, seen.seconds_per_task, role.chunk_target, len(claimed.losses), seen.slots)
-        return Pass(split(role.name, role.queue, claimed.losses, token, size))
+        size = rows_per_ticket(role.chunk, seen.seconds_per_task, role.chunk_target, len(taken), seen.slots)
+        held = [Held(fresh_token(), some) for some in split(taken, size)]
+        if own is not None:
+            held[0] = Held(own.token, held[0].tasks, own.holder)
+        claim.hold(connection, role.name, held)
+        tickets = [Ticket(role.name, role.queue, ticket.ids, ticket.token) for ticket in held]
+        return Pass(tickets, started=own.read(connection, held[0]) if own else ())
 
     def _decide(
         self, connection: Connection, role: Role, seen: select.Survey, free: int
     ) -> tuple[list[Claimant], dict[str, int]]:
-        """Allocates; looks deeper into accounts whose counted rows ran out, until none did."""
+        """Allocates; looks deeper into accounts whose counted tasks ran out, until none did."""
         depth = min(free, FIRST_LOOK)
-        claimants = select.claimants(connection, role.name, seen, free, depth)
+        claimants = self._open_accounts(connection, role, seen, free, depth)
         given = allocate(claimants, free)
         while short := [c.account for c in claimants if c.waiting == depth < free and given.get(c.account) == depth]:
             depth = min(free, depth * 4)
@@ -162,6 +202,18 @@ class Dispatcher:
             claimants = [_deepened(c, deeper) for c in claimants]
             given = allocate(claimants, free)
         return claimants, given
+
+    def _open_accounts(
+        self, connection: Connection, role: Role, seen: select.Survey, free: int, depth: int
+    ) -> list[Claimant]:
+        """Those that may get something. Tasks of accounts that are shut are parked as a pass meets them, once."""
+        for _ in range(WALKS):
+            found = select.accounts(connection, role.name, seen, free, depth)
+            if not found.shut or not parking.park(connection, role.name, found.shut, PARKED):
+                break
+            if found.is_all:
+                break
+        return found.open
 
     def _nothing(
         self, connection: Connection, role: Role, seen: select.Survey, claimants: list[Claimant], free: int,
@@ -185,7 +237,7 @@ class Dispatcher:
             return "all that is ready is locked by others"
         return (
             "every account with work is paused or at its cap"
-            if select.has_ready(connection, role.name)
+            if claimants or select.has_ready(connection, role.name) or select.has_parked(connection, role.name)
             else "nothing is ready"
         )
 
@@ -197,7 +249,7 @@ def refill_below(role: Role) -> int:
 
 def first_steps(role: Role, seen: select.Survey) -> int:
     """A role that sizes its tickets by measure starts with a few tasks; the rest follows as they settle."""
-    if role.chunk == "auto" and role.eager and seen.seconds_per_task is None:
+    if role.chunk == "auto" and role.prompt and seen.seconds_per_task is None:
         return max(2 * seen.slots, 8)
     return role.batch_size
 

@@ -1,4 +1,4 @@
-"""Promote: rows whose time has come become ready, or line up behind their lock's leader."""
+"""Promote: tasks whose time has come are ready, or line up behind their lock key's head."""
 
 from __future__ import annotations
 
@@ -6,47 +6,86 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, text
 
-from celeriac.settle.look import lead
+from celeriac.store import look
+from celeriac.store.plans import lookups
 
-# INVARIANT: a keyed row never takes the lead here; celeriac_lead decides who does. Ids as an array: see `claim`.
+#: Accounts a pass looks at for due tasks behind another account's flood of them.
+QUIET = 200
+
+# INVARIANT: `earliest` is the flood's order, `quiet` a loose walk over accounts (one descent each) from the pass's
+# cursor on, so that no account waits behind another's backlog of due tasks. The look gives
+# keyed tasks their lock key.
 DUE = text("""
-WITH due AS (
-    SELECT id FROM worker_tasks
-    WHERE role = :role AND waits_for = 'time' AND scheduled_for <= statement_timestamp()
-    ORDER BY scheduled_for LIMIT :batch FOR UPDATE SKIP LOCKED
+WITH RECURSIVE earliest AS (
+    SELECT ctid FROM celeriac.later WHERE role = :role AND due_at <= statement_timestamp()
+    ORDER BY due_at LIMIT :batch FOR UPDATE SKIP LOCKED
+), onward AS (
+    (SELECT account FROM celeriac.later
+        WHERE role = :role AND account > :cursor AND (SELECT count(*) FROM earliest) = :batch
+        ORDER BY account LIMIT 1)
+    UNION ALL
+    SELECT next.account FROM onward, LATERAL (
+        SELECT account FROM celeriac.later WHERE role = :role AND account > onward.account
+        ORDER BY account LIMIT 1) AS next
+), around AS (
+    (SELECT account FROM celeriac.later
+        WHERE role = :role AND account <= :cursor AND (SELECT count(*) FROM earliest) = :batch
+        ORDER BY account LIMIT 1)
+    UNION ALL
+    SELECT next.account FROM around, LATERAL (
+        SELECT account FROM celeriac.later WHERE role = :role AND account > around.account AND account <= :cursor
+        ORDER BY account LIMIT 1) AS next
+), accounts AS (
+    SELECT account FROM (SELECT account FROM onward UNION ALL SELECT account FROM around) AS walk LIMIT :quiet
+), quiet AS (
+    SELECT first.ctid FROM accounts, LATERAL (
+        SELECT ctid FROM celeriac.later
+        WHERE role = :role AND account = accounts.account AND due_at <= statement_timestamp()
+        ORDER BY due_at, id LIMIT least(16, greatest(1, :batch / (SELECT count(*) FROM accounts)))
+        FOR UPDATE SKIP LOCKED) AS first
+), gone AS (
+    DELETE FROM celeriac.later
+    WHERE ctid = ANY (ARRAY(SELECT ctid FROM earliest UNION SELECT ctid FROM quiet)) RETURNING *
+), due AS (
+    SELECT gone.*, t.priority, t.lock_key, t.losses FROM gone JOIN celeriac.tasks t ON t.id = gone.id
+    WHERE t.id = ANY (ARRAY(SELECT id FROM gone))
+), to_ready AS (
+    INSERT INTO celeriac.ready (seg, role, account, priority, due_at, id, losses)
+    SELECT (SELECT seg FROM celeriac.ring), role, account, priority, due_at, id, least(losses, 9) FROM due
+    WHERE lock_key IS NULL
+), to_behind AS (
+    INSERT INTO celeriac.behind (lock_key, priority, due_at, id, role, account)
+    SELECT lock_key, priority, due_at, id, role, account FROM due WHERE lock_key IS NOT NULL
 )
-UPDATE worker_tasks t
-SET waits_for = CASE WHEN t.lock_key IS NULL THEN NULL ELSE 'lock' END, updated_at = clock_timestamp()
-WHERE t.id = ANY (ARRAY(SELECT id FROM due))
-RETURNING t.id, t.lock_key, t.started_at IS NOT NULL AND (t.retry_count > 0 OR t.tries = 0) AS began
+SELECT id, lock_key, began FROM due
 """)
 
 # Each LIMIT has its index's ORDER BY: see `select`.
 ROLES_WITH_DUE = text("""
-SELECT r.role FROM roles r, LATERAL (
-    SELECT FROM worker_tasks WHERE role = r.role AND waits_for = 'time' AND scheduled_for <= statement_timestamp()
-    ORDER BY scheduled_for LIMIT 1) AS due
+SELECT r.role FROM celeriac.roles r, LATERAL (
+    SELECT FROM celeriac.later WHERE role = r.role AND due_at <= statement_timestamp() ORDER BY due_at LIMIT 1) AS due
 WHERE NOT r.paused ORDER BY r.role
 """)
 
 HAS_DUE = text("""
-SELECT true FROM worker_tasks
-WHERE role = :role AND waits_for = 'time' AND scheduled_for <= statement_timestamp() ORDER BY scheduled_for LIMIT 1
+SELECT true FROM celeriac.later WHERE role = :role AND due_at <= statement_timestamp() ORDER BY due_at LIMIT 1
 """)
 
 
 @dataclass(frozen=True, slots=True)
 class Promoted:
-    """How many rows there were, and the ids of those that go on within a round they have begun."""
+    """How many tasks there were, and the ids of those that go on within a round they have begun."""
 
     count: int
     begun: list[int]
 
 
-def promote_due(connection: Connection, role: str, batch: int) -> Promoted:
-    """Up to `batch` due rows of the role."""
-    rows = connection.execute(DUE, {"role": role, "batch": batch}).all()
-    lead(connection, [row.lock_key for row in rows if row.lock_key is not None])
+def promote_due(connection: Connection, role: str, batch: int, cursor: str = "") -> Promoted:
+    """The role's `batch` earliest due tasks; where more are due, about as many again, the first of accounts after
+    `cursor`."""
+    with lookups(connection):
+        rows = connection.execute(DUE, {"role": role, "batch": batch, "quiet": QUIET, "cursor": cursor}).all()
+    look.ask(connection, [row.lock_key for row in rows])
     return Promoted(len(rows), [row.id for row in rows if row.began])
 
 
@@ -55,5 +94,5 @@ def has_due(connection: Connection, role: str) -> bool:
 
 
 def roles_with_due(connection: Connection) -> list[str]:
-    """Registered roles, not paused, with a row whose time has come."""
+    """Registered roles, not paused, with a task whose time has come."""
     return list(connection.execute(ROLES_WITH_DUE).scalars())

@@ -9,15 +9,17 @@ import math
 import os
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from kombu.exceptions import KombuError
 from kombu.messaging import Producer
 
-from celeriac.seam.transport import TICKET
+from celeriac.dispatch.claim import Taken
+from celeriac.roles.rules import TICKET
 
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
@@ -40,7 +42,10 @@ KICK_LASTS = 1000
 
 MAX_ROWS = 500
 
-#: A row that was lost so often shares no ticket.
+#: Entries of a queue that are read at once.
+PAGE = 1000
+
+#: A task that was lost so often shares no ticket.
 SUSPECT = 2
 
 
@@ -68,12 +73,11 @@ def rows_per_ticket(chunk: int | str, seconds_per_task: float | None, target: fl
     return max(1, min(worth, spread, MAX_ROWS))
 
 
-def split(role: str, queue: str, losses: Mapping[int, int], token: str, size: int) -> list[Ticket]:
-    """`losses`: by id, how often the row was lost. One lost twice may be what kills its processes: it runs alone."""
-    together = [i for i, lost in losses.items() if lost < SUSPECT]
-    batches = [together[i : i + size] for i in range(0, len(together), size)]
-    batches += [[i] for i, lost in losses.items() if lost >= SUSPECT]
-    return [Ticket(role, queue, ids, token) for ids in batches]
+def split(taken: Sequence[Taken], size: int) -> list[list[Taken]]:
+    """Which tasks share a ticket. One that was lost twice may be what kills its processes: it runs alone."""
+    together = [task for task in taken if task.losses < SUSPECT]
+    shared = [together[i : i + size] for i in range(0, len(together), size)]
+    return shared + [[task] for task in taken if task.losses >= SUSPECT]
 
 
 class Publisher:
@@ -118,11 +122,24 @@ class Publisher:
         """All in one pipelined batch. False: some or all may not have arrived."""
         return self._attempt(lambda producer: self._publish(producer, tickets))
 
-    def queued(self, queue: str) -> set[int] | None:
-        """The task ids whose tickets lie in the queue, or None if Redis could not be asked."""
-        found: set[int] = set()
-        asked = self._attempt(lambda producer: found.update(ids_in(_client(producer).lrange(queue, 0, -1))))
-        return found if asked else None
+    def answers(self) -> bool:
+        """Whether Redis does."""
+        return self._attempt(lambda producer: _client(producer).ping())
+
+    def queued(self, queue: str, wanted: Collection[str]) -> set[str] | None:
+        """Which of these tokens lie in the queue as tickets, or None if Redis could not be asked.
+
+        It reads the queue page by page, and lets others use the connection in between.
+        """
+        found: set[str] = set()
+        for start in count(step=PAGE):
+            page: list[bytes] = []
+            if not self._attempt(lambda producer: page.extend(_page(producer, queue, start))):  # noqa: B023
+                return None
+            found |= tokens_in(page) & set(wanted)
+            if len(page) < PAGE or len(found) == len(wanted):
+                return found
+        return found
 
     def _kick(self, producer: Producer, role: str, queue: str, lone: int | None) -> None:
         if lone is not None and not _client(producer).llen(queue):
@@ -159,7 +176,9 @@ class Publisher:
             except _redis_failures() as error:
                 self._closed_until = time.monotonic() + BREAK
                 self._producer = None
-                logger.warning("Redis is not reachable, leaving it alone for %g s: %s", BREAK, error)
+                # A batch that failed says only that; its cause is what Redis said.
+                why = error.__cause__ or error
+                logger.warning("Redis did not take it, leaving it alone for %g s: %s", BREAK, why)
                 return False
         return True
 
@@ -185,13 +204,18 @@ def _redis_failures() -> tuple[type[Exception], ...]:
     return (KombuError, RedisError, OSError)
 
 
-def ids_in(messages: Sequence[bytes]) -> set[int]:
-    """The task ids in raw queue entries; what is no ticket holds none."""
-    found: set[int] = set()
+def tokens_in(messages: Sequence[bytes]) -> set[str]:
+    """The tokens in raw queue entries; what is no ticket has none."""
+    found: set[str] = set()
     for message in messages:
         try:
             body = json.loads(base64.b64decode(json.loads(message)["body"]))
-            found.update(body[0][1])
+            found.add(str(body[0][2]))
         except (ValueError, TypeError, KeyError, IndexError, RecursionError):
             continue
     return found
+
+
+def _page(producer: Producer, queue: str, start: int) -> Sequence[bytes]:
+    """From the end on, where the next one is taken: what comes meanwhile comes at the other."""
+    return list(_client(producer).lrange(queue, -start - PAGE, -start - 1))

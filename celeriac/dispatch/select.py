@@ -3,73 +3,76 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 
 from sqlalchemy import Connection, text
 
 from celeriac.dispatch.fairness import Claimant
+from celeriac.store.connections import Prepared
 
-# Each LIMIT on worker_tasks has its index's ORDER BY, and none stands in an EXISTS, which would drop both: else the
-# planner may read the whole table in the hope of meeting such a row soon.
+# Each LIMIT has its index's ORDER BY, and none stands in an EXISTS, which would drop both: else the planner may read a
+# whole table in the hope of meeting such a row soon.
 
 # Transaction-level, so that it holds behind PgBouncer and goes with a dead process.
 LOCK = text("SELECT pg_try_advisory_xact_lock(hashtextextended('celeriac pass ' || :role, 0))")
 
+# INVARIANT of `held_since`: no ticket that holds something was claimed before, so nobody walks over the dead entries of
+# those that are gone; a minute is more than a claim takes to commit.
 SURVEY = text("""
+WITH batcher AS (SELECT * FROM celeriac.batchers WHERE role = :role),
+held AS (
+    SELECT ids, accounts, claimed_at FROM celeriac.tickets
+    WHERE role = :role AND claimed_at >= coalesce((SELECT held_since FROM batcher), '-infinity')
+)
 SELECT
-    coalesce((SELECT paused FROM roles WHERE role = :role), false) AS paused,
-    coalesce((SELECT cursor FROM batchers WHERE role = :role), '') AS cursor,
-    (SELECT seconds_per_task FROM batchers WHERE role = :role) AS seconds_per_task,
-    (SELECT last_pass FROM batchers WHERE role = :role) AS last_pass,
+    coalesce((SELECT paused FROM celeriac.roles WHERE role = :role), false) AS paused,
+    coalesce((SELECT cursor FROM batcher), '') AS cursor,
+    (SELECT seconds_per_task FROM batcher) AS seconds_per_task,
+    (SELECT last_pass FROM batcher) AS last_pass,
     (SELECT coalesce(jsonb_object_agg(account, n), '{}') FROM (
-        SELECT account, count(*) AS n FROM worker_tasks
-        WHERE role = :role AND status IN ('claimed', 'running') GROUP BY account
+        SELECT account, count(*) AS n FROM held, unnest(held.accounts) AS account GROUP BY account
     ) AS holding) AS holding,
-    (SELECT true FROM worker_tasks
-        WHERE role = :role AND waits_for = 'time' AND scheduled_for <= statement_timestamp()
-        ORDER BY scheduled_for LIMIT 1) IS NOT NULL AS due,
-    (SELECT coalesce(sum(concurrency), 0) FROM workers
+    (SELECT true FROM celeriac.later
+        WHERE role = :role AND due_at <= statement_timestamp() ORDER BY due_at LIMIT 1) IS NOT NULL AS due,
+    (SELECT coalesce(sum(concurrency), 0) FROM celeriac.workers
         WHERE status = 'active' AND queues ? :queue
-          AND last_heartbeat_at > statement_timestamp() - interval '2 minutes') AS slots
+          AND last_heartbeat_at > statement_timestamp() - interval '2 minutes') AS slots,
+    least((SELECT min(claimed_at) FROM held), statement_timestamp() - interval '1 minute') AS held_since,
+    EXISTS (SELECT FROM celeriac.unparking) AS resumed
 """)
 
-# INVARIANT of `onward`, `around`: each step is one descent into worker_tasks_ready, to the next account that has a
-# ready row. `around` is read only if `onward` ran out of accounts before `walk` found :accounts that may get something,
-# each with one look at its policy. `waiting` counts at most :depth rows of an account.
+# INVARIANT of `onward`, `around`: each step is one descent into `ready_in_order`, to the next account with an entry.
+# `around` is read only if `onward` ran out of accounts before `walk` found :accounts of them, each with one look at its
+# policy. `waiting` counts at most :depth entries of an account, none of one that is shut.
 CLAIMANTS = text("""
 WITH RECURSIVE onward AS (
-    (SELECT account FROM worker_tasks
-        WHERE role = :role AND status = 'pending' AND waits_for IS NULL AND account > :cursor
-        ORDER BY account LIMIT 1)
+    (SELECT account FROM celeriac.ready WHERE role = :role AND account > :cursor ORDER BY account LIMIT 1)
     UNION ALL
     SELECT next.account FROM onward, LATERAL (
-        SELECT account FROM worker_tasks
-        WHERE role = :role AND status = 'pending' AND waits_for IS NULL AND account > onward.account
-        ORDER BY account LIMIT 1) AS next
+        SELECT account FROM celeriac.ready
+        WHERE role = :role AND account > onward.account ORDER BY account LIMIT 1) AS next
 ), around AS (
-    (SELECT account FROM worker_tasks
-        WHERE role = :role AND status = 'pending' AND waits_for IS NULL AND account <= :cursor
-        ORDER BY account LIMIT 1)
+    (SELECT account FROM celeriac.ready WHERE role = :role AND account <= :cursor ORDER BY account LIMIT 1)
     UNION ALL
     SELECT next.account FROM around, LATERAL (
-        SELECT account FROM worker_tasks
-        WHERE role = :role AND status = 'pending' AND waits_for IS NULL
-          AND account > around.account AND account <= :cursor
-        ORDER BY account LIMIT 1) AS next
+        SELECT account FROM celeriac.ready
+        WHERE role = :role AND account > around.account AND account <= :cursor ORDER BY account LIMIT 1) AS next
 ), walk AS (
-    SELECT turn.account, policy.weight, policy.cap, row_number() OVER () AS place
+    SELECT turn.account, policy.weight, policy.cap, policy.shut, row_number() OVER () AS place
     FROM (SELECT account FROM onward UNION ALL SELECT account FROM around) AS turn
     LEFT JOIN LATERAL (
-        SELECT weight, cap, paused OR cap = 0 AS shut FROM account_policies WHERE account = turn.account LIMIT 1
+        SELECT weight, cap, paused OR coalesce(cap = 0, false) AS shut FROM celeriac.account_policies
+        WHERE account = turn.account LIMIT 1
     ) AS policy ON true
-    WHERE policy.shut IS NOT TRUE LIMIT :accounts
+    LIMIT :accounts
 )
-SELECT walk.account, waiting.n AS waiting, coalesce(walk.weight, 1) AS weight, walk.cap
+SELECT walk.account, waiting.n AS waiting, coalesce(walk.weight, 1) AS weight, walk.cap,
+    coalesce(walk.shut, false) AS shut
 FROM walk
 CROSS JOIN LATERAL (
     SELECT count(*) AS n FROM (
-        SELECT FROM worker_tasks
-        WHERE role = :role AND status = 'pending' AND waits_for IS NULL AND account = walk.account
-        ORDER BY priority DESC, scheduled_for, id LIMIT :depth) AS counted
+        SELECT FROM celeriac.ready WHERE role = :role AND account = walk.account AND walk.shut IS NOT TRUE
+        ORDER BY priority DESC, due_at, id LIMIT :depth) AS counted
 ) AS waiting
 ORDER BY walk.place
 """)
@@ -77,36 +80,36 @@ ORDER BY walk.place
 WAITING = text("""
 SELECT wanted.account, (
     SELECT count(*) FROM (
-        SELECT FROM worker_tasks
-        WHERE role = :role AND status = 'pending' AND waits_for IS NULL AND account = wanted.account
-        ORDER BY priority DESC, scheduled_for, id LIMIT :depth) AS counted) AS waiting
+        SELECT FROM celeriac.ready WHERE role = :role AND account = wanted.account
+        ORDER BY priority DESC, due_at, id LIMIT :depth) AS counted) AS waiting
 FROM unnest(CAST(:accounts AS text[])) AS wanted (account)
 """)
 
-READY = text("""
-SELECT true FROM worker_tasks WHERE role = :role AND status = 'pending' AND waits_for IS NULL ORDER BY account LIMIT 1
-""")
+READY = text("SELECT true FROM celeriac.ready WHERE role = :role ORDER BY account LIMIT 1")
+
+PARKED = text("SELECT true FROM celeriac.parked WHERE role = :role LIMIT 1")
 
 WORK_AND_ROOM = text("""
-SELECT NOT coalesce((SELECT paused FROM roles WHERE role = :role), false)
+SELECT NOT coalesce((SELECT paused FROM celeriac.roles WHERE role = :role), false)
     AND coalesce(
-        (SELECT true FROM worker_tasks
-            WHERE role = :role AND status = 'pending' AND waits_for IS NULL ORDER BY account LIMIT 1),
-        (SELECT true FROM worker_tasks
-            WHERE role = :role AND waits_for = 'time' AND scheduled_for <= statement_timestamp()
-            ORDER BY scheduled_for LIMIT 1),
+        (SELECT true FROM celeriac.ready WHERE role = :role ORDER BY account LIMIT 1),
+        (SELECT true FROM celeriac.later
+            WHERE role = :role AND due_at <= statement_timestamp() ORDER BY due_at LIMIT 1),
         false
-    ) AND (
-        SELECT count(*) < :below FROM (
-            SELECT FROM worker_tasks WHERE role = :role AND status IN ('claimed', 'running')
-            ORDER BY account LIMIT :below
-        ) AS active)
+    ) AND coalesce((
+        SELECT sum(cardinality(ids)) FROM celeriac.tickets
+        WHERE role = :role AND claimed_at >= coalesce(
+            (SELECT held_since FROM celeriac.batchers WHERE role = :role), '-infinity')), 0) < :below
 """)
+
+
+_WORK_AND_ROOM = Prepared(WORK_AND_ROOM, {"role": "text", "below": "integer"})
 
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """The state a pass decides on. `holding`: active tasks per account; `slots`: consumers of live workers."""
+    """The state a pass decides on. `holding`: active tasks per account; `slots`: consumers of live workers;
+    `resumed`: accounts were whose tasks may still be parked."""
 
     paused: bool
     cursor: str
@@ -115,6 +118,20 @@ class Survey:
     holding: dict[str, int]
     due: bool
     slots: int
+    held_since: datetime
+    resumed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Accounts:
+    """`open`: in rotation order; `shut`: those that are paused or may have nothing, and have entries all the same.
+
+    `is_all` False: the walk may not have seen every account with ready entries.
+    """
+
+    open: list[Claimant]
+    shut: list[str]
+    is_all: bool
 
 
 def lock_pass(connection: Connection, role: str) -> bool:
@@ -126,18 +143,21 @@ def survey(connection: Connection, role: str, queue: str) -> Survey:
     return Survey(*connection.execute(SURVEY, {"role": role, "queue": queue}).one())
 
 
-def claimants(connection: Connection, role: str, seen: Survey, free: int, depth: int) -> list[Claimant]:
-    """Accounts with ready tasks in rotation order, each with at most `depth` of them counted; paused ones, and those
-    whose cap is 0, left out.
+def accounts(connection: Connection, role: str, seen: Survey, free: int, depth: int) -> Accounts:
+    """Accounts with ready tasks in rotation order, each with at most `depth` of them counted.
 
     At least `free` accounts that hold nothing, if there are so many: whoever stands behind them could get nothing
     anyway.
     """
-    wanted = {"role": role, "cursor": seen.cursor, "accounts": free + len(seen.holding), "depth": depth}
-    return [
+    most = free + len(seen.holding)
+    wanted = {"role": role, "cursor": seen.cursor, "accounts": most, "depth": depth}
+    rows = connection.execute(CLAIMANTS, wanted).all()
+    claimants = [
         Claimant(row.account, row.waiting, seen.holding.get(row.account, 0), row.weight, row.cap)
-        for row in connection.execute(CLAIMANTS, wanted)
+        for row in rows
+        if not row.shut
     ]
+    return Accounts(claimants, [row.account for row in rows if row.shut], len(rows) < most)
 
 
 def waiting(connection: Connection, role: str, accounts: list[str], depth: int) -> dict[str, int]:
@@ -147,10 +167,15 @@ def waiting(connection: Connection, role: str, accounts: list[str], depth: int) 
 
 
 def has_ready(connection: Connection, role: str) -> bool:
-    """Whether any account has a ready task, paused or not."""
+    """Whether any account has a ready task."""
     return connection.execute(READY, {"role": role}).scalar_one_or_none() is not None
+
+
+def has_parked(connection: Connection, role: str) -> bool:
+    """Whether tasks of the role wait for their account to be resumed."""
+    return connection.execute(PARKED, {"role": role}).scalar_one_or_none() is not None
 
 
 def work_and_room(connection: Connection, role: str, below: int) -> bool:
     """Whether there is work and fewer than `below` tasks are active; cheap enough to ask after every settle."""
-    return bool(connection.execute(WORK_AND_ROOM, {"role": role, "below": below}).scalar_one())
+    return bool(_WORK_AND_ROOM.on(connection, {"role": role, "below": below}).scalar_one())

@@ -1,23 +1,28 @@
-"""Enqueue: one INSERT, in the caller's transaction."""
+"""Insert: new tasks and their places in the rooms, one statement in the caller's transaction."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 
-from psycopg2.errors import UniqueViolation
+from psycopg2.errors import LockNotAvailable, UniqueViolation
 from sqlalchemy import Connection, Row, text
 
 from celeriac.errors import CeleriacError
-from celeriac.settle.look import lead
+from celeriac.store import look
 from celeriac.store.connections import Prepared
+from celeriac.store.plans import lookups
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewTask:
-    """A row to be. `delay` (seconds from the database's now) or `at` (ISO 8601) or neither: due at once."""
+    """A row to be. `delay` (seconds from the database's now) or `at` (ISO 8601) or neither: due at once.
+
+    `is_named` False: its id was made for it just now, so nobody else can have it.
+    """
 
     task_id: str
     role: str
@@ -33,28 +38,31 @@ class NewTask:
     expires_in: float | None = None
     expires_at: str | None = None
     max_retries: int | None = 0
-    max_tries: int = 1
+    max_rounds: int = 1
     timeout: float | None = None
     parent_id: int | None = None
     enqueued_by: str | None = None
+    is_named: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """Where an enqueue ended: a new row, or the unfinished one that holds its key."""
+    """Where an enqueue ended: a new row, or the one that holds its key or id.
+
+    `waits_for`: time or lock, None if it may start now or has. `due_at`: when the one that was
+    there already is due, if it waits for that.
+    """
 
     id: int
     task_id: str
     is_new: bool
     waits_for: str | None = None
+    due_at: datetime | None = None
 
 
-# INVARIANT of `fresh`: of several new rows with one lock key, at most the first leads, and none if a leader exists
-# (no EXISTS: the planner may answer one for many rows by reading all leaders there are), or one just gave it up: who
-# waits for such a key already has the older claim.
-# A leader or a unique key committed meanwhile makes ON CONFLICT drop the row; the caller looks again. An uncommitted
-# one is waited for: all bulks take keys in one order, so that no two wait for each other (lock keys first: work on an
-# entity is finer than the entity; and the lead with the first row of its key, or not at all).
+# A row that does not come back met its unique key or id, or its id is that of a finished task. An uncommitted
+# unique key is waited for: all bulks take keys in one order, so that no two wait for each other. A lock key is never
+# waited for: the task goes behind its head, if there is one, or behind nobody until the look after the commit.
 INSERT = text("""
 WITH given AS (
     SELECT *, ordinality AS place,
@@ -62,68 +70,107 @@ WITH given AS (
     FROM ROWS FROM (jsonb_to_recordset(CAST(:rows AS jsonb)) AS (
         task_id text, role text, account text, lock_key text, unique_key text, priority integer,
         args jsonb, kwargs jsonb, headers jsonb, delay double precision, at timestamptz,
-        expires_in double precision, expires_at timestamptz, max_retries integer, max_tries integer,
-        timeout double precision, parent_id bigint, enqueued_by text
+        expires_in double precision, expires_at timestamptz, max_retries integer, max_rounds integer,
+        timeout double precision, parent_id bigint, enqueued_by text, is_named boolean
     )) WITH ORDINALITY
 ), fresh AS (
-    SELECT *,
-        CASE
-            WHEN due > statement_timestamp() THEN 'time'
-            WHEN lock_key IS NULL THEN NULL
-            WHEN row_number() OVER (PARTITION BY lock_key ORDER BY role, unique_key, place) > 1
-              OR lock_key = ANY (CAST(:given_up AS text[]))
-              OR (
-                SELECT true FROM worker_tasks l
-                WHERE l.lock_key = given.lock_key AND l.waits_for IS NULL
-                  AND l.status IN ('pending', 'claimed', 'running') LIMIT 1
-            ) THEN 'lock'
-        END AS waits_for
+    INSERT INTO celeriac.tasks (
+        task_id, role, account, lock_key, unique_key, priority, args, kwargs, headers, scheduled_for,
+        expires_at, max_retries, max_rounds, timeout, parent_id, enqueued_by
+    )
+    SELECT task_id, role, account, lock_key, unique_key, priority, args, kwargs, headers, due,
+        coalesce(expires_at, statement_timestamp() + expires_in * interval '1 second'),
+        max_retries, max_rounds, timeout, parent_id, enqueued_by
     FROM given
+    WHERE NOT (is_named AND (SELECT true FROM celeriac.history h WHERE h.task_id = given.task_id LIMIT 1) IS NOT NULL)
+    ORDER BY role, unique_key, place
+    ON CONFLICT DO NOTHING
+    RETURNING id, task_id, role, account, priority, lock_key, scheduled_for
+), placed AS (
+    SELECT *, CASE WHEN scheduled_for > statement_timestamp() THEN 'time' WHEN lock_key IS NOT NULL THEN 'lock' END
+        AS waits_for
+    FROM fresh
+), to_ready AS (
+    INSERT INTO celeriac.ready (seg, role, account, priority, due_at, id)
+    SELECT (SELECT seg FROM celeriac.ring), role, account, priority, scheduled_for, id FROM placed
+    WHERE waits_for IS NULL
+), to_later AS (
+    INSERT INTO celeriac.later (role, account, due_at, id)
+    SELECT role, account, scheduled_for, id FROM placed WHERE waits_for = 'time'
+), to_behind AS (
+    INSERT INTO celeriac.behind (lock_key, priority, due_at, id, role, account)
+    SELECT lock_key, priority, scheduled_for, id, role, account FROM placed WHERE waits_for = 'lock'
+), to_look_at AS (
+    INSERT INTO celeriac.looks (lock_key) SELECT DISTINCT lock_key FROM placed WHERE waits_for = 'lock'
 )
-INSERT INTO worker_tasks (
-    task_id, role, account, lock_key, unique_key, priority, args, kwargs, headers, scheduled_for, waits_for,
-    expires_at, max_retries, max_tries, timeout, parent_id, enqueued_by
-)
-SELECT task_id, role, account, lock_key, unique_key, priority, args, kwargs, headers, due, waits_for,
-    coalesce(expires_at, statement_timestamp() + expires_in * interval '1 second'),
-    max_retries, max_tries, timeout, parent_id, enqueued_by
-FROM fresh
-ORDER BY lock_key, role, unique_key, place
-ON CONFLICT DO NOTHING
-RETURNING id, task_id, waits_for
+SELECT id, task_id, waits_for, lock_key FROM placed
 """)
 
-# One row that is due at once and asks for no lock, which most are: nothing to unpack, to wait for or to compare it
-# with, at a third of the cost.
+# One row that is due at once and asks for no lock, which most are: nothing to unpack or to compare it with.
 _READY = """
-INSERT INTO worker_tasks (
-    task_id, role, account, unique_key, priority, args, kwargs, headers, max_retries, max_tries, timeout, parent_id,
-    enqueued_by
+WITH fresh AS (
+    INSERT INTO celeriac.tasks (
+        task_id, role, account, unique_key, priority, args, kwargs, headers, max_retries, max_rounds, timeout,
+        parent_id, enqueued_by
+    )
+    VALUES (
+        :task_id, :role, :account, :unique_key, :priority, CAST(:args AS jsonb), CAST(:kwargs AS jsonb),
+        CAST(:headers AS jsonb), :max_retries, :max_rounds, :timeout, :parent_id, :enqueued_by
+    )
+    {} RETURNING id, role, account, priority, scheduled_for
 )
-VALUES (
-    :task_id, :role, :account, :unique_key, :priority, CAST(:args AS jsonb), CAST(:kwargs AS jsonb),
-    CAST(:headers AS jsonb), :max_retries, :max_tries, :timeout, :parent_id, :enqueued_by
-)
-{} RETURNING id, task_id, waits_for
+INSERT INTO celeriac.ready (seg, role, account, priority, due_at, id)
+SELECT (SELECT seg FROM celeriac.ring), role, account, priority, scheduled_for, id FROM fresh RETURNING id
 """
 INSERT_READY = text(_READY.format("ON CONFLICT DO NOTHING"))
 
-# Without a unique key only its id could be taken: an error then costs less than looking out for it each time. Never in
-# the caller's transaction, which it would end.
+# Only `task_id` can conflict, so let the rare UniqueViolation raise; ON CONFLICT costs every insert. Never in the
+# caller's transaction, which it would end.
 INSERT_KEYLESS = text(_READY.format(""))
 
+# What has the id, or the unique key. What holds the key may have expired.
 EXISTING = text("""
-SELECT DISTINCT ON (g.task_id) g.task_id AS wanted, t.id, t.task_id,
-    t.task_id <> g.task_id AND t.status <> 'running' AND t.expires_at <= clock_timestamp() AS expired
-FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS g (task_id text, role text, unique_key text)
-JOIN worker_tasks t ON t.task_id = g.task_id
-    OR (t.role = g.role AND t.unique_key = g.unique_key AND t.status IN ('pending', 'claimed', 'running'))
-ORDER BY g.task_id, t.task_id = g.task_id DESC
+SELECT given.task_id AS wanted, found.id, found.task_id, found.expired,
+    CASE WHEN found.due_at IS NOT NULL THEN coalesce(
+    (SELECT 'time' FROM celeriac.later l
+        WHERE l.role = found.role AND l.account = found.account AND l.due_at = found.due_at AND l.id = found.id),
+    (SELECT 'lock' FROM celeriac.behind b
+        WHERE b.lock_key = found.lock_key AND b.priority = found.priority AND b.due_at = found.due_at
+            AND b.id = found.id)
+    ) END AS waits_for, found.due_at
+FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS given (task_id text, role text, unique_key text), LATERAL (
+    (SELECT t.id, t.task_id, t.role, t.account, t.lock_key, t.priority, t.scheduled_for AS due_at, false AS expired
+        FROM celeriac.tasks t WHERE t.task_id = given.task_id)
+    UNION ALL
+    (SELECT h.id, h.task_id, h.role, h.account, h.lock_key, h.priority, NULL, false
+        FROM celeriac.history h WHERE h.task_id = given.task_id LIMIT 1)
+    UNION ALL
+    (SELECT t.id, t.task_id, t.role, t.account, t.lock_key, t.priority, t.scheduled_for,
+            CASE WHEN t.expires_at <= clock_timestamp() THEN NOT EXISTS (
+            SELECT FROM celeriac.tickets k WHERE k.worker_id IS NOT NULL AND t.id = ANY (k.ids)) ELSE false END
+        FROM celeriac.tasks t WHERE t.role = given.role AND t.unique_key = given.unique_key)
+    LIMIT 1
+) AS found
 """)
 
-MAKE_WAY = text("SELECT celeriac_make_way(:role, :unique_key, :by)")
+# Of these ids, those that finished while their rows were inserted: that insert saw neither the task nor its history.
+FINISHED = text("""
+SELECT wanted.task_id FROM unnest(CAST(:task_ids AS text[])) AS wanted (task_id)
+WHERE (SELECT true FROM celeriac.history h WHERE h.task_id = wanted.task_id LIMIT 1)
+""")
 
-LEADING = text("SELECT id FROM worker_tasks WHERE id = ANY(CAST(:ids AS bigint[])) AND waits_for IS NULL")
+UNDO = text("""
+WITH left_rooms AS (SELECT celeriac.leave(CAST(:ids AS bigint[])))
+DELETE FROM celeriac.tasks WHERE id = ANY (CAST(:ids AS bigint[])) AND (SELECT count(*) FROM left_rooms) = 1
+""")
+
+STILL_BEHIND = text("""
+SELECT b.id FROM celeriac.tasks t JOIN celeriac.behind b
+    ON b.lock_key = t.lock_key AND b.priority = t.priority AND b.due_at = t.scheduled_for AND b.id = t.id
+WHERE t.id = ANY (CAST(:ids AS bigint[]))
+""")
+
+MAKE_WAY = text("SELECT celeriac.make_way(:role, :unique_key, :by)")
 
 #: Each round loses only to a competitor that committed in between; more than a few in a row is a fault of ours.
 ROUNDS = 100
@@ -137,36 +184,36 @@ def as_json(tasks: Sequence[NewTask]) -> str:
 
 _READY_TYPES = {
     "task_id": "text", "role": "text", "account": "text", "unique_key": "text", "priority": "integer", "args": "text",
-    "kwargs": "text", "headers": "text", "max_retries": "integer", "max_tries": "integer",
+    "kwargs": "text", "headers": "text", "max_retries": "integer", "max_rounds": "integer",
     "timeout": "double precision", "parent_id": "bigint", "enqueued_by": "text",
 }  # fmt: skip
-_INSERT_READY = Prepared("celeriac_insert_ready", INSERT_READY, _READY_TYPES)
-_INSERT_KEYLESS = Prepared("celeriac_insert_keyless", INSERT_KEYLESS, _READY_TYPES)
+_INSERT_READY = Prepared(INSERT_READY, _READY_TYPES)
+_INSERT_KEYLESS = Prepared(INSERT_KEYLESS, _READY_TYPES)
+
+#: Of one trip and one transaction with what follows: how long an insert waits for somebody's unique key.
+BRIEFLY = "SET LOCAL lock_timeout = '50 ms'; "
 
 #: What a row has to lack to be ready by its mere insert.
 _NOT_READY = ("lock_key", "delay", "at", "expires_in", "expires_at")
 
 
 def is_ready(task: NewTask) -> bool:
-    """Whether the row's mere insert makes it ready: it is due at once and asks for no lock."""
-    return all(getattr(task, name) is None for name in _NOT_READY)
+    """Whether the row's mere insert makes it ready: due at once, no lock, and an id nobody else can have."""
+    return not task.is_named and all(getattr(task, name) is None for name in _NOT_READY)
 
 
 def enqueue_ready(cursor: Any, task: NewTask) -> Receipt | None:
-    """The new row of a task that `is_ready`, on the driver's cursor in autocommit; None if its key or id is taken."""
+    """The new row of a task that `is_ready`, on the driver's cursor in autocommit.
+
+    None if its key or id is taken, or its key may be: somebody's open transaction has it.
+    """
     insert = _INSERT_KEYLESS if task.unique_key is None else _INSERT_READY
     try:
-        insert.execute(cursor, ready_row(task))
-    except UniqueViolation:
+        insert.execute(cursor, ready_row(task), before="" if task.unique_key is None else BRIEFLY)
+    except (UniqueViolation, LockNotAvailable):
         return None
     row = cursor.fetchone()
-    return row and Receipt(row[0], row[1], True)
-
-
-def _insert(connection: Connection, tasks: Sequence[NewTask], given_up: Collection[str]) -> Iterable[Row[Any]]:
-    if len(tasks) > 1 or not is_ready(tasks[0]):
-        return connection.execute(INSERT, {"rows": as_json(tasks), "given_up": list(given_up)})
-    return connection.exec_driver_sql(_INSERT_READY.unprepared, ready_row(tasks[0]))
+    return row and Receipt(row[0], task.task_id, True)
 
 
 def ready_row(task: NewTask) -> dict[str, Any]:
@@ -174,75 +221,69 @@ def ready_row(task: NewTask) -> dict[str, Any]:
     return row | {n: None if row[n] is None else json.dumps(row[n]) for n in ("args", "kwargs", "headers")}
 
 
-def enqueue(connection: Connection, tasks: Sequence[NewTask], *, commits_soon: bool = True) -> list[Receipt]:
+def enqueue(connection: Connection, tasks: Sequence[NewTask], *, callers: bool = False) -> list[Receipt]:
     """A receipt per task, in order. Two tasks with one id, or with one (role, unique key), get the same row.
 
-    `commits_soon` False, for a caller's own transaction: nobody who settles has to wait for it. A leader that settles
-    before the commit then leaves its key to the sweep.
+    `callers`: the transaction is a caller's own, of whose commit the engine may not hear.
     """
-    first = _first(tasks)
-    distinct = list(first.values())
-    found = _insert_or_find(connection, distinct)
-    # The one that was to lead such a key is another row, or waits for its time.
-    unled = {t.lock_key for t in distinct if not (r := found[t.task_id]).is_new or r.waits_for == "time"}
-    behind = [t for t in distinct if found[t.task_id].waits_for == "lock" and (commits_soon or t.lock_key in unled)]
-    if behind:
-        found |= _led(connection, [(t, found[t.task_id]) for t in behind])
-    return [found[t.task_id] if first[t.task_id] is t else _again(found[t.task_id]) for t in tasks]
-
-
-def line_up(connection: Connection, tasks: Sequence[NewTask], given_up: Collection[str]) -> list[str]:
-    """Enqueues, and returns the keys that some of these wait for: before it commits, the caller gives them the lead.
-
-    With those it has `given_up`, as it ended their leaders: so a transaction takes its turns at keys once and in order.
-    """
-    distinct = _first(tasks)
-    found = _insert_or_find(connection, list(distinct.values()), given_up) if tasks else {}
-    return [t.lock_key for t in distinct.values() if t.lock_key is not None and found[t.task_id].waits_for == "lock"]
-
-
-def _first(tasks: Sequence[NewTask]) -> dict[str, NewTask]:
-    """Of several with one id the first, by their ids, in order."""
     first: dict[str, NewTask] = {}
     for task in tasks:
         first.setdefault(task.task_id, task)
-    return first
+    found = _insert_or_find(connection, list(first.values()), callers) if tasks else {}
+    return [found[t.task_id] if first[t.task_id] is t else _again(found[t.task_id]) for t in tasks]
+
+
+def as_they_stand(connection: Connection, receipts: Sequence[Receipt]) -> list[Receipt]:
+    """The receipts of a transaction that is committed: by now a task may be the head of its lock key."""
+    ids = [receipt.id for receipt in receipts if receipt.waits_for == "lock"]
+    behind = set(connection.execute(STILL_BEHIND, {"ids": ids}).scalars()) if ids else set()
+    return [replace(r, waits_for=None) if r.waits_for == "lock" and r.id not in behind else r for r in receipts]
 
 
 def _again(receipt: Receipt) -> Receipt:
-    return Receipt(receipt.id, receipt.task_id, False)
+    return Receipt(receipt.id, receipt.task_id, False, receipt.waits_for, receipt.due_at)
 
 
-def _led(connection: Connection, behind: Sequence[tuple[NewTask, Receipt]]) -> dict[str, Receipt]:
-    """Who of these leads after all: the one who was to lead settled meanwhile, is another row or waits for its time."""
-    if not lead(connection, [str(task.lock_key) for task, _ in behind]):
-        return {}
-    ids = {receipt.id: receipt.task_id for _, receipt in behind}
-    leading = connection.execute(LEADING, {"ids": list(ids)}).scalars()
-    return {ids[i]: Receipt(i, ids[i], True) for i in leading}
-
-
-def _insert_or_find(
-    connection: Connection, tasks: Sequence[NewTask], given_up: Collection[str] = ()
-) -> dict[str, Receipt]:
+def _insert_or_find(connection: Connection, tasks: Sequence[NewTask], callers: bool) -> dict[str, Receipt]:
     found: dict[str, Receipt] = {}
     missing = list(tasks)
     for _ in range(ROUNDS):
-        for row in _insert(connection, missing, given_up):
-            found[row.task_id] = Receipt(row.id, row.task_id, True, row.waits_for)
+        found |= _inserted(connection, missing, callers)
         missing = [t for t in missing if t.task_id not in found]
         if not missing:
             return found
-        holders = connection.execute(EXISTING, {"rows": as_json(missing)}).all()
+        with lookups(connection):
+            holders = connection.execute(EXISTING, {"rows": as_json(missing)}).all()
         _make_way(connection, missing, {row.wanted for row in holders if row.expired})
-        found |= {row.wanted: Receipt(row.id, row.task_id, False) for row in holders if not row.expired}
+        found |= {row.wanted: _existing(row) for row in holders if not row.expired}
         missing = [t for t in missing if t.task_id not in found]
         if not missing:
             return found
     raise CeleriacError(f"{len(missing)} task(s) found their keys taken and free again {ROUNDS} times; try again")
 
 
-def _make_way(connection: Connection, tasks: Sequence[NewTask], late: set[str]) -> None:
+def _existing(row: Row[Any]) -> Receipt:
+    return Receipt(row.id, row.task_id, False, row.waits_for, row.due_at if row.waits_for == "time" else None)
+
+
+def _inserted(connection: Connection, tasks: Sequence[NewTask], callers: bool) -> dict[str, Receipt]:
+    rows = connection.execute(INSERT, {"rows": as_json(tasks)}).all()
+    rows = _but_finished(connection, rows, {t.task_id for t in tasks if t.is_named})
+    if not callers:
+        look.ask(connection, [row.lock_key for row in rows if row.waits_for == "lock"])
+    return {row.task_id: Receipt(row.id, row.task_id, True, row.waits_for) for row in rows}
+
+
+def _but_finished(connection: Connection, rows: Sequence[Row[Any]], named: set[str]) -> Sequence[Row[Any]]:
+    """Without rows whose id turns out to be a finished task's."""
+    fresh = [row.task_id for row in rows if row.task_id in named]
+    finished = set(connection.execute(FINISHED, {"task_ids": fresh}).scalars()) if fresh else set()
+    if finished:
+        connection.execute(UNDO, {"ids": [row.id for row in rows if row.task_id in finished]})
+    return [row for row in rows if row.task_id not in finished]
+
+
+def _make_way(connection: Connection, tasks: Iterable[NewTask], late: set[str]) -> None:
     """What holds these tasks' unique keys has expired: it is cancelled, as at its start, and they are new."""
     for task in tasks:
         if task.task_id in late:

@@ -52,7 +52,7 @@ def from_definition(
     name: str, definition: Mapping[str, Any], parameters: list[dict[str, Any]]
 ) -> tuple[Role, Signature]:
     """What enqueuing needs of a role declared elsewhere."""
-    plain = ("queue", "priority", "max_retries", "max_tries", "timeout", "eager", "window", "enabled_by")
+    plain = ("queue", "priority", "max_retries", "max_rounds", "timeout", "prompt", "window", "enabled_by")
     options: dict[str, Any] = {k: definition[k] for k in plain}
     options |= {k: _key(name, k, definition[k]) for k in ("fair_by", "lock_by", "unique_by")}
     priorities = tuple(definition.get("priority_range", ANY_PRIORITY))  # an older release registered none
@@ -167,7 +167,7 @@ def new_task(
         "task_id": task_id,
         "priority": role.priority,
         "max_retries": role.max_retries,
-        "max_tries": role.max_tries,
+        "max_rounds": role.max_rounds,
     }
     given = {k: v for k, v in options.items() if v is not None}
     row |= keys(role, arguments, given) | given

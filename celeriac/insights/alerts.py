@@ -7,7 +7,8 @@ from typing import Any
 from sqlalchemy import Connection, text
 
 FIRING = text("""
-SELECT name, subject, value, threshold, firing_since, last_seen_at FROM alerts ORDER BY firing_since, name, subject
+SELECT name, subject, value, threshold, firing_since, last_seen_at FROM celeriac.alerts
+ORDER BY firing_since, name, subject
 """)
 
 

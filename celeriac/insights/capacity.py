@@ -12,20 +12,19 @@ from sqlalchemy import Connection, text
 HORIZONS = (1, 4, 8)
 
 CAPACITY = text("""
-SELECT * FROM v_worker_capacity WHERE CAST(:role AS text) IS NULL OR role = :role ORDER BY role
+SELECT * FROM celeriac.v_worker_capacity WHERE CAST(:role AS text) IS NULL OR role = :role ORDER BY role
 """)
 
-# A process runs one row at a time: of the rows that share its ticket the first stands for it.
+# A process runs one task at a time: of those of its ticket the first stands for it.
 HEARTBEATS = text("""
 WITH started AS (
-    SELECT worker_id, worker_pid, id, started_at,
-        row_number() OVER (PARTITION BY worker_id, worker_pid ORDER BY started_at, id) AS place
-    FROM worker_tasks WHERE status IN ('claimed', 'running') AND status = 'running'
+    SELECT DISTINCT ON (worker_id, worker_pid) worker_id, ids[1] AS id, started_at
+    FROM celeriac.tickets WHERE worker_id IS NOT NULL ORDER BY worker_id, worker_pid, started_at, ids[1]
 )
 SELECT w.worker_id, w.concurrency, w.status, w.resources,
     coalesce(jsonb_agg(s.id ORDER BY s.started_at, s.id) FILTER (WHERE s.id IS NOT NULL), '[]') AS ids
-FROM workers w
-LEFT JOIN started s ON s.worker_id = w.worker_id AND s.place = 1
+FROM celeriac.workers w
+LEFT JOIN started s ON s.worker_id = w.worker_id
 WHERE w.status <> 'stopped' AND w.last_heartbeat_at > statement_timestamp() - interval '2 minutes'
     AND (CAST(:worker_id AS text) IS NULL OR w.worker_id = :worker_id)
 GROUP BY w.worker_id ORDER BY w.worker_id

@@ -15,77 +15,72 @@ CAP = 5_000
 # Each LIMIT has its index's ORDER BY, so that counting walks the index and nothing else. The finished are looked at
 # until the bound, whatever they are: looking for successes among many failures could take for ever.
 COUNTS = text("""
-SELECT
-    (SELECT count(*) FROM (SELECT FROM worker_tasks WHERE status = 'pending' ORDER BY role, -id LIMIT :most) AS p)
-        AS pending,
+SELECT greatest(0, u.unfinished - held.claimed - held.running) AS pending, held.claimed, held.running,
     (SELECT count(*) FROM (
-        SELECT FROM worker_tasks WHERE status IN ('claimed', 'running') AND status = 'claimed'
-        ORDER BY role, account LIMIT :most) AS c) AS claimed,
-    (SELECT count(*) FROM (
-        SELECT FROM worker_tasks WHERE status IN ('claimed', 'running') AND status = 'running'
-        ORDER BY role, account LIMIT :most) AS r) AS running,
-    (SELECT count(*) FROM (
-        SELECT FROM worker_tasks WHERE status IN ('failed', 'cancelled') AND status = 'failed'
+        SELECT FROM celeriac.history WHERE status IN ('failed', 'cancelled') AND status = 'failed'
         ORDER BY role, -id LIMIT :most) AS f) AS failed,
     (SELECT count(*) FROM (
-        SELECT FROM worker_tasks WHERE status IN ('failed', 'cancelled') AND status = 'cancelled'
+        SELECT FROM celeriac.history WHERE status IN ('failed', 'cancelled') AND status = 'cancelled'
         ORDER BY role, -id LIMIT :most) AS x) AS cancelled,
     e.finished, e.completed
 FROM (
+    SELECT CAST(coalesce(sum(cardinality(ids)) FILTER (WHERE worker_id IS NULL), 0) AS bigint) AS claimed,
+        CAST(coalesce(sum(cardinality(ids)) FILTER (WHERE worker_id IS NOT NULL), 0) AS bigint) AS running
+    FROM celeriac.tickets
+) AS held CROSS JOIN LATERAL (
+    SELECT count(*) AS unfinished
+    FROM (SELECT FROM celeriac.tasks ORDER BY id LIMIT :most + held.claimed + held.running) AS t
+) AS u CROSS JOIN (
     SELECT count(*) AS finished, count(*) FILTER (WHERE status = 'completed') AS completed
-    FROM (SELECT status FROM worker_tasks WHERE status IN ('completed', 'failed', 'cancelled')
-        ORDER BY role, completed_at LIMIT :most) AS f
+    FROM (SELECT status FROM celeriac.history ORDER BY role, completed_at LIMIT :most) AS f
 ) AS e
 """)
 
 BELIEVED = text("""
-SELECT value AS status, share * greatest(c.reltuples, 0) AS n
-FROM pg_class c
-JOIN pg_namespace s ON s.oid = c.relnamespace
-JOIN pg_stats p ON p.schemaname = s.nspname AND p.tablename = c.relname AND p.attname = 'status',
+SELECT 'pending' AS status, greatest(reltuples, 0) AS n FROM pg_class WHERE oid = CAST('celeriac.tasks' AS regclass)
+UNION ALL
+SELECT value, sum(share * greatest(c.reltuples, 0))
+FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+JOIN pg_stats p ON p.schemaname = 'celeriac' AND p.tablename = c.relname AND p.attname = 'status',
 unnest(CAST(CAST(p.most_common_vals AS text) AS text[]), p.most_common_freqs) AS common (value, share)
-WHERE c.oid = CAST('worker_tasks' AS regclass)
+WHERE i.inhparent = CAST('celeriac.history' AS regclass) GROUP BY value
 """)
 
-# INVARIANT of `names`: one descent per role that has pending or active rows, or is registered.
+# INVARIANT of `names`: one descent per role that has unfinished tasks, or is registered.
 DEPTH = text("""
-WITH RECURSIVE waiting AS (
-    (SELECT role FROM worker_tasks WHERE status = 'pending' ORDER BY role LIMIT 1)
-    UNION ALL
-    SELECT next.role FROM waiting, LATERAL (
-        SELECT role FROM worker_tasks WHERE status = 'pending' AND role > waiting.role ORDER BY role LIMIT 1) AS next
-), busy AS (
-    (SELECT role FROM worker_tasks WHERE status IN ('claimed', 'running') ORDER BY role LIMIT 1)
+WITH RECURSIVE busy AS (
+    (SELECT role FROM celeriac.tasks ORDER BY role LIMIT 1)
     UNION ALL
     SELECT next.role FROM busy, LATERAL (
-        SELECT role FROM worker_tasks WHERE status IN ('claimed', 'running') AND role > busy.role
-        ORDER BY role LIMIT 1) AS next
+        SELECT role FROM celeriac.tasks WHERE role > busy.role ORDER BY role LIMIT 1) AS next
 ), names AS (
-    SELECT role FROM roles UNION SELECT role FROM waiting UNION SELECT role FROM busy
+    SELECT role FROM celeriac.roles UNION SELECT role FROM busy
 )
 SELECT names.role, coalesce(r.definition ->> 'queue', names.role) AS queue, coalesce(r.paused, false) AS paused,
-    CAST(r.definition ->> 'window' AS integer) AS "window", pending.n AS pending, ready.n AS ready, later.n AS later,
+    CAST(r.definition ->> 'window' AS integer) AS "window",
+    greatest(0, unfinished.n - active.claimed - active.running) AS pending, ready.n AS ready, later.n AS later,
     active.claimed, active.running, active.stale, oldest.seconds AS oldest_ready_seconds
-FROM names LEFT JOIN roles r ON r.role = names.role
-CROSS JOIN LATERAL (SELECT count(*) AS n FROM (
-    SELECT FROM worker_tasks WHERE role = names.role AND status = 'pending' ORDER BY -id LIMIT :most) AS p) AS pending
-CROSS JOIN LATERAL (SELECT count(*) AS n FROM (
-    SELECT FROM worker_tasks WHERE role = names.role AND status = 'pending' AND waits_for IS NULL
-    ORDER BY account LIMIT :most) AS p) AS ready
-CROSS JOIN LATERAL (SELECT count(*) AS n FROM (
-    SELECT FROM worker_tasks WHERE role = names.role AND waits_for = 'time'
-    ORDER BY scheduled_for LIMIT :most) AS p) AS later
+FROM names LEFT JOIN celeriac.roles r ON r.role = names.role
 CROSS JOIN LATERAL (
-    SELECT count(*) FILTER (WHERE status = 'claimed') AS claimed, count(*) FILTER (WHERE status = 'running') AS running,
-        count(*) FILTER (WHERE status = 'running' AND last_heartbeat_at < statement_timestamp()
-            - coalesce(CAST(r.definition ->> 'stale_after' AS double precision), 600) * interval '1 second') AS stale
-    FROM (SELECT status, last_heartbeat_at FROM worker_tasks
-        WHERE role = names.role AND status IN ('claimed', 'running') ORDER BY account LIMIT :most) AS a) AS active
+    SELECT CAST(coalesce(sum(cardinality(ids)) FILTER (WHERE worker_id IS NULL), 0) AS integer) AS claimed,
+        CAST(coalesce(sum(cardinality(ids)) FILTER (WHERE worker_id IS NOT NULL), 0) AS integer) AS running,
+        CAST(coalesce(sum(cardinality(ids)) FILTER (WHERE heartbeat_at < statement_timestamp()
+            - coalesce(CAST(r.definition ->> 'stale_after' AS double precision), 600) * interval '1 second'), 0)
+            AS integer) AS stale
+    FROM celeriac.tickets WHERE role = names.role) AS active
+CROSS JOIN LATERAL (SELECT count(*) AS n FROM (
+    SELECT FROM celeriac.tasks WHERE role = names.role
+    ORDER BY -id LIMIT :most + active.claimed + active.running) AS p) AS unfinished
+CROSS JOIN LATERAL (SELECT count(*) AS n FROM (
+    SELECT FROM celeriac.ready WHERE role = names.role ORDER BY account LIMIT :most) AS p) AS ready
+CROSS JOIN LATERAL (SELECT count(*) AS n FROM (
+    SELECT FROM celeriac.later WHERE role = names.role ORDER BY due_at LIMIT :most) AS p) AS later
 CROSS JOIN LATERAL (
     SELECT extract(epoch FROM statement_timestamp() - min(scheduled_for)) AS seconds
-    FROM (SELECT waits_for, scheduled_for FROM worker_tasks WHERE role = names.role AND status = 'pending'
-        ORDER BY -id DESC LIMIT :look) AS first_ones
-    WHERE waits_for IS NULL) AS oldest
+    FROM (SELECT * FROM celeriac.tasks WHERE role = names.role ORDER BY -id DESC LIMIT :look) AS first_ones
+    WHERE (SELECT true FROM celeriac.ready e WHERE e.role = first_ones.role AND e.account = first_ones.account
+        AND e.priority = first_ones.priority AND e.due_at = first_ones.scheduled_for AND e.id = first_ones.id)
+) AS oldest
 ORDER BY names.role
 """)
 

@@ -12,9 +12,10 @@ from datetime import datetime
 from itertools import islice
 from typing import Any
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection
 
 from celeriac.errors import BadValue
+from celeriac.insights.pages import ENDS, PAGES, WALKS
 from celeriac.store.states import ALL, CRAWLS, QUEUES, WAITS_FOR_TIME, statuses_of
 
 MOST_ROWS, MOST_OFFSET = 1_000, 10_000
@@ -28,85 +29,11 @@ WORDS = tuple(dict.fromkeys((*ALL, *CRAWLS, *QUEUES)))
 #: Rows a page looks at in search of those the filter means.
 LOOKS_AT = 2_000
 
-COLUMNS = """
-    id, task_id, role, account, lock_key, unique_key, status, waits_for, priority, scheduled_for, expires_at,
-    worker_id, claimed_at, started_at, deadline_at, last_heartbeat_at, cancel_requested_at, completed_at, progress,
-    error_message, retry_count, max_retries, tries, max_tries, losses, timeout, parent_id, enqueued_by, created_at,
-    updated_at"""
-
-FILTER = """
-    (CAST(:statuses AS text[]) IS NULL OR status = ANY(CAST(:statuses AS text[])))
-    AND (CAST(:role AS text) IS NULL OR role = :role)
-    AND (CAST(:account AS text) IS NULL OR account = :account)
-    AND (CAST(:lock_key AS text) IS NULL OR lock_key = :lock_key)
-    AND (CAST(:unique_key AS text) IS NULL OR unique_key = :unique_key)
-    AND (CAST(:worker_id AS text) IS NULL OR worker_id = :worker_id)
-    AND (CAST(:waits_for AS text) IS NULL OR waits_for = :waits_for OR :waits_for = 'nothing' AND waits_for IS NULL)
-    AND (CAST(:older_than AS double precision) IS NULL
-        OR created_at < statement_timestamp() - :older_than * interval '1 second')"""
-
-# Where rows of these statuses are found in the order of their ids (`place` is the id), or of their completion.
-# INVARIANT of `names`: one descent per role the index has, or the one that is asked for.
-_WALK = """
-WITH RECURSIVE names AS (
-    (SELECT role FROM worker_tasks WHERE {part} AND role >= coalesce(CAST(:role AS text), '') ORDER BY role LIMIT 1)
-    UNION ALL
-    SELECT next.role FROM names, LATERAL (
-        SELECT role FROM worker_tasks WHERE {part} AND role > names.role AND CAST(:role AS text) IS NULL
-        ORDER BY role LIMIT 1) AS next
-), walk AS (
-    SELECT found.* FROM names, LATERAL (
-        SELECT *, {place} AS place FROM worker_tasks
-        WHERE {part} AND role = names.role AND {before} ORDER BY {order} LIMIT :looks_at
-    ) AS found
-    WHERE names.role = coalesce(CAST(:role AS text), names.role)
-    ORDER BY {order} LIMIT :looks_at
-)"""
-
-_AFTER = "coalesce(CAST(CAST(:after AS text) AS bigint), 9223372036854775807)"
-
-_ALL_BY_ID = f"""
-WITH walk AS (
-    SELECT *, CAST(id AS text) AS place FROM worker_tasks WHERE id < {_AFTER} ORDER BY id DESC LIMIT :looks_at
-)"""
-
-_BEFORE_TIME = """(completed_at, id) < (
-    coalesce(CAST(split_part(CAST(:after AS text), ' ', 1) AS timestamptz), 'infinity'),
-    coalesce(CAST(split_part(CAST(:after AS text), ' ', 2) AS bigint), 0))"""
-
-_PLACE_IN_TIME = """(to_char(completed_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') || ' ' || id)"""
-
-
-def _by_id(part: str) -> str:
-    """By -id, which the partial indexes have and the primary key has not: along that, a few rows may lie far apart."""
-    return _WALK.format(part=part, place="CAST(id AS text)", before=f"-id > -{_AFTER}", order="-id")
-
-
-_WALKS = {
-    ("pending",): _by_id("status = 'pending'"),
-    ("claimed", "running"): _by_id("status IN ('claimed', 'running')"),
-    ("failed",): _by_id("status = 'failed' AND status IN ('failed', 'cancelled')"),
-    ("cancelled",): _by_id("status = 'cancelled' AND status IN ('failed', 'cancelled')"),
-    ("completed",): _WALK.format(
-        part="status IN ('completed', 'failed', 'cancelled')",
-        place=_PLACE_IN_TIME,
-        before=_BEFORE_TIME,
-        order="completed_at DESC, id DESC",
-    ),
-    ALL: _ALL_BY_ID,
-}
-
-_PAGE = "SELECT {columns}, place FROM walk WHERE {filter} LIMIT :most OFFSET :offset"
-_END = "SELECT place FROM walk OFFSET :looks_at - 1 LIMIT 1"
-
-PAGES = {part: text(walk + _PAGE.format(columns=COLUMNS, filter=FILTER)) for part, walk in _WALKS.items()}
-ENDS = {part: text(walk + _END) for part, walk in _WALKS.items()}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter:
     """What a list or a bulk means; what is None does not matter. `older_than`: seconds since it was enqueued.
-    `waits_for`: time, lock, or nothing."""
+    `waits_for`: time, lock, account, or nothing."""
 
     statuses: Sequence[str] | None = None
     role: str | None = None
@@ -190,7 +117,7 @@ def _walked_apart(statuses: Sequence[str] | None) -> Iterator[Sequence[str] | No
     if statuses is None or set(statuses) == set(ALL):
         yield statuses
         return
-    for part in _WALKS:
+    for part in WALKS:
         if part != ALL and (some := [status for status in part if status in statuses]):
             yield some
 
@@ -200,14 +127,14 @@ def _part(statuses: Sequence[str] | None) -> tuple[str, ...]:
     for status in statuses or ():
         if status not in ALL:
             raise BadValue(f"status={status!r}: give some of {', '.join(ALL)}")
-    narrow = (part for part in _WALKS if statuses and set(statuses) <= set(part))
+    narrow = (part for part in WALKS if statuses and set(statuses) <= set(part))
     return next(narrow, ALL)
 
 
 def _picks(wanted: Filter, part: tuple[str, ...]) -> bool:
     """Whether the walk may meet rows that are not meant."""
     told = {name for name, value in asdict(wanted).items() if value is not None}
-    exact = len(part) == 1 and part != ("completed",)
+    exact = part in (("failed",), ("cancelled",))
     return bool(told - {"statuses", "role"}) or not (exact or (part == ALL and not told))
 
 

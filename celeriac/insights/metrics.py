@@ -8,19 +8,19 @@ from sqlalchemy import Connection, text
 
 # A role that deletes its successes has no rates: what remains would tell of failures only.
 MEASURE = text("""
-SELECT r.role, backlog.ready + backlog.later + backlog.behind_lock + backlog.claimed AS queue_depth,
+SELECT r.role, backlog.ready + backlog.later + backlog.behind_lock + backlog.parked + backlog.claimed AS queue_depth,
     CASE WHEN NOT forgets THEN hour.failed_rate END AS failed_rate,
     CASE WHEN NOT forgets THEN hour.retry_success_rate END AS retry_success_rate,
     hour.wait_seconds AS average_wait, backlog.longest_running
-FROM (SELECT role, definition ? 'keep' AND definition ->> 'keep' IS NULL AS forgets FROM roles) AS r
-CROSS JOIN LATERAL celeriac_backlog(r.role) AS backlog
-CROSS JOIN LATERAL celeriac_last_hour(r.role) AS hour
+FROM (SELECT role, definition ? 'keep' AND definition ->> 'keep' IS NULL AS forgets FROM celeriac.roles) AS r
+CROSS JOIN LATERAL celeriac.backlog(r.role) AS backlog
+CROSS JOIN LATERAL celeriac.last_hour(r.role) AS hour
 WHERE CAST(:role AS text) IS NULL OR r.role = :role
 ORDER BY r.role
 """)
 
 PRIORITIES = text("""
-SELECT role, celeriac_priorities(role) AS priorities FROM roles
+SELECT role, celeriac.priorities(role) AS priorities FROM celeriac.roles
 WHERE CAST(:role AS text) IS NULL OR role = :role
 """)
 

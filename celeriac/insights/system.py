@@ -11,34 +11,37 @@ from celeriac.errors import BadValue
 WORKERS = text("""
 SELECT w.*, extract(epoch FROM statement_timestamp() - w.last_heartbeat_at)::double precision AS heartbeat_age,
     coalesce(held.tasks, '{}') AS task_ids
-FROM workers w LEFT JOIN (
-    SELECT worker_id, array_agg(id ORDER BY id) AS tasks FROM worker_tasks
-    WHERE status IN ('claimed', 'running') AND status = 'running' GROUP BY worker_id
+FROM celeriac.workers w LEFT JOIN (
+    SELECT worker_id, array_agg(id ORDER BY id) AS tasks FROM celeriac.tickets, unnest(ids) AS id
+    WHERE worker_id IS NOT NULL GROUP BY worker_id
 ) AS held USING (worker_id)
 ORDER BY w.status, w.last_heartbeat_at DESC LIMIT :most
 """)
 
+# BETWEEN: see `tasks.EVENTS`.
 PASSES = text("""
-SELECT * FROM passes WHERE role = :role AND id < coalesce(CAST(:before AS bigint), 9223372036854775807)
-ORDER BY id DESC LIMIT :most
+SELECT * FROM celeriac.passes
+WHERE role BETWEEN :role AND :role AND id < coalesce(CAST(:before AS bigint), 9223372036854775807)
+ORDER BY role DESC, id DESC LIMIT :most
 """)
 
 SCHEDULES = text("""
 SELECT s.*, greatest(0, extract(epoch FROM statement_timestamp() - s.next_run_at))::double precision
     * CAST(s.enabled AS integer) AS late_seconds
-FROM scheduled_jobs s ORDER BY s.name LIMIT :most
+FROM celeriac.scheduled_jobs s ORDER BY s.name LIMIT :most
 """)
 
-POLICIES = text("SELECT * FROM account_policies WHERE account > :after ORDER BY account LIMIT :most")
+POLICIES = text("SELECT * FROM celeriac.account_policies WHERE account > :after ORDER BY account LIMIT :most")
 
-PAUSED = text("SELECT account FROM account_policies WHERE paused ORDER BY account LIMIT :most")
+PAUSED = text("SELECT account FROM celeriac.account_policies WHERE paused ORDER BY account LIMIT :most")
 
 AUDIT = text("""
-SELECT * FROM audit WHERE id < coalesce(CAST(:before AS bigint), 9223372036854775807) ORDER BY id DESC LIMIT :most
+SELECT * FROM celeriac.audit WHERE id < coalesce(CAST(:before AS bigint), 9223372036854775807)
+ORDER BY id DESC LIMIT :most
 """)
 
 AUDIT_OF = text("""
-SELECT * FROM audit
+SELECT * FROM celeriac.audit
 WHERE kind = :kind AND target = :target AND id < coalesce(CAST(:before AS bigint), 9223372036854775807)
 ORDER BY id DESC LIMIT :most
 """)

@@ -8,62 +8,71 @@ from typing import Any
 from sqlalchemy import Connection, text
 
 from celeriac.errors import Unknown
-from celeriac.store.states import CLAIMED, PENDING, WAITS_FOR_LOCK, WAITS_FOR_TIME
+from celeriac.store.states import CLAIMED, PENDING, WAITS_FOR_ACCOUNT, WAITS_FOR_LOCK, WAITS_FOR_TIME
 
 TASK = text("""
 SELECT t.*, extract(epoch FROM statement_timestamp() - t.last_heartbeat_at)::double precision AS heartbeat_age,
     coalesce(CAST(r.definition ->> 'stale_after' AS double precision), 600) AS stale_after,
     coalesce(r.paused, false) AS role_paused, coalesce(p.paused, false) AS account_paused, p.cap AS account_cap
-FROM worker_tasks t LEFT JOIN roles r ON r.role = t.role LEFT JOIN account_policies p ON p.account = t.account
+FROM celeriac.worker_tasks t LEFT JOIN celeriac.roles r ON r.role = t.role
+LEFT JOIN celeriac.account_policies p ON p.account = t.account
 WHERE t.id = CAST(CAST(:id AS text) AS bigint)
 """)
 
-ID_OF = text("SELECT id FROM worker_tasks WHERE task_id = :task_id")
-
-EVENTS = text("""
-SELECT id, at, kind, from_status, to_status, by, why FROM task_events WHERE task = :id ORDER BY id DESC LIMIT :most
+ID_OF = text("""
+SELECT id FROM celeriac.tasks WHERE task_id = :task_id
+UNION ALL
+SELECT id FROM celeriac.history WHERE task_id = :task_id
+LIMIT 1
 """)
 
-LEADER = text("""
-SELECT id, role, status, CASE WHEN r.paused THEN ', whose role is paused' ELSE '' END AS paused
-FROM worker_tasks LEFT JOIN roles r USING (role)
-WHERE lock_key = :lock_key AND waits_for IS NULL AND status IN ('pending', 'claimed', 'running') LIMIT 1
+# BETWEEN: were `task` said to be one value, an order by id alone would be as good, which passes by all other tasks'.
+EVENTS = text("""
+SELECT id, at, kind, from_status, to_status, by, why FROM celeriac.task_events
+WHERE task BETWEEN :id AND :id ORDER BY task DESC, id DESC LIMIT :most
+""")
+
+HEAD = text("""
+SELECT t.id, t.role, t.status, CASE WHEN r.paused THEN ', whose role is paused' ELSE '' END AS paused
+FROM celeriac.locks l JOIN celeriac.unfinished t ON t.id = l.head LEFT JOIN celeriac.roles r ON r.role = t.role
+WHERE l.lock_key = :lock_key
 """)
 
 ACTIVE_UNDER = text("""
-SELECT * FROM worker_tasks
-WHERE lock_key = :lock_key AND waits_for IS NULL AND status IN ('pending', 'claimed', 'running')
-    AND status IN ('claimed', 'running')
+SELECT t.* FROM celeriac.locks l JOIN celeriac.unfinished t ON t.id = l.head
+WHERE l.lock_key = :lock_key AND t.status IN ('claimed', 'running')
 """)
 
 UNFINISHED = text("""
-SELECT * FROM worker_tasks
-WHERE role = :role AND unique_key = :unique_key AND status IN ('pending', 'claimed', 'running')
+SELECT * FROM celeriac.unfinished WHERE id = (
+    SELECT id FROM celeriac.tasks WHERE role = :role AND unique_key = :unique_key)
 """)
 
 # Counting stops at :most.
 AHEAD_OF_LOCK = text("""
 SELECT count(*) FROM (
-    SELECT FROM worker_tasks
-    WHERE waits_for = 'lock' AND lock_key = :lock_key AND priority >= :priority
-        AND (-priority, scheduled_for, id) < (-:priority, :scheduled_for, :id)
-    ORDER BY priority DESC, scheduled_for, id LIMIT :most) AS ahead
+    SELECT FROM celeriac.behind
+    WHERE lock_key = :lock_key AND priority >= :priority
+        AND (-priority, due_at, id) < (-:priority, :scheduled_for, :id)
+    ORDER BY priority DESC, due_at, id LIMIT :most) AS ahead
 """)
 
 AHEAD_IN_ACCOUNT = text("""
 SELECT count(*) FROM (
-    SELECT FROM worker_tasks
-    WHERE role = :role AND account = :account AND status = 'pending' AND waits_for IS NULL AND priority >= :priority
-        AND (-priority, scheduled_for, id) < (-:priority, :scheduled_for, :id)
-    ORDER BY priority DESC, scheduled_for, id LIMIT :most) AS ahead
+    SELECT FROM celeriac.ready
+    WHERE role = :role AND account = :account AND priority >= :priority
+        AND (-priority, due_at, id) < (-:priority, :scheduled_for, :id)
+    ORDER BY priority DESC, due_at, id LIMIT :most) AS ahead
 """)
 
-LAST_PASS = text("SELECT at, last_at, free, given, why_nothing FROM passes WHERE role = :role ORDER BY id DESC LIMIT 1")
+LAST_PASS = text(
+    "SELECT at, last_at, free, given, why_nothing FROM celeriac.passes WHERE role = :role ORDER BY id DESC LIMIT 1"
+)
 
 LAST_COMPLETION = text("""
 SELECT id, task_id, completed_at, extract(epoch FROM completed_at - started_at)::double precision AS seconds
-FROM (SELECT id, task_id, status, started_at, completed_at FROM worker_tasks
-    WHERE role = :role AND status IN ('completed', 'failed', 'cancelled') ORDER BY completed_at DESC LIMIT :looks_at
+FROM (SELECT id, task_id, status, started_at, completed_at FROM celeriac.history
+    WHERE role = :role ORDER BY completed_at DESC LIMIT :looks_at
 ) AS finished WHERE status = 'completed' LIMIT 1
 """)
 
@@ -147,6 +156,8 @@ def _waits(connection: Connection, task: dict[str, Any]) -> tuple[int | None, st
         return None, None
     if task["waits_for"] == WAITS_FOR_TIME:
         return None, "it is not due yet"
+    if task["waits_for"] == WAITS_FOR_ACCOUNT:
+        return None, _shut(task)
     if task["waits_for"] == WAITS_FOR_LOCK:
         return _ahead(connection, task, AHEAD_OF_LOCK), _behind(connection, task)
     return _ahead(connection, task, AHEAD_IN_ACCOUNT), _ready(connection, task)
@@ -158,10 +169,18 @@ def _ahead(connection: Connection, task: dict[str, Any], statement: Any) -> int:
 
 
 def _behind(connection: Connection, task: dict[str, Any]) -> str:
-    leader = connection.execute(LEADER, {"lock_key": task["lock_key"]}).one_or_none()
-    if leader is None:
-        return f"nobody leads its lock {task['lock_key']!r}: the next sweep lets one lead"
-    return f"task {leader.id} ({leader.role}{leader.paused}) is {leader.status} and has its lock {task['lock_key']!r}"
+    head = connection.execute(HEAD, {"lock_key": task["lock_key"]}).one_or_none()
+    if head is None:
+        return f"its lock key {task['lock_key']!r} has no head: a worker's next look gives it one"
+    return f"task {head.id} ({head.role}{head.paused}) is {head.status} and has its lock {task['lock_key']!r}"
+
+
+def _shut(task: dict[str, Any]) -> str:
+    if task["account_paused"]:
+        return "its account is paused"
+    if task["account_cap"] == 0:
+        return "its account may have nothing at once: its cap is 0"
+    return "its account was resumed: a worker's next look brings it back"
 
 
 def _ready(connection: Connection, task: dict[str, Any]) -> str:

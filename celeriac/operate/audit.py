@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import Connection, text
 
 WRITE = text("""
-INSERT INTO audit (by, action, kind, target, before, after, why)
+INSERT INTO celeriac.audit (by, action, kind, target, before, after, why)
 SELECT :by, :action, :kind, target, before, after, :why
 FROM jsonb_to_recordset(CAST(:changes AS jsonb)) AS c (target text, before jsonb, after jsonb)
 """)

@@ -13,17 +13,17 @@ from celeriac.operate import audit
 from celeriac.operate.audit import Change
 from celeriac.roles.keys import LONGEST_KEY
 
-ROLE = text("SELECT paused FROM roles WHERE role = :role FOR UPDATE")
+ROLE = text("SELECT paused FROM celeriac.roles WHERE role = :role FOR UPDATE")
 
-PAUSE = text("UPDATE roles SET paused = :paused, updated_at = clock_timestamp() WHERE role = :role")
+PAUSE = text("UPDATE celeriac.roles SET paused = :paused, updated_at = clock_timestamp() WHERE role = :role")
 
 # Makes the row, so that there is one to lock.
-ACCOUNT = text("INSERT INTO account_policies (account) VALUES (:account) ON CONFLICT DO NOTHING")
+ACCOUNT = text("INSERT INTO celeriac.account_policies (account) VALUES (:account) ON CONFLICT DO NOTHING")
 
-POLICY = text("SELECT weight, cap, paused FROM account_policies WHERE account = :account FOR UPDATE")
+POLICY = text("SELECT weight, cap, paused FROM celeriac.account_policies WHERE account = :account FOR UPDATE")
 
 SET_POLICY = text("""
-UPDATE account_policies SET weight = :weight, cap = :cap, paused = :paused, updated_at = clock_timestamp()
+UPDATE celeriac.account_policies SET weight = :weight, cap = :cap, paused = :paused, updated_at = clock_timestamp()
 WHERE account = :account
 """)
 

@@ -8,31 +8,54 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, text
 
+from celeriac.store.plans import lookups
+
 HOLD = text("""
-SELECT id, role, priority FROM worker_tasks
-WHERE task_id = :task_id AND status IN ('pending', 'claimed', 'running') FOR UPDATE
+WITH task AS MATERIALIZED (SELECT id FROM celeriac.tasks WHERE task_id = :task_id),
+held AS MATERIALIZED (SELECT room.id FROM task, celeriac.hold(ARRAY[task.id]) AS room)
+SELECT id FROM held
 """)
 
+HELD = text("SELECT id, role, priority FROM celeriac.tasks WHERE id = :id")
+
+# INVARIANT: held by this transaction, so each entry is where the task's row says.
 PRIORITISE = text("""
-WITH wanted AS (
-    SELECT id, priority FROM jsonb_to_recordset(CAST(:wanted AS jsonb)) AS w (id bigint, priority integer)
+WITH wanted AS MATERIALIZED (
+    SELECT t.id, t.role, t.account, t.lock_key, t.priority AS was, t.scheduled_for, w.priority
+    FROM jsonb_to_recordset(CAST(:wanted AS jsonb)) AS w (id bigint, priority integer)
+    JOIN celeriac.tasks t ON t.id = w.id
+), in_ready AS (
+    UPDATE celeriac.ready e SET priority = w.priority FROM wanted w
+    WHERE e.role = w.role AND e.account = w.account AND e.priority = w.was AND e.due_at = w.scheduled_for
+        AND e.id = w.id
+), in_behind AS (
+    UPDATE celeriac.behind e SET priority = w.priority FROM wanted w
+    WHERE e.lock_key = w.lock_key AND e.priority = w.was AND e.due_at = w.scheduled_for AND e.id = w.id
+), in_parked AS (
+    UPDATE celeriac.parked e SET priority = w.priority FROM wanted w
+    WHERE e.account = w.account AND e.role = w.role AND e.priority = w.was AND e.due_at = w.scheduled_for
+        AND e.id = w.id
 ), changed AS (
-    UPDATE worker_tasks t SET priority = w.priority, aged = 0, ages = true, updated_at = clock_timestamp()
+    UPDATE celeriac.tasks t SET priority = w.priority, aged = 0, updated_at = clock_timestamp()
     FROM wanted w WHERE t.id = w.id
-    RETURNING t.id, t.role, t.status
+    RETURNING t.id, t.role, t.priority
 )
-INSERT INTO task_events (task, role, kind, from_status, to_status, by, why)
-SELECT id, role, 'priority', status, status, :by, concat_ws(': ', 'to ' || priority, nullif(:why, ''))
-FROM changed JOIN wanted USING (id)
+INSERT INTO celeriac.task_events (task, role, kind, from_status, to_status, by, why)
+SELECT c.id, c.role, 'priority', held.status, held.status, :by, concat_ws(': ', 'to ' || c.priority, nullif(:why, ''))
+FROM changed c, LATERAL (
+    SELECT coalesce((SELECT CASE WHEN worker_id IS NULL THEN 'claimed' ELSE 'running' END FROM celeriac.tickets
+        WHERE c.id = ANY (ids)), 'pending') AS status) AS held
 """)
 
 
 def hold(connection: Connection, task_id: str) -> Row[Any] | None:
     """An unfinished task's `id`, `role` and `priority`, kept as they are until the transaction ends."""
-    return connection.execute(HOLD, {"task_id": task_id}).one_or_none()
+    task = connection.execute(HOLD, {"task_id": task_id}).scalar_one_or_none()
+    return None if task is None else connection.execute(HELD, {"id": task}).one_or_none()
 
 
 def prioritise(connection: Connection, wanted: Mapping[int, int], *, by: str, why: str = "") -> None:
-    """The priority of each row, all of them held by this transaction; each leaves an event."""
+    """The priority of each task, all of them held by this transaction; each leaves an event."""
     rows = json.dumps([{"id": i, "priority": priority} for i, priority in wanted.items()])
-    connection.execute(PRIORITISE, {"wanted": rows, "by": by, "why": why})
+    with lookups(connection):
+        connection.execute(PRIORITISE, {"wanted": rows, "by": by, "why": why})

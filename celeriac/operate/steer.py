@@ -20,8 +20,9 @@ from celeriac.operate.audit import Change
 from celeriac.operate.cancel import cancel_all
 from celeriac.operate.prioritise import prioritise
 from celeriac.roles.rules import ANY_PRIORITY, is_whole
-from celeriac.settle.look import lead
+from celeriac.store import look
 from celeriac.store.connections import Database
+from celeriac.store.plans import lookups
 from celeriac.store.states import ALL, PENDING, move_to, why_not
 
 #: A boost raises a priority to this at most.
@@ -30,36 +31,43 @@ BOOSTED_TO = 100
 #: Tasks a transaction of a bulk.
 BATCH = 200
 
-LOCK = text("""
+HOLD = text("SELECT count(*) FROM celeriac.hold(CAST(:ids AS bigint[]))")
+
+# Asked once the tasks are held: nothing moves any more.
+FOUND = text("""
 SELECT t.id, t.task_id, t.role, t.status, t.priority, t.unique_key, t.retry_count, t.tries, t.losses, t.error_message,
     t.cancel_requested_at IS NOT NULL AS asked,
     coalesce((r.definition #>> '{priority_range,0}')::integer, :low) AS low,
     coalesce((r.definition #>> '{priority_range,1}')::integer, :high) AS high,
     CASE WHEN t.unique_key IS NOT NULL AND t.completed_at IS NOT NULL THEN (
-        SELECT o.id FROM worker_tasks o
-        WHERE o.role = t.role AND o.unique_key = t.unique_key AND o.status IN ('pending', 'claimed', 'running')
-        LIMIT 1) END AS held_by
-FROM worker_tasks t LEFT JOIN roles r ON r.role = t.role
-WHERE t.id = ANY(CAST(:ids AS bigint[]))
-ORDER BY t.id FOR UPDATE OF t
+        SELECT o.id FROM celeriac.tasks o WHERE o.role = t.role AND o.unique_key = t.unique_key LIMIT 1) END AS held_by
+FROM celeriac.worker_tasks t LEFT JOIN celeriac.roles r ON r.role = t.role
+WHERE t.id = ANY (CAST(:ids AS bigint[]))
+ORDER BY t.id
 """)
 
-# INVARIANT: a keyed row never takes the lead here; celeriac_lead decides who does.
+# INVARIANT: a keyed task takes no lock key here; the look after the commit does.
 RETRY = text("""
-WITH again AS (
-    UPDATE worker_tasks t
-    SET status = 'pending', waits_for = CASE WHEN t.lock_key IS NOT NULL THEN 'lock' END, retry_count = 0, tries = 0,
-        losses = 0, priority = t.priority - t.aged, aged = 0, ages = true, scheduled_for = clock_timestamp(),
-        token = NULL, claimed_at = NULL, started_at = NULL, deadline_at = NULL, worker_id = NULL, worker_pid = NULL,
-        last_heartbeat_at = NULL, cancel_requested_at = NULL,
-        completed_at = NULL, progress = NULL, result = NULL, error_message = NULL, updated_at = clock_timestamp(),
-        expires_at = CASE WHEN t.expires_at > clock_timestamp() THEN t.expires_at END
-    FROM unnest(CAST(:ids AS bigint[]), CAST(:was AS text[])) AS old (id, status)
-    WHERE t.id = old.id
-    RETURNING t.id, t.role, t.lock_key, old.status AS was
+WITH gone AS (
+    DELETE FROM celeriac.history WHERE id = ANY (CAST(:ids AS bigint[])) RETURNING *
+), again AS (
+    INSERT INTO celeriac.tasks (
+        id, task_id, role, account, lock_key, unique_key, priority, scheduled_for, expires_at, args, kwargs, headers,
+        max_retries, max_rounds, timeout, parent_id, enqueued_by, created_at)
+    SELECT id, task_id, role, account, lock_key, unique_key, priority, clock_timestamp(),
+        CASE WHEN expires_at > clock_timestamp() THEN expires_at END, args, kwargs, headers, max_retries, max_rounds,
+        timeout, parent_id, enqueued_by, created_at
+    FROM gone
+    RETURNING id, role, account, lock_key, priority, scheduled_for
+), to_ready AS (
+    INSERT INTO celeriac.ready (seg, role, account, priority, due_at, id)
+    SELECT (SELECT seg FROM celeriac.ring), role, account, priority, scheduled_for, id FROM again WHERE lock_key IS NULL
+), to_behind AS (
+    INSERT INTO celeriac.behind (lock_key, priority, due_at, id, role, account)
+    SELECT lock_key, priority, scheduled_for, id, role, account FROM again WHERE lock_key IS NOT NULL
 ), told AS (
-    INSERT INTO task_events (task, role, kind, from_status, to_status, by, why)
-    SELECT id, role, 'retry_asked', was, 'pending', :by, nullif(:why, '') FROM again
+    INSERT INTO celeriac.task_events (task, role, kind, from_status, to_status, by, why)
+    SELECT id, role, 'retry_asked', status, 'pending', :by, nullif(:why, '') FROM gone
 )
 SELECT lock_key FROM again
 """)
@@ -106,7 +114,7 @@ def boost(connection: Connection, ids: Sequence[int], boost: int, *, by: str, wh
 
 
 def retry(connection: Connection, ids: Sequence[int], *, by: str, why: str = "") -> Steered:
-    """What failed or was cancelled waits again, with all its attempts; behind its lock's leader, if there is one.
+    """What failed or was cancelled waits again, with all its attempts; behind its lock key's head, if there is one.
 
     Refused where another unfinished task has its unique key by now.
     """
@@ -157,7 +165,9 @@ def _lock(connection: Connection, ids: Sequence[int], move: str) -> tuple[list[R
     """The rows that allow the move, locked; the others refused."""
     low, high = ANY_PRIORITY
     possible = [i for i in ids if 0 < i < 2**63]
-    rows = list(connection.execute(LOCK, {"ids": possible, "low": low, "high": high}))
+    connection.execute(HOLD, {"ids": possible})
+    with lookups(connection):
+        rows = list(connection.execute(FOUND, {"ids": possible, "low": low, "high": high}))
     refused = {row.id: why for row in rows if (why := why_not(move, row.status)) is not None}
     found = {row.id for row in rows}
     result = Steered([], refused, [i for i in dict.fromkeys(ids) if i not in found])
@@ -201,14 +211,15 @@ def _retry(
         return []
     try:
         with connection.begin_nested():
-            given = {"ids": [row.id for row in rows], "was": [row.status for row in rows], "by": by, "why": why}
-            keys = connection.execute(RETRY, given).scalars().all()
+            given = {"ids": [row.id for row in rows], "by": by, "why": why}
+            with lookups(connection):
+                keys = connection.execute(RETRY, given).scalars().all()
     except IntegrityError:
         if len(rows) == 1:
             result.refused[rows[0].id] = f"another task has its unique key {rows[0].unique_key!r} by now"
             return []
         return [done for row in rows for done in _retry(connection, [row], result, by=by, why=why)]
-    lead(connection, [key for key in keys if key is not None])
+    look.ask(connection, keys)
     return rows
 
 

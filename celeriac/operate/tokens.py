@@ -37,7 +37,7 @@ LONGEST_NAME = 100
 _PREFIX = "celeriac_"
 
 CREATE = text("""
-INSERT INTO api_tokens (id, name, hash, scopes, created_by, expires_at)
+INSERT INTO celeriac.api_tokens (id, name, hash, scopes, created_by, expires_at)
 VALUES (:id, :name, :hash, CAST(:scopes AS text[]), :by,
     statement_timestamp() + CAST(:seconds AS double precision) * interval '1 second')
 ON CONFLICT (name) DO NOTHING
@@ -45,25 +45,25 @@ RETURNING id
 """)
 
 REVOKE = text("""
-UPDATE api_tokens SET revoked_at = statement_timestamp() WHERE name = :name AND revoked_at IS NULL RETURNING id
+UPDATE celeriac.api_tokens SET revoked_at = statement_timestamp() WHERE name = :name AND revoked_at IS NULL RETURNING id
 """)
 
 LIST = text("""
 SELECT id, name, scopes, created_by, created_at, expires_at, last_used_at, revoked_at,
     revoked_at IS NULL AND (expires_at IS NULL OR expires_at > statement_timestamp()) AS valid
-FROM api_tokens ORDER BY name
+FROM celeriac.api_tokens ORDER BY name
 """)
 
 # `valid` and not a condition, so that a token that is over costs the same as one that never was.
 FIND = text("""
 SELECT name, hash, scopes, revoked_at IS NULL AND (expires_at IS NULL OR expires_at > statement_timestamp()) AS valid,
     last_used_at IS NULL OR last_used_at < statement_timestamp() - interval '1 minute' AS rested
-FROM api_tokens WHERE id = :id
+FROM celeriac.api_tokens WHERE id = :id
 """)
 
 USED = text("""
-UPDATE api_tokens SET last_used_at = statement_timestamp() WHERE id = ANY (ARRAY(
-    SELECT id FROM api_tokens WHERE id = :id FOR NO KEY UPDATE SKIP LOCKED))
+UPDATE celeriac.api_tokens SET last_used_at = statement_timestamp() WHERE id = ANY (ARRAY(
+    SELECT id FROM celeriac.api_tokens WHERE id = :id FOR NO KEY UPDATE SKIP LOCKED))
 """)
 
 

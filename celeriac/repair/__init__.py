@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from celeriac.repair import aging, alerts, leaderless_locks, lost_tickets, promote, prune, rescue, review
+from celeriac.repair import aging, alerts, hand_over, history, lost_tickets, promote, prune, rescue, review, ring
 
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
@@ -17,8 +17,10 @@ logger = logging.getLogger(__name__)
 SWEEPS: dict[str, Callable[[Celeriac], int]] = {
     "rescue": rescue.rescue,
     "lost_tickets": lost_tickets.lost_tickets,
-    "leaderless_locks": leaderless_locks.leaderless_locks,
+    "hand_over": hand_over.hand_over,
+    "history": history.add_days,
     "prune": prune.prune_finished,
+    "ring": ring.turn,
     "promote": promote.promote_due,
     "aging": aging.raise_old,
     "review": review.review_queues,

@@ -1,7 +1,10 @@
 """Age: what has waited long gains priority, a step at a time, up to a ceiling.
 
-How far a row has come is a function of how long it has waited since it was due (`scheduled_for`): however often the
+How far a task has come is a function of how long it has waited since it was due (`scheduled_for`): however often the
 sweep runs, nobody is raised twice for the same wait. `aged` is what of its priority is due to that.
+
+Only the first few of each account and priority are raised: they are next to gain from it, and those behind them follow
+as they go. So the cost is bounded by accounts and priorities, never by the backlog.
 """
 
 from __future__ import annotations
@@ -11,10 +14,11 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, text
 
-from celeriac.repair.batch import BATCH
-
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
+
+#: Levels (account and priority) a transaction looks at, how many tasks of each, and levels a sweep looks at.
+LEVELS, FEW, MOST_LEVELS = 100, 16, 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,55 +31,99 @@ class Aging:
     ceiling: int
 
 
-# INVARIANT of `levels`, `due`: one descent into worker_tasks_aging for each distinct number of points, and only rows
-# that gain from it are read. A row that came to the ceiling, or asked for more from the start, leaves that index.
-AGE = text("""
-WITH RECURSIVE levels AS (
-    (SELECT aged FROM worker_tasks
-        WHERE status = 'pending' AND waits_for IS NULL AND ages ORDER BY aged LIMIT 1)
+@dataclass(frozen=True, slots=True)
+class Level:
+    """Where a walk over the levels stands."""
+
+    role: str
+    account: str
+    priority: int
+
+
+#: Before all levels: no role has an empty name.
+FIRST = Level("", "", 0)
+
+_NEXT = """
+    SELECT next.* FROM {here}, LATERAL (
+        (SELECT role, account, priority FROM celeriac.ready
+            WHERE role = {here}.role AND account = {here}.account AND priority < {here}.priority
+            ORDER BY priority DESC LIMIT 1)
+        UNION ALL
+        (SELECT role, account, priority FROM celeriac.ready WHERE role = {here}.role AND account > {here}.account
+            ORDER BY account, priority DESC LIMIT 1)
+        UNION ALL
+        (SELECT role, account, priority FROM celeriac.ready WHERE role > {here}.role
+            ORDER BY role, account, priority DESC LIMIT 1)
+        LIMIT 1
+    ) AS next
+"""
+
+# INVARIANT of `levels`: at most three descents into `ready_in_order` for each; of each the oldest entries.
+AGE = text(f"""
+WITH RECURSIVE start (role, account, priority) AS (
+    SELECT CAST(:role AS text), CAST(:account AS text), CAST(:priority AS integer)
+), levels AS (
+    ({_NEXT.format(here="start")})
     UNION ALL
-    SELECT next.aged FROM levels, LATERAL (
-        SELECT aged FROM worker_tasks
-        WHERE status = 'pending' AND waits_for IS NULL AND ages AND aged > levels.aged ORDER BY aged LIMIT 1) AS next
-), due AS (
-    SELECT found.id FROM levels, LATERAL (
-        SELECT id FROM worker_tasks
-        WHERE status = 'pending' AND waits_for IS NULL AND ages AND aged = levels.aged
-            AND scheduled_for <= statement_timestamp()
-                - (:after + levels.aged::double precision / :step * :every) * interval '1 second'
-        ORDER BY scheduled_for LIMIT :batch FOR UPDATE SKIP LOCKED) AS found
-    LIMIT :batch
-), bounded AS (
-    SELECT t.id, t.priority - t.aged AS own, t.scheduled_for,
-        least(CAST(:ceiling AS integer), (r.definition #>> '{priority_range,1}')::integer) AS ceiling
-    FROM worker_tasks t LEFT JOIN roles r ON r.role = t.role WHERE t.id = ANY (ARRAY(SELECT id FROM due))
-), raised AS (
-    SELECT id, own, ceiling, greatest(0, least(
+    ({_NEXT.format(here="levels")})
+), walked AS MATERIALIZED (
+    SELECT * FROM levels LIMIT :levels
+), due AS MATERIALIZED (
+    SELECT entry.* FROM walked w, LATERAL (
+        SELECT r.tableoid, r.ctid, r.id FROM celeriac.ready r
+        WHERE r.role = w.role AND r.account = w.account AND r.priority = w.priority
+            AND r.due_at <= statement_timestamp() - :after * interval '1 second'
+        ORDER BY r.due_at, r.id LIMIT :few FOR UPDATE SKIP LOCKED) AS entry
+    WHERE w.priority < :ceiling
+), bounded AS MATERIALIZED (
+    SELECT due.tableoid AS part, due.ctid AS place, t.id, t.aged, t.priority - t.aged AS own, t.scheduled_for,
+        least(CAST(:ceiling AS integer), (r.definition #>> '{{priority_range,1}}')::integer) AS ceiling
+    FROM due JOIN celeriac.tasks t ON t.id = due.id LEFT JOIN celeriac.roles r ON r.role = t.role
+    WHERE t.id = ANY (ARRAY(SELECT id FROM due))
+), raised AS MATERIALIZED (
+    SELECT part, place, id, own, aged, greatest(0, least(
         ceiling - own,
         :step * (1 + floor((extract(epoch FROM statement_timestamp() - scheduled_for) - :after) / :every)::integer)
     )) AS points
     FROM bounded
+), gain AS MATERIALIZED (
+    SELECT * FROM raised WHERE points > aged
+), entries AS (
+    UPDATE celeriac.ready r SET priority = g.own + g.points FROM gain g
+    WHERE r.ctid = g.place AND r.tableoid = g.part AND r.ctid = ANY (ARRAY(SELECT place FROM gain))
+), rows AS (
+    UPDATE celeriac.tasks t SET aged = g.points, priority = g.own + g.points, updated_at = clock_timestamp()
+    FROM gain g WHERE t.id = g.id
+), ends AS (
+    SELECT role, account, priority, row_number() OVER () AS n FROM walked
 )
-UPDATE worker_tasks t
-SET aged = greatest(t.aged, r.points), priority = r.own + greatest(t.aged, r.points),
-    ages = r.own + r.points < r.ceiling, updated_at = clock_timestamp()
-FROM raised r WHERE t.id = r.id AND t.id = ANY (ARRAY(SELECT id FROM due))
+SELECT (SELECT count(*) FROM gain) AS raised, e.role, e.account, e.priority
+FROM (SELECT 1) AS once LEFT JOIN (SELECT * FROM ends WHERE n = :levels) AS e ON true
 """)
 
 
-def age(connection: Connection, aging: Aging, batch: int) -> int:
-    """Raises up to `batch` rows; how many there were."""
-    given = {"after": aging.after, "every": aging.every, "step": aging.step, "ceiling": aging.ceiling}
-    return connection.execute(AGE, given | {"batch": batch}).rowcount
+def age(connection: Connection, aging: Aging, after: Level = FIRST, levels: int = LEVELS) -> tuple[int, Level | None]:
+    """Raises the first few tasks of the `levels` levels after that one: how many, and where to go on."""
+    wanted = {"after": aging.after, "every": aging.every, "step": aging.step, "ceiling": aging.ceiling, "few": FEW}
+    place = {"role": after.role, "account": after.account, "priority": after.priority, "levels": levels}
+    done = connection.execute(AGE, wanted | place).one()
+    return done.raised, None if done.role is None else Level(done.role, done.account, done.priority)
+
+
+#: Where this process's last sweep stopped, if it had not seen every level.
+_stopped: list[Level] = []
 
 
 def raise_old(app: Celeriac) -> int:
     """What has waited long gains priority: see `celeriac.repair.aging`."""
     s = app.settings
     aging, raised = Aging(s.aging_after, s.aging_interval, int(s.aging_step), int(s.aging_ceiling)), 0
-    while True:
+    place: Level | None = _stopped.pop() if _stopped else FIRST
+    for _ in range(MOST_LEVELS // LEVELS):
         with app.database.transaction() as connection:
-            some = age(connection, aging, BATCH)
+            some, place = age(connection, aging, place or FIRST)
         raised += some
-        if some < BATCH:
+        if place is None:
             return raised
+    _stopped[:] = [place] if place else []
+    return raised

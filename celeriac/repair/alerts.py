@@ -63,13 +63,13 @@ class Firing:
 
 LATE = text("""
 SELECT name, CAST(extract(epoch FROM statement_timestamp() - next_run_at) AS double precision) AS late
-FROM scheduled_jobs WHERE enabled AND next_run_at < statement_timestamp()
+FROM celeriac.scheduled_jobs WHERE enabled AND next_run_at < statement_timestamp()
 """)
 
 LOCK = text("SELECT pg_try_advisory_xact_lock(hashtextextended('celeriac alerts', 0))")
 
 FIRE = text("""
-INSERT INTO alerts (name, subject, value, threshold)
+INSERT INTO celeriac.alerts (name, subject, value, threshold)
 SELECT name, subject, value, threshold FROM jsonb_to_recordset(CAST(:firing AS jsonb))
     AS f (name text, subject text, value double precision, threshold double precision)
 ORDER BY name, subject
@@ -79,7 +79,7 @@ RETURNING name, subject, value, threshold, firing_since = last_seen_at AS is_new
 """)
 
 END = text("""
-DELETE FROM alerts a WHERE NOT EXISTS (
+DELETE FROM celeriac.alerts a WHERE NOT EXISTS (
     SELECT FROM jsonb_to_recordset(CAST(:firing AS jsonb)) AS f (name text, subject text)
     WHERE f.name = a.name AND f.subject = a.subject)
 RETURNING name, subject, extract(epoch FROM now() - firing_since) AS seconds

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from celeriac.repair.batch import BATCH
@@ -19,20 +20,22 @@ def lost_tickets(app: Celeriac) -> int:
     """
     with app.database.statement() as connection:
         suspects = release.unstarted(connection, app.settings.ticket_grace)
-    queued = {queue: app.publisher.queued(queue) for queue in {s.queue for s in suspects}}
-    lost = [s for s in suspects if (ids := queued[s.queue]) is not None and s.id not in ids]
+    by_queue: defaultdict[str, list[str]] = defaultdict(list)
+    for suspect in suspects:
+        by_queue[suspect.queue].append(suspect.token)
+    lost = [token for queue, tokens in by_queue.items() for token in _not_queued(app, queue, tokens)]
     freed = 0
     for some in (lost[i : i + BATCH] for i in range(0, len(lost), BATCH)):
         with app.database.transaction() as connection:
             freed += len(
                 release.release(
-                    connection,
-                    some,
-                    status="claimed",
-                    kind="ticket_lost",
-                    why="its ticket was lost",
-                    by=app.process_name,
-                    loss=False,
+                    connection, some, started=False, kind="ticket_lost", why="its ticket was lost",
+                    by=app.process_name, loss=False,
                 )
-            )
+            )  # fmt: skip
     return freed
+
+
+def _not_queued(app: Celeriac, queue: str, tokens: list[str]) -> list[str]:
+    queued = app.publisher.queued(queue, tokens)
+    return [] if queued is None else [token for token in tokens if token not in queued]

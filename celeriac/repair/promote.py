@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def promote_due(app: Celeriac) -> int:
-    """Delayed and retrying tasks whose time has come are ready, and those of eager roles on their way."""
+    """Delayed and retrying tasks whose time has come are ready, and those of prompt roles on their way."""
     return promote_by_role(app).total()
 
 
@@ -26,7 +26,7 @@ def promote_by_role(app: Celeriac) -> Counter[str]:
 
 def _promote_role(app: Celeriac, name: str) -> int:
     role, _ = app.role_named(name)
-    done = 0 if role.eager else app.dispatcher.resume(role, BATCH)
+    done = 0 if role.prompt else app.dispatcher.resume(role, BATCH)
     while True:
         with app.database.transaction() as connection:
             promoted = promote.promote_due(connection, name, BATCH).count

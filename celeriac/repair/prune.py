@@ -2,77 +2,117 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, text
+from psycopg2.errors import LockNotAvailable
+from sqlalchemy import Connection, Row, TextClause, text
+from sqlalchemy.exc import DBAPIError
 
 from celeriac.repair.batch import BATCH
+from celeriac.store.connections import Database
+from celeriac.store.plans import lookups
 
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
 
 # INVARIANT: a role whose definition is unknown or says "forever" loses nothing. A success that is not to be kept
-# went when it settled; what remains of such a role (failed, cancelled) stays for :days.
-TASKS = text("""
-DELETE FROM worker_tasks WHERE id = ANY (ARRAY(
-    SELECT t.id FROM roles r, LATERAL (
-        SELECT id FROM worker_tasks
-        WHERE role = r.role AND status IN ('completed', 'failed', 'cancelled')
-            AND completed_at < statement_timestamp() - coalesce(
-                CASE WHEN r.definition ->> 'keep' <> 'forever'
-                    THEN (r.definition ->> 'keep')::double precision * interval '1 second' END,
-                :days * interval '1 day')
-        ORDER BY completed_at LIMIT :batch
-    ) AS t
-    WHERE r.definition ->> 'keep' IS DISTINCT FROM 'forever'
-    LIMIT :batch
-))
+# left no history; what there is of such a role (failed, cancelled) stays for :days.
+KEPT = text("""
+SELECT role, statement_timestamp() - coalesce(
+    CASE WHEN definition ->> 'keep' <> 'forever'
+        THEN CAST(definition ->> 'keep' AS double precision) * interval '1 second' END,
+    :days * interval '1 day') AS since
+FROM celeriac.roles WHERE definition ->> 'keep' IS DISTINCT FROM 'forever' ORDER BY role
 """)
 
+# INVARIANT: begins where the last batch ended, so that nobody walks over the dead entries of the batches before.
+TASKS = text("""
+WITH taken AS MATERIALIZED (
+    SELECT tableoid AS part, ctid AS place, completed_at FROM celeriac.history
+    WHERE role = :role AND completed_at >= coalesce(CAST(:after AS timestamptz), '-infinity') AND completed_at < :since
+    ORDER BY completed_at LIMIT :batch
+), gone AS (
+    DELETE FROM celeriac.history h USING taken t
+    WHERE h.ctid = t.place AND h.tableoid = t.part AND h.ctid = ANY (ARRAY(SELECT place FROM taken)) RETURNING h.id
+)
+SELECT (SELECT count(*) FROM gone) AS n, (SELECT max(completed_at) FROM taken) AS until
+""")
+
+# The days of history that are over, with when each began and ended.
+DAYS = text("""
+SELECT day, day::timestamp AT TIME ZONE 'UTC' AS began, (day + 1)::timestamp AT TIME ZONE 'UTC' AS ended
+FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid, LATERAL to_date(substr(c.relname, 9), 'YYYYMMDD') AS day
+WHERE i.inhparent = CAST('celeriac.history' AS regclass) AND c.relname ~ '^history_[0-9]{8}$'
+    AND (day + 1)::timestamp AT TIME ZONE 'UTC' < statement_timestamp()
+ORDER BY day
+""")
+
+# INVARIANT: a loose walk over the roles that a day has, one descent each. By way of `history`, whose rights are its
+# partitions', too.
+ROLES_OF_DAY = text("""
+WITH RECURSIVE names AS (
+    (SELECT role FROM celeriac.history WHERE completed_at >= :began AND completed_at < :ended ORDER BY role LIMIT 1)
+    UNION ALL
+    SELECT next.role FROM names, LATERAL (
+        SELECT role FROM celeriac.history
+        WHERE role > names.role AND completed_at >= :began AND completed_at < :ended ORDER BY role LIMIT 1) AS next
+)
+SELECT role FROM names
+""")
+
+DROP_DAY = text("SELECT celeriac.drop_history_day(:day)")
+
 EVENTS = text("""
-DELETE FROM task_events WHERE id IN (
-    SELECT id FROM task_events WHERE at < statement_timestamp() - :days * interval '1 day' ORDER BY at LIMIT :batch)
+DELETE FROM celeriac.task_events WHERE id IN (
+    SELECT id FROM celeriac.task_events WHERE at < statement_timestamp() - :days * interval '1 day'
+    ORDER BY at LIMIT :batch)
 """)
 
 PASSES = text("""
-DELETE FROM passes WHERE id IN (
-    SELECT id FROM passes WHERE last_at < statement_timestamp() - :days * interval '1 day'
+DELETE FROM celeriac.passes WHERE id IN (
+    SELECT id FROM celeriac.passes WHERE last_at < statement_timestamp() - :days * interval '1 day'
     ORDER BY last_at LIMIT :batch)
 """)
 
 WORKERS = text("""
-DELETE FROM workers WHERE worker_id IN (
-    SELECT worker_id FROM workers WHERE last_heartbeat_at < statement_timestamp() - :days * interval '1 day'
+DELETE FROM celeriac.workers WHERE worker_id IN (
+    SELECT worker_id FROM celeriac.workers WHERE last_heartbeat_at < statement_timestamp() - :days * interval '1 day'
     LIMIT :batch)
 """)
 
 
 BEATS = text("""
-DELETE FROM beats WHERE beat_id IN (
-    SELECT beat_id FROM beats WHERE last_tick_at < statement_timestamp() - :days * interval '1 day' LIMIT :batch)
+DELETE FROM celeriac.beats WHERE beat_id IN (
+    SELECT beat_id FROM celeriac.beats WHERE last_tick_at < statement_timestamp() - :days * interval '1 day'
+    LIMIT :batch)
 """)
 
 
-def tasks(connection: Connection, days: float, batch: int) -> int:
-    """Finished tasks past their role's `keep`; those of roles that keep no success, after `days`."""
-    return connection.execute(TASKS, {"days": days, "batch": batch}).rowcount
+#: How long (milliseconds) dropping a day waits for whoever reads it.
+PATIENCE_MS = 100
+
+
+def _deleted(connection: Connection, statement: TextClause, given: dict[str, float]) -> int:
+    with lookups(connection):
+        return connection.execute(statement, given).rowcount
 
 
 def events(connection: Connection, days: float, batch: int) -> int:
-    return connection.execute(EVENTS, {"days": days, "batch": batch}).rowcount
+    return _deleted(connection, EVENTS, {"days": days, "batch": batch})
 
 
 def passes(connection: Connection, days: float, batch: int) -> int:
-    return connection.execute(PASSES, {"days": days, "batch": batch}).rowcount
+    return _deleted(connection, PASSES, {"days": days, "batch": batch})
 
 
 def workers(connection: Connection, days: float, batch: int) -> int:
-    return connection.execute(WORKERS, {"days": days, "batch": batch}).rowcount
+    return _deleted(connection, WORKERS, {"days": days, "batch": batch})
 
 
 def beats(connection: Connection, days: float, batch: int) -> int:
-    return connection.execute(BEATS, {"days": days, "batch": batch}).rowcount
+    return _deleted(connection, BEATS, {"days": days, "batch": batch})
 
 
 def prune_finished(app: Celeriac) -> int:
@@ -83,8 +123,39 @@ def prune_finished(app: Celeriac) -> int:
 
 
 def prune_tasks(app: Celeriac) -> int:
-    """Finished tasks older than their role's `keep`."""
-    return _prune(app, tasks, app.settings.event_days)
+    """Finished tasks older than their role's `keep`; whole days of history where nobody keeps one of theirs."""
+    with app.database.statement() as connection:
+        kept = {row.role: row.since for row in connection.execute(KEPT, {"days": app.settings.event_days})}
+        days = connection.execute(DAYS).all()
+    dropped = sum(_drop_day(app.database, day, kept) for day in days)
+    return dropped + sum(_prune_role(app.database, role, since) for role, since in kept.items())
+
+
+def _drop_day(database: Database, day: Row[Any], kept: Mapping[str, datetime]) -> int:
+    """Whether it went; what somebody reads just now stays until the next sweep."""
+    try:
+        with database.transaction() as connection:
+            roles = connection.execute(ROLES_OF_DAY, {"began": day.began, "ended": day.ended}).scalars().all()
+            if any(role not in kept or kept[role] < day.ended for role in roles):
+                return 0
+            connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{PATIENCE_MS} ms'")
+            connection.execute(DROP_DAY, {"day": day.day})
+    except DBAPIError as error:
+        if not isinstance(error.orig, LockNotAvailable):
+            raise
+        return 0
+    return 1
+
+
+def _prune_role(database: Database, role: str, since: datetime) -> int:
+    gone, after = 0, None
+    while True:
+        with database.transaction() as connection:
+            wanted = {"role": role, "since": since, "after": after, "batch": BATCH}
+            done = connection.execute(TASKS, wanted).one()
+        gone, after = gone + done.n, done.until
+        if done.n < BATCH:
+            return gone
 
 
 def _prune(app: Celeriac, delete: Callable[[Connection, float, int], int], days: float) -> int:

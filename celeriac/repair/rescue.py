@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 
 from celeriac.operate import audit
 from celeriac.operate.audit import Change
-from celeriac.repair.batch import BATCH
 from celeriac.settle import release
 from celeriac.store.states import RUNNING
 
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
+
+#: Tickets a transaction frees.
+TICKETS = 20
 
 
 def rescue(app: Celeriac, *, minutes: float | None = None, operator: str | None = None) -> int:
@@ -28,14 +30,14 @@ def rescue_by_role(app: Celeriac, *, minutes: float | None = None, operator: str
     rescued: Counter[str] = Counter()
     while True:
         with app.database.transaction() as connection:
-            held = release.stale(connection, BATCH, minutes)
-            freed = release.free(
-                connection, held, status="running", kind="rescue", why="its worker fell silent",
+            tokens = release.stale(connection, TICKETS, minutes)
+            freed = release.release(
+                connection, tokens, started=True, kind="rescue", why="its worker fell silent",
                 by=operator or app.process_name, loss=True,
             )  # fmt: skip
             if operator is not None:
                 changes = [Change(str(f.id), {"status": RUNNING}, {"status": f.becomes}) for f in freed]
                 audit.write(connection, "recover-stale", "task", changes, by=operator)
         rescued.update(f.role for f in freed)
-        if len(held) < BATCH:
+        if len(tokens) < TICKETS:
             return rescued

@@ -22,20 +22,16 @@ if TYPE_CHECKING:
 COUNTED = 1000
 
 REVIEW = text("""
-INSERT INTO queue_states (role, reviewed_by, found)
+INSERT INTO celeriac.queue_states (role, reviewed_by, found)
 SELECT r.role, :by, jsonb_build_object(
-    'active', (SELECT count(*) FROM (
-        SELECT FROM worker_tasks WHERE role = r.role AND status IN ('claimed', 'running')
-        ORDER BY account LIMIT :counted) AS active),
+    'active', (SELECT coalesce(sum(cardinality(ids)), 0) FROM celeriac.tickets WHERE role = r.role),
     'ready', (SELECT count(*) FROM (
-        SELECT FROM worker_tasks WHERE role = r.role AND status = 'pending' AND waits_for IS NULL
-        ORDER BY account LIMIT :counted) AS ready),
+        SELECT FROM celeriac.ready WHERE role = r.role ORDER BY account LIMIT :counted) AS ready),
     'due', (SELECT count(*) FROM (
-        SELECT FROM worker_tasks
-        WHERE role = r.role AND waits_for = 'time' AND scheduled_for <= statement_timestamp()
-        ORDER BY scheduled_for LIMIT :counted) AS due)
+        SELECT FROM celeriac.later WHERE role = r.role AND due_at <= statement_timestamp()
+        ORDER BY due_at LIMIT :counted) AS due)
 ) || coalesce(CAST(:done AS jsonb) -> r.role, '{}')
-FROM roles r ORDER BY r.role
+FROM celeriac.roles r ORDER BY r.role
 ON CONFLICT (role) DO UPDATE
 SET state = excluded.state, reviewed_at = excluded.reviewed_at, reviewed_by = excluded.reviewed_by,
     found = excluded.found

@@ -18,10 +18,9 @@ from celeriac.roles.options import (
     refuse_unknown_parameters,
 )
 from celeriac.roles.role import Role, is_on
-from celeriac.roles.rules import is_duration, seconds
+from celeriac.roles.routes import routed_queue
+from celeriac.roles.rules import TICKET, is_duration, seconds
 from celeriac.roles.signature import Signature
-from celeriac.seam.routes import routed_queue
-from celeriac.seam.transport import TICKET
 
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
@@ -135,7 +134,7 @@ def _refuse_rate_limit(role: str, given: Any) -> None:
     """Celery's is each worker's; a ticket carries several tasks, and would pass it by."""
     if given:
         raise ConfigurationError(
-            f"role {role!r}: rate_limit={given!r} is not supported: eager=False with batch_size and every bounds how "
+            f"role {role!r}: rate_limit={given!r} is not supported: prompt=False with batch_size and every bounds how "
             "many tasks all workers together begin in a period, window how many run at once"
         )
 

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, text
 
 # INVARIANT: an older release never overwrites a newer one's definition.
 REGISTER = text("""
-INSERT INTO roles (role, definition, parameters, release)
+INSERT INTO celeriac.roles (role, definition, parameters, release)
 SELECT role, definition, parameters, :release
 FROM jsonb_to_recordset(CAST(:roles AS jsonb)) AS r (role text, definition jsonb, parameters jsonb)
 ORDER BY role
@@ -22,10 +22,10 @@ WHERE roles.release <= excluded.release
         IS DISTINCT FROM (excluded.definition, excluded.parameters, excluded.release)
 """)
 
-LOOK_UP = text("SELECT definition, parameters FROM roles WHERE role = :role")
+LOOK_UP = text("SELECT definition, parameters FROM celeriac.roles WHERE role = :role")
 
 OBSERVE = text("""
-INSERT INTO batchers (role, seconds_per_task) VALUES (:role, :seconds)
+INSERT INTO celeriac.batchers (role, seconds_per_task) VALUES (:role, :seconds)
 ON CONFLICT (role) DO UPDATE
 SET seconds_per_task = coalesce(batchers.seconds_per_task, excluded.seconds_per_task) * 0.5
     + excluded.seconds_per_task * 0.5

@@ -26,9 +26,9 @@ class Role:
     `fair_by`, `lock_by`, `unique_by` say how the handler's arguments give the account, the entity lock and the unique
     key (see `Key`; only a function cannot be used from other code bases). A call's priority must lie in
     `priority_range` (lowest, highest). `window` bounds how many tasks are claimed
-    or running at once. `every` is how often beat's pass runs; `eager` dispatches after each enqueue and settle, too.
+    or running at once. `every` is how often beat's pass runs; `prompt` dispatches after each enqueue and settle, too.
     `chunk` is the rows per ticket: a number, or "auto" (measured: about `chunk_target` seconds of work a ticket).
-    `max_tries` rounds of `max_retries` + 1 attempts, `round_delay` apart; what `dont_autoretry_for` names ends
+    `max_rounds` rounds of `max_retries` + 1 attempts, `round_delay` apart; what `dont_autoretry_for` names ends
     them all. `keep` is how long a finished row stays: a timedelta, `FOREVER`, or None (gone with its success; a failed
     row stays until it is retried or removed).
     At `timeout` a run gets SoftTimeLimitExceeded, at `hard_timeout` its process is stopped: without one,
@@ -48,11 +48,11 @@ class Role:
     batch_size: int = 1000
     window: int = 2000
     every: float = 30.0
-    eager: bool = True
+    prompt: bool = True
     chunk: int | Literal["auto"] = "auto"
     chunk_target: float = 0.2
     max_retries: int | None = 3
-    max_tries: int = 1
+    max_rounds: int = 1
     round_delay: float = 0.0
     retry_for: tuple[type[BaseException], ...] = ()
     dont_retry_for: tuple[type[BaseException], ...] = ()
@@ -104,7 +104,7 @@ class Role:
     def definition(self) -> dict[str, Any]:
         """What other code bases need to enqueue by name, and surfaces to explain it; stored in `roles`."""
         keep = self.keep.total_seconds() if isinstance(self.keep, timedelta) else self.keep
-        plain = ("queue", "priority", "batch_size", "window", "every", "eager", "chunk", "max_retries", "max_tries")
+        plain = ("queue", "priority", "batch_size", "window", "every", "prompt", "chunk", "max_retries", "max_rounds")
         more = ("round_delay", "timeout", "hard_timeout", "stale_after", "max_losses", "memory_per_task", "enabled_by")
         bounds = {"priority_range": list(self.priority_range)}
         keys = {name: _registered(getattr(self, name)) for name in ("fair_by", "lock_by", "unique_by")}

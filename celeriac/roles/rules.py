@@ -10,6 +10,9 @@ from celeriac.roles.keys import ONE, is_key
 
 FOREVER: Literal["forever"] = "forever"
 
+#: The one task that is no role.
+TICKET = "celeriac.ticket"
+
 ANY_PRIORITY = (-1_000_000, 1_000_000)
 
 
@@ -89,11 +92,11 @@ RULES: Mapping[str, tuple[Fits, str]] = {
     "batch_size": (is_whole(1, 1_000_000), "1 to 1,000,000 rows a pass"),
     "window": (is_whole(1, 1_000_000), "1 to 1,000,000 tasks at once"),
     "every": _PERIOD,
-    "eager": _FLAG,
+    "prompt": _FLAG,
     "chunk": (_or("auto", is_whole(1, 10_000)), "'auto' or 1 to 10,000 rows a ticket"),
     "chunk_target": _PERIOD,
     "max_retries": (_or(None, is_whole(0, 1_000_000)), "0 to 1,000,000, or None for no limit"),
-    "max_tries": (is_whole(1, 1_000_000), "1 to 1,000,000 rounds"),
+    "max_rounds": (is_whole(1, 1_000_000), "1 to 1,000,000 rounds"),
     "round_delay": (is_duration, "seconds, 0 or more (at most 100 years), or a timedelta"),
     "timeout": _MAYBE,
     "hard_timeout": _MAYBE,

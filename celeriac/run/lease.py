@@ -12,10 +12,12 @@ from sqlalchemy import Connection, text
 from celeriac.errors import IllegalMove, Unknown
 from celeriac.operate import audit
 from celeriac.operate.audit import Change
+from celeriac.run.start import COLUMNS
+from celeriac.store.started import Started
 
 # INVARIANT: who was asked to drain stays so until its process ends, whatever its own heartbeats say.
 WORKER = text("""
-INSERT INTO workers (worker_id, hostname, pid, queues, concurrency, status, resources)
+INSERT INTO celeriac.workers (worker_id, hostname, pid, queues, concurrency, status, resources)
 VALUES (:worker_id, :hostname, :pid, CAST(:queues AS jsonb), :concurrency, :status, CAST(:resources AS jsonb))
 ON CONFLICT (worker_id) DO UPDATE
 SET hostname = excluded.hostname, pid = excluded.pid, queues = excluded.queues, resources = excluded.resources,
@@ -27,47 +29,45 @@ RETURNING status
 """)
 
 # No process has this number: whoever reports under the name next is another.
-ENDED = text("UPDATE workers SET status = 'stopped', pid = 0 WHERE worker_id = :worker_id")
+ENDED = text("UPDATE celeriac.workers SET status = 'stopped', pid = 0 WHERE worker_id = :worker_id")
 
 DECOMMISSION = text("""
 WITH found AS (
-    SELECT worker_id, status FROM workers WHERE worker_id = :worker_id FOR UPDATE
+    SELECT worker_id, status FROM celeriac.workers WHERE worker_id = :worker_id FOR UPDATE
 ), asked AS (
-    UPDATE workers w SET status = 'draining' FROM found f WHERE w.worker_id = f.worker_id AND f.status = 'active'
+    UPDATE celeriac.workers w SET status = 'draining' FROM found f
+    WHERE w.worker_id = f.worker_id AND f.status = 'active'
 )
 SELECT status FROM found
 """)
 
-# INVARIANT: only rows of processes that live are renewed; a row whose process is gone goes stale by itself. One that is
-# being settled or released needs no renewal: waiting for it with others in hand could be a deadlock.
+# INVARIANT: only tickets of processes that live are renewed; one whose process is gone goes stale by itself. One
+# that is being settled or released needs no renewal: waiting for it with others in hand could be a deadlock.
 RENEW = text("""
-WITH living AS (
-    SELECT id FROM worker_tasks
-    WHERE status IN ('claimed', 'running') AND status = 'running'
-        AND worker_id = :worker_id AND worker_pid = ANY(CAST(:pids AS integer[]))
-    FOR NO KEY UPDATE SKIP LOCKED
-)
-UPDATE worker_tasks SET last_heartbeat_at = clock_timestamp()
-WHERE id = ANY (ARRAY(SELECT id FROM living))
-RETURNING id, worker_pid AS pid, deadline_at < clock_timestamp() - :grace * interval '1 second' AS overdue
+UPDATE celeriac.tickets SET heartbeat_at = clock_timestamp()
+WHERE token = ANY (ARRAY(
+    SELECT token FROM celeriac.tickets WHERE worker_id = :worker_id AND worker_pid = ANY (CAST(:pids AS integer[]))
+    FOR NO KEY UPDATE SKIP LOCKED))
 """)
 
 STANDING = text("""
-SELECT cancel_requested_at IS NOT NULL AS cancelled, extract(epoch FROM deadline_at - clock_timestamp()) AS left
-FROM worker_tasks WHERE id = :id AND token = CAST(:token AS uuid) AND status = 'running'
-""")
-
-# INVARIANT: locked until the caller's transaction ends, so that nobody takes the row from this run before its writes
-# are committed.
-HOLD = text("""
-SELECT id FROM worker_tasks WHERE id = :id AND token = CAST(:token AS uuid) AND status = 'running' FOR NO KEY UPDATE
+SELECT t.cancel_requested_at IS NOT NULL AS cancelled FROM celeriac.tasks t
+WHERE t.id = :id AND (SELECT :id = ANY (ids) FROM celeriac.tickets WHERE token = CAST(:token AS uuid))
 """)
 
 PROGRESS = text("""
-UPDATE worker_tasks
-SET progress = CAST(:progress AS jsonb), last_heartbeat_at = clock_timestamp(), updated_at = clock_timestamp(),
-    deadline_at = clock_timestamp() + coalesce(timeout, :timeout) * interval '1 second'
-WHERE id = :id AND token = CAST(:token AS uuid) AND status = 'running'
+WITH mine AS (
+    UPDATE celeriac.tickets SET heartbeat_at = clock_timestamp()
+    WHERE token = CAST(:token AS uuid) AND :id = ANY (ids) RETURNING token
+)
+UPDATE celeriac.tasks t SET progress = CAST(:progress AS jsonb), updated_at = clock_timestamp()
+FROM mine WHERE t.id = :id
+""")
+
+RUNNING = text(f"""
+SELECT {COLUMNS}, CAST(k.token AS text)
+FROM celeriac.tasks t JOIN celeriac.tickets k ON t.id = ANY (k.ids)
+WHERE t.id = :id AND k.worker_id = :worker_id AND k.worker_pid = :pid
 """)
 
 
@@ -80,23 +80,6 @@ class WorkerState:
     concurrency: int
     status: str = "active"
     resources: dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Running:
-    """A renewed row. `overdue`: past its deadline by more than the grace; its process did not stop it."""
-
-    id: int
-    pid: int
-    overdue: bool | None
-
-
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """Where a running row stands for the process that runs it. `left`: seconds to its deadline."""
-
-    cancelled: bool
-    left: float | None
 
 
 def report(connection: Connection, worker: WorkerState) -> str:
@@ -123,26 +106,23 @@ def decommission(connection: Connection, worker_id: str, *, by: str, why: str = 
     return change
 
 
-def renew(connection: Connection, worker_id: str, pids: Sequence[int], grace: float) -> list[Running]:
-    """Renews the leases of what these processes run."""
-    rows = connection.execute(RENEW, {"worker_id": worker_id, "pids": list(pids), "grace": grace})
-    return [Running(*row) for row in rows]
+def renew(connection: Connection, worker_id: str, pids: Sequence[int]) -> int:
+    """Renews the leases of what these processes run; how many tickets."""
+    return connection.execute(RENEW, {"worker_id": worker_id, "pids": list(pids)}).rowcount
 
 
-def standing(connection: Connection, task: int, token: str) -> Standing | None:
-    """None: the row is no longer this run's."""
-    row = connection.execute(STANDING, {"id": task, "token": token}).one_or_none()
-    if row is None:
-        return None
-    return Standing(row.cancelled, None if row.left is None else float(row.left))
+def is_cancelled(connection: Connection, task: int, token: str) -> bool | None:
+    """Whether somebody asked the run to stop; None: the task is no longer this run's."""
+    cancelled: bool | None = connection.execute(STANDING, {"id": task, "token": token}).scalar_one_or_none()
+    return cancelled
 
 
-def hold(connection: Connection, task: int, token: str) -> bool:
-    """Keeps the row this run's until the end of the caller's transaction; False if it is not."""
-    return connection.execute(HOLD, {"id": task, "token": token}).one_or_none() is not None
+def progress(connection: Connection, task: int, token: str, value: Any) -> bool:
+    """Writes progress and renews the lease; False if the task is no longer this run's."""
+    return bool(connection.execute(PROGRESS, {"id": task, "token": token, "progress": json.dumps(value)}).rowcount)
 
 
-def progress(connection: Connection, task: int, token: str, value: Any, timeout: float | None) -> bool:
-    """Writes progress and starts the time limit anew; False if the row is no longer this run's."""
-    given = {"id": task, "token": token, "progress": json.dumps(value), "timeout": timeout}
-    return bool(connection.execute(PROGRESS, given).rowcount)
+def running(connection: Connection, task: int, worker_id: str, pid: int) -> Started | None:
+    """A task as the process that runs it has it, if it (still) does."""
+    row = connection.execute(RUNNING, {"id": task, "worker_id": worker_id, "pid": pid}).one_or_none()
+    return None if row is None else Started(*row)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,10 +16,11 @@ from celeriac.enqueue.insert import NewTask
 from celeriac.errors import BadValue, CeleriacError, LeaseLost, TaskCancelled
 from celeriac.roles.role import Role
 from celeriac.run import lease
-from celeriac.run.start import Started
+from celeriac.settle import release
 from celeriac.settle.write import Outcome
 from celeriac.store.connections import Database
 from celeriac.store.encoding import MOST_BYTES, Unfit, encoded
+from celeriac.store.started import Started
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +44,28 @@ class Run:
     retry_asked: RetryAsked | None = None
     outcome: Outcome | None = None
     settled: bool = False
+    said: bool = False
     stopped: bool = False
     began: float = field(default_factory=time.monotonic)
+    limited_since: float = field(default_factory=time.monotonic)
     opened: Session | None = None
+    on_limit: Callable[[Run], None] | None = None
+
+    def restart_limit(self) -> None:
+        """The time limit counts from now."""
+        self.limited_since = time.monotonic()
+        if self.on_limit is not None:
+            self.on_limit(self)
 
     @property
     def timeout(self) -> float | None:
         return self.task.timeout if self.task.timeout is not None else self.role.timeout
+
+    @property
+    def left(self) -> float | None:
+        """Seconds to its deadline, by this machine's monotonic clock; None without a time limit."""
+        limit = self.role.time_limit if self.task.timeout is None else self.task.timeout
+        return None if limit is None else self.limited_since + limit - time.monotonic()
 
     def grace(self, otherwise: float) -> float:
         """Seconds from its deadline until its process is stopped; see `Role.grace`."""
@@ -76,7 +92,7 @@ class Run:
         with Session(self.database.engine) as session, session.begin():
             yield session
             session.flush()
-            if not lease.hold(session.connection(), self.task.id, self.task.token):
+            if not release.hold(session.connection(), self.task.id, self.task.token):
                 raise LeaseLost(f"task {self.task.id} is no longer this worker's")
 
     def progress(self, value: Any) -> None:
@@ -86,17 +102,18 @@ class Run:
         except Unfit as error:
             raise BadValue(f"{self.role.name}: progress cannot be stored: {error}") from None
         with self.database.statement() as connection:
-            mine = lease.progress(connection, self.task.id, self.task.token, told, self.role.time_limit)
+            mine = lease.progress(connection, self.task.id, self.task.token, told)
         if not mine:
             raise LeaseLost(f"task {self.task.id} is no longer this worker's")
+        self.restart_limit()
 
     def raise_if_cancelled(self) -> None:
         """Raises TaskCancelled or LeaseLost if so; for handlers that block where no signal reaches them."""
         with self.database.statement() as connection:
-            standing = lease.standing(connection, self.task.id, self.task.token)
-        if standing is None:
+            cancelled = lease.is_cancelled(connection, self.task.id, self.task.token)
+        if cancelled is None:
             raise LeaseLost(f"task {self.task.id} is no longer this worker's")
-        if standing.cancelled:
+        if cancelled:
             raise TaskCancelled(f"task {self.task.id} was cancelled")
 
     def drop_session(self) -> None:
@@ -118,12 +135,13 @@ def current() -> Run | None:
     return _current.get()
 
 
-@contextmanager
-def running(run: Run) -> Iterator[Run]:
-    """At its end nothing of the run's session stays open, whoever used it."""
-    token = _current.set(run)
-    try:
-        yield run
-    finally:
-        _current.reset(token)
+def enter(run: Run) -> Token[Run | None]:
+    """The run is this thread's from here on."""
+    return _current.set(run)
+
+
+def leave(run: Run, token: Token[Run | None]) -> None:
+    """Nothing of the run's session stays open, whoever used it."""
+    _current.reset(token)
+    if run.opened is not None:
         run.drop_session()

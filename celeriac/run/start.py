@@ -1,128 +1,102 @@
-"""Start: the one gate between a ticket and a run. Only the right token passes, and only once."""
+"""Start: the one gate between a ticket and a run. Only the right token of the right role passes, and only once."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
 
 from sqlalchemy import Connection, text
 
-from celeriac.dispatch.claim import CLAIM_LONE, FEW
-from celeriac.settle.retries import Attempt
-from celeriac.store.connections import for_cursor
+from celeriac.store.connections import Prepared
+from celeriac.store.started import Started
 
-# The first row of the ticket begins at once, the others one after another: see `begin`.
+COLUMNS = """
+    t.id, t.task_id, t.role, t.args, t.kwargs, t.headers, t.retry_count, t.max_retries, t.tries, t.max_rounds, t.losses,
+    t.priority, t.timeout, t.parent_id, t.lock_key"""
+
 # :again: an earlier ask may have been answered on a connection that broke; what it started is this process's already.
-START = text("""
-UPDATE worker_tasks
-SET status = 'running', worker_id = :worker_id, worker_pid = :pid,
-    started_at = clock_timestamp(), last_heartbeat_at = clock_timestamp(), updated_at = clock_timestamp(),
-    deadline_at = CASE WHEN id = (CAST(:ids AS bigint[]))[1]
-        THEN clock_timestamp() + coalesce(timeout, :timeout) * interval '1 second' END
-WHERE id = ANY(CAST(:ids AS bigint[])) AND token = CAST(:token AS uuid)
-    AND (status = 'claimed' OR :again AND status = 'running' AND worker_id = :worker_id AND worker_pid = :pid)
-    AND (expires_at IS NULL OR expires_at > statement_timestamp())
-RETURNING id, task_id, role, args, kwargs, headers, retry_count, max_retries, tries, max_tries, losses,
-    priority, timeout, parent_id, lock_key, CAST(token AS text)
-""")
-
-# Both in one trip and one commit.
-START_LONE = for_cursor(text(f"{CLAIM_LONE.text};{START.text}"))
-
-BEGIN = text("""
-UPDATE worker_tasks SET deadline_at = clock_timestamp() + :timeout * interval '1 second', updated_at = clock_timestamp()
-WHERE id = :id AND token = CAST(:token AS uuid) AND status = 'running'
-""")
-
-EXPIRE = text("""
-WITH gone AS (
-    UPDATE worker_tasks
-    SET status = 'cancelled', completed_at = clock_timestamp(), updated_at = clock_timestamp(),
-        error_message = 'expired before it started'
-    WHERE id = ANY(CAST(:ids AS bigint[])) AND token = CAST(:token AS uuid) AND status = 'claimed'
-        AND expires_at <= statement_timestamp()
-    RETURNING id, role, lock_key
-), told AS (
-    INSERT INTO task_events (task, role, kind, from_status, to_status, by, why)
-    SELECT id, role, 'expired', 'claimed', 'cancelled', :by, 'expired before it started' FROM gone
+START = text(f"""
+WITH mine AS (
+    UPDATE celeriac.tickets
+    SET worker_id = :worker_id, worker_pid = :pid, started_at = clock_timestamp(), heartbeat_at = clock_timestamp()
+    WHERE token = CAST(:token AS uuid) AND role = :role
+        AND (worker_id IS NULL OR :again AND worker_id = :worker_id AND worker_pid = :pid)
+    RETURNING ids, token
 )
-SELECT lock_key FROM gone
+SELECT {COLUMNS}, CAST(m.token AS text), t.expires_at <= statement_timestamp() AS expired
+FROM celeriac.tasks t, mine m WHERE t.id = ANY (ARRAY(SELECT unnest(ids) FROM mine))
 """)
 
-# Both in one trip and one commit. Said again after an answer that was lost, it leads what is led already.
-EXPIRE_AND_LEAD = for_cursor(
-    text(f"""
-{EXPIRE.text};
-SELECT celeriac_lead(array_agg(lock_key)) FROM worker_tasks
-WHERE id = ANY(CAST(:ids AS bigint[])) AND token = CAST(:token AS uuid) AND status = 'cancelled'
-    AND lock_key IS NOT NULL
-HAVING count(*) > 0
+# What a pass of this process has claimed for it, in the pass's transaction.
+OWN = text(f"""
+SELECT {COLUMNS}, CAST(:token AS text), t.expires_at <= statement_timestamp() AS expired
+FROM celeriac.tasks t WHERE t.id = ANY (CAST(:ids AS bigint[]))
 """)
+
+# INVARIANT: nothing else of the role is ready, few are active, and neither role nor account is paused or bounded: a
+# pass would claim this task, and nothing else. Claimed and started in one statement.
+START_LONE = text(f"""
+WITH task AS MATERIALIZED (
+    SELECT * FROM celeriac.tasks WHERE id = :id AND role = :role
+), idle AS MATERIALIZED (
+    SELECT (SELECT count(*) FROM (
+            SELECT FROM celeriac.ready WHERE role = :role ORDER BY account LIMIT 2) AS entries) < 2
+        AND coalesce((SELECT sum(cardinality(ids)) FROM celeriac.tickets
+            WHERE role = :role AND claimed_at >= coalesce(
+                (SELECT held_since FROM celeriac.batchers WHERE role = :role), '-infinity')), 0) < :few
+        AND NOT EXISTS (SELECT FROM celeriac.roles WHERE role = :role AND paused)
+        AND NOT EXISTS (SELECT FROM task JOIN celeriac.account_policies p USING (account)
+            WHERE p.paused OR p.cap IS NOT NULL) AS yes
+), taken AS MATERIALIZED (
+    SELECT r.tableoid, r.ctid FROM task t JOIN celeriac.ready r ON r.role = t.role AND r.account = t.account
+        AND r.priority = t.priority AND r.due_at = t.scheduled_for AND r.id = t.id
+    WHERE (SELECT yes FROM idle) FOR UPDATE OF r SKIP LOCKED
+), gone AS (
+    DELETE FROM celeriac.ready r USING taken WHERE r.ctid = taken.ctid AND r.tableoid = taken.tableoid
+    RETURNING r.id, r.account
+), held AS (
+    INSERT INTO celeriac.tickets (token, role, ids, accounts, worker_id, worker_pid, started_at, heartbeat_at)
+    SELECT CAST(:token AS uuid), :role, ARRAY[id], ARRAY[account], :worker_id, :pid, clock_timestamp(),
+        clock_timestamp()
+    FROM gone
+    RETURNING token
 )
+SELECT {COLUMNS}, CAST(h.token AS text), t.expires_at <= statement_timestamp() AS expired FROM task t, held h
+""")
 
+_ME = {"role": "text", "token": "text", "worker_id": "text", "pid": "integer"}
+_START = Prepared(START, _ME | {"again": "boolean"})
+_START_LONE = Prepared(START_LONE, _ME | {"id": "bigint", "few": "integer"})
 
-@dataclass(frozen=True, slots=True)
-class Started:
-    """A row this worker owns until it settles it or loses its lease."""
-
-    id: int
-    task_id: str
-    role: str
-    args: list[Any]
-    kwargs: dict[str, Any]
-    headers: dict[str, Any] | None
-    retry_count: int
-    max_retries: int | None
-    tries: int
-    max_tries: int
-    losses: int
-    priority: int
-    timeout: float | None
-    parent_id: int | None
-    lock_key: str | None
-    token: str
-
-    @property
-    def attempt(self) -> Attempt:
-        return Attempt(self.retry_count, self.max_retries, self.tries, self.max_tries)
+#: A role with fewer active tasks than this is idle.
+FEW = 16
 
 
 def start(
-    connection: Connection,
-    ids: Sequence[int],
-    token: str,
-    *,
-    worker_id: str,
-    pid: int,
-    timeout: float | None,
-    again: bool = False,
+    connection: Connection, role: str, ids: Sequence[int], token: str, *, worker_id: str, pid: int, again: bool = False
 ) -> list[Started]:
-    """The rows that are this ticket's to run, in the ticket's order; the others start nothing, quietly.
+    """What this ticket of this role holds, in the order of `ids`; a ticket that is not, or was started, starts nothing.
 
-    `again`: asked before, without an answer. `timeout`: seconds, for rows that say none themselves. It counts from now
-    for the ticket's first row, for the others from when they `begin`.
+    `again`: asked before, without an answer.
     """
-    given = {"ids": list(ids), "token": token, "worker_id": worker_id, "pid": pid, "timeout": timeout, "again": again}
-    rows = {row.id: Started(*row) for row in connection.execute(START, given)}
-    return [rows[i] for i in dict.fromkeys(ids) if i in rows]
+    wanted = {"role": role, "token": token, "worker_id": worker_id, "pid": pid, "again": again}
+    return _in_order([Started(*row) for row in _START.on(connection, wanted)], ids)
+
+
+def own(connection: Connection, ids: Sequence[int], token: str) -> list[Started]:
+    """What a pass has claimed and started for this process, in the order of `ids`."""
+    return _in_order([Started(*row) for row in connection.execute(OWN, {"ids": list(ids), "token": token})], ids)
 
 
 def start_lone(
-    connection: Connection, role: str, task: int, token: str, *, worker_id: str, pid: int, timeout: float | None,
-    again: bool = False,
-) -> list[Started]:  # fmt: skip
-    """The row, claimed and started under this token, if it waits and its role is idle: no pass could do otherwise."""
-    given = {"ids": [task], "token": token, "worker_id": worker_id, "pid": pid, "timeout": timeout, "again": again}
-    rows = connection.exec_driver_sql(START_LONE, given | {"id": task, "role": role, "few": FEW})
-    return [Started(*row) for row in rows]
+    connection: Connection, role: str, task: int, token: str, *, worker_id: str, pid: int, again: bool = False
+) -> list[Started]:
+    """The task, claimed and started under this token, if it waits and its role is idle: no pass could do otherwise."""
+    me = {"role": role, "token": token, "worker_id": worker_id, "pid": pid}
+    if again and (mine := start(connection, role, [task], token, worker_id=worker_id, pid=pid, again=True)):
+        return mine
+    return [Started(*row) for row in _START_LONE.on(connection, me | {"id": task, "few": FEW})]
 
 
-def begin(connection: Connection, task: int, token: str, timeout: float) -> bool:
-    """A row that has waited for others of its ticket has so many seconds from now; False if it is not this run's."""
-    return bool(connection.execute(BEGIN, {"id": task, "token": token, "timeout": timeout}).rowcount)
-
-
-def expire(connection: Connection, ids: Sequence[int], token: str, by: str) -> None:
-    """Cancels this ticket's rows that are past `expires_at`; the next of each lock key leads it."""
-    connection.exec_driver_sql(EXPIRE_AND_LEAD, {"ids": list(ids), "token": token, "by": by})
+def _in_order(rows: Sequence[Started], ids: Sequence[int]) -> list[Started]:
+    place = {task: n for n, task in reversed(list(enumerate(ids)))}
+    return sorted(rows, key=lambda row: place.get(row.id, len(place)))

@@ -15,7 +15,7 @@ from celery.beat import Scheduler as StockScheduler
 
 from celeriac.schedules import written
 from celeriac.schedules.timetable import Ticked, Timetable, entries
-from celeriac.store.failures import RETRY_EVERY, is_gone
+from celeriac.store.failures import RETRY_EVERY, Away, is_gone
 
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
@@ -80,6 +80,7 @@ class Scheduler(StockScheduler):
     def __init__(self, app: Celeriac, *args: Any, **kwargs: Any) -> None:
         self.timetable = Timetable(app)
         self.acts = Acts(app)
+        self.away = Away()
         self.installed = False
         self.ticking = False
         self.closing = False
@@ -117,10 +118,11 @@ class Scheduler(StockScheduler):
             self._report()
             return self._seconds_to_next()
         except Exception as error:
-            gone = is_gone(error)
-            level, rest = (logging.WARNING, RETRY_EVERY) if gone else (logging.ERROR, LOOK_EVERY)
-            logger.log(level, "A tick failed; the next one is in %g s", rest, exc_info=not gone)
-            return rest
+            if is_gone(error):
+                self.away.say(error)
+                return RETRY_EVERY
+            logger.exception("A tick failed; the next one is in %g s", LOOK_EVERY)
+            return LOOK_EVERY
 
     def _round(self) -> None:
         """Each due schedule once: one that has a day of instants to make up for keeps no other waiting."""

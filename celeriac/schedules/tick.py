@@ -13,41 +13,41 @@ from celeriac.schedules.decide import Job, Plan
 TAKE = text("""
 SELECT id, name, kind, target, kwargs, cron_expression, timezone, priority, misfire, misfire_grace, overlap,
     next_run_at, last_run_at, planned_as, last_task_id, statement_timestamp() AS now
-FROM scheduled_jobs
+FROM celeriac.scheduled_jobs
 WHERE owner IN (:owner, 'api') AND enabled AND quarantined IS NULL AND id <> ALL(CAST(:but AS bigint[]))
     AND (next_run_at <= statement_timestamp() OR planned_as IS DISTINCT FROM timezone || '|' || cron_expression)
 ORDER BY next_run_at LIMIT 1 FOR UPDATE SKIP LOCKED
 """)
 
 ADVANCE = text("""
-UPDATE scheduled_jobs
+UPDATE celeriac.scheduled_jobs
 SET next_run_at = :next_run_at, planned_as = :planned_as, last_run_at = coalesce(:last_run_at, last_run_at),
     last_task_id = coalesce(:last_task_id, last_task_id), skips = skips + :skipped
 WHERE id = :id
 """)
 
-REMEMBER = text("UPDATE scheduled_jobs SET last_task_id = :task_id WHERE id = :id")
+REMEMBER = text("UPDATE celeriac.scheduled_jobs SET last_task_id = :task_id WHERE id = :id")
 
-QUARANTINE = text("UPDATE scheduled_jobs SET quarantined = :why WHERE id = :id")
+QUARANTINE = text("UPDATE celeriac.scheduled_jobs SET quarantined = :why WHERE id = :id")
 
 IS_UNFINISHED = text("""
-SELECT EXISTS (SELECT FROM worker_tasks WHERE task_id = :task_id AND status IN ('pending', 'claimed', 'running'))
+SELECT EXISTS (SELECT FROM celeriac.tasks WHERE task_id = :task_id)
 """)
 
 NEXT = text("""
-SELECT extract(epoch FROM min(next_run_at) - clock_timestamp()) FROM scheduled_jobs
+SELECT extract(epoch FROM min(next_run_at) - clock_timestamp()) FROM celeriac.scheduled_jobs
 WHERE owner IN (:owner, 'api') AND enabled AND quarantined IS NULL AND id <> ALL(CAST(:but AS bigint[]))
 """)
 
 REPORT = text("""
-INSERT INTO beats (beat_id, hostname, pid, late_by) VALUES (:beat_id, :hostname, :pid, :late_by)
+INSERT INTO celeriac.beats (beat_id, hostname, pid, late_by) VALUES (:beat_id, :hostname, :pid, :late_by)
 ON CONFLICT (beat_id) DO UPDATE SET last_tick_at = clock_timestamp(), late_by = excluded.late_by
 """)
 
 #: How long (seconds) a tick waits for a transaction of somebody's that has the key of its task.
 PATIENCE = 0.5
 
-LEAVE = text("DELETE FROM beats WHERE beat_id = :beat_id")
+LEAVE = text("DELETE FROM celeriac.beats WHERE beat_id = :beat_id")
 
 
 def take(connection: Connection, owner: str, but: Collection[int] = ()) -> tuple[Job, datetime] | None:

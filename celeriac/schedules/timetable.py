@@ -21,9 +21,9 @@ from celeriac.enqueue.intake import new_task
 from celeriac.errors import CeleriacError, ConfigurationError
 from celeriac.repair import SWEEPS, sweep
 from celeriac.roles.role import is_on
+from celeriac.run.outcomes import described
 from celeriac.schedules import tick, written
 from celeriac.schedules.decide import Entry, Job, Plan, decide, every, overridden
-from celeriac.settle.outcomes import described
 from celeriac.store.failures import is_gone
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ class Timetable:
         listed = list(entries(self.app).values())
         with self.app.database.transaction() as connection:
             foreign = written.install(
-                connection, listed, self.owner, int(self.app.settings.release), self.app.process_name
+                connection, listed, self.owner, int(self.app.settings.deployment), self.app.process_name
             )
         for name in foreign:
             logger.error("The schedule %r is in the beat config, but one of that name belongs to somebody else", name)

@@ -12,11 +12,11 @@ from celeriac.schedules.decide import CHANGEABLE, Entry, merged
 
 LOCK = text("SELECT pg_advisory_xact_lock(hashtextextended('celeriac schedules ' || :owner, 0))")
 
-OWNED = text("SELECT * FROM scheduled_jobs WHERE name = ANY(CAST(:names AS text[])) OR owner = :owner")
+OWNED = text("SELECT * FROM celeriac.scheduled_jobs WHERE name = ANY(CAST(:names AS text[])) OR owner = :owner")
 
 # A pass or a sweep is due at once; a task is planned by its expression.
 _INSERT = """
-INSERT INTO scheduled_jobs (
+INSERT INTO celeriac.scheduled_jobs (
     name, kind, target, kwargs, cron_expression, timezone, enabled, priority, misfire, misfire_grace, overlap,
     description, owner, declared, release, created_by, planned_as
 ) VALUES (
@@ -38,30 +38,32 @@ SET kind = excluded.kind, target = excluded.target, kwargs = excluded.kwargs,
 """)
 
 RETIRE = text("""
-UPDATE scheduled_jobs SET enabled = false, declared = declared || '{"enabled": false}'
+UPDATE celeriac.scheduled_jobs SET enabled = false, declared = declared || '{"enabled": false}'
 WHERE owner = :owner AND release <= :release AND declared IS NOT NULL AND name <> ALL(CAST(:names AS text[]))
     AND (declared ->> 'enabled')::boolean
 """)
 
-UNQUARANTINE = text("UPDATE scheduled_jobs SET quarantined = NULL WHERE quarantined IS NOT NULL AND owner = :owner")
+UNQUARANTINE = text(
+    "UPDATE celeriac.scheduled_jobs SET quarantined = NULL WHERE quarantined IS NOT NULL AND owner = :owner"
+)
 
-FIND = text("SELECT * FROM scheduled_jobs WHERE name = :name OR CAST(id AS text) = :name FOR UPDATE")
+FIND = text("SELECT * FROM celeriac.scheduled_jobs WHERE name = :name OR CAST(id AS text) = :name FOR UPDATE")
 
-READ = text("SELECT * FROM scheduled_jobs WHERE name = :name OR CAST(id AS text) = :name")
+READ = text("SELECT * FROM celeriac.scheduled_jobs WHERE name = :name OR CAST(id AS text) = :name")
 
-LIST = text("SELECT * FROM scheduled_jobs ORDER BY name LIMIT :limit OFFSET :offset")
+LIST = text("SELECT * FROM celeriac.scheduled_jobs ORDER BY name LIMIT :limit OFFSET :offset")
 
 CHANGE = text("""
-UPDATE scheduled_jobs
+UPDATE celeriac.scheduled_jobs
 SET name = :name, target = :target, kwargs = CAST(:kwargs AS jsonb), cron_expression = :cron_expression,
     timezone = :timezone, enabled = :enabled, priority = :priority, misfire = :misfire, misfire_grace = :misfire_grace,
     overlap = :overlap, description = :description, updated_at = clock_timestamp()
 WHERE id = :id RETURNING *
 """)
 
-DELETE = text("DELETE FROM scheduled_jobs WHERE id = :id")
+DELETE = text("DELETE FROM celeriac.scheduled_jobs WHERE id = :id")
 
-TOLD = text("UPDATE scheduled_jobs SET last_report = CAST(:report AS jsonb) WHERE name = :name")
+TOLD = text("UPDATE celeriac.scheduled_jobs SET last_report = CAST(:report AS jsonb) WHERE name = :name")
 
 #: Whose schedules every beat runs.
 API = "api"

@@ -11,15 +11,16 @@ from sqlalchemy import text
 
 from celeriac.errors import CeleriacError, NotSupported
 from celeriac.run import run as running
-from celeriac.settle.outcomes import completed, failed, retried
+from celeriac.run.outcomes import completed, failed, lost, retried
 from celeriac.store import states
 from celeriac.store.encoding import MOST_BYTES, Unfit, encoded, revived
+from celeriac.store.failures import is_restart
 
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
 
 META = text("""
-SELECT status, result, error_message, completed_at, retry_count FROM worker_tasks WHERE task_id = :task_id
+SELECT status, result, error_message, completed_at, retry_count FROM celeriac.worker_tasks WHERE task_id = :task_id
 """)
 
 
@@ -59,10 +60,11 @@ class RowBackend(BaseBackend):
             raise EncodeError(f"the result of {run.role.name} cannot be stored: {error}") from error
 
     def _retry(self, run: running.Run, reason: Any) -> Any:
-        return retried(run, reason.exc if isinstance(reason, Retry) else reason)
+        error = reason.exc if isinstance(reason, Retry) else reason
+        return lost(run.task, error) if is_restart(error) else retried(run, error)
 
     def _failure(self, run: running.Run, error: Any) -> Any:
-        return failed(run, error, self._told(error))
+        return lost(run.task, error) if is_restart(error) else failed(run, error, self._told(error))
 
     def _told(self, error: Any) -> Any:
         """The error as JSON. One that cannot be told so still fails its task: then there is only its message."""

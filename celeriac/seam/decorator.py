@@ -33,10 +33,10 @@ class TaskOptions(TypedDict, total=False):
     batch_size: int
     window: int
     every: Seconds
-    eager: bool
+    prompt: bool
     chunk: int | Literal["auto"]
     chunk_target: Seconds
-    max_tries: int
+    max_rounds: int
     round_delay: Seconds
     timeout: Seconds | None
     hard_timeout: Seconds | None

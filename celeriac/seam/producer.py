@@ -38,7 +38,7 @@ class RowProducer:
 
     def publish(
         self, body: Any, *, headers: Mapping[str, Any] | None = None, bound: Any = None,
-        celeriac_clock: Mapping[str, float] | None = None, **properties: Any,
+        celeriac_clock: Mapping[str, float] | None = None, celeriac_named: bool = True, **properties: Any,
     ) -> None:  # fmt: skip
         if not headers or not isinstance(body, tuple):
             return  # an event about publishing, for which rows have no need
@@ -49,6 +49,7 @@ class RowProducer:
         if run is not None and task_id == run.task.task_id:
             run.retry_asked = _retry_asked(headers, clock, args, kwargs)
             return
+        properties["is_named"] = celeriac_named
         task = self._task(name, task_id, args, kwargs, headers, clock, properties)
         receipt.set(self.app.enqueuer.insert([task], bound)[0])
 
@@ -62,7 +63,8 @@ class RowProducer:
             raise BadArguments(f"{name}: its queue is {role.queue!r}, set where the role is declared; not {queue!r}")
         run = running.current()
         given = {
-            k: properties.get(k) for k in ("priority", "account", "lock_key", "unique_key", "timeout", "max_retries")
+            k: properties.get(k)
+            for k in ("priority", "account", "lock_key", "unique_key", "timeout", "max_retries", "is_named")
         }
         return new_task(
             role, signature, task_id, args, kwargs, limit=self.app.settings.max_argument_bytes,

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack
 
+from celery import signals
 from celery.app.task import Task as CeleryTask
 from celery.result import AsyncResult
 from sqlalchemy.orm import Session
+from vine import promise
 
 from celeriac.enqueue.calls import BulkOptions, CallOptions, options_of_call
 from celeriac.errors import BadValue, CeleriacError, Snooze
@@ -29,18 +32,36 @@ class Enqueued(AsyncResult):
     """An `AsyncResult` that also says where the enqueue ended.
 
     `is_new` False: the row is the unfinished one that holds the unique key, and `id` is that one's. Enqueued from a
-    handler, the row comes with that handler's outcome: `is_new` and `row_id` are None until then.
+    handler, the row comes with that handler's outcome: `is_new` and `row_id` are None until then, and so they are where
+    somebody's open transaction has the unique key. `due_at`: the row that was there already is planned for then;
+    `app.hasten(id)` makes it due now.
     """
 
     is_new: bool | None = None
     row_id: int | None = None
+    due_at: datetime | None = None
 
     @classmethod
     def of(cls, app: Celeriac, task_id: str, receipt: Receipt | None) -> Enqueued:
-        result = cls(receipt.task_id if receipt else task_id, app=app)
+        """What `AsyncResult` makes ready for whoever waits is made when somebody does: most never ask."""
+        result = cls.__new__(cls)
+        result.app, result.backend, result.id = app, app.backend, receipt.task_id if receipt else task_id
+        result.parent = result._cache = result._ignored = None
         if receipt:
-            result.is_new, result.row_id = receipt.is_new, receipt.id
+            result.is_new, result.row_id, result.due_at = receipt.is_new, receipt.id, receipt.due_at
         return result
+
+    @property
+    def on_ready(self) -> Any:
+        """Celery's promise of the result."""
+        made = self.__dict__.get("on_ready")
+        if made is None:
+            made = self.__dict__["on_ready"] = promise(self._on_fulfilled, weak=True)
+        return made
+
+    @on_ready.setter
+    def on_ready(self, made: Any) -> None:
+        self.__dict__["on_ready"] = made
 
 
 class Task(CeleryTask, Generic[P, R]):
@@ -70,8 +91,25 @@ class Task(CeleryTask, Generic[P, R]):
         return Call(self, options)
 
     def apply_async(self, args: Any = None, kwargs: Any = None, **options: Any) -> Enqueued:
-        """Celery's spelling and options, and those of `CallOptions`."""
+        """Celery's spelling and options, and those of `CallOptions`.
+
+        A call without options goes straight to its row, where nobody listens on Celery's way there.
+        """
+        if not options and self._is_heard_by_nobody():
+            return self.app.enqueue(self.name, args or (), kwargs or {})
         return super().apply_async(args, kwargs, **(options_of_call(self.name, options) if options else {}))
+
+    def _is_heard_by_nobody(self) -> bool:
+        conf = self.app.conf
+        return (
+            running.current() is None
+            and not signals.before_task_publish.receivers
+            and not signals.after_task_publish.receivers
+            and self.expires is None
+            and type(self).shadow_name is CeleryTask.shadow_name
+            and not conf.task_always_eager
+            and not conf.task_routes
+        )
 
     def bulk(
         self, calls: Iterable[tuple[Any, ...] | Mapping[str, Any]], **options: Unpack[BulkOptions]

@@ -3,198 +3,46 @@
 A stock consumer ends with "Unrecoverable error" on several kinds of malformed message, so whoever can LPUSH or PUBLISH
 could crash-loop the fleet. Here what is no ticket is dropped and counted before any consumer sees it, and a broadcast
 (remote control, events) that breaks its reader costs the broadcast, not the worker.
+
+So it does on most of Redis' error replies. Here one of them is a connection that is lost, and Redis is not there again
+until it takes writes; a key of another type than it is for is quarantined.
 """
 
 from __future__ import annotations
 
-import base64
 import logging
+import math
 import re
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 from queue import Empty
-from typing import Any
+from typing import Any, TypeVar
 
 from kombu.transport import redis as stock
 from kombu.utils.encoding import bytes_to_str
-from kombu.utils.json import loads
+from redis import Redis
+from redis.exceptions import InvalidResponse, OutOfMemoryError, ResponseError
+
+from celeriac.seam.envelope import NotATicket, check_reply, check_ticket
+from celeriac.seam.quarantine import quarantine
 
 logger = logging.getLogger(__name__)
 
-TICKET = "celeriac.ticket"
+T = TypeVar("T")
 
-#: A ticket of as many rows as a role's `chunk` may have takes 300 kB.
-MOST_BYTES = 1_000_000
-MOST_ROWS = 10_000
+
+#: Each queue of each connection learns that Redis is full; it is told once in so many seconds.
+TELL_FULL_EVERY = 60.0
 
 #: Answers to remote control (a starting worker asks the others for their clocks) come by queue, too.
 REPLIES = re.compile(rb"\.reply\.[^.]*\.pidbox$")
 
 
-class NotATicket(ValueError):
-    """Why a message is dropped."""
-
-
-def check_ticket(payload: bytes) -> dict[str, Any]:
-    """The envelope of a ticket as `publish.Publisher` writes it, or NotATicket. Bounded work, and nothing is trusted.
-
-    Every field has to be as it was written: a wrong type anywhere (a time limit, a clock, a tag) is an exception in
-    the consumer, and an embedded callback or chain would make the worker send other tasks.
-    """
-    envelope = _read(payload)
-    _demand("envelope", envelope, _ENVELOPE)
-    _demand("headers", envelope["headers"], _HEADERS)
-    _demand_address(envelope["properties"])
-    if not _is_ticket_body(_read_body(envelope["body"])):
-        raise NotATicket("its body is no ticket")
-    return dict(envelope)
-
-
-def check_reply(payload: bytes) -> dict[str, Any]:
-    """The envelope of an answer to remote control that whoever asked survives, or NotATicket."""
-    envelope = _read(payload)
-    _demand("envelope", envelope, _ENVELOPE)
-    _demand("headers", envelope["headers"], {"ticket": _is_text, "clock": _is_count})
-    _demand_address(envelope["properties"])
-    if type(_read_body(envelope["body"])) is not dict:
-        raise NotATicket("its body is no answer")
-    return dict(envelope)
-
-
-# -- as kombu will read it ---------------------------------------------------------------------------------------------
-
-
-def _read(payload: bytes) -> Any:
-    if len(payload) > MOST_BYTES:
-        raise NotATicket(f"{len(payload)} bytes are too many")
-    return _loads(payload)
-
-
-def _read_body(body: str) -> Any:
-    try:
-        decoded = base64.b64decode(body, validate=True)
-    except ValueError as error:
-        raise NotATicket(f"its body is not base64: {error}") from None
-    return _loads(decoded)
-
-
-def _loads(text: bytes) -> Any:
-    """kombu decodes its dates and the like on the way, anywhere in the text, and its decoders raise all sorts."""
-    try:
-        return loads(text.decode("utf-8"))
-    except Exception as error:
-        raise NotATicket(f"{type(error).__name__}: {error}"[:200]) from None
-
-
-# -- what each field must be -------------------------------------------------------------------------------------------
-
-Fits = Callable[[Any], bool]
-
-_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-
-
-def _is(value: object) -> Fits:
-    return lambda given: type(given) is type(value) and given == value
-
-
-def _is_text(given: Any) -> bool:
-    return type(given) is str and len(given) <= 1000 and given.isprintable()
-
-
-def _is_id(given: Any) -> bool:
-    return type(given) is str and _ID.fullmatch(given) is not None
-
-
-def _is_count(given: Any) -> bool:
-    return type(given) is int and 0 <= given < 2**63
-
-
-def _is_flag(given: Any) -> bool:
-    return type(given) is bool
-
-
-def _is_object(given: Any) -> bool:
-    return type(given) is dict
-
-
-_ENVELOPE: Mapping[str, Fits] = {
-    "body": lambda given: type(given) is str,
-    "content-type": _is("application/json"),
-    "content-encoding": _is("utf-8"),
-    "headers": _is_object,
-    "properties": _is_object,
-}
-
-_HEADERS: Mapping[str, Fits] = {
-    "lang": _is("py"),
-    "task": _is(TICKET),
-    "id": _is_id,
-    "root_id": _is_id,
-    "parent_id": _is(None),
-    "shadow": _is_text,
-    "argsrepr": _is_text,
-    "kwargsrepr": _is_text,
-    "origin": _is_text,
-    "eta": _is(None),
-    "expires": _is(None),
-    "group": _is(None),
-    "group_index": _is(None),
-    "retries": _is(0),
-    "timelimit": _is([None, None]),
-    "ignore_result": _is(True),
-    "replaced_task_nesting": _is(0),
-    "stamped_headers": _is(None),
-    "stamps": _is({}),
-}
-
-_PROPERTIES: Mapping[str, Fits] = {
-    "delivery_info": _is_object,
-    "delivery_mode": lambda given: given in (1, 2) and type(given) is int,
-    "delivery_tag": _is_id,
-    "priority": _is(0),
-    "body_encoding": _is("base64"),
-}
-
-_DELIVERY: Mapping[str, Fits] = {"exchange": _is_text, "routing_key": _is_text}
-
-#: May be there: a worker that stops puts back what it has not begun.
-_REMARKS: Mapping[str, Fits] = {"redelivered": _is_flag, "correlation_id": _is_id}
-
-
-def _demand(what: str, given: Mapping[str, Any], fields: Mapping[str, Fits]) -> None:
-    if type(given) is not dict:
-        raise NotATicket(f"its {what} is no object")
-    for name, fits in fields.items():
-        if name not in given or not fits(given[name]):
-            raise NotATicket(f"its {what} has no usable {name}")
-    for name in given.keys() - fields.keys():
-        if name not in _REMARKS or not _REMARKS[name](given[name]):
-            raise NotATicket(f"its {what} has an unknown {name[:50]!r}")
-
-
-def _demand_address(properties: Any) -> None:
-    _demand("properties", properties, _PROPERTIES)
-    _demand("delivery info", properties["delivery_info"], _DELIVERY)
-
-
-_NOTHING_FOLLOWS = {"callbacks": None, "errbacks": None, "chain": None, "chord": None}
-
-
-def _is_ticket_body(body: Any) -> bool:
-    match body:
-        case [[str(role), list(ids), str(token)], dict(kwargs), dict(embed)]:
-            addressed = _is_text(role) and (_is_id(token) if token else len(ids) <= 1)
-            rows = len(ids) <= MOST_ROWS and all(_is_count(i) for i in ids) and (not token or bool(ids))
-            return addressed and rows and not kwargs and embed == _NOTHING_FOLLOWS
-    return False
-
-
-# -- the channel -------------------------------------------------------------------------------------------------------
-
-
 class Channel(stock.Channel):
-    """Checks what comes by queue before it is delivered, and survives what comes by broadcast."""
+    """Checks what comes by queue before it is delivered, and survives what comes by broadcast and keys of all types."""
 
     dropped = 0
+    told_full = -math.inf
 
     def _brpop_read(self, **options: Any) -> bool:
         inner = self.client.parse_response
@@ -209,6 +57,10 @@ class Channel(stock.Channel):
         self.client.parse_response = checked
         try:
             return bool(super()._brpop_read(**options))
+        except self.connection_errors as error:
+            if self._closing or self._mended(error, self._lists(self.active_queues)):
+                raise Empty from None
+            raise
         finally:
             self.client.__dict__.pop("parse_response", None)
 
@@ -229,12 +81,75 @@ class Channel(stock.Channel):
             self._drop("that was broadcast", why)
             return None
 
+    def demand_writes(self) -> None:
+        """Raises ResponseError unless Redis takes writes, for which it need not have room."""
+        self._create_client().delete("celeriac:probe")
+
+    def _size(self, queue: str) -> int:
+        size = super()._size
+        return self._past_wrong_types(lambda: int(size(queue)), self._lists([queue]))
+
+    def _queue_bind(self, exchange: str, routing_key: str, pattern: str, queue: str) -> None:
+        """A Redis that is full learns nothing of the queue: no ticket is sent through an exchange."""
+        bind = super()._queue_bind
+        keys = {
+            self.keyprefix_queue % exchange: "set",
+            self.keyprefix_binding_permanent % exchange: "set",
+            self.keyprefix_binding_deadlines: "zset",
+        }
+        try:
+            self._past_wrong_types(lambda: bind(exchange, routing_key, pattern, queue), keys)
+        except OutOfMemoryError as error:
+            if time.monotonic() - Channel.told_full > TELL_FULL_EVERY:
+                logger.warning("Redis has no room to list the queues, whose tickets are taken all the same: %s", error)
+                Channel.told_full = time.monotonic()
+
+    def _delete(self, *args: Any, **kwargs: Any) -> None:
+        """A channel that is closed goes, whatever Redis says to its tidying up."""
+        try:
+            super()._delete(*args, **kwargs)
+        except self.connection_errors:
+            if not self._closing:
+                raise
+
+    def _lists(self, queues: Iterable[str]) -> dict[str, str]:
+        return {self._q_for_pri(queue, step): "list" for queue in queues for step in self.priority_steps}
+
+    def _past_wrong_types(self, act: Callable[[], T], kinds: Mapping[str, str]) -> T:
+        try:
+            return act()
+        except ResponseError as error:
+            if not self._mended(error, kinds):
+                raise
+            return act()
+
+    def _mended(self, error: Exception, kinds: Mapping[str, str]) -> bool:
+        """Whether it was of a key that is quarantined now. Redis does not say which key it means."""
+        if "WRONGTYPE" not in str(error):
+            return False
+        # The channel's own clients prefix the keys of some commands.
+        return quarantine(
+            Redis(connection_pool=self.pool), {self.global_keyprefix + key: kind for key, kind in kinds.items()}
+        )
+
     def _drop(self, what: str, why: Exception) -> None:
         Channel.dropped += 1
         logger.error("Dropped a message %s (%s: %s); %d so far", what, type(why).__name__, why, Channel.dropped)
 
 
 class Transport(stock.Transport):
-    """`redis://` with the checking channel."""
+    """`redis://` with the checking channel. To be told no by Redis is to have lost the connection."""
 
     Channel = Channel
+    connection_errors = (*stock.Transport.connection_errors, InvalidResponse, ResponseError)
+
+    def establish_connection(self) -> Any:
+        """Raises ResponseError for a Redis that answers and takes no writes: a replica, or one that cannot save."""
+        try:
+            connection = super().establish_connection()
+            self._avail_channels[-1].demand_writes()
+        except self.connection_errors:
+            self.close_connection(self)
+            del self._used_channel_ids[:]  # a channel that fails as it is made keeps its own
+            raise
+        return connection

@@ -16,7 +16,7 @@ class Attempt:
     retry_count: int
     max_retries: int | None
     tries: int = 0
-    max_tries: int = 1
+    max_rounds: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +37,9 @@ class Failed:
 
 def after_failure(attempt: Attempt, *, permanent: bool, round_delay: float) -> Again | Failed:
     """The round is used up (Celery's own retries come as `Retry`, not here): another round, or the end."""
-    tries = attempt.max_tries if permanent else attempt.tries + 1
-    if tries >= attempt.max_tries:
-        return Failed(tries=attempt.max_tries if permanent else tries)
+    tries = attempt.max_rounds if permanent else attempt.tries + 1
+    if tries >= attempt.max_rounds:
+        return Failed(tries=attempt.max_rounds if permanent else tries)
     return Again(delay=round_delay, retry_count=0, tries=tries)
 
 

@@ -1,22 +1,24 @@
-"""Settle: write outcomes, each if and only if its row is still this run's."""
+"""Settle: write outcomes, each if and only if its task is still held by this run's ticket."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 from sqlalchemy import Connection, Row, text
 
-from celeriac.enqueue.insert import NewTask, line_up
-from celeriac.run import lease
-from celeriac.run.start import Started
+from celeriac.enqueue import outbox
+from celeriac.enqueue.insert import NewTask
 from celeriac.settle import release
-from celeriac.settle.look import lead
+from celeriac.store import look
+from celeriac.store.connections import Prepared
+from celeriac.store.started import Started
 from celeriac.store.states import COMPLETED
 
-#: No status of a row: what becomes of it, `release` says.
+#: No status of a task: what becomes of it, `release` says.
 LOST = "lost"
 
 
@@ -25,7 +27,7 @@ class Outcome:
     """What a run came to. `kind` names the event it leaves, if the row alone does not tell.
 
     `status` pending means again: `delay` seconds from now (or `at`), with these counts and, if given, new arguments.
-    `keep` False deletes the row instead. Status LOST: the run came to nothing, as if its worker had gone.
+    `keep` False leaves no history. Status LOST: the run came to nothing, as if its worker had gone.
     """
 
     task: Started
@@ -42,57 +44,124 @@ class Outcome:
     keep: bool = True
 
 
-# INVARIANT of `mine`: the row is running under the token it was started with; anything else is refused. A task that was
-# asked to stop is not tried again.
-SETTLE = text("""
+_KEPT = """
+    id, task_id, role, account, lock_key, unique_key, priority, scheduled_for, expires_at, headers, max_retries,
+    max_rounds, losses, timeout, parent_id, enqueued_by, created_at, progress"""
+
+# INVARIANT of `mine`: the task is held by the ticket it was started under; anything else is refused. Whoever settles,
+# cancels or releases has the ticket's row first, then the tasks'. A task that was asked to stop is not tried again.
+SETTLE = text(f"""
 WITH outcome AS (
     SELECT * FROM jsonb_to_recordset(CAST(:outcomes AS jsonb)) AS (
         id bigint, token uuid, status text, kind text, result jsonb, error text, delay double precision,
         at timestamptz, retry_count integer, tries integer, args jsonb, kwargs jsonb, keep boolean)
-), mine AS (
-    SELECT t.id, t.lock_key, t.role, o.kind, o.result, o.error, o.retry_count, o.tries, o.keep, o.args, o.kwargs,
-        CASE WHEN o.status = 'pending' AND t.cancel_requested_at IS NOT NULL THEN 'cancelled'
-            ELSE o.status END AS status,
-        coalesce(o.at, clock_timestamp() + o.delay * interval '1 second') AS due
-    FROM outcome o JOIN worker_tasks t ON t.id = o.id AND t.token = o.token AND t.status = 'running'
-    ORDER BY t.id FOR UPDATE OF t
+), held AS MATERIALIZED (
+    SELECT * FROM celeriac.tickets WHERE token = ANY (CAST(:tokens AS uuid[])) ORDER BY token FOR UPDATE
+), mine AS MATERIALIZED (
+    SELECT o.*, h.worker_id, h.worker_pid, h.claimed_at, h.started_at
+    FROM held h, unnest(h.ids) AS i (id) JOIN outcome o ON o.id = i.id WHERE o.token = h.token
+), judged AS MATERIALIZED (
+    SELECT {_KEPT.replace("id, task_id", "t.id, t.task_id")}, m.kind, m.result, m.error, m.retry_count, m.tries, m.keep,
+        m.token, coalesce(m.args, t.args) AS args, coalesce(m.kwargs, t.kwargs) AS kwargs, m.worker_id, m.worker_pid,
+        m.claimed_at, m.started_at, t.place,
+        CASE WHEN m.status = 'pending' AND t.cancel_requested_at IS NOT NULL THEN 'cancelled'
+            ELSE m.status END AS becomes,
+        coalesce(m.at, clock_timestamp() + m.delay * interval '1 second') AS due
+    FROM mine m CROSS JOIN LATERAL (SELECT ctid AS place, * FROM celeriac.tasks WHERE id = m.id LIMIT 1) AS t
+), ended AS (
+    DELETE FROM celeriac.tasks WHERE id = ANY (ARRAY(SELECT id FROM judged WHERE becomes <> 'pending'))
 ), kept AS (
-    UPDATE worker_tasks t
-    SET status = m.status, result = m.result, error_message = m.error, retry_count = m.retry_count, tries = m.tries,
-        completed_at = CASE WHEN m.status <> 'pending' THEN clock_timestamp() END,
-        token = CASE WHEN m.status <> 'pending' THEN t.token END,
-        waits_for = CASE WHEN m.status = 'pending' THEN 'time' END,
-        scheduled_for = CASE WHEN m.status = 'pending' THEN m.due ELSE t.scheduled_for END,
-        args = coalesce(m.args, t.args), kwargs = coalesce(m.kwargs, t.kwargs),
-        cancel_requested_at = NULL, deadline_at = NULL, updated_at = clock_timestamp()
-    FROM mine m WHERE t.id = m.id AND m.keep
-), gone AS (
-    DELETE FROM worker_tasks t USING mine m WHERE t.id = m.id AND NOT m.keep
+    INSERT INTO celeriac.history ({_KEPT}, args, kwargs, status, result, error_message, retry_count, tries,
+        worker_id, worker_pid, claimed_at, started_at, completed_at)
+    SELECT {_KEPT}, args, kwargs, becomes, result, error, retry_count, tries,
+        worker_id, worker_pid, claimed_at, started_at, clock_timestamp()
+    FROM judged WHERE becomes <> 'pending' AND keep
+), again AS (
+    UPDATE celeriac.tasks t
+    SET retry_count = j.retry_count, tries = j.tries, args = j.args, kwargs = j.kwargs, scheduled_for = j.due,
+        error_message = j.error, started_at = j.started_at, cancel_requested_at = NULL, updated_at = clock_timestamp()
+    FROM judged j
+    WHERE t.id = j.id AND j.becomes = 'pending'
+        AND t.ctid = ANY (ARRAY(SELECT place FROM judged WHERE becomes = 'pending'))
+), to_later AS (
+    INSERT INTO celeriac.later (role, account, due_at, id, began)
+    SELECT role, account, due, id, retry_count > 0 OR tries = 0 FROM judged WHERE becomes = 'pending'
+), unlocked AS (
+    DELETE FROM celeriac.locks
+    WHERE lock_key = ANY (ARRAY(SELECT lock_key FROM judged WHERE lock_key IS NOT NULL))
+        AND head = ANY (ARRAY(SELECT id FROM judged))
+), to_look_at AS (
+    INSERT INTO celeriac.looks (lock_key)
+    SELECT DISTINCT x.lock_key FROM judged x
+    WHERE x.lock_key IS NOT NULL AND EXISTS (SELECT FROM celeriac.behind b WHERE b.lock_key = x.lock_key)
+), done AS (
+    DELETE FROM celeriac.tickets k USING held h
+    WHERE k.token = h.token AND (SELECT count(*) FROM mine m WHERE m.token = h.token) = cardinality(h.ids)
+), less AS (
+    UPDATE celeriac.tickets k SET ids = l.ids, accounts = l.accounts, heartbeat_at = clock_timestamp()
+    FROM (
+        SELECT h.token, array_agg(u.id ORDER BY n) AS ids, array_agg(u.account ORDER BY n) AS accounts
+        FROM held h, unnest(h.ids, h.accounts) WITH ORDINALITY AS u (id, account, n)
+        WHERE NOT EXISTS (SELECT FROM mine m WHERE m.id = u.id AND m.token = h.token)
+        GROUP BY h.token
+    ) AS l
+    WHERE k.token = l.token AND EXISTS (SELECT FROM mine m WHERE m.token = l.token)
 ), told AS (
-    INSERT INTO task_events (task, role, kind, from_status, to_status, by, why)
-    SELECT id, role, kind, 'running', status, :by, error FROM mine WHERE kind IS NOT NULL
+    INSERT INTO celeriac.task_events (task, role, kind, from_status, to_status, by, why)
+    SELECT id, role, kind, 'running', becomes, :by, error FROM judged WHERE kind IS NOT NULL
 )
-SELECT id, lock_key FROM mine
+SELECT id, lock_key FROM judged
 """)
 
-# The same for successes that are kept, which are most: no event, no new time, no new arguments; at half the cost.
-COMPLETE = text("""
-UPDATE worker_tasks t
-SET status = 'completed', result = o.result, error_message = NULL, completed_at = clock_timestamp(),
-    cancel_requested_at = NULL, deadline_at = NULL, updated_at = clock_timestamp()
-FROM unnest(CAST(:ids AS bigint[]), CAST(:tokens AS uuid[]), CAST(:results AS jsonb[])) AS o (id, token, result)
-WHERE t.id = o.id AND t.id = ANY(CAST(:ids AS bigint[])) AND t.token = o.token AND t.status = 'running'
-RETURNING t.id, t.lock_key
+# The same for successes of one ticket, which are most: no event, no new time, no new arguments.
+COMPLETE = text(f"""
+WITH held AS MATERIALIZED (
+    SELECT * FROM celeriac.tickets WHERE token = CAST(:token AS uuid) FOR UPDATE
+), mine AS MATERIALIZED (
+    SELECT o.id, o.result FROM held h, unnest(h.ids) AS i (id)
+    JOIN unnest(CAST(:ids AS bigint[]), CAST(:results AS jsonb[])) AS o (id, result) USING (id)
+), gone AS (
+    DELETE FROM celeriac.tasks WHERE id = ANY (ARRAY(SELECT id FROM mine))
+    RETURNING {_KEPT}, args, kwargs, retry_count, tries
+), kept AS (
+    INSERT INTO celeriac.history ({_KEPT}, args, kwargs, retry_count, tries, status, result,
+        worker_id, worker_pid, claimed_at, started_at, completed_at)
+    SELECT g.*, 'completed', m.result, h.worker_id, h.worker_pid, h.claimed_at, h.started_at, clock_timestamp()
+    FROM gone g JOIN mine m ON m.id = g.id, held h WHERE :keep
+), unlocked AS (
+    DELETE FROM celeriac.locks
+    WHERE lock_key = ANY (ARRAY(SELECT lock_key FROM gone WHERE lock_key IS NOT NULL))
+        AND head = ANY (ARRAY(SELECT id FROM gone))
+), to_look_at AS (
+    INSERT INTO celeriac.looks (lock_key)
+    SELECT DISTINCT x.lock_key FROM gone x
+    WHERE x.lock_key IS NOT NULL AND EXISTS (SELECT FROM celeriac.behind b WHERE b.lock_key = x.lock_key)
+), done AS (
+    DELETE FROM celeriac.tickets k USING held h
+    WHERE k.token = h.token AND (SELECT count(*) FROM mine) = cardinality(h.ids)
+), less AS (
+    UPDATE celeriac.tickets k
+    SET ids = ARRAY(SELECT i FROM unnest(h.ids) WITH ORDINALITY AS u (i, n)
+            WHERE NOT EXISTS (SELECT FROM mine WHERE mine.id = i) ORDER BY n),
+        accounts = ARRAY(SELECT a FROM unnest(h.ids, h.accounts) WITH ORDINALITY AS u (i, a, n)
+            WHERE NOT EXISTS (SELECT FROM mine WHERE mine.id = i) ORDER BY n),
+        heartbeat_at = clock_timestamp()
+    FROM held h
+    WHERE k.token = h.token AND (SELECT count(*) FROM mine) BETWEEN 1 AND cardinality(h.ids) - 1
+)
+SELECT id, lock_key FROM gone
 """)
 
-# A row that is gone was another run's, which finished it. Said again after an answer that was lost, it may be this
-# run's own, or wait again because this run said so: only a row that somebody else holds tells of a late finish then.
+_COMPLETE = Prepared(COMPLETE, {"token": "text", "ids": "bigint[]", "results": "text[]", "keep": "boolean"})
+
+# Said again after an answer that was lost, the outcome may have been written by then: only a task that somebody else
+# holds tells of a late finish.
 REFUSED = text("""
-INSERT INTO task_events (task, role, kind, from_status, to_status, by, why)
-SELECT late.id, late.role, 'late_finish', t.status, t.status, :by, 'refused: the row was no longer this run''s'
-FROM jsonb_to_recordset(CAST(:late AS jsonb)) AS late (id bigint, token uuid, role text)
-LEFT JOIN worker_tasks t ON t.id = late.id
-WHERE t.token IS DISTINCT FROM late.token AND NOT (:again AND t.token IS NULL)
+INSERT INTO celeriac.task_events (task, role, kind, from_status, to_status, by, why)
+SELECT late.id, late.role, 'late_finish', t.status, t.status, :by, 'refused: the task was no longer this run''s'
+FROM jsonb_to_recordset(CAST(:late AS jsonb)) AS late (id bigint, role text)
+LEFT JOIN LATERAL (SELECT status, token FROM celeriac.worker_tasks WHERE id = late.id LIMIT 1) AS t ON true
+WHERE NOT :again OR t.token IS NOT NULL
 """)
 
 
@@ -103,52 +172,61 @@ def settle(
     """The ids whose outcome counts. The others were somebody else's by now: nothing changed, an event says so.
 
     `again`: the same was said before, and may have been committed although no answer came. `follow_ups` of an id come
-    if it counts.
+    if it counts. The lock keys that come free are handed over after the commit.
     """
     if not outcomes:
         return set()
-    rows = [*_complete(connection, [o for o in outcomes if _is_plain(o)])]
+    rows = _complete(connection, [o for o in outcomes if _is_plain(o)])
     rows += _settle(connection, [o for o in outcomes if not _is_plain(o) and o.status != LOST], by)
-    ended = [row.lock_key for row in rows if row.lock_key is not None]
+    look.ask(connection, [row.lock_key for row in rows])
     settled = {row.id for row in rows}
     new = [task for i, tasks in (follow_ups or {}).items() if i in settled for task in tasks]
-    lead(connection, [*ended, *line_up(connection, new, given_up=ended)])
-    late = [o.task for o in outcomes if o.task.id not in settled and o.status != LOST]
+    if new:
+        outbox.enqueue_or_put(connection, new)
+    settled |= {o.task.id for o in outcomes if o.status == LOST and _give_up(connection, o, by)}
+    late = [o.task for o in outcomes if o.task.id not in settled]
     if late:
-        refused = json.dumps([{"id": t.id, "token": t.token, "role": t.role} for t in late])
+        refused = json.dumps([{"id": t.id, "role": t.role} for t in late])
         connection.execute(REFUSED, {"late": refused, "by": by, "again": again})
-    return settled | {o.task.id for o in outcomes if o.status == LOST and _give_up(connection, o, by)}
+    return settled
 
 
 def _give_up(connection: Connection, outcome: Outcome, by: str) -> bool:
     """Held first: `release` passes over what somebody has locked, a heartbeat for one."""
     task = outcome.task
-    held = lease.hold(connection, task.id, task.token)
-    if held:
-        release.release(
-            connection, [release.Held(task.id, task.token)], status="running", kind="lost", why=str(outcome.error),
-            by=by, loss=True,
-        )  # fmt: skip
-    return held
+    if not release.hold(connection, task.id, task.token):
+        return False
+    release.release(
+        connection, [task.token], only=[task.id], started=True, kind="lost", why=str(outcome.error), by=by,
+        loss=True,
+    )  # fmt: skip
+    return True
 
 
 def _is_plain(outcome: Outcome) -> bool:
-    return outcome.status == COMPLETED and outcome.keep and outcome.kind is None
+    return outcome.status == COMPLETED and outcome.kind is None
 
 
-def _complete(connection: Connection, outcomes: Sequence[Outcome]) -> Sequence[Row[Any]]:
+def _complete(connection: Connection, outcomes: Sequence[Outcome]) -> list[Row[Any]]:
+    rows: list[Row[Any]] = []
+    for (token, keep), some in groupby(sorted(outcomes, key=_ticket), key=_ticket):
+        ended = list(some)
+        results = [None if o.result is None else json.dumps(o.result) for o in ended]
+        wanted = {"token": token, "keep": keep, "ids": [o.task.id for o in ended], "results": results}
+        rows += _COMPLETE.on(connection, wanted).all()
+    return rows
+
+
+def _ticket(outcome: Outcome) -> tuple[str, bool]:
+    return outcome.task.token, outcome.keep
+
+
+def _settle(connection: Connection, outcomes: Sequence[Outcome], by: str) -> list[Row[Any]]:
     if not outcomes:
         return []
-    ordered = sorted(outcomes, key=lambda o: o.task.id)
-    given = {"ids": [o.task.id for o in ordered], "tokens": [o.task.token for o in ordered]}
-    results = [None if o.result is None else json.dumps(o.result) for o in ordered]
-    return connection.execute(COMPLETE, given | {"results": results}).all()
-
-
-def _settle(connection: Connection, outcomes: Sequence[Outcome], by: str) -> Sequence[Row[Any]]:
-    if not outcomes:
-        return []
-    return connection.execute(SETTLE, {"outcomes": json.dumps([_row(o) for o in outcomes]), "by": by}).all()
+    tokens = sorted({o.task.token for o in outcomes})
+    rows = json.dumps([_row(o) for o in outcomes])
+    return list(connection.execute(SETTLE, {"outcomes": rows, "tokens": tokens, "by": by}).all())
 
 
 _PLAIN = ("status", "kind", "result", "error", "delay", "at", "retry_count", "tries", "args", "kwargs", "keep")

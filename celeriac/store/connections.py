@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from hashlib import sha256
 from typing import Any
 
 import psycopg2
 from psycopg2.errors import DuplicatePreparedStatement, InvalidSqlStatementName
+from psycopg2.extensions import TRANSACTION_STATUS_IDLE
 from sqlalchemy import Connection, Engine, TextClause, create_engine, event, make_url
 from sqlalchemy.dialects.postgresql.psycopg2 import PGDialect_psycopg2
 from sqlalchemy.exc import DBAPIError
+
+from celeriac.store import look
+from celeriac.store.failures import blame
+from celeriac.store.plans import BY_LOOKUPS
+
+OnReady = Callable[[set[str]], None]
 
 #: Without these a connection to a host that vanished blocks for ever; the last (milliseconds) is for one that vanished
 #: before it acknowledged what was sent, which is not probed. A frozen host is the watchdog's business.
@@ -35,16 +43,21 @@ def end_silent() -> str:
 
 
 class Database:
-    """Two pools a process: `engine` for handlers' sessions, and one of connections in autocommit for the verbs.
+    """Two pools a process: `engine` for handlers' sessions, which never get a stale connection, and one of connections
+    in autocommit for the verbs.
 
     There a single statement costs one round trip instead of three, and BEGIN and COMMIT are said where they are meant.
+    `on_ready` hears which roles the looks after commits have given something to do.
     """
 
-    def __init__(self, url: str, *, name: str = "celeriac", pool_size: int = 5) -> None:
+    def __init__(
+        self, url: str, *, name: str = "celeriac", pool_size: int = 5, on_ready: OnReady = lambda _: None
+    ) -> None:
         self.url = url
+        self.on_ready = on_ready
         self._open: weakref.WeakSet[Any] = weakref.WeakSet()
-        self.engine = self._engine(name, pool_size)
-        self._verbs = self._engine(name, pool_size, isolation_level="AUTOCOMMIT")
+        self.engine = self._engine(name, pool_size, pool_pre_ping=True)
+        self._verbs = self._engine(name, pool_size, isolation_level="AUTOCOMMIT", pool_reset_on_return=None)
         os.register_at_fork(after_in_child=self.forget_connections)
 
     def _engine(self, name: str, pool_size: int, **options: Any) -> Engine:
@@ -54,13 +67,16 @@ class Database:
             pool_size=pool_size, max_overflow=pool_size * 4, connect_args=connect, pool_use_lifo=True, **options,
         )  # fmt: skip
         event.listen(engine, "connect", lambda connection, _: self._open.add(connection))
+        event.listen(engine, "handle_error", blame)
         return engine
 
     @contextmanager
     def statement(self) -> Iterator[Connection]:
         """For statements that need no transaction with one another."""
         with self._verbs.connect() as connection:
+            look.asked(connection)
             yield connection
+            self._look(connection)
 
     @contextmanager
     def cursor(self) -> Iterator[Any]:
@@ -89,12 +105,35 @@ class Database:
         """Commits at the end, rolls back on any exception."""
         with self._verbs.connect() as connection:
             connection.exec_driver_sql(f"BEGIN; {end_silent()}")
+            look.asked(connection)
             try:
                 yield connection
             except BaseException:
                 _roll_back(connection)
                 raise
             connection.exec_driver_sql("COMMIT")
+            self._look(connection)
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """For what surfaces ask: rolled back, and planned by look-ups."""
+        with self._verbs.connect() as connection:
+            connection.exec_driver_sql(f"BEGIN; {end_silent()}; {BY_LOOKUPS}")
+            try:
+                yield connection
+            finally:
+                _roll_back(connection)
+
+    def _look(self, connection: Connection) -> None:
+        keys = look.asked(connection)
+        if keys and (roles := look.after(connection, keys)):
+            self.on_ready(roles)
+
+    def look_at(self, keys: Iterable[str]) -> None:
+        """The look after a commit that was not made on a connection of this pool."""
+        if wanted := set(keys):
+            with self.statement() as connection:
+                look.ask(connection, wanted)
 
     def open_connections(self) -> list[Any]:
         """The driver's connections that are not closed."""
@@ -119,12 +158,14 @@ def for_cursor(statement: TextClause) -> str:
 class Prepared:
     """A statement that each connection parses and plans once; `Database.cursor` executes it.
 
-    `parameters`: name → SQL type. Behind a pooler that deals out another connection for each statement, the name is
+    `parameters`: name → SQL type. Its name is its text's hash, so that no other release's statement is taken for it.
+    Behind a pooler that deals out another connection for each statement, the name is
     unknown or taken there: then this process goes on without preparing.
     """
 
-    def __init__(self, name: str, statement: TextClause, parameters: Mapping[str, str]) -> None:
+    def __init__(self, statement: TextClause, parameters: Mapping[str, str]) -> None:
         self.unprepared = for_cursor(statement)
+        name = f"celeriac_{sha256(f'{self.unprepared} {parameters}'.encode()).hexdigest()[:24]}"
         numbers = {p: f"${n}" for n, p in enumerate(parameters, start=1)}
         given = ", ".join(f"%({p})s" for p in parameters)
         types = ", ".join(parameters.values())
@@ -133,17 +174,34 @@ class Prepared:
         self.gives_up = False
         self._seen: weakref.WeakSet[Any] = weakref.WeakSet()
 
-    def execute(self, cursor: Any, given: Mapping[str, Any]) -> None:
+    def on(self, connection: Connection, given: Mapping[str, Any]) -> Any:
+        """On a connection of the engine's. Within a transaction, which a name that is unknown would end, unprepared."""
+        raw: Any = connection.connection.dbapi_connection
+        if self.gives_up or raw.info.transaction_status != TRANSACTION_STATUS_IDLE:
+            return connection.exec_driver_sql(self.unprepared, dict(given))
+        try:
+            if raw not in self._seen:
+                connection.exec_driver_sql(self.prepare)
+                self._seen.add(raw)
+            return connection.exec_driver_sql(self.prepared, dict(given))
+        except DBAPIError as error:
+            if not isinstance(error.orig, InvalidSqlStatementName | DuplicatePreparedStatement):
+                raise
+        self.gives_up = True
+        return connection.exec_driver_sql(self.unprepared, dict(given))
+
+    def execute(self, cursor: Any, given: Mapping[str, Any], *, before: str = "") -> None:
+        """`before`: statements of the same trip and transaction."""
         if self.gives_up:
-            return cursor.execute(self.unprepared, given)
+            return cursor.execute(before + self.unprepared, given)
         try:
             if cursor.connection not in self._seen:
                 cursor.execute(self.prepare)
                 self._seen.add(cursor.connection)
-            cursor.execute(self.prepared, given)
+            cursor.execute(before + self.prepared, given)
         except (InvalidSqlStatementName, DuplicatePreparedStatement):
             self.gives_up = True
-            cursor.execute(self.unprepared, given)
+            cursor.execute(before + self.unprepared, given)
         return None
 
 

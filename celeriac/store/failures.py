@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -10,6 +11,7 @@ from typing import Any, TypeVar
 import psycopg2
 from psycopg2.errors import DeadlockDetected
 from psycopg2.extensions import QueryCanceledError, TransactionRollbackError
+from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.exc import DBAPIError
 
 logger = logging.getLogger(__name__)
@@ -27,7 +29,34 @@ def is_gone(error: BaseException) -> bool:
     return bool(error.connection_invalidated or code[:2] in ("57", "08"))
 
 
-def is_nobodys_fault(error: BaseException) -> bool:
+#: How a server that is not there, or not yet, or no longer, answers: a code of its own or the driver's words.
+_DOWN = ("Connection refused", "No such file or directory", "is starting up", "is shutting down", "recovery mode")
+
+
+def is_down(error: BaseException) -> bool:
+    """Whether Postgres itself says that it serves nobody just now; one that does not answer may serve others."""
+    return is_gone(error) and any(words in str(error) for words in _DOWN)
+
+
+def blame(context: ExceptionContext) -> None:
+    """Marks what a database of the engine's own says: a handler may speak with others, whose errors are its own."""
+    context.original_exception.__dict__["of_celeriac"] = True
+
+
+def is_restart(error: BaseException | None) -> bool:
+    """Whether a handler met with the engine's Postgres going away, be it wrapped in an error of its own.
+
+    A time limit on the handler's own statement is none.
+    """
+    while error is not None:
+        orig = getattr(error, "orig", None)
+        if is_gone(error) and getattr(orig, "of_celeriac", False) and not isinstance(orig, QueryCanceledError):
+            return True
+        error = error.__cause__
+    return False
+
+
+def is_retryable(error: BaseException) -> bool:
     """Whether the same transaction may succeed another time: Postgres went away, or ended it for another's sake."""
     orig = getattr(error, "orig", None)
     if isinstance(orig, QueryCanceledError):  # a time limit on the statement
@@ -39,7 +68,7 @@ def is_nobodys_fault(error: BaseException) -> bool:
 TRIES = 5
 
 
-def past_deadlocks(act: Callable[[], T]) -> T:
+def retry_deadlocks(act: Callable[[], T]) -> T:
     """`act` is one whole transaction: ended to break a deadlock with somebody else's, it is tried again."""
     for _ in range(TRIES - 1):
         try:
@@ -51,12 +80,47 @@ def past_deadlocks(act: Callable[[], T]) -> T:
     return act()
 
 
+#: Who waits for Postgres tries every `RETRY_EVERY` and says so every so many seconds.
+SAY_EVERY = 5.0
+
+
+class Away:
+    """Says that Postgres is awaited, and why it does not serve: at once, then every `SAY_EVERY` seconds."""
+
+    def __init__(self) -> None:
+        self._next = -math.inf
+
+    def say(self, error: BaseException) -> None:
+        if time.monotonic() < self._next:
+            return
+        self._next = time.monotonic() + SAY_EVERY
+        # The driver names the server, and never the password.
+        logger.warning("Waiting for Postgres: %s", str(getattr(error, "orig", error)).partition("\n")[0])
+
+
+def once_postgres_serves(act: Callable[[], T], may_wait: Callable[[], None]) -> T:
+    """Tries again for as long as Postgres is away: `act` has to be safe to repeat.
+
+    `may_wait` is called before each try; what it raises ends the waiting.
+    """
+    away = Away()
+    while True:
+        may_wait()
+        try:
+            return act()
+        except DBAPIError as error:
+            if not is_gone(error):
+                raise
+            away.say(error)
+            time.sleep(RETRY_EVERY)
+
+
 #: How long (seconds) a worker outlasts a Postgres that is away, and how often it tries.
 PATIENCE = 120.0
 RETRY_EVERY = 0.25
 
 
-def outlasting(act: Callable[[], T], what: str) -> T:
+def retry_while_away(act: Callable[[], T], what: str) -> T:
     """Tries again while Postgres is away, and raises what it last said if it stays away for `PATIENCE`.
 
     Only for what is safe to repeat: verbs fenced by a token are.

@@ -1,6 +1,6 @@
 """Least-privilege Postgres roles, an optional step after the migrations: logins are made members of one of them.
 
-    <prefix>_enqueue    may call `celeriac_enqueue`, and nothing else: it sees no table
+    <prefix>_enqueue    may call `celeriac.enqueue`, and nothing else: it sees no table
     <prefix>_worker     what workers and beat do: tasks and the record of them, the application's tables; it cannot
                         steer accounts, read tokens or touch the audit trail
     <prefix>_admin      what the HTTP API and the command line do as well; even it only adds to the audit trail
@@ -16,45 +16,43 @@ from collections.abc import Iterator
 from sqlalchemy import Connection, text
 
 from celeriac.errors import ConfigurationError
-from celeriac.store import tables
+from celeriac.store.migrate import APPLICATION_TABLE, SCHEMA
 
-#: What a worker may do to each of the engine's tables.
-WORKER = {
-    "worker_tasks": "SELECT, INSERT, UPDATE, DELETE",
-    "task_events": "SELECT, INSERT, DELETE",
-    "passes": "SELECT, INSERT, UPDATE, DELETE",
-    "batchers": "SELECT, INSERT, UPDATE, DELETE",
-    "workers": "SELECT, INSERT, UPDATE, DELETE",
-    "scheduled_jobs": "SELECT, INSERT, UPDATE, DELETE",
-    "beats": "SELECT, INSERT, UPDATE, DELETE",
-    "queue_states": "SELECT, INSERT, UPDATE, DELETE",
-    "alerts": "SELECT, INSERT, UPDATE, DELETE",
-    "roles": "SELECT, INSERT, UPDATE",
-    "account_policies": "SELECT",
-}
-
-#: The engine's tables no worker may see.
-NOT_WORKERS = ("api_tokens", "audit")
-
-#: Tables of which an admin may less than everything.
-ADMIN = {"audit": "SELECT, INSERT", "api_tokens": "SELECT, INSERT, UPDATE"}
+#: Of `ready`: the ring's turns truncate them.
+SEGMENTS = ("ready_0", "ready_1", "ready_2")
 
 _ALL = "SELECT, INSERT, UPDATE, DELETE"
 
+#: What a worker may do to those of the engine's tables of which it may less than everything.
+WORKER = {
+    "task_events": "SELECT, INSERT, DELETE",
+    "roles": "SELECT, INSERT, UPDATE",
+    "account_policies": "SELECT, UPDATE (updated_at)",  # without which nobody may lock a row FOR SHARE
+    "version": "SELECT",
+    **dict.fromkeys(SEGMENTS, f"{_ALL}, TRUNCATE"),
+    "api_tokens": "",
+    "audit": "",
+}
+
+#: What an admin may.
+ADMIN = {
+    **dict.fromkeys(SEGMENTS, f"{_ALL}, TRUNCATE"),
+    "audit": "SELECT, INSERT", "api_tokens": "SELECT, INSERT, UPDATE", "version": "SELECT",
+}  # fmt: skip
+
 EXISTS = text("SELECT true FROM pg_roles WHERE rolname = :name")
 
-# The engine's own, and what the application brought: the engine does not know its tables, but its workers need them.
 RELATIONS = text("""
 SELECT relname FROM pg_class
-WHERE relnamespace = CAST(current_schema() AS regnamespace) AND relkind IN ('r', 'p', 'v', 'm') ORDER BY relname
+WHERE relnamespace = CAST(:space AS regnamespace) AND relkind IN ('r', 'p', 'v', 'm') ORDER BY relname
 """)
 
 FUNCTIONS = text("""
-SELECT CAST(CAST(oid AS regprocedure) AS text) AS signature, proname = 'celeriac_enqueue' AS enqueues
-FROM pg_proc WHERE pronamespace = CAST(current_schema() AS regnamespace) AND prokind = 'f' ORDER BY 1
+SELECT CAST(CAST(oid AS regprocedure) AS text) AS signature, proname = 'enqueue' AS enqueues
+FROM pg_proc WHERE pronamespace = CAST(:space AS regnamespace) AND prokind = 'f' ORDER BY 1
 """)
 
-VERSIONS = ("celeriac_version", "alembic_version")
+VERSIONS = (APPLICATION_TABLE,)
 
 
 def grant(connection: Connection, prefix: str = "celeriac") -> list[str]:
@@ -73,27 +71,27 @@ def grant(connection: Connection, prefix: str = "celeriac") -> list[str]:
 
 
 def _statements(connection: Connection, enqueue: str, worker: str, admin: str) -> Iterator[str]:
+    """The engine's schema, and the application's: the engine does not know its tables, but its workers need them."""
+    application = connection.execute(text("SELECT current_schema()")).scalar_one()
+    for schema in (SCHEMA, application):
+        space = connection.dialect.identifier_preparer.quote(schema)
+        yield f"REVOKE ALL ON ALL TABLES IN SCHEMA {space} FROM PUBLIC, {enqueue}, {worker}, {admin}"
+        yield f"REVOKE ALL ON ALL FUNCTIONS IN SCHEMA {space} FROM PUBLIC, {enqueue}, {worker}, {admin}"
+        yield f"GRANT USAGE ON SCHEMA {space} TO {enqueue}, {worker}, {admin}"
+        yield f"GRANT USAGE ON ALL SEQUENCES IN SCHEMA {space} TO {worker}, {admin}"
+        for function in connection.execute(FUNCTIONS, {"space": space}):
+            yield f"GRANT EXECUTE ON FUNCTION {function.signature} TO {worker}, {admin}"
+            if schema == SCHEMA and function.enqueues:
+                yield f"GRANT EXECUTE ON FUNCTION {function.signature} TO {enqueue}"
+        yield from _on_tables(connection, space, schema == SCHEMA, worker, admin)
+
+
+def _on_tables(connection: Connection, space: str, ours: bool, worker: str, admin: str) -> Iterator[str]:
     quote = connection.dialect.identifier_preparer.quote
-    space = quote(connection.execute(text("SELECT current_schema()")).scalar_one())
-    yield f"REVOKE ALL ON ALL TABLES IN SCHEMA {space} FROM PUBLIC, {enqueue}, {worker}, {admin}"
-    yield f"REVOKE ALL ON ALL FUNCTIONS IN SCHEMA {space} FROM PUBLIC, {enqueue}, {worker}, {admin}"
-    yield f"GRANT USAGE ON SCHEMA {space} TO {enqueue}, {worker}, {admin}"
-    yield f"GRANT USAGE ON ALL SEQUENCES IN SCHEMA {space} TO {worker}, {admin}"
-    for function in connection.execute(FUNCTIONS):
-        yield f"GRANT EXECUTE ON FUNCTION {function.signature} TO {worker}, {admin}"
-        if function.enqueues:
-            yield f"GRANT EXECUTE ON FUNCTION {function.signature} TO {enqueue}"
-    for name in connection.execute(RELATIONS).scalars():
-        for role, rights in ((worker, _of_worker(name)), (admin, _of_admin(name))):
-            if rights:
-                yield f"GRANT {rights} ON {space}.{quote(name)} TO {role}"
-
-
-def _of_worker(table: str) -> str:
-    if table in VERSIONS:
-        return "SELECT"
-    return WORKER.get(table, "" if table in tables.metadata.tables else _ALL)
-
-
-def _of_admin(table: str) -> str:
-    return "SELECT" if table in VERSIONS else ADMIN.get(table, _ALL)
+    for name in connection.execute(RELATIONS, {"space": space}).scalars():
+        less = ({worker: WORKER, admin: ADMIN} if ours else {}).items()
+        usual = "SELECT" if name in VERSIONS and not ours else _ALL
+        rights = {worker: usual, admin: usual} | {role: table[name] for role, table in less if name in table}
+        for role, may in rights.items():
+            if may:
+                yield f"GRANT {may} ON {space}.{quote(name)} TO {role}"

@@ -5,18 +5,45 @@ Alembic is imported where it is used: every process imports this module, few nee
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, Engine, text
+
+from celeriac.errors import ConfigurationError
+from celeriac.store.routines import scripts
 
 if TYPE_CHECKING:
     from alembic.config import Config
 
 ENGINE_VERSIONS = Path(__file__).parent / "migrations" / "versions"
 
+#: Everything of the engine's lies in a schema of its own.
+SCHEMA = "celeriac"
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """A folder of revisions, and the table that says which of them a database has."""
+
+    versions: Path
+    table: str
+    schema: str | None = None
+
+
 #: The engine's revisions have a table of their own, so that an application keeps its Alembic as it is.
-ENGINE_TABLE, APPLICATION_TABLE = "celeriac_version", "alembic_version"
+ENGINE = Branch(ENGINE_VERSIONS, "version", SCHEMA)
+APPLICATION_TABLE = "alembic_version"
+
+
+#: Partitions of history there are ahead.
+DAYS_AHEAD = 7
+
+ADD_DAYS = """
+SELECT count(*) FILTER (WHERE celeriac.add_history_day(CAST(now() AT TIME ZONE 'UTC' AS date) + n))
+FROM generate_series(0, :days) AS n
+"""
 
 
 def configuration(versions: Path) -> Config:
@@ -36,32 +63,53 @@ def migrate(
     lock_timeout: float = 5.0,
     statement_timeout: float = 600.0,
 ) -> None:
-    """Applies what is missing, in one transaction; safe to run from several places at once. Timeouts in seconds."""
+    """Applies what is missing, in one transaction; safe to run from several places at once. Timeouts in seconds.
+
+    Raises ConfigurationError for a database that is newer than this code.
+    """
     from alembic.command import upgrade
 
     with engine.begin() as connection:
         # Waiting for another migration may take as long as that one does; only after it do the timeouts count.
         connection.execute(text("SELECT pg_advisory_xact_lock(hashtextextended('celeriac migrate', 0))"))
-        for versions, table in _branches(application):
-            config = configuration(versions)
-            config.attributes.update(connection=connection, table=table, timeouts=(lock_timeout, statement_timeout))
+        connection.execute(text(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}"))
+        unapplied(connection, application)
+        for branch in _branches(application):
+            config = configuration(branch.versions)
+            config.attributes.update(connection=connection, branch=branch, timeouts=(lock_timeout, statement_timeout))
             upgrade(config, "head")
+            if branch is ENGINE:
+                apply_routines(connection)
+
+
+def apply_routines(connection: Connection) -> None:
+    """Brings functions, views and triggers to what this code has, and makes history's partitions for the next days."""
+    for script in scripts():
+        connection.exec_driver_sql(script.replace("%", "%%"))
+    connection.execute(text(ADD_DAYS), {"days": DAYS_AHEAD})
 
 
 def unapplied(connection: Connection, application: Path | None = None) -> set[str]:
-    """Revisions the code has and the database lacks."""
-    return {name for branch in _branches(application) for name in _unapplied(connection, *branch)}
+    """Revisions the code has and the database lacks. Raises ConfigurationError if it has some the code lacks."""
+    return {name for branch in _branches(application) for name in _unapplied(connection, branch)}
 
 
-def _branches(application: Path | None) -> list[tuple[Path, str]]:
-    return [(ENGINE_VERSIONS, ENGINE_TABLE), *([(application, APPLICATION_TABLE)] if application else [])]
+def _branches(application: Path | None) -> list[Branch]:
+    return [ENGINE, *([Branch(application, APPLICATION_TABLE)] if application else [])]
 
 
-def _unapplied(connection: Connection, versions: Path, table: str) -> set[str]:
+def _unapplied(connection: Connection, branch: Branch) -> set[str]:
     from alembic.runtime.migration import MigrationContext
     from alembic.script import ScriptDirectory
 
-    script = ScriptDirectory.from_config(configuration(versions))
-    reached = MigrationContext.configure(connection, opts={"version_table": table}).get_current_heads()
-    applied = {r.revision for head in reached for r in script.iterate_revisions(head, "base")}
-    return {r.revision for r in script.walk_revisions()} - applied
+    script = ScriptDirectory.from_config(configuration(branch.versions))
+    options = {"version_table": branch.table, "version_table_schema": branch.schema}
+    reached = MigrationContext.configure(connection, opts=options).get_current_heads()
+    known = {r.revision for r in script.walk_revisions()}
+    if unknown := set(reached) - known:
+        table = f"{branch.schema}.{branch.table}" if branch.schema else branch.table
+        raise ConfigurationError(
+            f"the database is newer than this code, which does not know {', '.join(sorted(unknown))} of its table "
+            f"{table}: run the release that migrated it, or a later one"
+        )
+    return known - {r.revision for head in reached for r in script.iterate_revisions(head, "base")}

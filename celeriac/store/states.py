@@ -16,9 +16,11 @@ UNFINISHED: Final = (PENDING, CLAIMED, RUNNING)
 ACTIVE: Final = (CLAIMED, RUNNING)
 FINISHED: Final = (COMPLETED, FAILED, CANCELLED)
 
-#: Why a pending row is not selectable: its time has not come, or another row leads its lock key.
+#: Why a pending task is not ready: its time has not come, another task is the head of its lock key, or its account is
+#: paused.
 WAITS_FOR_TIME: Final = "time"
 WAITS_FOR_LOCK: Final = "lock"
+WAITS_FOR_ACCOUNT: Final = "account"
 
 #: Celery's state for each of ours; `scheduled_for` in the future and a retry behind it is Celery's RETRY.
 CELERY: Final = {

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from celery import Celery
 from celery.app.task import Task
 
-from celeriac.seam.transport import TICKET
+from celeriac.roles.rules import TICKET
 from celeriac.worker.governor import GateStep
-from celeriac.worker.lifeline import LifelineStep
+from celeriac.worker.step import LifelineStep
 
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
@@ -26,9 +26,11 @@ def install(app: Celeriac) -> None:
     app.steps["consumer"].add(GateStep)
 
     def ticket(role: str, ids: list[int], token: str) -> dict[str, Any]:
-        from celeriac.run.ticket import run_ticket
+        from celeriac.run.arrive import run_ticket
+        from celeriac.run.watch import at_work
 
-        return run_ticket(app, role, ids, token)
+        with at_work():
+            return run_ticket(app, role, ids, token)
 
     # Celery's own decorator: the ticket is the one task that is no role. The configuration's limits are not for it.
     Celery.task(

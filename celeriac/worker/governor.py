@@ -1,7 +1,8 @@
 """The governor: while memory or CPU is short, nothing new begins here. What runs goes on.
 
-A thread of the parent measures and decides; a flag shared with the children says what it decided; the gate keeps the
-consumer from asking Redis for more.
+A thread of the parent measures and decides; flags shared with the children say what it decided; the gate keeps the
+consumer from asking Redis for more. Where memory stays short, processes that ran tasks and run none end, and the pool
+starts others: what those had kept is free.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from typing import Any
 
 from celery import bootsteps
 
+from celeriac.run import shared
 from celeriac.settings import Settings
-from celeriac.worker import shared
 from celeriac.worker.limits import Limits, Standing, announcement, govern
 from celeriac.worker.memory import memory
 from celeriac.worker.resources import Meter, Usage
@@ -50,6 +51,7 @@ class Governor(threading.Thread):
         self.usage = self.meter.read()
         before = self.standing
         self.standing = govern(before, self.usage.memory, self.usage.cpu, self.limits, time.monotonic())
+        shared.replace_idle(self.standing.stuck)
         shared.back_off(self.standing.reason is not None)
         if line := announcement(shared.worker_id(), before, self.standing):
             logger.warning(line)

@@ -6,32 +6,30 @@ It has a connection of its own: handlers' pools can run dry, and a heartbeat mus
 from __future__ import annotations
 
 import logging
+import math
 import os
 import queue
 import signal
 import socket
 import threading
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from celery import bootsteps, signals
 from celery.worker.state import reserved_requests
 from sqlalchemy import Connection
 
+from celeriac.dispatch import parking
 from celeriac.dispatch.passes import Dispatcher
-from celeriac.errors import ConfigurationError
+from celeriac.enqueue import outbox
 from celeriac.roles.role import Role
 from celeriac.run import lease as heartbeat
+from celeriac.run import outcomes, shared
 from celeriac.run.lease import WorkerState
-from celeriac.run.start import Started
-from celeriac.settle import outcomes, release, write
+from celeriac.settle import release, write
+from celeriac.store import look
 from celeriac.store.connections import Database
-from celeriac.store.failures import is_gone
-from celeriac.store.migrate import unapplied
-from celeriac.worker import shared
+from celeriac.store.failures import is_down, is_gone
 from celeriac.worker.governor import Governor
-from celeriac.worker.watchdog import Watchdog
 
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
@@ -43,6 +41,9 @@ GONE = 120.0
 
 #: How soon (seconds) rows are looked at again that somebody had locked.
 LOOK_AGAIN = 0.1
+
+#: Tasks of resumed accounts that a look brings back.
+RESUMED = 500
 LOOKS = 5
 
 #: Pids of lost children, from the hub's thread to the lifeline's.
@@ -62,12 +63,15 @@ class Lifeline(threading.Thread):
         self.app = app
         self.worker = worker
         self.settings = app.settings
-        self.database = Database(app.database_url, name=f"celeriac {shared.worker_id()}", pool_size=1)
+        self.database = Database(
+            app.database_url, name=f"celeriac {shared.worker_id()}", pool_size=1, on_ready=app.kick
+        )
         self.dispatcher = Dispatcher(self.database, app.publisher, shared.worker_id())
         self.governor = Governor(app.settings, self.governed)
         self.next_heartbeat = 0.0
+        self.next_limit = math.inf
         self.lost: set[int] = set()
-        self.orphans: list[release.Held] = []
+        self.orphans: list[str] = []
         self.drain_until: float | None = None
         self.answered = time.monotonic()
 
@@ -78,6 +82,8 @@ class Lifeline(threading.Thread):
                 self.answered = time.monotonic()
             except Exception as error:
                 gone = is_gone(error)
+                if is_down(error):  # for everybody: no lease runs out meanwhile
+                    shared.renew(time.monotonic())
                 says = "Postgres is away" if gone else "The lifeline broke"
                 level = logging.WARNING if gone else logging.ERROR
                 # A heartbeat that failed has to come through before the lease is over.
@@ -89,7 +95,7 @@ class Lifeline(threading.Thread):
 
     def _wait(self) -> None:
         """Until the next look or heartbeat is due or a child is lost."""
-        due = min(self.settings.poll_interval, self.next_heartbeat - time.monotonic())
+        due = min(self.settings.poll_interval, min(self.next_heartbeat, self.next_limit) - time.monotonic())
         due = min(due, LOOK_AGAIN) if self.orphans else due
         try:
             _lost.put(_lost.get(timeout=max(due, 0.0)))
@@ -99,6 +105,7 @@ class Lifeline(threading.Thread):
     def look(self) -> None:
         self.release_lost()
         self._beat_if_due()
+        self.stop_overdue()
         if self.drain_until is not None and time.monotonic() >= self.drain_until:
             self.hand_back_running()
         elif not shared.closed():
@@ -119,30 +126,22 @@ class Lifeline(threading.Thread):
         return [declared.role for declared in self.app.roles.all() if declared.role.queue in queues]
 
     def _beat_if_due(self) -> None:
-        if shared.overdue() or time.monotonic() >= self.next_heartbeat:
+        if time.monotonic() >= self.next_heartbeat:
             self.beat()
 
     def _beat_within(self, seconds: float) -> None:
         self.next_heartbeat = min(self.next_heartbeat, time.monotonic() + seconds)
 
     def beat(self) -> None:
-        """Reports the worker, renews its rows, ends what is past its limit."""
-        self.next_heartbeat = time.monotonic() + self.interval()
-        shared.say_overdue(on=False)
-        pids = self.processes()
+        """Reports the worker and renews its leases."""
+        begins = time.monotonic()
+        self.next_heartbeat = begins + self.interval()
         with self.database.transaction() as connection:
             standing = heartbeat.report(connection, self.state())
-            rows = heartbeat.renew(connection, shared.worker_id(), pids, grace=0.0)
-        self._look_at_deadlines(rows)
+            heartbeat.renew(connection, shared.worker_id(), self.processes())
+        shared.renew(begins)
         if standing == "draining" and self.drain_until is None:
             self.decommissioned()
-
-    def _look_at_deadlines(self, rows: list[heartbeat.Running]) -> None:
-        """Ends what is past its hard limit; with tasks under one, the next heartbeat is soon enough to enforce it."""
-        for pid in {row.pid for row in rows if row.overdue}:
-            self.stop_overdue(pid)
-        if any(row.overdue is not None for row in rows):
-            self._beat_within(max(self.settings.time_limit_grace, self.settings.poll_interval))
 
     def state(self) -> WorkerState:
         status = "active" if self.drain_until is None else "draining"
@@ -156,71 +155,80 @@ class Lifeline(threading.Thread):
         return set(self.app.amqp.queues.consume_from)
 
     def processes(self) -> list[int]:
-        pool = self.worker.pool
-        return list((pool.info if pool else {}).get("processes") or [os.getpid()])
+        try:
+            info = self.worker.pool.info if self.worker.pool else {}
+        except AttributeError:  # Celery's prefork pool has nothing to tell once it has stopped
+            info = {}
+        return list(info.get("processes") or [os.getpid()])
 
-    def stop_overdue(self, pid: int) -> None:
-        """Past its hard limit a process has to go. Its rows count as timed out, not as lost."""
+    def stop_overdue(self) -> None:
+        """Past its hard limit a process has to go. Its task counts as timed out, its ticket's other tasks as lost."""
+        now = time.monotonic()
+        self.next_limit = math.inf
+        for limit in shared.limits(self.processes()):
+            if limit.ends <= now:
+                self._stop(limit)
+            else:
+                self.next_limit = min(self.next_limit, limit.ends)
+
+    def _stop(self, limit: shared.HardLimit) -> None:
         with self.database.transaction() as connection:
-            rows = [row.task for row in release.rows_of(connection, shared.worker_id(), pid) if row.overdue]
-            roles = {task.role: declared.role for task in rows if (declared := self.app.roles.get(task.role))}
-            late = [task for task in rows if task.role in roles and self._is_over(connection, task, roles[task.role])]
-            write.settle(connection, [outcomes.timed_out(t, roles[t.role]) for t in late], shared.worker_id())
-        if late:
-            logger.error("Process %d is past its time limit and is stopped", pid)
-            _kill(pid)
-
-    def _is_over(self, connection: Connection, task: Started, role: Role) -> bool:
-        """Whether its hard limit is; if not, there is a heartbeat when it will be."""
-        standing = heartbeat.standing(connection, task.id, task.token)
-        if standing is None or standing.left is None:
-            return False
-        left = standing.left + role.grace(task.timeout, self.settings.time_limit_grace)
-        self._beat_within(max(left, 0.0))
-        return left <= 0
+            task = heartbeat.running(connection, limit.task, shared.worker_id(), limit.pid)
+            declared = self.app.roles.get(task.role) if task else None
+            if task is None or declared is None or limit not in shared.limits([limit.pid]):
+                return
+            write.settle(connection, [outcomes.timed_out(task, declared.role)], shared.worker_id())
+        logger.error("Process %d is past its time limit and is stopped", limit.pid)
+        _kill(limit.pid)
 
     # -- lost children ---------------------------------------------------------------------------------------------
 
-    def succeed(self) -> None:
-        """A worker of this name was killed: its processes are lost, and what was asked of it is not asked of us."""
+    def take_over(self) -> None:
+        """Takes over from a killed worker of this name; its decommission request does not apply."""
         with self.database.statement() as connection:
             heartbeat.ended(connection, shared.worker_id())
             self.orphans = release.of_process(connection, shared.worker_id(), None)
 
     def release_lost(self) -> None:
-        """What lost processes ran. Rows that are locked a release passes over: orphans until the next look."""
+        """What lost processes ran. Tickets that are locked a release passes over: orphans until the next look."""
         while not _lost.empty():
             self.lost.add(_lost.get())
         if not (self.lost or self.orphans):
             return
         with self.database.transaction() as connection:
-            found = [held for pid in self.lost for held in release.of_process(connection, shared.worker_id(), pid)]
+            found = [token for pid in self.lost for token in release.of_process(connection, shared.worker_id(), pid)]
             orphans = self._release(
                 connection, [*self.orphans, *found], "worker_lost", "its process was lost", loss=True
             )
         self.lost.clear()
         self.orphans = orphans
 
-    def _release(
-        self, connection: Connection, held: list[release.Held], kind: str, why: str, *, loss: bool
-    ) -> list[release.Held]:
+    def _release(self, connection: Connection, tokens: list[str], kind: str, why: str, *, loss: bool) -> list[str]:
         """Those that somebody had locked."""
-        release.release(connection, held, status="running", kind=kind, why=why, by=shared.worker_id(), loss=loss)
-        kept = release.still_running(connection, held)
-        return [row for row in held if row.id in kept]
+        release.release(connection, tokens, started=True, kind=kind, why=why, by=shared.worker_id(), loss=loss)
+        return release.still_held(connection, tokens)
 
     # -- work ------------------------------------------------------------------------------------------------------
 
     def find_work(self) -> None:
         """The safety net under kicks: due retries, work enqueued while Redis was away, a kick that was lost."""
+        self.look_around()
         for role in self.served():
             self._look_for(role)
             self.answered = time.monotonic()
             self._beat_if_due()
         self._beat_within(self.interval())  # its queues can change while it runs
 
+    def look_around(self) -> None:
+        """What callers' transactions left to be done, and tasks of accounts that were resumed."""
+        with self.database.transaction() as connection:
+            roles = {*look.look(connection), *parking.unpark(connection, RESUMED)}
+        roles |= outbox.admit_all(self.database)
+        if roles:
+            self.app.kick(roles)
+
     def _look_for(self, role: Role) -> None:
-        if role.eager:
+        if role.prompt:
             self.dispatcher.dispatch_if_due(role)
         elif self.dispatcher.has_due(role):
             self.dispatcher.resume(role)
@@ -248,8 +256,8 @@ class Lifeline(threading.Thread):
         """The grace period is over: free the rows first, then end the processes; their late finish is refused."""
         for _ in range(LOOKS):
             with self.database.transaction() as connection:
-                held = release.of_process(connection, shared.worker_id(), None)
-                kept = self._release(connection, held, "handed_back", "its worker stopped", loss=False)
+                tokens = release.of_process(connection, shared.worker_id(), None)
+                kept = self._release(connection, tokens, "handed_back", "its worker stopped", loss=False)
             if not kept:
                 break
             time.sleep(LOOK_AGAIN)  # what a child settles just now is locked; what stays so is rescued
@@ -260,11 +268,10 @@ class Lifeline(threading.Thread):
 
     def hand_back_unstarted(self) -> None:
         """Tickets this process has taken from Redis and no child has begun."""
-        tickets = [request.args for request in list(reserved_requests)]
-        held = [release.Held(i, token) for _, ids, token in tickets if token for i in ids]
+        tokens = [token for _, _, token in (request.args for request in list(reserved_requests)) if token]
         with self.database.transaction() as connection:
             release.release(
-                connection, held, status="claimed", kind="handed_back", why="its worker stopped",
+                connection, tokens, started=False, kind="handed_back", why="its worker stopped",
                 by=shared.worker_id(), loss=False,
             )  # fmt: skip
 
@@ -273,46 +280,6 @@ class Lifeline(threading.Thread):
         with self.database.statement() as connection:
             state = self.state()
             heartbeat.report(connection, WorkerState(**_fields(state) | {"status": "stopped"}))
-
-
-class LifelineStep(bootsteps.StartStopStep):
-    """Starts the lifeline once the pool is there; it lives until the process ends."""
-
-    requires = ("celery.worker.components:Pool",)
-
-    def __init__(self, worker: Any, **kwargs: Any) -> None:
-        super().__init__(worker, **kwargs)
-        self.lifeline: Lifeline | None = None
-        # The children are forked with them.
-        shared.drain(on=False)
-        shared.back_off(on=False)
-        shared.name_worker(worker.app.settings.worker_id or shared.fresh_name(worker.hostname))
-
-    def start(self, worker: Any) -> None:
-        app = worker.app
-        refuse_old_schema(app)
-        app.register_roles()
-        self.lifeline = lifeline = Lifeline(app, worker)
-        if app.settings.worker_id:
-            lifeline.succeed()
-        lifeline.governor.look()
-        lifeline.beat()
-        lifeline.start()
-        lifeline.governor.start()
-        Watchdog(lifeline).start()
-        _on(signals.worker_shutting_down, lifeline.drain)
-        _on(signals.worker_shutdown, lifeline.stopped)
-
-
-def refuse_old_schema(app: Celeriac) -> None:
-    """Raises ConfigurationError if migrations are missing."""
-    with app.database.statement() as connection:
-        if missing := unapplied(connection, app.migrations):
-            raise ConfigurationError(f"the schema lacks {', '.join(sorted(missing))}: run `celeriac migrate`")
-
-
-def _on(heard: Any, act: Callable[[], None]) -> None:
-    heard.connect(lambda **_: act(), weak=False)
 
 
 def _kill(pid: int) -> None:

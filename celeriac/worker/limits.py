@@ -21,18 +21,25 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """`reason`: why the worker backs off, None while it does not. `until`: when it looks again."""
+    """`reason`: why the worker backs off, None while it does not. `until`: when it looks again.
+
+    `stuck`: a back-off was over and memory still short, so that waiting alone may never end it.
+    """
 
     reason: str | None = None
     until: float = 0.0
+    stuck: bool = False
 
 
 def govern(standing: Standing, memory: float, cpu: float, limits: Limits, now: float) -> Standing:
     """What follows from these shares in use. A back-off that has begun is not ended, nor prolonged, before its time."""
     if standing.reason is not None and now < standing.until:
         return standing
-    reasons = [*_above("Memory", memory, limits.memory), *_above("CPU", cpu, limits.cpu)]
-    return Standing(", ".join(reasons), now + limits.duration) if reasons else Standing()
+    short = list(_above("Memory", memory, limits.memory))
+    reasons = [*short, *_above("CPU", cpu, limits.cpu)]
+    if not reasons:
+        return Standing()
+    return Standing(", ".join(reasons), now + limits.duration, stuck=bool(short) and standing.reason is not None)
 
 
 def _above(what: str, share: float, limit: float) -> Iterator[str]:

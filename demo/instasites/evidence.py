@@ -20,7 +20,7 @@ SELECT i.id, i.account_id, extract(epoch FROM i.published_at - first_pass.at)::f
     coalesce(i.details ->> 'domain_verified' = i.custom_domain, false) AS domain_verified,
     EXISTS (SELECT FROM instasite_analytics n WHERE n.instasite_id = i.id) AS analytics
 FROM instasites i
-CROSS JOIN (SELECT min(at) AS at FROM passes WHERE role = 'instasite_build' AND given <> '{}') AS first_pass
+CROSS JOIN (SELECT min(at) AS at FROM celeriac.passes WHERE role = 'instasite_build' AND given <> '{}') AS first_pass
 LEFT JOIN worker_tasks build ON build.role = 'instasite_build' AND build.unique_key = CAST(i.id AS text)
 WHERE i.account_id = ANY(:accounts)
 ORDER BY i.id
@@ -38,7 +38,7 @@ RUNS = text(
     "SELECT site, extract(epoch FROM began)::float, extract(epoch FROM ended)::float FROM demo_runs ORDER BY id"
 )
 
-BATCHES = text("SELECT given FROM passes WHERE role = 'instasite_build' AND given <> '{}' ORDER BY id")
+BATCHES = text("SELECT given FROM celeriac.passes WHERE role = 'instasite_build' AND given <> '{}' ORDER BY id")
 
 # INVARIANT of `unfinished`: it counts follow-ups too; when it is 0, nothing is left that could change anything.
 PROGRESS = text("""
@@ -106,5 +106,5 @@ def domains(connection: Connection, accounts: Collection[int]) -> list[str]:
 
 def early_looks(connection: Connection) -> int:
     """How often a domain was looked up before its CNAME was there."""
-    looks = text("SELECT count(*) FROM task_events WHERE role = 'instasite_domain_check' AND kind = 'snooze'")
+    looks = text("SELECT count(*) FROM celeriac.task_events WHERE role = 'instasite_domain_check' AND kind = 'snooze'")
     return int(connection.execute(looks).scalar_one())

@@ -46,7 +46,7 @@ SELECT (SELECT count(*) FROM dispensaries), (SELECT count(*) FROM products),
 
 TASKS = text("SELECT role, status, count(*) FROM demo_tasks GROUP BY role, status")
 
-REPEATED = text("SELECT count(*) FROM task_events WHERE kind IN ('retry', 'snooze')")
+REPEATED = text("SELECT count(*) FROM celeriac.task_events WHERE kind IN ('retry', 'snooze')")
 
 
 @dataclass(frozen=True)

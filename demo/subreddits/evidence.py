@@ -23,7 +23,7 @@ WAITING = text("SELECT count(*) FROM worker_tasks WHERE role = 'crawl_subreddit'
 
 CRAWLS = text("""
 SELECT s.name, t.status, t.retry_count, (
-    SELECT count(*) FROM task_events e WHERE e.task = t.id AND e.kind = 'snooze') AS snoozes
+    SELECT count(*) FROM celeriac.task_events e WHERE e.task = t.id AND e.kind = 'snooze') AS snoozes
 FROM worker_tasks t JOIN subreddits s ON CAST(s.id AS text) = t.unique_key
 WHERE t.role = 'crawl_subreddit' ORDER BY t.id
 """)

@@ -105,3 +105,10 @@ def test_one_bad_task_of_many_leaves_none(api: Api) -> None:
     document = api.refused(422, "POST", "/api/tasks/bulk", json={"tasks": [build(114), bad]})
     assert [error["field"] for error in document["errors"]] == ["tasks.1.kwargs"]
     assert api.rows("SELECT FROM worker_tasks WHERE unique_key = '114'") == []
+
+
+def test_a_task_of_a_lock_key_nobody_has_is_its_head_as_soon_as_it_is_accepted(api: Api) -> None:
+    first, second = (api.post("/api/tasks", build(site, lock_key="its own")) for site in (9110, 9111))
+    assert [task["waits_for"] for task in (first, second)] == [None, "lock"]
+    shown = "SELECT lock_key, waits_for FROM worker_tasks WHERE id = :id"
+    assert [api.rows(shown, id=task["id"])[0] for task in (first, second)] == [("its own", None), ("its own", "lock")]

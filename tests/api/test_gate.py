@@ -32,7 +32,7 @@ def test_what_is_no_token_of_ours_is_refused(api: Api, authorization: str) -> No
 def test_a_revoked_token_is_refused_from_the_next_request_on(api: Api) -> None:
     token = api.token("for a while", "read")
     assert api.ask_with(token, "GET", "/openapi.json").status_code == 200
-    api.rows("UPDATE api_tokens SET revoked_at = now() WHERE name = 'for a while'")
+    api.rows("UPDATE celeriac.api_tokens SET revoked_at = now() WHERE name = 'for a while'")
     assert problem(api.ask_with(token, "GET", "/openapi.json"), 401)
 
 

@@ -38,12 +38,13 @@ def job(api: Api) -> Iterator[int]:
     """The seed's job's id."""
     made = api.post(JOBS, ASKREDDIT)["id"]
     yield made
-    api.rows("DELETE FROM scheduled_jobs WHERE id = :i", i=made)
+    api.rows("DELETE FROM celeriac.scheduled_jobs WHERE id = :i", i=made)
 
 
 def test_a_job_is_created_as_the_seed_does(api: Api, job: int) -> None:
     assert api.rows(
-        "SELECT name, target, kwargs, cron_expression, enabled, priority, created_by FROM scheduled_jobs WHERE id = :i",
+        "SELECT name, target, kwargs, cron_expression, enabled, priority, created_by"
+        " FROM celeriac.scheduled_jobs WHERE id = :i",
         i=job,
     ) == [("daily-askreddit", "crawl_subreddit", {"subreddit_id": 1}, "@daily", True, 10, f"admin {api.url}")]
     assert [(e[1], e[2], e[3]["cron_expression"]) for e in audited(api, "schedule", job)] == [
@@ -74,7 +75,7 @@ def test_a_job_is_updated(api: Api, job: int) -> None:
     }  # fmt: skip
     changed = api.put(f"{JOBS}/{job}", body)
     assert (changed["name"], changed["kwargs"]) == ("hourly-worldnews", {"subreddit_id": 1})
-    assert api.rows("SELECT name, cron_expression, priority FROM scheduled_jobs WHERE id = :i", i=job) == [
+    assert api.rows("SELECT name, cron_expression, priority FROM celeriac.scheduled_jobs WHERE id = :i", i=job) == [
         ("hourly-worldnews", "@hourly", 20)
     ]
     update = audited(api, "schedule", job)[-1]
@@ -83,12 +84,12 @@ def test_a_job_is_updated(api: Api, job: int) -> None:
 
 def test_a_job_is_toggled(api: Api, job: int) -> None:
     assert api.post(f"{JOBS}/{job}/toggle", {"enabled": False}, scope="operate")["enabled"] is False
-    assert api.rows.one("SELECT enabled FROM scheduled_jobs WHERE id = :i", i=job) is False
+    assert api.rows.one("SELECT enabled FROM celeriac.scheduled_jobs WHERE id = :i", i=job) is False
 
 
 def test_a_job_is_deleted(api: Api, job: int) -> None:
     assert api.delete(f"{JOBS}/{job}")["name"] == "daily-askreddit"
-    assert api.rows("SELECT FROM scheduled_jobs WHERE id = :i", i=job) == []
+    assert api.rows("SELECT FROM celeriac.scheduled_jobs WHERE id = :i", i=job) == []
     assert audited(api, "schedule", job)[-1][1] == "delete"
     api.refused(404, "DELETE", f"{JOBS}/{job}")
 
@@ -113,11 +114,11 @@ def test_a_job_runs_now(api: Api, job: int) -> None:
 def test_what_could_never_run_is_refused_by_its_field(api: Api, change: dict, field: str) -> None:
     document = api.refused(422, "POST", JOBS, json=ASKREDDIT | {"name": "never"} | change)
     assert [error["field"] for error in document["errors"]] == [field]
-    assert api.rows("SELECT FROM scheduled_jobs WHERE name = 'never'") == []
+    assert api.rows("SELECT FROM celeriac.scheduled_jobs WHERE name = 'never'") == []
 
 
 def test_what_beats_config_declares_is_switched_off_rather_than_deleted(api: Api, of_beat: None) -> None:
-    declared = api.rows.one("SELECT id FROM scheduled_jobs WHERE name = 'batcher instasite_build'")
+    declared = api.rows.one("SELECT id FROM celeriac.scheduled_jobs WHERE name = 'batcher instasite_build'")
     assert "switch it off" in api.refused(409, "DELETE", f"{JOBS}/{declared}")["detail"]
     api.refused(409, "PUT", f"{JOBS}/{declared}", json={"name": "another"})
     before = api.get(f"{JOBS}/{declared}")
@@ -130,7 +131,7 @@ def test_what_beats_config_declares_is_switched_off_rather_than_deleted(api: Api
 def test_a_hook_runs_its_schedule(api: Api, of_beat: None) -> None:
     told = api.post("/api/trigger/instasites/build", scope="operate")["told"]
     assert "instasite_build" in told
-    declared = api.rows.one("SELECT id FROM scheduled_jobs WHERE name = 'batcher instasite_build'")
+    declared = api.rows.one("SELECT id FROM celeriac.scheduled_jobs WHERE name = 'batcher instasite_build'")
     assert audited(api, "schedule", declared)[-1][1] == "run-now"
     api.refused(404, "POST", "/api/trigger/instasites/no_such_job")
 

@@ -52,7 +52,9 @@ def invalid_token(api: Api, kind: str) -> str | None:
     if kind == "wrong":
         return token[:-3] + "AAA"
     column = {"revoked": "revoked_at", "expired": "expires_at"}[kind]
-    api.rows(f"UPDATE api_tokens SET {column} = now() - interval '1 second' WHERE name = :name", name=f"{kind} one")
+    api.rows(
+        f"UPDATE celeriac.api_tokens SET {column} = now() - interval '1 second' WHERE name = :name", name=f"{kind} one"
+    )
     return token
 
 

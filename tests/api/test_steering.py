@@ -36,7 +36,7 @@ def test_many_are_cancelled_or_retried_by_their_ids(api: Api) -> None:
 
 
 def test_a_role_is_paused_and_resumed(api: Api) -> None:
-    paused = "SELECT paused FROM roles WHERE role = 'instasite_ready_mail'"
+    paused = "SELECT paused FROM celeriac.roles WHERE role = 'instasite_ready_mail'"
     assert api.post("/api/roles/instasite_ready_mail/pause", {"why": "mail is down"})["after"] == {"paused": True}
     assert api.rows.one(paused) is True
     assert api.post("/api/roles/instasite_ready_mail/resume")["after"] == {"paused": False}
@@ -49,7 +49,7 @@ def test_a_role_is_paused_and_resumed(api: Api) -> None:
 
 
 def test_an_account_is_paused_and_resumed(api: Api) -> None:
-    paused = "SELECT paused FROM account_policies WHERE account = 'anna/berlin'"
+    paused = "SELECT paused FROM celeriac.account_policies WHERE account = 'anna/berlin'"
     api.post("/api/accounts/anna%2Fberlin/pause", {"why": "unpaid"})
     assert api.rows.one(paused) is True
     api.post("/api/accounts/anna/berlin/resume")
@@ -61,7 +61,7 @@ def test_an_account_has_a_weight_and_a_cap(api: Api) -> None:
     api.put("/api/accounts/bert", {"weight": 2.5, "cap": 3})
     after = api.put("/api/accounts/bert", {"cap": None, "why": "no cap any more"})["after"]
     assert after == {"weight": 2.5, "cap": None, "paused": False}
-    assert api.rows("SELECT weight, cap FROM account_policies WHERE account = 'bert'") == [(2.5, None)]
+    assert api.rows("SELECT weight, cap FROM celeriac.account_policies WHERE account = 'bert'") == [(2.5, None)]
     assert [entry[3]["cap"] for entry in audited(api, "account", "bert")] == [3, None]
     document = api.refused(422, "PUT", "/api/accounts/bert", json={"weight": 0})
     assert [e["field"] for e in document["errors"]] == ["weight"]
@@ -70,7 +70,7 @@ def test_an_account_has_a_weight_and_a_cap(api: Api) -> None:
 def test_a_worker_reports_and_is_decommissioned(api: Api) -> None:
     said = {"worker_id": "node:7", "hostname": "node", "queues": ["crawl"], "resources": {"memory_mb": 256}}
     assert api.post("/api/workers/heartbeat", said) == {"status": "active"}
-    assert api.rows("SELECT hostname, queues, resources FROM workers WHERE worker_id = 'node:7'") == [
+    assert api.rows("SELECT hostname, queues, resources FROM celeriac.workers WHERE worker_id = 'node:7'") == [
         ("node", ["crawl"], {"memory_mb": 256})
     ]
     assert api.post("/api/workers/node:7/decommission", {"why": "old"})["after"] == {"status": "draining"}

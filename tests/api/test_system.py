@@ -15,7 +15,7 @@ def test_the_depth_of_each_role(api: Api) -> None:
 
 def test_what_the_batcher_decided_and_why(api: Api) -> None:
     api.rows("""
-        INSERT INTO passes (role, by, free, claimants, given, why_nothing)
+        INSERT INTO celeriac.passes (role, by, free, claimants, given, why_nothing)
         VALUES ('seen', 'beat', 2, '[["a", 3]]', '{"a": 2}', NULL), ('seen', 'beat', 0, '[]', '{}', 'no room')""")
     last, first = api.get("/api/roles/seen/passes")["passes"]
     assert (last["why_nothing"], first["given"]) == ("no room", {"a": 2})
@@ -40,7 +40,7 @@ def test_the_audit_trail_says_who_did_what(api: Api) -> None:
 
 
 def test_what_alerts_fire(api: Api) -> None:
-    api.rows("INSERT INTO alerts (name, subject, value, threshold) VALUES ('queue_depth', 'deep', 2000, 1000)")
+    api.rows("INSERT INTO celeriac.alerts (name, subject, value, threshold) VALUES ('queue_depth', 'deep', 2000, 1000)")
     assert [(a["name"], a["subject"], a["value"]) for a in api.get("/api/alerts")["alerts"]] == [
         ("queue_depth", "deep", 2000)
     ]

@@ -94,8 +94,8 @@ def test_jobs_are_listed_by_status_with_limit_and_offset(api: Api) -> None:
 
 
 def test_capacity_says_how_many_workers_clear_the_queue(api: Api) -> None:
-    api.rows("INSERT INTO roles (role, definition) VALUES ('slow_work', '{\"window\": 10}')")
-    api.rows("INSERT INTO batchers (role, seconds_per_task) VALUES ('slow_work', 36)")
+    api.rows("INSERT INTO celeriac.roles (role, definition) VALUES ('slow_work', '{\"window\": 10}')")
+    api.rows("INSERT INTO celeriac.batchers (role, seconds_per_task) VALUES ('slow_work', 36)")
     for _ in range(150):
         task(api, role="slow_work")
     told = api.get("/api/tasks/capacity/slow_work")

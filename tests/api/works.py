@@ -39,5 +39,7 @@ def row(api: Api, task: int, columns: str) -> tuple[Any, ...]:
 
 def audited(api: Api, kind: str, target: object) -> list[tuple[Any, ...]]:
     """By whom, what, before, after and why, of each change."""
-    wanted = "SELECT by, action, before, after, why FROM audit WHERE kind = :kind AND target = :target ORDER BY id"
+    wanted = (
+        "SELECT by, action, before, after, why FROM celeriac.audit WHERE kind = :kind AND target = :target ORDER BY id"
+    )
     return api.rows(wanted, kind=kind, target=str(target))

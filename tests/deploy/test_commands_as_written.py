@@ -68,7 +68,7 @@ def environ(database_url: str, redis_url: str, venv: Path) -> Iterator[dict[str,
 
 @pytest.mark.parametrize("page", [p for p in PAGES if {*QUICKLY} & {*WRITTEN[p]}], ids=lambda page: str(page.stem))
 def test_the_commands_that_end_do_what_they_say(page: Path, environ: dict[str, str], rows: Rows) -> None:
-    rows("INSERT INTO workers (worker_id, hostname, pid, concurrency) VALUES ('store-7:31', 'store-7', 31, 3)")
+    rows("INSERT INTO celeriac.workers (worker_id, hostname, pid, concurrency) VALUES ('store-7:31', 'store-7', 31, 3)")
     for command in WRITTEN[page]:
         if command in QUICKLY:
             result = CliRunner().invoke(main, shlex.split(command)[1:])

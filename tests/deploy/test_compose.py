@@ -111,9 +111,9 @@ def test_a_service_becomes_healthy_by_its_own_check(system: System, name: str) -
 
 
 def test_beat_ticks(system: System) -> None:
-    ticked = "SELECT FROM scheduled_jobs WHERE name = 'batcher instasite_build' AND last_run_at IS NOT NULL"
+    ticked = "SELECT FROM celeriac.scheduled_jobs WHERE name = 'batcher instasite_build' AND last_run_at IS NOT NULL"
     until(lambda: system.rows(ticked), "a tick")
-    assert system.rows("SELECT last_tick_at >= started_at FROM beats") == [(True,)]
+    assert system.rows("SELECT last_tick_at >= started_at FROM celeriac.beats") == [(True,)]
 
 
 def test_flower_answers_only_with_the_password(system: System) -> None:

@@ -49,6 +49,16 @@ def slow(self: Task[..., Any], seconds: float) -> str:
     return "done"
 
 
+@app.task(bind=True, role="ticking", chunk=1, stale_after=3, max_losses=5)
+def ticking(self: Task[..., Any], seconds: float) -> str:
+    """Tells all the time that it runs."""
+    give_up = time.monotonic() + seconds
+    while time.monotonic() < give_up:
+        tell(self, "tick")
+        time.sleep(0.05)
+    return "done"
+
+
 @app.task(
     bind=True,
     role="flaky",
@@ -56,7 +66,7 @@ def slow(self: Task[..., Any], seconds: float) -> str:
     max_retries=2,
     retry_backoff=0.1,
     retry_jitter=False,
-    max_tries=2,
+    max_rounds=2,
 )
 def flaky(self: Task[..., Any], fail: int) -> int:
     """Fails `fail` attempts, then succeeds."""
@@ -71,7 +81,7 @@ def flaky(self: Task[..., Any], fail: int) -> int:
     return int(seen)
 
 
-@app.task(bind=True, role="permanent", autoretry_for=(Exception,), max_retries=5, max_tries=5)
+@app.task(bind=True, role="permanent", autoretry_for=(Exception,), max_retries=5, max_rounds=5)
 def permanent(self: Task[..., Any]) -> None:
     tell(self, "begin")
     raise Permanent("no use")
@@ -154,3 +164,13 @@ def hog(self: Task[..., Any], megabytes: int) -> None:
     with app.database.statement() as connection:
         while not connection.execute(text("SELECT FROM ran WHERE what = 'leave'")).all():
             time.sleep(0.05)
+
+
+_kept: list[bytearray] = []
+
+
+@app.task(bind=True, role="leaky", chunk=1)
+def leaky(self: Task[..., Any], megabytes: int) -> int:
+    """Leaves so much memory behind in its process."""
+    _kept.append(bytearray(b"x") * (megabytes * 1024 * 1024))
+    return os.getpid()

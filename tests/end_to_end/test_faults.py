@@ -67,7 +67,7 @@ def test_a_killed_child_is_seen_at_once_and_its_task_runs_again(shop: ModuleType
     os.kill(int(str(victim)), signal.SIGKILL)
     until(all_done(rows, 10), "all to be completed")
     assert overlaps(rows) == []
-    assert rows("SELECT kind FROM task_events") == [("worker_lost",)]
+    assert rows("SELECT kind FROM celeriac.task_events") == [("worker_lost",)]
     assert running.process.poll() is None
 
 
@@ -89,7 +89,7 @@ def test_a_killed_worker_loses_nothing(shop: ModuleType, worker: Worker, rows: R
     worker("-c", "2")
     until(all_done(rows, 12), "all to be completed")
     assert overlaps(rows) == []
-    assert rows("SELECT kind FROM task_events WHERE kind = 'rescue'")
+    assert rows("SELECT kind FROM celeriac.task_events WHERE kind = 'rescue'")
 
 
 def test_a_healthy_task_outlasts_its_lease_however_rare_heartbeats_are_set(
@@ -99,7 +99,7 @@ def test_a_healthy_task_outlasts_its_lease_however_rare_heartbeats_are_set(
     worker("-c", "1", HEARTBEAT_INTERVAL_MS="30000", POLL_INTERVAL_MS="20000")
     assert shop.slow.delay(4).get(timeout=20) == "done"
     assert rows("SELECT what FROM ran ORDER BY n") == [("begin",), ("end",)]
-    assert rows("SELECT kind FROM task_events") == []
+    assert rows("SELECT kind FROM celeriac.task_events") == []
 
 
 def test_a_worker_paused_past_its_lease_changes_nothing_when_it_wakes(
@@ -113,9 +113,25 @@ def test_a_worker_paused_past_its_lease_changes_nothing_when_it_wakes(
     until(all_done(rows, 1), "another worker to complete it")
     settled = rows("SELECT completed_at, worker_id FROM worker_tasks WHERE task_id = :id", id=result.id)
     paused.signal_all(signal.SIGCONT)
-    until(lambda: rows("SELECT FROM task_events WHERE kind = 'late_finish'"), "the late finish to be refused")
+    until(lambda: rows("SELECT FROM celeriac.task_events WHERE kind = 'late_finish'"), "the late finish to be refused")
     assert rows("SELECT completed_at, worker_id FROM worker_tasks WHERE task_id = :id", id=result.id) == settled
     assert other.process.poll() is None
+
+
+def test_a_child_whose_parent_is_paused_stops_before_its_task_starts_elsewhere(
+    shop: ModuleType, worker: Worker, rows: Rows, beat: None
+) -> None:
+    """Nobody renews its lease meanwhile; the child knows, and runs no longer when another worker begins."""
+    paused = worker("-c", "1")
+    shop.ticking.delay(5.0)
+    until(lambda: rows("SELECT FROM ran"), "it to begin")
+    (child,) = rows("SELECT DISTINCT pid FROM ran")[0]
+    os.kill(paused.pid, signal.SIGSTOP)
+    worker("-c", "1")
+    until(all_done(rows, 1), "another worker to complete it")
+    os.kill(paused.pid, signal.SIGCONT)
+    last = "(SELECT max(at) FROM ran WHERE pid = :child)"
+    assert rows.one(f"SELECT min(at) > {last} FROM ran WHERE pid <> :child", child=child)
 
 
 def test_a_ticket_delivered_twice_or_forged_starts_nothing(shop: ModuleType, worker: Worker, rows: Rows) -> None:

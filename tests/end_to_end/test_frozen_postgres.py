@@ -21,7 +21,7 @@ from tests.processes import Rows, Running, until
 #: The shop's `slow` is stale after 3 s, so the watchdog's limit is half of that.
 DROPPED = "Postgres has not answered for 1.5 s"
 BACKENDS = "SELECT pid FROM pg_stat_activity WHERE application_name = :name AND state = 'idle'"
-HEARTBEAT = "SELECT last_heartbeat_at FROM workers"
+HEARTBEAT = "SELECT last_heartbeat_at FROM celeriac.workers"
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +105,7 @@ def test_a_heartbeat_that_hangs_is_made_up_for_before_its_lease_is_over(
         until(lambda: rows.one("SELECT status <> 'running' FROM worker_tasks WHERE task_id = 'long'"), "the end")
         os.kill(hanging, signal.SIGCONT)
         assert DROPPED in worker.printed()
-        assert rows("SELECT kind FROM task_events WHERE kind = 'rescue'") == []
+        assert rows("SELECT kind FROM celeriac.task_events WHERE kind = 'rescue'") == []
 
 
 def frozen_while_idle(rows: Rows) -> list[int]:

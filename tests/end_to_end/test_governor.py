@@ -52,6 +52,36 @@ def test_under_a_memory_hog_nothing_new_begins_until_it_leaves(
     assert rows("SELECT task_id FROM ran WHERE what = 'begin' GROUP BY task_id HAVING count(*) > 1") == []
 
 
+def test_a_process_that_keeps_memory_is_replaced_once_it_runs_nothing(
+    shop: ModuleType, worker: Worker, rows: Rows
+) -> None:
+    running = worker("-c", "2", **SHORT_OF_MEMORY)
+    held = shop.hog.delay(1)
+    until(lambda: rows("SELECT FROM ran"), "one process to be busy")
+    leaked = shop.leaky.delay(HOG).get(timeout=20)
+    until(lambda: RESUMING in running.printed(), "the back-off to end")
+    until(lambda: leaked not in running.children() and len(running.children()) == 2, "another process")
+    assert rows.one("SELECT pid FROM ran") in running.children()
+    assert held.status == "STARTED"
+    assert shop.add.delay(1, 1).get(timeout=20) == 2
+    rows("INSERT INTO ran (what) VALUES ('leave')")
+    until(lambda: held.status == "SUCCESS", "the busy process to end its task")
+    assert rows("SELECT DISTINCT status, losses, retry_count FROM worker_tasks") == [("completed", 0, 0)]
+    assert "exited with" not in running.printed()
+
+
+def test_a_worker_that_runs_its_tasks_itself_does_not_end_for_memory(
+    shop: ModuleType, worker: Worker, rows: Rows
+) -> None:
+    running = worker("-P", "solo", **SHORT_OF_MEMORY)
+    assert shop.leaky.delay(HOG).get(timeout=20) == running.pid
+    until(lambda: BACKING_OFF in running.printed(), "the back-off")
+    first = rows.one("SELECT last_heartbeat_at FROM workers")
+    later = "SELECT last_heartbeat_at > CAST(:first AS timestamptz) + interval '1 s' FROM workers"
+    until(lambda: rows.one(later, first=first), "it to have looked again and again")
+    assert running.process.poll() is None
+
+
 LATE = """SELECT count(*) FROM ran
     WHERE what = 'begin' AND role = 'slow' AND at > (SELECT at FROM ran WHERE what = 'holding')"""
 WAITING = "SELECT count(*) FROM worker_tasks WHERE role = 'slow' AND status = 'pending'"
@@ -59,8 +89,8 @@ WAITING = "SELECT count(*) FROM worker_tasks WHERE role = 'slow' AND status = 'p
 
 def lie_in_redis(shop: ModuleType, rows: Rows) -> bool:
     """Whether all that has not begun has its ticket there: none waits for one, and none is in the worker's hands."""
-    claimed = {row for (row,) in rows("SELECT id FROM worker_tasks WHERE role = 'slow' AND status = 'claimed'")}
-    return rows.one(WAITING) == 0 and claimed == shop.app.publisher.queued("slow")
+    tokens = {str(token) for (token,) in rows("SELECT token FROM tickets WHERE role = 'slow' AND worker_id IS NULL")}
+    return rows.one(WAITING) == 0 and tokens == shop.app.publisher.queued("slow", tokens)
 
 
 def connect_anew(running: Running, redis_url: str) -> None:

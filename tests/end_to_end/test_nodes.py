@@ -23,6 +23,6 @@ def test_a_node_that_is_killed_and_restarted_goes_on_where_it_was(
         waiting = shop.add.delay(20, 22)
         node.restart()
         assert waiting.get(timeout=30) == 42
-        assert rows.one("SELECT count(*) FROM workers") == 2, "a restarted worker is another worker"
+        assert rows.one("SELECT count(*) FROM celeriac.workers") == 2, "a restarted worker is another worker"
     finally:
         node.kill()

@@ -25,7 +25,7 @@ def psql(url: str, script: str) -> list[str]:
     return ended.stdout.splitlines()
 
 
-ENQUEUE = """SELECT task_id FROM celeriac_enqueue('add', '{"a": 40, "b": 2}');"""
+ENQUEUE = """SELECT task_id FROM celeriac.enqueue('add', '{"a": 40, "b": 2}');"""
 
 
 def test_rolled_back_it_leaves_nothing_and_committed_it_runs(
@@ -38,4 +38,4 @@ def test_rolled_back_it_leaves_nothing_and_committed_it_runs(
     done = "SELECT result FROM worker_tasks WHERE task_id = :task_id AND status = 'completed'"
     assert until(lambda: rows(done, task_id=kept), "the committed task to run") == [(42,)]
     assert rows("SELECT task_id FROM worker_tasks") == [(kept,)]
-    assert rows("SELECT FROM task_events WHERE why LIKE :gone", gone=f"%{gone}%") == []
+    assert rows("SELECT FROM celeriac.task_events WHERE why LIKE :gone", gone=f"%{gone}%") == []

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from celeriac.run import lease
+from celeriac.run import lease, shared
 from celeriac.store.connections import Database
-from celeriac.worker import shared
 from tests.processes import Rows, Running, until
 
 Worker = Callable[..., Running]
@@ -29,7 +28,7 @@ def test_a_task_that_fails_is_retried_in_sql_and_then_in_another_round(
     worker()
     result = shop.flaky.delay(4)
     assert result.get(timeout=30) == 5
-    kinds = [kind for (kind,) in rows("SELECT kind FROM task_events ORDER BY id")]
+    kinds = [kind for (kind,) in rows("SELECT kind FROM celeriac.task_events ORDER BY id")]
     assert kinds == ["retry", "retry", "retry_round", "retry"]
 
 
@@ -62,7 +61,7 @@ def test_a_snooze_burns_no_attempt(shop: ModuleType, worker: Worker, rows: Rows)
     worker()
     assert shop.snoozer.delay().get(timeout=30) == "awake"
     assert rows("SELECT retry_count, tries, losses FROM worker_tasks") == [(0, 0, 0)]
-    assert rows("SELECT kind, why FROM task_events") == [("snooze", "not yet")] * 2
+    assert rows("SELECT kind, why FROM celeriac.task_events") == [("snooze", "not yet")] * 2
 
 
 def test_a_task_past_its_time_limit_fails(shop: ModuleType, worker: Worker, rows: Rows) -> None:
@@ -97,7 +96,7 @@ def test_a_hard_limit_ends_what_it_ends_on_time(
 ) -> None:
     """A second, though neither the grace nor the next heartbeat is near; who has a soft limit is told of it first."""
     worker("-c", "1", "-Q", role, CELERIAC_TIME_LIMIT_GRACE_MS="60000", HEARTBEAT_INTERVAL_MS="60000")
-    until(lambda: rows("SELECT FROM workers"), "the first heartbeat")
+    until(lambda: rows("SELECT FROM celeriac.workers"), "the first heartbeat")
     send(shop, role, 15.0)
     until(lambda: rows("SELECT FROM worker_tasks WHERE status IN ('failed', 'completed')"), "the hard limit")
     ((error, seconds),) = rows(
@@ -163,7 +162,7 @@ def test_a_decommissioned_worker_finishes_what_it_has_and_ends(
     shop: ModuleType, worker: Worker, rows: Rows, database: Database
 ) -> None:
     running = worker("-c", "1")
-    name = str(rows.one("SELECT worker_id FROM workers"))
+    name = str(rows.one("SELECT worker_id FROM celeriac.workers"))
     task = shop.slow.delay(0.8)
     until(lambda: rows("SELECT FROM ran WHERE what = 'begin'"), "the start")
     with database.statement() as connection:
@@ -171,7 +170,7 @@ def test_a_decommissioned_worker_finishes_what_it_has_and_ends(
         assert lease.decommission(connection, name, by="test").before == {"status": "draining"}
     assert running.process.wait(20) == 0
     assert task.status == "SUCCESS"
-    assert rows("SELECT worker_id, status FROM workers") == [(name, "stopped")]
+    assert rows("SELECT worker_id, status FROM celeriac.workers") == [(name, "stopped")]
 
 
 def test_who_takes_over_a_name_releases_what_its_last_bearer_ran(
@@ -186,8 +185,8 @@ def test_who_takes_over_a_name_releases_what_its_last_bearer_ran(
         first.kill()
     again = worker("-c", "1", WORKER_ID="node")
     until(lambda: task.status == "SUCCESS", "the task on the next worker")
-    assert rows("SELECT kind, by FROM task_events WHERE kind = 'worker_lost'") == [("worker_lost", "node")]
-    assert rows("SELECT status FROM workers") == [("active",)]
+    assert rows("SELECT kind, by FROM celeriac.task_events WHERE kind = 'worker_lost'") == [("worker_lost", "node")]
+    assert rows("SELECT status FROM celeriac.workers") == [("active",)]
     assert again.process.poll() is None
 
 

@@ -29,7 +29,7 @@ RECORD = """
 CREATE TABLE enqueued (task_id text, role text, at timestamptz DEFAULT clock_timestamp());
 CREATE FUNCTION record() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
     INSERT INTO enqueued (task_id, role) VALUES (new.task_id, new.role); RETURN NULL; END $$;
-CREATE TRIGGER record AFTER INSERT ON worker_tasks FOR EACH ROW EXECUTE FUNCTION record();
+CREATE TRIGGER record AFTER INSERT ON celeriac.tasks FOR EACH ROW EXECUTE FUNCTION record();
 """
 FORGET = "DELETE FROM worker_tasks WHERE task_id LIKE :name || '@%' AND created_at < now() - interval '0.1 s'"
 INSTANTS = """

@@ -14,13 +14,14 @@ NAMES = tuple(role.name for role in ROLES)
 #: Places among the tasks, tickets or runs there were.
 picks = st.lists(st.integers(0, 8), min_size=1, max_size=3) | st.just([0, 1, 2, 3, 4, 5, 6])
 keys = st.sampled_from([None, None, "a", "b"])
+accounts = st.sampled_from(["", "acme"])
 #: A task to be; a role nobody declared and a priority above its role's are refused.
 options = st.fixed_dictionaries(
     {
         "role": st.sampled_from([*NAMES * 5, "nonesuch"]),
         "lock_key": keys,
         "unique_key": keys,
-        "account": st.sampled_from(["", "acme"]),
+        "account": accounts,
     },
     optional={
         "delay": st.just(60),
@@ -34,10 +35,10 @@ wanted = st.fixed_dictionaries(
     {},
     optional={
         "role": st.sampled_from(NAMES),
-        "account": st.sampled_from(["", "acme"]),
+        "account": accounts,
         "lock_key": st.just("a"),
         "unique_key": st.just("b"),
-        "waits_for": st.sampled_from(["time", "lock", "nothing"]),
+        "waits_for": st.sampled_from(["time", "lock", "account", "nothing"]),
         "status": st.sampled_from([["pending"], ["failed"], ["cancelled", "failed"], ["claimed", "running"]]),
     },
 ).filter(bool)
@@ -61,6 +62,6 @@ policies = st.sampled_from(
           for role in (*NAMES, "nonesuch") for pause in (True, False)),
         *(methodcaller("pause_or_resume_account", "acme", pause) for pause in (True, False)),
         *(methodcaller("set_account", "acme", changes)
-          for changes in ({}, {"weight": 0.5}, {"weight": 2.0, "cap": 3}, {"cap": None, "paused": True})),
+          for changes in ({}, {"weight": 0.5}, {"weight": 2.0, "cap": 3}, {"cap": None, "paused": True}, {"cap": 0})),
     ]
 )  # fmt: skip

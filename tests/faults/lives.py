@@ -1,11 +1,12 @@
-"""The lives of a test's tasks, seen from outside: a trigger writes down what each row did and whether the API did it;
-the life of a task says what it may do, and the audit trail has to say the same of what the API did.
+"""The lives of a test's tasks, seen from outside: after each move a function writes down what became of each task
+since the last one, and whether the API did it; the life of a task says what it may do, and the audit trail has to say
+the same of what the API did.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -16,11 +17,12 @@ from celeriac.roles import registry
 from celeriac.roles.role import Role
 from celeriac.store import states
 from celeriac.store.connections import Database
+from celeriac.store.invariants import violations
 
 #: Whose tasks the sequences steer; the highest priority of `build` is 60.
 ROLES = (
-    Role(name="build", max_losses=2, keep=timedelta(0), priority_range=(0, 60), eager=False),
-    Role(name="sync", max_losses=3, keep=None, eager=False),
+    Role(name="build", max_losses=2, keep=timedelta(0), priority_range=(0, 60), prompt=False),
+    Role(name="sync", max_losses=3, keep=None, prompt=False),
 )
 
 #: What the application makes by itself: its audit rows say how many, not which.
@@ -29,48 +31,58 @@ GENERATED = ("product_resync", "store_discovery")
 #: Stores that take part in resyncs, and a schedule that enqueues.
 STORES, SCHEDULE = (1, 2), 1
 
+#: A task that was made and expired within one call was pending in between, as its event says.
 RECORDER = """
 CREATE TABLE did (
     n bigserial, by_api boolean, task bigint, role text, was text, became text, had integer, has integer);
-CREATE FUNCTION write_down() RETURNS trigger LANGUAGE plpgsql AS $$
-DECLARE
-    by_api boolean := current_setting('application_name') = 'celeriac api';
+CREATE TABLE seen (id bigint PRIMARY KEY, role text, status text, priority integer);
+CREATE TABLE found (LIKE seen);
+CREATE FUNCTION note(by_api boolean) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-    CASE TG_OP
-        WHEN 'INSERT' THEN
-            INSERT INTO did (by_api, task, role, became) VALUES (by_api, NEW.id, NEW.role, NEW.status);
-        WHEN 'UPDATE' THEN
-            INSERT INTO did (by_api, task, role, was, became, had, has)
-            VALUES (by_api, NEW.id, NEW.role, OLD.status, NEW.status, OLD.priority, NEW.priority);
-        ELSE
-            INSERT INTO did (by_api, task, role, was, became)
-            VALUES (by_api, OLD.id, OLD.role, OLD.status, 'gone');
-    END CASE;
-    RETURN NULL;
+    INSERT INTO found SELECT id, role, status, priority FROM celeriac.worker_tasks;
+    WITH brief AS (
+        INSERT INTO seen SELECT id, role, 'pending', priority FROM found f
+        WHERE status = 'cancelled' AND NOT EXISTS (SELECT FROM seen s WHERE s.id = f.id)
+            AND EXISTS (SELECT FROM celeriac.task_events e WHERE e.task = f.id AND e.kind = 'expired')
+        RETURNING id, role
+    )
+    INSERT INTO did (by_api, task, role, became) SELECT note.by_api, id, role, 'pending' FROM brief;
+    INSERT INTO did (by_api, task, role, was, became, had, has)
+    SELECT note.by_api, id, coalesce(f.role, s.role), s.status, coalesce(f.status, 'gone'), s.priority, f.priority
+    FROM seen s FULL JOIN found f USING (id)
+    WHERE (s.status, s.priority) IS DISTINCT FROM (f.status, f.priority);
+    DELETE FROM seen;
+    INSERT INTO seen SELECT * FROM found;
+    DELETE FROM found;
 END $$;
-CREATE TRIGGER write_down AFTER INSERT OR UPDATE OR DELETE ON worker_tasks FOR EACH ROW EXECUTE FUNCTION write_down();
 INSERT INTO dispensaries (platform, menu_url, name, state, platform_dispensary_id)
 VALUES ('dutchie', '1', '1', 'AZ', '1'), ('dutchie', '2', '2', 'NV', '2');
-INSERT INTO scheduled_jobs (id, name, target, cron_expression) VALUES (1, 'discovery', 'store_discovery', '@daily');
+INSERT INTO celeriac.scheduled_jobs (id, name, target, cron_expression)
+VALUES (1, 'discovery', 'store_discovery', '@daily');
 """
 
-#: The triggers of deleted rows write, too.
-CLEAN = """
-DELETE FROM worker_tasks;
-DELETE FROM did; DELETE FROM audit; DELETE FROM task_events; DELETE FROM account_policies;
-UPDATE roles SET paused = false WHERE paused;
-UPDATE scheduled_jobs SET last_task_id = NULL WHERE last_task_id IS NOT NULL;
+#: What sequences leave. Parked tasks go before the policies, whose going would have them back.
+LEFT = (
+    *(f"celeriac.{table}" for table in (
+        "parked", "tasks", "ready", "later", "behind", "locks", "looks", "tickets", "history", "intake",
+        "account_policies", "unparking", "audit", "task_events")),
+    "seen", "found", "did",
+)  # fmt: skip
+CLEAN = f"""
+{"; ".join(f"DELETE FROM {table}" for table in LEFT)};
+UPDATE celeriac.roles SET paused = false WHERE paused;
+UPDATE celeriac.scheduled_jobs SET last_task_id = NULL WHERE last_task_id IS NOT NULL;
 """
 
 #: Sequences after which the room of what was deleted is given back.
 EMPTY_EVERY = 100
-EMPTY = "TRUNCATE worker_tasks, did, audit, task_events, account_policies"
+EMPTY = f"TRUNCATE {', '.join(LEFT)}"
 
 LOOK = """
 SELECT id, task_id, status, role, account, lock_key, unique_key, waits_for, priority, cancel_requested_at,
     status = 'running' AND last_heartbeat_at < statement_timestamp() - interval '10 minutes' AS silent,
     status IN ('pending', 'claimed') AND coalesce(expires_at <= statement_timestamp(), false) AS expired
-FROM worker_tasks ORDER BY id
+FROM celeriac.worker_tasks ORDER BY id
 """
 
 FORBIDDEN = """
@@ -89,27 +101,29 @@ SELECT task, CAST(had AS text), CAST(has AS text) FROM did
 WHERE by_api AND had <> has AND role <> ALL(CAST(:generated AS text[]))
 """
 TOLD = """
-SELECT CAST(target AS bigint), before ->> 'status', after ->> 'status' FROM audit
+SELECT CAST(target AS bigint), before ->> 'status', after ->> 'status' FROM celeriac.audit
 WHERE kind = 'task' AND before ->> 'status' IS DISTINCT FROM after ->> 'status'
 UNION ALL
-SELECT task, from_status, to_status FROM task_events WHERE kind = 'expired' AND by NOT SIMILAR TO 'worker|sql:%'
+SELECT task, from_status, to_status FROM celeriac.task_events
+WHERE kind = 'expired' AND by NOT SIMILAR TO 'worker|sql:%'
 UNION ALL
-SELECT CAST(target AS bigint), before ->> 'priority', after ->> 'priority' FROM audit
+SELECT CAST(target AS bigint), before ->> 'priority', after ->> 'priority' FROM celeriac.audit
 WHERE kind = 'task' AND before ->> 'priority' <> after ->> 'priority' AND NOT EXISTS (
     SELECT FROM did WHERE task = CAST(target AS bigint) AND role = ANY(CAST(:generated AS text[])))
 """
 UNTOLD, UNTRUE = f"({DONE}) EXCEPT ALL ({TOLD})", f"({TOLD}) EXCEPT ALL ({DONE})"
 
-#: A key somebody waits for and nobody leads: no move may leave one behind.
-LEADERLESS = """
-SELECT id, lock_key FROM worker_tasks t
-WHERE waits_for = 'lock' AND NOT EXISTS (
-    SELECT FROM worker_tasks l WHERE l.lock_key = t.lock_key AND l.waits_for IS NULL
-        AND l.status IN ('pending', 'claimed', 'running'))
+#: A key somebody waits for, without a head.
+HEADLESS = """
+SELECT b.id, b.lock_key FROM celeriac.behind b
+WHERE NOT EXISTS (SELECT FROM celeriac.locks l WHERE l.lock_key = b.lock_key)
 """
 
+#: No move may leave one behind that no look is asked for.
+FORGOTTEN = f"{HEADLESS} AND NOT EXISTS (SELECT FROM celeriac.looks k WHERE k.lock_key = b.lock_key)"
+
 #: What no sequence may leave behind once time has passed.
-OVERDUE = "SELECT id FROM worker_tasks WHERE waits_for = 'time' AND scheduled_for <= statement_timestamp()"
+OVERDUE = "SELECT id FROM celeriac.worker_tasks WHERE waits_for = 'time' AND scheduled_for <= statement_timestamp()"
 
 _pairs = [(was, became) for was, some in states.NEXT.items() for became in (was, *some)]
 _pairs += [(was, "gone") for was in states.MAY_GO]
@@ -157,7 +171,7 @@ class Lives:
 
     def prepare(self) -> None:
         known = [{"role": role.name, "definition": role.definition(), "parameters": []} for role in ROLES]
-        with self.change() as connection:
+        with self.database.transaction() as connection:
             connection.exec_driver_sql(RECORDER)
             registry.register(connection, known, 0)
 
@@ -167,9 +181,16 @@ class Lives:
     def begin(self) -> None:
         self.connection.exec_driver_sql(CLEAN if self.sequences % EMPTY_EVERY else f"{EMPTY}; {CLEAN}")
 
-    def change(self) -> AbstractContextManager[Connection]:
-        """A move of its own transaction."""
-        return self.database.transaction()
+    @contextmanager
+    def change(self) -> Iterator[Connection]:
+        """A move of its own transaction, with the look after its commit."""
+        with self.database.transaction() as connection:
+            yield connection
+        self.note(by_api=False)
+
+    def note(self, *, by_api: bool) -> None:
+        """Writes down what became of the tasks since the last time."""
+        self.sql("SELECT note(:by_api)", by_api=by_api)
 
     def look(self) -> dict[int, Task]:
         return {row[0]: Task(*row) for row in self.sql(LOOK)}
@@ -181,14 +202,16 @@ class Lives:
     def judge(self, accepted: Sequence[Audited]) -> None:
         """Nobody did what the life of a task forbids; what was accepted is audited, and nothing else was done."""
         assert self.sql(FORBIDDEN, **ALLOWED) == []
-        assert self.sql('SELECT "by", action, kind, target FROM audit ORDER BY 1, 2, 3, 4') == sorted(accepted)
+        assert self.sql('SELECT "by", action, kind, target FROM celeriac.audit ORDER BY 1, 2, 3, 4') == sorted(accepted)
         generated = list(GENERATED)
-        assert self.sql(LEADERLESS) == []
+        assert violations(self.connection) == []
+        assert self.sql(FORGOTTEN) == []
         assert self.sql(UNTOLD, generated=generated) == [], "done, and not audited"
         assert self.sql(UNTRUE, generated=generated) == [], "audited, and not done"
         self.changes += len(accepted)
         self.seen |= set(self.sql("SELECT DISTINCT was, became FROM did"))
 
     def end(self) -> None:
-        assert self.sql(LEADERLESS) == self.sql(OVERDUE) == []
+        assert violations(self.connection) == []
+        assert self.sql(HEADLESS) == self.sql(OVERDUE) == []
         self.sequences += 1

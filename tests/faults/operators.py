@@ -5,6 +5,7 @@ allows an operator, which is written down here once more.
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,6 +32,9 @@ _RANGES = {role.name: role.priority_range for role in ROLES}
 _HIGHEST = _RANGES["build"][1]
 
 TOO_HIGH = _HIGHEST + 10
+
+#: Seconds after which the server may have closed a connection nobody used: another is opened then.
+IDLE = 2.0
 
 
 @dataclass(frozen=True)
@@ -72,12 +76,16 @@ MATCHING = tuple(Order(move, move, "POST", f"/api/tasks/matching/{move}") for mo
 
 
 class Operators:
-    """One caller with one token. `accepted` is what the audit trail has to say, of the sequence under way."""
+    """One caller with one token. `accepted` is what the audit trail has to say, of the sequence under way.
 
-    def __init__(self, url: str, token: str, name: str, look: Callable[[], Rows]) -> None:
+    `note` hears of each call that was answered.
+    """
+
+    def __init__(self, url: str, token: str, name: str, look: Callable[[], Rows], note: Callable[[], None]) -> None:
         self.http = HTTPConnection(str(urlsplit(url).hostname), urlsplit(url).port, timeout=30)
         self.headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
-        self.name, self.look = name, look
+        self.name, self.look, self.note = name, look, note
+        self.asked = 0.0
         self.answers: Counter[int] = Counter()
         self.accepted: list[Audited] = []
 
@@ -85,9 +93,12 @@ class Operators:
         self.http.close()
 
     def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+        if time.monotonic() - self.asked > IDLE:
+            self.http.close()
         self.http.request(method, path, json.dumps(body or {}).encode(), self.headers)
         answer = self.http.getresponse()
-        status, said = answer.status, answer.read()
+        status, said, self.asked = answer.status, answer.read(), time.monotonic()
+        self.note()
         self.answers[status] += 1
         assert status in (200, 201, 404, 409, 422), f"{method} {path} {body}: {status} {said!r}"
         document = json.loads(said)

@@ -16,23 +16,34 @@ from tests.faults.clients import Ask, ask_for
 #: Rows in every state and many roles and accounts, as a system has them that has run for a while; windows bound
 #: what is active.
 FILL = """
-INSERT INTO worker_tasks (
-    task_id, role, account, status, waits_for, scheduled_for, token, claimed_at, started_at, last_heartbeat_at,
-    worker_id, completed_at, created_at
-)
-SELECT 'fill-' || n, 'role_' || n % 7, 'account_' || n % 1000, status,
-    CASE WHEN status = 'pending' AND n % 5 = 0 THEN 'time' END, now() + n % 1000 * interval '1 second',
-    CASE WHEN status <> 'pending' THEN gen_random_uuid() END, CASE WHEN status <> 'pending' THEN now() END,
-    CASE WHEN status <> 'pending' THEN now() END, CASE WHEN status <> 'pending' THEN now() END,
-    CASE WHEN status <> 'pending' THEN 'worker' END,
-    CASE WHEN status IN ('completed', 'failed', 'cancelled') THEN now() - n * interval '1 millisecond' END,
-    now() - n * interval '1 millisecond'
-FROM (
-    SELECT n, CASE WHEN n % 10 = 0 AND n <= 2000 THEN 'running' WHEN n % 100 = 1 THEN 'cancelled'
-        WHEN n % 20 = 2 THEN 'failed' WHEN n % 2 = 0 THEN 'completed' ELSE 'pending' END AS status
+WITH made AS MATERIALIZED (
+    SELECT nextval('celeriac.tasks_id_seq') AS id, 'fill-' || n AS task_id, 'role_' || n % 7 AS role,
+        'account_' || n % 1000 AS account, now() + n % 1000 * interval '1 second' AS due,
+        now() - n * interval '1 millisecond' AS at, n % 5 = 0 AS is_later,
+        CASE WHEN n % 10 = 0 AND n <= 2000 THEN 'running' WHEN n % 100 = 1 THEN 'cancelled'
+            WHEN n % 20 = 2 THEN 'failed' WHEN n % 2 = 0 THEN 'completed' ELSE 'pending' END AS status
     FROM generate_series(CAST(:first AS bigint), CAST(:last AS bigint)) AS n
-) AS made
+), unfinished AS (
+    INSERT INTO celeriac.tasks (id, task_id, role, account, scheduled_for, created_at)
+    SELECT id, task_id, role, account, due, at FROM made WHERE status IN ('pending', 'running')
+), to_ready AS (
+    INSERT INTO celeriac.ready (seg, role, account, priority, due_at, id)
+    SELECT 0, role, account, 0, due, id FROM made WHERE status = 'pending' AND NOT is_later
+), to_later AS (
+    INSERT INTO celeriac.later (role, account, due_at, id)
+    SELECT role, account, due, id FROM made WHERE status = 'pending' AND is_later
+), held AS (
+    INSERT INTO celeriac.tickets (token, role, ids, accounts, worker_id, started_at, heartbeat_at)
+    SELECT gen_random_uuid(), role, ARRAY[id], ARRAY[account], 'worker', now(), now() FROM made WHERE status = 'running'
+)
+INSERT INTO celeriac.history (
+    id, task_id, role, account, status, priority, scheduled_for, args, kwargs, worker_id, claimed_at, started_at,
+    completed_at, retry_count, tries, max_rounds, losses, created_at)
+SELECT id, task_id, role, account, status, 0, due, '[]', '{}', 'worker', now(), now(), at, 0, 0, 1, 0, at
+FROM made WHERE status IN ('completed', 'failed', 'cancelled')
 """
+
+ROOMS = ", ".join(f"celeriac.{room}" for room in ("tasks", "ready", "later", "tickets", "history"))
 
 LISTS = (
     "/api/tasks", "/api/tasks?status=pending&role=role_3", "/api/tasks?status=completed", "/api/tasks?status=failed",
@@ -52,7 +63,7 @@ def api(database_url: str, redis_url: str, tmp_path: Path) -> Iterator[Api]:
 
 def fill(api: Api, first: int, last: int) -> None:
     api.rows(FILL, first=first, last=last)
-    api.rows("VACUUM ANALYZE worker_tasks")
+    api.rows(f"VACUUM ANALYZE {ROOMS}")
 
 
 def cost(api: Api, path: str) -> float:
@@ -96,4 +107,4 @@ def test_a_million_rows_and_two_hundred_clients_slow_no_list_down(api: Api, size
         print(f"{kind}: {len(answers.seconds[kind])} answers, {shares}")
     assert answers.errors == []
     made = len(answers.seconds["enqueue"])
-    assert api.rows.one("SELECT count(*) FROM worker_tasks WHERE role = 'instasite_build'") == made
+    assert api.rows.one("SELECT count(*) FROM celeriac.tasks WHERE role = 'instasite_build'") == made

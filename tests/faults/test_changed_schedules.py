@@ -27,11 +27,11 @@ SELECT extract(epoch FROM min(at) - CAST(:since AS timestamptz))::float8
 FROM enqueued WHERE task_id LIKE :name || '@%' AND at > CAST(:since AS timestamptz)
 """
 CREATE = """
-INSERT INTO scheduled_jobs (name, target, cron_expression, misfire, overlap)
+INSERT INTO celeriac.scheduled_jobs (name, target, cron_expression, misfire, overlap)
 VALUES (:name, 'tock', :expression, 'all', 'allow')
 """
-CHANGE = "UPDATE scheduled_jobs SET cron_expression = :expression WHERE name = :name"
-SWITCH = "UPDATE scheduled_jobs SET enabled = :enabled WHERE name = :name"
+CHANGE = "UPDATE celeriac.scheduled_jobs SET cron_expression = :expression WHERE name = :name"
+SWITCH = "UPDATE celeriac.scheduled_jobs SET enabled = :enabled WHERE name = :name"
 JOBS = "/api/admin/scheduled-jobs"
 
 
@@ -76,7 +76,7 @@ class Http:
         self.api.post(f"{self._path(name)}/toggle", {"enabled": enabled})
 
     def _path(self, name: str) -> str:
-        return f"{JOBS}/{self.api.rows.one('SELECT id FROM scheduled_jobs WHERE name = :name', name=name)}"
+        return f"{JOBS}/{self.api.rows.one('SELECT id FROM celeriac.scheduled_jobs WHERE name = :name', name=name)}"
 
 
 class Changes:
@@ -178,5 +178,5 @@ def test_the_edited_config_rules_soon_after_the_restart_and_no_run_is_lost_or_do
     Ticks(recorded, "tock").assert_changes_once(EVERY, SLOWER)
     for name in ("kept", "gone", "fresh"):
         Ticks(recorded, name).assert_each_once(EVERY)
-    assert recorded("SELECT enabled FROM scheduled_jobs WHERE name = 'gone'") == [(False,)]
+    assert recorded("SELECT enabled FROM celeriac.scheduled_jobs WHERE name = 'gone'") == [(False,)]
     assert Ticks(recorded, "gone").instants[-1] < Ticks(recorded, "fresh").instants[0]

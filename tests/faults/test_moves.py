@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -38,9 +39,11 @@ def test_no_sequence_of_calls_and_moves_leads_where_the_life_of_a_task_does_not(
     api: Api, sized: Callable[[int, int], int]
 ) -> None:
     sequences, token = sized(10_000, 40), api.token("ann", "admin")
-    with closing(Lives(api.database)) as lives, closing(Operators(api.url, token, "ann", lives.look)) as operators:
+    with closing(Lives(api.database)) as lives:
         lives.prepare()
-        play(sequences, lives, operators)
+        note = partial(lives.note, by_api=True)
+        with closing(Operators(api.url, token, "ann", lives.look, note)) as operators:
+            play(sequences, lives, operators)
     answers = ", ".join(f"{status}: {n:,}" for status, n in sorted(operators.answers.items()))
     print(f"{lives.sequences:,} sequences of up to 25 moves, {operators.answers.total():,} calls over HTTP ({answers})")
     print(f"{lives.changes:,} changes accepted and audited")

@@ -1,4 +1,7 @@
-"""Backlogs of any size, each of a shape that could make a pass slow. Beside each lies the same work to find."""
+"""Backlogs of any size, each of a shape that could make a pass slow. Beside each lies the same work to find.
+
+The rooms are filled directly, a statement for all of a kind: the view moves one task at a time.
+"""
 
 from __future__ import annotations
 
@@ -6,78 +9,156 @@ from sqlalchemy import Connection, text
 
 TOKEN = "00000000-0000-4000-8000-000000000001"
 
-#: What every backlog has: 200 ready tasks, 60 active ones (12 unstarted, 12 silent), 200 that are due, some history.
-BASE = f"""
-INSERT INTO roles (role, definition) VALUES ('work', '{{"keep": 60}}');
-INSERT INTO worker_tasks (task_id, role, account) SELECT 'ready-' || i, 'work', 'q' || i % 20
-FROM generate_series(1, 200) i;
-INSERT INTO worker_tasks (task_id, role, account, status, token, claimed_at, started_at, last_heartbeat_at, worker_id,
-    worker_pid)
-SELECT 'active-' || i, 'work', 'q' || i % 20, CASE WHEN i % 5 = 0 THEN 'claimed' ELSE 'running' END, '{TOKEN}',
-    now() - interval '1 hour', now(), now() - (i % 5 = 1)::int * interval '1 hour', 'w', 1
-FROM generate_series(1, 60) i;
-INSERT INTO worker_tasks (task_id, role, account, waits_for, scheduled_for)
-SELECT 'due-' || i, 'work', 'q' || i % 20, 'time', now() - interval '1 minute' FROM generate_series(1, 200) i;
-INSERT INTO worker_tasks (task_id, role, account, status, completed_at)
-SELECT 'done-' || i, 'work', 'q' || i % 20, 'completed', now() - i * interval '1 second'
-FROM generate_series(1, 200) i;
-INSERT INTO worker_tasks (task_id, role, account, lock_key, unique_key, waits_for)
-SELECT 'keyed-' || i, 'keyed', '', 'key-' || i / 2, 'u' || i, CASE WHEN i % 2 = 1 THEN 'lock' END
-FROM generate_series(0, 199) i;
-"""
+#: How a task that was put into `tasks` is entered where it waits.
+_ENTRY = {
+    "ready": """
+        INSERT INTO celeriac.ready (seg, role, account, priority, due_at, id)
+        SELECT 0, role, account, priority, scheduled_for, id FROM t""",
+    "later": "INSERT INTO celeriac.later (role, account, due_at, id) SELECT role, account, scheduled_for, id FROM t",
+    "behind": """
+        INSERT INTO celeriac.behind (lock_key, priority, due_at, id, role, account)
+        SELECT lock_key, priority, scheduled_for, id, role, account FROM t""",
+    "parked": """
+        INSERT INTO celeriac.parked (account, role, priority, due_at, id)
+        SELECT account, role, priority, scheduled_for, id FROM t""",
+    "a ticket each": """
+        INSERT INTO celeriac.tickets (token, role, ids, accounts, claimed_at)
+        SELECT gen_random_uuid(), role, ARRAY[id], ARRAY[account], now() - interval '1 hour' FROM t""",
+    "a silent ticket each": """
+        INSERT INTO celeriac.tickets (token, role, ids, accounts, worker_id, worker_pid, claimed_at, started_at,
+            heartbeat_at)
+        SELECT gen_random_uuid(), role, ARRAY[id], ARRAY[account], 'w', 2, now() - interval '1 hour',
+            now() - interval '1 hour', now() - interval '1 hour' FROM t""",
+    "one ticket": f"""
+        INSERT INTO celeriac.tickets (token, role, ids, accounts, worker_id, worker_pid, claimed_at, started_at,
+            heartbeat_at)
+        SELECT '{TOKEN}', min(role), array_agg(id ORDER BY id), array_agg(account ORDER BY id), 'w', 1,
+            now() - interval '1 hour', now(), now() FROM t""",
+}
+_ENTRY["ready, as heads"] = _ENTRY["ready"]
+_LOCKS = ", heads AS (INSERT INTO celeriac.locks (lock_key, head) SELECT lock_key, id FROM t)"
+
+
+def tasks(room: str, values: str) -> str:
+    """A statement that puts tasks into a room; `values`: task_id, role, account, lock_key, unique_key, due, of `i`."""
+    heads = _LOCKS if room in ("ready, as heads",) else ""
+    return f"""
+WITH t AS (
+    INSERT INTO celeriac.tasks (task_id, role, account, lock_key, unique_key, scheduled_for)
+    SELECT {values} i RETURNING *
+){heads}{_ENTRY[room]}"""
+
+
+def past(values: str) -> str:
+    """Finished tasks; `values`: task_id, role, account, status, completed_at, of `i`."""
+    return f"""
+INSERT INTO celeriac.history (id, task_id, role, account, status, completed_at, started_at, priority, scheduled_for,
+    args, kwargs, retry_count, tries, max_rounds, losses, created_at)
+SELECT nextval('celeriac.tasks_id_seq'), task_id, role, account, status, completed_at, completed_at, 0, completed_at,
+    '[]', '{{}}', 0, 0, 1, 0, completed_at
+FROM (SELECT {values} i) AS p (task_id, role, account, status, completed_at)"""
+
+
+#: What every backlog has: 200 ready tasks, 60 active ones (12 unstarted, 12 silent), 200 that are due, some history,
+#: 100 keys with a head and one behind it, 20 keys that wait for a look, an account that was resumed.
+BASE = [
+    """INSERT INTO celeriac.roles (role, definition) VALUES ('work', '{"keep": 60}')""",
+    tasks("ready", "'ready-' || i, 'work', 'q' || i % 20, NULL, 'r' || i, now() FROM generate_series(1, 200)"),
+    tasks("one ticket", "'active-' || i, 'work', 'q' || i % 20, NULL, NULL, now() FROM generate_series(1, 36)"),
+    tasks("a ticket each", "'claimed-' || i, 'work', 'q' || i, NULL, NULL, now() FROM generate_series(1, 12)"),
+    tasks("a silent ticket each", "'silent-' || i, 'work', 'q' || i, NULL, NULL, now() FROM generate_series(1, 12)"),
+    tasks("later", """'due-' || i, 'work', 'q' || i % 20, NULL, NULL, now() - interval '1 minute'
+        FROM generate_series(1, 200)"""),
+    past("""'done-' || i, 'work', 'q' || i % 20, (ARRAY['completed', 'failed', 'cancelled'])[1 + i % 3],
+        now() - i * interval '1 second' FROM generate_series(1, 210)"""),
+    tasks("ready, as heads", "'head-' || i, 'keyed', '', 'key-' || i, 'h' || i, now() FROM generate_series(1, 100)"),
+    tasks("behind", "'next-' || i, 'keyed', '', 'key-' || i, 'n' || i, now() FROM generate_series(1, 100)"),
+    tasks("behind", "'look-' || i, 'keyed', '', 'look-' || i, NULL, now() FROM generate_series(1, 20)"),
+    "INSERT INTO celeriac.looks (lock_key) SELECT 'look-' || i FROM generate_series(1, 20) i",
+    tasks("parked", "'resumed-' || i, 'work', 'resumed', NULL, NULL, now() FROM generate_series(1, 60)"),
+    "INSERT INTO celeriac.unparking (account) VALUES ('resumed')",
+    "INSERT INTO celeriac.account_policies (account, paused) VALUES ('q1', true)",
+    """INSERT INTO celeriac.task_events (task, role, kind) SELECT i % 10, 'work', 'x'
+        FROM generate_series(1, 100) i""",
+    "INSERT INTO celeriac.passes (role, by, free) SELECT 'work', 'x', i FROM generate_series(1, 100) i",
+    """INSERT INTO celeriac.audit (by, action, kind, target) SELECT 'a', 'x', 'role', 'work'
+        FROM generate_series(1, 100)""",
+    "INSERT INTO celeriac.intake (task) SELECT '{}' FROM generate_series(1, 10)",
+]  # fmt: skip
+
+_MANY = tasks("ready", "'many-' || i, 'work', 'm' || i % (:n / 5), NULL, NULL, now() FROM generate_series(1, :n)")
 
 SHAPES = {
-    "one deep account": """
-        INSERT INTO worker_tasks (task_id, role, account)
-        SELECT 'deep-' || i, 'work', 'deep' FROM generate_series(1, :n) i""",
-    "many accounts": """
-        INSERT INTO worker_tasks (task_id, role, account)
-        SELECT 'many-' || i, 'work', 'm' || i % (:n / 5) FROM generate_series(1, :n) i""",
-    "accounts with caps": """
-        INSERT INTO worker_tasks (task_id, role, account)
-        SELECT 'capped-' || i, 'work', 'm' || i % (:n / 5) FROM generate_series(1, :n) i;
-        INSERT INTO account_policies (account, cap)
-        SELECT 'm' || i, 5 FROM generate_series(1, :n / 5) i""",
-    "behind one held lock": f"""
-        INSERT INTO worker_tasks (task_id, role, lock_key, status, token, claimed_at, started_at, last_heartbeat_at,
-            worker_id, worker_pid)
-        VALUES ('leader', 'work', 'held', 'running', '{TOKEN}', now(), now(), now(), 'w', 1);
-        INSERT INTO worker_tasks (task_id, role, lock_key, waits_for)
-        SELECT 'behind-' || i, 'work', 'held', 'lock' FROM generate_series(1, :n) i""",
-    "not due": """
-        INSERT INTO worker_tasks (task_id, role, account, waits_for, scheduled_for)
-        SELECT 'later-' || i, 'work', 'm' || i % 1000, 'time', now() + i * interval '1 second'
-        FROM generate_series(1, :n) i""",
-    "long history": """
-        INSERT INTO worker_tasks (task_id, role, account, status, completed_at)
-        SELECT 'past-' || i, 'work', 'm' || i % 1000, 'completed', now() - i * interval '1 millisecond'
-        FROM generate_series(1, :n) i""",
-    "another role's": """
-        INSERT INTO worker_tasks (task_id, role, account, lock_key, unique_key)
-        SELECT 'other-' || i, 'other', 'm' || i % 1000, 'o' || i, 'o' || i FROM generate_series(1, :n) i""",
-}
+    "one deep account": [tasks("ready", "'deep-' || i, 'work', 'deep', NULL, NULL, now() FROM generate_series(1, :n)")],
+    "many accounts": [_MANY],
+    "accounts with caps": [
+        _MANY,
+        "INSERT INTO celeriac.account_policies (account, cap) SELECT 'm' || i, 5 FROM generate_series(1, :n / 5) i",
+    ],
+    "behind one held lock": [
+        "INSERT INTO celeriac.locks (lock_key, head) VALUES ('held', 0)",
+        tasks("behind", "'behind-' || i, 'work', '', 'held', NULL, now() FROM generate_series(1, :n)"),
+    ],
+    "behind many locks": [
+        tasks("ready, as heads", """'ahead-' || i, 'other', 'm' || i % 1000, 'lock-' || i, NULL, now()
+            FROM generate_series(1, :n / 2)"""),
+        tasks("behind", "'behind-' || i, 'work', '', 'lock-' || i, NULL, now() FROM generate_series(1, :n / 2)"),
+    ],
+    "not due": [
+        tasks("later", """'later-' || i, 'work', 'm' || i % 1000, NULL, NULL, now() + i * interval '1 second'
+            FROM generate_series(1, :n)"""),
+    ],
+    "parked": [
+        "INSERT INTO celeriac.account_policies (account, paused) VALUES ('shut', true)",
+        tasks("parked", "'parked-' || i, 'work', 'shut', NULL, NULL, now() FROM generate_series(1, :n)"),
+    ],
+    "long history": [
+        past("""'past-' || i, 'work', 'm' || i % 1000, 'completed', now() - i * interval '1 millisecond'
+            FROM generate_series(1, :n)"""),
+        """INSERT INTO celeriac.task_events (task, role, kind) SELECT 1000 + i, 'work', 'x'
+            FROM generate_series(1, :n) i""",
+        "INSERT INTO celeriac.passes (role, by, free) SELECT 'work', 'x', i FROM generate_series(1, :n / 2) i",
+        """INSERT INTO celeriac.audit (by, action, kind, target) SELECT 'a', 'x', 'task', i
+            FROM generate_series(1, :n / 2) i""",
+    ],
+    "failures": [
+        past("""'bad-' || i, 'work', 'm' || i % 1000, 'failed', now() - i * interval '1 millisecond'
+            FROM generate_series(1, :n)"""),
+    ],
+    "another role's": [
+        tasks("ready, as heads", """'other-' || i, 'other', 'm' || i % 1000, 'o' || i, 'o' || i, now()
+            FROM generate_series(1, :n)"""),
+    ],
+}  # fmt: skip
+
+#: Where tasks are, and what is told of them. `tickets` is small by design, and may be read as a whole.
+ROOMS = ("tasks", "ready", "later", "behind", "parked", "locks", "looks", "intake", "history")
+TOLD = ("task_events", "passes", "audit")
+
+
+def is_large(table: str) -> bool:
+    """A room, or a part of one."""
+    return table in (*ROOMS, *TOLD) or table.startswith(("ready_", "history_"))
 
 
 def fill(connection: Connection, shape: str, n: int) -> None:
-    """As right after a bulk insert: no statistics, and none to come. Unlogged, as only the test's time is at stake."""
-    connection.execute(text("ALTER TABLE worker_tasks SET UNLOGGED, SET (autovacuum_enabled = false)"))
-    _run(connection, SHAPES[shape], n=n)
-    _run(connection, BASE)
+    """As right after a bulk insert: no statistics, and none to come, as nothing is committed."""
+    run(connection, SHAPES[shape], n)
+    run(connection, BASE)
 
 
 def analyze_while_idle(connection: Connection) -> None:
     """Statistics of a small queue most of which is active or due: what the planner believes when a backlog arrives."""
-    connection.execute(text("ALTER TABLE worker_tasks SET (autovacuum_enabled = false)"))
-    _run(connection, BASE)
-    connection.execute(text("ANALYZE worker_tasks"))
-    connection.execute(text("DELETE FROM worker_tasks"))
-    connection.execute(text("DELETE FROM roles"))
+    run(connection, BASE)
+    analyze(connection)
+    for table in (*ROOMS, *TOLD, "tickets", "roles", "unparking", "account_policies"):
+        connection.execute(text(f"DELETE FROM celeriac.{table}"))
 
 
 def analyze(connection: Connection) -> None:
     connection.execute(text("ANALYZE"))
 
 
-def _run(connection: Connection, script: str, **given: int) -> None:
-    for statement in filter(str.strip, script.split(";\n")):
-        connection.execute(text(statement), given if ":n" in statement else {})
+def run(connection: Connection, script: list[str], n: int = 0) -> None:
+    for statement in script:
+        connection.execute(text(statement), {"n": n} if ":n" in statement else {})

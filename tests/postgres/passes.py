@@ -12,17 +12,18 @@ from tests.processes import Rows
 Waiting = Callable[..., None]
 Given = dict[str, int]
 
-ROLE = Role(name="work", batch_size=60, window=10_000, chunk=1, eager=False)
+ROLE = Role(name="work", batch_size=60, window=10_000, chunk=1, prompt=False)
 
 
 def role(**options: Any) -> Role:
-    return Role(**({"name": "work", "batch_size": 60, "window": 10_000, "chunk": 1, "eager": False} | options))
+    return Role(**({"name": "work", "batch_size": 60, "window": 10_000, "chunk": 1, "prompt": False} | options))
 
 
 def policy(rows: Rows, account: str, **columns: Any) -> None:
     row = {"weight": 1, "cap": None, "paused": False} | columns
     rows(
-        "INSERT INTO account_policies (account, weight, cap, paused) VALUES (:account, :weight, :cap, :paused)",
+        "INSERT INTO celeriac.account_policies (account, weight, cap, paused)"
+        " VALUES (:account, :weight, :cap, :paused)",
         account=account,
         **row,
     )
@@ -64,4 +65,4 @@ class Passes:
         return done.why_nothing
 
     def written(self, columns: str) -> Sequence[tuple[Any, ...]]:
-        return self.rows(f"SELECT {columns} FROM passes ORDER BY id")
+        return self.rows(f"SELECT {columns} FROM celeriac.passes ORDER BY id")

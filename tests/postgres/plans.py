@@ -8,12 +8,19 @@ from typing import Any
 
 from sqlalchemy import Connection, TextClause, text
 
+# What this transaction has read so far.
+SCANNED = text("SELECT relname, seq_tup_read FROM pg_stat_xact_all_tables WHERE schemaname = 'celeriac'")
+
 
 @dataclass(frozen=True)
 class Plan:
-    """A plan that was run. `pages`: shared buffers hit and read, planning not counted."""
+    """A plan that was run. `pages`: shared buffers hit and read, planning not counted.
+
+    `read`: rows that were read from end to end, by table, within functions as well.
+    """
 
     root: Mapping[str, Any]
+    read: Mapping[str, int]
 
     @property
     def nodes(self) -> list[Mapping[str, Any]]:
@@ -37,7 +44,14 @@ class Plan:
 def explain(connection: Connection, statement: TextClause, **given: Any) -> Plan:
     """Runs the statement."""
     explained = text(f"EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) {statement.text}")
-    return Plan(connection.execute(explained, given).scalar_one()[0]["Plan"])
+    before = _scanned(connection)
+    root = connection.execute(explained, given).scalar_one()[0]["Plan"]
+    after = _scanned(connection)
+    return Plan(root, {table: after[table] - before.get(table, 0) for table in after})
+
+
+def _scanned(connection: Connection) -> dict[str, int]:
+    return {row.relname: row.seq_tup_read for row in connection.execute(SCANNED)}
 
 
 def _nodes(node: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import Connection
 
 from celeriac.dispatch import claim
+from celeriac.dispatch.claim import Held
 from celeriac.enqueue.insert import NewTask, Receipt, enqueue
 from celeriac.run import start
-from celeriac.run.start import Started
 from celeriac.settle import write
 from celeriac.settle.write import Outcome
 from celeriac.store.connections import Database
+from celeriac.store.started import Started
 
 WORKER, PID = "worker-1", 4711
 
@@ -25,27 +25,29 @@ def enqueued(database: Database, *tasks: NewTask) -> list[Receipt]:
 
 
 def claimed(database: Database, role: str = "work", n: int = 1, account: str = "") -> tuple[list[int], str]:
-    """The ids of the account's `n` best ready tasks, and their token."""
-    token = str(uuid.uuid4())
+    """The ids of the account's `n` best ready tasks, and the token of their ticket."""
+    token = claim.fresh_token()
     with database.transaction() as connection:
-        return list(claim.claim(connection, role, {account: n}, token).losses), token
+        taken = claim.claim(connection, role, {account: n})
+        claim.hold(connection, role, [Held(token, taken)] if taken else [])
+    return [task.id for task in taken], token
 
 
-def started(database: Database, ids: Sequence[int], token: str, *, pid: int = PID) -> list[Started]:
+def started(database: Database, ids: Sequence[int], token: str, *, role: str = "work", pid: int = PID) -> list[Started]:
     with database.statement() as connection:
-        return start.start(connection, ids, token, worker_id=WORKER, pid=pid, timeout=None)
+        return start.start(connection, role, ids, token, worker_id=WORKER, pid=pid)
 
 
 def started_alone(database: Database, task: int, token: str, *, again: bool = False) -> list[Started]:
     """What a worker starts that was told of this one task."""
     with database.statement() as connection:
-        return start.start_lone(connection, "work", task, token, worker_id=WORKER, pid=PID, timeout=None, again=again)
+        return start.start_lone(connection, "work", task, token, worker_id=WORKER, pid=PID, again=again)
 
 
 def running(database: Database, *tasks: NewTask) -> list[Started]:
     """These tasks, enqueued, claimed and started; all of one role and account."""
     enqueued(database, *tasks)
-    return started(database, *claimed(database, tasks[0].role, len(tasks), tasks[0].account))
+    return started(database, *claimed(database, tasks[0].role, len(tasks), tasks[0].account), role=tasks[0].role)
 
 
 def outcome(task: Started, status: str = "completed", **more: Any) -> Outcome:

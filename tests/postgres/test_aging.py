@@ -7,17 +7,16 @@ from collections.abc import Callable
 import pytest
 
 from celeriac import Celeriac, Settings, repair
-from celeriac.dispatch import claim
 from celeriac.enqueue.insert import Receipt
 from celeriac.operate import prioritise
 from celeriac.repair import aging as age
-from celeriac.repair.aging import Aging
+from celeriac.repair.aging import FIRST, Aging, Level
 from celeriac.store.connections import Database
+from tests.postgres.stages import claimed
 from tests.processes import Rows
 
 SEEDS = Aging(after=3600, every=300, step=10, ceiling=100)
 BELOW_USERS = Aging(after=3600, every=300, step=10, ceiling=49)
-TOKEN = "7d0f9c1e-0000-4000-8000-000000000001"
 
 Put = Callable[..., Receipt]
 
@@ -27,9 +26,18 @@ def wait(rows: Rows, seconds: float) -> None:
     rows("UPDATE worker_tasks SET scheduled_for = scheduled_for - :s * interval '1 second'", s=seconds)
 
 
-def aged(database: Database, aging: Aging = SEEDS, batch: int = 100) -> int:
+def aged(database: Database, aging: Aging = SEEDS) -> int:
+    """How many were raised; there are few levels, so that one walk sees them all."""
+    raised, following = aged_from(database, FIRST, aging)
+    assert following is None
+    return raised
+
+
+def aged_from(
+    database: Database, after: Level, aging: Aging = SEEDS, levels: int = age.LEVELS
+) -> tuple[int, Level | None]:
     with database.transaction() as connection:
-        return age.age(connection, aging, batch)
+        return age.age(connection, aging, after, levels)
 
 
 def priority(rows: Rows, receipt: Receipt) -> int:
@@ -37,8 +45,7 @@ def priority(rows: Rows, receipt: Receipt) -> int:
 
 
 def next_claimed(database: Database) -> int:
-    with database.transaction() as connection:
-        ((first, _),) = claim.claim(connection, "work", {"": 1}, TOKEN).losses.items()
+    (first,), _ = claimed(database)
     return first
 
 
@@ -63,12 +70,12 @@ def test_no_wait_counts_twice(put: Put, database: Database, rows: Rows) -> None:
 
 
 @pytest.mark.parametrize("asked", [49, 50, 70, 100, 500])
-def test_what_asked_for_the_ceiling_or_more_stays_as_it_is_and_costs_no_later_pass(
+def test_what_asked_for_the_ceiling_or_more_stays_as_it_is_and_costs_no_pass(
     put: Put, database: Database, rows: Rows, asked: int
 ) -> None:
     task = put(priority=asked)
     wait(rows, 90_000)
-    assert [aged(database, BELOW_USERS) for _ in range(2)] == [1, 0]
+    assert [aged(database, BELOW_USERS) for _ in range(2)] == [0, 0]
     assert priority(rows, task) == asked
 
 
@@ -138,11 +145,42 @@ def test_only_a_ceiling_that_says_so_lets_old_work_outrank_users(
     assert next_claimed(database) == {"old": old, "user": user}[first].id
 
 
-def test_many_are_raised_in_batches(put: Put, database: Database, rows: Rows) -> None:
-    for _ in range(25):
-        put()
+def test_the_first_few_of_a_level_are_raised_and_those_behind_follow(put: Put, database: Database, rows: Rows) -> None:
+    tasks = [put() for _ in range(2 * age.FEW + 5)]
     wait(rows, 4000)
-    assert [aged(database, batch=10) for _ in range(4)] == [10, 10, 5, 0]
+    assert aged(database) == age.FEW
+    assert [priority(rows, task) for task in tasks] == [20] * age.FEW + [0] * (age.FEW + 5)
+    assert [aged(database) for _ in range(3)] == [age.FEW, 5, 0]
+    assert {priority(rows, task) for task in tasks} == {20}
+
+
+def test_many_levels_are_walked_in_batches_each_of_them_once(put: Put, database: Database, rows: Rows) -> None:
+    """Levels of every kind: roles, accounts, priorities; what is raised within the walk is not met again."""
+    for n in range(24):
+        put(f"role-{n % 2}", account=f"account-{n // 2 % 3}", priority=n // 6 % 4)
+    wait(rows, 4000)
+    steps, place = [], FIRST
+    while place is not None:
+        raised, place = aged_from(database, place, levels=10)
+        steps.append(raised)
+    assert steps == [10, 10, 4]
+    assert rows("SELECT priority, count(*) FROM worker_tasks GROUP BY priority ORDER BY priority") == [
+        (20, 6), (21, 6), (22, 6), (23, 6)
+    ]  # fmt: skip
+    assert aged(database) == 0
+
+
+def test_a_sweep_goes_on_where_the_last_one_had_to_stop(
+    app: Celeriac, put: Put, rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(age, "MOST_LEVELS", age.LEVELS)
+    monkeypatch.setattr(age, "_stopped", [])
+    rows(
+        """INSERT INTO worker_tasks (task_id, role, account, scheduled_for)
+        SELECT 't' || i, 'work', 'a' || i, now() - interval '4000 s' FROM generate_series(1, :n) i""",
+        n=age.LEVELS + 7,
+    )
+    assert [repair.sweep(app, "aging") for _ in range(3)] == [age.LEVELS, 7, 0]
 
 
 def test_the_defaults_are_the_documents_but_for_the_ceiling() -> None:

@@ -18,7 +18,7 @@ from tests.postgres.finished import finished, registered
 from tests.postgres.stages import enqueued, running
 from tests.processes import Rows
 
-STATE = "SELECT name, subject, firing_since = last_seen_at FROM alerts ORDER BY name, subject"
+STATE = "SELECT name, subject, firing_since = last_seen_at FROM celeriac.alerts ORDER BY name, subject"
 
 
 def fires(measure: str, value: float) -> bool:
@@ -88,7 +88,7 @@ def test_each_of_the_four_fires_for_its_own_subject(touchy: Celeriac, database: 
 
 def app_schedule(rows: Rows, name: str, minutes_ago: int, enabled: bool = True) -> None:
     rows(
-        """INSERT INTO scheduled_jobs (name, target, cron_expression, enabled, next_run_at)
+        """INSERT INTO celeriac.scheduled_jobs (name, target, cron_expression, enabled, next_run_at)
         VALUES (:name, 'work', '@hourly', :enabled, now() - :ago * interval '1 minute')""",
         name=name, enabled=enabled, ago=minutes_ago,
     )  # fmt: skip

@@ -13,12 +13,12 @@ import pytest
 from sqlalchemy import Connection, event, make_url
 
 from celeriac import Celeriac
-from celeriac.run import lease, start
-from celeriac.run.ticket import Batch
+from celeriac.run import settler, shared, start
+from celeriac.run.settler import Settler
+from celeriac.run.ticket import TicketRun
 from celeriac.run.watch import LOOK_EVERY
-from celeriac.settle.settler import Settler
+from celeriac.store import look
 from celeriac.store.connections import Database
-from celeriac.worker import shared
 from tests.conftest import Servers
 from tests.postgres.stages import claimed
 from tests.processes import Rows, until
@@ -26,7 +26,7 @@ from tests.processes import Rows, until
 Away = Callable[[], AbstractContextManager[None]]
 
 STATUS = "SELECT status FROM worker_tasks ORDER BY id"
-OTHERS = "SELECT FROM worker_tasks WHERE id > (SELECT min(id) FROM worker_tasks) FOR NO KEY UPDATE"
+TICKET = "SELECT FROM celeriac.tickets FOR NO KEY UPDATE"
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def run(app: Celeriac, database: Database) -> Callable[[int], dict[str, Any]]:
     """Runs a ticket of so many tasks of the role `work` in this process."""
 
     def run_ticket(n: int) -> dict[str, Any]:
-        return Batch(app, app.roles.of(app.tasks["work"])).run(*claimed(database, n=n))
+        return TicketRun(app, app.roles.of(app.tasks["work"])).run(*claimed(database, n=n))
 
     return run_ticket
 
@@ -79,42 +79,47 @@ def lose_answer(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, bool, Callabl
     """The connection is lost at this verb's first call: once what it did is committed, or before it did anything."""
 
     def lose(verb: str, is_committed: bool, meanwhile: Callable[[], object] = lambda: None) -> None:
-        real = getattr(start, verb)
+        module = {"start": start, "settle": settler}[verb]
+        real = getattr(module, verb)
 
         def act(connection: Connection, *given: Any, **named: Any) -> None:
-            monkeypatch.setattr(start, verb, real)
+            monkeypatch.setattr(module, verb, real)
             if is_committed:
                 real(connection, *given, **named)
             meanwhile()
             connection.exec_driver_sql("SELECT pg_terminate_backend(pg_backend_pid())")
 
-        monkeypatch.setattr(start, verb, act)
+        monkeypatch.setattr(module, verb, act)
 
     return lose
 
 
 @pytest.mark.parametrize("is_committed", [False, True])
-@pytest.mark.parametrize("verb", ["start", "expire"])
-def test_a_connection_that_is_lost_while_a_ticket_starts_leaves_no_row_behind(
+@pytest.mark.parametrize("verb", ["start", "settle"])
+def test_a_connection_that_is_lost_while_a_ticket_starts_or_settles_leaves_no_row_behind(
     app: Celeriac, rows: Rows, run: Run, lose_answer: Callable[..., None], verb: str, is_committed: bool
 ) -> None:
-    @app.task(role="work", shared=False, eager=False, lock_by="key")
+    @app.task(role="work", shared=False, prompt=False, lock_by="key")
     def work(key: str) -> None: ...
 
     work.bulk([("a",), ("a",), ("b",)])
     rows("UPDATE worker_tasks SET expires_at = now() - interval '1 s' WHERE id = (SELECT min(id) FROM worker_tasks)")
     lose_answer(verb, is_committed)
     assert run(2) == {"ran": 1, "lost": 1}
+    with app.database.transaction() as a_workers:
+        assert look.look(a_workers) == (["work"] if (verb, is_committed) == ("settle", True) else [])
     assert rows("SELECT status, waits_for FROM worker_tasks ORDER BY id") == [
         ("cancelled", None), ("pending", None), ("completed", None)
     ]  # fmt: skip
+    assert rows("SELECT kind FROM task_events") == [("expired",)]
+    assert rows("SELECT FROM tickets") == []
 
 
 @pytest.mark.usefixtures("exits")
 def test_a_process_whose_start_got_no_answer_ends_if_postgres_stays_away(
     app: Celeriac, run: Run, away: Away, lose_answer: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    @app.task(role="work", shared=False, eager=False)
+    @app.task(role="work", shared=False, prompt=False)
     def work() -> None: ...
 
     work.delay()
@@ -131,49 +136,78 @@ def test_a_process_whose_start_got_no_answer_ends_if_postgres_stays_away(
 def test_a_time_limit_counts_from_when_a_task_begins_and_until_then_none_is_late(
     app: Celeriac, rows: Rows, run: Run
 ) -> None:
-    """Eight of 0.1 s, each within its 0.5 s."""
-    limits, late = [], []
+    """Eight of 0.1 s, each within its 0.5 s: what the parent knows of this process meanwhile."""
+    grace = app.settings.time_limit_grace
+    told: list[list[tuple[int, float]]] = []
 
-    @app.task(role="work", shared=False, eager=False, timeout=0.5, max_retries=0)
+    @app.task(role="work", shared=False, prompt=False, timeout=0.5, max_retries=0)
     def work() -> None:
-        limits.append(rows.one("SELECT count(*) FROM worker_tasks WHERE deadline_at > now() + interval '0.3 s'"))
-        with app.database.transaction() as beating:
-            late.extend(lease.renew(beating, shared.worker_id(), [os.getpid()], 0.0))
+        now = time.monotonic()
+        told.append([(limit.task, limit.ends - now - grace) for limit in shared.limits([os.getpid()])])
         time.sleep(0.1)
 
     work.bulk([()] * 8)
     assert run(8) == {"ran": 8}
-    assert limits == [1] * 8, "one at a time"
-    assert [row for row in late if row.overdue] == []
+    assert [task for ((task, _),) in told] == [row for (row,) in rows("SELECT id FROM worker_tasks ORDER BY id")]
+    assert all(0.3 < left <= 0.5 for ((_, left),) in told), "one at a time, each from its own beginning"
+    assert shared.limits([os.getpid()]) == [], "nor is one late that has ended"
     assert rows("SELECT DISTINCT status FROM worker_tasks") == [("completed",)]
 
 
-def test_a_task_under_a_time_limit_that_is_no_longer_this_process_s_does_not_begin(
-    app: Celeriac, rows: Rows, run: Run
+TAKE_AWAY = "UPDATE worker_tasks SET token = gen_random_uuid() WHERE kwargs = '{\"n\": 2}'"
+
+
+@pytest.mark.parametrize("timeout", [None, 60.0])
+def test_a_task_that_was_taken_from_this_process_behind_a_long_one_does_not_begin(
+    app: Celeriac, rows: Rows, run: Run, timeout: float | None
 ) -> None:
-    @app.task(role="work", shared=False, eager=False, timeout=60.0)
+    began = []
+
+    @app.task(role="work", shared=False, prompt=False, timeout=timeout)
     def work(n: int) -> None:
-        rows("UPDATE worker_tasks SET token = gen_random_uuid() WHERE kwargs = '{\"n\": 2}'")
+        began.append(n)
+        if n == 1:
+            rows(TAKE_AWAY)
+            until(lambda: rows(STATUS)[2:] == [("pending",)], "the third to wait again")
+            time.sleep(LOOK_EVERY)
 
     work.bulk([(1,), (2,), (3,)])
-    assert run(3) == {"ran": 2}
-    assert rows(STATUS) == [("completed",), ("running",), ("completed",)]
+    assert run(3) == {"ran": 1}
+    assert began == [1]
+    assert rows(STATUS) == [("completed",), ("running",), ("pending",)]
 
 
-@pytest.mark.parametrize(("timeout", "asked"), [(None, 0), (60.0, 3)])
-def test_a_time_limit_costs_one_statement_for_each_but_the_first_of_a_ticket_and_none_costs_nothing(
-    app: Celeriac, run: Run, timeout: float | None, asked: int, monkeypatch: pytest.MonkeyPatch
+def test_a_task_that_was_taken_from_this_process_a_moment_before_it_began_changes_nothing(
+    app: Celeriac, rows: Rows, run: Run
 ) -> None:
-    @app.task(role="work", shared=False, eager=False, timeout=timeout)
-    def work() -> None: ...
+    @app.task(role="work", shared=False, prompt=False, timeout=60.0)
+    def work(n: int) -> None:
+        if n == 1:
+            rows(TAKE_AWAY)
 
+    work.bulk([(1,), (2,), (3,)])
+    run(3)
+    assert rows(STATUS) == [("completed",), ("running",), ("completed",)]
+    assert rows("SELECT kind, from_status FROM task_events") == [("late_finish", "running")]
+
+
+def test_a_time_limit_costs_no_statement(app: Celeriac, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     event.listen(app.database._verbs, "before_cursor_execute", lambda *given: said.append(given[2]))
+    prepared = "PREPARE"  # once a connection, whatever runs
     monkeypatch.setattr("celeriac.run.ticket.SETTLE_EVERY", 60.0)
-    work.bulk([()] * 4)
-    said.clear()
-    run(4)
-    assert sum("deadline_at = clock_timestamp()" in statement for statement in said) == asked
+
+    @app.task(role="work", shared=False, prompt=False, chunk=4)
+    def work() -> None: ...
+
+    counted = []
+    for call in (work, work.using(timeout=60.0)):
+        for _ in range(4):
+            call.delay()
+        said.clear()
+        assert run(4) == {"ran": 4}
+        counted.append(len([statement for statement in said if not statement.startswith(prepared)]))
+    assert counted[0] == counted[1] < 4
 
 
 # -- handing back ------------------------------------------------------------------------------------------------------
@@ -182,7 +216,7 @@ def test_a_time_limit_costs_one_statement_for_each_but_the_first_of_a_ticket_and
 def test_what_waits_behind_a_long_task_is_handed_back_once_postgres_is_there_again(
     app: Celeriac, database: Database, rows: Rows, run: Run, away: Away
 ) -> None:
-    @app.task(role="work", shared=False, eager=False)
+    @app.task(role="work", shared=False, prompt=False)
     def work(n: int) -> None:
         if n == 1:
             with away():
@@ -199,7 +233,7 @@ def test_no_row_begins_whose_hand_back_got_no_answer(app: Celeriac, rows: Rows, 
     """It may have been committed: the row may be somebody else's."""
     began = []
 
-    @app.task(role="work", shared=False, eager=False)
+    @app.task(role="work", shared=False, prompt=False)
     def work(n: int) -> None:
         began.append(n)
         if n == 1:
@@ -213,14 +247,14 @@ def test_no_row_begins_whose_hand_back_got_no_answer(app: Celeriac, rows: Rows, 
     assert rows(STATUS) == [("completed",), ("pending",)]
 
 
-def test_a_row_that_is_locked_when_it_is_to_be_handed_back_is_handed_back_a_moment_later(
+def test_a_task_whose_ticket_is_locked_when_it_is_to_be_handed_back_is_handed_back_a_moment_later(
     app: Celeriac, database: Database, rows: Rows, run: Run
 ) -> None:
-    @app.task(role="work", shared=False, eager=False)
+    @app.task(role="work", shared=False, prompt=False)
     def work(n: int) -> None:
         if n == 1:
             with database.transaction() as beating:
-                beating.exec_driver_sql(OTHERS)
+                beating.exec_driver_sql(TICKET)
                 time.sleep(2 * LOOK_EVERY)
             until(lambda: rows(STATUS)[1:] == [("pending",)], "the other to wait again")
 
@@ -236,13 +270,13 @@ def test_a_worker_that_backs_off_begins_no_row_that_it_could_not_hand_back_at_on
 
     def beat() -> None:
         with database.transaction() as beating:
-            beating.exec_driver_sql(OTHERS)
+            beating.exec_driver_sql(TICKET)
             shared.back_off()
             let_go.wait(2 * LOOK_EVERY)
 
     beating = threading.Thread(target=beat)
 
-    @app.task(role="work", shared=False, eager=False)
+    @app.task(role="work", shared=False, prompt=False)
     def work(n: int) -> None:
         beating.start()
         until(shared.closed, "the worker to back off")
@@ -263,7 +297,7 @@ def test_outcomes_the_watch_could_not_settle_are_settled_at_the_end_of_the_run(
     monkeypatch.setattr("celeriac.run.ticket.SETTLE_EVERY", 60.0)
     monkeypatch.setattr("celeriac.store.failures.PATIENCE", 0.1)
 
-    @app.task(role="work", shared=False, eager=False)
+    @app.task(role="work", shared=False, prompt=False)
     def work(n: int) -> None:
         if n == 2:
             with away():
@@ -290,7 +324,7 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("exits", "broken")
 def test_a_ticket_that_breaks_off_lets_its_rows_go(app: Celeriac, database: Database, rows: Rows, run: Run) -> None:
-    @app.task(role="work", shared=False, eager=False)
+    @app.task(role="work", shared=False, prompt=False)
     def work(n: int) -> None: ...
 
     work.bulk([(1,), (2,)])
@@ -300,20 +334,20 @@ def test_a_ticket_that_breaks_off_lets_its_rows_go(app: Celeriac, database: Data
 
 
 @pytest.mark.usefixtures("exits", "broken")
-def test_a_ticket_that_breaks_off_lets_go_of_a_row_that_is_locked_for_a_moment(
+def test_a_ticket_that_breaks_off_and_is_locked_for_a_moment_lets_its_rows_go_after_it(
     app: Celeriac, database: Database, rows: Rows, run: Run
 ) -> None:
     begun = threading.Event()
 
     def beat() -> None:
         with database.transaction() as beating:
-            beating.exec_driver_sql(OTHERS)
+            beating.exec_driver_sql(TICKET)
             begun.set()
             time.sleep(LOOK_EVERY)
 
     beating = threading.Thread(target=beat)
 
-    @app.task(role="work", shared=False, eager=False)
+    @app.task(role="work", shared=False, prompt=False)
     def work(n: int) -> None:
         if n == 2:
             beating.start()
@@ -327,21 +361,21 @@ def test_a_ticket_that_breaks_off_lets_go_of_a_row_that_is_locked_for_a_moment(
 
 
 @pytest.mark.usefixtures("exits", "broken")
-@pytest.mark.parametrize("obstacle", ["Postgres is away", "a row is locked for long"])
+@pytest.mark.parametrize("obstacle", ["Postgres is away", "its ticket is locked for long"])
 def test_a_process_that_cannot_let_its_rows_go_ends_with_them(
     app: Celeriac, database: Database, run: Run, away: Away, obstacle: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("celeriac.run.ticket.LOOKS", 2)
     with ExitStack() as lasting:
 
-        @app.task(role="work", shared=False, eager=False)
+        @app.task(role="work", shared=False, prompt=False)
         def work(n: int) -> None:
             if n == 1:
                 return
             if obstacle == "Postgres is away":
                 lasting.enter_context(away())
             else:
-                lasting.enter_context(database.transaction()).exec_driver_sql(OTHERS)
+                lasting.enter_context(database.transaction()).exec_driver_sql(TICKET)
 
         work.bulk([(1,), (2,)])
         with pytest.raises(Exited):

@@ -15,7 +15,7 @@ from celeriac.schedules.timetable import Timetable, entries
 from celeriac.store.failures import RETRY_EVERY
 from tests.processes import Rows, until
 
-BEAT = "SELECT {} FROM scheduled_jobs WHERE name = :name"
+BEAT = "SELECT {} FROM celeriac.scheduled_jobs WHERE name = :name"
 
 EVERY_OTHER_BACKEND_ENDS = """
 SELECT pg_terminate_backend(pid, 30000) FROM pg_stat_activity
@@ -25,7 +25,7 @@ WHERE datname = current_database() AND pid <> pg_backend_pid()
 
 @pytest.fixture
 def app(app: Celeriac) -> Celeriac:
-    @app.task(role="work", eager=False, every=60, shared=False)
+    @app.task(role="work", prompt=False, every=60, shared=False)
     def work(n: int = 0) -> int:
         return n
 
@@ -87,7 +87,7 @@ def test_what_throws_is_told_and_runs_again(
     ran: list[int] = []
     monkeypatch.setitem(repair.SWEEPS, "rescue", lambda _: ran.append(1) or 1 // 0)
     for turn in (1, 2):
-        rows("UPDATE scheduled_jobs SET next_run_at = now()")
+        rows("UPDATE celeriac.scheduled_jobs SET next_run_at = now()")
         beat.tick()
         until(lambda turn=turn: len(ran) == turn and of("sweep rescue", "last_report ->> 'error'"), "the error")
         until(lambda: of("sweep prune", "last_report ->> 'done'") is not None, "the other sweeps")
@@ -112,7 +112,7 @@ def test_a_long_sweep_makes_no_tick_late_and_does_not_overlap_itself(
     monkeypatch.setitem(repair.SWEEPS, "rescue", long)
     beat.tick()
     assert began.wait(30)
-    rows("UPDATE scheduled_jobs SET next_run_at = now()")
+    rows("UPDATE celeriac.scheduled_jobs SET next_run_at = now()")
     assert beat.tick() <= 1.0
     go_on.set()
     beat.acts.running["sweep rescue"].result(30)
@@ -125,8 +125,8 @@ def test_what_has_much_to_make_up_for_keeps_no_other_waiting(
     monkeypatch.setattr("celeriac.schedules.decide.AT_ONCE", 5)
     app.schedules = [enqueuing(name, "@every 1h", "work", misfire="all", overlap="allow") for name in ("long", "short")]
     beat.tick()
-    rows("UPDATE scheduled_jobs SET next_run_at = now() - interval '90 days' WHERE name = 'long'")
-    rows("UPDATE scheduled_jobs SET next_run_at = now() - interval '1 minute' WHERE name = 'short'")
+    rows("UPDATE celeriac.scheduled_jobs SET next_run_at = now() - interval '90 days' WHERE name = 'long'")
+    rows("UPDATE celeriac.scheduled_jobs SET next_run_at = now() - interval '1 minute' WHERE name = 'short'")
     beat.tick()
     assert rows("SELECT enqueued_by, count(*) FROM worker_tasks GROUP BY 1 ORDER BY 1") == [
         ("schedule long", 5),
@@ -138,9 +138,9 @@ def test_beat_rests_while_somebody_holds_what_is_due(app: Celeriac, beat: Schedu
     """Without a rest it asked Postgres as fast as it could until an operator's transaction ended."""
     app.schedules = [enqueuing("n", "@every 1h", "work")]
     beat.tick()
-    rows("UPDATE scheduled_jobs SET next_run_at = now() WHERE name = 'n'")
+    rows("UPDATE celeriac.scheduled_jobs SET next_run_at = now() WHERE name = 'n'")
     with app.database.transaction() as operator:
-        operator.exec_driver_sql("SELECT FROM scheduled_jobs WHERE name = 'n' FOR UPDATE")
+        operator.exec_driver_sql("SELECT FROM celeriac.scheduled_jobs WHERE name = 'n' FOR UPDATE")
         assert beat.tick() >= 0.01
     beat.tick()
     assert rows.one("SELECT count(*) FROM worker_tasks") == 1
@@ -158,7 +158,7 @@ def test_the_edited_config_takes_effect_and_what_an_operator_changed_stays(
     app: Celeriac, rows: Rows, of: Callable[[str, str], Any]
 ) -> None:
     installed(app, enqueuing("n", "@daily", "work", priority=5))
-    rows("UPDATE scheduled_jobs SET priority = 70 WHERE name = 'n'")
+    rows("UPDATE celeriac.scheduled_jobs SET priority = 70 WHERE name = 'n'")
     installed(app, enqueuing("n", "@hourly", "work", priority=6))
     assert (of("n", "cron_expression"), of("n", "priority")) == ("@hourly", 70)
     with app.database.statement() as connection:
@@ -185,14 +185,14 @@ def test_an_older_release_changes_nothing(app: Celeriac, of: Callable[[str, str]
 
 
 def test_a_name_of_somebody_elses_is_left_alone(app: Celeriac, rows: Rows, of: Callable[[str, str], Any]) -> None:
-    rows("INSERT INTO scheduled_jobs (name, target, cron_expression) VALUES ('n', 'other', '@weekly')")
+    rows("INSERT INTO celeriac.scheduled_jobs (name, target, cron_expression) VALUES ('n', 'other', '@weekly')")
     assert installed(app, enqueuing("n", "@daily", "work")) == ["n"]
     assert of("n", "target") == "other"
 
 
 def test_another_app_s_schedules_are_its_own(app: Celeriac, rows: Rows, of: Callable[[str, str], Any]) -> None:
     installed(app, enqueuing("n", "@daily", "work"))
-    rows("UPDATE scheduled_jobs SET owner = 'beat another', next_run_at = now() WHERE name = 'n'")
+    rows("UPDATE celeriac.scheduled_jobs SET owner = 'beat another', next_run_at = now() WHERE name = 'n'")
     while Timetable(app).tick() is not None:
         pass
     assert of("n", "last_run_at") is None
@@ -203,9 +203,9 @@ def test_another_app_s_schedules_are_its_own(app: Celeriac, rows: Rows, of: Call
 def test_a_beat_says_that_it_ticks_and_leaves_when_it_ends(app: Celeriac, rows: Rows) -> None:
     beat = Scheduler(app)
     beat.tick()
-    assert rows.one("SELECT count(*) FROM beats WHERE last_tick_at > now() - interval '1 minute'") == 1
+    assert rows.one("SELECT count(*) FROM celeriac.beats WHERE last_tick_at > now() - interval '1 minute'") == 1
     beat.close()
-    assert rows.one("SELECT count(*) FROM beats") == 0
+    assert rows.one("SELECT count(*) FROM celeriac.beats") == 0
 
 
 def test_a_tick_survives_a_database_that_is_gone_and_is_soon_tried_again(beat: Scheduler, rows: Rows) -> None:
@@ -217,7 +217,7 @@ def test_a_tick_survives_a_database_that_is_gone_and_is_soon_tried_again(beat: S
 
 
 def test_a_tick_survives_a_database_that_is_wrong(beat: Scheduler, rows: Rows) -> None:
-    rows("ALTER TABLE scheduled_jobs RENAME TO elsewhere")
+    rows("ALTER TABLE celeriac.scheduled_jobs RENAME TO elsewhere")
     assert beat.tick() == LOOK_EVERY
     rows("ALTER TABLE elsewhere RENAME TO scheduled_jobs")
     assert beat.tick() <= 1.0
@@ -229,12 +229,12 @@ def test_a_signal_in_the_middle_of_a_tick_ends_beat_even_if_its_exception_gets_l
     """Celery's handler closes the scheduler and raises SystemExit, which a driver's callback may swallow."""
     beat = Scheduler(app)
     beat.tick()
-    rows("UPDATE scheduled_jobs SET next_run_at = now()")
+    rows("UPDATE celeriac.scheduled_jobs SET next_run_at = now()")
     with monkeypatch.context() as interrupted:
         interrupted.setattr(beat, "_report", beat.close)
         assert beat.tick() <= 1.0
-    assert rows.one("SELECT count(*) FROM beats") == 1, "not in the middle of it"
+    assert rows.one("SELECT count(*) FROM celeriac.beats") == 1, "not in the middle of it"
     with pytest.raises(SystemExit):
         beat.tick()
     beat.close()
-    assert rows.one("SELECT count(*) FROM beats") == 0
+    assert rows.one("SELECT count(*) FROM celeriac.beats") == 0

@@ -15,7 +15,7 @@ from tests.processes import Rows
 
 @pytest.fixture
 def build(app: Celeriac) -> Task[..., Any]:
-    @app.task(role="build", eager=False, time_limit=600, shared=False)
+    @app.task(role="build", prompt=False, time_limit=600, shared=False)
     def build(x: int = 0) -> None: ...
 
     return build

@@ -12,7 +12,7 @@ from tests.postgres.conftest import new_task
 from tests.postgres.stages import again, claimed, enqueued, outcome, running, settled, started
 from tests.processes import Rows
 
-EVENTS = "SELECT kind, from_status, to_status, by, why FROM task_events ORDER BY id"
+EVENTS = "SELECT kind, from_status, to_status, by, why FROM celeriac.task_events ORDER BY id"
 
 
 def asked_to_cancel(app: Celeriac, task_id: str) -> str | None:
@@ -90,7 +90,7 @@ def test_a_task_that_was_asked_to_stop_is_not_tried_again(
         ("cancelled", None, True, "ValueError: no"),
         ("pending", None, False, None),
     ]
-    assert rows("SELECT task, kind, from_status, to_status FROM task_events ORDER BY id DESC LIMIT 1") == [
+    assert rows("SELECT task, kind, from_status, to_status FROM celeriac.task_events ORDER BY id DESC LIMIT 1") == [
         (task.id, kind, "running", "cancelled")
     ]
     assert claimed(database)[0] == [following.id]
@@ -114,6 +114,5 @@ def test_a_task_that_was_asked_to_stop_is_not_run_again_when_it_is_handed_back(
     (task,) = running(database, new_task())
     asked_to_cancel(app, task.task_id)
     with database.transaction() as connection:
-        held = [release.Held(task.id, task.token)]
-        release.release(connection, held, status="running", kind="handed_back", why="", by="w", loss=False)
+        release.release(connection, [task.token], started=True, kind="handed_back", why="", by="w", loss=False)
     assert rows("SELECT status, token FROM worker_tasks") == [("cancelled", None)]

@@ -31,7 +31,7 @@ DONE, PROBLEM, USAGE, REFUSED = 0, 1, 2, 3
 def run(app: Celeriac) -> Run:
     """`run("show", "7")`: as `celery -A … celeriac show 7`."""
 
-    @app.task(role="sync", eager=False, shared=False, unique_by="store_id")
+    @app.task(role="sync", prompt=False, shared=False, unique_by="store_id")
     def sync(store_id: int, note: str = "") -> None: ...
 
     app.register_roles()
@@ -116,7 +116,7 @@ def test_retry_cancel_and_prioritise_change_tasks_named_or_meant(run: Run, rows:
         ("pending", 9), ("pending", 9), ("cancelled", 0),
     ]  # fmt: skip
     me = f"cli:{getpass.getuser()}"
-    assert rows("SELECT action, count(*), min(by), max(why) FROM audit GROUP BY action ORDER BY action") == [
+    assert rows("SELECT action, count(*), min(by), max(why) FROM celeriac.audit GROUP BY action ORDER BY action") == [
         ("cancel", 3, me, "a flood"), ("priority", 2, me, None), ("retry", 2, me, None),
     ]  # fmt: skip
 
@@ -135,9 +135,9 @@ def test_roles_and_accounts_are_paused_and_resumed(run: Run, rows: Rows) -> None
     assert run("pause", "role", "sync", "--why", "flood").output.strip() == "sync is paused"
     assert run("pause", "account", "acme").exit_code == DONE
     assert value(run("account", "acme", "--weight", 2, "--cap", 3, "--json"))["after"]["cap"] == 3
-    assert rows("SELECT role FROM roles WHERE paused") == [("sync",)]
+    assert rows("SELECT role FROM celeriac.roles WHERE paused") == [("sync",)]
     assert run("resume", "role", "sync").exit_code == DONE
-    assert rows("SELECT account, weight, cap, paused FROM account_policies") == [("acme", 2.0, 3, True)]
+    assert rows("SELECT account, weight, cap, paused FROM celeriac.account_policies") == [("acme", 2.0, 3, True)]
     assert run("pause", "role", "nonesuch").exit_code == REFUSED
     assert run("account", "acme").exit_code == USAGE
 
@@ -148,8 +148,11 @@ def test_status_shows_what_waits_runs_is_late_and_is_paused(run: Run, rows: Rows
     put("busy", lock_key="k")
     rows("UPDATE worker_tasks SET scheduled_for = now() - interval '3 hours' WHERE lock_key = 'k'")
     run("schedule", "add", "nightly", "0 3 * * *", "sync", "store_id=1")
-    rows("UPDATE scheduled_jobs SET next_run_at = now() - interval '10 min'")
-    rows("""INSERT INTO workers (worker_id, hostname, pid, concurrency) VALUES (:w, 'host', 1, 8)""", w=stages.WORKER)
+    rows("UPDATE celeriac.scheduled_jobs SET next_run_at = now() - interval '10 min'")
+    rows(
+        """INSERT INTO celeriac.workers (worker_id, hostname, pid, concurrency) VALUES (:w, 'host', 1, 8)""",
+        w=stages.WORKER,
+    )
     run("pause", "role", "sync")
     run("pause", "account", "acme")
     shown = run("status").output
@@ -165,7 +168,9 @@ def test_status_shows_what_waits_runs_is_late_and_is_paused(run: Run, rows: Rows
 
 
 def test_a_worker_is_told_to_end_and_it_is_audited(run: Run, rows: Rows) -> None:
-    worker = "INSERT INTO workers (worker_id, hostname, pid, concurrency, status) VALUES (:w, 'host', 1, 8, :s)"
+    worker = (
+        "INSERT INTO celeriac.workers (worker_id, hostname, pid, concurrency, status) VALUES (:w, 'host', 1, 8, :s)"
+    )
     for name, status in (("node:7", "active"), ("gone", "stopped")):
         rows(worker, w=name, s=status)
     assert run("workers", "decommission", "node:7", "--why", "old").output.strip() == "node:7 is to end"
@@ -178,7 +183,7 @@ def test_a_worker_is_told_to_end_and_it_is_audited(run: Run, rows: Rows) -> None
         "node:7": "draining", "gone": "stopped",
     }  # fmt: skip
     me = f"cli:{getpass.getuser()}"
-    assert rows("SELECT by, action, kind, target, before ->> 'status', why FROM audit ORDER BY id") == [
+    assert rows("SELECT by, action, kind, target, before ->> 'status', why FROM celeriac.audit ORDER BY id") == [
         (me, "decommission", "worker", "node:7", "active", "old"),
         (me, "decommission", "worker", "node:7", "draining", None),
     ]
@@ -189,13 +194,16 @@ def test_numbers_that_cannot_be_are_refused(run: Run) -> None:
     assert run("cancel", "--role", "work", "--most", -1).exit_code == REFUSED
     for command in (
         ("status", "--every", -1), ("status", "--every", "inf"), ("migrate", "--lock-timeout", -1),
-        ("migrate", "--statement-timeout", "nan"), ("serve", "--port", 65_536),
+        *(("migrate", "--statement-timeout", seconds) for seconds in ("nan", -1, "inf", "-inf")),
+        ("serve", "--port", 65_536),
     ):  # fmt: skip
-        assert run(*command).exit_code == USAGE
+        refused = run(*command)
+        assert refused.exit_code == USAGE
+        assert [line[:7] for line in refused.stderr.splitlines()][-1:] == ["Error: "]
 
 
 def test_status_shows_every_paused_account(run: Run, rows: Rows) -> None:
-    rows("""INSERT INTO account_policies (account, paused)
+    rows("""INSERT INTO celeriac.account_policies (account, paused)
         SELECT 'account-' || lpad(i::text, 5, '0'), i = 1500 FROM generate_series(1, 1500) i""")
     assert value(run("status", "--json"))["paused_accounts"] == ["account-01500"]
 
@@ -222,7 +230,7 @@ def test_a_token_is_shown_once_and_revoked_by_name(run: Run, rows: Rows, databas
     assert run("token", "revoke", "grafana").exit_code == REFUSED
     with database.statement() as connection:
         assert tokens.verify(connection, made) is None
-    assert rows("SELECT action, kind, target FROM audit ORDER BY id") == [
+    assert rows("SELECT action, kind, target FROM celeriac.audit ORDER BY id") == [
         ("create", "token", "grafana"), ("revoke", "token", "grafana"),
     ]  # fmt: skip
 
@@ -239,7 +247,7 @@ def test_a_schedule_is_added_edited_toggled_run_and_deleted(run: Run, rows: Rows
     assert run("schedule", "run-now", "nightly").exit_code == DONE
     assert rows("SELECT role, kwargs, priority FROM worker_tasks") == [("sync", {"store_id": 7}, 3)]
     assert run("schedule", "delete", "nightly").output.strip() == "nightly is deleted"
-    assert [action for (action,) in rows("SELECT action FROM audit WHERE kind = 'schedule' ORDER BY id")] == [
+    assert [action for (action,) in rows("SELECT action FROM celeriac.audit WHERE kind = 'schedule' ORDER BY id")] == [
         "create", "update", "toggle", "toggle", "run-now", "delete",
     ]  # fmt: skip
 
@@ -255,11 +263,11 @@ def test_a_schedule_that_could_not_run_is_refused(run: Run, rows: Rows) -> None:
     ):
         assert run("schedule", "add", *wrong).exit_code == REFUSED
     assert run("schedule", "toggle", "nightly").exit_code == REFUSED
-    assert rows("SELECT FROM scheduled_jobs") == []
+    assert rows("SELECT FROM celeriac.scheduled_jobs") == []
     run("schedule", "add", "nightly", "@daily", "sync", "store_id=7")
     assert run("schedule", "add", "nightly", "@daily", "sync", "store_id=7").exit_code == REFUSED
     assert run("schedule", "edit", "nightly", "--expression", "never").exit_code == REFUSED
-    rows("UPDATE scheduled_jobs SET declared = '{}'")
+    rows("UPDATE celeriac.scheduled_jobs SET declared = '{}'")
     assert "stands in the beat config" in run("schedule", "delete", "nightly").stderr
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -40,6 +41,13 @@ def waits(rows: Rows) -> None:
     until(lambda: rows.one(WAITING) == 1, "ours to wait for the other")
 
 
+@pytest.fixture(autouse=True)
+def it_was_met(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    caplog.set_level(logging.INFO, "celeriac")
+    yield
+    assert any("Met a deadlock" in record.message for record in caplog.get_records("call"))
+
+
 def test_a_bulk_finds_the_rows_of_the_one_it_met(app: Celeriac, rows: Rows) -> None:
     a, b = new_task(unique_key="a"), new_task(unique_key="b")
     with ThreadPoolExecutor(1) as beside, patient(app.database) as other:
@@ -53,6 +61,8 @@ def test_a_bulk_finds_the_rows_of_the_one_it_met(app: Celeriac, rows: Rows) -> N
 
 
 def test_an_outcome_is_written(app: Celeriac, database: Database, rows: Rows) -> None:
+    """Ours has its ticket first, then its task; somebody who goes by no rule of ours, the other way round."""
+
     @app.task(role="work", shared=False)
     def work() -> None: ...
 
@@ -60,11 +70,12 @@ def test_an_outcome_is_written(app: Celeriac, database: Database, rows: Rows) ->
     run = Run(task, Role(name="work"), database)
     run.outcome, run.follow_ups = outcome(task), [new_task(unique_key="after")]
     with ThreadPoolExecutor(1) as beside, patient(app.database) as other:
-        enqueue(other, [new_task(unique_key="after")])
+        other.exec_driver_sql("SELECT FROM celeriac.tasks FOR UPDATE")
         ours = beside.submit(app.settler.settle, [run])
         waits(rows)
-        other.exec_driver_sql("SELECT FROM worker_tasks WHERE status = 'running' FOR UPDATE")
+        other.exec_driver_sql("SELECT FROM celeriac.tickets FOR UPDATE")
         other.commit()
         ours.result()
     states = rows("SELECT unique_key, status FROM worker_tasks ORDER BY id")
     assert states == [(None, "completed"), ("after", "pending")]
+    assert rows("SELECT kind FROM task_events") == []

@@ -17,14 +17,13 @@ from celeriac.errors import ArgumentsTooLarge, BadArguments, UnknownRole
 from celeriac.store.connections import Database
 from tests.postgres.conftest import new_task
 from tests.postgres.stages import enqueued
-from tests.processes import Rows, until
+from tests.processes import PATIENCE, Rows
 
 # Celery deprecates a task attribute of that name; the role's option is ours.
 pytestmark = pytest.mark.filterwarnings("ignore:(?s).*The 'priority' task attribute")
 
 Put = Callable[..., Receipt]
 
-BLOCKED = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
 COUNT = "SELECT count(*) FROM worker_tasks"
 
 #: How a row comes to each state, for what it then keeps or frees.
@@ -44,11 +43,11 @@ FINISHED = ("completed", "failed", "cancelled")
 
 @pytest.fixture
 def sync(app: Celeriac) -> Task[..., Any]:
-    """A task with every key; not eager, so that nothing but the test moves its rows."""
+    """A task with every key; not prompt, so that nothing but the test moves its rows."""
 
     @app.task(
         bind=True, role="sync", fair_by="account_id", lock_by="store_id", unique_by="{store_id}:{kind}", priority=3,
-        eager=False, max_retries=2, max_tries=4, shared=False,
+        prompt=False, max_retries=2, max_rounds=4, shared=False,
     )  # fmt: skip
     def sync(self: Task[..., Any], account_id: int, store_id: int, kind: str = "full") -> None: ...
 
@@ -57,7 +56,7 @@ def sync(app: Celeriac) -> Task[..., Any]:
 
 @pytest.fixture
 def plain(app: Celeriac) -> Task[..., Any]:
-    @app.task(role="plain", eager=False, unique_by="key", shared=False)
+    @app.task(role="plain", prompt=False, unique_by="key", shared=False)
     def plain(key: str | None = None, filler: Any = None) -> None: ...
 
     return plain
@@ -70,7 +69,7 @@ def test_a_call_is_one_row_with_its_keys_and_the_roles_defaults(sync: Task[..., 
     result = sync.delay(7, 11)
     assert result.is_new
     columns = "id, task_id, role, account, lock_key, unique_key, status, waits_for, priority, args, kwargs, max_retries"
-    assert rows(f"SELECT {columns}, max_tries, retry_count, tries, losses FROM worker_tasks") == [
+    assert rows(f"SELECT {columns}, max_rounds, retry_count, tries, losses FROM worker_tasks") == [
         (result.row_id, result.id, "sync", "7", "store_id:11", "11:full", "pending", None, 3, [],
          {"account_id": 7, "store_id": 11}, 2, 4, 0, 0, 0)
     ]  # fmt: skip
@@ -209,29 +208,34 @@ def test_an_error_of_the_callers_own_leaves_no_row(plain: Task[..., Any], app: C
 # -- lock keys ---------------------------------------------------------------------------------------------------------
 
 
-def test_of_tasks_with_one_lock_key_the_first_leads_and_the_others_wait(put: Put) -> None:
-    assert [put(role, lock_key="k").waits_for for role in ("one", "one", "two")] == [None, "lock", "lock"]
-    assert put("one", lock_key="other").waits_for is None
+def waits_for(rows: Rows, *receipts: Receipt) -> list[object]:
+    """What each of these tasks waits for, once the look after the commit is done."""
+    return [rows.one("SELECT waits_for FROM worker_tasks WHERE id = :id", id=receipt.id) for receipt in receipts]
 
 
-def test_of_a_bulk_with_one_lock_key_the_first_leads(database: Database) -> None:
+def test_of_tasks_with_one_lock_key_the_first_is_its_head_and_the_others_wait(put: Put, rows: Rows) -> None:
+    receipts = [put(role, lock_key="k") for role in ("one", "one", "two")]
+    assert waits_for(rows, *receipts, put("one", lock_key="other")) == [None, "lock", "lock", None]
+
+
+def test_of_a_bulk_with_one_lock_key_the_first_is_its_head(database: Database, rows: Rows) -> None:
     with database.transaction() as connection:
         receipts = enqueue(connection, [new_task(lock_key=key) for key in ("a", "b", "a", "b", "c")])
-    assert [r.waits_for for r in receipts] == [None, None, "lock", "lock", None]
+    assert waits_for(rows, *receipts) == [None, None, "lock", "lock", None]
 
 
 @pytest.mark.parametrize("state", ["pending", "claimed", "running"])
 def test_a_lock_is_held_by_its_leader_in_any_unfinished_state(put: Put, rows: Rows, state: str) -> None:
     put(lock_key="k")
     rows(f"UPDATE worker_tasks SET {BECOMES[state]}")
-    assert put(lock_key="k").waits_for == "lock"
+    assert waits_for(rows, put(lock_key="k")) == ["lock"]
 
 
 @pytest.mark.parametrize("state", FINISHED)
 def test_a_finished_task_holds_no_lock(put: Put, rows: Rows, state: str) -> None:
     put(lock_key="k")
     rows(f"UPDATE worker_tasks SET {BECOMES[state]}")
-    assert put(lock_key="k").waits_for is None
+    assert waits_for(rows, put(lock_key="k")) == [None]
 
 
 def test_a_bulk_whose_would_be_leader_exists_already_still_gets_one(database: Database, put: Put, rows: Rows) -> None:
@@ -240,11 +244,11 @@ def test_a_bulk_whose_would_be_leader_exists_already_still_gets_one(database: Da
     with database.transaction() as connection:
         bulk = [new_task(unique_key="taken", lock_key="k"), new_task(unique_key="free", lock_key="k")]
         receipts = enqueue(connection, [*bulk, new_task(lock_key="k")])
-    assert [(r.is_new, r.waits_for) for r in receipts] == [(False, None), (True, None), (True, "lock")]
+    assert [r.is_new for r in receipts] == [False, True, True]
     assert rows("SELECT waits_for FROM worker_tasks ORDER BY id") == [("time",), (None,), ("lock",)]
 
 
-def test_a_bulk_whose_would_be_leader_is_a_duplicate_within_it_still_gets_one(database: Database) -> None:
+def test_a_bulk_whose_would_be_leader_is_a_duplicate_within_it_still_gets_one(database: Database, rows: Rows) -> None:
     with database.transaction() as connection:
         receipts = enqueue(
             connection,
@@ -254,7 +258,8 @@ def test_a_bulk_whose_would_be_leader_is_a_duplicate_within_it_still_gets_one(da
                 new_task(unique_key="v", lock_key="k"),
             ],
         )
-    assert [(r.is_new, r.waits_for) for r in receipts] == [(True, None), (False, None), (True, None)]
+    assert [r.is_new for r in receipts] == [True, False, True]
+    assert waits_for(rows, *receipts) == [None, None, None]
 
 
 def test_of_a_bulks_tasks_with_one_id_the_first_is_the_task(database: Database, rows: Rows) -> None:
@@ -262,25 +267,23 @@ def test_of_a_bulks_tasks_with_one_id_the_first_is_the_task(database: Database, 
     with database.transaction() as connection:
         same = [new_task("one", task_id="mine"), new_task("two", task_id="mine", lock_key="k")]
         receipts = enqueue(connection, [*same, new_task("three", lock_key="k")])
-    assert [(r.is_new, r.waits_for) for r in receipts] == [(True, None), (False, None), (True, None)]
+    assert [r.is_new for r in receipts] == [True, False, True]
     assert receipts[0].id == receipts[1].id
     assert rows("SELECT role, waits_for FROM worker_tasks ORDER BY role") == [("one", None), ("three", None)]
 
 
-def test_bulks_of_the_same_lock_keys_in_another_order_never_deadlock(database: Database) -> None:
-    """Each comes to a key that a third holds, with another in hand that the other one is to come to."""
+def test_bulks_of_the_same_lock_keys_in_another_order_wait_for_nobody(database: Database, rows: Rows) -> None:
+    """Not even for a third one's open transaction, which has one of the keys; and each key gets one head."""
     bulks = [[("1", "a"), ("2", "x"), ("3", "b")], [("4", "b"), ("5", "x"), ("6", "a")]]
-    with ThreadPoolExecutor(2) as threads, database.statement() as watching:
-        with database.transaction() as other:
-            enqueue(other, [new_task(lock_key="x")])
-            waiting = [
-                threads.submit(enqueued, database, *(new_task(unique_key=u, lock_key=k) for u, k in bulk))
-                for bulk in bulks
-            ]
-            until(lambda: watching.exec_driver_sql(BLOCKED).scalar_one() == 2, "both to wait")
-        receipts = [receipt for future in waiting for receipt in future.result()]
+    with ThreadPoolExecutor(2) as threads, database.transaction() as other:
+        enqueue(other, [new_task(lock_key="x")])
+        waiting = [
+            threads.submit(enqueued, database, *(new_task(unique_key=u, lock_key=k) for u, k in bulk)) for bulk in bulks
+        ]
+        receipts = [receipt for future in waiting for receipt in future.result(PATIENCE)]
     assert all(receipt.is_new for receipt in receipts)
-    assert [r.waits_for for r in receipts].count(None) == 2
+    heads = "SELECT lock_key, count(*) FILTER (WHERE waits_for IS NULL) FROM worker_tasks GROUP BY lock_key"
+    assert sorted(rows(heads)) == [("a", 1), ("b", 1), ("x", 1)]
 
 
 # -- time --------------------------------------------------------------------------------------------------------------
@@ -293,15 +296,15 @@ def test_a_delay_counts_on_the_databases_clock(plain: Task[..., Any], rows: Rows
     ]
 
 
-def test_a_delayed_task_leaves_its_lock_to_others(put: Put) -> None:
+def test_a_delayed_task_leaves_its_lock_to_others(put: Put, rows: Rows) -> None:
     assert put(lock_key="k", delay=100.0).waits_for == "time"
-    assert put(lock_key="k").waits_for is None
+    assert waits_for(rows, put(lock_key="k")) == [None]
 
 
-def test_of_a_bulk_a_delayed_task_does_not_lead(database: Database) -> None:
+def test_of_a_bulk_a_delayed_task_does_not_lead(database: Database, rows: Rows) -> None:
     with database.transaction() as connection:
         receipts = enqueue(connection, [new_task(lock_key="k", delay=100.0), new_task(lock_key="k")])
-    assert [r.waits_for for r in receipts] == ["time", None]
+    assert waits_for(rows, *receipts) == ["time", None]
 
 
 def test_an_eta_is_an_instant(plain: Task[..., Any], rows: Rows) -> None:
@@ -346,7 +349,7 @@ def test_arguments_that_are_refused_leave_nothing(
 
 
 def test_arguments_that_give_no_lock_are_refused(app: Celeriac, rows: Rows) -> None:
-    @app.task(role="keyed", lock_by="{store[id]}", eager=False, shared=False)
+    @app.task(role="keyed", lock_by="{store[id]}", prompt=False, shared=False)
     def keyed(store: dict[str, int]) -> None: ...
 
     with pytest.raises(BadArguments, match="give no key"):

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:(?s).*The 'priority' task attrib
 
 #: What a row is, apart from its name and its birth.
 CONTENT = """
-SELECT role, account, lock_key, unique_key, status, waits_for, priority, kwargs, args, max_retries, max_tries, timeout
+SELECT role, account, lock_key, unique_key, status, waits_for, priority, kwargs, args, max_retries, max_rounds, timeout
 FROM worker_tasks ORDER BY id"""
 
 NewApp = Callable[..., Celeriac]
@@ -34,7 +34,7 @@ def new_app(database_url: str, redis_url: str) -> Iterator[NewApp]:
     apps: list[Celeriac] = []
 
     def make(release: int = 0) -> Celeriac:
-        settings = Settings(database_url=database_url, redis_url=redis_url, release=release)
+        settings = Settings(database_url=database_url, redis_url=redis_url, deployment=release)
         apps.append(Celeriac(f"app {len(apps)}", settings=settings, set_as_current=False))
         return apps[-1]
 
@@ -46,7 +46,7 @@ def new_app(database_url: str, redis_url: str) -> Iterator[NewApp]:
 
 def declares(app: Celeriac, **options: Any) -> Celeriac:
     """The app, declaring `sync`, and what it declares registered."""
-    given: Mapping[str, Any] = {"eager": False, "shared": False} | options
+    given: Mapping[str, Any] = {"prompt": False, "shared": False} | options
 
     @app.task(role="sync", **given)
     def sync(account_id: int, store_id: int = 5, kind: str = "full") -> None: ...
@@ -65,7 +65,7 @@ KEYS = {"fair_by": "account_id", "lock_by": "store_id", "unique_by": "{store_id}
 def test_a_row_by_name_is_the_row_of_the_declaring_code(
     new_app: NewApp, rows: Rows, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
-    declaring = declares(new_app(), **KEYS, priority=4, max_retries=6, max_tries=2)
+    declaring = declares(new_app(), **KEYS, priority=4, max_retries=6, max_rounds=2)
     declaring.tasks["sync"].apply_async(args, kwargs)
     rows("UPDATE worker_tasks SET status = 'completed', completed_at = now()")
     other = new_app()
@@ -118,28 +118,28 @@ def test_an_older_release_never_overwrites_a_newer_definition(
 ) -> None:
     declares(new_app(release=5), priority=1)
     declares(new_app(release=release), priority=2)
-    assert rows("SELECT (definition ->> 'priority')::int, release FROM roles WHERE role = 'sync'") == [
+    assert rows("SELECT (definition ->> 'priority')::int, release FROM celeriac.roles WHERE role = 'sync'") == [
         (priority, max(release, 5))
     ]
 
 
 def test_registering_again_writes_nothing(new_app: NewApp, rows: Rows) -> None:
     declares(new_app())
-    written = rows("SELECT xmin::text, updated_at FROM roles ORDER BY role")
+    written = rows("SELECT xmin::text, updated_at FROM celeriac.roles ORDER BY role")
     declares(new_app())
-    assert rows("SELECT xmin::text, updated_at FROM roles ORDER BY role") == written
+    assert rows("SELECT xmin::text, updated_at FROM celeriac.roles ORDER BY role") == written
 
 
 def test_registering_leaves_a_paused_role_paused(new_app: NewApp, rows: Rows) -> None:
     declares(new_app())
-    rows("UPDATE roles SET paused = true")
+    rows("UPDATE celeriac.roles SET paused = true")
     declares(new_app(), priority=9)
-    assert rows("SELECT paused, definition ->> 'priority' FROM roles WHERE role = 'sync'") == [(True, "9")]
+    assert rows("SELECT paused, definition ->> 'priority' FROM celeriac.roles WHERE role = 'sync'") == [(True, "9")]
 
 
 def test_every_option_of_the_definition_that_enqueuing_needs_is_read_back(new_app: NewApp) -> None:
     app = declares(
-        new_app(), **KEYS, priority=4, max_retries=None, max_tries=2, timeout=9, window=7, enabled_by="X",
+        new_app(), **KEYS, priority=4, max_retries=None, max_rounds=2, timeout=9, window=7, enabled_by="X",
         priority_range=(0, 9),
     )  # fmt: skip
     declared = app.roles.get("sync")
@@ -149,9 +149,9 @@ def test_every_option_of_the_definition_that_enqueuing_needs_is_read_back(new_ap
         "queue",
         "priority",
         "max_retries",
-        "max_tries",
+        "max_rounds",
         "timeout",
-        "eager",
+        "prompt",
         "window",
         "enabled_by",
         "priority_range",
@@ -179,7 +179,7 @@ def test_a_kick_that_cannot_look_its_role_up_takes_no_accepted_task_back(
     new_app: NewApp, rows: Rows, servers: Servers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(intake, "BELIEVED", 0.0)
-    declares(new_app(), eager=True)
+    declares(new_app(), prompt=True)
     other = new_app()
     with Session(other.database.engine) as session:
         other.send_task("sync", [7], session=session)

@@ -1,4 +1,4 @@
-"""`celeriac_enqueue` is `.delay()` for those who speak SQL: the same row, or both refuse."""
+"""`celeriac.enqueue` is `.delay()` for those who speak SQL: the same row, or both refuse."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from celeriac.roles.keys import ONE, is_key
 from celeriac.roles.registry import register
 from celeriac.roles.role import IN_CODE, Role
 from celeriac.roles.signature import Signature
+from celeriac.store import look
 from celeriac.store.connections import Database
 from tests.processes import Rows
 
@@ -28,7 +29,7 @@ from tests.processes import Rows
 pytestmark = pytest.mark.filterwarnings("ignore:(?s).*The 'priority' task attribute")
 
 CONTENT = """
-SELECT role, account, lock_key, unique_key, status, waits_for, priority, kwargs, args, headers, max_retries, max_tries,
+SELECT role, account, lock_key, unique_key, status, waits_for, priority, kwargs, args, headers, max_retries, max_rounds,
     timeout, parent_id, scheduled_for > now() + interval '1 minute' AS later, expires_at
 FROM worker_tasks"""
 
@@ -107,7 +108,7 @@ def undone(connection: Connection) -> Iterator[None]:
 
 def by_sql(connection: Connection, role: str, args: Any, call: dict[str, Any]) -> dict[str, Any]:
     named = "".join(f", {name} => CAST(:{name} AS {TYPES[name]})" for name in call)
-    asked = text(f"SELECT * FROM celeriac_enqueue(:role, CAST(:args AS jsonb){named})")
+    asked = text(f"SELECT * FROM celeriac.enqueue(:role, CAST(:args AS jsonb){named})")
     return dict(connection.execute(asked, {"role": role, "args": json.dumps(args)} | call).mappings().one())
 
 
@@ -204,7 +205,7 @@ def sync(app: Celeriac) -> Celeriac:
     """An app that has registered the role `sync`."""
 
     @app.task(
-        role="sync", eager=False, shared=False, priority=4, max_tries=2,
+        role="sync", prompt=False, shared=False, priority=4, max_rounds=2,
         fair_by="account_id", lock_by="store_id", unique_by="{store_id}:{kind}",
     )  # fmt: skip
     def sync(store_id: int, account_id: int = 1, kind: str = "full") -> None: ...
@@ -214,7 +215,7 @@ def sync(app: Celeriac) -> Celeriac:
 
 
 def asked(rows: Rows, call: str) -> tuple[Any, ...]:
-    ((*receipt,),) = rows(f"SELECT * FROM celeriac_enqueue({call})")
+    ((*receipt,),) = rows(f"SELECT * FROM celeriac.enqueue({call})")
     return tuple(receipt)
 
 
@@ -261,7 +262,7 @@ def test_a_refusal_has_its_sqlstate_and_says_what_is_wrong(
 
 
 def test_the_limit_is_the_declaring_codes_own(sync: Celeriac, rows: Rows) -> None:
-    rows("""UPDATE roles SET definition = definition || '{"max_argument_bytes": 60}'""")
+    rows("""UPDATE celeriac.roles SET definition = definition || '{"max_argument_bytes": 60}'""")
     assert asked(rows, "'sync', '{\"store_id\": 1}'")[2] is True
     with pytest.raises(DBAPIError, match="the limit is 60"):
         asked(rows, '\'sync\', \'{"store_id": 1, "kind": "0123456789"}\'')
@@ -274,18 +275,25 @@ def test_the_unfinished_task_of_the_key_is_returned(sync: Celeriac, rows: Rows) 
     assert asked(rows, "'sync', '[9]', task_id => 'mine'")[1:] == ("mine", False)
 
 
+def looked(app: Celeriac) -> None:
+    """A worker has: what a transaction in SQL leaves to be done after its commit is done."""
+    with app.database.transaction() as connection:
+        look.look(connection)
+
+
 def test_what_cannot_run_yet_waits_for_its_time_or_its_lock(sync: Celeriac, rows: Rows) -> None:
     asked(rows, "'sync', '[7]', scheduled_for => now() + interval '1 hour'")
     asked(rows, "'sync', '[7, 1, \"prices\"]'")
     asked(rows, "'sync', '[7, 1, \"stock\"]'")
-    assert rows("SELECT waits_for, priority, max_tries FROM worker_tasks ORDER BY id") == [
+    looked(sync)
+    assert rows("SELECT waits_for, priority, max_rounds FROM worker_tasks ORDER BY id") == [
         ("time", 4, 2), (None, 4, 2), ("lock", 4, 2),
     ]  # fmt: skip
     assert str(rows.one("SELECT min(enqueued_by) FROM worker_tasks")).startswith("sql:")
 
 
 def test_a_key_in_code_is_passed_by_the_caller_from_sql_as_from_python(app: Celeriac, rows: Rows) -> None:
-    @app.task(role="coded", eager=False, shared=False, unique_by=lambda given: given["a"])
+    @app.task(role="coded", prompt=False, shared=False, unique_by=lambda given: given["a"])
     def coded(a: int) -> None: ...
 
     app.register_roles()
@@ -312,6 +320,7 @@ def test_of_many_at_once_from_sql_and_python_one_is_new_and_one_leads(sync: Cele
         thread.start()
     for thread in threads:
         thread.join()
+    looked(sync)
     assert new.count(True) == 20
     assert rows(
         "SELECT DISTINCT count(*), count(*) FILTER (WHERE waits_for IS NULL) FROM worker_tasks GROUP BY lock_key"
@@ -324,4 +333,4 @@ def test_a_role_of_one_is_one_from_sql_and_python_alike(app: Celeriac, rows: Row
 
     app.register_roles()
     first = sweep.delay()
-    assert rows("SELECT task_id, is_new FROM celeriac_enqueue('sweep', '{}')") == [(first.id, False)]
+    assert rows("SELECT task_id, is_new FROM celeriac.enqueue('sweep', '{}')") == [(first.id, False)]

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from celeriac.enqueue.insert import Receipt, enqueue
+from celeriac.store import look
 from celeriac.store.connections import Database
 from tests.postgres.conftest import new_task
 from tests.postgres.stages import claimed, enqueued
@@ -66,13 +67,15 @@ def test_of_a_bulk_only_those_whose_holder_expired_are_new(put: Put, database: D
 
 def test_the_same_goes_for_enqueuing_in_sql(database: Database, rows: Rows) -> None:
     rows(
-        "INSERT INTO roles (role, definition, parameters) VALUES ('work', '{\"priority\": 0, \"max_tries\": 1}', '[]')"
+        "INSERT INTO roles (role, definition, parameters) VALUES ('work', '{\"priority\": 0, \"max_rounds\": 1}', '[]')"
     )
     (old,) = enqueued(database, new_task(unique_key="u", lock_key="k"))
-    call = "SELECT id, is_new FROM celeriac_enqueue('work', unique_key => 'u', lock_key => 'k', enqueued_by => 'sql')"
+    call = "SELECT id, is_new FROM celeriac.enqueue('work', unique_key => 'u', lock_key => 'k', enqueued_by => 'sql')"
     assert rows(call) == [(old.id, False)]
     rows(EXPIRE)
     ((new, is_new),) = rows(call)
     assert is_new
+    with database.transaction() as a_workers:
+        assert look.look(a_workers) == ["work"]
     assert rows(STATES) == [(old.id, "cancelled", ""), (new, "pending", "")]
     assert rows(EVENTS) == [(old.id, "expired", "pending", "cancelled", "sql")]

@@ -132,7 +132,7 @@ def test_a_paused_account_gets_nothing_and_costs_others_nothing(passes: Passes, 
     policy(rows, "a", paused=True)
     waiting(a=100, b=100)
     assert passes.given() == {"b": 60}
-    rows("UPDATE account_policies SET paused = false")
+    rows("UPDATE celeriac.account_policies SET paused = false")
     assert passes.given() == {"a": 60}
 
 
@@ -149,7 +149,7 @@ def test_a_pass_looks_at_as_many_accounts_as_it_has_slots_whatever_bounds_them(
     waiting(**{f"{kind}{n:03}": 2 for kind in ("paused", "shut", "capped") for n in range(100)})
     for kind, bounds in (("paused", "true, NULL"), ("shut", "false, 0"), ("capped", "false, 1")):
         rows(
-            f"""INSERT INTO account_policies (account, paused, cap)
+            f"""INSERT INTO celeriac.account_policies (account, paused, cap)
             SELECT '{kind}' || lpad(n::text, 3, '0'), {bounds} FROM generate_series(0, 99) n"""
         )
     for n in range(5):
@@ -163,15 +163,15 @@ def test_accounts_that_hold_their_share_hide_nobody(passes: Passes, waiting: Wai
     waiting(**{f"a{n:02}": 5 for n in range(20)})
     assert len(passes.given(role(batch_size=20))) == 20
     waiting(z=5)
-    rows("UPDATE batchers SET cursor = ''")
+    rows("UPDATE celeriac.batchers SET cursor = ''")
     assert passes.given(role(batch_size=1)) == {"z": 1}
 
 
 def test_a_paused_role_claims_nothing(passes: Passes, waiting: Waiting, rows: Rows) -> None:
-    rows("INSERT INTO roles (role, definition, paused) VALUES ('work', '{}', true)")
+    rows("INSERT INTO celeriac.roles (role, definition, paused) VALUES ('work', '{}', true)")
     waiting(a=3)
     assert passes.why_nothing() == "the role is paused"
-    rows("UPDATE roles SET paused = false")
+    rows("UPDATE celeriac.roles SET paused = false")
     assert passes.given() == {"a": 3}
 
 
@@ -209,20 +209,22 @@ def test_the_accounts_tickets_take_turns(passes: Passes, dispatcher: Dispatcher,
     assert order == ["a", "b", "c", "a", "b", "a"]
 
 
-def test_rows_go_into_tickets_of_the_roles_size_under_one_token(dispatcher: Dispatcher, waiting: Waiting) -> None:
+def test_tasks_go_into_tickets_of_the_roles_size_each_under_a_token_of_its_own(
+    dispatcher: Dispatcher, waiting: Waiting
+) -> None:
     waiting(a=100)
     tickets = dispatcher.run_pass(role(chunk=25, queue="elsewhere")).tickets
     assert [(t.role, t.queue, len(t.ids)) for t in tickets] == [("work", "elsewhere", n) for n in (25, 25, 10)]
-    assert len({t.token for t in tickets}) == 1
+    assert len({t.token for t in tickets}) == 3
 
 
 def test_a_role_that_sizes_its_tickets_by_measure_starts_with_a_few_tasks(
     dispatcher: Dispatcher, waiting: Waiting, rows: Rows
 ) -> None:
-    measured = role(chunk="auto", eager=True)
+    measured = role(chunk="auto", prompt=True)
     waiting(a=100)
     assert [len(t.ids) for t in dispatcher.run_pass(measured).tickets] == [1] * 8
-    rows("UPDATE batchers SET seconds_per_task = 0.01")
+    rows("UPDATE celeriac.batchers SET seconds_per_task = 0.01")
     assert [len(t.ids) for t in dispatcher.run_pass(measured).tickets] == [20, 20, 20]
 
 
@@ -230,7 +232,7 @@ def test_the_cursor_is_remembered(passes: Passes, waiting: Waiting, rows: Rows) 
     waiting(a=100, b=100, c=100)
     one = role(batch_size=1)
     assert [set(passes.finished(one)) for _ in range(4)] == [{"a"}, {"b"}, {"c"}, {"a"}]
-    assert rows("SELECT role, cursor FROM batchers") == [("work", "a")]
+    assert rows("SELECT role, cursor FROM celeriac.batchers") == [("work", "a")]
     assert passes.written("cursor_before, cursor_after") == [("", "a"), ("a", "b"), ("b", "c"), ("c", "a")]
 
 
@@ -239,14 +241,14 @@ def test_a_cursor_of_any_account_past_or_gone_is_harmless(
     passes: Passes, waiting: Waiting, rows: Rows, cursor: str
 ) -> None:
     """The seed's batcher stood still for good once its cursor was past the last account with work."""
-    rows("INSERT INTO batchers (role, cursor) VALUES ('work', :cursor)", cursor=cursor)
+    rows("INSERT INTO celeriac.batchers (role, cursor) VALUES ('work', :cursor)", cursor=cursor)
     waiting(a=1000, b=1000, c=1000)
     assert passes.given() == {"a": 20, "b": 20, "c": 20}
 
 
 def test_few_tasks_after_the_cursor_let_nobody_flood_the_pass(passes: Passes, waiting: Waiting, rows: Rows) -> None:
     """The seed's batcher took all there was behind its cursor if that was no more than a batch."""
-    rows("INSERT INTO batchers (role, cursor) VALUES ('work', 'b')")
+    rows("INSERT INTO celeriac.batchers (role, cursor) VALUES ('work', 'b')")
     waiting(a=1000, b=1000, c=50)
     assert passes.given() == {"a": 20, "b": 20, "c": 20}
 
@@ -256,10 +258,11 @@ def test_the_rotation_keeps_its_order_however_many_policies_there_are(
 ) -> None:
     """Joining them in by a hash of the accounts would give back the policies' order."""
     rows(
-        "INSERT INTO account_policies (account) SELECT 'a' || lpad(n::text, 4, '0') FROM generate_series(999, 1, -1) n"
+        "INSERT INTO celeriac.account_policies (account)"
+        " SELECT 'a' || lpad(n::text, 4, '0') FROM generate_series(999, 1, -1) n"
     )
     waiting(**{f"a{n:04}": 1 for n in range(1, 100)})
     with database.transaction() as connection:
         seen = select.survey(connection, "work", "work")
-        found = select.claimants(connection, "work", seen, free=60, depth=1)
+        found = select.accounts(connection, "work", seen, free=60, depth=1).open
     assert [c.account for c in found] == [f"a{n:04}" for n in range(1, 61)]

@@ -9,9 +9,9 @@ import pytest
 from celeriac.enqueue.insert import NewTask
 from celeriac.roles.role import Role
 from celeriac.run.run import Run
-from celeriac.run.start import Started
-from celeriac.settle.settler import Settler
+from celeriac.run.settler import Settler
 from celeriac.store.connections import Database
+from celeriac.store.started import Started
 from tests.postgres.conftest import new_task
 from tests.postgres.stages import enqueued, outcome, running
 from tests.processes import Rows, until
@@ -54,15 +54,15 @@ CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
     PERFORM pg_advisory_xact_lock_shared(1);
     RETURN new;
 END $$;
-CREATE TRIGGER wait BEFORE INSERT ON worker_tasks FOR EACH ROW WHEN (new.task_id LIKE 'after %') EXECUTE FUNCTION wait()
+CREATE TRIGGER wait BEFORE INSERT ON tasks FOR EACH ROW WHEN (new.task_id LIKE 'after %') EXECUTE FUNCTION wait()
 """
 
 
 def test_two_settles_whose_follow_ups_line_up_behind_each_other_both_give_the_lead(
     settler: Settler, database: Database, rows: Rows
 ) -> None:
-    """Each would have its turn at its own key and wait for the other's."""
-    one, two = running(database, new_task(lock_key="a"), new_task(lock_key="b"))
+    """Each has freed its own key and written who waits for the other's: whoever commits last sees both."""
+    one, two = (running(database, new_task(lock_key=key))[0] for key in ("a", "b"))
     after = [new_task("next", task_id=f"after {key}", lock_key=key) for key in ("b", "a")]
     runs = [keyed_run(task, database, follow_up) for task, follow_up in zip((one, two), after, strict=True)]
     rows(TOGETHER)

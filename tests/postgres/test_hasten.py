@@ -21,7 +21,7 @@ def test_a_planned_task_is_claimed_by_the_next_pass(
     assert dispatcher.dispatch(role) == 0
     assert app.hasten(planned.task_id, by="somebody")
     assert dispatcher.dispatch(role) == 1
-    events = "SELECT kind, by, why LIKE 'was due at 2%' FROM task_events WHERE kind = 'hasten'"
+    events = "SELECT kind, by, why LIKE 'was due at 2%' FROM celeriac.task_events WHERE kind = 'hasten'"
     assert rows(events) == [("hasten", "somebody", True)]
 
 

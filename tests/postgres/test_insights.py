@@ -41,7 +41,7 @@ def mixed(database: Database, rows: Rows) -> dict[str, list[int]]:
     rows("""INSERT INTO worker_tasks (task_id, role, account, status, token, claimed_at, started_at,
             last_heartbeat_at, worker_id, worker_pid, completed_at)
         SELECT 't' || i, 'role-' || i % 4, 'account-' || i % 2, s, CASE WHEN s <> 'pending' THEN gen_random_uuid() END,
-            now(), now(), now(), 'w', 1,
+            now(), now(), now(), CASE WHEN s NOT IN ('pending', 'claimed') THEN 'w' END, 1,
             CASE WHEN s IN ('completed', 'failed', 'cancelled') THEN now() - (i * 7 % 10) * interval '1 minute' END
         FROM generate_series(1, 60) i,
             LATERAL (SELECT (CAST(:all AS text[]))[1 + i * 5 % 6] AS s) AS x""", all=list(states.ALL))  # fmt: skip
@@ -142,7 +142,7 @@ def test_counts_are_exact_up_to_a_bound_and_say_so_beyond_it(
     assert ask(insights.counts) == {status: Count(len(mixed[status])) for status in states.ALL}
     rows("""INSERT INTO worker_tasks (task_id, role, status, completed_at)
         SELECT 'done ' || i, 'role-1', 'completed', now() FROM generate_series(1, 90) i""")
-    rows("ANALYZE worker_tasks")
+    rows("ANALYZE history")
     assert ask(insights.counts, cap=30) == {
         **{status: Count(10) for status in states.ALL}, "completed": Count(100, exact=False),
     }  # fmt: skip

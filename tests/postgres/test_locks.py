@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -11,14 +12,14 @@ from sqlalchemy import Connection
 from celeriac import Celeriac
 from celeriac.dispatch import promote
 from celeriac.dispatch.passes import Dispatcher
-from celeriac.enqueue import enqueuer
 from celeriac.enqueue.insert import Receipt, enqueue
 from celeriac.operate import cancel
-from celeriac.repair import leaderless_locks
+from celeriac.repair import hand_over
 from celeriac.roles.role import Role
-from celeriac.run.start import Started
-from celeriac.settle import look
+from celeriac.seam import enqueuer
+from celeriac.store import look
 from celeriac.store.connections import Database
+from celeriac.store.started import Started
 from tests.postgres.conftest import new_task
 from tests.postgres.stages import again, claimed, enqueued, outcome, running, settle_in, settled, started
 from tests.processes import PATIENCE, Rows, until
@@ -29,10 +30,22 @@ WAITS = "SELECT id, coalesce(waits_for, '') FROM worker_tasks WHERE status = 'pe
 
 
 def leads(rows: Rows) -> list[int]:
-    """The ids of the tasks that lead a lock."""
+    """The ids of the tasks that lead a lock: its heads, and who of the lock's tasks waits for nothing."""
     unfinished = "status IN ('pending', 'claimed', 'running')"
     leading = f"SELECT id FROM worker_tasks WHERE lock_key IS NOT NULL AND waits_for IS NULL AND {unfinished}"
-    return [row_id for (row_id,) in rows(f"{leading} ORDER BY id")]
+    found = [row_id for (row_id,) in rows(f"{leading} ORDER BY id")]
+    assert found == [head for (head,) in rows("SELECT head FROM locks ORDER BY head")]
+    return found
+
+
+def look_around(app: Celeriac) -> None:
+    """As a worker does, again and again."""
+    with app.database.transaction() as connection:
+        look.look(connection)
+
+
+#: Who finds a key that nobody handed over.
+MAKES_UP = {"a worker's next look": look_around, "the sweep": hand_over.hand_over}
 
 
 @pytest.mark.parametrize("status", ["completed", "failed", "cancelled"])
@@ -93,14 +106,15 @@ def test_of_tasks_due_together_one_leads(database: Database, rows: Rows) -> None
 
 
 def test_promoting_takes_the_longest_due_first_and_at_most_a_batch(database: Database, rows: Rows) -> None:
-    receipts = enqueued(database, *(new_task(delay=1000.0 - n) for n in range(4)), new_task(delay=5000.0))
+    """Beyond it only the first few of an account, for the sake of those behind another's flood."""
+    receipts = enqueued(database, *(new_task(delay=1000.0 - n) for n in range(40)), new_task(delay=5000.0))
     rows("UPDATE worker_tasks SET scheduled_for = scheduled_for - interval '2000 s'")
     with database.transaction() as connection:
-        assert promote.promote_due(connection, "work", 2).count == 2
-    assert [row_id for row_id, waits in rows(WAITS) if not waits] == [receipts[2].id, receipts[3].id]
+        assert promote.promote_due(connection, "work", 20).count == 20
+    assert [row_id for row_id, waits in rows(WAITS) if not waits] == [r.id for r in receipts[20:40]]
     with database.transaction() as connection:
-        assert promote.promote_due(connection, "another role", 9).count == 0
-        assert promote.promote_due(connection, "work", 9).count == 2
+        assert promote.promote_due(connection, "another role", 99).count == 0
+        assert promote.promote_due(connection, "work", 99).count == 20
 
 
 @pytest.mark.parametrize("state", ["pending", "claimed"])
@@ -123,7 +137,7 @@ def test_cancelling_one_in_the_line_leaves_the_leader(database: Database, rows: 
 def test_leading_twice_leads_once(database: Database, put: Put, rows: Rows) -> None:
     first, _ = put(lock_key="k"), put(lock_key="k")
     with database.transaction() as connection:
-        assert look.lead(connection, ["k", "nobody's"]) == 0
+        assert look.hand_over(connection, ["k", "nobody's"]) == set()
     assert leads(rows) == [first.id]
 
 
@@ -132,28 +146,47 @@ def test_one_in_the_line_that_somebody_holds_is_passed_over(database: Database, 
     (task,) = running(database, new_task(lock_key="k"))
     first, second = enqueued(database, new_task(lock_key="k"), new_task(lock_key="k"))
     with database.transaction() as other:
-        other.exec_driver_sql(f"SELECT FROM worker_tasks WHERE id = {first.id} FOR UPDATE")
+        other.exec_driver_sql(f"SELECT FROM celeriac.behind WHERE id = {first.id} FOR UPDATE")
         settled(database, outcome(task))
         assert leads(rows) == [second.id]
 
 
-def test_a_line_that_somebody_holds_is_left_to_the_sweep(database: Database, app: Celeriac, rows: Rows) -> None:
+@pytest.mark.parametrize("makes_up", MAKES_UP)
+def test_a_line_that_somebody_holds_is_left_for_later(
+    database: Database, app: Celeriac, rows: Rows, makes_up: str
+) -> None:
     (task,) = running(database, new_task(lock_key="k"))
     (following,) = enqueued(database, new_task(lock_key="k"))
     with database.transaction() as other:
-        other.exec_driver_sql(f"SELECT FROM worker_tasks WHERE id = {following.id} FOR UPDATE")
+        other.exec_driver_sql(f"SELECT FROM celeriac.behind WHERE id = {following.id} FOR UPDATE")
         settled(database, outcome(task))
+        MAKES_UP[makes_up](app)
         assert leads(rows) == []
-    assert leaderless_locks.leaderless_locks(app) == 1
+    MAKES_UP[makes_up](app)
     assert leads(rows) == [following.id]
+
+
+def test_many_keys_whose_lines_somebody_holds_hold_nobody_up(database: Database, app: Celeriac, rows: Rows) -> None:
+    """An open transaction that changes all that waits: a look that waited for each would take the lifeline's time."""
+    tasks = [running(database, new_task(lock_key=f"k{n}"))[0] for n in range(50)]
+    enqueued(database, *(new_task(lock_key=f"k{n}") for n in range(50)))
+    with database.transaction() as other:
+        other.exec_driver_sql("SELECT FROM celeriac.behind FOR UPDATE")
+        begins = time.monotonic()
+        settled(database, *map(outcome, tasks))
+        look_around(app)
+        assert time.monotonic() - begins < 2
+        assert leads(rows) == []
+    look_around(app)
+    assert len(leads(rows)) == 50
 
 
 def test_a_lead_that_is_being_taken_is_not_waited_for(database: Database, rows: Rows) -> None:
     first, second = enqueued(database, new_task(lock_key="k"), new_task(lock_key="k"))
     rows("UPDATE worker_tasks SET waits_for = 'lock'")
     with database.transaction() as one, database.transaction() as two:
-        assert look.lead(one, ["k"]) == 1
-        assert look.lead(two, ["k"]) == 0
+        assert look.hand_over(one, ["k"]) == {"work"}
+        assert look.hand_over(two, ["k"]) == set()
     assert leads(rows) == [first.id]
     assert rows(WAITS) == [(first.id, ""), (second.id, "lock")]
 
@@ -164,39 +197,36 @@ def test_leading_leaves_the_transactions_lock_timeout_alone(database: Database) 
     enqueued(database, new_task(lock_key="k"))
     with database.transaction() as connection:
         settle_in(connection, outcome(task))
+        assert look.hand_over(connection, ["k"]) == {"work"}
         assert connection.exec_driver_sql("SHOW lock_timeout").scalar_one() == "0"
 
 
-def test_an_enqueue_that_saw_a_leader_which_settled_since_gets_the_lead_from_the_sweep(
-    database: Database, app: Celeriac, rows: Rows
+@pytest.mark.parametrize("makes_up", MAKES_UP)
+def test_an_enqueue_that_saw_a_leader_which_settled_since_gets_the_lead_though_nobody_hears_of_its_commit(
+    database: Database, app: Celeriac, rows: Rows, makes_up: str
 ) -> None:
     (leader,) = running(database, new_task(lock_key="k"))
     with database.transaction() as connection:
-        (behind,) = enqueue(connection, [new_task(lock_key="k")], commits_soon=False)
+        (behind,) = enqueue(connection, [new_task(lock_key="k")], callers=True)
         settled(database, outcome(leader))
     assert behind.waits_for == "lock"
     assert leads(rows) == []
-    assert leaderless_locks.leaderless_locks(app) == 1
+    MAKES_UP[makes_up](app)
     assert leads(rows) == [behind.id]
-    assert leaderless_locks.leaderless_locks(app) == 0
+    assert hand_over.hand_over(app) == 0
 
 
 Meanwhile = Callable[[Callable[[Connection], object], Callable[[], object]], None]
 
 
 @pytest.fixture
-def meanwhile(database: Database, rows: Rows) -> Meanwhile:
-    """Runs the first in a transaction, and commits it when the second, in a thread, waits for its turn at a lock."""
-    waits = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'advisory'"
-    rows("ALTER FUNCTION celeriac_lead SET lock_timeout = 0")
+def meanwhile(database: Database) -> Meanwhile:
+    """Runs the first in a transaction, and commits it once the second is done, in a thread: nobody waits."""
 
     def run(first: Callable[[Connection], object], second: Callable[[], object]) -> None:
-        with ThreadPoolExecutor(1) as thread:
-            with database.transaction() as connection:
-                first(connection)
-                other = thread.submit(second)
-                until(lambda: rows(waits), "the other to wait for its turn")
-            other.result()
+        with ThreadPoolExecutor(1) as thread, database.transaction() as connection:
+            first(connection)
+            thread.submit(second).result(PATIENCE / 2)
 
     return run
 
@@ -241,7 +271,7 @@ def test_an_enqueue_beside_its_leaders_settle_leads(
     def stock(shop: int) -> None: ...
 
     stock.delay(1)
-    (leader,) = started(database, *claimed(database, f"stock {count}"))
+    (leader,) = started(database, *claimed(database, f"stock {count}"), role=f"stock {count}")
     meanwhile(lambda connection: settle_in(connection, outcome(leader)), lambda: stock.bulk([(1,)] * count))
     assert len(leads(rows)) == 1
 
@@ -253,10 +283,9 @@ def test_a_bulk_that_takes_its_time_holds_nobody_up_who_settles(
     def shelves(shop: int, item: int) -> None: ...
 
     monkeypatch.setattr(enqueuer, "BULK", 1)
-    rows("ALTER FUNCTION celeriac_lead SET lock_timeout = 0")
     waits = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
     shelves.delay(1, 1)
-    (leader,) = started(database, *claimed(database, "shelves"))
+    (leader,) = started(database, *claimed(database, "shelves"), role="shelves")
     with ThreadPoolExecutor(2) as threads:
         with database.transaction() as connection:
             enqueue(connection, [new_task("shelves", unique_key="3")])
@@ -266,23 +295,24 @@ def test_a_bulk_that_takes_its_time_holds_nobody_up_who_settles(
         assert [receipt.is_new for receipt in bulk.result()] == [True, False]
 
 
-def test_an_enqueue_beside_one_that_is_not_committed_waits_and_then_stands_behind_it(database: Database) -> None:
-    with ThreadPoolExecutor(1) as thread, database.statement() as watching:
-        with database.transaction() as connection:
-            (first,) = enqueue(connection, [new_task(lock_key="k")])
-            second = thread.submit(enqueued, database, new_task(lock_key="k"))
-            blocked = (
-                "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
-            )
-            until(lambda: watching.exec_driver_sql(blocked).scalar_one(), "the second enqueue to wait")
-        assert (first.waits_for, second.result()[0].waits_for) == (None, "lock")
+def test_of_an_enqueue_and_one_beside_it_that_is_not_committed_one_leads_and_nobody_waits(
+    database: Database, meanwhile: Meanwhile, rows: Rows
+) -> None:
+    receipts: list[Receipt] = []
+    meanwhile(
+        lambda connection: receipts.extend(enqueue(connection, [new_task(lock_key="k")])),
+        lambda: receipts.extend(enqueued(database, new_task(lock_key="k"))),
+    )
+    first, second = receipts
+    assert rows(WAITS) == [(first.id, "lock"), (second.id, "")], "the first to be committed leads"
+    assert leads(rows) == [second.id]
 
 
 def test_bulks_that_share_keys_wait_in_one_order(database: Database, rows: Rows) -> None:
-    """What would make a deadlock: the second holds 4 and waits for the lead, the first has the lead and needs 4."""
+    """What would make a deadlock: in the order given, the first has 4 and needs 3, the second has 3 and needs 4."""
     blocked = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
     first, second = (
-        [new_task(lock_key="k", unique_key=key) for key in keys] for keys in (("3", "3b", "4"), ("5", "2", "4"))
+        [new_task(lock_key="k", unique_key=key) for key in keys] for keys in (("4", "3b", "3"), ("3", "4", "5"))
     )
     with ThreadPoolExecutor(2) as threads:
         with database.transaction() as connection:
@@ -291,30 +321,34 @@ def test_bulks_that_share_keys_wait_in_one_order(database: Database, rows: Rows)
             until(lambda: rows.one(blocked) == 1, "the first to wait for its second key")
             other = threads.submit(enqueued, database, *second)
             until(lambda: rows.one(blocked) == 2, "the second to wait, too")
-        three, again, four = one.result()
+        four, again, three = one.result()
     assert again.id == found.id
-    assert [(r.id == four.id, r.is_new) for r in other.result()] == [(False, True), (False, True), (True, False)]
+    assert [(r.id in (three.id, four.id), r.is_new) for r in other.result()] == [
+        (True, False), (True, False), (False, True)
+    ]  # fmt: skip
     assert leads(rows) == [three.id]
 
 
-@pytest.mark.parametrize("commits_soon", [True, False])
+@pytest.mark.parametrize("callers", [True, False])
 def test_of_a_bulk_in_which_the_first_of_a_key_waits_for_its_time_another_leads(
-    database: Database, rows: Rows, commits_soon: bool
+    database: Database, app: Celeriac, rows: Rows, callers: bool
 ) -> None:
     tasks = [new_task(lock_key="k", unique_key="1", delay=1000.0), new_task(lock_key="k", unique_key="2")]
     with database.transaction() as connection:
-        _, due = enqueue(connection, tasks, commits_soon=commits_soon)
-    assert due.waits_for is None
+        _, due = enqueue(connection, tasks, callers=callers)
+    if callers:
+        look_around(app)
+    assert due.waits_for == "lock", "until its commit is looked after"
     assert leads(rows) == [due.id]
 
 
 def test_the_sweep_finds_every_key_without_a_leader(
     database: Database, app: Celeriac, rows: Rows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leaderless_locks, "BATCH", 4)
+    monkeypatch.setattr(hand_over, "BATCH", 4)
     enqueued(database, *(new_task(lock_key=f"k{n % 10}") for n in range(20)), new_task(lock_key=""))
     rows("UPDATE worker_tasks SET waits_for = 'lock' WHERE lock_key NOT IN ('k3', 'k4')")
-    assert leaderless_locks.leaderless_locks(app) == 9
+    assert hand_over.hand_over(app) == 9
     assert len(leads(rows)) == 11
 
 
@@ -335,12 +369,12 @@ def test_what_is_held_back_keeps_no_lock_from_others(
     """Nor does it lose its turn for good: it leads again where nobody else could."""
     paused, other = enqueued(database, new_task("idle", account="idle", lock_key="k"), new_task(lock_key="k"))
     rows(HELD_BACK[held_back])
-    assert leaderless_locks.leaderless_locks(app) == 1
+    assert hand_over.hand_over(app) == 1
     assert leads(rows) == [other.id]
-    assert leaderless_locks.leaderless_locks(app) == 0
+    assert hand_over.hand_over(app) == 0
     settled(database, outcome(*started(database, *claimed(database))))
     assert leads(rows) == [paused.id]
-    assert leaderless_locks.leaderless_locks(app) == 0
+    assert hand_over.hand_over(app) == 0
 
 
 @pytest.mark.parametrize("held_back", HELD_BACK)
@@ -359,7 +393,7 @@ def test_a_task_that_runs_keeps_its_lock_though_its_role_is_paused(
     (leader,) = running(database, new_task(lock_key="k"))
     enqueued(database, new_task("other", lock_key="k"))
     rows(PAUSE, role="work")
-    assert leaderless_locks.leaderless_locks(app) == 0
+    assert hand_over.hand_over(app) == 0
     assert leads(rows) == [leader.id]
 
 
@@ -368,7 +402,7 @@ def test_a_pass_never_claims_two_tasks_of_a_key(database: Database, dispatcher: 
     role = Role(name="work", chunk=1)
     given = []
     while tickets := dispatcher.run_pass(role).tickets:
-        ids = [i for t in tickets for i in t.ids]
-        given.append(len(ids))
-        settled(database, *(outcome(task) for task in started(database, ids, tickets[0].token)))
+        tasks = [task for ticket in tickets for task in started(database, ticket.ids, ticket.token)]
+        given.append(len(tasks))
+        settled(database, *map(outcome, tasks))
     assert given == [3, 3, 3, 3]

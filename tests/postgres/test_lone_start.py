@@ -21,7 +21,6 @@ IN_THE_WAY = {
     "a paused account": "INSERT INTO account_policies (account, paused) VALUES ('a', true)",
     "a cap": "INSERT INTO account_policies (account, cap) VALUES ('a', 9)",
     "another role": "UPDATE worker_tasks SET role = 'other'",
-    "its expiry": "UPDATE worker_tasks SET expires_at = now()",
     "its lock": "UPDATE worker_tasks SET lock_key = 'k', waits_for = 'lock'",
     "somebody's claim": "UPDATE worker_tasks SET status = 'claimed', token = gen_random_uuid(), claimed_at = now()",
 }
@@ -45,3 +44,12 @@ def test_a_lone_task_whose_start_got_no_answer_is_this_process_s_at_the_next_ask
     assert started_alone(database, task.id, str(uuid.uuid4()), again=True) == []
     assert [t.id for t in started_alone(database, task.id, token, again=True)] == [task.id]
     assert started_alone(database, task.id, token) == []
+
+
+@pytest.mark.parametrize(("seconds", "expired"), [(-1.0, True), (1000.0, False), (None, None)])
+def test_a_lone_task_that_has_expired_is_told_to_be_so_and_may_not_begin(
+    database: Database, seconds: float | None, expired: bool | None
+) -> None:
+    (receipt,) = enqueued(database, new_task(expires_in=seconds))
+    (task,) = started_alone(database, receipt.id, str(uuid.uuid4()))
+    assert task.expired is expired

@@ -10,9 +10,12 @@ from sqlalchemy import event, text
 from sqlalchemy.orm import Session
 
 from celeriac import Celeriac, Task
-from celeriac.run.ticket import Batch
+from celeriac.run import outcomes
+from celeriac.run.ticket import TicketRun
+from celeriac.settle import release
 from celeriac.store.connections import Database
-from tests.postgres.stages import claimed
+from tests.postgres.conftest import new_task
+from tests.postgres.stages import claimed, running, settled
 from tests.processes import Rows
 
 STATUS = "SELECT status, losses, retry_count, tries FROM worker_tasks WHERE role = 'work'"
@@ -41,7 +44,7 @@ def run(app: Celeriac, database: Database, rows: Rows) -> Callable[..., list[str
             hooks.append("failure")
 
     def run_once(breaks: Break, when: str = "before_commit", keep: Any = "forever", max_losses: int = 3) -> list[str]:
-        @app.task(role="work", bind=True, shared=False, base=Hooked, eager=False, keep=keep, max_losses=max_losses)
+        @app.task(role="work", bind=True, shared=False, base=Hooked, prompt=False, keep=keep, max_losses=max_losses)
         def work(self: Any) -> None:
             self.session.execute(text("INSERT INTO notes VALUES ('seen')"))
             next_one.delay()
@@ -49,7 +52,7 @@ def run(app: Celeriac, database: Database, rows: Rows) -> Callable[..., list[str
 
         app.register_roles()
         work.delay()
-        Batch(app, work.role).run(*claimed(database, "work"))
+        TicketRun(app, work.role).run(*claimed(database, "work"))
         return hooks
 
     return run_once
@@ -126,3 +129,27 @@ def test_an_error_of_its_own_writes_is_the_attempts(run: Callable[..., list[str]
     assert run(fault) == ["failure"]
     assert rows(STATUS) == [("failed", 0, 0, 1)]
     assert rows.one(NOTES) == 0
+
+
+UP = "CREATE OR REPLACE FUNCTION celeriac.up_since() RETURNS timestamptz LANGUAGE sql STABLE AS $$ SELECT {} $$"
+
+
+@pytest.mark.parametrize(("up", "losses"), [("now()", 0), ("now() - interval '1 day'", 1)])
+def test_what_a_restart_of_postgres_undid_is_no_loss_of_the_tasks(
+    database: Database, rows: Rows, up: str, losses: int
+) -> None:
+    """However many outages meet it: only what Postgres takes back of this task alone counts against it."""
+    (task,) = running(database, new_task())
+    rows(UP.format(up))
+    assert settled(database, outcomes.lost(task, ConnectionError("gone"))) == {task.id}
+    assert rows("SELECT status, losses FROM worker_tasks") == [("pending", losses)]
+
+
+@pytest.mark.parametrize(("up", "stale"), [("now()", 0), ("now() - interval '1 day'", 1)])
+def test_a_lease_counts_only_time_in_which_postgres_was_up(database: Database, rows: Rows, up: str, stale: int) -> None:
+    """After a restart every worker has a whole lease to report."""
+    running(database, new_task())
+    rows("UPDATE tickets SET heartbeat_at = now() - interval '1 hour'")
+    rows(UP.format(up))
+    with database.transaction() as connection:
+        assert len(release.stale(connection, 10)) == stale

@@ -1,18 +1,27 @@
-"""The migrations lead to the declared schema, from wherever they start, and never block a running system."""
+"""The migrations lead to one schema, however often they run, and never block a running system."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from alembic.command import downgrade
-from sqlalchemy import Engine, create_engine, inspect, text
-from sqlalchemy.exc import OperationalError
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, Engine, create_engine, text
+from sqlalchemy.exc import IntegrityError, OperationalError
 
-from celeriac.store import routines, tables
-from celeriac.store.migrate import APPLICATION_TABLE, ENGINE_TABLE, ENGINE_VERSIONS, configuration, migrate, unapplied
+from celeriac.errors import ConfigurationError
+from celeriac.store.migrate import (
+    APPLICATION_TABLE,
+    ENGINE,
+    Branch,
+    apply_routines,
+    configuration,
+    migrate,
+    unapplied,
+)
 from models import ROUTINES, Base
 from tests.conftest import APPLICATION
 from tests.postgres.catalog import catalog
@@ -24,7 +33,7 @@ revision, down_revision, branch_labels, depends_on = "wide_0001", None, None, No
 
 
 def upgrade():
-    op.execute("ALTER TABLE worker_tasks ADD COLUMN colour text")
+    op.execute("ALTER TABLE celeriac.tasks ADD COLUMN colour text")
 """
 
 
@@ -36,33 +45,55 @@ def empty(empty_url: str) -> Iterator[Engine]:
 
 
 @pytest.fixture
-def migrated(database_url: str) -> Iterator[Engine]:
-    engine = create_engine(database_url)
+def migrated(empty: Engine) -> Engine:
+    """As an installation has it: the tests' own template differs in a function."""
+    migrate(empty, APPLICATION)
+    return empty
+
+
+@pytest.fixture
+def declared(clone: Callable[[], str]) -> Iterator[Engine]:
+    """Beside the engine's, an application's schema as its models have it rather than its migrations."""
+    engine = create_engine(clone())
+    with engine.begin() as connection:
+        take_back(connection, Branch(APPLICATION, APPLICATION_TABLE))
+        Base.metadata.create_all(connection)
+        for routine in (*ROUTINES, *documented()):
+            connection.exec_driver_sql(routine.replace("%", "%%"))
     yield engine
     engine.dispose()
 
 
+def documented() -> list[str]:
+    """What the documents name, of which no model knows."""
+    documents = ScriptDirectory.from_config(configuration(APPLICATION)).get_revision("app_0005")
+    names = ("WORKER_TASKS", "CRAWL_JOBS", "CAPACITY", "RECOVER")
+    return [getattr(documents.module, name) for name in names]
+
+
+def take_back(connection: Connection, branch: Branch) -> None:
+    config = configuration(branch.versions)
+    config.attributes.update(connection=connection, branch=branch, timeouts=(5, 60))
+    downgrade(config, "base")
+
+
 @pytest.fixture
 def adds_a_column(tmp_path: Path) -> Path:
-    """An application's migration that needs worker_tasks for itself."""
+    """An application's migration that needs a table of the engine's for itself."""
     (tmp_path / "wide_0001.py").write_text(ADDS_A_COLUMN)
     return tmp_path
 
 
-def test_migrations_equal_the_declared_schema(empty: Engine, migrated: Engine) -> None:
-    with empty.begin() as connection:
-        tables.metadata.create_all(connection)
-        Base.metadata.create_all(connection)
-        for routine in (*routines.ROUTINES, *ROUTINES):
-            connection.exec_driver_sql(routine)
-        declared = catalog(connection)
+def test_the_application_s_migrations_equal_its_declared_schema(declared: Engine, migrated: Engine) -> None:
+    with declared.begin() as connection:
+        expected = catalog(connection, "public")
     with migrated.begin() as connection:
-        reached = catalog(connection)
-    for kind in declared:
-        assert reached[kind] == declared[kind]
-    assert declared["columns"]
-    assert declared["indexes"]
-    assert declared["functions"]
+        reached = catalog(connection, "public")
+    for kind in expected:
+        assert reached[kind] == expected[kind]
+    assert expected["columns"]
+    assert expected["indexes"]
+    assert expected["functions"]
 
 
 def test_migrating_again_changes_nothing(migrated: Engine) -> None:
@@ -71,34 +102,60 @@ def test_migrating_again_changes_nothing(migrated: Engine) -> None:
     migrate(migrated, APPLICATION)
     with migrated.begin() as connection:
         assert catalog(connection) == before
+    assert all(before.values())
 
 
-def test_each_migration_can_be_taken_back(migrated: Engine) -> None:
+def test_routines_that_are_applied_again_equal_themselves(migrated: Engine) -> None:
     with migrated.begin() as connection:
         before = catalog(connection)
-        for versions, table in ((APPLICATION, APPLICATION_TABLE), (ENGINE_VERSIONS, ENGINE_TABLE)):
-            config = configuration(versions)
-            config.attributes.update(connection=connection, table=table, timeouts=(5, 60))
-            downgrade(config, "base")
-        assert set(inspect(connection).get_table_names()) == {APPLICATION_TABLE, ENGINE_TABLE}
+        apply_routines(connection)
+        assert catalog(connection) == before
+
+
+def test_a_routine_somebody_changed_is_the_code_s_again_after_a_migration(migrated: Engine) -> None:
+    with migrated.begin() as connection:
+        before = catalog(connection)
+        connection.exec_driver_sql(
+            "CREATE OR REPLACE FUNCTION celeriac.is_open(of_role text, of_account text) RETURNS boolean"
+            " LANGUAGE sql STABLE AS 'SELECT false'"
+        )
+        assert catalog(connection) != before
     migrate(migrated, APPLICATION)
     with migrated.begin() as connection:
         assert catalog(connection) == before
 
 
-def test_weights_no_pass_could_go_by_are_mended(migrated: Engine) -> None:
+def test_each_migration_can_be_taken_back(migrated: Engine) -> None:
     with migrated.begin() as connection:
-        config = configuration(ENGINE_VERSIONS)
-        config.attributes.update(connection=connection, table=ENGINE_TABLE, timeouts=(5, 60))
-        downgrade(config, "celeriac_0009")
-        connection.exec_driver_sql(
-            "INSERT INTO account_policies (account, weight)"
-            " VALUES ('a', 'NaN'), ('b', 'Infinity'), ('c', 1e-9), ('d', 3)"
-        )
-    migrate(migrated)
+        before = catalog(connection)
+        for branch in (Branch(APPLICATION, APPLICATION_TABLE), ENGINE):
+            take_back(connection, branch)
+        left = catalog(connection)
+        names = {line.partition(" | ")[0] for kind in ("relations", "columns") for line in left[kind]}
+        assert names == {APPLICATION_TABLE, "celeriac.version"}
+        assert (left["functions"], left["triggers"]) == (set(), set())
+    migrate(migrated, APPLICATION)
     with migrated.begin() as connection:
-        weights = connection.exec_driver_sql("SELECT weight FROM account_policies ORDER BY account").scalars()
-        assert list(weights) == [1, 1e6, 1e-6, 3]
+        assert catalog(connection) == before
+
+
+@pytest.mark.parametrize("weight", ["NaN", "Infinity", "1e-9"])
+def test_weights_no_pass_could_go_by_are_refused_from_the_first_migration_on(empty: Engine, weight: str) -> None:
+    migrate(empty)
+    insert = f"INSERT INTO celeriac.account_policies (account, weight) VALUES ('a', '{weight}')"
+    with pytest.raises(IntegrityError, match="account_policies_weight_in_range"), empty.begin() as connection:
+        connection.exec_driver_sql(insert)
+
+
+def test_history_has_a_partition_for_each_of_the_days_to_come(migrated: Engine) -> None:
+    with migrated.begin() as connection:
+        wanted = connection.exec_driver_sql("""
+            SELECT 'history_' || to_char((now() AT TIME ZONE 'UTC') + n * interval '1 day', 'YYYYMMDD')
+            FROM generate_series(0, 7) n""").scalars()
+        found = connection.exec_driver_sql("""
+            SELECT relname FROM pg_inherits JOIN pg_class c ON c.oid = inhrelid
+            WHERE inhparent = 'celeriac.history'::regclass""").scalars()
+        assert set(found) == {*wanted, "history_rest"}
 
 
 def test_two_migrations_at_once_take_turns(empty: Engine) -> None:
@@ -123,11 +180,11 @@ def test_two_migrations_at_once_take_turns(empty: Engine) -> None:
 def test_a_migration_behind_a_long_transaction_gives_up(empty: Engine, adds_a_column: Path) -> None:
     migrate(empty)
     with empty.connect() as reader:
-        reader.execute(text("SELECT count(*) FROM worker_tasks"))
+        reader.execute(text("SELECT count(*) FROM celeriac.tasks"))
         with pytest.raises(OperationalError, match="lock timeout"):
             migrate(empty, adds_a_column, lock_timeout=0.1, statement_timeout=5)
         with empty.connect() as another:
-            assert another.execute(text("SELECT count(*) FROM worker_tasks")).scalar_one() == 0
+            assert another.execute(text("SELECT count(*) FROM celeriac.tasks")).scalar_one() == 0
             assert unapplied(another, adds_a_column) == {"wide_0001"}
     migrate(empty, adds_a_column, lock_timeout=0.1, statement_timeout=5)
     with empty.connect() as connection:
@@ -137,7 +194,7 @@ def test_a_migration_behind_a_long_transaction_gives_up(empty: Engine, adds_a_co
 def test_a_migration_that_takes_too_long_gives_up(empty: Engine, adds_a_column: Path) -> None:
     migrate(empty)
     with empty.connect() as reader:
-        reader.execute(text("SELECT count(*) FROM worker_tasks"))
+        reader.execute(text("SELECT count(*) FROM celeriac.tasks"))
         with pytest.raises(OperationalError, match="statement timeout"):
             migrate(empty, adds_a_column, lock_timeout=5, statement_timeout=0.1)
 
@@ -145,8 +202,8 @@ def test_a_migration_that_takes_too_long_gives_up(empty: Engine, adds_a_column: 
 def test_what_is_not_applied_is_told(empty: Engine) -> None:
     with empty.connect() as connection:
         assert unapplied(connection, APPLICATION) == {
-            *(f"celeriac_{version:04}" for version in range(1, 12)),
-            *(f"app_{version:04}" for version in range(1, 5)),
+            "celeriac_0001",
+            *(f"app_{version:04}" for version in range(1, 6)),
         }
 
 
@@ -154,3 +211,17 @@ def test_the_timeouts_end_with_the_migration(migrated: Engine) -> None:
     migrate(migrated, lock_timeout=0.1, statement_timeout=0.1)
     with migrated.connect() as connection:
         assert connection.execute(text("SELECT current_setting('lock_timeout')")).scalar_one() == "0"
+
+
+@pytest.mark.parametrize("table", ["celeriac.version", APPLICATION_TABLE])
+def test_a_database_that_is_newer_than_the_code_is_left_alone(migrated: Engine, table: str) -> None:
+    with migrated.begin() as connection:
+        connection.exec_driver_sql(f"UPDATE {table} SET version_num = 'later_0001'")
+        before = catalog(connection)
+    says = f"the database is newer than this code, which does not know later_0001 of its table {table}"
+    with pytest.raises(ConfigurationError, match=says):
+        migrate(migrated, APPLICATION)
+    with migrated.begin() as connection:
+        assert catalog(connection) == before
+        with pytest.raises(ConfigurationError, match=says):
+            unapplied(connection, APPLICATION)

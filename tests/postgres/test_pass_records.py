@@ -28,7 +28,7 @@ def test_a_pass_writes_down_what_it_saw_and_gave(passes: Passes, waiting: Waitin
 
 
 def test_empty_passes_for_one_reason_are_one_row(passes: Passes, waiting: Waiting, rows: Rows) -> None:
-    reasons = "SELECT why_nothing, repeated, last_at > at FROM passes ORDER BY id"
+    reasons = "SELECT why_nothing, repeated, last_at > at FROM celeriac.passes ORDER BY id"
     for _ in range(3):
         assert passes.why_nothing() == "nothing is ready"
     assert rows(reasons) == [("nothing is ready", 2, True)]

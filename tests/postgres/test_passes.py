@@ -28,7 +28,7 @@ def test_what_has_become_due_is_claimed_by_the_same_pass(passes: Passes, databas
 def test_what_becomes_due_while_the_role_is_paused_is_made_ready(
     passes: Passes, database: Database, rows: Rows
 ) -> None:
-    rows("INSERT INTO roles (role, definition, paused) VALUES ('work', '{}', true)")
+    rows("INSERT INTO celeriac.roles (role, definition, paused) VALUES ('work', '{}', true)")
     enqueued(database, new_task(delay=1000.0))
     rows("UPDATE worker_tasks SET scheduled_for = now()")
     assert passes.why_nothing() == "the role is paused"
@@ -47,7 +47,8 @@ def test_a_crash_between_claim_and_publish_strands_nothing(
     again = Dispatcher(app.database, app.publisher, "test")
     assert again.dispatch(role(batch_size=200)) == 190
     assert rows("SELECT DISTINCT status FROM worker_tasks") == [("claimed",)]
-    assert len(app.publisher.queued("work") or ()) == 200
+    tokens = [str(token) for (token,) in rows("SELECT token FROM celeriac.tickets")]
+    assert len(app.publisher.queued("work", tokens) or ()) == 200
 
 
 def test_a_pass_that_throws_leaves_nothing_claimed_and_the_next_one_works(
@@ -77,7 +78,7 @@ def test_of_two_passes_at_once_one_finds_the_role_busy(
 def test_a_row_that_somebody_has_locked_is_passed_over(passes: Passes, database: Database, waiting: Waiting) -> None:
     waiting(a=3)
     with database.transaction() as other:
-        other.exec_driver_sql("SELECT FROM worker_tasks LIMIT 1 FOR UPDATE")
+        other.exec_driver_sql("SELECT FROM celeriac.ready LIMIT 1 FOR UPDATE")
         assert passes.given() == {"a": 2}
         assert passes.why_nothing() == "all that is ready is locked by others"
     assert passes.given() == {"a": 1}
@@ -92,7 +93,7 @@ def test_what_redis_does_not_take_waits_again_at_once(
     publisher.takes = False
     assert dispatcher.dispatch(ROLE) == 0
     assert rows("SELECT DISTINCT status, losses FROM worker_tasks") == [("pending", 0)]
-    assert rows("SELECT DISTINCT kind, to_status FROM task_events") == [("unpublished", "pending")]
+    assert rows("SELECT DISTINCT kind, to_status FROM celeriac.task_events") == [("unpublished", "pending")]
     publisher.takes = True
     assert dispatcher.dispatch(ROLE) == 3
 
@@ -107,15 +108,15 @@ def test_while_redis_is_left_alone_nothing_is_claimed(
     assert passes.given() == {"a": 3}
 
 
-def test_an_eager_role_is_dispatched_until_nothing_is_left(
+def test_a_prompt_role_is_dispatched_until_nothing_is_left(
     dispatcher: Dispatcher, publisher: Recorder, waiting: Waiting
 ) -> None:
     waiting(a=130)
-    assert dispatcher.dispatch(role(eager=True)) == 130
+    assert dispatcher.dispatch(role(prompt=True)) == 130
     assert len({i for t in publisher.published for i in t.ids}) == 130
 
 
-def test_a_role_that_is_not_eager_gets_one_pass(dispatcher: Dispatcher, waiting: Waiting) -> None:
+def test_a_role_that_is_not_prompt_gets_one_pass(dispatcher: Dispatcher, waiting: Waiting) -> None:
     waiting(a=130)
     assert dispatcher.dispatch(ROLE) == 60
     assert dispatcher.dispatch_if_due(ROLE) == 0
@@ -134,14 +135,14 @@ def test_whoever_dispatches_has_done_after_a_few_passes_however_fast_tasks_settl
     monkeypatch.setattr(publisher, "publish", settle_at_once)
     waiting(a=20 * ROLE.batch_size)
     for turn in (1, 2):
-        assert dispatcher.dispatch_if_due(role(eager=True)) == PASSES * ROLE.batch_size
+        assert dispatcher.dispatch_if_due(role(prompt=True)) == PASSES * ROLE.batch_size
         assert len(publisher.published) == turn * PASSES * ROLE.batch_size
 
 
-def test_an_eager_role_is_refilled_once_a_quarter_of_its_window_is_free(
+def test_a_prompt_role_is_refilled_once_a_quarter_of_its_window_is_free(
     dispatcher: Dispatcher, database: Database, waiting: Waiting, rows: Rows
 ) -> None:
-    window = role(window=8, eager=True)
+    window = role(window=8, prompt=True)
     waiting(a=20)
     assert dispatcher.dispatch_if_due(window) == 8
     free = "UPDATE worker_tasks SET status = 'completed', completed_at = now() WHERE id IN (SELECT id FROM worker_tasks"
@@ -156,5 +157,5 @@ def test_due_work_is_work(dispatcher: Dispatcher, database: Database, rows: Rows
     assert dispatcher.has_work_and_room(ROLE) is False
     rows("UPDATE worker_tasks SET scheduled_for = now()")
     assert dispatcher.has_work_and_room(ROLE) is True
-    rows("INSERT INTO roles (role, definition, paused) VALUES ('work', '{}', true)")
+    rows("INSERT INTO celeriac.roles (role, definition, paused) VALUES ('work', '{}', true)")
     assert dispatcher.has_work_and_room(ROLE) is False

@@ -9,17 +9,19 @@ from sqlalchemy import Connection, create_engine, text
 
 from celeriac.insights.capacity import CAPACITY, HEARTBEATS
 from celeriac.insights.metrics import MEASURE, PRIORITIES
-from tests.postgres.backlog import BASE, SHAPES, analyze, analyze_while_idle
+from tests.postgres.backlog import BASE, SHAPES, analyze, analyze_while_idle, past, run
 from tests.postgres.plans import explain
 
 Clone = Callable[[], str]
 
+WORKER = "INSERT INTO celeriac.workers (worker_id, hostname, pid, concurrency) VALUES ('w', 'h', 1, 3)"
+
 ASIDE = {
     "another role's": SHAPES["another role's"],
-    "of long ago": """
-        INSERT INTO worker_tasks (task_id, role, account, status, completed_at)
-        SELECT 'old-' || i, 'work', '', 'completed', now() - interval '1 hour 1 minute' - i * interval '1 millisecond'
-        FROM generate_series(1, :n) i""",
+    "of long ago": [
+        past("""'old-' || i, 'work', '', 'completed',
+            now() - interval '1 hour 1 minute' - i * interval '1 millisecond' FROM generate_series(1, :n)"""),
+    ],
 }
 
 
@@ -38,10 +40,9 @@ def measured(url: str, aside: str, n: int, *, believes: str) -> dict[str, int]:
     with engine.connect() as connection:
         if believes == "it is idle":
             analyze_while_idle(connection)
-        connection.execute(text("INSERT INTO workers (worker_id, hostname, pid, concurrency) VALUES ('w', 'h', 1, 3)"))
-        for statement in filter(str.strip, BASE.split(";\n")):
-            connection.execute(text(statement))
-        connection.execute(text(ASIDE[aside]), {"n": n})
+        connection.execute(text(WORKER))
+        run(connection, BASE)
+        run(connection, ASIDE[aside], n)
         if believes == "the truth":
             analyze(connection)
         seen = pages(connection)

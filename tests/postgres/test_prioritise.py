@@ -15,7 +15,7 @@ from tests.postgres.stages import claimed, enqueued, outcome, running, settled
 from tests.processes import Rows
 
 PRIORITIES = "SELECT task_id, priority FROM worker_tasks ORDER BY priority DESC"
-EVENTS = "SELECT kind, from_status, by, why FROM task_events"
+EVENTS = "SELECT kind, from_status, by, why FROM celeriac.task_events"
 
 
 @pytest.fixture(autouse=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 
 import pytest
+from sqlalchemy import text
 
 from celeriac import Celeriac, Settings
 from celeriac.repair import prune
@@ -63,12 +64,15 @@ def test_what_is_not_finished_stays_however_old(app: Celeriac, rows: Rows) -> No
     role(rows, "work", "1")
     rows("""
         INSERT INTO worker_tasks (task_id, role, status, waits_for, token, created_at, updated_at, scheduled_for,
-            claimed_at, started_at, last_heartbeat_at, worker_id)
-        SELECT gen_random_uuid(), 'work', s, w, t, d, d, d, d, d, d, 'w' FROM (VALUES
-            ('pending', NULL, NULL), ('pending', 'time', NULL), ('claimed', NULL, gen_random_uuid()),
-            ('running', NULL, gen_random_uuid())) AS v (s, w, t), (VALUES (timestamptz '2020-01-01')) AS old (d)""")
+            claimed_at, started_at, last_heartbeat_at, worker_id, lock_key)
+        SELECT gen_random_uuid(), 'work', s, w, t, d, d, d, d, d, d, by, CASE WHEN w = 'lock' THEN 'k' END
+        FROM (VALUES
+            ('pending', NULL, NULL, NULL), ('pending', 'time', NULL, NULL), ('pending', 'lock', NULL, NULL),
+            ('pending', 'account', NULL, NULL), ('claimed', NULL, gen_random_uuid(), NULL),
+            ('running', NULL, gen_random_uuid(), 'w')) AS v (s, w, t, by),
+            (VALUES (timestamptz '2020-01-01')) AS old (d)""")
     assert prune.prune_finished(app) == 0
-    assert rows(REMAINING) == [("work", 4)]
+    assert rows(REMAINING) == [("work", 6)]
 
 
 def test_pruning_works_in_batches_until_one_is_short(
@@ -80,6 +84,82 @@ def test_pruning_works_in_batches_until_one_is_short(
         finished(rows, name, hours=5, n=15)
     assert prune.prune_finished(app) == 45
     assert rows(REMAINING) == []
+
+
+# -- days --------------------------------------------------------------------------------------------------------------
+
+DAYS = "SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = 'history'::regclass"
+A_DAY = "SELECT 'history_' || to_char((now() - :days * interval '1 day') AT TIME ZONE 'UTC', 'YYYYMMDD')"
+
+
+def day_of(rows: Rows, days: int) -> str:
+    """The partition of so many days ago, made if there is none."""
+    rows("SELECT add_history_day(CAST((now() - :days * interval '1 day') AT TIME ZONE 'UTC' AS date))", days=days)
+    return str(rows.one(A_DAY, days=days))
+
+
+def days(rows: Rows) -> set[str]:
+    return {str(name).removeprefix("celeriac.") for (name,) in rows(DAYS)}
+
+
+def test_a_day_none_of_whose_tasks_is_kept_goes_as_a_whole(app: Celeriac, rows: Rows) -> None:
+    role(rows, "hourly", "3600")
+    role(rows, "daily", "86400")
+    old, recent = day_of(rows, 3), day_of(rows, 1)
+    for name in ("hourly", "daily"):
+        finished(rows, name, hours=72, n=5)
+    finished(rows, "daily", hours=23, n=2)
+    assert rows.one(f"SELECT count(*) FROM {old}") == 10
+    prune.prune_finished(app)
+    assert old not in days(rows)
+    assert {"history_rest", recent} < days(rows)
+    assert rows(REMAINING) == [("daily", 2)]
+
+
+@pytest.mark.parametrize("keep", ["604800", '"forever"', None])
+def test_a_day_one_of_whose_roles_keeps_it_stays_and_loses_the_others_tasks(
+    app: Celeriac, rows: Rows, keep: str | None
+) -> None:
+    """A role that nobody registered (None) keeps everything, too."""
+    role(rows, "hourly", "3600")
+    if keep is not None:
+        role(rows, "longer", keep)
+    old = day_of(rows, 3)
+    for name in ("hourly", "longer"):
+        finished(rows, name, hours=72, n=5)
+    assert prune.prune_finished(app) == 5
+    assert old in days(rows)
+    assert rows(REMAINING) == [("longer", 5)]
+
+
+def test_today_and_the_days_to_come_stay_though_nobody_keeps_anything_of_them(app: Celeriac, rows: Rows) -> None:
+    before = days(rows)
+    assert len(before) > 2
+    assert prune.prune_finished(app) == 0
+    assert days(rows) == before
+
+
+def test_a_day_that_somebody_reads_stays_until_the_next_sweep(app: Celeriac, rows: Rows) -> None:
+    role(rows, "hourly", "3600")
+    old = day_of(rows, 3)
+    finished(rows, "hourly", hours=72)
+    with rows.engine.connect().execution_options(isolation_level="READ COMMITTED") as reader:
+        reader.execute(text(f"SELECT FROM {old}"))
+        prune.prune_finished(app)
+        assert old in days(rows)
+        reader.rollback()
+    prune.prune_finished(app)
+    assert old not in days(rows)
+
+
+def test_what_finished_on_a_day_without_a_partition_moves_into_it_once_it_is_made(app: Celeriac, rows: Rows) -> None:
+    finished(rows, "work", hours=72, n=3)
+    assert rows.one("SELECT count(*) FROM history_rest") == 3
+    day = day_of(rows, 3)
+    assert (rows.one("SELECT count(*) FROM history_rest"), rows.one(f"SELECT count(*) FROM {day}")) == (0, 3)
+
+
+# -- the rest ----------------------------------------------------------------------------------------------------------
 
 
 def test_events_passes_workers_and_beats_go_after_their_periods(app: Celeriac, rows: Rows) -> None:

@@ -10,8 +10,8 @@ from sqlalchemy.exc import DBAPIError
 
 from celeriac import Celeriac
 from celeriac.roles.role import Role
+from celeriac.run.execute import execute
 from celeriac.run.run import Run
-from celeriac.run.ticket import execute
 from celeriac.store.connections import Database
 from celeriac.store.encoding import MOST_BYTES
 from tests.postgres.conftest import new_task

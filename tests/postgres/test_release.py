@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import uuid
 from collections.abc import Sequence
@@ -14,28 +15,35 @@ from celeriac.dispatch.publish import Ticket
 from celeriac.repair import lost_tickets, rescue
 from celeriac.roles.backoff import Backoff
 from celeriac.run import lease
-from celeriac.run.start import Started
 from celeriac.settle import release
-from celeriac.settle.release import Held
+from celeriac.store import look
 from celeriac.store.connections import Database
+from celeriac.store.started import Started
 from tests.postgres.conftest import new_task
-from tests.postgres.stages import PID, WORKER, claimed, enqueued, outcome, running, settled, started
+from tests.postgres.stages import PID, WORKER, claimed, enqueued, outcome, running, settle_in, settled, started
 from tests.processes import Rows
 
 EVENTS = "SELECT kind, from_status, to_status, by, why FROM task_events ORDER BY id"
 SILENT = "UPDATE worker_tasks SET last_heartbeat_at = now() - interval '1 day' WHERE status = 'running'"
 OLD_CLAIM = "UPDATE worker_tasks SET claimed_at = now() - interval '1 day' WHERE status = 'claimed'"
-STATE = "SELECT status, token, waits_for, losses, retry_count, claimed_at, started_at, deadline_at FROM worker_tasks"
+STATE = "SELECT status, token, waits_for, losses, retry_count, claimed_at, started_at FROM worker_tasks"
 FREE = ("pending", None, None)
 
 
-def freed(database: Database, held: Sequence[Held], status: Any = "running", loss: bool = True) -> Sequence[str]:
+def freed(
+    database: Database, tokens: Sequence[str], *, started: bool = True, loss: bool = True, only: list[int] | None = None
+) -> list[tuple[int, str]]:
+    """Which tasks, and what they become."""
     with database.transaction() as connection:
-        return release.release(connection, held, status=status, kind="lost", why="it died", by="test", loss=loss)
+        done = release.release(
+            connection, tokens, started=started, only=only, kind="lost", why="it died", by="test", loss=loss
+        )
+    return [(f.id, f.becomes) for f in done]
 
 
-def held(*tasks: Started) -> list[Held]:
-    return [Held(task.id, task.token) for task in tasks]
+def held(*tasks: Started) -> list[str]:
+    """Their tickets."""
+    return sorted({task.token for task in tasks})
 
 
 # -- release -----------------------------------------------------------------------------------------------------------
@@ -43,41 +51,55 @@ def held(*tasks: Started) -> list[Held]:
 
 def test_a_released_task_waits_again_at_once(database: Database, rows: Rows) -> None:
     (task,) = running(database, new_task(timeout=10.0))
-    assert freed(database, held(task)) == ["work"]
-    assert rows(STATE) == [(*FREE, 1, 0, None, None, None)]
+    assert freed(database, held(task)) == [(task.id, "pending")]
+    assert rows(STATE) == [(*FREE, 1, 0, None, None)]
     assert rows(EVENTS) == [("lost", "running", "pending", "test", "it died")]
     assert claimed(database)[0] == [task.id]
 
 
 def test_a_hand_back_is_no_loss(database: Database, rows: Rows) -> None:
     freed(database, held(*running(database, new_task())), loss=False)
-    assert rows(STATE) == [(*FREE, 0, 0, None, None, None)]
+    assert rows(STATE) == [(*FREE, 0, 0, None, None)]
 
 
 def test_a_claimed_task_can_be_released(database: Database, rows: Rows) -> None:
     enqueued(database, new_task())
     (task,), token = claimed(database)
-    assert freed(database, [Held(task, token)], "claimed", loss=False) == ["work"]
-    assert rows(STATE) == [(*FREE, 0, 0, None, None, None)]
+    assert freed(database, [token], started=False, loss=False) == [(task, "pending")]
+    assert rows(STATE) == [(*FREE, 0, 0, None, None)]
 
 
 def test_a_release_is_fenced(database: Database, rows: Rows) -> None:
     (task,) = running(database, new_task())
-    assert freed(database, [Held(task.id, str(uuid.uuid4()))]) == []
-    assert freed(database, held(task), "claimed") == []
+    (other,) = running(database, new_task("other"))
+    assert freed(database, [str(uuid.uuid4())]) == []
+    assert freed(database, held(other), only=[task.id]) == []
+    assert freed(database, held(task), only=[]) == []
+    assert freed(database, held(task), started=False) == []
     settled(database, outcome(task))
     assert freed(database, held(task)) == []
     assert freed(database, []) == []
-    assert rows("SELECT status, losses FROM worker_tasks") == [("completed", 0)]
+    assert rows("SELECT role, status, losses FROM worker_tasks ORDER BY id") == [
+        ("work", "completed", 0), ("other", "running", 0)
+    ]  # fmt: skip
     assert rows(EVENTS) == []
 
 
+def test_of_a_ticket_some_tasks_can_be_released(database: Database, rows: Rows) -> None:
+    tasks = running(database, *(new_task(account="a") for _ in range(3)))
+    assert freed(database, held(*tasks), only=[tasks[1].id]) == [(tasks[1].id, "pending")]
+    assert rows("SELECT ids, accounts FROM tickets") == [([tasks[0].id, tasks[2].id], ["a", "a"])]
+    assert settled(database, *map(outcome, tasks)) == {tasks[0].id, tasks[2].id}
+    assert rows("SELECT ids FROM tickets") == []
+
+
 def test_a_release_passes_over_what_somebody_settles_just_now(database: Database, rows: Rows) -> None:
-    tasks = running(database, new_task(), new_task())
+    tasks = running(database, new_task()) + running(database, new_task())
     with database.transaction() as other:
-        other.exec_driver_sql(f"SELECT FROM worker_tasks WHERE id = {tasks[0].id} FOR UPDATE")
-        assert freed(database, held(*tasks)) == ["work"]
-    assert rows("SELECT status FROM worker_tasks ORDER BY id") == [("running",), ("pending",)]
+        settle_in(other, outcome(tasks[0]))
+        assert freed(database, held(*tasks)) == [(tasks[1].id, "pending")]
+        assert rows("SELECT status FROM worker_tasks ORDER BY id") == [("running",), ("pending",)]
+    assert rows("SELECT status FROM worker_tasks ORDER BY id") == [("completed",), ("pending",)]
 
 
 @pytest.mark.parametrize(("role", "max_losses"), [("careful", 1), ("work", 3), ("stubborn", 5)])
@@ -88,7 +110,7 @@ def test_a_task_that_is_lost_too_often_fails(database: Database, rows: Rows, rol
     enqueued(database, new_task(role))
     for _ in range(max_losses):
         assert rows("SELECT status FROM worker_tasks") == [("pending",)]
-        freed(database, held(*started(database, *claimed(database, role))))
+        freed(database, held(*started(database, *claimed(database, role), role=role)))
     assert rows("SELECT status, token, losses, error_message, completed_at IS NOT NULL FROM worker_tasks") == [
         ("failed", None, max_losses, "it died", True)
     ]
@@ -144,9 +166,9 @@ def test_a_task_that_is_handed_back_waits_for_nothing(database: Database, rows: 
 
 @pytest.mark.parametrize(("jitter", "low", "high"), [(True, 0, 40), (0.25, 30, 50), (False, 40, 40), (0, 40, 40)])
 def test_a_loss_waits_as_a_retry_would(rows: Rows, jitter: float, low: float, high: float) -> None:
-    """`celeriac_backoff` draws from the same range as `Backoff.seconds`."""
+    """`celeriac.backoff` draws from the same range as `Backoff.seconds`."""
     given = {"base": 10, "maximum": 1000, "jitter": jitter}
-    query = "SELECT celeriac_backoff(CAST(:b AS jsonb), 2) FROM generate_series(1, 500)"
+    query = "SELECT celeriac.backoff(CAST(:b AS jsonb), 2) FROM generate_series(1, 500)"
     drawn = [delay for (delay,) in rows(query, b=json.dumps(given))]
     backoff = Backoff(base=10, maximum=1000, jitter=jitter)
     edges = backoff.seconds(2, 0.0), backoff.seconds(2, 1.0)
@@ -157,8 +179,8 @@ def test_a_loss_waits_as_a_retry_would(rows: Rows, jitter: float, low: float, hi
 
 def test_a_backoff_in_sql_is_bounded_whatever_it_is_asked(rows: Rows) -> None:
     given = json.dumps({"base": 1e9, "maximum": 60, "jitter": 0})
-    assert rows.one("SELECT celeriac_backoff(CAST(:b AS jsonb), 2000000)", b=given) == 60
-    assert rows.one("SELECT celeriac_backoff(CAST('null' AS jsonb), 0)") is None
+    assert rows.one("SELECT celeriac.backoff(CAST(:b AS jsonb), 2000000)", b=given) == 60
+    assert rows.one("SELECT celeriac.backoff(CAST('null' AS jsonb), 0)") is None
 
 
 def test_while_a_lost_task_waits_the_next_of_its_lock_runs(database: Database, rows: Rows) -> None:
@@ -175,6 +197,8 @@ def test_recover_stale_tasks_gives_way_to_the_next_of_the_lock_too(database: Dat
     (following,) = enqueued(database, new_task(lock_key="k"))
     rows(SILENT)
     assert rows.one("SELECT recover_stale_tasks()") == 1
+    with database.transaction() as a_workers:
+        assert look.look(a_workers) == ["work"]
     assert claimed(database, n=2)[0] == [following.id]
 
 
@@ -187,16 +211,17 @@ def test_a_task_that_fails_of_its_losses_gives_the_lead_to_the_next(database: Da
 
 
 def test_the_rows_of_one_process_are_its_own(database: Database, rows: Rows) -> None:
-    mine, others = running(database, new_task(timeout=-5.0)), running(database, new_task())
+    mine, others = running(database, new_task(), new_task()), running(database, new_task())
     enqueued(database, new_task())
     claimed(database)
-    rows("UPDATE worker_tasks SET worker_pid = 2 WHERE id = :i", i=others[0].id)
+    rows("UPDATE tickets SET worker_pid = 2 WHERE token = CAST(:t AS uuid)", t=others[0].token)
     with database.statement() as connection:
         assert release.of_process(connection, WORKER, PID) == held(*mine)
-        assert sorted(h.id for h in release.of_process(connection, WORKER, None)) == [mine[0].id, others[0].id]
+        assert sorted(release.of_process(connection, WORKER, None)) == held(*mine, *others)
         assert release.of_process(connection, "another worker", None) == []
-        (row,) = release.rows_of(connection, WORKER, PID)
-    assert (row.task.id, row.task.token, row.overdue) == (mine[0].id, mine[0].token, True)
+        assert lease.running(connection, mine[0].id, WORKER, PID) == dataclasses.replace(mine[0], expired=None)
+        assert lease.running(connection, others[0].id, WORKER, PID) is None
+        assert lease.running(connection, mine[0].id, "another worker", PID) is None
 
 
 # -- rescue ------------------------------------------------------------------------------------------------------------
@@ -230,8 +255,9 @@ def test_each_role_says_how_long_silence_may_last(app: Celeriac, database: Datab
 def test_a_rescue_works_in_batches_until_one_is_short(
     app: Celeriac, database: Database, rows: Rows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rescue, "BATCH", 3)
-    running(database, *(new_task() for _ in range(7)))
+    monkeypatch.setattr(rescue, "TICKETS", 3)
+    for _ in range(7):
+        running(database, new_task())
     rows(SILENT)
     assert rescue.rescue(app) == 7
 
@@ -241,7 +267,7 @@ def test_a_heartbeat_that_came_in_time_keeps_its_task(app: Celeriac, database: D
     running(database, new_task())
     rows(SILENT)
     with database.transaction() as other:
-        other.exec_driver_sql("UPDATE worker_tasks SET last_heartbeat_at = now()")
+        other.exec_driver_sql("UPDATE celeriac.tickets SET heartbeat_at = now()")
         assert rescue.rescue(app) == 0
     assert rescue.rescue(app) == 0
 
@@ -251,9 +277,9 @@ def test_what_a_rescue_found_silent_is_not_revived_under_its_hands(database: Dat
     rows(SILENT)
     with database.transaction() as rescuing, database.statement() as beating:
         assert release.stale(rescuing, 10) == held(task)
-        assert lease.renew(beating, WORKER, [PID], 0.0) == []
+        assert lease.renew(beating, WORKER, [PID]) == 0
     with database.statement() as beating:
-        assert [r.id for r in lease.renew(beating, WORKER, [PID], 0.0)] == [task.id]
+        assert lease.renew(beating, WORKER, [PID]) == 1
 
 
 # -- lost tickets ------------------------------------------------------------------------------------------------------
@@ -268,7 +294,7 @@ def test_a_task_whose_ticket_is_in_no_queue_waits_again(app: Celeriac, database:
     claimed(database)
     rows(OLD_CLAIM)
     assert lost_tickets.lost_tickets(app) == 1
-    assert rows(STATE) == [(*FREE, 0, 0, None, None, None)]
+    assert rows(STATE) == [(*FREE, 0, 0, None, None)]
     assert [row[:3] for row in rows(EVENTS)] == [("ticket_lost", "claimed", "pending")]
 
 
@@ -303,7 +329,7 @@ def test_if_redis_cannot_be_asked_nothing_is_known_to_be_lost(
     enqueued(database, new_task())
     claimed(database)
     rows(OLD_CLAIM)
-    monkeypatch.setattr(app.publisher, "queued", lambda _: None)
+    monkeypatch.setattr(app.publisher, "queued", lambda *_: None)
     assert lost_tickets.lost_tickets(app) == 0
     assert rows("SELECT status FROM worker_tasks") == [("claimed",)]
 
@@ -313,8 +339,8 @@ def test_after_a_flush_of_redis_every_claimed_task_waits_again(
 ) -> None:
     monkeypatch.setattr(lost_tickets, "BATCH", 3)
     enqueued(database, *(new_task() for _ in range(8)))
-    ticket = claimed(database, n=8)
-    published(app, *ticket)
+    for _ in range(8):
+        published(app, *claimed(database))
     rows(OLD_CLAIM)
     assert lost_tickets.lost_tickets(app) == 0
     with app.publisher._connected() as producer:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import uuid
-
 from celeriac import Celeriac
-from celeriac.dispatch import claim
 from celeriac.run import start
 from celeriac.settle import release
+from tests.postgres.stages import claimed
 
 
 def test_a_ticket_believed_lost_that_was_started_meanwhile_is_left_alone(app: Celeriac) -> None:
@@ -15,16 +13,15 @@ def test_a_ticket_believed_lost_that_was_started_meanwhile_is_left_alone(app: Ce
     def late() -> None: ...
 
     late.delay()
-    token = str(uuid.uuid4())
-    with app.database.transaction() as connection:
-        ids = list(claim.claim(connection, "late", {"": 1}, token).losses)
+    ids, token = claimed(app.database, "late")
     with app.database.statement() as connection:
         suspects = release.unstarted(connection, grace=0)
-        started = start.start(connection, ids, token, worker_id="w", pid=1, timeout=None)
+        started = start.start(connection, "late", ids, token, worker_id="w", pid=1)
         freed = release.release(
-            connection, suspects, status="claimed", kind="ticket_lost", why="", by="sweep", loss=False
+            connection, [s.token for s in suspects], started=False, kind="ticket_lost", why="", by="sweep", loss=False
         )
-    assert [s.id for s in suspects] == [s.id for s in started] == ids
+    assert [s.token for s in suspects] == [token]
+    assert [s.id for s in started] == ids
     assert freed == []
 
 
@@ -33,12 +30,11 @@ def test_a_start_whose_answer_was_lost_is_answered_when_asked_again(app: Celeria
     def asked() -> None: ...
 
     asked.delay()
-    token = str(uuid.uuid4())
+    ids, token = claimed(app.database, "asked")
     with app.database.statement() as connection:
-        ids = list(claim.claim(connection, "asked", {"": 1}, token).losses)
 
         def ask(pid: int, again: bool) -> list[int]:
-            rows = start.start(connection, ids, token, worker_id="w", pid=pid, timeout=None, again=again)
+            rows = start.start(connection, "asked", ids, token, worker_id="w", pid=pid, again=again)
             return [row.id for row in rows]
 
         assert [ask(1, False), ask(1, False), ask(2, True), ask(1, True)] == [ids, [], [], ids]

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from celeriac import Celeriac
+from celeriac.run.execute import execute
 from celeriac.run.run import Run
-from celeriac.run.ticket import execute
 from celeriac.store.connections import Database
 from tests.postgres.conftest import new_task
 from tests.postgres.stages import running

@@ -16,7 +16,7 @@ from tests.postgres.conftest import Recorder, new_task
 from tests.postgres.stages import running
 from tests.processes import Rows
 
-SLOW = Role(name="work", eager=False, batch_size=2, window=3)
+SLOW = Role(name="work", prompt=False, batch_size=2, window=3)
 
 #: As a settle leaves it for a retry, and as `countdown` leaves a new task; both due now.
 RETRYING = """
@@ -85,10 +85,10 @@ def test_a_retry_whose_lock_somebody_leads_lines_up_behind_it(
 
 @pytest.fixture
 def reviewed(app: Celeriac) -> Celeriac:
-    @app.task(role="work", eager=True, stale_after=10, shared=False)
+    @app.task(role="work", prompt=True, stale_after=10, shared=False)
     def work() -> None: ...
 
-    @app.task(role="unhurried", eager=False, shared=False)
+    @app.task(role="unhurried", prompt=False, shared=False)
     def unhurried() -> None: ...
 
     app.register_roles()

@@ -10,13 +10,13 @@ from sqlalchemy import make_url, text
 from sqlalchemy.exc import DBAPIError
 
 from celeriac import Celeriac, Settings, insights
+from celeriac.dispatch import parking
 from celeriac.errors import ConfigurationError
 from celeriac.operate import policies, steer
 from celeriac.repair import SWEEPS, sweep
 from celeriac.roles.role import Role
-from celeriac.store import tables
 from celeriac.store.connections import Database
-from celeriac.store.grants import NOT_WORKERS, WORKER, grant
+from celeriac.store.grants import ADMIN, WORKER, grant
 from tests.conftest import Servers
 from tests.postgres import stages
 from tests.processes import Rows
@@ -25,23 +25,39 @@ PREFIX = f"celeriac_test_{os.getpid()}"
 
 Login = Callable[[str], Celeriac]
 
+#: Where a task can be.
+ROOMS = ("tasks", "ready", "ready_0", "later", "behind", "parked", "tickets", "locks", "looks", "intake", "history",
+    "history_rest")  # fmt: skip
+
 #: Statements that no enqueue-only login may run, one for each way in.
 FORBIDDEN = [
     "SELECT * FROM worker_tasks",
-    "SELECT count(*) FROM roles",
+    "SELECT * FROM celeriac.worker_tasks",
+    *(f"SELECT * FROM celeriac.{room}" for room in ROOMS),
+    "SELECT count(*) FROM celeriac.roles",
     "INSERT INTO worker_tasks (task_id, role) VALUES ('x', 'sync')",
+    "INSERT INTO celeriac.tasks (task_id, role) VALUES ('x', 'sync')",
+    "INSERT INTO celeriac.ready (seg, role, account, priority, due_at, id) VALUES (0, 'sync', '', 0, now(), 1)",
     "UPDATE worker_tasks SET priority = 9",
+    "UPDATE celeriac.ready SET priority = 9",
     "DELETE FROM worker_tasks",
-    "SELECT * FROM api_tokens",
-    "SELECT * FROM audit",
+    "DELETE FROM celeriac.tasks",
+    "SELECT * FROM celeriac.api_tokens",
+    "SELECT * FROM celeriac.audit",
     "SELECT * FROM instasites",
     "SELECT * FROM v_worker_capacity",
-    "SELECT celeriac_lead('{k}')",
-    "SELECT celeriac_bind('sync', '[]', '{}')",
+    "SELECT * FROM celeriac.v_worker_capacity",
+    "SELECT celeriac.hand_over('{k}')",
+    "SELECT celeriac.hold('{1}')",
+    "SELECT celeriac.leave('{1}')",
+    "SELECT celeriac.cancel('{1}', 'x', 'x', 'x')",
+    "SELECT celeriac.bind('sync', '[]', '{}')",
     "SELECT recover_stale_tasks(1)",
+    "SELECT celeriac.recover_stale_tasks(1)",
     "CREATE TABLE mine (id int)",
+    "CREATE TABLE celeriac.mine (id int)",
     "CREATE FUNCTION mine() RETURNS int LANGUAGE sql AS 'SELECT 1'",
-    "ALTER FUNCTION celeriac_enqueue RESET search_path",
+    "ALTER FUNCTION celeriac.enqueue RESET search_path",
 ]
 
 
@@ -49,7 +65,7 @@ FORBIDDEN = [
 def login(app: Celeriac, servers: Servers, database_url: str, redis_url: str) -> Iterator[Login]:
     """`login("worker")`: an app on a login of its own that is a member of that role, of which `sync` is known."""
 
-    @app.task(role="sync", eager=False, shared=False, unique_by="store_id")
+    @app.task(role="sync", prompt=False, shared=False, unique_by="store_id")
     def sync(store_id: int) -> None: ...
 
     app.register_roles()
@@ -85,8 +101,8 @@ def denied(database: Database, statement: str) -> str:
 def test_an_enqueue_only_login_enqueues_and_nothing_else(login: Login, rows: Rows) -> None:
     database = login("enqueue").database
     with database.transaction() as connection:
-        made = connection.execute(text("SELECT * FROM celeriac_enqueue('sync', '[7]')")).one()
-        again = connection.execute(text("SELECT * FROM celeriac_enqueue('sync', '[7]')")).one()
+        made = connection.execute(text("SELECT * FROM celeriac.enqueue('sync', '[7]')")).one()
+        again = connection.execute(text("SELECT * FROM celeriac.enqueue('sync', '[7]')")).one()
     assert (made.is_new, again) == (True, (made.id, made.task_id, False))
     assert rows("SELECT unique_key, enqueued_by FROM worker_tasks") == [("7", f"sql:{PREFIX}_login_enqueue")]
     assert {statement: denied(database, statement) for statement in FORBIDDEN} == dict.fromkeys(FORBIDDEN, "42501")
@@ -101,7 +117,7 @@ def test_a_login_nobody_granted_anything_enqueues_nothing(
     url = make_url(database_url).set(username=stranger, password="secret")
     database = Database(url.render_as_string(hide_password=False))
     try:
-        assert denied(database, "SELECT celeriac_enqueue('sync')") == "42501"
+        assert denied(database, "SELECT celeriac.enqueue('sync')") == "42501"
     finally:
         database.dispose()
         servers.execute(f"DROP ROLE {stranger}")
@@ -115,7 +131,7 @@ def test_what_the_callers_search_path_holds_is_not_what_the_function_means(login
         connection.exec_driver_sql("INSERT INTO roles VALUES ('mine', '{}', '[]')")
         connection.exec_driver_sql("SET LOCAL search_path = pg_temp, public")
         with pytest.raises(DBAPIError, match="no role 'mine'"):
-            connection.exec_driver_sql("SELECT celeriac_enqueue('mine')")
+            connection.exec_driver_sql("SELECT celeriac.enqueue('mine')")
 
 
 def test_a_worker_login_does_a_workers_work_but_steers_nobody(login: Login, rows: Rows, app: Celeriac) -> None:
@@ -124,18 +140,48 @@ def test_a_worker_login_does_a_workers_work_but_steers_nobody(login: Login, rows
     worker.register_roles()
     assert worker.dispatcher.dispatch(Role(name="sync")) == 1
     ((row, token),) = rows("SELECT id, token::text FROM worker_tasks")
-    (task,) = stages.started(worker.database, [row], token)
+    (task,) = stages.started(worker.database, [row], token, role="sync")
     assert stages.settled(worker.database, stages.outcome(task, "failed", kind="failed", error="boom")) == {row}
     assert {name: sweep(worker, name) for name in SWEEPS}
     for statement in (
-        "SELECT * FROM api_tokens",
-        "UPDATE account_policies SET weight = 9",
-        "SELECT * FROM audit",
-        "INSERT INTO audit (by, action, kind, target) VALUES ('x', 'x', 'x', 'x')",
-        "DELETE FROM roles",
-        "DROP TABLE worker_tasks",
+        "SELECT * FROM celeriac.api_tokens",
+        "UPDATE celeriac.account_policies SET weight = 9",
+        "UPDATE celeriac.account_policies SET paused = false",
+        "INSERT INTO celeriac.account_policies (account, weight) VALUES ('x', 9)",
+        "SELECT * FROM celeriac.audit",
+        "INSERT INTO celeriac.audit (by, action, kind, target) VALUES ('x', 'x', 'x', 'x')",
+        "DELETE FROM celeriac.roles",
+        "UPDATE celeriac.version SET version_num = 'x'",
+        "DROP TABLE celeriac.tasks",
+        "DROP VIEW celeriac.worker_tasks",
     ):
         assert denied(worker.database, statement) == "42501"
+
+
+def test_a_worker_login_parks_what_is_paused_and_brings_it_back(login: Login, rows: Rows, app: Celeriac) -> None:
+    worker = login("worker")
+    rows("INSERT INTO worker_tasks (task_id, role, account) VALUES ('t', 'sync', 'acme')")
+    for paused, where in ((True, "account"), (False, None)):
+        with app.database.transaction() as connection:
+            policies.set_account(connection, "acme", by="ann", paused=paused)
+        with worker.database.transaction() as connection:
+            parking.park(connection, "sync", ["acme"], 10)
+            parking.unpark(connection, 10)
+        assert rows.one("SELECT waits_for FROM worker_tasks") == where
+
+
+def test_a_worker_login_keeps_history_s_days_and_the_ring(
+    login: Login, rows: Rows, app: Celeriac, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Days are made ahead and dropped when they are over; a sealed segment is emptied and truncated."""
+    worker = login("worker")
+    rows("SELECT add_history_day(CAST(now() - interval '40 days' AS date))")
+    rows("""DO $$ BEGIN EXECUTE (SELECT 'DROP TABLE ' || max(inhrelid::regclass::text) FROM pg_inherits
+        WHERE inhparent = 'history'::regclass AND inhrelid <> 'history_rest'::regclass); END $$""")
+    rows("INSERT INTO worker_tasks (task_id, role) SELECT i, 'sync' FROM generate_series(1, 3) i")
+    rows("UPDATE ring SET seg = 1")
+    assert (sweep(worker, "history"), sweep(worker, "prune"), sweep(worker, "ring")) == (1, 1, 3)
+    assert rows.one("SELECT pg_relation_size('ready_0')") == 0
 
 
 def test_an_admin_login_steers_and_only_adds_to_the_audit_trail(login: Login, rows: Rows, app: Celeriac) -> None:
@@ -146,16 +192,25 @@ def test_an_admin_login_steers_and_only_adds_to_the_audit_trail(login: Login, ro
         policies.set_account(connection, "acme", by="ann", weight=2)
         assert len(insights.audit_trail(connection)) == 3
         assert insights.history(connection, task)
-    for statement in ("DELETE FROM audit", "UPDATE audit SET by = 'bob'", "TRUNCATE audit", "DROP TABLE audit"):
-        assert denied(admin, statement) == "42501"
+    for statement in ("DELETE FROM {}", "UPDATE {} SET by = 'bob'", "TRUNCATE {}", "DROP TABLE {}"):
+        assert denied(admin, statement.format("celeriac.audit")) == "42501"
 
 
-def test_every_table_of_the_engine_is_for_workers_or_expressly_not() -> None:
-    assert {*WORKER, *NOT_WORKERS} == set(tables.metadata.tables)
+def test_every_table_of_the_engine_is_for_workers_or_expressly_not(login: Login, rows: Rows) -> None:
+    """Partitions of days to come, too; and nobody is told to leave alone what is not there."""
+    reach = dict(
+        rows(
+            """SELECT relname, has_table_privilege(:worker, oid, 'SELECT') FROM pg_class
+            WHERE relnamespace = 'celeriac'::regnamespace AND relkind IN ('r', 'p', 'v', 'm')""",
+            worker=f"{PREFIX}_worker",
+        )
+    )
+    assert {name for name, may in reach.items() if not may} == {name for name, may in WORKER.items() if not may}
+    assert {*WORKER, *ADMIN, *ROOMS} <= set(reach)
 
 
 def test_granting_again_changes_nothing_and_a_wrong_prefix_is_refused(login: Login, app: Celeriac, rows: Rows) -> None:
-    granted = "SELECT relname, relacl::text FROM pg_class WHERE relacl IS NOT NULL ORDER BY relname"
+    granted = "SELECT oid::regclass::text, relacl::text FROM pg_class WHERE relacl IS NOT NULL ORDER BY oid"
     before = rows(granted)
     with app.database.transaction() as connection:
         assert grant(connection, PREFIX) == [f"{PREFIX}_{part}" for part in ("enqueue", "worker", "admin")]

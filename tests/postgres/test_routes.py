@@ -22,7 +22,7 @@ def elsewhere(database_url: str, redis_url: str) -> Celeriac:
 
 
 def declares(app: Celeriac, name: str = "media.encode", **options: Any) -> Task[..., Any]:
-    @app.task(name=name, eager=False, shared=False, **options)
+    @app.task(name=name, prompt=False, shared=False, **options)
     def encode(x: int = 0) -> None: ...
 
     return encode
@@ -64,7 +64,7 @@ def test_a_role_that_names_no_queue_has_the_one_it_is_routed_to(
     assert app.send_task("media.encode", (1,)).is_new
     app.register_roles()
     assert elsewhere.send_task("media.encode", (1,)).is_new
-    assert rows("SELECT definition ->> 'queue' FROM roles WHERE role = 'media.encode'") == [("media",)]
+    assert rows("SELECT definition ->> 'queue' FROM celeriac.roles WHERE role = 'media.encode'") == [("media",)]
     elsewhere.publisher.close()
     elsewhere.database.dispose()
 

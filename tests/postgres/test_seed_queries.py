@@ -13,6 +13,7 @@ from celeriac import Celeriac
 from celeriac.local.account import Account
 from celeriac.local.wheels import postgres_programs
 from celeriac.repair import rescue
+from celeriac.store import look
 from celeriac.store.connections import Database
 from tests.postgres.conftest import new_task
 from tests.postgres.finished import finished, registered
@@ -93,7 +94,7 @@ def test_the_view_and_the_function_work_in_psql(database_url: str, rows: Rows) -
 
 SILENT = "UPDATE worker_tasks SET last_heartbeat_at = now() - :m * interval '1 minute' WHERE status = 'running'"
 STATE = "SELECT status, token, losses, error_message, completed_at IS NULL, waits_for FROM worker_tasks ORDER BY id"
-EVENTS = "SELECT kind, from_status, to_status, why FROM task_events ORDER BY id"
+EVENTS = "SELECT kind, from_status, to_status, why FROM task_events ORDER BY task, id"
 
 
 def test_recovering_frees_what_silent_workers_hold(database: Database, rows: Rows) -> None:
@@ -129,6 +130,12 @@ def lost(database: Database, rows: Rows) -> None:
     rows(SILENT, m=11)
 
 
+def looked_at(database: Database) -> None:
+    """As a worker's next look: nobody hears of the commit of whoever has only psql."""
+    with database.statement() as connection:
+        look.look(connection)
+
+
 def test_recovering_and_the_rescue_sweep_go_by_the_same_rules(
     app: Celeriac, database: Database, rows: Rows, clone: Callable[[], str]
 ) -> None:
@@ -138,6 +145,7 @@ def test_recovering_and_the_rescue_sweep_go_by_the_same_rules(
     lost(there, others)
     assert rescue.rescue(app) == 3
     assert others("SELECT recover_stale_tasks(10)") == [(3,)]
+    looked_at(there)
     assert rows(STATE) == others(STATE)
     assert rows(EVENTS) == others(EVENTS)
     assert [row[0] for row in rows(STATE)] == ["pending", "failed", "cancelled", "pending", "pending"]

@@ -19,7 +19,7 @@ from tests.postgres.conftest import new_task
 from tests.postgres.stages import outcome, running
 from tests.processes import Rows, until
 
-FREE = "SELECT id FROM worker_tasks FOR UPDATE SKIP LOCKED"
+FREE = "SELECT id FROM tasks FOR UPDATE SKIP LOCKED"
 
 
 @pytest.fixture(autouse=True)
@@ -33,7 +33,7 @@ def test_a_silent_transaction_is_ended_and_its_locks_are_free(database: Database
 
     def freeze() -> None:
         with database.transaction() as connection:
-            connection.exec_driver_sql("SELECT FROM worker_tasks FOR UPDATE")
+            connection.exec_driver_sql("SELECT FROM celeriac.tasks FOR UPDATE")
             assert rows(FREE) == []
             until(lambda: rows(FREE) == [(task.id,)], "the row to be free")
             connection.exec_driver_sql("SELECT 1")

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,12 +16,16 @@ import pytest
 from celeriac import Celeriac
 from celeriac.dispatch import promote
 from celeriac.enqueue.insert import Receipt
+from celeriac.errors import LeaseLost
 from celeriac.repair import rescue
 from celeriac.roles.role import Role
-from celeriac.run import lease, start
+from celeriac.run import lease, shared
 from celeriac.run.run import Run
+from celeriac.run.ticket import TicketRun
 from celeriac.settle import write
 from celeriac.store.connections import Database
+from celeriac.worker import lifeline
+from celeriac.worker.lifeline import Lifeline
 from tests.postgres.conftest import new_task
 from tests.postgres.stages import PID, WORKER, again, claimed, outcome, running, settle_in, settled, started
 from tests.processes import Rows, until
@@ -34,24 +41,28 @@ ALL = "SELECT to_jsonb(t) FROM worker_tasks t ORDER BY id"
 
 
 def test_a_start_says_who_runs_it_and_since_when(database: Database, put: Put, rows: Rows) -> None:
-    put(timeout=60.0)
+    put()
     (task,) = started(database, *claimed(database))
-    times = "last_heartbeat_at - started_at < '1 s', deadline_at - started_at BETWEEN '59.9 s' AND '60.1 s'"
-    assert rows(f"SELECT status, worker_id, worker_pid, token::text, {times} FROM worker_tasks") == [
+    since = "last_heartbeat_at - started_at < '1 s', now() - started_at < '10 s'"
+    assert rows(f"SELECT status, worker_id, worker_pid, token::text, {since} FROM worker_tasks") == [
         ("running", WORKER, PID, task.token, True, True)
     ]
 
 
-def test_of_a_tickets_tasks_the_first_has_its_time_limit_from_the_start_and_the_others_from_when_they_begin(
-    database: Database, rows: Rows
-) -> None:
-    _, second, third = running(database, *(new_task(timeout=60.0) for _ in range(3)))
-    limited = "SELECT deadline_at > now() + interval '50 s' FROM worker_tasks ORDER BY id"
-    assert rows(limited) == [(True,), (None,), (None,)]
-    with database.statement() as connection:
-        assert start.begin(connection, second.id, second.token, 60.0)
-        assert not start.begin(connection, third.id, str(uuid.uuid4()), 60.0)
-    assert rows(limited) == [(True,), (True,), (None,)]
+def test_a_task_has_its_time_limit_from_when_it_begins_its_own_before_its_roles(database: Database) -> None:
+    own, roles = running(database, new_task(timeout=60.0), new_task())
+    limited = Role(name="work", timeout=30.0, hard_timeout=40.0)
+    before = Run(own, limited, database), Run(roles, limited, database), Run(roles, Role(name="work"), database)
+    assert [run.left and round(run.left) for run in before] == [60, 30, None]
+    assert [round(run.grace(5.0)) for run in before] == [5, 10, 5], "until its process is stopped"
+
+
+def test_a_role_of_another_name_starts_nothing(database: Database, put: Put, rows: Rows) -> None:
+    put()
+    ids, token = claimed(database)
+    before = rows(ALL)
+    assert started(database, ids, token, role="other") == []
+    assert rows(ALL) == before
 
 
 def test_a_wrong_token_starts_nothing(database: Database, put: Put, rows: Rows) -> None:
@@ -71,12 +82,15 @@ def test_a_ticket_starts_its_tasks_once(database: Database, put: Put, rows: Rows
     assert rows(ALL) == before
 
 
-def test_a_ticket_starts_its_tasks_in_its_order_and_not_what_it_never_had(database: Database, put: Put) -> None:
+def test_a_ticket_starts_its_tasks_in_its_order_and_not_what_it_never_had(
+    database: Database, put: Put, rows: Rows
+) -> None:
     receipts = [put(priority=n) for n in range(3)]
     other = put()
     ids, token = claimed(database, n=3)
     assert ids == [r.id for r in reversed(receipts)]
     assert [task.id for task in started(database, [*ids, other.id, ids[0], 999_999], token)] == ids
+    assert rows("SELECT status FROM worker_tasks WHERE id = :i", i=other.id) == [("pending",)]
 
 
 @pytest.mark.parametrize("state", ["status = 'pending', token = NULL", "status = 'cancelled', completed_at = now()"])
@@ -87,18 +101,29 @@ def test_a_late_ticket_starts_nothing(database: Database, put: Put, rows: Rows, 
     assert started(database, *ticket) == []
 
 
-def test_a_task_past_its_expiry_is_cancelled_instead_of_started(database: Database, put: Put, rows: Rows) -> None:
-    put(expires_in=-1.0, lock_key="k")
-    put(expires_in=1000.0)
-    put(lock_key="k")
-    ids, token = claimed(database, n=2)
-    assert [task.id for task in started(database, ids, token)] == ids[1:]
-    with database.statement() as connection:
-        start.expire(connection, ids, token, "test")
-        start.expire(connection, ids, token, "test")
-    assert rows(STATUS) == [("cancelled",), ("running",), ("pending",)]
+def test_a_task_past_its_expiry_is_cancelled_instead_of_run(
+    app: Celeriac, database: Database, put: Put, rows: Rows
+) -> None:
+    ran = []
+
+    @app.task(role="work", shared=False, prompt=False)
+    def work(n: int) -> None:
+        ran.append(n)
+
+    put(kwargs={"n": 1}, expires_in=-1.0, lock_key="k")
+    put(kwargs={"n": 2}, expires_in=1000.0)
+    put(kwargs={"n": 3}, lock_key="k")
+    TicketRun(app, app.roles.of(app.tasks["work"])).run(*claimed(database, n=2))
+    assert ran == [2]
+    assert rows(STATUS) == [("cancelled",), ("completed",), ("pending",)]
     assert rows("SELECT waits_for FROM worker_tasks WHERE status = 'pending'") == [(None,)], "it leads their lock now"
-    assert rows(EVENTS) == [("expired", "claimed", "cancelled")]
+    assert rows(EVENTS) == [("expired", "running", "cancelled")]
+
+
+def test_a_start_tells_which_of_its_tasks_have_expired(database: Database, put: Put) -> None:
+    for seconds in (-1.0, 1000.0, None):
+        put(expires_in=seconds)
+    assert [task.expired for task in started(database, *claimed(database, n=3))] == [True, False, None]
 
 
 # -- settle ------------------------------------------------------------------------------------------------------------
@@ -209,7 +234,8 @@ def test_settling_again_after_a_lost_answer_changes_nothing_and_is_no_late_finis
     (task,) = running(database, new_task())
     settled(database, outcome(task, result=1))
     before = rows(ALL)
-    assert settled(database, outcome(task, result=1)) == set()
+    with database.transaction() as connection:
+        assert write.settle(connection, [outcome(task, result=1)], "test", again=True) == set()
     assert rows(ALL) == before
     assert rows(EVENTS) == []
 
@@ -232,9 +258,9 @@ def test_a_settle_waits_for_a_release_under_way_and_is_then_refused(database: Da
 def test_a_retry_waits_for_its_time_and_counts(database: Database, rows: Rows) -> None:
     (task,) = running(database, new_task(max_retries=3))
     settled(database, again(task, delay=30.0, error="ValueError: no"))
-    columns = "status, waits_for, token, retry_count, tries, error_message, completed_at, deadline_at"
+    columns = "status, waits_for, token, retry_count, tries, error_message, completed_at"
     assert rows(f"SELECT {columns}, scheduled_for - updated_at BETWEEN '29.9 s' AND '30.1 s' FROM worker_tasks") == [
-        ("pending", "time", None, 1, 0, "ValueError: no", None, None, True)
+        ("pending", "time", None, 1, 0, "ValueError: no", None, True)
     ]
 
 
@@ -251,7 +277,7 @@ def test_a_retry_at_an_instant_is_due_then(database: Database, rows: Rows) -> No
 
 
 def test_a_round_starts_its_retries_anew(database: Database, rows: Rows) -> None:
-    (task,) = running(database, new_task(max_tries=5))
+    (task,) = running(database, new_task(max_rounds=5))
     settled(database, again(task, kind="retry_round", retry_count=0, tries=1))
     assert rows("SELECT retry_count, tries FROM worker_tasks") == [(0, 1)]
     assert rows(EVENTS) == [("retry_round", "running", "pending")]
@@ -317,7 +343,7 @@ def test_an_outcome_whose_follow_ups_cannot_be_written_is_not_written(
     database: Database, finish: Callable[..., None], rows: Rows
 ) -> None:
     (task,) = running(database, new_task())
-    rows("ALTER TABLE worker_tasks ADD CONSTRAINT no_next CHECK (role <> 'next')")
+    rows("ALTER TABLE tasks ADD CONSTRAINT no_next CHECK (role <> 'next')")
     with pytest.raises(Exception, match="no_next"):
         finish(task)
     assert rows(STATUS) == [("running",)]
@@ -327,58 +353,120 @@ def test_an_outcome_whose_follow_ups_cannot_be_written_is_not_written(
 
 
 def test_a_heartbeat_renews_what_living_processes_run(database: Database, rows: Rows) -> None:
-    alive, dead = running(database, new_task()), running(database, new_task())
-    rows("UPDATE worker_tasks SET worker_pid = 2, last_heartbeat_at = '2020-01-01' WHERE id = :i", i=dead[0].id)
+    running(database, new_task())
+    (dead,) = running(database, new_task())
+    rows("UPDATE tickets SET heartbeat_at = '2020-01-01'")
+    rows("UPDATE tickets SET worker_pid = 2 WHERE token = CAST(:token AS uuid)", token=dead.token)
     with database.statement() as connection:
-        renewed = lease.renew(connection, WORKER, [PID], 0.0)
-        assert lease.renew(connection, "another worker", [PID, 2], 0.0) == []
-    assert [r.id for r in renewed] == [alive[0].id]
+        assert lease.renew(connection, "another worker", [PID, 2]) == 0
+        assert lease.renew(connection, WORKER, [PID]) == 1
     assert rows("SELECT last_heartbeat_at > '2021-01-01' FROM worker_tasks ORDER BY id") == [(True,), (False,)]
 
 
-def test_a_heartbeat_tells_what_is_past_its_deadline_and_the_grace(database: Database, rows: Rows) -> None:
-    for limit in (None, 1000.0, -10.0):
-        running(database, new_task(timeout=limit))
-    with database.statement() as connection:
-        assert [r.overdue for r in lease.renew(connection, WORKER, [PID], 5.0)] == [None, False, True]
-        assert [r.overdue for r in lease.renew(connection, WORKER, [PID], 15.0)] == [None, False, False]
+@pytest.fixture
+def stopped(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """The processes that were killed, had they not been this one."""
+    killed: list[int] = []
+    monkeypatch.setattr(lifeline, "_kill", killed.append)
+    yield killed
+    shared.limit(0, 0.0)
+
+
+def test_what_is_past_its_deadline_and_the_grace_is_stopped_and_counts_as_timed_out(
+    app: Celeriac, database: Database, rows: Rows, stopped: list[int]
+) -> None:
+    @app.task(role="work", shared=False, max_retries=0)
+    def work() -> None: ...
+
+    late, other = running(database, new_task(max_retries=0), new_task())
+    rows("UPDATE tickets SET worker_id = :w, worker_pid = :p", w=shared.worker_id(), p=os.getpid())
+    parent = Lifeline(app, SimpleNamespace(pool=None, concurrency=1))
+    shared.limit(late.id, time.monotonic() + 60)
+    parent.stop_overdue()
+    assert (stopped, rows(STATUS)) == ([], [("running",), ("running",)])
+    assert 50 < parent.next_limit - time.monotonic() <= 60, "then it looks again"
+    shared.limit(late.id, time.monotonic())
+    parent.stop_overdue()
+    parent.database.dispose()
+    assert stopped == [os.getpid()]
+    assert rows("SELECT status, starts_with(error_message, 'TimeLimitExceeded') FROM worker_tasks ORDER BY id") == [
+        ("failed", True), ("running", None)
+    ]  # fmt: skip
+    assert rows("SELECT ids FROM tickets") == [([other.id],)], "the lost process's rows are released as such"
+
+
+@pytest.mark.parametrize("meanwhile", ["another task", "none under a limit", "another run of it"])
+def test_who_has_ended_its_task_in_time_is_not_stopped(
+    app: Celeriac, database: Database, rows: Rows, stopped: list[int], meanwhile: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The parent read the limit, and the child got on before the parent had its task's row."""
+
+    @app.task(role="work", shared=False)
+    def work() -> None: ...
+
+    first, second = running(database, new_task(), new_task())
+    rows("UPDATE tickets SET worker_id = :w, worker_pid = :p", w=shared.worker_id(), p=os.getpid())
+    parent = Lifeline(app, SimpleNamespace(pool=None, concurrency=1))
+    shared.limit(first.id, time.monotonic())
+    real = lease.running
+
+    def read(*given: Any) -> Any:
+        shared.limit(*{
+            "another task": (second.id, time.monotonic()),
+            "none under a limit": (0, 0.0),
+            "another run of it": (first.id, time.monotonic() + 60),
+        }[meanwhile])  # fmt: skip
+        return real(*given)
+
+    monkeypatch.setattr(lease, "running", read)
+    parent.stop_overdue()
+    parent.database.dispose()
+    assert (stopped, rows(STATUS)) == ([], [("running",), ("running",)])
 
 
 def test_a_heartbeat_never_waits_for_a_settle(database: Database, rows: Rows) -> None:
-    """It would, with other rows in hand for which the settle may be waiting: a deadlock."""
-    tasks = running(database, *(new_task() for _ in range(3)))
-    held = tasks[1].id
+    """It would, with other tickets in hand for which the settle may be waiting: a deadlock."""
+    tasks = [running(database, new_task())[0] for _ in range(3)]
+    held = sorted(task.token for task in tasks)[1]
+    rows("UPDATE tickets SET heartbeat_at = '2020-01-01'")
     with ThreadPoolExecutor(1) as thread, database.statement() as watching:
         with database.transaction() as other:
-            other.exec_driver_sql(f"SELECT FROM worker_tasks WHERE id = {held} FOR UPDATE")
-            mine = thread.submit(settled, database, *(outcome(task) for task in tasks))
+            other.exec_driver_sql(f"SELECT FROM celeriac.tickets WHERE token = '{held}' FOR UPDATE")
+            mine = thread.submit(settled, database, *(again(task) for task in tasks))
             waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted"
             until(lambda: watching.exec_driver_sql(waiting).scalar_one(), "the settle to wait")
             with database.transaction() as connection:
                 connection.exec_driver_sql("SET LOCAL lock_timeout = '2s'")
-                assert held not in [r.id for r in lease.renew(connection, WORKER, [PID], 0.0)]
+                assert lease.renew(connection, WORKER, [PID]) == 1
+                renewed = "SELECT CAST(token AS text) FROM celeriac.tickets WHERE heartbeat_at > '2021-01-01'"
+                assert connection.exec_driver_sql(renewed).scalar_one() > held, "what the settle has not come to"
         assert mine.result() == {task.id for task in tasks}
 
 
 def test_progress_renews_and_prolongs_for_the_runs_own_token_only(database: Database, rows: Rows) -> None:
     (task,) = running(database, new_task(timeout=10.0))
-    rows("UPDATE worker_tasks SET deadline_at = now(), last_heartbeat_at = '2020-01-01'")
-    with database.statement() as connection:
-        assert lease.progress(connection, task.id, str(uuid.uuid4()), {"done": 1}, None) is False
-        assert rows("SELECT progress FROM worker_tasks") == [(None,)]
-        assert lease.progress(connection, task.id, task.token, {"done": 1}, None) is True
-    columns = "progress, last_heartbeat_at > '2021-01-01', deadline_at > now() + interval '8 s'"
-    assert rows(f"SELECT {columns} FROM worker_tasks") == [({"done": 1}, True, True)]
+    rows("UPDATE tickets SET heartbeat_at = '2020-01-01'")
+    others = Run(dataclasses.replace(task, token=str(uuid.uuid4())), Role(name="work"), database)
+    mine = Run(task, Role(name="work"), database)
+    told: list[Run] = []
+    for run in (others, mine):
+        run.limited_since -= 9.0
+        run.on_limit = told.append
+    with pytest.raises(LeaseLost):
+        others.progress({"done": 1})
+    assert rows("SELECT progress, last_heartbeat_at > '2021-01-01' FROM worker_tasks") == [(None, False)]
+    mine.progress({"done": 1})
+    assert rows("SELECT progress, last_heartbeat_at > '2021-01-01' FROM worker_tasks") == [({"done": 1}, True)]
+    assert [round(run.left or 0) for run in (others, mine)] == [1, 10]
+    assert told == [mine], "its parent hears of it"
 
 
 def test_a_run_learns_that_it_is_to_stop(database: Database, rows: Rows) -> None:
     (task,) = running(database, new_task(timeout=100.0))
     with database.statement() as connection:
-        standing = lease.standing(connection, task.id, task.token)
-        assert standing is not None
-        assert standing.cancelled is False
-        assert 95 < (standing.left or 0) <= 100
-        rows("UPDATE worker_tasks SET cancel_requested_at = now(), deadline_at = NULL")
-        assert lease.standing(connection, task.id, task.token) == lease.Standing(cancelled=True, left=None)
+        assert lease.is_cancelled(connection, task.id, task.token) is False
+        assert lease.is_cancelled(connection, task.id, str(uuid.uuid4())) is None
+        rows("UPDATE tasks SET cancel_requested_at = now()")
+        assert lease.is_cancelled(connection, task.id, task.token) is True
         settle_in(connection, outcome(task))
-        assert lease.standing(connection, task.id, task.token) is None
+        assert lease.is_cancelled(connection, task.id, task.token) is None

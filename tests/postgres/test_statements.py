@@ -5,19 +5,21 @@ from __future__ import annotations
 import importlib
 import pkgutil
 
-from sqlalchemy import TextClause
+from sqlalchemy import TextClause, text
 from sqlalchemy.dialects.postgresql.psycopg2 import PGDialect_psycopg2
 
-from celeriac import dispatch, enqueue, insights, operate, repair, roles, run, schedules, settle
-from celeriac.insights.lists import ENDS, PAGES
+from celeriac import dispatch, enqueue, insights, operate, repair, roles, run, schedules, settle, store
+from celeriac.insights.pages import ENDS, PAGES
+from celeriac.repair import ring
 from celeriac.seam import backend
+from celeriac.store import migrate
 from celeriac.store.connections import Database
 
 MODULES = [
     backend,
     *(
         importlib.import_module(f"{package.__name__}.{module.name}")
-        for package in (enqueue, dispatch, run, settle, roles, repair, schedules, operate, insights)
+        for package in (enqueue, dispatch, run, settle, roles, repair, schedules, operate, insights, store)
         for module in pkgutil.iter_modules(package.__path__)
     ),
 ]
@@ -29,6 +31,10 @@ STATEMENTS = {
     if isinstance(statement, TextClause)
 }
 STATEMENTS |= {f"page of {part}": page for part, page in PAGES.items()}
+STATEMENTS |= {
+    "move": text(ring.MOVE.format(seg=0, batch=1)),
+    "add days": text(migrate.ADD_DAYS),
+}
 STATEMENTS |= {f"end of {part}": end for part, end in ENDS.items()}
 
 

@@ -23,7 +23,7 @@ from tests.processes import Rows, until
 
 Put = Callable[..., Receipt]
 
-AUDIT = "SELECT by, action, kind, target, before, after, why FROM audit ORDER BY id"
+AUDIT = "SELECT by, action, kind, target, before, after, why FROM celeriac.audit ORDER BY id"
 
 
 def steered(database: Database, move: Callable[..., Steered], ids: list[int], *given: object) -> Steered:
@@ -70,18 +70,20 @@ def test_a_move_is_made_where_the_life_of_a_task_allows_it_and_refused_elsewhere
     before = rows("SELECT * FROM worker_tasks")
     if (move, status) in ALLOWED:
         DO[move](database, task)
-        assert rows("SELECT count(*), min(by), min(target) FROM audit") == [(1, "ann", str(task))]
-        assert rows("SELECT count(*), min(by) FROM task_events WHERE from_status = :s", s=status) == [(1, "ann")]
+        assert rows("SELECT count(*), min(by), min(target) FROM celeriac.audit") == [(1, "ann", str(task))]
+        assert rows("SELECT count(*), min(by) FROM celeriac.task_events WHERE from_status = :s", s=status) == [
+            (1, "ann")
+        ]
         assert rows.one("SELECT status FROM worker_tasks") in {*states.NEXT[status], status}
         return
     with pytest.raises(IllegalMove, match=f"the task is {status}"):
         DO[move](database, task)
     assert rows("SELECT * FROM worker_tasks") == before
-    assert rows("SELECT FROM audit") == []
+    assert rows("SELECT FROM celeriac.audit") == []
 
 
 def test_retry_starts_from_the_beginning(database: Database, rows: Rows, put: Put) -> None:
-    task = in_state(database, "failed", max_tries=3)
+    task = in_state(database, "failed", max_rounds=3)
     rows("UPDATE worker_tasks SET retry_count = 4, tries = 3, losses = 2, expires_at = now() - interval '1 hour'")
     change = one(database, steer.retry, task)
     assert change.before == {
@@ -142,7 +144,7 @@ def test_a_unique_key_taken_between_look_and_retry_refuses_only_that_one(databas
 
 
 def test_priority_keeps_to_the_roles_range_and_a_boost_to_100(database: Database, rows: Rows, put: Put) -> None:
-    rows("""INSERT INTO roles (role, definition) VALUES ('crawl', '{"priority_range": [0, 60]}')""")
+    rows("""INSERT INTO celeriac.roles (role, definition) VALUES ('crawl', '{"priority_range": [0, 60]}')""")
     plain, high, ranged = put().id, put(priority=300).id, put("crawl", priority=10).id
     with pytest.raises(IllegalMove, match="priorities of crawl go from 0 to 60"):
         one(database, steer.set_priority, ranged, 61)
@@ -204,7 +206,7 @@ def test_many_are_steered_in_bounded_transactions_and_each_is_told(
     assert ([int(c.target) for c in whole.changed], list(whole.refused), whole.missing) == (
         [i for n, i in enumerate(ids) if n % 3], [i for n, i in enumerate(ids) if not n % 3], [999],
     )  # fmt: skip
-    assert rows.one("SELECT count(DISTINCT xmin::text) FROM audit") == 3
+    assert rows.one("SELECT count(DISTINCT xmin::text) FROM celeriac.audit") == 3
 
 
 def test_a_change_that_is_rolled_back_leaves_no_audit(database: Database, rows: Rows) -> None:
@@ -220,7 +222,7 @@ def test_a_change_that_is_rolled_back_leaves_no_audit(database: Database, rows: 
 def test_a_paused_role_claims_nothing_until_it_is_resumed(
     database: Database, rows: Rows, dispatcher: Dispatcher, put: Put
 ) -> None:
-    rows("INSERT INTO roles (role, definition) VALUES ('work', '{}')")
+    rows("INSERT INTO celeriac.roles (role, definition) VALUES ('work', '{}')")
     put()
     with database.transaction() as connection:
         policies.pause_role(connection, "work", by="ann", why="flood")
@@ -242,7 +244,7 @@ def test_an_accounts_policy_changes_only_in_what_is_given(database: Database, ro
         policies.pause_account(connection, "acme", by="ann")
         policies.set_account(connection, "acme", by="ann", cap=None)
         policies.resume_account(connection, "acme", by="ann")
-    assert rows("SELECT weight, cap, paused FROM account_policies") == [(2.5, None, False)]
+    assert rows("SELECT weight, cap, paused FROM celeriac.account_policies") == [(2.5, None, False)]
     assert [row[4:6] for row in rows(AUDIT)][1] == (
         {"weight": 2.5, "cap": 3, "paused": False}, {"weight": 2.5, "cap": 3, "paused": True},
     )  # fmt: skip
@@ -254,4 +256,4 @@ def test_an_accounts_policy_changes_only_in_what_is_given(database: Database, ro
 def test_a_policy_out_of_bounds_is_refused(database: Database, rows: Rows, changes: dict[str, object]) -> None:
     with pytest.raises(CeleriacError, match="give"), database.transaction() as connection:
         policies.set_account(connection, "acme", by="ann", **changes)  # type: ignore[arg-type]
-    assert rows("SELECT FROM account_policies") == []
+    assert rows("SELECT FROM celeriac.account_policies") == []

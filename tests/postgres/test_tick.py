@@ -19,12 +19,12 @@ from celeriac.store.failures import is_gone
 from tests.processes import PATIENCE, Rows, until
 
 TASKS = "SELECT task_id FROM worker_tasks ORDER BY id"
-FUTURE = "SELECT next_run_at > now() FROM scheduled_jobs WHERE name = :name"
+FUTURE = "SELECT next_run_at > now() FROM celeriac.scheduled_jobs WHERE name = :name"
 
 
 @pytest.fixture
 def app(app: Celeriac) -> Celeriac:
-    @app.task(role="work", eager=False, shared=False)
+    @app.task(role="work", prompt=False, shared=False)
     def work(n: int = 0) -> int:
         return n
 
@@ -56,7 +56,7 @@ def plan(app: Celeriac, name: str, ago: float) -> None:
     """As if it had been planned for an instant so many hours and a second ago."""
     with app.database.statement() as connection:
         connection.exec_driver_sql(
-            "UPDATE scheduled_jobs SET planned_as = timezone || '|' || cron_expression,"
+            "UPDATE celeriac.scheduled_jobs SET planned_as = timezone || '|' || cron_expression,"
             " next_run_at = clock_timestamp() - %s * interval '1 hour' - interval '1 second' WHERE name = %s",
             (ago, name),
         )
@@ -71,13 +71,13 @@ def tick_all(timetable: Timetable) -> int:
 
 def test_a_due_instant_is_enqueued_once_under_its_own_name(timetable: Timetable, put: Put, rows: Rows) -> None:
     put("hourly", kwargs={"n": 7}, priority=20)
-    instant = rows.one("SELECT next_run_at FROM scheduled_jobs")
+    instant = rows.one("SELECT next_run_at FROM celeriac.scheduled_jobs")
     assert tick_all(timetable) == 1
     assert tick_all(timetable) == 0
     ((task_id, kwargs, priority, by),) = rows("SELECT task_id, kwargs, priority, enqueued_by FROM worker_tasks")
     assert task_id == f"hourly@{instant.isoformat().replace('+00:00', 'Z')}"
     assert (kwargs, priority, by) == ({"n": 7}, 20, "schedule hourly")
-    following = "SELECT next_run_at - last_run_at = interval '1 hour' AND last_run_at = :i FROM scheduled_jobs"
+    following = "SELECT next_run_at - last_run_at = interval '1 hour' AND last_run_at = :i FROM celeriac.scheduled_jobs"
     assert rows.one(following, i=instant)
 
 
@@ -88,13 +88,15 @@ def test_a_beat_that_was_off_for_three_periods(
     put(ago=3.5, misfire=misfire, overlap="allow")
     assert tick_all(timetable) == runs
     assert len(rows(TASKS)) == runs
-    assert rows.one("SELECT next_run_at > now() AND next_run_at < now() + interval '1 hour' FROM scheduled_jobs")
+    assert rows.one(
+        "SELECT next_run_at > now() AND next_run_at < now() + interval '1 hour' FROM celeriac.scheduled_jobs"
+    )
 
 
 def test_what_is_late_within_the_grace_runs_each_instant(timetable: Timetable, put: Put, rows: Rows) -> None:
     put(ago=3.5, misfire="skip", misfire_grace=2.6 * 3600, overlap="allow")
     assert tick_all(timetable) == 3
-    assert rows.one("SELECT skips FROM scheduled_jobs") == 1
+    assert rows.one("SELECT skips FROM celeriac.scheduled_jobs") == 1
 
 
 def test_a_task_that_is_unfinished_keeps_the_next_out(
@@ -104,7 +106,7 @@ def test_a_task_that_is_unfinished_keeps_the_next_out(
     assert tick_all(timetable) == 1
     plan(app, "job", 0)
     assert tick_all(timetable) == 0
-    assert rows.one("SELECT skips FROM scheduled_jobs") == 1
+    assert rows.one("SELECT skips FROM celeriac.scheduled_jobs") == 1
     rows("UPDATE worker_tasks SET status = 'cancelled', completed_at = now()")
     plan(app, "job", 0)
     assert tick_all(timetable) == 1
@@ -142,43 +144,42 @@ def test_a_tick_that_dies_before_its_commit_enqueues_nothing_and_the_next_one_do
 def test_a_bad_row_is_quarantined_and_stops_no_other(timetable: Timetable, put: Put, rows: Rows, wrong: str) -> None:
     put("bad")
     put("good")
-    rows(f"UPDATE scheduled_jobs SET {wrong} WHERE name = 'bad'")
+    rows(f"UPDATE celeriac.scheduled_jobs SET {wrong} WHERE name = 'bad'")
     tick_all(timetable)
     assert [task for (task,) in rows(TASKS)] == [t for (t,) in rows(TASKS) if t.startswith("good@")] != []
-    assert len(str(rows.one("SELECT quarantined FROM scheduled_jobs WHERE name = 'bad'"))) > 20
+    assert len(str(rows.one("SELECT quarantined FROM celeriac.scheduled_jobs WHERE name = 'bad'"))) > 20
     assert timetable.tick() is None
 
 
 def test_a_key_function_that_raises_stops_no_other(app: Celeriac, timetable: Timetable, put: Put, rows: Rows) -> None:
     """Whatever it raises: the schedule stayed the first that was due, and nothing was ticked any more."""
 
-    @app.task(role="keyed", lock_by=lambda given: given["n"]["shop"], eager=False, shared=False)
+    @app.task(role="keyed", lock_by=lambda given: given["n"]["shop"], prompt=False, shared=False)
     def keyed(n: int) -> None: ...
 
     put("bad", ago=0.5, target="keyed", kwargs={"n": 7})
     put("good")
     tick_all(timetable)
     assert [task.partition("@")[0] for (task,) in rows(TASKS)] == ["good"]
-    why = rows.one("SELECT quarantined FROM scheduled_jobs WHERE name = 'bad'")
+    why = rows.one("SELECT quarantined FROM celeriac.scheduled_jobs WHERE name = 'bad'")
     assert why == "TypeError: 'int' object is not subscriptable"
 
 
 def test_what_postgres_refuses_of_one_rests_and_stops_no_other(timetable: Timetable, put: Put, rows: Rows) -> None:
-    rows("ALTER TABLE worker_tasks ADD CONSTRAINT no_seven CHECK (kwargs <> '{\"n\": 7}')")
+    rows("ALTER TABLE celeriac.tasks ADD CONSTRAINT no_seven CHECK (kwargs <> '{\"n\": 7}')")
     put("bad", ago=0.5, kwargs={"n": 7})
     put("good")
     assert tick_all(timetable) == 1
-    assert rows("SELECT name FROM scheduled_jobs WHERE next_run_at < now()") == [("bad",)]
+    assert rows("SELECT name FROM celeriac.scheduled_jobs WHERE next_run_at < now()") == [("bad",)]
     assert timetable.seconds_to_next() != 0.0, "what rests makes nobody hurry"
-    rows("ALTER TABLE worker_tasks DROP CONSTRAINT no_seven")
+    rows("ALTER TABLE celeriac.tasks DROP CONSTRAINT no_seven")
     assert until(lambda: tick_all(timetable), "its rest to be over") == 1
 
 
-@pytest.mark.parametrize("key", ["lock_by", "unique_by"])
-def test_the_open_transaction_of_a_caller_keeps_back_only_the_schedule_whose_key_it_has(
-    app: Celeriac, timetable: Timetable, put: Put, rows: Rows, key: Any
+def test_the_open_transaction_of_a_caller_keeps_back_only_the_schedule_whose_unique_key_it_has(
+    app: Celeriac, timetable: Timetable, put: Put, rows: Rows
 ) -> None:
-    @app.task(role="keyed", eager=False, shared=False, **{key: "shop"})
+    @app.task(role="keyed", prompt=False, shared=False, unique_by="shop", lock_by="shop")
     def keyed(shop: int) -> None: ...
 
     put("held", ago=0.5, target="keyed", kwargs={"shop": 7})
@@ -208,9 +209,9 @@ def test_a_postgres_that_is_gone_in_the_middle_of_a_tick_ends_it(
 
 def test_a_quarantined_row_that_is_mended_runs_again(timetable: Timetable, put: Put, rows: Rows) -> None:
     put("bad")
-    rows("UPDATE scheduled_jobs SET target = 'unheard_of'")
+    rows("UPDATE celeriac.scheduled_jobs SET target = 'unheard_of'")
     tick_all(timetable)
-    rows("UPDATE scheduled_jobs SET target = 'work'")
+    rows("UPDATE celeriac.scheduled_jobs SET target = 'work'")
     assert tick_all(timetable) == 1
 
 
@@ -218,21 +219,23 @@ def test_a_changed_expression_rules_from_now_on_and_what_was_due_before_still_ru
     timetable: Timetable, put: Put, rows: Rows
 ) -> None:
     put(ago=0)
-    due = rows.one("SELECT next_run_at FROM scheduled_jobs")
-    rows("UPDATE scheduled_jobs SET cron_expression = '@every 10m'")
+    due = rows.one("SELECT next_run_at FROM celeriac.scheduled_jobs")
+    rows("UPDATE celeriac.scheduled_jobs SET cron_expression = '@every 10m'")
     assert tick_all(timetable) == 1
-    assert rows.one("SELECT last_run_at FROM scheduled_jobs") == due
-    assert rows.one("SELECT next_run_at BETWEEN now() + '9m' AND now() + '10m' FROM scheduled_jobs")
-    rows("UPDATE scheduled_jobs SET cron_expression = '0 4 * * *', timezone = 'Europe/Berlin'")
+    assert rows.one("SELECT last_run_at FROM celeriac.scheduled_jobs") == due
+    assert rows.one("SELECT next_run_at BETWEEN now() + '9m' AND now() + '10m' FROM celeriac.scheduled_jobs")
+    rows("UPDATE celeriac.scheduled_jobs SET cron_expression = '0 4 * * *', timezone = 'Europe/Berlin'")
     assert tick_all(timetable) == 0
-    assert rows.one("SELECT extract(hour FROM next_run_at AT TIME ZONE 'Europe/Berlin') FROM scheduled_jobs") == 4
+    assert (
+        rows.one("SELECT extract(hour FROM next_run_at AT TIME ZONE 'Europe/Berlin') FROM celeriac.scheduled_jobs") == 4
+    )
 
 
 def test_a_schedule_that_was_switched_off_has_missed_nothing(timetable: Timetable, put: Put, rows: Rows) -> None:
     put(ago=5, misfire="all", overlap="allow")
-    rows("UPDATE scheduled_jobs SET enabled = false")
+    rows("UPDATE celeriac.scheduled_jobs SET enabled = false")
     assert timetable.tick() is None
-    rows("UPDATE scheduled_jobs SET enabled = true")
+    rows("UPDATE celeriac.scheduled_jobs SET enabled = true")
     assert tick_all(timetable) == 0
     assert rows.one(FUTURE, name="job")
 
@@ -241,9 +244,14 @@ def test_a_clock_stepped_back_repeats_nothing(timetable: Timetable, put: Put, ro
     """Going back a clock is as if the instants lay ahead: those that were run are not run again."""
     put(overlap="allow")
     assert tick_all(timetable) == 1
-    rows("UPDATE scheduled_jobs SET next_run_at = next_run_at + interval '2 hours', last_run_at = last_run_at + '2h'")
+    rows(
+        "UPDATE celeriac.scheduled_jobs"
+        " SET next_run_at = next_run_at + interval '2 hours', last_run_at = last_run_at + '2h'"
+    )
     assert tick_all(timetable) == 0
-    rows("UPDATE scheduled_jobs SET next_run_at = last_run_at - interval '2 hours'")  # even if someone replans it
+    rows(
+        "UPDATE celeriac.scheduled_jobs SET next_run_at = last_run_at - interval '2 hours'"
+    )  # even if someone replans it
     assert tick_all(timetable) == 1
     assert len({task for (task,) in rows(TASKS)}) == len(rows(TASKS)) == 1
 
@@ -257,16 +265,17 @@ def test_a_clock_stepped_forward_over_many_instants_takes_them_in_bounded_steps(
     assert len(first.plan.run) == 1000
     assert tick_all(timetable) >= 1500
     assert len(rows(TASKS)) == rows.one(
-        "SELECT round(extract(epoch FROM max(last_run_at) - min(:f)) + 1) FROM scheduled_jobs", f=first.plan.run[0]
+        "SELECT round(extract(epoch FROM max(last_run_at) - min(:f)) + 1) FROM celeriac.scheduled_jobs",
+        f=first.plan.run[0],
     )
 
 
 def test_run_now_enqueues_beside_the_instants(timetable: Timetable, put: Put, rows: Rows) -> None:
     put(ago=-0.5, enabled=False)
-    before = rows.one("SELECT next_run_at FROM scheduled_jobs")
+    before = rows.one("SELECT next_run_at FROM celeriac.scheduled_jobs")
     task = timetable.run_now("job")
     assert [t for (t,) in rows(TASKS)] == [task]
     assert timetable.run_now("job") == task, "the unfinished one is told"
-    assert rows.one("SELECT next_run_at FROM scheduled_jobs") == before
+    assert rows.one("SELECT next_run_at FROM celeriac.scheduled_jobs") == before
     with pytest.raises(CeleriacError, match="no schedule 'jab'"):
         timetable.run_now("jab")

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from kombu import Connection
 from kombu.utils.json import dumps
 
-from celeriac.seam.transport import TICKET, NotATicket, check_ticket
+from celeriac.roles.rules import TICKET
+from celeriac.seam.envelope import NotATicket, check_ticket
 from tests.pure.envelopes import APP, BODY, REAL, packed
 
 

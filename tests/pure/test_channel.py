@@ -19,7 +19,8 @@ from kombu.exceptions import OperationalError
 from kombu.pidbox import Mailbox
 from kombu.utils.json import dumps
 
-from celeriac.seam.transport import Channel, NotATicket, check_reply, check_ticket
+from celeriac.seam.envelope import NotATicket, check_reply, check_ticket
+from celeriac.seam.transport import Channel
 from tests.pure.envelopes import REAL, packed
 
 

@@ -55,7 +55,7 @@ def test_an_unknown_option_suggests_the_right_spelling(wrong: str, right: str) -
 
 
 def test_a_rate_limit_is_refused_wherever_it_is_said(app: Celeriac) -> None:
-    with pytest.raises(ConfigurationError, match=r"^role 'build': rate_limit='10/m' is not supported: eager="):
+    with pytest.raises(ConfigurationError, match=r"^role 'build': rate_limit='10/m' is not supported: prompt="):
         declare({"role": "build", "rate_limit": "10/m"})
     app.conf.task_default_rate_limit = 5
     with pytest.raises(ConfigurationError, match="rate_limit=5 is not supported"):

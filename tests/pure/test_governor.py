@@ -33,9 +33,18 @@ def test_at_its_threshold_it_works() -> None:
 def test_a_back_off_lasts_its_time_and_ends_with_its_cause() -> None:
     backing_off = govern(NORMAL, 0.9, 0.1, SEED, now=0)
     assert govern(backing_off, 0.1, 0.1, SEED, now=9.9) == backing_off
-    assert govern(backing_off, 0.9, 0.1, SEED, now=10) == Standing(backing_off.reason, until=20)
+    assert govern(backing_off, 0.9, 0.1, SEED, now=10) == Standing(backing_off.reason, until=20, stuck=True)
     assert govern(backing_off, 0.1, 0.95, SEED, now=10).reason == "CPU at 95.0% (threshold: 90%)"
     assert govern(backing_off, 0.1, 0.1, SEED, now=10) == NORMAL
+
+
+def test_it_is_stuck_where_memory_is_short_at_the_end_of_a_back_off() -> None:
+    short_of_cpu = govern(NORMAL, 0.1, 0.95, SEED, now=0)
+    assert not govern(short_of_cpu, 0.1, 0.95, SEED, now=10).stuck
+    stuck = govern(govern(NORMAL, 0.9, 0.1, SEED, now=0), 0.9, 0.1, SEED, now=10)
+    assert stuck.stuck
+    assert govern(stuck, 0.1, 0.1, SEED, now=15).stuck, "until it looks again"
+    assert govern(stuck, 0.1, 0.1, SEED, now=20) == NORMAL
 
 
 @given(shares, shares)

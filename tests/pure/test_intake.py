@@ -48,7 +48,7 @@ def test_a_call_becomes_a_row_with_its_keys_and_its_roles_defaults() -> None:
     made = task(3, kwargs={"note": "x"})
     assert (made.account, made.lock_key, made.unique_key, made.priority) == ("3", "store_id:7", "3/7", 5)
     assert (made.args, made.kwargs) == ([], {"account_id": 3, "note": "x"})
-    assert (made.max_retries, made.max_tries) == (ROLE.max_retries, ROLE.max_tries)
+    assert (made.max_retries, made.max_rounds) == (ROLE.max_retries, ROLE.max_rounds)
 
 
 def test_a_role_that_does_not_store_by_name_keeps_the_call_as_it_was() -> None:

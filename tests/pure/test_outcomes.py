@@ -11,9 +11,9 @@ from celeriac.errors import Permanent
 from celeriac.roles.backoff import Backoff
 from celeriac.roles.role import Role
 from celeriac.roles.rules import FOREVER
+from celeriac.run import outcomes
 from celeriac.run.run import RetryAsked, Run
 from celeriac.run.start import Started
-from celeriac.settle import outcomes
 from celeriac.settle.write import Outcome
 from celeriac.store import states
 
@@ -22,12 +22,12 @@ BOOM = ValueError("boom")
 
 def started(**given: Any) -> Started:
     zero: dict[str, Any] = dict.fromkeys(inspect.signature(Started).parameters)
-    zero |= {"retry_count": 0, "max_retries": 4, "tries": 0, "max_tries": 5}
+    zero |= {"retry_count": 0, "max_retries": 4, "tries": 0, "max_rounds": 5}
     return Started(**(zero | given))
 
 
 def run(role: Role | None = None, **given: Any) -> Run:
-    return Run(started(**given), role or Role(name="build", max_retries=4, max_tries=5, round_delay=30), database=None)  # type: ignore[arg-type]
+    return Run(started(**given), role or Role(name="build", max_retries=4, max_rounds=5, round_delay=30), database=None)  # type: ignore[arg-type]
 
 
 def counts(outcome: Outcome) -> tuple[str, int, int]:
@@ -81,7 +81,7 @@ def test_a_permanent_error_fails_at_once_with_all_tries_used() -> None:
 
 
 def test_an_error_the_role_does_not_retry_for_starts_no_further_round_either() -> None:
-    role = Role(name="build", max_retries=4, max_tries=5, retry_for=(Exception,), dont_retry_for=(OSError,))
+    role = Role(name="build", max_retries=4, max_rounds=5, retry_for=(Exception,), dont_retry_for=(OSError,))
     assert counts(outcomes.failed(run(role), FileNotFoundError())) == (states.FAILED, 0, 5)
     assert counts(outcomes.failed(run(role), BOOM)) == (states.PENDING, 0, 1)
 

@@ -54,12 +54,12 @@ def test_a_build_waits_5_10_20_40_seconds_where_the_seed_configured_a_constant()
     assert [INSTASITE.seconds(n) for n in range(4)] == [5, 10, 20, 40]
 
 
-def lived(*, max_retries: int, max_tries: int, backoff: Backoff, round_delay: float = 0) -> tuple[list[float], Failed]:
+def lived(*, max_retries: int, max_rounds: int, backoff: Backoff, round_delay: float = 0) -> tuple[list[float], Failed]:
     """The delays before each further attempt of a task that never succeeds, as its worker decides them."""
     delays: list[float] = []
     retry_count = tries = 0
     for _ in range(100):
-        attempt = Attempt(retry_count, max_retries, tries, max_tries)
+        attempt = Attempt(retry_count, max_retries, tries, max_rounds)
         verdict = after_timeout(attempt, delay=backoff.seconds(retry_count), round_delay=round_delay)
         if isinstance(verdict, Failed):
             return delays, verdict
@@ -69,33 +69,33 @@ def lived(*, max_retries: int, max_tries: int, backoff: Backoff, round_delay: fl
 
 
 def test_a_build_is_attempted_five_times_in_each_of_five_tries() -> None:
-    delays, end = lived(max_retries=4, max_tries=5, backoff=INSTASITE, round_delay=30)
+    delays, end = lived(max_retries=4, max_rounds=5, backoff=INSTASITE, round_delay=30)
     assert delays == ([5, 10, 20, 40, 30] * 5)[:-1]
     assert end == Failed(tries=5)
 
 
 @given(st.integers(0, 6), st.integers(1, 6))
-def test_attempts_are_the_rounds_times_the_retries_and_the_first(max_retries: int, max_tries: int) -> None:
-    delays, end = lived(max_retries=max_retries, max_tries=max_tries, backoff=INSTASITE)
-    assert len(delays) + 1 == max_tries * (max_retries + 1)
-    assert end == Failed(tries=max_tries)
+def test_attempts_are_the_rounds_times_the_retries_and_the_first(max_retries: int, max_rounds: int) -> None:
+    delays, end = lived(max_retries=max_retries, max_rounds=max_rounds, backoff=INSTASITE)
+    assert len(delays) + 1 == max_rounds * (max_retries + 1)
+    assert end == Failed(tries=max_rounds)
 
 
 def test_a_used_up_round_starts_the_next_with_fresh_retries() -> None:
-    verdict = after_failure(Attempt(4, 4, tries=1, max_tries=5), permanent=False, round_delay=30)
+    verdict = after_failure(Attempt(4, 4, tries=1, max_rounds=5), permanent=False, round_delay=30)
     assert verdict == Again(delay=30, retry_count=0, tries=2)
 
 
 def test_the_last_round_used_up_is_the_end() -> None:
-    assert after_failure(Attempt(4, 4, tries=4, max_tries=5), permanent=False, round_delay=30) == Failed(tries=5)
+    assert after_failure(Attempt(4, 4, tries=4, max_rounds=5), permanent=False, round_delay=30) == Failed(tries=5)
 
 
 @given(st.integers(0, 9), st.integers(0, 9) | st.none(), st.integers(0, 9), st.integers(1, 9))
 def test_a_permanent_error_ends_it_at_once_and_leaves_no_try(
-    retry_count: int, max_retries: int | None, tries: int, max_tries: int
+    retry_count: int, max_retries: int | None, tries: int, max_rounds: int
 ) -> None:
-    attempt = Attempt(retry_count, max_retries, tries, max_tries)
-    assert after_failure(attempt, permanent=True, round_delay=1) == Failed(tries=max_tries)
+    attempt = Attempt(retry_count, max_retries, tries, max_rounds)
+    assert after_failure(attempt, permanent=True, round_delay=1) == Failed(tries=max_rounds)
 
 
 @given(st.integers(0, 10**6))
@@ -105,5 +105,5 @@ def test_without_a_limit_a_late_run_is_retried_for_ever(retry_count: int) -> Non
 
 
 def test_a_limit_lowered_below_what_was_used_up_ends_it() -> None:
-    assert after_failure(Attempt(0, 0, tries=7, max_tries=3), permanent=False, round_delay=1) == Failed(tries=8)
+    assert after_failure(Attempt(0, 0, tries=7, max_rounds=3), permanent=False, round_delay=1) == Failed(tries=8)
     assert after_timeout(Attempt(9, 3), delay=1, round_delay=1) == Failed(tries=1)

@@ -41,7 +41,7 @@ NUMBERS = {
     "CELERIAC_API_REQUESTS_PER_SECOND": ("api_requests", "10", 10, "0"),
     "CELERIAC_API_FAILURES_PER_MINUTE": ("api_failures", "10", 10, "0"),
     "CELERIAC_API_BODY_BYTES": ("api_body_bytes", "2048", 2048, "1023"),
-    "CELERIAC_RELEASE": ("release", "20261120", 20261120, "-1"),
+    "CELERIAC_DEPLOYMENT": ("deployment", "20261120", 20261120, "-1"),
 }
 
 
@@ -76,7 +76,7 @@ def test_a_bad_number_is_refused_with_its_variable_its_value_and_what_would_be_r
         Settings.from_environ({variable: given})
 
 
-@pytest.mark.parametrize("variable", ["CELERIAC_MAX_ARGUMENT_BYTES", "CELERIAC_RELEASE"])
+@pytest.mark.parametrize("variable", ["CELERIAC_MAX_ARGUMENT_BYTES", "CELERIAC_DEPLOYMENT"])
 def test_what_is_counted_is_a_whole_number(variable: str) -> None:
     with pytest.raises(ConfigurationError, match=f"^{variable}='1.5' is not usable: give a whole number, at least"):
         Settings.from_environ({variable: "1.5"})

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from celeriac.dispatch.publish import MAX_ROWS, ids_in, rows_per_ticket, split
+from celeriac.dispatch.claim import Taken
+from celeriac.dispatch.publish import MAX_ROWS, rows_per_ticket, split, tokens_in
 
 SECONDS = st.floats(0, 10_000)
 ROWS, SLOTS = st.integers(1, 5000), st.integers(0, 64)
@@ -47,21 +48,24 @@ def test_quick_tasks_share_and_slow_ones_do_not() -> None:
     assert rows_per_ticket("auto", 0, 0.2, rows=10_000, slots=0) == MAX_ROWS
 
 
+def taken(losses: dict[int, int]) -> list[Taken]:
+    return [Taken(task, "", lost) for task, lost in losses.items()]
+
+
 @given(st.lists(st.integers(), max_size=50, unique=True), st.integers(1, 20))
-def test_split_gives_each_row_one_ticket_in_order_with_the_one_token(ids: list[int], size: int) -> None:
-    tickets = split("build", "builds", dict.fromkeys(ids, 1), "token", size)
-    assert [i for ticket in tickets for i in ticket.ids] == ids
-    assert all(1 <= len(ticket.ids) <= size for ticket in tickets)
-    assert {(t.role, t.queue, t.token) for t in tickets} <= {("build", "builds", "token")}
+def test_split_gives_each_task_one_ticket_in_order(ids: list[int], size: int) -> None:
+    tickets = split(taken(dict.fromkeys(ids, 1)), size)
+    assert [task.id for ticket in tickets for task in ticket] == ids
+    assert all(1 <= len(ticket) <= size for ticket in tickets)
 
 
 @given(st.dictionaries(st.integers(), st.integers(0, 4), max_size=50), st.integers(1, 20))
-def test_a_row_that_was_lost_twice_shares_its_ticket_with_nobody(losses: dict[int, int], size: int) -> None:
-    tickets = split("build", "builds", losses, "token", size)
-    assert sorted(i for ticket in tickets for i in ticket.ids) == sorted(losses)
+def test_a_task_that_was_lost_twice_shares_its_ticket_with_nobody(losses: dict[int, int], size: int) -> None:
+    tickets = split(taken(losses), size)
+    assert sorted(task.id for ticket in tickets for task in ticket) == sorted(losses)
     for ticket in tickets:
-        assert len(ticket.ids) == 1 or all(losses[i] < 2 for i in ticket.ids)
-        assert len(ticket.ids) <= size
+        assert len(ticket) == 1 or all(task.losses < 2 for task in ticket)
+        assert len(ticket) <= size
 
 
 def entry(body: str) -> bytes:
@@ -73,4 +77,4 @@ DEEP = "[" * 100_000
 
 @pytest.mark.parametrize("stray", [DEEP.encode(), entry(DEEP), b"", b"\xff", b"[]", entry("[]"), entry("[[1, [[]]]]")])
 def test_what_is_no_ticket_hides_none_of_the_tickets_beside_it(stray: bytes) -> None:
-    assert ids_in([entry('[["build", [1, 2], ""]]'), stray, entry('[["build", [3], ""]]')]) == {1, 2, 3}
+    assert tokens_in([entry('[["build", [1, 2], "a"]]'), stray, entry('[["build", [3], "b"]]')]) == {"a", "b"}

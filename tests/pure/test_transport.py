@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from celeriac.dispatch.publish import Ticket
-from celeriac.seam.transport import MOST_BYTES, MOST_ROWS, TICKET, NotATicket, check_ticket
+from celeriac.roles.rules import TICKET
+from celeriac.seam.envelope import MOST_BYTES, MOST_ROWS, NotATicket, check_ticket
 from tests.pure.envelopes import BODY, REAL, TOKEN, changed, packed, published, with_body, without
 
 NAMES = st.text(st.characters(exclude_categories=["C", "Zl", "Zp", "Zs"]), min_size=1, max_size=200).filter(

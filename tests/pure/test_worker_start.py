@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from celery.concurrency.prefork import TaskPool
 
 from celeriac import Celeriac, Settings
 from celeriac.cli.check import problems
 from celeriac.errors import ConfigurationError
 from celeriac.worker.controller import queues_of
+from celeriac.worker.lifeline import Lifeline
 
 # Celery warns whoever starts a worker as root, as containers do.
 pytestmark = pytest.mark.filterwarnings("ignore::celery.platforms.SecurityWarning")
@@ -74,3 +78,10 @@ def test_a_role_that_takes_much_memory_caps_its_worker(limit: int, fit: int) -> 
 def test_enough_memory_caps_nothing() -> None:
     app = shop(WORKER_ROLE="thumbnail", CELERIAC_MEMORY_LIMIT_MB="1000000")
     assert started(app, concurrency=2).concurrency == 2
+
+
+def test_a_worker_whose_pool_has_stopped_has_its_own_process_left() -> None:
+    """A heartbeat may come between the end of the pool and the end of the worker."""
+    lifeline = object.__new__(Lifeline)
+    lifeline.worker = SimpleNamespace(pool=TaskPool(1))
+    assert lifeline.processes() == [os.getpid()]

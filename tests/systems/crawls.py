@@ -17,7 +17,7 @@ RESET_AFTER = 0.05
 ENVIRON = {"RESET_CRAWLING_AFTER_MIN": str(RESET_AFTER), "REDDIT_CRAWLS_AT_ONCE": "2"}
 
 LAST_WAIT = """
-SELECT extract(epoch FROM t.scheduled_for - e.at) FROM worker_tasks t JOIN task_events e ON e.task = t.id
+SELECT extract(epoch FROM t.scheduled_for - e.at) FROM worker_tasks t JOIN celeriac.task_events e ON e.task = t.id
 WHERE t.task_id = :task ORDER BY e.id DESC LIMIT 1
 """
 
@@ -45,7 +45,10 @@ class Crawls:
 
     def events(self, task_id: str) -> list[str]:
         row = self.task(task_id)["id"]
-        return [kind for (kind,) in self.rows("SELECT kind FROM task_events WHERE task = :row ORDER BY id", row=row)]
+        return [
+            kind
+            for (kind,) in self.rows("SELECT kind FROM celeriac.task_events WHERE task = :row ORDER BY id", row=row)
+        ]
 
     def waits(self, task_id: str, *events: str) -> float:
         """Until it waits for its next attempt after these events; the seconds from the last one to it."""
@@ -58,7 +61,7 @@ class Crawls:
         self.rows(now, task=task_id)
 
     def paused(self, is_paused: bool) -> None:
-        self.rows("UPDATE roles SET paused = :paused WHERE role = 'crawl_subreddit'", paused=is_paused)
+        self.rows("UPDATE celeriac.roles SET paused = :paused WHERE role = 'crawl_subreddit'", paused=is_paused)
 
     def new_window(self) -> None:
         """Reddit's limit is as it is by default, and nothing is known of it."""

@@ -50,7 +50,8 @@ def test_the_check_of_a_domain_waits_until_its_cname_is_right(works: Works) -> N
     site, domain = works.site(domain="www.berta.example"), "www.berta.example"
     works.outside.names.update({domain: "elsewhere.example"})
     works.enqueue(site)
-    looks = "SELECT count(*) FROM task_events WHERE role = 'instasite_domain_check' AND kind = 'snooze' AND why LIKE :d"
+    looks = """SELECT count(*) FROM celeriac.task_events
+        WHERE role = 'instasite_domain_check' AND kind = 'snooze' AND why LIKE :d"""
     until(lambda: works.number(looks, d=f"{domain}%") >= 2, "two looks in vain")
     assert works.check(site, domain)["retry_count"] == 0
     works.outside.names.update({domain: CNAME_TARGET})
@@ -213,15 +214,17 @@ def test_a_code_base_without_these_modules_enqueues_by_name(works: Works, tmp_pa
 def test_switched_off_nothing_is_dispatched(stack: Stack, new_database: Callable[[], str], tmp_path: Path) -> None:
     with Stack(new_database(), stack.environ["REDIS_URL"], stack.outside, tmp_path) as off:
         off.beat(QM_INSTASITES="false")
-        last_tick = "SELECT last_run_at FROM scheduled_jobs WHERE name = 'sweep rescue'"
+        last_tick = "SELECT last_run_at FROM celeriac.scheduled_jobs WHERE name = 'sweep rescue'"
         until(lambda: off.rows(last_tick), "beat")
         off.rows("INSERT INTO worker_tasks (task_id, role, kwargs) VALUES ('1', 'instasite_build', '{}')")
         for _ in range(3):
             seen = off.rows(last_tick)
             until(lambda seen=seen: off.rows(last_tick) != seen, "another tick")
         assert off.rows("SELECT status FROM worker_tasks WHERE role = 'instasite_build'") == [("pending",)]
-        assert off.rows("SELECT FROM passes WHERE role = 'instasite_build'") == []
-        assert off.rows("SELECT enabled FROM scheduled_jobs WHERE name = 'batcher instasite_build'") == [(False,)]
+        assert off.rows("SELECT FROM celeriac.passes WHERE role = 'instasite_build'") == []
+        assert off.rows("SELECT enabled FROM celeriac.scheduled_jobs WHERE name = 'batcher instasite_build'") == [
+            (False,)
+        ]
 
 
 # -- a worker that dies at the moment of completion ------------------------------------------------------------------

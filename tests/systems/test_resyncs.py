@@ -9,6 +9,8 @@ import pytest
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
+from celeriac.store import look
+from celeriac.store.connections import Database
 from models import DispensaryCrawlJob, JobRunLog, JobSchedule
 from tasks import legacy
 from tasks.app import app
@@ -99,9 +101,11 @@ def test_only_stores_with_a_platform_id_that_are_to_be_crawled_take_part(rows: R
     assert generate(rows) == 1
 
 
-def test_a_day_that_is_over_is_due_at_once(rows: Rows) -> None:
+def test_a_day_that_is_over_is_due_at_once(rows: Rows, database: Database) -> None:
     open_stores(rows, 4)
     assert generate(rows, day="2025-01-10") == 4
+    with database.transaction() as connection:  # a worker's next look
+        look.look(connection)
     assert rows("SELECT status, waits_for, count(*) FROM worker_tasks GROUP BY 1, 2") == [("pending", None, 4)]
 
 

@@ -144,11 +144,11 @@ def test_what_is_stuck_can_be_asked_without_fixing_it(sites: Sites, monkeypatch:
 
 def test_its_schedule_enqueues_it_unless_it_is_switched_off(sites: Sites, fixer: Running, stack: Stack) -> None:
     site = sites.new("instasite", in_progress=3 * HOUR)
-    schedule = "SELECT enabled FROM scheduled_jobs WHERE name = 'fix-stale-thumbnails'"
+    schedule = "SELECT enabled FROM celeriac.scheduled_jobs WHERE name = 'fix-stale-thumbnails'"
     beat = stack.beat(QM_SITES_FIX_STALE_THUMBNAILS="false", CELERIAC_SCHEDULE_FIX_STALE_THUMBNAILS="@every 1s")
-    until(lambda: sites.rows("SELECT FROM beats") and sites.rows(schedule) == [(False,)], "beat, without it")
+    until(lambda: sites.rows("SELECT FROM celeriac.beats") and sites.rows(schedule) == [(False,)], "beat, without it")
     assert sites.standing("instasite", site) == UNTOUCHED
-    sites.rows("UPDATE scheduled_jobs SET enabled = true WHERE name = 'fix-stale-thumbnails'")
+    sites.rows("UPDATE celeriac.scheduled_jobs SET enabled = true WHERE name = 'fix-stale-thumbnails'")
     until(lambda: sites.standing("instasite", site) == RESET, "the schedule")
     beat.stop()
 

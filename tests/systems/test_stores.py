@@ -177,7 +177,9 @@ def test_a_rate_limit_is_waited_for_without_using_up_an_attempt(stores: Stores) 
     limited = {"retry_after": 0, "orders": [{"kind": "rate_limited", "operation": "FilteredProducts"}]}
     stores.stack.outside.faults.change(limited)
     assert stores.resync(store)["retry_count"] == 0
-    snoozed = "SELECT e.kind FROM task_events e JOIN worker_tasks t ON t.id = e.task WHERE t.unique_key = :store"
+    snoozed = (
+        "SELECT e.kind FROM celeriac.task_events e JOIN worker_tasks t ON t.id = e.task WHERE t.unique_key = :store"
+    )
     assert stores.rows(snoozed, store=str(store)) == [("snooze",)]
 
 

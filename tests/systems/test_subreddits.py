@@ -81,14 +81,17 @@ def test_a_subreddit_is_crawled_again_and_what_is_known_is_renewed(crawls: Crawl
     assert crawls.subreddit(name)["last_crawled_at"] > before
 
 
-CRAWL_JOBS = "CREATE TABLE crawl_jobs (subreddit_id INTEGER NOT NULL UNIQUE, status TEXT NOT NULL DEFAULT 'queued')"
+CRAWL_JOBS = """
+CREATE SCHEMA seed;
+CREATE TABLE seed.crawl_jobs (subreddit_id INTEGER NOT NULL UNIQUE, status TEXT NOT NULL DEFAULT 'queued')
+"""
 
 
 def test_the_documents_own_constraint_forbade_that_for_ever(crawls: Crawls, name: str) -> None:
     crawls.rows(CRAWL_JOBS)
-    crawls.rows("INSERT INTO crawl_jobs VALUES (1, 'success')")
+    crawls.rows("INSERT INTO seed.crawl_jobs VALUES (1, 'success')")
     with pytest.raises(IntegrityError, match="crawl_jobs_subreddit_id_key"):
-        crawls.rows("INSERT INTO crawl_jobs VALUES (1)")
+        crawls.rows("INSERT INTO seed.crawl_jobs VALUES (1)")
     for _ in range(3):
         assert crawls.ends(request_crawl(name).id)["status"] == "completed"
 
@@ -282,12 +285,11 @@ def test_what_is_stale_is_enqueued_once_and_what_waits_stays_as_it_is(crawls: Cr
 def test_beat_enqueues_what_is_stale_every_six_hours(crawls: Crawls, name: str) -> None:
     entry = entries(app)["stale subreddits"]
     assert (entry.target, entry.cron_expression, entry.overlap) == ("enqueue_stale_subreddits", "0 */6 * * *", "skip")
-    until(lambda: crawls.rows("SELECT FROM scheduled_jobs WHERE name = 'stale subreddits'"), "beat's config")
+    until(lambda: crawls.rows("SELECT FROM celeriac.scheduled_jobs WHERE name = 'stale subreddits'"), "beat's config")
     crawls.rows("UPDATE subreddits SET checked_at = now()")
     crawls.rows("INSERT INTO subreddits (name) VALUES (:name)", name=name)
-    schedule = (
-        "UPDATE scheduled_jobs SET cron_expression = '@every 500ms', enabled = :on WHERE name = 'stale subreddits'"
-    )
+    schedule = """UPDATE celeriac.scheduled_jobs SET cron_expression = '@every 500ms', enabled = :on
+        WHERE name = 'stale subreddits'"""
     crawls.rows(schedule, on=True)
     until(lambda: crawls.posts(name) == crawls.told(name), "the crawl of what was never crawled")
     crawls.rows(schedule, on=False)

@@ -144,7 +144,10 @@ def test_a_worker_paused_while_it_renders_changes_nothing_when_it_wakes(
     sites.rows(f"UPDATE instasites SET {now} WHERE id = :site", site=site)
     before = sites.row("instasite", site)
     builder.signal_all(signal.SIGCONT)
-    until(lambda: sites.rows("SELECT FROM task_events WHERE kind = 'late_finish'"), "the late finish to be refused")
+    until(
+        lambda: sites.rows("SELECT FROM celeriac.task_events WHERE kind = 'late_finish'"),
+        "the late finish to be refused",
+    )
     assert sites.row("instasite", site) == before
     successor.stop()
 
@@ -182,7 +185,9 @@ def test_without_a_browser_builds_wait_and_burn_no_attempt_until_there_is_one(
     target = browser.readlink()
     browser.unlink()
     enqueue("instasite", site)
-    looks = "SELECT count(*) >= 4 FROM task_events e JOIN worker_tasks t ON t.id = e.task WHERE e.kind = 'snooze'"
+    looks = (
+        "SELECT count(*) >= 4 FROM celeriac.task_events e JOIN worker_tasks t ON t.id = e.task WHERE e.kind = 'snooze'"
+    )
     until(lambda: sites.rows.one(looks), "four looks in vain")
     assert (sites.task("instasite", site)["retry_count"], sites.standing("instasite", site)) == (0, (False, False))
     said = builder.printed().count("build_thumbnail waits for a browser")

@@ -16,7 +16,7 @@ from tests.systems.stack import Stack
 FOLLOW_UPS = ("instasite_analytics", "instasite_domain_check", "instasite_ready_mail")
 
 LAST_WAIT = """
-SELECT extract(epoch FROM t.scheduled_for - e.at) FROM worker_tasks t JOIN task_events e ON e.task = t.id
+SELECT extract(epoch FROM t.scheduled_for - e.at) FROM worker_tasks t JOIN celeriac.task_events e ON e.task = t.id
 WHERE t.role = 'instasite_build' AND t.unique_key = :site ORDER BY e.id DESC LIMIT 1
 """
 
@@ -71,7 +71,10 @@ class Works:
     def events(self, site: int, role: str = "instasite_build") -> list[str]:
         """What happened to a task that has a row."""
         row = self.task(site, role)["id"]
-        return [kind for (kind,) in self.rows("SELECT kind FROM task_events WHERE task = :row ORDER BY id", row=row)]
+        return [
+            kind
+            for (kind,) in self.rows("SELECT kind FROM celeriac.task_events WHERE task = :row ORDER BY id", row=row)
+        ]
 
     def waits(self, site: int, *events: str) -> float:
         """Until the build waits for its next attempt after these events; the seconds from the last one to it."""

@@ -1,1 +1,1 @@
-"""The engine's own migrations, with a version table of their own (celeriac_version)."""
+"""The engine's own migrations, with a version table of their own (celeriac.version)."""

@@ -12,7 +12,9 @@ from sqlalchemy import text
 connection = context.config.attributes["connection"]
 lock_timeout, statement_timeout = context.config.attributes["timeouts"]
 
-context.configure(connection=connection, version_table=context.config.attributes["table"])
+branch = context.config.attributes["branch"]
+
+context.configure(connection=connection, version_table=branch.table, version_table_schema=branch.schema)
 with context.begin_transaction():
     connection.execute(text(f"SET LOCAL lock_timeout = {int(lock_timeout * 1000)}"))
     connection.execute(text(f"SET LOCAL statement_timeout = {int(statement_timeout * 1000)}"))

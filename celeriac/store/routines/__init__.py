@@ -1,6 +1,15 @@
 """What lives in the database beside the tables: for the verbs, and for whoever has psql and nothing else."""
 
-from celeriac.store.routines import capacity, enqueue, locks, release, schedules
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
 
 #: In the order in which they need one another.
-ROUTINES = (*locks.ROUTINES, *schedules.ROUTINES, *enqueue.ROUTINES, *release.ROUTINES, *capacity.ROUTINES)
+NAMES = ("history", "hand_over", "release", "rooms", "cancel", "enqueue", "policies", "schedules", "backlog")
+
+
+def scripts() -> Iterator[str]:
+    """Each can be applied again and again."""
+    for name in NAMES:
+        yield (Path(__file__).parent / f"{name}.sql").read_text()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from celeriac.errors import Permanent
+from celeriac.errors import LeaseLost, Permanent
 from celeriac.roles.role import Role
 from celeriac.run.run import RetryAsked, Run
-from celeriac.run.start import Started
 from celeriac.settle.retries import Again, Attempt, Failed, after_failure, after_timeout
 from celeriac.settle.write import LOST, Outcome
 from celeriac.store import states
+from celeriac.store.started import Started
 
 
 def completed(run: Run, result: Any) -> Outcome:
@@ -34,14 +34,14 @@ def failed(run: Run, error: BaseException, told: Any = None) -> Outcome:
     `told`: the error as JSON, for whoever asks for the result.
     """
     permanent = isinstance(error, (Permanent, *run.role.dont_retry_for))
-    verdict = after_failure(run.task.attempt, permanent=permanent, round_delay=run.role.round_delay)
+    verdict = after_failure(_attempt(run.task), permanent=permanent, round_delay=run.role.round_delay)
     return _verdict(run.task, verdict, described(error), "retry_round", told)
 
 
 def timed_out(task: Started, role: Role) -> Outcome:
     """Stopped from outside, past its time limit."""
     delay = role.backoff.seconds(task.retry_count) if role.backoff else role.round_delay
-    verdict = after_timeout(task.attempt, delay=delay, round_delay=role.round_delay)
+    verdict = after_timeout(_attempt(task), delay=delay, round_delay=role.round_delay)
     return _verdict(task, verdict, "TimeLimitExceeded: ran past its time limit and was stopped", "timeout")
 
 
@@ -54,8 +54,17 @@ def snoozed(task: Started, seconds: float, why: str) -> Outcome:
 
 
 def lost(task: Started, error: BaseException) -> Outcome:
-    """Postgres took its writes back, or went away: no failure of the handler's, and no attempt burnt."""
-    return Outcome(task=task, status=LOST, error=f"its writes were not committed: {described(error)}")
+    """It came to nothing, and no attempt is burnt: Postgres took its writes back, or went away.
+
+    It counts as a loss, as it may be the task that does this each time; not where Postgres was restarted meanwhile.
+    """
+    why = "its worker could not keep it" if isinstance(error, LeaseLost) else "its writes were not committed"
+    return Outcome(task=task, status=LOST, error=f"{why}: {described(error)}")
+
+
+def expired(task: Started) -> Outcome:
+    """It came to a worker too late to begin."""
+    return _ended(task, states.CANCELLED, kind="expired", error="expired before it started")
 
 
 def cancelled(task: Started) -> Outcome:
@@ -76,6 +85,10 @@ def described(error: BaseException | None) -> str | None:
 def _storable(says: str) -> str:
     """Bounded, and of what Postgres can store: neither NUL nor half a surrogate pair."""
     return says.replace("\x00", "\\x00").encode("utf-8", "backslashreplace").decode("utf-8")[:4000]
+
+
+def _attempt(task: Started) -> Attempt:
+    return Attempt(task.retry_count, task.max_retries, task.tries, task.max_rounds)
 
 
 def _verdict(task: Started, verdict: Again | Failed, error: str | None, kind: str, told: Any = None) -> Outcome:

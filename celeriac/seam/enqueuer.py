@@ -7,12 +7,14 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, event
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session, SessionTransaction, scoped_session
 
 from celeriac.dispatch.kicks import Kicker
+from celeriac.enqueue import outbox
 from celeriac.enqueue.insert import NewTask, Receipt, enqueue, enqueue_ready, is_ready
 from celeriac.run import run as running
-from celeriac.store.failures import past_deadlocks
+from celeriac.store.failures import retry_deadlocks
 
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 #: What holds a caller's transaction; a scoped session is its thread's.
 Bound = Session | scoped_session[Session] | Connection
 
-#: Rows a statement of a bulk enqueue. A bulk of several takes its time: nobody who settles waits for it.
+#: Rows a statement of a bulk enqueue.
 BULK = 1000
 
 logger = logging.getLogger(__name__)
@@ -47,52 +49,60 @@ class Enqueuer:
             return [None] * len(tasks)
         return list(self._insert_alone(tasks))
 
-    def _insert_alone(self, tasks: list[NewTask]) -> list[Receipt]:
+    def _insert_alone(self, tasks: list[NewTask]) -> list[Receipt | None]:
         one = len(tasks) == 1
         receipts = self._insert_ready(tasks[0]) if one and is_ready(tasks[0]) else []
-        receipts = receipts or past_deadlocks(lambda: self._insert_or_find(tasks))
-        ready = {t.role: r.id for t, r in zip(tasks, receipts, strict=True) if r.is_new and r.waits_for is None}
+        receipts = receipts or retry_deadlocks(lambda: self._insert_or_find(tasks))
+        ready = {t.role: r.id for t, r in zip(tasks, receipts, strict=True) if r and r.is_new and r.waits_for is None}
         for name, row in ready.items():
             self._kick(name, row if one else None)
         return receipts
 
-    def _insert_ready(self, task: NewTask) -> list[Receipt]:
-        """The usual case, on the shortest way to Postgres; nothing if the task's unique key is taken."""
+    def _insert_ready(self, task: NewTask) -> list[Receipt | None]:
+        """The usual case, on the shortest way to Postgres; nothing if the task's unique key is or may be taken."""
         with self.app.database.cursor() as cursor:
             receipt = enqueue_ready(cursor, task)
         return [receipt] if receipt else []
 
-    def _insert_or_find(self, tasks: list[NewTask]) -> list[Receipt]:
-        database = self.app.database
-        with database.statement() if len(tasks) == 1 else database.transaction() as connection:
-            return _in_batches(connection, tasks, commits_soon=len(tasks) <= BULK)
+    def _insert_or_find(self, tasks: list[NewTask]) -> list[Receipt | None]:
+        """One task never waits for somebody's open transaction: see `celeriac.enqueue.outbox`."""
+        with self.app.database.transaction() as connection:
+            if len(tasks) > 1:
+                return list(_in_batches(connection, tasks))
+            receipts = outbox.enqueue_or_put(connection, tasks)
+        return [None] if receipts is None else list(receipts)
 
     def _insert_in(self, bound: Bound, tasks: list[NewTask]) -> list[Receipt | None]:
         if isinstance(bound, scoped_session):
             bound = bound()
         if isinstance(bound, Session):
             self._kick_after_commit(bound, tasks)
-            return list(_in_batches(bound.connection(), tasks, commits_soon=False))
+            return list(_in_batches(bound.connection(), tasks, callers=True))
         # A plain connection tells of its commit too early to kick; the workers' own look finds the rows.
-        return list(_in_batches(bound, tasks, commits_soon=False))
+        return list(_in_batches(bound, tasks, callers=True))
 
     def _kick_after_commit(self, session: Session, tasks: list[NewTask]) -> None:
         if self not in session.info:
             session.info[self] = set()
             event.listen(session, "after_commit", self._committed)
             event.listen(session, "after_transaction_end", self._ended)
-        session.info[self].update(task.role for task in tasks)
+        session.info[self].update((task.role, task.lock_key) for task in tasks)
 
     def _committed(self, session: Session) -> None:
         if not session.in_nested_transaction():  # a savepoint's release commits nothing yet
-            self.kick(session.info[self])
+            asked = session.info[self]
+            try:
+                self.app.database.look_at({key for _, key in asked if key is not None})
+            except DBAPIError as error:
+                logger.warning("A worker's next look hands over what this commit left: %s", error)
+            self.kick({role for role, _ in asked})
 
     def _ended(self, session: Session, transaction: SessionTransaction) -> None:
         if transaction.parent is None:
             session.info[self].clear()
 
     def kick(self, roles: Iterable[str]) -> None:
-        """After a commit that left work for these roles: the eager ones look now, not at their next look."""
+        """After a commit that left work for these roles: the prompt ones look now, not at their next look."""
         for name in roles:
             self._kick(name)
 
@@ -100,7 +110,7 @@ class Enqueuer:
         """Never raises: the work is accepted, and the workers' next look finds it."""
         try:
             role, _ = self.app.role_named(name)
-            if role.eager and role.enabled():
+            if role.prompt and role.enabled():
                 self.kicker.kick(role.name, lone)
         except Exception as error:
             logger.warning("Could not kick %s; the workers' next look makes up for it: %s", name, error)
@@ -111,6 +121,6 @@ class Enqueuer:
         self.app.publisher.kick(role.name, role.queue, lone)
 
 
-def _in_batches(connection: Connection, tasks: list[NewTask], *, commits_soon: bool) -> list[Receipt]:
+def _in_batches(connection: Connection, tasks: list[NewTask], *, callers: bool = False) -> list[Receipt]:
     batches = (tasks[i : i + BULK] for i in range(0, len(tasks), BULK))
-    return [receipt for batch in batches for receipt in enqueue(connection, batch, commits_soon=commits_soon)]
+    return [receipt for batch in batches for receipt in enqueue(connection, batch, callers=callers)]

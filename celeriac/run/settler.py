@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from itertools import count
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
@@ -13,18 +12,23 @@ from sqlalchemy.orm import Session
 
 from celeriac.enqueue.insert import NewTask
 from celeriac.errors import LeaseLost, NotSettled
+from celeriac.run.outcomes import lost
 from celeriac.run.run import Run
-from celeriac.settle.outcomes import lost
 from celeriac.settle.write import LOST, settle
+from celeriac.store import look
 from celeriac.store.connections import Database, end_silent
-from celeriac.store.failures import is_gone, is_nobodys_fault, outlasting, past_deadlocks
+from celeriac.store.failures import is_gone, is_retryable, retry_deadlocks, retry_while_away
 
 logger = logging.getLogger(__name__)
 
 
 def _is_simple(run: Run) -> bool:
     """Whether a statement writes what it came to: there is nothing beside its row that has to commit with it."""
-    return run.task.lock_key is None and not run.follow_ups and run.outcome is not None and run.outcome.status != LOST
+    return not run.follow_ups and run.outcome is not None and run.outcome.status != LOST
+
+
+class _Unwritten(Exception):
+    """Postgres refused an outcome; its cause says why."""
 
 
 class Settler:
@@ -53,10 +57,7 @@ class Settler:
             self._settle_apart(open_runs)
 
     def _settle_together(self, runs: Sequence[Run]) -> None:
-        attempts = count()
-        follow_ups, _ = outlasting(
-            lambda: past_deadlocks(lambda: self._settle(runs, again=next(attempts) > 0)), "settle"
-        )
+        follow_ups, _ = retry_while_away(lambda: retry_deadlocks(lambda: self._settle(runs)), "settle")
         for run in runs:
             run.settled = True
         self._tell(follow_ups)
@@ -72,7 +73,11 @@ class Settler:
         if refused is not None:
             raise refused
 
-    def _settle(self, runs: Sequence[Run], *, again: bool) -> tuple[list[NewTask], set[int]]:
+    def _settle(self, runs: Sequence[Run], *, again: bool = False) -> tuple[list[NewTask], set[int]]:
+        """Said before, it may have been committed although no answer came."""
+        again = again or any(run.said for run in runs)
+        for run in runs:
+            run.said = True
         simple = all(map(_is_simple, runs))
         with self.database.statement() if simple else self.database.transaction() as connection:
             return self._write(connection, runs, again=again)
@@ -93,34 +98,44 @@ class Settler:
         """
         try:
             session.flush()
-            connection = session.connection()
-            connection.exec_driver_sql(end_silent())
-            follow_ups, mine = self._write(connection, [run])
+            follow_ups, mine, keys = self._write_in(session.connection(), run)
             # A refused settle leaves its event in a transaction of its own: this one goes with the handler's writes.
             session.commit() if mine else session.rollback()
         except BaseException as error:
             run.drop_session()
-            if is_nobodys_fault(error):
-                self._lose(run, error)
+            if isinstance(error, _Unwritten) or is_retryable(error):
+                self._lose(run, error.__cause__ if isinstance(error, _Unwritten) else error)
                 return
             run.outcome = None
             raise
         run.drop_session()
         if not mine:
             self.settle([run])
+        else:
+            self.database.look_at(keys)
         run.settled = True
         self._tell(follow_ups)
 
-    def _lose(self, run: Run, error: BaseException) -> None:
+    def _write_in(self, connection: Connection, run: Run) -> tuple[list[NewTask], set[int], set[str]]:
+        """Raises _Unwritten: what keeps the engine's own statements from being done is no failure of the handler's."""
+        try:
+            connection.exec_driver_sql(end_silent())
+            look.asked(connection)
+            follow_ups, mine = self._write(connection, [run])
+        except DBAPIError as error:
+            raise _Unwritten from error
+        return follow_ups, mine, look.asked(connection)
+
+    def _lose(self, run: Run, error: BaseException | None) -> None:
         """Raises LeaseLost, unless the row says that the commit was done and only its answer was lost.
 
         If Postgres stays away, the outcome waits for the next settle, which raises NotSettled if it must.
         """
         logger.warning("What task %s wrote was not committed: %s", run.task.id, error)
-        run.outcome = lost(run.task, error)
+        run.outcome = lost(run.task, error or _Unwritten())
         run.follow_ups.clear()
         with suppress(DBAPIError):
-            mine = outlasting(lambda: past_deadlocks(lambda: self._settle([run], again=True)), "release")[1]
+            mine = retry_while_away(lambda: retry_deadlocks(lambda: self._settle([run], again=True)), "release")[1]
             run.settled = True
             if not mine:
                 return

@@ -1,0 +1,77 @@
+"""Parking: tasks of an account that is paused, or may have nothing at once, stand where no pass meets them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import Connection, text
+
+from celeriac.store import look
+from celeriac.store.plans import lookups
+
+# INVARIANT: FOR SHARE, so that whoever resumes the account waits, and then sees what was parked. A parked task has no
+# lock key; whoever else waits for it may have it.
+PARK = text("""
+WITH shut AS MATERIALIZED (
+    SELECT account FROM celeriac.account_policies
+    WHERE account = ANY (CAST(:accounts AS text[])) AND (paused OR cap = 0) ORDER BY account FOR SHARE
+), taken AS (
+    SELECT entry.tableoid, entry.ctid FROM shut, LATERAL (
+        SELECT tableoid, ctid FROM celeriac.ready WHERE role = :role AND account = shut.account
+        ORDER BY priority DESC, due_at, id LIMIT :batch FOR UPDATE SKIP LOCKED) AS entry
+), gone AS (
+    DELETE FROM celeriac.ready r USING taken
+    WHERE r.ctid = taken.ctid AND r.tableoid = taken.tableoid AND r.ctid = ANY (ARRAY(SELECT ctid FROM taken))
+    RETURNING r.*
+), moved AS (
+    INSERT INTO celeriac.parked (account, role, priority, due_at, id)
+    SELECT account, role, priority, due_at, id FROM gone
+), unlocked AS (
+    DELETE FROM celeriac.locks l USING celeriac.tasks t
+    WHERE t.id = ANY (ARRAY(SELECT id FROM gone)) AND l.lock_key = t.lock_key AND l.head = t.id RETURNING l.lock_key
+)
+SELECT (SELECT count(*) FROM gone) AS parked, ARRAY(SELECT lock_key FROM unlocked) AS keys
+""")
+
+UNPARK = text("""
+WITH open AS MATERIALIZED (
+    SELECT u.account FROM celeriac.unparking u
+    WHERE NOT EXISTS (SELECT FROM celeriac.account_policies p WHERE p.account = u.account AND (p.paused OR p.cap = 0))
+    ORDER BY u.account LIMIT :batch FOR UPDATE OF u SKIP LOCKED
+), taken AS (
+    SELECT entry.ctid FROM open, LATERAL (
+        SELECT ctid FROM celeriac.parked WHERE account = open.account
+        ORDER BY role, priority DESC, due_at, id LIMIT :batch FOR UPDATE SKIP LOCKED) AS entry LIMIT :batch
+), gone AS (
+    DELETE FROM celeriac.parked WHERE ctid = ANY (ARRAY(SELECT ctid FROM taken)) RETURNING *
+), tasks AS (
+    SELECT gone.*, t.lock_key, t.losses FROM gone JOIN celeriac.tasks t ON t.id = gone.id
+), to_ready AS (
+    INSERT INTO celeriac.ready (seg, role, account, priority, due_at, id, losses)
+    SELECT (SELECT seg FROM celeriac.ring), role, account, priority, due_at, id, least(losses, 9) FROM tasks
+    WHERE lock_key IS NULL
+), to_behind AS (
+    INSERT INTO celeriac.behind (lock_key, priority, due_at, id, role, account)
+    SELECT lock_key, priority, due_at, id, role, account FROM tasks WHERE lock_key IS NOT NULL
+), done AS (
+    DELETE FROM celeriac.unparking u USING open WHERE u.account = open.account AND (SELECT count(*) FROM gone) < :batch
+)
+SELECT count(*) AS n, array_agg(DISTINCT role) AS roles, array_agg(lock_key) FILTER (WHERE lock_key IS NOT NULL) AS keys
+FROM tasks
+""")
+
+
+def park(connection: Connection, role: str, accounts: Sequence[str], batch: int) -> int:
+    """Parks ready tasks of those accounts that are still shut, at most `batch` of each; how many."""
+    with lookups(connection):
+        done = connection.execute(PARK, {"role": role, "accounts": list(accounts), "batch": batch}).one()
+    look.ask(connection, done[1])
+    return int(done.parked)
+
+
+def unpark(connection: Connection, batch: int) -> list[str]:
+    """About `batch` tasks of accounts that were resumed go on; their roles. None are left when there are no roles."""
+    with lookups(connection):
+        done = connection.execute(UNPARK, {"batch": batch}).one()
+    look.ask(connection, done[2] or [])
+    return list(done.roles or [])

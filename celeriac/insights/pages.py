@@ -1,0 +1,146 @@
+"""Pages: the statements of lists. A walk along an index meets so many tasks, then each is looked up by its id."""
+
+from __future__ import annotations
+
+from sqlalchemy import TextClause, text
+
+from celeriac.store.states import ALL
+
+COLUMNS = """
+    id, task_id, role, account, lock_key, unique_key, status, waits_for, priority, scheduled_for, expires_at,
+    worker_id, claimed_at, started_at, last_heartbeat_at, cancel_requested_at, completed_at, progress,
+    error_message, retry_count, max_retries, tries, max_rounds, losses, timeout, parent_id, enqueued_by, created_at,
+    updated_at"""
+
+FILTER = """
+    (CAST(:statuses AS text[]) IS NULL OR status = ANY(CAST(:statuses AS text[])))
+    AND (CAST(:role AS text) IS NULL OR role = :role)
+    AND (CAST(:account AS text) IS NULL OR account = :account)
+    AND (CAST(:lock_key AS text) IS NULL OR lock_key = :lock_key)
+    AND (CAST(:unique_key AS text) IS NULL OR unique_key = :unique_key)
+    AND (CAST(:worker_id AS text) IS NULL OR worker_id = :worker_id)
+    AND (CAST(:waits_for AS text) IS NULL OR waits_for = :waits_for OR :waits_for = 'nothing' AND waits_for IS NULL)
+    AND (CAST(:older_than AS double precision) IS NULL
+        OR created_at < statement_timestamp() - :older_than * interval '1 second')"""
+
+_AFTER = "coalesce(CAST(CAST(:after AS text) AS bigint), 9223372036854775807)"
+
+# INVARIANT of `names`: one descent per role the index has, or the one that is asked for.
+_OF_ROLES = """
+WITH RECURSIVE names AS (
+    (SELECT role FROM celeriac.{table} WHERE {part} AND role >= coalesce(CAST(:role AS text), '') ORDER BY role LIMIT 1)
+    UNION ALL
+    SELECT next.role FROM names, LATERAL (
+        SELECT role FROM celeriac.{table} WHERE {part} AND role > names.role AND CAST(:role AS text) IS NULL
+        ORDER BY role LIMIT 1) AS next
+), walk AS MATERIALIZED (
+    SELECT found.* FROM names, LATERAL (
+        SELECT {columns}, {place} AS place FROM celeriac.{table}
+        WHERE {part} AND role = names.role AND {before} ORDER BY {order} LIMIT :looks_at
+    ) AS found
+    WHERE names.role = coalesce(CAST(:role AS text), names.role)
+    ORDER BY {order} LIMIT :looks_at
+)"""
+
+_HELD = f"""
+WITH walk AS MATERIALIZED (
+    SELECT id, CAST(id AS text) AS place FROM celeriac.tickets k, unnest(k.ids) AS held (id)
+    WHERE (CAST(:role AS text) IS NULL OR k.role = :role) AND id < {_AFTER} ORDER BY id DESC LIMIT :looks_at
+)"""
+
+_ALL_BY_ID = f"""
+WITH walk AS MATERIALIZED (
+    SELECT id, completed_at, CAST(id AS text) AS place FROM (
+        (SELECT id, CAST(NULL AS timestamptz) AS completed_at FROM celeriac.tasks
+            WHERE id < {_AFTER} ORDER BY id DESC LIMIT :looks_at)
+        UNION ALL
+        (SELECT id, completed_at FROM celeriac.history WHERE id < {_AFTER} ORDER BY id DESC LIMIT :looks_at)
+    ) AS either ORDER BY id DESC LIMIT :looks_at
+)"""
+
+_BEFORE_TIME = """(completed_at, id) < (
+    coalesce(CAST(split_part(CAST(:after AS text), ' ', 1) AS timestamptz), 'infinity'),
+    coalesce(CAST(split_part(CAST(:after AS text), ' ', 2) AS bigint), 0))"""
+
+_PLACE_IN_TIME = """(to_char(completed_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') || ' ' || id)"""
+
+
+def _by_id(table: str, part: str, columns: str) -> str:
+    """By -id, which these indexes have and the primary key has not: along that, a few rows may lie far apart."""
+    return _OF_ROLES.format(
+        table=table, part=part, columns=columns, place="CAST(id AS text)", before=f"-id > -{_AFTER}", order="-id"
+    )
+
+
+WALKS = {
+    ("pending",): _by_id("tasks", "true", "id"),
+    ("claimed", "running"): _HELD,
+    ("failed",): _by_id("history", "status = 'failed' AND status IN ('failed', 'cancelled')", "id, completed_at"),
+    ("cancelled",): _by_id("history", "status = 'cancelled' AND status IN ('failed', 'cancelled')", "id, completed_at"),
+    ("completed",): _OF_ROLES.format(
+        table="history",
+        part="true",
+        columns="id, completed_at",
+        place=_PLACE_IN_TIME,
+        before=_BEFORE_TIME,
+        order="completed_at DESC, id DESC",
+    ),
+    ALL: _ALL_BY_ID,
+}
+
+# Which ticket has which task: one pass over the tickets, of which there are few, instead of one for each task.
+_TOKENS = """, held AS MATERIALIZED (
+    SELECT coalesce(jsonb_object_agg(i, k.token), '{}') AS tokens FROM celeriac.tickets k, unnest(k.ids) AS i
+    WHERE (CAST(:role AS text) IS NULL OR k.role = :role)
+        AND i BETWEEN (SELECT min(id) FROM walk) AND (SELECT max(id) FROM walk)
+)"""
+
+# As `celeriac.unfinished` has it, of one id.
+_UNFINISHED = """
+    SELECT t.id, t.task_id, t.role, t.account, t.lock_key, t.unique_key,
+        CASE WHEN k.token IS NULL THEN 'pending' WHEN k.worker_id IS NULL THEN 'claimed' ELSE 'running' END AS status,
+        CASE WHEN k.token IS NULL THEN coalesce(
+            (SELECT 'time' FROM celeriac.later l
+                WHERE l.role = t.role AND l.account = t.account AND l.due_at = t.scheduled_for AND l.id = t.id),
+            (SELECT 'lock' FROM celeriac.behind b WHERE b.lock_key = t.lock_key AND b.priority = t.priority
+                AND b.due_at = t.scheduled_for AND b.id = t.id),
+            (SELECT 'account' FROM celeriac.parked p WHERE p.account = t.account AND p.role = t.role
+                AND p.priority = t.priority AND p.due_at = t.scheduled_for AND p.id = t.id)
+        ) END AS waits_for,
+        t.priority, t.scheduled_for, t.expires_at, k.worker_id, k.claimed_at,
+        coalesce(k.started_at, t.started_at) AS started_at, k.heartbeat_at AS last_heartbeat_at, t.cancel_requested_at,
+        CAST(NULL AS timestamptz) AS completed_at, t.progress, t.error_message, t.retry_count, t.max_retries, t.tries,
+        t.max_rounds, t.losses, t.timeout, t.parent_id, t.enqueued_by, t.created_at,
+        greatest(t.updated_at, k.claimed_at, k.started_at) AS updated_at
+    FROM celeriac.tasks t
+    LEFT JOIN celeriac.tickets k ON k.token = CAST((SELECT tokens FROM held) ->> CAST(t.id AS text) AS uuid)
+    WHERE t.id = walk.id"""
+
+# By its time as well, which tells its day's partition.
+_FINISHED = f"""
+    SELECT {COLUMNS} FROM celeriac.finished f
+    WHERE f.id = walk.id AND f.completed_at = walk.completed_at"""
+
+_EITHER = f"({_UNFINISHED} AND walk.completed_at IS NULL) UNION ALL ({_FINISHED})"
+
+# INVARIANT: what the walk met is looked up by its id, row by row, whatever the planner believes: OFFSET 0 forbids to
+# join it in another way, and to look for what the filter says first.
+_PAGE = """
+SELECT {columns}, place FROM (SELECT task.*, walk.place FROM walk, LATERAL ({task} OFFSET 0) AS task) AS page
+WHERE {filter}
+ORDER BY {order} LIMIT :most OFFSET :offset
+"""
+_END = "SELECT place FROM walk OFFSET :looks_at - 1 LIMIT 1"
+
+_TASK = {("pending",): _UNFINISHED, ("claimed", "running"): _UNFINISHED, ALL: _EITHER}
+
+
+def _page(part: tuple[str, ...], walk: str) -> TextClause:
+    order = "completed_at DESC, id DESC" if part == ("completed",) else "id DESC"
+    task = _TASK.get(part, _FINISHED)
+    tokens = _TOKENS if part in _TASK else ""
+    return text(walk + tokens + _PAGE.format(columns=COLUMNS, task=task, filter=FILTER, order=order))
+
+
+PAGES = {part: _page(part, walk) for part, walk in WALKS.items()}
+ENDS = {part: text(walk + _END) for part, walk in WALKS.items()}

@@ -1,0 +1,101 @@
+"""Lock keys somebody waits for, whose head is missing or held back while another could run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sqlalchemy import Connection, text
+
+from celeriac.repair.batch import BATCH
+from celeriac.store import look
+from celeriac.store.plans import lookups
+
+if TYPE_CHECKING:
+    from celeriac.app import Celeriac
+
+#: Awaited keys a sweep walks over; the next one goes on from there.
+MOST_KEYS = 5_000
+
+# INVARIANT of `keys`: a loose walk over the distinct keys somebody waits for, one descent each. `missing`: no head, or
+# one that is over. `gives_way`: the head waits to be claimed, is held back, and somebody else is not.
+HEADS = text("""
+WITH RECURSIVE keys AS (
+    (SELECT lock_key FROM celeriac.behind WHERE lock_key >= :first ORDER BY lock_key LIMIT 1)
+    UNION ALL
+    SELECT next.lock_key FROM keys, LATERAL (
+        SELECT lock_key FROM celeriac.behind WHERE lock_key > keys.lock_key ORDER BY lock_key LIMIT 1) AS next
+), walked AS (SELECT lock_key FROM keys LIMIT :batch)
+SELECT walked.lock_key, head.id IS NULL AS missing, lock.head,
+    CASE WHEN NOT celeriac.is_open(head.role, head.account) AND (
+        SELECT true FROM celeriac.behind b
+        WHERE b.lock_key = walked.lock_key AND celeriac.is_open(b.role, b.account)
+        ORDER BY b.priority DESC, b.due_at, b.id LIMIT 1) THEN head.id END AS gives_way
+FROM walked
+LEFT JOIN LATERAL (SELECT head FROM celeriac.locks l WHERE l.lock_key = walked.lock_key LIMIT 1) AS lock ON true
+LEFT JOIN LATERAL (
+    SELECT t.id, t.role, t.account FROM celeriac.tasks t WHERE t.id = lock.head LIMIT 1) AS head ON true
+ORDER BY walked.lock_key
+""")
+
+# The head of a key is over, whatever became of its process.
+ORPHANED = text("""
+DELETE FROM celeriac.locks l
+WHERE l.lock_key = ANY (CAST(:keys AS text[])) AND NOT EXISTS (SELECT FROM celeriac.tasks t WHERE t.id = l.head)
+""")
+
+# INVARIANT: only a head that is ready, and stays so until this is committed.
+GIVE_WAY = text("""
+WITH entries AS MATERIALIZED (
+    SELECT r.tableoid AS part, r.ctid AS place, t.id, t.lock_key
+    FROM celeriac.tasks t JOIN celeriac.ready r ON r.role = t.role AND r.account = t.account
+        AND r.priority = t.priority AND r.due_at = t.scheduled_for AND r.id = t.id
+    WHERE t.id = ANY (CAST(:ids AS bigint[]))
+    FOR UPDATE OF r SKIP LOCKED
+), gone AS (
+    DELETE FROM celeriac.ready r USING entries e
+    WHERE r.ctid = e.place AND r.tableoid = e.part AND r.ctid = ANY (ARRAY(SELECT place FROM entries))
+    RETURNING r.role, r.account, r.priority, r.due_at, r.id, e.lock_key
+), behind AS (
+    INSERT INTO celeriac.behind (lock_key, priority, due_at, id, role, account)
+    SELECT lock_key, priority, due_at, id, role, account FROM gone
+)
+DELETE FROM celeriac.locks l USING gone WHERE l.lock_key = gone.lock_key AND l.head = gone.id RETURNING l.lock_key
+""")
+
+
+def give_heads(connection: Connection, first: str, batch: int) -> tuple[list[str], str | None]:
+    """Of `batch` keys from `first` on: those that may get another head after the commit, and where to go on."""
+    with lookups(connection):
+        rows = connection.execute(HEADS, {"first": first, "batch": batch + 1}).all()
+    following = rows[batch].lock_key if len(rows) > batch else None
+    missing = [row.lock_key for row in rows[:batch] if row.missing]
+    if orphaned := [row.lock_key for row in rows[:batch] if row.missing and row.head is not None]:
+        with lookups(connection):
+            connection.execute(ORPHANED, {"keys": orphaned})
+    blocked = [row.gives_way for row in rows[:batch] if row.gives_way is not None]
+    free = _give_way(connection, blocked) if blocked else []
+    look.ask(connection, [*missing, *free])
+    return [*missing, *free], following
+
+
+def _give_way(connection: Connection, heads: list[int]) -> list[str]:
+    with lookups(connection):
+        return list(connection.execute(GIVE_WAY, {"ids": heads}).scalars())
+
+
+#: Where this process's last sweep stopped, if it had not seen every key.
+_stopped: list[str] = []
+
+
+def hand_over(app: Celeriac) -> int:
+    """Lock keys whose head is missing, or held back while another task could run, are handed over."""
+    given = 0
+    first: str | None = _stopped.pop() if _stopped else ""
+    for _ in range(MOST_KEYS // BATCH):
+        with app.database.transaction() as connection:
+            keys, first = give_heads(connection, first or "", BATCH)
+        given += len(keys)
+        if first is None:
+            return given
+    _stopped[:] = [first] if first else []
+    return given

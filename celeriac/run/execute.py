@@ -1,0 +1,161 @@
+"""Execute: one task's handler, with Celery's own outcomes.
+
+Through Celery's tracer, where somebody could tell the difference: a hook is overridden, a signal has receivers, the
+task is called in a way of its own, or successes are logged. Else by a direct call, which costs half; what it raises
+goes through Celery's error handling all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from celery import signals, states
+from celery._state import _task_stack
+from celery.app import trace
+from celery.app.task import Context
+from celery.app.task import Task as CeleryTask
+from celery.exceptions import Ignore, Reject, Retry
+
+from celeriac.errors import LeaseLost, Snooze, TaskCancelled
+from celeriac.run import outcomes
+from celeriac.run.run import Run, enter, leave
+from celeriac.run.shared import worker_id
+from celeriac.store.encoding import revived
+
+if TYPE_CHECKING:
+    from celeriac.app import Celeriac
+
+#: Who hears of a task that succeeds.
+SIGNALS = (signals.task_prerun, signals.task_postrun, signals.task_success)
+
+#: What Celery calls around a task that succeeds, or around any.
+HOOKS = ("before_start", "on_success", "after_return")
+
+
+def is_plain(task: Any) -> bool:
+    """Whether nobody could tell a direct call of the task from one through Celery's tracer."""
+    own_call = trace.task_has_custom(task, "__call__")
+    return (
+        (own_call is None or own_call is CeleryTask)
+        and not any(trace.task_has_custom(task, hook) for hook in HOOKS)
+        and not any(signal.receivers for signal in SIGNALS)
+        and not trace.logger.isEnabledFor(trace.logging.INFO)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Direct:
+    """What the direct calls of one ticket share: the task, what `self.request` says of each, where results go."""
+
+    task: Any
+    context: Context
+    backend: Any
+    utc: bool
+
+
+@contextmanager
+def directly(app: Celeriac, role: str) -> Iterator[Direct | None]:
+    """Celery's stacks for the tasks of one ticket: what `self.request` and `current_task` say. None: trace them."""
+    task = app.tasks[role]
+    if not is_plain(task):
+        yield None
+        return
+    context = Context()
+    _task_stack.push(task)
+    task.request_stack.push(context)
+    try:
+        yield Direct(task, context, app.backend, app.conf.enable_utc)
+    finally:
+        task.request_stack.pop()
+        _task_stack.pop()
+
+
+def execute(app: Celeriac, run: Run, direct: Direct | None = None) -> None:
+    """Runs the handler; its outcome is in `run`. `direct`: for a direct call."""
+    args, kwargs = revived(run.task.args), revived(run.task.kwargs)
+    token = enter(run)
+    try:
+        ended = _trace(app, run, args, kwargs) if direct is None else _call(direct, run, args, kwargs)
+    except TaskCancelled:
+        run.drop_session()
+        run.follow_ups.clear()
+        run.outcome = outcomes.cancelled(run.task)
+    except LeaseLost as error:
+        run.drop_session()
+        run.outcome = run.outcome or outcomes.lost(run.task, error)
+    else:
+        if run.outcome is None and not run.settled:
+            _conclude(run, ended)
+    finally:
+        leave(run, token)
+
+
+def _trace(app: Celeriac, run: Run, args: Any, kwargs: Any) -> Any:
+    """What Celery stores nothing for, if it was that."""
+    task, request = app.tasks[run.role.name], _request(run, app.conf.enable_utc)
+    traced = trace.trace_task(
+        task, run.task.task_id, args, kwargs, request, app=app, loader=app.loader, hostname=worker_id()
+    )
+    return getattr(traced.info, "retval", None)
+
+
+def _call(direct: Direct, run: Run, args: Any, kwargs: Any) -> Any:
+    task, context = direct.task, direct.context
+    said = _request(run, direct.utc)
+    said["args"], said["kwargs"], said["called_directly"] = args, kwargs, False
+    context.__dict__ = said
+    try:
+        result = task.run(*args, **kwargs)
+        direct.backend.store_result(run.task.task_id, result, states.SUCCESS, request=context)
+    except (Ignore, Reject) as error:
+        return error
+    except Retry as error:
+        _handle(task, context, states.RETRY, error)
+    except Exception as error:
+        _handle(task, context, states.FAILURE, error)
+        trace.traceback_clear(error)
+    return None
+
+
+def _handle(task: Any, context: Context, state: str, error: Exception) -> None:
+    """As Celery does in its tracer, within which a hook that fails is an error of its own."""
+    try:
+        trace.TraceInfo(state, error).handle_error_state(task, context, call_errbacks=state == states.FAILURE)
+    except Exception as another:
+        trace.report_internal_error(task, another)
+
+
+def _conclude(run: Run, error: Any) -> None:
+    """Celery stores nothing for Ignore and Reject."""
+    run.drop_session()
+    if isinstance(error, Snooze):
+        run.follow_ups.clear()
+        run.outcome = outcomes.snoozed(run.task, error.seconds, error.why)
+    elif isinstance(error, Ignore):
+        run.outcome = outcomes.completed(run, None)
+    else:
+        run.outcome = outcomes.failed(run, error or RuntimeError("ended without an outcome"))
+
+
+def _request(run: Run, utc: bool) -> dict[str, Any]:
+    task = run.task
+    return {
+        "id": task.task_id,
+        "task": run.role.name,
+        "retries": task.retry_count,
+        "root_id": task.task_id,
+        "parent_id": None,
+        "hostname": worker_id(),
+        "is_eager": False,
+        "ignore_result": False,
+        "correlation_id": task.task_id,
+        "timelimit": [run.role.hard_timeout, run.timeout],
+        "shadow": (task.headers or {}).get("shadow"),
+        "delivery_info": {
+            "exchange": "", "routing_key": run.role.queue, "priority": task.priority, "redelivered": task.losses > 0
+        },
+        "utc": utc,
+    }  # fmt: skip

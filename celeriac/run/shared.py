@@ -1,0 +1,111 @@
+"""What parent and children of one worker share."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import secrets
+import socket
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from billiard.process import current_process
+
+# Made before the pool forks: bytes both sides see. Threads and solo pools share them trivially.
+_flags = mmap.mmap(-1, 3)
+_DRAINING, _BACKING_OFF, _REPLACING_IDLE = range(3)
+
+#: When the parent last renewed the leases of what runs here, on the machine's monotonic clock.
+_renewed = mmap.mmap(-1, 8)
+
+# What a child runs under a hard limit: its process, its task, and when (monotonic) the process has to be stopped.
+_LIMIT = struct.Struct("qqd")
+PROCESSES = 4096
+_limits = mmap.mmap(-1, _LIMIT.size * PROCESSES)
+
+
+def fresh_name(hostname: str) -> str:
+    """A worker's name in SQL, unique to the process: a container's next one has the same host name and number."""
+    return f"{hostname}:{os.getpid()}:{secrets.token_hex(3)}"
+
+
+_worker_id = fresh_name(socket.gethostname())
+
+
+def worker_id() -> str:
+    return _worker_id
+
+
+def name_worker(name: str) -> None:
+    global _worker_id
+    _worker_id = name
+
+
+def closed() -> bool:
+    """Whether nothing new may begin: the worker stops or backs off."""
+    return draining() or backing_off()
+
+
+def draining() -> bool:
+    return _flags[_DRAINING] == 1
+
+
+def drain(on: bool = True) -> None:
+    _flags[_DRAINING] = int(on)
+
+
+def backing_off() -> bool:
+    return _flags[_BACKING_OFF] == 1
+
+
+def back_off(on: bool = True) -> None:
+    _flags[_BACKING_OFF] = int(on)
+
+
+def replacing_idle() -> bool:
+    """Whether a child that ran tasks and runs none is to make room for a fresh one."""
+    return _flags[_REPLACING_IDLE] == 1
+
+
+def replace_idle(on: bool = True) -> None:
+    _flags[_REPLACING_IDLE] = int(on)
+
+
+def renewed() -> float:
+    """When leases were last renewed (monotonic seconds); 0 before the first time."""
+    return float(struct.unpack("d", _renewed[:8])[0])
+
+
+def renew(when: float) -> None:
+    _renewed[:8] = struct.pack("d", when)
+
+
+@dataclass(frozen=True, slots=True)
+class HardLimit:
+    """A process that has to be stopped when the clock (monotonic) says so, unless it has ended that task by then."""
+
+    pid: int
+    task: int
+    ends: float
+
+
+def limit(task: int, ends: float) -> None:
+    """This process runs the task, until then at most. 0 and 0: nothing under a limit."""
+    _LIMIT.pack_into(_limits, _place() * _LIMIT.size, os.getpid(), task, ends)
+
+
+def limits(processes: Iterable[int]) -> list[HardLimit]:
+    """What these processes run under a hard limit."""
+    wanted = set(processes)
+    written = (HardLimit(*_LIMIT.unpack_from(_limits, place * _LIMIT.size)) for place in range(len(wanted) + MORE))
+    return [found for found in written if found.pid in wanted and found.ends > 0]
+
+
+#: Places read beyond the pool's size: a process that was replaced keeps its number, one of a pool that shrank does not.
+MORE = 64
+
+
+def _place() -> int:
+    """A pool numbers its processes from 0 on."""
+    return int(getattr(current_process(), "index", 0) or 0) % PROCESSES

@@ -1,0 +1,177 @@
+"""What a ticket looks like on its way, to the byte: whatever else lies in a queue is none."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from kombu.utils.json import loads
+
+from celeriac.roles.rules import TICKET
+
+#: A ticket of as many rows as a role's `chunk` may have takes 300 kB.
+MOST_BYTES = 1_000_000
+MOST_ROWS = 10_000
+
+
+class NotATicket(ValueError):
+    """Why a message is dropped."""
+
+
+def check_ticket(payload: bytes) -> dict[str, Any]:
+    """The envelope of a ticket as `publish.Publisher` writes it, or NotATicket. Bounded work, and nothing is trusted.
+
+    Every field has to be as it was written: a wrong type anywhere (a time limit, a clock, a tag) is an exception in
+    the consumer, and an embedded callback or chain would make the worker send other tasks.
+    """
+    envelope = _read(payload)
+    _demand("envelope", envelope, _ENVELOPE)
+    _demand("headers", envelope["headers"], _HEADERS)
+    _demand_address(envelope["properties"])
+    if not _is_ticket_body(_read_body(envelope["body"])):
+        raise NotATicket("its body is no ticket")
+    return dict(envelope)
+
+
+def check_reply(payload: bytes) -> dict[str, Any]:
+    """The envelope of an answer to remote control that whoever asked survives, or NotATicket."""
+    envelope = _read(payload)
+    _demand("envelope", envelope, _ENVELOPE)
+    _demand("headers", envelope["headers"], {"ticket": _is_text, "clock": _is_count})
+    _demand_address(envelope["properties"])
+    if type(_read_body(envelope["body"])) is not dict:
+        raise NotATicket("its body is no answer")
+    return dict(envelope)
+
+
+# -- as kombu will read it ---------------------------------------------------------------------------------------------
+
+
+def _read(payload: bytes) -> Any:
+    if len(payload) > MOST_BYTES:
+        raise NotATicket(f"{len(payload)} bytes are too many")
+    return _loads(payload)
+
+
+def _read_body(body: str) -> Any:
+    try:
+        decoded = base64.b64decode(body, validate=True)
+    except ValueError as error:
+        raise NotATicket(f"its body is not base64: {error}") from None
+    return _loads(decoded)
+
+
+def _loads(text: bytes) -> Any:
+    """kombu decodes its dates and the like on the way, anywhere in the text, and its decoders raise all sorts."""
+    try:
+        return loads(text.decode("utf-8"))
+    except Exception as error:
+        raise NotATicket(f"{type(error).__name__}: {error}"[:200]) from None
+
+
+# -- what each field must be -------------------------------------------------------------------------------------------
+
+Fits = Callable[[Any], bool]
+
+_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+def _is(value: object) -> Fits:
+    return lambda given: type(given) is type(value) and given == value
+
+
+def _is_text(given: Any) -> bool:
+    return type(given) is str and len(given) <= 1000 and given.isprintable()
+
+
+def _is_id(given: Any) -> bool:
+    return type(given) is str and _ID.fullmatch(given) is not None
+
+
+def _is_count(given: Any) -> bool:
+    return type(given) is int and 0 <= given < 2**63
+
+
+def _is_flag(given: Any) -> bool:
+    return type(given) is bool
+
+
+def _is_object(given: Any) -> bool:
+    return type(given) is dict
+
+
+_ENVELOPE: Mapping[str, Fits] = {
+    "body": lambda given: type(given) is str,
+    "content-type": _is("application/json"),
+    "content-encoding": _is("utf-8"),
+    "headers": _is_object,
+    "properties": _is_object,
+}
+
+_HEADERS: Mapping[str, Fits] = {
+    "lang": _is("py"),
+    "task": _is(TICKET),
+    "id": _is_id,
+    "root_id": _is_id,
+    "parent_id": _is(None),
+    "shadow": _is_text,
+    "argsrepr": _is_text,
+    "kwargsrepr": _is_text,
+    "origin": _is_text,
+    "eta": _is(None),
+    "expires": _is(None),
+    "group": _is(None),
+    "group_index": _is(None),
+    "retries": _is(0),
+    "timelimit": _is([None, None]),
+    "ignore_result": _is(True),
+    "replaced_task_nesting": _is(0),
+    "stamped_headers": _is(None),
+    "stamps": _is({}),
+}
+
+_PROPERTIES: Mapping[str, Fits] = {
+    "delivery_info": _is_object,
+    "delivery_mode": lambda given: given in (1, 2) and type(given) is int,
+    "delivery_tag": _is_id,
+    "priority": _is(0),
+    "body_encoding": _is("base64"),
+}
+
+_DELIVERY: Mapping[str, Fits] = {"exchange": _is_text, "routing_key": _is_text}
+
+#: May be there: a worker that stops puts back what it has not begun.
+_REMARKS: Mapping[str, Fits] = {"redelivered": _is_flag, "correlation_id": _is_id}
+
+
+def _demand(what: str, given: Mapping[str, Any], fields: Mapping[str, Fits]) -> None:
+    if type(given) is not dict:
+        raise NotATicket(f"its {what} is no object")
+    for name, fits in fields.items():
+        if name not in given or not fits(given[name]):
+            raise NotATicket(f"its {what} has no usable {name}")
+    for name in given.keys() - fields.keys():
+        if name not in _REMARKS or not _REMARKS[name](given[name]):
+            raise NotATicket(f"its {what} has an unknown {name[:50]!r}")
+
+
+def _demand_address(properties: Any) -> None:
+    _demand("properties", properties, _PROPERTIES)
+    _demand("delivery info", properties["delivery_info"], _DELIVERY)
+
+
+_NOTHING_FOLLOWS = {"callbacks": None, "errbacks": None, "chain": None, "chord": None}
+
+
+def _is_ticket_body(body: Any) -> bool:
+    match body:
+        case [[str(role), list(ids), str(token)], dict(kwargs), dict(embed)]:
+            addressed = _is_text(role) and (_is_id(token) if token else len(ids) <= 1)
+            rows = len(ids) <= MOST_ROWS and all(_is_count(i) for i in ids) and (not token or bool(ids))
+            return addressed and rows and not kwargs and embed == _NOTHING_FOLLOWS
+    return False
+
+
+# -- the channel -------------------------------------------------------------------------------------------------------

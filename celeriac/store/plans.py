@@ -1,0 +1,25 @@
+"""Plans by look-ups: statements that name what they want by keys find it through an index, one key at a time.
+
+Without statistics, or with those of an idle queue, Postgres may believe that reading a whole room and joining it is
+cheaper. Every midnight's new day of history has no statistics, and a backlog arrives before they are taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sqlalchemy import Connection
+
+OTHERWISE = ("enable_seqscan", "enable_bitmapscan", "enable_hashjoin", "enable_mergejoin")
+
+BY_LOOKUPS = "; ".join(f"SET LOCAL {setting} = off" for setting in OTHERWISE)
+AS_USUAL = "; ".join(f"SET LOCAL {setting} TO DEFAULT" for setting in OTHERWISE)
+
+
+@contextmanager
+def lookups(connection: Connection) -> Iterator[None]:
+    """What is executed here, within a transaction, is planned so; what follows in it is not."""
+    connection.exec_driver_sql(BY_LOOKUPS)
+    yield
+    connection.exec_driver_sql(AS_USUAL)

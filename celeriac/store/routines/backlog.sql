@@ -1,0 +1,104 @@
+-- How much there is to do, and how fast it goes.
+--
+-- SELECT * FROM v_worker_capacity;        what waits, what runs, how fast it goes and how long it will take
+
+-- Each count stops at a million, which then means "at least", and walks the index of its room: no table is read from end
+-- to end, however much of it the planner believes to be this role's.
+CREATE OR REPLACE FUNCTION celeriac.backlog(for_role text) RETURNS TABLE (
+    ready bigint, later bigint, due bigint, behind_lock bigint, parked bigint, claimed bigint, running bigint,
+    longest_running double precision
+) LANGUAGE sql STABLE SET enable_seqscan = off AS $$
+SELECT
+    (SELECT count(*) FROM (
+        SELECT FROM celeriac.ready WHERE role = for_role ORDER BY account LIMIT 1000000) AS counted),
+    (SELECT count(*) FROM (
+        SELECT FROM celeriac.later WHERE role = for_role ORDER BY due_at LIMIT 1000000) AS counted),
+    (SELECT count(*) FROM (
+        SELECT FROM celeriac.later WHERE role = for_role AND due_at <= statement_timestamp()
+        ORDER BY due_at LIMIT 1000000) AS counted),
+    (SELECT count(*) FROM (
+        SELECT FROM celeriac.behind WHERE role = for_role ORDER BY lock_key LIMIT 1000000) AS counted),
+    (SELECT count(*) FROM (SELECT FROM celeriac.parked WHERE role = for_role LIMIT 1000000) AS counted),
+    active.*
+FROM (
+    SELECT coalesce(sum(cardinality(ids)) FILTER (WHERE worker_id IS NULL), 0),
+        coalesce(sum(cardinality(ids)) FILTER (WHERE worker_id IS NOT NULL), 0),
+        CAST(extract(epoch FROM statement_timestamp() - min(started_at)) AS double precision)
+    FROM celeriac.tickets WHERE role = for_role
+) AS active
+$$;
+
+-- What rates and means are of: the newest 10,000. A task waits from when it was due.
+CREATE OR REPLACE FUNCTION celeriac.last_hour(for_role text) RETURNS TABLE (
+    completed bigint, failed bigint, failed_rate double precision, retry_success_rate double precision,
+    run_seconds double precision, wait_seconds double precision
+) LANGUAGE sql STABLE SET enable_seqscan = off AS $$
+WITH finished AS (
+    SELECT status, row_number() OVER () <= 10000 AS is_new, retry_count > 0 OR tries > 0 AS again,
+        extract(epoch FROM completed_at - started_at) AS ran,
+        extract(epoch FROM started_at - greatest(created_at, scheduled_for)) AS waited
+    FROM (
+        SELECT * FROM celeriac.history
+        WHERE role = for_role AND completed_at > statement_timestamp() - interval '1 hour'
+        ORDER BY completed_at DESC LIMIT 1000000) AS newest_first
+)
+SELECT count(*) FILTER (WHERE status = 'completed'), count(*) FILTER (WHERE status = 'failed'),
+    avg(CASE status WHEN 'failed' THEN 1.0 WHEN 'completed' THEN 0.0 END) FILTER (WHERE is_new),
+    avg(CASE status WHEN 'failed' THEN 0.0 WHEN 'completed' THEN 1.0 END) FILTER (WHERE is_new AND again),
+    avg(ran) FILTER (WHERE is_new AND status = 'completed'),
+    avg(waited) FILTER (WHERE is_new)
+FROM finished
+$$;
+
+-- By tens: 0 counts 0 to 9. Of each room the first 100,000.
+CREATE OR REPLACE FUNCTION celeriac.priorities(for_role text) RETURNS jsonb
+LANGUAGE sql STABLE SET enable_seqscan = off AS $$
+SELECT coalesce(jsonb_object_agg(tens, n), '{}') FROM (
+    SELECT CAST(floor(priority / 10.0) * 10 AS integer) AS tens, count(*) AS n FROM (
+        (SELECT priority FROM celeriac.ready WHERE role = for_role ORDER BY account LIMIT 100000)
+        UNION ALL
+        (SELECT t.priority FROM (
+            SELECT id FROM celeriac.later WHERE role = for_role ORDER BY due_at LIMIT 100000) AS l
+            JOIN celeriac.tasks t ON t.id = l.id)
+        UNION ALL
+        (SELECT priority FROM celeriac.behind WHERE role = for_role ORDER BY lock_key LIMIT 100000)
+        UNION ALL
+        (SELECT priority FROM celeriac.parked WHERE role = for_role LIMIT 100000)
+        UNION ALL
+        (SELECT t.priority FROM (
+            SELECT unnest(ids) AS id FROM celeriac.tickets WHERE role = for_role AND worker_id IS NULL LIMIT 100000) AS k
+            JOIN celeriac.tasks t ON t.id = k.id)
+    ) AS queued GROUP BY tens) AS histogram
+$$;
+
+CREATE OR REPLACE VIEW celeriac.v_worker_capacity AS
+SELECT r.role,
+    backlog.ready + backlog.later + backlog.behind_lock + backlog.parked AS pending_tasks,
+    backlog.ready + backlog.due + backlog.behind_lock + backlog.parked AS ready_tasks,
+    backlog.claimed AS claimed_tasks,
+    backlog.running AS running_tasks,
+    hour.completed AS completed_last_hour,
+    hour.failed AS failed_last_hour,
+    live.workers AS active_workers,
+    pace.seconds AS avg_duration_sec,
+    pace.slots_per_worker * 3600 / pace.seconds AS tasks_per_worker_hour,
+    CASE WHEN live.workers > 0
+        THEN (backlog.ready + backlog.later + backlog.behind_lock + backlog.parked) * pace.seconds
+            / (3600 * live.workers * pace.slots_per_worker)
+    END AS estimated_hours_to_drain
+FROM celeriac.roles r
+LEFT JOIN celeriac.batchers b ON b.role = r.role
+CROSS JOIN LATERAL celeriac.backlog(r.role) AS backlog
+CROSS JOIN LATERAL celeriac.last_hour(r.role) AS hour
+CROSS JOIN LATERAL (
+    SELECT count(*) AS workers, CAST(sum(concurrency) AS double precision) AS slots FROM celeriac.workers
+    WHERE status = 'active' AND queues ? coalesce(r.definition ->> 'queue', r.role)
+        AND last_heartbeat_at > statement_timestamp() - interval '2 minutes'
+) AS live
+CROSS JOIN LATERAL (
+    -- Rows that share a ticket share its start: where the run time itself is measured, that counts.
+    SELECT nullif(coalesce(b.seconds_per_task, hour.run_seconds), 0) AS seconds,
+        coalesce(
+            least(live.slots, CAST(r.definition ->> 'window' AS double precision)) / nullif(live.workers, 0), 1
+        ) AS slots_per_worker
+) AS pace;

@@ -1,0 +1,46 @@
+-- Cancels unfinished tasks: at once where nobody runs them, else their worker is asked to stop. What each was, and the lock
+-- key it gave up, to be handed over after the commit. Tasks that are over, or were never there, are left out.
+CREATE OR REPLACE FUNCTION celeriac.cancel(wanted bigint[], event_kind text, reason text, by_whom text)
+RETURNS TABLE (id bigint, task_id text, role text, was text, gives_up text) LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+#variable_conflict use_column
+DECLARE
+    running bigint[];
+    ended bigint[];
+    keys text[];
+BEGIN
+    PERFORM celeriac.hold(wanted);
+    SELECT coalesce(array_agg(i), '{}') INTO running FROM celeriac.tickets k, unnest(k.ids) AS i
+    WHERE k.ids && wanted AND k.worker_id IS NOT NULL AND i = ANY (wanted);
+    SELECT coalesce(array_agg(t.id), '{}') INTO ended FROM celeriac.tasks t
+    WHERE t.id = ANY (wanted) AND t.id <> ALL (running);
+    UPDATE celeriac.tasks t SET cancel_requested_at = clock_timestamp(), updated_at = clock_timestamp()
+    WHERE t.id = ANY (running);
+    RETURN QUERY
+        WITH found AS (
+            SELECT t.*, k.token, k.claimed_at, CASE WHEN k.worker_id IS NOT NULL THEN 'running'
+                WHEN k.token IS NOT NULL THEN 'claimed' ELSE 'pending' END AS was
+            FROM celeriac.tasks t
+            LEFT JOIN (SELECT unnest(ids) AS held, * FROM celeriac.tickets WHERE ids && wanted) AS k ON k.held = t.id
+            WHERE t.id = ANY (wanted)
+        ), kept AS (
+            INSERT INTO celeriac.history (
+                id, task_id, role, account, lock_key, unique_key, status, priority, scheduled_for, expires_at, args,
+                kwargs, headers, claimed_at, completed_at, progress, error_message, retry_count, max_retries, tries,
+                max_rounds, losses, timeout, parent_id, enqueued_by, created_at)
+            SELECT id, task_id, role, account, lock_key, unique_key, 'cancelled', priority, scheduled_for, expires_at,
+                args, kwargs, headers, claimed_at, clock_timestamp(), progress, reason, retry_count, max_retries, tries,
+                max_rounds, losses, timeout, parent_id, enqueued_by, created_at
+            FROM found WHERE found.id = ANY (ended)
+        ), told AS (
+            INSERT INTO celeriac.task_events (task, role, kind, from_status, to_status, by, why)
+            SELECT f.id, f.role, event_kind, f.was, CASE f.was WHEN 'running' THEN 'running' ELSE 'cancelled' END,
+                by_whom, reason
+            FROM found f
+        )
+        SELECT f.id, f.task_id, f.role, f.was,
+            (SELECT l.lock_key FROM celeriac.locks l WHERE l.lock_key = f.lock_key AND l.head = f.id AND f.was <> 'running')
+        FROM found f;
+    PERFORM celeriac.leave(ended);
+    DELETE FROM celeriac.tasks t WHERE t.id = ANY (ended);
+END $$;

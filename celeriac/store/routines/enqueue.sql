@@ -1,0 +1,299 @@
+-- `celeriac.enqueue`: enqueuing for whoever speaks SQL, in their own transaction, by the rules of `.delay()`.
+--
+-- What the declaring code would do to a call, these functions do from the role's row in `roles`: fit the arguments to the
+-- handler's parameters, derive account, lock and unique key as Python's `str()` writes them, take the role's defaults,
+-- refuse what no worker could read. Where SQL cannot tell what Python would write, it refuses and asks for the key.
+--
+-- SQLSTATE of a refusal: 42704 unknown role, 22023 bad argument or option, 54000 too large, 0A000 a key only the
+-- declaring code can derive, 40001 competitors took and freed the keys again and again.
+
+-- A named type rather than RETURNS TABLE, in which no column may be called as a parameter is.
+DO $$ BEGIN
+    CREATE TYPE celeriac.receipt AS (id bigint, task_id text, is_new boolean);
+EXCEPTION WHEN duplicate_object THEN
+    NULL;
+END $$;
+
+CREATE OR REPLACE FUNCTION celeriac.refuse(code text, says text, advice text) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION USING ERRCODE = code, MESSAGE = says || '; nothing was enqueued', HINT = advice;
+END $$;
+
+-- JSON as jsonb keeps it tells whole numbers from others by their scale alone. How Python writes the others depends on
+-- their size, so they are refused.
+CREATE OR REPLACE FUNCTION celeriac.text(role text, given jsonb) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+    plain text := given #>> '{}';
+BEGIN
+    CASE jsonb_typeof(given)
+        WHEN 'string' THEN RETURN plain;
+        WHEN 'null' THEN RETURN 'None';
+        WHEN 'boolean' THEN RETURN initcap(plain);
+        WHEN 'number' THEN
+            IF scale(plain::numeric) = 0 THEN
+                RETURN plain;
+            END IF;
+        ELSE NULL;
+    END CASE;
+    PERFORM celeriac.refuse('0A000', role || ': SQL derives no key from ' || left(given::text, 100),
+        'Give account, lock_key or unique_key yourself.');
+END $$;
+
+-- What stands between braces is the plain name of a parameter, or the format asks for more than SQL can do.
+CREATE OR REPLACE FUNCTION celeriac.key(role text, option text, key text, bound jsonb) RETURNS text LANGUAGE plpgsql
+AS $$
+DECLARE
+    part text;
+    made text := '';
+BEGIN
+    IF key IS NULL OR bound ? key THEN
+        RETURN CASE WHEN bound -> key <> 'null' THEN celeriac.text(role, bound -> key) END;
+    END IF;
+    FOR part IN SELECT m[1] FROM regexp_matches(key, '\{\{|\}\}|\{[^{}]*\}|[^{}]+|[{}]', 'g') AS m LOOP
+        IF part IN ('{{', '}}') THEN
+            made := made || left(part, 1);
+        ELSIF left(part, 1) = '{' AND bound ? btrim(part, '{}') THEN
+            made := made || celeriac.text(role, bound -> btrim(part, '{}'));
+        ELSIF position('{' IN key) > 0 AND left(part, 1) NOT IN ('{', '}') THEN
+            made := made || part;
+        ELSE
+            PERFORM celeriac.refuse('0A000', role || ': ' || option || '=' || quote_literal(key)
+                || ' is more than SQL can derive', 'Give account, lock_key or unique_key yourself.');
+        END IF;
+    END LOOP;
+    RETURN made;
+END $$;
+
+-- INVARIANT of the result: `bound` has every parameter of the handler; `args` and `kwargs` are what the row stores,
+-- by name wherever the handler can be called so.
+CREATE OR REPLACE FUNCTION celeriac.bind(role text, parameters jsonb, args jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+DECLARE
+    places text[];
+    words text[];
+    defaults jsonb;
+    collects jsonb;
+    required text[];
+    given jsonb := args;
+    wrong text;
+BEGIN
+    SELECT coalesce(array_agg(p ->> 'name' ORDER BY n) FILTER (WHERE left(p ->> 'kind', 10) = 'POSITIONAL'), '{}'),
+        coalesce(array_agg(p ->> 'name')
+            FILTER (WHERE p ->> 'kind' IN ('POSITIONAL_OR_KEYWORD', 'KEYWORD_ONLY')), '{}'),
+        coalesce(jsonb_object_agg(p ->> 'name', p -> 'default') FILTER (WHERE p ? 'default'), '{}'),
+        coalesce(jsonb_object_agg(p ->> 'name', p ->> 'kind') FILTER (WHERE left(p ->> 'kind', 4) = 'VAR_'), '{}'),
+        coalesce(array_agg(p ->> 'name' ORDER BY n)
+            FILTER (WHERE NOT p ? 'default' AND left(p ->> 'kind', 4) <> 'VAR_'), '{}')
+    INTO places, words, defaults, collects, required
+    FROM jsonb_array_elements(parameters) WITH ORDINALITY AS p (p, n);
+
+    IF jsonb_typeof(args) = 'array' THEN
+        SELECT coalesce(jsonb_object_agg(places[n], a), '{}') INTO given
+        FROM jsonb_array_elements(args) WITH ORDINALITY AS a (a, n) WHERE n <= cardinality(places);
+        IF jsonb_array_length(args) > cardinality(places)
+            AND NOT jsonb_path_exists(collects, '$.* ? (@ == "VAR_POSITIONAL")') THEN
+            wrong := 'it takes ' || cardinality(places) || ' arguments by position, not ' || jsonb_array_length(args);
+        END IF;
+    ELSIF jsonb_typeof(args) = 'object' THEN
+        SELECT 'it takes no argument ' || quote_literal(min(name)) || ' by name' INTO wrong
+        FROM jsonb_object_keys(args) AS name
+        WHERE name <> ALL (words) AND (name = ANY (places)
+            OR NOT jsonb_path_exists(collects, '$.* ? (@ == "VAR_KEYWORD")'))
+        HAVING count(*) > 0;
+    ELSE
+        wrong := 'args must be an object of arguments by name, or an array of them by position';
+    END IF;
+    SELECT coalesce(wrong, 'it misses the argument ' || quote_literal(min(name))) INTO wrong
+    FROM unnest(required) AS name WHERE NOT given ? name HAVING count(*) > 0 OR wrong IS NOT NULL;
+    IF wrong IS NOT NULL THEN
+        PERFORM celeriac.refuse('22023', role || ': ' || wrong,
+            'Its parameters: ' || (SELECT coalesce(string_agg(p ->> 'name', ', '), 'none')
+                FROM jsonb_array_elements(parameters) AS p));
+    END IF;
+    RETURN jsonb_build_object('bound', defaults || given || (
+            SELECT coalesce(jsonb_object_agg(name, '[]'::jsonb), '{}') FROM jsonb_object_keys(collects) AS name))
+        || CASE
+            WHEN jsonb_typeof(args) = 'array' AND (NOT places <@ words
+                OR jsonb_path_exists(collects, '$.* ? (@ == "VAR_POSITIONAL")'))
+            THEN jsonb_build_object('args', args, 'kwargs', '{}'::jsonb)
+            ELSE jsonb_build_object('args', '[]'::jsonb, 'kwargs', given)
+        END;
+END $$;
+
+CREATE OR REPLACE FUNCTION celeriac.readable(role text, body jsonb, most bigint) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    written text := body::text;
+    size bigint := octet_length(written);
+BEGIN
+    IF size > most THEN
+        PERFORM celeriac.refuse('54000', role || ': the arguments take ' || size || ' bytes, the limit is ' || most,
+            'Store the data and pass its key; CELERIAC_MAX_ARGUMENT_BYTES of the declaring code is the limit.');
+    END IF;
+    IF length(written) - length(translate(written, '[{', '')) > 100 AND jsonb_path_exists(
+        body, 'strict $.**{100} ? (@.type() == "object" || @.type() == "array")') THEN
+        PERFORM celeriac.refuse('22023', role || ': arguments may nest 100 levels deep, no deeper', 'Flatten them.');
+    END IF;
+    IF position('"__type__"' IN written) > 0 AND EXISTS (
+        SELECT FROM jsonb_path_query(body, 'strict $.** ? (exists(@."__type__") && exists(@."__value__"))') AS o
+        WHERE (SELECT count(*) FROM jsonb_object_keys(o)) = 2) THEN
+        PERFORM celeriac.refuse('22023', role || ': an object of __type__ and __value__ is kombu''s own notation',
+            'Pass dates and the like as text.');
+    END IF;
+    IF written ~ '[0-9]{255}' AND EXISTS (
+        SELECT FROM jsonb_path_query(body, 'strict $.** ? (@.type() == "number")') AS n
+        WHERE length(n::text) > 4300) THEN
+        PERFORM celeriac.refuse('22023', role || ': Python reads no number of more than 4300 digits',
+            'Pass it as text.');
+    END IF;
+END $$;
+
+CREATE OR REPLACE FUNCTION celeriac.fits(role text, fits boolean, option text, given text, advice text) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF NOT fits THEN
+        PERFORM celeriac.refuse('22023', role || ': ' || option || '=' || left(quote_literal(given), 100), advice);
+    END IF;
+END $$;
+
+-- Whether it did. A request that came too late for the one that holds its key is a new one.
+CREATE OR REPLACE FUNCTION celeriac.make_way(task_role text, key text, by_whom text) RETURNS boolean LANGUAGE plpgsql
+AS $$
+DECLARE
+    expired bigint;
+BEGIN
+    SELECT t.id INTO expired FROM celeriac.tasks t
+    WHERE t.role = task_role AND t.unique_key = key AND t.expires_at <= clock_timestamp()
+        AND NOT EXISTS (SELECT FROM celeriac.tickets k WHERE k.worker_id IS NOT NULL AND t.id = ANY (k.ids));
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    INSERT INTO celeriac.looks (lock_key)
+    SELECT gives_up FROM celeriac.cancel(ARRAY[expired], 'expired', 'expired before it started', by_whom)
+    WHERE gives_up IS NOT NULL;
+    RETURN true;
+END $$;
+
+CREATE OR REPLACE FUNCTION celeriac.enqueue(
+    role text,
+    args jsonb DEFAULT '{}',
+    priority integer DEFAULT NULL,
+    scheduled_for timestamptz DEFAULT NULL,
+    account text DEFAULT NULL,
+    lock_key text DEFAULT NULL,
+    unique_key text DEFAULT NULL,
+    task_id text DEFAULT NULL,
+    timeout double precision DEFAULT NULL,
+    max_retries integer DEFAULT NULL,
+    expires_at timestamptz DEFAULT NULL,
+    enqueued_by text DEFAULT NULL
+) RETURNS celeriac.receipt LANGUAGE plpgsql SECURITY DEFINER AS $$
+#variable_conflict use_column
+DECLARE
+    declared celeriac.roles;
+    rule jsonb;
+    call jsonb;
+    task celeriac.tasks;
+    is_named CONSTANT boolean := enqueue.task_id IS NOT NULL;
+    receipt celeriac.receipt;
+    century CONSTANT double precision := 100 * 365 * 86400.0;
+BEGIN
+    SELECT r.* INTO declared FROM celeriac.roles r WHERE r.role = enqueue.role;
+    IF NOT FOUND THEN
+        PERFORM celeriac.refuse('42704', 'no role ' || coalesce(quote_literal(enqueue.role), 'NULL'),
+            'Start a worker of the code that declares it, or check the spelling.');
+    END IF;
+    rule := declared.definition;
+    task.role := declared.role;
+    call := celeriac.bind(task.role, declared.parameters, enqueue.args);
+    PERFORM celeriac.readable(task.role, call - 'bound', coalesce((rule ->> 'max_argument_bytes')::bigint, 262144));
+
+    task.account := enqueue.account;
+    IF task.account IS NULL THEN
+        task.account := coalesce(celeriac.key(task.role, 'fair_by', rule ->> 'fair_by', call -> 'bound'), '');
+    END IF;
+    task.unique_key := enqueue.unique_key;
+    IF task.unique_key IS NULL THEN
+        task.unique_key := celeriac.key(task.role, 'unique_by', rule ->> 'unique_by', call -> 'bound');
+    END IF;
+    task.lock_key := enqueue.lock_key;
+    IF task.lock_key IS NULL THEN
+        task.lock_key := CASE WHEN position('{' IN rule ->> 'lock_by') = 0 THEN (rule ->> 'lock_by') || ':' ELSE '' END
+            || celeriac.key(task.role, 'lock_by', rule ->> 'lock_by', call -> 'bound');
+    END IF;
+
+    task.task_id := coalesce(enqueue.task_id, gen_random_uuid()::text);
+    task.enqueued_by := coalesce(enqueue.enqueued_by, 'sql:' || session_user);
+    task.priority := coalesce(enqueue.priority, (rule ->> 'priority')::integer);
+    task.max_retries := coalesce(enqueue.max_retries, (rule ->> 'max_retries')::integer);
+    task.scheduled_for := coalesce(enqueue.scheduled_for, statement_timestamp());
+    PERFORM celeriac.fits(task.role, octet_length(k.given) <= 1000, k.option, k.given,
+        'Give a text of at most 1000 bytes.')
+    FROM (VALUES ('account', task.account), ('lock_key', task.lock_key), ('unique_key', task.unique_key),
+        ('task_id', task.task_id), ('enqueued_by', task.enqueued_by)) AS k (option, given);
+    PERFORM celeriac.fits(task.role, task.task_id <> '', 'task_id', '', 'Give a text that is not empty, or none.');
+    PERFORM celeriac.fits(task.role, task.priority BETWEEN p.lowest AND p.highest, 'priority', task.priority::text,
+        'Give a whole number from ' || p.lowest || ' to ' || p.highest || '.')
+    FROM (VALUES (coalesce((rule #>> '{priority_range,0}')::integer, -1000000),
+        coalesce((rule #>> '{priority_range,1}')::integer, 1000000))) AS p (lowest, highest);
+    PERFORM celeriac.fits(task.role, task.max_retries BETWEEN 0 AND 1000000, 'max_retries', task.max_retries::text,
+        'Give 0 to 1,000,000.');
+    PERFORM celeriac.fits(task.role, timeout > 0 AND timeout <= century, 'timeout', timeout::text,
+        'Give seconds above 0, at most 100 years.');
+    PERFORM celeriac.fits(task.role, t.given BETWEEN '0001-01-02' AND '9999-12-30', t.option, t.given::text,
+        'Give a time in the years 1 to 9999.')
+    FROM (VALUES ('scheduled_for', task.scheduled_for), ('expires_at', enqueue.expires_at))
+        AS t (option, given);
+
+    receipt.task_id := task.task_id;
+    FOR attempt IN 1..100 LOOP
+        INSERT INTO celeriac.tasks (
+            task_id, role, account, lock_key, unique_key, priority, args, kwargs, scheduled_for, expires_at,
+            max_retries, max_rounds, timeout, enqueued_by
+        )
+        SELECT task.task_id, task.role, task.account, task.lock_key, task.unique_key, task.priority, call -> 'args',
+            call -> 'kwargs', task.scheduled_for, enqueue.expires_at, task.max_retries,
+            (rule ->> 'max_rounds')::integer, enqueue.timeout, task.enqueued_by
+        WHERE NOT is_named OR NOT EXISTS (SELECT FROM celeriac.history h WHERE h.task_id = task.task_id)
+        ON CONFLICT DO NOTHING RETURNING id INTO receipt.id;
+        receipt.is_new := FOUND;
+        IF FOUND AND is_named AND EXISTS (SELECT FROM celeriac.history h WHERE h.task_id = task.task_id) THEN
+            -- It finished while this was inserted, which saw neither the task nor its history.
+            DELETE FROM celeriac.tasks t WHERE t.id = receipt.id;
+            CONTINUE;
+        END IF;
+        EXIT WHEN receipt.is_new;
+        CONTINUE WHEN celeriac.make_way(task.role, task.unique_key, task.enqueued_by);
+        SELECT t.id, t.task_id, false INTO receipt FROM (
+            (SELECT id, task_id FROM celeriac.tasks WHERE task_id = task.task_id)
+            UNION ALL
+            (SELECT id, task_id FROM celeriac.tasks WHERE role = task.role AND unique_key = task.unique_key)
+            UNION ALL
+            (SELECT id, task_id FROM celeriac.history WHERE task_id = task.task_id LIMIT 1)
+            LIMIT 1
+        ) AS t;
+        EXIT WHEN FOUND;
+        receipt.task_id := task.task_id;
+    END LOOP;
+    IF receipt.id IS NULL THEN
+        PERFORM celeriac.refuse('40001', task.role || ': its keys were taken and free again 100 times', 'Try again.');
+    END IF;
+    IF NOT receipt.is_new THEN
+        RETURN receipt;
+    END IF;
+    IF task.scheduled_for > statement_timestamp() THEN
+        INSERT INTO celeriac.later (role, account, due_at, id)
+        VALUES (task.role, task.account, task.scheduled_for, receipt.id);
+    ELSIF task.lock_key IS NOT NULL THEN
+        INSERT INTO celeriac.behind (lock_key, priority, due_at, id, role, account)
+        VALUES (task.lock_key, task.priority, task.scheduled_for, receipt.id, task.role, task.account);
+        INSERT INTO celeriac.looks (lock_key) VALUES (task.lock_key);
+    ELSE
+        INSERT INTO celeriac.ready (seg, role, account, priority, due_at, id)
+        SELECT seg, task.role, task.account, task.priority, task.scheduled_for, receipt.id FROM celeriac.ring;
+    END IF;
+    RETURN receipt;
+END $$;
+
+-- It acts with its owner's rights, so what its names mean must not be the caller's to say; and any login may call any
+-- function unless told otherwise.
+ALTER FUNCTION celeriac.enqueue SET search_path = celeriac, pg_temp;
+REVOKE ALL ON FUNCTION celeriac.enqueue FROM PUBLIC;

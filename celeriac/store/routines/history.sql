@@ -1,0 +1,29 @@
+-- Makes the partition of `history` for a day (UTC), unless it is there; whether it did. Rows of that day that the default
+-- partition took meanwhile move into it. Partitions are their owner's, so it acts with that one's rights.
+CREATE OR REPLACE FUNCTION celeriac.add_history_day(day date) RETURNS boolean LANGUAGE plpgsql
+SECURITY DEFINER SET search_path = celeriac, pg_temp AS $$
+DECLARE
+    name text := 'history_' || to_char(day, 'YYYYMMDD');
+    first timestamptz := day::timestamp AT TIME ZONE 'UTC';
+    last timestamptz := (day + 1)::timestamp AT TIME ZONE 'UTC';
+BEGIN
+    PERFORM pg_advisory_xact_lock(hashtextextended('celeriac history', 0));
+    IF to_regclass('celeriac.' || name) IS NOT NULL THEN
+        RETURN false;
+    END IF;
+    EXECUTE format('CREATE TABLE celeriac.%I (LIKE celeriac.history INCLUDING DEFAULTS INCLUDING CONSTRAINTS)', name);
+    EXECUTE format('WITH moved AS (DELETE FROM celeriac.history_rest WHERE completed_at >= %L AND completed_at < %L'
+        ' RETURNING *) INSERT INTO celeriac.%I SELECT * FROM moved', first, last, name);
+    EXECUTE format('ALTER TABLE celeriac.history ATTACH PARTITION celeriac.%I FOR VALUES FROM (%L) TO (%L)',
+        name, first, last);
+    RETURN true;
+END $$;
+
+-- Drops the partition of a day, with all that finished on it.
+CREATE OR REPLACE FUNCTION celeriac.drop_history_day(day date) RETURNS void LANGUAGE plpgsql
+SECURITY DEFINER SET search_path = celeriac, pg_temp AS $$
+BEGIN
+    EXECUTE format('DROP TABLE celeriac.%I', 'history_' || to_char(day, 'YYYYMMDD'));
+END $$;
+
+REVOKE ALL ON FUNCTION celeriac.add_history_day, celeriac.drop_history_day FROM PUBLIC;

@@ -1,0 +1,137 @@
+-- Freeing what somebody holds: the rules of `celeriac.settle.release`, in one statement each, whoever asks.
+--
+-- SELECT recover_stale_tasks(10);         free what silent workers hold, by the rescue sweep's rules
+
+-- Seconds before retry number `retry` (the first is 0), null without a backoff: `celeriac.roles.backoff.Backoff`, for
+-- tasks whose own process can no longer say when they go on.
+CREATE OR REPLACE FUNCTION celeriac.backoff(backoff jsonb, retry integer) RETURNS double precision LANGUAGE sql AS $$
+SELECT delay * CASE jsonb_typeof(backoff -> 'jitter')
+        WHEN 'number' THEN 1 + CAST(backoff ->> 'jitter' AS double precision) * (2 * random() - 1)
+        ELSE CASE WHEN CAST(backoff ->> 'jitter' AS boolean) THEN random() ELSE 1 END END
+FROM (SELECT least(
+    CAST(backoff ->> 'maximum' AS double precision),
+    CAST(backoff ->> 'base' AS double precision) * power(CAST(2 AS double precision), least(retry, 64))
+)) AS capped (delay)
+$$;
+
+-- Since when this server answers.
+CREATE OR REPLACE FUNCTION celeriac.up_since() RETURNS timestamptz LANGUAGE sql STABLE AS $$
+SELECT pg_postmaster_start_time()
+$$;
+
+-- Takes tasks from tickets: all that these hold, or those of `only`. `started` false touches tickets nobody has started,
+-- true those that are running, null either. What somebody is settling just now is passed over.
+-- A task that is freed waits again: at once, keeping its lock key, or (lost, and its role has a backoff) later and
+-- without the key. What a restart of this server undid is no loss of the task's. It ends if it was asked to stop (cancelled) or was lost too often (failed).
+-- INVARIANT: ticket first, tasks after it, as in a settle.
+CREATE OR REPLACE FUNCTION celeriac.release(
+    of_tickets uuid[], only_ids bigint[], started boolean, event_kind text, reason text, by_whom text, is_loss boolean
+) RETURNS TABLE (id bigint, role text, lock_key text, becomes text, hands_over boolean) LANGUAGE sql
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+WITH held AS MATERIALIZED (
+    SELECT k.* FROM celeriac.tickets k
+    WHERE k.token = ANY (of_tickets) AND (started IS NULL OR (k.worker_id IS NOT NULL) = started)
+    ORDER BY k.token FOR UPDATE SKIP LOCKED
+), freed AS MATERIALIZED (
+    SELECT k.token, k.worker_id, k.worker_pid, k.claimed_at, k.started_at, i.id,
+        is_loss AND NOT (event_kind = 'lost' AND k.started_at < celeriac.up_since()) AS is_lost
+    FROM held k, unnest(k.ids) AS i (id) WHERE only_ids IS NULL OR i.id = ANY (only_ids)
+), judged AS MATERIALIZED (
+    SELECT t.*, f.is_lost, f.worker_id, f.worker_pid, f.claimed_at, f.started_at AS began_at,
+        CASE WHEN t.cancel_requested_at IS NOT NULL THEN 'cancelled'
+            WHEN f.is_lost AND t.losses + 1 >= coalesce(CAST(r.definition ->> 'max_losses' AS integer), 3) THEN 'failed'
+            ELSE 'pending' END AS becomes,
+        CASE WHEN f.is_lost THEN celeriac.backoff(r.definition -> 'backoff', t.losses) END AS delay
+    FROM celeriac.tasks t JOIN freed f ON f.id = t.id LEFT JOIN celeriac.roles r ON r.role = t.role
+    WHERE t.id = ANY (ARRAY(SELECT freed.id FROM freed))
+), ended AS (
+    DELETE FROM celeriac.tasks t WHERE t.id = ANY (ARRAY(SELECT j.id FROM judged j WHERE j.becomes <> 'pending'))
+    RETURNING t.id
+), kept AS (
+    INSERT INTO celeriac.history (
+        id, task_id, role, account, lock_key, unique_key, status, priority, scheduled_for, expires_at, args, kwargs,
+        headers, worker_id, worker_pid, claimed_at, started_at, completed_at, progress, error_message, retry_count,
+        max_retries, tries, max_rounds, losses, timeout, parent_id, enqueued_by, created_at)
+    SELECT id, task_id, role, account, lock_key, unique_key, becomes, priority, scheduled_for, expires_at, args, kwargs,
+        headers, worker_id, worker_pid, claimed_at, began_at, clock_timestamp(), progress, reason, retry_count,
+        max_retries, tries, max_rounds, losses + CASE WHEN is_lost THEN 1 ELSE 0 END, timeout, parent_id, enqueued_by,
+        created_at
+    FROM judged WHERE becomes <> 'pending'
+), again AS (
+    UPDATE celeriac.tasks t
+    SET losses = t.losses + CASE WHEN j.is_lost THEN 1 ELSE 0 END, started_at = NULL, updated_at = clock_timestamp(),
+        scheduled_for = CASE WHEN j.delay IS NULL THEN t.scheduled_for
+            ELSE clock_timestamp() + j.delay * interval '1 second' END
+    FROM judged j
+    WHERE t.id = j.id AND j.becomes = 'pending' AND (j.is_lost OR t.started_at IS NOT NULL)
+        AND t.id = ANY (ARRAY(SELECT o.id FROM judged o))
+    RETURNING t.id, t.scheduled_for, t.losses
+), to_ready AS (
+    INSERT INTO celeriac.ready (seg, role, account, priority, due_at, id, losses)
+    SELECT (SELECT seg FROM celeriac.ring), j.role, j.account, j.priority, j.scheduled_for, j.id,
+        least(j.losses + CASE WHEN j.is_lost THEN 1 ELSE 0 END, 9)
+    FROM judged j WHERE j.becomes = 'pending' AND j.delay IS NULL
+), to_later AS (
+    INSERT INTO celeriac.later (role, account, due_at, id)
+    SELECT j.role, j.account, a.scheduled_for, j.id
+    FROM judged j JOIN again a ON a.id = j.id WHERE j.becomes = 'pending' AND j.delay IS NOT NULL
+), unlocked AS (
+    DELETE FROM celeriac.locks l USING judged j
+    WHERE l.lock_key = j.lock_key AND l.head = j.id AND (j.becomes <> 'pending' OR j.delay IS NOT NULL)
+), to_look_at AS (
+    INSERT INTO celeriac.looks (lock_key)
+    SELECT DISTINCT j.lock_key FROM judged j
+    WHERE (j.becomes <> 'pending' OR j.delay IS NOT NULL)
+        AND EXISTS (SELECT FROM celeriac.behind b WHERE b.lock_key = j.lock_key)
+), emptied AS (
+    DELETE FROM celeriac.tickets k USING held
+    WHERE k.token = held.token AND (only_ids IS NULL OR held.ids <@ only_ids)
+), shrunk AS (
+    UPDATE celeriac.tickets k
+    SET ids = ARRAY(SELECT i.id FROM unnest(held.ids) WITH ORDINALITY AS i (id, n)
+            WHERE i.id <> ALL (only_ids) ORDER BY n),
+        accounts = ARRAY(SELECT i.account FROM unnest(held.ids, held.accounts) WITH ORDINALITY AS i (id, account, n)
+            WHERE i.id <> ALL (only_ids) ORDER BY n)
+    FROM held WHERE k.token = held.token AND only_ids IS NOT NULL AND NOT held.ids <@ only_ids AND held.ids && only_ids
+), told AS (
+    INSERT INTO celeriac.task_events (task, role, kind, from_status, to_status, by, why)
+    SELECT j.id, j.role, event_kind, CASE WHEN j.worker_id IS NULL THEN 'claimed' ELSE 'running' END, j.becomes,
+        by_whom, reason
+    FROM judged j
+)
+SELECT j.id, j.role, j.lock_key, j.becomes, j.lock_key IS NOT NULL AND (j.becomes <> 'pending' OR j.delay IS NOT NULL)
+FROM judged j
+$$;
+
+-- Tickets whose worker fell silent for so many minutes, or for their role's `stale_after`. The lease counts only time in
+-- which this server was up: after a restart every worker has a whole lease to report.
+CREATE OR REPLACE FUNCTION celeriac.stale(batch integer, minutes double precision)
+RETURNS TABLE (token uuid) LANGUAGE sql AS $$
+SELECT k.token FROM celeriac.tickets k LEFT JOIN celeriac.roles r ON r.role = k.role
+WHERE k.worker_id IS NOT NULL
+    AND greatest(k.heartbeat_at, celeriac.up_since()) < statement_timestamp() - interval '1 second' * coalesce(
+        minutes * 60, CAST(r.definition ->> 'stale_after' AS double precision), 600)
+ORDER BY k.heartbeat_at LIMIT batch FOR UPDATE OF k SKIP LOCKED
+$$;
+
+-- One transaction, as a function can have no more; the windows bound how many rows it may hold.
+CREATE OR REPLACE FUNCTION celeriac.recover_stale_tasks(minutes double precision DEFAULT 10)
+RETURNS integer LANGUAGE plpgsql AS $$
+DECLARE
+    batch CONSTANT integer := 500;
+    silent uuid[];
+    freed_now integer;
+    recovered integer := 0;
+BEGIN
+    IF minutes <= 0 THEN
+        RAISE EXCEPTION 'recover_stale_tasks: give minutes above 0, and more than lie between two heartbeats';
+    END IF;
+    LOOP
+        SELECT array_agg(s.token) INTO silent FROM celeriac.stale(batch, minutes) s;
+        SELECT count(*) INTO freed_now FROM celeriac.release(
+            silent, NULL, true, 'rescue', 'its worker fell silent', 'recover_stale_tasks', true);
+        recovered := recovered + freed_now;
+        EXIT WHEN coalesce(cardinality(silent), 0) < batch;
+    END LOOP;
+    RETURN recovered;
+END $$;

@@ -1,0 +1,251 @@
+-- Every unfinished task as one row, whichever room it is in.
+CREATE OR REPLACE VIEW celeriac.unfinished AS
+SELECT t.id, t.task_id, t.role, t.account, t.lock_key, t.unique_key,
+    CASE WHEN k.token IS NULL THEN 'pending' WHEN k.worker_id IS NULL THEN 'claimed' ELSE 'running' END AS status,
+    CASE WHEN k.token IS NULL THEN coalesce(
+        (SELECT 'time' FROM celeriac.later l
+            WHERE l.role = t.role AND l.account = t.account AND l.due_at = t.scheduled_for AND l.id = t.id),
+        (SELECT 'lock' FROM celeriac.behind b
+            WHERE b.lock_key = t.lock_key AND b.priority = t.priority AND b.due_at = t.scheduled_for AND b.id = t.id),
+        (SELECT 'account' FROM celeriac.parked p
+            WHERE p.account = t.account AND p.role = t.role AND p.priority = t.priority
+                AND p.due_at = t.scheduled_for AND p.id = t.id)
+    ) END AS waits_for,
+    t.priority, t.aged, t.scheduled_for, t.expires_at, t.args, t.kwargs, t.headers, k.token, k.worker_id, k.worker_pid,
+    k.claimed_at, coalesce(k.started_at, t.started_at) AS started_at, k.heartbeat_at AS last_heartbeat_at,
+    t.cancel_requested_at, CAST(NULL AS timestamptz) AS completed_at, t.progress, CAST(NULL AS jsonb) AS result,
+    t.error_message, t.retry_count, t.max_retries, t.tries, t.max_rounds, t.losses, t.timeout, t.parent_id,
+    t.enqueued_by, t.created_at, greatest(t.updated_at, k.claimed_at, k.started_at) AS updated_at
+FROM celeriac.tasks t
+LEFT JOIN (SELECT unnest(ids) AS id, token, worker_id, worker_pid, claimed_at, started_at, heartbeat_at
+    FROM celeriac.tickets) AS k ON k.id = t.id;
+
+-- Every finished task that is kept, with the same columns.
+CREATE OR REPLACE VIEW celeriac.finished AS
+SELECT id, task_id, role, account, lock_key, unique_key, status, CAST(NULL AS text) AS waits_for, priority, 0 AS aged,
+    scheduled_for, expires_at, args, kwargs, headers, CAST(NULL AS uuid) AS token, worker_id, worker_pid, claimed_at,
+    started_at, CASE WHEN worker_id IS NOT NULL THEN completed_at END AS last_heartbeat_at,
+    CAST(NULL AS timestamptz) AS cancel_requested_at,
+    completed_at, progress, result, error_message, retry_count, max_retries, tries, max_rounds, losses, timeout,
+    parent_id, enqueued_by, created_at, completed_at AS updated_at
+FROM celeriac.history;
+
+-- Every task as one row: what the documents call `worker_tasks`.
+CREATE OR REPLACE VIEW celeriac.worker_tasks AS
+SELECT * FROM celeriac.unfinished UNION ALL SELECT * FROM celeriac.finished;
+
+-- Where each of these tasks is, locked there and in its row until the transaction ends: no claim, settle or sweep moves
+-- it. INVARIANT: entry first, task after it, as everybody does; what moves meanwhile is looked for again.
+-- However little is known of the rooms: each is looked up by its index, none is read.
+CREATE OR REPLACE FUNCTION celeriac.hold(wanted bigint[]) RETURNS TABLE (id bigint, room text) LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+#variable_conflict use_column
+DECLARE
+    held bigint[];
+    readied bigint[];
+    delayed bigint[];
+    queued bigint[];
+    stopped bigint[];
+BEGIN
+    FOR look IN 1..100 LOOP
+        SELECT coalesce(array_agg(i), '{}') INTO held FROM (
+            SELECT ids FROM celeriac.tickets WHERE ids && wanted ORDER BY token FOR UPDATE) AS k, unnest(k.ids) AS i
+        WHERE i = ANY (wanted);
+        SELECT coalesce(array_agg(found.id), '{}') INTO readied FROM (
+            SELECT e.id FROM celeriac.tasks t JOIN celeriac.ready e ON e.role = t.role AND e.account = t.account
+                AND e.priority = t.priority AND e.due_at = t.scheduled_for AND e.id = t.id
+            WHERE t.id = ANY (wanted) ORDER BY e.id FOR UPDATE OF e) AS found;
+        SELECT coalesce(array_agg(found.id), '{}') INTO delayed FROM (
+            SELECT e.id FROM celeriac.tasks t JOIN celeriac.later e ON e.role = t.role AND e.account = t.account
+                AND e.due_at = t.scheduled_for AND e.id = t.id
+            WHERE t.id = ANY (wanted) ORDER BY e.id FOR UPDATE OF e) AS found;
+        SELECT coalesce(array_agg(found.id), '{}') INTO queued FROM (
+            SELECT e.id FROM celeriac.tasks t JOIN celeriac.behind e ON e.lock_key = t.lock_key
+                AND e.priority = t.priority AND e.due_at = t.scheduled_for AND e.id = t.id
+            WHERE t.id = ANY (wanted) ORDER BY e.id FOR UPDATE OF e) AS found;
+        SELECT coalesce(array_agg(found.id), '{}') INTO stopped FROM (
+            SELECT e.id FROM celeriac.tasks t JOIN celeriac.parked e ON e.account = t.account AND e.role = t.role
+                AND e.priority = t.priority AND e.due_at = t.scheduled_for AND e.id = t.id
+            WHERE t.id = ANY (wanted) ORDER BY e.id FOR UPDATE OF e) AS found;
+        PERFORM FROM celeriac.tasks t
+        WHERE t.id = ANY (wanted) AND t.id <> ALL (held || readied || delayed || queued || stopped);
+        EXIT WHEN NOT FOUND;
+        IF look = 100 THEN
+            RAISE EXCEPTION 'some of % tasks could not be held', cardinality(wanted) USING ERRCODE = '40001',
+                HINT = 'Try again.';
+        END IF;
+    END LOOP;
+    PERFORM FROM celeriac.tasks t WHERE t.id = ANY (wanted) ORDER BY t.id FOR UPDATE;
+    PERFORM FROM celeriac.history h WHERE h.id = ANY (wanted) ORDER BY h.id FOR UPDATE;
+    RETURN QUERY
+        SELECT unnest(held), 'ticket' UNION ALL SELECT unnest(readied), 'ready'
+        UNION ALL SELECT unnest(delayed), 'later' UNION ALL SELECT unnest(queued), 'behind'
+        UNION ALL SELECT unnest(stopped), 'parked'
+        UNION ALL SELECT h.id, 'history' FROM celeriac.history h WHERE h.id = ANY (wanted);
+END $$;
+
+-- Takes unfinished tasks, held by this transaction, out of the rooms they are in, and their lock keys from them: the
+-- keys that may be handed over now. What becomes of the tasks is the caller's.
+CREATE OR REPLACE FUNCTION celeriac.leave(leaving bigint[]) RETURNS text[] LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+DECLARE
+    given_up text[];
+BEGIN
+    DELETE FROM celeriac.ready e USING celeriac.tasks t
+    WHERE t.id = ANY (leaving) AND e.role = t.role AND e.account = t.account AND e.priority = t.priority
+        AND e.due_at = t.scheduled_for AND e.id = t.id;
+    DELETE FROM celeriac.later e USING celeriac.tasks t
+    WHERE t.id = ANY (leaving) AND e.role = t.role AND e.account = t.account AND e.due_at = t.scheduled_for
+        AND e.id = t.id;
+    DELETE FROM celeriac.behind e USING celeriac.tasks t
+    WHERE t.id = ANY (leaving) AND e.lock_key = t.lock_key AND e.priority = t.priority AND e.due_at = t.scheduled_for
+        AND e.id = t.id;
+    DELETE FROM celeriac.parked e USING celeriac.tasks t
+    WHERE t.id = ANY (leaving) AND e.account = t.account AND e.role = t.role AND e.priority = t.priority
+        AND e.due_at = t.scheduled_for AND e.id = t.id;
+    DELETE FROM celeriac.tickets WHERE ids <@ leaving;
+    UPDATE celeriac.tickets k
+    SET ids = ARRAY(SELECT i FROM unnest(k.ids) WITH ORDINALITY AS u (i, n) WHERE i <> ALL (leaving) ORDER BY n),
+        accounts = ARRAY(SELECT a FROM unnest(k.ids, k.accounts) WITH ORDINALITY AS u (i, a, n)
+            WHERE i <> ALL (leaving) ORDER BY n)
+    WHERE k.ids && leaving;
+    WITH gone AS (
+        DELETE FROM celeriac.locks l USING celeriac.tasks t
+        WHERE t.id = ANY (leaving) AND l.lock_key = t.lock_key AND l.head = t.id RETURNING l.lock_key
+    )
+    SELECT array_agg(lock_key) INTO given_up FROM gone;
+    RETURN given_up;
+END $$;
+
+-- Puts a row of the view where it belongs, as it says: `status`, `waits_for`, `token` and what goes with them.
+CREATE OR REPLACE FUNCTION celeriac.enter(task celeriac.worker_tasks) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    current_seg CONSTANT smallint := (SELECT seg FROM celeriac.ring);
+    head bigint;
+BEGIN
+    IF task.waits_for NOT IN ('time', 'lock', 'account') OR task.waits_for IS NOT NULL AND task.status <> 'pending' THEN
+        RAISE check_violation USING MESSAGE = 'a ' || task.status || ' task does not wait for '
+            || quote_literal(task.waits_for), HINT = 'Only a pending task waits: for time, lock or account.';
+    END IF;
+    IF EXISTS (SELECT FROM celeriac.history h WHERE h.task_id = task.task_id)
+        OR EXISTS (SELECT FROM celeriac.tasks t WHERE t.task_id = task.task_id) THEN
+        RAISE unique_violation USING MESSAGE = 'another task has the task_id ' || quote_literal(task.task_id);
+    END IF;
+    IF task.status IN ('completed', 'failed', 'cancelled') THEN
+        INSERT INTO celeriac.history (
+            id, task_id, role, account, lock_key, unique_key, status, priority, scheduled_for, expires_at, args, kwargs,
+            headers, worker_id, worker_pid, claimed_at, started_at, completed_at, progress, result, error_message,
+            retry_count, max_retries, tries, max_rounds, losses, timeout, parent_id, enqueued_by, created_at)
+        VALUES (
+            task.id, task.task_id, task.role, task.account, task.lock_key, task.unique_key, task.status, task.priority,
+            task.scheduled_for, task.expires_at, task.args, task.kwargs, task.headers, task.worker_id, task.worker_pid,
+            task.claimed_at, task.started_at, coalesce(task.completed_at, clock_timestamp()), task.progress,
+            task.result, task.error_message, task.retry_count, task.max_retries, task.tries, task.max_rounds,
+            task.losses, task.timeout, task.parent_id, task.enqueued_by, task.created_at);
+        RETURN;
+    END IF;
+    IF task.completed_at IS NOT NULL AND task.status <> 'pending' THEN
+        RAISE check_violation USING MESSAGE = 'an unfinished task has no completed_at';
+    END IF;
+    INSERT INTO celeriac.tasks (
+        id, task_id, role, account, lock_key, unique_key, priority, aged, scheduled_for, expires_at, args, kwargs,
+        headers, retry_count, max_retries, tries, max_rounds, losses, timeout, parent_id, enqueued_by, progress,
+        error_message, started_at, cancel_requested_at, created_at)
+    VALUES (
+        task.id, task.task_id, task.role, task.account, task.lock_key, task.unique_key, task.priority, task.aged,
+        task.scheduled_for, task.expires_at, task.args, task.kwargs, task.headers, task.retry_count, task.max_retries,
+        task.tries, task.max_rounds, task.losses, task.timeout, task.parent_id, task.enqueued_by, task.progress,
+        task.error_message, CASE WHEN task.status = 'pending' THEN task.started_at END, task.cancel_requested_at,
+        task.created_at);
+    IF task.status IN ('claimed', 'running') THEN
+        IF task.token IS NULL OR (task.status = 'running') <> (task.worker_id IS NOT NULL) THEN
+            RAISE check_violation USING MESSAGE = 'a ' || task.status || ' task has a token, and a worker only if it runs',
+                HINT = 'Give token, worker_id, worker_pid, started_at and last_heartbeat_at as its ticket has them.';
+        END IF;
+        INSERT INTO celeriac.tickets (
+            token, role, ids, accounts, worker_id, worker_pid, claimed_at, started_at, heartbeat_at)
+        VALUES (task.token, task.role, ARRAY[task.id], ARRAY[task.account], task.worker_id, task.worker_pid,
+            coalesce(task.claimed_at, clock_timestamp()),
+            CASE WHEN task.status = 'running' THEN coalesce(task.started_at, clock_timestamp()) END,
+            CASE WHEN task.status = 'running' THEN coalesce(task.last_heartbeat_at, clock_timestamp()) END)
+        ON CONFLICT (token) DO UPDATE
+        SET ids = tickets.ids || excluded.ids, accounts = tickets.accounts || excluded.accounts,
+            worker_id = excluded.worker_id, worker_pid = excluded.worker_pid, claimed_at = excluded.claimed_at,
+            started_at = excluded.started_at, heartbeat_at = excluded.heartbeat_at;
+    ELSIF task.status <> 'pending' THEN
+        RAISE check_violation USING MESSAGE = 'there is no status ' || quote_nullable(task.status),
+            HINT = 'Give pending, claimed, running, completed, failed or cancelled.';
+    ELSIF task.token IS NOT NULL THEN
+        RAISE check_violation USING MESSAGE = 'a task that waits has no token';
+    ELSIF task.waits_for = 'time' THEN
+        INSERT INTO celeriac.later (role, account, due_at, id, began)
+        VALUES (task.role, task.account, task.scheduled_for, task.id,
+            task.started_at IS NOT NULL AND (task.retry_count > 0 OR task.tries = 0));
+        RETURN;
+    ELSIF task.waits_for = 'account' THEN
+        INSERT INTO celeriac.parked (account, role, priority, due_at, id)
+        VALUES (task.account, task.role, task.priority, task.scheduled_for, task.id);
+        RETURN;
+    END IF;
+    -- A ticket from before the time from which passes count them.
+    UPDATE celeriac.batchers SET held_since = '-infinity' WHERE role = task.role AND held_since > task.claimed_at;
+    IF task.lock_key IS NOT NULL AND task.waits_for IS NULL THEN
+        INSERT INTO celeriac.locks AS l (lock_key, head) VALUES (task.lock_key, task.id) ON CONFLICT DO NOTHING
+        RETURNING l.head INTO head;
+        IF head IS NULL AND task.status <> 'pending' THEN
+            RAISE unique_violation USING MESSAGE = 'the lock key ' || quote_literal(task.lock_key) || ' has a head';
+        END IF;
+    END IF;
+    IF task.status = 'pending' AND (task.waits_for = 'lock' OR task.lock_key IS NOT NULL AND head IS NULL) THEN
+        INSERT INTO celeriac.behind (lock_key, priority, due_at, id, role, account)
+        VALUES (task.lock_key, task.priority, task.scheduled_for, task.id, task.role, task.account);
+    ELSIF task.status = 'pending' THEN
+        INSERT INTO celeriac.ready (seg, role, account, priority, due_at, id, losses)
+        VALUES (current_seg, task.role, task.account, task.priority, task.scheduled_for, task.id,
+            least(task.losses, 9));
+    END IF;
+END $$;
+
+-- The view can be written to, for whoever has psql and nothing else: the row goes where its new values say. What would
+-- break an invariant is refused.
+CREATE OR REPLACE FUNCTION celeriac.worker_tasks_written() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    keys text[];
+BEGIN
+    IF TG_OP = 'INSERT' THEN
+        NEW.id := coalesce(NEW.id, nextval('celeriac.tasks_id_seq'));
+        NEW.account := coalesce(NEW.account, '');
+        NEW.status := coalesce(NEW.status, 'pending');
+        NEW.priority := coalesce(NEW.priority, 0);
+        NEW.aged := coalesce(NEW.aged, 0);
+        NEW.scheduled_for := coalesce(NEW.scheduled_for, statement_timestamp());
+        NEW.args := coalesce(NEW.args, '[]');
+        NEW.kwargs := coalesce(NEW.kwargs, '{}');
+        NEW.retry_count := coalesce(NEW.retry_count, 0);
+        NEW.tries := coalesce(NEW.tries, 0);
+        NEW.max_rounds := coalesce(NEW.max_rounds, 1);
+        NEW.losses := coalesce(NEW.losses, 0);
+        NEW.created_at := coalesce(NEW.created_at, statement_timestamp());
+        PERFORM celeriac.enter(NEW);
+        RETURN NEW;
+    END IF;
+    PERFORM celeriac.hold(ARRAY[OLD.id]);
+    keys := celeriac.leave(ARRAY[OLD.id]);
+    DELETE FROM celeriac.tasks WHERE id = OLD.id;
+    DELETE FROM celeriac.history WHERE id = OLD.id;
+    IF TG_OP = 'UPDATE' THEN
+        IF OLD.status IN ('completed', 'failed', 'cancelled') AND NEW.status = 'pending' THEN
+            NEW.completed_at := NULL;
+        ELSIF NEW.status = 'pending' AND OLD.token IS NOT NULL THEN
+            NEW.token := NULL;
+        ELSIF NEW.status NOT IN ('claimed', 'running', 'pending') THEN
+            NEW.waits_for := NULL;
+        END IF;
+        PERFORM celeriac.enter(NEW);
+    END IF;
+    INSERT INTO celeriac.looks (lock_key) SELECT unnest(keys);
+    RETURN CASE TG_OP WHEN 'DELETE' THEN OLD ELSE NEW END;
+END $$;
+
+CREATE OR REPLACE TRIGGER worker_tasks_written INSTEAD OF INSERT OR UPDATE OR DELETE ON celeriac.worker_tasks
+FOR EACH ROW EXECUTE FUNCTION celeriac.worker_tasks_written();

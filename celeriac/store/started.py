@@ -1,0 +1,29 @@
+"""A started task, as it travels from the ticket through the run to its outcome."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A task this worker owns until it settles it or loses its ticket. `expired`: it may not begin any more."""
+
+    id: int
+    task_id: str
+    role: str
+    args: list[Any]
+    kwargs: dict[str, Any]
+    headers: dict[str, Any] | None
+    retry_count: int
+    max_retries: int | None
+    tries: int
+    max_rounds: int
+    losses: int
+    priority: int
+    timeout: float | None
+    parent_id: int | None
+    lock_key: str | None
+    token: str
+    expired: bool | None = None

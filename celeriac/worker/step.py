@@ -1,0 +1,75 @@
+"""The worker's step that starts its lifeline, once Postgres serves and has the schema this code needs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from celery import bootsteps, signals
+from celery.exceptions import WorkerShutdown
+from celery.platforms import EX_FAILURE
+from celery.worker.state import maybe_shutdown
+
+from celeriac.errors import ConfigurationError
+from celeriac.run import shared
+from celeriac.store.failures import once_postgres_serves
+from celeriac.store.migrate import unapplied
+from celeriac.worker.lifeline import Lifeline
+from celeriac.worker.watchdog import Watchdog
+
+if TYPE_CHECKING:
+    from celeriac.app import Celeriac
+
+logger = logging.getLogger(__name__)
+
+
+class LifelineStep(bootsteps.StartStopStep):
+    """Starts the lifeline once the pool is there; it lives until the process ends."""
+
+    requires = ("celery.worker.components:Pool",)
+
+    def __init__(self, worker: Any, **kwargs: Any) -> None:
+        super().__init__(worker, **kwargs)
+        self.lifeline: Lifeline | None = None
+        # The children are forked with them.
+        shared.drain(on=False)
+        shared.back_off(on=False)
+        shared.replace_idle(on=False)
+        shared.name_worker(worker.app.settings.worker_id or shared.fresh_name(worker.hostname))
+
+    def start(self, worker: Any) -> None:
+        """As soon as Postgres serves. Raises WorkerShutdown for a signal, and for what it tells in a line."""
+        self.lifeline = lifeline = Lifeline(worker.app, worker)
+        try:
+            once_postgres_serves(lambda: introduce(lifeline), maybe_shutdown)
+        except ConfigurationError as error:
+            logger.critical("The worker does not start: %s", error)
+            raise WorkerShutdown(EX_FAILURE) from None
+        lifeline.start()
+        lifeline.governor.start()
+        Watchdog(lifeline).start()
+        _on(signals.worker_shutting_down, lifeline.drain)
+        _on(signals.worker_shutdown, lifeline.stopped)
+
+
+def introduce(lifeline: Lifeline) -> None:
+    """What Postgres has to know of a worker before it works. Raises ConfigurationError."""
+    app = lifeline.app
+    refuse_old_schema(app)
+    app.register_roles()
+    if app.settings.worker_id:
+        lifeline.take_over()
+    lifeline.governor.look()
+    lifeline.beat()
+
+
+def refuse_old_schema(app: Celeriac) -> None:
+    """Raises ConfigurationError if migrations are missing, or this code lacks some the database has."""
+    with app.database.statement() as connection:
+        if missing := unapplied(connection, app.migrations):
+            raise ConfigurationError(f"the schema lacks {', '.join(sorted(missing))}: run `celeriac migrate`")
+
+
+def _on(heard: Any, act: Callable[[], None]) -> None:
+    heard.connect(lambda **_: act(), weak=False)

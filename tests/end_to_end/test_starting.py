@@ -1,0 +1,126 @@
+"""A worker and a beat that start while Postgres is not there, or is not as it has to be."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import psutil
+import pytest
+from sqlalchemy import create_engine, make_url
+
+from celeriac import local
+from celeriac.store.migrate import migrate
+from tests import processes
+from tests.end_to_end.conftest import QUICK
+from tests.end_to_end.shop import RAN
+from tests.processes import ROOT, Rows, Running, until
+
+PASSWORD = "hunter2"
+WAITING = "Waiting for Postgres: "
+
+
+def starting(program: str, database_url: str, redis_url: str, log: Path) -> AbstractContextManager[Running]:
+    """`celery worker` or `celery beat` of the shop, not waited for."""
+    environ = {"DATABASE_URL": database_url, "REDIS_URL": redis_url, "PYTHONPATH": str(ROOT), **QUICK}
+    command = [sys.executable, "-m", "celery", "-A", "tests.end_to_end.shop", program, "-l", "INFO"]
+    return processes.process([*command, *(["-c", "2"] if program == "worker" else [])], environ, log)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[local.PostgresServer]:
+    """One of its own, migrated, to be stopped and started."""
+    server = local.PostgresServer(tmp_path_factory.mktemp("starting") / "postgres")
+    server.start()
+    engine = create_engine(server.url)
+    migrate(engine)
+    with engine.begin() as connection:
+        connection.exec_driver_sql(RAN)
+    engine.dispose()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def url(server: local.PostgresServer) -> Iterator[str]:
+    """Of the server, which is down."""
+    server.stop()
+    yield make_url(server.url).set(password=PASSWORD).render_as_string(hide_password=False)
+    server.stop()
+
+
+def lines(running: Running, said: str) -> list[str]:
+    return [line for line in running.printed().splitlines() if said in line]
+
+
+def written(line: str) -> datetime:
+    return datetime.fromisoformat(line[1:24].replace(",", "."))
+
+
+def test_a_worker_waits_for_postgres_and_starts_once_it_answers(
+    server: local.PostgresServer, url: str, redis_url: str, tmp_path: Path
+) -> None:
+    with starting("worker", url, redis_url, tmp_path / "log") as running:
+        first, second = until(lambda: len(said := lines(running, WAITING)) > 1 and said[:2], "it to say so twice")
+        assert written(second) - written(first) > timedelta(seconds=4)
+        assert str(server.socket_folder) in first
+        server.start()
+        rows = Rows(server.url)
+        rows("""INSERT INTO worker_tasks (task_id, role, kwargs) VALUES ('t', 'add', '{"a": 1}')""")
+        until(lambda: rows.one("SELECT status = 'completed' FROM worker_tasks"), "the task to be completed")
+        rows.close()
+        assert running.stop() == 0
+    assert PASSWORD not in running.printed()
+    assert "Traceback" not in running.printed()
+
+
+def test_a_beat_waits_as_well(server: local.PostgresServer, url: str, redis_url: str, tmp_path: Path) -> None:
+    with starting("beat", url, redis_url, tmp_path / "log") as running:
+        first, second = until(lambda: len(said := lines(running, WAITING)) > 1 and said[:2], "it to say so twice")
+        assert written(second) - written(first) > timedelta(seconds=4)
+        server.start()
+        until(lambda: lines(running, "schedules in the beat config"), "it to begin")
+        assert PASSWORD not in running.printed()
+        assert "Traceback" not in running.printed()
+        assert running.stop() == 0
+
+
+@pytest.mark.parametrize(
+    ("program", "sent", "status"),
+    [("worker", "SIGTERM", 0), ("worker", "SIGINT", 1), ("beat", "SIGTERM", 0), ("beat", "SIGINT", 0)],
+)
+def test_who_waits_ends_when_told_to(
+    url: str, redis_url: str, tmp_path: Path, program: str, sent: str, status: int
+) -> None:
+    """With Celery's statuses."""
+    with starting(program, url, redis_url, tmp_path / "log") as running:
+        until(lambda: lines(running, WAITING), "it to wait")
+        children = [psutil.Process(pid) for pid in running.children()]
+        running.process.send_signal(signal.Signals[sent])
+        assert running.process.wait(20) == status
+        until(lambda: not any(child.is_running() for child in children), "its children to be gone")
+    # Celery's beat raises in the signal's handler, which Python tells of where it interrupts a callback.
+    assert program == "beat" or "Traceback" not in running.printed()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "says"),
+    [
+        ("UPDATE celeriac.version SET version_num = 'later_0001'", "the database is newer than this code"),
+        ("DELETE FROM celeriac.version", "run `celeriac migrate`"),
+    ],
+    ids=["newer", "older"],
+)
+def test_another_schema_than_the_codes_is_refused_in_a_line(
+    database_url: str, redis_url: str, rows: Rows, tmp_path: Path, spoil: str, says: str
+) -> None:
+    rows(spoil)
+    with starting("worker", database_url, redis_url, tmp_path / "log") as running:
+        assert running.process.wait(30) == 1
+    (told,) = lines(running, "CRITICAL")
+    assert says in told
+    assert "Traceback" not in running.printed()

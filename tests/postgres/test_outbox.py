@@ -1,0 +1,93 @@
+"""Nobody waits for somebody's open transaction: what its unique key keeps out is accepted, and admitted afterwards."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from sqlalchemy.orm import Session
+
+from celeriac import Celeriac
+from celeriac.enqueue import outbox
+from celeriac.enqueue.insert import enqueue
+from celeriac.settle import write
+from celeriac.store.connections import Database
+from tests.postgres.conftest import new_task
+from tests.postgres.stages import outcome, running
+from tests.processes import Rows
+
+#: Generous for what takes a fifth of a second at most: a wait for the other transaction would be without end.
+SOON = 5.0
+
+TASKS = "SELECT role, unique_key, priority, status FROM worker_tasks ORDER BY id"
+
+
+def soon(act: Callable[[], object]) -> object:
+    began = time.monotonic()
+    done = act()
+    assert time.monotonic() - began < SOON
+    return done
+
+
+def test_a_call_whose_unique_key_somebody_has_is_accepted_at_once_and_admitted_afterwards(
+    app: Celeriac, rows: Rows
+) -> None:
+    @app.task(role="work", shared=False, prompt=False, unique_by="key")
+    def work(key: str) -> None: ...
+
+    with Session(app.database.engine) as session:
+        work.using(session=session).delay("k")
+        result = work.using(priority=7).delay("k")
+        assert result.is_new is None
+        assert soon(lambda: outbox.admit_all(app.database)) == set(), "it is still held up"
+        session.rollback()
+    assert outbox.admit_all(app.database) == {"work"}
+    assert rows(TASKS) == [("work", "k", 7, "pending")]
+    assert rows("SELECT FROM intake") == []
+
+
+def test_one_that_turns_out_to_be_a_duplicate_is_none_of_its_own(app: Celeriac, rows: Rows) -> None:
+    @app.task(role="work", shared=False, prompt=False, unique_by="key")
+    def work(key: str) -> None: ...
+
+    with Session(app.database.engine) as session:
+        first = work.using(session=session).delay("k")
+        work.delay("k")
+        session.commit()
+    outbox.admit_all(app.database)
+    assert rows("SELECT id FROM worker_tasks") == [(first.row_id,)]
+    assert rows("SELECT FROM intake") == []
+
+
+def test_a_settle_does_not_wait_for_its_follow_ups_unique_key(database: Database, rows: Rows) -> None:
+    (task,) = running(database, new_task())
+    following = [new_task("next", unique_key="k", delay=60.0), new_task("next")]
+    with database.transaction() as other:
+        enqueue(other, [new_task("next", unique_key="k")])
+
+        def settle() -> set[int]:
+            with database.transaction() as connection:
+                return write.settle(connection, [outcome(task)], "test", follow_ups={task.id: following})
+
+        assert soon(settle) == {task.id}
+        assert rows("SELECT status FROM worker_tasks") == [("completed",)]
+    outbox.admit_all(database)
+    waiting = (
+        "SELECT unique_key, scheduled_for > now() + interval '30 s' FROM worker_tasks WHERE role = 'next' ORDER BY 1"
+    )
+    assert rows(waiting) == [("k", False), (None, False)], "the other's came first; the delayed one is its duplicate"
+
+
+def test_the_delay_of_what_is_admitted_later_counts_from_its_call(database: Database, rows: Rows) -> None:
+    with database.transaction() as other:
+        enqueue(other, [new_task(unique_key="k")])
+        with database.transaction() as connection:
+            assert (
+                outbox.enqueue_or_put(connection, [new_task(unique_key="k", delay=1000.0, expires_in=2000.0)]) is None
+            )
+        other.exec_driver_sql("DELETE FROM celeriac.ready")
+        other.exec_driver_sql("DELETE FROM celeriac.tasks")
+    outbox.admit_all(database)
+    assert rows("SELECT waits_for, expires_at - scheduled_for = interval '1000 s' FROM worker_tasks") == [
+        ("time", True)
+    ]

@@ -1,0 +1,106 @@
+"""The ring of `ready`: dead entries that nobody may vacuum are left behind, whoever keeps an old transaction open."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from sqlalchemy import Connection, create_engine, text
+
+from celeriac import Celeriac
+from celeriac.repair import ring
+from celeriac.store.connections import Database
+from tests.postgres.plans import explain
+from tests.processes import Rows, until
+
+FILL = """
+WITH made AS (
+    INSERT INTO tasks (task_id, role) SELECT gen_random_uuid(), 'work' FROM generate_series(1, :n) RETURNING *
+)
+INSERT INTO ready (seg, role, account, priority, due_at, id)
+SELECT (SELECT seg FROM ring), role, account, priority, scheduled_for, id FROM made
+"""
+
+#: As claims leave them: dead, and in the way of the next.
+CLAIMED = "DELETE FROM ready WHERE id IN (SELECT id FROM ready ORDER BY id LIMIT :n)"
+
+DEAD = "SELECT n_dead_tup FROM pg_stat_user_tables WHERE relname = 'ready_' || (SELECT seg FROM ring)"
+SEGMENT = "SELECT seg FROM ring"
+FIRST = text(
+    "SELECT id FROM celeriac.ready WHERE role = 'work' AND account = '' ORDER BY priority DESC, due_at, id LIMIT 1"
+)
+
+
+@pytest.fixture
+def old_transaction(database_url: str) -> Iterator[Connection]:
+    """Open since before anything died: nothing that dies may be vacuumed."""
+    engine = create_engine(database_url, isolation_level="REPEATABLE READ")
+    with engine.connect() as connection:
+        connection.exec_driver_sql("SELECT count(*) FROM celeriac.roles")
+        yield connection
+    engine.dispose()
+
+
+@pytest.fixture
+def worn(rows: Rows, old_transaction: Connection) -> None:
+    """A segment with many dead entries and ten live ones."""
+    rows(FILL, n=ring.MANY + 2_010)
+    rows(CLAIMED, n=ring.MANY + 2_000)
+    until(lambda: rows.one(DEAD) > ring.MANY, "the statistics to be told")  # type: ignore[operator]
+
+
+@pytest.mark.usefixtures("worn")
+def test_under_an_old_transaction_the_ring_turns_and_claims_meet_no_dead_entry(
+    app: Celeriac, database: Database, rows: Rows
+) -> None:
+    with database.transaction() as connection:
+        before = explain(connection, FIRST).pages
+    assert ring.turn(app) == 10
+    assert rows(SEGMENT) == [(1,)]
+    assert rows("SELECT count(*), min(seg) FROM ready") == [(10, 1)]
+    assert rows.one("SELECT pg_relation_size('ready_0')") == 0
+    with database.transaction() as connection:
+        assert explain(connection, FIRST).pages < before / 5
+
+
+def test_what_is_not_worn_does_not_turn(app: Celeriac, rows: Rows) -> None:
+    rows(FILL, n=100)
+    rows(CLAIMED, n=90)
+    assert ring.turn(app) == 0
+    assert rows(SEGMENT) == [(0,)]
+
+
+@pytest.mark.usefixtures("worn")
+def test_somebody_who_reads_a_sealed_segment_holds_up_its_truncation_and_nothing_else(
+    app: Celeriac, database: Database, rows: Rows
+) -> None:
+    with database.transaction() as reader:
+        reader.exec_driver_sql("SELECT count(*) FROM celeriac.ready_0")
+        assert ring.turn(app) == 10
+        assert rows.one("SELECT pg_relation_size('ready_0') > 0")
+        rows(FILL, n=1)
+    assert ring.turn(app) == 0
+    assert rows("SELECT count(*), min(seg), pg_relation_size('ready_0') FROM ready") == [(11, 1, 0)]
+
+
+@pytest.mark.usefixtures("worn")
+def test_what_is_inserted_into_a_sealed_segment_is_not_truncated(app: Celeriac, database: Database, rows: Rows) -> None:
+    """Its statement read the ring before the seal."""
+    with database.transaction() as late:
+        late.exec_driver_sql("INSERT INTO celeriac.tasks (id, task_id, role) VALUES (1000000, 'late', 'work')")
+        late.exec_driver_sql(
+            "INSERT INTO celeriac.ready (seg, role, account, priority, due_at, id)"
+            " VALUES (0, 'work', '', 0, now(), 1000000)"
+        )
+        ring.turn(app)
+    assert rows("SELECT seg FROM ready WHERE id = 1000000") == [(0,)]
+    assert ring.turn(app) == 1
+    assert rows("SELECT seg FROM ready WHERE id = 1000000") == [(1,)]
+
+
+@pytest.mark.usefixtures("worn")
+def test_an_entry_somebody_claims_just_now_is_not_moved(app: Celeriac, database: Database, rows: Rows) -> None:
+    with database.transaction() as claims:
+        claims.exec_driver_sql("DELETE FROM celeriac.ready WHERE id = (SELECT min(id) FROM celeriac.ready)")
+        assert ring.turn(app) == 9
+    assert rows("SELECT count(*) FROM ready") == [(9,)]
