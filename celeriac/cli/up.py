@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from types import FrameType
 from typing import TYPE_CHECKING, TextIO
 
@@ -21,14 +22,19 @@ if TYPE_CHECKING:
 PATIENCE = 30.0
 
 
+def has_flower() -> bool:
+    return find_spec("flower") is not None
+
+
 def commands(name: str, others: Sequence[str], flower_port: int, concurrency: int) -> dict[str, list[str]]:
     """What runs, by name. `others`: `NAME=COMMAND` each."""
     celery = [sys.executable, "-m", "celery", "-A", name]
     stack = {
         "worker": [*celery, "worker", "-c", str(concurrency), "-E", "-l", "INFO"],
         "beat": [*celery, "beat", "-l", "INFO"],
-        "flower": [*celery, "flower", f"--port={flower_port}", "--address=127.0.0.1"],
     }
+    if has_flower():
+        stack["flower"] = [*celery, "flower", f"--port={flower_port}", "--address=127.0.0.1"]
     given = dict(other.partition("=")[::2] for other in others)
     return {key: shlex.split(command) for key, command in given.items()} | stack
 
@@ -50,7 +56,8 @@ def run(app: Celeriac, name: str, others: Sequence[str], flower_port: int, concu
 def _tell_addresses(app: Celeriac, flower_port: int) -> None:
     click.echo(f"postgres  {app.database_url}")
     click.echo(f"redis     {app.redis_url}")
-    click.echo(f"flower    http://127.0.0.1:{flower_port}")
+    where = f"http://127.0.0.1:{flower_port}" if has_flower() else "is not installed: pip install flower"
+    click.echo(f"flower    {where}")
 
 
 def _start(name: str, command: Sequence[str], environ: Mapping[str, str]) -> subprocess.Popen[str]:

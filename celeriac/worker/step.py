@@ -16,6 +16,7 @@ from celeriac.run import shared
 from celeriac.store.failures import once_postgres_serves
 from celeriac.store.migrate import unapplied
 from celeriac.worker.lifeline import Lifeline
+from celeriac.worker.repairs import Repairs
 from celeriac.worker.watchdog import Watchdog
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class LifelineStep(bootsteps.StartStopStep):
         lifeline.start()
         lifeline.governor.start()
         Watchdog(lifeline).start()
+        Repairs(worker.app).start()
         _on(signals.worker_shutting_down, lifeline.drain)
         _on(signals.worker_shutdown, lifeline.stopped)
 

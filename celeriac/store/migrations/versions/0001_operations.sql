@@ -176,3 +176,6 @@ CREATE TABLE celeriac.workers (
 
 -- Accounts that were resumed and may still have tasks in `parked`.
 CREATE TABLE celeriac.unparking (account text PRIMARY KEY);
+
+-- When a worker last ran a sweep that beat did not: see `celeriac.repair.vital`.
+CREATE TABLE celeriac.repairs (name text PRIMARY KEY, at timestamptz NOT NULL);

@@ -1,0 +1,93 @@
+"""`python -m bench.steady`: a steady load, and a drain, while somebody's transaction stays open.
+
+Nothing that dies meanwhile may be vacuumed. The load is 60 % of what a clean drain does; `BENCH_SECONDS` says for how
+long (300), `BENCH_DRAIN` how many tasks the drain under the open transaction has (200,000).
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sqlalchemy import create_engine, text
+
+from bench.__main__ import _drain, _empty_rows, _fill_rows, _left_rows, _prepare, until, worker
+from bench.size import sized
+from celeriac import local
+
+SECONDS = sized(int(os.environ.get("BENCH_SECONDS", 300)), 3)
+DRAINED = sized(int(os.environ.get("BENCH_DRAIN", 200_000)), 500)
+
+#: How often a bulk is enqueued, and of what share of a clean drain's rate the load is.
+EVERY, SHARE = 0.1, 0.6
+
+#: How often a line is printed (seconds).
+PERIOD = sized(30, 1)
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory(prefix="celeriac-bench-") as folder, local.join_temporary() as stack:
+        os.environ |= {
+            "DATABASE_URL": stack.database_url,
+            "REDIS_URL": stack.redis_url,
+            "BENCH_SOCKET": f"{folder}/stamps",
+        }
+        _prepare()
+        clean = _drain("rows", _fill_rows, _left_rows)
+        print(f"clean drain: {clean:,.0f} tasks/s", flush=True)
+        with old_transaction(stack.database_url):
+            steady(clean * SHARE)
+        with old_transaction(stack.database_url):
+            drain()
+
+
+@contextmanager
+def old_transaction(url: str) -> Iterator[None]:
+    """Idle, with a snapshot."""
+    engine = create_engine(url, isolation_level="REPEATABLE READ")
+    with engine.connect() as connection:
+        connection.execute(text("SELECT count(*) FROM celeriac.roles"))
+        yield
+    engine.dispose()
+
+
+def steady(rate: float) -> None:
+    """What of the load is completed, period by period."""
+    from bench.measured import noop
+
+    _empty_rows()
+    bulk, given, began, told = max(1, int(rate * EVERY)), 0, time.monotonic(), 0
+    at_period = (began, 0)
+    with worker("rows"):
+        while (now := time.monotonic()) - began < SECONDS:
+            if given < (now - began) * rate:
+                noop.bulk([(i,) for i in range(bulk)])
+                given += bulk
+            else:
+                time.sleep(EVERY / 10)
+            if now - at_period[0] >= PERIOD:
+                told = given - _left_rows()
+                done = (told - at_period[1]) / (now - at_period[0])
+                rates = f"load {rate:,.0f}/s  completed {done:,.0f}/s"
+                print(f"{now - began:6.0f} s  {rates}  waiting {given - told:,}", flush=True)
+                at_period = (now, told)
+
+
+def drain() -> None:
+    """Quarter by quarter."""
+    _fill_rows(DRAINED)
+    with worker("rows"):
+        until(lambda: _left_rows() < DRAINED)
+        began, left = time.perf_counter(), _left_rows()
+        for quarter in (3, 2, 1, 0):
+            until(lambda: _left_rows() <= DRAINED * quarter // 4)  # noqa: B023
+            now, rest = time.perf_counter(), _left_rows()
+            print(f"drain of {DRAINED:,}: {(left - rest) / (now - began):,.0f} tasks/s, {rest:,} left", flush=True)
+            began, left = now, rest
+
+
+if __name__ == "__main__":
+    main()
