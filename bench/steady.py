@@ -22,7 +22,7 @@ SECONDS = sized(int(os.environ.get("BENCH_SECONDS", 300)), 3)
 DRAINED = sized(int(os.environ.get("BENCH_DRAIN", 200_000)), 500)
 
 #: How often a bulk is enqueued, and of what share of a clean drain's rate the load is.
-EVERY, SHARE = 0.1, 0.6
+EVERY, SHARE = 0.1, float(os.environ.get("BENCH_SHARE", 0.6))
 
 #: How often a line is printed (seconds).
 PERIOD = sized(30, 1)
