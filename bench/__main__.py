@@ -22,6 +22,8 @@ from sqlalchemy import text
 
 from bench.costs import Costs, costs
 from bench.size import sized
+from celeriac import local
+from celeriac.store.migrate import migrate
 
 DRAIN = {"plain": sized(4_000, 400), "rows": sized(100_000, 2_000)}
 ENQUEUES = sized(1_500, 50)
@@ -43,15 +45,7 @@ PATIENCE = 120.0
 
 
 def main() -> None:
-    from celeriac import local
-
-    with tempfile.TemporaryDirectory(prefix="celeriac-bench-") as folder, local.join_temporary() as stack:
-        os.environ |= {
-            "DATABASE_URL": stack.database_url,
-            "REDIS_URL": stack.redis_url,
-            "BENCH_SOCKET": f"{folder}/stamps",
-        }
-        _prepare()
+    with prepared():
         drain, enqueue, latency = measure_drain(), measure_enqueue(), measure_latency()
     print(f"\n{'':28}{'plain Celery':>16}{'Celeriac':>12}{'ratio':>9}")
     report("drain, tasks/s", drain)
@@ -74,12 +68,20 @@ def _p99(values: list[float]) -> float:
     return quantiles(values, n=100)[98]
 
 
-def _prepare() -> None:
-    from bench.measured import rows
-    from celeriac.store.migrate import migrate
+@contextmanager
+def prepared() -> Iterator[local.Stack]:
+    """Servers, migrated, that the apps of `bench.measured` find, here and in their workers."""
+    with tempfile.TemporaryDirectory(prefix="celeriac-bench-") as folder, local.join_temporary() as stack:
+        os.environ |= {
+            "DATABASE_URL": stack.database_url,
+            "REDIS_URL": stack.redis_url,
+            "BENCH_SOCKET": f"{folder}/stamps",
+        }
+        from bench.measured import rows
 
-    migrate(rows.database.engine)
-    rows.register_roles()
+        migrate(rows.database.engine)
+        rows.register_roles()
+        yield stack
 
 
 @contextmanager

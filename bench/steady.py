@@ -7,16 +7,14 @@ long (300), `BENCH_DRAIN` how many tasks the drain under the open transaction ha
 from __future__ import annotations
 
 import os
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from sqlalchemy import create_engine, text
 
-from bench.__main__ import _drain, _empty_rows, _fill_rows, _left_rows, _prepare, until, worker
+from bench.__main__ import _drain, _empty_rows, _fill_rows, _left_rows, prepared, until, worker
 from bench.size import sized
-from celeriac import local
 
 SECONDS = sized(int(os.environ.get("BENCH_SECONDS", 300)), 3)
 DRAINED = sized(int(os.environ.get("BENCH_DRAIN", 200_000)), 500)
@@ -29,13 +27,7 @@ PERIOD = sized(30, 1)
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory(prefix="celeriac-bench-") as folder, local.join_temporary() as stack:
-        os.environ |= {
-            "DATABASE_URL": stack.database_url,
-            "REDIS_URL": stack.redis_url,
-            "BENCH_SOCKET": f"{folder}/stamps",
-        }
-        _prepare()
+    with prepared() as stack:
         clean = _drain("rows", _fill_rows, _left_rows)
         print(f"clean drain: {clean:,.0f} tasks/s", flush=True)
         with old_transaction(stack.database_url):

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from sqlalchemy import Connection, text
 
 from celeriac.store import look
+from celeriac.store.placing import placed
 from celeriac.store.plans import lookups
 
 # INVARIANT: FOR SHARE, so that whoever resumes the account waits, and then sees what was parked. A parked task has no
@@ -33,7 +34,7 @@ WITH shut AS MATERIALIZED (
 SELECT (SELECT count(*) FROM gone) AS parked, ARRAY(SELECT lock_key FROM unlocked) AS keys
 """)
 
-UNPARK = text("""
+UNPARK = text(f"""
 WITH open AS MATERIALIZED (
     SELECT u.account FROM celeriac.unparking u
     WHERE NOT EXISTS (SELECT FROM celeriac.account_policies p WHERE p.account = u.account AND (p.paused OR p.cap = 0))
@@ -46,14 +47,7 @@ WITH open AS MATERIALIZED (
     DELETE FROM celeriac.parked WHERE ctid = ANY (ARRAY(SELECT ctid FROM taken)) RETURNING *
 ), tasks AS (
     SELECT gone.*, t.lock_key, t.losses FROM gone JOIN celeriac.tasks t ON t.id = gone.id
-), to_ready AS (
-    INSERT INTO celeriac.ready (seg, role, account, priority, due_at, id, losses)
-    SELECT (SELECT seg FROM celeriac.ring), role, account, priority, due_at, id, least(losses, 9) FROM tasks
-    WHERE lock_key IS NULL
-), to_behind AS (
-    INSERT INTO celeriac.behind (lock_key, priority, due_at, id, role, account)
-    SELECT lock_key, priority, due_at, id, role, account FROM tasks WHERE lock_key IS NOT NULL
-), done AS (
+), {placed("tasks")}, done AS (
     DELETE FROM celeriac.unparking u USING open WHERE u.account = open.account AND (SELECT count(*) FROM gone) < :batch
 )
 SELECT count(*) AS n, array_agg(DISTINCT role) AS roles, array_agg(lock_key) FILTER (WHERE lock_key IS NOT NULL) AS keys

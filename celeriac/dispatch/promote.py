@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, text
 
 from celeriac.store import look
+from celeriac.store.placing import placed
 from celeriac.store.plans import lookups
 
 #: Accounts a pass looks at for due tasks behind another account's flood of them.
@@ -15,7 +16,7 @@ QUIET = 200
 # INVARIANT: `earliest` is the flood's order, `quiet` a loose walk over accounts (one descent each) from the pass's
 # cursor on, so that no account waits behind another's backlog of due tasks. The look gives
 # keyed tasks their lock key.
-DUE = text("""
+DUE = text(f"""
 WITH RECURSIVE earliest AS (
     SELECT ctid FROM celeriac.later WHERE role = :role AND due_at <= statement_timestamp()
     ORDER BY due_at LIMIT :batch FOR UPDATE SKIP LOCKED
@@ -49,14 +50,7 @@ WITH RECURSIVE earliest AS (
 ), due AS (
     SELECT gone.*, t.priority, t.lock_key, t.losses FROM gone JOIN celeriac.tasks t ON t.id = gone.id
     WHERE t.id = ANY (ARRAY(SELECT id FROM gone))
-), to_ready AS (
-    INSERT INTO celeriac.ready (seg, role, account, priority, due_at, id, losses)
-    SELECT (SELECT seg FROM celeriac.ring), role, account, priority, due_at, id, least(losses, 9) FROM due
-    WHERE lock_key IS NULL
-), to_behind AS (
-    INSERT INTO celeriac.behind (lock_key, priority, due_at, id, role, account)
-    SELECT lock_key, priority, due_at, id, role, account FROM due WHERE lock_key IS NOT NULL
-)
+), {placed("due")}
 SELECT id, lock_key, began FROM due
 """)
 

@@ -22,6 +22,7 @@ from celeriac.operate.prioritise import prioritise
 from celeriac.roles.rules import ANY_PRIORITY, is_whole
 from celeriac.store import look
 from celeriac.store.connections import Database
+from celeriac.store.placing import placed
 from celeriac.store.plans import lookups
 from celeriac.store.states import ALL, PENDING, move_to, why_not
 
@@ -47,7 +48,7 @@ ORDER BY t.id
 """)
 
 # INVARIANT: a keyed task takes no lock key here; the look after the commit does.
-RETRY = text("""
+RETRY = text(f"""
 WITH gone AS (
     DELETE FROM celeriac.history WHERE id = ANY (CAST(:ids AS bigint[])) RETURNING *
 ), again AS (
@@ -58,14 +59,8 @@ WITH gone AS (
         CASE WHEN expires_at > clock_timestamp() THEN expires_at END, args, kwargs, headers, max_retries, max_rounds,
         timeout, parent_id, enqueued_by, created_at
     FROM gone
-    RETURNING id, role, account, lock_key, priority, scheduled_for
-), to_ready AS (
-    INSERT INTO celeriac.ready (seg, role, account, priority, due_at, id)
-    SELECT (SELECT seg FROM celeriac.ring), role, account, priority, scheduled_for, id FROM again WHERE lock_key IS NULL
-), to_behind AS (
-    INSERT INTO celeriac.behind (lock_key, priority, due_at, id, role, account)
-    SELECT lock_key, priority, scheduled_for, id, role, account FROM again WHERE lock_key IS NOT NULL
-), told AS (
+    RETURNING id, role, account, lock_key, priority, scheduled_for AS due_at, losses
+), {placed("again")}, told AS (
     INSERT INTO celeriac.task_events (task, role, kind, from_status, to_status, by, why)
     SELECT id, role, 'retry_asked', status, 'pending', :by, nullif(:why, '') FROM gone
 )

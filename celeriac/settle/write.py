@@ -48,6 +48,20 @@ _KEPT = """
     id, task_id, role, account, lock_key, unique_key, priority, scheduled_for, expires_at, headers, max_retries,
     max_rounds, losses, timeout, parent_id, enqueued_by, created_at, progress"""
 
+
+def _free_keys(of: str) -> str:
+    """What the tasks of that part had locked is free; a key somebody waits for is to be looked at."""
+    return f"""unlocked AS (
+    DELETE FROM celeriac.locks
+    WHERE lock_key = ANY (ARRAY(SELECT lock_key FROM {of} WHERE lock_key IS NOT NULL))
+        AND head = ANY (ARRAY(SELECT id FROM {of}))
+), to_look_at AS (
+    INSERT INTO celeriac.looks (lock_key)
+    SELECT DISTINCT x.lock_key FROM {of} x
+    WHERE x.lock_key IS NOT NULL AND EXISTS (SELECT FROM celeriac.behind b WHERE b.lock_key = x.lock_key)
+)"""
+
+
 # INVARIANT of `mine`: the task is held by the ticket it was started under; anything else is refused. Whoever settles,
 # cancels or releases has the ticket's row first, then the tasks'. A task that was asked to stop is not tried again.
 SETTLE = text(f"""
@@ -86,15 +100,7 @@ WITH outcome AS (
 ), to_later AS (
     INSERT INTO celeriac.later (role, account, due_at, id, began)
     SELECT role, account, due, id, retry_count > 0 OR tries = 0 FROM judged WHERE becomes = 'pending'
-), unlocked AS (
-    DELETE FROM celeriac.locks
-    WHERE lock_key = ANY (ARRAY(SELECT lock_key FROM judged WHERE lock_key IS NOT NULL))
-        AND head = ANY (ARRAY(SELECT id FROM judged))
-), to_look_at AS (
-    INSERT INTO celeriac.looks (lock_key)
-    SELECT DISTINCT x.lock_key FROM judged x
-    WHERE x.lock_key IS NOT NULL AND EXISTS (SELECT FROM celeriac.behind b WHERE b.lock_key = x.lock_key)
-), done AS (
+), {_free_keys("judged")}, done AS (
     DELETE FROM celeriac.tickets k USING held h
     WHERE k.token = h.token AND (SELECT count(*) FROM mine m WHERE m.token = h.token) = cardinality(h.ids)
 ), less AS (
@@ -128,15 +134,7 @@ WITH held AS MATERIALIZED (
         worker_id, worker_pid, claimed_at, started_at, completed_at)
     SELECT g.*, 'completed', m.result, h.worker_id, h.worker_pid, h.claimed_at, h.started_at, clock_timestamp()
     FROM gone g JOIN mine m ON m.id = g.id, held h WHERE :keep
-), unlocked AS (
-    DELETE FROM celeriac.locks
-    WHERE lock_key = ANY (ARRAY(SELECT lock_key FROM gone WHERE lock_key IS NOT NULL))
-        AND head = ANY (ARRAY(SELECT id FROM gone))
-), to_look_at AS (
-    INSERT INTO celeriac.looks (lock_key)
-    SELECT DISTINCT x.lock_key FROM gone x
-    WHERE x.lock_key IS NOT NULL AND EXISTS (SELECT FROM celeriac.behind b WHERE b.lock_key = x.lock_key)
-), done AS (
+), {_free_keys("gone")}, done AS (
     DELETE FROM celeriac.tickets k USING held h
     WHERE k.token = h.token AND (SELECT count(*) FROM mine) = cardinality(h.ids)
 ), less AS (
