@@ -88,8 +88,9 @@ def test_the_commands_that_last_come_up_and_go_when_told(environ: dict[str, str]
         wait_until_up(running)
         for command, one in running.items():
             one.process.send_signal(signal.SIGINT if "--watch" in command else signal.SIGTERM)
-        for command, one in running.items():
-            until(lambda o=one: o.process.poll() is not None, f"{command} to end")  # type: ignore[misc]
+        ended = {command: until_ended(command, one) for command, one in running.items()}
+    assert {command: status for command, status in ended.items() if status != 0} == {}
+    assert [command for command, one in running.items() if "Traceback" in one.printed()] == []
 
 
 def test_the_whole_stack_answers_and_is_gone_after_ctrl_c(environ: dict[str, str], tmp_path: Path) -> None:
@@ -108,7 +109,7 @@ def test_the_whole_stack_answers_and_is_gone_after_ctrl_c(environ: dict[str, str
         for one in running.values():
             one.signal_all(signal.SIGINT)
         for command, one in running.items():
-            until(lambda o=one: o.process.poll() is not None, f"{command} to end")  # type: ignore[misc]
+            until_ended(command, one)
     left = [child for child in children if child.is_running()]
     for child in left:
         child.kill()
@@ -133,6 +134,12 @@ def wait_until_up(running: Mapping[str, Running]) -> None:
         up = str(lasting(command))
         until(lambda o=one, up=up: up in o.printed() or o.process.poll() is not None, f"{command} to be up")  # type: ignore[misc]
         assert one.process.poll() is None, f"{command}\n{one.printed()[-2000:]}"
+
+
+def until_ended(command: str, one: Running) -> int | None:
+    """Its exit status."""
+    until(lambda: one.process.poll() is not None, f"{command} to end")
+    return one.process.poll()
 
 
 def answers(url: str) -> bool:

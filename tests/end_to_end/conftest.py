@@ -2,13 +2,15 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from sqlalchemy import create_engine
 
-from celeriac import Settings
+from celeriac import Settings, local
+from celeriac.store.migrate import migrate
 from tests import processes
 from tests.end_to_end.shop import RAN
 from tests.processes import Rows, Running
@@ -21,6 +23,22 @@ QUICK = {
     "CELERIAC_TIME_LIMIT_GRACE_MS": "500",
     "CELERIAC_DRAIN_GRACE_MS": "1500",
 }
+
+
+@contextmanager
+def shop_server(folder: Path) -> Iterator[local.PostgresServer]:
+    """A server of one's own, to be stopped, frozen or killed: with the engine's schema and the shop's table."""
+    server = local.PostgresServer(folder / "postgres")
+    server.start()
+    try:
+        engine = create_engine(server.url)
+        migrate(engine)
+        with engine.begin() as connection:
+            connection.exec_driver_sql(RAN)
+        engine.dispose()
+        yield server
+    finally:
+        server.stop()
 
 
 @pytest.fixture

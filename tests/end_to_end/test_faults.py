@@ -10,14 +10,10 @@ from types import ModuleType
 
 import pytest
 import redis
-from sqlalchemy import create_engine
 
-from celeriac import local
 from celeriac.dispatch.publish import Ticket
-from celeriac.store.migrate import migrate
 from tests import processes
-from tests.end_to_end.conftest import QUICK
-from tests.end_to_end.shop import RAN
+from tests.end_to_end.conftest import QUICK, shop_server
 from tests.processes import Rows, Running, until
 
 Worker = Callable[..., Running]
@@ -188,15 +184,9 @@ MALFORMED = [
 
 
 def test_postgres_restarted_in_mid_run_loses_nothing(tmp_path: Path, redis_url: str) -> None:
-    """A server of its own: killed like a crash, and started again while tasks run."""
-    server = local.PostgresServer(tmp_path / "postgres")
-    server.start()
-    try:
-        engine = create_engine(server.url)
-        migrate(engine)
-        engine.dispose()
+    """Killed like a crash, and started again while tasks run."""
+    with shop_server(tmp_path) as server:
         rows = Rows(server.url)
-        rows(RAN)
         shop, log = "tests.end_to_end.shop", tmp_path / "worker.log"
         with (
             processes.worker(shop, server.url, redis_url, log, "-c", "2", environ=QUICK) as running,
@@ -212,5 +202,3 @@ def test_postgres_restarted_in_mid_run_loses_nothing(tmp_path: Path, redis_url: 
             assert overlaps(rows) == []
             assert running.process.poll() is None
         rows.close()
-    finally:
-        server.stop()

@@ -9,13 +9,10 @@ from pathlib import Path
 
 import psutil
 import pytest
-from sqlalchemy import create_engine
 
 from celeriac import local
-from celeriac.store.migrate import migrate
 from tests import processes
-from tests.end_to_end.conftest import QUICK
-from tests.end_to_end.shop import RAN
+from tests.end_to_end.conftest import QUICK, shop_server
 from tests.processes import Rows, Running, until
 
 #: The shop's `slow` is stale after 3 s, so the watchdog's limit is half of that.
@@ -26,18 +23,10 @@ HEARTBEAT = "SELECT last_heartbeat_at FROM celeriac.workers"
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[local.PostgresServer]:
-    """One of its own, to be frozen."""
-    server = local.PostgresServer(tmp_path_factory.mktemp("frozen") / "postgres")
-    server.start()
-    engine = create_engine(server.url)
-    migrate(engine)
-    with engine.begin() as connection:
-        connection.exec_driver_sql(RAN)
-    engine.dispose()
-    yield server
-    for pid in whole(server):
-        os.kill(pid, signal.SIGCONT)
-    server.stop()
+    with shop_server(tmp_path_factory.mktemp("frozen")) as server:
+        yield server
+        for pid in whole(server):
+            os.kill(pid, signal.SIGCONT)
 
 
 @pytest.fixture

@@ -11,13 +11,11 @@ from pathlib import Path
 
 import psutil
 import pytest
-from sqlalchemy import create_engine, make_url
+from sqlalchemy import make_url
 
 from celeriac import local
-from celeriac.store.migrate import migrate
 from tests import processes
-from tests.end_to_end.conftest import QUICK
-from tests.end_to_end.shop import RAN
+from tests.end_to_end.conftest import QUICK, shop_server
 from tests.processes import ROOT, Rows, Running, until
 
 PASSWORD = "hunter2"
@@ -33,16 +31,8 @@ def starting(program: str, database_url: str, redis_url: str, log: Path) -> Abst
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[local.PostgresServer]:
-    """One of its own, migrated, to be stopped and started."""
-    server = local.PostgresServer(tmp_path_factory.mktemp("starting") / "postgres")
-    server.start()
-    engine = create_engine(server.url)
-    migrate(engine)
-    with engine.begin() as connection:
-        connection.exec_driver_sql(RAN)
-    engine.dispose()
-    yield server
-    server.stop()
+    with shop_server(tmp_path_factory.mktemp("starting")) as server:
+        yield server
 
 
 @pytest.fixture

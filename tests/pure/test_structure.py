@@ -45,16 +45,23 @@ def graph() -> Mapping[str, set[str]]:
     }
 
 
-def test_no_module_of_the_engine_is_in_an_import_circle() -> None:
+def circle_in(imports: Mapping[str, set[str]]) -> list[str]:
+    """The modules of one circle, from one of them round to itself; none is empty."""
     try:
-        TopologicalSorter(graph()).prepare()
+        TopologicalSorter(imports).prepare()
     except CycleError as circle:
-        pytest.fail(" -> ".join(circle.args[1]))
+        return list(circle.args[1])
+    return []
+
+
+def test_no_module_of_the_engine_is_in_an_import_circle() -> None:
+    assert circle_in(graph()) == []
 
 
 def test_a_circle_would_be_found() -> None:
-    with pytest.raises(CycleError):
-        TopologicalSorter({**graph(), "celeriac.errors": {"celeriac.app"}}).prepare()
+    found = circle_in({**graph(), "celeriac.errors": {"celeriac.app"}})
+    assert found[0] == found[-1]
+    assert {"celeriac.errors", "celeriac.app"} <= {*found}
 
 
 @pytest.mark.parametrize("module", MODULES)
