@@ -210,11 +210,19 @@ def measured(connection: Connection) -> Measured:
     }
 
 
+#: Of those rooms, what the engine executes with the planner as it is.
+AS_USUAL = {
+    "operate.hasten.HASTEN", "operate.prioritise.HELD", "operate.prioritise.HOLD", "operate.steer.HOLD",
+    "repair.aging.AGE", "repair.prune.ROLES_OF_DAY", "repair.prune.TASKS", "repair.review.REVIEW",
+}  # fmt: skip
+
+
 def by_lookups(name: str) -> bool:
     """Whether the engine executes it so."""
-    return name.startswith(("insights.", "operate.", "repair.", "dispatch.parking.", "page of", "end of")) or (
-        name
-        in ("dispatch.claim.RESUME", "dispatch.promote.DUE", "enqueue.insert.EXISTING", "enqueue.insert.STILL_BEHIND")
+    return name not in AS_USUAL and (
+        name.startswith(("insights.", "operate.", "repair.", "dispatch.parking.", "page of", "end of"))
+        or name in ("dispatch.claim.RESUME", "dispatch.promote.DUE", "enqueue.insert.EXISTING")
+        or name == "enqueue.insert.STILL_BEHIND"
     )
 
 
