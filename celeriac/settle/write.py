@@ -77,11 +77,11 @@ WITH outcome AS (
 ), judged AS MATERIALIZED (
     SELECT {_KEPT.replace("id, task_id", "t.id, t.task_id")}, m.kind, m.result, m.error, m.retry_count, m.tries, m.keep,
         m.token, coalesce(m.args, t.args) AS args, coalesce(m.kwargs, t.kwargs) AS kwargs, m.worker_id, m.worker_pid,
-        m.claimed_at, m.started_at, t.place,
+        m.claimed_at, m.started_at,
         CASE WHEN m.status = 'pending' AND t.cancel_requested_at IS NOT NULL THEN 'cancelled'
             ELSE m.status END AS becomes,
         coalesce(m.at, clock_timestamp() + m.delay * interval '1 second') AS due
-    FROM mine m CROSS JOIN LATERAL (SELECT ctid AS place, * FROM celeriac.tasks WHERE id = m.id LIMIT 1) AS t
+    FROM mine m CROSS JOIN LATERAL (SELECT * FROM celeriac.tasks WHERE id = m.id LIMIT 1 FOR UPDATE) AS t
 ), ended AS (
     DELETE FROM celeriac.tasks WHERE id = ANY (ARRAY(SELECT id FROM judged WHERE becomes <> 'pending'))
 ), kept AS (
@@ -95,8 +95,7 @@ WITH outcome AS (
     SET retry_count = j.retry_count, tries = j.tries, args = j.args, kwargs = j.kwargs, scheduled_for = j.due,
         error_message = j.error, started_at = j.started_at, cancel_requested_at = NULL, updated_at = clock_timestamp()
     FROM judged j
-    WHERE t.id = j.id AND j.becomes = 'pending'
-        AND t.ctid = ANY (ARRAY(SELECT place FROM judged WHERE becomes = 'pending'))
+    WHERE t.id = j.id AND j.becomes = 'pending' AND t.id = ANY (ARRAY(SELECT id FROM judged))
 ), to_later AS (
     INSERT INTO celeriac.later (role, account, due_at, id, began)
     SELECT role, account, due, id, retry_count > 0 OR tries = 0 FROM judged WHERE becomes = 'pending'

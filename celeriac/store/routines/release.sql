@@ -43,7 +43,7 @@ WITH held AS MATERIALIZED (
             ELSE 'pending' END AS becomes,
         CASE WHEN f.is_lost THEN celeriac.backoff(r.definition -> 'backoff', t.losses) END AS delay
     FROM celeriac.tasks t JOIN freed f ON f.id = t.id LEFT JOIN celeriac.roles r ON r.role = t.role
-    WHERE t.id = ANY (ARRAY(SELECT freed.id FROM freed))
+    WHERE t.id = ANY (ARRAY(SELECT freed.id FROM freed)) FOR UPDATE OF t
 ), ended AS (
     DELETE FROM celeriac.tasks t WHERE t.id = ANY (ARRAY(SELECT j.id FROM judged j WHERE j.becomes <> 'pending'))
     RETURNING t.id
