@@ -34,13 +34,14 @@ WITH shut AS MATERIALIZED (
 SELECT (SELECT count(*) FROM gone) AS parked, ARRAY(SELECT lock_key FROM unlocked) AS keys
 """)
 
+# INVARIANT: an account is forgotten only once nothing of it is parked; what somebody has locked is passed over.
 UNPARK = text(f"""
 WITH open AS MATERIALIZED (
     SELECT u.account FROM celeriac.unparking u
     WHERE NOT EXISTS (SELECT FROM celeriac.account_policies p WHERE p.account = u.account AND (p.paused OR p.cap = 0))
     ORDER BY u.account LIMIT :batch FOR UPDATE OF u SKIP LOCKED
 ), taken AS (
-    SELECT entry.ctid FROM open, LATERAL (
+    SELECT open.account, entry.ctid FROM open, LATERAL (
         SELECT ctid FROM celeriac.parked WHERE account = open.account
         ORDER BY role, priority DESC, due_at, id LIMIT :batch FOR UPDATE SKIP LOCKED) AS entry LIMIT :batch
 ), gone AS (
@@ -48,7 +49,10 @@ WITH open AS MATERIALIZED (
 ), tasks AS (
     SELECT gone.*, t.lock_key, t.losses FROM gone JOIN celeriac.tasks t ON t.id = gone.id
 ), {placed("tasks")}, done AS (
-    DELETE FROM celeriac.unparking u USING open WHERE u.account = open.account AND (SELECT count(*) FROM gone) < :batch
+    DELETE FROM celeriac.unparking u USING open
+    WHERE u.account = open.account AND NOT EXISTS (
+        SELECT FROM celeriac.parked p WHERE p.account = u.account
+        OFFSET (SELECT count(*) FROM taken WHERE taken.account = u.account))
 )
 SELECT count(*) AS n, array_agg(DISTINCT role) AS roles, array_agg(lock_key) FILTER (WHERE lock_key IS NOT NULL) AS keys
 FROM tasks
