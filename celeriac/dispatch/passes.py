@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
 
 from celeriac.dispatch import claim, parking, promote, select
 from celeriac.dispatch.claim import Held, Holder, fresh_token
@@ -27,10 +28,13 @@ FIRST_LOOK = 16
 #: lifeline has heartbeats to send, and beat sweeps to run; whoever settles asks again.
 PASSES = 4
 
-
 #: How often a pass walks on behind accounts that are shut, and how many tasks of each it parks on the way.
 WALKS = 20
 PARKED = 500
+
+#: A role without passes in between: its pass waits so long (seconds) for whoever has the role's lock for a moment.
+WAIT = 1.0
+WAIT_STEP = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +103,17 @@ class Dispatcher:
         return self._claim(role, own)
 
     def _claim(self, role: Role, own: Own | None) -> Pass:
-        done = self.run_pass(role, own)
+        done = self._patient_pass(role, own)
         if done.tickets or done.busy or not self.has_work_and_room(role):
             return done
         return self.run_pass(role, own)
+
+    def _patient_pass(self, role: Role, own: Own | None) -> Pass:
+        """Whoever keeps a prompt role busy looks again when it is over; another role's next pass is far away."""
+        until = time.monotonic() + WAIT
+        while (done := self.run_pass(role, own)).busy and not role.prompt and time.monotonic() < until:
+            time.sleep(WAIT_STEP)
+        return done
 
     def resume(self, role: Role, batch: int = 500) -> int:
         """Retries and snoozes that are due go on, between passes: their round has its slot from an earlier one.
@@ -139,17 +150,23 @@ class Dispatcher:
         return [Ticket(role.name, role.queue, ticket.ids, ticket.token) for ticket in held]
 
     def publish(self, tickets: Sequence[Ticket]) -> int:
-        """Publishes, or frees the tasks at once if that failed. Tasks published."""
+        """Publishes, or frees the tasks at once if that failed; those of lost tickets are found. Tasks published."""
         if not tickets:
             return 0
         if self.publisher.publish(tickets):
             return sum(len(t.ids) for t in tickets)
+        try:
+            self._free(tickets)
+        except DBAPIError as error:
+            logger.warning("Tickets that Redis did not take stay claimed until they are found lost: %s", error)
+        return 0
+
+    def _free(self, tickets: Sequence[Ticket]) -> None:
         with self.database.transaction() as connection:
             release.release(
                 connection, [t.token for t in tickets], started=False, kind="unpublished",
                 why="Redis did not take the ticket", by=self.by, loss=False,
             )  # fmt: skip
-        return 0
 
     def run_pass(self, role: Role, own: Own | None = None) -> Pass:
         """Select, allocate, claim, hold, record: one transaction. Publishing is the caller's, after it."""

@@ -18,7 +18,7 @@ from celeriac.roles.role import Role
 from celeriac.run import lease
 from celeriac.settle import release
 from celeriac.settle.write import Outcome
-from celeriac.store.connections import Database
+from celeriac.store.connections import Database, end_silent
 from celeriac.store.encoding import MOST_BYTES, Unfit, encoded
 from celeriac.store.started import Started
 
@@ -92,6 +92,7 @@ class Run:
         with Session(self.database.engine) as session, session.begin():
             yield session
             session.flush()
+            session.connection().exec_driver_sql(end_silent())
             if not release.hold(session.connection(), self.task.id, self.task.token):
                 raise LeaseLost(f"task {self.task.id} is no longer this worker's")
 

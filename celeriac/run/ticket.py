@@ -6,7 +6,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection
@@ -15,7 +15,7 @@ from sqlalchemy.exc import DBAPIError
 from celeriac.errors import NotSettled
 from celeriac.roles import registry
 from celeriac.roles.role import Role
-from celeriac.run import outcomes, start
+from celeriac.run import outcomes
 from celeriac.run.execute import Direct, directly, execute
 from celeriac.run.run import Run
 from celeriac.run.shared import closed, limit, renewed, worker_id
@@ -57,25 +57,22 @@ def hand_back(
 class TicketRun:
     """The tasks of one ticket in this process.
 
-    Tasks are taken one by one under a lock, so that the watch can hand the rest back while one takes long: small
-    tasks share a ticket, long ones never wait for one another. `is_lone`: its one task is still to be claimed; `own`:
-    what a pass of this process has started already.
+    `ask` claims or starts them under the token and says which are this process's to run; asked `again` where an answer
+    was lost. Tasks are taken one by one under a lock, so that the watch can hand the rest back while one takes long:
+    small tasks share a ticket, long ones never wait for one another.
 
     INVARIANT: the lock is held until Postgres has answered, and a task leaves `waiting` or `finished` only then. What
     Postgres did not acknowledge is sent again by the watch or at the end of the run.
     """
 
-    def __init__(
-        self, app: Celeriac, role: Role, *, is_lone: bool = False, own: Sequence[Started] | None = None
-    ) -> None:
+    def __init__(self, app: Celeriac, role: Role, token: str, ask: Callable[[bool], Sequence[Started]]) -> None:
         self.app = app
         self.role = role
-        self.is_lone = is_lone
-        self.own = own
+        self.token = token
+        self.ask = ask
         self.asked = False
-        self.token = ""
         self.started_at = time.monotonic()
-        self.owned: dict[int, Started] = {}
+        self.owned: set[int] | None = None  # nothing says which, until the start is answered
         self.waiting: list[Started] = []
         self.finished: list[Run] = []
         self.settled_at = time.monotonic()
@@ -83,12 +80,12 @@ class TicketRun:
         self.handing_back = False
         self.lock = threading.RLock()
 
-    def run(self, ids: Sequence[int], token: str) -> dict[str, Any]:
-        self.token = token
+    def run(self, wanted: int = 0) -> dict[str, Any]:
+        """What became of it; `wanted`: how many tasks it named."""
         ran = 0
         watch.start()
         try:
-            lost = self._start(ids)
+            started = self._start()
             with directly(self.app, self.role.name) as direct:
                 while (task := self._next()) is not None:
                     self._run_one(task, direct)
@@ -98,31 +95,34 @@ class TicketRun:
             self._abandon(error)
             raise
         if ran:
+            self._go_on(ran)
+        return {"ran": ran} | ({"lost": wanted - started} if wanted > started else {})
+
+    def _go_on(self, ran: int) -> None:
+        """What the tasks leave to do. They are settled: whoever looks next does what cannot be done now."""
+        try:
             self._observe(ran)
-        if ran and not closed():
-            self.app.dispatcher.dispatch_if_due(self.role)
-        return {"ran": ran} | ({"lost": lost} if lost else {})
+            if not closed():
+                self.app.dispatcher.dispatch_if_due(self.role)
+        except DBAPIError as error:
+            logger.warning("%s: the look after a ticket failed: %s", self.role.name, error)
 
     def lease_ends_soon(self) -> bool:
         """Whether nobody has renewed the ticket's lease for most of it: its tasks may start elsewhere before long."""
         return time.monotonic() - max(renewed(), self.started_at) > self.role.stale_after * LEASE_USED
 
-    def _start(self, ids: Sequence[int]) -> int:
-        """How many are not this process's to run."""
-        own = self.own if self.own is not None else retry_while_away(lambda: self._ask(ids), "start a ticket")
+    def _start(self) -> int:
+        """How many are this process's."""
+        own = retry_while_away(self._ask, "start a ticket")
         self.started_at = time.monotonic()
-        self.owned = {task.id: task for task in own}
+        self.owned = {task.id for task in own}
         self.waiting = [task for task in own if not task.expired]
         self.finished = [self._expired(task) for task in own if task.expired]
-        return len(ids) - len(self.waiting)
+        return len(own)
 
-    def _ask(self, ids: Sequence[int]) -> list[Started]:
+    def _ask(self) -> Sequence[Started]:
         again, self.asked = self.asked, True
-        me: dict[str, Any] = {"worker_id": worker_id(), "pid": os.getpid(), "again": again}
-        with self.app.database.statement() as connection:
-            if self.is_lone:
-                return start.start_lone(connection, self.role.name, ids[0], self.token, **me)
-            return start.start(connection, self.role.name, ids, self.token, **me)
+        return self.ask(again)
 
     def _expired(self, task: Started) -> Run:
         run = Run(task, self.role, self.app.database)
@@ -205,8 +205,8 @@ class TicketRun:
             return set(ids) if release.still_held(connection, [self.token], ids) else set()
 
     def _disown(self, ids: Iterable[int]) -> None:
-        for i in ids:
-            self.owned.pop(i, None)
+        if self.owned:
+            self.owned.difference_update(ids)
 
     def _abandon(self, error: BaseException) -> None:
         """Something of ours broke: the tasks may not stay with a process that goes on, nor the process with them."""
@@ -227,7 +227,7 @@ class TicketRun:
     def _release(self, why: str) -> bool:
         """Whether somebody has the ticket locked just now: a moment later it can be released, too."""
         with self.lock, self.app.database.transaction() as connection:
-            mine = list(self.owned)
+            mine = None if self.owned is None else list(self.owned)
             release.release(
                 connection, [self.token], only=mine, started=True, kind="abandoned", by=worker_id(), loss=True, why=why
             )

@@ -12,7 +12,7 @@ from sqlalchemy import text
 
 from celeriac import Celeriac, Task
 from celeriac.errors import CeleriacError
-from celeriac.run.ticket import TicketRun
+from celeriac.run.arrive import run_ticket
 from celeriac.store.connections import Database
 from tests.postgres.stages import claimed
 from tests.processes import Rows
@@ -26,7 +26,7 @@ def run(app: Celeriac, database: Database) -> Callable[[Task[..., Any]], None]:
 
     def run_one(task: Task[..., Any]) -> None:
         task.delay()
-        TicketRun(app, task.role).run(*claimed(database, task.name))
+        run_ticket(app, task.name, *claimed(database, task.name))
 
     return run_one
 

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from celeriac import Celeriac, Task
 from celeriac.run import outcomes
-from celeriac.run.ticket import TicketRun
+from celeriac.run.arrive import run_ticket
 from celeriac.settle import release
 from celeriac.store.connections import Database
 from tests.postgres.conftest import new_task
@@ -52,7 +52,7 @@ def run(app: Celeriac, database: Database, rows: Rows) -> Callable[..., list[str
 
         app.register_roles()
         work.delay()
-        TicketRun(app, work.role).run(*claimed(database, "work"))
+        run_ticket(app, work.name, *claimed(database, "work"))
         return hooks
 
     return run_once

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import make_url
 
 from celeriac import Celeriac
-from celeriac.run.ticket import TicketRun
+from celeriac.run.arrive import run_ticket
 from celeriac.store.connections import Database
 from tests.postgres.stages import claimed
 from tests.processes import Rows
@@ -28,5 +28,5 @@ def test_a_retry_waits_for_the_same_time_as_an_enqueue(
 
     work.apply_async(eta=when)
     work.delay()
-    TicketRun(app, work.role).run(*claimed(database, "work"))
+    run_ticket(app, work.name, *claimed(database, "work"))
     assert rows(DUE) == [(when,), (when,)]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from sqlalchemy import event
 
 from celeriac import Celeriac
 from celeriac.dispatch import claim, select
@@ -15,7 +17,7 @@ from celeriac.store.connections import Database
 from tests.postgres.conftest import Recorder, new_task
 from tests.postgres.passes import ROLE, Passes, Waiting, finish, role
 from tests.postgres.stages import enqueued
-from tests.processes import Rows
+from tests.processes import Rows, until
 
 
 def test_what_has_become_due_is_claimed_by_the_same_pass(passes: Passes, database: Database, rows: Rows) -> None:
@@ -73,6 +75,21 @@ def test_of_two_passes_at_once_one_finds_the_role_busy(
         assert dispatcher.run_pass(ROLE) == Pass(busy=True, why_nothing="another pass is under way")
         assert dispatcher.run_pass(role(name="another")).busy is False
     assert passes.given() == {"a": 3}
+
+
+def test_the_only_pass_of_the_half_minute_waits_for_a_moments_lock(
+    dispatcher: Dispatcher, database: Database, waiting: Waiting, rows: Rows
+) -> None:
+    waiting(a=3)
+    looks: list[str] = []
+    with ThreadPoolExecutor(1) as beat, database.transaction() as other:
+        assert select.lock_pass(other, "work")
+        event.listen(dispatcher.database._verbs, "before_cursor_execute", lambda *call: looks.append(call[2]))
+        published = beat.submit(dispatcher.dispatch, ROLE)
+        until(lambda: sum("pg_try_advisory" in statement for statement in looks) >= 2, "the pass to look again")
+        other.exec_driver_sql("COMMIT; BEGIN")
+        assert published.result() == 3
+    assert rows("SELECT DISTINCT status FROM worker_tasks") == [("claimed",)]
 
 
 def test_a_row_that_somebody_has_locked_is_passed_over(passes: Passes, database: Database, waiting: Waiting) -> None:

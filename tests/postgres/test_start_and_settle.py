@@ -20,8 +20,8 @@ from celeriac.errors import LeaseLost
 from celeriac.repair import rescue
 from celeriac.roles.role import Role
 from celeriac.run import lease, shared
+from celeriac.run.arrive import run_ticket
 from celeriac.run.run import Run
-from celeriac.run.ticket import TicketRun
 from celeriac.settle import write
 from celeriac.store.connections import Database
 from celeriac.worker import lifeline
@@ -113,7 +113,7 @@ def test_a_task_past_its_expiry_is_cancelled_instead_of_run(
     put(kwargs={"n": 1}, expires_in=-1.0, lock_key="k")
     put(kwargs={"n": 2}, expires_in=1000.0)
     put(kwargs={"n": 3}, lock_key="k")
-    TicketRun(app, app.roles.of(app.tasks["work"])).run(*claimed(database, n=2))
+    run_ticket(app, "work", *claimed(database, n=2))
     assert ran == [2]
     assert rows(STATUS) == [("cancelled",), ("completed",), ("pending",)]
     assert rows("SELECT waits_for FROM worker_tasks WHERE status = 'pending'") == [(None,)], "it leads their lock now"
