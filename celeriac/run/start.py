@@ -36,7 +36,7 @@ FROM celeriac.tasks t WHERE t.id = ANY (CAST(:ids AS bigint[]))
 # pass would claim this task, and nothing else. Claimed and started in one statement.
 START_LONE = text(f"""
 WITH task AS MATERIALIZED (
-    SELECT * FROM celeriac.tasks WHERE id = :id AND role = :role
+    SELECT * FROM (SELECT * FROM celeriac.tasks WHERE id = :id LIMIT 1) AS by_id WHERE role = :role
 ), idle AS MATERIALIZED (
     SELECT (SELECT count(*) FROM (
             SELECT FROM celeriac.ready WHERE role = :role ORDER BY account LIMIT 2) AS entries) < 2

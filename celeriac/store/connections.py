@@ -18,7 +18,7 @@ from sqlalchemy.exc import DBAPIError
 
 from celeriac.store import look
 from celeriac.store.failures import blame
-from celeriac.store.plans import BY_LOOKUPS
+from celeriac.store.plans import BY_LOOKUPS, KEPT_PLAN
 
 OnReady = Callable[[set[str]], None]
 
@@ -171,24 +171,30 @@ class Prepared:
         types = ", ".join(parameters.values())
         self.prepare = f"PREPARE {name} ({types}) AS {self.unprepared % numbers}"
         self.prepared = f"EXECUTE {name} ({given})"
+        self.kept_plan = f"{KEPT_PLAN}; {self.prepared}"
         self.gives_up = False
         self._seen: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def on(self, connection: Connection, given: Mapping[str, Any]) -> Any:
-        """On a connection of the engine's. Within a transaction, which a name that is unknown would end, unprepared."""
+        """On a connection of the engine's. Within a transaction, which a name that is unknown would end, unprepared.
+
+        The plan is kept, and may be made while the queue is idle.
+        """
         raw: Any = connection.connection.dbapi_connection
-        if self.gives_up or raw.info.transaction_status != TRANSACTION_STATUS_IDLE:
+        if raw.info.transaction_status != TRANSACTION_STATUS_IDLE:
             return connection.exec_driver_sql(self.unprepared, dict(given))
+        if self.gives_up:
+            return connection.exec_driver_sql(f"{KEPT_PLAN}; {self.unprepared}", dict(given))
         try:
             if raw not in self._seen:
                 connection.exec_driver_sql(self.prepare)
                 self._seen.add(raw)
-            return connection.exec_driver_sql(self.prepared, dict(given))
+            return connection.exec_driver_sql(self.kept_plan, dict(given))
         except DBAPIError as error:
             if not isinstance(error.orig, InvalidSqlStatementName | DuplicatePreparedStatement):
                 raise
         self.gives_up = True
-        return connection.exec_driver_sql(self.unprepared, dict(given))
+        return self.on(connection, given)
 
     def execute(self, cursor: Any, given: Mapping[str, Any], *, before: str = "") -> None:
         """`before`: statements of the same trip and transaction."""

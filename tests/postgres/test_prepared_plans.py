@@ -1,0 +1,69 @@
+"""A prepared statement keeps its plan for long: made while the queue was idle, it has to hold when a backlog arrives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection
+
+from celeriac.dispatch import select
+from celeriac.dispatch.claim import fresh_token
+from celeriac.run import start
+from celeriac.settle import write
+from celeriac.settle.write import Outcome
+from celeriac.store.connections import Database
+from celeriac.store.started import Started
+from tests.postgres.backlog import TOKEN, analyze_while_idle, fill
+from tests.processes import Rows
+
+#: More than Postgres plans anew before it keeps one plan for all.
+OFTEN = 12
+BACKLOG = 20_000
+
+#: Rows that one of them may look at.
+FEW = 1_000
+
+ME = {"worker_id": "w", "pid": 1}
+
+
+def complete(connection: Connection, task: int, token: str) -> object:
+    done = Started(task, "t", "work", [], {}, None, 0, 0, 0, 1, 0, 0, None, None, None, token, False)
+    return write.settle(connection, [Outcome(task=done, status="completed", retry_count=0, tries=1)], by="w")
+
+
+CALLS: dict[str, Callable[[Connection, int], object]] = {
+    "start": lambda connection, _: start.start(connection, "work", [], fresh_token(), **ME),
+    "start alone": lambda connection, task: start.start_lone(connection, "work", task, fresh_token(), **ME),
+    "complete": lambda connection, task: complete(connection, task, TOKEN),
+    "work and room": lambda connection, _: select.work_and_room(connection, "work", 10),
+}
+
+
+def rows_read(connection: Connection, rows: Rows) -> int:
+    """By all that has been executed so far, on this connection too."""
+    connection.exec_driver_sql("SELECT pg_stat_force_next_flush()")
+    return int(str(rows.one("SELECT sum(seq_tup_read + coalesce(idx_tup_fetch, 0)) FROM pg_stat_user_tables")))
+
+
+@pytest.mark.parametrize("is_analyzed", [False, True])
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("shape", ["one deep account", "many accounts", "behind many locks", "another role's"])
+def test_its_plan_of_an_idle_queue_reads_no_backlog(
+    database: Database, rows: Rows, shape: str, call: str, is_analyzed: bool
+) -> None:
+    with database.statement() as connection:
+        if is_analyzed:
+            analyze_while_idle(connection)
+        for _ in range(OFTEN):
+            CALLS[call](connection, 1)
+        backend: Any = connection.connection.dbapi_connection
+        connection.exec_driver_sql("BEGIN")
+        fill(connection, shape, BACKLOG)
+        connection.exec_driver_sql("COMMIT")
+        task = connection.exec_driver_sql("SELECT id FROM celeriac.tasks WHERE task_id = 'ready-1'").scalar_one()
+        before = rows_read(connection, rows)
+        CALLS[call](connection, task)
+        assert rows_read(connection, rows) - before < FEW
+        assert connection.connection.dbapi_connection is backend
