@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, TypeVar
 
 from fastapi import Depends, Request
+from sqlalchemy import Connection
 
 from celeriac import insights
 from celeriac.api.shared import Shared
 from celeriac.app import Celeriac
 from celeriac.insights import Count
+from celeriac.store.failures import retry_deadlocks
+
+T = TypeVar("T")
+
+#: How long (seconds) a request waits for a lock of somebody's open transaction: longer than Postgres takes to see a
+#: deadlock, which is tried again.
+PATIENCE = 2.0
 
 
 async def _app(request: Request) -> Celeriac:
@@ -31,3 +40,13 @@ Counted = Annotated[dict[str, Count], Depends(_counts)]
 def count(app: Celeriac) -> dict[str, Count]:
     with app.database.statement() as connection:
         return insights.counts(connection)
+
+
+def write(app: Celeriac, act: Callable[[Connection], T]) -> T:
+    """`act` in one transaction. Raises what answers 503 where somebody's open transaction has what it needs."""
+
+    def once() -> T:
+        with app.database.transaction(patience=PATIENCE) as connection:
+            return act(connection)
+
+    return retry_deadlocks(once)

@@ -9,6 +9,7 @@ from fastapi import Body
 from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy import Connection
 
+from celeriac.api.app import PATIENCE, write
 from celeriac.api.fields import Ids, Priority, Text
 from celeriac.app import Celeriac
 from celeriac.operate import steer
@@ -71,10 +72,9 @@ def one(app: Celeriac, task: int, move: Callable[[Connection, Sequence[int]], St
 
 def many(app: Celeriac, ids: Sequence[int], move: Callable[[Connection, Sequence[int]], Steered]) -> ManyChanged:
     """Steers each that allows it, a bounded transaction at a time."""
-    return ManyChanged.of(sum(steer.in_batches(app.database, ids, move), Steered()))
+    return ManyChanged.of(sum(steer.in_batches(app.database, ids, move, patience=PATIENCE), Steered()))
 
 
 def change(app: Celeriac, act: Callable[[Connection], Change]) -> Changed:
     """In one transaction with its audit row."""
-    with app.database.transaction() as connection:
-        return Changed.model_validate(act(connection))
+    return Changed.model_validate(write(app, act))

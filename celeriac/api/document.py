@@ -21,7 +21,7 @@ _SAYS = {
     422: "What was sent does not fit; each error names its field.",
     429: "Too often; Retry-After says when again.",
     500: "An error of the server's.",
-    503: "Postgres does not answer.",
+    503: "Postgres does not answer, or somebody's open transaction has what this needs; Retry-After says when again.",
 }
 _CHANGES = frozenset({"post", "put", "patch", "delete"})
 

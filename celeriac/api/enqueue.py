@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from celery.utils import uuid
 from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict, Field
+from sqlalchemy import Connection
 
-from celeriac.api.app import App
+from celeriac.api.app import App, write
 from celeriac.api.callers import Enqueuer
 from celeriac.api.fields import Moment, Name, Priority, Text
 from celeriac.api.problems import from_refusal
@@ -116,14 +117,22 @@ def _task(app: Celeriac, body: TaskToBe, by: str, within: str = "") -> NewTask:
 
 
 def _enqueue(app: Celeriac, tasks: list[NewTask], by: str) -> list[Receipt]:
-    """The rows, and who asked for them, commit together."""
-    with app.database.transaction() as connection:
-        receipts = enqueue(connection, tasks)
-        new = [(receipt, task) for receipt, task in zip(receipts, tasks, strict=True) if receipt.is_new]
-        audit.write(connection, "enqueue", "task", [_made(receipt, task) for receipt, task in new], by=by)
-    app.kick({task.role for _, task in new})
+    receipts = write(app, lambda connection: _insert(connection, tasks, by))
+    app.kick({task.role for _, task in _new(receipts, tasks)})
     with app.database.reading() as connection:
         return as_they_stand(connection, receipts)
+
+
+def _insert(connection: Connection, tasks: list[NewTask], by: str) -> list[Receipt]:
+    """The rows, and who asked for them, commit together."""
+    receipts = enqueue(connection, tasks)
+    changes = [_made(receipt, task) for receipt, task in _new(receipts, tasks)]
+    audit.write(connection, "enqueue", "task", changes, by=by)
+    return receipts
+
+
+def _new(receipts: list[Receipt], tasks: list[NewTask]) -> list[tuple[Receipt, NewTask]]:
+    return [(receipt, task) for receipt, task in zip(receipts, tasks, strict=True) if receipt.is_new]
 
 
 def _made(receipt: Receipt, task: NewTask) -> Change:

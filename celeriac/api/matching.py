@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from sqlalchemy import Connection
 
 from celeriac import insights
-from celeriac.api.app import App
+from celeriac.api.app import PATIENCE, App
 from celeriac.api.callers import Operator
 from celeriac.api.changes import Because, Refused, refusals
 from celeriac.api.tasks import TaskFilter
@@ -75,7 +75,8 @@ def _steer(app: App, body: Matching, move: str, act: Callable[[Connection, Seque
     with app.database.reading() as connection:
         found = insights.matching(connection, wanted, most=body.most + 1)
     ids, complete = found[: body.most], len(found) <= body.most
-    done = Steered() if body.dry_run else sum(steer.in_batches(app.database, ids, act), Steered())
+    batches = steer.in_batches(app.database, ids, act, patience=PATIENCE)
+    done = Steered() if body.dry_run else sum(batches, Steered())
     return Matched(
         dry_run=body.dry_run, matching=len(ids), complete=complete, changed=len(done.changed),
         refused=len(done.refused), refusals=refusals(done)[:TOLD],

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -22,6 +23,7 @@ from celeriac.operate.prioritise import prioritise
 from celeriac.roles.rules import ANY_PRIORITY, is_whole
 from celeriac.store import look
 from celeriac.store.connections import Database
+from celeriac.store.failures import retry_deadlocks
 from celeriac.store.placing import placed
 from celeriac.store.plans import lookups
 from celeriac.store.states import ALL, PENDING, move_to, why_not
@@ -147,13 +149,21 @@ def set_status(connection: Connection, ids: Sequence[int], status: str, *, by: s
     return Steered([], result.refused | refused, result.missing)
 
 
-def in_batches(database: Database, ids: Iterable[int], move: Move) -> Iterator[Steered]:
-    """The move for many tasks, a bounded transaction at a time; stop between two by not asking for the next."""
+def in_batches(
+    database: Database, ids: Iterable[int], move: Move, *, patience: float | None = None
+) -> Iterator[Steered]:
+    """The move for many tasks, a bounded transaction at a time; stop between two by not asking for the next.
+
+    `patience`: as `Database.transaction` has it.
+    """
     left = iter(ids)
     while some := list(islice(left, BATCH)):
-        with database.transaction() as connection:
-            done = move(connection, some)
-        yield done
+        yield retry_deadlocks(partial(_batch, database, some, move, patience))
+
+
+def _batch(database: Database, ids: Sequence[int], move: Move, patience: float | None) -> Steered:
+    with database.transaction(patience=patience) as connection:
+        return move(connection, ids)
 
 
 def _lock(connection: Connection, ids: Sequence[int], move: str) -> tuple[list[Row[Any]], Steered]:

@@ -101,10 +101,14 @@ class Database:
         return DBAPIError.instance(None, None, error, psycopg2.Error, connection_invalidated=gone)
 
     @contextmanager
-    def transaction(self) -> Iterator[Connection]:
-        """Commits at the end, rolls back on any exception."""
+    def transaction(self, *, patience: float | None = None) -> Iterator[Connection]:
+        """Commits at the end, rolls back on any exception.
+
+        `patience`: how long (seconds) it waits for a lock; then Postgres ends it (LockNotAvailable).
+        """
+        briefly = "" if patience is None else f"; SET LOCAL lock_timeout = '{patience * 1000:.0f} ms'"
         with self._verbs.connect() as connection:
-            connection.exec_driver_sql(f"BEGIN; {end_silent()}")
+            connection.exec_driver_sql(f"BEGIN; {end_silent()}{briefly}")
             look.asked(connection)
             try:
                 yield connection

@@ -6,17 +6,20 @@ import logging
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 
 import pytest
 from sqlalchemy import Connection, make_url
 
 from celeriac import Celeriac
+from celeriac.api import app as api
 from celeriac.enqueue.insert import enqueue
+from celeriac.operate import steer
 from celeriac.roles.role import Role
 from celeriac.run.run import Run
 from celeriac.store.connections import Database
 from tests.postgres.conftest import new_task
-from tests.postgres.stages import outcome, running
+from tests.postgres.stages import enqueued, outcome, running
 from tests.processes import Rows, until
 
 WAITING = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
@@ -79,3 +82,31 @@ def test_an_outcome_is_written(app: Celeriac, database: Database, rows: Rows) ->
     states = rows("SELECT unique_key, status FROM worker_tasks ORDER BY id")
     assert states == [(None, "completed"), ("after", "pending")]
     assert rows("SELECT kind FROM task_events") == []
+
+
+def test_a_request_is_answered(app: Celeriac, rows: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api, "PATIENCE", 60.0)
+    asked = [new_task(unique_key="a"), new_task(unique_key="b")]
+    with ThreadPoolExecutor(1) as beside, patient(app.database) as other:
+        enqueue(other, [new_task(unique_key="b")])
+        ours = beside.submit(api.write, app, lambda connection: enqueue(connection, asked))
+        waits(rows)
+        enqueue(other, [new_task(unique_key="a")])
+        other.commit()
+        assert [receipt.is_new for receipt in ours.result()] == [False, False]
+
+
+def test_many_tasks_are_steered(app: Celeriac, database: Database, rows: Rows) -> None:
+    """Somebody who goes by no rule of ours locks them the other way round."""
+    first, second = (receipt.id for receipt in enqueued(database, new_task(), new_task()))
+    lock = "SELECT FROM celeriac.tasks WHERE id = {} FOR UPDATE"
+    with ThreadPoolExecutor(1) as beside, patient(app.database) as other:
+        other.exec_driver_sql(lock.format(second))
+        cancelled = steer.in_batches(database, [first, second], partial(steer.cancel, by="ann"))
+        ours = beside.submit(list, cancelled)
+        waits(rows)
+        other.exec_driver_sql(lock.format(first))
+        other.commit()
+        (done,) = ours.result()
+    assert [change.target for change in done.changed] == [str(first), str(second)]
+    assert rows("SELECT status, count(*) FROM worker_tasks GROUP BY status") == [("cancelled", 2)]

@@ -1,0 +1,78 @@
+"""Nobody's open transaction holds a request up: it is told to ask again, and then finds what that transaction left."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection
+
+from celeriac.api.app import PATIENCE
+from celeriac.enqueue.insert import enqueue
+from tests.api.server import Api, problem
+from tests.api.test_enqueue import build
+from tests.api.works import audited, row, task
+from tests.postgres.conftest import new_task
+
+TAKEN = "SELECT count(*) FROM worker_tasks WHERE unique_key = :key"
+
+
+@contextmanager
+def open_transaction(api: Api) -> Iterator[Connection]:
+    """It is rolled back."""
+    with api.database.engine.connect() as connection:
+        yield connection
+
+
+def told_to_wait(api: Api, method: str, path: str, body: dict[str, Any]) -> None:
+    began = time.monotonic()
+    answer = api.ask(method, path, json=body)
+    assert "open transaction" in problem(answer, 503)["detail"]
+    assert answer.headers["retry-after"] == "1"
+    assert time.monotonic() - began < PATIENCE + 3
+
+
+@pytest.mark.parametrize("path", ["/api/tasks", "/api/tasks/bulk"])
+def test_an_enqueue_waits_briefly_for_somebodys_unique_key(api: Api, path: str) -> None:
+    key = "9301" if path == "/api/tasks" else "9302"
+    body = build(int(key)) if path == "/api/tasks" else {"tasks": [build(9303), build(int(key))]}
+    with open_transaction(api) as connection:
+        enqueue(connection, [new_task("instasite_build", unique_key=key)])
+        told_to_wait(api, "POST", path, body)
+        assert api.rows.one(TAKEN, key="9303") == 0
+    api.post(path, body)
+    assert api.rows.one(TAKEN, key=key) == 1
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("POST", "/api/tasks/{id}/cancel", {}),
+        ("PUT", "/api/tasks/{id}/priority", {"priority": 9}),
+        ("POST", "/api/tasks/bulk/cancel", {"ids": "{id}"}),
+        ("POST", "/api/tasks/matching/cancel", {"filter": {"lock_key": "held for long"}, "dry_run": False}),
+    ],
+)
+def test_an_operators_change_waits_briefly_for_somebodys_row(
+    api: Api, method: str, path: str, body: dict[str, Any]
+) -> None:
+    held = task(api, lock_key="held for long")
+    body = body | ({"ids": [held]} if "ids" in body else {})
+    with open_transaction(api) as connection:
+        connection.exec_driver_sql(f"SELECT FROM celeriac.tasks WHERE id = {held} FOR UPDATE")
+        told_to_wait(api, method, path.format(id=held), body)
+    assert row(api, held, "status, priority") == ("pending", 0)
+    assert audited(api, "task", held) == []
+    assert api.ask(method, path.format(id=held), json=body).is_success
+    assert row(api, held, "status, priority") != ("pending", 0)
+
+
+def test_a_policys_change_waits_briefly_for_somebodys_row(api: Api) -> None:
+    api.post("/api/accounts/long held/pause")
+    with open_transaction(api) as connection:
+        connection.exec_driver_sql("SELECT FROM celeriac.account_policies WHERE account = 'long held' FOR UPDATE")
+        told_to_wait(api, "POST", "/api/accounts/long held/resume", {})
+    api.post("/api/accounts/long held/resume")
