@@ -20,7 +20,7 @@ from celeriac.errors import EnqueueRefused
 from celeriac.operate import audit
 from celeriac.operate.audit import Change
 from celeriac.roles.rules import LONGEST_DELAY
-from celeriac.store.states import PENDING
+from celeriac.store.states import PENDING, WAITS_FOR_LOCK
 
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
@@ -119,6 +119,8 @@ def _task(app: Celeriac, body: TaskToBe, by: str, within: str = "") -> NewTask:
 def _enqueue(app: Celeriac, tasks: list[NewTask], by: str) -> list[Receipt]:
     receipts = write(app, lambda connection: _insert(connection, tasks, by))
     app.kick({task.role for _, task in _new(receipts, tasks)})
+    if all(receipt.waits_for != WAITS_FOR_LOCK for receipt in receipts):
+        return receipts
     with app.database.reading() as connection:
         return as_they_stand(connection, receipts)
 

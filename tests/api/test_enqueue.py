@@ -5,7 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
+from fastapi import Response
 
+from celeriac import Celeriac
+from celeriac.api.enqueue import TaskToBe, create_task
+from celeriac.operate.tokens import Bearer
 from tests.api.server import Api
 from tests.api.works import audited
 
@@ -112,3 +116,15 @@ def test_a_task_of_a_lock_key_nobody_has_is_its_head_as_soon_as_it_is_accepted(a
     assert [task["waits_for"] for task in (first, second)] == [None, "lock"]
     shown = "SELECT lock_key, waits_for FROM worker_tasks WHERE id = :id"
     assert [api.rows(shown, id=task["id"])[0] for task in (first, second)] == [("its own", None), ("its own", "lock")]
+
+
+def test_only_what_waits_for_a_lock_is_looked_at_again(app: Celeriac, monkeypatch: pytest.MonkeyPatch) -> None:
+    @app.task(role="work", shared=False)
+    def work() -> None: ...
+
+    read = []
+    monkeypatch.setattr(app.database, "reading", lambda reading=app.database.reading: read.append(1) or reading())
+    for options, looks in (({}, 0), ({"unique_key": "k"}, 0), ({"delay": 60}, 0), ({"lock_key": "k"}, 1)):
+        read.clear()
+        create_task(TaskToBe(role="work", **options), app, Bearer("1", "shop", frozenset()), Response())
+        assert len(read) == looks, options
