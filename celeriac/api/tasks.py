@@ -159,7 +159,7 @@ def list_tasks(query: Annotated[TaskQuery, Query()], app: App, _: Reader) -> Tas
 
 @router.get("/counts")
 async def counts(_: Reader, found: Counted) -> Counts:
-    """By status: exact up to 5,000, beyond that what Postgres believes."""
+    """By status: claimed and running exact, the others up to 5,000, beyond that what Postgres believes."""
     estimated = [status for status, count in found.items() if not count.exact]
     return Counts.model_validate({status: count.n for status, count in found.items()} | {"estimated": estimated})
 

@@ -148,6 +148,12 @@ def test_counts_are_exact_up_to_a_bound_and_say_so_beyond_it(
     }  # fmt: skip
 
 
+def test_what_is_held_is_exact_however_much_it_is(ask: Callable[..., Any], mixed: dict[str, list[int]]) -> None:
+    counts = ask(insights.counts, cap=5)
+    assert {status for status, count in counts.items() if count.exact} == {"claimed", "running"}
+    assert (counts["claimed"], counts["running"]) == (Count(10), Count(10))
+
+
 def test_depth_tells_each_role_its_own(
     ask: Callable[..., Any], rows: Rows, database: Database, put: Put, dispatcher: Dispatcher
 ) -> None:
