@@ -35,6 +35,8 @@ class RoleDepth(Shown):
     pending: Count
     ready: Count
     later: Count
+    behind: Count = Field(description="waiting for a lock key")
+    parked: Count = Field(description="of paused accounts")
     claimed: int
     running: int
     stale: int = Field(description="running, with a heartbeat older than the role allows")

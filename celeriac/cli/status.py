@@ -22,7 +22,9 @@ LATE = 5.0
 #: A worker silent for longer (seconds) is no longer counted among those that work.
 SILENT = 120.0
 
-_COLUMNS = ("role", "ready", "later", "behind_locks", "claimed", "running", "stale", "window", "oldest", "paused")
+_COLUMNS = (
+    "role", "ready", "later", "behind", "parked", "claimed", "running", "stale", "window", "oldest", "paused",
+)  # fmt: skip
 
 
 @click.command(cls=Command)
@@ -82,11 +84,10 @@ def _lines(now: dict[str, Any]) -> Iterator[str]:
 
 
 def _role(depth: insights.RoleDepth) -> dict[str, Any]:
-    behind = Count(max(0, depth.pending.n - depth.ready.n - depth.later.n), depth.pending.exact)
-    return {
-        "role": depth.role, "ready": _shown(depth.ready), "later": _shown(depth.later), "behind_locks": _shown(behind),
-        "claimed": depth.claimed, "running": depth.running, "stale": depth.stale or None, "window": depth.window,
-        "oldest": output.age(depth.oldest_ready_seconds), "paused": "paused" if depth.paused else None,
+    return {room: _shown(getattr(depth, room)) for room in ("ready", "later", "behind", "parked")} | {
+        "role": depth.role, "claimed": depth.claimed, "running": depth.running, "stale": depth.stale or None,
+        "window": depth.window, "oldest": output.age(depth.oldest_ready_seconds),
+        "paused": "paused" if depth.paused else None,
     }  # fmt: skip
 
 

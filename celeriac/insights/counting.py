@@ -59,7 +59,8 @@ WITH RECURSIVE busy AS (
 SELECT names.role, coalesce(r.definition ->> 'queue', names.role) AS queue, coalesce(r.paused, false) AS paused,
     CAST(r.definition ->> 'window' AS integer) AS "window",
     greatest(0, unfinished.n - active.claimed - active.running) AS pending, ready.n AS ready, later.n AS later,
-    active.claimed, active.running, active.stale, oldest.seconds AS oldest_ready_seconds
+    behind.n AS behind, parked.n AS parked, active.claimed, active.running, active.stale,
+    oldest.seconds AS oldest_ready_seconds
 FROM names LEFT JOIN celeriac.roles r ON r.role = names.role
 CROSS JOIN LATERAL (
     SELECT CAST(coalesce(sum(cardinality(ids)) FILTER (WHERE worker_id IS NULL), 0) AS integer) AS claimed,
@@ -75,6 +76,10 @@ CROSS JOIN LATERAL (SELECT count(*) AS n FROM (
     SELECT FROM celeriac.ready WHERE role = names.role ORDER BY account LIMIT :most) AS p) AS ready
 CROSS JOIN LATERAL (SELECT count(*) AS n FROM (
     SELECT FROM celeriac.later WHERE role = names.role ORDER BY due_at LIMIT :most) AS p) AS later
+CROSS JOIN LATERAL (SELECT count(*) AS n FROM (
+    SELECT FROM celeriac.behind WHERE role = names.role ORDER BY lock_key LIMIT :most) AS p) AS behind
+CROSS JOIN LATERAL (SELECT count(*) AS n FROM (
+    SELECT FROM celeriac.parked WHERE role = names.role LIMIT :most) AS p) AS parked
 CROSS JOIN LATERAL (
     SELECT extract(epoch FROM statement_timestamp() - min(scheduled_for)) AS seconds
     FROM (SELECT * FROM celeriac.tasks WHERE role = names.role ORDER BY -id DESC LIMIT :look) AS first_ones
@@ -108,6 +113,8 @@ class RoleDepth:
     pending: Count
     ready: Count
     later: Count
+    behind: Count
+    parked: Count
     claimed: int
     running: int
     stale: int
@@ -135,7 +142,8 @@ def depth(connection: Connection, *, cap: int = CAP) -> list[RoleDepth]:
 
 
 def _depth(row: dict[str, Any], cap: int) -> RoleDepth:
-    bounded = {name: Count(min(row[name], cap), row[name] <= cap) for name in ("pending", "ready", "later")}
+    counted = ("pending", "ready", "later", "behind", "parked")
+    bounded = {name: Count(min(row[name], cap), row[name] <= cap) for name in counted}
     seconds = row["oldest_ready_seconds"]
     return RoleDepth(
         **(row | bounded | {"oldest_ready_seconds": None if seconds is None else max(0.0, float(seconds))})

@@ -147,6 +147,8 @@ def test_status_shows_what_waits_runs_is_late_and_is_paused(run: Run, rows: Rows
     put("busy", lock_key="k")
     put("busy", lock_key="k")
     rows("UPDATE worker_tasks SET scheduled_for = now() - interval '3 hours' WHERE lock_key = 'k'")
+    for _ in range(2):
+        rows("UPDATE worker_tasks SET waits_for = 'account' WHERE id = :id", id=put("busy", account="acme").id)
     run("schedule", "add", "nightly", "0 3 * * *", "sync", "store_id=1")
     rows("UPDATE celeriac.scheduled_jobs SET next_run_at = now() - interval '10 min'")
     rows(
@@ -157,7 +159,7 @@ def test_status_shows_what_waits_runs_is_late_and_is_paused(run: Run, rows: Rows
     run("pause", "account", "acme")
     shown = run("status").output
     assert [" ".join(line.split()) for line in shown.splitlines() if line.startswith(("busy", "sync"))] == [
-        "busy 1 0 1 0 1 - - 3 h -", "sync 0 0 0 0 0 - 2000 - paused",
+        "busy 1 0 1 2 0 1 - - 3 h -", "sync 0 0 0 0 0 0 - 2000 - paused",
     ]  # fmt: skip
     for line in ("1 workers, 8 slots, 1 busy", "late      nightly: 10 min", "paused    account acme"):
         assert line in shown

@@ -163,9 +163,12 @@ def test_depth_tells_each_role_its_own(
     put("busy", lock_key="k")
     put("busy", delay=60.0)
     rows("UPDATE worker_tasks SET scheduled_for = now() - interval '90 s' WHERE lock_key = 'k'")
+    for _ in range(2):
+        rows("UPDATE worker_tasks SET waits_for = 'account' WHERE id = :id", id=put("busy", account="paused").id)
     busy, idle = ask(insights.depth)
-    assert (busy.role, busy.pending, busy.ready, busy.later, busy.running, busy.stale) == (
-        "busy", Count(3), Count(1), Count(1), 1, 0,
+    assert (busy.role, busy.running, busy.stale) == ("busy", 1, 0)
+    assert (busy.pending, busy.ready, busy.later, busy.behind, busy.parked) == (
+        Count(5), Count(1), Count(1), Count(1), Count(2),
     )  # fmt: skip
     assert 89 < busy.oldest_ready_seconds < 150
     assert (idle.role, idle.queue, idle.window, idle.paused, idle.oldest_ready_seconds) == (
@@ -173,7 +176,8 @@ def test_depth_tells_each_role_its_own(
     )  # fmt: skip
     rows("UPDATE worker_tasks SET last_heartbeat_at = now() - interval '1 hour' WHERE id = :id", id=running.id)
     assert ask(insights.depth)[0].stale == 1
-    assert ask(insights.depth, cap=2)[0].pending == Count(2, exact=False)
+    bounded = ask(insights.depth, cap=1)[0]
+    assert (bounded.pending, bounded.behind, bounded.parked) == (Count(1, False), Count(1), Count(1, False))
 
 
 def test_a_task_is_found_by_either_id(ask: Callable[..., Any], put: Put) -> None:
