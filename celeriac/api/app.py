@@ -38,7 +38,7 @@ Counted = Annotated[dict[str, Count], Depends(_counts)]
 
 
 def count(app: Celeriac) -> dict[str, Count]:
-    with app.database.statement() as connection:
+    with app.database.reading() as connection:
         return insights.counts(connection)
 
 

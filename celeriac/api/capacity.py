@@ -46,14 +46,14 @@ class Capacities(BaseModel):
 @router.get("")
 def of_all(app: App, _: Reader) -> Capacities:
     """Every registered role."""
-    with app.database.reading() as connection:
+    with app.database.statement() as connection:
         return Capacities.model_validate({"roles": insights.capacity(connection)})
 
 
 @router.get("/{role}")
 def of_role(role: Annotated[Name, Path()], app: App, _: Reader) -> Capacity:
     """One role: what waits, how fast it goes, how many workers would clear it in 1, 4 and 8 hours."""
-    with app.database.reading() as connection:
+    with app.database.statement() as connection:
         found = insights.capacity(connection, role)
     if not found:
         raise not_found(f"role {role!r}")

@@ -19,7 +19,7 @@ def workers(context: click.Context, /) -> None:
 
 
 def _list(find: FindApp) -> None:
-    with find().database.statement() as connection:
+    with find().database.reading() as connection:
         rows = insights.workers(connection)
     shown = [row | {"heartbeat": output.age(row["heartbeat_age"]), "tasks": len(row["task_ids"])} for row in rows]
     columns = ("worker_id", "hostname", "status", "concurrency", "tasks", "heartbeat", "queues")

@@ -120,7 +120,7 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """For what surfaces ask: rolled back, and planned by look-ups."""
+        """For what surfaces ask but figures (decision 16): rolled back, and planned by look-ups."""
         with self._verbs.connect() as connection:
             connection.exec_driver_sql(f"BEGIN; {end_silent()}; {BY_LOOKUPS}")
             try:

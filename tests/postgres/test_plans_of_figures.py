@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
 
 import pytest
 from sqlalchemy import Connection, create_engine, text
 
+from celeriac import Celeriac, insights
+from celeriac.api.app import count
+from celeriac.api.capacity import of_all, of_role
+from celeriac.api.problems import Problem
 from celeriac.insights.capacity import CAPACITY, HEARTBEATS
 from celeriac.insights.metrics import MEASURE, PRIORITIES
+from celeriac.operate.tokens import Bearer
+from celeriac.store.plans import lookups
 from tests.postgres.backlog import BASE, SHAPES, analyze, analyze_while_idle, past, run
 from tests.postgres.plans import explain
 
@@ -26,7 +34,10 @@ ASIDE = {
 
 
 def pages(connection: Connection) -> dict[str, int]:
+    with lookups(connection):
+        heartbeats = explain(connection, HEARTBEATS, worker_id=None).pages
     return {
+        "heartbeats, as the API asks": heartbeats,
         "capacity": explain(connection, CAPACITY, role=None).pages,
         "capacity of one": explain(connection, CAPACITY, role="work").pages,
         "metrics": explain(connection, MEASURE, role=None).pages,
@@ -55,3 +66,22 @@ def measured(url: str, aside: str, n: int, *, believes: str) -> dict[str, int]:
 def test_no_figure_reads_what_it_does_not_count(clone: Clone, aside: str, believes: str) -> None:
     small, large = (measured(clone(), aside, n, believes=believes) for n in (1_000, 50_000))
     assert {name: (small[name], n) for name, n in large.items() if n > small[name] + 200} == {}
+
+
+def test_the_api_asks_for_figures_as_they_are_explained_and_for_counts_by_lookups(
+    app: Celeriac, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    joins = []
+
+    def note(connection: Connection, *_: Any) -> list[Any]:
+        joins.append(connection.exec_driver_sql("SHOW enable_hashjoin").scalar_one())
+        return []
+
+    reader = Bearer("1", "reader", frozenset())
+    monkeypatch.setattr(insights, "capacity", note)
+    monkeypatch.setattr(insights, "counts", note)
+    of_all(app, reader)
+    with suppress(Problem):
+        of_role("work", app, reader)
+    count(app)
+    assert joins == ["on", "on", "off"]
