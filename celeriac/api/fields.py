@@ -40,7 +40,6 @@ Ids = Annotated[list[Id], Field(min_length=1, max_length=1000)]
 Priority = Annotated[int, Field(ge=-1_000_000, le=1_000_000)]
 
 IdInPath = Annotated[int, Path(ge=1, le=2**63 - 1)]
-NameInPath = Annotated[Name, Path()]
 
 #: Pages of lists: the seeds' limit and offset, bounded; `after` is cheap however far the list goes.
 Limit = Annotated[int, Query(ge=1, le=1000, description="how many at most")]

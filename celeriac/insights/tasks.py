@@ -65,9 +65,7 @@ SELECT count(*) FROM (
     ORDER BY priority DESC, due_at, id LIMIT :most) AS ahead
 """)
 
-LAST_PASS = text(
-    "SELECT at, last_at, free, given, why_nothing FROM celeriac.passes WHERE role = :role ORDER BY id DESC LIMIT 1"
-)
+LAST_PASS = text("SELECT why_nothing FROM celeriac.passes WHERE role = :role ORDER BY id DESC LIMIT 1")
 
 LAST_COMPLETION = text("""
 SELECT id, task_id, completed_at, extract(epoch FROM completed_at - started_at)::double precision AS seconds
@@ -188,8 +186,7 @@ def _ready(connection: Connection, task: dict[str, Any]) -> str:
         return "its role is paused"
     if task["account_paused"]:
         return "its account is paused"
-    last = connection.execute(LAST_PASS, {"role": task["role"]}).one_or_none()
-    if last is not None and last.why_nothing:
-        return f"the role's last pass claimed nothing: {last.why_nothing}"
+    if why := connection.execute(LAST_PASS, {"role": task["role"]}).scalar_one_or_none():
+        return f"the role's last pass claimed nothing: {why}"
     capped = "" if task["account_cap"] is None else f"; its account may have {task['account_cap']} at once"
     return f"it is ready, and the role's next pass with room may claim it{capped}"

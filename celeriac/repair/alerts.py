@@ -39,6 +39,8 @@ RULES = (
     Rule("missed_schedule", "late", "alert_schedule_grace", "is {value:.0f} s late, more than {threshold:g} s"),
 )
 
+RULE_OF = {rule.measure: rule for rule in RULES}
+
 
 @dataclass(frozen=True, slots=True)
 class Measured:
@@ -86,18 +88,17 @@ RETURNING name, subject, extract(epoch FROM now() - firing_since) AS seconds
 """)
 
 
-def evaluate(measured: Iterable[Measured], settings: Settings, rules: Sequence[Rule] = RULES) -> list[Firing]:
+def evaluate(measured: Iterable[Measured], settings: Settings) -> list[Firing]:
     """Which rules fire for whom."""
-    of = {rule.measure: rule for rule in rules}
-    judged = [(of[m.measure], m) for m in measured if m.measure in of]
+    judged = [(RULE_OF[m.measure], m) for m in measured]
     asked = [Firing(r.name, m.subject, m.value, getattr(settings, r.threshold)) for r, m in judged]
     return [firing for firing in asked if firing.value > firing.threshold]
 
 
 def measure(connection: Connection) -> list[Measured]:
     roles = connection.execute(MEASURE, {"role": None}).mappings().all()
-    names = ("queue_depth", "failed_rate", "longest_running")
-    of_roles = [Measured(name, row["role"], row[name]) for row in roles for name in names if row[name] is not None]
+    values = [(row, name) for row in roles for name in RULE_OF.keys() & row.keys()]
+    of_roles = [Measured(name, row["role"], row[name]) for row, name in values if row[name] is not None]
     return of_roles + [Measured("late", row.name, row.late) for row in connection.execute(LATE)]
 
 
