@@ -1,4 +1,4 @@
-"""A prepared statement keeps its plan for long: made while the queue was idle, it has to hold when a backlog arrives."""
+"""A prepared statement keeps its plan for long: made on an idle queue, it has to hold when a backlog arrives."""
 
 from __future__ import annotations
 
