@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from celeriac.dispatch import claim, parking, promote
 from celeriac.dispatch.claim import Held, fresh_token
@@ -223,7 +223,11 @@ class Moves(RuleBasedStateMachine):
     def change_a_policy(self, change: Callable[[Operators], None]) -> None:
         change(self.operators)
 
-    # -- the end ---------------------------------------------------------------------------------------------------
+    # -- after each move, and at the end ---------------------------------------------------------------------------
+
+    @invariant()
+    def each_task_is_where_it_should_be(self) -> None:
+        self.lives.check()
 
     def teardown(self) -> None:
         if sys.exc_info()[0] is not None:

@@ -6,11 +6,13 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
+from sqlalchemy import create_engine
 
 from celeriac.dispatch.passes import Dispatcher
 from celeriac.dispatch.publish import Ticket
 from celeriac.enqueue.insert import NewTask, Receipt, enqueue
 from celeriac.store.connections import Database
+from celeriac.store.invariants import violations
 from tests.conftest import Servers
 from tests.postgres.passes import Passes, Waiting
 from tests.processes import Rows
@@ -34,6 +36,20 @@ class Recorder:
     def publish(self, tickets: Sequence[Ticket]) -> bool:
         self.published += tickets if self.takes else []
         return self.takes
+
+
+@pytest.fixture(autouse=True)
+def invariants_hold(request: pytest.FixtureRequest) -> Iterator[None]:
+    """At the end of each test that has a database, unless it is marked `breaks_invariants`."""
+    if "database_url" not in request.fixturenames or request.node.get_closest_marker("breaks_invariants"):
+        yield
+        return
+    engine = create_engine(request.getfixturevalue("database_url"))
+    yield
+    with engine.connect() as connection:
+        found = violations(connection)
+    engine.dispose()
+    assert found == []
 
 
 @pytest.fixture

@@ -216,10 +216,11 @@ def test_a_row_cannot_be(database: Database, refused_by: str, table: str, row: d
 def test_two_rows_cannot_be(
     database: Database, refused_by: str, table: str, row: dict[str, Any], other: dict[str, Any]
 ) -> None:
-    with database.statement() as connection:
+    with database.transaction() as connection:
         insert(connection, table, row)
         with pytest.raises(IntegrityError, match=f'"{CALLS_ITSELF.get(refused_by, refused_by)}"'):
             insert(connection, table, row | other)
+        connection.exec_driver_sql("ROLLBACK")
 
 
 def test_every_check_and_unique_index_has_its_impossible_state(rows: Rows) -> None:

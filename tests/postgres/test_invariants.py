@@ -132,6 +132,7 @@ def test_nothing_is_wrong_with_a_database_in_order(database: Database, ids: dict
     assert found(database) == []
 
 
+@pytest.mark.breaks_invariants
 @pytest.mark.parametrize(("statement", "said"), cases())
 def test_whatever_is_broken_by_hand_is_named(
     database: Database, ids: dict[str, int], rows: Rows, statement: str, said: list[str]
@@ -140,6 +141,7 @@ def test_whatever_is_broken_by_hand_is_named(
     assert sorted(found(database)) == sorted(line.format(**ids) for line in said)
 
 
+@pytest.mark.breaks_invariants
 def test_a_deep_check_tells_what_is_broken_and_a_plain_one_does_not_look(
     app: Celeriac, ids: dict[str, int], rows: Rows
 ) -> None:

@@ -21,8 +21,13 @@ INSERT INTO ready (seg, role, account, priority, due_at, id)
 SELECT (SELECT seg FROM ring), role, account, priority, scheduled_for, id FROM made
 """
 
-#: As claims leave them: dead, and in the way of the next.
-CLAIMED = "DELETE FROM ready WHERE id IN (SELECT id FROM ready ORDER BY id LIMIT :n)"
+#: Entries that claims leave are dead, and in the way of the next; here their tasks are over at once.
+GONE = """
+WITH gone AS (
+    DELETE FROM celeriac.ready WHERE id IN (SELECT id FROM celeriac.ready ORDER BY id LIMIT :n) RETURNING id
+)
+DELETE FROM celeriac.tasks WHERE id IN (SELECT id FROM gone)
+"""
 
 DEAD = "SELECT n_dead_tup FROM pg_stat_user_tables WHERE relname = 'ready_' || (SELECT seg FROM ring)"
 SEGMENT = "SELECT seg FROM ring"
@@ -45,7 +50,7 @@ def old_transaction(database_url: str) -> Iterator[Connection]:
 def worn(rows: Rows, old_transaction: Connection) -> None:
     """A segment with many dead entries and ten live ones."""
     rows(FILL, n=ring.MANY + 2_010)
-    rows(CLAIMED, n=ring.MANY + 2_000)
+    rows(GONE, n=ring.MANY + 2_000)
     until(lambda: rows.one(DEAD) > ring.MANY, "the statistics to be told")  # type: ignore[operator]
 
 
@@ -65,7 +70,7 @@ def test_under_an_old_transaction_the_ring_turns_and_claims_meet_no_dead_entry(
 
 def test_what_is_not_worn_does_not_turn(app: Celeriac, rows: Rows) -> None:
     rows(FILL, n=100)
-    rows(CLAIMED, n=90)
+    rows(GONE, n=90)
     assert ring.turn(app) == 0
     assert rows(SEGMENT) == [(0,)]
 
@@ -90,7 +95,7 @@ def test_what_is_inserted_into_a_sealed_segment_is_not_truncated(app: Celeriac, 
         late.exec_driver_sql("INSERT INTO celeriac.tasks (id, task_id, role) VALUES (1000000, 'late', 'work')")
         late.exec_driver_sql(
             "INSERT INTO celeriac.ready (seg, role, account, priority, due_at, id)"
-            " VALUES (0, 'work', '', 0, now(), 1000000)"
+            " SELECT 0, role, account, priority, scheduled_for, id FROM celeriac.tasks WHERE id = 1000000"
         )
         ring.turn(app)
     assert rows("SELECT seg FROM ready WHERE id = 1000000") == [(0,)]
@@ -101,6 +106,6 @@ def test_what_is_inserted_into_a_sealed_segment_is_not_truncated(app: Celeriac, 
 @pytest.mark.usefixtures("worn")
 def test_an_entry_somebody_claims_just_now_is_not_moved(app: Celeriac, database: Database, rows: Rows) -> None:
     with database.transaction() as claims:
-        claims.exec_driver_sql("DELETE FROM celeriac.ready WHERE id = (SELECT min(id) FROM celeriac.ready)")
+        claims.execute(text(GONE), {"n": 1})
         assert ring.turn(app) == 9
     assert rows("SELECT count(*) FROM ready") == [(9,)]
