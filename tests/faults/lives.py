@@ -193,7 +193,10 @@ class Lives:
         self.note(by_api=False)
 
     def note(self, *, by_api: bool) -> None:
-        """Writes down what became of the tasks since the last time."""
+        """Writes down what became of each task since the last time, as one change.
+
+        What it was in between nobody sees, so each move's transaction is noted by itself.
+        """
         self.sql("SELECT note(:by_api)", by_api=by_api)
 
     def look(self) -> dict[int, Task]:

@@ -107,7 +107,7 @@ IMPOSSIBLE_ROWS: list[tuple[str, str, dict[str, Any]]] = [
     ("ring_is_one_row", "ring", {"seg": 1}),
     *(
         ("account_policies_weight_in_range", "account_policies", {"account": "a", "weight": weight})
-        for weight in (0, -1, "NaN", "Infinity", 1_000_001)
+        for weight in (0, -1, 1e-9, "NaN", "Infinity", 1_000_001)
     ),
     ("account_policies_cap_not_negative", "account_policies", {"account": "a", "cap": -1}),
     ("workers_status_known", "workers", {"worker_id": "w", "hostname": "h", "pid": 1, "concurrency": 1, "status": "?"}),
