@@ -13,8 +13,7 @@ from contextlib import contextmanager
 
 from sqlalchemy import Connection, text
 
-from celeriac.dispatch import claim, promote
-from celeriac.dispatch.claim import Held
+from celeriac.dispatch import promote
 from celeriac.enqueue.insert import NewTask, enqueue
 from celeriac.operate import cancel
 from celeriac.run import start
@@ -22,6 +21,7 @@ from celeriac.settle import write
 from celeriac.settle.write import Outcome
 from celeriac.store.connections import Database
 from celeriac.store.started import Started
+from tests.postgres.stages import claimed
 
 #: Whoever holds this advisory lock keeps the racers at the line.
 LINE = 4711
@@ -55,18 +55,9 @@ def claims(url: str, side: int) -> list[tuple[int, str]]:
     got: list[tuple[int, str]] = []
     with racing(url) as database:
         for _ in range(ROUNDS):
-            ids, token = claimed(database, 2)
+            ids, token = claimed(database, n=2)
             got += [(row, token) for row in ids]
     return got
-
-
-def claimed(database: Database, n: int) -> tuple[list[int], str]:
-    """At most `n` of the account's best rows, and their ticket."""
-    token = str(uuid.uuid4())
-    with database.transaction() as connection:
-        taken = claim.claim(connection, "work", {"": n})
-        claim.hold(connection, "work", [Held(token, taken)] if taken else [])
-    return [task.id for task in taken], token
 
 
 def locks(url: str, side: int) -> int:
@@ -84,7 +75,7 @@ def run_one(database: Database, *, again: bool = False) -> int:
     """Claims, starts and settles one task, if there is one to claim."""
     with database.transaction() as connection:
         promote.promote_due(connection, "work", 10)
-    ids, token = claimed(database, 1)
+    ids, token = claimed(database)
     with database.statement() as connection:
         started = start.start(connection, "work", ids, token, worker_id="racer", pid=1)
         for one in started:

@@ -13,6 +13,7 @@ from celeriac.enqueue.insert import NewTask, Receipt, enqueue
 from celeriac.run import start
 from celeriac.settle import write
 from celeriac.settle.write import Outcome
+from celeriac.store import look
 from celeriac.store.connections import Database
 from celeriac.store.started import Started
 
@@ -42,6 +43,12 @@ def started_alone(database: Database, task: int, token: str, *, again: bool = Fa
     """What a worker starts that was told of this one task."""
     with database.statement() as connection:
         return start.start_lone(connection, "work", task, token, worker_id=WORKER, pid=PID, again=again)
+
+
+def looked(database: Database) -> list[str]:
+    """A worker has looked, as each does again and again: the roles that got a head."""
+    with database.transaction() as connection:
+        return look.look(connection)
 
 
 def running(database: Database, *tasks: NewTask) -> list[Started]:

@@ -17,10 +17,9 @@ from celeriac.run import settler, shared, start
 from celeriac.run.arrive import run_ticket
 from celeriac.run.settler import Settler
 from celeriac.run.watch import LOOK_EVERY
-from celeriac.store import look
 from celeriac.store.connections import Database
 from tests.conftest import Servers
-from tests.postgres.stages import claimed
+from tests.postgres.stages import claimed, looked
 from tests.processes import Rows, until
 
 Away = Callable[[], AbstractContextManager[None]]
@@ -103,8 +102,7 @@ def test_a_connection_that_is_lost_while_a_ticket_starts_or_settles_leaves_no_ro
     rows("UPDATE worker_tasks SET expires_at = now() - interval '1 s' WHERE id = (SELECT min(id) FROM worker_tasks)")
     lose_answer(verb, is_committed)
     assert run(2) == {"ran": 1}
-    with app.database.transaction() as a_workers:
-        assert look.look(a_workers) == (["work"] if (verb, is_committed) == ("settle", True) else [])
+    assert looked(app.database) == (["work"] if (verb, is_committed) == ("settle", True) else [])
     assert rows("SELECT status, waits_for FROM worker_tasks ORDER BY id") == [
         ("cancelled", None), ("pending", None), ("completed", None)
     ]  # fmt: skip

@@ -21,8 +21,8 @@ from celeriac.roles.keys import ONE, is_key
 from celeriac.roles.registry import register
 from celeriac.roles.role import IN_CODE, Role
 from celeriac.roles.signature import Signature
-from celeriac.store import look
 from celeriac.store.connections import Database
+from tests.postgres.stages import looked
 from tests.processes import Rows
 
 # Celery deprecates a task attribute of that name; the role's option is ours.
@@ -275,17 +275,11 @@ def test_the_unfinished_task_of_the_key_is_returned(sync: Celeriac, rows: Rows) 
     assert asked(rows, "'sync', '[9]', task_id => 'mine'")[1:] == ("mine", False)
 
 
-def looked(app: Celeriac) -> None:
-    """A worker has: what a transaction in SQL leaves to be done after its commit is done."""
-    with app.database.transaction() as connection:
-        look.look(connection)
-
-
 def test_what_cannot_run_yet_waits_for_its_time_or_its_lock(sync: Celeriac, rows: Rows) -> None:
     asked(rows, "'sync', '[7]', scheduled_for => now() + interval '1 hour'")
     asked(rows, "'sync', '[7, 1, \"prices\"]'")
     asked(rows, "'sync', '[7, 1, \"stock\"]'")
-    looked(sync)
+    looked(sync.database)
     assert rows("SELECT waits_for, priority, max_rounds FROM worker_tasks ORDER BY id") == [
         ("time", 4, 2), (None, 4, 2), ("lock", 4, 2),
     ]  # fmt: skip
@@ -320,7 +314,7 @@ def test_of_many_at_once_from_sql_and_python_one_is_new_and_one_leads(sync: Cele
         thread.start()
     for thread in threads:
         thread.join()
-    looked(sync)
+    looked(sync.database)
     assert new.count(True) == 20
     assert rows(
         "SELECT DISTINCT count(*), count(*) FILTER (WHERE waits_for IS NULL) FROM worker_tasks GROUP BY lock_key"

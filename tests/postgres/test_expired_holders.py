@@ -7,10 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from celeriac.enqueue.insert import Receipt, enqueue
-from celeriac.store import look
 from celeriac.store.connections import Database
 from tests.postgres.conftest import new_task
-from tests.postgres.stages import claimed, enqueued
+from tests.postgres.stages import claimed, enqueued, looked
 from tests.processes import Rows
 
 Put = Callable[..., Receipt]
@@ -65,7 +64,7 @@ def test_of_a_bulk_only_those_whose_holder_expired_are_new(put: Put, database: D
     ) == [(1,)]
 
 
-def test_the_same_goes_for_enqueuing_in_sql(database: Database, rows: Rows) -> None:
+def test_an_enqueue_in_sql_takes_an_expired_holders_unique_key_as_well(database: Database, rows: Rows) -> None:
     rows(
         "INSERT INTO roles (role, definition, parameters) VALUES ('work', '{\"priority\": 0, \"max_rounds\": 1}', '[]')"
     )
@@ -75,7 +74,6 @@ def test_the_same_goes_for_enqueuing_in_sql(database: Database, rows: Rows) -> N
     rows(EXPIRE)
     ((new, is_new),) = rows(call)
     assert is_new
-    with database.transaction() as a_workers:
-        assert look.look(a_workers) == ["work"]
+    assert looked(database) == ["work"]
     assert rows(STATES) == [(old.id, "cancelled", ""), (new, "pending", "")]
     assert rows(EVENTS) == [(old.id, "expired", "pending", "cancelled", "sql")]

@@ -97,7 +97,7 @@ def test_a_restart_before_the_commit_burns_no_attempt(
     assert (kind, "not committed" in str(why)) == ("lost", True)
 
 
-def test_nor_does_a_deadlock(run: Callable[..., list[str]], rows: Rows) -> None:
+def test_a_deadlock_at_the_commit_burns_no_attempt(run: Callable[..., list[str]], rows: Rows) -> None:
     assert run(deadlocked) == []
     assert rows(STATUS) == [("pending", 1, 0, 0)]
     assert (rows.one(NOTES), rows.one(FOLLOW_UPS)) == (0, 0)

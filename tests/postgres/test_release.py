@@ -16,11 +16,10 @@ from celeriac.repair import lost_tickets, rescue
 from celeriac.roles.backoff import Backoff
 from celeriac.run import lease
 from celeriac.settle import release
-from celeriac.store import look
 from celeriac.store.connections import Database
 from celeriac.store.started import Started
 from tests.postgres.conftest import new_task
-from tests.postgres.stages import PID, WORKER, claimed, enqueued, outcome, running, settle_in, settled, started
+from tests.postgres.stages import PID, WORKER, claimed, enqueued, looked, outcome, running, settle_in, settled, started
 from tests.processes import Rows
 
 EVENTS = "SELECT kind, from_status, to_status, by, why FROM task_events ORDER BY id"
@@ -197,8 +196,7 @@ def test_recover_stale_tasks_gives_way_to_the_next_of_the_lock_too(database: Dat
     (following,) = enqueued(database, new_task(lock_key="k"))
     rows(SILENT)
     assert rows.one("SELECT recover_stale_tasks()") == 1
-    with database.transaction() as a_workers:
-        assert look.look(a_workers) == ["work"]
+    assert looked(database) == ["work"]
     assert claimed(database, n=2)[0] == [following.id]
 
 

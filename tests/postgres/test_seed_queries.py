@@ -13,11 +13,10 @@ from celeriac import Celeriac
 from celeriac.local.account import Account
 from celeriac.local.wheels import postgres_programs
 from celeriac.repair import rescue
-from celeriac.store import look
 from celeriac.store.connections import Database
 from tests.postgres.conftest import new_task
 from tests.postgres.finished import finished, registered
-from tests.postgres.stages import WORKER, claimed, enqueued, running, started
+from tests.postgres.stages import WORKER, claimed, enqueued, looked, running, started
 from tests.processes import ROOT, Rows
 
 HEALTH = """
@@ -130,12 +129,6 @@ def lost(database: Database, rows: Rows) -> None:
     rows(SILENT, m=11)
 
 
-def looked_at(database: Database) -> None:
-    """As a worker's next look: nobody hears of the commit of whoever has only psql."""
-    with database.statement() as connection:
-        look.look(connection)
-
-
 def test_recovering_and_the_rescue_sweep_go_by_the_same_rules(
     app: Celeriac, database: Database, rows: Rows, clone: Callable[[], str]
 ) -> None:
@@ -145,7 +138,7 @@ def test_recovering_and_the_rescue_sweep_go_by_the_same_rules(
     lost(there, others)
     assert rescue.rescue(app) == 3
     assert others("SELECT recover_stale_tasks(10)") == [(3,)]
-    looked_at(there)
+    looked(there)
     assert rows(STATE) == others(STATE)
     assert rows(EVENTS) == others(EVENTS)
     assert [row[0] for row in rows(STATE)] == ["pending", "failed", "cancelled", "pending", "pending"]
