@@ -5,7 +5,10 @@ from __future__ import annotations
 from celeriac.dispatch import promote
 from celeriac.dispatch.passes import Dispatcher
 from celeriac.store.connections import Database
+from tests.postgres.conftest import new_task
+from tests.postgres.leads import WAITS
 from tests.postgres.passes import Passes, finish, role
+from tests.postgres.stages import enqueued
 from tests.processes import Rows
 
 FLOOD = """
@@ -50,3 +53,15 @@ def test_alone_an_account_resumes_as_much_as_the_window_holds(dispatcher: Dispat
     rows(FLOOD, account="loud", n=15)
     assert dispatcher.resume(role(window=10, batch_size=10)) == 15
     assert rows("SELECT count(*) FROM worker_tasks WHERE status = 'claimed'") == [(10,)]
+
+
+def test_promoting_takes_the_longest_due_first_and_at_most_a_batch(database: Database, rows: Rows) -> None:
+    """Beyond it only the first few of an account, for the sake of those behind another's flood."""
+    receipts = enqueued(database, *(new_task(delay=1000.0 - n) for n in range(40)), new_task(delay=5000.0))
+    rows("UPDATE worker_tasks SET scheduled_for = scheduled_for - interval '2000 s'")
+    with database.transaction() as connection:
+        assert promote.promote_due(connection, "work", 20).count == 20
+    assert [row_id for row_id, waits in rows(WAITS) if not waits] == [r.id for r in receipts[20:40]]
+    with database.transaction() as connection:
+        assert promote.promote_due(connection, "another role", 99).count == 0
+        assert promote.promote_due(connection, "work", 99).count == 20

@@ -1,0 +1,93 @@
+"""Time limits: from when they count, and whom the parent stops."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from celeriac import Celeriac
+from celeriac.roles.role import Role
+from celeriac.run import lease, shared
+from celeriac.run.run import Run
+from celeriac.store.connections import Database
+from celeriac.worker import lifeline
+from celeriac.worker.lifeline import Lifeline
+from tests.postgres.conftest import new_task
+from tests.postgres.stages import running
+from tests.processes import Rows
+
+STATUS = "SELECT status FROM worker_tasks ORDER BY id"
+
+
+def test_a_task_has_its_time_limit_from_when_it_begins_its_own_before_its_roles(database: Database) -> None:
+    own, roles = running(database, new_task(timeout=60.0), new_task())
+    limited = Role(name="work", timeout=30.0, hard_timeout=40.0)
+    before = Run(own, limited, database), Run(roles, limited, database), Run(roles, Role(name="work"), database)
+    assert [run.left and round(run.left) for run in before] == [60, 30, None]
+    assert [round(run.grace(5.0)) for run in before] == [5, 10, 5], "until its process is stopped"
+
+
+@pytest.fixture
+def stopped(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """The processes that were killed, had they not been this one."""
+    killed: list[int] = []
+    monkeypatch.setattr(lifeline, "_kill", killed.append)
+    yield killed
+    shared.limit(0, 0.0)
+
+
+def test_what_is_past_its_deadline_and_the_grace_is_stopped_and_counts_as_timed_out(
+    app: Celeriac, database: Database, rows: Rows, stopped: list[int]
+) -> None:
+    @app.task(role="work", shared=False, max_retries=0)
+    def work() -> None: ...
+
+    late, other = running(database, new_task(max_retries=0), new_task())
+    rows("UPDATE tickets SET worker_id = :w, worker_pid = :p", w=shared.worker_id(), p=os.getpid())
+    parent = Lifeline(app, SimpleNamespace(pool=None, concurrency=1))
+    shared.limit(late.id, time.monotonic() + 60)
+    parent.stop_overdue()
+    assert (stopped, rows(STATUS)) == ([], [("running",), ("running",)])
+    assert 50 < parent.next_limit - time.monotonic() <= 60, "then it looks again"
+    shared.limit(late.id, time.monotonic())
+    parent.stop_overdue()
+    parent.database.dispose()
+    assert stopped == [os.getpid()]
+    assert rows("SELECT status, starts_with(error_message, 'TimeLimitExceeded') FROM worker_tasks ORDER BY id") == [
+        ("failed", True), ("running", None)
+    ]  # fmt: skip
+    assert rows("SELECT ids FROM tickets") == [([other.id],)], "the lost process's rows are released as such"
+
+
+@pytest.mark.parametrize("meanwhile", ["another task", "none under a limit", "another run of it"])
+def test_who_has_ended_its_task_in_time_is_not_stopped(
+    app: Celeriac, database: Database, rows: Rows, stopped: list[int], meanwhile: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The parent read the limit, and the child got on before the parent had its task's row."""
+
+    @app.task(role="work", shared=False)
+    def work() -> None: ...
+
+    first, second = running(database, new_task(), new_task())
+    rows("UPDATE tickets SET worker_id = :w, worker_pid = :p", w=shared.worker_id(), p=os.getpid())
+    parent = Lifeline(app, SimpleNamespace(pool=None, concurrency=1))
+    shared.limit(first.id, time.monotonic())
+    real = lease.running
+
+    def read(*given: Any) -> Any:
+        shared.limit(*{
+            "another task": (second.id, time.monotonic()),
+            "none under a limit": (0, 0.0),
+            "another run of it": (first.id, time.monotonic() + 60),
+        }[meanwhile])  # fmt: skip
+        return real(*given)
+
+    monkeypatch.setattr(lease, "running", read)
+    parent.stop_overdue()
+    parent.database.dispose()
+    assert (stopped, rows(STATUS)) == ([], [("running",), ("running",)])

@@ -1,0 +1,217 @@
+"""Lock keys beside open transactions: nobody waits for one, and whoever it kept from the lead gets it afterwards."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from sqlalchemy import Connection
+
+from celeriac import Celeriac
+from celeriac.dispatch import promote
+from celeriac.enqueue.insert import Receipt, enqueue
+from celeriac.repair import hand_over
+from celeriac.seam import enqueuer
+from celeriac.store import look
+from celeriac.store.connections import Database
+from celeriac.store.started import Started
+from tests.postgres.conftest import new_task
+from tests.postgres.leads import WAITS, leads
+from tests.postgres.stages import again, claimed, enqueued, looked, outcome, running, settle_in, settled, started
+from tests.processes import PATIENCE, Rows, until
+
+#: Who finds a key that nobody handed over.
+MAKES_UP: dict[str, Callable[[Celeriac], object]] = {
+    "a worker's next look": lambda app: looked(app.database),
+    "the sweep": hand_over.hand_over,
+}
+
+
+def test_one_in_the_line_that_somebody_holds_is_passed_over(database: Database, rows: Rows) -> None:
+    """Somebody's open transaction holds the first in the line: whoever settles does not wait for it."""
+    (task,) = running(database, new_task(lock_key="k"))
+    first, second = enqueued(database, new_task(lock_key="k"), new_task(lock_key="k"))
+    with database.transaction() as other:
+        other.exec_driver_sql(f"SELECT FROM celeriac.behind WHERE id = {first.id} FOR UPDATE")
+        settled(database, outcome(task))
+        assert leads(rows) == [second.id]
+
+
+@pytest.mark.parametrize("makes_up", MAKES_UP)
+def test_a_line_that_somebody_holds_is_left_for_later(
+    database: Database, app: Celeriac, rows: Rows, makes_up: str
+) -> None:
+    (task,) = running(database, new_task(lock_key="k"))
+    (following,) = enqueued(database, new_task(lock_key="k"))
+    with database.transaction() as other:
+        other.exec_driver_sql(f"SELECT FROM celeriac.behind WHERE id = {following.id} FOR UPDATE")
+        settled(database, outcome(task))
+        MAKES_UP[makes_up](app)
+        assert leads(rows) == []
+    MAKES_UP[makes_up](app)
+    assert leads(rows) == [following.id]
+
+
+def test_many_keys_whose_lines_somebody_holds_hold_nobody_up(database: Database, app: Celeriac, rows: Rows) -> None:
+    """An open transaction that changes all that waits: a look that waited for each would take the lifeline's time."""
+    tasks = [running(database, new_task(lock_key=f"k{n}"))[0] for n in range(50)]
+    enqueued(database, *(new_task(lock_key=f"k{n}") for n in range(50)))
+    with database.transaction() as other:
+        other.exec_driver_sql("SELECT FROM celeriac.behind FOR UPDATE")
+        begins = time.monotonic()
+        settled(database, *map(outcome, tasks))
+        looked(database)
+        assert time.monotonic() - begins < 2
+        assert leads(rows) == []
+    looked(database)
+    assert len(leads(rows)) == 50
+
+
+def test_a_lead_that_is_being_taken_is_not_waited_for(database: Database, rows: Rows) -> None:
+    first, second = enqueued(database, new_task(lock_key="k"), new_task(lock_key="k"))
+    rows("UPDATE worker_tasks SET waits_for = 'lock'")
+    with database.transaction() as one, database.transaction() as two:
+        assert look.hand_over(one, ["k"]) == {"work"}
+        assert look.hand_over(two, ["k"]) == set()
+    assert leads(rows) == [first.id]
+    assert rows(WAITS) == [(first.id, ""), (second.id, "lock")]
+
+
+def test_leading_leaves_the_transactions_lock_timeout_alone(database: Database) -> None:
+    """What follows in it, a follow-up's insert above all, may have to wait for others longer than a lead may."""
+    (task,) = running(database, new_task(lock_key="k"))
+    enqueued(database, new_task(lock_key="k"))
+    with database.transaction() as connection:
+        settle_in(connection, outcome(task))
+        assert look.hand_over(connection, ["k"]) == {"work"}
+        assert connection.exec_driver_sql("SHOW lock_timeout").scalar_one() == "0"
+
+
+@pytest.mark.parametrize("makes_up", MAKES_UP)
+def test_an_enqueue_that_saw_a_leader_which_settled_since_gets_the_lead_though_nobody_hears_of_its_commit(
+    database: Database, app: Celeriac, rows: Rows, makes_up: str
+) -> None:
+    (leader,) = running(database, new_task(lock_key="k"))
+    with database.transaction() as connection:
+        (behind,) = enqueue(connection, [new_task(lock_key="k")], callers=True)
+        settled(database, outcome(leader))
+    assert behind.waits_for == "lock"
+    assert leads(rows) == []
+    MAKES_UP[makes_up](app)
+    assert leads(rows) == [behind.id]
+    assert hand_over.hand_over(app) == 0
+
+
+Meanwhile = Callable[[Callable[[Connection], object], Callable[[], object]], None]
+
+
+@pytest.fixture
+def meanwhile(database: Database) -> Meanwhile:
+    """Runs the first in a transaction, and commits it once the second is done, in a thread: nobody waits."""
+
+    def run(first: Callable[[Connection], object], second: Callable[[], object]) -> None:
+        with ThreadPoolExecutor(1) as thread, database.transaction() as connection:
+            first(connection)
+            thread.submit(second).result(PATIENCE / 2)
+
+    return run
+
+
+def test_a_retry_that_lines_up_while_its_leader_settles_is_led(
+    database: Database, meanwhile: Meanwhile, rows: Rows
+) -> None:
+    retried, leader = _retry_behind_a_leader(database)
+    meanwhile(
+        lambda connection: promote.promote_due(connection, "work", 10), lambda: settled(database, outcome(leader))
+    )
+    assert leads(rows) == [retried]
+
+
+def test_a_leader_that_settles_while_a_retry_lines_up_is_followed(
+    database: Database, meanwhile: Meanwhile, rows: Rows
+) -> None:
+    retried, leader = _retry_behind_a_leader(database)
+
+    def line_up() -> None:
+        with database.transaction() as connection:
+            promote.promote_due(connection, "work", 10)
+
+    meanwhile(lambda connection: settle_in(connection, outcome(leader)), line_up)
+    assert leads(rows) == [retried]
+
+
+def _retry_behind_a_leader(database: Database) -> tuple[int, Started]:
+    """The id of a retry that is due, and the task that leads its key meanwhile."""
+    (retried,) = running(database, new_task(lock_key="k"))
+    enqueued(database, new_task(lock_key="k"))
+    settled(database, again(retried))
+    (leader,) = started(database, *claimed(database))
+    return retried.id, leader
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_an_enqueue_beside_its_leaders_settle_leads(
+    app: Celeriac, database: Database, meanwhile: Meanwhile, rows: Rows, count: int
+) -> None:
+    @app.task(role=f"stock {count}", lock_by="shop")
+    def stock(shop: int) -> None: ...
+
+    stock.delay(1)
+    (leader,) = started(database, *claimed(database, f"stock {count}"), role=f"stock {count}")
+    meanwhile(lambda connection: settle_in(connection, outcome(leader)), lambda: stock.bulk([(1,)] * count))
+    assert len(leads(rows)) == 1
+
+
+def test_a_bulk_that_takes_its_time_holds_nobody_up_who_settles(
+    app: Celeriac, database: Database, rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @app.task(role="shelves", lock_by="shop", unique_by="item")
+    def shelves(shop: int, item: int) -> None: ...
+
+    monkeypatch.setattr(enqueuer, "BULK", 1)
+    waits = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    shelves.delay(1, 1)
+    (leader,) = started(database, *claimed(database, "shelves"), role="shelves")
+    with ThreadPoolExecutor(2) as threads:
+        with database.transaction() as connection:
+            enqueue(connection, [new_task("shelves", unique_key="3")])
+            bulk = threads.submit(shelves.bulk, [(1, 2), (1, 3)])
+            until(lambda: rows(waits), "the bulk's second statement to wait")
+            assert threads.submit(settled, database, outcome(leader)).result(PATIENCE / 2) == {leader.id}
+        assert [receipt.is_new for receipt in bulk.result()] == [True, False]
+
+
+def test_of_an_enqueue_and_one_beside_it_that_is_not_committed_one_leads_and_nobody_waits(
+    database: Database, meanwhile: Meanwhile, rows: Rows
+) -> None:
+    receipts: list[Receipt] = []
+    meanwhile(
+        lambda connection: receipts.extend(enqueue(connection, [new_task(lock_key="k")])),
+        lambda: receipts.extend(enqueued(database, new_task(lock_key="k"))),
+    )
+    first, second = receipts
+    assert rows(WAITS) == [(first.id, "lock"), (second.id, "")], "the first to be committed leads"
+    assert leads(rows) == [second.id]
+
+
+def test_bulks_that_share_keys_wait_in_one_order(database: Database, rows: Rows) -> None:
+    """What would make a deadlock: in the order given, the first has 4 and needs 3, the second has 3 and needs 4."""
+    blocked = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    first, second = (
+        [new_task(lock_key="k", unique_key=key) for key in keys] for keys in (("4", "3b", "3"), ("3", "4", "5"))
+    )
+    with ThreadPoolExecutor(2) as threads:
+        with database.transaction() as connection:
+            (found,) = enqueue(connection, [new_task(unique_key="3b")])
+            one = threads.submit(enqueued, database, *first)
+            until(lambda: rows.one(blocked) == 1, "the first to wait for its second key")
+            other = threads.submit(enqueued, database, *second)
+            until(lambda: rows.one(blocked) == 2, "the second to wait, too")
+        four, again, three = one.result()
+    assert again.id == found.id
+    assert [(r.id in (three.id, four.id), r.is_new) for r in other.result()] == [
+        (True, False), (True, False), (False, True)
+    ]  # fmt: skip
+    assert leads(rows) == [three.id]
