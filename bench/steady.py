@@ -1,7 +1,7 @@
 """`python -m bench.steady`: a steady load, and a drain, while somebody's transaction stays open.
 
-Nothing that dies meanwhile may be vacuumed. The load is 60 % of what a clean drain does; `BENCH_SECONDS` says for how
-long (300), `BENCH_DRAIN` how many tasks the drain under the open transaction has (200,000).
+Nothing that dies meanwhile may be vacuumed. `BENCH_SHARE` says what share of a clean drain's rate the load is (0.6),
+`BENCH_SECONDS` for how long (300), `BENCH_DRAIN` how many tasks the drain under the open transaction has (200,000).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def steady(rate: float) -> None:
     from bench.measured import noop
 
     _empty_rows()
-    bulk, given, began, told = max(1, int(rate * EVERY)), 0, time.monotonic(), 0
+    bulk, given, began = max(1, int(rate * EVERY)), 0, time.monotonic()
     at_period = (began, 0)
     with worker("rows"):
         while (now := time.monotonic()) - began < SECONDS:
@@ -61,11 +61,11 @@ def steady(rate: float) -> None:
             else:
                 time.sleep(EVERY / 10)
             if now - at_period[0] >= PERIOD:
-                told = given - _left_rows()
-                done = (told - at_period[1]) / (now - at_period[0])
+                completed = given - _left_rows()
+                done = (completed - at_period[1]) / (now - at_period[0])
                 rates = f"load {rate:,.0f}/s  completed {done:,.0f}/s"
-                print(f"{now - began:6.0f} s  {rates}  waiting {given - told:,}", flush=True)
-                at_period = (now, told)
+                print(f"{now - began:6.0f} s  {rates}  waiting {given - completed:,}", flush=True)
+                at_period = (now, completed)
 
 
 def drain() -> None:
