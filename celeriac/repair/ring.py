@@ -8,10 +8,11 @@ segment.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from psycopg2.errors import LockNotAvailable
-from sqlalchemy import Connection, text
+from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
 from celeriac.store.connections import Database
@@ -27,20 +28,23 @@ SEGMENTS = 3
 #: Entries a transaction moves, and how long (milliseconds) a truncation waits for whoever reads or writes the segment.
 BATCH, PATIENCE_MS = 500, 50
 
-LOCK = text("SELECT pg_try_advisory_xact_lock(hashtextextended('celeriac ring', 0))")
-
-# What the statistics say, which every process reports at its own pace.
+# What the statistics say, which every process reports at its own pace, and each segment's bytes.
 STATE = text("""
-SELECT ring.seg, coalesce(s.n_dead_tup, 0) AS dead, coalesce(s.n_live_tup, 0) AS live
-FROM celeriac.ring LEFT JOIN pg_stat_user_tables s ON s.schemaname = 'celeriac' AND s.relname = 'ready_' || ring.seg
+SELECT ring.seg, pg_stat_get_dead_tuples(current) AS dead, pg_stat_get_live_tuples(current) AS live,
+    ARRAY(SELECT pg_relation_size(to_regclass('celeriac.ready_' || n)) FROM generate_series(0, 2) AS n ORDER BY n)
+        AS sizes
+FROM celeriac.ring, to_regclass('celeriac.ready_' || ring.seg) AS current
 """)
 
+# INVARIANT: of those who read one state, one seals.
 SEAL = text("UPDATE celeriac.ring SET seg = :next WHERE seg = :seg")
 
-# INVARIANT: an entry is in one segment at a time; one that somebody claims just now is passed over.
+# INVARIANT: an entry is in one segment at a time; one that somebody claims just now is passed over. By now the segment
+# may be the current one again: then nothing is moved.
 MOVE = """
 WITH taken AS MATERIALIZED (
-    SELECT ctid FROM celeriac.ready_{seg} LIMIT {batch} FOR UPDATE SKIP LOCKED
+    SELECT ctid FROM celeriac.ready_{seg} WHERE {seg} <> (SELECT seg FROM celeriac.ring)
+    LIMIT {batch} FOR UPDATE SKIP LOCKED
 ), gone AS (
     DELETE FROM celeriac.ready_{seg} WHERE ctid = ANY (ARRAY(SELECT ctid FROM taken)) RETURNING *
 ), moved AS (
@@ -50,31 +54,80 @@ WITH taken AS MATERIALIZED (
 SELECT count(*) AS n, array_agg(DISTINCT role) AS roles FROM moved
 """
 
+# INVARIANT: looked at under the lock, with a new snapshot: who read the ring before may have inserted.
+IN_USE = """
+SELECT {seg} = (SELECT seg FROM celeriac.ring) OR EXISTS (SELECT FROM celeriac.ready_{seg})
+"""
+
+# INVARIANT: whoever writes the row has the turn, for a second. It is read first: a conflict locks the row even where
+# nothing is changed.
+TAKE = text("""
+INSERT INTO celeriac.repairs (name, at)
+SELECT 'ring', clock_timestamp()
+WHERE NOT EXISTS (
+        SELECT FROM celeriac.repairs WHERE name = 'ring' AND at > clock_timestamp() - interval '1 second')
+    AND NOT EXISTS (SELECT FROM celeriac.scheduled_jobs WHERE kind = 'sweep' AND target = 'ring' AND NOT enabled)
+ON CONFLICT (name) DO UPDATE SET at = excluded.at WHERE repairs.at <= excluded.at - interval '1 second'
+RETURNING true
+""")
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """The ring's: its current segment, that one's entries by the statistics, and each segment's bytes."""
+
+    seg: int
+    dead: int
+    live: int
+    sizes: list[int]
+
+    @property
+    def next(self) -> int:
+        return (self.seg + 1) % SEGMENTS
+
+    @property
+    def is_worn(self) -> bool:
+        """And the next segment is empty: truncated, or never used."""
+        return self.dead > MANY and self.dead > self.live and not self.sizes[self.next]
+
+    @property
+    def sealed(self) -> list[int]:
+        """Those that are still to be emptied."""
+        return [seg for seg, size in enumerate(self.sizes) if size and seg != self.seg]
+
 
 def turn(app: Celeriac) -> int:
     """Where dead entries pile up in the current segment, the next one takes over; entries moved."""
-    with app.database.transaction() as connection:
-        if not connection.execute(LOCK).scalar_one():
-            return 0
-        state = connection.execute(STATE).one()
-        following = (state.seg + 1) % SEGMENTS
-        if state.dead > MANY and state.dead > state.live and _is_empty(connection, following):
-            connection.execute(SEAL, {"seg": state.seg, "next": following})
-            state = connection.execute(STATE).one()
-    sealed = [seg for seg in range(SEGMENTS) if seg != state.seg]
-    return sum(_empty(app, seg) for seg in sealed)
+    return _turn(app, _state(app.database))
 
 
-def _is_empty(connection: Connection, seg: int) -> bool:
-    """Truncated, or never used: its file has no page."""
-    return int(connection.exec_driver_sql(f"SELECT pg_relation_size('celeriac.ready_{seg}')").scalar_one()) == 0
+def turn_by_worker(app: Celeriac) -> int:
+    """As `turn`, by one of the workers that ask, once a second. A ring at rest costs each a statement."""
+    state = _state(app.database)
+    return _turn(app, state) if (state.is_worn or state.sealed) and _has_turn(app.database) else 0
 
 
-def _empty(app: Celeriac, seg: int) -> int:
+def _state(database: Database) -> State:
+    with database.statement() as connection:
+        return State(*connection.execute(STATE).one())
+
+
+def _has_turn(database: Database) -> bool:
+    with database.statement() as connection:
+        return connection.execute(TAKE).scalar_one_or_none() is not None
+
+
+def _turn(app: Celeriac, state: State) -> int:
+    sealed = state.sealed
+    if state.is_worn:
+        with app.database.statement() as connection:
+            connection.execute(SEAL, {"seg": state.seg, "next": state.next})
+        sealed.append(state.seg)
+    return sum(empty(app, seg) for seg in sealed)
+
+
+def empty(app: Celeriac, seg: int) -> int:
     """Moves what lives in a sealed segment and truncates it; what is locked stays for the next sweep."""
-    with app.database.statement() as connection:
-        if _is_empty(connection, seg):
-            return 0
     moved = 0
     while some := _move(app, seg):
         moved += some
@@ -90,19 +143,15 @@ def _move(app: Celeriac, seg: int) -> int:
     return int(done.n)
 
 
-def _truncate(database: Database, seg: int) -> bool:
-    """INVARIANT: looked at again under the lock, with a new snapshot: who read the ring before may have inserted."""
+def _truncate(database: Database, seg: int) -> None:
     try:
         with database.transaction() as connection:
             connection.exec_driver_sql(
                 f"SET LOCAL lock_timeout = '{PATIENCE_MS} ms';"
                 f" LOCK TABLE ONLY celeriac.ready_{seg} IN ACCESS EXCLUSIVE MODE"
             )
-            if connection.exec_driver_sql(f"SELECT true FROM celeriac.ready_{seg} LIMIT 1").scalar_one_or_none():
-                return False
-            connection.exec_driver_sql(f"TRUNCATE ONLY celeriac.ready_{seg}")
+            if not connection.exec_driver_sql(IN_USE.format(seg=seg)).scalar_one():
+                connection.exec_driver_sql(f"TRUNCATE ONLY celeriac.ready_{seg}")
     except DBAPIError as error:
         if not isinstance(error.orig, LockNotAvailable):
             raise
-        return False
-    return True

@@ -156,6 +156,7 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
         "repair.prune.ROLES_OF_DAY": [{"began": "today", "ended": "tomorrow"}],
         "repair.prune.EVENTS": [{"days": 0, "batch": SELECTED}, {"days": 1, "batch": SELECTED}],
         "repair.prune.PASSES": [{"days": 0, "batch": SELECTED}, {"days": 1, "batch": SELECTED}],
+        "repair.ring.STATE": [{}],
         "repair.review.REVIEW": [{"by": "", "counted": SELECTED, "done": "{}"}],
         "schedules.tick.IS_UNFINISHED": [{"task_id": "ready-1"}],
         "operate.audit.WRITE": [{"action": "", "kind": "", "changes": "[]"} | by],
