@@ -1,23 +1,33 @@
 """The outbox: accepted tasks that could not be inserted without waiting for somebody's open transaction.
 
-Whoever holds a task's unique key in a transaction of its own decides with its commit whether the task is new. Neither a
-settle nor a `.delay()` waits for that: they leave the task in `intake`, committed, and it is admitted afterwards.
+Whoever holds a task's unique key, or its id, in a transaction of its own decides with its commit whether the task is
+new. Neither a settle nor a `.delay()` waits for that: they leave the task in `intake`, committed, and it is admitted
+afterwards.
 """
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from psycopg2.errors import LockNotAvailable
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, Row, text
 from sqlalchemy.exc import DBAPIError
 
 from celeriac.enqueue.insert import NewTask, Receipt, as_json, enqueue
 from celeriac.store.connections import Database
+from celeriac.store.failures import is_gone
 
-#: How long (milliseconds) an insert waits for somebody's unique key.
-PATIENCE_MS = 100
+logger = logging.getLogger(__name__)
+
+#: How long (milliseconds) an insert waits for somebody's key or id, and an admission, which comes again.
+PATIENCE_MS, ADMISSION_PATIENCE_MS = 100, 5
+
+#: How long (seconds) a look admits: the next one goes on.
+BUDGET = 0.5
 
 # What was relative to the call is absolute from here on.
 PUT = text("""
@@ -44,11 +54,11 @@ def put(connection: Connection, tasks: Sequence[NewTask]) -> None:
 
 
 def enqueue_or_put(connection: Connection, tasks: Sequence[NewTask]) -> list[Receipt] | None:
-    """Enqueues within this transaction; None where somebody's open transaction has a unique key, and they were put."""
-    if all(task.unique_key is None for task in tasks):
+    """Enqueues within this transaction; None where an open transaction has a key or an id, and they were put."""
+    if all(task.unique_key is None and not task.is_named for task in tasks):
         return enqueue(connection, tasks)
     try:
-        with _briefly(connection):
+        with _briefly(connection, PATIENCE_MS):
             return enqueue(connection, tasks)
     except DBAPIError as error:
         if not isinstance(error.orig, LockNotAvailable):
@@ -57,47 +67,56 @@ def enqueue_or_put(connection: Connection, tasks: Sequence[NewTask]) -> list[Rec
         return None
 
 
-def admit(connection: Connection, after: int = 0) -> tuple[int, str | None] | None:
-    """One task of the outbox behind `after`, in the caller's transaction: its place, and its role if it was admitted.
+class Admission:
+    """Inserts what was put, and nobody's transaction holds up any longer, each in a transaction of its own."""
 
-    None: there are no more that nobody else is admitting.
-    """
-    row = connection.execute(TAKE, {"after": after}).one_or_none()
-    if row is None:
-        return None
-    task = NewTask(**row.task)
-    try:
-        with _briefly(connection):
-            enqueue(connection, [task])
-            connection.execute(ADMITTED, {"id": row.id})
-    except DBAPIError as error:
-        if not isinstance(error.orig, LockNotAvailable):
-            raise
-        return row.id, None
-    return row.id, task.role
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self.after = 0
+        self.refused: set[int] = set()
+
+    def look(self) -> set[str]:
+        """For `BUDGET` seconds, from where the last look stopped; the roles of what was admitted."""
+        roles: set[str] = set()
+        ends = time.monotonic() + BUDGET
+        while True:
+            with self.database.transaction() as connection:
+                row = connection.execute(TAKE, {"after": self.after}).one_or_none()
+                self.after = 0 if row is None else row.id
+                if row is not None and self._admit(connection, row):
+                    roles.add(row.task["role"])
+            if row is None or time.monotonic() >= ends:
+                return roles
+
+    def _admit(self, connection: Connection, row: Row[Any]) -> bool:
+        """Whether it was. One that cannot be keeps no other waiting: it is told once, and left."""
+        try:
+            with _briefly(connection, ADMISSION_PATIENCE_MS):
+                enqueue(connection, [_task(row.task)])
+                connection.execute(ADMITTED, {"id": row.id})
+        except Exception as error:
+            if is_gone(error):
+                raise
+            if not isinstance(getattr(error, "orig", None), LockNotAvailable) and row.id not in self.refused:
+                self.refused.add(row.id)
+                logger.exception("The task in row %d of celeriac.intake cannot be inserted; it is left there", row.id)
+            return False
+        return True
 
 
-def admit_all(database: Database) -> set[str]:
-    """Admits what nobody's transaction holds up any longer, each in one of its own; the roles of what was admitted."""
-    roles: set[str] = set()
-    after = 0
-    while True:
-        with database.transaction() as connection:
-            done = admit(connection, after)
-        if done is None:
-            return roles
-        after = done[0]
-        roles |= {done[1]} if done[1] else set()
+def _task(row: dict[str, Any]) -> NewTask:
+    """`as_json` leaves out what is None, which for `max_retries` says something else than its default."""
+    return NewTask(**{"max_retries": None} | row)
 
 
 @contextmanager
-def _briefly(connection: Connection) -> Iterator[None]:
-    """A savepoint in which no lock is waited for longer than `PATIENCE_MS`; what fails there undoes nothing else."""
-    connection.exec_driver_sql(f"SAVEPOINT briefly; SET LOCAL lock_timeout = '{PATIENCE_MS} ms'")
+def _briefly(connection: Connection, patience_ms: int) -> Iterator[None]:
+    """A savepoint in which no lock is waited for longer; what fails there undoes nothing else."""
+    connection.exec_driver_sql(f"SAVEPOINT briefly; SET LOCAL lock_timeout = '{patience_ms} ms'")
     try:
         yield
-    except DBAPIError as error:
-        if not error.connection_invalidated:
+    except Exception as error:
+        if not getattr(error, "connection_invalidated", False):
             connection.exec_driver_sql("ROLLBACK TO SAVEPOINT briefly")
         raise
     connection.exec_driver_sql("SET LOCAL lock_timeout TO DEFAULT; RELEASE SAVEPOINT briefly")

@@ -20,7 +20,6 @@ from sqlalchemy import Connection
 
 from celeriac.dispatch import parking
 from celeriac.dispatch.passes import Dispatcher
-from celeriac.enqueue import outbox
 from celeriac.roles.role import Role
 from celeriac.run import lease as heartbeat
 from celeriac.run import outcomes, shared
@@ -223,7 +222,6 @@ class Lifeline(threading.Thread):
         """What callers' transactions left to be done, and tasks of accounts that were resumed."""
         with self.database.transaction() as connection:
             roles = {*look.look(connection), *parking.unpark(connection, RESUMED)}
-        roles |= outbox.admit_all(self.database)
         if roles:
             self.app.kick(roles)
 

@@ -1,15 +1,17 @@
-"""A thread of the parent: the vital repairs, where no beat runs them."""
+"""A thread of the parent: the outbox, the ring, and the vital repairs where no beat runs them."""
 
 from __future__ import annotations
 
 import logging
 import threading
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kombu.utils.imports import symbol_by_name
 
-from celeriac.store.failures import is_gone
+from celeriac.enqueue.outbox import Admission
+from celeriac.store.failures import Away, is_gone
 
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
@@ -17,35 +19,46 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 #: By name: the sweeps stand above the worker, and know it.
-REPAIR, TURN = "celeriac.repair.vital:repair", "celeriac.repair.ring:turn"
+REPAIR, TURN = "celeriac.repair.vital:repair", "celeriac.repair.ring:turn_by_worker"
 
-#: How often (seconds) the ring is looked at. Under an old transaction thousands of entries die in a second, and each
-#: claim walks over them until the ring turns.
-LOOK_AT_RING_EVERY = 1.0
+#: How often (seconds) the ring is looked at, at least. Under an old transaction thousands of entries die in a second,
+#: and each claim walks over them until the ring turns.
+LOOK_EVERY = 1.0
 
 
 class Repairs(threading.Thread):
-    """The vital repairs every `sweep_interval`, the ring each second."""
+    """Each look the outbox and the ring, every `sweep_interval` the vital repairs."""
 
     def __init__(self, app: Celeriac) -> None:
         super().__init__(name="celeriac-repairs", daemon=True)
         self.app = app
+        self.every = app.settings.sweep_interval
+        self.due = time.monotonic() + self.every
+        self.admission = Admission(app.database)
+        self.away = Away()
 
     def run(self) -> None:
-        every = self.app.settings.sweep_interval
-        due = time.monotonic() + every
         while True:
-            time.sleep(min(every, LOOK_AT_RING_EVERY))
-            self.look(TURN)
-            if time.monotonic() >= due:
-                due = time.monotonic() + every
-                self.look(REPAIR)
+            time.sleep(min(self.every, self.app.settings.poll_interval, LOOK_EVERY))
+            self.look(time.monotonic())
 
-    def look(self, repair: str) -> None:
+    def look(self, now: float) -> None:
+        self._try(self._admit)
+        self._try(lambda: symbol_by_name(TURN)(self.app))
+        if now >= self.due:
+            self.due = now + self.every
+            self._try(lambda: symbol_by_name(REPAIR)(self.app))
+
+    def _admit(self) -> None:
+        if roles := self.admission.look():
+            self.app.kick(roles)
+
+    def _try(self, act: Callable[[], object]) -> None:
+        """One that fails keeps no other from being tried."""
         try:
-            symbol_by_name(repair)(self.app)
+            act()
         except Exception as error:
             if is_gone(error):
-                logger.warning("Postgres is away; the vital repairs are tried again")
+                self.away.say(error)
             else:
-                logger.exception("A vital repair failed; it is tried again")
+                logger.exception("A repair failed; it is tried again")

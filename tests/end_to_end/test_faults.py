@@ -90,6 +90,18 @@ def test_a_killed_worker_loses_nothing(shop: ModuleType, worker: Worker, rows: R
     assert rows("SELECT kind FROM celeriac.task_events WHERE kind = 'rescue'")
 
 
+def test_without_a_beat_another_worker_rescues_what_a_killed_one_ran(
+    shop: ModuleType, worker: Worker, rows: Rows
+) -> None:
+    victim = worker("-c", "1")
+    shop.slow.delay(0.5)
+    until(lambda: rows("SELECT FROM ran"), "it to begin")
+    victim.kill()
+    worker("-c", "1")
+    until(all_done(rows, 1), "it to be completed")
+    assert rows("SELECT kind FROM celeriac.task_events WHERE kind = 'rescue'")
+
+
 def test_a_healthy_task_outlasts_its_lease_however_rare_heartbeats_are_set(
     shop: ModuleType, worker: Worker, rows: Rows, beat: None
 ) -> None:

@@ -84,7 +84,7 @@ class Moves(RuleBasedStateMachine):
 
     @rule()
     def the_outbox_is_admitted(self) -> None:
-        outbox.admit_all(self.lives.database)
+        outbox.Admission(self.lives.database).look()
         self.lives.note(by_api=False)
         self._remember()
 

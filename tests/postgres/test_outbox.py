@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any
 
+import pytest
 from sqlalchemy.orm import Session
 
 from celeriac import Celeriac
@@ -20,6 +22,15 @@ from tests.processes import Rows
 SOON = 5.0
 
 TASKS = "SELECT role, unique_key, priority, status FROM worker_tasks ORDER BY id"
+
+
+def admitted(database: Database) -> set[str]:
+    return outbox.Admission(database).look()
+
+
+def put(database: Database, **options: Any) -> None:
+    with database.transaction() as connection:
+        outbox.put(connection, [new_task(**options)])
 
 
 def soon(act: Callable[[], object]) -> object:
@@ -39,9 +50,9 @@ def test_a_call_whose_unique_key_somebody_has_is_accepted_at_once_and_admitted_a
         work.using(session=session).delay("k")
         result = work.using(priority=7).delay("k")
         assert result.is_new is None
-        assert soon(lambda: outbox.admit_all(app.database)) == set(), "it is still held up"
+        assert soon(lambda: admitted(app.database)) == set(), "it is still held up"
         session.rollback()
-    assert outbox.admit_all(app.database) == {"work"}
+    assert admitted(app.database) == {"work"}
     assert rows(TASKS) == [("work", "k", 7, "pending")]
     assert rows("SELECT FROM intake") == []
 
@@ -54,7 +65,7 @@ def test_one_that_turns_out_to_be_a_duplicate_is_none_of_its_own(app: Celeriac, 
         first = work.using(session=session).delay("k")
         work.delay("k")
         session.commit()
-    outbox.admit_all(app.database)
+    admitted(app.database)
     assert rows("SELECT id FROM worker_tasks") == [(first.row_id,)]
     assert rows("SELECT FROM intake") == []
 
@@ -71,7 +82,7 @@ def test_a_settle_does_not_wait_for_its_follow_ups_unique_key(database: Database
 
         assert soon(settle) == {task.id}
         assert rows("SELECT status FROM worker_tasks") == [("completed",)]
-    outbox.admit_all(database)
+    admitted(database)
     waiting = (
         "SELECT unique_key, scheduled_for > now() + interval '30 s' FROM worker_tasks WHERE role = 'next' ORDER BY 1"
     )
@@ -87,7 +98,60 @@ def test_the_delay_of_what_is_admitted_later_counts_from_its_call(database: Data
             )
         other.exec_driver_sql("DELETE FROM celeriac.ready")
         other.exec_driver_sql("DELETE FROM celeriac.tasks")
-    outbox.admit_all(database)
+    admitted(database)
     assert rows("SELECT waits_for, expires_at - scheduled_for = interval '1000 s' FROM worker_tasks") == [
         ("time", True)
     ]
+
+
+def test_an_id_that_somebodys_open_transaction_has_is_not_waited_for(app: Celeriac, rows: Rows) -> None:
+    @app.task(role="work", shared=False, prompt=False)
+    def work() -> None: ...
+
+    with Session(app.database.engine) as session:
+        work.apply_async(task_id="named", session=session)
+        assert soon(lambda: work.apply_async(task_id="named").id) == "named"
+        assert admitted(app.database) == set(), "it is still held up"
+        session.commit()
+    admitted(app.database)
+    assert rows("SELECT task_id FROM worker_tasks") == [("named",)]
+    assert rows("SELECT FROM intake") == []
+
+
+@pytest.mark.parametrize("retries", [None, 0, 3])
+def test_how_often_it_may_be_retried_is_what_the_call_said(database: Database, rows: Rows, retries: int | None) -> None:
+    put(database, max_retries=retries)
+    admitted(database)
+    assert rows("SELECT max_retries FROM worker_tasks") == [(retries,)]
+
+
+@pytest.mark.parametrize("bad", ['{"role": "work", "of_a_later_release": 1}', "[]", '"text"', "17", "null"])
+def test_what_cannot_be_admitted_is_told_once_and_left_and_keeps_no_other_waiting(
+    database: Database, rows: Rows, caplog: pytest.LogCaptureFixture, bad: str
+) -> None:
+    rows("INSERT INTO intake (task) VALUES (CAST(:bad AS jsonb))", bad=bad)
+    put(database, role="other")
+    admission = outbox.Admission(database)
+    assert [admission.look() for _ in range(2)] == [{"other"}, set()]
+    assert rows("SELECT count(*) FROM intake") == [(1,)]
+    assert caplog.text.count("cannot be inserted") == 1
+
+
+def test_what_postgres_refuses_keeps_no_other_waiting(database: Database, rows: Rows) -> None:
+    put(database, at="no time")
+    put(database, role="other")
+    assert admitted(database) == {"other"}
+    assert rows("SELECT count(*) FROM intake") == [(1,)]
+
+
+def test_a_look_that_takes_too_long_ends_and_the_next_goes_on_behind_it(
+    database: Database, rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for role in ("a", "b", "c"):
+        put(database, role=role)
+    admission = outbox.Admission(database)
+    with database.transaction() as other:
+        other.exec_driver_sql("SELECT FROM celeriac.intake ORDER BY id LIMIT 1 FOR UPDATE")
+        monkeypatch.setattr(outbox, "BUDGET", 0)
+        assert [admission.look() for _ in range(2)] == [{"b"}, {"c"}]
+    assert [admission.look() for _ in range(2)] == [set(), {"a"}], "at the end it begins anew"
