@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from psycopg2.errors import LockNotAvailable
 from sqlalchemy import Connection, Row, TextClause, text
-from sqlalchemy.exc import DBAPIError
 
 from celeriac.repair.batch import BATCH
+from celeriac.repair.brief import briefly
 from celeriac.store.connections import Database
 from celeriac.store.plans import lookups
 
@@ -82,7 +82,6 @@ DELETE FROM celeriac.workers WHERE worker_id IN (
     LIMIT :batch)
 """)
 
-
 BEATS = text("""
 DELETE FROM celeriac.beats WHERE beat_id IN (
     SELECT beat_id FROM celeriac.beats WHERE last_tick_at < statement_timestamp() - :days * interval '1 day'
@@ -90,36 +89,11 @@ DELETE FROM celeriac.beats WHERE beat_id IN (
 """)
 
 
-#: How long (milliseconds) dropping a day waits for whoever reads it.
-PATIENCE_MS = 100
-
-
-def _deleted(connection: Connection, statement: TextClause, given: dict[str, float]) -> int:
-    with lookups(connection):
-        return connection.execute(statement, given).rowcount
-
-
-def events(connection: Connection, days: float, batch: int) -> int:
-    return _deleted(connection, EVENTS, {"days": days, "batch": batch})
-
-
-def passes(connection: Connection, days: float, batch: int) -> int:
-    return _deleted(connection, PASSES, {"days": days, "batch": batch})
-
-
-def workers(connection: Connection, days: float, batch: int) -> int:
-    return _deleted(connection, WORKERS, {"days": days, "batch": batch})
-
-
-def beats(connection: Connection, days: float, batch: int) -> int:
-    return _deleted(connection, BEATS, {"days": days, "batch": batch})
-
-
 def prune_finished(app: Celeriac) -> int:
     """Finished tasks older than their role's `keep`; events, passes, worker and beat rows past their periods."""
-    days, hours = app.settings.event_days, app.settings.pass_hours
-    rest = ((events, days), (passes, hours / 24), (workers, days), (beats, hours / 24))
-    return prune_tasks(app) + sum(_prune(app, delete, period) for delete, period in rest)
+    events, passes = app.settings.event_days, app.settings.pass_hours / 24
+    rest = ((EVENTS, events), (PASSES, passes), (WORKERS, events), (BEATS, passes))
+    return prune_tasks(app) + sum(_prune(app.database, delete, days) for delete, days in rest)
 
 
 def prune_tasks(app: Celeriac) -> int:
@@ -127,24 +101,16 @@ def prune_tasks(app: Celeriac) -> int:
     with app.database.statement() as connection:
         kept = {row.role: row.since for row in connection.execute(KEPT, {"days": app.settings.event_days})}
         days = connection.execute(DAYS).all()
-    dropped = sum(_drop_day(app.database, day, kept) for day in days)
+    dropped = sum(briefly(app.database, partial(_drop_day, day=day, kept=kept)) for day in days)
     return dropped + sum(_prune_role(app.database, role, since) for role, since in kept.items())
 
 
-def _drop_day(database: Database, day: Row[Any], kept: Mapping[str, datetime]) -> int:
-    """Whether it went; what somebody reads just now stays until the next sweep."""
-    try:
-        with database.transaction() as connection:
-            roles = connection.execute(ROLES_OF_DAY, {"began": day.began, "ended": day.ended}).scalars().all()
-            if any(role not in kept or kept[role] < day.ended for role in roles):
-                return 0
-            connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{PATIENCE_MS} ms'")
-            connection.execute(DROP_DAY, {"day": day.day})
-    except DBAPIError as error:
-        if not isinstance(error.orig, LockNotAvailable):
-            raise
-        return 0
-    return 1
+def _drop_day(connection: Connection, day: Row[Any], kept: Mapping[str, datetime]) -> bool:
+    roles = connection.execute(ROLES_OF_DAY, {"began": day.began, "ended": day.ended}).scalars().all()
+    if any(role not in kept or kept[role] < day.ended for role in roles):
+        return False
+    connection.execute(DROP_DAY, {"day": day.day})
+    return True
 
 
 def _prune_role(database: Database, role: str, since: datetime) -> int:
@@ -158,11 +124,11 @@ def _prune_role(database: Database, role: str, since: datetime) -> int:
             return gone
 
 
-def _prune(app: Celeriac, delete: Callable[[Connection, float, int], int], days: float) -> int:
+def _prune(database: Database, delete: TextClause, days: float) -> int:
     gone = 0
     while True:
-        with app.database.transaction() as connection:
-            deleted = delete(connection, days, BATCH)
+        with database.transaction() as connection, lookups(connection):
+            deleted = connection.execute(delete, {"days": days, "batch": BATCH}).rowcount
         gone += deleted
         if deleted < BATCH:
             return gone

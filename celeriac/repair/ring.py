@@ -11,10 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from psycopg2.errors import LockNotAvailable
-from sqlalchemy import text
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy import Connection, text
 
+from celeriac.repair.brief import briefly
 from celeriac.store.connections import Database
 
 if TYPE_CHECKING:
@@ -131,7 +130,7 @@ def empty(app: Celeriac, seg: int) -> int:
     moved = 0
     while some := _move(app, seg):
         moved += some
-    _truncate(app.database, seg)
+    briefly(app.database, lambda connection: _truncate(connection, seg), patience_ms=PATIENCE_MS)
     return moved
 
 
@@ -143,15 +142,9 @@ def _move(app: Celeriac, seg: int) -> int:
     return int(done.n)
 
 
-def _truncate(database: Database, seg: int) -> None:
-    try:
-        with database.transaction() as connection:
-            connection.exec_driver_sql(
-                f"SET LOCAL lock_timeout = '{PATIENCE_MS} ms';"
-                f" LOCK TABLE ONLY celeriac.ready_{seg} IN ACCESS EXCLUSIVE MODE"
-            )
-            if not connection.exec_driver_sql(IN_USE.format(seg=seg)).scalar_one():
-                connection.exec_driver_sql(f"TRUNCATE ONLY celeriac.ready_{seg}")
-    except DBAPIError as error:
-        if not isinstance(error.orig, LockNotAvailable):
-            raise
+def _truncate(connection: Connection, seg: int) -> bool:
+    connection.exec_driver_sql(f"LOCK TABLE ONLY celeriac.ready_{seg} IN ACCESS EXCLUSIVE MODE")
+    if connection.exec_driver_sql(IN_USE.format(seg=seg)).scalar_one():
+        return False
+    connection.exec_driver_sql(f"TRUNCATE ONLY celeriac.ready_{seg}")
+    return True

@@ -1,5 +1,6 @@
--- Makes the partition of `history` for a day (UTC), unless it is there; whether it did. Rows of that day that the default
--- partition took meanwhile move into it. Partitions are their owner's, so it acts with that one's rights.
+-- Makes the partition of `history` for a day (UTC), unless it is there or somebody makes one just now; whether it did.
+-- Rows of that day that the default partition took meanwhile move into it. Partitions are their owner's, so it acts with
+-- that one's rights.
 CREATE OR REPLACE FUNCTION celeriac.add_history_day(day date) RETURNS boolean LANGUAGE plpgsql
 SECURITY DEFINER SET search_path = celeriac, pg_temp AS $$
 DECLARE
@@ -7,8 +8,8 @@ DECLARE
     first timestamptz := day::timestamp AT TIME ZONE 'UTC';
     last timestamptz := (day + 1)::timestamp AT TIME ZONE 'UTC';
 BEGIN
-    PERFORM pg_advisory_xact_lock(hashtextextended('celeriac history', 0));
-    IF to_regclass('celeriac.' || name) IS NOT NULL THEN
+    IF NOT pg_try_advisory_xact_lock(hashtextextended('celeriac history', 0))
+        OR to_regclass('celeriac.' || name) IS NOT NULL THEN
         RETURN false;
     END IF;
     EXECUTE format('CREATE TABLE celeriac.%I (LIKE celeriac.history INCLUDING DEFAULTS INCLUDING CONSTRAINTS)', name);
