@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, text
 
+from celeriac.repair.batch import Walk
+
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
 
@@ -93,7 +95,7 @@ WITH RECURSIVE start (role, account, priority) AS (
     WHERE r.ctid = g.place AND r.tableoid = g.part AND r.ctid = ANY (ARRAY(SELECT place FROM gain))
 ), rows AS (
     UPDATE celeriac.tasks t SET aged = g.points, priority = g.own + g.points, updated_at = clock_timestamp()
-    FROM gain g WHERE t.id = g.id
+    FROM gain g WHERE t.id = g.id AND t.id = ANY (ARRAY(SELECT id FROM gain))
 ), ends AS (
     SELECT role, account, priority, row_number() OVER () AS n FROM walked
 )
@@ -110,20 +112,16 @@ def age(connection: Connection, aging: Aging, after: Level = FIRST, levels: int 
     return done.raised, None if done.role is None else Level(done.role, done.account, done.priority)
 
 
-#: Where this process's last sweep stopped, if it had not seen every level.
-_stopped: list[Level] = []
+_walk = Walk(FIRST, MOST_LEVELS // LEVELS)
 
 
 def raise_old(app: Celeriac) -> int:
     """What has waited long gains priority: see `celeriac.repair.aging`."""
     s = app.settings
-    aging, raised = Aging(s.aging_after, s.aging_interval, int(s.aging_step), int(s.aging_ceiling)), 0
-    place: Level | None = _stopped.pop() if _stopped else FIRST
-    for _ in range(MOST_LEVELS // LEVELS):
+    aging = Aging(s.aging_after, s.aging_interval, int(s.aging_step), int(s.aging_ceiling))
+
+    def batch(after: Level) -> tuple[int, Level | None]:
         with app.database.transaction() as connection:
-            some, place = age(connection, aging, place or FIRST)
-        raised += some
-        if place is None:
-            return raised
-    _stopped[:] = [place] if place else []
-    return raised
+            return age(connection, aging, after)
+
+    return _walk.sweep(batch)

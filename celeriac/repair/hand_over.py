@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, text
 
-from celeriac.repair.batch import BATCH
+from celeriac.repair.batch import BATCH, Walk
 from celeriac.store import look
 from celeriac.store.plans import lookups
 
@@ -83,19 +83,15 @@ def _give_way(connection: Connection, heads: list[int]) -> list[str]:
         return list(connection.execute(GIVE_WAY, {"ids": heads}).scalars())
 
 
-#: Where this process's last sweep stopped, if it had not seen every key.
-_stopped: list[str] = []
+_walk = Walk("", MOST_KEYS // BATCH)
 
 
 def hand_over(app: Celeriac) -> int:
     """Lock keys whose head is missing, or held back while another task could run, are handed over."""
-    given = 0
-    first: str | None = _stopped.pop() if _stopped else ""
-    for _ in range(MOST_KEYS // BATCH):
+
+    def batch(first: str) -> tuple[int, str | None]:
         with app.database.transaction() as connection:
-            keys, first = give_heads(connection, first or "", BATCH)
-        given += len(keys)
-        if first is None:
-            return given
-    _stopped[:] = [first] if first else []
-    return given
+            keys, following = give_heads(connection, first, BATCH)
+        return len(keys), following
+
+    return _walk.sweep(batch)

@@ -11,6 +11,7 @@ from celeriac.enqueue.insert import Receipt
 from celeriac.operate import prioritise
 from celeriac.repair import aging as age
 from celeriac.repair.aging import FIRST, Aging, Level
+from celeriac.repair.batch import Walk
 from celeriac.store.connections import Database
 from tests.postgres.stages import claimed
 from tests.processes import Rows
@@ -173,8 +174,7 @@ def test_many_levels_are_walked_in_batches_each_of_them_once(put: Put, database:
 def test_a_sweep_goes_on_where_the_last_one_had_to_stop(
     app: Celeriac, put: Put, rows: Rows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(age, "MOST_LEVELS", age.LEVELS)
-    monkeypatch.setattr(age, "_stopped", [])
+    monkeypatch.setattr(age, "_walk", Walk(FIRST, 1))
     rows(
         """INSERT INTO worker_tasks (task_id, role, account, scheduled_for)
         SELECT 't' || i, 'work', 'a' || i, now() - interval '4000 s' FROM generate_series(1, :n) i""",

@@ -215,6 +215,7 @@ def measured(connection: Connection) -> Measured:
 AS_USUAL = {
     "operate.hasten.HASTEN", "operate.prioritise.HELD", "operate.prioritise.HOLD", "operate.steer.HOLD",
     "repair.aging.AGE", "repair.prune.ROLES_OF_DAY", "repair.prune.TASKS", "repair.review.REVIEW",
+    "repair.ring.STATE",
 }  # fmt: skip
 
 
