@@ -33,7 +33,7 @@ SCHEDULES = [
     # Those Reddit has not told of for STALE_DAYS, in the background.
     enqueuing("stale subreddits", "0 */6 * * *", "enqueue_stale_subreddits"),
     # -- The engine's sweeps -------------------------------------------------------------------------------------------
-    # Tasks whose worker fell silent, tickets that Redis lost, lock keys without a leader.
+    # Tasks whose worker fell silent, tickets that Redis lost, lock keys without a head.
     sweeping("rescue"),
     sweeping("lost_tickets"),
     sweeping("hand_over"),

@@ -1,4 +1,4 @@
-"""Sweeps: periodic repairs, each in bounded batches until one is short. A pass over nothing costs one statement."""
+"""Sweeps: periodic repairs, each in bounded batches until one is short. What one costs follows what it repairs."""
 
 from __future__ import annotations
 
