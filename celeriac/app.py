@@ -26,36 +26,14 @@ from celeriac.roles.role import Role
 from celeriac.roles.rules import TICKET
 from celeriac.roles.signature import Signature
 from celeriac.run.settler import Settler
-from celeriac.seam import producer
+from celeriac.seam import broker, configuration, producer
 from celeriac.seam.autoretry import retry_in_sql
+from celeriac.seam.backend import RowBackend
 from celeriac.seam.decorator import TaskDecorator
 from celeriac.seam.enqueuer import Enqueuer
-from celeriac.seam.task import Enqueued, Task
+from celeriac.seam.task import Enqueued, Task, with_rows
 from celeriac.settings import Settings
 from celeriac.store.connections import Database
-
-DEFAULTS: Mapping[str, Any] = {
-    "task_cls": "celeriac.seam.task:Task",
-    "result_backend": "celeriac.seam.backend:RowBackend",
-    "task_serializer": "json",
-    "accept_content": ["json"],
-    "task_acks_late": False,
-    "task_create_missing_queues": True,
-    "worker_prefetch_multiplier": 1,
-    "worker_consumer": "celeriac.worker.consumer:Consumer",
-    "broker_connection_retry_on_startup": True,
-    "broker_connection_max_retries": None,
-    "broker_transport_options": {
-        "ack_emulation": False,
-        "priority_steps": [0],
-        "socket_timeout": 15,
-        "socket_connect_timeout": 5,
-        "socket_keepalive": True,
-        "health_check_interval": 10,
-    },
-    "beat_scheduler": "celeriac.schedules.beat:Scheduler",
-    "worker_cancel_long_running_tasks_on_connection_loss": False,
-}
 
 
 class Celeriac(TaskDecorator, Celery):
@@ -78,15 +56,9 @@ class Celeriac(TaskDecorator, Celery):
         self.schedules = list(schedules)
         self.hooks = dict(hooks or {})
         self.routers = routers
-        options.setdefault("task_cls", DEFAULTS["task_cls"])
+        options["task_cls"] = with_rows(options.get("task_cls") or self.task_cls)
         options.setdefault("amqp", "celeriac.seam.amqp:RoleQueues")
         super().__init__(main, **options)
-        self.add_defaults(
-            lambda: (
-                dict(DEFAULTS)
-                | {"broker_url": self.redis_url, "worker_concurrency": int(self.settings.max_concurrent_tasks)}
-            )
-        )
         from celeriac.worker import install
 
         install(self)
@@ -98,7 +70,8 @@ class Celeriac(TaskDecorator, Celery):
         """The embedded servers for whichever URL is not set."""
         from celeriac import local
 
-        return local.join(postgres=not self.settings.database_url, redis=not self.settings.redis_url)
+        has_redis = self.settings.redis_url or broker.is_named(self.conf)
+        return local.join(postgres=not self.settings.database_url, redis=not has_redis)
 
     @property
     def database_url(self) -> str:
@@ -106,7 +79,8 @@ class Celeriac(TaskDecorator, Celery):
 
     @property
     def redis_url(self) -> str:
-        return self.settings.redis_url or self.stack.redis_url
+        """Raises ConfigurationError for a broker that is no Redis, and for two that disagree."""
+        return broker.url_of(self.conf, self.settings.redis_url) or self.stack.redis_url
 
     @cached_property
     def database(self) -> Database:
@@ -125,6 +99,11 @@ class Celeriac(TaskDecorator, Celery):
         """Celery's name for what `celery worker` starts."""
         return self.subclass_with_self("celeriac.worker.controller:Worker")
 
+    @cached_property
+    def Beat(self) -> Any:  # noqa: N802
+        """Celery's name for what `celery beat` starts."""
+        return self.subclass_with_self("celeriac.schedules.beat:Beat")
+
     @property
     def process_name(self) -> str:
         return f"{self.settings.worker_id or socket.gethostname()}:{os.getpid()}"
@@ -141,6 +120,27 @@ class Celeriac(TaskDecorator, Celery):
     def by_name(self) -> ByName:
         return ByName(self.database)
 
+    # -- configure -------------------------------------------------------------------------------------------------
+
+    def _load_config(self) -> Any:
+        usual = {"worker_concurrency": int(self.settings.max_concurrent_tasks)}
+        self._pending_defaults.appendleft(lambda: configuration.settle(self._conf, usual))
+        return super()._load_config()
+
+    def _connection(self, url: Any, *args: Any, transport_options: Any = None, **options: Any) -> Any:
+        ours = configuration.transport_options(self.conf.broker_transport_options)
+        given = ours | dict(transport_options or {})
+        return super()._connection(url or self.redis_url, *args, transport_options=given, **options)
+
+    @cached_property
+    def backend(self) -> RowBackend:
+        """Results are rows, whatever the configuration says."""
+        return RowBackend(app=self)
+
+    def notes(self) -> list[str]:
+        """A line for each setting that does not do what it says, and what happens instead."""
+        return list(configuration.unused(self.conf, self.settings))
+
     # -- declare ---------------------------------------------------------------------------------------------------
 
     def _task_from_fun(
@@ -148,9 +148,7 @@ class Celeriac(TaskDecorator, Celery):
     ) -> Any:
         if name == TICKET:
             return super()._task_from_fun(fun, name=name, base=base, bind=bind, **options)
-        base = base or self.Task
-        if not issubclass(base, Task):
-            base = type(base.__name__, (base, Task), {"__module__": base.__module__, "abstract": True})
+        base = with_rows(base or self.Task)
         ours = options.pop("role_options", {})
         known = (name or self.gen_task_name(fun.__name__, fun.__module__)) in self._tasks
         task = super()._task_from_fun(fun, name=name, base=base, bind=bind, role_options=ours, **options)

@@ -50,5 +50,10 @@ def _database(app: Celeriac, deep: bool) -> Iterator[str]:
 
 
 def _redis(app: Celeriac) -> Iterator[str]:
+    try:
+        _ = app.redis_url
+    except ConfigurationError as error:
+        yield str(error)
+        return
     if not app.publisher.answers():
         yield "Redis does not answer: check REDIS_URL; enqueuing works without it, but nothing starts"

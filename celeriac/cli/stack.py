@@ -89,10 +89,13 @@ def check(find: FindApp, /, deep: bool) -> None:
     from celeriac.cli.check import problems
 
     app = find()
-    found, roles = problems(app, deep=deep), len(app.roles.all())
+    found, notes, roles = problems(app, deep=deep), app.notes(), len(app.roles.all())
     if output.as_json():
-        output.tell({"problems": found, "roles": roles}, "")
-    elif found:
+        output.tell({"problems": found, "notes": notes, "roles": roles}, "")
+        raise click.exceptions.Exit(PROBLEM if found else 0)
+    for note in notes:
+        click.echo(f"note: {note}")
+    if found:
         click.echo("\n".join(found), err=True)
     else:
         click.echo(f"{roles} roles and the schedules are valid; Postgres and Redis answer.")

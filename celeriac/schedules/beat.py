@@ -11,8 +11,12 @@ import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+import click
+from celery.apps.beat import Beat as StockBeat
 from celery.beat import Scheduler as StockScheduler
+from celery.utils.imports import symbol_by_name
 
+from celeriac.errors import ConfigurationError
 from celeriac.schedules import written
 from celeriac.schedules.timetable import Ticked, Timetable, entries
 from celeriac.store.failures import RETRY_EVERY, Away, is_gone
@@ -72,6 +76,29 @@ class Acts:
         self.threads.shutdown(wait=True, cancel_futures=True)
 
 
+class Beat(StockBeat):
+    """`celery beat`."""
+
+    app: Celeriac
+    scheduler_cls: Any
+
+    def init_loader(self) -> None:
+        """What tasks there are is known now. Raises ClickException, told in a line, for schedules that cannot be."""
+        super().init_loader()
+        if not issubclass(symbol_by_name(self.scheduler_cls), Scheduler):
+            return
+        try:
+            check(self.app)
+        except ConfigurationError as error:
+            raise click.ClickException(str(error)) from error
+
+
+def check(app: Celeriac) -> None:
+    """Raises ConfigurationError for a broker or a beat config that cannot be."""
+    _ = app.redis_url
+    entries(app)
+
+
 class Scheduler(StockScheduler):
     """Celery's service drives it: `tick()` returns how long to sleep."""
 
@@ -90,7 +117,9 @@ class Scheduler(StockScheduler):
 
     def setup_schedule(self) -> None:
         """Raises ConfigurationError for a beat config that cannot be; Postgres may come later."""
-        entries(self.app)
+        check(self.app)
+        for note in self.app.notes():
+            logger.warning(note)
 
     def _install(self) -> None:
         if not self.installed:

@@ -14,6 +14,7 @@ from celeriac.dispatch.kicks import Kicker
 from celeriac.enqueue import outbox
 from celeriac.enqueue.insert import NewTask, Receipt, enqueue, enqueue_ready, is_ready
 from celeriac.run import run as running
+from celeriac.seam import broker
 from celeriac.store.failures import retry_deadlocks
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ class Enqueuer:
     """Writes an app's new tasks."""
 
     def __init__(self, app: Celeriac) -> None:
+        broker.url_of(app.conf, app.settings.redis_url)  # raises for one that cannot be, though no enqueue needs it
         self.app = app
         self.kicker = Kicker(self._send)
 

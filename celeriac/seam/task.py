@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack
 from celery import signals
 from celery.app.task import Task as CeleryTask
 from celery.result import AsyncResult
+from celery.utils.imports import symbol_by_name
 from sqlalchemy.orm import Session
 from vine import promise
 
@@ -181,3 +182,13 @@ class Call(Generic[P]):
 
 
 Handler = Callable[P, R]
+
+
+def with_rows(base: Any) -> type[Task[..., Any]]:
+    """A user's base class of tasks, whose calls are rows."""
+    base = symbol_by_name(base)
+    if base is CeleryTask:
+        return Task
+    if issubclass(base, Task):
+        return base
+    return type(base.__name__, (base, Task), {"__module__": base.__module__, "abstract": True})

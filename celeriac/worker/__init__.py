@@ -36,5 +36,5 @@ def install(app: Celeriac) -> None:
     # Celery's own decorator: the ticket is the one task that is no role. The configuration's limits are not for it.
     Celery.task(
         app, name=TICKET, base=Task, ignore_result=True, typing=False, shared=False, time_limit=0, soft_time_limit=0,
-        Request="celeriac.worker.request:TicketRequest",
+        Request="celeriac.worker.request:TicketRequest", acks_late=False,
     )(ticket)  # fmt: skip

@@ -36,6 +36,7 @@ class Worker(StockWorker):
     def setup_instance(self, **given: Any) -> None:
         """Raises CannotStart."""
         try:
+            _ = self.app.redis_url
             super().setup_instance(**given)
         except ConfigurationError as error:
             raise CannotStart(str(error)) from error

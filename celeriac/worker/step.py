@@ -41,6 +41,8 @@ class LifelineStep(bootsteps.StartStopStep):
 
     def start(self, worker: Any) -> None:
         """As soon as Postgres serves. Raises WorkerShutdown for a signal, and for what it tells in a line."""
+        for note in worker.app.notes():
+            logger.warning(note)
         self.lifeline = lifeline = Lifeline(worker.app, worker)
         try:
             once_postgres_serves(lambda: introduce(lifeline), maybe_shutdown)

@@ -292,3 +292,10 @@ def test_every_command_takes_json_and_has_a_help() -> None:
     for command in commands(main):
         assert "--json" in [option for p in command.params for option in p.opts], command.name
         assert command.help, command.name
+
+
+def test_check_tells_of_settings_that_are_not_used_without_calling_them_problems(run: Run, app: Celeriac) -> None:
+    app.conf.result_backend = "rpc://"
+    said = "result_backend='rpc://' is not used: results are the tasks' rows in Postgres"
+    assert value(run("check", "--json"))["notes"] == [said]
+    assert run("check").stdout.startswith(f"note: {said}\n")

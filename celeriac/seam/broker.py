@@ -1,0 +1,60 @@
+"""Which Redis: the one of `REDIS_URL`, or the one Celery's configuration names; they have to be one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from celery.app.utils import Settings as Configuration
+from kombu.utils.url import maybe_sanitize_url, parse_url
+
+from celeriac.errors import ConfigurationError
+from celeriac.seam.configuration import by_user
+
+_RIGHT = "give one of redis://host:port/number (rediss:// with TLS), or REDIS_URL instead"
+_HERE = {"localhost": "127.0.0.1", None: "127.0.0.1", "": "127.0.0.1"}
+
+
+def url_of(conf: Configuration, redis_url: str | None) -> str | None:
+    """None if nobody names one. Raises ConfigurationError for what is no Redis, and for two that disagree."""
+    named = dict(_named(conf, redis_url))
+    servers = {name: _server(name, url) for name, url in named.items()}
+    for name, server in servers.items():
+        first = next(iter(servers))
+        if server != servers[first]:
+            raise ConfigurationError(
+                f"{first}={_told(named[first])} and {name}={_told(named[name])} disagree: there is one Redis, for "
+                "tickets; give one of them, or both the same"
+            )
+    return next((str(url) for url in named.values()), None)
+
+
+def is_named(conf: Configuration) -> bool:
+    """Whether Celery's configuration names a broker."""
+    return next(_named(conf, None), None) is not None
+
+
+def _named(conf: Configuration, redis_url: str | None) -> Iterator[tuple[str, object]]:
+    said = by_user(conf)
+    if redis_url:
+        yield "REDIS_URL", redis_url
+    for name in ("broker_url", "broker_read_url", "broker_write_url", "broker_host"):
+        variable = f"CELERY_{name.upper()}"
+        if os.environ.get(variable):
+            yield variable, os.environ[variable]
+        elif given := said.get(name):
+            yield name, given
+
+
+def _server(name: str, url: object) -> tuple[object, ...]:
+    """What two URLs of one server have in common."""
+    if not isinstance(url, str) or ";" in url or not url.startswith(("redis://", "rediss://")):
+        raise ConfigurationError(f"{name}={_told(url)}: the broker is one Redis or Valkey; {_RIGHT}")
+    parts = parse_url(url)
+    host = _HERE.get(parts["hostname"], parts["hostname"])
+    number = (parts["virtual_host"] or "").strip("/") or "0"
+    return parts["transport"], host, parts["port"] or 6379, number, parts["userid"], parts["password"]
+
+
+def _told(url: object) -> str:
+    return repr(maybe_sanitize_url(url))

@@ -1,0 +1,197 @@
+"""Celery's configuration, by one rule: what a user sets wins where it can mean something, the rest is named.
+
+Three layers: what rows and tickets need (`REQUIRED`) above what the user sets, in whatever way and spelling, above what
+is usual here (`USUAL`). So nothing of a user's takes the place of the row backend, and what is overruled is still there
+to be told (`unused`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from celery.app.defaults import _TO_OLD_KEY, SETTING_KEYS
+from celery.app.defaults import DEFAULTS as CELERYS
+from celery.app.utils import Settings as Configuration
+from celery.app.utils import filter_hidden_settings
+
+from celeriac.settings import Settings
+
+BACKEND = "celeriac.seam.backend:RowBackend"
+
+REQUIRED: Mapping[str, Any] = {
+    "result_backend": BACKEND,
+    "task_serializer": "json",
+    "result_serializer": "json",
+    "accept_content": ["json"],
+    "result_accept_content": ["json"],
+    "task_acks_late": False,
+    "task_reject_on_worker_lost": None,
+    "task_retry_on_worker_lost": False,
+    "task_protocol": 2,
+    "worker_consumer": "celeriac.worker.consumer:Consumer",
+    "worker_cancel_long_running_tasks_on_connection_loss": False,
+    "worker_deduplicate_successful_tasks": False,
+}
+
+#: Of a connection: a user's other options go with these.
+TRANSPORT: Mapping[str, Any] = {
+    "socket_timeout": 15,
+    "socket_connect_timeout": 5,
+    "socket_keepalive": True,
+    "health_check_interval": 10,
+}
+
+#: Tickets need no emulated acknowledgement and one list a queue, and are published in batches.
+TRANSPORT_REQUIRED: Mapping[str, Any] = {"ack_emulation": False, "priority_steps": [0], "retry_on_timeout": False}
+
+USUAL: Mapping[str, Any] = {
+    "worker_prefetch_multiplier": 1,
+    "broker_connection_retry_on_startup": True,
+    "broker_connection_max_retries": None,
+    "broker_transport_options": {},
+    "beat_scheduler": "celeriac.schedules.beat:Scheduler",
+}
+
+_JSON = "arguments and results are JSON"
+_AGAIN = "a task whose process dies runs again, up to its role's max_losses"
+_ROWS = "results are the tasks' rows in Postgres"
+_INSERT = "an enqueue is an INSERT, and needs no Redis"
+_SORTED = "SQL sorts by priority: give priority and priority_range where a task is declared"
+_SCHEDULES = "schedules are rows, at which beat looks at least once a second"
+_KEEPS = "a role's keep, or result_expires, says how long its finished tasks stay"
+
+#: What cannot mean anything, and what happens instead.
+INSTEAD: Mapping[str, str] = {
+    "result_backend": _ROWS,
+    "result_extended": "a row has the task's name, arguments and worker",
+    "result_persistent": _ROWS,
+    "result_failure_expires": _KEEPS,
+    "result_chord_retry_interval": _ROWS,
+    "result_chord_join_timeout": _ROWS,
+    "result_chord_expires": _KEEPS,
+    "task_serializer": _JSON,
+    "result_serializer": _JSON,
+    "accept_content": _JSON,
+    "result_accept_content": _JSON,
+    "task_compression": "rows are as large as they are",
+    "result_compression": "rows are as large as they are",
+    "task_acks_late": _AGAIN,
+    "task_acks_on_failure_or_timeout": _AGAIN,
+    "task_acks_on_failure": _AGAIN,
+    "task_acks_on_timeout": _AGAIN,
+    "task_reject_on_worker_lost": _AGAIN,
+    "task_retry_on_worker_lost": _AGAIN,
+    "task_protocol": "a task is a row, not a message",
+    "task_default_delivery_mode": "a row is durable",
+    "task_publish_retry": _INSERT,
+    "task_publish_retry_policy": _INSERT,
+    "task_queue_max_priority": _SORTED,
+    "task_inherit_parent_priority": _SORTED,
+    "worker_consumer": "Celeriac's own outlives a Redis that goes away",
+    "worker_cancel_long_running_tasks_on_connection_loss": "a task outlives a lost connection to Redis",
+    "worker_deduplicate_successful_tasks": "a message that comes twice starts nothing twice",
+    "worker_eta_task_limit": "delayed tasks wait in SQL",
+    "worker_disable_rate_limits": "limits are kept in SQL",
+    "beat_schedule_filename": _SCHEDULES,
+    "beat_sync_every": _SCHEDULES,
+    "beat_max_loop_interval": _SCHEDULES,
+}
+
+#: What has a meaning that is not quite Celery's.
+DIFFERS: Mapping[str, str] = {
+    "worker_max_tasks_per_child": "counts tickets, each of which carries up to its role's chunk of tasks",
+}
+
+#: Settings of result backends, and of signed messages, by what they begin with.
+_OTHERS = {
+    ("result_exchange", "result_backend_", "redis_", "database_", "mongodb_", "cassandra_", "elasticsearch_",
+     "couchbase_", "arangodb_", "cosmosdbsql_", "azureblockblob_", "s3_", "gcs_", "cache_"): _ROWS,
+    ("security_",): "Postgres and Redis ask who writes to them",
+}  # fmt: skip
+
+
+def settle(conf: Configuration, usual: Mapping[str, Any]) -> dict[str, Any]:
+    """Puts our layers above and below the user's, once Celery has read them. To be given to `add_defaults`."""
+    lowest, highest = conf.maps[-1], dict(REQUIRED)
+    for name, value in (dict(USUAL) | dict(usual)).items():
+        lowest[name] = value
+        if _TO_OLD_KEY.get(name) in lowest:
+            lowest[_TO_OLD_KEY[name]] = value
+    conf.maps.insert(0, highest)
+    return {}
+
+
+def by_user(conf: Configuration) -> Configuration:
+    """Only what the user sets: by a call, an object, a module, old names or a namespace."""
+    conf.finalize()
+    return Configuration({}, conf.maps[1:-1], conf._keys, conf.prefix)
+
+
+def transport_options(given: Mapping[str, Any]) -> dict[str, Any]:
+    """A user's options of the connection, completed; what tickets need is not the user's to say."""
+    return dict(TRANSPORT) | dict(given) | dict(TRANSPORT_REQUIRED)
+
+
+def unused(conf: Configuration, settings: Settings) -> Iterator[str]:
+    """A line for each setting that does not do what it says, and what happens instead."""
+    said = by_user(conf)
+    if variable := os.environ.get("CELERY_RESULT_BACKEND"):
+        yield _line("CELERY_RESULT_BACKEND", _shown("result_backend", variable), _ROWS)
+    for name in sorted(SETTING_KEYS | {"task_cls"}):
+        value = said.get(name)
+        if value is not None and (instead := _instead(name, value)):
+            yield _line(name, _shown(name, value), instead)
+        elif value is not None and name in DIFFERS:
+            yield f"{name}={value!r} {DIFFERS[name]}"
+    yield from _transport(said.get("broker_transport_options") or {})
+    yield from _concurrency(said.get("worker_concurrency"), settings)
+    yield from _beat(said.get("beat_scheduler"))
+
+
+def _instead(name: str, value: Any) -> str | None:
+    """What happens instead of what it says; None if it happens to say so."""
+    if value == CELERYS.get(name) or value == REQUIRED.get(name, object()) or _is_json(name, value):
+        return None
+    if name in INSTEAD:
+        return INSTEAD[name]
+    return next((instead for begins, instead in _OTHERS.items() if name.startswith(begins)), None)
+
+
+def _is_json(name: str, value: Any) -> bool:
+    if not name.endswith("accept_content"):
+        return False
+    return not isinstance(value, str) and {"json", "application/json"} >= set(value)
+
+
+def _transport(said: Mapping[str, Any]) -> Iterator[str]:
+    for name, required in TRANSPORT_REQUIRED.items():
+        if said.get(name, required) != required:
+            yield _line(f"broker_transport_options[{name!r}]", said[name], f"tickets need {required!r}")
+    if "visibility_timeout" in said:
+        instead = "no message becomes visible again; a task whose worker is silent for stale_after is rescued"
+        yield _line("broker_transport_options['visibility_timeout']", said["visibility_timeout"], instead)
+
+
+def _concurrency(said: Any, settings: Settings) -> Iterator[str]:
+    given = int(settings.max_concurrent_tasks)
+    if said not in (None, given) and given != Settings().max_concurrent_tasks:
+        yield f"MAX_CONCURRENT_TASKS={given} is not used: the configuration says worker_concurrency={said!r}"
+
+
+def _beat(said: Any) -> Iterator[str]:
+    if said not in (None, USUAL["beat_scheduler"]):
+        yield (
+            f"beat_scheduler={said!r} keeps schedules of its own: run a beat with `-S {USUAL['beat_scheduler']}` "
+            "beside it for passes and sweeps"
+        )
+
+
+def _line(name: str, value: Any, instead: str) -> str:
+    return f"{name}={value!r:.200} is not used: {instead}"
+
+
+def _shown(name: str, value: Any) -> Any:
+    """Without passwords."""
+    return filter_hidden_settings({name: value})[name]

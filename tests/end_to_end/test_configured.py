@@ -1,0 +1,53 @@
+"""A worker configured for plain Celery runs rows, and names once what of its configuration is not used."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from celeriac import Settings
+from tests import processes
+from tests.processes import Rows, Running, until
+
+MODULE = "tests.end_to_end.configured"
+
+Worker = Callable[..., Running]
+
+
+def test_rows_run_and_come_back_whatever_is_configured(
+    worker: Worker, rows: Rows, database_url: str, redis_url: str
+) -> None:
+    running = worker("--without-heartbeat", module=MODULE)
+    app = importlib.import_module(MODULE).app
+    app.settings, app.conf.broker_url = Settings(database_url=database_url, redis_url=redis_url), redis_url
+    try:
+        double = app.tasks[f"{MODULE}.double"]
+        assert double.delay(21).get(timeout=20) == 42
+        with pytest.raises(ValueError, match="-1"):
+            double.delay(-1).get(timeout=20)
+    finally:
+        app.publisher.close()
+        app.database.dispose()
+    printed = running.printed()
+    for once in ("task_acks_late=True", "accept_content=['pickle']", "result_backend='redis://nowhere.invalid/1'"):
+        assert printed.count(f"{once} is not used: ") == 1
+    assert "concurrency: 1 " in printed
+
+
+@pytest.mark.parametrize("command", [["worker"], ["beat"]])
+def test_a_broker_that_disagrees_is_told_in_a_line(
+    command: list[str], database_url: str, redis_url: str, tmp_path: Path
+) -> None:
+    given = {"DATABASE_URL": database_url, "REDIS_URL": redis_url, "CELERY_BROKER_URL": "redis://elsewhere.invalid/0"}
+    args = [sys.executable, "-m", "celery", "-A", MODULE, *command]
+    with processes.process(args, given, tmp_path / "log") as started:
+        until(lambda: started.process.poll() is not None, "it to refuse")
+        printed = started.printed()
+    assert started.process.poll() == 1
+    assert "Traceback" not in printed
+    assert printed.strip().splitlines()[-1].startswith("Error: REDIS_URL='")
+    assert "disagree" in printed

@@ -1,0 +1,226 @@
+"""What a user sets wins where it can mean something; what cannot is named, and nothing replaces the row backend."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from celery import Task
+
+from celeriac import Celeriac, ConfigurationError, Settings
+from celeriac.seam.backend import RowBackend
+from celeriac.seam.task import Task as RowTask
+
+REDIS = "redis://nowhere.invalid:6379/0"
+OTHER = "redis://elsewhere.invalid:6379/0"
+
+Make = Callable[..., Celeriac]
+
+
+@pytest.fixture
+def make() -> Make:
+    def make(redis_url: str | None = REDIS, max_concurrent_tasks: float = 3, **options: Any) -> Celeriac:
+        settings = Settings(
+            database_url="postgresql://nowhere.invalid/", redis_url=redis_url, max_concurrent_tasks=max_concurrent_tasks
+        )
+        return Celeriac("shop", settings=settings, set_as_current=False, **options)
+
+    return make
+
+
+def by_constructor(make: Make, **given: Any) -> Celeriac:
+    return make(**given)
+
+
+def by_object(make: Make, **given: Any) -> Celeriac:
+    app = make()
+    app.config_from_object(SimpleNamespace(**given))
+    return app
+
+
+def by_namespace(make: Make, **given: Any) -> Celeriac:
+    """As Django's users do."""
+    app = make()
+    app.config_from_object(SimpleNamespace(**{f"CELERY_{k.upper()}": v for k, v in given.items()}), namespace="CELERY")
+    return app
+
+
+def by_update(make: Make, **given: Any) -> Celeriac:
+    app = make()
+    app.conf.update(given)
+    return app
+
+
+def read_again(make: Make, **given: Any) -> Celeriac:
+    app = make()
+    assert app.conf.worker_prefetch_multiplier == 1
+    app.config_from_object(SimpleNamespace(**given))
+    return app
+
+
+def by_defaults(make: Make, **given: Any) -> Celeriac:
+    app = make()
+    app.add_defaults(given)
+    return app
+
+
+WAYS = [by_constructor, by_object, by_namespace, by_update, read_again, by_defaults]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_a_user_sets_wins_however_it_is_said(make: Make, way: Callable[..., Celeriac]) -> None:
+    app = way(make, worker_concurrency=7, worker_prefetch_multiplier=4, broker_connection_max_retries=9)
+    assert (app.conf.worker_concurrency, app.conf.worker_prefetch_multiplier) == (7, 4)
+    assert app.conf.broker_connection_max_retries == 9
+    assert app.conf.broker_connection_retry_on_startup is True, "the usual, where nothing is said"
+    assert app.notes() == []
+
+
+def test_old_names_win_as_well(make: Make) -> None:
+    app = make()
+    app.config_from_object(SimpleNamespace(CELERYD_CONCURRENCY=7, CELERY_RESULT_BACKEND="db+sqlite://"))
+    assert app.conf.worker_concurrency == 7
+    assert app.conf.worker_prefetch_multiplier == 1
+    assert app.notes() == ["result_backend='db+sqlite://' is not used: results are the tasks' rows in Postgres"]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_no_configured_backend_takes_the_place_of_the_rows(make: Make, way: Callable[..., Celeriac]) -> None:
+    app = way(make, result_backend="redis://:secret@nowhere.invalid/1")
+    assert isinstance(app.backend, RowBackend)
+    (note,) = app.notes()
+    assert note.startswith("result_backend='redis://")
+    assert "secret" not in note
+    assert note.endswith("is not used: results are the tasks' rows in Postgres")
+
+
+def test_neither_does_one_of_the_constructor_of_the_environment_or_of_an_attribute(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert isinstance(make(backend="rpc://").backend, RowBackend)
+    monkeypatch.setenv("CELERY_RESULT_BACKEND", "rpc://")
+    app = make()
+    app._backend = SimpleNamespace(thread_safe=True)
+    assert isinstance(app.backend, RowBackend)
+    assert app.notes() == ["CELERY_RESULT_BACKEND='rpc://' is not used: results are the tasks' rows in Postgres"]
+
+
+def test_what_cannot_mean_anything_is_named_with_what_happens_instead(make: Make) -> None:
+    app = by_object(
+        make, task_acks_late=True, task_serializer="pickle", accept_content=["pickle", "json"], redis_max_connections=4,
+        task_reject_on_worker_lost=True, worker_max_tasks_per_child=100, beat_sync_every=5, security_key="/a/key",
+    )  # fmt: skip
+    assert app.notes() == [
+        "accept_content=['pickle', 'json'] is not used: arguments and results are JSON",
+        "beat_sync_every=5 is not used: schedules are rows, at which beat looks at least once a second",
+        "redis_max_connections=4 is not used: results are the tasks' rows in Postgres",
+        "security_key='********' is not used: Postgres and Redis ask who writes to them",
+        "task_acks_late=True is not used: a task whose process dies runs again, up to its role's max_losses",
+        "task_reject_on_worker_lost=True is not used: a task whose process dies runs again, up to its role's "
+        "max_losses",
+        "task_serializer='pickle' is not used: arguments and results are JSON",
+        "worker_max_tasks_per_child=100 counts tickets, each of which carries up to its role's chunk of tasks",
+    ]
+    assert (app.conf.task_serializer, app.conf.accept_content, app.conf.task_acks_late) == ("json", ["json"], False)
+
+
+def test_what_says_the_usual_is_not_worth_a_word(make: Make) -> None:
+    app = by_object(
+        make, task_serializer="json", result_serializer="json", accept_content=("json",), task_acks_late=False,
+        timezone="Europe/Berlin", enable_utc=True, task_routes={}, broker_transport_options={"socket_timeout": 3},
+    )  # fmt: skip
+    assert app.notes() == []
+
+
+def test_options_of_the_connection_are_completed_but_for_what_tickets_need(make: Make) -> None:
+    app = by_object(
+        make,
+        broker_transport_options={"socket_timeout": 3, "visibility_timeout": 9, "priority_steps": [0, 5]},
+    )
+    options = app.connection_for_read().transport_options
+    assert options["socket_timeout"] == 3
+    assert options["socket_connect_timeout"] == 5
+    assert (options["ack_emulation"], options["priority_steps"]) == (False, [0])
+    assert [note.partition(" is ")[0] for note in app.notes()] == [
+        "broker_transport_options['priority_steps']=[0, 5]", "broker_transport_options['visibility_timeout']=9",
+    ]  # fmt: skip
+
+
+def test_the_configured_concurrency_wins_over_the_variable_and_says_so(make: Make) -> None:
+    app = by_object(lambda: make(max_concurrent_tasks=8), worker_concurrency=5)
+    assert app.conf.worker_concurrency == 5
+    assert app.notes() == ["MAX_CONCURRENT_TASKS=8 is not used: the configuration says worker_concurrency=5"]
+    assert make(max_concurrent_tasks=8).conf.worker_concurrency == 8
+
+
+def test_a_scheduler_of_another_kind_is_used_and_named(make: Make) -> None:
+    app = by_object(make, beat_scheduler="redbeat.RedBeatScheduler")
+    assert app.conf.beat_scheduler == "redbeat.RedBeatScheduler"
+    (note,) = app.notes()
+    assert note.startswith("beat_scheduler='redbeat.RedBeatScheduler' keeps schedules of its own: run a beat with `-S ")
+
+
+# -- the broker --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_configured_broker_is_the_redis_there_is(make: Make, way: Callable[..., Celeriac]) -> None:
+    app = way(lambda **given: make(redis_url=None, **given), broker_url=OTHER)
+    assert app.redis_url == OTHER
+    assert app.connection_for_write().hostname == "elsewhere.invalid"
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_two_that_disagree_are_an_error_wherever_they_are_said(make: Make, way: Callable[..., Celeriac]) -> None:
+    app = way(make, broker_url="redis://:secret@elsewhere.invalid/0")
+    with pytest.raises(ConfigurationError, match=r"^REDIS_URL='redis://nowhere.*' and broker_url=.*\*\*@.* disagree"):
+        _ = app.redis_url
+    with pytest.raises(ConfigurationError, match="disagree"):
+        _ = app.enqueuer
+
+
+def test_one_server_may_be_spelled_in_two_ways(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert make("redis://localhost", broker="redis://127.0.0.1:6379/0").redis_url == "redis://localhost"
+    monkeypatch.setenv("CELERY_BROKER_URL", OTHER)
+    with pytest.raises(ConfigurationError, match=r"^REDIS_URL=.* and CELERY_BROKER_URL=.* disagree"):
+        _ = make().redis_url
+
+
+@pytest.mark.parametrize("wrong", ["amqp://guest@nowhere.invalid//", "memory://", f"{REDIS};{OTHER}", [REDIS, OTHER]])
+def test_another_broker_than_one_redis_is_refused_in_a_line(make: Make, wrong: Any) -> None:
+    app = make(redis_url=None, broker=wrong)
+    with pytest.raises(ConfigurationError, match=r"^broker_url=.*: the broker is one Redis or Valkey; give one of"):
+        _ = app.redis_url
+
+
+def test_without_any_the_connection_is_to_the_embedded_one(make: Make) -> None:
+    app = make(redis_url=None)
+    app.__dict__["stack"] = SimpleNamespace(redis_url="redis://embedded.invalid/0")
+    assert app.connection_for_read().hostname == "embedded.invalid"
+
+
+# -- base classes ------------------------------------------------------------------------------------------------------
+
+
+class Noting(Task):
+    def greet(self) -> str:
+        return "hello"
+
+
+@pytest.mark.parametrize("given", [Noting, f"{__name__}:Noting"])
+def test_a_base_class_of_the_whole_app_stays_and_its_calls_are_rows(make: Make, given: Any) -> None:
+    app = make(task_cls=given)
+
+    @app.task(shared=False)
+    def work() -> None: ...
+
+    class Sync(app.Task):  # type: ignore[name-defined,misc]
+        name = "sync"
+
+        def run(self) -> None: ...
+
+    for task in (work, app.register_task(Sync())):
+        assert isinstance(task._get_current_object() if task is work else task, RowTask)
+        assert task.greet() == "hello"
