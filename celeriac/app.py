@@ -21,7 +21,8 @@ from celeriac.enqueue.calls import BulkOptions, each, options_of_bulk, options_o
 from celeriac.enqueue.intake import ByName, new_task, refuse_priority
 from celeriac.operate import cancel, hasten, prioritise
 from celeriac.roles import registry
-from celeriac.roles.declare import Roles
+from celeriac.roles.attributes import said_by
+from celeriac.roles.declare import Roles, declare
 from celeriac.roles.role import Role
 from celeriac.roles.rules import TICKET
 from celeriac.roles.signature import Signature
@@ -44,6 +45,8 @@ class Celeriac(TaskDecorator, Celery):
     may be triggered over HTTP, by path. `routers` ("module:list") are FastAPI routers of the application's own,
     imported when the HTTP API is served.
     """
+
+    registry_cls = "celeriac.seam.registry:Registry"
 
     def __init__(
         self, main: str | None = None, *, settings: Settings | None = None, migrations: Path | None = None,
@@ -139,7 +142,7 @@ class Celeriac(TaskDecorator, Celery):
 
     def notes(self) -> list[str]:
         """A line for each setting that does not do what it says, and what happens instead."""
-        return list(configuration.unused(self.conf, self.settings))
+        return [*configuration.unused(self.conf, self.settings), *configuration.unused_by_tasks(self.tasks.values())]
 
     # -- declare ---------------------------------------------------------------------------------------------------
 
@@ -148,13 +151,32 @@ class Celeriac(TaskDecorator, Celery):
     ) -> Any:
         if name == TICKET:
             return super()._task_from_fun(fun, name=name, base=base, bind=bind, **options)
-        base = with_rows(base or self.Task)
-        ours = options.pop("role_options", {})
-        known = (name or self.gen_task_name(fun.__name__, fun.__module__)) in self._tasks
-        task = super()._task_from_fun(fun, name=name, base=base, bind=bind, role_options=ours, **options)
+        usual = self.gen_task_name(fun.__name__, fun.__module__)
+        if "role_options" not in options:  # declared by Celery's own `@shared_task`, or without any
+            given = {"name": name, "bind": bind} | options
+            options = declare({k: v for k, v in given.items() if v is not None}, usual, fun)
+            name, bind = options.pop("name", None), options.pop("bind")
+            self._tasks.roles[usual] = name or usual
+        known = (name or usual) in self._tasks
+        task = super()._task_from_fun(fun, name=name, base=with_rows(base or self.Task), bind=bind, **options)
         if not known:
             retry_in_sql(task)
         return task
+
+    def register_task(self, task: Any, **options: Any) -> Any:
+        """A class task: options of its role stand in the class, or here. Raises ConfigurationError at once."""
+        task = task() if isinstance(task, type) else task
+        task.__class__ = with_rows(type(task))
+        said = declare(said_by(type(task)) | options, task.name or type(task).__name__)
+        task.name = said.get("name", task.name)
+        task.role_options = said["role_options"]
+        task = super().register_task(task)
+        retry_in_sql(task)
+        return task
+
+    def usual_role_options(self) -> dict[str, Any]:
+        """What the configuration says of roles that say nothing themselves."""
+        return configuration.role_options(self.conf)
 
     def register_roles(self) -> None:
         """Writes what this code declares to `roles`; never over a newer `CELERIAC_DEPLOYMENT`.

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
@@ -88,3 +89,42 @@ def test_so_are_settings_that_are_wrong(given: dict[str, str]) -> None:
         assert status == 1
         assert f"{name}='{value}' is not usable" in told
         assert "Traceback" not in told
+
+
+PROJECT = {
+    "shop/__init__.py": "",
+    "shop/celery.py": """
+from types import SimpleNamespace
+from celeriac import Celeriac
+app = Celeriac("shop")
+app.config_from_object(SimpleNamespace(CELERY_IMPORTS=["shop.imported"]), namespace="CELERY")
+app.autodiscover_tasks(["shop.orders"])
+""",
+    "shop/imported.py": "from celery import shared_task\n@shared_task(role='imported')\ndef run(): ...\n",
+    "shop/orders/__init__.py": "",
+    "shop/orders/tasks.py": "from celery import shared_task\n@shared_task(role='found', {}='n')\ndef run(n): ...\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("option", "status", "says"), [("lock_by", 0, "2 roles"), ("lok_by", 1, "role 'found': there")]
+)
+def test_commands_know_what_a_worker_would_import(
+    option: str, status: int, says: str, given: dict[str, str], tmp_path: Path
+) -> None:
+    """In Django's layout, where the app lies in the package's module `celery`."""
+    for name, text in PROJECT.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text.replace("{}", option))
+    command = [sys.executable, "-c", "from celeriac.cli import main; main()", "-A", "shop"]
+    environ = {**os.environ, **given, "PYTHONPATH": str(ROOT)}
+    for subcommand in ("migrate", "check"):
+        done = subprocess.run([*command, subcommand], cwd=tmp_path, env=environ, text=True, capture_output=True)
+        assert (done.returncode, "Traceback" in done.stderr) == (status, False), done.stderr
+        assert says in done.stdout + done.stderr
+    if status:
+        for celerys in ("worker", "beat"):
+            command = [sys.executable, "-m", "celery", "-A", "shop", celerys]
+            done = subprocess.run(command, cwd=tmp_path, env=environ, text=True, capture_output=True)
+            assert done.returncode == 1
+            assert done.stderr.strip() == "Error: role 'found': there is no option 'lok_by'; did you mean 'lock_by'?"

@@ -10,6 +10,8 @@ import importlib
 import os
 import sys
 from collections.abc import Callable
+from importlib.util import find_spec
+from types import ModuleType
 from typing import Any, Final
 
 import click
@@ -37,19 +39,33 @@ FindApp = Callable[[], Celeriac]
 
 
 def find_app(name: str) -> Celeriac:
-    """`package` or `package:attribute`. Raises ConfigurationError."""
+    """`package` or `package:attribute`, with all tasks a worker would know. Raises ConfigurationError."""
     module_name, _, attribute = name.partition(":")
     sys.path.insert(0, os.getcwd())
     try:
-        module = importlib.import_module(module_name)
+        app = _app_in(importlib.import_module(module_name), attribute)
+        if app is None:
+            raise ConfigurationError(f"-A {name}: there is no Celeriac app there")
+        return with_all_tasks(app)
     except ModuleNotFoundError as error:
         raise ConfigurationError(f"-A {name}: {error}; run it where the package lies, or name another") from error
+
+
+def with_all_tasks(app: Celeriac) -> Celeriac:
+    """After importing what a worker imports as it starts: `include`, `imports`, what `autodiscover_tasks` finds."""
+    app.loader.import_default_modules()
+    return app
+
+
+def _app_in(module: ModuleType, attribute: str) -> Celeriac | None:
+    """Where Celery's own command looks: `app`, any other name, the package's module `celery` (Django's layout)."""
     named, every = getattr(module, attribute or "app", None), vars(module).values()
-    candidates = [named] if attribute else [named, *every]
-    for candidate in candidates:
+    for candidate in [named] if attribute else [named, *every]:
         if isinstance(candidate, Celeriac):
             return candidate
-    raise ConfigurationError(f"-A {name}: there is no Celeriac app there")
+    if attribute or not hasattr(module, "__path__") or not find_spec(f"{module.__name__}.celery"):
+        return None
+    return _app_in(importlib.import_module(f"{module.__name__}.celery"), "")
 
 
 class Problem(click.ClickException):
@@ -111,5 +127,5 @@ def within_celery(context: click.Context) -> None:
 
 def _celeriac(app: Any) -> Celeriac:
     if isinstance(app, Celeriac):
-        return app
+        return with_all_tasks(app)
     raise ConfigurationError(f"{app!r} is no Celeriac app: give one with -A")

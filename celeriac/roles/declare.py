@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 from celery.app.task import Task as CeleryTask
 
 from celeriac.errors import ConfigurationError
+from celeriac.roles.attributes import said_by
 from celeriac.roles.backoff import Backoff
 from celeriac.roles.options import (
     CELERY_OPTIONS,
     OPTIONS,
     RETRY_OPTIONS,
-    refuse_unknown_option,
+    refuse_misspelt,
     refuse_unknown_parameters,
 )
 from celeriac.roles.role import Role, is_on
@@ -35,7 +36,8 @@ class Declared:
 
     @classmethod
     def from_task(cls, task: CeleryTask) -> Declared:
-        role = role_of(task.name, dict(getattr(task, "role_options", None) or {}), task)
+        said = said_by(type(task)) | dict(getattr(task, "role_options", None) or {})
+        role = role_of(task.name, said, task)
         signature = Signature.of(getattr(task, "_orig_run", task.run), role=role.name)
         refuse_unknown_parameters(role, signature)
         return cls(role, signature)
@@ -83,7 +85,7 @@ def declare(
     name = _name(options.get("role"), options.get("name"))
     told = default_name if name is None else name
     for option in celerys.keys() - CELERY_OPTIONS:
-        refuse_unknown_option(option, told)
+        refuse_misspelt(option, told)
     ours.setdefault("by_name", options.get("role") is not None)
     _refuse_rate_limit(told, celerys.get("rate_limit"))
     role = role_of(told, ours | _limits(celerys.get("soft_time_limit"), celerys.get("time_limit"), ours), None)
@@ -112,6 +114,7 @@ def role_of(name: str, options: Mapping[str, Any], task: CeleryTask | None) -> R
         plain.setdefault("max_retries", task.max_retries)
         plain |= _limits(task.soft_time_limit, task.time_limit, plain)
         plain.setdefault("priority", getattr(task, "priority", None) or 0)
+        plain = task.app.usual_role_options() | plain
         plain["queue"] = getattr(task, "queue", None) or routed_queue(task)
     role = Role(
         name=name,

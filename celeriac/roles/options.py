@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Collection
 from dataclasses import fields
 
 from celeriac.errors import ConfigurationError
@@ -26,10 +27,29 @@ CELERY_OPTIONS = frozenset({
 })  # fmt: skip
 
 
-def refuse_unknown_option(option: str, role: str) -> None:
-    """Raises ConfigurationError that suggests the right spelling."""
-    known = sorted(OPTIONS | RETRY_OPTIONS | CELERY_OPTIONS | {"role"})
-    raise ConfigurationError(f"role {role!r}: there is no option {option!r}; {nearest(option, known)}")
+#: Options that may be functions.
+KEYS = ("fair_by", "lock_by", "unique_by")
+
+#: How like one of ours, of Celery's, or an attribute one of ours, a misspelt option has to look. Others' are their own
+#: business, as with Celery.
+_OURS, _CELERYS, _ATTRIBUTE = 0.7, 0.85, 0.8
+
+
+def refuse_misspelt(option: str, role: str) -> None:
+    """Raises ConfigurationError for what looks like an option and is none; anything else is the task's attribute."""
+    ours, celerys = OPTIONS | RETRY_OPTIONS | {"role"}, CELERY_OPTIONS
+    if close := _close(option, ours, _OURS) or _close(option, celerys, _CELERYS):
+        raise ConfigurationError(f"role {role!r}: there is no option {option!r}; did you mean {close!r}?")
+
+
+def misspelt_attribute(name: str, task_class: str) -> None:
+    """The same of a class's attribute. Plain words (`prompts`, `timeouts`) are no options misspelt."""
+    if close := _close(name, {each for each in OPTIONS | RETRY_OPTIONS if "_" in each}, _ATTRIBUTE):
+        raise ConfigurationError(f"task class {task_class}: there is no option {name!r}; did you mean {close!r}?")
+
+
+def _close(name: str, known: Collection[str], cutoff: float) -> str | None:
+    return next(iter(difflib.get_close_matches(name, sorted(known), n=1, cutoff=cutoff)), None)
 
 
 def nearest(name: str, known: list[str], *, told: list[str] | None = None) -> str:
@@ -40,7 +60,7 @@ def nearest(name: str, known: list[str], *, told: list[str] | None = None) -> st
 
 def refuse_unknown_parameters(role: Role, signature: Signature) -> None:
     """Raises ConfigurationError if a key is made of what the handler does not take."""
-    for option in ("fair_by", "lock_by", "unique_by"):
+    for option in KEYS:
         key = getattr(role, option)
         for name in names_in(key) if isinstance(key, str) else ():
             if name not in signature.names:

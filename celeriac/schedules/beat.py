@@ -83,12 +83,11 @@ class Beat(StockBeat):
     scheduler_cls: Any
 
     def init_loader(self) -> None:
-        """What tasks there are is known now. Raises ClickException, told in a line, for schedules that cannot be."""
-        super().init_loader()
-        if not issubclass(symbol_by_name(self.scheduler_cls), Scheduler):
-            return
+        """What tasks there are is known now. Raises ClickException, told in a line, for what cannot be."""
         try:
-            check(self.app)
+            super().init_loader()
+            if issubclass(symbol_by_name(self.scheduler_cls), Scheduler):
+                check(self.app)
         except ConfigurationError as error:
             raise click.ClickException(str(error)) from error
 

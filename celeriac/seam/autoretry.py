@@ -8,15 +8,17 @@ from typing import Any
 from celery.exceptions import Ignore, Retry
 
 from celeriac.errors import Permanent
+from celeriac.roles.attributes import said_by
 from celeriac.seam.task import Task
 
 
 def retry_in_sql(task: Task[..., Any]) -> None:
     """Errors the role retries for become `retry()` with its backoff; the settle writes `scheduled_for`."""
+    task.run = task.__dict__.pop("_orig_run", task.run)  # Celery's own, of what a class says
     role, run = task.role, task.run
     if not role.retry_for:
         return
-    given = dict((task.role_options or {}).get("retry_kwargs", {}))
+    given = dict(said_by(type(task)).get("retry_kwargs", {})) | dict((task.role_options or {}).get("retry_kwargs", {}))
     given.pop("max_retries", None)  # the row has it, or its call's own
 
     @wraps(run)

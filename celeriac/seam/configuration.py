@@ -8,7 +8,8 @@ to be told (`unused`).
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import timedelta
 from typing import Any
 
 from celery.app.defaults import _TO_OLD_KEY, SETTING_KEYS
@@ -16,6 +17,7 @@ from celery.app.defaults import DEFAULTS as CELERYS
 from celery.app.utils import Settings as Configuration
 from celery.app.utils import filter_hidden_settings
 
+from celeriac.roles.rules import FOREVER
 from celeriac.settings import Settings
 
 BACKEND = "celeriac.seam.backend:RowBackend"
@@ -53,6 +55,8 @@ USUAL: Mapping[str, Any] = {
     "broker_transport_options": {},
     "beat_scheduler": "celeriac.schedules.beat:Scheduler",
 }
+
+_BUILT_IN = ("celery.", "celeriac.")
 
 _JSON = "arguments and results are JSON"
 _AGAIN = "a task whose process dies runs again, up to its role's max_losses"
@@ -97,6 +101,16 @@ INSTEAD: Mapping[str, str] = {
     "beat_schedule_filename": _SCHEDULES,
     "beat_sync_every": _SCHEDULES,
     "beat_max_loop_interval": _SCHEDULES,
+}
+
+#: The same of options of a task.
+OF_TASKS: Mapping[str, str] = {
+    "acks_late": _AGAIN,
+    "reject_on_worker_lost": _AGAIN,
+    "retry_on_worker_lost": _AGAIN,
+    "serializer": _JSON,
+    "compression": "rows are as large as they are",
+    "backend_asked": _ROWS,
 }
 
 #: What has a meaning that is not quite Celery's.
@@ -148,6 +162,25 @@ def unused(conf: Configuration, settings: Settings) -> Iterator[str]:
     yield from _transport(said.get("broker_transport_options") or {})
     yield from _concurrency(said.get("worker_concurrency"), settings)
     yield from _beat(said.get("beat_scheduler"))
+
+
+def unused_by_tasks(tasks: Iterable[Any]) -> Iterator[str]:
+    """The same for options of tasks, all tasks of an option in a line."""
+    theirs = sorted((task for task in tasks if not task.name.startswith(_BUILT_IN)), key=lambda task: task.name)
+    for option, instead in OF_TASKS.items():
+        saying = [task.name for task in theirs if getattr(task, option, None) not in (None, False, "json")]
+        if saying:
+            more = f" and {len(saying) - 3} more" if len(saying) > 3 else ""
+            yield f"{option.removesuffix('_asked')} of {', '.join(saying[:3])}{more} is not used: {instead}"
+
+
+def role_options(conf: Configuration) -> dict[str, Any]:
+    """`result_expires`: how long a row stays whose role does not say."""
+    expires = by_user(conf).get("result_expires")
+    if expires is None:
+        return {}
+    keep = expires if isinstance(expires, timedelta) else timedelta(seconds=expires)
+    return {"keep": keep or FOREVER}
 
 
 def _instead(name: str, value: Any) -> str | None:

@@ -70,8 +70,25 @@ class Task(CeleryTask, Generic[P, R]):
 
     app: Celeriac
     role_options: Mapping[str, Any] | None = None
+    #: The result backend that its class names, which no result goes to.
+    backend_asked: Any = None
     #: Celery's own check of a call's arguments: intake's serves every way in, and once is enough.
     typing = False
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Attributes of a user's class that stand in the way of the row's own."""
+        super().__init_subclass__(**options)
+        said: Any = cls
+        if said.backend is not Task.backend:
+            said.backend_asked, said.backend = said.backend, Task.backend
+        if said.role is not Task.role:
+            said.name, said.role = said.role, Task.role
+            said.by_name = vars(cls).get("by_name", True)
+
+    @property
+    def backend(self) -> Any:
+        """Results are rows, whatever a class names."""
+        return self.app.backend
 
     @property
     def role(self) -> Role:

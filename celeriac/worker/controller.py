@@ -33,13 +33,16 @@ class Worker(StockWorker):
     concurrency: int
     pool_cls: type
 
-    def setup_instance(self, **given: Any) -> None:
+    def __init__(self, *args: Any, **options: Any) -> None:
         """Raises CannotStart."""
         try:
-            _ = self.app.redis_url
-            super().setup_instance(**given)
+            super().__init__(*args, **options)
         except ConfigurationError as error:
             raise CannotStart(str(error)) from error
+
+    def setup_instance(self, **given: Any) -> None:
+        _ = self.app.redis_url
+        super().setup_instance(**given)
 
     def setup_queues(self, include: Any, exclude: Any = None) -> None:
         super().setup_queues(include or queues_of(self.app), exclude)

@@ -68,9 +68,11 @@ def test_a_switch_that_says_neither_is_refused_where_the_role_is_declared(monkey
         declare({"role": "build", "enabled_by": "QM_BUILDS"})
 
 
-def test_an_option_like_no_other_is_answered_with_those_there_are() -> None:
-    with pytest.raises(ConfigurationError, match=r"no option 'zzz'; known are: .*lock_by.*retry_backoff"):
-        declare({"role": "build", "zzz": 1})
+def test_an_option_like_no_other_becomes_an_attribute_as_with_celery(app: Celeriac) -> None:
+    @app.task(role="build", shared=False, audience="shops", retry_on="Mondays")
+    def build() -> None: ...
+
+    assert (build.audience, build.retry_on) == ("shops", "Mondays")
 
 
 def test_a_priority_is_the_roles_and_no_attribute_that_celery_warns_of(app: Celeriac) -> None:

@@ -1,0 +1,42 @@
+"""A role's options as attributes of a task's class: how class tasks, and base classes, say what decorators are told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import FunctionType
+from typing import Any
+
+from celery.app.task import Task as CeleryTask
+
+from celeriac.roles.options import KEYS, OPTIONS, RETRY_OPTIONS, misspelt_attribute
+
+_CELERYS = frozenset(dir(CeleryTask))
+
+
+def said_by(task_class: type) -> dict[str, Any]:
+    """What a class and its bases say, the nearest first. Raises ConfigurationError for a misspelt option.
+
+    Methods and properties are the class's own business, whatever their names; only a key may be a function.
+    """
+    found: dict[str, Any] = {}
+    for name, value in _attributes(task_class):
+        if name not in OPTIONS | RETRY_OPTIONS:
+            misspelt_attribute(name, task_class.__name__)
+        elif name in KEYS or not hasattr(value, "__get__"):
+            found.setdefault(name, value.__func__ if isinstance(value, staticmethod) else value)
+    # What Celery sets on each class as it binds it to an app.
+    return {name: value for name, value in found.items() if (name, value) != ("priority", None)}
+
+
+def _attributes(task_class: type) -> Iterator[tuple[str, Any]]:
+    """Those of the user's: not Celery's, the engine's, or what has a leading underscore."""
+    for each in task_class.__mro__:
+        if issubclass(CeleryTask, each) or each.__module__.startswith("celeriac."):
+            continue
+        for name, value in vars(each).items():
+            if not name.startswith("_") and (name in OPTIONS | RETRY_OPTIONS or not _is_celerys(name, value)):
+                yield name, value
+
+
+def _is_celerys(name: str, value: Any) -> bool:
+    return name in _CELERYS or isinstance(value, FunctionType | property | classmethod | staticmethod)
