@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from celery.worker.state import reserved_requests
 from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
 
 from celeriac.dispatch import parking
 from celeriac.dispatch.passes import Dispatcher
@@ -102,9 +103,9 @@ class Lifeline(threading.Thread):
             return
 
     def look(self) -> None:
+        self.stop_overdue()
         self.release_lost()
         self._beat_if_due()
-        self.stop_overdue()
         if self.drain_until is not None and time.monotonic() >= self.drain_until:
             self.hand_back_running()
         elif not shared.closed():
@@ -171,14 +172,25 @@ class Lifeline(threading.Thread):
                 self.next_limit = min(self.next_limit, limit.ends)
 
     def _stop(self, limit: shared.HardLimit) -> None:
+        """The process goes also while Postgres is away; then its task counts as lost."""
+        try:
+            overdue = self._time_out(limit)
+        except DBAPIError as error:
+            logger.warning("What process %d runs past its time limit could not be settled: %s", limit.pid, error)
+            overdue = limit in shared.limits([limit.pid])
+        if overdue:
+            logger.error("Process %d is past its time limit and is stopped", limit.pid)
+            _kill(limit.pid)
+
+    def _time_out(self, limit: shared.HardLimit) -> bool:
+        """Settles the task of that limit, unless its process has ended it; whether it did."""
         with self.database.transaction() as connection:
             task = heartbeat.running(connection, limit.task, shared.worker_id(), limit.pid)
             declared = self.app.roles.get(task.role) if task else None
             if task is None or declared is None or limit not in shared.limits([limit.pid]):
-                return
+                return False
             write.settle(connection, [outcomes.timed_out(task, declared.role)], shared.worker_id())
-        logger.error("Process %d is past its time limit and is stopped", limit.pid)
-        _kill(limit.pid)
+            return True
 
     # -- lost children ---------------------------------------------------------------------------------------------
 
