@@ -46,8 +46,8 @@ LOOK_AGAIN = 0.1
 RESUMED = 500
 LOOKS = 5
 
-#: Pids of lost children, from the hub's thread to the lifeline's.
-_lost: queue.SimpleQueue[int] = queue.SimpleQueue()
+#: Pids of lost children, from the hub's thread to the lifeline's; None: there is something else to look at.
+_lost: queue.SimpleQueue[int | None] = queue.SimpleQueue()
 
 
 def lost_process(pid: int | None) -> None:
@@ -94,13 +94,16 @@ class Lifeline(threading.Thread):
                 self._wait()
 
     def _wait(self) -> None:
-        """Until the next look or heartbeat is due or a child is lost."""
-        due = min(self.settings.poll_interval, min(self.next_heartbeat, self.next_limit) - time.monotonic())
+        """Until the next look or heartbeat is due, the grace period is over, or something has to be looked at."""
+        grace = math.inf if self.drain_until is None else self.drain_until
+        next_time = min(self.next_heartbeat, self.next_limit, grace)
+        due = min(self.settings.poll_interval, next_time - time.monotonic())
         due = min(due, LOOK_AGAIN) if self.orphans else due
         try:
-            _lost.put(_lost.get(timeout=max(due, 0.0)))
+            pid = _lost.get(timeout=max(due, 0.0))
         except queue.Empty:
             return
+        lost_process(pid)
 
     def look(self) -> None:
         self.stop_overdue()
@@ -203,7 +206,8 @@ class Lifeline(threading.Thread):
     def release_lost(self) -> None:
         """What lost processes ran. Tickets that are locked a release passes over: orphans until the next look."""
         while not _lost.empty():
-            self.lost.add(_lost.get())
+            if (pid := _lost.get()) is not None:
+                self.lost.add(pid)
         if not (self.lost or self.orphans):
             return
         with self.database.transaction() as connection:
@@ -246,6 +250,7 @@ class Lifeline(threading.Thread):
     def governed(self) -> None:
         """A back-off began or ended: that is told at once, and the hub, which may sleep for seconds, looks again."""
         self.next_heartbeat = 0.0
+        _lost.put(None)
         if (hub := getattr(self.worker, "hub", None)) is not None:
             hub.call_soon(lambda: None)
 
@@ -256,6 +261,7 @@ class Lifeline(threading.Thread):
         shared.drain()
         self.drain_until = time.monotonic() + self.settings.drain_grace
         self.next_heartbeat = 0.0
+        _lost.put(None)
 
     def decommissioned(self) -> None:
         """Asked in SQL to end: as on SIGTERM, which Celery answers by draining."""

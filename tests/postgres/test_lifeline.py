@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
+import threading
 import time
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -52,3 +54,37 @@ def test_what_is_past_its_limit_is_stopped_also_while_postgres_is_away(
     with pytest.raises(DBAPIError):
         lifeline.look()
     assert killed == ([] if ended else [os.getpid()])
+
+
+@pytest.fixture
+def idle(lifeline: Lifeline) -> Lifeline:
+    lifeline.settings = dataclasses.replace(lifeline.settings, poll_interval=60.0)
+    lifeline.next_heartbeat = time.monotonic() + 60.0
+    return lifeline
+
+
+@pytest.mark.parametrize("happens", ["drain", "governed"])
+def test_what_is_told_at_once_wakes_the_lifeline(idle: Lifeline, happens: str) -> None:
+    waiting = threading.Thread(target=idle._wait, daemon=True)
+    waiting.start()
+    try:
+        getattr(idle, happens)()
+        waiting.join(5)
+        assert not waiting.is_alive()
+        idle.release_lost()
+        assert not idle.lost, "no process was lost"
+    finally:
+        shared.drain(on=False)
+
+
+def test_a_lost_child_wakes_the_lifeline_and_is_still_lost(idle: Lifeline) -> None:
+    module.lost_process(4711)
+    idle._wait()
+    assert module._lost.get_nowait() == 4711
+
+
+def test_the_end_of_the_grace_period_is_waited_for(idle: Lifeline) -> None:
+    began = time.monotonic()
+    idle.drain_until = began + 0.2
+    idle._wait()
+    assert 0.2 <= time.monotonic() - began < 5
