@@ -25,21 +25,22 @@ logger = logging.getLogger(__name__)
 
 
 class Governor(threading.Thread):
-    """One check every `poll_interval`. `on_change` is called when a back-off begins or ends."""
+    """One check every `poll_interval` until `ending`. `on_change` is called when a back-off begins or ends."""
 
-    def __init__(self, settings: Settings, on_change: Callable[[], None]) -> None:
+    def __init__(self, settings: Settings, on_change: Callable[[], None], ending: threading.Event) -> None:
         super().__init__(name="celeriac-governor", daemon=True)
         self.every = settings.poll_interval
         self.limits = Limits(settings.memory_backoff, settings.cpu_backoff, settings.backoff_duration)
         self.meter = Meter(memory(settings.memory_limit_mb), settings.backoff_duration)
         self.on_change = on_change
+        self.ending = ending
         self.usage = Usage()
         self.standing = Standing()
 
     def run(self) -> None:
-        while True:
+        self.look()
+        while not self.ending.wait(self.every):
             self.look()
-            time.sleep(self.every)
 
     def look(self) -> None:
         try:

@@ -13,22 +13,23 @@ import signal
 import socket
 import threading
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from celery.worker.state import reserved_requests
 from sqlalchemy import Connection
-from sqlalchemy.exc import DBAPIError
 
 from celeriac.dispatch import parking
 from celeriac.dispatch.passes import Dispatcher
 from celeriac.roles.role import Role
 from celeriac.run import lease as heartbeat
-from celeriac.run import outcomes, shared
+from celeriac.run import shared
 from celeriac.run.lease import WorkerState
-from celeriac.settle import release, write
+from celeriac.settle import release
 from celeriac.store import look
 from celeriac.store.connections import Database
 from celeriac.store.failures import is_down, is_gone
+from celeriac.worker import overdue
 from celeriac.worker.governor import Governor
 
 if TYPE_CHECKING:
@@ -46,6 +47,9 @@ LOOK_AGAIN = 0.1
 RESUMED = 500
 LOOKS = 5
 
+#: How long (seconds) the end of a worker waits for the look under way.
+LAST_LOOK = 5.0
+
 #: Pids of lost children, from the hub's thread to the lifeline's; None: there is something else to look at.
 _lost: queue.SimpleQueue[int | None] = queue.SimpleQueue()
 
@@ -56,7 +60,10 @@ def lost_process(pid: int | None) -> None:
 
 
 class Lifeline(threading.Thread):
-    """One pass a look (`poll_interval`), a heartbeat every `interval()`."""
+    """One pass a look (`poll_interval`), a heartbeat every `interval()`.
+
+    `ending`: the worker has stopped. `over`: its row says so, or cannot.
+    """
 
     def __init__(self, app: Celeriac, worker: Any) -> None:
         super().__init__(name="celeriac-lifeline", daemon=True)
@@ -67,7 +74,8 @@ class Lifeline(threading.Thread):
             app.database_url, name=f"celeriac {shared.worker_id()}", pool_size=1, on_ready=app.kick
         )
         self.dispatcher = Dispatcher(self.database, app.publisher, shared.worker_id())
-        self.governor = Governor(app.settings, self.governed)
+        self.ending, self.over = threading.Event(), threading.Event()
+        self.governor = Governor(app.settings, self.governed, self.ending)
         self.next_heartbeat = 0.0
         self.next_limit = math.inf
         self.lost: set[int] = set()
@@ -76,7 +84,7 @@ class Lifeline(threading.Thread):
         self.answered = time.monotonic()
 
     def run(self) -> None:
-        while True:
+        while not self.ending.is_set():
             try:
                 self.look()
                 self.answered = time.monotonic()
@@ -89,7 +97,7 @@ class Lifeline(threading.Thread):
                 # A heartbeat that failed has to come through before the lease is over.
                 rest = min(self.settings.poll_interval, self.interval() / 8)
                 logger.log(level, "%s; trying again in %g s", says, rest, exc_info=not gone)
-                time.sleep(rest)
+                self.ending.wait(rest)
             else:
                 self._wait()
 
@@ -165,35 +173,7 @@ class Lifeline(threading.Thread):
         return list(info.get("processes") or [os.getpid()])
 
     def stop_overdue(self) -> None:
-        """Past its hard limit a process has to go. Its task counts as timed out, its ticket's other tasks as lost."""
-        now = time.monotonic()
-        self.next_limit = math.inf
-        for limit in shared.limits(self.processes()):
-            if limit.ends <= now:
-                self._stop(limit)
-            else:
-                self.next_limit = min(self.next_limit, limit.ends)
-
-    def _stop(self, limit: shared.HardLimit) -> None:
-        """The process goes also while Postgres is away; then its task counts as lost."""
-        try:
-            overdue = self._time_out(limit)
-        except DBAPIError as error:
-            logger.warning("What process %d runs past its time limit could not be settled: %s", limit.pid, error)
-            overdue = limit in shared.limits([limit.pid])
-        if overdue:
-            logger.error("Process %d is past its time limit and is stopped", limit.pid)
-            _kill(limit.pid)
-
-    def _time_out(self, limit: shared.HardLimit) -> bool:
-        """Settles the task of that limit, unless its process has ended it; whether it did."""
-        with self.database.transaction() as connection:
-            task = heartbeat.running(connection, limit.task, shared.worker_id(), limit.pid)
-            declared = self.app.roles.get(task.role) if task else None
-            if task is None or declared is None or limit not in shared.limits([limit.pid]):
-                return False
-            write.settle(connection, [outcomes.timed_out(task, declared.role)], shared.worker_id())
-            return True
+        self.next_limit = overdue.stop(self.database, self.app.roles, self.processes())
 
     # -- lost children ---------------------------------------------------------------------------------------------
 
@@ -280,7 +260,7 @@ class Lifeline(threading.Thread):
         self.drain_until = time.monotonic() + self.settings.drain_grace + 1
         for pid in self.processes():
             if pid != os.getpid():
-                _kill(pid)
+                overdue.kill(pid)
 
     def hand_back_unstarted(self) -> None:
         """Tickets this process has taken from Redis and no child has begun."""
@@ -292,18 +272,16 @@ class Lifeline(threading.Thread):
             )  # fmt: skip
 
     def stopped(self) -> None:
-        self.hand_back_unstarted()
-        with self.database.statement() as connection:
-            state = self.state()
-            heartbeat.report(connection, WorkerState(**_fields(state) | {"status": "stopped"}))
-
-
-def _kill(pid: int) -> None:
-    try:
-        os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        logger.info("Process %d had gone already", pid)
-
-
-def _fields(state: WorkerState) -> dict[str, Any]:
-    return {name: getattr(state, name) for name in WorkerState.__slots__}
+        """After the last heartbeat, which would say otherwise. An embedded worker of before does not stop again."""
+        if self.ending.is_set():
+            return
+        self.ending.set()
+        _lost.put(None)
+        try:
+            if self.is_alive():
+                self.join(LAST_LOOK)
+            self.hand_back_unstarted()
+            with self.database.statement() as connection:
+                heartbeat.report(connection, replace(self.state(), status="stopped"))
+        finally:
+            self.over.set()

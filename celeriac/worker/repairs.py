@@ -27,19 +27,19 @@ LOOK_EVERY = 1.0
 
 
 class Repairs(threading.Thread):
-    """Each look the outbox and the ring, every `sweep_interval` the vital repairs."""
+    """Each look the outbox and the ring, every `sweep_interval` the vital repairs, until `ending`."""
 
-    def __init__(self, app: Celeriac) -> None:
+    def __init__(self, app: Celeriac, ending: threading.Event) -> None:
         super().__init__(name="celeriac-repairs", daemon=True)
         self.app = app
         self.every = app.settings.sweep_interval
         self.due = time.monotonic() + self.every
         self.admission = Admission(app.database)
         self.away = Away()
+        self.ending = ending
 
     def run(self) -> None:
-        while True:
-            time.sleep(min(self.every, self.app.settings.poll_interval, LOOK_EVERY))
+        while not self.ending.wait(min(self.every, self.app.settings.poll_interval, LOOK_EVERY)):
             self.look(time.monotonic())
 
     def look(self, now: float) -> None:

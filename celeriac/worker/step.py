@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 
 class LifelineStep(bootsteps.StartStopStep):
-    """Starts the lifeline once the pool is there; it lives until the process ends."""
+    """Starts the lifeline once the pool is there; it lives until the worker has stopped."""
 
     requires = ("celery.worker.components:Pool",)
 
@@ -52,7 +52,7 @@ class LifelineStep(bootsteps.StartStopStep):
         lifeline.start()
         lifeline.governor.start()
         Watchdog(lifeline).start()
-        Repairs(worker.app).start()
+        Repairs(worker.app, lifeline.ending).start()
         _on(signals.worker_shutting_down, lifeline.drain)
         _on(signals.worker_shutdown, lifeline.stopped)
 

@@ -29,9 +29,9 @@ class Watchdog(threading.Thread):
         self.lifeline = lifeline
 
     def run(self) -> None:
-        while True:
+        limit = self.lifeline.lease() / 2
+        while not self.lifeline.over.wait(min(limit / 16, 5.0)):
             limit = self.lifeline.lease() / 2
-            time.sleep(min(limit / 16, 5.0))
             if time.monotonic() - self.lifeline.answered > limit:
                 logger.error("Postgres has not answered for %g s; dropping the heartbeat's connection", limit)
                 self.lifeline.answered = time.monotonic()

@@ -15,7 +15,7 @@ from celeriac.roles.role import Role
 from celeriac.run import lease, shared
 from celeriac.run.run import Run
 from celeriac.store.connections import Database
-from celeriac.worker import lifeline
+from celeriac.worker import overdue
 from celeriac.worker.lifeline import Lifeline
 from tests.postgres.conftest import new_task
 from tests.postgres.stages import running
@@ -36,7 +36,7 @@ def test_a_task_has_its_time_limit_from_when_it_begins_its_own_before_its_roles(
 def stopped(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """The processes that were killed, had they not been this one."""
     killed: list[int] = []
-    monkeypatch.setattr(lifeline, "_kill", killed.append)
+    monkeypatch.setattr(overdue, "kill", killed.append)
     yield killed
     shared.limit(0, 0.0)
 

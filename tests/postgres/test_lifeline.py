@@ -17,7 +17,11 @@ from celeriac import Celeriac
 from celeriac.run import shared
 from celeriac.store.connections import Database
 from celeriac.worker import lifeline as module
+from celeriac.worker import overdue
 from celeriac.worker.lifeline import Lifeline
+from celeriac.worker.repairs import Repairs
+from celeriac.worker.watchdog import Watchdog
+from tests.processes import Rows, until
 
 
 @pytest.fixture
@@ -31,7 +35,7 @@ def lifeline(app: Celeriac) -> Iterator[Lifeline]:
 def killed(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """The processes that were killed, had they not been this one."""
     killed: list[int] = []
-    monkeypatch.setattr(module, "_kill", killed.append)
+    monkeypatch.setattr(overdue, "kill", killed.append)
     yield killed
     shared.limit(0, 0.0)
 
@@ -88,3 +92,23 @@ def test_the_end_of_the_grace_period_is_waited_for(idle: Lifeline) -> None:
     idle.drain_until = began + 0.2
     idle._wait()
     assert 0.2 <= time.monotonic() - began < 5
+
+
+def test_a_worker_that_has_stopped_stays_so_and_its_threads_end(lifeline: Lifeline, rows: Rows) -> None:
+    threads = [lifeline, lifeline.governor, Watchdog(lifeline), Repairs(lifeline.app, lifeline.ending)]
+    for thread in threads:
+        thread.start()
+    states = "SELECT status FROM workers"
+    until(lambda: rows(states) == [("active",)], "a heartbeat")
+    try:
+        lifeline.drain()
+        until(lambda: rows(states) == [("draining",)], "it to drain")
+        lifeline.stopped()
+        for thread in threads:
+            thread.join(10)
+            assert not thread.is_alive()
+        assert rows(states) == [("stopped",)]
+    finally:
+        shared.drain(on=False)
+        shared.back_off(on=False)
+        shared.replace_idle(on=False)

@@ -1,0 +1,65 @@
+"""Overdue: past its hard limit a process has to go.
+
+Its task counts as timed out, its ticket's other tasks as lost. It goes also while Postgres is away; then all count as
+lost.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import signal
+import time
+from collections.abc import Iterable
+
+from sqlalchemy.exc import DBAPIError
+
+from celeriac.roles.declare import Roles
+from celeriac.run import lease, outcomes, shared
+from celeriac.run.shared import HardLimit
+from celeriac.settle import write
+from celeriac.store.connections import Database
+
+logger = logging.getLogger(__name__)
+
+
+def stop(database: Database, roles: Roles, processes: Iterable[int]) -> float:
+    """Stops those of these processes that are past their limits; when (monotonic) the next one will be."""
+    now = time.monotonic()
+    ends = math.inf
+    for limit in shared.limits(processes):
+        if limit.ends <= now:
+            _stop(database, roles, limit)
+        else:
+            ends = min(ends, limit.ends)
+    return ends
+
+
+def _stop(database: Database, roles: Roles, limit: HardLimit) -> None:
+    try:
+        late = _time_out(database, roles, limit)
+    except DBAPIError as error:
+        logger.warning("What process %d runs past its time limit could not be settled: %s", limit.pid, error)
+        late = limit in shared.limits([limit.pid])
+    if late:
+        logger.error("Process %d is past its time limit and is stopped", limit.pid)
+        kill(limit.pid)
+
+
+def _time_out(database: Database, roles: Roles, limit: HardLimit) -> bool:
+    """Settles the task of that limit, unless its process has ended it; whether it did."""
+    with database.transaction() as connection:
+        task = lease.running(connection, limit.task, shared.worker_id(), limit.pid)
+        declared = roles.get(task.role) if task else None
+        if task is None or declared is None or limit not in shared.limits([limit.pid]):
+            return False
+        write.settle(connection, [outcomes.timed_out(task, declared.role)], shared.worker_id())
+        return True
+
+
+def kill(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        logger.info("Process %d had gone already", pid)
