@@ -98,14 +98,10 @@ def limit(task: int, ends: float) -> None:
 def limits(processes: Iterable[int]) -> list[HardLimit]:
     """What these processes run under a hard limit."""
     wanted = set(processes)
-    written = (HardLimit(*_LIMIT.unpack_from(_limits, place * _LIMIT.size)) for place in range(len(wanted) + MORE))
-    return [found for found in written if found.pid in wanted and found.ends > 0]
-
-
-#: Places read beyond the pool's size: a process that was replaced keeps its number, one of a pool that shrank does not.
-MORE = 64
+    written = (HardLimit(*place) for place in _LIMIT.iter_unpack(_limits) if place[0] in wanted)
+    return [found for found in written if found.ends > 0]
 
 
 def _place() -> int:
-    """A pool numbers its processes from 0 on."""
+    """A pool numbers its processes from 0 on, and one that shrank keeps high numbers."""
     return int(getattr(current_process(), "index", 0) or 0) % PROCESSES
