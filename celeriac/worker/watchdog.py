@@ -7,7 +7,10 @@ import os
 import socket
 import threading
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
+
+import psycopg2
 
 from celeriac.store.connections import Database
 
@@ -39,7 +42,7 @@ class Watchdog(threading.Thread):
 
 
 def shut_sockets(database: Database) -> None:
-    """Ends what blocks on them: the blocked call raises, and the next one connects anew."""
+    """Ends what blocks on them: the blocked call raises, and the next one connects anew. One may close meanwhile."""
     for connection in database.open_connections():
-        with socket.socket(fileno=os.dup(connection.fileno())) as held:
+        with suppress(OSError, psycopg2.Error), socket.socket(fileno=os.dup(connection.fileno())) as held:
             held.shutdown(socket.SHUT_RDWR)
