@@ -24,8 +24,7 @@ T ?=
 test: $(READY) ## Run the tests, or a part: T=tests/postgres
 	$(BIN)/python -m pytest -n 3 --durations 10 $(T)
 
-quick: $(READY) ## What needs no server: lint, types, import contracts and the pure tests
-	@$(MAKE) --no-print-directory check
+quick: check ## What needs no server: lint, types, import contracts and the pure tests
 	$(BIN)/python -m pytest -n 2 tests/pure
 
 proof: $(READY) ## The proof under load, at full size: schedules, races and floods for many minutes

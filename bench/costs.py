@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, fields
 
 import psutil
@@ -53,15 +53,7 @@ def costs(database: Database, worker: psutil.Process) -> Costs:
 def _seconds(processes: Iterable[psutil.Process]) -> float:
     spent = 0.0
     for process in processes:
-        with _gone():
+        with suppress(psutil.NoSuchProcess):
             times = process.cpu_times()
             spent += times.user + times.system + (times.children_user + times.children_system)
     return spent
-
-
-@contextmanager
-def _gone() -> Iterator[None]:
-    try:
-        yield
-    except psutil.NoSuchProcess:
-        return
