@@ -9,6 +9,9 @@ from dataclasses import dataclass
 RUNTIME_MB = 150
 BUFFER_MB = 100
 
+#: Tasks for which memory stays free, for spikes.
+HEAD_ROOM = 1
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -54,7 +57,7 @@ def announcement(worker: str, before: Standing, after: Standing) -> str | None:
     return f"[TaskWorker] {worker} " + (f"backing off: {after.reason}" if after.reason else "resuming normal operation")
 
 
-def tasks_that_fit(limit_mb: float, memory_per_task: float, head_room: int = 1) -> int:
-    """How many tasks of so many MB a worker may run at once; `head_room` of them stay free for spikes."""
+def tasks_that_fit(limit_mb: float, memory_per_task: float) -> int:
+    """How many tasks of so many MB a worker may run at once."""
     room = (limit_mb - RUNTIME_MB - BUFFER_MB) / memory_per_task
-    return max(1, int(room) - head_room)
+    return max(1, int(room) - HEAD_ROOM)

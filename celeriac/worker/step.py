@@ -32,8 +32,11 @@ class LifelineStep(bootsteps.StartStopStep):
 
     def __init__(self, worker: Any, **kwargs: Any) -> None:
         super().__init__(worker, **kwargs)
+        # What a child needs for its first ticket, imported once for all: they are forked with it.
+        from celeriac.run import arrive, watch  # noqa: F401
+
         self.lifeline: Lifeline | None = None
-        # The children are forked with them.
+        # They are forked with these, too.
         shared.drain(on=False)
         shared.back_off(on=False)
         shared.replace_idle(on=False)

@@ -81,7 +81,3 @@ def test_it_says_it_in_the_seeds_words() -> None:
 )
 def test_the_seeds_memory_math(limit: float, browsers: int) -> None:
     assert tasks_that_fit(limit, 400) == browsers
-
-
-def test_without_head_room_it_is_tight() -> None:
-    assert tasks_that_fit(2000, 400, head_room=0) == 4
