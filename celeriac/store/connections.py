@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from psycopg2.errors import DuplicatePreparedStatement, InvalidSqlStatementName
 from psycopg2.extensions import TRANSACTION_STATUS_IDLE
 from sqlalchemy import Connection, Engine, TextClause, create_engine, event, make_url
 from sqlalchemy.dialects.postgresql.psycopg2 import PGDialect_psycopg2
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, InvalidatePoolError
 
 from celeriac.store import look
 from celeriac.store.failures import blame
@@ -47,6 +48,7 @@ class Database:
     in autocommit for the verbs.
 
     There a single statement costs one round trip instead of three, and BEGIN and COMMIT are said where they are meant.
+    A connection that Postgres ended while it was idle is replaced.
     `on_ready` hears which roles the looks after commits have given something to do.
     """
 
@@ -58,6 +60,7 @@ class Database:
         self._open: weakref.WeakSet[Any] = weakref.WeakSet()
         self.engine = self._engine(name, pool_size, pool_pre_ping=True)
         self._verbs = self._engine(name, pool_size, isolation_level="AUTOCOMMIT", pool_reset_on_return=None)
+        event.listen(self._verbs, "checkout", refuse_dead)
         os.register_at_fork(after_in_child=self.forget_connections)
 
     def _engine(self, name: str, pool_size: int, **options: Any) -> Engine:
@@ -152,6 +155,15 @@ class Database:
         """In a forked child: the parent's sockets are the parent's."""
         self.engine.dispose(close=False)
         self._verbs.dispose(close=False)
+
+
+def refuse_dead(connection: Any, *_: Any) -> None:
+    """Has the pool connect anew after a restart of Postgres. Nobody spoke: what there is to read is its farewell."""
+    idle = select.poll()
+    if not connection.closed:
+        idle.register(connection.fileno(), select.POLLIN)
+    if connection.closed or idle.poll(0):
+        raise InvalidatePoolError("Postgres has ended the idle connection")
 
 
 def for_cursor(statement: TextClause) -> str:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DataError, IntegrityError, OperationalError
 
 from celeriac.store.connections import Database, Prepared
 from celeriac.store.failures import is_gone
+from tests.processes import Rows, until
 
 EVERY_BACKEND_ENDS = """
 SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = current_database()
@@ -34,6 +37,33 @@ def test_a_connection_that_is_lost_takes_the_idle_ones_with_it(database: Databas
         one(database, EVERY_BACKEND_ENDS)
     assert is_gone(lost.value)
     assert one(database, "SELECT 1") == 1
+
+
+@pytest.fixture
+def all_end(rows: Rows) -> Callable[[], None]:
+    """Ends every other connection to the database, as a restart does."""
+
+    def end() -> None:
+        assert rows(f"{EVERY_BACKEND_ENDS} AND pid <> pg_backend_pid()") != [(0,)]
+        left = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        until(lambda: rows.one(left) == 0, "them to end")
+
+    return end
+
+
+def test_a_connection_that_died_while_it_was_idle_is_not_used(database: Database, all_end: Callable[[], None]) -> None:
+    """Nothing was said on it, so nothing can have been done: no error of the caller's."""
+    for _ in range(2):
+        with database.cursor(), database.cursor(), database.cursor():
+            """Three connections, now idle in the pool."""
+        all_end()
+        assert one(database, "SELECT 1") == 1
+    all_end()
+    with database.transaction() as connection:
+        assert connection.exec_driver_sql("SELECT 1").scalar_one() == 1
+    all_end()
+    with database.statement() as connection:
+        assert connection.exec_driver_sql("SELECT 1").scalar_one() == 1
 
 
 @pytest.fixture
