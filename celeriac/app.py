@@ -266,10 +266,11 @@ class Celeriac(TaskDecorator, Celery):
     ) -> bool:
         """Gives an unfinished task another priority, in the caller's transaction if there is one; whether it did.
 
+        In a caller's it leaves alone what is claimed or runs: its worker would have to wait for the caller's commit.
         Raises BadArguments for one outside the role's `priority_range`.
         """
         with nullcontext(session.connection()) if session else self.database.transaction() as connection:
-            held = prioritise.hold(connection, task_id)
+            held = prioritise.hold(connection, task_id, only_waiting=session is not None)
             if held is None or held.priority == priority or (only_raise and held.priority > priority):
                 return False
             refuse_priority(self.role_named(held.role)[0], priority)

@@ -147,7 +147,8 @@ FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS given (task_id text, role text,
     UNION ALL
     (SELECT t.id, t.task_id, t.role, t.account, t.lock_key, t.priority, t.scheduled_for,
             CASE WHEN t.expires_at <= clock_timestamp() THEN NOT EXISTS (
-            SELECT FROM celeriac.tickets k WHERE k.worker_id IS NOT NULL AND t.id = ANY (k.ids)) ELSE false END
+            SELECT FROM celeriac.tickets k WHERE k.role = t.role AND k.worker_id IS NOT NULL AND t.id = ANY (k.ids))
+            ELSE false END
         FROM celeriac.tasks t WHERE t.role = given.role AND t.unique_key = given.unique_key)
     LIMIT 1
 ) AS found

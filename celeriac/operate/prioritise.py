@@ -12,7 +12,7 @@ from celeriac.store.plans import lookups
 
 HOLD = text("""
 WITH task AS MATERIALIZED (SELECT id FROM celeriac.tasks WHERE task_id = :task_id),
-held AS MATERIALIZED (SELECT room.id FROM task, celeriac.hold(ARRAY[task.id]) AS room)
+held AS MATERIALIZED (SELECT found.id FROM task, celeriac.hold(ARRAY[task.id], :only_waiting) AS found (id))
 SELECT id FROM held
 """)
 
@@ -44,13 +44,16 @@ INSERT INTO celeriac.task_events (task, role, kind, from_status, to_status, by, 
 SELECT c.id, c.role, 'priority', held.status, held.status, :by, concat_ws(': ', 'to ' || c.priority, nullif(:why, ''))
 FROM changed c, LATERAL (
     SELECT coalesce((SELECT CASE WHEN worker_id IS NULL THEN 'claimed' ELSE 'running' END FROM celeriac.tickets
-        WHERE c.id = ANY (ids)), 'pending') AS status) AS held
+        WHERE role = c.role AND c.id = ANY (ids)), 'pending') AS status) AS held
 """)
 
 
-def hold(connection: Connection, task_id: str) -> Row[Any] | None:
-    """An unfinished task's `id`, `role` and `priority`, kept as they are until the transaction ends."""
-    task = connection.execute(HOLD, {"task_id": task_id}).scalar_one_or_none()
+def hold(connection: Connection, task_id: str, *, only_waiting: bool = False) -> Row[Any] | None:
+    """An unfinished task's `id`, `role` and `priority`, kept as they are until the transaction ends.
+
+    `only_waiting`: None for one that is claimed or runs, for which a worker would wait until then.
+    """
+    task = connection.execute(HOLD, {"task_id": task_id, "only_waiting": only_waiting}).scalar_one_or_none()
     return None if task is None else connection.execute(HELD, {"id": task}).one_or_none()
 
 

@@ -34,7 +34,7 @@ BOOSTED_TO = 100
 #: Tasks a transaction of a bulk.
 BATCH = 200
 
-HOLD = text("SELECT count(*) FROM celeriac.hold(CAST(:ids AS bigint[]))")
+HOLD = text("SELECT count(*) FROM celeriac.hold(CAST(:ids AS bigint[]), false)")
 
 # Asked once the tasks are held: nothing moves any more.
 FOUND = text("""

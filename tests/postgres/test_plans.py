@@ -162,7 +162,11 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
         "operate.audit.WRITE": [{"action": "", "kind": "", "changes": "[]"} | by],
         "operate.cancel.CANCEL": [by | {"task_ids": task_ids}, by | {"task_ids": ["active-1", "next-1", "due-1"]}],
         "operate.hasten.HASTEN": [{"task_id": "due-1", "by": ""}],
-        "operate.prioritise.HOLD": [{"task_id": "ready-1"}, {"task_id": "active-1"}, {"task_id": "next-1"}],
+        "operate.prioritise.HOLD": [
+            {"task_id": task_id, "only_waiting": only_waiting}
+            for task_id in ("ready-1", "active-1", "next-1")
+            for only_waiting in (False, True)
+        ],
         "operate.prioritise.HELD": [{"id": lone}],
         "operate.prioritise.PRIORITISE": [
             by | {"wanted": json.dumps([{"id": i, "priority": 9} for i in some])} for some in (ready, ids("next"))

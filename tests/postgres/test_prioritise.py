@@ -9,9 +9,10 @@ from sqlalchemy.orm import Session
 
 from celeriac import Celeriac
 from celeriac.errors import BadArguments
+from celeriac.run import start
 from celeriac.store.connections import Database
 from tests.postgres.conftest import new_task
-from tests.postgres.stages import claimed, enqueued, outcome, running, settled
+from tests.postgres.stages import again, claimed, enqueued, outcome, running, settle_in, settled
 from tests.processes import Rows
 
 PRIORITIES = "SELECT task_id, priority FROM worker_tasks ORDER BY priority DESC"
@@ -76,3 +77,32 @@ def test_it_belongs_to_the_callers_transaction(app: Celeriac, database: Database
         assert app.prioritise(task.task_id, 60, session=session)
         session.rollback()
     assert rows("SELECT priority FROM worker_tasks") == [(0,)]
+
+
+@pytest.mark.parametrize("held", [claimed, running])
+def test_in_a_callers_transaction_it_leaves_alone_what_a_worker_would_wait_for(
+    app: Celeriac, database: Database, rows: Rows, held: Any
+) -> None:
+    task = new_task(max_retries=3)
+    if held is running:
+        (begun,) = running(database, task)
+    else:
+        enqueued(database, task)
+        ids, token = claimed(database)
+    with Session(app.database.engine) as session:
+        assert not app.prioritise(task.task_id, 60, session=session)
+        with database.transaction(patience=0.5) as connection:
+            if held is claimed:
+                (begun,) = start.start(connection, "work", ids, token, worker_id="w", pid=1)
+            assert settle_in(connection, again(begun)) == {begun.id}
+    assert rows("SELECT status, priority FROM worker_tasks") == [("pending", 0)]
+
+
+def test_one_that_waits_for_its_lock_or_its_time_is_raised_in_a_callers_transaction(
+    app: Celeriac, database: Database, rows: Rows
+) -> None:
+    tasks = [new_task(delay=60.0), new_task(lock_key="k"), new_task(lock_key="k")]
+    enqueued(database, *tasks)
+    with Session(app.database.engine) as session, session.begin():
+        assert all(app.prioritise(task.task_id, 60, session=session) for task in tasks)
+    assert rows("SELECT DISTINCT priority FROM worker_tasks") == [(60,)]

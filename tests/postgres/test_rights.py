@@ -48,7 +48,7 @@ FORBIDDEN = [
     "SELECT * FROM v_worker_capacity",
     "SELECT * FROM celeriac.v_worker_capacity",
     "SELECT celeriac.hand_over('{k}')",
-    "SELECT celeriac.hold('{1}')",
+    "SELECT celeriac.hold('{1}', false)",
     "SELECT celeriac.leave('{1}')",
     "SELECT celeriac.cancel('{1}', 'x', 'x', 'x')",
     "SELECT celeriac.bind('sync', '[]', '{}')",

@@ -5,13 +5,15 @@ RETURNS TABLE (id bigint, task_id text, role text, was text, gives_up text) LANG
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 #variable_conflict use_column
 DECLARE
+    holding uuid[];
     running bigint[];
     ended bigint[];
     keys text[];
 BEGIN
-    PERFORM celeriac.hold(wanted);
+    PERFORM celeriac.hold(wanted, false);
+    holding := ARRAY(SELECT celeriac.tickets_with(wanted));
     SELECT coalesce(array_agg(i), '{}') INTO running FROM celeriac.tickets k, unnest(k.ids) AS i
-    WHERE k.ids && wanted AND k.worker_id IS NOT NULL AND i = ANY (wanted);
+    WHERE k.token = ANY (holding) AND k.worker_id IS NOT NULL AND i = ANY (wanted);
     SELECT coalesce(array_agg(t.id), '{}') INTO ended FROM celeriac.tasks t
     WHERE t.id = ANY (wanted) AND t.id <> ALL (running);
     UPDATE celeriac.tasks t SET cancel_requested_at = clock_timestamp(), updated_at = clock_timestamp()
@@ -21,7 +23,7 @@ BEGIN
             SELECT t.*, k.token, k.claimed_at, CASE WHEN k.worker_id IS NOT NULL THEN 'running'
                 WHEN k.token IS NOT NULL THEN 'claimed' ELSE 'pending' END AS was
             FROM celeriac.tasks t
-            LEFT JOIN (SELECT unnest(ids) AS held, * FROM celeriac.tickets WHERE ids && wanted) AS k ON k.held = t.id
+            LEFT JOIN (SELECT unnest(ids) AS held, * FROM celeriac.tickets WHERE token = ANY (holding)) AS k ON k.held = t.id
             WHERE t.id = ANY (wanted)
         ), kept AS (
             INSERT INTO celeriac.history (

@@ -162,7 +162,8 @@ DECLARE
 BEGIN
     SELECT t.id INTO expired FROM celeriac.tasks t
     WHERE t.role = task_role AND t.unique_key = key AND t.expires_at <= clock_timestamp()
-        AND NOT EXISTS (SELECT FROM celeriac.tickets k WHERE k.worker_id IS NOT NULL AND t.id = ANY (k.ids));
+        AND NOT EXISTS (
+            SELECT FROM celeriac.tickets k WHERE k.role = t.role AND k.worker_id IS NOT NULL AND t.id = ANY (k.ids));
     IF NOT FOUND THEN
         RETURN false;
     END IF;

@@ -34,23 +34,36 @@ FROM celeriac.history;
 CREATE OR REPLACE VIEW celeriac.worker_tasks AS
 SELECT * FROM celeriac.unfinished UNION ALL SELECT * FROM celeriac.finished;
 
--- Where each of these tasks is, locked there and in its row until the transaction ends: no claim, settle or sweep moves
--- it. INVARIANT: entry first, task after it, as everybody does; what moves meanwhile is looked for again.
+-- The tickets that hold some of these tasks: of their roles, claimed since the time before which none is left.
+CREATE OR REPLACE FUNCTION celeriac.tickets_with(wanted bigint[]) RETURNS SETOF uuid LANGUAGE sql STABLE
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+SELECT k.token FROM (SELECT DISTINCT t.role FROM celeriac.tasks t WHERE t.id = ANY (wanted)) AS r
+JOIN celeriac.tickets k ON k.role = r.role AND k.ids && wanted AND k.claimed_at >= coalesce(
+    (SELECT b.held_since FROM celeriac.batchers b WHERE b.role = r.role), '-infinity')
+$$;
+
+-- Locks each of these tasks where it is, and in its row, until the transaction ends: no claim, settle or sweep moves it.
+-- Which unfinished ones it has locked: all, or without those that tickets hold, for whom a worker would have to wait.
+-- INVARIANT: entry first, task after it, as everybody does; what moves meanwhile is looked for again.
 -- However little is known of the rooms: each is looked up by its index, none is read.
-CREATE OR REPLACE FUNCTION celeriac.hold(wanted bigint[]) RETURNS TABLE (id bigint, room text) LANGUAGE plpgsql
+CREATE OR REPLACE FUNCTION celeriac.hold(wanted bigint[], only_waiting boolean) RETURNS SETOF bigint LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 #variable_conflict use_column
 DECLARE
-    held bigint[];
+    held bigint[] := '{}';
     readied bigint[];
     delayed bigint[];
     queued bigint[];
     stopped bigint[];
+    locked bigint[];
 BEGIN
     FOR look IN 1..100 LOOP
-        SELECT coalesce(array_agg(i), '{}') INTO held FROM (
-            SELECT ids FROM celeriac.tickets WHERE ids && wanted ORDER BY token FOR UPDATE) AS k, unnest(k.ids) AS i
-        WHERE i = ANY (wanted);
+        IF NOT only_waiting THEN
+            SELECT coalesce(array_agg(i), '{}') INTO held FROM (
+                SELECT ids FROM celeriac.tickets WHERE token = ANY (ARRAY(SELECT celeriac.tickets_with(wanted)))
+                ORDER BY token FOR UPDATE) AS k, unnest(k.ids) AS i
+            WHERE i = ANY (wanted);
+        END IF;
         SELECT coalesce(array_agg(found.id), '{}') INTO readied FROM (
             SELECT e.id FROM celeriac.tasks t JOIN celeriac.ready e ON e.role = t.role AND e.account = t.account
                 AND e.priority = t.priority AND e.due_at = t.scheduled_for AND e.id = t.id
@@ -67,21 +80,19 @@ BEGIN
             SELECT e.id FROM celeriac.tasks t JOIN celeriac.parked e ON e.account = t.account AND e.role = t.role
                 AND e.priority = t.priority AND e.due_at = t.scheduled_for AND e.id = t.id
             WHERE t.id = ANY (wanted) ORDER BY e.id FOR UPDATE OF e) AS found;
-        PERFORM FROM celeriac.tasks t
-        WHERE t.id = ANY (wanted) AND t.id <> ALL (held || readied || delayed || queued || stopped);
+        locked := held || readied || delayed || queued || stopped;
+        PERFORM FROM celeriac.tasks t WHERE t.id = ANY (wanted) AND t.id <> ALL (locked)
+            AND NOT (only_waiting AND EXISTS (
+                SELECT FROM celeriac.tickets_with(ARRAY[t.id])));
         EXIT WHEN NOT FOUND;
         IF look = 100 THEN
             RAISE EXCEPTION 'some of % tasks could not be held', cardinality(wanted) USING ERRCODE = '40001',
                 HINT = 'Try again.';
         END IF;
     END LOOP;
-    PERFORM FROM celeriac.tasks t WHERE t.id = ANY (wanted) ORDER BY t.id FOR UPDATE;
+    PERFORM FROM celeriac.tasks t WHERE t.id = ANY (locked) ORDER BY t.id FOR UPDATE;
     PERFORM FROM celeriac.history h WHERE h.id = ANY (wanted) ORDER BY h.id FOR UPDATE;
-    RETURN QUERY
-        SELECT unnest(held), 'ticket' UNION ALL SELECT unnest(readied), 'ready'
-        UNION ALL SELECT unnest(delayed), 'later' UNION ALL SELECT unnest(queued), 'behind'
-        UNION ALL SELECT unnest(stopped), 'parked'
-        UNION ALL SELECT h.id, 'history' FROM celeriac.history h WHERE h.id = ANY (wanted);
+    RETURN QUERY SELECT unnest(locked);
 END $$;
 
 -- Takes unfinished tasks, held by this transaction, out of the rooms they are in, and their lock keys from them: the
@@ -90,6 +101,7 @@ CREATE OR REPLACE FUNCTION celeriac.leave(leaving bigint[]) RETURNS text[] LANGU
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE
     given_up text[];
+    holding uuid[];
 BEGIN
     DELETE FROM celeriac.ready e USING celeriac.tasks t
     WHERE t.id = ANY (leaving) AND e.role = t.role AND e.account = t.account AND e.priority = t.priority
@@ -103,12 +115,13 @@ BEGIN
     DELETE FROM celeriac.parked e USING celeriac.tasks t
     WHERE t.id = ANY (leaving) AND e.account = t.account AND e.role = t.role AND e.priority = t.priority
         AND e.due_at = t.scheduled_for AND e.id = t.id;
-    DELETE FROM celeriac.tickets WHERE ids <@ leaving;
+    holding := ARRAY(SELECT celeriac.tickets_with(leaving));
+    DELETE FROM celeriac.tickets WHERE token = ANY (holding) AND ids <@ leaving;
     UPDATE celeriac.tickets k
     SET ids = ARRAY(SELECT i FROM unnest(k.ids) WITH ORDINALITY AS u (i, n) WHERE i <> ALL (leaving) ORDER BY n),
         accounts = ARRAY(SELECT a FROM unnest(k.ids, k.accounts) WITH ORDINALITY AS u (i, a, n)
             WHERE i <> ALL (leaving) ORDER BY n)
-    WHERE k.ids && leaving;
+    WHERE k.token = ANY (holding);
     WITH gone AS (
         DELETE FROM celeriac.locks l USING celeriac.tasks t
         WHERE t.id = ANY (leaving) AND l.lock_key = t.lock_key AND l.head = t.id RETURNING l.lock_key
@@ -229,7 +242,7 @@ BEGIN
         PERFORM celeriac.enter(NEW);
         RETURN NEW;
     END IF;
-    PERFORM celeriac.hold(ARRAY[OLD.id]);
+    PERFORM celeriac.hold(ARRAY[OLD.id], false);
     keys := celeriac.leave(ARRAY[OLD.id]);
     DELETE FROM celeriac.tasks WHERE id = OLD.id;
     DELETE FROM celeriac.history WHERE id = OLD.id;
