@@ -61,8 +61,9 @@ class Receipt:
 
 
 # A row that does not come back met its unique key or id, or its id is that of a finished task. An uncommitted
-# unique key is waited for: all bulks take keys in one order, so that no two wait for each other. A lock key is never
-# waited for: the task goes behind its head, if there is one, or behind nobody until the look after the commit.
+# unique key is waited for: all bulks take keys in one order, by code points as Python sorts, so that no two wait for
+# each other. A lock key is never waited for: the task goes behind its head, if there is one, or behind nobody until
+# the look after the commit.
 INSERT = text("""
 WITH given AS (
     SELECT *, ordinality AS place,
@@ -83,7 +84,7 @@ WITH given AS (
         max_retries, max_rounds, timeout, parent_id, enqueued_by
     FROM given
     WHERE NOT (is_named AND (SELECT true FROM celeriac.history h WHERE h.task_id = given.task_id LIMIT 1) IS NOT NULL)
-    ORDER BY role, unique_key, place
+    ORDER BY role COLLATE "C", unique_key COLLATE "C", place
     ON CONFLICT DO NOTHING
     RETURNING id, task_id, role, account, priority, lock_key, scheduled_for
 ), placed AS (

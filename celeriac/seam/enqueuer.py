@@ -124,5 +124,14 @@ class Enqueuer:
 
 
 def _in_batches(connection: Connection, tasks: list[NewTask], *, callers: bool = False) -> list[Receipt]:
-    batches = (tasks[i : i + BULK] for i in range(0, len(tasks), BULK))
-    return [receipt for batch in batches for receipt in enqueue(connection, batch, callers=callers)]
+    """Receipts in the order of the tasks. Keys are taken in one order across statements, as within each."""
+    places = sorted(range(len(tasks)), key=lambda place: _key(tasks[place]))
+    receipts: dict[int, Receipt] = {}
+    for i in range(0, len(tasks), BULK):
+        some = places[i : i + BULK]
+        receipts |= zip(some, enqueue(connection, [tasks[place] for place in some], callers=callers), strict=True)
+    return [receipts[place] for place in range(len(tasks))]
+
+
+def _key(task: NewTask) -> tuple[str, bool, str]:
+    return task.role, task.unique_key is None, task.unique_key or ""
