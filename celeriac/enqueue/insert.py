@@ -8,12 +8,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from psycopg2.errors import LockNotAvailable, UniqueViolation
 from sqlalchemy import Connection, Row, text
 
 from celeriac.errors import CeleriacError
 from celeriac.store import look
-from celeriac.store.connections import Prepared
 from celeriac.store.plans import lookups
 
 
@@ -64,7 +62,7 @@ class Receipt:
 # unique key is waited for: all bulks take keys in one order, by code points as Python sorts, so that no two wait for
 # each other. A lock key is never waited for: the task goes behind its head, if there is one, or behind nobody until
 # the look after the commit.
-INSERT = text("""
+_INSERT = """
 WITH given AS (
     SELECT *, ordinality AS place,
            coalesce(at, statement_timestamp() + coalesce(delay, 0) * interval '1 second') AS due
@@ -83,7 +81,7 @@ WITH given AS (
         coalesce(expires_at, statement_timestamp() + expires_in * interval '1 second'),
         max_retries, max_rounds, timeout, parent_id, enqueued_by
     FROM given
-    WHERE NOT (is_named AND (SELECT true FROM celeriac.history h WHERE h.task_id = given.task_id LIMIT 1) IS NOT NULL)
+    WHERE {}
     ORDER BY role COLLATE "C", unique_key COLLATE "C", place
     ON CONFLICT DO NOTHING
     RETURNING id, task_id, role, account, priority, lock_key, scheduled_for
@@ -105,29 +103,15 @@ WITH given AS (
     INSERT INTO celeriac.looks (lock_key) SELECT DISTINCT lock_key FROM placed WHERE waits_for = 'lock'
 )
 SELECT id, task_id, waits_for, lock_key FROM placed
-""")
-
-# One row that is due at once and asks for no lock, which most are: nothing to unpack or to compare it with.
-_READY = """
-WITH fresh AS (
-    INSERT INTO celeriac.tasks (
-        task_id, role, account, unique_key, priority, args, kwargs, headers, max_retries, max_rounds, timeout,
-        parent_id, enqueued_by
-    )
-    VALUES (
-        :task_id, :role, :account, :unique_key, :priority, CAST(:args AS jsonb), CAST(:kwargs AS jsonb),
-        CAST(:headers AS jsonb), :max_retries, :max_rounds, :timeout, :parent_id, :enqueued_by
-    )
-    {} RETURNING id, role, account, priority, scheduled_for
-)
-INSERT INTO celeriac.ready (seg, role, account, priority, due_at, id)
-SELECT (SELECT seg FROM celeriac.ring), role, account, priority, scheduled_for, id FROM fresh RETURNING id
 """
-INSERT_READY = text(_READY.format("ON CONFLICT DO NOTHING"))
+INSERT = text(_INSERT.format("true"))
 
-# Only `task_id` can conflict, so let the rare UniqueViolation raise; ON CONFLICT costs every insert. Never in the
-# caller's transaction, which it would end.
-INSERT_KEYLESS = text(_READY.format(""))
+# The look at history is planned for each of its days, which takes longer than the rest.
+INSERT_NAMED = text(
+    _INSERT.format(
+        "NOT (is_named AND (SELECT true FROM celeriac.history h WHERE h.task_id = given.task_id LIMIT 1) IS NOT NULL)"
+    )
+)
 
 # What has the id, or the unique key. What holds the key may have expired.
 EXISTING = text("""
@@ -177,50 +161,16 @@ MAKE_WAY = text("SELECT celeriac.make_way(:role, :unique_key, :by)")
 #: Each round loses only to a competitor that committed in between; more than a few in a row is a fault of ours.
 ROUNDS = 100
 
-_FIELDS = tuple(NewTask.__slots__)
+FIELDS = tuple(NewTask.__slots__)
 
 
 def as_json(tasks: Sequence[NewTask]) -> str:
-    return json.dumps([{name: getattr(t, name) for name in _FIELDS if getattr(t, name) is not None} for t in tasks])
+    return json.dumps([{name: getattr(t, name) for name in FIELDS if getattr(t, name) is not None} for t in tasks])
 
 
-_READY_TYPES = {
-    "task_id": "text", "role": "text", "account": "text", "unique_key": "text", "priority": "integer", "args": "text",
-    "kwargs": "text", "headers": "text", "max_retries": "integer", "max_rounds": "integer",
-    "timeout": "double precision", "parent_id": "bigint", "enqueued_by": "text",
-}  # fmt: skip
-_INSERT_READY = Prepared(INSERT_READY, _READY_TYPES)
-_INSERT_KEYLESS = Prepared(INSERT_KEYLESS, _READY_TYPES)
-
-#: Of one trip and one transaction with what follows: how long an insert waits for somebody's unique key.
-BRIEFLY = "SET LOCAL lock_timeout = '50 ms'; "
-
-#: What a row has to lack to be ready by its mere insert.
-_NOT_READY = ("lock_key", "delay", "at", "expires_in", "expires_at")
-
-
-def is_ready(task: NewTask) -> bool:
-    """Whether the row's mere insert makes it ready: due at once, no lock, and an id nobody else can have."""
-    return not task.is_named and all(getattr(task, name) is None for name in _NOT_READY)
-
-
-def enqueue_ready(cursor: Any, task: NewTask) -> Receipt | None:
-    """The new row of a task that `is_ready`, on the driver's cursor in autocommit.
-
-    None if its key or id is taken, or its key may be: somebody's open transaction has it.
-    """
-    insert = _INSERT_KEYLESS if task.unique_key is None else _INSERT_READY
-    try:
-        insert.execute(cursor, ready_row(task), before="" if task.unique_key is None else BRIEFLY)
-    except (UniqueViolation, LockNotAvailable):
-        return None
-    row = cursor.fetchone()
-    return row and Receipt(row[0], task.task_id, True)
-
-
-def ready_row(task: NewTask) -> dict[str, Any]:
-    row = {name: getattr(task, name) for name in _FIELDS}
-    return row | {n: None if row[n] is None else json.dumps(row[n]) for n in ("args", "kwargs", "headers")}
+def keys_as_json(tasks: Sequence[NewTask]) -> str:
+    """What a search for their ids and unique keys has to know."""
+    return json.dumps([{"task_id": t.task_id, "role": t.role, "unique_key": t.unique_key} for t in tasks])
 
 
 def enqueue(connection: Connection, tasks: Sequence[NewTask], *, callers: bool = False) -> list[Receipt]:
@@ -255,7 +205,7 @@ def _insert_or_find(connection: Connection, tasks: Sequence[NewTask], callers: b
         if not missing:
             return found
         with lookups(connection):
-            holders = connection.execute(EXISTING, {"rows": as_json(missing)}).all()
+            holders = connection.execute(EXISTING, {"rows": keys_as_json(missing)}).all()
         _make_way(connection, missing, {row.wanted for row in holders if row.expired})
         found |= {row.wanted: _existing(row) for row in holders if not row.expired}
         missing = [t for t in missing if t.task_id not in found]
@@ -269,8 +219,9 @@ def _existing(row: Row[Any]) -> Receipt:
 
 
 def _inserted(connection: Connection, tasks: Sequence[NewTask], callers: bool) -> dict[str, Receipt]:
-    rows = connection.execute(INSERT, {"rows": as_json(tasks)}).all()
-    rows = _but_finished(connection, rows, {t.task_id for t in tasks if t.is_named})
+    named = {t.task_id for t in tasks if t.is_named}
+    rows = connection.execute(INSERT_NAMED if named else INSERT, {"rows": as_json(tasks)}).all()
+    rows = _but_finished(connection, rows, named)
     if not callers:
         look.ask(connection, [row.lock_key for row in rows if row.waits_for == "lock"])
     return {row.task_id: Receipt(row.id, row.task_id, True, row.waits_for) for row in rows}

@@ -12,7 +12,8 @@ from sqlalchemy.orm import Session, SessionTransaction, scoped_session
 
 from celeriac.dispatch.kicks import Kicker
 from celeriac.enqueue import outbox
-from celeriac.enqueue.insert import NewTask, Receipt, enqueue, enqueue_ready, is_ready
+from celeriac.enqueue.insert import NewTask, Receipt, enqueue
+from celeriac.enqueue.ready import enqueue_ready, is_ready
 from celeriac.run import run as running
 from celeriac.seam import broker
 from celeriac.store.failures import retry_deadlocks

@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy import Connection, create_engine
 
 from celeriac.enqueue import insert
+from celeriac.enqueue.ready import ready_row
 from celeriac.insights import lists
 from celeriac.store.connections import Database
 from celeriac.store.plans import BY_LOOKUPS
@@ -80,7 +81,7 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
     share = SELECTED // len(accounts)
     keys = ["held", *(f"key-{i}" for i in range(SELECTED)), *(f"look-{i}" for i in range(20))]
     unkeyed = {"args": "[]", "kwargs": "{}", "headers": None, "unique_key": None}
-    ready_row = insert.ready_row(new_task(unique_key="new"))
+    keyed = ready_row(new_task(unique_key="new"))
     fresh = [new_task(lock_key=f"new {i}", unique_key=f"new {i}") for i in range(SELECTED)]
     taken = [new_task("keyed", unique_key=f"h{i}") for i in range(SELECTED)]
     outcome = {"token": TOKEN, "retry_count": 0, "tries": 0, "keep": True, "delay": 0}
@@ -95,9 +96,10 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
     return {
         "seam.backend.META": [{"task_id": "ready-1"}, {"task_id": "done-1"}],
         "enqueue.insert.INSERT": [{"rows": insert.as_json(fresh)}],
-        "enqueue.insert.INSERT_READY": [ready_row],
-        "enqueue.insert.INSERT_KEYLESS": [insert.ready_row(new_task()) | unkeyed],
-        "enqueue.insert.EXISTING": [{"rows": insert.as_json(taken)}],
+        "enqueue.insert.INSERT_NAMED": [{"rows": insert.as_json(fresh)}],
+        "enqueue.ready.INSERT_READY": [keyed],
+        "enqueue.ready.INSERT_KEYLESS": [ready_row(new_task()) | unkeyed],
+        "enqueue.insert.EXISTING": [{"rows": insert.keys_as_json(taken)}],
         "enqueue.insert.FINISHED": [{"task_ids": [f"done-{i}" for i in range(SELECTED)]}],
         "enqueue.insert.STILL_BEHIND": [{"ids": ready}, {"ids": heads}],
         "enqueue.insert.UNDO": [{"ids": ready}, {"ids": heads}],

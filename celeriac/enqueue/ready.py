@@ -1,0 +1,72 @@
+"""Ready: one new task that is ready by its mere insert, which most are, on the shortest way to Postgres."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from psycopg2.errors import LockNotAvailable, UniqueViolation
+from sqlalchemy import text
+
+from celeriac.enqueue.insert import FIELDS, NewTask, Receipt
+from celeriac.store.connections import Prepared
+
+# Nothing to unpack, or to compare it with.
+_READY = """
+WITH fresh AS (
+    INSERT INTO celeriac.tasks (
+        task_id, role, account, unique_key, priority, args, kwargs, headers, max_retries, max_rounds, timeout,
+        parent_id, enqueued_by
+    )
+    VALUES (
+        :task_id, :role, :account, :unique_key, :priority, CAST(:args AS jsonb), CAST(:kwargs AS jsonb),
+        CAST(:headers AS jsonb), :max_retries, :max_rounds, :timeout, :parent_id, :enqueued_by
+    )
+    {} RETURNING id, role, account, priority, scheduled_for
+)
+INSERT INTO celeriac.ready (seg, role, account, priority, due_at, id)
+SELECT (SELECT seg FROM celeriac.ring), role, account, priority, scheduled_for, id FROM fresh RETURNING id
+"""
+INSERT_READY = text(_READY.format("ON CONFLICT DO NOTHING"))
+
+# Only `task_id` can conflict, so let the rare UniqueViolation raise; ON CONFLICT costs every insert. Never in the
+# caller's transaction, which it would end.
+INSERT_KEYLESS = text(_READY.format(""))
+
+_READY_TYPES = {
+    "task_id": "text", "role": "text", "account": "text", "unique_key": "text", "priority": "integer", "args": "text",
+    "kwargs": "text", "headers": "text", "max_retries": "integer", "max_rounds": "integer",
+    "timeout": "double precision", "parent_id": "bigint", "enqueued_by": "text",
+}  # fmt: skip
+_INSERT_READY = Prepared(INSERT_READY, _READY_TYPES)
+_INSERT_KEYLESS = Prepared(INSERT_KEYLESS, _READY_TYPES)
+
+#: Of one trip and one transaction with what follows: how long an insert waits for somebody's unique key.
+BRIEFLY = "SET LOCAL lock_timeout = '50 ms'; "
+
+#: What a row has to lack to be ready by its mere insert.
+_NOT_READY = ("lock_key", "delay", "at", "expires_in", "expires_at")
+
+
+def is_ready(task: NewTask) -> bool:
+    """Whether the row's mere insert makes it ready: due at once, no lock, and an id nobody else can have."""
+    return not task.is_named and all(getattr(task, name) is None for name in _NOT_READY)
+
+
+def enqueue_ready(cursor: Any, task: NewTask) -> Receipt | None:
+    """The new row of a task that `is_ready`, on the driver's cursor in autocommit.
+
+    None if its key or id is taken, or its key may be: somebody's open transaction has it.
+    """
+    insert = _INSERT_KEYLESS if task.unique_key is None else _INSERT_READY
+    try:
+        insert.execute(cursor, ready_row(task), before="" if task.unique_key is None else BRIEFLY)
+    except (UniqueViolation, LockNotAvailable):
+        return None
+    row = cursor.fetchone()
+    return row and Receipt(row[0], task.task_id, True)
+
+
+def ready_row(task: NewTask) -> dict[str, Any]:
+    row = {name: getattr(task, name) for name in FIELDS}
+    return row | {n: None if row[n] is None else json.dumps(row[n]) for n in ("args", "kwargs", "headers")}
