@@ -7,20 +7,19 @@ from concurrent.futures import wait
 from typing import Any
 
 import pytest
+from sqlalchemy import make_url
 
 from celeriac import Celeriac, ConfigurationError, repair
 from celeriac.schedules import batcher, enqueuing, sweeping, written
 from celeriac.schedules.beat import LOOK_EVERY, Scheduler
 from celeriac.schedules.timetable import Timetable, entries
 from celeriac.store.failures import RETRY_EVERY
+from tests.conftest import Servers
 from tests.processes import Rows, until
 
 BEAT = "SELECT {} FROM celeriac.scheduled_jobs WHERE name = :name"
 
-EVERY_OTHER_BACKEND_ENDS = """
-SELECT pg_terminate_backend(pid, 30000) FROM pg_stat_activity
-WHERE datname = current_database() AND pid <> pg_backend_pid()
-"""
+EVERY_BACKEND_ENDS = "SELECT pg_terminate_backend(pid, 30000) FROM pg_stat_activity WHERE datname = '{}'"
 
 
 @pytest.fixture
@@ -208,11 +207,16 @@ def test_a_beat_says_that_it_ticks_and_leaves_when_it_ends(app: Celeriac, rows: 
     assert rows.one("SELECT count(*) FROM celeriac.beats") == 0
 
 
-def test_a_tick_survives_a_database_that_is_gone_and_is_soon_tried_again(beat: Scheduler, rows: Rows) -> None:
+def test_a_tick_survives_a_database_that_is_gone_and_is_soon_tried_again(
+    beat: Scheduler, servers: Servers, database_url: str
+) -> None:
+    name = make_url(database_url).database
     beat.tick()
-    wait(beat.acts.running.values())  # one that lost its connection would see to new ones for all
-    rows(EVERY_OTHER_BACKEND_ENDS)
+    wait(beat.acts.running.values())
+    servers.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
+    servers.execute(EVERY_BACKEND_ENDS.format(name))
     assert beat.tick() == RETRY_EVERY
+    servers.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
     assert beat.tick() <= LOOK_EVERY
 
 
