@@ -246,9 +246,10 @@ class Timetable:
         """Runs a schedule once, beside its instants, switched on or not; what came of it, in a line.
 
         A task that may not overlap with an unfinished one is not enqueued again: that one is told. Raises
-        CeleriacError if there is no such schedule.
+        CeleriacError if there is no such schedule, and DBAPIError (LockNotAvailable) where somebody's open transaction
+        has its row, or the task's unique key.
         """
-        with self.app.database.transaction() as connection:
+        with self.app.database.transaction(patience=tick.PATIENCE) as connection:
             row = written.find(connection, name, lock=True)
             if row is None:
                 raise CeleriacError(f"there is no schedule {name!r}; `celeriac schedule list` tells which there are")

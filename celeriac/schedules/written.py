@@ -47,9 +47,14 @@ UNQUARANTINE = text(
     "UPDATE celeriac.scheduled_jobs SET quarantined = NULL WHERE quarantined IS NOT NULL AND owner = :owner"
 )
 
-FIND = text("SELECT * FROM celeriac.scheduled_jobs WHERE name = :name OR CAST(id AS text) = :name FOR UPDATE")
+_READ = """
+SELECT * FROM celeriac.scheduled_jobs WHERE name = :name OR CAST(id AS text) = :name
+ORDER BY name = :name DESC LIMIT 1
+"""
 
-READ = text("SELECT * FROM celeriac.scheduled_jobs WHERE name = :name OR CAST(id AS text) = :name")
+READ = text(_READ)
+
+FIND = text(f"{_READ} FOR UPDATE")
 
 LIST = text("SELECT * FROM celeriac.scheduled_jobs ORDER BY name LIMIT :limit OFFSET :offset")
 
@@ -77,7 +82,7 @@ def install(connection: Connection, entries: Sequence[Entry], owner: str, releas
     connection.execute(LOCK, {"owner": owner})
     names = [entry.name for entry in entries]
     rows = {row.name: dict(row._mapping) for row in connection.execute(OWNED, {"names": names, "owner": owner})}
-    foreign = [n for n in names if n in rows and rows[n]["owner"] not in (owner, "beat")]
+    foreign = [n for n in names if n in rows and rows[n]["owner"] != owner]
     for entry in entries:
         row = rows.get(entry.name)
         if entry.name not in foreign and (row is None or row["release"] <= release):
@@ -102,7 +107,7 @@ def create(connection: Connection, entry: Entry, by: str) -> RowMapping:
 
 
 def find(connection: Connection, name: str | int, *, lock: bool = False) -> RowMapping | None:
-    """By name or id. `lock`: nobody else changes it before this transaction ends."""
+    """By name, else by id. `lock`: nobody else changes it before this transaction ends."""
     row = connection.execute(FIND if lock else READ, {"name": str(name)}).one_or_none()
     return None if row is None else row._mapping
 

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from psycopg2.errors import LockNotAvailable
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
@@ -279,3 +280,28 @@ def test_run_now_enqueues_beside_the_instants(timetable: Timetable, put: Put, ro
     assert rows.one("SELECT next_run_at FROM celeriac.scheduled_jobs") == before
     with pytest.raises(CeleriacError, match="no schedule 'jab'"):
         timetable.run_now("jab")
+
+
+def test_run_now_waits_briefly_for_somebodys_unique_key(app: Celeriac, timetable: Timetable, put: Put) -> None:
+    @app.task(role="keyed", unique_by="n", prompt=False, shared=False)
+    def keyed(n: int = 0) -> None: ...
+
+    put(target="keyed", ago=-0.5)
+    with app.database.engine.connect() as other:
+        keyed.using(connection=other).delay()
+        ran = ThreadPoolExecutor(1).submit(timetable.run_now, "job")
+        with pytest.raises(DBAPIError) as refused:
+            ran.result(timeout=5)
+        assert isinstance(refused.value.orig, LockNotAvailable)
+    assert timetable.run_now("job")
+
+
+def test_a_schedule_is_found_by_its_name_though_it_is_anothers_id(app: Celeriac, put: Put, rows: Rows) -> None:
+    put("first")
+    first = rows.one("SELECT id FROM scheduled_jobs")
+    put(str(first))
+    for lock in (False, True):
+        with app.database.transaction() as connection:
+            found = written.find(connection, str(first), lock=lock)
+            assert found
+            assert found["name"] == str(first)
