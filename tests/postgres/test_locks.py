@@ -181,3 +181,17 @@ def test_a_pass_never_claims_two_tasks_of_a_key(database: Database, dispatcher: 
         given.append(len(tasks))
         settled(database, *map(outcome, tasks))
     assert given == [3, 3, 3, 3]
+
+
+@pytest.mark.parametrize("written", ["inserted", "updated"])
+def test_one_that_was_put_behind_by_hand_leads_with_the_next_look(
+    database: Database, rows: Rows, written: str
+) -> None:
+    if written == "inserted":
+        rows("INSERT INTO worker_tasks (task_id, role, lock_key, waits_for) VALUES ('t', 'work', 'k', 'lock')")
+    else:
+        enqueued(database, new_task(lock_key="k", delay=60.0))
+        rows("UPDATE worker_tasks SET waits_for = 'lock', scheduled_for = now()")
+    assert leads(rows) == []
+    looked(database)
+    assert len(leads(rows)) == 1

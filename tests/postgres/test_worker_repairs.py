@@ -34,7 +34,7 @@ def without_postgres(redis_url: str) -> Iterator[Celeriac]:
 
 @pytest.mark.usefixtures("silent")
 def test_what_fell_silent_is_rescued_once_an_interval_is_over(app: Celeriac, rows: Rows) -> None:
-    thread = Repairs(app)
+    thread = Repairs(app, threading.Event())
     thread.look(thread.due - 1)
     assert rows("SELECT status FROM worker_tasks") == [("running",)]
     thread.look(thread.due)
@@ -43,7 +43,7 @@ def test_what_fell_silent_is_rescued_once_an_interval_is_over(app: Celeriac, row
 
 @pytest.mark.usefixtures("silent")
 def test_the_next_repairs_come_an_interval_later(app: Celeriac, rows: Rows) -> None:
-    thread = Repairs(app)
+    thread = Repairs(app, threading.Event())
     first = thread.due
     thread.look(first)
     assert thread.due == first + app.settings.sweep_interval
@@ -56,7 +56,7 @@ def test_what_is_in_the_outbox_is_admitted_and_its_role_told(
     monkeypatch.setattr(app, "kick", kicked.extend)
     with database.transaction() as connection:
         outbox.put(connection, [new_task("work")])
-    Repairs(app).look(0.0)
+    Repairs(app, threading.Event()).look(0.0)
     assert rows("SELECT role FROM worker_tasks") == [("work",)]
     assert kicked == ["work"]
 
@@ -66,7 +66,7 @@ def test_one_that_fails_keeps_no_other_from_being_tried(
     app: Celeriac, rows: Rows, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(repairs, "TURN", "celeriac.repair.ring:of_another_release")
-    thread = Repairs(app)
+    thread = Repairs(app, threading.Event())
     thread.look(thread.due)
     assert rows("SELECT status FROM worker_tasks") == [("pending",)]
     assert "A repair failed; it is tried again" in caplog.text
@@ -75,7 +75,7 @@ def test_one_that_fails_keeps_no_other_from_being_tried(
 def test_a_postgres_that_is_away_is_told_of_in_one_line_for_many_looks(
     without_postgres: Celeriac, caplog: pytest.LogCaptureFixture
 ) -> None:
-    thread = Repairs(without_postgres)
+    thread = Repairs(without_postgres, threading.Event())
     for _ in range(3):
         thread.look(thread.due)
     (record,) = [r for r in caplog.records if r.levelno >= logging.WARNING]

@@ -212,6 +212,7 @@ BEGIN
     IF task.status = 'pending' AND (task.waits_for = 'lock' OR task.lock_key IS NOT NULL AND head IS NULL) THEN
         INSERT INTO celeriac.behind (lock_key, priority, due_at, id, role, account)
         VALUES (task.lock_key, task.priority, task.scheduled_for, task.id, task.role, task.account);
+        INSERT INTO celeriac.looks (lock_key) VALUES (task.lock_key);
     ELSIF task.status = 'pending' THEN
         INSERT INTO celeriac.ready (seg, role, account, priority, due_at, id, losses)
         VALUES (current_seg, task.role, task.account, task.priority, task.scheduled_for, task.id,
