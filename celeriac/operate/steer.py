@@ -49,7 +49,7 @@ WHERE t.id = ANY (CAST(:ids AS bigint[]))
 ORDER BY t.id
 """)
 
-# INVARIANT: a keyed task takes no lock key here; the look after the commit does.
+# INVARIANT: a keyed task takes no lock key here; the look after the commit does. What it had aged was never its own.
 RETRY = text(f"""
 WITH gone AS (
     DELETE FROM celeriac.history WHERE id = ANY (CAST(:ids AS bigint[])) RETURNING *
@@ -57,7 +57,7 @@ WITH gone AS (
     INSERT INTO celeriac.tasks (
         id, task_id, role, account, lock_key, unique_key, priority, scheduled_for, expires_at, args, kwargs, headers,
         max_retries, max_rounds, timeout, parent_id, enqueued_by, created_at)
-    SELECT id, task_id, role, account, lock_key, unique_key, priority, clock_timestamp(),
+    SELECT id, task_id, role, account, lock_key, unique_key, priority - aged, clock_timestamp(),
         CASE WHEN expires_at > clock_timestamp() THEN expires_at END, args, kwargs, headers, max_retries, max_rounds,
         timeout, parent_id, enqueued_by, created_at
     FROM gone

@@ -45,8 +45,8 @@ class Outcome:
 
 
 _KEPT = """
-    id, task_id, role, account, lock_key, unique_key, priority, scheduled_for, expires_at, headers, max_retries,
-    max_rounds, losses, timeout, parent_id, enqueued_by, created_at, progress"""
+    id, task_id, role, account, lock_key, unique_key, priority, aged, scheduled_for, expires_at, headers,
+    max_retries, max_rounds, losses, timeout, parent_id, enqueued_by, created_at, progress"""
 
 
 def _free_keys(of: str) -> str:

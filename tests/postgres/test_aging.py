@@ -8,12 +8,13 @@ import pytest
 
 from celeriac import Celeriac, Settings, repair
 from celeriac.enqueue.insert import Receipt
-from celeriac.operate import prioritise
+from celeriac.operate import prioritise, steer
 from celeriac.repair import aging as age
 from celeriac.repair.aging import FIRST, Aging, Level
 from celeriac.repair.batch import Walk
+from celeriac.settle import release
 from celeriac.store.connections import Database
-from tests.postgres.stages import claimed
+from tests.postgres.stages import claimed, outcome, settle_in, started
 from tests.processes import Rows
 
 SEEDS = Aging(after=3600, every=300, step=10, ceiling=100)
@@ -107,6 +108,31 @@ def test_a_priority_that_is_asked_for_later_starts_anew(
         prioritise.prioritise(connection, {task.id: 3}, by="anna")
     assert repair.sweep(app, "aging") == 1
     assert priority(rows, task) == 23
+
+
+@pytest.mark.parametrize("ends", ["failed", "cancelled at once", "cancelled by its worker", "lost too often"])
+def test_what_is_retried_by_hand_has_its_own_priority_again(
+    put: Put, app: Celeriac, database: Database, rows: Rows, ends: str
+) -> None:
+    task = put(priority=5)
+    wait(rows, 4000)
+    repair.sweep(app, "aging")
+    assert priority(rows, task) == 25
+    if ends == "cancelled at once":
+        app.cancel(task.task_id)
+    else:
+        (begun,) = started(database, *claimed(database))
+        rows("UPDATE tasks SET losses = 9") if ends == "lost too often" else None
+        app.cancel(task.task_id) if ends == "cancelled by its worker" else None
+        with database.transaction() as connection:
+            if ends == "failed":
+                settle_in(connection, outcome(begun, "failed"))
+            else:
+                release.release(connection, [begun.token], started=True, kind="lost", why="", by="", loss=True)
+    assert rows("SELECT priority, aged FROM worker_tasks WHERE completed_at IS NOT NULL") == [(25, 20)]
+    with database.transaction() as connection:
+        steer.retry(connection, [task.id], by="anna").one()
+    assert rows("SELECT status, priority, aged FROM worker_tasks") == [("pending", 5, 0)]
 
 
 def test_an_hour_in_which_more_important_work_keeps_coming_still_sees_the_old_one_run(

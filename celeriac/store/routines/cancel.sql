@@ -27,11 +27,11 @@ BEGIN
             WHERE t.id = ANY (wanted)
         ), kept AS (
             INSERT INTO celeriac.history (
-                id, task_id, role, account, lock_key, unique_key, status, priority, scheduled_for, expires_at, args,
-                kwargs, headers, claimed_at, completed_at, progress, error_message, retry_count, max_retries, tries,
+                id, task_id, role, account, lock_key, unique_key, status, priority, aged, scheduled_for, expires_at,
+                args, kwargs, headers, claimed_at, completed_at, progress, error_message, retry_count, max_retries, tries,
                 max_rounds, losses, timeout, parent_id, enqueued_by, created_at)
-            SELECT id, task_id, role, account, lock_key, unique_key, 'cancelled', priority, scheduled_for, expires_at,
-                args, kwargs, headers, claimed_at, clock_timestamp(), progress, reason, retry_count, max_retries, tries,
+            SELECT id, task_id, role, account, lock_key, unique_key, 'cancelled', priority, aged, scheduled_for,
+                expires_at, args, kwargs, headers, claimed_at, clock_timestamp(), progress, reason, retry_count, max_retries, tries,
                 max_rounds, losses, timeout, parent_id, enqueued_by, created_at
             FROM found WHERE found.id = ANY (ended)
         ), told AS (

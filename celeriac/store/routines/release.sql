@@ -49,11 +49,11 @@ WITH held AS MATERIALIZED (
     RETURNING t.id
 ), kept AS (
     INSERT INTO celeriac.history (
-        id, task_id, role, account, lock_key, unique_key, status, priority, scheduled_for, expires_at, args, kwargs,
-        headers, worker_id, worker_pid, claimed_at, started_at, completed_at, progress, error_message, retry_count,
+        id, task_id, role, account, lock_key, unique_key, status, priority, aged, scheduled_for, expires_at, args,
+        kwargs, headers, worker_id, worker_pid, claimed_at, started_at, completed_at, progress, error_message, retry_count,
         max_retries, tries, max_rounds, losses, timeout, parent_id, enqueued_by, created_at)
-    SELECT id, task_id, role, account, lock_key, unique_key, becomes, priority, scheduled_for, expires_at, args, kwargs,
-        headers, worker_id, worker_pid, claimed_at, began_at, clock_timestamp(), progress, reason, retry_count,
+    SELECT id, task_id, role, account, lock_key, unique_key, becomes, priority, aged, scheduled_for, expires_at, args,
+        kwargs, headers, worker_id, worker_pid, claimed_at, began_at, clock_timestamp(), progress, reason, retry_count,
         max_retries, tries, max_rounds, losses + CASE WHEN is_lost THEN 1 ELSE 0 END, timeout, parent_id, enqueued_by,
         created_at
     FROM judged WHERE becomes <> 'pending'

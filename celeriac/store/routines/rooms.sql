@@ -22,7 +22,7 @@ LEFT JOIN (SELECT unnest(ids) AS id, token, worker_id, worker_pid, claimed_at, s
 
 -- Every finished task that is kept, with the same columns.
 CREATE OR REPLACE VIEW celeriac.finished AS
-SELECT id, task_id, role, account, lock_key, unique_key, status, CAST(NULL AS text) AS waits_for, priority, 0 AS aged,
+SELECT id, task_id, role, account, lock_key, unique_key, status, CAST(NULL AS text) AS waits_for, priority, aged,
     scheduled_for, expires_at, args, kwargs, headers, CAST(NULL AS uuid) AS token, worker_id, worker_pid, claimed_at,
     started_at, CASE WHEN worker_id IS NOT NULL THEN completed_at END AS last_heartbeat_at,
     CAST(NULL AS timestamptz) AS cancel_requested_at,
@@ -146,13 +146,13 @@ BEGIN
     END IF;
     IF task.status IN ('completed', 'failed', 'cancelled') THEN
         INSERT INTO celeriac.history (
-            id, task_id, role, account, lock_key, unique_key, status, priority, scheduled_for, expires_at, args, kwargs,
-            headers, worker_id, worker_pid, claimed_at, started_at, completed_at, progress, result, error_message,
+            id, task_id, role, account, lock_key, unique_key, status, priority, aged, scheduled_for, expires_at, args,
+            kwargs, headers, worker_id, worker_pid, claimed_at, started_at, completed_at, progress, result, error_message,
             retry_count, max_retries, tries, max_rounds, losses, timeout, parent_id, enqueued_by, created_at)
         VALUES (
             task.id, task.task_id, task.role, task.account, task.lock_key, task.unique_key, task.status, task.priority,
-            task.scheduled_for, task.expires_at, task.args, task.kwargs, task.headers, task.worker_id, task.worker_pid,
-            task.claimed_at, task.started_at, coalesce(task.completed_at, clock_timestamp()), task.progress,
+            task.aged, task.scheduled_for, task.expires_at, task.args, task.kwargs, task.headers, task.worker_id,
+            task.worker_pid, task.claimed_at, task.started_at, coalesce(task.completed_at, clock_timestamp()), task.progress,
             task.result, task.error_message, task.retry_count, task.max_retries, task.tries, task.max_rounds,
             task.losses, task.timeout, task.parent_id, task.enqueued_by, task.created_at);
         RETURN;

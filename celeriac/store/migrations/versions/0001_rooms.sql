@@ -134,6 +134,7 @@ CREATE TABLE celeriac.history (
     unique_key text,
     status text NOT NULL,
     priority integer NOT NULL,
+    aged integer NOT NULL DEFAULT 0,
     scheduled_for timestamptz NOT NULL,
     expires_at timestamptz,
     args jsonb NOT NULL,
