@@ -68,8 +68,7 @@ WITH pass AS (
 )
 INSERT INTO celeriac.batchers (role, cursor, last_pass, held_since) SELECT :role, :after, id, :held_since FROM pass
 ON CONFLICT (role) DO UPDATE
-SET cursor = excluded.cursor, last_pass = excluded.last_pass, held_since = excluded.held_since,
-    updated_at = statement_timestamp()
+SET cursor = excluded.cursor, last_pass = excluded.last_pass, held_since = excluded.held_since
 """)
 
 # An empty pass for the reason of the last one only counts up; the guard keeps it so when the last one was not empty.
@@ -84,7 +83,7 @@ WITH pass AS (
     VALUES (:role, :by, :free, CAST(:claimants AS jsonb), :before, :before, :why, :took_ms) RETURNING id
 )
 INSERT INTO celeriac.batchers (role, cursor, last_pass) SELECT :role, :before, id FROM pass
-ON CONFLICT (role) DO UPDATE SET last_pass = excluded.last_pass, updated_at = statement_timestamp()
+ON CONFLICT (role) DO UPDATE SET last_pass = excluded.last_pass
 """)
 
 

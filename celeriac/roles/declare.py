@@ -59,9 +59,6 @@ class Roles:
     def of(self, task: CeleryTask) -> Role:
         return self._declared(task).role
 
-    def signature_of(self, task: CeleryTask) -> Signature:
-        return self._declared(task).signature
-
     def get(self, name: str) -> Declared | None:
         task = self.app.tasks.get(name)
         return None if task is None or name == TICKET or name.startswith("celery.") else self._declared(task)

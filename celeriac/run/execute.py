@@ -87,7 +87,7 @@ def execute(app: Celeriac, run: Run, direct: Direct | None = None) -> None:
         run.drop_session()
         run.outcome = run.outcome or outcomes.lost(run.task, error)
     else:
-        if run.outcome is None and not run.settled:
+        if run.outcome is None:
             _conclude(run, ended)
     finally:
         leave(run, token)

@@ -105,6 +105,3 @@ def _verdict(task: Started, verdict: Again | Failed, error: str | None, kind: st
 
 def _ended(task: Started, status: str, **more: Any) -> Outcome:
     return Outcome(task=task, status=status, retry_count=task.retry_count, tries=task.tries, **more)
-
-
-__all__ = ["Attempt", "cancelled", "completed", "described", "failed", "lost", "retried", "snoozed", "timed_out"]

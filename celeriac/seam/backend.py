@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from celery.backends.base import BaseBackend
-from celery.exceptions import Retry
 from kombu.exceptions import EncodeError
 from sqlalchemy import text
 
@@ -37,7 +36,6 @@ class RowBackend(BaseBackend):
     """`AsyncResult` reads the row; a row that is gone (its role keeps none, or it was pruned) is PENDING to Celery."""
 
     app: Celeriac
-    persistent = True
     supports_autoexpire = True
 
     def store_result(self, task_id: str, result: Any, state: str, **_: Any) -> Any:
@@ -59,8 +57,7 @@ class RowBackend(BaseBackend):
         except Unfit as error:
             raise EncodeError(f"the result of {run.role.name} cannot be stored: {error}") from error
 
-    def _retry(self, run: running.Run, reason: Any) -> Any:
-        error = reason.exc if isinstance(reason, Retry) else reason
+    def _retry(self, run: running.Run, error: Any) -> Any:
         return lost(run.task, error) if is_restart(error) else retried(run, error)
 
     def _failure(self, run: running.Run, error: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, event
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.orm import Session, SessionTransaction, scoped_session
+from sqlalchemy.orm import Session, SessionTransaction
 
 from celeriac.dispatch.kicks import Kicker
 from celeriac.enqueue import outbox
@@ -21,8 +21,8 @@ from celeriac.store.failures import retry_deadlocks
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
 
-#: What holds a caller's transaction; a scoped session is its thread's.
-Bound = Session | scoped_session[Session] | Connection
+#: What holds a caller's transaction.
+Bound = Session | Connection
 
 #: Rows a statement of a bulk enqueue.
 BULK = 1000
@@ -76,8 +76,6 @@ class Enqueuer:
         return [None] if receipts is None else list(receipts)
 
     def _insert_in(self, bound: Bound, tasks: list[NewTask]) -> list[Receipt | None]:
-        if isinstance(bound, scoped_session):
-            bound = bound()
         if isinstance(bound, Session):
             self._kick_after_commit(bound, tasks)
             return list(_in_batches(bound.connection(), tasks, callers=True))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from kombu.utils.json import loads
 
-from celeriac.roles.rules import TICKET
+from celeriac.roles.rules import TICKET, Fits
 
 #: A ticket of as many rows as a role's `chunk` may have takes 300 kB.
 MOST_BYTES = 1_000_000
@@ -72,8 +72,6 @@ def _loads(text: bytes) -> Any:
 
 
 # -- what each field must be -------------------------------------------------------------------------------------------
-
-Fits = Callable[[Any], bool]
 
 _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
@@ -172,6 +170,3 @@ def _is_ticket_body(body: Any) -> bool:
             rows = len(ids) <= MOST_ROWS and all(_is_count(i) for i in ids) and (not token or bool(ids))
             return addressed and rows and not kwargs and embed == _NOTHING_FOLLOWS
     return False
-
-
-# -- the channel -------------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack
@@ -18,7 +18,6 @@ from celeriac.enqueue.calls import BulkOptions, CallOptions, options_of_call
 from celeriac.errors import BadValue, CeleriacError, Snooze
 from celeriac.roles.role import Role
 from celeriac.roles.rules import is_duration
-from celeriac.roles.signature import Signature
 from celeriac.run import run as running
 
 if TYPE_CHECKING:
@@ -93,10 +92,6 @@ class Task(CeleryTask, Generic[P, R]):
     @property
     def role(self) -> Role:
         return self.app.roles.of(self)
-
-    @property
-    def signature_of_run(self) -> Signature:
-        return self.app.roles.signature_of(self)
 
     # -- enqueue ---------------------------------------------------------------------------------------------------
 
@@ -196,9 +191,6 @@ class Call(Generic[P]):
 
     def delay(self, *args: P.args, **kwargs: P.kwargs) -> Enqueued:
         return self._task.apply_async(args, kwargs, **self._options)
-
-
-Handler = Callable[P, R]
 
 
 def with_rows(base: Any) -> type[Task[..., Any]]:

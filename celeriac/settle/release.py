@@ -38,7 +38,7 @@ WHERE token = ANY (CAST(:tokens AS uuid[])) AND worker_id IS NOT NULL
 STALE = text("SELECT CAST(token AS text) FROM celeriac.stale(:batch, CAST(:minutes AS double precision))")
 
 UNSTARTED = text("""
-SELECT CAST(k.token AS text), k.role, coalesce(r.definition ->> 'queue', k.role) AS queue, cardinality(k.ids) AS tasks
+SELECT CAST(k.token AS text), coalesce(r.definition ->> 'queue', k.role) AS queue
 FROM celeriac.tickets k LEFT JOIN celeriac.roles r ON r.role = k.role
 WHERE k.worker_id IS NULL AND k.claimed_at < statement_timestamp() - :grace * interval '1 second'
 """)
@@ -49,9 +49,7 @@ class Unstarted:
     """A ticket nobody has started; it may be lost, or merely queue."""
 
     token: str
-    role: str
     queue: str
-    tasks: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,6 @@ CANCELLED: Final = "cancelled"
 
 ALL: Final = (PENDING, CLAIMED, RUNNING, COMPLETED, FAILED, CANCELLED)
 UNFINISHED: Final = (PENDING, CLAIMED, RUNNING)
-ACTIVE: Final = (CLAIMED, RUNNING)
 FINISHED: Final = (COMPLETED, FAILED, CANCELLED)
 
 #: Why a pending task is not ready: its time has not come, another task is the head of its lock key, or its account is
@@ -31,19 +30,6 @@ CELERY: Final = {
     FAILED: "FAILURE",
     CANCELLED: "REVOKED",
 }
-
-#: Where a status may lead; what a row does otherwise is a fault.
-NEXT: Final = {
-    PENDING: (PENDING, CLAIMED, CANCELLED),
-    CLAIMED: (RUNNING, PENDING, CANCELLED),
-    RUNNING: (RUNNING, COMPLETED, FAILED, CANCELLED, PENDING),
-    COMPLETED: (),
-    FAILED: (PENDING,),
-    CANCELLED: (PENDING,),
-}
-
-#: A row may also go: a running one whose success is not kept, a finished one that is pruned.
-MAY_GO: Final = (RUNNING, *FINISHED)
 
 #: What an operator may do to a task, and in which states.
 MOVES: Final = {"retry": (FAILED, CANCELLED), "cancel": UNFINISHED, "prioritise": UNFINISHED}
@@ -88,18 +74,6 @@ def crawl_word(status: str) -> str:
     return next(word for word, statuses in CRAWLS.items() if status in statuses)
 
 
-def queue_word(status: str, waits_for: str | None = None) -> str:
-    """The queue master's word for a status; ours, where it has none."""
-    if status == PENDING:
-        return "delayed" if waits_for == WAITS_FOR_TIME else "waiting"
-    return next((word for word, statuses in QUEUES.items() if status in statuses), status)
-
-
 def statuses_of(word: str) -> tuple[str, ...]:
     """The statuses a word means, ours or another system's; none if nobody uses it. `failed` is ours."""
     return (word,) if word in ALL else (CRAWLS | QUEUES).get(word, ())
-
-
-def is_stale(status: str, heartbeat_age: float | None, stale_after: float) -> bool:
-    """Running, with a heartbeat older than its role allows (seconds)."""
-    return status == RUNNING and heartbeat_age is not None and heartbeat_age > stale_after

@@ -15,9 +15,9 @@ from sqlalchemy import Connection, text
 
 from celeriac.roles import registry
 from celeriac.roles.role import Role
-from celeriac.store import states
 from celeriac.store.connections import Database
 from celeriac.store.invariants import INVARIANTS
+from tests import life
 
 #: Whose tasks the sequences steer; the highest priority of `build` is 60.
 ROLES = (
@@ -128,8 +128,8 @@ FORGOTTEN = f"{HEADLESS} AND NOT EXISTS (SELECT FROM celeriac.looks k WHERE k.lo
 #: What no sequence may leave behind once time has passed.
 OVERDUE = "SELECT id FROM celeriac.worker_tasks WHERE waits_for = 'time' AND scheduled_for <= statement_timestamp()"
 
-_pairs = [(was, became) for was, some in states.NEXT.items() for became in (was, *some)]
-_pairs += [(was, "gone") for was in states.MAY_GO]
+_pairs = [(was, became) for was, some in life.NEXT.items() for became in (was, *some)]
+_pairs += [(was, "gone") for was in life.MAY_GO]
 ALLOWED = {"was": [was for was, _ in _pairs], "became": [became for _, became in _pairs]}
 
 #: By whom, what, of which kind, and which.

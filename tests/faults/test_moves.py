@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from celeriac.store import states
+from tests import life
 from tests.api.server import Api, serving
 from tests.faults.lives import Lives
 from tests.faults.moves import Moves
@@ -48,6 +48,6 @@ def test_no_sequence_of_calls_and_moves_leads_where_the_life_of_a_task_does_not(
     print(f"{lives.sequences:,} sequences of up to 25 moves, {operators.answers.total():,} calls over HTTP ({answers})")
     print(f"{lives.changes:,} changes accepted and audited")
     assert lives.sequences >= sequences
-    allowed = {(was, became) for was, some in states.NEXT.items() for became in some}
+    allowed = {(was, became) for was, some in life.NEXT.items() for became in some}
     if sized(1, 0):  # a few sequences do not come by every corner
         assert allowed <= lives.seen, f"never tried: {allowed - lives.seen}"

@@ -17,6 +17,7 @@ from celeriac.operate.steer import Steered
 from celeriac.roles.role import Role
 from celeriac.store import states
 from celeriac.store.connections import Database
+from tests import life
 from tests.postgres import stages
 from tests.postgres.conftest import new_task
 from tests.processes import Rows, until
@@ -74,7 +75,7 @@ def test_a_move_is_made_where_the_life_of_a_task_allows_it_and_refused_elsewhere
         assert rows("SELECT count(*), min(by) FROM celeriac.task_events WHERE from_status = :s", s=status) == [
             (1, "ann")
         ]
-        assert rows.one("SELECT status FROM worker_tasks") in {*states.NEXT[status], status}
+        assert rows.one("SELECT status FROM worker_tasks") in {*life.NEXT[status], status}
         return
     with pytest.raises(IllegalMove, match=f"the task is {status}"):
         DO[move](database, task)

@@ -69,11 +69,6 @@ class Expression(ABC):
             instant = self.following(instant)
         return found
 
-    @property
-    def period(self) -> timedelta | None:
-        """Of `@every`."""
-        return None
-
 
 @dataclass(frozen=True)
 class Every(Expression):
@@ -87,10 +82,6 @@ class Every(Expression):
     def resume(self, last: datetime, now: datetime) -> datetime:
         last = _utc(last)
         return last + max(1, (_utc(now) - last) // self.every + 1) * self.every
-
-    @property
-    def period(self) -> timedelta:
-        return self.every
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,6 @@ CREATE TABLE celeriac.batchers (
     last_pass bigint,
     seconds_per_task double precision,
     held_since timestamptz DEFAULT '-infinity' NOT NULL,
-    updated_at timestamptz DEFAULT now() NOT NULL,
     PRIMARY KEY (role)
 );
 
