@@ -106,9 +106,10 @@ class Task(CeleryTask, Generic[P, R]):
     def apply_async(self, args: Any = None, kwargs: Any = None, **options: Any) -> Enqueued:
         """Celery's spelling and options, and those of `CallOptions`.
 
-        A call without options goes straight to its row, where nobody listens on Celery's way there.
+        A call without options goes straight to its row, where nobody listens on Celery's way there; what is no list of
+        arguments, Celery refuses.
         """
-        if not options and self._is_heard_by_nobody():
+        if not options and _is_plain(args, kwargs) and self._is_heard_by_nobody():
             return self.app.enqueue(self.name, args or (), kwargs or {})
         return super().apply_async(args, kwargs, **(options_of_call(self.name, options) if options else {}))
 
@@ -180,6 +181,10 @@ class Task(CeleryTask, Generic[P, R]):
         if (run := running.current()) is not None and run.task.max_retries is not None:
             kwargs.setdefault("max_retries", run.task.max_retries)
         return super().retry(*args, **kwargs)
+
+
+def _is_plain(args: Any, kwargs: Any) -> bool:
+    return (args is None or isinstance(args, tuple | list)) and (kwargs is None or isinstance(kwargs, dict))
 
 
 class Call(Generic[P]):

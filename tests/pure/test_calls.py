@@ -136,3 +136,17 @@ def test_what_has_no_calls_in_it_is_refused(build: Task[..., Any]) -> None:
     none: Any = 1
     with pytest.raises(BadArguments, match=r"^build: 1 has no calls in it: give .*; nothing was enqueued$"):
         build.bulk(none)
+
+
+@pytest.mark.parametrize("given", ["ab", {1}, b"x", {"a": 1}, range(2)])
+def test_arguments_are_a_list_or_a_tuple_as_for_celery(build: Task[..., Any], given: Any) -> None:
+    for options in ({}, {"priority": 1}):
+        with pytest.raises(TypeError, match="task args must be a list or tuple"):
+            build.apply_async(given, **options)
+
+
+@pytest.mark.parametrize("given", ["ab", [("store_id", 1)]])
+def test_arguments_by_name_are_a_mapping_as_for_celery(build: Task[..., Any], given: Any) -> None:
+    for options in ({}, {"priority": 1}):
+        with pytest.raises(TypeError, match="task keyword arguments must be a mapping"):
+            build.apply_async((), given, **options)
