@@ -181,7 +181,7 @@ class Celeriac(TaskDecorator, Celery):
     def register_roles(self) -> None:
         """Writes what this code declares to `roles`; never over a newer `CELERIAC_DEPLOYMENT`.
 
-        With it goes the one setting that `celeriac_enqueue` needs and SQL cannot read.
+        With it goes the one setting that `celeriac.enqueue` needs and SQL cannot read.
         """
         limit = {"max_argument_bytes": int(self.settings.max_argument_bytes)}
         rows = [declared.row() for declared in self.roles.all()]

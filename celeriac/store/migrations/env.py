@@ -1,4 +1,4 @@
-"""Alembic's entry: runs every branch (the engine's, the application's) in a transaction each.
+"""Alembic's entry: runs one branch (the engine's or the application's) in the transaction of `store/migrate.py`.
 
 A migration that would wait behind a long transaction gives up instead of blocking production: lock_timeout makes
 it fail while others still get through; statement_timeout bounds what it may take.

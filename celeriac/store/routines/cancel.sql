@@ -23,16 +23,17 @@ BEGIN
             SELECT t.*, k.token, k.claimed_at, CASE WHEN k.worker_id IS NOT NULL THEN 'running'
                 WHEN k.token IS NOT NULL THEN 'claimed' ELSE 'pending' END AS was
             FROM celeriac.tasks t
-            LEFT JOIN (SELECT unnest(ids) AS held, * FROM celeriac.tickets WHERE token = ANY (holding)) AS k ON k.held = t.id
+            LEFT JOIN (SELECT unnest(ids) AS held, * FROM celeriac.tickets WHERE token = ANY (holding)) AS k
+                ON k.held = t.id
             WHERE t.id = ANY (wanted)
         ), kept AS (
             INSERT INTO celeriac.history (
                 id, task_id, role, account, lock_key, unique_key, status, priority, aged, scheduled_for, expires_at,
-                args, kwargs, headers, claimed_at, completed_at, progress, error_message, retry_count, max_retries, tries,
-                max_rounds, losses, timeout, parent_id, enqueued_by, created_at)
+                args, kwargs, headers, claimed_at, completed_at, progress, error_message, retry_count, max_retries,
+                tries, max_rounds, losses, timeout, parent_id, enqueued_by, created_at)
             SELECT id, task_id, role, account, lock_key, unique_key, 'cancelled', priority, aged, scheduled_for,
-                expires_at, args, kwargs, headers, claimed_at, clock_timestamp(), progress, reason, retry_count, max_retries, tries,
-                max_rounds, losses, timeout, parent_id, enqueued_by, created_at
+                expires_at, args, kwargs, headers, claimed_at, clock_timestamp(), progress, reason, retry_count,
+                max_retries, tries, max_rounds, losses, timeout, parent_id, enqueued_by, created_at
             FROM found WHERE found.id = ANY (ended)
         ), told AS (
             INSERT INTO celeriac.task_events (task, role, kind, from_status, to_status, by, why)

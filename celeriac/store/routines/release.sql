@@ -1,4 +1,4 @@
--- Freeing what somebody holds: the rules of `celeriac.settle.release`, in one statement each, whoever asks.
+-- Freeing what somebody holds: the rules stand here, for the engine (`celeriac/settle/release.py`) and for psql.
 --
 -- SELECT recover_stale_tasks(10);         free what silent workers hold, by the rescue sweep's rules
 
@@ -22,7 +22,8 @@ $$;
 -- Takes tasks from tickets: all that these hold, or those of `only`. `started` false touches tickets nobody has started,
 -- true those that are running, null either. What somebody is settling just now is passed over.
 -- A task that is freed waits again: at once, keeping its lock key, or (lost, and its role has a backoff) later and
--- without the key. What a restart of this server undid is no loss of the task's. It ends if it was asked to stop (cancelled) or was lost too often (failed).
+-- without the key. What a restart of this server undid is no loss of the task's. It ends if it was asked to stop
+-- (cancelled) or was lost too often (failed).
 -- INVARIANT: ticket first, tasks after it, as in a settle.
 CREATE OR REPLACE FUNCTION celeriac.release(
     of_tickets uuid[], only_ids bigint[], started boolean, event_kind text, reason text, by_whom text, is_loss boolean
@@ -50,8 +51,8 @@ WITH held AS MATERIALIZED (
 ), kept AS (
     INSERT INTO celeriac.history (
         id, task_id, role, account, lock_key, unique_key, status, priority, aged, scheduled_for, expires_at, args,
-        kwargs, headers, worker_id, worker_pid, claimed_at, started_at, completed_at, progress, error_message, retry_count,
-        max_retries, tries, max_rounds, losses, timeout, parent_id, enqueued_by, created_at)
+        kwargs, headers, worker_id, worker_pid, claimed_at, started_at, completed_at, progress, error_message,
+        retry_count, max_retries, tries, max_rounds, losses, timeout, parent_id, enqueued_by, created_at)
     SELECT id, task_id, role, account, lock_key, unique_key, becomes, priority, aged, scheduled_for, expires_at, args,
         kwargs, headers, worker_id, worker_pid, claimed_at, began_at, clock_timestamp(), progress, reason, retry_count,
         max_retries, tries, max_rounds, losses + CASE WHEN is_lost THEN 1 ELSE 0 END, timeout, parent_id, enqueued_by,

@@ -42,8 +42,8 @@ JOIN celeriac.tickets k ON k.role = r.role AND k.ids && wanted AND k.claimed_at 
     (SELECT b.held_since FROM celeriac.batchers b WHERE b.role = r.role), '-infinity')
 $$;
 
--- Locks each of these tasks where it is, and in its row, until the transaction ends: no claim, settle or sweep moves it.
--- Which unfinished ones it has locked: all, or without those that tickets hold, for whom a worker would have to wait.
+-- Locks each of these tasks where it is, and in its row, until the transaction ends: nobody moves it. Which unfinished
+-- ones it has locked: all, or without those that tickets hold, for whom a worker would have to wait.
 -- INVARIANT: entry first, task after it, as everybody does; what moves meanwhile is looked for again.
 -- However little is known of the rooms: each is looked up by its index, none is read.
 CREATE OR REPLACE FUNCTION celeriac.hold(wanted bigint[], only_waiting boolean) RETURNS SETOF bigint LANGUAGE plpgsql
@@ -147,14 +147,15 @@ BEGIN
     IF task.status IN ('completed', 'failed', 'cancelled') THEN
         INSERT INTO celeriac.history (
             id, task_id, role, account, lock_key, unique_key, status, priority, aged, scheduled_for, expires_at, args,
-            kwargs, headers, worker_id, worker_pid, claimed_at, started_at, completed_at, progress, result, error_message,
-            retry_count, max_retries, tries, max_rounds, losses, timeout, parent_id, enqueued_by, created_at)
+            kwargs, headers, worker_id, worker_pid, claimed_at, started_at, completed_at, progress, result,
+            error_message, retry_count, max_retries, tries, max_rounds, losses, timeout, parent_id, enqueued_by,
+            created_at)
         VALUES (
             task.id, task.task_id, task.role, task.account, task.lock_key, task.unique_key, task.status, task.priority,
             task.aged, task.scheduled_for, task.expires_at, task.args, task.kwargs, task.headers, task.worker_id,
-            task.worker_pid, task.claimed_at, task.started_at, coalesce(task.completed_at, clock_timestamp()), task.progress,
-            task.result, task.error_message, task.retry_count, task.max_retries, task.tries, task.max_rounds,
-            task.losses, task.timeout, task.parent_id, task.enqueued_by, task.created_at);
+            task.worker_pid, task.claimed_at, task.started_at, coalesce(task.completed_at, clock_timestamp()),
+            task.progress, task.result, task.error_message, task.retry_count, task.max_retries, task.tries,
+            task.max_rounds, task.losses, task.timeout, task.parent_id, task.enqueued_by, task.created_at);
         RETURN;
     END IF;
     IF task.completed_at IS NOT NULL AND task.status <> 'pending' THEN

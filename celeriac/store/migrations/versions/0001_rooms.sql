@@ -165,7 +165,8 @@ CREATE INDEX history_task_id ON celeriac.history (task_id);
 CREATE INDEX history_of_role ON celeriac.history (role, completed_at, id);
 CREATE INDEX history_ended_badly ON celeriac.history (status, role, (-id)) WHERE status IN ('failed', 'cancelled');
 
--- An outbox: what a settle could not insert without waiting for somebody's unique key, to be admitted afterwards.
+-- An outbox: what a settle or a `.delay()` could not insert without waiting for somebody's unique key, to be admitted
+-- afterwards.
 CREATE TABLE celeriac.intake (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     at timestamptz NOT NULL DEFAULT clock_timestamp(),
