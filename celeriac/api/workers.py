@@ -14,6 +14,7 @@ from celeriac.api.callers import Operator, Reader
 from celeriac.api.changes import Changed, Reason, change
 from celeriac.api.fields import Limit, Name
 from celeriac.api.problems import not_found
+from celeriac.operate.workers import decommission as ask_to_end
 from celeriac.run import lease
 
 WorkerStatus = Literal["active", "draining", "stopped"]
@@ -98,4 +99,4 @@ def report(body: Heartbeat, app: App, _: Operator) -> Standing:
 @router.post("/{worker_id:path}/decommission")
 def decommission(worker_id: WorkerInPath, app: App, caller: Operator, body: Reason) -> Changed:
     """It takes nothing more, finishes what it has, and ends; it hears of it with its next heartbeat."""
-    return change(app, lambda c: lease.decommission(c, worker_id, by=caller.name, why=body.why))
+    return change(app, lambda c: ask_to_end(c, worker_id, by=caller.name, why=body.why))

@@ -7,7 +7,7 @@ import click
 from celeriac import insights
 from celeriac.cli import output
 from celeriac.cli.group import Command, FindApp, Group
-from celeriac.run import lease
+from celeriac.operate.workers import decommission as ask_to_end
 
 
 @click.group(cls=Group, invoke_without_command=True, params=[output.json_option()])
@@ -33,7 +33,7 @@ def _list(find: FindApp) -> None:
 def decommission(find: FindApp, /, worker_id: str, why: str) -> None:
     """Let a worker take nothing more, finish what it has, and end; it hears of it with its next heartbeat."""
     with find().database.transaction() as connection:
-        change = lease.decommission(connection, worker_id, by=output.by(), why=why)
+        change = ask_to_end(connection, worker_id, by=output.by(), why=why)
     output.tell(change, f"{worker_id} is to end")
 
 

@@ -7,12 +7,10 @@ import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, text
 
-from celeriac.dispatch.fairness import Claimant
 from celeriac.store.plans import lookups
 
 # INVARIANT of `taken`: each account's best entries by (priority, due time, id); one that somebody else has locked is
@@ -58,32 +56,6 @@ SELECT token, :role, ids, accounts, worker_id, worker_pid, CASE WHEN worker_id I
     CASE WHEN worker_id IS NOT NULL THEN clock_timestamp() END
 FROM jsonb_to_recordset(CAST(:tickets AS jsonb)) AS ticket (
     token uuid, ids bigint[], accounts text[], worker_id text, worker_pid integer)
-""")
-
-RECORD = text("""
-WITH pass AS (
-    INSERT INTO celeriac.passes (role, by, free, claimants, given, cursor_before, cursor_after, took_ms)
-    VALUES (:role, :by, :free, CAST(:claimants AS jsonb), CAST(:given AS jsonb), :before, :after, :took_ms)
-    RETURNING id
-)
-INSERT INTO celeriac.batchers (role, cursor, last_pass, held_since) SELECT :role, :after, id, :held_since FROM pass
-ON CONFLICT (role) DO UPDATE
-SET cursor = excluded.cursor, last_pass = excluded.last_pass, held_since = excluded.held_since
-""")
-
-# An empty pass for the reason of the last one only counts up; the guard keeps it so when the last one was not empty.
-REPEAT = text("""
-UPDATE celeriac.passes SET repeated = repeated + 1, last_at = statement_timestamp(), took_ms = :took_ms
-WHERE id = :last_pass AND why_nothing = :why
-""")
-
-NOTHING = text("""
-WITH pass AS (
-    INSERT INTO celeriac.passes (role, by, free, claimants, cursor_before, cursor_after, why_nothing, took_ms)
-    VALUES (:role, :by, :free, CAST(:claimants AS jsonb), :before, :before, :why, :took_ms) RETURNING id
-)
-INSERT INTO celeriac.batchers (role, cursor, last_pass) SELECT :role, :before, id FROM pass
-ON CONFLICT (role) DO UPDATE SET last_pass = excluded.last_pass
 """)
 
 
@@ -156,49 +128,3 @@ def _ticket(held: Held) -> dict[str, Any]:
 
 def fresh_token() -> str:
     return str(uuid.uuid4())
-
-
-def record_pass(
-    connection: Connection,
-    role: str,
-    *,
-    by: str,
-    free: int,
-    seen: Sequence[Claimant],
-    given: Mapping[str, int],
-    cursors: tuple[str, str],
-    held_since: datetime,
-    took_ms: float,
-) -> None:
-    """What was seen and decided, the cursor for the next pass, and since when tickets of the role hold something."""
-    row = {
-        "role": role,
-        "by": by,
-        "free": free,
-        "took_ms": took_ms,
-        "before": cursors[0],
-        "after": cursors[1],
-        "held_since": held_since,
-    }
-    connection.execute(RECORD, row | {"claimants": _as_json(seen), "given": json.dumps(given)})
-
-
-def record_nothing(
-    connection: Connection, role: str, *, by: str, free: int, seen: Sequence[Claimant], cursor: str,
-    last_pass: int | None, why: str, took_ms: float,
-) -> None:  # fmt: skip
-    """Why a pass claimed nothing; the same reason again is folded into the last row."""
-    repeat = {"last_pass": last_pass, "why": why, "took_ms": took_ms}
-    if last_pass is not None and connection.execute(REPEAT, repeat).rowcount:
-        return
-    row = {"role": role, "by": by, "free": free, "claimants": _as_json(seen), "before": cursor}
-    connection.execute(NOTHING, row | {"why": why, "took_ms": took_ms})
-
-
-def _as_json(seen: Sequence[Claimant]) -> str:
-    def described(c: Claimant) -> dict[str, Any]:
-        plain = {"account": c.account, "waiting": c.waiting}
-        more = {"holding": c.holding, "weight": c.weight, "cap": c.cap}
-        return plain | {k: v for k, v in more.items() if v != {"holding": 0, "weight": 1.0, "cap": None}[k]}
-
-    return json.dumps([described(c) for c in seen])

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
-from celeriac.dispatch import claim, parking, promote, select
+from celeriac.dispatch import claim, parking, promote, record, select
 from celeriac.dispatch.claim import Held, Holder, fresh_token
 from celeriac.dispatch.fairness import Claimant, allocate, next_cursor
 from celeriac.dispatch.publish import Publisher, Ticket, rows_per_ticket, split
@@ -23,6 +23,9 @@ logger = logging.getLogger(__name__)
 
 #: How many waiting rows of an account a pass counts at first; more only where they could matter.
 FIRST_LOOK = 16
+
+#: How many accounts with something ready count where an account resumes its share of the window.
+OTHERS = 16
 
 #: A prompt role's passes in a row. Where tasks settle as fast as they are published each makes room for another, but a
 #: lifeline has heartbeats to send, and beat sweeps to run; whoever settles asks again.
@@ -71,10 +74,10 @@ class Dispatcher:
         """Beat's pass: one; a prompt role's a few, until nothing or no room is left. Tasks published."""
         given = 0
         for _ in range(PASSES if role.prompt else 1):
-            ids = self.publish(self.claim(role))
-            if not ids:
+            published = self.publish(self.claim(role))
+            if not published:
                 break
-            given += ids
+            given += published
         return given
 
     def dispatch_if_due(self, role: Role) -> int:
@@ -142,7 +145,7 @@ class Dispatcher:
             room = role.window - sum(seen.holding.values())
             if seen.paused or room <= 0:
                 return []
-            waiting = {c.account for c in select.accounts(connection, role.name, seen, FIRST_LOOK, 1).open}
+            waiting = {c.account for c in select.accounts(connection, role.name, seen, OTHERS, 1).open}
             share = max(1, role.window // max(1, len(waiting | seen.holding.keys())))
             taken = claim.resume(connection, begun, room, share, seen.holding)
             held = [Held(fresh_token(), [task]) for task in taken]
@@ -194,7 +197,7 @@ class Dispatcher:
         if not taken:
             return self._nothing(connection, role, seen, claimants, free, started)
         cursors = (seen.cursor, next_cursor(claimants, given, seen.cursor))
-        claim.record_pass(
+        record.done(
             connection, role.name, by=self.by, free=free, seen=claimants, given=claim.given(taken), cursors=cursors,
             held_since=seen.held_since, took_ms=_milliseconds(started),
         )  # fmt: skip
@@ -237,7 +240,7 @@ class Dispatcher:
         started: float,
     ) -> Pass:  # fmt: skip
         why = self._why_nothing(connection, role, seen, claimants, free)
-        claim.record_nothing(
+        record.nothing(
             connection, role.name, by=self.by, free=max(free, 0), seen=claimants, cursor=seen.cursor,
             last_pass=seen.last_pass, why=why, took_ms=_milliseconds(started),
         )  # fmt: skip

@@ -9,9 +9,6 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
-from celeriac.errors import IllegalMove, Unknown
-from celeriac.operate import audit
-from celeriac.operate.audit import Change
 from celeriac.run.start import COLUMNS
 from celeriac.store.started import Started
 
@@ -30,16 +27,6 @@ RETURNING status
 
 # No process has this number: whoever reports under the name next is another.
 ENDED = text("UPDATE celeriac.workers SET status = 'stopped', pid = 0 WHERE worker_id = :worker_id")
-
-DECOMMISSION = text("""
-WITH found AS (
-    SELECT worker_id, status FROM celeriac.workers WHERE worker_id = :worker_id FOR UPDATE
-), asked AS (
-    UPDATE celeriac.workers w SET status = 'draining' FROM found f
-    WHERE w.worker_id = f.worker_id AND f.status = 'active'
-)
-SELECT status FROM found
-""")
 
 # INVARIANT: only tickets of processes that live are renewed; one whose process is gone goes stale by itself. One
 # that is being settled or released needs no renewal: waiting for it with others in hand could be a deadlock.
@@ -92,18 +79,6 @@ def report(connection: Connection, worker: WorkerState) -> str:
 def ended(connection: Connection, worker_id: str) -> None:
     """The process that had this name is gone; what was asked of it is not asked of the next."""
     connection.execute(ENDED, {"worker_id": worker_id})
-
-
-def decommission(connection: Connection, worker_id: str, *, by: str, why: str = "") -> Change:
-    """Asks a worker to finish what it has and end; it hears with its next heartbeat. Raises Unknown, IllegalMove."""
-    was: str | None = connection.execute(DECOMMISSION, {"worker_id": worker_id}).scalar_one_or_none()
-    if was is None:
-        raise Unknown(f"there is no worker {worker_id!r}")
-    if was == "stopped":
-        raise IllegalMove(f"the worker {worker_id!r} has stopped; nothing was changed")
-    change = Change(worker_id, {"status": was}, {"status": "draining"})
-    audit.write(connection, "decommission", "worker", [change], by=by, why=why)
-    return change
 
 
 def renew(connection: Connection, worker_id: str, pids: Sequence[int]) -> int:

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from celeriac.run import lease, shared
+from celeriac.operate.workers import decommission
+from celeriac.run import shared
 from celeriac.store.connections import Database
 from tests.processes import Rows, Running, until
 
@@ -166,8 +167,8 @@ def test_a_decommissioned_worker_finishes_what_it_has_and_ends(
     task = shop.slow.delay(0.8)
     until(lambda: rows("SELECT FROM ran WHERE what = 'begin'"), "the start")
     with database.statement() as connection:
-        assert lease.decommission(connection, name, by="test").before == {"status": "active"}
-        assert lease.decommission(connection, name, by="test").before == {"status": "draining"}
+        assert decommission(connection, name, by="test").before == {"status": "active"}
+        assert decommission(connection, name, by="test").before == {"status": "draining"}
     assert running.process.wait(20) == 0
     assert task.status == "SUCCESS"
     assert rows("SELECT worker_id, status FROM celeriac.workers") == [(name, "stopped")]
@@ -181,7 +182,7 @@ def test_who_takes_over_a_name_releases_what_its_last_bearer_ran(
     task = shop.slow.delay(1.0)
     until(lambda: rows("SELECT FROM ran WHERE what = 'begin'"), "the start")
     with database.statement() as connection:
-        lease.decommission(connection, "node", by="test")
+        decommission(connection, "node", by="test")
         first.kill()
     again = worker("-c", "1", WORKER_ID="node")
     until(lambda: task.status == "SUCCESS", "the task on the next worker")

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import event
 
 from celeriac import Celeriac
-from celeriac.dispatch import claim, select
+from celeriac.dispatch import record, select
 from celeriac.dispatch.passes import PASSES, Dispatcher, Pass
 from celeriac.dispatch.publish import Ticket
 from celeriac.repair import lost_tickets
@@ -59,7 +59,7 @@ def test_a_pass_that_throws_leaves_nothing_claimed_and_the_next_one_works(
     """The seed's `inProgress` stayed true, and its cron was dead."""
     waiting(a=3)
     with monkeypatch.context() as broken:
-        broken.setattr(claim, "record_pass", lambda *_, **__: 1 / 0)
+        broken.setattr(record, "done", lambda *_, **__: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             passes.given()
     assert rows("SELECT DISTINCT status FROM worker_tasks") == [("pending",)]

@@ -112,9 +112,9 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
             work | {"accounts": accounts[:1], "slots": [SELECTED]},
         ],
         "dispatch.claim.RESUME": [{"ids": ready, "room": SELECTED, "share": SELECTED, "holding": "{}"}],
-        "dispatch.claim.RECORD": [work | passed | {"held_since": "2026-01-01"}],
-        "dispatch.claim.REPEAT": [{"last_pass": 1, "why": "", "took_ms": 1}],
-        "dispatch.claim.NOTHING": [work | passed | {"why": ""}],
+        "dispatch.record.RECORD": [work | passed | {"held_since": "2026-01-01"}],
+        "dispatch.record.REPEAT": [{"last_pass": 1, "why": "", "took_ms": 1}],
+        "dispatch.record.NOTHING": [work | passed | {"why": ""}],
         "dispatch.parking.PARK": [work | {"accounts": ["q1"], "batch": SELECTED}],
         "dispatch.parking.UNPARK": [{"batch": SELECTED}],
         "dispatch.promote.DUE": [

@@ -1,0 +1,84 @@
+"""Record: what each pass saw and decided, and where the next one goes on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, text
+
+from celeriac.dispatch.fairness import Claimant
+
+RECORD = text("""
+WITH pass AS (
+    INSERT INTO celeriac.passes (role, by, free, claimants, given, cursor_before, cursor_after, took_ms)
+    VALUES (:role, :by, :free, CAST(:claimants AS jsonb), CAST(:given AS jsonb), :before, :after, :took_ms)
+    RETURNING id
+)
+INSERT INTO celeriac.batchers (role, cursor, last_pass, held_since) SELECT :role, :after, id, :held_since FROM pass
+ON CONFLICT (role) DO UPDATE
+SET cursor = excluded.cursor, last_pass = excluded.last_pass, held_since = excluded.held_since
+""")
+
+# An empty pass for the reason of the last one only counts up; the guard keeps it so when the last one was not empty.
+REPEAT = text("""
+UPDATE celeriac.passes SET repeated = repeated + 1, last_at = statement_timestamp(), took_ms = :took_ms
+WHERE id = :last_pass AND why_nothing = :why
+""")
+
+NOTHING = text("""
+WITH pass AS (
+    INSERT INTO celeriac.passes (role, by, free, claimants, cursor_before, cursor_after, why_nothing, took_ms)
+    VALUES (:role, :by, :free, CAST(:claimants AS jsonb), :before, :before, :why, :took_ms) RETURNING id
+)
+INSERT INTO celeriac.batchers (role, cursor, last_pass) SELECT :role, :before, id FROM pass
+ON CONFLICT (role) DO UPDATE SET last_pass = excluded.last_pass
+""")
+
+
+def done(
+    connection: Connection,
+    role: str,
+    *,
+    by: str,
+    free: int,
+    seen: Sequence[Claimant],
+    given: Mapping[str, int],
+    cursors: tuple[str, str],
+    held_since: datetime,
+    took_ms: float,
+) -> None:
+    """What was seen and decided, the cursor for the next pass, and since when tickets of the role hold something."""
+    row = {
+        "role": role,
+        "by": by,
+        "free": free,
+        "took_ms": took_ms,
+        "before": cursors[0],
+        "after": cursors[1],
+        "held_since": held_since,
+    }
+    connection.execute(RECORD, row | {"claimants": _as_json(seen), "given": json.dumps(given)})
+
+
+def nothing(
+    connection: Connection, role: str, *, by: str, free: int, seen: Sequence[Claimant], cursor: str,
+    last_pass: int | None, why: str, took_ms: float,
+) -> None:  # fmt: skip
+    """Why a pass claimed nothing; the same reason again is folded into the last row."""
+    repeat = {"last_pass": last_pass, "why": why, "took_ms": took_ms}
+    if last_pass is not None and connection.execute(REPEAT, repeat).rowcount:
+        return
+    row = {"role": role, "by": by, "free": free, "claimants": _as_json(seen), "before": cursor}
+    connection.execute(NOTHING, row | {"why": why, "took_ms": took_ms})
+
+
+def _as_json(seen: Sequence[Claimant]) -> str:
+    def described(c: Claimant) -> dict[str, Any]:
+        plain = {"account": c.account, "waiting": c.waiting}
+        more = {"holding": c.holding, "weight": c.weight, "cap": c.cap}
+        return plain | {k: v for k, v in more.items() if v != {"holding": 0, "weight": 1.0, "cap": None}[k]}
+
+    return json.dumps([described(c) for c in seen])
