@@ -184,9 +184,7 @@ def test_a_pass_never_claims_two_tasks_of_a_key(database: Database, dispatcher: 
 
 
 @pytest.mark.parametrize("written", ["inserted", "updated"])
-def test_one_that_was_put_behind_by_hand_leads_with_the_next_look(
-    database: Database, rows: Rows, written: str
-) -> None:
+def test_one_that_was_put_behind_by_hand_leads_with_the_next_look(database: Database, rows: Rows, written: str) -> None:
     if written == "inserted":
         rows("INSERT INTO worker_tasks (task_id, role, lock_key, waits_for) VALUES ('t', 'work', 'k', 'lock')")
     else:
