@@ -7,7 +7,8 @@ CeleriacError
 │   ├── UnknownRole         no code and no `roles` row declares it
 │   ├── BadArguments        they do not fit the handler's signature, or are not JSON
 │   ├── ArgumentsTooLarge
-│   └── NotSupported        a part of Celery that does not run on rows yet
+│   ├── NotSupported        a part of Celery that does not run on rows yet
+│   └── NotAdopted          a message of plain Celery that becomes no task
 ├── TokenRefused            an API token was not made: its name is taken, or what it was to be is not possible
 ├── Unknown                 no such task, role or account
 ├── BadValue                what an operator or a handler gave is out of bounds
@@ -57,6 +58,10 @@ class ArgumentsTooLarge(EnqueueRefused):
 
 class NotSupported(EnqueueRefused, NotImplementedError):
     """A part of Celery that does not run on rows yet; refused before anything is half done."""
+
+
+class NotAdopted(EnqueueRefused):
+    """A plain Celery app's message that becomes no task; it is a dead letter."""
 
 
 class TokenRefused(CeleriacError):

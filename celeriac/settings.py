@@ -59,6 +59,9 @@ class Settings:
     api_requests: float = _setting("CELERIAC_API_REQUESTS_PER_SECOND", 50, 0.1, 1e6, "requests a second")
     api_failures: float = _setting("CELERIAC_API_FAILURES_PER_MINUTE", 60, 1, 1e9, "requests a minute")
     api_body_bytes: float = _setting("CELERIAC_API_BODY_BYTES", 1_048_576, 1024, 2**28 - 1, "bytes", whole=True)
+    # How often workers look at the plain queues, which other Celery apps write to; 0 leaves them alone.
+    adopt_interval: float = _period("CELERIAC_ADOPT_INTERVAL_MS", 0.1, 0.0)
+    dead_letter_days: float = _setting("CELERIAC_DEAD_LETTER_DAYS", 30.0, 0.0, 36_500, "days")
     event_days: float = _setting("CELERIAC_EVENT_DAYS", 30.0, 0.0, 36_500, "days")
     pass_hours: float = _setting("CELERIAC_PASS_HOURS", 24.0, 0.0, 876_000, "hours")
     alert_queue_depth: float = _setting("CELERIAC_ALERT_QUEUE_DEPTH", 1000, 0, 2**53 - 1, "tasks", whole=True)

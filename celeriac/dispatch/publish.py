@@ -19,6 +19,7 @@ from kombu.exceptions import KombuError
 from kombu.messaging import Producer
 
 from celeriac.dispatch.claim import Taken
+from celeriac.dispatch.keys import ticket_key
 from celeriac.roles.rules import TICKET
 
 if TYPE_CHECKING:
@@ -142,7 +143,7 @@ class Publisher:
         return found
 
     def _kick(self, producer: Producer, role: str, queue: str, lone: int | None) -> None:
-        if lone is not None and not _client(producer).llen(queue):
+        if lone is not None and not _client(producer).llen(ticket_key(queue)):
             self._put(producer, Ticket(role, queue, [lone]))
         elif _client(producer).set(_kick_key(role), 1, nx=True, px=KICK_LASTS):
             self._put(producer, Ticket(role, queue))
@@ -173,7 +174,7 @@ class Publisher:
             try:
                 with self._connected() as producer:
                     act(producer)
-            except _redis_failures() as error:
+            except redis_failures() as error:
                 self._closed_until = time.monotonic() + BREAK
                 self._producer = None
                 # A batch that failed says only that; its cause is what Redis said.
@@ -198,7 +199,7 @@ def _kick_key(role: str) -> str:
     return f"celeriac:kick:{role}"
 
 
-def _redis_failures() -> tuple[type[Exception], ...]:
+def redis_failures() -> tuple[type[Exception], ...]:
     from redis.exceptions import RedisError
 
     return (KombuError, RedisError, OSError)
@@ -218,4 +219,6 @@ def tokens_in(messages: Sequence[bytes]) -> set[str]:
 
 def _page(producer: Producer, queue: str, start: int) -> Sequence[bytes]:
     """From the end on, where the next one is taken: what comes meanwhile comes at the other."""
-    return list(_client(producer).lrange(queue, -start - PAGE, -start - 1))
+    # kombu's client leaves the application's own prefix out of this command.
+    key = producer.channel.global_keyprefix + ticket_key(queue)
+    return list(_client(producer).lrange(key, -start - PAGE, -start - 1))

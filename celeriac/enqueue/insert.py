@@ -19,6 +19,8 @@ from celeriac.store.plans import lookups
 class NewTask:
     """A row to be. `delay` (seconds from the database's now) or `at` (ISO 8601) or neither: due at once.
 
+    `retry_count`: retries it had before it became a row.
+
     `is_named` False: its id was made for it just now, so nobody else can have it.
     """
 
@@ -41,6 +43,7 @@ class NewTask:
     parent_id: int | None = None
     enqueued_by: str | None = None
     is_named: bool = True
+    retry_count: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,16 +73,16 @@ WITH given AS (
         task_id text, role text, account text, lock_key text, unique_key text, priority integer,
         args jsonb, kwargs jsonb, headers jsonb, delay double precision, at timestamptz,
         expires_in double precision, expires_at timestamptz, max_retries integer, max_rounds integer,
-        timeout double precision, parent_id bigint, enqueued_by text, is_named boolean
+        timeout double precision, parent_id bigint, enqueued_by text, is_named boolean, retry_count integer
     )) WITH ORDINALITY
 ), fresh AS (
     INSERT INTO celeriac.tasks (
         task_id, role, account, lock_key, unique_key, priority, args, kwargs, headers, scheduled_for,
-        expires_at, max_retries, max_rounds, timeout, parent_id, enqueued_by
+        expires_at, retry_count, max_retries, max_rounds, timeout, parent_id, enqueued_by
     )
     SELECT task_id, role, account, lock_key, unique_key, priority, args, kwargs, headers, due,
         coalesce(expires_at, statement_timestamp() + expires_in * interval '1 second'),
-        max_retries, max_rounds, timeout, parent_id, enqueued_by
+        coalesce(retry_count, 0), max_retries, max_rounds, timeout, parent_id, enqueued_by
     FROM given
     WHERE {}
     ORDER BY role COLLATE "C", unique_key COLLATE "C", place

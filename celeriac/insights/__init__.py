@@ -7,6 +7,7 @@ index page by page, counts stop at a bound and say so. Times are the database's.
 from celeriac.insights.alerts import firing
 from celeriac.insights.capacity import capacity, heartbeats
 from celeriac.insights.counting import CAP, Count, RoleDepth, counts, depth
+from celeriac.insights.dead_letters import dead_letter, dead_letters
 from celeriac.insights.lists import MOST_OFFSET, MOST_ROWS, WORDS, Filter, Page, list_tasks, matching
 from celeriac.insights.metrics import metrics
 from celeriac.insights.system import (
@@ -34,6 +35,8 @@ __all__ = [
     "audit_trail",
     "capacity",
     "counts",
+    "dead_letter",
+    "dead_letters",
     "depth",
     "find",
     "firing",

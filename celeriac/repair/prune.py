@@ -88,11 +88,30 @@ DELETE FROM celeriac.beats WHERE beat_id IN (
     LIMIT :batch)
 """)
 
+# The ledger: a message comes again within minutes, if at all.
+ADOPTED = text("""
+DELETE FROM celeriac.adopted WHERE task_id IN (
+    SELECT task_id FROM celeriac.adopted WHERE at < statement_timestamp() - :days * interval '1 day'
+    ORDER BY at LIMIT :batch)
+""")
+
+DEAD_LETTERS = text("""
+DELETE FROM celeriac.dead_letters WHERE id IN (
+    SELECT id FROM celeriac.dead_letters WHERE at < statement_timestamp() - :days * interval '1 day'
+    ORDER BY at LIMIT :batch)
+""")
+
+#: How long (days) a message that was adopted is known.
+KNOWN = 7.0
+
 
 def prune_finished(app: Celeriac) -> int:
-    """Finished tasks older than their role's `keep`; events, passes, worker and beat rows past their periods."""
+    """Finished tasks older than their role's `keep`; events, passes, dead letters and the like past their periods."""
     events, passes = app.settings.event_days, app.settings.pass_hours / 24
-    rest = ((EVENTS, events), (PASSES, passes), (WORKERS, events), (BEATS, passes))
+    rest = (
+        (EVENTS, events), (PASSES, passes), (WORKERS, events), (BEATS, passes), (ADOPTED, KNOWN),
+        (DEAD_LETTERS, app.settings.dead_letter_days),
+    )  # fmt: skip
     return prune_tasks(app) + sum(_prune(app.database, delete, days) for delete, days in rest)
 
 

@@ -35,6 +35,7 @@ class Role:
     `CELERIAC_TIME_LIMIT_GRACE_MS` after `timeout`.
     `stale_after` is the lease: a running task whose worker is silent for so long is rescued (at least a second).
     `memory_per_task` (megabytes) caps how many run at once in a worker, by the memory it has; None caps nothing.
+    `adopt` takes messages of plain Celery apps for this role: whoever may write to Redis then enqueues.
     `by_name` stores positional arguments under their parameters' names, so that SQL can ask for them.
     """
 
@@ -64,6 +65,7 @@ class Role:
     memory_per_task: int | None = None
     keep: timedelta | Literal["forever"] | None = timedelta(days=1)
     enabled_by: str | None = None
+    adopt: bool = False
     by_name: bool = True
 
     def __post_init__(self) -> None:
@@ -105,7 +107,8 @@ class Role:
         """What other code bases need to enqueue by name, and surfaces to explain it; stored in `roles`."""
         keep = self.keep.total_seconds() if isinstance(self.keep, timedelta) else self.keep
         plain = ("queue", "priority", "batch_size", "window", "every", "prompt", "chunk", "max_retries", "max_rounds")
-        more = ("round_delay", "timeout", "hard_timeout", "stale_after", "max_losses", "memory_per_task", "enabled_by")
+        more = ("round_delay", "timeout", "hard_timeout", "stale_after", "max_losses", "memory_per_task", "enabled_by",
+            "adopt")  # fmt: skip
         bounds = {"priority_range": list(self.priority_range)}
         keys = {name: _registered(getattr(self, name)) for name in ("fair_by", "lock_by", "unique_by")}
         backoff = asdict(self.backoff) if self.backoff else None

@@ -108,5 +108,6 @@ RULES: Mapping[str, tuple[Fits, str]] = {
         "a timedelta such as days(30) (at most 100 years), FOREVER, or None",
     ),
     "enabled_by": (_or(None, lambda given: isinstance(given, str) and given.isidentifier()), "a variable's name"),
+    "adopt": _FLAG,
     "by_name": _FLAG,
 }

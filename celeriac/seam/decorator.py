@@ -45,6 +45,7 @@ class TaskOptions(TypedDict, total=False):
     memory_per_task: int | None
     keep: timedelta | Literal["forever"] | None
     enabled_by: str | None
+    adopt: bool
     by_name: bool
     # Retries, by Celery's names.
     autoretry_for: Errors

@@ -1,8 +1,8 @@
 """Redis transport that outlives its input.
 
 A stock consumer ends with "Unrecoverable error" on several kinds of malformed message, so whoever can LPUSH or PUBLISH
-could crash-loop the fleet. Here what is no ticket is dropped and counted before any consumer sees it, and a broadcast
-(remote control, events) that breaks its reader costs the broadcast, not the worker.
+could crash-loop the fleet. Here what is no ticket is set aside and counted before any consumer sees it (the adopter
+looks what it is), and a broadcast (remote control, events) that breaks its reader costs the broadcast, not the worker.
 
 So it does on most of Redis' error replies. Here one of them is a connection that is lost, and Redis is not there again
 until it takes writes; a key of another type than it is for is quarantined.
@@ -23,8 +23,9 @@ from kombu.utils.encoding import bytes_to_str
 from redis import Redis
 from redis.exceptions import InvalidResponse, OutOfMemoryError, ResponseError
 
+from celeriac.dispatch.keys import ADOPTING, queue_of, ticket_key
+from celeriac.dispatch.quarantine import quarantine
 from celeriac.seam.envelope import NotATicket, check_reply, check_ticket
-from celeriac.seam.quarantine import quarantine
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +36,7 @@ T = TypeVar("T")
 TELL_FULL_EVERY = 60.0
 
 #: Answers to remote control (a starting worker asks the others for their clocks) come by queue, too.
-REPLIES = re.compile(rb"\.reply\.[^.]*\.pidbox$")
+REPLIES = re.compile(r"\.reply\.[^.]*\.pidbox$")
 
 
 class Channel(stock.Channel):
@@ -49,9 +50,10 @@ class Channel(stock.Channel):
 
         def checked(connection: Any, command: str, **more: Any) -> Any:
             reply = inner(connection, command, **more)
-            if reply and not self._admits(*reply):
+            if not reply:
                 return None
-            return reply
+            queue, payload = queue_of(bytes_to_str(reply[0])), reply[1]
+            return [queue, payload] if self._admits(queue, payload) else None
 
         # The stock method reads, decodes and delivers in one go; its only seam is the client's parse_response.
         self.client.parse_response = checked
@@ -64,13 +66,29 @@ class Channel(stock.Channel):
         finally:
             self.client.__dict__.pop("parse_response", None)
 
-    def _admits(self, queue: bytes, payload: bytes) -> bool:
+    def _q_for_pri(self, queue: str, pri: int) -> str:
+        return str(super()._q_for_pri(ticket_key(queue), pri))
+
+    def _admits(self, queue: str, payload: bytes) -> bool:
+        is_reply = REPLIES.search(queue)
         try:
-            (check_reply if REPLIES.search(queue) else check_ticket)(payload)
+            (check_reply if is_reply else check_ticket)(payload)
         except NotATicket as why:
-            self._drop(f"on {bytes_to_str(queue)!r} that is no ticket", why)
+            if is_reply:
+                self._drop(f"on {queue!r} that is no answer", why)
+            else:
+                self._set_aside(queue, payload, why)
             return False
         return True
+
+    def _set_aside(self, queue: str, payload: bytes, why: NotATicket) -> None:
+        """Among what the adopter takes: it writes to Postgres what this is, or why it is nothing."""
+        try:
+            Redis(connection_pool=self.pool).lpush(self.global_keyprefix + ADOPTING, payload)
+        except self.connection_errors as error:
+            self._drop(f"on {queue!r} that is no ticket ({why}) and cannot be set aside", error)
+        else:
+            logger.error("Set a message on %r aside that is no ticket: %s", queue, why)
 
     def _receive_one(self, c: Any) -> Any:
         try:

@@ -15,6 +15,7 @@ from celeriac.errors import ConfigurationError
 from celeriac.run import shared
 from celeriac.store.failures import once_postgres_serves
 from celeriac.store.migrate import unapplied
+from celeriac.worker.adopter import Adopter
 from celeriac.worker.lifeline import Lifeline
 from celeriac.worker.repairs import Repairs
 from celeriac.worker.watchdog import Watchdog
@@ -56,6 +57,7 @@ class LifelineStep(bootsteps.StartStopStep):
         lifeline.governor.start()
         Watchdog(lifeline).start()
         Repairs(worker.app, lifeline.ending).start()
+        Adopter(worker.app, lifeline.queues).start()
         _on(signals.worker_shutting_down, lifeline.drain)
         _on(signals.worker_shutdown, lifeline.stopped)
 

@@ -11,6 +11,7 @@ from types import ModuleType
 import pytest
 import redis
 
+from celeriac.dispatch.keys import ADOPTING, ticket_key
 from celeriac.dispatch.publish import Ticket
 from tests import processes
 from tests.end_to_end.conftest import QUICK, shop_server
@@ -157,17 +158,24 @@ def test_a_ticket_delivered_twice_or_forged_starts_nothing(shop: ModuleType, wor
     assert rows("SELECT what FROM ran ORDER BY n") == [("begin",), ("end",)]
 
 
-def test_malformed_messages_leave_the_worker_alive(shop: ModuleType, worker: Worker, redis_url: str) -> None:
+def test_malformed_messages_leave_the_worker_alive(
+    shop: ModuleType, worker: Worker, rows: Rows, redis_url: str
+) -> None:
     running = worker("-c", "1")
     client = redis.Redis.from_url(redis_url)
+    keys = (ticket_key("add"), "add", ADOPTING)
     for message in MALFORMED:
+        client.lpush(ticket_key("add"), message)
         client.lpush("add", message)
-    until(lambda: client.llen("add") == 0, "them to be taken")
+    until(lambda: client.exists(*keys) == 0, "them to be taken")
     client.close()
     assert shop.add.delay(2, 3).get(timeout=20) == 5
     assert running.process.poll() is None
     assert "Unrecoverable" not in running.printed()
     assert running.printed().count("that is no ticket") == len(MALFORMED)
+    # What says that it is a ticket is none of anybody's messages.
+    letters = [message for message in MALFORMED if b"celeriac.ticket" not in message]
+    assert {bytes(found) for (found,) in rows("SELECT message FROM dead_letters")} == set(letters)  # type: ignore[arg-type]
 
 
 MALFORMED = [

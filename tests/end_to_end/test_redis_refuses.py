@@ -14,12 +14,16 @@ import pytest
 import redis
 
 from celeriac import local
+from celeriac.dispatch.keys import ticket_key
 from celeriac.dispatch.publish import Ticket
 from tests import processes
 from tests.end_to_end.conftest import QUICK
 from tests.processes import ROOT, Rows, Running, until
 
 LOST, WAITS, CONNECTED = "Connection to broker lost", "Waiting for Redis at ", "Connected to redis"
+
+#: Where the tickets of the shop's `add` lie.
+ADD = ticket_key("add")
 
 #: A master nobody is at: who follows it is read-only.
 NOBODY = ("REPLICAOF", "127.0.0.1", "1")
@@ -135,19 +139,19 @@ def test_a_command_it_may_not_give_is_waited_for_as_well(running: Running, clien
 
 
 def test_a_queue_that_is_none_is_quarantined(running: Running, client: redis.Redis) -> None:
-    client.set("add", "a string")
-    until(lambda: times(running, "celeriac:quarantine:add:1"), "it to tell")
-    client.sadd("add", "a set")
-    until(lambda: times(running, "celeriac:quarantine:add:2"), "it to tell")
-    assert client.get("celeriac:quarantine:add:1") == b"a string"
-    assert client.smembers("celeriac:quarantine:add:2") == {b"a set"}
+    client.set(ADD, "a string")
+    until(lambda: times(running, f"celeriac:quarantine:{ADD}:1"), "it to tell")
+    client.sadd(ADD, "a set")
+    until(lambda: times(running, f"celeriac:quarantine:{ADD}:2"), "it to tell")
+    assert client.get(f"celeriac:quarantine:{ADD}:1") == b"a string"
+    assert client.smembers(f"celeriac:quarantine:{ADD}:2") == {b"a set"}
     told = [line for line in running.printed().splitlines() if "celeriac:quarantine" in line]
     assert ["ERROR" in line for line in told] == [True, True]
     assert times(running, LOST) == 0
 
 
 KEYS = (
-    "add", "_kombu.binding.celery", "_kombu.binding_permanent.celery", "_kombu.binding.celery.pidbox",
+    ADD, "_kombu.binding.celery", "_kombu.binding_permanent.celery", "_kombu.binding.celery.pidbox",
     "_kombu.binding_deadlines",
 )  # fmt: skip
 
@@ -168,7 +172,7 @@ def test_a_redis_that_is_full_is_drained(
 ) -> None:
     """Connecting writes down what queues there are; where there is no room for it, tickets are taken all the same."""
     task = shop.add.delay(1)
-    until(lambda: client.llen("add"), "its ticket to lie in Redis")
+    until(lambda: client.llen(ADD), "its ticket to lie in Redis")
     client.execute_command(*NO_ROOM)
     running = worker()
     assert task.get(timeout=30) == 2
@@ -184,7 +188,7 @@ def test_a_redis_that_is_full_is_drained(
 FAULTS = {
     "read-only": (NOBODY, "read only replica"),
     "full": (NO_ROOM, "maxmemory"),
-    "of another type": (("SET", "add", "a string"), "WRONGTYPE"),
+    "of another type": (("SET", ADD, "a string"), "WRONGTYPE"),
     "forbidden": (("ACL", "SETUSER", "default", "-lpush", "-llen", "-lrange"), "permission"),
 }
 
@@ -197,7 +201,7 @@ def test_a_publisher_takes_an_error_for_a_no(
     tickets = [Ticket("add", "add", [n], "11111111-1111-1111-1111-111111111111") for n in (1, 2)]
     assert publisher.publish(tickets)
     publisher._closed_until = 0.0
-    client.delete("add")
+    client.delete(ADD)
     client.execute_command(*fault)
     with caplog.at_level(logging.WARNING):
         assert publisher.publish(tickets) is False

@@ -84,6 +84,9 @@ BASE = [
     """INSERT INTO celeriac.audit (by, action, kind, target) SELECT 'a', 'x', 'role', 'work'
         FROM generate_series(1, 100)""",
     "INSERT INTO celeriac.intake (task) SELECT '{}' FROM generate_series(1, 10)",
+    "INSERT INTO celeriac.adopted (task_id) SELECT 'adopted-' || i FROM generate_series(1, 100) i",
+    """INSERT INTO celeriac.dead_letters (digest, name, reason, size, message)
+        SELECT sha256(CAST('base ' || i AS bytea)), 'work', 'x', 1, 'x' FROM generate_series(1, 100) i""",
 ]  # fmt: skip
 
 _MANY = tasks("ready", "'many-' || i, 'work', 'm' || i % (:n / 5), NULL, NULL, now() FROM generate_series(1, :n)")
@@ -120,6 +123,9 @@ SHAPES = {
         "INSERT INTO celeriac.passes (role, by, free) SELECT 'work', 'x', i FROM generate_series(1, :n / 2) i",
         """INSERT INTO celeriac.audit (by, action, kind, target) SELECT 'a', 'x', 'task', i
             FROM generate_series(1, :n / 2) i""",
+        "INSERT INTO celeriac.adopted (task_id) SELECT 'past-' || i FROM generate_series(1, :n) i",
+        """INSERT INTO celeriac.dead_letters (digest, name, reason, size, message)
+            SELECT sha256(CAST('past ' || i AS bytea)), 'other', 'x', 1, 'x' FROM generate_series(1, :n / 2) i""",
     ],
     "failures": [
         past("""'bad-' || i, 'work', 'm' || i % 1000, 'failed', now() - i * interval '1 millisecond'
@@ -133,7 +139,7 @@ SHAPES = {
 
 #: Where tasks are, and what is told of them. `tickets` is small by design, and may be read as a whole.
 ROOMS = ("tasks", "ready", "later", "behind", "parked", "locks", "looks", "intake", "history")
-TOLD = ("task_events", "passes", "audit")
+TOLD = ("task_events", "passes", "audit", "adopted", "dead_letters")
 
 
 def is_large(table: str) -> bool:

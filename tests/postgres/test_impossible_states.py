@@ -129,7 +129,16 @@ IMPOSSIBLE_ROWS: list[tuple[str, str, dict[str, Any]]] = [
             ("scopes_known", {"scopes": ["?"]}),
         )
     ),
+    *(
+        (f"dead_letters_{check}", "dead_letters", {"digest": b"0" * 32, "reason": "why", "message": b"hello"} | row)
+        for check, row in (
+            ("digest_is_sha256", {"digest": b"short", "size": 5}),
+            ("size_is_the_whole", {"size": 4}),
+        )
+    ),
 ]
+
+LETTER = {"digest": b"0" * 32, "reason": "why", "size": 5, "message": b"hello"}
 
 TOKEN_OF_ANNA = {"id": "i", "name": "anna", "hash": b"0" * 32, "created_by": "c", "scopes": ["read"]}
 
@@ -138,6 +147,7 @@ BEHIND_ONE = ENTRY | {"lock_key": "k", "priority": 0}
 
 #: A row, and what another may not share with it.
 IMPOSSIBLE_PAIRS: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
+    ("dead_letters_digest", "dead_letters", LETTER, {"message": b"there"}),
     ("api_tokens_one_of_a_name", "api_tokens", TOKEN_OF_ANNA, {"id": "another"}),
     ("scheduled_jobs_name_unique", "scheduled_jobs", JOB, {"target": "another"}),
     ("tasks_pkey", "tasks", TASK_ROW | {"id": 1}, {"task_id": "another"}),

@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy import Connection, create_engine
 
 from celeriac.enqueue import insert
+from celeriac.enqueue.adopted import Letter
 from celeriac.enqueue.ready import ready_row
 from celeriac.insights import lists
 from celeriac.store.connections import Database
@@ -77,6 +78,7 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
     failed = found(f"""SELECT id FROM celeriac.history WHERE task_id LIKE 'done-%%' AND status = 'failed'
         LIMIT {SELECTED}""")
     ready, heads = ids("ready"), ids("head")
+    (letter,) = found("SELECT max(id) FROM celeriac.dead_letters")
     lone, one = ready[0], running[0]
     share = SELECTED // len(accounts)
     keys = ["held", *(f"key-{i}" for i in range(SELECTED)), *(f"look-{i}" for i in range(20))]
@@ -104,6 +106,12 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
         "enqueue.insert.STILL_BEHIND": [{"ids": ready}, {"ids": heads}],
         "enqueue.insert.UNDO": [{"ids": ready}, {"ids": heads}],
         "enqueue.insert.MAKE_WAY": [{"role": "keyed", "unique_key": "h1", "by": ""}],
+        "enqueue.adopted.NOTE": [
+            {"task_ids": [f"{which}-{i}" for i in range(SELECTED // 2) for which in ("adopted", "new")]}
+        ],
+        "enqueue.adopted.BURY": [
+            letter.row() for letter in (Letter(b"new", "x"), Letter(b"base 1", "x", "work", args=[1]))
+        ],
         "enqueue.outbox.PUT": [{"tasks": "[{}]"}],
         "enqueue.outbox.TAKE": [{"after": 0}],
         "enqueue.outbox.ADMITTED": [{"id": 1}],
@@ -157,12 +165,16 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
         ],
         "repair.prune.ROLES_OF_DAY": [{"began": "today", "ended": "tomorrow"}],
         "repair.prune.EVENTS": [{"days": 0, "batch": SELECTED}, {"days": 1, "batch": SELECTED}],
-        "repair.prune.PASSES": [{"days": 0, "batch": SELECTED}, {"days": 1, "batch": SELECTED}],
+        **{
+            f"repair.prune.{what}": [{"days": 0, "batch": SELECTED}, {"days": 1, "batch": SELECTED}]
+            for what in ("PASSES", "ADOPTED", "DEAD_LETTERS")
+        },
         "repair.ring.STATE": [{}],
         "repair.review.REVIEW": [{"by": "", "counted": SELECTED, "done": "{}"}],
         "schedules.tick.IS_UNFINISHED": [{"task_id": "ready-1"}],
         "operate.audit.WRITE": [{"action": "", "kind": "", "changes": "[]"} | by],
         "operate.cancel.CANCEL": [by | {"task_ids": task_ids}, by | {"task_ids": ["active-1", "next-1", "due-1"]}],
+        "operate.dead_letters.TAKE": [{"id": letter}],
         "operate.hasten.HASTEN": [{"task_id": "due-1", "by": ""}],
         "operate.prioritise.HOLD": [
             {"task_id": task_id, "only_waiting": only_waiting}
@@ -179,6 +191,11 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
         "operate.steer.RETRY": [by | {"ids": failed}],
         "insights.counting.COUNTS": [{"most": SELECTED}],
         "insights.counting.DEPTH": [{"most": SELECTED, "look": SELECTED}],
+        "insights.dead_letters.LIST": [{"before": before, "most": SELECTED} for before in (None, letter)],
+        "insights.dead_letters.LIST_OF": [
+            {"name": "work", "before": before, "most": SELECTED} for before in (None, letter)
+        ],
+        "insights.dead_letters.LETTER": [{"id": letter, "shown": 1}],
         "insights.system.PASSES": [work | {"before": None, "most": SELECTED}],
         "insights.system.AUDIT": [{"before": None, "most": SELECTED}],
         "insights.system.AUDIT_OF": [{"kind": "role", "target": "work", "before": None, "most": SELECTED}],

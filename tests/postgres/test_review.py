@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from celeriac import Celeriac, repair
+from celeriac.dispatch.keys import ticket_key
 from celeriac.dispatch.passes import Dispatcher
 from celeriac.enqueue.insert import Receipt
 from celeriac.roles.role import Role
@@ -124,7 +125,7 @@ def test_a_review_wakes_idle_queues_that_have_work(reviewed: Celeriac, put: Put)
     repair.sweep(reviewed, "review")
     assert reviewed.enqueuer.kicker.flush(30)
     with reviewed.connection_for_write() as connection:
-        assert connection.default_channel.client.llen("work") == 1
+        assert connection.default_channel.client.llen(ticket_key("work")) == 1
 
 
 def test_a_long_but_healthy_task_outlives_its_review(reviewed: Celeriac, database: Database, rows: Rows) -> None:

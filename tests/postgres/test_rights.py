@@ -44,6 +44,8 @@ FORBIDDEN = [
     "DELETE FROM celeriac.tasks",
     "SELECT * FROM celeriac.api_tokens",
     "SELECT * FROM celeriac.audit",
+    "SELECT * FROM celeriac.dead_letters",
+    "SELECT * FROM celeriac.adopted",
     "SELECT * FROM instasites",
     "SELECT * FROM v_worker_capacity",
     "SELECT * FROM celeriac.v_worker_capacity",

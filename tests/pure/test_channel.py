@@ -19,6 +19,7 @@ from kombu.exceptions import OperationalError
 from kombu.pidbox import Mailbox
 from kombu.utils.json import dumps
 
+from celeriac.seam import transport
 from celeriac.seam.envelope import NotATicket, check_reply, check_ticket
 from celeriac.seam.transport import Channel
 from tests.pure.envelopes import REAL, packed
@@ -76,16 +77,22 @@ class Client:
 
 def channel(*replies: Any, reader: Callable[[Any], None] | None = None) -> Any:
     """A channel whose Redis answers with `replies`, and what it delivers."""
+
+    def deliver(message: Any, queue: str) -> None:
+        made.delivered.append(message)
+        made.delivered_to.append(queue)
+
     made = object.__new__(Channel)
     made.__dict__ |= {
         "client": Client(replies),
         "delivered": [],
+        "delivered_to": [],
+        "_pool": object(),
         "connection_errors": (ConnectionError, OperationalError),
         "_queue_cycle": SimpleNamespace(rotate=lambda _: None),
         "_fanout_to_queue": {"celery.pidbox": "here.celery.pidbox"},
     }
-    deliver = reader or (lambda message: made.delivered.append(message))
-    made.connection = SimpleNamespace(_deliver=lambda message, _: deliver(message))
+    made.connection = SimpleNamespace(_deliver=(reader and (lambda message, _: reader(message))) or deliver)
     return made
 
 
@@ -94,9 +101,10 @@ def broadcast(data: bytes) -> Any:
 
 
 def test_a_ticket_is_delivered() -> None:
-    made = channel((b"builds", packed(REAL)))
+    made = channel((b"celeriac:tickets:builds", packed(REAL)))
     assert made._brpop_read()
     assert made.delivered == [REAL]
+    assert made.delivered_to == ["builds"]
 
 
 def test_an_answer_is_delivered() -> None:
@@ -105,14 +113,48 @@ def test_an_answer_is_delivered() -> None:
     assert made.delivered == [ANSWER]
 
 
-@pytest.mark.parametrize("queue", [b"builds", b"0a1b.reply.celery.pidbox", b"\xff"])
-def test_what_is_no_ticket_is_dropped_counted_and_told(queue: bytes, caplog: pytest.LogCaptureFixture) -> None:
-    made, before = channel((queue, b"hello")), Channel.dropped
+class Aside:
+    """What is set aside, in a Redis that may refuse it."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error = error
+        self.pushed: list[tuple[str, bytes]] = []
+
+    def __call__(self, **_: Any) -> Aside:
+        return self
+
+    def lpush(self, key: str, payload: bytes) -> None:
+        if self.error is not None:
+            raise self.error
+        self.pushed.append((key, payload))
+
+
+@pytest.mark.parametrize("queue", [b"celeriac:tickets:builds", b"\xff"])
+def test_what_is_no_ticket_is_set_aside_and_told(
+    queue: bytes, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    made, aside = channel((queue, b"hello")), Aside()
+    monkeypatch.setattr(transport, "Redis", aside)
     with caplog.at_level(logging.ERROR), pytest.raises(Empty):
         made._brpop_read()
     assert made.delivered == []
+    assert aside.pushed == [("celeriac:adopting", b"hello")]
+    assert re.search(r"Set a message on '.*' aside that is no ticket: .*", caplog.text)
+
+
+@pytest.mark.parametrize(
+    ("queue", "error"), [(b"0a1b.reply.celery.pidbox", None), (b"celeriac:tickets:builds", ConnectionError("away"))]
+)
+def test_an_answer_that_is_none_is_dropped_and_so_is_what_cannot_be_set_aside(
+    queue: bytes, error: Exception | None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    made, before, aside = channel((queue, b"hello")), Channel.dropped, Aside(error)
+    monkeypatch.setattr(transport, "Redis", aside)
+    with caplog.at_level(logging.ERROR), pytest.raises(Empty):
+        made._brpop_read()
+    assert (made.delivered, aside.pushed) == ([], [])
     assert Channel.dropped == before + 1
-    assert re.search(r"Dropped a message on '.*' that is no ticket \(NotATicket: .*\); \d+ so far", caplog.text)
+    assert re.search(r"Dropped a message on '.*' that is no .*; \d+ so far", caplog.text)
 
 
 def test_an_empty_queue_stays_empty() -> None:
@@ -121,7 +163,7 @@ def test_an_empty_queue_stays_empty() -> None:
 
 
 def test_the_channels_client_is_as_before_after_each_read() -> None:
-    made = channel((b"builds", b"hello"), (b"builds", packed(REAL)))
+    made = channel((b"0a1b.reply.celery.pidbox", b"hello"), (b"celeriac:tickets:builds", packed(REAL)))
     with pytest.raises(Empty):
         made._brpop_read()
     assert made._brpop_read()

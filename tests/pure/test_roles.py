@@ -48,6 +48,7 @@ INVALID: dict[str, list[Any]] = {
     "memory_per_task": [0, -1, 1.5, "400"],
     "keep": [30, 0, "for ever", "", timedelta(seconds=-1), timedelta.max, True],
     "enabled_by": ["", "NOT A NAME", "A=1", 5, True],
+    "adopt": [1, None, "yes"],
     "by_name": [1, None, "yes"],
 }
 

@@ -165,6 +165,34 @@ CREATE INDEX history_task_id ON celeriac.history (task_id);
 CREATE INDEX history_of_role ON celeriac.history (role, completed_at, id);
 CREATE INDEX history_ended_badly ON celeriac.history (status, role, (-id)) WHERE status IN ('failed', 'cancelled');
 
+-- Ids of plain Celery's messages that became tasks, for as long as one may come again.
+CREATE TABLE celeriac.adopted (
+    task_id text PRIMARY KEY,
+    at timestamptz NOT NULL DEFAULT statement_timestamp()
+);
+CREATE INDEX adopted_by_age ON celeriac.adopted (at);
+
+-- What lay in a plain Celery queue and became no task, until it is replayed or discarded. Of one that is larger than
+-- `message` only the beginning is kept.
+CREATE TABLE celeriac.dead_letters (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    digest bytea NOT NULL,
+    at timestamptz NOT NULL DEFAULT statement_timestamp(),
+    name text,
+    task_id text,
+    sender text,
+    args jsonb,
+    kwargs jsonb,
+    reason text NOT NULL,
+    size bigint NOT NULL,
+    message bytea NOT NULL,
+    CONSTRAINT dead_letters_digest_is_sha256 CHECK (length(digest) = 32),
+    CONSTRAINT dead_letters_size_is_the_whole CHECK (size >= length(message))
+);
+CREATE UNIQUE INDEX dead_letters_digest ON celeriac.dead_letters (digest);
+CREATE INDEX dead_letters_of_name ON celeriac.dead_letters (name, (-id));
+CREATE INDEX dead_letters_by_age ON celeriac.dead_letters (at);
+
 -- An outbox: what a settle or a `.delay()` could not insert without waiting for somebody's unique key, to be admitted
 -- afterwards.
 CREATE TABLE celeriac.intake (

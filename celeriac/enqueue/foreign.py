@@ -1,0 +1,274 @@
+"""Plain Celery's messages: what they ask for, read strictly, with bounded work and nothing trusted.
+
+Celery's message protocols 1 and 2, as JSON. Whatever else lies in a queue (pickle, YAML, a part of a workflow) becomes
+a dead letter as it came, its body unopened.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from celeriac.enqueue.adopted import Letter
+from celeriac.enqueue.insert import NewTask
+from celeriac.enqueue.intake import new_task
+from celeriac.errors import EnqueueRefused, NotAdopted
+from celeriac.roles.role import Role
+from celeriac.roles.rules import LONGEST_NAME, TICKET
+from celeriac.roles.signature import Signature
+from celeriac.store.encoding import Unfit, encoded, revived
+
+#: The largest message that is read, and the most a compressed body may unpack to.
+MOST_BYTES = 1_000_000
+
+#: The largest arguments that a dead letter shows beside the message itself.
+SHOWN_BYTES = 65_536
+
+#: A role and its handler's parameters by name; raises UnknownRole.
+RoleNamed = Callable[[str], tuple[Role, Signature]]
+
+#: kombu's name for what zlib makes.
+_ZLIB = "application/x-gzip"
+
+_LEAST_URGENT = 9
+
+#: What a message says of the tasks that follow it, or wait for it.
+_WORKFLOW = ("callbacks", "errbacks", "chain", "chord")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What a message asks for. `below`: Celery's priority on Redis, from 0, the most urgent, to 9."""
+
+    name: str
+    task_id: str
+    args: list[Any]
+    kwargs: dict[str, Any]
+    eta: str | None
+    expires: str | None
+    timeout: float | None
+    retries: int
+    below: int
+    sender: str | None
+    headers: dict[str, Any]
+
+
+# -- what becomes of a message -----------------------------------------------------------------------------------------
+
+
+def judge(payload: bytes, role_named: RoleNamed, limit: float) -> NewTask | Letter | None:
+    """The task this message becomes, or the dead letter that says why it becomes none.
+
+    None: it is a ticket, which has no row of its own, and starts nothing here.
+    """
+    try:
+        call = call_of(payload)
+        role, signature = role_named(call.name)
+        if not role.adopt:
+            raise NotAdopted(f"{call.name}: this role takes no messages of plain Celery (adopt=True is not declared)")
+        return task_of(call, role, signature, limit)
+    except EnqueueRefused as refused:
+        letter = letter_of(payload, str(refused))
+        return None if letter.name == TICKET else letter
+
+
+def task_of(call: Call, role: Role, signature: Signature, limit: float) -> NewTask:
+    """Its row. Raises EnqueueRefused."""
+    lowest, _ = role.priority_range
+    try:
+        return new_task(
+            role, signature, call.task_id, call.args, call.kwargs, limit=limit, at=call.eta, expires_at=call.expires,
+            timeout=call.timeout, retry_count=call.retries, priority=max(lowest, role.priority - call.below),
+            headers=call.headers or None, enqueued_by=call.sender,
+        )  # fmt: skip
+    except EnqueueRefused:
+        raise
+    except Exception as error:  # a key's function is the role's own code, and the arguments are anybody's
+        raise NotAdopted(f"{call.name}: {error!r}"[:500]) from error
+
+
+def letter_of(payload: bytes, reason: str) -> Letter:
+    """With as much of the call as can be told."""
+    fields, args, kwargs = _told(payload)
+    name, task_id, sender = (_printable(fields.get(field)) for field in ("task", "id", "origin"))
+    return Letter(payload, reason, name, task_id, sender, _shown(args), _shown(kwargs))
+
+
+# -- a message ---------------------------------------------------------------------------------------------------------
+
+
+def call_of(payload: bytes) -> Call:
+    """What the message asks for. Raises NotAdopted."""
+    envelope = _envelope(payload)
+    headers, properties = _object(envelope, "headers"), _object(envelope, "properties")
+    content = (envelope.get("content-type"), str(envelope.get("content-encoding")).lower())
+    if content != ("application/json", "utf-8"):
+        raise NotAdopted(f"its content is {content[0]!r:.100} in {content[1]!r:.100}: send JSON in utf-8")
+    body = _loads(_unpacked(envelope, headers, properties))
+    fields, args, kwargs, follows = _by_protocol(headers, body)
+    if workflow := [part for part in _WORKFLOW if follows.get(part)]:
+        raise NotAdopted(f"it is part of a workflow ({workflow[0]}), and would be half run")
+    return Call(
+        name=_text(fields, "task"), task_id=_text(fields, "id"), args=_revived(args), kwargs=_revived(kwargs),
+        eta=_time(fields, "eta"), expires=_time(fields, "expires"), timeout=_timeout(fields.get("timelimit")),
+        retries=_count(fields.get("retries")), below=_below(properties.get("priority")),
+        sender=_printable(fields.get("origin")), headers=_kept(fields),
+    )  # fmt: skip
+
+
+def _by_protocol(
+    headers: Mapping[str, Any], body: Any
+) -> tuple[Mapping[str, Any], list[Any], dict[str, Any], Mapping[str, Any]]:
+    """Where protocol 2 or 1 has the fields of the task, its arguments, and what follows it."""
+    match body:
+        case [list(args), dict(kwargs), dict(embed)] if "task" in headers:
+            return headers, args, kwargs, embed
+        case {"task": _, "args": list(args), "kwargs": dict(kwargs)} if "task" not in headers:
+            return body, args, kwargs, body
+    raise NotAdopted("its body is none of Celery's message protocols 1 and 2")
+
+
+def _envelope(payload: bytes) -> dict[str, Any]:
+    if len(payload) > MOST_BYTES:
+        raise NotAdopted(f"{len(payload):,} bytes are more than the {MOST_BYTES:,} that are read")
+    envelope = _loads(payload)
+    if not isinstance(envelope, dict):
+        raise NotAdopted("it is no object")
+    return envelope
+
+
+def _unpacked(envelope: Mapping[str, Any], headers: Mapping[str, Any], properties: Mapping[str, Any]) -> bytes:
+    body, encoding = envelope.get("body"), properties.get("body_encoding")
+    if not isinstance(body, str):
+        raise NotAdopted("its body is no text")
+    try:
+        packed = base64.b64decode(body, validate=True) if encoding == "base64" else body.encode()
+    except ValueError as error:
+        raise NotAdopted(f"its body is not {encoding or 'utf-8'}: {error}"[:200]) from None
+    match headers.get("compression"):
+        case None:
+            return packed
+        case compression if compression == _ZLIB:
+            return _inflated(packed)
+        case other:
+            raise NotAdopted(f"its body is compressed by {other!r:.100}: send gzip, or nothing compressed")
+
+
+def _inflated(packed: bytes) -> bytes:
+    inflate = zlib.decompressobj()
+    try:
+        unpacked = inflate.decompress(packed, MOST_BYTES)
+    except zlib.error as error:
+        raise NotAdopted(f"its body is not compressed as it says: {error}") from None
+    if not inflate.eof:
+        raise NotAdopted(f"its body is cut off, or unpacks to more than the {MOST_BYTES:,} bytes that are read")
+    return unpacked
+
+
+def _loads(text: bytes) -> Any:
+    try:
+        return json.loads(text.decode())
+    except (ValueError, RecursionError) as error:
+        raise NotAdopted(f"it is no JSON: {error}"[:200]) from None
+
+
+def _revived(value: Any) -> Any:
+    """With the dates and the like that kombu's notation stands for."""
+    try:
+        return revived(value)
+    except Exception as error:
+        raise NotAdopted(f"its arguments are not in kombu's notation: {error!r}"[:200]) from None
+
+
+# -- its fields --------------------------------------------------------------------------------------------------------
+
+
+def _object(envelope: Mapping[str, Any], part: str) -> Mapping[str, Any]:
+    given = envelope.get(part)
+    if not isinstance(given, dict):
+        raise NotAdopted(f"its {part} are no object")
+    return given
+
+
+def _text(fields: Mapping[str, Any], field: str) -> str:
+    given = fields.get(field)
+    if not isinstance(given, str) or not 0 < len(given) <= LONGEST_NAME or not given.isprintable():
+        raise NotAdopted(f"its {field} is {given!r:.100}: give 1 to {LONGEST_NAME} printable characters")
+    return given
+
+
+def _time(fields: Mapping[str, Any], field: str) -> str | None:
+    """Read, as every call's, by `new_task`."""
+    given = fields.get(field)
+    if given is not None and not isinstance(given, str):
+        raise NotAdopted(f"its {field} is {given!r:.100}: give an ISO 8601 time")
+    return given
+
+
+def _timeout(given: Any) -> Any:
+    """Celery has a pair, hard and soft; it takes 0 for none."""
+    match given:
+        case None:
+            return None
+        case [hard, soft]:
+            return soft or hard or None
+    raise NotAdopted(f"its timelimit is {given!r:.100}: give a pair of seconds")
+
+
+def _count(given: Any) -> int:
+    if given is None:
+        return 0
+    if type(given) is not int or not 0 <= given < 2**31:
+        raise NotAdopted(f"its retries are {given!r:.100}: give a whole number")
+    return given
+
+
+def _below(given: Any) -> int:
+    if given is None:
+        return 0
+    if type(given) is not int:
+        raise NotAdopted(f"its priority is {given!r:.100}: give 0 to {_LEAST_URGENT}")
+    return max(0, min(given, _LEAST_URGENT))
+
+
+def _kept(fields: Mapping[str, Any]) -> dict[str, Any]:
+    kept = {field: _printable(fields.get(field)) for field in ("shadow", "root_id", "parent_id")}
+    return {field: given for field, given in kept.items() if given}
+
+
+# -- for people --------------------------------------------------------------------------------------------------------
+
+
+def _told(payload: bytes) -> tuple[Mapping[str, Any], Any, Any]:
+    """Fields and arguments of whatever this is; where the body is not read, what its sender says of them."""
+    try:
+        envelope = _envelope(payload)
+        headers = _object(envelope, "headers")
+    except NotAdopted:
+        return {}, None, None
+    said = (headers, headers.get("argsrepr"), headers.get("kwargsrepr"))
+    if envelope.get("content-type") != "application/json":
+        return said
+    try:
+        body = _loads(_unpacked(envelope, headers, _object(envelope, "properties")))
+        return _by_protocol(headers, body)[:3]
+    except NotAdopted:
+        return said
+
+
+def _printable(given: Any) -> str | None:
+    """As much of a text as Postgres and a terminal take."""
+    if not isinstance(given, str):
+        return None
+    return "".join(c if c.isprintable() else "�" for c in given[:LONGEST_NAME]) or None
+
+
+def _shown(given: Any) -> Any:
+    try:
+        return encoded(given, SHOWN_BYTES)
+    except Unfit:
+        return None

@@ -1,0 +1,51 @@
+"""What plain Celery apps sent that became no task."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Connection, text
+
+from celeriac.errors import BadValue, Unknown
+
+MOST = 1_000
+
+#: How much of a message is shown (bytes).
+SHOWN = 65_536
+
+# By -id where one name is meant: as an order by id alone is also the primary key's, which passes by all other names.
+LIST = text("""
+SELECT id, at, name, task_id, sender, args, kwargs, reason, size FROM celeriac.dead_letters
+WHERE id < coalesce(CAST(:before AS bigint), 9223372036854775807)
+ORDER BY id DESC LIMIT :most
+""")
+
+LIST_OF = text("""
+SELECT id, at, name, task_id, sender, args, kwargs, reason, size FROM celeriac.dead_letters
+WHERE name = :name AND -id > -coalesce(CAST(:before AS bigint), 9223372036854775807)
+ORDER BY -id LIMIT :most
+""")
+
+LETTER = text("""
+SELECT id, at, name, task_id, sender, args, kwargs, reason, size, substr(message, 1, :shown) AS message
+FROM celeriac.dead_letters WHERE id = :id
+""")
+
+
+def dead_letters(
+    connection: Connection, *, name: str | None = None, limit: int = 100, before: int | None = None
+) -> list[dict[str, Any]]:
+    """Newest first; of the messages for one task (its `name`) or of all. Raises BadValue."""
+    if not 1 <= limit <= MOST:
+        raise BadValue(f"limit={limit}: give 1 to {MOST:,}")
+    given = {"before": before, "most": limit}
+    found = connection.execute(LIST, given) if name is None else connection.execute(LIST_OF, given | {"name": name})
+    return [dict(row) for row in found.mappings()]
+
+
+def dead_letter(connection: Connection, letter: int) -> dict[str, Any]:
+    """With the message as a text, up to its first 64 kB. Raises Unknown."""
+    found = connection.execute(LETTER, {"id": letter, "shown": SHOWN}).mappings().one_or_none()
+    if found is None:
+        raise Unknown(f"there is no dead letter {letter}")
+    return dict(found) | {"message": bytes(found["message"]).decode(errors="backslashreplace")}

@@ -1,0 +1,198 @@
+"""A thread of the parent: what plain Celery apps put into Redis becomes tasks, or dead letters.
+
+A message moves from its queue to the list `celeriac:adopting`, is written to Postgres, and is removed from there after
+the commit. Whoever is killed in between leaves it to any other adopter, and twice written is once written. So there are
+no leases, and nothing to recover.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from psycopg2.errors import LockNotAvailable
+from redis import Redis
+from redis.exceptions import ResponseError
+from sqlalchemy.exc import DataError, DBAPIError, IntegrityError
+
+from celeriac.dispatch.keys import ADOPTING, plain_keys
+from celeriac.dispatch.publish import SHORT_FUSE, redis_failures
+from celeriac.dispatch.quarantine import quarantine
+from celeriac.enqueue import adopted
+from celeriac.enqueue.adopted import Letter
+from celeriac.enqueue.foreign import judge, letter_of
+from celeriac.enqueue.insert import NewTask
+from celeriac.run.shared import closed
+from celeriac.store.failures import is_gone
+
+if TYPE_CHECKING:
+    from celeriac.app import Celeriac
+
+logger = logging.getLogger(__name__)
+
+#: Messages a transaction: of the largest that are read, as many as a worker has the memory for.
+BATCH = 50
+
+#: How often (seconds) it looks where no role adopts, and how long it rests after an error.
+SELDOM, REST = 1.0, 1.0
+
+#: How long (seconds) it waits for what somebody's open transaction has locked.
+PATIENCE = 1.0
+
+
+class Adopter(threading.Thread):
+    """Takes from the plain keys of `queues()`, and from the default queue where a role of this code adopts."""
+
+    def __init__(self, app: Celeriac, queues: Callable[[], set[str]]) -> None:
+        super().__init__(name="celeriac-adopter", daemon=True)
+        self.app = app
+        self.queues = queues
+        self.adopts = any(declared.role.adopt for declared in app.roles.all())
+        self.connection: Any = None
+        self.prefix = ""
+        self.told = ""
+
+    def run(self) -> None:
+        while True:
+            time.sleep(self.attempt())
+
+    def attempt(self) -> float:
+        """One look; how long (seconds) to wait for the next."""
+        try:
+            more = not closed() and self.look()
+        except redis_failures() as error:
+            self.connection = None
+            self._tell(f"Redis does not let plain Celery's messages be taken: {error}")
+            return REST
+        except Exception as error:
+            self._tell(f"Plain Celery's messages wait: {error}", known=is_gone(error))
+            return REST
+        self.told = ""
+        return 0.0 if more else self.interval()
+
+    def interval(self) -> float:
+        usual = self.app.settings.adopt_interval
+        return usual if usual and self.adopts else max(usual, SELDOM)
+
+    def look(self) -> bool:
+        """Takes and adopts a batch, if there is something; whether there may be more."""
+        client, keys = self.client(), self.keys()
+        if not client.exists(self.adopting, *keys):
+            return False
+        self.take(client, keys)
+        return self.adopt(client)
+
+    # -- Redis -----------------------------------------------------------------------------------------------------
+
+    @property
+    def adopting(self) -> str:
+        return self.prefix + ADOPTING
+
+    def client(self) -> Any:
+        if self.connection is None:
+            self.connection = self.app.connection_for_write(transport_options=SHORT_FUSE)
+        channel = self.connection.default_channel
+        self.prefix = channel.global_keyprefix
+        return Redis(connection_pool=channel.pool)
+
+    def keys(self) -> list[str]:
+        if not self.app.settings.adopt_interval:
+            return []
+        queues = self.queues() | ({self.app.conf.task_default_queue} if self.adopts else set())
+        return [self.prefix + key for queue in sorted(queues) for key in plain_keys(queue)]
+
+    def take(self, client: Any, keys: Sequence[str]) -> None:
+        """Moves a batch, shared out among the keys, unless one is there that was not adopted yet."""
+        under_way, *lengths = _answers(client, [("llen", key) for key in (self.adopting, *keys)])
+        if under_way is None:  # it is no list
+            quarantine(client, {self.adopting: "list"})
+        if (under_way or 0) >= BATCH:
+            return
+        full = {key: length for key, length in zip(keys, lengths, strict=True) if length}
+        share = max(1, BATCH // max(1, len(full)))
+        moves = [(key, self.adopting, "RIGHT", "LEFT") for key, n in full.items() for _ in range(min(n, share))]
+        _answers(client, [("lmove", *move) for move in moves])
+
+    def forget(self, client: Any, payloads: Sequence[bytes]) -> None:
+        """By its value, once for each time it was written: whatever came meanwhile stays."""
+        with client.pipeline(transaction=False) as pipe:
+            for payload in payloads:
+                pipe.lrem(self.adopting, -1, payload)
+            pipe.execute()
+
+    # -- Postgres --------------------------------------------------------------------------------------------------
+
+    def adopt(self, client: Any) -> bool:
+        """What was taken first, unless somebody else is at it; whether there may be more."""
+        payloads: list[bytes] = []
+        try:
+            with self.app.database.transaction(patience=PATIENCE) as connection:
+                if not adopted.has_turn(connection):
+                    return False
+                payloads = client.lrange(self.adopting, -BATCH, -1)[::-1]
+                roles = self._write(connection, payloads)
+            done = payloads
+        except DBAPIError as error:
+            if not _of_one(error):
+                raise
+            done, roles = self._one_by_one(payloads)
+        self.forget(client, done)
+        self.app.kick(roles)
+        return len(done) == BATCH
+
+    def _one_by_one(self, payloads: Sequence[bytes]) -> tuple[list[bytes], set[str]]:
+        """What Postgres refuses is a dead letter; what somebody's open transaction holds up stays for the next look."""
+        done, roles = [], set()
+        for payload in payloads:
+            try:
+                with self.app.database.transaction(patience=PATIENCE) as connection:
+                    roles |= self._write(connection, [payload])
+            except DBAPIError as error:
+                if not _of_one(error):
+                    raise
+                if isinstance(error.orig, LockNotAvailable):
+                    continue
+                with self.app.database.transaction() as connection:
+                    adopted.bury(connection, [letter_of(payload, f"Postgres refused it: {error.orig}")])
+            done.append(payload)
+        return done, roles
+
+    def _write(self, connection: Any, payloads: Sequence[bytes]) -> set[str]:
+        """The roles of what is new."""
+        limit = self.app.settings.max_argument_bytes
+        judged = [judge(payload, self.app.role_named, limit) for payload in payloads]
+        letters = [found for found in judged if isinstance(found, Letter)]
+        adopted.bury(connection, letters)
+        for letter in letters[:1]:
+            logger.warning("%d dead letter(s), one of %s: %s", len(letters), letter.name or "nobody", letter.reason)
+        return adopted.adopt(connection, [found for found in judged if isinstance(found, NewTask)])
+
+    def _tell(self, what: str, *, known: bool = True) -> None:
+        """Each reason once, until it works again."""
+        if what != self.told:
+            logger.log(logging.WARNING if known else logging.ERROR, "%s", what, exc_info=not known)
+        self.told = what
+
+
+def _of_one(error: DBAPIError) -> bool:
+    """Whether it is about a message, not about Postgres."""
+    return isinstance(error, DataError | IntegrityError) or isinstance(error.orig, LockNotAvailable)
+
+
+def _answers(client: Any, commands: Sequence[tuple[str, ...]]) -> list[int | None]:
+    """In one trip; None where a key is no list. A plain name may be somebody's own key, which stays as it is."""
+    with client.pipeline(transaction=False) as pipe:
+        for command, *given in commands:
+            getattr(pipe, command)(*given)
+        answers = pipe.execute(raise_on_error=False)
+    for answer in answers:
+        if isinstance(answer, Exception) and not _is_no_list(answer):
+            raise answer
+    return [None if isinstance(answer, Exception) else answer for answer in answers]
+
+
+def _is_no_list(error: Exception) -> bool:
+    return isinstance(error, ResponseError) and "WRONGTYPE" in str(error)

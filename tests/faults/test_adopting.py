@@ -1,0 +1,110 @@
+"""A plain Celery app sends while workers are killed: each call is one task, which runs; the rest are dead letters."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from celery import Celery
+
+from celeriac.dispatch.keys import ADOPTING, plain_keys
+from tests import processes
+from tests.end_to_end.conftest import QUICK
+from tests.end_to_end.shop import RAN
+from tests.end_to_end.test_faults import all_done, overlaps
+from tests.processes import ROOT, Rows, Running, until
+
+#: Workers at a time, and how often (seconds) one of them is killed, the oldest first.
+WORKERS, KILL_EVERY = 3, 1.0
+
+#: Messages a second: as few as it takes for kills to meet them on their way.
+PACE = 50
+
+
+@pytest.fixture
+def rows(database_url: str) -> Iterator[Rows]:
+    rows = Rows(database_url)
+    rows(RAN)
+    yield rows
+    rows.close()
+
+
+@pytest.fixture
+def plain(redis_url: str) -> Iterator[Celery]:
+    app = Celery("plain", broker=redis_url, set_as_current=False)
+    yield app
+    app.close()
+
+
+@pytest.fixture
+def start(database_url: str, redis_url: str, tmp_path: Path) -> Iterator[Callable[[], Running]]:
+    """Starts a worker and does not wait for it."""
+    environ = {"DATABASE_URL": database_url, "REDIS_URL": redis_url, "PYTHONPATH": str(ROOT), **QUICK}
+    command = [sys.executable, "-m", "celery", "-A", "tests.faults.till", "worker", "-l", "INFO", "-c", "2",
+        "--without-mingle", "--without-gossip"]  # fmt: skip
+    with ExitStack() as stack:
+        yield lambda: stack.enter_context(processes.process(command, environ, tmp_path / "log"))
+
+
+class Killer(threading.Thread):
+    """Keeps some workers, and kills the oldest of them every second until it is told to stop."""
+
+    def __init__(self, start: Callable[[], Running]) -> None:
+        super().__init__(daemon=True)
+        self.begin = start
+        self.workers = [start() for _ in range(WORKERS)]
+        self.killed = 0
+        self.enough = threading.Event()
+
+    def run(self) -> None:
+        while not self.enough.wait(KILL_EVERY):
+            self.workers.pop(0).kill()
+            self.killed += 1
+            self.workers.append(self.begin())
+
+
+def send(plain: Celery, client: redis.Redis, n: int) -> int:
+    """So many calls in all of Celery's ways, and among them what is none; how many of those."""
+    none: Iterator[Callable[[int], Any]] = itertools.cycle([
+        lambda i: client.lpush("charge", f"message {i}"),
+        lambda i: plain.send_task("no.such.task", (i,)),
+        lambda i: plain.send_task("charge", (i,), serializer="pickle", queue="charge"),
+        lambda i: plain.send_task("charge", (i,), {"colour": "red"}),
+    ])  # fmt: skip
+    ways = itertools.cycle([{}, {"queue": "charge"}, {"priority": 3}, {"queue": "charge", "priority": 9}])
+    began = time.monotonic()
+    for i in range(n):
+        plain.conf.task_protocol = 1 + i % 2
+        plain.send_task("charge", (i,), task_id=f"call-{i}", **next(ways))
+        if i % 10 == 0:
+            next(none)(i)
+        time.sleep(max(0.0, began + i / PACE - time.monotonic()))
+    return len(range(0, n, 10))
+
+
+@pytest.mark.timeout(300)
+def test_no_message_is_lost_or_run_twice_at_once_while_workers_are_killed(
+    start: Callable[[], Running], plain: Celery, rows: Rows, redis_url: str, sized: Callable[[int, int], int]
+) -> None:
+    n, client = sized(1000, 150), redis.Redis.from_url(redis_url)
+    killer = Killer(start)
+    killer.start()
+    none = send(plain, client, n)
+    killer.enough.set()
+    killer.join()
+    until(all_done(rows, n), "each call to be completed", patience=120)
+    assert killer.killed >= n / PACE - 2
+    assert {task for (task,) in rows("SELECT task_id FROM worker_tasks")} == {f"call-{i}" for i in range(n)}
+    assert overlaps(rows) == []
+    assert rows.one("SELECT count(DISTINCT task_id) FROM ran WHERE what = 'end'") == n
+    until(lambda: rows.one("SELECT count(*) FROM dead_letters") == none, "the rest to be dead letters")
+    assert client.exists(ADOPTING, *plain_keys("charge"), *plain_keys("celery")) == 0
+    client.close()

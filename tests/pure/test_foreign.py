@@ -1,0 +1,308 @@
+"""Plain Celery's messages are read strictly; what fits nothing becomes a dead letter that says why."""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import json
+import pickle
+import uuid
+import zlib
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from celery import Celery, chain, group
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kombu import Connection
+from kombu.utils.json import dumps
+
+from celeriac.enqueue.adopted import Letter
+from celeriac.enqueue.foreign import MOST_BYTES, judge
+from celeriac.enqueue.insert import NewTask
+from celeriac.errors import UnknownRole
+from celeriac.roles.role import Role
+from celeriac.roles.signature import Signature
+from tests.pure.envelopes import REAL
+
+LIMIT = 262_144
+
+
+def add(a: Any, b: Any = 1, *, c: Any = None) -> None: ...
+
+
+def fussy(_: Mapping[str, Any]) -> str:
+    raise KeyError("no such thing")
+
+
+ROLES = {
+    "add": Role(name="add", adopt=True, priority=10, priority_range=(5, 20)),
+    "one": Role(name="one", adopt=True, unique_by="a"),
+    "fussy": Role(name="fussy", adopt=True, lock_by=fussy),
+    "shy": Role(name="shy"),
+}
+
+
+def role_named(name: str) -> tuple[Role, Signature]:
+    if name not in ROLES:
+        raise UnknownRole(f"no role {name!r}")
+    return ROLES[name], Signature.of(add, role=name)
+
+
+def judged(payload: bytes | Mapping[str, Any], limit: float = LIMIT) -> NewTask | Letter | None:
+    return judge(payload if isinstance(payload, bytes) else json.dumps(payload).encode(), role_named, limit)
+
+
+def adopted(payload: bytes | Mapping[str, Any]) -> NewTask:
+    task = judged(payload)
+    assert isinstance(task, NewTask), task
+    return task
+
+
+def refused(payload: bytes | Mapping[str, Any], limit: float = LIMIT) -> Letter:
+    letter = judged(payload, limit)
+    assert isinstance(letter, Letter), letter
+    return letter
+
+
+class Plain:
+    """A stock Celery app, and the message it sent last, as kombu would LPUSH it."""
+
+    def __init__(self, **conf: Any) -> None:
+        self.app = Celery("plain", broker=f"memory://{uuid.uuid4()}", set_as_current=False)
+        self.app.conf.update(conf)
+
+    def sent(self, name: str = "add", args: Any = (1,), kwargs: Any = None, **options: Any) -> bytes:
+        with Connection(self.app.conf.broker_url) as connection:
+            self.app.send_task(name, args, kwargs, connection=connection, **options)
+            return self.taken(connection)
+
+    def taken(self, connection: Connection) -> bytes:
+        return str(dumps(connection.default_channel._queue_for("celery").get())).encode()
+
+    def published(self, canvas: Any) -> bytes:
+        with Connection(self.app.conf.broker_url) as connection:
+            canvas.apply_async(connection=connection)
+            return self.taken(connection)
+
+
+PROTOCOLS = [1, 2]
+ID = "5f0c8d3e-5ee7-4a4e-a2c5-0a4d5b8f3a11"
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_message_of_either_protocol_is_its_task(protocol: int) -> None:
+    task = adopted(Plain(task_protocol=protocol).sent(args=(1,), kwargs={"b": 2}, task_id=ID))
+    assert (task.role, task.task_id, task.args, task.kwargs) == ("add", ID, [], {"a": 1, "b": 2})
+    assert (task.at, task.expires_at, task.timeout, task.retry_count) == (None, None, None, 0)
+    assert (task.priority, task.is_named) == (10, True)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_times_limits_and_retries_are_kept(protocol: int) -> None:
+    due = datetime.datetime(2030, 1, 1, 12, tzinfo=datetime.timezone(datetime.timedelta(hours=2)))
+    late = due + datetime.timedelta(hours=1)
+    sent = Plain(task_protocol=protocol).sent(eta=due, expires=late, soft_time_limit=7, time_limit=9, retries=2)
+    task = adopted(sent)
+    assert [datetime.datetime.fromisoformat(str(time)) for time in (task.at, task.expires_at)] == [due, late]
+    assert (task.timeout, task.retry_count) == (7, 2)
+
+
+def test_a_hard_limit_alone_is_the_timeout() -> None:
+    assert adopted(Plain().sent(time_limit=9)).timeout == 9
+
+
+@pytest.mark.parametrize(("celerys", "ours"), [(None, 10), (0, 10), (3, 7), (5, 5), (9, 5), (255, 5)])
+def test_what_celery_calls_less_urgent_is_below_the_roles_priority(celerys: int | None, ours: int) -> None:
+    """The role's own range ends at 5."""
+    assert adopted(Plain().sent(priority=celerys)).priority == ours
+
+
+def test_where_it_comes_from_is_kept() -> None:
+    task = adopted(Plain().sent(task_id=ID, shadow="nightly", root_id="the root", parent_id="the parent"))
+    assert task.headers == {"shadow": "nightly", "root_id": "the root", "parent_id": "the parent"}
+    assert task.enqueued_by is not None
+    assert "@" in task.enqueued_by
+
+
+def test_dates_and_the_like_arrive_as_they_were_sent() -> None:
+    at, number = datetime.datetime(2030, 1, 1, tzinfo=datetime.UTC), uuid.UUID(ID)
+    task = adopted(Plain().sent("one", args=(number,), kwargs={"b": at}))
+    assert task.kwargs == {
+        "a": {"__type__": "uuid", "__value__": {"hex": number.hex}},
+        "b": {"__type__": "datetime", "__value__": at.isoformat()},
+    }
+    assert task.unique_key == ID
+
+
+def test_a_body_that_gzip_made_smaller_is_read() -> None:
+    assert adopted(Plain().sent(args=("x" * 1000,), compression="gzip")).kwargs == {"a": "x" * 1000}
+
+
+def test_a_member_of_a_group_that_nothing_waits_for_is_a_task_like_any_other() -> None:
+    plain = Plain()
+    assert adopted(plain.published(group([plain.app.signature("add", (1,), app=plain.app)]))).kwargs == {"a": 1}
+
+
+def workflows() -> dict[str, bytes]:
+    plain = Plain(task_protocol=2)
+
+    def call(n: int) -> Any:
+        return plain.app.signature("add", (n,), app=plain.app)
+
+    return {
+        "chain": plain.published(chain(call(1), call(2))),
+        "link": plain.sent(link=call(2)),
+        "link_error": plain.sent(link_error=call(2)),
+        "chord": plain.sent(chord=call(2)),
+        "link by protocol 1": Plain(task_protocol=1).sent(link=call(2)),
+    }
+
+
+@pytest.mark.parametrize("part", ["chain", "link", "link_error", "chord", "link by protocol 1"])
+def test_a_part_of_a_workflow_would_be_half_run(part: str) -> None:
+    letter = refused(workflows()[part])
+    assert "part of a workflow" in letter.reason
+    assert (letter.name, letter.args) == ("add", [1])
+
+
+def test_a_dead_letter_tells_what_was_called_and_by_whom() -> None:
+    sent = Plain().sent("no.such.task", args=(1, "two"), kwargs={"c": 3}, task_id=ID)
+    letter = refused(sent)
+    assert (letter.name, letter.task_id, letter.args, letter.kwargs) == ("no.such.task", ID, [1, "two"], {"c": 3})
+    assert letter.reason == "no role 'no.such.task'"
+    assert letter.message == sent
+    assert letter.sender is not None
+
+
+class Bomb:
+    def __reduce__(self) -> Any:
+        return exit, (1,)
+
+
+def test_a_pickle_is_not_opened_and_shows_what_its_sender_says() -> None:
+    letter = refused(Plain().sent(args=(Bomb(),), serializer="pickle", argsrepr="(Bomb(),)"))
+    assert "application/x-python-serialize" in letter.reason
+    assert (letter.name, letter.args, letter.kwargs) == ("add", "(Bomb(),)", "{}")
+
+
+@pytest.mark.parametrize("compression", ["bzip2", "lzma"])
+def test_only_gzip_is_unpacked(compression: str) -> None:
+    assert "compressed by" in refused(Plain().sent(compression=compression)).reason
+
+
+def test_a_role_that_does_not_adopt_takes_none() -> None:
+    assert "adopt=True" in refused(Plain().sent("shy")).reason
+
+
+def test_arguments_that_do_not_fit_are_told() -> None:
+    assert "unexpected keyword argument 'colour'" in refused(Plain().sent(kwargs={"colour": 1})).reason
+    assert "CELERIAC_MAX_ARGUMENT_BYTES" in refused(Plain().sent(args=("x" * 500_000,))).reason
+    assert "KeyError('no such thing')" in refused(Plain().sent("fussy")).reason
+
+
+def test_a_ticket_on_a_plain_queue_is_nobodys_message() -> None:
+    assert judged(REAL) is None
+
+
+MESSAGE = json.loads(Plain().sent(task_id=ID))
+ARGUMENTS: list[Any] = [[1], {}, {"callbacks": None, "errbacks": None, "chain": None, "chord": None}]
+
+
+def with_body(body: Any, **headers: Any) -> dict[str, Any]:
+    text = body if isinstance(body, bytes) else json.dumps(body).encode()
+    changed = MESSAGE | {"body": base64.b64encode(text).decode()}
+    return changed | {"headers": MESSAGE["headers"] | headers}
+
+
+def with_header(**headers: Any) -> dict[str, Any]:
+    return MESSAGE | {"headers": MESSAGE["headers"] | headers}
+
+
+def with_property(**properties: Any) -> dict[str, Any]:
+    return MESSAGE | {"properties": MESSAGE["properties"] | properties}
+
+
+GZIP = {"compression": "application/x-gzip"}
+
+MALFORMED: dict[str, Any] = {
+    "nothing": b"",
+    "no JSON": b"hello",
+    "no UTF-8": b"\xff\xfe\x00",
+    "half of one": json.dumps(MESSAGE).encode()[:-20],
+    "a pickle": pickle.dumps(MESSAGE),
+    "deep": b"[" * 100_000,
+    "too large": json.dumps(MESSAGE).encode() + b" " * MOST_BYTES,
+    "a number of 5,000 digits": json.dumps(MESSAGE).encode().replace(b'"retries": 0', b'"retries": ' + b"9" * 5000),
+    **{f"the JSON {value!r}": json.dumps(value).encode() for value in (None, 7, "text", [], {}, [MESSAGE])},
+    **{f"{part} {value!r}": MESSAGE | {part: value}
+       for part in ("headers", "properties", "body", "content-type", "content-encoding")
+       for value in (None, 7, [], "x")},
+    **{f"body {body!r}": with_body(body)
+       for body in (None, 7, [], {}, [1, 2, 3], [[], [], []], [{}, {}, {}], [[], {}], [[], {}, {}, 1])},
+    "a deep body": with_body(b"[" * 50_000),
+    "a body that is no UTF-8": with_body(b"\xff\xfe[]"),
+    "protocol 1 and 2 at once": with_body({"task": "add", "id": ID, "args": [1], "kwargs": {}}),
+    "a forged date": with_body([[{"__type__": "datetime", "__value__": "x"}], {}, {}]),
+    "a forged decimal": with_body([[{"__type__": "decimal", "__value__": "x"}], {}, {}]),
+    "NaN": with_body(b'[[NaN], {}, {}]'),
+    "a NUL": with_body([["\x00"], {}, {}]),
+    "a half of a pair": with_body([["\ud83d"], {}, {}]),
+    "deep arguments": with_body(b"[" + b"[" * 500 + b"]" * 500 + b", {}, {}]"),
+    "a bomb": with_body(zlib.compress(b" " * 50_000_000, 9), **GZIP),
+    "a cut off gzip": with_body(zlib.compress(json.dumps(ARGUMENTS).encode())[:-5], **GZIP),
+    "a gzip that is none": with_body(ARGUMENTS, **GZIP),
+    **{f"task {value!r}": with_header(task=value) for value in (None, "", 7, [], "a\x00", "x" * 201, "\ud83d")},
+    **{f"id {value!r}": with_header(id=value) for value in (None, "", 7, [], "a\x00", "x" * 201, "\ud83d")},
+    **{f"{time} {value!r}": with_header(**{time: value})
+       for time in ("eta", "expires") for value in (7, [], "soon", "2030-13-01", True)},
+    **{f"timelimit {value!r}": with_header(timelimit=value)
+       for value in (7, [7], [None, "x"], [None, -1], [None, 1e300], [True, None])},
+    **{f"retries {value!r}": with_header(retries=value) for value in ("x", -1, 2**31, True, 1.5)},
+    **{f"priority {value!r}": with_property(priority=value) for value in ("x", 1.5, True, [])},
+    **{f"compression {value!r}": with_header(compression=value) for value in ("", 7, [], {}, "x")},
+    "no base64": MESSAGE | {"body": "%%%"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("message", MALFORMED.values(), ids=[f"message {n}" for n in range(len(MALFORMED))])
+def test_what_is_malformed_is_a_dead_letter_that_can_be_stored(message: Any) -> None:
+    row = refused(message).row()
+    for field in ("name", "task_id", "sender", "reason"):
+        assert "\x00" not in (row[field] or "")
+        (row[field] or "").encode()
+    assert len(row["reason"]) <= 1000
+    for field in ("args", "kwargs"):
+        assert "\\u0000" not in (row[field] or "")
+
+
+def test_it_would_be_a_task_were_it_not_malformed() -> None:
+    assert adopted(MESSAGE).kwargs == adopted(with_body(ARGUMENTS)).kwargs == {"a": 1}
+    assert adopted(with_body(zlib.compress(json.dumps(ARGUMENTS).encode()), **GZIP)).kwargs == {"a": 1}
+
+
+def test_of_a_message_that_is_very_large_the_beginning_is_kept() -> None:
+    row = Letter(b"x" * (2**24 + 1), "too large").row()
+    assert (row["size"], len(row["message"])) == (2**24 + 1, 2**16)
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=10), inner, max_size=3),
+    max_leaves=8,
+)
+fields = st.sampled_from([*MESSAGE["headers"], "compression"])
+
+
+@given(st.dictionaries(fields, json_values, max_size=4), json_values)
+@settings(max_examples=200)
+def test_whatever_a_field_holds_it_is_a_task_or_a_letter(headers: dict[str, Any], body: Any) -> None:
+    judged(with_header(**headers))
+    judged(with_body([body, {}, {}]))
+    judged(with_body([[body], {"b": body}, {}], **headers))
+
+
+@given(st.binary(max_size=200))
+def test_noise_is_a_dead_letter(noise: bytes) -> None:
+    refused(noise)
