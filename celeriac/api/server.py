@@ -18,6 +18,7 @@ from starlette.exceptions import HTTPException
 
 from celeriac.api import (
     capacity,
+    dead_letters,
     document,
     enqueue,
     health,
@@ -50,7 +51,7 @@ ROUTERS = tuple(
     module.router
     for module in (
         health, document, enqueue, matching, capacity, steering, tasks, jobs, scheduled_jobs, trigger, system, policies,
-        workers,
+        workers, dead_letters,
     )
 )  # fmt: skip
 

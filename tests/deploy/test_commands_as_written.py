@@ -6,6 +6,7 @@ by tests/faults/test_demos.py.
 
 from __future__ import annotations
 
+import json
 import shlex
 import signal
 import urllib.request
@@ -46,6 +47,11 @@ ALONE = {
 }
 ON_OURS = {"celery -A tasks celeriac status": Finishing(" workers, ")}
 
+#: What there is to replay, and how it is written down.
+MESSAGE = {"content-type": "application/json", "content-encoding": "utf-8", "properties": {}}
+LETTER = """INSERT INTO celeriac.dead_letters (digest, name, reason, size, message)
+    VALUES (sha256(:message), 'product_resync', 'x', length(:message), :message)"""
+
 STACKS = ["celeriac up", "make up"]
 
 #: Run beside them.
@@ -70,6 +76,10 @@ def environ(database_url: str, redis_url: str, venv: Path) -> Iterator[dict[str,
 @pytest.mark.parametrize("page", [p for p in PAGES if {*QUICKLY} & {*WRITTEN[p]}], ids=lambda page: str(page.stem))
 def test_the_commands_that_end_do_what_they_say(page: Path, environ: dict[str, str], rows: Rows) -> None:
     rows("INSERT INTO celeriac.workers (worker_id, hostname, pid, concurrency) VALUES ('store-7:31', 'store-7', 31, 3)")
+    for store in range(1, 5):
+        body = json.dumps([[], {"dispensary_id": store}, {}])
+        message = MESSAGE | {"headers": {"task": "product_resync", "id": str(store)}, "body": body}
+        rows(LETTER, message=json.dumps(message).encode())
     for command in WRITTEN[page]:
         if command in QUICKLY:
             result = CliRunner().invoke(main, shlex.split(command)[1:])

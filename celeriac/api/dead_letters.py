@@ -1,0 +1,72 @@
+"""`/api/dead-letters`: what plain Celery apps sent that became no task."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from fastapi import APIRouter
+from pydantic import BaseModel, Field
+
+from celeriac import insights
+from celeriac.api.app import App
+from celeriac.api.callers import Operator, Reader
+from celeriac.api.changes import Changed, Reason, change
+from celeriac.api.fields import IdInPath, Limit, Name
+from celeriac.api.system import Before
+from celeriac.operate import dead_letters
+from celeriac.seam.dead_letters import replay
+
+router = APIRouter(prefix="/api/dead-letters", tags=["dead letters"])
+
+
+class DeadLetter(BaseModel):
+    id: int
+    at: datetime = Field(description="when it was taken from Redis")
+    name: str | None = Field(description="the task it was for", examples=["shop.tasks.charge"])
+    task_id: str | None
+    sender: str | None = Field(examples=["gen31@web-1"])
+    args: Any = Field(description="or what the sender said of them, as a text")
+    kwargs: Any
+    reason: str = Field(examples=["no role 'shop.tasks.charge': start a worker of the code that declares it"])
+    size: int = Field(description="bytes")
+
+
+class WholeDeadLetter(DeadLetter):
+    message: str = Field(description="as it came, up to its first 64 kB")
+
+
+class DeadLetters(BaseModel):
+    dead_letters: list[DeadLetter]
+
+
+@router.get("")
+def list_dead_letters(
+    app: App, _: Reader, name: Name | None = None, limit: Limit = 100, before: Before | None = None
+) -> DeadLetters:
+    """Newest first; of the messages for one task or of all."""
+    with app.database.reading() as connection:
+        found = insights.dead_letters(connection, name=name, limit=limit, before=before)
+    return DeadLetters.model_validate({"dead_letters": found})
+
+
+@router.get("/{letter}")
+def get_dead_letter(letter: IdInPath, app: App, _: Reader) -> WholeDeadLetter:
+    """One, with the message itself."""
+    with app.database.reading() as connection:
+        return WholeDeadLetter.model_validate(insights.dead_letter(connection, letter))
+
+
+@router.post("/{letter}/replay")
+def replay_dead_letter(letter: IdInPath, app: App, caller: Operator, body: Reason) -> Changed:
+    """Enqueues the task it was meant to be. 422 says why it still fits no role; then it stays."""
+    done = change(app, partial(replay, app, letter=letter, by=caller.name, why=body.why))
+    app.kick([done.after["role"]] if done.after else [])
+    return done
+
+
+@router.post("/{letter}/discard")
+def discard_dead_letter(letter: IdInPath, app: App, caller: Operator, body: Reason) -> Changed:
+    """Deletes it; the audit trail keeps its name, sender and reason."""
+    return change(app, partial(dead_letters.discard, letter=letter, by=caller.name, why=body.why))

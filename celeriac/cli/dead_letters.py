@@ -1,0 +1,121 @@
+"""Dead letters: what plain Celery apps sent that became no task."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import click
+from sqlalchemy import Connection
+
+from celeriac import insights
+from celeriac.app import Celeriac
+from celeriac.cli import output
+from celeriac.cli.group import REFUSED, Command, FindApp, Group
+from celeriac.errors import EnqueueRefused, Unknown
+from celeriac.operate import dead_letters
+from celeriac.operate.audit import Change
+from celeriac.seam.dead_letters import replay
+
+_COLUMNS = ("id", "at", "name", "task_id", "sender", "reason")
+
+End = Callable[[Connection, int], Change]
+
+
+@click.group("dead-letters", cls=Group)
+def group() -> None:
+    """List, show, replay and discard what plain Celery apps sent that became no task."""
+
+
+@group.command("list", cls=Command)
+@click.option("--name", help="For this task.")
+@click.option("--limit", default=20, show_default=True)
+@click.option("--before", type=int, help="The last id of the page before.")
+@click.pass_obj
+def list_(find: FindApp, /, **wanted: Any) -> None:
+    """List dead letters, newest first, each with its reason."""
+    with find().database.reading() as connection:
+        rows = insights.dead_letters(connection, **wanted)
+    output.tell(rows, output.table(rows, _COLUMNS))
+
+
+@group.command(cls=Command)
+@click.argument("letter", type=int)
+@click.pass_obj
+def show(find: FindApp, /, letter: int) -> None:
+    """Show one: what it was for, its arguments, its reason, and the message itself."""
+    with find().database.reading() as connection:
+        found = insights.dead_letter(connection, letter)
+    output.tell(found, (f"{name.replace('_', ' '):8}  {_whole(value)}" for name, value in found.items()))
+
+
+def _whole(value: Any) -> str:
+    """A terminal shows what it is told to do as a text."""
+    return "".join(c if c.isprintable() else "�" for c in value) if isinstance(value, str) else output.cell(value)
+
+
+def _some(command: Callable[..., Any]) -> Callable[..., Any]:
+    options = (
+        click.argument("letters", nargs=-1, type=int, metavar="[ID]..."),
+        click.option("--name", help="All for this task."),
+        click.option("--yes", is_flag=True, help="Do not ask."),
+        click.option("--why", default="", help="For the audit trail."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@group.command("replay", cls=Command)
+@_some
+@click.pass_obj
+def replay_(find: FindApp, /, why: str, **wanted: Any) -> None:
+    """Enqueue the tasks they were meant to be; what still fits no role stays."""
+    app = find()
+    _end(app, "replay", lambda c, letter: replay(app, c, letter, by=output.by(), why=why), **wanted)
+
+
+@group.command(cls=Command)
+@_some
+@click.pass_obj
+def discard(find: FindApp, /, why: str, **wanted: Any) -> None:
+    """Delete them; the audit trail keeps their names, senders and reasons."""
+    _end(find(), "discard", lambda c, letter: dead_letters.discard(c, letter, by=output.by(), why=why), **wanted)
+
+
+def _end(app: Celeriac, verb: str, end: End, *, letters: Sequence[int], name: str | None, yes: bool) -> None:
+    """A transaction each."""
+    if bool(letters) == (name is not None):
+        raise click.UsageError("name dead letters by their ids, or all of a task with --name, one of both")
+    if name is not None:
+        letters = list(_named(app, name))
+        if letters and not yes:
+            click.confirm(f"{verb} {len(letters)} dead letters?", abort=True, err=True)
+    done: list[Change] = []
+    refused: dict[int, str] = {}
+    for letter in letters:
+        try:
+            with app.database.transaction() as connection:
+                done.append(end(connection, letter))
+        except (EnqueueRefused, Unknown) as error:
+            refused[letter] = str(error)
+    app.kick({change.after["role"] for change in done if change.after})
+    output.tell({"done": done, "refused": refused}, f"{len(done)} done, {len(refused)} not")
+    for letter, reason in refused.items():
+        click.echo(f"{letter}: {reason}", err=True)
+    if refused:
+        raise click.exceptions.Exit(REFUSED)
+
+
+def _named(app: Celeriac, name: str) -> Iterator[int]:
+    before: int | None = None
+    while True:
+        with app.database.reading() as connection:
+            page = insights.dead_letters(connection, name=name, limit=insights.MOST_ROWS, before=before)
+        yield from (row["id"] for row in page)
+        if not page:
+            return
+        before = page[-1]["id"]
+
+
+COMMANDS = (group,)

@@ -1,0 +1,33 @@
+"""Replay: a dead letter becomes the task it was meant to be, once its reason is mended."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sqlalchemy import Connection
+
+from celeriac.enqueue import adopted
+from celeriac.enqueue.foreign import call_of, task_of
+from celeriac.errors import NotAdopted
+from celeriac.operate import dead_letters
+from celeriac.operate.audit import Change
+
+if TYPE_CHECKING:
+    from celeriac.app import Celeriac
+
+
+def replay(app: Celeriac, connection: Connection, letter: int, *, by: str, why: str = "") -> Change:
+    """In this transaction; also for a role that adopts no messages, as somebody has looked at this one.
+
+    `after` is null where a message of that id became a task before. Raises Unknown; EnqueueRefused if it still fits no
+    role, and then it stays.
+    """
+    row = dead_letters.take(connection, letter)
+    if row.size > len(row.message):
+        raise NotAdopted(f"of its {row.size:,} bytes only the first {len(row.message):,} are kept")
+    call = call_of(bytes(row.message))
+    role, signature = app.role_named(call.name)
+    task = task_of(call, role, signature, app.settings.max_argument_bytes)
+    is_new = bool(adopted.adopt(connection, [task]))
+    after = {"role": task.role, "task_id": task.task_id} if is_new else None
+    return dead_letters.ended(connection, "replay", letter, row, after, by=by, why=why)
