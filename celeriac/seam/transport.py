@@ -23,7 +23,7 @@ from kombu.utils.encoding import bytes_to_str
 from redis import Redis
 from redis.exceptions import InvalidResponse, OutOfMemoryError, ResponseError
 
-from celeriac.dispatch.keys import ADOPTING, queue_of, ticket_key
+from celeriac.dispatch.keys import adopting_key, queue_of, ticket_key
 from celeriac.dispatch.quarantine import quarantine
 from celeriac.seam.envelope import NotATicket, check_reply, check_ticket
 
@@ -84,7 +84,7 @@ class Channel(stock.Channel):
     def _set_aside(self, queue: str, payload: bytes, why: NotATicket) -> None:
         """Among what the adopter takes: it writes to Postgres what this is, or why it is nothing."""
         try:
-            Redis(connection_pool=self.pool).lpush(self.global_keyprefix + ADOPTING, payload)
+            Redis(connection_pool=self.pool).lpush(self.global_keyprefix + adopting_key(queue), payload)
         except self.connection_errors as error:
             self._drop(f"on {queue!r} that is no ticket ({why}) and cannot be set aside", error)
         else:

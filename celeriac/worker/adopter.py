@@ -1,8 +1,8 @@
 """A thread of the parent: what plain Celery apps put into Redis becomes tasks, or dead letters.
 
-A message moves from its queue to the list `celeriac:adopting`, is written to Postgres, and is removed from there after
-the commit. Whoever is killed in between leaves it to any other adopter, and twice written is once written. So there are
-no leases, and nothing to recover.
+A message moves from its queue to the list `celeriac:adopting:<queue>`, is written to Postgres, and is removed from
+there after the commit. Whoever is killed in between leaves it to any other adopter, and twice written is once written.
+So there are no leases, and nothing to recover.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from psycopg2.errors import LockNotAvailable
@@ -18,7 +18,7 @@ from redis import Redis
 from redis.exceptions import ResponseError
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError
 
-from celeriac.dispatch.keys import ADOPTING, plain_keys
+from celeriac.dispatch.keys import adopting_key, has_tasks, plain_keys
 from celeriac.dispatch.publish import SHORT_FUSE, redis_failures
 from celeriac.dispatch.quarantine import quarantine
 from celeriac.enqueue import adopted
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from celeriac.app import Celeriac
 
 logger = logging.getLogger(__name__)
+
+#: A message, and the list it was moved to.
+Taken = tuple[str, bytes]
 
 #: Messages a transaction: of the largest that are read, as many as a worker has the memory for.
 BATCH = 50
@@ -79,17 +82,14 @@ class Adopter(threading.Thread):
 
     def look(self) -> bool:
         """Takes and adopts a batch, if there is something; whether there may be more."""
-        client, keys = self.client(), self.keys()
-        if not client.exists(self.adopting, *keys):
+        client, queues = self.client(), self.looked_at()
+        keys = [key for queue, plain in queues.items() for key in (self._adopting(queue), *plain)]
+        if not keys or not client.exists(*keys):
             return False
-        self.take(client, keys)
-        return self.adopt(client)
+        self.take(client, queues)
+        return self.adopt(client, [self._adopting(queue) for queue in queues])
 
     # -- Redis -----------------------------------------------------------------------------------------------------
-
-    @property
-    def adopting(self) -> str:
-        return self.prefix + ADOPTING
 
     def client(self) -> Any:
         if self.connection is None:
@@ -98,55 +98,73 @@ class Adopter(threading.Thread):
         self.prefix = channel.global_keyprefix
         return Redis(connection_pool=channel.pool)
 
-    def keys(self) -> list[str]:
-        if not self.app.settings.adopt_interval:
-            return []
+    def looked_at(self) -> dict[str, list[str]]:
+        """The plain keys of each queue; none where they are left alone."""
         queues = self.queues() | ({self.app.conf.task_default_queue} if self.adopts else set())
-        return [self.prefix + key for queue in sorted(queues) for key in plain_keys(queue)]
+        takes = bool(self.app.settings.adopt_interval)
+        return {
+            queue: [self.prefix + key for key in plain_keys(queue)] if takes else []
+            for queue in sorted(queues)
+            if has_tasks(queue)
+        }
 
-    def take(self, client: Any, keys: Sequence[str]) -> None:
+    def _adopting(self, queue: str) -> str:
+        return self.prefix + adopting_key(queue)
+
+    def take(self, client: Any, queues: Mapping[str, Sequence[str]]) -> None:
         """Moves a batch, shared out among the keys, unless one is there that was not adopted yet."""
-        under_way, *lengths = _answers(client, [("llen", key) for key in (self.adopting, *keys)])
-        if under_way is None:  # it is no list
-            quarantine(client, {self.adopting: "list"})
-        if (under_way or 0) >= BATCH:
+        if sum(self._lengths(client, [self._adopting(queue) for queue in queues], ours=True).values()) >= BATCH:
             return
-        full = {key: length for key, length in zip(keys, lengths, strict=True) if length}
+        to = {key: self._adopting(queue) for queue, plain in queues.items() for key in plain}
+        full = self._lengths(client, list(to), ours=False)
         share = max(1, BATCH // max(1, len(full)))
-        moves = [(key, self.adopting, "RIGHT", "LEFT") for key, n in full.items() for _ in range(min(n, share))]
+        moves = [(key, to[key], "RIGHT", "LEFT") for key, n in full.items() for _ in range(min(n, share))]
         _answers(client, [("lmove", *move) for move in moves])
 
-    def forget(self, client: Any, payloads: Sequence[bytes]) -> None:
+    def _lengths(self, client: Any, keys: Sequence[str], *, ours: bool) -> dict[str, int]:
+        """Of those lists that have something. What is no list is quarantined if the key is ours, else left alone."""
+        lengths = dict(zip(keys, _answers(client, [("llen", key) for key in keys]), strict=True))
+        if ours:
+            quarantine(client, {key: "list" for key, length in lengths.items() if length is None})
+        return {key: length for key, length in lengths.items() if length}
+
+    def taken(self, client: Any, keys: Sequence[str]) -> list[Taken]:
+        """What was taken first."""
+        full = self._lengths(client, keys, ours=True)
+        share = max(1, BATCH // max(1, len(full)))
+        return [(key, payload) for key in full for payload in client.lrange(key, -share, -1)[::-1]]
+
+    def forget(self, client: Any, taken: Sequence[Taken]) -> None:
         """By its value, once for each time it was written: whatever came meanwhile stays."""
         with client.pipeline(transaction=False) as pipe:
-            for payload in payloads:
-                pipe.lrem(self.adopting, -1, payload)
+            for key, payload in taken:
+                pipe.lrem(key, -1, payload)
             pipe.execute()
 
     # -- Postgres --------------------------------------------------------------------------------------------------
 
-    def adopt(self, client: Any) -> bool:
+    def adopt(self, client: Any, keys: Sequence[str]) -> bool:
         """What was taken first, unless somebody else is at it; whether there may be more."""
-        payloads: list[bytes] = []
+        taken: list[Taken] = []
         try:
             with self.app.database.transaction(patience=PATIENCE) as connection:
                 if not adopted.has_turn(connection):
                     return False
-                payloads = client.lrange(self.adopting, -BATCH, -1)[::-1]
-                roles = self._write(connection, payloads)
-            done = payloads
+                taken = self.taken(client, keys)
+                roles = self._write(connection, [payload for _, payload in taken])
+            done = taken
         except DBAPIError as error:
             if not _of_one(error):
                 raise
-            done, roles = self._one_by_one(payloads)
+            done, roles = self._one_by_one(taken)
         self.forget(client, done)
         self.app.kick(roles)
-        return len(done) == BATCH
+        return bool(done)
 
-    def _one_by_one(self, payloads: Sequence[bytes]) -> tuple[list[bytes], set[str]]:
+    def _one_by_one(self, taken: Sequence[Taken]) -> tuple[list[Taken], set[str]]:
         """What Postgres refuses is a dead letter; what somebody's open transaction holds up stays for the next look."""
         done, roles = [], set()
-        for payload in payloads:
+        for key, payload in taken:
             try:
                 with self.app.database.transaction(patience=PATIENCE) as connection:
                     roles |= self._write(connection, [payload])
@@ -157,7 +175,7 @@ class Adopter(threading.Thread):
                     continue
                 with self.app.database.transaction() as connection:
                     adopted.bury(connection, [letter_of(payload, f"Postgres refused it: {error.orig}")])
-            done.append(payload)
+            done.append((key, payload))
         return done, roles
 
     def _write(self, connection: Any, payloads: Sequence[bytes]) -> set[str]:
@@ -183,7 +201,7 @@ def _of_one(error: DBAPIError) -> bool:
 
 
 def _answers(client: Any, commands: Sequence[tuple[str, ...]]) -> list[int | None]:
-    """In one trip; None where a key is no list. A plain name may be somebody's own key, which stays as it is."""
+    """In one trip; None where a key is no list."""
     with client.pipeline(transaction=False) as pipe:
         for command, *given in commands:
             getattr(pipe, command)(*given)

@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 import redis
 
-from celeriac.dispatch.keys import ADOPTING, ticket_key
+from celeriac.dispatch.keys import adopting_key, ticket_key
 from celeriac.dispatch.publish import Ticket
 from tests import processes
 from tests.end_to_end.conftest import QUICK, shop_server
@@ -163,7 +163,7 @@ def test_malformed_messages_leave_the_worker_alive(
 ) -> None:
     running = worker("-c", "1")
     client = redis.Redis.from_url(redis_url)
-    keys = (ticket_key("add"), "add", ADOPTING)
+    keys = (ticket_key("add"), "add", adopting_key("add"))
     for message in MALFORMED:
         client.lpush(ticket_key("add"), message)
         client.lpush("add", message)

@@ -13,7 +13,7 @@ from celery import Celery
 from sqlalchemy import make_url
 
 from celeriac import Celeriac, Settings, local
-from celeriac.dispatch.keys import ADOPTING, ticket_key
+from celeriac.dispatch.keys import adopting_key, ticket_key
 from celeriac.worker.adopter import Adopter
 from tests.processes import ROOT, Rows
 
@@ -51,7 +51,7 @@ def test_a_sender_may_send_to_its_queue_and_write_nowhere_else(
     Adopter(app, lambda: {"charge"}).look()
     assert sorted(kwargs["n"] for (kwargs,) in rows("SELECT kwargs FROM worker_tasks")) == [0, 1, 2]
     with redis.Redis.from_url(senders_url) as client:
-        for key in (ticket_key("charge"), ADOPTING, "celery", "refund", "chargeback"):
+        for key in (ticket_key("charge"), adopting_key("charge"), "celery", "refund", "chargeback"):
             with pytest.raises(redis.exceptions.NoPermissionError):
                 client.lpush(key, "x")
         with pytest.raises(redis.exceptions.NoPermissionError):

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from celeriac.dispatch import claim, parking, promote
 from celeriac.dispatch.claim import Held, fresh_token
-from celeriac.enqueue import outbox
+from celeriac.enqueue import adopted, outbox
 from celeriac.enqueue.insert import NewTask
 from celeriac.repair import hand_over, prune, ring
 from celeriac.run import outcomes, start
@@ -80,6 +80,14 @@ class Moves(RuleBasedStateMachine):
         with self.lives.change() as connection:
             task = self._new_task(role, lock, unique)
             outbox.put(connection, [task]) if contended else outbox.enqueue_or_put(connection, [task])
+        self._remember()
+
+    @rule(role=st.sampled_from(NAMES), lock=keys, unique=keys)
+    def a_plain_apps_call_is_adopted_and_comes_again(self, role: str, lock: Any, unique: Any) -> None:
+        task = self._new_task(role, lock, unique)
+        for _ in range(2):
+            with self.lives.change() as connection:
+                adopted.adopt(connection, [task])
         self._remember()
 
     @rule()

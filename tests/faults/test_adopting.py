@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import base64
 import itertools
+import json
+import random
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +19,12 @@ import pytest
 import redis
 from celery import Celery
 
-from celeriac.dispatch.keys import ADOPTING, plain_keys
+from celeriac.dispatch.keys import adopting_key, plain_keys
 from tests import processes
 from tests.end_to_end.conftest import QUICK
 from tests.end_to_end.shop import RAN
 from tests.end_to_end.test_faults import all_done, overlaps
+from tests.faults import till
 from tests.processes import ROOT, Rows, Running, until
 
 #: Workers at a time, and how often (seconds) one of them is killed, the oldest first.
@@ -106,5 +111,53 @@ def test_no_message_is_lost_or_run_twice_at_once_while_workers_are_killed(
     assert overlaps(rows) == []
     assert rows.one("SELECT count(DISTINCT task_id) FROM ran WHERE what = 'end'") == n
     until(lambda: rows.one("SELECT count(*) FROM dead_letters") == none, "the rest to be dead letters")
-    assert client.exists(ADOPTING, *plain_keys("charge"), *plain_keys("celery")) == 0
+    for queue in ("charge", "celery"):
+        assert client.exists(adopting_key(queue), *plain_keys(queue)) == 0
     client.close()
+
+
+@pytest.mark.timeout(300)
+def test_adopters_that_are_killed_on_the_way_lose_nothing_and_double_nothing(
+    plain: Celery, rows: Rows, database_url: str, redis_url: str, sized: Callable[[int, int], int]
+) -> None:
+    """Two at a time, of which one is killed within each quarter of a second, whatever it does just then."""
+    client, sent = redis.Redis.from_url(redis_url), 0
+    adopters = [adopter(database_url, redis_url) for _ in range(2)]
+    for _ in range(sized(150, 15)):
+        with client.pipeline() as pipe:
+            for message in itertools.islice(calls(plain, client, sent), BURST):
+                pipe.lpush("charge", message)
+            pipe.execute()
+        sent += BURST
+        time.sleep(random.uniform(0.05, 0.25))
+        killed = adopters.pop(0)
+        killed.kill()
+        killed.join()
+        adopters.append(adopter(database_url, redis_url))
+    until(lambda: not client.exists("charge", adopting_key("charge")), "all to be adopted")
+    for one in adopters:
+        one.kill()
+        one.join()
+    assert rows("SELECT count(*), count(DISTINCT kwargs ->> 'n') FROM celeriac.tasks") == [(sent, sent)]
+    assert rows.one("SELECT count(*) FROM celeriac.adopted") == sent
+    assert rows("SELECT FROM dead_letters") == []
+    client.close()
+
+
+#: Messages a kill: several batches.
+BURST = 200
+
+
+def adopter(database_url: str, redis_url: str) -> Any:
+    process = get_context("forkserver").Process(target=till.adopt, args=(database_url, redis_url))
+    process.start()
+    return process
+
+
+def calls(plain: Celery, client: redis.Redis, first: int) -> Iterator[str]:
+    """Messages as the plain app sends them, at less cost."""
+    plain.send_task("charge", queue="pattern")
+    pattern = json.loads(str(client.rpop("pattern"), "utf-8"))  # type: ignore[call-overload]
+    for n in itertools.count(first):
+        body = base64.b64encode(json.dumps([[n], {}, {}]).encode()).decode()
+        yield json.dumps(pattern | {"body": body, "headers": pattern["headers"] | {"id": f"call-{n}"}})

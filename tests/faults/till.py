@@ -8,12 +8,20 @@ from typing import Any
 
 from sqlalchemy import text
 
-from celeriac import Celeriac, Task
+from celeriac import Celeriac, Settings, Task
+from celeriac.worker.adopter import Adopter
 
 app = Celeriac("till", adopt=True)
 
 
-@app.task(bind=True, role="charge", chunk=1, stale_after=2, max_losses=1000)
+def adopt(database_url: str, redis_url: str) -> None:
+    """A process that does nothing else, until it is killed."""
+    app.settings = Settings(database_url=database_url, redis_url=redis_url, adopt_interval=0.005)
+    app.conf.broker_url = redis_url
+    Adopter(app, lambda: {"charge"}).run()
+
+
+@app.task(bind=True, role="charge", chunk=1, stale_after=2, max_losses=1000, shared=False)
 def charge(self: Task[..., Any], n: int, seconds: float = 0.05) -> int:
     for what in ("begin", "end"):
         with app.database.statement() as connection:

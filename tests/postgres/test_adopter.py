@@ -12,13 +12,15 @@ from celery import Celery
 from sqlalchemy.exc import OperationalError
 
 from celeriac import Celeriac, Settings
-from celeriac.dispatch.keys import ADOPTING
+from celeriac.dispatch.keys import adopting_key
 from celeriac.enqueue import adopted, outbox
 from celeriac.enqueue.adopted import Letter
 from celeriac.worker.adopter import BATCH, SELDOM, Adopter
 from tests.processes import Rows
 
 Adopters = Callable[..., Adopter]
+
+ADOPTING = adopting_key("plus")
 
 
 @pytest.fixture
@@ -38,10 +40,10 @@ def plain(redis_url: str) -> Iterator[Celery]:
 
 @pytest.fixture
 def adopters(app: Celeriac) -> Adopters:
-    """`adopters("add")`: a worker's adopter of the app that consumes these queues."""
+    """`adopters("plus")`: a worker's adopter of the app that consumes these queues."""
 
-    @app.task(role="add", adopt=True, prompt=False, shared=False, keep=None)
-    def add(a: int, b: int = 1) -> int:
+    @app.task(role="plus", adopt=True, prompt=False, shared=False, keep=None)
+    def plus(a: int, b: int = 1) -> int:
         return a + b
 
     @app.task(role="one", adopt=True, prompt=False, shared=False, unique_by="n")
@@ -66,10 +68,10 @@ def tasks(rows: Rows) -> list[tuple[Any, ...]]:
 def test_a_message_on_the_roles_queue_or_the_default_queue_is_a_task(
     adopters: Adopters, plain: Celery, client: redis.Redis, rows: Rows
 ) -> None:
-    plain.send_task("add", (1,), task_id="first", queue="add")
-    plain.send_task("add", (2,), task_id="second")
-    assert adopters("add").look() is False
-    assert sorted(tasks(rows)) == [("first", "add", {"a": 1}), ("second", "add", {"a": 2})]
+    plain.send_task("plus", (1,), task_id="first", queue="plus")
+    plain.send_task("plus", (2,), task_id="second")
+    assert adopters("plus").look() is True
+    assert sorted(tasks(rows)) == [("first", "plus", {"a": 1}), ("second", "plus", {"a": 2})]
     assert left(client) == []
     assert rows("SELECT FROM celeriac.ready") == [(), ()]
 
@@ -78,9 +80,9 @@ def test_all_of_celerys_priorities_are_taken_the_most_urgent_first(
     adopters: Adopters, plain: Celery, client: redis.Redis, rows: Rows
 ) -> None:
     for n in (9, 6, 3, 0):
-        plain.send_task("add", (n,), queue="add", priority=n)
-    client.rename("add\x06\x169", "add\x06\x167")  # of a sender with steps of its own
-    adopters("add").look()
+        plain.send_task("plus", (n,), queue="plus", priority=n)
+    client.rename("plus\x06\x169", "plus\x06\x167")  # of a sender with steps of its own
+    adopters("plus").look()
     assert rows("SELECT kwargs, priority FROM celeriac.tasks ORDER BY priority DESC") == [
         ({"a": n}, -n) for n in (0, 3, 6, 9)
     ]
@@ -92,9 +94,9 @@ def test_a_backlog_is_taken_in_batches_and_in_order(
 ) -> None:
     many = 2 * BATCH + 10
     for n in range(many):
-        plain.send_task("add", (n,), queue="add")
-    adopter = adopters("add")
-    assert [adopter.look() for _ in range(4)] == [True, True, False, False]
+        plain.send_task("plus", (n,), queue="plus")
+    adopter = adopters("plus")
+    assert [adopter.look() for _ in range(4)] == [True, True, True, False]
     assert [task[2]["a"] for task in tasks(rows)] == list(range(many))
     assert left(client) == []
 
@@ -103,16 +105,16 @@ def test_a_message_that_comes_again_is_the_same_task_even_when_that_is_gone(
     adopters: Adopters, plain: Celery, client: redis.Redis, rows: Rows
 ) -> None:
     """The role keeps no successes: only the ledger knows the id then."""
-    plain.send_task("add", (1,), task_id="mine", queue="add")
-    (message,) = client.lrange("add", 0, -1)
-    adopters("add").look()
-    client.lpush("add", message, message)
-    adopters("add").look()
+    plain.send_task("plus", (1,), task_id="mine", queue="plus")
+    (message,) = client.lrange("plus", 0, -1)
+    adopters("plus").look()
+    client.lpush("plus", message, message)
+    adopters("plus").look()
     assert len(tasks(rows)) == 1
     rows("SELECT celeriac.leave(array_agg(id)) FROM celeriac.tasks")
     rows("DELETE FROM celeriac.tasks")
     client.lpush(ADOPTING, message)
-    adopters("add").look()
+    adopters("plus").look()
     assert (tasks(rows), left(client)) == ([], [])
 
 
@@ -127,15 +129,15 @@ def test_who_is_killed_on_the_way_leaves_the_messages_to_the_next_one(
     def die(*_: Any) -> None:
         raise Killed
 
-    plain.send_task("add", (1,), queue="add")
-    plain.send_task("no.such", queue="add")
-    killed = adopters("add")
+    plain.send_task("plus", (1,), queue="plus")
+    plain.send_task("no.such", queue="plus")
+    killed = adopters("plus")
     monkeypatch.setattr(killed, where, die)
     with pytest.raises(Killed):
         killed.look()
     assert left(client) == [ADOPTING]
     assert len(tasks(rows)) == (0 if where == "adopt" else 1)
-    adopters("another").look()
+    adopters("plus").look()
     assert len(tasks(rows)) == 1
     assert rows("SELECT name FROM dead_letters") == [("no.such",)]
     assert left(client) == []
@@ -144,24 +146,24 @@ def test_who_is_killed_on_the_way_leaves_the_messages_to_the_next_one(
 def test_while_one_adopts_another_leaves_it_alone(
     adopters: Adopters, plain: Celery, app: Celeriac, client: redis.Redis, rows: Rows
 ) -> None:
-    plain.send_task("add", (1,), queue="add")
+    plain.send_task("plus", (1,), queue="plus")
     with app.database.transaction() as connection:
         assert adopted.has_turn(connection)
-        assert adopters("add").look() is False
+        assert adopters("plus").look() is False
         assert left(client) == [ADOPTING]
-    adopters("add").look()
+    adopters("plus").look()
     assert len(tasks(rows)) == 1
 
 
 def test_what_becomes_no_task_is_a_dead_letter_with_its_reason(
     adopters: Adopters, plain: Celery, client: redis.Redis, rows: Rows
 ) -> None:
-    plain.send_task("shy", (1,), task_id="shy-1", queue="add")
-    plain.send_task("add", (1,), {"colour": 1}, queue="add")
-    client.lpush("add", b"hello", b"hello")
-    adopters("add").look()
-    found = rows("SELECT name, task_id, args, kwargs, reason, size FROM dead_letters ORDER BY reason")
-    assert [name for name, *_ in found] == ["add", None, "shy"]
+    plain.send_task("shy", (1,), task_id="shy-1", queue="plus")
+    plain.send_task("plus", (1,), {"colour": 1}, queue="plus")
+    client.lpush("plus", b"hello", b"hello")
+    adopters("plus").look()
+    found = rows("SELECT name, task_id, args, kwargs, reason, size FROM dead_letters ORDER BY coalesce(name, 'q')")
+    assert [name for name, *_ in found] == ["plus", None, "shy"]
     assert found[0][2:4] == ([1], {"colour": 1})
     assert "unexpected keyword argument 'colour'" in found[0][4]
     assert found[1][4:] == ("it is no JSON: Expecting value: line 1 column 1 (char 0)", 5)
@@ -175,10 +177,10 @@ def test_a_role_that_another_code_base_declares_is_adopted_if_it_says_so(
 ) -> None:
     adopters()
     other = Celeriac("x", settings=Settings(database_url=database_url, redis_url=redis_url), set_as_current=False)
-    plain.send_task("add", (1,), queue="mine")
+    plain.send_task("plus", (1,), queue="mine")
     plain.send_task("shy", queue="mine")
     Adopter(other, lambda: {"mine"}).look()
-    assert rows("SELECT role FROM celeriac.tasks") == [("add",)]
+    assert rows("SELECT role FROM celeriac.tasks") == [("plus",)]
     assert rows("SELECT name FROM dead_letters") == [("shy",)]
     other.publisher.close()
     other.database.dispose()
@@ -201,15 +203,15 @@ def test_a_unique_key_gives_one_task_and_nobodys_transaction_is_waited_for(
 def test_an_id_that_somebodys_transaction_has_holds_up_no_other_message(
     adopters: Adopters, plain: Celery, app: Celeriac, client: redis.Redis, rows: Rows
 ) -> None:
-    plain.send_task("add", (1,), task_id="theirs", queue="add")
-    plain.send_task("add", (2,), task_id="free", queue="add")
+    plain.send_task("plus", (1,), task_id="theirs", queue="plus")
+    plain.send_task("plus", (2,), task_id="free", queue="plus")
     with app.database.engine.begin() as connection:
-        app.tasks["add"].apply_async((7,), task_id="theirs", connection=connection)
-        adopters("add").look()
+        app.tasks["plus"].apply_async((7,), task_id="theirs", connection=connection)
+        adopters("plus").look()
         assert [task[0] for task in tasks(rows)] == ["free"]
         assert client.llen(ADOPTING) == 1
-    adopters("add").look()
-    assert sorted(tasks(rows)) == [("free", "add", {"a": 2}), ("theirs", "add", {"a": 7})]
+    adopters("plus").look()
+    assert sorted(tasks(rows)) == [("free", "plus", {"a": 2}), ("theirs", "plus", {"a": 7})]
     assert left(client) == []
 
 
@@ -218,8 +220,8 @@ def test_what_postgres_refuses_is_a_dead_letter_and_takes_no_other_with_it(
 ) -> None:
     rows("ALTER TABLE celeriac.tasks ADD CONSTRAINT no_seven CHECK (kwargs <> '{\"a\": 7}')")
     for n in (6, 7, 8):
-        plain.send_task("add", (n,), queue="add")
-    adopters("add").look()
+        plain.send_task("plus", (n,), queue="plus")
+    adopters("plus").look()
     assert [task[2]["a"] for task in tasks(rows)] == [6, 8]
     ((reason,),) = rows("SELECT reason FROM dead_letters")
     assert "Postgres refused it" in reason
@@ -231,16 +233,16 @@ def test_without_a_role_that_adopts_the_default_queue_is_left_alone(
 ) -> None:
     """It may be a stock app's own; what lies in a role's queue is for nobody else."""
 
-    @app.task(role="add", prompt=False, shared=False)
-    def add(a: int) -> None: ...
+    @app.task(role="plus", prompt=False, shared=False)
+    def plus(a: int) -> None: ...
 
     app.register_roles()
-    plain.send_task("add", (1,))
-    plain.send_task("add", (1,), queue="add")
-    adopter = Adopter(app, lambda: {"add"})
+    plain.send_task("plus", (1,))
+    plain.send_task("plus", (1,), queue="plus")
+    adopter = Adopter(app, lambda: {"plus"})
     adopter.look()
     assert left(client) == ["celery"]
-    assert rows("SELECT name FROM dead_letters") == [("add",)]
+    assert rows("SELECT name FROM dead_letters") == [("plus",)]
     assert adopter.interval() == SELDOM
 
 
@@ -261,23 +263,37 @@ def test_where_it_is_switched_off_the_plain_queues_stay_as_they_are(
 ) -> None:
     """What was taken before is adopted all the same."""
     app.settings = Settings(database_url=app.settings.database_url, redis_url=app.settings.redis_url, adopt_interval=0)
-    plain.send_task("add", (1,), queue="add")
-    plain.send_task("add", (2,), queue="taken")
+    plain.send_task("plus", (1,), queue="plus")
+    plain.send_task("plus", (2,), queue="taken")
     client.rename("taken", ADOPTING)
-    adopters("add").look()
+    adopters("plus").look()
     assert [task[2] for task in tasks(rows)] == [{"a": 2}]
-    assert left(client) == ["add"]
+    assert left(client) == ["plus"]
 
 
 def test_keys_that_are_no_lists_are_somebodys_own_but_for_ours(
     adopters: Adopters, plain: Celery, client: redis.Redis, rows: Rows
 ) -> None:
-    client.set("add", "somebody's")
+    client.set("plus", "somebody's")
     client.set(ADOPTING, "nobody's")
-    plain.send_task("add", (1,))
-    adopters("add").look()
+    plain.send_task("plus", (1,))
+    adopters("plus").look()
     assert len(tasks(rows)) == 1
-    assert left(client) == ["add", f"celeriac:quarantine:{ADOPTING}:1"]
+    assert left(client) == [f"celeriac:quarantine:{ADOPTING}:1", "plus"]
+
+
+def test_another_application_on_the_same_redis_does_not_take_what_is_under_way(
+    adopters: Adopters, plain: Celery, clone: Callable[[], str], redis_url: str, client: redis.Redis, rows: Rows
+) -> None:
+    plain.send_task("plus", (1,), queue="taken")
+    client.rename("taken", ADOPTING)
+    url = clone()
+    other = Celeriac("x", settings=Settings(database_url=url, redis_url=redis_url), set_as_current=False)
+    assert Adopter(other, lambda: {"elsewhere"}).look() is False
+    assert left(client) == [ADOPTING]
+    adopters("plus").look()
+    assert len(tasks(rows)) == 1
+    other.database.dispose()
 
 
 def test_remote_control_and_events_are_never_looked_at(adopters: Adopters, client: redis.Redis) -> None:
@@ -291,26 +307,26 @@ def test_a_key_prefix_is_kept_to(app: Celeriac, plain: Celery, client: redis.Red
     for one in (app, plain):
         one.conf.broker_transport_options = {**one.conf.broker_transport_options, "global_keyprefix": "ours:"}
 
-    @app.task(role="add", adopt=True, shared=False)
-    def add(a: int) -> None: ...
+    @app.task(role="plus", adopt=True, shared=False)
+    def plus(a: int) -> None: ...
 
     app.register_roles()
-    plain.send_task("add", (1,))
-    adopter = Adopter(app, lambda: {"add"})
+    plain.send_task("plus", (1,))
+    adopter = Adopter(app, lambda: {"plus"})
     adopter.look()
     assert len(tasks(rows)) == 1
     assert app.enqueuer.kicker.flush(30)
-    assert [key for key in left(client) if "kick" not in key and "kombu" not in key] == ["ours:celeriac:tickets:add"]
-    (ticket,) = app.dispatcher.run_pass(app.roles.get("add").role).tickets
+    assert [key for key in left(client) if "kick" not in key and "kombu" not in key] == ["ours:celeriac:tickets:plus"]
+    (ticket,) = app.dispatcher.run_pass(app.roles.get("plus").role).tickets
     assert app.publisher.publish([ticket])
-    assert app.publisher.queued("add", [ticket.token]) == {ticket.token}
+    assert app.publisher.queued("plus", [ticket.token]) == {ticket.token}
 
 
 def test_a_redis_and_a_postgres_that_are_away_are_waited_for(
     adopters: Adopters, plain: Celery, app: Celeriac, rows: Rows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain.send_task("add", (1,), queue="add")
-    adopter = adopters("add")
+    plain.send_task("plus", (1,), queue="plus")
+    adopter = adopters("plus")
     with monkeypatch.context() as away:
         away.setattr(app.conf, "broker_url", "redis://127.0.0.1:1/0")
         assert adopter.attempt() > 0
@@ -318,7 +334,7 @@ def test_a_redis_and_a_postgres_that_are_away_are_waited_for(
         away.setattr(adopted, "has_turn", lambda _: (_ for _ in ()).throw(OperationalError("", {}, Exception("gone"))))
         assert adopter.attempt() > 0
     assert tasks(rows) == []
-    assert adopter.attempt() == app.settings.adopt_interval
+    assert [adopter.attempt() for _ in range(2)] == [0.0, app.settings.adopt_interval]
     assert len(tasks(rows)) == 1
 
 

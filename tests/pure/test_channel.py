@@ -129,16 +129,16 @@ class Aside:
         self.pushed.append((key, payload))
 
 
-@pytest.mark.parametrize("queue", [b"celeriac:tickets:builds", b"\xff"])
+@pytest.mark.parametrize(("key", "name"), [(b"celeriac:tickets:builds", "builds"), (b"\xff", "\ufffd")])
 def test_what_is_no_ticket_is_set_aside_and_told(
-    queue: bytes, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    key: bytes, name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    made, aside = channel((queue, b"hello")), Aside()
+    made, aside = channel((key, b"hello")), Aside()
     monkeypatch.setattr(transport, "Redis", aside)
     with caplog.at_level(logging.ERROR), pytest.raises(Empty):
         made._brpop_read()
     assert made.delivered == []
-    assert aside.pushed == [("celeriac:adopting", b"hello")]
+    assert aside.pushed == [(f"celeriac:adopting:{name}", b"hello")]
     assert re.search(r"Set a message on '.*' aside that is no ticket: .*", caplog.text)
 
 
