@@ -68,6 +68,7 @@ class Settings:
     alert_failed_rate: float = _setting("CELERIAC_ALERT_FAILED_RATE", 0.1, 0.0, 1.0, "share of what finished")
     alert_running: float = _period("CELERIAC_ALERT_RUNNING_MS", 3600.0, 0.0)
     alert_schedule_grace: float = _period("CELERIAC_ALERT_SCHEDULE_GRACE_MS", 300.0, 0.0)
+    alert_dead_letters: float = _setting("CELERIAC_ALERT_DEAD_LETTERS", 0, 0, 1_000, "dead letters", whole=True)
     deployment: float = _setting("CELERIAC_DEPLOYMENT", 0, 0, 2**53 - 1, "it grows with each deployment", whole=True)
 
     @classmethod

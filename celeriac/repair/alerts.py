@@ -1,6 +1,6 @@
 """Alerts: rules over the metrics. What fires is a row of `alerts` that says since when, and a line in the log.
 
-Each rule compares one measured value of each role (or schedule) with a threshold from the settings.
+Each rule compares one measured value of each role (or schedule, or of dead letters) with a threshold from the settings.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ RULES = (
     Rule("failed_rate", "failed_rate", "alert_failed_rate", "{value:.1%} of its tasks fail, more than {threshold:.1%}"),
     Rule("long_running", "longest_running", "alert_running", "a task runs for {value:.0f} s, over {threshold:g} s"),
     Rule("missed_schedule", "late", "alert_schedule_grace", "is {value:.0f} s late, more than {threshold:g} s"),
+    Rule("dead_letters", "letters", "alert_dead_letters", "{value:.0f} messages are no task, more than {threshold:g}"),
 )
 
 RULE_OF = {rule.measure: rule for rule in RULES}
@@ -44,7 +45,7 @@ RULE_OF = {rule.measure: rule for rule in RULES}
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A value of a role or schedule."""
+    """A value of a role, a schedule, or plain Celery's messages."""
 
     measure: str
     subject: str
@@ -67,6 +68,11 @@ LATE = text("""
 SELECT name, CAST(extract(epoch FROM statement_timestamp() - next_run_at) AS double precision) AS late
 FROM celeriac.scheduled_jobs WHERE enabled AND next_run_at < statement_timestamp()
 """)
+
+#: Dead letters are counted to here.
+MOST_LETTERS = 1_000
+
+LETTERS = text("SELECT count(*) FROM (SELECT id FROM celeriac.dead_letters ORDER BY id LIMIT :most) AS letters")
 
 LOCK = text("SELECT pg_try_advisory_xact_lock(hashtextextended('celeriac alerts', 0))")
 
@@ -99,7 +105,9 @@ def measure(connection: Connection) -> list[Measured]:
     roles = connection.execute(MEASURE, {"role": None}).mappings().all()
     values = [(row, name) for row in roles for name in RULE_OF.keys() & row.keys()]
     of_roles = [Measured(name, row["role"], row[name]) for row, name in values if row[name] is not None]
-    return of_roles + [Measured("late", row.name, row.late) for row in connection.execute(LATE)]
+    late = [Measured("late", row.name, row.late) for row in connection.execute(LATE)]
+    letters = connection.execute(LETTERS, {"most": MOST_LETTERS}).scalar_one()
+    return [*of_roles, *late, Measured("letters", "plain Celery", letters)]
 
 
 def review(app: Celeriac) -> int:

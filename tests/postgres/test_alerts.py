@@ -64,6 +64,18 @@ def test_an_alert_fires_until_its_cause_is_gone(
     assert ended.startswith("Alert queue_depth: work: over after ")
 
 
+def test_a_dead_letter_is_told_until_it_is_replayed_or_discarded(app: Celeriac, rows: Rows) -> None:
+    rows("""INSERT INTO dead_letters (digest, reason, size, message)
+        SELECT sha256(CAST(i AS text)::bytea), 'x', 1, 'x' FROM generate_series(1, 2) i""")
+    assert sweep(app, "alerts") == 1
+    assert rows("SELECT name, subject, value, threshold FROM celeriac.alerts") == [
+        ("dead_letters", "plain Celery", 2, 0)
+    ]
+    rows("DELETE FROM dead_letters")
+    assert sweep(app, "alerts") == 1
+    assert rows(STATE) == []
+
+
 def test_each_of_the_four_fires_for_its_own_subject(touchy: Celeriac, database: Database, rows: Rows) -> None:
     registered(rows, "deep", "failing", "slow", "calm")
     enqueued(database, *(new_task("deep") for _ in range(3)))

@@ -170,6 +170,7 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
             for what in ("PASSES", "ADOPTED", "DEAD_LETTERS")
         },
         "repair.ring.STATE": [{}],
+        "repair.alerts.LETTERS": [{"most": SELECTED}],
         "repair.review.REVIEW": [{"by": "", "counted": SELECTED, "done": "{}"}],
         "schedules.tick.IS_UNFINISHED": [{"task_id": "ready-1"}],
         "operate.audit.WRITE": [{"action": "", "kind": "", "changes": "[]"} | by],

@@ -35,6 +35,7 @@ NUMBERS = {
     "CELERIAC_ALERT_FAILED_RATE": ("alert_failed_rate", "0.25", 0.25, "-0.1"),
     "CELERIAC_ALERT_RUNNING_MS": ("alert_running", "60000", 60, "-1"),
     "CELERIAC_ALERT_SCHEDULE_GRACE_MS": ("alert_schedule_grace", "1000", 1, "-1"),
+    "CELERIAC_ALERT_DEAD_LETTERS": ("alert_dead_letters", "5", 5, "-1"),
     "CELERIAC_MASTER_INTERVAL_MS": ("master_interval", "60000", 60, "49"),
     "CELERIAC_AGING_AFTER_MS": ("aging_after", "60000", 60, "-1"),
     "CELERIAC_AGING_INTERVAL_MS": ("aging_interval", "60000", 60, "0"),
