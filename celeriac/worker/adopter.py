@@ -11,6 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from psycopg2.errors import LockNotAvailable
@@ -67,7 +68,7 @@ class Adopter(threading.Thread):
         try:
             more = not closed() and self.look()
         except redis_failures() as error:
-            self.connection = None
+            self._disconnect()
             self._tell(f"Redis does not let plain Celery's messages be taken: {error}")
             return REST
         except Exception as error:
@@ -97,6 +98,12 @@ class Adopter(threading.Thread):
         channel = self.connection.default_channel
         self.prefix = channel.global_keyprefix
         return Redis(connection_pool=channel.pool)
+
+    def _disconnect(self) -> None:
+        connection, self.connection = self.connection, None
+        with suppress(*redis_failures()):
+            if connection is not None:
+                connection.close()
 
     def looked_at(self) -> dict[str, list[str]]:
         """The plain keys of each queue; none where they are left alone."""
