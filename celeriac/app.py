@@ -177,8 +177,8 @@ class Celeriac(TaskDecorator, Celery):
         return task
 
     def usual_role_options(self) -> dict[str, Any]:
-        """What the configuration says of roles that say nothing themselves."""
-        return configuration.role_options(self.conf)
+        """What the app and its configuration say of roles that say nothing themselves."""
+        return configuration.role_options(self.conf) | {"adopt": self.adopt}
 
     def register_roles(self) -> None:
         """Writes what this code declares to `roles`; never over a newer `CELERIAC_DEPLOYMENT`.

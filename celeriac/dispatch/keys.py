@@ -9,9 +9,6 @@ _TICKETS, _ADOPTING = "celeriac:tickets:", "celeriac:adopting:"
 #: Answers to remote control, and what kombu lists for mailboxes and events: no tickets, and nobody's tasks.
 _REMOTE = re.compile(r"\.pidbox$|^celeryev(\.|$)")
 
-#: What kombu appends to a queue's name for the messages of each priority; a sender uses those of its own steps.
-_PRIORITIES = ("", *(f"\x06\x16{priority}" for priority in range(1, 10)))
-
 
 def ticket_key(queue: str) -> str:
     """The key of a queue's tickets."""
@@ -36,6 +33,9 @@ def has_tasks(queue: str) -> bool:
     return not _REMOTE.search(queue)
 
 
-def plain_keys(queue: str) -> list[str]:
-    """Where a plain Celery app puts its messages for a queue, the most urgent first."""
-    return [queue + suffix for suffix in _PRIORITIES]
+def plain_keys(queue: str, separator: str = "\x06\x16") -> list[str]:
+    """Where a plain Celery app puts its messages for a queue, the most urgent first: it has some steps from 0 to 9.
+
+    `separator`: kombu's `sep`, which a transport option can change.
+    """
+    return [queue, *(f"{queue}{separator}{priority}" for priority in range(1, 10))]

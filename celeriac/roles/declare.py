@@ -113,7 +113,6 @@ def role_of(name: str, options: Mapping[str, Any], task: CeleryTask | None) -> R
         plain.setdefault("priority", getattr(task, "priority", None) or 0)
         plain = task.app.usual_role_options() | plain
         plain["queue"] = getattr(task, "queue", None) or routed_queue(task)
-        plain.setdefault("adopt", getattr(task.app, "adopt", False))
     role = Role(
         name=name,
         retry_for=_errors(name, "autoretry_for", options.get("autoretry_for", ())),

@@ -56,7 +56,7 @@ class Adopter(threading.Thread):
         self.queues = queues
         self.adopts = any(declared.role.adopt for declared in app.roles.all())
         self.connection: Any = None
-        self.prefix = ""
+        self.prefix = self.separator = ""
         self.told = ""
 
     def run(self) -> None:
@@ -96,7 +96,7 @@ class Adopter(threading.Thread):
         if self.connection is None:
             self.connection = self.app.connection_for_write(transport_options=SHORT_FUSE)
         channel = self.connection.default_channel
-        self.prefix = channel.global_keyprefix
+        self.prefix, self.separator = channel.global_keyprefix, channel.sep
         return Redis(connection_pool=channel.pool)
 
     def _disconnect(self) -> None:
@@ -110,7 +110,7 @@ class Adopter(threading.Thread):
         queues = self.queues() | ({self.app.conf.task_default_queue} if self.adopts else set())
         takes = bool(self.app.settings.adopt_interval)
         return {
-            queue: [self.prefix + key for key in plain_keys(queue)] if takes else []
+            queue: [self.prefix + key for key in plain_keys(queue, self.separator)] if takes else []
             for queue in sorted(queues)
             if has_tasks(queue)
         }

@@ -196,7 +196,7 @@ def test_a_unique_key_gives_one_task_and_nobodys_transaction_is_waited_for(
         app.tasks["one"].using(connection=connection).delay(2)
         adopters("one").look()
     assert left(client) == []
-    outbox.admit_all(app.database)
+    outbox.Admission(app.database).look()
     assert sorted(n["n"] for (n,) in rows("SELECT kwargs FROM celeriac.tasks")) == [1, 2]
 
 
@@ -208,10 +208,26 @@ def test_an_id_that_somebodys_transaction_has_holds_up_no_other_message(
     with app.database.engine.begin() as connection:
         app.tasks["plus"].apply_async((7,), task_id="theirs", connection=connection)
         adopters("plus").look()
+        outbox.Admission(app.database).look()
+        assert [task[0] for task in tasks(rows)] == ["free"]
+        assert left(client) == []
+    outbox.Admission(app.database).look()
+    assert sorted(tasks(rows)) == [("free", "plus", {"a": 2}), ("theirs", "plus", {"a": 7})]
+
+
+def test_a_message_that_somebody_is_replaying_waits_in_redis_and_no_other_does(
+    adopters: Adopters, plain: Celery, app: Celeriac, client: redis.Redis, rows: Rows
+) -> None:
+    plain.send_task("plus", (1,), task_id="theirs", queue="plus")
+    plain.send_task("plus", (2,), task_id="free", queue="plus")
+    with app.database.engine.connect() as connection:
+        connection.exec_driver_sql("INSERT INTO celeriac.adopted (task_id) VALUES ('theirs')")
+        adopters("plus").look()
         assert [task[0] for task in tasks(rows)] == ["free"]
         assert client.llen(ADOPTING) == 1
+        connection.rollback()
     adopters("plus").look()
-    assert sorted(tasks(rows)) == [("free", "plus", {"a": 2}), ("theirs", "plus", {"a": 7})]
+    assert sorted(tasks(rows)) == [("free", "plus", {"a": 2}), ("theirs", "plus", {"a": 1})]
     assert left(client) == []
 
 
@@ -303,15 +319,17 @@ def test_remote_control_and_events_are_never_looked_at(adopters: Adopters, clien
     assert left(client) == ["a.reply.celery.pidbox", "celery@here.celery.pidbox", "celeryev.1"]
 
 
-def test_a_key_prefix_is_kept_to(app: Celeriac, plain: Celery, client: redis.Redis, rows: Rows) -> None:
+def test_a_prefix_and_a_separator_are_kept_to(app: Celeriac, plain: Celery, client: redis.Redis, rows: Rows) -> None:
     for one in (app, plain):
-        one.conf.broker_transport_options = {**one.conf.broker_transport_options, "global_keyprefix": "ours:"}
+        given = {"global_keyprefix": "ours:", "sep": "#"}
+        one.conf.broker_transport_options = {**one.conf.broker_transport_options, **given}
 
     @app.task(role="plus", adopt=True, shared=False)
     def plus(a: int) -> None: ...
 
     app.register_roles()
-    plain.send_task("plus", (1,))
+    plain.send_task("plus", (1,), priority=3)
+    assert client.llen("ours:celery#3") == 1
     adopter = Adopter(app, lambda: {"plus"})
     adopter.look()
     assert len(tasks(rows)) == 1
