@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -48,20 +47,24 @@ PATIENCE = 1.0
 
 
 class Adopter(threading.Thread):
-    """Takes from the plain keys of `queues()`, and from the default queue where a role of this code adopts."""
+    """Takes from the plain keys of `queues()`, and from the default queue where a role of this code adopts.
 
-    def __init__(self, app: Celeriac, queues: Callable[[], set[str]]) -> None:
+    Until `ending`.
+    """
+
+    def __init__(self, app: Celeriac, queues: Callable[[], set[str]], ending: threading.Event | None = None) -> None:
         super().__init__(name="celeriac-adopter", daemon=True)
         self.app = app
         self.queues = queues
+        self.ending = ending or threading.Event()
         self.adopts = any(declared.role.adopt for declared in app.roles.all())
         self.connection: Any = None
         self.prefix = self.separator = ""
         self.told = ""
 
     def run(self) -> None:
-        while True:
-            time.sleep(self.attempt())
+        while not self.ending.wait(self.attempt()):
+            pass
 
     def attempt(self) -> float:
         """One look; how long (seconds) to wait for the next."""

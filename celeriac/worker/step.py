@@ -57,7 +57,7 @@ class LifelineStep(bootsteps.StartStopStep):
         lifeline.governor.start()
         Watchdog(lifeline).start()
         Repairs(worker.app, lifeline.ending).start()
-        Adopter(worker.app, lifeline.queues).start()
+        Adopter(worker.app, lifeline.queues, lifeline.ending).start()
         _on(signals.worker_shutting_down, lifeline.drain)
         _on(signals.worker_shutdown, lifeline.stopped)
 

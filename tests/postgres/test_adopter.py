@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -354,6 +355,16 @@ def test_a_redis_and_a_postgres_that_are_away_are_waited_for(
     assert tasks(rows) == []
     assert [adopter.attempt() for _ in range(2)] == [0.0, app.settings.adopt_interval]
     assert len(tasks(rows)) == 1
+
+
+def test_its_thread_ends_with_its_worker(app: Celeriac) -> None:
+    ending = threading.Event()
+    adopter = Adopter(app, lambda: {"plus"}, ending)
+    adopter.start()
+    assert adopter.is_alive()
+    ending.set()
+    adopter.join(30)
+    assert not adopter.is_alive()
 
 
 def test_what_a_letter_shows_is_bounded_and_the_message_is_whole(app: Celeriac, rows: Rows) -> None:
