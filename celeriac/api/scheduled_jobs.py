@@ -24,6 +24,21 @@ _OWN = ("name", *CHANGEABLE)
 _MAY_BE_NULL = ("description", "priority")
 
 
+class Options(BaseModel):
+    """What each call says besides its arguments. Durations in seconds."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    args: list[Any] | None = Field(default=None, description="positional arguments, before those by name")
+    account: Text | None = None
+    lock_key: Text | None = None
+    unique_key: Text | None = None
+    timeout: float | None = None
+    max_retries: int | None = None
+    countdown: float | None = None
+    expires: float | str | None = Field(default=None, description="seconds, or a time", examples=[300])
+
+
 class Settable(Because):
     """Any further field is an argument of the role's handler, as if it stood in `kwargs`."""
 
@@ -31,6 +46,7 @@ class Settable(Because):
 
     description: Text | None = None
     kwargs: dict[str, Any] = Field(default_factory=dict)
+    options: Options = Field(default_factory=lambda: Options())
     timezone: Name = Field(default="UTC", examples=["Europe/Berlin"])
     enabled: bool = True
     priority: Priority | None = Field(default=None, description="null: the role's own", examples=[10])
@@ -41,6 +57,8 @@ class Settable(Because):
     def given(self) -> dict[str, Any]:
         """What was sent, arguments gathered in `kwargs`."""
         sent = {name: getattr(self, name) for name in self.model_fields_set if name in _OWN}
+        if "options" in sent:
+            sent["options"] = self.options.model_dump(exclude_none=True)
         sent = {name: value for name, value in sent.items() if value is not None or name in _MAY_BE_NULL}
         extra = self.model_extra or {}
         return sent | ({"kwargs": self.kwargs | extra} if extra or "kwargs" in sent else {})
@@ -82,6 +100,7 @@ class ScheduledJob(BaseModel):
     kind: Literal["task", "pass", "sweep"] = Field(description="what it does: enqueue a task, or beat's own work")
     target: str = Field(description="the role, or the sweep", examples=["crawl_subreddit"])
     kwargs: dict[str, Any]
+    options: dict[str, Any]
     cron_expression: str
     timezone: str
     enabled: bool

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from celeriac.errors import ConfigurationError
-from celeriac.schedules.timetable import entries
+from celeriac.errors import CeleriacError, ConfigurationError
+from celeriac.schedules import operate, written
+from celeriac.schedules.decide import Entry
+from celeriac.schedules.timetable import Timetable, entries
 from celeriac.store.invariants import violations
 from celeriac.store.migrate import unapplied
 from celeriac.worker.controller import queues_of
@@ -24,9 +26,31 @@ def problems(app: Celeriac, *, deep: bool = False) -> list[str]:
 
 def _schedules(app: Celeriac) -> Iterator[str]:
     try:
-        entries(app)
+        listed = entries(app)
     except ConfigurationError as error:
         yield str(error)
+        return
+    try:
+        for entry in listed.values():
+            yield from _cannot_run(app, entry)
+        yield from _names_of_others(app, listed)
+    except SQLAlchemyError:
+        return  # what is wrong with the database is told by itself
+
+
+def _cannot_run(app: Celeriac, entry: Entry) -> Iterator[str]:
+    """What its first tick would find out: a role nobody declares, arguments the handler does not take."""
+    try:
+        operate.refuse_what_cannot_run(app, entry)
+    except CeleriacError as error:
+        yield f"schedule {entry.name!r}: {str(error).removesuffix('; nothing was enqueued')}"
+
+
+def _names_of_others(app: Celeriac, names: Collection[str]) -> Iterator[str]:
+    with app.database.statement() as connection:
+        theirs = written.of_others(connection, names, Timetable(app).owner)
+    for name, owner in theirs.items():
+        yield f"schedule {name!r} is in the beat config, but one of that name belongs to {owner!r}: rename one of them"
 
 
 def _worker_role(app: Celeriac) -> Iterator[str]:

@@ -87,15 +87,9 @@ class Beat(StockBeat):
         try:
             super().init_loader()
             if issubclass(symbol_by_name(self.scheduler_cls), Scheduler):
-                check(self.app)
+                Scheduler.check(self.app)
         except ConfigurationError as error:
             raise click.ClickException(str(error)) from error
-
-
-def check(app: Celeriac) -> None:
-    """Raises ConfigurationError for a broker or a beat config that cannot be."""
-    _ = app.redis_url
-    entries(app)
 
 
 class Scheduler(StockScheduler):
@@ -114,9 +108,15 @@ class Scheduler(StockScheduler):
         self.late_by = 0.0
         super().__init__(app, *args, **kwargs)
 
+    @staticmethod
+    def check(app: Celeriac) -> None:
+        """Raises ConfigurationError for a broker or a beat config that cannot be."""
+        _ = app.redis_url
+        entries(app)
+
     def setup_schedule(self) -> None:
         """Raises ConfigurationError for a beat config that cannot be; Postgres may come later."""
-        check(self.app)
+        self.check(self.app)
         for note in self.app.notes():
             logger.warning(note)
 

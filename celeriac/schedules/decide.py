@@ -28,7 +28,8 @@ _INSTANT = timedelta(microseconds=1)
 class Entry:
     """One schedule. `target` is the role a task or a pass is of, or the sweep; `misfire_grace` is seconds.
 
-    `overlap`: whether a task is enqueued while the last one is unfinished. `priority` None: the role's own.
+    `options`: what each call says besides its arguments (`CALL_OPTIONS`). `overlap`: whether a task is enqueued while
+    the last one is unfinished. `priority` None: the role's own.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Entry:
     cron_expression: str
     timezone: str = "UTC"
     kwargs: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
     enabled: bool = True
     priority: int | None = None
     misfire: Literal["skip", "once", "all"] = "once"
@@ -55,6 +57,9 @@ class Entry:
             if getattr(self, option) not in right:
                 given = getattr(self, option)
                 raise ConfigurationError(f"schedule {self.name!r}: {option}={given!r}: give one of {', '.join(right)}")
+        if unknown := sorted(self.options.keys() - CALL_OPTIONS.keys()):
+            known = ", ".join(CALL_OPTIONS)
+            raise ConfigurationError(f"schedule {self.name!r}: options has no {unknown[0]!r}; there are {known}")
         if not 0 <= self.misfire_grace <= 365 * 86_400:
             raise ConfigurationError(f"schedule {self.name!r}: misfire_grace={self.misfire_grace}: give 0 s to a year")
         if self.misfire == "skip" and self.misfire_grace < 1:
@@ -72,6 +77,12 @@ class Entry:
 
 _CHOICES = {"kind": ("task", "pass", "sweep"), "misfire": ("skip", "once", "all"), "overlap": ("skip", "allow")}
 
+#: What a schedule may say of each of its calls, and what a task to be calls that.
+CALL_OPTIONS: Mapping[str, str] = {
+    "args": "args", "account": "account", "lock_key": "lock_key", "unique_key": "unique_key", "timeout": "timeout",
+    "max_retries": "max_retries", "countdown": "delay", "expires": "expires_in",
+}  # fmt: skip
+
 CHANGEABLE = tuple(f.name for f in fields(Entry) if f.name not in ("name", "kind", "target"))
 
 
@@ -88,6 +99,7 @@ class Job:
     kind: Kind
     target: str
     kwargs: dict[str, Any]
+    options: dict[str, Any]
     cron_expression: str
     timezone: str
     priority: int | None
@@ -103,6 +115,14 @@ class Job:
     def plan_key(self) -> str:
         """What `planned_as` is when `next_run_at` follows the row's present expression."""
         return f"{self.timezone}|{self.cron_expression}"
+
+
+def call_of(options: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Positional arguments, and what else a task to be has of a schedule's options."""
+    fields = {CALL_OPTIONS[option]: value for option, value in options.items()}
+    if isinstance(fields.get("expires_in"), str):
+        fields["expires_at"] = fields.pop("expires_in")
+    return tuple(fields.pop("args", ())), fields
 
 
 @dataclass(frozen=True, slots=True)

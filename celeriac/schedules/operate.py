@@ -15,7 +15,7 @@ from celeriac.errors import BadValue, ConfigurationError, IllegalMove, Unknown
 from celeriac.operate import audit
 from celeriac.operate.audit import Change
 from celeriac.schedules import written
-from celeriac.schedules.decide import CHANGEABLE, Entry
+from celeriac.schedules.decide import CHANGEABLE, Entry, call_of
 from celeriac.schedules.expressions import parse
 from celeriac.schedules.timetable import Timetable
 
@@ -97,7 +97,8 @@ def refuse_what_cannot_run(app: Celeriac, entry: Entry) -> None:
     if entry.kind == "task":
         role, signature = app.role_named(entry.target)
         limit = app.settings.max_argument_bytes
-        new_task(role, signature, "a check", (), entry.kwargs, limit=limit, priority=entry.priority)
+        args, fields = call_of(entry.options)
+        new_task(role, signature, "a check", args, entry.kwargs, limit=limit, priority=entry.priority, **fields)
 
 
 def _try(field: str, given: object, act: Callable[[], object]) -> None:

@@ -11,7 +11,7 @@ from celeriac.schedules.decide import Job, Plan
 
 # INVARIANT: whoever holds the row's lock decides on what it says now; another beat passes over it.
 TAKE = text("""
-SELECT id, name, kind, target, kwargs, cron_expression, timezone, priority, misfire, misfire_grace, overlap,
+SELECT id, name, kind, target, kwargs, options, cron_expression, timezone, priority, misfire, misfire_grace, overlap,
     next_run_at, last_run_at, planned_as, last_task_id, statement_timestamp() AS now
 FROM celeriac.scheduled_jobs
 WHERE owner IN (:owner, 'api') AND enabled AND quarantined IS NULL AND id <> ALL(CAST(:but AS bigint[]))

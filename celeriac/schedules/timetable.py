@@ -6,7 +6,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -22,8 +22,8 @@ from celeriac.errors import CeleriacError, ConfigurationError
 from celeriac.repair import SWEEPS, sweep
 from celeriac.roles.role import is_on
 from celeriac.run.outcomes import described
-from celeriac.schedules import tick, written
-from celeriac.schedules.decide import Entry, Job, Plan, decide, every, overridden
+from celeriac.schedules import celerys, tick, written
+from celeriac.schedules.decide import Entry, Job, Plan, call_of, decide, every, overridden
 from celeriac.store.failures import is_gone
 
 if TYPE_CHECKING:
@@ -107,13 +107,25 @@ def entries(app: Celeriac, environ: Mapping[str, str] | None = None) -> dict[str
 
     Raises ConfigurationError.
     """
-    usual = [batcher(d.role.name) for d in app.roles.all()] + [sweeping(name) for name in SWEEPS]
-    found: dict[str, Entry] = {}
-    for entry in (make(app) for make in (*usual, *app.schedules)):
-        found[entry.name] = replace(entry, **overridden(entry, os.environ if environ is None else environ))
+    usual = [batcher(d.role.name)(app) for d in app.roles.all()] + [sweeping(name)(app) for name in SWEEPS]
+    found = {entry.name: entry for entry in usual}
+    for entry in _listed(app):
+        found[entry.name] = entry
+    given = os.environ if environ is None else environ
+    found = {name: replace(entry, **overridden(entry, given)) for name, entry in found.items()}
     for entry in found.values():
         entry.check()
     return found
+
+
+def _listed(app: Celeriac) -> Iterator[Entry]:
+    """The beat config's, then Celery's. Raises ConfigurationError for a name that is given twice."""
+    seen: set[str] = set()
+    for entry in (*(make(app) for make in app.schedules), *celerys.entries(app)):
+        if entry.name in seen:
+            raise ConfigurationError(f"schedule {entry.name!r}: there are two of that name; give one of them another")
+        seen.add(entry.name)
+        yield entry
 
 
 class Timetable:
@@ -229,9 +241,10 @@ class Timetable:
 
     def _task(self, job: Job, task_id: str) -> Any:
         role, signature = self.app.role_named(job.target)
+        args, fields = call_of(job.options)
         return new_task(
-            role, signature, task_id, (), job.kwargs, limit=self.app.settings.max_argument_bytes,
-            priority=job.priority, enqueued_by=f"schedule {job.name}",
+            role, signature, task_id, args, job.kwargs, limit=self.app.settings.max_argument_bytes,
+            priority=job.priority, enqueued_by=f"schedule {job.name}", **fields,
         )  # fmt: skip
 
     def _act(self, job: Job) -> Callable[[], int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, RowMapping, text
@@ -17,12 +17,12 @@ OWNED = text("SELECT * FROM celeriac.scheduled_jobs WHERE name = ANY(CAST(:names
 # A pass or a sweep is due at once; a task is planned by its expression.
 _INSERT = """
 INSERT INTO celeriac.scheduled_jobs (
-    name, kind, target, kwargs, cron_expression, timezone, enabled, priority, misfire, misfire_grace, overlap,
+    name, kind, target, kwargs, options, cron_expression, timezone, enabled, priority, misfire, misfire_grace, overlap,
     description, owner, declared, release, created_by, planned_as
 ) VALUES (
-    :name, :kind, :target, CAST(:kwargs AS jsonb), :cron_expression, :timezone, :enabled, :priority, :misfire,
-    :misfire_grace, :overlap, :description, :owner, CAST(:declared AS jsonb), :release, :created_by,
-    CASE WHEN :kind <> 'task' THEN CAST(:timezone AS text) || '|' || :cron_expression END
+    :name, :kind, :target, CAST(:kwargs AS jsonb), CAST(:options AS jsonb), :cron_expression, :timezone, :enabled,
+    :priority, :misfire, :misfire_grace, :overlap, :description, :owner, CAST(:declared AS jsonb), :release,
+    :created_by, CASE WHEN :kind <> 'task' THEN CAST(:timezone AS text) || '|' || :cron_expression END
 )
 """
 
@@ -30,7 +30,7 @@ CREATE = text(f"{_INSERT} RETURNING *")
 
 PUT = text(f"""{_INSERT}
 ON CONFLICT (name) DO UPDATE
-SET kind = excluded.kind, target = excluded.target, kwargs = excluded.kwargs,
+SET kind = excluded.kind, target = excluded.target, kwargs = excluded.kwargs, options = excluded.options,
     cron_expression = excluded.cron_expression, timezone = excluded.timezone, enabled = excluded.enabled,
     priority = excluded.priority, misfire = excluded.misfire, misfire_grace = excluded.misfire_grace,
     overlap = excluded.overlap, description = excluded.description, owner = excluded.owner,
@@ -60,9 +60,10 @@ LIST = text("SELECT * FROM celeriac.scheduled_jobs ORDER BY name LIMIT :limit OF
 
 CHANGE = text("""
 UPDATE celeriac.scheduled_jobs
-SET name = :name, target = :target, kwargs = CAST(:kwargs AS jsonb), cron_expression = :cron_expression,
-    timezone = :timezone, enabled = :enabled, priority = :priority, misfire = :misfire, misfire_grace = :misfire_grace,
-    overlap = :overlap, description = :description, updated_at = clock_timestamp()
+SET name = :name, target = :target, kwargs = CAST(:kwargs AS jsonb), options = CAST(:options AS jsonb),
+    cron_expression = :cron_expression, timezone = :timezone, enabled = :enabled, priority = :priority,
+    misfire = :misfire, misfire_grace = :misfire_grace, overlap = :overlap, description = :description,
+    updated_at = clock_timestamp()
 WHERE id = :id RETURNING *
 """)
 
@@ -72,6 +73,12 @@ TOLD = text("UPDATE celeriac.scheduled_jobs SET last_report = CAST(:report AS js
 
 #: Whose schedules every beat runs.
 API = "api"
+
+
+def of_others(connection: Connection, names: Collection[str], owner: str) -> dict[str, str]:
+    """Which of these names belong to somebody else, and to whom."""
+    rows = connection.execute(OWNED, {"names": list(names), "owner": owner})
+    return {row.name: row.owner for row in rows if row.name in names and row.owner not in (owner, "beat")}
 
 
 def install(connection: Connection, entries: Sequence[Entry], owner: str, release: int, by: str) -> list[str]:
@@ -95,14 +102,18 @@ def install(connection: Connection, entries: Sequence[Entry], owner: str, releas
 def _put(connection: Connection, entry: Entry, said: Mapping[str, Any], owner: str, release: int, by: str) -> None:
     fixed = {"name": entry.name, "kind": entry.kind, "target": entry.target, "owner": owner, "created_by": by}
     declared = {"declared": json.dumps(entry.declared()), "release": release}
-    connection.execute(PUT, dict(said) | fixed | declared | {"kwargs": json.dumps(said["kwargs"])})
+    connection.execute(PUT, dict(said) | fixed | declared | _as_json(said))
+
+
+def _as_json(said: Mapping[str, Any]) -> dict[str, str]:
+    return {name: json.dumps(dict(said[name])) for name in ("kwargs", "options")}
 
 
 def create(connection: Connection, entry: Entry, by: str) -> RowMapping:
     """A schedule of an operator's. Raises ConfigurationError, or IntegrityError if the name is taken."""
     entry.check()
     given = {name: getattr(entry, name) for name in ("name", "kind", "target", *CHANGEABLE)}
-    given |= {"kwargs": json.dumps(dict(entry.kwargs)), "owner": API, "created_by": by, "declared": None, "release": 0}
+    given |= _as_json(given) | {"owner": API, "created_by": by, "declared": None, "release": 0}
     return connection.execute(CREATE, given).one()._mapping
 
 
@@ -120,7 +131,7 @@ def change(connection: Connection, row: RowMapping, **changes: Any) -> RowMappin
     """A row found with `lock`, changed. Raises ConfigurationError; the name of one of the beat config's stays."""
     known = {name: row[name] for name in ("name", "kind", "target", *CHANGEABLE)} | changes
     Entry(**known).check()
-    given = known | {"id": row["id"], "kwargs": json.dumps(dict(known["kwargs"]))}
+    given = known | {"id": row["id"]} | _as_json(known)
     return connection.execute(CHANGE, given).one()._mapping
 
 

@@ -10,6 +10,7 @@ from celery.apps.worker import Worker as StockWorker
 from celery.concurrency import ALIASES
 from celery.concurrency.prefork import TaskPool as Prefork
 from celery.concurrency.solo import TaskPool as Solo
+from celery.utils.imports import symbol_by_name
 
 from celeriac.errors import ConfigurationError
 from celeriac.roles.role import Role
@@ -32,6 +33,7 @@ class Worker(StockWorker):
     app: Celeriac
     concurrency: int
     pool_cls: type
+    scheduler: Any
 
     def __init__(self, *args: Any, **options: Any) -> None:
         """Raises CannotStart."""
@@ -42,6 +44,10 @@ class Worker(StockWorker):
 
     def setup_instance(self, **given: Any) -> None:
         _ = self.app.redis_url
+        if given.get("beat"):  # in a process of its own, whose end nobody would notice
+            check = getattr(symbol_by_name(self.scheduler), "check", None)
+            if check is not None:
+                check(self.app)
         super().setup_instance(**given)
 
     def setup_queues(self, include: Any, exclude: Any = None) -> None:

@@ -29,7 +29,8 @@ logger = logging.getLogger(__name__)
 class LifelineStep(bootsteps.StartStopStep):
     """Starts the lifeline once the pool is there; it lives until the worker has stopped."""
 
-    requires = ("celery.worker.components:Pool",)
+    #: Beat's process is forked before there are threads.
+    requires = ("celery.worker.components:Pool", "celery.worker.components:Beat")
 
     def __init__(self, worker: Any, **kwargs: Any) -> None:
         super().__init__(worker, **kwargs)

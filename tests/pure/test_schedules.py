@@ -18,7 +18,8 @@ HOUR = timedelta(hours=1)
 
 def job(**given: Any) -> Job:
     fields = {
-        "id": 1, "name": "job", "kind": "task", "target": "work", "kwargs": {}, "cron_expression": "0 * * * *",
+        "id": 1, "name": "job", "kind": "task", "target": "work", "kwargs": {}, "options": {},
+            "cron_expression": "0 * * * *",
         "timezone": "UTC", "priority": None, "misfire": "once", "misfire_grace": 60.0, "overlap": "allow",
         "next_run_at": NOON, "last_run_at": None, "planned_as": "UTC|0 * * * *", "last_task_id": None,
     }  # fmt: skip

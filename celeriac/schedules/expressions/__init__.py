@@ -4,7 +4,8 @@
 six with the second first (node-cron's order). What a pattern matches is
 what it matches in Debian's cron, which cronsim follows (docs/decisions/0010):
 
-- A day matches if the day of the month *or* of the week does; if either field begins with `*`, both must.
+- A day matches if the day of the month *or* of the week does; if either field begins with `*`, both must. Not Debian's:
+  so they must if there is a `&` before the day of the week.
 - Clocks that are set: if the hour field begins with `*`, the pattern follows the clocks as they run, through both
   passes of a repeated hour, and never at a reading that does not come. Any other pattern names hours of the day, and
   each named reading runs once: in the first pass if it comes twice; if it never comes, at once after the gap, together
@@ -23,10 +24,8 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from zoneinfo import ZoneInfo, available_timezones
 
-from cronsim import CronSim
-
 from celeriac.errors import BadExpression
-from celeriac.schedules.expressions import cronfields, durations
+from celeriac.schedules.expressions import cronfields, durations, sun
 from celeriac.schedules.expressions.wallclock import SECOND, first_change, instant, reading
 
 ALIASES = {
@@ -100,18 +99,31 @@ class Cron(Expression):
         return self.following(max(last, now))
 
     def _once_each(self, at: datetime) -> datetime:
-        instants = (instant(wall, self.zone) for wall in CronSim(self.pattern, reading(at, self.zone)))
+        instants = (instant(wall, self.zone) for wall in cronfields.matches(self.pattern, reading(at, self.zone)))
         return next(each for each in instants if each > at)
 
     def _on_the_clocks(self, at: datetime) -> datetime:
         """From `at` on, one stretch between two settings of the clocks after the other."""
         while True:
             wall = reading(at, self.zone)
-            found = at + (next(CronSim(self.pattern, wall - SECOND)) - wall)
+            found = at + (next(cronfields.matches(self.pattern, wall - SECOND)) - wall)
             change = first_change(at, found, self.zone)
             if change is None:
                 return found
             at = change
+
+
+@dataclass(frozen=True)
+class Solar(Expression):
+    """What the sun does at a place: to the second."""
+
+    event: sun.Solar
+
+    def following(self, moment: datetime) -> datetime:
+        return self.event.following(_utc(moment))
+
+    def resume(self, last: datetime, now: datetime) -> datetime:
+        return self.following(max(last, now))
 
 
 @lru_cache(maxsize=4096)
@@ -128,6 +140,8 @@ def parse(text: str, timezone: str = "UTC") -> Expression:
     word, _, rest = when.partition(" ")
     if word.lower() == "@every":
         return Every(text, timezone, durations.period(rest.strip()))
+    if word.lower() == "@solar":
+        return Solar(text, timezone, sun.read(rest))
     return Cron(text, timezone, cronfields.read(_alias(when) if when.startswith("@") else when), zone)
 
 
@@ -141,7 +155,7 @@ def _without_prefix(text: str, timezone: str) -> tuple[str, str]:
 def _alias(when: str) -> str:
     if when.lower() in ALIASES:
         return ALIASES[when.lower()]
-    known = ["@every", *ALIASES]
+    known = ["@every", "@solar", *ALIASES]
     near = difflib.get_close_matches(when.lower().split()[0], known, n=1) or ["@daily"]
     example = near[0] + (" 1h30m" if near == ["@every"] else "")
     raise BadExpression(f"there is no {when!r}; there are {', '.join(known)}: write for example {example!r}")

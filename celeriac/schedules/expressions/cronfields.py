@@ -47,6 +47,17 @@ _WHY = (
 _START = datetime(2000, 1, 1)
 
 
+#: Before the day of the week: both days have to match, as in Celery's `crontab`.
+BOTH = "&"
+
+
+def matches(pattern: str, after: datetime) -> CronSim:
+    """The readings of the clocks that match, from `after` on."""
+    found = CronSim(pattern.replace(BOTH, ""), after)
+    found.day_and = found.day_and or BOTH in pattern
+    return found
+
+
 def read(text: str) -> str:
     """The pattern as cronsim takes it, in six fields; it comes, and goes on coming.
 
@@ -58,8 +69,10 @@ def read(text: str) -> str:
             f"{text!r} has {len(columns)} fields; write 5 (minute hour day month weekday), as in '*/30 * * * *', "
             "or 6 with the second first, as in '*/30 * * * * *'"
         )
-    six = ["0", *columns][-6:]
-    pattern = " ".join(_column(field, column) for field, column in zip(FIELDS, six, strict=True))
+    *five, weekday = ["0", *columns][-6:]
+    six = [*five, weekday.removeprefix(BOTH)]
+    *five, last = (_column(field, column) for field, column in zip(FIELDS, six, strict=True))
+    pattern = " ".join([*five, f"{BOTH}{last}" if weekday.startswith(BOTH) else last])
     if not _comes(pattern):
         example = "0 0 28 2 *"
         raise BadExpression(f"{text!r} never comes: no such month has such a day; write for example {example!r}")
@@ -98,6 +111,6 @@ def _taken(field: Field, item: str) -> bool:
 
 def _comes(pattern: str) -> bool:
     try:
-        return next(CronSim(pattern, _START)) > _START
+        return next(matches(pattern, _START)) > _START
     except (CronSimError, StopIteration):
         return False

@@ -5,8 +5,8 @@ BEGIN
     IF NEW.enabled AND NOT OLD.enabled THEN
         NEW.planned_as := NULL;
     END IF;
-    IF (NEW.cron_expression, NEW.timezone, NEW.kind, NEW.target, NEW.kwargs, NEW.priority)
-        IS DISTINCT FROM (OLD.cron_expression, OLD.timezone, OLD.kind, OLD.target, OLD.kwargs, OLD.priority) THEN
+    IF (NEW.cron_expression, NEW.timezone, NEW.kind, NEW.target, NEW.kwargs, NEW.options, NEW.priority) IS DISTINCT FROM
+        (OLD.cron_expression, OLD.timezone, OLD.kind, OLD.target, OLD.kwargs, OLD.options, OLD.priority) THEN
         NEW.quarantined := NULL;
         NEW.updated_at := clock_timestamp();
     END IF;

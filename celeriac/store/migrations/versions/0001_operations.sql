@@ -114,6 +114,7 @@ CREATE TABLE celeriac.scheduled_jobs (
     kind text DEFAULT 'task' NOT NULL,
     target text NOT NULL,
     kwargs jsonb DEFAULT '{}' NOT NULL,
+    options jsonb DEFAULT '{}' NOT NULL,
     cron_expression text NOT NULL,
     timezone text DEFAULT 'UTC' NOT NULL,
     enabled boolean DEFAULT true NOT NULL,

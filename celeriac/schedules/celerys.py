@@ -1,0 +1,188 @@
+"""Celery's schedules (`beat_schedule`, `add_periodic_task`) as entries of the timetable.
+
+As with Celery an entry enqueues whether or not its last task has finished, and what was missed is made up for by one
+run. What cannot be kept is refused by the entry's name.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Iterator, Mapping
+from datetime import datetime, timedelta
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+
+from celery.beat import ScheduleEntry
+from celery.schedules import crontab, schedule, solar
+
+from celeriac.enqueue.calls import CELERYS
+from celeriac.errors import ConfigurationError
+from celeriac.roles.rules import LONGEST_NAME
+from celeriac.schedules.decide import CALL_OPTIONS, Entry, every
+
+if TYPE_CHECKING:
+    from celeriac.app import Celeriac
+
+#: What an entry may say, and stock Celery knows.
+_PARTS = {"task", "schedule", "args", "kwargs", "options", "relative"}
+
+#: Options of a call that no schedule can have: they are of one task, not of one after the other.
+_ONCE = {"task_id", "eta", "link", "link_error", "chain", "chord", "group_id", "session", "connection"}
+
+_QUEUE = ("queue", "routing_key")
+
+_KINDS = "give seconds, a timedelta, a crontab, a solar or an expression such as '@every 5m'"
+
+
+def entries(app: Celeriac) -> Iterator[Entry]:
+    """Raises ConfigurationError naming the entry."""
+    for name, given in (app.conf.beat_schedule or {}).items():
+        said = _said(given)
+        try:
+            yield _entry(app, _short(str(name)), said)
+        except (ConfigurationError, ValueError, TypeError) as error:
+            raise ConfigurationError(f"beat_schedule[{str(name)!r:.100}]: {error}") from error
+
+
+def _said(given: Any) -> Mapping[str, Any]:
+    if isinstance(given, ScheduleEntry):
+        return {part: getattr(given, part) for part in ("task", "schedule", "args", "kwargs", "options")}
+    return dict(given)
+
+
+def _short(name: str) -> str:
+    """One that Celery made of a call may be long."""
+    if len(name) <= LONGEST_NAME:
+        return name
+    return f"{name[: LONGEST_NAME - 12]}… {sha256(name.encode()).hexdigest()[:10]}"
+
+
+def _entry(app: Celeriac, name: str, said: Mapping[str, Any]) -> Entry:
+    if unknown := sorted(said.keys() - _PARTS):
+        raise ConfigurationError(f"there is no {unknown[0]!r}; an entry says {', '.join(sorted(_PARTS))}")
+    role, options = str(said.get("task") or ""), dict(said.get("options") or {})
+    kwargs, positional = _arguments(app, role, tuple(said.get("args") or ()), dict(said.get("kwargs") or {}))
+    kept = _options(app, role, options) | ({"args": list(positional)} if positional else {})
+    json.dumps([kwargs, kept])
+    return Entry(
+        name=name, kind="task", target=role, kwargs=kwargs, options=kept, priority=options.get("priority"),
+        **_when(app, said.get("schedule"), bool(said.get("relative"))),
+    )  # fmt: skip
+
+
+def _arguments(
+    app: Celeriac, role: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[dict[str, Any], tuple[Any, ...]]:
+    """By name where the handler's names are known, so that an operator can change one."""
+    declared = app.roles.get(role)
+    if not args or declared is None or not declared.signature.nameable or len(args) > len(declared.signature.names):
+        return kwargs, args
+    named = dict(zip(declared.signature.names, args, strict=False))
+    return (kwargs, args) if named.keys() & kwargs.keys() else (named | kwargs, ())
+
+
+def _options(app: Celeriac, role: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of a call that a row keeps. What only concerns a message changes nothing here, as at a call."""
+    if refused := sorted(given.keys() & _ONCE):
+        raise ConfigurationError(f"options[{refused[0]!r}] is of a single task; a schedule cannot have it")
+    if unknown := sorted(given.keys() - CELERYS - CALL_OPTIONS.keys() - {"priority"}):
+        raise ConfigurationError(f"options: a call has no option {unknown[0]!r}")
+    declared, queue = app.roles.get(role), next((given[o] for o in _QUEUE if given.get(o)), None)
+    if declared and queue not in (None, declared.role.queue, declared.role.name, app.conf.task_default_queue):
+        raise ConfigurationError(
+            f"options: its queue is {declared.role.queue!r}, set where the role is declared; not {queue!r}"
+        )
+    kept = {option: _plain(given[option]) for option in CALL_OPTIONS if given.get(option) is not None}
+    limit = given.get("soft_time_limit") or given.get("time_limit")
+    return kept | ({"timeout": limit} if limit and "timeout" not in kept else {})
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    return value.isoformat() if isinstance(value, datetime) else value
+
+
+# -- when --------------------------------------------------------------------------------------------------------------
+
+
+def _when(app: Celeriac, given: Any, relative: bool) -> dict[str, Any]:
+    once: dict[str, Any] = {"overlap": "allow", "misfire_grace": 0.0}
+    if isinstance(given, str):
+        return once | {"cron_expression": given, "timezone": _timezone(app)}
+    if isinstance(given, int | float | timedelta) and not isinstance(given, bool):
+        given = schedule(given, relative=relative, app=app)
+    if getattr(given, "nowfun", None) is not None:
+        raise ConfigurationError("a nowfun cannot be kept: instants are of the database's clock")
+    convert = _CONVERTED.get(type(given))
+    if convert is None:
+        raise ConfigurationError(f"a schedule of the kind {type(given).__qualname__} cannot be kept; {_KINDS}")
+    return once | convert(app, given)
+
+
+def _period(_: Celeriac, given: Any) -> dict[str, Any]:
+    seconds = given.run_every.total_seconds()
+    return {"cron_expression": _rounded(seconds) if given.relative else every(seconds)}
+
+
+def _rounded(seconds: float) -> str:
+    """`relative`: at the full second, minute, hour or day."""
+    for unit, most, expression in (
+        (86_400, 1, "0 0 * * *"), (3600, 24, "0 */{} * * *"), (60, 60, "*/{} * * * *"), (1, 60, "*/{} * * * * *"),
+    ):  # fmt: skip
+        count, rest = divmod(seconds, unit)
+        if not rest and count and most % count == 0:
+            return expression.format(int(count)).replace("*/1 ", "* ")
+    raise ConfigurationError(f"every {seconds:g} s cannot be rounded (relative=True): give a crontab")
+
+
+_FIELDS = (("minute", 60), ("hour", 24), ("day_of_month", 31), ("month_of_year", 12), ("day_of_week", 7))
+
+
+def _crontab(app: Celeriac, given: Any) -> dict[str, Any]:
+    both = "&" if _is_said(given.day_of_month, 31) and _is_said(given.day_of_week, 7) else ""
+    *others, weekday = (_field(getattr(given, part), getattr(given, f"_orig_{part}"), most) for part, most in _FIELDS)
+    deadline = app.conf.beat_cron_starting_deadline
+    late = {} if deadline is None else {"misfire": "skip", "misfire_grace": max(1.0, float(deadline))}
+    return {"cron_expression": " ".join([*others, both + weekday]), "timezone": _timezone(app)} | late
+
+
+def _is_said(values: Collection[int], most: int) -> bool:
+    return len(values) < most
+
+
+def _field(values: Collection[int], written: Any, most: int) -> str:
+    """As written where that is a plain step, else what it matches: Celery's ranges may go round."""
+    if not _is_said(values, most):
+        return "*"
+    if isinstance(written, str) and written.startswith("*/") and written[2:].isdigit():
+        return written
+    return ",".join(_ranges(sorted(values)))
+
+
+def _ranges(numbers: list[int]) -> Iterator[str]:
+    first = last = numbers[0]
+    for number in [*numbers[1:], None]:
+        if number is not None and number == last + 1:
+            last = number
+            continue
+        yield str(first) if first == last else f"{first}-{last}"
+        first = last = number if number is not None else last
+
+
+def _solar(_: Celeriac, given: Any) -> dict[str, Any]:
+    return {"cron_expression": f"@solar {given.event} {given.lat:g} {given.lon:g}"}
+
+
+def _timezone(app: Celeriac) -> str:
+    said = app.conf.timezone
+    if said:
+        return str(getattr(said, "key", said))
+    if not app.conf.enable_utc:
+        raise ConfigurationError("enable_utc=False means this machine's time zone: give timezone='Europe/Berlin'")
+    return "UTC"
+
+
+_CONVERTED: Mapping[type, Callable[[Celeriac, Any], dict[str, Any]]] = {
+    schedule: _period, crontab: _crontab, solar: _solar,
+}  # fmt: skip

@@ -1,0 +1,132 @@
+"""Celery's `beat_schedule` and `add_periodic_task` are rows like every other schedule."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from celery.schedules import crontab
+from click.testing import CliRunner, Result
+
+from celeriac import Celeriac, ConfigurationError
+from celeriac.cli import within_celery
+from celeriac.schedules import enqueuing, operate
+from celeriac.schedules.beat import Scheduler
+from celeriac.schedules.decide import Entry
+from tests.processes import Rows
+
+
+@pytest.fixture
+def app(app: Celeriac) -> Celeriac:
+    @app.task(name="plus", prompt=False, shared=False)
+    def plus(x: int, y: int = 0) -> int:
+        return x + y
+
+    @app.task(name="whatever", prompt=False, shared=False)
+    def anything(*args: Any) -> None: ...
+
+    return app
+
+
+@pytest.fixture
+def beat(app: Celeriac) -> Iterator[Scheduler]:
+    beat = Scheduler(app)
+    yield beat
+    beat.close()
+
+
+def due(rows: Rows) -> None:
+    rows("UPDATE celeriac.scheduled_jobs SET next_run_at = now() WHERE kind = 'task'")
+
+
+def check(app: Celeriac) -> Result:
+    return CliRunner().invoke(within_celery, ["check", "--json"], obj=SimpleNamespace(app=app))
+
+
+def test_an_entry_is_enqueued_with_its_arguments_and_options(app: Celeriac, beat: Scheduler, rows: Rows) -> None:
+    options = {"priority": 7, "expires": 60, "account": "acme", "soft_time_limit": 9}
+    app.conf.beat_schedule = {
+        "sum": {"task": "plus", "schedule": 3600, "args": (1,), "kwargs": {"y": 2}, "options": options},
+        "any": {"task": "whatever", "schedule": crontab(), "args": [1, "two"]},
+    }
+    beat.tick()
+    due(rows)
+    beat.tick()
+    assert rows("""
+        SELECT role, args, kwargs, priority, account, timeout, round(extract(epoch FROM expires_at - created_at))
+        FROM worker_tasks ORDER BY role DESC
+    """) == [("whatever", [1, "two"], {}, 0, "", None, None), ("plus", [], {"x": 1, "y": 2}, 7, "acme", 9, 60)]
+
+
+def test_each_instant_enqueues_whether_or_not_the_last_task_has_finished(
+    app: Celeriac, beat: Scheduler, rows: Rows
+) -> None:
+    app.add_periodic_task(3600, app.tasks["plus"].s(1), name="hourly")
+    for _ in range(3):
+        beat.tick()
+        due(rows)
+    assert rows.one("SELECT count(*) FROM worker_tasks") == 2
+    rows("UPDATE celeriac.scheduled_jobs SET next_run_at = now() - interval '9 hours' WHERE name = 'hourly'")
+    beat.tick()
+    assert rows.one("SELECT count(*) FROM worker_tasks") == 3, "what was missed is made up for by one"
+
+
+def test_it_is_listed_changed_and_run_like_every_other(app: Celeriac, beat: Scheduler, rows: Rows) -> None:
+    app.conf.beat_schedule = {"sum": {"task": "plus", "schedule": 3600, "args": (1,)}}
+    beat.tick()
+    run = lambda *words: CliRunner().invoke(within_celery, ["schedule", *words], obj=SimpleNamespace(app=app))  # noqa: E731
+    listed = {row["name"]: row for row in json.loads(run("list", "--json").stdout)}
+    assert listed["sum"]["cron_expression"] == "@every 3600s"
+    operate.change(app, "sum", {"kwargs": {"x": 5}, "options": {"expires": 5}}, by="test")
+    assert run("run-now", "sum").exit_code == 0
+    assert rows.one("SELECT kwargs FROM worker_tasks WHERE expires_at IS NOT NULL") == {"x": 5}
+    Scheduler(app).tick()
+    assert rows.one("SELECT kwargs FROM celeriac.scheduled_jobs WHERE name = 'sum'") == {"x": 5}, "an operator's stays"
+    app.conf.beat_schedule = {}
+    Scheduler(app).tick()
+    assert rows.one("SELECT enabled FROM celeriac.scheduled_jobs WHERE name = 'sum'") is False
+
+
+def test_a_kind_that_cannot_be_kept_stops_beat_with_the_entrys_name(app: Celeriac) -> None:
+    app.conf.beat_schedule = {"moon": {"task": "plus", "schedule": object()}}
+    with pytest.raises(ConfigurationError, match=r"^beat_schedule\['moon'\]: a schedule of the kind object cannot"):
+        Scheduler(app)
+
+
+def test_a_name_that_is_given_twice_stops_beat(app: Celeriac) -> None:
+    app.schedules = [enqueuing("sum", "@daily", "plus", {"x": 1})]
+    app.conf.beat_schedule = {"sum": {"task": "plus", "schedule": 5, "args": (1,)}}
+    with pytest.raises(ConfigurationError, match="schedule 'sum': there are two of that name"):
+        Scheduler(app)
+    assert "there are two of that name" in check(app).stdout
+
+
+@pytest.mark.parametrize(
+    ("said", "says"),
+    [
+        ({"task": "plu"}, "schedule 'sum': no role 'plu': start a worker of the code that declares it"),
+        ({"args": ()}, "schedule 'sum': plus(x: 'int', y: 'int' = 0): missing a required argument: 'x'"),
+        ({"kwargs": {"z": 1}}, "schedule 'sum': plus(x: 'int', y: 'int' = 0): got an unexpected keyword argument 'z'"),
+        ({"options": {"priority": 10**9}}, "schedule 'sum': plus: priority=1000000000: give a whole number"),
+        ({"options": {"expires": "soon"}}, "schedule 'sum': plus: "),
+    ],
+)
+def test_check_knows_what_cannot_run_before_beat_does(app: Celeriac, said: dict[str, Any], says: str) -> None:
+    app.conf.beat_schedule = {"sum": {"task": "plus", "schedule": 5, "args": (1,)} | said}
+    told = check(app)
+    (problem,) = json.loads(told.stdout)["problems"]
+    assert problem.startswith(says)
+    assert not problem.endswith("nothing was enqueued")
+    assert told.exit_code == 1
+
+
+def test_check_knows_a_name_that_belongs_to_an_operator(app: Celeriac) -> None:
+    operate.create(
+        app, Entry(name="sum", kind="task", target="plus", cron_expression="@daily", kwargs={"x": 1}), by="test"
+    )
+    app.conf.beat_schedule = {"sum": {"task": "plus", "schedule": 5, "args": (1,)}}
+    (problem,) = json.loads(check(app).stdout)["problems"]
+    assert problem.startswith("schedule 'sum' is in the beat config, but one of that name belongs to 'api'")
