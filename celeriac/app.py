@@ -19,6 +19,7 @@ from celeriac.dispatch.passes import Dispatcher
 from celeriac.dispatch.publish import Publisher
 from celeriac.enqueue.calls import BulkOptions, each, options_of_bulk, options_of_call, times, transaction_of
 from celeriac.enqueue.intake import ByName, new_task, refuse_priority
+from celeriac.errors import ConfigurationError
 from celeriac.operate import cancel, hasten, prioritise
 from celeriac.roles import registry
 from celeriac.roles.attributes import said_by
@@ -72,11 +73,14 @@ class Celeriac(TaskDecorator, Celery):
 
     @cached_property
     def stack(self) -> Any:
-        """The embedded servers for whichever URL is not set."""
+        """The embedded servers for whichever URL is not set. Raises ConfigurationError if they cannot be had."""
         from celeriac import local
 
         has_redis = self.settings.redis_url or broker.is_named(self.conf)
-        return local.join(postgres=not self.settings.database_url, redis=not has_redis)
+        try:
+            return local.join(postgres=not self.settings.database_url, redis=not has_redis)
+        except local.LocalStackError as error:
+            raise ConfigurationError(str(error)) from None
 
     @property
     def database_url(self) -> str:

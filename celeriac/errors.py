@@ -7,6 +7,7 @@ CeleriacError
 │   ├── UnknownRole         no code and no `roles` row declares it
 │   ├── BadArguments        they do not fit the handler's signature, or are not JSON
 │   ├── ArgumentsTooLarge
+│   ├── NotReady            Postgres does not answer, or lacks the schema; also Celery's OperationalError
 │   ├── NotSupported        a part of Celery that does not run on rows yet
 │   └── NotAdopted          a message of plain Celery that becomes no task
 ├── TokenRefused            an API token was not made: its name is taken, or what it was to be is not possible
@@ -25,7 +26,7 @@ Snooze                      try later without burning an attempt (made by `self.
 
 from __future__ import annotations
 
-from celery.exceptions import Ignore
+from celery.exceptions import Ignore, OperationalError
 
 
 class CeleriacError(Exception):
@@ -54,6 +55,14 @@ class BadArguments(EnqueueRefused, TypeError):
 
 class ArgumentsTooLarge(EnqueueRefused):
     """The arguments exceed `CELERIAC_MAX_ARGUMENT_BYTES`."""
+
+
+class NotReady(EnqueueRefused, OperationalError):
+    """Postgres does not answer, or has not the schema; the message says what to run. `because`: what Postgres said."""
+
+    def __init__(self, message: str, because: Exception | None = None) -> None:
+        super().__init__(message)
+        self.because = because
 
 
 class NotSupported(EnqueueRefused, NotImplementedError):

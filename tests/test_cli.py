@@ -70,7 +70,7 @@ def test_errors_are_told_in_a_line(given: dict[str, str]) -> None:
     away = {"DATABASE_URL": "postgresql://localhost:1/none", "REDIS_URL": "redis://127.0.0.1:1/0"}
     wrong: list[tuple[list[str], dict[str, str], list[str]]] = [
         (["-A", "nowhere", "check"], given, ["No module named 'nowhere'"]),
-        (["dispatch", "no_such_role"], given, ["`celeriac check` tells what is wrong"]),
+        (["dispatch", "no_such_role"], given, ["run `celeriac migrate`"]),
         (["check"], away, ["Postgres does not answer", "Redis does not answer"]),
     ]
     for arguments, urls, says in wrong:

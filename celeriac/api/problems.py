@@ -20,6 +20,7 @@ from celeriac.errors import (
     CeleriacError,
     EnqueueRefused,
     IllegalMove,
+    NotReady,
     NotSupported,
     Unknown,
     UnknownRole,
@@ -130,6 +131,8 @@ def from_engine(error: CeleriacError, where: str) -> Problem:
         return Problem(409, str(error), kind="illegal-move")
     if isinstance(error, Unknown):
         return Problem(404, str(error))
+    if isinstance(error, NotReady) and error.because:
+        return from_database(error.because)
     if isinstance(error, BadValue):
         return invalid(str(error).partition("=")[0], str(error), where)
     if isinstance(error, EnqueueRefused):

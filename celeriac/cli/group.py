@@ -25,6 +25,7 @@ from celeriac.errors import (
     ConfigurationError,
     EnqueueRefused,
     IllegalMove,
+    NotReady,
     TokenRefused,
     Unknown,
 )
@@ -97,7 +98,8 @@ class Group(click.Group):
         try:
             return super().invoke(context)
         except CeleriacError as error:
-            raise (Refused if isinstance(error, _REFUSALS) else Problem)(str(error)) from error
+            refused = isinstance(error, _REFUSALS) and not isinstance(error, NotReady)
+            raise (Refused if refused else Problem)(str(error)) from error
         except DBAPIError as error:
             says = str(error.orig).partition("\n")[0]
             raise Problem(f"Postgres: {says}; `celeriac check` tells what is wrong") from error

@@ -13,6 +13,8 @@ import threading
 import time
 from collections.abc import Callable
 
+from celeriac.errors import CeleriacError
+
 logger = logging.getLogger(__name__)
 
 #: How long (seconds) a process that ends waits for its last kicks.
@@ -72,5 +74,7 @@ class Kicker:
     def _attempt(self, role: str, lone: int | None) -> None:
         try:
             self._send(role, lone)
+        except CeleriacError as error:
+            logger.warning("Could not kick %s; the workers' next look makes up for it: %s", role, error)
         except Exception:
             logger.exception("Could not kick %s; the workers' next look makes up for it", role)

@@ -7,7 +7,10 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from sqlalchemy.exc import DBAPIError
+
 from celeriac.enqueue.insert import NewTask
+from celeriac.enqueue.readiness import refuse_unready
 from celeriac.errors import ArgumentsTooLarge, BadArguments, NotSupported, UnknownRole
 from celeriac.roles import registry
 from celeriac.roles.keys import LONGEST_KEY, Key, key_of, lock_of
@@ -38,8 +41,12 @@ class ByName:
         return known[0], known[1]  # type: ignore[return-value]
 
     def _read(self, name: str) -> tuple[Role, Signature]:
-        with self.database.statement() as connection:
-            found = registry.look_up(connection, name)
+        try:
+            with self.database.statement() as connection:
+                found = registry.look_up(connection, name)
+        except DBAPIError as error:
+            refuse_unready(error)
+            raise
         if found is None:
             raise UnknownRole(
                 f"no role {name!r}: start a worker of the code that declares it, or check the spelling; "

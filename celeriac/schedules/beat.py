@@ -7,6 +7,7 @@ long one makes nothing late; each is a safety net that the next instant repeats,
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
@@ -14,12 +15,15 @@ from typing import TYPE_CHECKING, Any
 import click
 from celery.apps.beat import Beat as StockBeat
 from celery.beat import Scheduler as StockScheduler
+from celery.beat import Service as StockService
+from celery.platforms import EX_FAILURE
 from celery.utils.imports import symbol_by_name
 
 from celeriac.errors import ConfigurationError
 from celeriac.schedules import written
 from celeriac.schedules.timetable import Ticked, Timetable, entries
 from celeriac.store.failures import RETRY_EVERY, Away, is_gone
+from celeriac.store.migrate import unapplied
 
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
@@ -76,9 +80,19 @@ class Acts:
         self.threads.shutdown(wait=True, cancel_futures=True)
 
 
+class Service(StockService):
+    """Drives the scheduler; its end without a schema is a failure."""
+
+    def start(self, embedded_process: bool = False) -> None:
+        super().start(embedded_process)
+        if getattr(self.scheduler, "refused", False):
+            sys.exit(EX_FAILURE)
+
+
 class Beat(StockBeat):
     """`celery beat`."""
 
+    Service = Service
     app: Celeriac
     scheduler_cls: Any
 
@@ -102,6 +116,7 @@ class Scheduler(StockScheduler):
         self.acts = Acts(app)
         self.away = Away()
         self.installed = False
+        self.refused = False
         self.ticking = False
         self.closing = False
         self.reported = 0.0
@@ -122,9 +137,23 @@ class Scheduler(StockScheduler):
 
     def _install(self) -> None:
         if not self.installed:
+            self._refuse_old_schema()
             logger.info("%d schedules in the beat config", self.timetable.install())
             self.app.register_roles()
             self.installed = True
+
+    def _refuse_old_schema(self) -> None:
+        """Raises SystemExit, told in a line."""
+        try:
+            with self.app.database.statement() as connection:
+                missing = unapplied(connection, self.app.migrations)
+            why = f"the schema lacks {', '.join(sorted(missing))}: run `celeriac migrate`" if missing else None
+        except ConfigurationError as error:
+            why = str(error)
+        if why:
+            logger.critical("Beat does not start: %s", why)
+            self.refused = True
+            raise SystemExit(EX_FAILURE)
 
     def tick(self, *_: Any, **__: Any) -> float:
         """Never raises for what goes away and comes back: an exception out of here ends beat.
@@ -187,10 +216,12 @@ class Scheduler(StockScheduler):
         if self.ticking:
             return
         self.acts.close()
+        if self.refused:
+            return
         try:
             self.timetable.leave()
         except Exception as error:
-            logger.warning("Beat could not say that it ends: %s", error)
+            logger.warning("Beat could not say that it ends: %s", getattr(error, "orig", error))
 
     @property
     def info(self) -> str:

@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session, SessionTransaction
 from celeriac.dispatch.kicks import Kicker
 from celeriac.enqueue import outbox
 from celeriac.enqueue.insert import NewTask, Receipt, enqueue
+from celeriac.enqueue.readiness import refuse_unready
 from celeriac.enqueue.ready import enqueue_ready, is_ready
 from celeriac.run import run as running
 from celeriac.seam import broker
@@ -42,8 +43,15 @@ class Enqueuer:
         """Inserts in the caller's transaction if there is one, else in one of its own, and sees to an early start.
 
         Within a handler (and without a transaction of the caller) the rows wait for the handler's outcome; once that is
-        written, nothing is left to wait for.
+        written, nothing is left to wait for. Raises NotReady.
         """
+        try:
+            return self._insert(tasks, bound)
+        except DBAPIError as error:
+            refuse_unready(error)
+            raise
+
+    def _insert(self, tasks: list[NewTask], bound: Bound | None) -> list[Receipt | None]:
         if bound is not None:
             return self._insert_in(bound, tasks)
         run = running.current()

@@ -13,10 +13,11 @@ from typing import Any
 import psycopg2
 from psycopg2.errors import DuplicatePreparedStatement, InvalidSqlStatementName
 from psycopg2.extensions import TRANSACTION_STATUS_IDLE
-from sqlalchemy import Connection, Engine, TextClause, create_engine, event, make_url
+from sqlalchemy import URL, Connection, Engine, TextClause, create_engine, event, make_url
 from sqlalchemy.dialects.postgresql.psycopg2 import PGDialect_psycopg2
-from sqlalchemy.exc import DBAPIError, InvalidatePoolError
+from sqlalchemy.exc import ArgumentError, DBAPIError, InvalidatePoolError
 
+from celeriac.errors import ConfigurationError
 from celeriac.store import look
 from celeriac.store.failures import blame
 from celeriac.store.plans import BY_LOOKUPS, KEPT_PLAN
@@ -56,6 +57,7 @@ class Database:
         self, url: str, *, name: str = "celeriac", pool_size: int = 5, on_ready: OnReady = lambda _: None
     ) -> None:
         self.url = url
+        self._address = _address(url)
         self.on_ready = on_ready
         self._open: weakref.WeakSet[Any] = weakref.WeakSet()
         self.engine = self._engine(name, pool_size, pool_pre_ping=True)
@@ -66,7 +68,7 @@ class Database:
     def _engine(self, name: str, pool_size: int, **options: Any) -> Engine:
         connect = {"application_name": name, "connect_timeout": 5, **KEEPALIVES}
         engine = create_engine(
-            make_url(self.url).set(drivername="postgresql+psycopg2"),
+            self._address,
             pool_size=pool_size, max_overflow=pool_size * 4, connect_args=connect, pool_use_lifo=True, **options,
         )  # fmt: skip
         event.listen(engine, "connect", lambda connection, _: self._open.add(connection))
@@ -87,7 +89,10 @@ class Database:
 
         Errors are SQLAlchemy's, as everywhere; a connection that is lost takes the idle ones with it.
         """
-        pooled = self._verbs.raw_connection()
+        try:
+            pooled = self._verbs.raw_connection()
+        except psycopg2.Error as error:
+            raise DBAPIError.instance(None, None, error, psycopg2.Error) from error
         cursor = pooled.cursor()
         try:
             yield cursor
@@ -164,6 +169,20 @@ def refuse_dead(connection: Any, *_: Any) -> None:
         idle.register(connection.fileno(), select.POLLIN)
     if connection.closed or idle.poll(0):
         raise InvalidatePoolError("Postgres has ended the idle connection")
+
+
+def _address(url: str) -> URL:
+    """Raises ConfigurationError, without what may be a password."""
+    try:
+        address = make_url(url)
+    except ArgumentError:
+        address = None
+    if address is None or address.get_backend_name() not in ("postgresql", "postgres"):
+        raise ConfigurationError(
+            "DATABASE_URL names no Postgres: give postgresql://user:password@host:port/name, what is special in a "
+            "password as %XX"
+        )
+    return address.set(drivername="postgresql+psycopg2")
 
 
 def for_cursor(statement: TextClause) -> str:

@@ -52,7 +52,7 @@ def is_restart(error: BaseException | None) -> bool:
         orig = getattr(error, "orig", None)
         if is_gone(error) and getattr(orig, "of_celeriac", False) and not isinstance(orig, QueryCanceledError):
             return True
-        error = error.__cause__
+        error = error.__cause__ or getattr(error, "because", None)
     return False
 
 
