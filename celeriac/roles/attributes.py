@@ -31,7 +31,7 @@ def said_by(task_class: type) -> dict[str, Any]:
 def _attributes(task_class: type) -> Iterator[tuple[str, Any]]:
     """Those of the user's: not Celery's, the engine's, or what has a leading underscore."""
     for each in task_class.__mro__:
-        if issubclass(CeleryTask, each) or each.__module__.startswith("celeriac."):
+        if issubclass(CeleryTask, each) or str(each.__module__).startswith("celeriac."):
             continue
         for name, value in vars(each).items():
             if not name.startswith("_") and (name in OPTIONS | RETRY_OPTIONS or not _is_celerys(name, value)):

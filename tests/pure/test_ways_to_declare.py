@@ -172,3 +172,9 @@ def test_result_expires_is_how_long_rows_stay_whose_role_does_not_say(app: Celer
     app.conf.result_expires = 0
     by_decorator(app, name="ever")
     assert role(app, "ever").keep == FOREVER
+
+
+def test_a_handler_of_no_module_is_a_task_too(app: Celeriac) -> None:
+    """As in a text that is executed."""
+    exec("@app.task(name='sync', lock_by='n')\ndef sync(n): ...", {"app": app, "__name__": None})
+    assert role(app, "sync").lock_by == "n"
