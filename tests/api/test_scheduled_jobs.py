@@ -67,6 +67,16 @@ def test_a_job_is_read(api: Api, job: int) -> None:
     api.refused(404, "GET", f"{JOBS}/999999999")
 
 
+def test_options_of_each_call_are_set_and_those_that_do_not_exist_refused(api: Api, job: int) -> None:
+    given = {"account": "acme", "expires": 300}
+    assert api.put(f"{JOBS}/{job}", {"options": given})["options"] == given
+    told = api.post(f"{JOBS}/{job}/run-now")["told"]
+    assert api.rows(
+        "SELECT account, expires_at > created_at FROM celeriac.worker_tasks WHERE task_id = :t", t=told
+    ) == [("acme", True)]
+    api.refused(422, "PUT", f"{JOBS}/{job}", json={"options": {"expire": 5}})
+
+
 def test_a_job_is_updated(api: Api, job: int) -> None:
     """With the seed's body, which says neither arguments nor role: they stay."""
     body = {

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from types import SimpleNamespace
 
+from celery import Task, shared_task
+
 from celeriac import Celeriac as Celery
 
 app = Celery("configured", backend="redis://nowhere.invalid/1", broker=os.environ.get("REDIS_URL"))
@@ -28,3 +30,28 @@ def double(n):
     if n < 0:
         raise ValueError(n)
     return 2 * n
+
+
+@shared_task(role="configured.shared", bind=True, autoretry_for=(ConnectionError,), max_retries=2, retry_backoff=0.05)
+def shared(self, n):
+    if self.request.retries < 2:
+        raise ConnectionError
+    return [n, self.request.retries]
+
+
+class Flaky(Task):
+    """A class task of Celery's own base, with options of a role and of Celery's."""
+
+    name = "configured.flaky"
+    unique_by = "n"
+    autoretry_for = (ConnectionError,)
+    retry_kwargs = {"max_retries": 2, "countdown": 0.05}  # noqa: RUF012
+    backend = "redis://nowhere.invalid/2"
+
+    def run(self, n):
+        if self.request.retries < 2:
+            raise ConnectionError
+        return [n, self.request.retries]
+
+
+flaky = app.register_task(Flaky())

@@ -23,6 +23,8 @@ def test_rows_run_and_come_back_whatever_is_configured(
 ) -> None:
     running = worker("--without-heartbeat", module=MODULE)
     app = importlib.import_module(MODULE).app
+    for name in ("database", "publisher", "enqueuer", "by_name"):
+        app.__dict__.pop(name, None)
     app.settings, app.conf.broker_url = Settings(database_url=database_url, redis_url=redis_url), redis_url
     try:
         double = app.tasks[f"{MODULE}.double"]
@@ -36,6 +38,29 @@ def test_rows_run_and_come_back_whatever_is_configured(
     for once in ("task_acks_late=True", "accept_content=['pickle']", "result_backend='redis://nowhere.invalid/1'"):
         assert printed.count(f"{once} is not used: ") == 1
     assert "concurrency: 1 " in printed
+
+
+def test_shared_and_class_tasks_run_by_their_roles(
+    worker: Worker, rows: Rows, database_url: str, redis_url: str
+) -> None:
+    app = importlib.import_module(MODULE).app
+    for name in ("database", "publisher", "enqueuer", "by_name"):
+        app.__dict__.pop(name, None)
+    app.settings, app.conf.broker_url = Settings(database_url=database_url, redis_url=redis_url), redis_url
+    flaky = app.tasks["configured.flaky"]
+    try:
+        first, again = flaky.delay(7), flaky.delay(7)
+        assert (again.id, again.is_new) == (first.id, False)
+        other = app.tasks["configured.shared"].delay(8)
+        worker("-c", "1", module=MODULE)
+        assert first.get(timeout=20) == [7, 2]
+        assert other.get(timeout=20) == [8, 2]
+    finally:
+        app.publisher.close()
+        app.database.dispose()
+    assert rows("SELECT role, retry_count FROM worker_tasks ORDER BY role") == [
+        ("configured.flaky", 2), ("configured.shared", 2),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("command", [["worker"], ["beat"]])
