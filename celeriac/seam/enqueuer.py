@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -36,6 +37,8 @@ class Enqueuer:
 
     def __init__(self, app: Celeriac) -> None:
         broker.url_of(app.conf, app.settings.redis_url)  # raises for one that cannot be, though no enqueue needs it
+        # The kicker's thread needs it, and cannot import it any more while a short program ends.
+        importlib.import_module("celeriac.seam.transport")
         self.app = app
         self.kicker = Kicker(self._send)
 

@@ -108,6 +108,32 @@ def test_nothing_of_sql_is_printed(fresh: str, redis_url: str) -> None:
     assert "sqlalche.me" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("before", "says"),
+    [
+        ("", "Redis did not take it, leaving it alone for 5 s: "),
+        (
+            "import celeriac.local as l\ndef join(**_): raise l.LocalStackError('It needs the wheel')\nl.join = join\n",
+            "Could not kick work; the workers' next look makes up for it: It needs the",
+        ),
+    ],
+    ids=["redis away", "no redis and no extra"],
+)
+def test_a_short_program_without_redis_enqueues_and_says_so_in_a_line(
+    before: str, says: str, database_url: str
+) -> None:
+    """Its kicks are sent while it ends, when nothing can be imported any more."""
+    program = (
+        f"{before}from celeriac import Celeriac\napp = Celeriac('short')\n"
+        "@app.task(name='work')\ndef work(): ...\nprint(work.delay().id)"
+    )
+    environ = {"DATABASE_URL": database_url} | ({} if before else {"REDIS_URL": "redis://127.0.0.1:1/0"})
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, env=environ, text=True, capture_output=True)
+    assert (done.returncode, len(done.stdout)) == (0, 37)
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(says)
+
+
 @pytest.mark.parametrize("wrong", ["nonsense", "mysql://h:secret@nowhere.invalid/x"])
 def test_an_address_of_no_postgres(sender: Callable[[str], Celeriac], wrong: str) -> None:
     with pytest.raises(ConfigurationError, match=r"^DATABASE_URL names no Postgres: give postgresql://") as told:
