@@ -27,6 +27,7 @@ from celeriac.roles.declare import Roles, declare
 from celeriac.roles.role import Role
 from celeriac.roles.rules import TICKET
 from celeriac.roles.signature import Signature
+from celeriac.run.journal import BATCH, Journal, message
 from celeriac.run.settler import Settler
 from celeriac.seam import broker, configuration, producer
 from celeriac.seam.autoretry import retry_in_sql
@@ -98,6 +99,11 @@ class Celeriac(TaskDecorator, Celery):
     @cached_property
     def publisher(self) -> Publisher:
         return Publisher(self)
+
+    @cached_property
+    def journal(self) -> Journal:
+        exchange = self.conf.event_exchange
+        return Journal(lambda some: self.publisher.broadcast(exchange, BATCH, message(some, exchange)))
 
     @cached_property
     def enqueuer(self) -> Enqueuer:

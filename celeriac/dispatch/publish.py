@@ -9,7 +9,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
@@ -122,6 +122,10 @@ class Publisher:
     def publish(self, tickets: Iterable[Ticket]) -> bool:
         """All in one pipelined batch. False: some or all may not have arrived."""
         return self._attempt(lambda producer: self._publish(producer, tickets))
+
+    def broadcast(self, exchange: str, routing_key: str, message: Mapping[str, Any]) -> bool:
+        """An envelope for everybody who listens there; whether Redis took it."""
+        return self._attempt(lambda producer: producer.channel._put_fanout(exchange, message, routing_key))
 
     def answers(self) -> bool:
         """Whether Redis does."""

@@ -35,7 +35,10 @@ class RetryAsked:
 
 @dataclass(slots=True)
 class Run:
-    """One started row in the hands of this process. Follow-ups and the session commit with its outcome."""
+    """One started row in the hands of this process. Follow-ups and the session commit with its outcome.
+
+    `became`: what its row is once it is settled; None if the outcome did not count. `traceback`: of what it raised.
+    """
 
     task: Started
     role: Role
@@ -49,6 +52,8 @@ class Run:
     began: float = field(default_factory=time.monotonic)
     limited_since: float = field(default_factory=time.monotonic)
     opened: Session | None = None
+    became: str | None = None
+    traceback: str | None = None
     on_limit: Callable[[Run], None] | None = None
 
     def restart_limit(self) -> None:

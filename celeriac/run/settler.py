@@ -57,9 +57,9 @@ class Settler:
             self._settle_apart(open_runs)
 
     def _settle_together(self, runs: Sequence[Run]) -> None:
-        follow_ups, _ = retry_while_away(lambda: retry_deadlocks(lambda: self._settle(runs)), "settle")
+        follow_ups, mine = retry_while_away(lambda: retry_deadlocks(lambda: self._settle(runs)), "settle")
         for run in runs:
-            run.settled = True
+            run.settled, run.became = True, mine.get(run.task.id)
         self._tell(follow_ups)
 
     def _settle_apart(self, runs: Sequence[Run]) -> None:
@@ -73,7 +73,7 @@ class Settler:
         if refused is not None:
             raise refused
 
-    def _settle(self, runs: Sequence[Run], *, again: bool = False) -> tuple[list[NewTask], set[int]]:
+    def _settle(self, runs: Sequence[Run], *, again: bool = False) -> tuple[list[NewTask], dict[int, str]]:
         """Said before, it may have been committed although no answer came."""
         again = again or any(run.said for run in runs)
         for run in runs:
@@ -84,7 +84,7 @@ class Settler:
 
     def _write(
         self, connection: Connection, runs: Sequence[Run], *, again: bool = False
-    ) -> tuple[list[NewTask], set[int]]:
+    ) -> tuple[list[NewTask], dict[int, str]]:
         outcomes = [run.outcome for run in runs if run.outcome is not None]
         follow_ups = {run.task.id: run.follow_ups for run in runs}
         mine = settle(connection, outcomes, self.by, again=again, follow_ups=follow_ups)
@@ -113,10 +113,10 @@ class Settler:
             self.settle([run])
         else:
             self.database.look_at(keys)
-        run.settled = True
+        run.settled, run.became = True, mine.get(run.task.id)
         self._tell(follow_ups)
 
-    def _write_in(self, connection: Connection, run: Run) -> tuple[list[NewTask], set[int], set[str]]:
+    def _write_in(self, connection: Connection, run: Run) -> tuple[list[NewTask], dict[int, str], set[str]]:
         """Raises _Unwritten: what keeps the engine's own statements from being done is no failure of the handler's."""
         try:
             connection.exec_driver_sql(end_silent())

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from billiard.process import current_process
 
 # Made before the pool forks: bytes both sides see. Threads and solo pools share them trivially.
-_flags = mmap.mmap(-1, 3)
-_DRAINING, _BACKING_OFF, _REPLACING_IDLE = range(3)
+_flags = mmap.mmap(-1, 4)
+_DRAINING, _BACKING_OFF, _REPLACING_IDLE, _TELLING = range(4)
 
 #: When the parent last renewed the leases of what runs here, on the machine's monotonic clock.
 _renewed = mmap.mmap(-1, 8)
@@ -31,6 +31,7 @@ def fresh_name(hostname: str) -> str:
 
 
 _worker_id = fresh_name(socket.gethostname())
+_node = ""
 
 
 def worker_id() -> str:
@@ -40,6 +41,16 @@ def worker_id() -> str:
 def name_worker(name: str) -> None:
     global _worker_id
     _worker_id = name
+
+
+def node() -> str:
+    """Celery's name for this worker; empty where there is none."""
+    return _node
+
+
+def name_node(name: str) -> None:
+    global _node
+    _node = name
 
 
 def closed() -> bool:
@@ -70,6 +81,15 @@ def replacing_idle() -> bool:
 
 def replace_idle(on: bool = True) -> None:
     _flags[_REPLACING_IDLE] = int(on)
+
+
+def telling() -> bool:
+    """Whether somebody wants Celery's events of tasks."""
+    return _flags[_TELLING] == 1
+
+
+def tell(on: bool = True) -> None:
+    _flags[_TELLING] = int(on)
 
 
 def renewed() -> float:

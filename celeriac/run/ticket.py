@@ -17,6 +17,7 @@ from celeriac.roles import registry
 from celeriac.roles.role import Role
 from celeriac.run import outcomes
 from celeriac.run.execute import Direct, directly, execute
+from celeriac.run.journal import told
 from celeriac.run.run import Run
 from celeriac.run.shared import closed, limit, renewed, worker_id
 from celeriac.run.watch import LOOK_EVERY, watch
@@ -79,6 +80,7 @@ class TicketRun:
         self.seconds = 0.0
         self.handing_back = False
         self.lock = threading.RLock()
+        self.told = told(app.journal, role)
 
     def run(self, wanted: int = 0) -> dict[str, Any]:
         """What became of it; `wanted`: how many tasks it named."""
@@ -118,6 +120,8 @@ class TicketRun:
         self.owned = {task.id for task in own}
         self.waiting = [task for task in own if not task.expired]
         self.finished = [self._expired(task) for task in own if task.expired]
+        if self.told is not None:
+            self.told.received(own)
         return len(own)
 
     def _ask(self) -> Sequence[Started]:
@@ -146,12 +150,16 @@ class TicketRun:
         run = Run(task, self.role, self.app.database)
         self._limit(run)
         watch.current = (self, run)
+        if self.told is not None:
+            self.told.started(task)
         try:
             execute(self.app, run, direct)
         finally:
             watch.current = None
             self._unlimit(run)
-        self.seconds += time.monotonic() - run.began
+        self.seconds += (seconds := time.monotonic() - run.began)
+        if self.told is not None:
+            self.told.ran(task, seconds)
         with self.lock:
             self.finished.append(run)
         if time.monotonic() - self.settled_at > SETTLE_EVERY:
@@ -176,6 +184,9 @@ class TicketRun:
         with self.lock:
             self.settled_at = time.monotonic()
             self.app.settler.settle(self.finished)
+            if self.told is not None:
+                self.told.settled(self.finished)
+                self.told.flush()
             self._disown(run.task.id for run in self.finished)
             self.finished = []
 

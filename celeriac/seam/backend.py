@@ -38,7 +38,7 @@ class RowBackend(BaseBackend):
     app: Celeriac
     supports_autoexpire = True
 
-    def store_result(self, task_id: str, result: Any, state: str, **_: Any) -> Any:
+    def store_result(self, task_id: str, result: Any, state: str, traceback: Any = None, **_: Any) -> Any:
         run = running.current()
         if run is None or run.task.task_id != task_id or state not in ENDS or _is_a_hooks(run, state):
             return result
@@ -46,6 +46,7 @@ class RowBackend(BaseBackend):
         if state != "SUCCESS":
             run.follow_ups.clear()
             run.drop_session()
+            run.traceback = None if traceback is None else str(traceback)
         run.outcome = {"SUCCESS": self._success, "RETRY": self._retry}.get(state, self._failure)(run, result)
         if run.opened is not None:
             self.app.settler.settle_with_session(run, run.opened)

@@ -115,7 +115,7 @@ WITH outcome AS (
     INSERT INTO celeriac.task_events (task, role, kind, from_status, to_status, by, why)
     SELECT id, role, kind, 'running', becomes, :by, error FROM judged WHERE kind IS NOT NULL
 )
-SELECT id, lock_key FROM judged
+SELECT id, lock_key, becomes FROM judged
 """)
 
 # The same for successes of one ticket, which are most: no event, no new time, no new arguments.
@@ -146,7 +146,7 @@ WITH held AS MATERIALIZED (
     FROM held h
     WHERE k.token = h.token AND (SELECT count(*) FROM mine) BETWEEN 1 AND cardinality(h.ids) - 1
 )
-SELECT id, lock_key FROM gone
+SELECT id, lock_key, 'completed' AS becomes FROM gone
 """)
 
 _COMPLETE = Prepared(COMPLETE, {"token": "text", "ids": "bigint[]", "results": "text[]", "keep": "boolean"})
@@ -165,22 +165,22 @@ WHERE NOT :again OR t.token IS NOT NULL
 def settle(
     connection: Connection, outcomes: Sequence[Outcome], by: str, *, again: bool = False,
     follow_ups: Mapping[int, Sequence[NewTask]] | None = None,
-) -> set[int]:  # fmt: skip
-    """The ids whose outcome counts. The others were somebody else's by now: nothing changed, an event says so.
+) -> dict[int, str]:  # fmt: skip
+    """What became of each whose outcome counts. Others were somebody else's by now: nothing changed, an event says so.
 
     `again`: the same was said before, and may have been committed although no answer came. `follow_ups` of an id come
     if it counts. The lock keys that come free are handed over after the commit.
     """
     if not outcomes:
-        return set()
+        return {}
     rows = _complete(connection, [o for o in outcomes if _is_plain(o)])
     rows += _settle(connection, [o for o in outcomes if not _is_plain(o) and o.status != LOST], by)
     look.ask(connection, [row.lock_key for row in rows])
-    settled = {row.id for row in rows}
+    settled: dict[int, str] = {row.id: row.becomes for row in rows}
     new = [task for i, tasks in (follow_ups or {}).items() if i in settled for task in tasks]
     if new:
         outbox.enqueue_or_put(connection, new)
-    settled |= {o.task.id for o in outcomes if o.status == LOST and _give_up(connection, o, by)}
+    settled |= {o.task.id: LOST for o in outcomes if o.status == LOST and _give_up(connection, o, by)}
     late = [o.task for o in outcomes if o.task.id not in settled]
     if late:
         refused = json.dumps([{"id": t.id, "role": t.role} for t in late])

@@ -11,11 +11,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from celery import Celery
-from celery.app.task import Task
 
 from celeriac.roles.rules import TICKET
 from celeriac.worker.governor import GateStep
+from celeriac.worker.listeners import ListenersStep
+from celeriac.worker.panel import PanelStep
 from celeriac.worker.step import LifelineStep
+from celeriac.worker.tickets import TicketTask
 
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 def install(app: Celeriac) -> None:
     """Registers the ticket task and the worker's own steps."""
     app.steps["worker"].add(LifelineStep)
-    app.steps["consumer"].add(GateStep)
+    app.steps["consumer"].update((GateStep, ListenersStep, PanelStep))
 
     def ticket(role: str, ids: list[int], token: str) -> dict[str, Any]:
         from celeriac.run.arrive import run_ticket
@@ -35,6 +37,6 @@ def install(app: Celeriac) -> None:
 
     # Celery's own decorator: the ticket is the one task that is no role. The configuration's limits are not for it.
     Celery.task(
-        app, name=TICKET, base=Task, ignore_result=True, typing=False, shared=False, time_limit=0, soft_time_limit=0,
-        Request="celeriac.worker.request:TicketRequest", acks_late=False,
+        app, name=TICKET, base=TicketTask, ignore_result=True, typing=False, shared=False, time_limit=0,
+        soft_time_limit=0, acks_late=False,
     )(ticket)  # fmt: skip

@@ -14,6 +14,7 @@ from celery.utils.imports import symbol_by_name
 
 from celeriac.errors import ConfigurationError
 from celeriac.roles.role import Role
+from celeriac.roles.rules import TICKET
 from celeriac.worker.limits import tasks_that_fit
 from celeriac.worker.memory import memory
 
@@ -52,6 +53,11 @@ class Worker(StockWorker):
 
     def setup_queues(self, include: Any, exclude: Any = None) -> None:
         super().setup_queues(include or queues_of(self.app), exclude)
+
+    def tasklist(self, *given: Any, **more: Any) -> str:
+        """What it can run; the ticket is no task of anybody's."""
+        lines = super().tasklist(*given, **more).splitlines()
+        return "\n".join(line for line in lines if not line.endswith(f" {TICKET}"))
 
     def on_init_blueprint(self) -> None:
         super().on_init_blueprint()

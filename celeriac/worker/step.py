@@ -42,6 +42,7 @@ class LifelineStep(bootsteps.StartStopStep):
         shared.drain(on=False)
         shared.back_off(on=False)
         shared.replace_idle(on=False)
+        shared.name_node(worker.hostname)
         shared.name_worker(worker.app.settings.worker_id or shared.fresh_name(worker.hostname))
 
     def start(self, worker: Any) -> None:

@@ -72,4 +72,4 @@ def settled(database: Database, *outcomes: Outcome) -> set[int]:
 
 
 def settle_in(connection: Connection, *outcomes: Outcome) -> set[int]:
-    return write.settle(connection, outcomes, "test")
+    return set(write.settle(connection, outcomes, "test"))

@@ -78,7 +78,7 @@ def test_a_settle_does_not_wait_for_its_follow_ups_unique_key(database: Database
 
         def settle() -> set[int]:
             with database.transaction() as connection:
-                return write.settle(connection, [outcome(task)], "test", follow_ups={task.id: following})
+                return set(write.settle(connection, [outcome(task)], "test", follow_ups={task.id: following}))
 
         assert soon(settle) == {task.id}
         assert rows("SELECT status FROM worker_tasks") == [("completed",)]

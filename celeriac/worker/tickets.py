@@ -1,0 +1,63 @@
+"""The ticket task as Celery's worker meets it: it moves through the pool like any task, and nobody hears of it.
+
+No event, no signal and no log line tells of a ticket: what they tell of are its rows, in the process that runs them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from billiard.einfo import ExceptionInfo
+from celery import states
+from celery.app.task import Task
+from celery.app.trace import TraceInfo, trace_ok_t
+from celery.worker.state import task_reserved
+
+from celeriac.worker.request import TicketRequest
+
+if TYPE_CHECKING:
+    from celery.worker.consumer import Consumer
+
+logger = logging.getLogger(__name__)
+
+
+class TicketTask(Task):
+    """Its rows go through Celery's tracer where somebody listens; the ticket itself never does."""
+
+    abstract = True
+    send_events = False
+    Strategy = "celeriac.worker.tickets:strategy"
+
+    @property
+    def __trace__(self) -> Callable[..., Any]:
+        return self._trace
+
+    @__trace__.setter
+    def __trace__(self, _: Any) -> None:
+        """Celery builds every task a tracer as each process starts."""
+
+    def _trace(self, _: str, args: Any, kwargs: Any, __: Any) -> Any:
+        """Celery's pool takes a tuple: what a success returned comes as its text, a failure with what it raised."""
+        try:
+            return trace_ok_t(None, None, 0.0, self.run(*args, **kwargs))
+        except Exception as error:
+            logger.exception("A ticket broke off: %r", error)
+            return trace_ok_t(ExceptionInfo(), TraceInfo(states.FAILURE, error), 0.0, None)
+
+
+def strategy(task: Task, app: Any, consumer: Consumer, **_: Any) -> Callable[..., None]:
+    """What Celery's own does for a task that is due now, but for what it tells of it."""
+
+    def take(message: Any, body: Any, ack: Any, reject: Any, callbacks: Any) -> None:  # noqa: ARG001 - Celery's
+        request = TicketRequest(
+            message, on_ack=ack, on_reject=reject, app=app, hostname=consumer.hostname, task=task,
+            eventer=consumer.event_dispatcher, connection_errors=consumer.connection_errors,
+        )  # fmt: skip
+        task_reserved(request)
+        for callback in callbacks or ():
+            callback(request)
+        consumer.on_task_request(request)
+
+    return take
