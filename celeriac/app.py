@@ -65,6 +65,7 @@ class Celeriac(TaskDecorator, Celery):
         self.adopt = adopt
         options["task_cls"] = with_rows(options.get("task_cls") or self.task_cls)
         options.setdefault("amqp", "celeriac.seam.amqp:RoleQueues")
+        options.setdefault("control", "celeriac.seam.control:Control")
         super().__init__(main, **options)
         from celeriac.worker import install
 

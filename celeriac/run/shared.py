@@ -7,7 +7,8 @@ import os
 import secrets
 import socket
 import struct
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from billiard.process import current_process
@@ -120,6 +121,34 @@ def limits(processes: Iterable[int]) -> list[HardLimit]:
     wanted = set(processes)
     written = (HardLimit(*place) for place in _LIMIT.iter_unpack(_limits) if place[0] in wanted)
     return [found for found in written if found.ends > 0]
+
+
+# What a process runs now: its number, its task, and since when (seconds of the epoch).
+_CURRENT = struct.Struct("qqd")
+_currents = mmap.mmap(-1, _CURRENT.size * PROCESSES)
+
+
+@dataclass(frozen=True, slots=True)
+class Current:
+    """The one task a process runs; of its ticket's others none has begun."""
+
+    pid: int
+    task: int
+    began: float
+
+
+def noting() -> Callable[[int], None]:
+    """For as long as this process has a ticket: what notes the task that begins, 0 for none."""
+    at, pid = _place() * _CURRENT.size, os.getpid()
+    return lambda task: _CURRENT.pack_into(_currents, at, pid, task, time.time())
+
+
+def current(processes: Iterable[int]) -> dict[int, Current]:
+    """What these processes run now, by task."""
+    wanted = set(processes)
+    written = (Current(*place) for place in _CURRENT.iter_unpack(_currents) if place[0] in wanted)
+    return {found.task: found for found in written if found.task}
+
 
 
 def _place() -> int:

@@ -19,7 +19,7 @@ from celeriac.run import outcomes
 from celeriac.run.execute import Direct, directly, execute
 from celeriac.run.journal import told
 from celeriac.run.run import Run
-from celeriac.run.shared import closed, limit, renewed, worker_id
+from celeriac.run.shared import closed, limit, noting, renewed, worker_id
 from celeriac.run.watch import LOOK_EVERY, watch
 from celeriac.settle import release
 from celeriac.store.failures import is_gone, retry_deadlocks, retry_while_away
@@ -81,6 +81,7 @@ class TicketRun:
         self.handing_back = False
         self.lock = threading.RLock()
         self.told = told(app.journal, role)
+        self.note = noting()
 
     def run(self, wanted: int = 0) -> dict[str, Any]:
         """What became of it; `wanted`: how many tasks it named."""
@@ -150,12 +151,14 @@ class TicketRun:
         run = Run(task, self.role, self.app.database)
         self._limit(run)
         watch.current = (self, run)
+        self.note(task.id)
         if self.told is not None:
             self.told.started(task)
         try:
             execute(self.app, run, direct)
         finally:
             watch.current = None
+            self.note(0)
             self._unlimit(run)
         self.seconds += (seconds := time.monotonic() - run.began)
         if self.told is not None:

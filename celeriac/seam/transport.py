@@ -25,6 +25,7 @@ from redis.exceptions import InvalidResponse, OutOfMemoryError, ResponseError
 
 from celeriac.dispatch.keys import adopting_key, queue_of, ticket_key
 from celeriac.dispatch.quarantine import quarantine
+from celeriac.seam.control import PURGE, PurgeRefused
 from celeriac.seam.envelope import NotATicket, check_reply, check_ticket
 
 logger = logging.getLogger(__name__)
@@ -98,6 +99,10 @@ class Channel(stock.Channel):
         except Exception as why:
             self._drop("that was broadcast", why)
             return None
+
+    def queue_purge(self, *_: Any, **__: Any) -> int:
+        """Raises PurgeRefused, also for `celery purge`, which asks the connection."""
+        raise PurgeRefused(PURGE)
 
     def demand_writes(self) -> None:
         """Raises ResponseError unless Redis takes writes, for which it need not have room."""

@@ -31,6 +31,7 @@ from celeriac.store.connections import Database
 from celeriac.store.failures import is_down, is_gone
 from celeriac.worker import overdue
 from celeriac.worker.governor import Governor
+from celeriac.worker.holdings import processes
 
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
@@ -166,11 +167,7 @@ class Lifeline(threading.Thread):
         return set(self.app.amqp.queues.consume_from)
 
     def processes(self) -> list[int]:
-        try:
-            info = self.worker.pool.info if self.worker.pool else {}
-        except AttributeError:  # Celery's prefork pool has nothing to tell once it has stopped
-            info = {}
-        return list(info.get("processes") or [os.getpid()])
+        return processes(self.worker.pool)
 
     def stop_overdue(self) -> None:
         self.next_limit = overdue.stop(self.database, self.app.roles, self.processes())

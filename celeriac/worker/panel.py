@@ -5,15 +5,23 @@ This worker's mailbox alone gets these commands; Celery's registry stays as it i
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
 from celery import bootsteps
+from celery.utils.functional import maybe_list
 from celery.worker import control as stock
 from celery.worker.consumer.control import Control
 
+from celeriac.operate.revoke import in_words, revoke, stamped
 from celeriac.roles.rules import TICKET
+from celeriac.run import shared
 from celeriac.worker import listeners
+from celeriac.worker.desk import SILENT_YET, Desk
+from celeriac.worker.holdings import Holdings
+
+logger = logging.getLogger(__name__)
 
 Command = Callable[..., Any]
 
@@ -27,25 +35,64 @@ class PanelStep(bootsteps.StartStopStep):
         for step in c.steps:
             if isinstance(step, Control):
                 node = step.box.node
-                node.handlers = {**node.handlers, **commands()}
+                node.handlers = {**node.handlers, **Panel(c).commands()}
 
 
-def commands() -> dict[str, Command]:
-    return {"enable_events": enable_events, "disable_events": disable_events, "registered": registered}
+class Panel:
+    """One worker's commands. What needs SQL is asked of it beside the hub, which waits a moment at most."""
 
+    def __init__(self, consumer: Any) -> None:
+        self.consumer = consumer
+        self.app = consumer.app
+        self.desk = Desk()
+        self.holdings = Holdings(consumer, self.desk)
 
-def registered(state: Any, *given: Any, **more: Any) -> list[str]:
-    """What it can run; the ticket is no task of anybody's."""
-    return [told for told in stock.registered(state, *given, **more) if told.split(" ")[0] != TICKET]
+    def commands(self) -> dict[str, Command]:
+        ours = (self.enable_events, self.disable_events, self.registered, self.revoke, self.terminate,
+                self.revoke_by_stamped_headers)  # fmt: skip
+        aliases = {"dump_tasks": self.registered}
+        return {command.__name__: command for command in ours} | aliases | self.holdings.commands()
 
+    # -- events, registry ------------------------------------------------------------------------------------------
 
-def enable_events(state: Any) -> Any:
-    reply = stock.enable_events(state)
-    listeners.heed(state.consumer)
-    return reply
+    def enable_events(self, state: Any) -> Any:
+        reply = stock.enable_events(state)
+        listeners.heed(self.consumer)
+        return reply
 
+    def disable_events(self, state: Any) -> Any:
+        reply = stock.disable_events(state)
+        listeners.heed(self.consumer)
+        return reply
 
-def disable_events(state: Any) -> Any:
-    reply = stock.disable_events(state)
-    listeners.heed(state.consumer)
-    return reply
+    def registered(self, state: Any, *given: Any, **more: Any) -> list[str]:
+        """What it can run; the ticket is no task of anybody's."""
+        return [told for told in stock.registered(state, *given, **more) if told.split(" ")[0] != TICKET]
+
+    # -- revoke ----------------------------------------------------------------------------------------------------
+
+    def revoke(self, state: Any, task_id: Any, terminate: Any = False, **_: Any) -> Any:  # noqa: ARG002
+        """Cancels what does not run; with `terminate` also asks what runs to stop. Flower says 1 for true."""
+        ids = maybe_list(task_id) or []
+        return self.desk.ask(lambda: self._revoke(ids, bool(terminate)), SILENT_YET)
+
+    def terminate(self, state: Any, signal: Any = None, task_id: Any = (), **_: Any) -> Any:  # noqa: ARG002
+        return self.revoke(state, task_id, terminate=True)
+
+    def revoke_by_stamped_headers(
+        self, state: Any, headers: Any, terminate: Any = False, **_: Any,  # noqa: ARG002
+    ) -> Any:  # fmt: skip
+        if isinstance(headers, list):
+            headers = dict(header.split("=", 1) for header in headers)
+        return self.desk.ask(lambda: self._revoke_stamped(headers, bool(terminate)), SILENT_YET)
+
+    def _revoke(self, ids: Any, terminate: bool) -> Any:
+        done = revoke(self.app.database, ids, by=shared.worker_id(), terminate=terminate)
+        if done:
+            logger.info("Revoked by remote control: %s", in_words(done))
+        return stock.ok(in_words(done))
+
+    def _revoke_stamped(self, headers: Any, terminate: bool) -> Any:
+        with self.app.database.reading() as connection:
+            found = stamped(connection, headers)
+        return self._revoke(found, terminate)

@@ -189,6 +189,9 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
         # Ten each: it looks in every room for each of them, a level deeper in each of the larger indexes.
         "operate.steer.HOLD": [{"ids": some[:10]} for some in (ready, running, ids("next"), ids("resumed"), failed)],
         "operate.steer.FOUND": [{"ids": some, "low": 0, "high": 0} for some in (ready, failed)],
+        "operate.revoke.HOLD": [{"task_ids": task_ids[:10]}],
+        "operate.revoke.REVOCABLE": [{"task_ids": task_ids, "terminate": yes} for yes in (True, False)],
+        "operate.revoke.STAMPED": [{"stamps": '{"by": ["nobody"]}'}],
         "operate.steer.RETRY": [by | {"ids": failed}],
         "insights.counting.COUNTS": [{"most": SELECTED}],
         "insights.counting.DEPTH": [{"most": SELECTED, "look": SELECTED}],
@@ -197,6 +200,13 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
             {"name": "work", "before": before, "most": SELECTED} for before in (None, letter)
         ],
         "insights.dead_letters.LETTER": [{"id": letter, "shown": 1}],
+        "insights.held.HELD": [{"worker_id": worker, "tokens": [TOKEN], "most": SELECTED} for worker in ("w", "x")],
+        "insights.held.LATER": [{"roles": ["work", "nothing"], "most": SELECTED}],
+        "insights.held.WHICH_OF": [
+            {"task_ids": task_ids, "worker_id": "w", "tokens": [TOKEN], "roles": ["work"]},
+            {"task_ids": ["active-1", "next-1", "due-1"], "worker_id": "w", "tokens": [TOKEN], "roles": ["work"]},
+        ],
+        "insights.held.CANCELLED": [{"roles": ["work", "nothing"], "most": SELECTED}],
         "insights.system.PASSES": [work | {"before": None, "most": SELECTED}],
         "insights.system.AUDIT": [{"before": None, "most": SELECTED}],
         "insights.system.AUDIT_OF": [{"kind": "role", "target": "work", "before": None, "most": SELECTED}],

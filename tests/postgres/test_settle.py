@@ -122,7 +122,7 @@ def test_what_is_settled_twice_changes_nothing_and_is_a_late_finish_unless_it_is
     assert settled(database, mine) == {task.id}
     before = rows(ALL)
     with database.transaction() as connection:
-        assert write.settle(connection, [mine], "test", again=again) == set()
+        assert write.settle(connection, [mine], "test", again=again) == {}
     assert rows(ALL) == before
     assert rows("SELECT kind FROM task_events") == [("late_finish",)] * (not again)
 

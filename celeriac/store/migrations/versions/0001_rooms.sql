@@ -37,6 +37,8 @@ CREATE UNIQUE INDEX tasks_task_id ON celeriac.tasks (task_id);
 CREATE UNIQUE INDEX tasks_one_unfinished ON celeriac.tasks (role, unique_key) WHERE unique_key IS NOT NULL;
 -- For lists, newest first; -id, as an order by id alone is also the primary key's, which passes by all other roles.
 CREATE INDEX tasks_of_role ON celeriac.tasks (role, (-id));
+-- Few tasks are stamped, and `revoke_by_stamped_headers` looks at these alone.
+CREATE INDEX tasks_stamped ON celeriac.tasks (id) WHERE headers #> '{canvas,stamps}' IS NOT NULL;
 
 -- Who may start now, in the order of fairness. Segments of a ring: see `celeriac.ring`.
 CREATE TABLE celeriac.ready (

@@ -1,0 +1,58 @@
+"""Celery's `app.control`, for tasks that are rows: what it says of tasks is done in SQL, here and now."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from celery.app.control import Control as StockControl
+from celery.utils.functional import maybe_list
+from click import ClickException
+
+from celeriac.errors import NotSupported
+from celeriac.operate.revoke import in_words, revoke, stamped
+
+if TYPE_CHECKING:
+    from celeriac.app import Celeriac
+
+#: What stock Celery has and rows have no use for: a signal is for the process, which goes on here.
+Ignored = Any
+
+
+class PurgeRefused(ClickException, NotSupported):
+    """Celery's command line tells it in a line."""
+
+
+class Control(StockControl):
+    """`revoke` needs no worker: it is done when it returns, and raises if Postgres does not answer."""
+
+    app: Celeriac
+
+    def revoke(
+        self, task_id: Any, destination: Ignored = None, terminate: bool = False, signal: Ignored = None,  # noqa: ARG002
+        reply: bool = False, **_: Ignored,
+    ) -> list[dict[str, Any]] | None:  # fmt: skip
+        """Cancels what does not run; with `terminate` also asks what runs to stop. With `reply`, says what became."""
+        done = revoke(self.app.database, maybe_list(task_id) or (), by=self.app.process_name, terminate=bool(terminate))
+        return [{self.app.process_name: {"ok": in_words(done)}}] if reply else None
+
+    def revoke_by_stamped_headers(
+        self, headers: Mapping[str, Any], destination: Ignored = None, terminate: bool = False, signal: Ignored = None,
+        **more: Any,
+    ) -> list[dict[str, Any]] | None:  # fmt: skip
+        """The same for the unfinished tasks with one of these stamps."""
+        with self.app.database.reading() as connection:
+            found = stamped(connection, headers)
+        return self.revoke(found, destination, terminate, signal, **more)
+
+    def purge(self, connection: Any = None) -> int:  # noqa: ARG002 - Celery's signature
+        """Raises PurgeRefused: what lies in Redis is tickets, which come back, as their tasks are in Postgres."""
+        raise PurgeRefused(PURGE)
+
+    discard_all = purge
+
+
+PURGE = (
+    "purge: queues in Redis hold tickets, the tasks are in Postgres, so nothing was removed; cancel tasks with "
+    "`celeriac cancel …`, `app.cancel(id)` or `app.control.revoke(ids)`"
+)

@@ -1,0 +1,121 @@
+"""Celery's `inspect`, of rows: what runs in this worker, what it holds, and what waits for its time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from celery.utils.functional import maybe_list
+from celery.utils.saferepr import saferepr
+from celery.worker.state import reserved_requests
+
+from celeriac.insights import held
+from celeriac.insights.held import Row
+from celeriac.run import shared
+from celeriac.store.encoding import revived
+from celeriac.worker.desk import Desk
+
+
+class Holdings:
+    """Of one worker. Lists tell at most `held.MOST` rows."""
+
+    def __init__(self, consumer: Any, desk: Desk) -> None:
+        self.consumer = consumer
+        self.app = consumer.app
+        self.desk = desk
+
+    def commands(self) -> dict[str, Callable[..., Any]]:
+        ours = (self.active, self.reserved, self.scheduled, self.query_task, self.revoked)
+        aliases = {"active": "dump_active", "reserved": "dump_reserved", "scheduled": "dump_schedule",
+                   "revoked": "dump_revoked"}  # fmt: skip
+        named = {command.__name__: command for command in ours}
+        return named | {alias: named[name] for name, alias in aliases.items()}
+
+    def active(self, state: Any, safe: bool = False, **_: Any) -> Any:  # noqa: ARG002
+        """What processes run now."""
+        return self.desk.ask(lambda: [told for word, told in self._held(safe) if word == "active"])
+
+    def reserved(self, state: Any, **_: Any) -> Any:  # noqa: ARG002
+        """The other tasks of this worker's tickets."""
+        return self.desk.ask(lambda: [told for word, told in self._held() if word == "reserved"])
+
+    def scheduled(self, state: Any, **_: Any) -> Any:  # noqa: ARG002
+        """What waits for its time and would come to this worker's queues: planned, to be retried, snoozed."""
+        return self.desk.ask(self._scheduled)
+
+    def query_task(self, state: Any, ids: Any, **_: Any) -> Any:  # noqa: ARG002
+        wanted = [i for i in maybe_list(ids) or () if isinstance(i, str) and i.isprintable()]
+        return self.desk.ask(lambda: self._query(wanted[: held.MOST]))
+
+    def revoked(self, state: Any, **_: Any) -> Any:  # noqa: ARG002
+        """The ids of those cancelled last, of this worker's roles."""
+        return self.desk.ask(self._cancelled)
+
+    def _held(self, safe: bool = False) -> list[tuple[str, dict[str, Any]]]:
+        with self.app.database.reading() as connection:
+            rows = held.held(connection, shared.worker_id(), _tokens())
+        return [self._told(row, safe) for row in rows]
+
+    def _scheduled(self) -> list[dict[str, Any]]:
+        with self.app.database.reading() as connection:
+            rows = held.later(connection, self._roles())
+        return [
+            {"eta": _iso(row["scheduled_for"]), "priority": row["priority"], "request": self._told(row)[1]}
+            for row in rows
+        ]
+
+    def _query(self, ids: list[str]) -> dict[str, tuple[str, dict[str, Any]]]:
+        with self.app.database.reading() as connection:
+            rows = held.which_of(connection, ids, shared.worker_id(), _tokens(), self._roles())
+        told = {row["task_id"]: self._told(row) for row in rows}
+        words = {row["task_id"]: row["word"] for row in rows}
+        return {i: ("active" if word == "active" else words[i], info) for i, (word, info) in told.items()}
+
+    def _cancelled(self) -> list[str]:
+        with self.app.database.reading() as connection:
+            return held.cancelled(connection, self._roles())
+
+    def _roles(self) -> list[str]:
+        queues = set(self.app.amqp.queues.consume_from)
+        return [declared.role.name for declared in self.app.roles.all() if declared.role.queue in queues]
+
+    def _told(self, row: Row, safe: bool = False) -> tuple[str, dict[str, Any]]:
+        """Whether it runs, and what Celery's own requests tell."""
+        running = shared.current(processes(self.consumer.pool)).get(row["id"])
+        args, kwargs = revived(row["args"]), revived(row["kwargs"])
+        declared = self.app.roles.get(row["role"])
+        return "active" if running else "reserved", {
+            "id": row["task_id"],
+            "name": (row["headers"] or {}).get("shadow") or row["role"],
+            "type": row["role"],
+            "args": saferepr(args) if safe else args,
+            "kwargs": saferepr(kwargs) if safe else kwargs,
+            "hostname": shared.node(),
+            "time_start": running.began if running else None,
+            "acknowledged": True,
+            "delivery_info": {
+                "exchange": "", "routing_key": declared.role.queue if declared else row["role"],
+                "priority": row["priority"], "redelivered": row["losses"] > 0,
+            },
+            "worker_pid": row["worker_pid"],
+        }  # fmt: skip
+
+
+def processes(pool: Any) -> list[int]:
+    """A pool's, or this one where tasks run in it."""
+    try:
+        info = pool.info if pool else {}
+    except AttributeError:  # Celery's prefork pool has nothing to tell once it has stopped
+        info = {}
+    return list(info.get("processes") or [os.getpid()])
+
+
+def _tokens() -> list[str]:
+    """Of the tickets this worker has taken from Redis, and maybe not begun."""
+    return [token for _, _, token in (request.args for request in list(reserved_requests)) if token]
+
+
+def _iso(when: datetime) -> str:
+    return when.isoformat()

@@ -1,0 +1,110 @@
+"""Flower itself, over HTTP: what it shows is what SQL says, and its Revoke button cancels."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import sys
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from tests.processes import ROOT, Rows, Running, process, until
+
+Worker = Callable[..., Running]
+
+#: Flower's word for each of ours.
+STATE = {"completed": "SUCCESS", "failed": "FAILURE", "cancelled": "REVOKED"}
+
+
+class Flower:
+    def __init__(self, port: int) -> None:
+        self.url = f"http://127.0.0.1:{port}"
+
+    def get(self, path: str) -> str:
+        with urllib.request.urlopen(self.url + path, timeout=10) as answer:
+            return str(answer.read().decode())
+
+    def post(self, path: str) -> Any:
+        with urllib.request.urlopen(urllib.request.Request(self.url + path, method="POST"), timeout=10) as answer:
+            return json.load(answer)
+
+    def tasks(self) -> dict[str, dict[str, Any]]:
+        return dict(json.loads(self.get("/api/tasks?limit=1000")))
+
+    def is_up(self) -> bool:
+        try:
+            return bool(self.get("/healthcheck"))
+        except OSError:
+            return False
+
+    def metrics(self, name: str) -> dict[str, float]:
+        """Of one of Flower's metrics, the sum by its label `task` and `type`."""
+        found: dict[str, float] = {}
+        for labels, value in re.findall(rf"^{name}{{(.*?)}} (\S+)$", self.get("/metrics"), re.MULTILINE):
+            given = dict(re.findall(r'(\w+)="(.*?)"', labels))
+            key = f"{given.get('task', '')} {given.get('type', '')}".strip()
+            found[key] = found.get(key, 0) + float(value)
+        return found
+
+
+@pytest.fixture
+def flower(database_url: str, redis_url: str, tmp_path: Path) -> Iterator[Flower]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    given = {
+        "DATABASE_URL": database_url, "REDIS_URL": redis_url, "PYTHONPATH": str(ROOT),
+        "FLOWER_UNAUTHENTICATED_API": "true",
+    }  # fmt: skip
+    command = [sys.executable, "-m", "celery", "-A", "tests.end_to_end.shop", "flower", f"--port={port}",
+               "--address=127.0.0.1"]  # fmt: skip
+    with process(command, given, tmp_path / "flower.log"):
+        flower = Flower(port)
+        until(flower.is_up, "Flower")
+        yield flower
+
+
+def test_flower_agrees_with_sql(shop: ModuleType, worker: Worker, rows: Rows, flower: Flower) -> None:
+    """50 tasks, of which 3 fail and 8 are retried."""
+    worker("-c", "2", "-E")
+    good = [shop.add.delay(n).id for n in range(39)]
+    bad = [shop.permanent.delay().id for _ in range(3)]
+    again = [shop.flaky.delay(n % 2 + 1).id for n in range(8)]
+    until(lambda: rows.one("SELECT count(*) FROM history") == 50, "all to end")
+    until(lambda: sum(t["state"] in STATE.values() for t in flower.tasks().values()) == 50, "Flower to hear of all")
+    shown = flower.tasks()
+    assert {i: t["state"] for i, t in shown.items()} == {
+        str(i): STATE[str(s)] for i, s in rows("SELECT task_id, status FROM history")
+    }
+    assert {i for i, t in shown.items() if t["state"] == "FAILURE"} == set(bad)
+    assert {i: t["name"] for i, t in shown.items()} == (
+        dict.fromkeys(good, "add") | dict.fromkeys(bad, "permanent") | dict.fromkeys(again, "flaky")
+    )
+    failed = flower.get(f"/task/{bad[0]}")
+    assert "Permanent: no use" in failed
+    assert "in permanent" in failed
+    assert flower.metrics("flower_events_total") == {
+        "add task-received": 39, "add task-started": 39, "add task-succeeded": 39,
+        "permanent task-received": 3, "permanent task-started": 3, "permanent task-failed": 3,
+        "flaky task-received": 20, "flaky task-started": 20, "flaky task-succeeded": 8, "flaky task-retried": 12,
+    } | {k: v for k, v in flower.metrics("flower_events_total").items() if "worker-" in k}  # fmt: skip
+    assert flower.metrics("flower_task_runtime_seconds_count") == {"add": 39, "flaky": 8}
+
+
+def test_flowers_revoke_button_cancels(shop: ModuleType, worker: Worker, rows: Rows, flower: Flower) -> None:
+    worker("-c", "1", "-Q", "slow", "-E")
+    running, planned = shop.slow.delay(30.0), shop.slow.apply_async((1.0,), countdown=1000)
+    until(lambda: flower.tasks().get(running.id, {}).get("state") == "STARTED", "Flower to hear of the one that runs")
+    flower.post(f"/api/task/revoke/{planned.id}")
+    assert rows.one("SELECT status FROM worker_tasks WHERE task_id = :id", id=planned.id) == "cancelled"
+    flower.post(f"/api/task/revoke/{running.id}")
+    assert rows.one("SELECT cancel_requested_at IS NULL FROM tasks") is True
+    flower.post(f"/api/task/revoke/{running.id}?terminate=1")
+    until(lambda: rows.one("SELECT status FROM worker_tasks WHERE task_id = :id", id=running.id) == "cancelled", "it")
+    until(lambda: flower.tasks()[running.id]["state"] == "REVOKED", "Flower to hear of it")
