@@ -9,7 +9,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
@@ -126,6 +126,12 @@ class Publisher:
     def broadcast(self, exchange: str, routing_key: str, message: Mapping[str, Any]) -> bool:
         """An envelope for everybody who listens there; whether Redis took it."""
         return self._attempt(lambda producer: producer.channel._put_fanout(exchange, message, routing_key))
+
+    def ask(self, question: Callable[[Any], Any]) -> Any:
+        """What it answers, given a client of Redis; None if Redis does not."""
+        answers: list[Any] = []
+        self._attempt(lambda producer: answers.append(question(_client(producer))))
+        return answers[0] if answers else None
 
     def answers(self) -> bool:
         """Whether Redis does."""

@@ -22,7 +22,7 @@ from celery.utils.time import utcoffset
 from celeriac.roles.role import Role
 from celeriac.run import shared
 from celeriac.run.run import Run
-from celeriac.settle.write import LOST
+from celeriac.settle.write import LOST, Outcome
 from celeriac.store.encoding import revived
 from celeriac.store.started import Started
 from celeriac.store.states import CANCELLED, COMPLETED, FAILED, PENDING
@@ -86,6 +86,12 @@ class Told:
     def ran(self, task: Started, seconds: float) -> None:
         self._seconds[task.id] = seconds
 
+    def parted(self, tasks: Iterable[Started]) -> None:
+        """Handed back before they began."""
+        for task in tasks:
+            self._seconds.pop(task.id, None)
+            self.journal.write(about(task, "task-rejected", requeue=True))
+
     def settled(self, runs: Iterable[Run]) -> None:
         """Of each that is settled, once."""
         for run in runs:
@@ -104,31 +110,41 @@ def told(journal: Journal, role: Role) -> Told | None:
 
 
 def ended(run: Run, seconds: float | None) -> Event | None:
-    """What it came to, if that counted. None also where `release` decides, of which others tell."""
-    outcome = run.outcome
-    if outcome is None or run.became is None or outcome.status == LOST:
+    """What it came to, if that counted. None also where `release` decides, of which the herald tells."""
+    if run.outcome is None or run.became is None or run.outcome.status == LOST:
         return None
-    if run.became == COMPLETED:
-        return about(run.task, "task-succeeded", result=_shown(revived(outcome.result)), runtime=seconds)
-    if run.became == CANCELLED:
+    return came_to(run.outcome, run.became, seconds, run.traceback)
+
+
+def stopped(outcome: Outcome, became: str) -> Event:
+    """From outside: its own process tells nothing any more."""
+    return came_to(outcome, became, seconds=0.0)
+
+
+def came_to(outcome: Outcome, became: str, seconds: float | None, traceback: str | None = None) -> Event:
+    """`seconds`: how long it ran; None if it did not begin."""
+    task = outcome.task
+    if became == COMPLETED:
+        return about(task, "task-succeeded", result=_shown(revived(outcome.result)), runtime=seconds)
+    if became == CANCELLED:
         expired = outcome.kind == "expired"
-        return about(run.task, "task-revoked", terminated=seconds is not None, signum=None, expired=expired)
-    return unsuccessful(run.task, run.became, outcome.error, run.traceback)
-
-
-def unsuccessful(task: Started, became: str, error: str | None, traceback: str | None = None) -> Event:
-    """An attempt that ended its task (failed), or will be made again (pending)."""
+        return about(task, "task-revoked", terminated=seconds is not None, signum=None, expired=expired)
     kind = {FAILED: "task-failed", PENDING: "task-retried"}[became]
-    return about(task, kind, exception=error or "", traceback=traceback or "", retries=task.retry_count)
+    more = {"exception": outcome.error or "", "traceback": traceback or "", "retries": task.retry_count}
+    return about(task, kind, **more)
 
 
 def received(task: Started) -> Event:
     canvas = (task.headers or {}).get("canvas") or {}
     return about(
-        task, "task-received", args=_shown(revived(task.args)), kwargs=_shown(revived(task.kwargs)),
-        root_id=canvas.get("root_id") or task.task_id, parent_id=canvas.get("parent_id"), retries=task.retry_count,
-        eta=None, expires=None,
+        task, "task-received", root_id=canvas.get("root_id") or task.task_id, parent_id=canvas.get("parent_id"),
+        retries=task.retry_count, eta=None, expires=None, **arguments(task.args, task.kwargs),
     )  # fmt: skip
+
+
+def arguments(args: Any, kwargs: Any) -> dict[str, str]:
+    """As they are shown."""
+    return {"args": _shown(revived(args)), "kwargs": _shown(revived(kwargs))}
 
 
 def about(task: Started, kind: str, **fields: Any) -> Event:

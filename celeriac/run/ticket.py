@@ -209,7 +209,10 @@ class TicketRun:
         self.handing_back = True
         kept = self._hand_back([task.id for task in self.waiting])
         self.handing_back = False
-        self._disown(task.id for task in self.waiting if task.id not in kept)
+        gone = [task for task in self.waiting if task.id not in kept]
+        self._disown(task.id for task in gone)
+        if self.told is not None:
+            self.told.parted(gone)
         self.waiting = [task for task in self.waiting if task.id in kept]
 
     def _hand_back(self, ids: Sequence[int]) -> set[int]:

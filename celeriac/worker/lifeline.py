@@ -22,10 +22,11 @@ from sqlalchemy import Connection
 from celeriac.dispatch import parking
 from celeriac.dispatch.passes import Dispatcher
 from celeriac.roles.role import Role
+from celeriac.run import journal, shared
 from celeriac.run import lease as heartbeat
-from celeriac.run import shared
 from celeriac.run.lease import WorkerState
 from celeriac.settle import release
+from celeriac.settle.write import Outcome
 from celeriac.store import look
 from celeriac.store.connections import Database
 from celeriac.store.failures import is_down, is_gone
@@ -160,7 +161,7 @@ class Lifeline(threading.Thread):
         return WorkerState(
             worker_id=shared.worker_id(), hostname=socket.gethostname(), pid=os.getpid(), status=status,
             queues=sorted(self.queues()), concurrency=int(self.worker.concurrency or 1),
-            resources=self.governor.resources(),
+            resources=self.governor.resources() | {"node": shared.node()},
         )  # fmt: skip
 
     def queues(self) -> set[str]:
@@ -170,7 +171,14 @@ class Lifeline(threading.Thread):
         return processes(self.worker.pool)
 
     def stop_overdue(self) -> None:
-        self.next_limit = overdue.stop(self.database, self.app.roles, self.processes())
+        self.next_limit = overdue.stop(self.database, self.app.roles, self.processes(), self._tell)
+
+    def _tell(self, outcome: Outcome, became: str | None) -> None:
+        """What the process that is stopped cannot tell any more."""
+        if became is not None and shared.telling():
+            self.app.journal.write(journal.received(outcome.task))
+            self.app.journal.write(journal.stopped(outcome, became))
+            self.app.journal.flush()
 
     # -- lost children ---------------------------------------------------------------------------------------------
 

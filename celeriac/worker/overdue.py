@@ -11,7 +11,7 @@ import math
 import os
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from sqlalchemy.exc import DBAPIError
 
@@ -19,26 +19,31 @@ from celeriac.roles.declare import Roles
 from celeriac.run import lease, outcomes, shared
 from celeriac.run.shared import HardLimit
 from celeriac.settle import write
+from celeriac.settle.write import Outcome
 from celeriac.store.connections import Database
 
 logger = logging.getLogger(__name__)
 
 
-def stop(database: Database, roles: Roles, processes: Iterable[int]) -> float:
+#: What a process that is stopped cannot tell any more: what its task came to, and became.
+Tell = Callable[[Outcome, str | None], None]
+
+
+def stop(database: Database, roles: Roles, processes: Iterable[int], tell: Tell) -> float:
     """Stops those of these processes that are past their limits; when (monotonic) the next one will be."""
     now = time.monotonic()
     ends = math.inf
     for limit in shared.limits(processes):
         if limit.ends <= now:
-            _stop(database, roles, limit)
+            _stop(database, roles, limit, tell)
         else:
             ends = min(ends, limit.ends)
     return ends
 
 
-def _stop(database: Database, roles: Roles, limit: HardLimit) -> None:
+def _stop(database: Database, roles: Roles, limit: HardLimit, tell: Tell) -> None:
     try:
-        late = _time_out(database, roles, limit)
+        late = _time_out(database, roles, limit, tell)
     except DBAPIError as error:
         logger.warning("What process %d runs past its time limit could not be settled: %s", limit.pid, error)
         late = limit in shared.limits([limit.pid])
@@ -47,15 +52,17 @@ def _stop(database: Database, roles: Roles, limit: HardLimit) -> None:
         kill(limit.pid)
 
 
-def _time_out(database: Database, roles: Roles, limit: HardLimit) -> bool:
+def _time_out(database: Database, roles: Roles, limit: HardLimit, tell: Tell) -> bool:
     """Settles the task of that limit, unless its process has ended it; whether it did."""
     with database.transaction() as connection:
         task = lease.running(connection, limit.task, shared.worker_id(), limit.pid)
         declared = roles.get(task.role) if task else None
         if task is None or declared is None or limit not in shared.limits([limit.pid]):
             return False
-        write.settle(connection, [outcomes.timed_out(task, declared.role)], shared.worker_id())
-        return True
+        outcome = outcomes.timed_out(task, declared.role)
+        became = write.settle(connection, [outcome], shared.worker_id()).get(task.id)
+    tell(outcome, became)
+    return True
 
 
 def kill(pid: int) -> None:

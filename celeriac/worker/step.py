@@ -16,6 +16,7 @@ from celeriac.run import shared
 from celeriac.store.failures import once_postgres_serves
 from celeriac.store.migrate import unapplied
 from celeriac.worker.adopter import Adopter
+from celeriac.worker.herald import Herald
 from celeriac.worker.lifeline import Lifeline
 from celeriac.worker.repairs import Repairs
 from celeriac.worker.watchdog import Watchdog
@@ -60,6 +61,7 @@ class LifelineStep(bootsteps.StartStopStep):
         Watchdog(lifeline).start()
         Repairs(worker.app, lifeline.ending).start()
         Adopter(worker.app, lifeline.queues, lifeline.ending).start()
+        Herald(worker.app, lifeline.ending).start()
         _on(signals.worker_shutting_down, lifeline.drain)
         _on(signals.worker_shutdown, lifeline.stopped)
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable, Iterator
 from types import ModuleType
 
 import pytest
+import redis
 
+from celeriac.operate import policies
 from tests.end_to_end.listener import Listener, listening
 from tests.processes import Rows, Running, until
 
@@ -76,6 +80,20 @@ def test_nothing_is_told_until_somebody_asks(shop: ModuleType, worker: Worker, r
     assert set(listener.states()) == {task.id}
 
 
+def test_what_is_handed_back_is_not_held_any_more(
+    shop: ModuleType, worker: Worker, rows: Rows, listener: Listener
+) -> None:
+    """One task of a ticket takes long: the others go elsewhere, and Flower's count of what a worker holds goes down."""
+    worker("-c", "1", "-E")
+    ids = [task.id for task in shop.mixed.bulk([(0.6,)] * 3)]
+    for task in ids:
+        listener.until(task, "SUCCESS")
+    assert any("task-rejected" in listener.kinds(task) for task in ids)
+    for task in ids:
+        kinds = listener.kinds(task)
+        assert kinds.count("task-received") - kinds.count("task-rejected") == kinds.count("task-started") == 1
+
+
 def test_a_worker_counts_the_rows_it_has_run(shop: ModuleType, worker: Worker, listener: Listener) -> None:
     worker("-c", "1")
     results = shop.mixed.bulk([(0.0,)] * 20)
@@ -83,3 +101,53 @@ def test_a_worker_counts_the_rows_it_has_run(shop: ModuleType, worker: Worker, l
         result.get(timeout=20)
     totals = lambda: next(iter((listener.app.control.inspect().stats() or {"": {"total": {}}}).values()))["total"]  # noqa: E731
     until(lambda: totals() == {"mixed": 20}, "the count of rows")
+
+
+def test_what_ends_in_sql_is_told_too(shop: ModuleType, worker: Worker, rows: Rows, listener: Listener) -> None:
+    """By whoever cancels, with whatever: no worker had the task."""
+    worker("-c", "1", "-E")
+    until(lambda: redis_of(shop).get("celeriac:herald:upto"), "the herald's first look")
+    planned = shop.add.apply_async((1,), countdown=1000)
+    by_sql = shop.add.apply_async((2,), countdown=1000)
+    planned.revoke()
+    rows("SELECT celeriac.cancel(ARRAY(SELECT id FROM tasks WHERE task_id = :id), 'cancel', 'no', 'dba')", id=by_sql.id)
+    told = listener.until(planned.id, "REVOKED")
+    assert (told.name, told.kwargs) == ("add", "{'a': 1}")
+    assert told.worker.hostname.startswith("celery@")
+    listener.until(by_sql.id, "REVOKED")
+    assert listener.kinds(by_sql.id) == ["task-revoked"]
+
+
+def redis_of(shop: ModuleType) -> redis.Redis:
+    return redis.Redis.from_url(shop.app.conf.broker_url)
+
+
+def test_a_lost_process_and_a_hard_limit_are_told(
+    shop: ModuleType, worker: Worker, rows: Rows, listener: Listener
+) -> None:
+    running = worker("-c", "1", "-E")
+    until(lambda: redis_of(shop).get("celeriac:herald:upto"), "the herald's first look")
+    lost = shop.slow.delay(3.0).id
+    listener.until(lost, "STARTED")
+    (child,) = running.children()
+    with shop.app.database.transaction() as connection:
+        policies.pause_role(connection, "slow", by="test")
+    os.kill(child, signal.SIGKILL)
+    listener.until(lost, "RETRY")
+    with shop.app.database.transaction() as connection:
+        policies.resume_role(connection, "slow", by="test")
+    listener.until(lost, "SUCCESS")
+    assert listener.kinds(lost) == [
+        "task-received", "task-started", "task-retried", "task-received", "task-started", "task-succeeded",
+    ]  # fmt: skip
+    (again,) = [e for e in listener.heard if e["type"] == "task-retried"]
+    assert again["exception"] == "its process was lost"
+    (child,) = running.children()
+    at_once = shop.slow.delay(2.0).id
+    listener.until(at_once, "STARTED")
+    os.kill(child, signal.SIGKILL)
+    listener.until(at_once, "SUCCESS")
+    assert listener.kinds(at_once).count("task-retried") == 0, "told late, it would seem to wait while it runs"
+    limited = shop.limited.delay(stubborn=True).id
+    assert listener.until(limited, "FAILURE").exception.startswith("TimeLimitExceeded")
+    assert {e["hostname"] for e in listener.heard if "uuid" in e} == {again["hostname"]}, "one worker is all there is"

@@ -200,6 +200,10 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
             {"name": "work", "before": before, "most": SELECTED} for before in (None, letter)
         ],
         "insights.dead_letters.LETTER": [{"id": letter, "shown": 1}],
+        "insights.ended.SINCE": [
+            {"after": 0, "lag": 1.0, "most": SELECTED, "settled": ["retry"], "back": ["lost"], "over": ["failed"]}
+        ],
+        "insights.ended.LAST": [{}],
         "insights.held.HELD": [{"worker_id": worker, "tokens": [TOKEN], "most": SELECTED} for worker in ("w", "x")],
         "insights.held.LATER": [{"roles": ["work", "nothing"], "most": SELECTED}],
         "insights.held.WHICH_OF": [

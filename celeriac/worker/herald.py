@@ -1,0 +1,100 @@
+"""The herald: tells those who listen to Celery's events what ended tasks elsewhere than in their runs.
+
+An operator's cancel, a lost process, a sweep: whoever did it, SQL has a task event of it. One of the workers reads on
+from the last one that was told. Which one, and up to where, Redis knows, which carries the events: without it nobody
+listens.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from celeriac.insights import ended
+from celeriac.run import journal, shared
+from celeriac.store.failures import is_gone
+from celeriac.store.states import CANCELLED, FAILED
+
+if TYPE_CHECKING:
+    from celeriac.app import Celeriac
+
+logger = logging.getLogger(__name__)
+
+#: How old (seconds) a task event has to be: those of transactions that began earlier are mostly there by then.
+LAG = 1.0
+
+#: Task events read at once.
+BATCH = 1000
+
+#: Where no herald has been for so long (milliseconds), the next one begins with what happens from then on.
+FORGOTTEN = 60_000
+
+TURN, UPTO = "celeriac:herald", "celeriac:herald:upto"
+
+
+class Herald(threading.Thread):
+    """A look every `poll_interval` while somebody listens, until `ending`."""
+
+    def __init__(self, app: Celeriac, ending: threading.Event) -> None:
+        super().__init__(name="celeriac-herald", daemon=True)
+        self.app = app
+        self.every = app.settings.poll_interval
+        self.ending = ending
+
+    def run(self) -> None:
+        while not self.ending.wait(self.every):
+            try:
+                self.look()
+            except Exception as error:
+                if is_gone(error):
+                    logger.warning("Postgres is away; what ended tasks is told once it is back")
+                else:
+                    logger.exception("What ended tasks could not be told; it is tried again")
+
+    def look(self) -> None:
+        if not shared.telling() or not self._is_mine():
+            return
+        with self.app.database.reading() as connection:
+            if (upto := self._upto()) is None:
+                self._set_upto(ended.last(connection))
+                return
+            rows = ended.since(connection, upto, lag=LAG, most=BATCH)
+        for row in rows:
+            if row["task_id"] is not None:
+                self.app.journal.write(told(row))
+        self.app.journal.flush()
+        self._set_upto(rows[-1]["id"] if rows else upto)
+        if len(rows) == BATCH:
+            self.look()
+
+    def _is_mine(self) -> bool:
+        """Whether it is this worker's turn: for as long as it looks in time."""
+        lasts = int(max(5.0, 3 * self.every) * 1000)
+
+        def ask(redis: Any) -> bool:
+            mine = redis.set(TURN, shared.worker_id(), nx=True, px=lasts)
+            return bool(mine or (redis.get(TURN) == shared.worker_id().encode() and redis.pexpire(TURN, lasts)))
+
+        return bool(self.app.publisher.ask(ask))
+
+    def _upto(self) -> int | None:
+        found = self.app.publisher.ask(lambda redis: redis.get(UPTO))
+        return int(found) if found else None
+
+    def _set_upto(self, last: int) -> None:
+        self.app.publisher.ask(lambda redis: redis.set(UPTO, last, px=FORGOTTEN))
+
+
+def told(row: dict[str, Any]) -> journal.Event:
+    """With name and arguments: of a lost run's own events, none may have come."""
+    became, why = row["became"], row["why"] or ""
+    more: dict[str, Any] = {"retries": row["retry_count"]} | journal.arguments(row["args"], row["kwargs"])
+    name = (row["headers"] or {}).get("shadow") or row["role"]
+    if became == CANCELLED:
+        kind, more = "task-revoked", more | {"terminated": False, "signum": None, "expired": row["kind"] == "expired"}
+    else:
+        kind = "task-failed" if became == FAILED else "task-retried"
+        more |= {"exception": why, "traceback": ""}
+    return journal.event(kind, row["task_id"], name, node=row["node"], **more)
