@@ -35,6 +35,7 @@ class Settings:
     redis_url: str | None = None
     worker_id: str | None = None
     worker_role: str | None = None
+    log_format: str = "text"
 
     heartbeat_interval: float = _period("HEARTBEAT_INTERVAL_MS", 30.0, 0.05)
     poll_interval: float = _period("POLL_INTERVAL_MS", 1.0, 0.01)
@@ -82,8 +83,15 @@ class Settings:
             redis_url=given.get("REDIS_URL") or None,
             worker_id=given.get("WORKER_ID") or None,
             worker_role=given.get("WORKER_ROLE") or None,
+            log_format=_log_format(given.get("CELERIAC_LOG_FORMAT") or "text"),
             **numbers,
         )
+
+
+def _log_format(given: str) -> str:
+    if given not in ("text", "json"):
+        raise ConfigurationError(f"CELERIAC_LOG_FORMAT={given!r} is not usable: give text or json")
+    return given
 
 
 def _number(meta: Mapping[str, Any], environ: Mapping[str, str]) -> float:

@@ -20,7 +20,7 @@ from celery.utils.saferepr import saferepr
 from celery.utils.time import utcoffset
 
 from celeriac.roles.role import Role
-from celeriac.run import shared
+from celeriac.run import lines, shared
 from celeriac.run.run import Run
 from celeriac.settle.write import LOST, Outcome
 from celeriac.store.encoding import revived
@@ -68,20 +68,23 @@ class Journal:
 
 
 class Told:
-    """What is told of one ticket's rows. It exists only while somebody wants to hear of tasks."""
+    """What is told of one ticket's rows: events, where somebody listens, and lines of the log."""
 
-    def __init__(self, journal: Journal, role: Role) -> None:
+    def __init__(self, journal: Journal | None, role: Role, *, logs: bool) -> None:
         self.journal = journal
         self.role = role
+        self.logs = logs
         self._seconds: dict[int, float | None] = {}
 
     def received(self, tasks: Iterable[Started]) -> None:
         for task in tasks:
             self._seconds[task.id] = None
-            self.journal.write(received(task))
+            self._write(lambda: received(task))  # noqa: B023
+            if self.logs:
+                lines.claimed(task, self.role)
 
     def started(self, task: Started) -> None:
-        self.journal.write(about(task, "task-started"))
+        self._write(lambda: about(task, "task-started"))
 
     def ran(self, task: Started, seconds: float) -> None:
         self._seconds[task.id] = seconds
@@ -90,23 +93,30 @@ class Told:
         """Handed back before they began."""
         for task in tasks:
             self._seconds.pop(task.id, None)
-            self.journal.write(about(task, "task-rejected", requeue=True))
+            self._write(lambda: about(task, "task-rejected", requeue=True))  # noqa: B023
 
     def settled(self, runs: Iterable[Run]) -> None:
         """Of each that is settled, once."""
         for run in runs:
             if run.settled and run.task.id in self._seconds:
                 seconds = self._seconds.pop(run.task.id)
-                if event := ended(run, seconds):
-                    self.journal.write(event)
+                self._write(lambda: ended(run, seconds))  # noqa: B023
+                if self.logs:
+                    lines.settled(run, seconds)
 
     def flush(self) -> None:
-        self.journal.flush()
+        if self.journal is not None:
+            self.journal.flush()
+
+    def _write(self, event: Callable[[], Event | None]) -> None:
+        if self.journal is not None and (made := event()) is not None:
+            self.journal.write(made)
 
 
 def told(journal: Journal, role: Role) -> Told | None:
     """None while nobody wants to hear of tasks: then a run costs nothing more."""
-    return Told(journal, role) if shared.telling() else None
+    listened, logs = shared.telling(), lines.wanted()
+    return Told(journal if listened else None, role, logs=logs) if listened or logs else None
 
 
 def ended(run: Run, seconds: float | None) -> Event | None:

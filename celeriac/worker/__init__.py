@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from celery import Celery
 
 from celeriac.roles.rules import TICKET
+from celeriac.worker import logs
 from celeriac.worker.governor import GateStep
 from celeriac.worker.listeners import ListenersStep
 from celeriac.worker.panel import PanelStep
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 def install(app: Celeriac) -> None:
     """Registers the ticket task and the worker's own steps."""
     app.steps["worker"].add(LifelineStep)
+    if app.settings.log_format == "json":
+        logs.as_json()
     app.steps["consumer"].update((GateStep, ListenersStep, PanelStep))
 
     def ticket(role: str, ids: list[int], token: str) -> dict[str, Any]:

@@ -56,6 +56,7 @@ class LifelineStep(bootsteps.StartStopStep):
         except ConfigurationError as error:
             logger.critical("The worker does not start: %s", error)
             raise WorkerShutdown(EX_FAILURE) from None
+        logger.info("[TaskWorker] Starting worker %s for role: %s", shared.worker_id(), _served(lifeline))
         lifeline.start()
         lifeline.governor.start()
         Watchdog(lifeline).start()
@@ -64,6 +65,10 @@ class LifelineStep(bootsteps.StartStopStep):
         Herald(worker.app, lifeline.ending).start()
         _on(signals.worker_shutting_down, lifeline.drain)
         _on(signals.worker_shutdown, lifeline.stopped)
+
+
+def _served(lifeline: Lifeline) -> str:
+    return ", ".join(role.name for role in lifeline.served()) or "none that is declared"
 
 
 def introduce(lifeline: Lifeline) -> None:

@@ -49,7 +49,16 @@ NUMBERS = {
 
 
 def test_every_setting_is_tested_here() -> None:
-    assert {f.name for f in fields(Settings)} == {*TEXTS.values(), *(setting for setting, *_ in NUMBERS.values())}
+    tested = {*TEXTS.values(), *(setting for setting, *_ in NUMBERS.values()), "log_format"}
+    assert {f.name for f in fields(Settings)} == tested
+
+
+def test_the_log_is_text_or_json() -> None:
+    assert [Settings.from_environ({"CELERIAC_LOG_FORMAT": given}).log_format for given in ("", "json")] == [
+        "text", "json",
+    ]  # fmt: skip
+    with pytest.raises(ConfigurationError, match=r"^CELERIAC_LOG_FORMAT='xml' is not usable: give text or json"):
+        Settings.from_environ({"CELERIAC_LOG_FORMAT": "xml"})
 
 
 @pytest.mark.parametrize(("variable", "setting"), TEXTS.items())
