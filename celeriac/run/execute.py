@@ -1,8 +1,8 @@
 """Execute: one task's handler, with Celery's own outcomes.
 
 Through Celery's tracer, where somebody could tell the difference: a hook is overridden, a signal has receivers, the
-task is called in a way of its own, or successes are logged. Else by a direct call, which costs half; what it raises
-goes through Celery's error handling all the same.
+task is called in a way of its own, the tracer or the loader is not Celery's, or successes are logged. Else by a direct
+call, which costs half; what it raises goes through Celery's error handling all the same.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from celery import signals, states
@@ -18,6 +19,7 @@ from celery.app import trace
 from celery.app.task import Context
 from celery.app.task import Task as CeleryTask
 from celery.exceptions import Ignore, Reject, Retry
+from celery.loaders.base import BaseLoader
 
 from celeriac.errors import LeaseLost, Snooze, TaskCancelled
 from celeriac.run import outcomes
@@ -31,6 +33,9 @@ if TYPE_CHECKING:
 #: Who hears of a task that succeeds.
 SIGNALS = (signals.task_prerun, signals.task_postrun, signals.task_success)
 
+#: What Celery's tracer calls of the app's loader.
+LOADERS = ("on_task_init", "on_process_cleanup")
+
 #: What Celery calls around a task that succeeds, or around any.
 HOOKS = ("before_start", "on_success", "after_return")
 
@@ -38,12 +43,20 @@ HOOKS = ("before_start", "on_success", "after_return")
 def is_plain(task: Any) -> bool:
     """Whether nobody could tell a direct call of the task from one through Celery's tracer."""
     own_call = trace.task_has_custom(task, "__call__")
+    loader = type(task.app.loader)
     return (
         (own_call is None or own_call is CeleryTask)
         and not any(trace.task_has_custom(task, hook) for hook in HOOKS)
         and not any(signal.receivers for signal in SIGNALS)
+        and all(getattr(loader, hook) is getattr(BaseLoader, hook) for hook in LOADERS)
+        and _is_celerys(trace.build_tracer)
         and not trace.logger.isEnabledFor(trace.logging.INFO)
     )
+
+
+def _is_celerys(tracer: Any) -> bool:
+    """What watches applications (Sentry and its like) puts a tracer of its own in its place."""
+    return type(tracer) is FunctionType and tracer.__code__.co_filename == trace.__file__
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +108,7 @@ def execute(app: Celeriac, run: Run, direct: Direct | None = None) -> None:
 
 def _trace(app: Celeriac, run: Run, args: Any, kwargs: Any) -> Any:
     """What Celery stores nothing for, if it was that."""
-    task, request = app.tasks[run.role.name], _request(run, app.conf.enable_utc)
+    task, request = app.tasks[run.role.name], request_of(run, app.conf.enable_utc)
     traced = trace.trace_task(
         task, run.task.task_id, args, kwargs, request, app=app, loader=app.loader, hostname=worker_id()
     )
@@ -104,7 +117,7 @@ def _trace(app: Celeriac, run: Run, args: Any, kwargs: Any) -> Any:
 
 def _call(direct: Direct, run: Run, args: Any, kwargs: Any) -> Any:
     task, context = direct.task, direct.context
-    said = _request(run, direct.utc)
+    said = request_of(run, direct.utc)
     said["args"], said["kwargs"], said["called_directly"] = args, kwargs, False
     context.__dict__ = said
     try:
@@ -140,7 +153,8 @@ def _conclude(run: Run, error: Any) -> None:
         run.outcome = outcomes.failed(run, error or RuntimeError("ended without an outcome"))
 
 
-def _request(run: Run, utc: bool) -> dict[str, Any]:
+def request_of(run: Run, utc: bool) -> dict[str, Any]:
+    """What Celery's own requests say of a task."""
     task = run.task
     return {
         "id": task.task_id,

@@ -13,19 +13,25 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from celery import signals
+from celery.app.task import Context
 from celery.utils import uuid
 from celery.utils.saferepr import saferepr
 from celery.utils.time import utcoffset
 
 from celeriac.roles.role import Role
 from celeriac.run import lines, shared
+from celeriac.run.execute import request_of
 from celeriac.run.run import Run
 from celeriac.settle.write import LOST, Outcome
 from celeriac.store.encoding import revived
 from celeriac.store.started import Started
 from celeriac.store.states import CANCELLED, COMPLETED, FAILED, PENDING
+
+if TYPE_CHECKING:
+    from celeriac.app import Celeriac
 
 Event = dict[str, Any]
 
@@ -68,10 +74,11 @@ class Journal:
 
 
 class Told:
-    """What is told of one ticket's rows: events, where somebody listens, and lines of the log."""
+    """What is told of one ticket's rows: events, where somebody listens, lines of the log, Celery's `task_revoked`."""
 
-    def __init__(self, journal: Journal | None, role: Role, *, logs: bool) -> None:
-        self.journal = journal
+    def __init__(self, app: Celeriac, role: Role, *, listened: bool, logs: bool) -> None:
+        self.app = app
+        self.journal = app.journal if listened else None
         self.role = role
         self.logs = logs
         self._seconds: dict[int, float | None] = {}
@@ -103,20 +110,31 @@ class Told:
                 self._write(lambda: ended(run, seconds))  # noqa: B023
                 if self.logs:
                     lines.settled(run, seconds)
+                if run.became == CANCELLED and signals.task_revoked.receivers:
+                    self._revoked(run, began=seconds is not None)
 
     def flush(self) -> None:
         if self.journal is not None:
             self.journal.flush()
+
+    def _revoked(self, run: Run, *, began: bool) -> None:
+        request = Context(request_of(run, self.app.conf.enable_utc), args=run.task.args, kwargs=run.task.kwargs)
+        signals.task_revoked.send(
+            sender=self.app.tasks[self.role.name], request=request, terminated=began, signum=None,
+            expired=run.outcome is not None and run.outcome.kind == "expired",
+        )  # fmt: skip
 
     def _write(self, event: Callable[[], Event | None]) -> None:
         if self.journal is not None and (made := event()) is not None:
             self.journal.write(made)
 
 
-def told(journal: Journal, role: Role) -> Told | None:
+def told(app: Celeriac, role: Role) -> Told | None:
     """None while nobody wants to hear of tasks: then a run costs nothing more."""
     listened, logs = shared.telling(), lines.wanted()
-    return Told(journal if listened else None, role, logs=logs) if listened or logs else None
+    if listened or logs or signals.task_revoked.receivers:
+        return Told(app, role, listened=listened, logs=logs)
+    return None
 
 
 def ended(run: Run, seconds: float | None) -> Event | None:

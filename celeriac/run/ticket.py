@@ -80,7 +80,7 @@ class TicketRun:
         self.seconds = 0.0
         self.handing_back = False
         self.lock = threading.RLock()
-        self.told = told(app.journal, role)
+        self.told = told(app, role)
         self.note = noting()
 
     def run(self, wanted: int = 0) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from celery.app.control import Control as StockControl
@@ -11,6 +11,7 @@ from click import ClickException
 
 from celeriac.errors import NotSupported
 from celeriac.operate.revoke import in_words, revoke, stamped
+from celeriac.worker.panel import RATE_LIMIT, TIME_LIMIT
 
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
@@ -50,6 +51,20 @@ class Control(StockControl):
         raise PurgeRefused(PURGE)
 
     discard_all = purge
+
+    def rate_limit(self, task_name: str, rate_limit: Any, *given: Any, **more: Any) -> Any:  # noqa: ARG002
+        return self._refused(RATE_LIMIT, *given, **more)
+
+    def time_limit(self, task_name: str, soft: Any = None, hard: Any = None, *given: Any, **more: Any) -> Any:  # noqa: ARG002
+        return self._refused(TIME_LIMIT, *given, **more)
+
+    def _refused(
+        self, why: str, destination: Sequence[str] | None = None, reply: bool = False, **_: Ignored
+    ) -> list[dict[str, Any]]:
+        """As workers do, to whoever wants a reply (Flower). Raises NotSupported."""
+        if not reply:
+            raise NotSupported(why)
+        return [{node: {"error": why}} for node in destination or [self.app.process_name]]
 
 
 PURGE = (

@@ -25,6 +25,14 @@ logger = logging.getLogger(__name__)
 
 Command = Callable[..., Any]
 
+RATE_LIMIT = (
+    "rate_limit: nothing was changed, workers keep no rates of their own; `window` bounds how many tasks of a role are "
+    "in work, and a cap how many of an account"
+)
+TIME_LIMIT = (
+    "time_limit: nothing was changed; a role's time limits stand where it is declared, a call's own is `timeout`"
+)
+
 
 class PanelStep(bootsteps.StartStopStep):
     """Exchanges the commands that are about tasks, before the mailbox is first read."""
@@ -49,7 +57,7 @@ class Panel:
 
     def commands(self) -> dict[str, Command]:
         ours = (self.enable_events, self.disable_events, self.registered, self.revoke, self.terminate,
-                self.revoke_by_stamped_headers)  # fmt: skip
+                self.revoke_by_stamped_headers, self.rate_limit, self.time_limit)  # fmt: skip
         aliases = {"dump_tasks": self.registered}
         return {command.__name__: command for command in ours} | aliases | self.holdings.commands()
 
@@ -68,6 +76,14 @@ class Panel:
     def registered(self, state: Any, *given: Any, **more: Any) -> list[str]:
         """What it can run; the ticket is no task of anybody's."""
         return [told for told in stock.registered(state, *given, **more) if told.split(" ")[0] != TICKET]
+
+    # -- what would change nothing of rows -----------------------------------------------------------------------------
+
+    def rate_limit(self, state: Any, *_: Any, **__: Any) -> Any:  # noqa: ARG002
+        return stock.nok(RATE_LIMIT)
+
+    def time_limit(self, state: Any, *_: Any, **__: Any) -> Any:  # noqa: ARG002
+        return stock.nok(TIME_LIMIT)
 
     # -- revoke ----------------------------------------------------------------------------------------------------
 

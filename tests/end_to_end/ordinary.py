@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from datetime import datetime
 
 from celery import Task, signals
@@ -127,3 +128,13 @@ class Classy(app.Task):
 
 
 classy = app.register_task(Classy())
+
+
+@signals.task_revoked.connect
+def revoked(sender, request, terminated, expired, **_):
+    note("task_revoked", sender=sender.name, id=request.id, terminated=terminated, expired=expired)
+
+
+@app.task(name="ordinary.waiting")
+def waiting():
+    time.sleep(30)

@@ -186,3 +186,14 @@ def test_a_ticket_is_nobodys_task_to_inspect(shop: ModuleType, worker: Worker, o
     answers = [inspect.active(), inspect.reserved(), inspect.scheduled(), inspect.revoked(), inspect.stats()]
     assert [only(answer) for answer in answers[:-1]] == [[], [], [], []]
     assert only(answers[-1])["total"] == {}
+
+
+def test_what_would_change_nothing_says_so(shop: ModuleType, worker: Worker, other: Celery) -> None:
+    worker("-c", "1")
+    assert only(other.control.rate_limit("add", "1/m", reply=True))["error"].startswith(
+        "rate_limit: nothing was changed"
+    )
+    assert only(other.control.time_limit("add", soft=1, reply=True))["error"].startswith("time_limit: nothing was")
+    with pytest.raises(NotSupported, match="nothing was changed"):
+        shop.app.control.rate_limit("add", "1/m")
+    assert shop.app.control.time_limit("add", 1, 2, reply=True, destination=["a@b"])[0]["a@b"]["error"]

@@ -143,3 +143,13 @@ def test_a_signature_and_an_eager_call_still_work(ordinary: ModuleType, running:
     assert ordinary.unnamed.s(1, k=2).delay().get(timeout=20) == [[1], {"k": 2}]
     assert ordinary.unnamed.apply((3,)).get() == [[3], {}]
     assert ordinary.unnamed(4) == [[4], {}]
+
+
+def test_a_revoked_task_reaches_its_signal(ordinary: ModuleType, running: Running, rows: Rows) -> None:
+    result = ordinary.waiting.delay()
+    until(lambda: rows("SELECT FROM worker_tasks WHERE status = 'running'"), "the task to run")
+    result.revoke(terminate=True)
+    until(lambda: notes(rows, "task_revoked"), "the signal")
+    assert notes(rows, "task_revoked") == [
+        ("task_revoked", {"sender": "ordinary.waiting", "id": result.id, "terminated": True, "expired": False})
+    ]

@@ -1,0 +1,63 @@
+"""A direct call of a handler is taken only where nobody could tell it from one through Celery's tracer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from celery import signals
+from celery.app import trace
+from celery.loaders.app import AppLoader
+
+from celeriac import Celeriac, Settings
+from celeriac.run.execute import SIGNALS, is_plain
+
+
+class Watching(AppLoader):
+    def on_process_cleanup(self) -> None:
+        """Of an application's own."""
+
+
+def task(**options: Any) -> Any:
+    app = Celeriac("plain", settings=Settings(), set_as_current=False, **options)
+
+    @app.task(name="plain", shared=False)
+    def plain() -> None: ...
+
+    app.finalize()
+    return plain
+
+
+@pytest.fixture(autouse=True)
+def _quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever other tests' modules have connected."""
+    monkeypatch.setattr(trace.logger, "isEnabledFor", lambda _: False)
+    for signal in SIGNALS:
+        monkeypatch.setattr(signal, "receivers", [])
+
+
+def test_an_ordinary_task_is_called_directly() -> None:
+    assert is_plain(task())
+
+
+def test_a_loader_that_looks_after_tasks_is_asked() -> None:
+    assert not is_plain(task(loader=Watching))
+
+
+def test_who_listens_to_a_signal_hears_it() -> None:
+    def heard(**_: Any) -> None: ...
+
+    signals.task_postrun.connect(heard)
+    assert not is_plain(task())
+    signals.task_postrun.disconnect(heard)
+
+
+def test_a_tracer_in_the_place_of_celerys_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of Sentry and its like."""
+    original = trace.build_tracer
+
+    def another(*given: Any, **more: Any) -> Any:
+        return original(*given, **more)
+
+    monkeypatch.setattr(trace, "build_tracer", another)
+    assert not is_plain(task())
