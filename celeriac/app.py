@@ -215,7 +215,7 @@ class Celeriac(TaskDecorator, Celery):
         options |= given | dict.fromkeys(clock)  # Celery would count them from its own now
         bound = transaction_of(name, options.pop("session", None), options.pop("connection", None))
         options |= {"celeriac_clock": clock, "bound": bound}
-        options |= producer.NO_REPR
+        options = producer.NO_REPR | options
         options["result_cls"] = lambda task_id: Enqueued.of(self, task_id, producer.receipt.get())
         before = producer.receipt.set(None)
         try:

@@ -155,7 +155,7 @@ def _conclude(run: Run, error: Any) -> None:
 
 def request_of(run: Run, utc: bool) -> dict[str, Any]:
     """What Celery's own requests say of a task."""
-    task = run.task
+    task, said = run.task, run.task.headers or {}
     return {
         "id": task.task_id,
         "task": run.role.name,
@@ -167,7 +167,9 @@ def request_of(run: Run, utc: bool) -> dict[str, Any]:
         "ignore_result": False,
         "correlation_id": task.task_id,
         "timelimit": [run.role.hard_timeout, run.timeout],
-        "shadow": (task.headers or {}).get("shadow"),
+        "shadow": said.get("shadow"),
+        "argsrepr": said.get("argsrepr"),
+        "kwargsrepr": said.get("kwargsrepr"),
         "delivery_info": {
             "exchange": "", "routing_key": run.role.queue, "priority": task.priority, "redelivered": task.losses > 0
         },

@@ -166,12 +166,18 @@ def received(task: Started) -> Event:
     canvas = (task.headers or {}).get("canvas") or {}
     return about(
         task, "task-received", root_id=canvas.get("root_id") or task.task_id, parent_id=canvas.get("parent_id"),
-        retries=task.retry_count, eta=None, expires=None, **arguments(task.args, task.kwargs),
+        retries=task.retry_count, eta=None, expires=None, **arguments(task.args, task.kwargs, task.headers),
     )  # fmt: skip
 
 
-def arguments(args: Any, kwargs: Any) -> dict[str, str]:
-    """As they are shown."""
+def arguments(args: Any, kwargs: Any, headers: Mapping[str, Any] | None) -> dict[str, str]:
+    """As they are shown: as the call said (Celery's `argsrepr` and `kwargsrepr`), if it did.
+
+    A row has all arguments by name, whichever way they were given: who masks some of them masks all.
+    """
+    said = headers or {}
+    if "argsrepr" in said or "kwargsrepr" in said:
+        return {"args": said.get("argsrepr", "..."), "kwargs": said.get("kwargsrepr", "...")}
     return {"args": _shown(revived(args)), "kwargs": _shown(revived(kwargs))}
 
 

@@ -22,6 +22,10 @@ receipt: ContextVar[Receipt | None] = ContextVar("celeriac receipt", default=Non
 NO_REPR = {"argsrepr": "", "kwargsrepr": ""}
 
 
+#: What a call says of how its task is shown: its name, and its arguments where these are nobody's business.
+SHOWN = ("shadow", *NO_REPR)
+
+
 class RowProducer:
     """Stands where Celery expects a kombu producer; its `publish` inserts."""
 
@@ -70,7 +74,7 @@ class RowProducer:
             role, signature, task_id, args, kwargs, limit=self.app.settings.max_argument_bytes,
             delay=clock.get("countdown"), at=headers.get("eta"),
             expires_in=clock.get("expires"), expires_at=headers.get("expires"),
-            headers={"shadow": headers["shadow"]} if headers.get("shadow") else None,
+            headers={name: headers[name] for name in SHOWN if headers.get(name)} or None,
             parent_id=run.task.id if run else None, enqueued_by=self.app.process_name, **given,
         )  # fmt: skip
 

@@ -90,7 +90,9 @@ class Herald(threading.Thread):
 def told(row: dict[str, Any]) -> journal.Event:
     """With name and arguments: of a lost run's own events, none may have come."""
     became, why = row["became"], row["why"] or ""
-    more: dict[str, Any] = {"retries": row["retry_count"]} | journal.arguments(row["args"], row["kwargs"])
+    more: dict[str, Any] = {"retries": row["retry_count"]} | journal.arguments(
+        row["args"], row["kwargs"], row["headers"]
+    )
     name = (row["headers"] or {}).get("shadow") or row["role"]
     if became == CANCELLED:
         kind, more = "task-revoked", more | {"terminated": False, "signum": None, "expired": row["kind"] == "expired"}

@@ -8,12 +8,11 @@ from datetime import datetime
 from typing import Any
 
 from celery.utils.functional import maybe_list
-from celery.utils.saferepr import saferepr
 from celery.worker.state import reserved_requests
 
 from celeriac.insights import held
 from celeriac.insights.held import Row
-from celeriac.run import shared
+from celeriac.run import journal, shared
 from celeriac.store.encoding import revived
 from celeriac.worker.desk import Desk
 
@@ -84,14 +83,15 @@ class Holdings:
     def _told(self, row: Row, safe: bool = False) -> tuple[str, dict[str, Any]]:
         """Whether it runs, and what Celery's own requests tell."""
         running = shared.current(processes(self.consumer.pool)).get(row["id"])
-        args, kwargs = revived(row["args"]), revived(row["kwargs"])
+        shown = journal.arguments(row["args"], row["kwargs"], row["headers"])
+        masked = safe or any(name in (row["headers"] or {}) for name in ("argsrepr", "kwargsrepr"))
         declared = self.app.roles.get(row["role"])
         return "active" if running else "reserved", {
             "id": row["task_id"],
             "name": (row["headers"] or {}).get("shadow") or row["role"],
             "type": row["role"],
-            "args": saferepr(args) if safe else args,
-            "kwargs": saferepr(kwargs) if safe else kwargs,
+            "args": shown["args"] if masked else revived(row["args"]),
+            "kwargs": shown["kwargs"] if masked else revived(row["kwargs"]),
             "hostname": shared.node(),
             "time_start": running.began if running else None,
             "acknowledged": True,

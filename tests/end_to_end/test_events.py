@@ -151,3 +151,12 @@ def test_a_lost_process_and_a_hard_limit_are_told(
     limited = shop.limited.delay(stubborn=True).id
     assert listener.until(limited, "FAILURE").exception.startswith("TimeLimitExceeded")
     assert {e["hostname"] for e in listener.heard if "uuid" in e} == {again["hostname"]}, "one worker is all there is"
+
+
+def test_masked_arguments_stay_masked(shop: ModuleType, worker: Worker, listener: Listener) -> None:
+    worker("-c", "1", "-E")
+    task = shop.add.apply_async((1,), {"b": 41}, argsrepr="(***)", kwargsrepr="{'b': '***'}")
+    told = listener.until(task.id, "SUCCESS")
+    assert (told.args, told.kwargs, told.result) == ("(***)", "{'b': '***'}", "42")
+    half = shop.add.apply_async((1,), {"b": 41}, argsrepr="(***)")
+    assert listener.until(half.id, "SUCCESS").kwargs == "..."
