@@ -104,7 +104,8 @@ class Celeriac(TaskDecorator, Celery):
     @cached_property
     def journal(self) -> Journal:
         exchange = self.conf.event_exchange
-        return Journal(lambda some: self.publisher.broadcast(exchange, BATCH, message(some, exchange)))
+        rate = self.settings.events_per_second
+        return Journal(lambda some: self.publisher.broadcast(exchange, BATCH, message(some, exchange)), rate)
 
     @cached_property
     def enqueuer(self) -> Enqueuer:

@@ -54,6 +54,7 @@ class Settings:
     aging_ceiling: float = _setting("CELERIAC_AGING_CEILING", 49, -1_000_000, 100, "a priority", whole=True)
     drain_grace: float = _period("CELERIAC_DRAIN_GRACE_MS", 25.0, 0.0)
     time_limit_grace: float = _period("CELERIAC_TIME_LIMIT_GRACE_MS", 5.0, 0.0)
+    events_per_second: float = _setting("CELERIAC_EVENTS_PER_SECOND", 1000, 0, 1e6, "tasks a second and process")
     # Postgres' JSONB holds no more than 256 MB.
     max_argument_bytes: float = _setting("CELERIAC_MAX_ARGUMENT_BYTES", 262_144, 1, 2**28 - 1, "bytes", whole=True)
     # The API's. Requests a second for each token, requests a minute without a valid one for each address.

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import base64
 import json
+import logging
+import math
 import os
 import threading
 import time
@@ -33,10 +35,15 @@ from celeriac.store.states import CANCELLED, COMPLETED, FAILED, PENDING
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
 
+logger = logging.getLogger(__name__)
+
 Event = dict[str, Any]
 
 #: While Redis is away, the last so many wait for it.
 MOST = 10_000
+
+#: How often (seconds) a process says that it leaves tasks out.
+TELL_EVERY = 60.0
 
 #: Events in one message.
 MESSAGE = 500
@@ -48,17 +55,37 @@ SHOWN = 1024
 class Journal:
     """Events on their way. `publish` sends some of them in one message, and says whether they went.
 
-    Thread-safe; a forked child begins with an empty one.
+    Thread-safe; a forked child begins with an empty one. `rate`: of how many tasks a second it tells.
     """
 
-    def __init__(self, publish: Callable[[Sequence[Event]], bool]) -> None:
+    def __init__(self, publish: Callable[[Sequence[Event]], bool], rate: float = math.inf) -> None:
         self._publish = publish
+        self.rate = rate
         self._forget()
         os.register_at_fork(after_in_child=self._forget)
 
     def _forget(self) -> None:
         self._events: deque[Event] = deque(maxlen=MOST)
         self._sending = threading.Lock()
+        self._second = self._said = -math.inf
+        self._admitted = self._left_out = 0
+
+    def admits(self) -> bool:
+        """Whether it tells of one more task in this second. That it leaves some out it says once a minute."""
+        now = time.monotonic()
+        if now - self._second >= 1:
+            self._second, self._admitted = now, 0
+        self._admitted += 1
+        if self._admitted <= self.rate:
+            return True
+        self._left_out += 1
+        if now - self._said >= TELL_EVERY:
+            logger.warning(
+                "Events tell of %g tasks a second and process (CELERIAC_EVENTS_PER_SECOND): successes of %d more were "
+                "left out so far", self.rate, self._left_out,
+            )  # fmt: skip
+            self._said = now
+        return False
 
     def write(self, event: Event) -> None:
         self._events.append(event)
@@ -82,16 +109,19 @@ class Told:
         self.role = role
         self.logs = logs
         self._seconds: dict[int, float | None] = {}
+        self._left_out: set[int] = set()
 
     def received(self, tasks: Iterable[Started]) -> None:
         for task in tasks:
             self._seconds[task.id] = None
-            self._write(lambda: received(task))  # noqa: B023
+            if self.journal is not None and not self.journal.admits():
+                self._left_out.add(task.id)
+            self._write(task, lambda: received(task))  # noqa: B023
             if self.logs:
                 lines.claimed(task, self.role)
 
     def started(self, task: Started) -> None:
-        self._write(lambda: about(task, "task-started"))
+        self._write(task, lambda: about(task, "task-started"))
 
     def ran(self, task: Started, seconds: float) -> None:
         self._seconds[task.id] = seconds
@@ -100,14 +130,16 @@ class Told:
         """Handed back before they began."""
         for task in tasks:
             self._seconds.pop(task.id, None)
-            self._write(lambda: about(task, "task-rejected", requeue=True))  # noqa: B023
+            self._write(task, lambda: about(task, "task-rejected", requeue=True))  # noqa: B023
 
     def settled(self, runs: Iterable[Run]) -> None:
         """Of each that is settled, once."""
         for run in runs:
             if run.settled and run.task.id in self._seconds:
                 seconds = self._seconds.pop(run.task.id)
-                self._write(lambda: ended(run, seconds))  # noqa: B023
+                if run.became != COMPLETED:  # that is told of every task
+                    self._left_out.discard(run.task.id)
+                self._write(run.task, lambda: ended(run, seconds))  # noqa: B023
                 if self.logs:
                     lines.settled(run, seconds)
                 if run.became == CANCELLED and signals.task_revoked.receivers:
@@ -124,8 +156,8 @@ class Told:
             expired=run.outcome is not None and run.outcome.kind == "expired",
         )  # fmt: skip
 
-    def _write(self, event: Callable[[], Event | None]) -> None:
-        if self.journal is not None and (made := event()) is not None:
+    def _write(self, task: Started, event: Callable[[], Event | None]) -> None:
+        if self.journal is not None and task.id not in self._left_out and (made := event()) is not None:
             self.journal.write(made)
 
 
@@ -159,7 +191,7 @@ def came_to(outcome: Outcome, became: str, seconds: float | None, traceback: str
         return about(task, "task-revoked", terminated=seconds is not None, signum=None, expired=expired)
     kind = {FAILED: "task-failed", PENDING: "task-retried"}[became]
     more = {"exception": outcome.error or "", "traceback": traceback or "", "retries": task.retry_count}
-    return about(task, kind, **more)
+    return about(task, kind, **more, **arguments(task.args, task.kwargs, task.headers))
 
 
 def received(task: Started) -> Event:

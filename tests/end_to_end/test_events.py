@@ -160,3 +160,15 @@ def test_masked_arguments_stay_masked(shop: ModuleType, worker: Worker, listener
     assert (told.args, told.kwargs, told.result) == ("(***)", "{'b': '***'}", "42")
     half = shop.add.apply_async((1,), {"b": 41}, argsrepr="(***)")
     assert listener.until(half.id, "SUCCESS").kwargs == "..."
+
+
+def test_above_the_rate_only_successes_are_left_out(
+    shop: ModuleType, worker: Worker, rows: Rows, listener: Listener
+) -> None:
+    worker("-c", "1", "-E", CELERIAC_EVENTS_PER_SECOND="0")
+    shop.add.delay(1)
+    failed = shop.permanent.delay().id
+    told = listener.until(failed, "FAILURE")
+    assert (told.name, told.args, told.exception) == ("permanent", "[]", "Permanent: no use")
+    until(lambda: rows.one("SELECT count(*) FROM history") == 2, "both to end")
+    assert set(listener.states()) == {failed}

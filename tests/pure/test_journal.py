@@ -6,6 +6,8 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
+
 from celeriac.run.journal import MESSAGE, MOST, Journal
 
 
@@ -60,3 +62,10 @@ def test_a_forked_child_tells_nothing_of_its_parents() -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     journal.flush()
     assert redis.told() == [0, 1, 2]
+
+
+def test_above_its_rate_it_leaves_tasks_out_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    journal = Journal(Redis().publish, rate=3)
+    assert [journal.admits() for _ in range(5)] == [True] * 3 + [False] * 2
+    (said,) = caplog.messages
+    assert "Events tell of 3 tasks a second and process (CELERIAC_EVENTS_PER_SECOND)" in said

@@ -24,6 +24,7 @@ NUMBERS = {
     "CELERIAC_MAX_ARGUMENT_BYTES": ("max_argument_bytes", "1024", 1024, "0"),
     "CELERIAC_ADOPT_INTERVAL_MS": ("adopt_interval", "50", 0.05, "-1"),
     "CELERIAC_DEAD_LETTER_DAYS": ("dead_letter_days", "7", 7, "-1"),
+    "CELERIAC_EVENTS_PER_SECOND": ("events_per_second", "0.5", 0.5, "-1"),
     "CELERIAC_EVENT_DAYS": ("event_days", "7", 7, "-1"),
     "CELERIAC_PASS_HOURS": ("pass_hours", "0.5", 0.5, "-1"),
     "BACKOFF_DURATION_MS": ("backoff_duration", "2000", 2, "49"),
