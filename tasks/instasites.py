@@ -6,6 +6,7 @@ The batcher shares the builds out fairly among accounts: 60 every 30 seconds. A 
 
 from __future__ import annotations
 
+import logging
 import os
 from functools import cache
 from typing import Any
@@ -14,6 +15,7 @@ from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
 
 from celeriac import Permanent, Task, days
+from celeriac.signals import pass_finished
 from models import Instasite, InstasiteAnalytics
 from tasks.app import app
 from tasks.domains import DomainLookupFailed, points_to
@@ -22,6 +24,8 @@ from tasks.duda_answers import DudaError, DudaRefused, DudaUnavailable
 from tasks.environment import number, whole
 from tasks.mail import MailRefused, MailSettings, MailUnavailable, send_site_ready
 from tasks.pace import waiting_out_limits
+
+logger = logging.getLogger(__name__)
 
 #: Builds a pass, seconds between passes.
 BATCH_SIZE = whole("QM_INSTASITES_BATCH_SIZE", 60, at_least=1)
@@ -62,6 +66,14 @@ def build(self: Task[..., Any], instasite_id: int, account_id: int) -> dict[str,
     site.details = previews | site.details | {"duda_site_name": name}
     follow_up(site)
     return {"site_name": name}
+
+
+@pass_finished.connect(weak=False)
+def processed(role: str, scheduled: int, queued: int, **_: Any) -> None:
+    """The queue master's line of the log."""
+    if role == build.name:
+        told = {"initiator": "QM/instasites/build", "sitesScheduled": scheduled, "totalPending": queued}
+        logger.info("Instasite build service processed. %s", told, extra={"data": told})
 
 
 def publish(task: Task[..., Any], site: Instasite) -> str:

@@ -89,6 +89,16 @@ CROSS JOIN LATERAL (
 ORDER BY names.role
 """)
 
+QUEUED = text("""
+SELECT greatest(0, n - running) FROM (
+    SELECT CAST(coalesce(sum(cardinality(ids)), 0) AS bigint) AS running FROM celeriac.tickets
+    WHERE role = :role AND worker_id IS NOT NULL
+) AS held, LATERAL (
+    SELECT count(*) AS n FROM (
+        SELECT FROM celeriac.tasks WHERE role = :role ORDER BY -id LIMIT :most + held.running) AS t
+) AS unfinished
+""")
+
 #: How many of a role's first pending rows are looked at for the oldest that is ready.
 LOOK = 500
 
@@ -148,3 +158,8 @@ def _depth(row: dict[str, Any], cap: int) -> RoleDepth:
     return RoleDepth(
         **(row | bounded | {"oldest_ready_seconds": None if seconds is None else max(0.0, float(seconds))})
     )
+
+
+def queued(connection: Connection, role: str, most: int = 1_000_000) -> int:
+    """How many of the role wait or are claimed, at most so many."""
+    return int(connection.execute(QUEUED, {"role": role, "most": most}).scalar_one())

@@ -16,9 +16,11 @@ from psycopg2.errors import LockNotAvailable
 from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
+from celeriac import signals
 from celeriac.enqueue.insert import enqueue
 from celeriac.enqueue.intake import new_task
 from celeriac.errors import CeleriacError, ConfigurationError
+from celeriac.insights import counting
 from celeriac.repair import SWEEPS, sweep
 from celeriac.roles.role import is_on
 from celeriac.run.outcomes import described
@@ -250,7 +252,7 @@ class Timetable:
     def _act(self, job: Job) -> Callable[[], int]:
         app, target = self.app, job.target
         if job.kind == "pass":
-            return lambda: app.dispatch(target)
+            return lambda: _pass(app, target)
         if target not in SWEEPS:
             raise ConfigurationError(f"there is no sweep {target!r}; there are: {', '.join(SWEEPS)}")
         return lambda: sweep(app, target)
@@ -281,6 +283,16 @@ class Timetable:
         (receipt,) = enqueue(connection, [self._task(job, f"{job.name}@{uuid4()}")])
         tick.remember(connection, job, receipt.task_id)
         return receipt.task_id, None
+
+
+def _pass(app: Celeriac, role: str) -> int:
+    """The number of tasks published; counts what is left only if somebody wants to know."""
+    scheduled = app.dispatch(role)
+    if signals.pass_finished.receivers:
+        with app.database.reading() as connection:
+            left = counting.queued(connection, role)
+        signals.pass_finished.send(sender=app, role=role, scheduled=scheduled, queued=left)
+    return scheduled
 
 
 def _stamp(instant: datetime) -> str:

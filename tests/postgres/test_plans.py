@@ -194,6 +194,7 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
         "operate.revoke.STAMPED": [{"stamps": '{"by": ["nobody"]}'}],
         "operate.steer.RETRY": [by | {"ids": failed}],
         "insights.counting.COUNTS": [{"most": SELECTED}],
+        "insights.counting.QUEUED": [work | {"most": SELECTED}],
         "insights.counting.DEPTH": [{"most": SELECTED, "look": SELECTED}],
         "insights.dead_letters.LIST": [{"before": before, "most": SELECTED} for before in (None, letter)],
         "insights.dead_letters.LIST_OF": [

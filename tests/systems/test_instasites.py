@@ -16,7 +16,7 @@ from dns.name import from_text
 from sqlalchemy.orm import Session
 
 from tasks.app import app
-from tasks.instasites import CNAME_TARGET, analytics
+from tasks.instasites import CNAME_TARGET, analytics, processed
 from tests.processes import ROOT, Rows, until
 from tests.systems.stack import Stack, on_servers
 from tests.systems.works import FOLLOW_UPS, Works
@@ -292,3 +292,14 @@ def test_a_process_killed_around_its_completion_leaves_all_or_nothing(works: Wor
     until(lambda: standing(works.rows, site) == COMPLETE, "the completion")
     until(lambda: works.followed_up(site), "the follow-ups")
     assert len(works.at_duda(site)) == works.mails(site) == 1
+
+
+def test_the_batcher_says_in_the_log_what_it_scheduled(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO"):
+        processed(role="instasite_build", scheduled=60, queued=340)
+        processed(role="instasite_analytics", scheduled=1, queued=1)
+    (record,) = caplog.records
+    assert record.getMessage().startswith("Instasite build service processed.")
+    assert record.data == {  # type: ignore[attr-defined]
+        "initiator": "QM/instasites/build", "sitesScheduled": 60, "totalPending": 340,
+    }  # fmt: skip

@@ -1,0 +1,9 @@
+"""Signals beside Celery's own, connected to in the same way."""
+
+from __future__ import annotations
+
+from celery.utils.dispatch import Signal
+
+#: A scheduled pass of a role's batcher is over, in the process that ran it (beat). `role`; `scheduled`: tasks it
+#: published; `queued`: tasks of the role that wait or are claimed after it, counted up to 1,000,000.
+pass_finished = Signal(name="pass_finished", providing_args={"role", "scheduled", "queued"})
