@@ -150,7 +150,6 @@ def current(processes: Iterable[int]) -> dict[int, Current]:
     return {found.task: found for found in written if found.task}
 
 
-
 def _place() -> int:
     """A pool numbers its processes from 0 on, and one that shrank keeps high numbers."""
     return int(getattr(current_process(), "index", 0) or 0) % PROCESSES
