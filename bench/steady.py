@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 from sqlalchemy import create_engine, text
 
-from bench.__main__ import _drain, _empty_rows, _fill_rows, _left_rows, prepared, until, worker
+from bench.__main__ import _drain, _empty_rows, _fill_rows, _left_rows, _no_rows, prepared, until, worker
 from bench.size import sized
 
 SECONDS = sized(int(os.environ.get("BENCH_SECONDS", 300)), 3)
@@ -28,7 +28,7 @@ PERIOD = sized(30, 1)
 
 def main() -> None:
     with prepared() as stack:
-        clean = _drain("rows", _fill_rows, _left_rows)
+        clean = _drain("rows", _fill_rows, _left_rows, _no_rows)
         print(f"clean drain: {clean:,.0f} tasks/s", flush=True)
         with old_transaction(stack.database_url):
             steady(clean * SHARE)

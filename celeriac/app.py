@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
@@ -13,14 +13,12 @@ from typing import Any, Unpack
 
 from celery import Celery
 from celery.utils import uuid
-from sqlalchemy.orm import Session
 
 from celeriac.dispatch.passes import Dispatcher
 from celeriac.dispatch.publish import Publisher
 from celeriac.enqueue.calls import BulkOptions, each, options_of_bulk, options_of_call, times, transaction_of
-from celeriac.enqueue.intake import ByName, new_task, refuse_priority
+from celeriac.enqueue.intake import ByName, new_task
 from celeriac.errors import ConfigurationError
-from celeriac.operate import cancel, hasten, prioritise
 from celeriac.roles import registry
 from celeriac.roles.attributes import said_by
 from celeriac.roles.declare import Roles, declare
@@ -34,12 +32,13 @@ from celeriac.seam.autoretry import retry_in_sql
 from celeriac.seam.backend import RowBackend
 from celeriac.seam.decorator import TaskDecorator
 from celeriac.seam.enqueuer import Enqueuer
+from celeriac.seam.steering import Steering
 from celeriac.seam.task import Enqueued, Task, with_rows
 from celeriac.settings import Settings
 from celeriac.store.connections import Database
 
 
-class Celeriac(TaskDecorator, Celery):
+class Celeriac(TaskDecorator, Steering, Celery):
     """Celery whose tasks are rows. `Celery(...)` → `Celeriac(...)` is the whole change to an existing code base.
 
     `settings` defaults to the environment. `migrations` is a folder of the application's own Alembic versions,
@@ -158,6 +157,14 @@ class Celeriac(TaskDecorator, Celery):
         """A line for each setting that does not do what it says, and what happens instead."""
         return [*configuration.unused(self.conf, self.settings), *configuration.unused_by_tasks(self.tasks.values())]
 
+    def close(self) -> None:
+        """Celery's; its connections to Postgres and Redis close with it."""
+        super().close()
+        if "publisher" in self.__dict__:
+            self.publisher.close()
+        if "database" in self.__dict__:
+            self.database.dispose()
+
     # -- declare ---------------------------------------------------------------------------------------------------
 
     def _task_from_fun(
@@ -232,8 +239,8 @@ class Celeriac(TaskDecorator, Celery):
         return Enqueued.of(self, task.task_id, self.enqueuer.insert([task], None)[0])
 
     def producer_or_acquire(self, given: Any = None) -> AbstractContextManager[Any]:
-        """The seam: what publishes tasks gets a producer that inserts rows."""
-        return nullcontext(given if isinstance(given, producer.RowProducer) else producer.RowProducer(self))
+        """The seam: what publishes tasks gets a producer that inserts rows, all of a canvas as one."""
+        return producer.unit(self, given)
 
     default_producer = producer_or_acquire
 
@@ -267,40 +274,6 @@ class Celeriac(TaskDecorator, Celery):
     def kick(self, roles: Iterable[str]) -> None:
         """After a commit that left work for these roles: the prompt ones look now, not at their next look."""
         self.enqueuer.kick(roles)
-
-    # -- steer -----------------------------------------------------------------------------------------------------
-
-    def cancel(self, task_id: str, *, by: str = "", why: str = "cancelled") -> str | None:
-        """'cancelled' at once, 'asked' if its worker has to stop it first, None if no such task is unfinished."""
-        with self.database.transaction() as connection:
-            return cancel.cancel(connection, task_id, by=by or self.process_name, why=why)
-
-    def prioritise(
-        self, task_id: str, priority: int, *, only_raise: bool = False, by: str = "", session: Session | None = None
-    ) -> bool:
-        """Gives an unfinished task another priority, in the caller's transaction if there is one; whether it did.
-
-        In a caller's it leaves alone what is claimed or runs: its worker would have to wait for the caller's commit.
-        Raises BadArguments for one outside the role's `priority_range`.
-        """
-        with nullcontext(session.connection()) if session else self.database.transaction() as connection:
-            held = prioritise.hold(connection, task_id, only_waiting=session is not None)
-            if held is None or held.priority == priority or (only_raise and held.priority > priority):
-                return False
-            refuse_priority(self.role_named(held.role)[0], priority)
-            prioritise.prioritise(connection, {held.id: priority}, by=by or self.process_name)
-            return True
-
-    def hasten(self, task_id: str, *, by: str = "") -> bool:
-        """A task that waits for its time (planned, or between two attempts) is due now; whether it was one."""
-        with self.database.transaction() as connection:
-            role = hasten.hasten(connection, task_id, by=by or self.process_name)
-        self.kick([role] if role else [])
-        return role is not None
-
-    def dispatch(self, name: str) -> int:
-        """One pass of a role declared here, now. The number of tasks published."""
-        return self.dispatcher.dispatch(self.role_named(name)[0])
 
 
 __all__ = ["Celeriac", "Enqueued", "Task"]

@@ -37,6 +37,7 @@ class RoleDepth(Shown):
     later: Count
     behind: Count = Field(description="waiting for a lock key")
     parked: Count = Field(description="of paused accounts")
+    members: Count = Field(description="waiting until the members of a group have finished")
     claimed: int
     running: int
     stale: int = Field(description="running, with a heartbeat older than the role allows")

@@ -40,7 +40,7 @@ class Task(BaseModel):
     lock_key: str | None
     unique_key: str | None
     status: Status
-    waits_for: Literal["time", "lock", "account"] | None
+    waits_for: Literal["time", "lock", "account", "members"] | None
     priority: int
     scheduled_for: datetime
     expires_at: datetime | None
@@ -132,7 +132,7 @@ class TaskFilter(BaseModel):
     lock_key: Text | None = None
     unique_key: Text | None = None
     worker_id: Text | None = None
-    waits_for: Literal["time", "lock", "account", "nothing"] | None = None
+    waits_for: Literal["time", "lock", "account", "members", "nothing"] | None = None
     older_than: Annotated[float, Field(ge=0, le=1e9, description="seconds since it was enqueued")] | None = None
 
     def as_filter(self) -> Filter:

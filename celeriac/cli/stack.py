@@ -41,11 +41,16 @@ def migrate(
         app.database.engine, app.migrations, lock_timeout=lock_timeout, statement_timeout=statement_timeout
     )
     app.register_roles()
-    roles = len(app.roles.all())
+    roles = _declared(app)
     told = [f"The database is current; {roles} roles are registered."]
     granted = _grant(app, role_prefix) if with_grants else []
     told += [f"Granted to the Postgres roles {', '.join(granted)}."] if granted else []
     output.tell({"roles": roles, "granted": granted}, told)
+
+
+def _declared(app: Celeriac) -> int:
+    """Without the roles of Celery's own tasks."""
+    return sum(not declared.role.name.startswith("celery.") for declared in app.roles.all())
 
 
 def _grant(app: Celeriac, prefix: str) -> list[str]:
@@ -89,7 +94,7 @@ def check(find: FindApp, /, deep: bool) -> None:
     from celeriac.cli.check import problems
 
     app = find()
-    found, notes, roles = problems(app, deep=deep), app.notes(), len(app.roles.all())
+    found, notes, roles = problems(app, deep=deep), app.notes(), _declared(app)
     if output.as_json():
         output.tell({"problems": found, "notes": notes, "roles": roles}, "")
         raise click.exceptions.Exit(PROBLEM if found else 0)

@@ -23,7 +23,8 @@ LATE = 5.0
 SILENT = 120.0
 
 _COLUMNS = (
-    "role", "ready", "later", "behind", "parked", "claimed", "running", "stale", "window", "oldest", "paused",
+    "role", "ready", "later", "behind", "parked", "members", "claimed", "running", "stale", "window", "oldest",
+    "paused",
 )  # fmt: skip
 
 
@@ -84,7 +85,7 @@ def _lines(now: dict[str, Any]) -> Iterator[str]:
 
 
 def _role(depth: insights.RoleDepth) -> dict[str, Any]:
-    return {room: _shown(getattr(depth, room)) for room in ("ready", "later", "behind", "parked")} | {
+    return {room: _shown(getattr(depth, room)) for room in ("ready", "later", "behind", "parked", "members")} | {
         "role": depth.role, "claimed": depth.claimed, "running": depth.running, "stale": depth.stale or None,
         "window": depth.window, "oldest": output.age(depth.oldest_ready_seconds),
         "paused": "paused" if depth.paused else None,

@@ -11,9 +11,11 @@ import logging
 import os
 import threading
 import time
+import weakref
 from collections.abc import Callable
 
 from celeriac.errors import CeleriacError
+from celeriac.store.connections import call
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +36,8 @@ class Kicker:
     def __init__(self, send: Callable[[str, int | None], object]) -> None:
         self._send = send
         self._forget()
-        os.register_at_fork(after_in_child=self._forget)
+        forget = weakref.WeakMethod(self._forget)
+        os.register_at_fork(after_in_child=lambda: call(forget))
         atexit.register(self.flush)
 
     def _forget(self) -> None:

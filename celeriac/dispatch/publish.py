@@ -9,6 +9,7 @@ import math
 import os
 import threading
 import time
+import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from kombu.messaging import Producer
 from celeriac.dispatch.claim import Taken
 from celeriac.dispatch.keys import ticket_key
 from celeriac.roles.rules import TICKET
+from celeriac.store.connections import call
 
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
@@ -90,7 +92,8 @@ class Publisher:
     def __init__(self, app: Celeriac) -> None:
         self.app = app
         self._remake_lock()
-        os.register_at_fork(after_in_child=self._remake_lock)
+        remake = weakref.WeakMethod(self._remake_lock)
+        os.register_at_fork(after_in_child=lambda: call(remake))
         self._producer: Producer | None = None
         self._pid = 0
         self._closed_until = 0.0

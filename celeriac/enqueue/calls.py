@@ -45,7 +45,8 @@ CELERYS = frozenset({
     "add_to_parent", "argsrepr", "compression", "confirm_timeout", "content_encoding", "content_type", "declare",
     "delivery_mode", "event_dispatcher", "expiration", "headers", "ignore_result", "immediate", "kwargsrepr",
     "mandatory", "origin", "parent_id", "producer", "publisher", "reply_to", "result_cls",
-    "retries", "retry", "retry_policy", "root_id", "route_name", "router", "serializer", "stamped_headers", "task_type",
+    "retries", "retry", "retry_policy", "root_id", "route_name", "router", "serializer", "stamped_headers",
+    "task_type", "throw",
 })  # fmt: skip
 
 _BULK = frozenset(BulkOptions.__annotations__)

@@ -19,9 +19,9 @@ from celeriac.store.plans import lookups
 class NewTask:
     """A row to be. `delay` (seconds from the database's now) or `at` (ISO 8601) or neither: due at once.
 
-    `retry_count`: retries it had before it became a row.
-
-    `is_named` False: its id was made for it just now, so nobody else can have it.
+    `retry_count`: retries it had before it became a row. `is_named` False: its id was made for it just now, so nobody
+    else can have it. `workflow`: the id of its first task; `barrier`: what waits until this task, too, has finished,
+    with its result at `place`, if there is one; `awaits`: the barrier this one waits at.
     """
 
     task_id: str
@@ -44,6 +44,10 @@ class NewTask:
     enqueued_by: str | None = None
     is_named: bool = True
     retry_count: int | None = None
+    workflow: str | None = None
+    barrier: str | None = None
+    place: int | None = None
+    awaits: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,31 +71,35 @@ class Receipt:
 # the look after the commit.
 _INSERT = """
 WITH given AS (
-    SELECT *, ordinality AS place,
+    SELECT *, ordinality AS nth,
            coalesce(at, statement_timestamp() + coalesce(delay, 0) * interval '1 second') AS due
     FROM ROWS FROM (jsonb_to_recordset(CAST(:rows AS jsonb)) AS (
         task_id text, role text, account text, lock_key text, unique_key text, priority integer,
         args jsonb, kwargs jsonb, headers jsonb, delay double precision, at timestamptz,
         expires_in double precision, expires_at timestamptz, max_retries integer, max_rounds integer,
-        timeout double precision, parent_id bigint, enqueued_by text, is_named boolean, retry_count integer
+        timeout double precision, parent_id bigint, enqueued_by text, is_named boolean, retry_count integer,
+        workflow text, barrier uuid, place integer, awaits uuid
     )) WITH ORDINALITY
 ), fresh AS (
     INSERT INTO celeriac.tasks (
         task_id, role, account, lock_key, unique_key, priority, args, kwargs, headers, scheduled_for,
-        expires_at, retry_count, max_retries, max_rounds, timeout, parent_id, enqueued_by
+        expires_at, retry_count, max_retries, max_rounds, timeout, parent_id, enqueued_by, workflow, barrier,
+        place
     )
     SELECT task_id, role, account, lock_key, unique_key, priority, args, kwargs, headers, due,
         coalesce(expires_at, statement_timestamp() + expires_in * interval '1 second'),
-        coalesce(retry_count, 0), max_retries, max_rounds, timeout, parent_id, enqueued_by
+        coalesce(retry_count, 0), max_retries, max_rounds, timeout, parent_id, enqueued_by, workflow, barrier,
+        place
     FROM given
     WHERE {}
-    ORDER BY role COLLATE "C", unique_key COLLATE "C", place
+    ORDER BY role COLLATE "C", unique_key COLLATE "C", nth
     ON CONFLICT DO NOTHING
     RETURNING id, task_id, role, account, priority, lock_key, scheduled_for
 ), placed AS (
-    SELECT *, CASE WHEN scheduled_for > statement_timestamp() THEN 'time' WHEN lock_key IS NOT NULL THEN 'lock' END
+    SELECT fresh.*, g.awaits, CASE WHEN g.awaits IS NOT NULL THEN 'members'
+        WHEN scheduled_for > statement_timestamp() THEN 'time' WHEN fresh.lock_key IS NOT NULL THEN 'lock' END
         AS waits_for
-    FROM fresh
+    FROM fresh LEFT JOIN given g ON g.awaits IS NOT NULL AND g.task_id = fresh.task_id
 ), to_ready AS (
     INSERT INTO celeriac.ready (seg, role, account, priority, due_at, id)
     SELECT (SELECT seg FROM celeriac.ring), role, account, priority, scheduled_for, id FROM placed
@@ -102,6 +110,8 @@ WITH given AS (
 ), to_behind AS (
     INSERT INTO celeriac.behind (lock_key, priority, due_at, id, role, account)
     SELECT lock_key, priority, scheduled_for, id, role, account FROM placed WHERE waits_for = 'lock'
+), to_barriers AS (
+    INSERT INTO celeriac.barriers (id, barrier, role) SELECT id, awaits, role FROM placed WHERE waits_for = 'members'
 ), to_look_at AS (
     INSERT INTO celeriac.looks (lock_key) SELECT DISTINCT lock_key FROM placed WHERE waits_for = 'lock'
 )
@@ -159,6 +169,8 @@ SELECT b.id FROM celeriac.tasks t JOIN celeriac.behind b
 WHERE t.id = ANY (CAST(:ids AS bigint[]))
 """)
 
+AGAIN = text("DELETE FROM celeriac.history WHERE task_id = ANY (CAST(:task_ids AS text[]))")
+
 MAKE_WAY = text("SELECT celeriac.make_way(:role, :unique_key, :by)")
 
 #: Each round loses only to a competitor that committed in between; more than a few in a row is a fault of ours.
@@ -209,12 +221,23 @@ def _insert_or_find(connection: Connection, tasks: Sequence[NewTask], callers: b
             return found
         with lookups(connection):
             holders = connection.execute(EXISTING, {"rows": keys_as_json(missing)}).all()
+        again = _give_back(connection, missing, holders)
         _make_way(connection, missing, {row.wanted for row in holders if row.expired})
-        found |= {row.wanted: _existing(row) for row in holders if not row.expired}
+        found |= {row.wanted: _existing(row) for row in holders if not row.expired and row.wanted not in again}
         missing = [t for t in missing if t.task_id not in found]
         if not missing:
             return found
     raise CeleriacError(f"{len(missing)} task(s) found their keys taken and free again {ROUNDS} times; try again")
+
+
+def _give_back(connection: Connection, tasks: Iterable[NewTask], holders: Iterable[Row[Any]]) -> set[str]:
+    """A workflow that is applied again has its ids again: of these tasks, parts that are over go from the history."""
+    parts = {task.task_id for task in tasks if task.workflow is not None}
+    again = {row.wanted for row in holders if row.wanted in parts and row.due_at is None and row.task_id == row.wanted}
+    if again:
+        with lookups(connection):
+            connection.execute(AGAIN, {"task_ids": sorted(again)})
+    return again
 
 
 def _existing(row: Row[Any]) -> Receipt:

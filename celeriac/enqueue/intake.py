@@ -11,7 +11,7 @@ from sqlalchemy.exc import DBAPIError
 
 from celeriac.enqueue.insert import NewTask
 from celeriac.enqueue.readiness import refuse_unready
-from celeriac.errors import ArgumentsTooLarge, BadArguments, NotSupported, UnknownRole
+from celeriac.errors import ArgumentsTooLarge, BadArguments, UnknownRole
 from celeriac.roles import registry
 from celeriac.roles.keys import LONGEST_KEY, Key, key_of, lock_of
 from celeriac.roles.role import IN_CODE, Role
@@ -93,32 +93,6 @@ def arguments_of(role: str, what: Any, limit: float) -> Any:
         raise BadArguments(f"{role}: the arguments cannot be stored: {error}; nothing was enqueued") from None
 
 
-#: Celery's tasks that make many calls in one.
-_OF_MANY = {"celery.map": "map()", "celery.starmap": "starmap() or chunks()"}
-
-
-def refuse_canvas(name: str, headers: Mapping[str, Any], embed: Mapping[str, Any]) -> None:
-    """Raises NotSupported before a workflow could be half run."""
-    if name in _OF_MANY:
-        raise NotSupported(
-            f"{name}: {_OF_MANY[name]} does not run on rows yet; enqueue a row for each call, with bulk(). "
-            "Nothing was enqueued"
-        )
-    for part, given in (
-        ("chord", embed.get("chord")),
-        ("chain", embed.get("chain")),
-        ("group", headers.get("group")),
-        ("link", embed.get("callbacks")),
-        ("link_error", embed.get("errbacks")),
-        ("replace", headers.get("replaced_task_nesting")),
-    ):
-        if given:
-            raise NotSupported(
-                f"{name}: {part} does not run on rows yet; enqueue the follow-up from the handler instead: it "
-                "commits with the task's result. Nothing was enqueued"
-            )
-
-
 def _is_text(given: Any) -> bool:
     try:
         return "\x00" not in given and len(given.encode()) <= LONGEST_KEY
@@ -163,11 +137,15 @@ def keys(role: Role, arguments: Mapping[str, Any], given: Mapping[str, Any]) -> 
 
 
 def new_task(
-    role: Role, signature: Signature, task_id: str, args: Any, kwargs: Any, *, limit: float, **options: Any
-) -> NewTask:
-    """`options`: fields of NewTask that the call overrides. Raises EnqueueRefused."""
-    arguments = signature.bind(tuple(args), kwargs)
-    if role.by_name and signature.nameable:
+    role: Role, signature: Signature, task_id: str, args: Any, kwargs: Any, *, limit: float, lenient: bool = False,
+    **options: Any,
+) -> NewTask:  # fmt: skip
+    """`options`: fields of NewTask that the call overrides. Raises EnqueueRefused.
+
+    `lenient`: what does not fit the handler is accepted, and fails as it starts. A workflow goes on by failing.
+    """
+    arguments = _bound(signature, args, kwargs, lenient)
+    if arguments is not None and role.by_name and signature.nameable:
         args, kwargs = (), _by_name(signature, args, kwargs)
     body = arguments_of(role.name, {"args": list(args), "kwargs": dict(kwargs)}, limit)
     row: dict[str, Any] = {
@@ -177,10 +155,19 @@ def new_task(
         "max_rounds": role.max_rounds,
     }
     given = {k: v for k, v in options.items() if v is not None}
-    row |= keys(role, arguments, given) | given
+    row |= ({} if arguments is None else keys(role, arguments, given)) | given
     checked = _checked(role.name, row)
     refuse_priority(role, checked["priority"])
     return NewTask(role=role.name, args=body["args"], kwargs=body["kwargs"], **checked)
+
+
+def _bound(signature: Signature, args: Any, kwargs: Any, lenient: bool) -> dict[str, Any] | None:
+    try:
+        return signature.bind(tuple(args), kwargs)
+    except BadArguments:
+        if not lenient:
+            raise
+        return None
 
 
 def refuse_priority(role: Role, priority: int) -> None:

@@ -57,13 +57,20 @@ def enqueue_or_put(connection: Connection, tasks: Sequence[NewTask]) -> list[Rec
     """Enqueues within this transaction; None where an open transaction has a key or an id, and they were put."""
     if all(task.unique_key is None and not task.is_named for task in tasks):
         return enqueue(connection, tasks)
+    receipts = enqueue_briefly(connection, tasks)
+    if receipts is None:
+        put(connection, tasks)
+    return receipts
+
+
+def enqueue_briefly(connection: Connection, tasks: Sequence[NewTask]) -> list[Receipt] | None:
+    """Enqueues within this transaction; None, and nothing was, where an open transaction has a key or an id."""
     try:
         with _briefly(connection, PATIENCE_MS):
             return enqueue(connection, tasks)
     except DBAPIError as error:
         if not isinstance(error.orig, LockNotAvailable):
             raise
-        put(connection, tasks)
         return None
 
 

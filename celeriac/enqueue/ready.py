@@ -45,7 +45,7 @@ _INSERT_KEYLESS = Prepared(INSERT_KEYLESS, _READY_TYPES)
 BRIEFLY = "SET LOCAL lock_timeout = '50 ms'; "
 
 #: What a row has to lack to be ready by its mere insert.
-_NOT_READY = ("lock_key", "delay", "at", "expires_in", "expires_at")
+_NOT_READY = ("lock_key", "delay", "at", "expires_in", "expires_at", "workflow", "barrier", "awaits")
 
 
 def is_ready(task: NewTask) -> bool:

@@ -59,7 +59,7 @@ WITH RECURSIVE busy AS (
 SELECT names.role, coalesce(r.definition ->> 'queue', names.role) AS queue, coalesce(r.paused, false) AS paused,
     CAST(r.definition ->> 'window' AS integer) AS "window",
     greatest(0, unfinished.n - active.claimed - active.running) AS pending, ready.n AS ready, later.n AS later,
-    behind.n AS behind, parked.n AS parked, active.claimed, active.running, active.stale,
+    behind.n AS behind, parked.n AS parked, members.n AS members, active.claimed, active.running, active.stale,
     oldest.seconds AS oldest_ready_seconds
 FROM names LEFT JOIN celeriac.roles r ON r.role = names.role
 CROSS JOIN LATERAL (
@@ -80,6 +80,8 @@ CROSS JOIN LATERAL (SELECT count(*) AS n FROM (
     SELECT FROM celeriac.behind WHERE role = names.role ORDER BY lock_key LIMIT :most) AS p) AS behind
 CROSS JOIN LATERAL (SELECT count(*) AS n FROM (
     SELECT FROM celeriac.parked WHERE role = names.role LIMIT :most) AS p) AS parked
+CROSS JOIN LATERAL (SELECT count(*) AS n FROM (
+    SELECT FROM celeriac.barriers WHERE role = names.role LIMIT :most) AS p) AS members
 CROSS JOIN LATERAL (
     SELECT extract(epoch FROM statement_timestamp() - min(scheduled_for)) AS seconds
     FROM (SELECT * FROM celeriac.tasks WHERE role = names.role ORDER BY -id DESC LIMIT :look) AS first_ones
@@ -125,6 +127,7 @@ class RoleDepth:
     later: Count
     behind: Count
     parked: Count
+    members: Count
     claimed: int
     running: int
     stale: int
@@ -152,7 +155,7 @@ def depth(connection: Connection, *, cap: int = CAP) -> list[RoleDepth]:
 
 
 def _depth(row: dict[str, Any], cap: int) -> RoleDepth:
-    counted = ("pending", "ready", "later", "behind", "parked")
+    counted = ("pending", "ready", "later", "behind", "parked", "members")
     bounded = {name: Count(min(row[name], cap), row[name] <= cap) for name in counted}
     seconds = row["oldest_ready_seconds"]
     return RoleDepth(

@@ -33,7 +33,7 @@ LOOKS_AT = 2_000
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter:
     """What a list or a bulk means; what is None does not matter. `older_than`: seconds since it was enqueued.
-    `waits_for`: time, lock, account, or nothing."""
+    `waits_for`: time, lock, account, members, or nothing."""
 
     statuses: Sequence[str] | None = None
     role: str | None = None

@@ -8,7 +8,9 @@ from sqlalchemy import Connection, text
 
 # A role that deletes its successes has no rates: what remains would tell of failures only.
 MEASURE = text("""
-SELECT r.role, backlog.ready + backlog.later + backlog.behind_lock + backlog.parked + backlog.claimed AS queue_depth,
+SELECT r.role,
+    backlog.ready + backlog.later + backlog.behind_lock + backlog.parked + backlog.members + backlog.claimed
+        AS queue_depth,
     CASE WHEN NOT forgets THEN hour.failed_rate END AS failed_rate,
     CASE WHEN NOT forgets THEN hour.retry_success_rate END AS retry_success_rate,
     hour.wait_seconds AS average_wait, backlog.longest_running

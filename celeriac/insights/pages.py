@@ -105,7 +105,8 @@ _UNFINISHED = """
             (SELECT 'lock' FROM celeriac.behind b WHERE b.lock_key = t.lock_key AND b.priority = t.priority
                 AND b.due_at = t.scheduled_for AND b.id = t.id),
             (SELECT 'account' FROM celeriac.parked p WHERE p.account = t.account AND p.role = t.role
-                AND p.priority = t.priority AND p.due_at = t.scheduled_for AND p.id = t.id)
+                AND p.priority = t.priority AND p.due_at = t.scheduled_for AND p.id = t.id),
+            (SELECT 'members' FROM celeriac.barriers b WHERE b.id = t.id)
         ) END AS waits_for,
         t.priority, t.scheduled_for, t.expires_at, k.worker_id, k.claimed_at,
         coalesce(k.started_at, t.started_at) AS started_at, k.heartbeat_at AS last_heartbeat_at, t.cancel_requested_at,

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, text
 
 from celeriac.errors import Unknown
-from celeriac.store.states import CLAIMED, PENDING, WAITS_FOR_ACCOUNT, WAITS_FOR_LOCK, WAITS_FOR_TIME
+from celeriac.store.states import CLAIMED, PENDING, WAITS_FOR_ACCOUNT, WAITS_FOR_LOCK, WAITS_FOR_MEMBERS, WAITS_FOR_TIME
 
 TASK = text("""
 SELECT t.*, extract(epoch FROM statement_timestamp() - t.last_heartbeat_at)::double precision AS heartbeat_age,
@@ -17,6 +17,12 @@ SELECT t.*, extract(epoch FROM statement_timestamp() - t.last_heartbeat_at)::dou
 FROM celeriac.worker_tasks t LEFT JOIN celeriac.roles r ON r.role = t.role
 LEFT JOIN celeriac.account_policies p ON p.account = t.account
 WHERE t.id = CAST(CAST(:id AS text) AS bigint)
+""")
+
+MEMBERS = text("""
+SELECT count(*) AS n, max(id) AS newest FROM (
+    SELECT id FROM celeriac.tasks WHERE barrier = (SELECT barrier FROM celeriac.barriers WHERE id = :id)
+    ORDER BY -id LIMIT :most) AS members
 """)
 
 ID_OF = text("""
@@ -156,6 +162,8 @@ def _waits(connection: Connection, task: dict[str, Any]) -> tuple[int | None, st
         return None, "it is not due yet"
     if task["waits_for"] == WAITS_FOR_ACCOUNT:
         return None, _shut(task)
+    if task["waits_for"] == WAITS_FOR_MEMBERS:
+        return _ahead_of_body(connection, task)
     if task["waits_for"] == WAITS_FOR_LOCK:
         return _ahead(connection, task, AHEAD_OF_LOCK), _behind(connection, task)
     return _ahead(connection, task, AHEAD_IN_ACCOUNT), _ready(connection, task)
@@ -164,6 +172,13 @@ def _waits(connection: Connection, task: dict[str, Any]) -> tuple[int | None, st
 def _ahead(connection: Connection, task: dict[str, Any], statement: Any) -> int:
     names = ("id", "role", "account", "lock_key", "priority", "scheduled_for")
     return int(connection.execute(statement, {name: task[name] for name in names} | {"most": MOST}).scalar_one())
+
+
+def _ahead_of_body(connection: Connection, task: dict[str, Any]) -> tuple[int, str]:
+    found = connection.execute(MEMBERS, {"id": task["id"], "most": MOST}).one()
+    if not found.n:
+        return 0, "all it waits for has finished: a worker's next look lets it through"
+    return found.n, f"{found.n} of its members have not finished, task {found.newest} for one"
 
 
 def _behind(connection: Connection, task: dict[str, Any]) -> str:

@@ -11,7 +11,7 @@ from celeriac.store import look
 from celeriac.store.plans import lookups
 
 CANCEL = text("""
-SELECT task_id, was, gives_up FROM celeriac.cancel(
+SELECT task_id, was, gives_up, CAST(barrier AS text) AS barrier FROM celeriac.cancel(
     ARRAY(SELECT id FROM celeriac.tasks WHERE task_id = ANY (CAST(:task_ids AS text[]))), 'cancel', :why, :by)
 """)
 
@@ -29,4 +29,5 @@ def cancel_all(connection: Connection, task_ids: Sequence[str], *, by: str, why:
     with lookups(connection):
         rows = connection.execute(CANCEL, {"task_ids": list(task_ids), "by": by, "why": why}).all()
     look.ask(connection, [row.gives_up for row in rows])
+    look.ask_joins(connection, [row.barrier for row in rows])
     return {row.task_id: "asked" if row.was == "running" else "cancelled" for row in rows}

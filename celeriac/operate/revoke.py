@@ -18,7 +18,7 @@ from celeriac.store.plans import lookups
 
 HOLD = text("""
 SELECT count(*) FROM celeriac.hold(
-    ARRAY(SELECT id FROM celeriac.tasks WHERE task_id = ANY (CAST(:task_ids AS text[]))))
+    ARRAY(SELECT id FROM celeriac.tasks WHERE task_id = ANY (CAST(:task_ids AS text[]))), false)
 """)
 
 # Asked once the tasks are held: none of them starts meanwhile.

@@ -56,10 +56,10 @@ WITH gone AS (
 ), again AS (
     INSERT INTO celeriac.tasks (
         id, task_id, role, account, lock_key, unique_key, priority, scheduled_for, expires_at, args, kwargs, headers,
-        max_retries, max_rounds, timeout, parent_id, enqueued_by, created_at)
+        max_retries, max_rounds, timeout, parent_id, enqueued_by, created_at, workflow, barrier, place)
     SELECT id, task_id, role, account, lock_key, unique_key, priority - aged, clock_timestamp(),
         CASE WHEN expires_at > clock_timestamp() THEN expires_at END, args, kwargs, headers, max_retries, max_rounds,
-        timeout, parent_id, enqueued_by, created_at
+        timeout, parent_id, enqueued_by, created_at, workflow, barrier, place
     FROM gone
     RETURNING id, role, account, lock_key, priority, scheduled_for AS due_at, losses
 ), {placed("again")}, told AS (

@@ -1,4 +1,4 @@
-"""Lock keys somebody waits for, whose head is missing or held back while another could run."""
+"""Lock keys whose head is missing or held back while another could run, and barriers without an unfinished member."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from celeriac.store.plans import lookups
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
 
-#: Awaited keys a sweep walks over; the next one goes on from there.
+#: Awaited keys, and barriers, a sweep walks over; the next one goes on from there.
 MOST_KEYS = 5_000
 
 # INVARIANT of `keys`: a loose walk over the distinct keys somebody waits for, one descent each. `missing`: no head, or
@@ -35,6 +35,17 @@ LEFT JOIN LATERAL (SELECT head FROM celeriac.locks l WHERE l.lock_key = walked.l
 LEFT JOIN LATERAL (
     SELECT t.id, t.role, t.account FROM celeriac.tasks t WHERE t.id = lock.head LIMIT 1) AS head ON true
 ORDER BY walked.lock_key
+""")
+
+# INVARIANT: a loose walk over the distinct barriers, one descent each.
+BARRIERS = text("""
+WITH RECURSIVE walk AS (
+    (SELECT barrier FROM celeriac.barriers WHERE barrier > CAST(:first AS uuid) ORDER BY barrier LIMIT 1)
+    UNION ALL
+    SELECT next.barrier FROM walk, LATERAL (
+        SELECT barrier FROM celeriac.barriers WHERE barrier > walk.barrier ORDER BY barrier LIMIT 1) AS next
+)
+SELECT CAST(barrier AS text) FROM walk LIMIT :batch
 """)
 
 # The head of a key is over, whatever became of its process.
@@ -84,14 +95,29 @@ def _give_way(connection: Connection, heads: list[int]) -> list[str]:
 
 
 _walk = Walk("", MOST_KEYS // BATCH)
+_barriers = Walk("00000000-0000-0000-0000-000000000000", MOST_KEYS // BATCH)
 
 
 def hand_over(app: Celeriac) -> int:
-    """Lock keys whose head is missing, or held back while another task could run, are handed over."""
+    """Lock keys are handed over, and what waits at a barrier whose members have all finished goes on."""
 
     def batch(first: str) -> tuple[int, str | None]:
         with app.database.transaction() as connection:
             keys, following = give_heads(connection, first, BATCH)
         return len(keys), following
 
-    return _walk.sweep(batch)
+    return _walk.sweep(batch) + let_through(app)
+
+
+def let_through(app: Celeriac) -> int:
+    """What waits at barriers without an unfinished member goes on; how many roles have something to do by that."""
+
+    def batch(first: str) -> tuple[int, str | None]:
+        with app.database.transaction() as connection, lookups(connection):
+            barriers = connection.execute(BARRIERS, {"first": first, "batch": BATCH}).scalars().all()
+        with app.database.statement() as connection:
+            roles = look.let_through(connection, barriers)
+        app.kick(roles)
+        return len(roles), barriers[-1] if len(barriers) == BATCH else None
+
+    return _barriers.sweep(batch)

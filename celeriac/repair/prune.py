@@ -27,17 +27,24 @@ SELECT role, statement_timestamp() - coalesce(
 FROM celeriac.roles WHERE definition ->> 'keep' IS DISTINCT FROM 'forever' ORDER BY role
 """)
 
+#: Whether the result of a row of history is still to be read by a body.
+_NEEDED = """EXISTS (
+        SELECT FROM celeriac.tasks t WHERE CAST(t.headers -> 'canvas' ->> 'awaits' AS uuid) = h.barrier
+            AND t.headers -> 'canvas' ->> 'awaits' IS NOT NULL)"""
+
 # INVARIANT: begins where the last batch ended, so that nobody walks over the dead entries of the batches before.
-TASKS = text("""
+TASKS = text(f"""
 WITH taken AS MATERIALIZED (
     SELECT tableoid AS part, ctid AS place, completed_at FROM celeriac.history
     WHERE role = :role AND completed_at >= coalesce(CAST(:after AS timestamptz), '-infinity') AND completed_at < :since
     ORDER BY completed_at LIMIT :batch
 ), gone AS (
     DELETE FROM celeriac.history h USING taken t
-    WHERE h.ctid = t.place AND h.tableoid = t.part AND h.ctid = ANY (ARRAY(SELECT place FROM taken)) RETURNING h.id
+    WHERE h.ctid = t.place AND h.tableoid = t.part AND h.ctid = ANY (ARRAY(SELECT place FROM taken))
+        AND NOT (h.barrier IS NOT NULL AND {_NEEDED}) RETURNING h.id
 )
-SELECT (SELECT count(*) FROM gone) AS n, (SELECT max(completed_at) FROM taken) AS until
+SELECT (SELECT count(*) FROM gone) AS n, (SELECT count(*) FROM taken) AS met,
+    (SELECT max(completed_at) FROM taken) AS until
 """)
 
 # The days of history that are over, with when each began and ended.
@@ -60,6 +67,14 @@ WITH RECURSIVE names AS (
         WHERE role > names.role AND completed_at >= :began AND completed_at < :ended ORDER BY role LIMIT 1) AS next
 )
 SELECT role FROM names
+""")
+
+# Bodies that wait, or run, are few; what finished for them on that day may be many.
+NEEDED_OF_DAY = text("""
+SELECT EXISTS (
+    SELECT FROM celeriac.tasks t WHERE t.headers -> 'canvas' ->> 'awaits' IS NOT NULL AND EXISTS (
+        SELECT FROM celeriac.history h WHERE h.barrier = CAST(t.headers -> 'canvas' ->> 'awaits' AS uuid)
+            AND h.completed_at >= :began AND h.completed_at < :ended))
 """)
 
 DROP_DAY = text("SELECT celeriac.drop_history_day(:day)")
@@ -128,6 +143,8 @@ def _drop_day(connection: Connection, day: Row[Any], kept: Mapping[str, datetime
     roles = connection.execute(ROLES_OF_DAY, {"began": day.began, "ended": day.ended}).scalars().all()
     if any(role not in kept or kept[role] < day.ended for role in roles):
         return False
+    if connection.execute(NEEDED_OF_DAY, {"began": day.began, "ended": day.ended}).scalar_one():
+        return False
     connection.execute(DROP_DAY, {"day": day.day})
     return True
 
@@ -138,9 +155,9 @@ def _prune_role(database: Database, role: str, since: datetime) -> int:
         with database.transaction() as connection:
             wanted = {"role": role, "since": since, "after": after, "batch": BATCH}
             done = connection.execute(TASKS, wanted).one()
+        if done.met < BATCH or (done.n == 0 and done.until == after):
+            return gone + int(done.n)
         gone, after = gone + done.n, done.until
-        if done.n < BATCH:
-            return gone
 
 
 def _prune(database: Database, delete: TextClause, days: float) -> int:

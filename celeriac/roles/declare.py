@@ -61,7 +61,7 @@ class Roles:
 
     def get(self, name: str) -> Declared | None:
         task = self.app.tasks.get(name)
-        return None if task is None or name == TICKET or name.startswith("celery.") else self._declared(task)
+        return None if task is None or name in _NO_ROLES else self._declared(task)
 
     def all(self) -> list[Declared]:
         found = [self.get(name) for name in sorted(self.app.tasks)]
@@ -71,6 +71,13 @@ class Roles:
         if task.name not in self._known:
             self._known[task.name] = Declared.from_task(task)
         return self._known[task.name]
+
+
+#: Tasks of Celery's own that rows have no need of. The others (of maps, of `replace`) run where Celery would run them.
+_NO_ROLES = (
+    TICKET, "celery.backend_cleanup", "celery.chord_unlock", "celery.group", "celery.chain", "celery.chord",
+    "celery.chunks",
+)  # fmt: skip
 
 
 def declare(
@@ -112,7 +119,8 @@ def role_of(name: str, options: Mapping[str, Any], task: CeleryTask | None) -> R
         plain |= _limits(task.soft_time_limit, task.time_limit, plain)
         plain.setdefault("priority", getattr(task, "priority", None) or 0)
         plain = task.app.usual_role_options() | plain
-        plain["queue"] = getattr(task, "queue", None) or routed_queue(task)
+        celerys = "" if options.get("by_name") else task.app.conf.task_default_queue
+        plain["queue"] = getattr(task, "queue", None) or routed_queue(task) or celerys
     role = Role(
         name=name,
         retry_for=_errors(name, "autoretry_for", options.get("autoretry_for", ())),

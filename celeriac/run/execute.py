@@ -18,13 +18,15 @@ from celery._state import _task_stack
 from celery.app import trace
 from celery.app.task import Context
 from celery.app.task import Task as CeleryTask
-from celery.exceptions import Ignore, Reject, Retry
+from celery.exceptions import ChordError, Ignore, Reject, Retry, TaskRevokedError
 from celery.loaders.base import BaseLoader
 
-from celeriac.errors import LeaseLost, Snooze, TaskCancelled
+from celeriac.canvas import join
+from celeriac.errors import CeleriacError, LeaseLost, Snooze, TaskCancelled
 from celeriac.run import outcomes
 from celeriac.run.run import Run, enter, leave
 from celeriac.run.shared import worker_id
+from celeriac.store import states as row_states
 from celeriac.store.encoding import revived
 
 if TYPE_CHECKING:
@@ -67,6 +69,7 @@ class Direct:
     context: Context
     backend: Any
     utc: bool
+    keeps: bool
 
 
 @contextmanager
@@ -80,18 +83,22 @@ def directly(app: Celeriac, role: str) -> Iterator[Direct | None]:
     _task_stack.push(task)
     task.request_stack.push(context)
     try:
-        yield Direct(task, context, app.backend, app.conf.enable_utc)
+        yield Direct(task, context, app.backend, app.conf.enable_utc, not task.ignore_result)
     finally:
         task.request_stack.pop()
         _task_stack.pop()
 
 
 def execute(app: Celeriac, run: Run, direct: Direct | None = None) -> None:
-    """Runs the handler; its outcome is in `run`. `direct`: for a direct call."""
-    args, kwargs = revived(run.task.args), revived(run.task.kwargs)
+    """Runs the handler; its outcome is in `run`. `direct`: for a direct call, of what belongs to no workflow."""
     token = enter(run)
     try:
-        ended = _trace(app, run, args, kwargs) if direct is None else _call(direct, run, args, kwargs)
+        if run.canvas:
+            ended = _trace_part(app, run)
+        elif direct is None:
+            ended = _trace(app, run, *_arguments(run))
+        else:
+            ended = _call(direct, run, *_arguments(run))
     except TaskCancelled:
         run.drop_session()
         run.follow_ups.clear()
@@ -104,6 +111,51 @@ def execute(app: Celeriac, run: Run, direct: Direct | None = None) -> None:
             _conclude(run, ended)
     finally:
         leave(run, token)
+
+
+def _arguments(run: Run) -> tuple[Any, Any]:
+    return revived(run.task.args), revived(run.task.kwargs)
+
+
+def _trace_part(app: Celeriac, run: Run) -> Any:
+    """A part of a workflow. A body whose members did not all complete fails with Celery's error for that."""
+    if "fall_out" in run.canvas:
+        return _spread(app, run, **run.canvas["fall_out"])
+    barrier, joins = run.canvas.get("awaits"), run.canvas.get("joins")
+    if barrier is None:
+        return _trace(app, run, *_arguments(run))
+    with app.database.reading() as connection:
+        given = join.results(connection, barrier, run.canvas.get("shape"))
+    if isinstance(given, join.Missing):
+        error = app.backend.exception_to_python(revived(given.error)) if given.error else given.says
+        return _fail(app, run, ChordError(f"Dependency {given.task_id} raised {error!r}"))
+    run.canvas["parent_id"] = given.last
+    args, kwargs = run.task.args, run.task.kwargs
+    args, kwargs = join.arguments(args, kwargs, joins, given.results) if joins else (args, kwargs)
+    return _trace(app, run, revived(args), revived(kwargs))
+
+
+def _spread(app: Celeriac, run: Run, task_id: str, status: str, error: str | None) -> None:
+    """In the name of a task that ended without its worker: see `celeriac.fall_out`."""
+    context = Context(request_of(run, app.conf.enable_utc) | {"id": task_id})
+    kind = TaskRevokedError if status == row_states.CANCELLED else CeleriacError
+    app.backend.spread(context, kind(error), call_errbacks=status == row_states.FAILED)
+    run.outcome = outcomes.replaced(run)
+
+
+def _fail(app: Celeriac, run: Run, error: ChordError) -> None:
+    """Without the handler, but with whatever Celery does about a task that failed."""
+    task, context = app.tasks[run.role.name], Context(request_of(run, app.conf.enable_utc))
+    context.args, context.kwargs = _arguments(run)
+    _task_stack.push(task)
+    task.request_stack.push(context)
+    try:
+        raise error  # Celery wants its traceback
+    except ChordError as raised:
+        _handle(task, context, states.FAILURE, raised)
+    finally:
+        task.request_stack.pop()
+        _task_stack.pop()
 
 
 def _trace(app: Celeriac, run: Run, args: Any, kwargs: Any) -> Any:
@@ -122,7 +174,7 @@ def _call(direct: Direct, run: Run, args: Any, kwargs: Any) -> Any:
     context.__dict__ = said
     try:
         result = task.run(*args, **kwargs)
-        direct.backend.store_result(run.task.task_id, result, states.SUCCESS, request=context)
+        direct.backend.store_result(run.task.task_id, result if direct.keeps else None, states.SUCCESS, request=context)
     except (Ignore, Reject) as error:
         return error
     except Retry as error:
@@ -144,7 +196,9 @@ def _handle(task: Any, context: Context, state: str, error: Exception) -> None:
 def _conclude(run: Run, error: Any) -> None:
     """Celery stores nothing for Ignore and Reject."""
     run.drop_session()
-    if isinstance(error, Snooze):
+    if run.replaced and isinstance(error, Ignore):
+        run.outcome = outcomes.replaced(run)
+    elif isinstance(error, Snooze):
         run.follow_ups.clear()
         run.outcome = outcomes.snoozed(run.task, error.seconds, error.why)
     elif isinstance(error, Ignore):
@@ -156,22 +210,25 @@ def _conclude(run: Run, error: Any) -> None:
 def request_of(run: Run, utc: bool) -> dict[str, Any]:
     """What Celery's own requests say of a task."""
     task, said = run.task, run.task.headers or {}
+    canvas = revived(run.canvas) if run.canvas else {}
     return {
         "id": task.task_id,
         "task": run.role.name,
         "retries": task.retry_count,
-        "root_id": task.task_id,
-        "parent_id": None,
+        "root_id": said.get("root_id", task.task_id),
+        "parent_id": said.get("parent_id"),
         "hostname": worker_id(),
         "is_eager": False,
-        "ignore_result": False,
+        "ignore_result": None,  # as its task says
         "correlation_id": task.task_id,
         "timelimit": [run.role.hard_timeout, run.timeout],
         "shadow": said.get("shadow"),
         "argsrepr": said.get("argsrepr"),
         "kwargsrepr": said.get("kwargsrepr"),
+        "eta": said.get("eta"),
         "delivery_info": {
             "exchange": "", "routing_key": run.role.queue, "priority": task.priority, "redelivered": task.losses > 0
         },
         "utc": utc,
+        **canvas,
     }  # fmt: skip

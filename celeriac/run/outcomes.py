@@ -8,7 +8,7 @@ from celeriac.errors import LeaseLost, Permanent
 from celeriac.roles.role import Role
 from celeriac.run.run import RetryAsked, Run
 from celeriac.settle.retries import Again, Attempt, Failed, after_failure, after_timeout
-from celeriac.settle.write import LOST, Outcome
+from celeriac.settle.write import LOST, REPLACED, Outcome
 from celeriac.store import states
 from celeriac.store.started import Started
 
@@ -16,6 +16,11 @@ from celeriac.store.started import Started
 def completed(run: Run, result: Any) -> Outcome:
     keep = run.role.keep is not None
     return _ended(run.task, states.COMPLETED, result=result, keep=keep)
+
+
+def replaced(run: Run) -> Outcome:
+    """Another task comes in its place, under its id."""
+    return _ended(run.task, states.COMPLETED, kind=REPLACED, keep=False)
 
 
 def retried(run: Run, error: BaseException | None) -> Outcome:

@@ -17,6 +17,7 @@ from celeriac.errors import BadValue, CeleriacError, LeaseLost, TaskCancelled
 from celeriac.roles.role import Role
 from celeriac.run import lease
 from celeriac.settle import release
+from celeriac.settle.tombstones import Tombstone
 from celeriac.settle.write import Outcome
 from celeriac.store.connections import Database, end_silent
 from celeriac.store.encoding import MOST_BYTES, Unfit, encoded
@@ -38,17 +39,20 @@ class Run:
     """One started row in the hands of this process. Follow-ups and the session commit with its outcome.
 
     `became`: what its row is once it is settled; None if the outcome did not count. `traceback`: of what it raised.
+    `tombstones`: links that never come, as this one failed. `replaced`: what it has asked for comes in its place.
     """
 
     task: Started
     role: Role
     database: Database
     follow_ups: list[NewTask] = field(default_factory=list)
+    tombstones: list[Tombstone] = field(default_factory=list)
     retry_asked: RetryAsked | None = None
     outcome: Outcome | None = None
     settled: bool = False
     said: bool = False
     stopped: bool = False
+    replaced: bool = False
     began: float = field(default_factory=time.monotonic)
     limited_since: float = field(default_factory=time.monotonic)
     opened: Session | None = None
@@ -61,6 +65,11 @@ class Run:
         self.limited_since = time.monotonic()
         if self.on_limit is not None:
             self.on_limit(self)
+
+    @property
+    def canvas(self) -> dict[str, Any]:
+        """What its message said of the workflow it belongs to; empty for most."""
+        return {} if self.task.headers is None else self.task.headers.get("canvas", {})
 
     @property
     def timeout(self) -> float | None:
@@ -101,7 +110,7 @@ class Run:
             if not release.hold(session.connection(), self.task.id, self.task.token):
                 raise LeaseLost(f"task {self.task.id} is no longer this worker's")
 
-    def progress(self, value: Any) -> None:
+    def progress(self, value: Any, *, restarts_limit: bool = True) -> None:
         """Raises BadValue, or LeaseLost if the row is no longer this run's."""
         try:
             told = encoded(value, MOST_BYTES)
@@ -111,7 +120,8 @@ class Run:
             mine = lease.progress(connection, self.task.id, self.task.token, told)
         if not mine:
             raise LeaseLost(f"task {self.task.id} is no longer this worker's")
-        self.restart_limit()
+        if restarts_limit:
+            self.restart_limit()
 
     def raise_if_cancelled(self) -> None:
         """Raises TaskCancelled or LeaseLost if so; for handlers that block where no signal reaches them."""

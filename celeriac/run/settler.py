@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 def _is_simple(run: Run) -> bool:
     """Whether a statement writes what it came to: there is nothing beside its row that has to commit with it."""
-    return not run.follow_ups and run.outcome is not None and run.outcome.status != LOST
+    return not run.follow_ups and not run.tombstones and run.outcome is not None and run.outcome.status != LOST
 
 
 class _Unwritten(Exception):
@@ -87,7 +87,8 @@ class Settler:
     ) -> tuple[list[NewTask], dict[int, str]]:
         outcomes = [run.outcome for run in runs if run.outcome is not None]
         follow_ups = {run.task.id: run.follow_ups for run in runs}
-        mine = settle(connection, outcomes, self.by, again=again, follow_ups=follow_ups)
+        tombstones = {run.task.id: run.tombstones for run in runs if run.tombstones}
+        mine = settle(connection, outcomes, self.by, again=again, follow_ups=follow_ups, tombstones=tombstones)
         return [task for i in mine for task in follow_ups[i]], mine
 
     def settle_with_session(self, run: Run, session: Session) -> None:

@@ -26,6 +26,13 @@ PROCESSES = 4096
 _limits = mmap.mmap(-1, _LIMIT.size * PROCESSES)
 
 
+def make_own() -> None:
+    """Memory of this worker alone, before its children are forked: a parent of several may have made it for all."""
+    global _flags, _renewed, _limits, _currents
+    _flags, _renewed = mmap.mmap(-1, len(_flags)), mmap.mmap(-1, len(_renewed))
+    _limits, _currents = mmap.mmap(-1, len(_limits)), mmap.mmap(-1, len(_currents))
+
+
 def fresh_name(hostname: str) -> str:
     """A worker's name in SQL, unique to the process: a container's next one has the same host name and number."""
     return f"{hostname}:{os.getpid()}:{secrets.token_hex(3)}"

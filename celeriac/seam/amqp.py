@@ -21,6 +21,10 @@ class RoleQueues(AMQP):
 
     Connection = Connection
 
+    def _retry_publish(self, publish: Any, *args: Any, **kwargs: Any) -> Any:
+        """A callback's row commits with the task's outcome, or both do not: there is nothing to publish again."""
+        return publish(*args, **kwargs)
+
     @cached_property
     def queues(self) -> Queues:
         queues = self.Queues(self.app.conf.task_queues)

@@ -2,29 +2,41 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from celery.backends.base import BaseBackend
+from celery.exceptions import TimeoutError as CeleryTimeoutError
+from celery.result import GroupResult, result_from_tuple
+from celery.states import READY_STATES
+from celery.utils.functional import _regen
 from kombu.exceptions import EncodeError
-from sqlalchemy import text
 
-from celeriac.errors import CeleriacError, NotSupported
+from celeriac.canvas.parts import barrier_of
 from celeriac.run import run as running
-from celeriac.run.outcomes import completed, failed, lost, retried
+from celeriac.run.outcomes import completed, described, failed, lost, retried
+from celeriac.seam import producer, results
+from celeriac.settle.tombstones import Tombstone
 from celeriac.store import states
-from celeriac.store.encoding import MOST_BYTES, Unfit, encoded, revived
+from celeriac.store.encoding import MOST_BYTES, Unfit, encoded
 from celeriac.store.failures import is_restart
 
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
 
-META = text("""
-SELECT status, result, error_message, completed_at, retry_count FROM celeriac.worker_tasks WHERE task_id = :task_id
-""")
-
-
 #: How an attempt ends. Celery tells of other states, too: that it began, and what a handler's `update_state` says.
 ENDS = ("SUCCESS", "RETRY", "FAILURE")
+#: A row says these by itself.
+SAYS = ("PENDING", "RECEIVED", "STARTED")
+
+#: Of a traceback the end is kept (characters).
+LONGEST_TRACEBACK = 16_000
+
+#: Who waits for a result looks again after this share of the time it has waited.
+PATIENCE = 0.25
+SHORTEST = 0.01
 
 
 def _is_a_hooks(run: running.Run, state: str) -> bool:
@@ -33,79 +45,207 @@ def _is_a_hooks(run: running.Run, state: str) -> bool:
 
 
 class RowBackend(BaseBackend):
-    """`AsyncResult` reads the row; a row that is gone (its role keeps none, or it was pruned) is PENDING to Celery."""
+    """`AsyncResult` reads the row; a row that is gone (its role keeps none, or it was pruned) is PENDING to Celery.
+
+    Of chords there is nothing to keep: a member's row is its part, and what waits for it is another row.
+    """
 
     app: Celeriac
     supports_autoexpire = True
+    supports_native_join = True
 
-    def store_result(self, task_id: str, result: Any, state: str, traceback: Any = None, **_: Any) -> Any:
+    # -- the run under way ---------------------------------------------------------------------------------------------
+
+    def store_result(
+        self, task_id: str, result: Any, state: str, traceback: Any = None, request: Any = None, **_: Any
+    ) -> Any:
         run = running.current()
-        if run is None or run.task.task_id != task_id or state not in ENDS or _is_a_hooks(run, state):
+        if run is None:
+            return result
+        if run.task.task_id != task_id:
+            if state == "FAILURE":
+                run.tombstones.append(self._tombstone(run, task_id, result, request))
+            return result
+        if state not in ENDS:
+            if state not in SAYS:
+                run.progress({results.STATE: state, results.TOLD: result}, restarts_limit=False)
+            return result
+        if _is_a_hooks(run, state):
             return result
         # What an attempt enqueued goes with it; what its hooks enqueue from here on belongs to its outcome.
         if state != "SUCCESS":
             run.follow_ups.clear()
             run.drop_session()
             run.traceback = None if traceback is None else str(traceback)
-        run.outcome = {"SUCCESS": self._success, "RETRY": self._retry}.get(state, self._failure)(run, result)
+        run.outcome = self._outcome(run, state, result, traceback)
         if run.opened is not None:
             self.app.settler.settle_with_session(run, run.opened)
         return result
 
+    def mark_as_done(
+        self, task_id: str, result: Any, request: Any = None, store_result: bool = True, state: str = "SUCCESS"
+    ) -> None:
+        """What is to be ignored ends its row as well, without its result."""
+        self.store_result(task_id, result if store_result else None, state, request=request)
+
+    def mark_as_failure(
+        self, task_id: str, exc: Any, traceback: Any = None, request: Any = None, store_result: bool = True,  # noqa: ARG002
+        call_errbacks: bool = True, state: str = "FAILURE",
+    ) -> None:  # fmt: skip
+        """Errbacks are called, and the rest of a chain fails, only if the task is not tried again."""
+        run = running.current()
+        if run is not None and run.task.task_id == task_id and _is_a_hooks(run, state):
+            return
+        self.store_result(task_id, exc, state, traceback=traceback, request=request)
+        if request is None or run is None or run.outcome is None or run.outcome.status != states.FAILED:
+            return
+        self.spread(request, exc, traceback, call_errbacks=call_errbacks)
+        run.outcome = replace(run.outcome, is_spread=True)
+
+    def spread(self, request: Any, error: Any, traceback: Any = None, *, call_errbacks: bool = True) -> None:
+        """The rest of the task's chain never comes, and its errbacks are called."""
+        self._fail_chain(_flattened(getattr(request, "chain", None)), error, traceback)
+        if call_errbacks and request.errbacks:
+            self._call_task_errbacks(request, error, traceback)
+
+    def mark_as_retry(
+        self, task_id: str, exc: Any, traceback: Any = None, request: Any = None, store_result: bool = True,  # noqa: ARG002
+        state: str = "RETRY",
+    ) -> Any:  # fmt: skip
+        return self.store_result(task_id, exc, state, traceback=traceback, request=request)
+
+    def _outcome(self, run: running.Run, state: str, result: Any, traceback: Any) -> Any:
+        if state == "SUCCESS":
+            return self._success(run, result)
+        if is_restart(result):
+            return lost(run.task, result)
+        return retried(run, result) if state == "RETRY" else failed(run, result, self._told(result, traceback))
+
     def _success(self, run: running.Run, result: Any) -> Any:
         try:
-            return completed(run, encoded(result, MOST_BYTES))
+            return completed(run, encoded(self.prepare_value(result), MOST_BYTES))
         except Unfit as error:
             raise EncodeError(f"the result of {run.role.name} cannot be stored: {error}") from error
 
-    def _retry(self, run: running.Run, error: Any) -> Any:
-        return lost(run.task, error) if is_restart(error) else retried(run, error)
-
-    def _failure(self, run: running.Run, error: Any) -> Any:
-        return lost(run.task, error) if is_restart(error) else failed(run, error, self._told(error))
-
-    def _told(self, error: Any) -> Any:
+    def _told(self, error: Any, traceback: Any = None) -> Any:
         """The error as JSON. One that cannot be told so still fails its task: then there is only its message."""
         try:
-            return encoded(self.prepare_exception(error, "json"), MOST_BYTES)
+            told = self.prepare_exception(error, "json")
+            if traceback:
+                told["traceback"] = str(traceback)[-LONGEST_TRACEBACK:]
+            return encoded(told, MOST_BYTES)
         except Exception:
             return None
 
-    def get_task_meta(self, task_id: str, cache: bool = True) -> dict[str, Any]:  # noqa: ARG002 - Celery's signature
-        with self.app.database.statement() as connection:
-            row = connection.execute(META, {"task_id": task_id}).one_or_none()
-        if row is None:
-            return {
-                "task_id": task_id,
-                "status": "PENDING",
-                "result": None,
-                "traceback": None,
-                "children": [],
-            }
-        state = "RETRY" if row.status == states.PENDING and row.retry_count else states.CELERY[row.status]
-        meta = {
-            "task_id": task_id,
-            "status": state,
-            "traceback": None,
-            "children": [],
-            "date_done": row.completed_at,
-        }
-        return meta | {"result": revived(row.result) if state == "SUCCESS" else self._error(row)}
+    def _tombstone(self, run: running.Run, task_id: str, error: Any, request: Any) -> Tombstone:
+        """Of a link behind the task that failed; `request` is made of the link's signature."""
+        group = request.group or getattr(request, "group_id", None)
+        return Tombstone(
+            task_id=task_id, role=getattr(request, "task", None) or "", args=[], kwargs={}, headers={"canvas": {}},
+            error=described(error), result=self._told(error), after=run.task.id,
+            workflow=run.canvas.get("root_id") or run.task.task_id,
+            barrier=barrier_of(group) if request.chord else None, place=request.group_index if request.chord else None,
+        )  # fmt: skip
 
-    def _error(self, row: Any) -> Any:
-        """The exception that ended a failed task; of one stopped from outside there is only the message."""
-        if row.result:
-            return self.exception_to_python(revived(row.result))
-        return None if row.error_message is None else CeleriacError(row.error_message)
+    # -- results -------------------------------------------------------------------------------------------------------
+
+    def get_task_meta(self, task_id: str, cache: bool = True) -> dict[str, Any]:  # noqa: ARG002 - Celery's signature
+        with self.app.database.reading() as connection:
+            meta = results.metas(connection, [task_id], self.exception_to_python)[task_id]
+            if meta["status"] in READY_STATES and "id" in meta:
+                meta["children"] = results.children(connection, meta["id"])
+        return meta
+
+    _get_task_meta_for = get_task_meta
 
     def get_state(self, task_id: str) -> str:
         return str(self.get_task_meta(task_id)["status"])
 
+    def wait_for(
+        self, task_id: str, timeout: float | None = None, interval: float = 0.5, no_ack: bool = True,  # noqa: ARG002
+        on_interval: Callable[[], Any] | None = None,
+    ) -> dict[str, Any]:  # fmt: skip
+        return next(meta for _, meta in self._ended([task_id], timeout, interval, on_interval))
+
+    def get_many(
+        self, task_ids: Iterable[str], timeout: float | None = None, interval: float = 0.5, no_ack: bool = True,  # noqa: ARG002
+        on_message: Callable[[dict[str, Any]], Any] | None = None, on_interval: Callable[[], Any] | None = None,
+        max_iterations: int | None = None,
+    ) -> Iterator[tuple[str, dict[str, Any]]]:  # fmt: skip
+        """Each as it ends; all that are awaited in one statement a look."""
+        for task_id, meta in self._ended(task_ids, timeout, interval, on_interval, max_iterations):
+            if on_message is not None:
+                on_message(meta)
+            yield task_id, meta
+
+    def _ended(
+        self, task_ids: Iterable[str], timeout: float | None, interval: float,
+        on_interval: Callable[[], Any] | None, looks: int | None = None,
+    ) -> Iterator[tuple[str, dict[str, Any]]]:  # fmt: skip
+        """Raises Celery's TimeoutError. Looks soon at first, and every `interval` seconds in the end."""
+        open_ids, began = dict.fromkeys(task_ids), time.monotonic()
+        while open_ids:
+            with self.app.database.reading() as connection:
+                metas = results.metas(connection, open_ids, self.exception_to_python)
+            for task_id, meta in metas.items():
+                if meta["status"] in READY_STATES:
+                    del open_ids[task_id]
+                    yield task_id, meta
+            looks = None if looks is None else looks - 1
+            if not open_ids or looks == 0:
+                return
+            if on_interval is not None:
+                on_interval()
+            waited = time.monotonic() - began
+            if timeout is not None and waited >= timeout:
+                raise CeleryTimeoutError(f"{len(open_ids)} of the results did not come within {timeout:g} s")
+            nap = min(interval, max(SHORTEST, waited * PATIENCE))
+            time.sleep(nap if timeout is None else min(nap, timeout - waited))
+
     def forget(self, task_id: str) -> None:
-        """Rows are the record of what happened; their role's `keep` decides when they go."""
+        """Its row goes, unless the body of a chord waits for it."""
+        with self.app.database.statement() as connection:
+            results.forget(connection, task_id)
 
     def cleanup(self) -> None:
-        """See `forget`."""
+        """Roles' `keep` decides when rows go."""
 
-    def apply_chord(self, *_: Any, **__: Any) -> None:
-        raise NotSupported("chord does not run on rows yet; nothing was enqueued")
+    # -- groups --------------------------------------------------------------------------------------------------------
+
+    def _save_group(self, group_id: str, result: GroupResult) -> GroupResult:
+        with self.app.database.statement() as connection:
+            results.save_group(connection, group_id, results.saved(result))
+        return result
+
+    def _restore_group(self, group_id: str) -> dict[str, Any] | None:
+        with self.app.database.statement() as connection:
+            saved = results.restore_group(connection, group_id)
+        return None if saved is None else {"result": result_from_tuple(saved, self.app)}
+
+    def _delete_group(self, group_id: str) -> None:
+        with self.app.database.statement() as connection:
+            results.delete_group(connection, group_id)
+
+    def apply_chord(self, header: tuple[str, Iterable[Any]], body: Any, **_: Any) -> None:  # noqa: ARG002
+        """The first member brings the body, which has to know which members are a group among the others."""
+        group_id, members = header
+        if not isinstance(members, _regen) and any(isinstance(member, GroupResult) for member in members):
+            producer.shapes.set({**producer.shapes.get(), barrier_of(group_id): _shape(members)})
+
+    def add_to_chord(self, *_: Any) -> None:
+        """The task brings its barrier."""
+
+
+def _shape(members: Iterable[Any]) -> list[Any]:
+    """Their ids, those of groups in lists of their own."""
+    return [_shape(member.results) if isinstance(member, GroupResult) else member.id for member in members]
+
+
+def _flattened(chain: Any) -> list[Any]:
+    """The links of a chain, with the members of its groups: each has an id somebody may wait for."""
+    links: list[Any] = []
+    for link in chain or []:
+        links.append(link)
+        if link.get("subtask_type") == "group":
+            links += _flattened((link.get("kwargs") or {}).get("tasks"))
+    return links

@@ -23,7 +23,6 @@ from celeriac.settings import Settings
 BACKEND = "celeriac.seam.backend:RowBackend"
 
 REQUIRED: Mapping[str, Any] = {
-    "result_backend": BACKEND,
     "task_serializer": "json",
     "result_serializer": "json",
     "accept_content": ["json"],
@@ -49,6 +48,7 @@ TRANSPORT: Mapping[str, Any] = {
 TRANSPORT_REQUIRED: Mapping[str, Any] = {"ack_emulation": False, "priority_steps": [0], "retry_on_timeout": False}
 
 USUAL: Mapping[str, Any] = {
+    "result_backend": BACKEND,  # what a user says here is named, and stays to be read: the app has no other
     "worker_prefetch_multiplier": 1,
     "broker_connection_retry_on_startup": True,
     "broker_connection_max_retries": None,
@@ -185,7 +185,7 @@ def role_options(conf: Configuration) -> dict[str, Any]:
 
 def _instead(name: str, value: Any) -> str | None:
     """What happens instead of what it says; None if it happens to say so."""
-    if value == CELERYS.get(name) or value == REQUIRED.get(name, object()) or _is_json(name, value):
+    if value in (CELERYS.get(name), USUAL.get(name)) or value == REQUIRED.get(name, object()) or _is_json(name, value):
         return None
     if name in INSTEAD:
         return INSTEAD[name]

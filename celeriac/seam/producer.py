@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from celery.canvas import maybe_signature
+
+from celeriac.canvas.parts import RESULTS, Part, part_of
 from celeriac.enqueue.insert import NewTask, Receipt
-from celeriac.enqueue.intake import arguments_of, is_distance, moment, new_task, refuse_canvas
+from celeriac.enqueue.intake import arguments_of, is_distance, moment, new_task
 from celeriac.errors import BadArguments, BadValue
 from celeriac.run import run as running
 
@@ -18,6 +23,12 @@ if TYPE_CHECKING:
 #: Where the call that is being published ended: Celery has no way to hand it back.
 receipt: ContextVar[Receipt | None] = ContextVar("celeriac receipt", default=None)
 
+#: Of chords that are about to be published, by their barriers: which members are groups of their own.
+shapes: ContextVar[Mapping[str, Any]] = ContextVar("celeriac shapes", default=MappingProxyType({}))
+
+#: What a canvas is publishing just now.
+_unit: ContextVar[RowProducer | None] = ContextVar("celeriac unit", default=None)
+
 #: Celery would describe the arguments for the message's readers, at a cost: a row has the arguments themselves.
 NO_REPR = {"argsrepr": "", "kwargsrepr": ""}
 
@@ -26,11 +37,34 @@ NO_REPR = {"argsrepr": "", "kwargsrepr": ""}
 SHOWN = ("shadow", *NO_REPR)
 
 
+@contextmanager
+def unit(app: Celeriac, given: Any) -> Iterator[RowProducer]:
+    """What is published within comes as one: all rows of a canvas in one transaction, or none."""
+    outer = given if isinstance(given, RowProducer) else _unit.get()
+    if outer is not None and outer.app is app:
+        yield outer
+        return
+    producer = RowProducer(app)
+    token = _unit.set(producer)
+    try:
+        yield producer
+    finally:
+        _unit.reset(token)
+    producer.insert()
+
+
 class RowProducer:
-    """Stands where Celery expects a kombu producer; its `publish` inserts."""
+    """Stands where Celery expects a kombu producer; what it publishes is inserted when its unit ends.
+
+    A chord's body is published with the first of its members, which brings its signature; it waits at their barrier.
+    """
 
     def __init__(self, app: Celeriac) -> None:
         self.app = app
+        self.tasks: list[NewTask] = []
+        self.bound: Any = None
+        self.awaits: str | None = None
+        self.bodies: set[str] = set()
 
     @property
     def connection(self) -> RowProducer:
@@ -46,21 +80,41 @@ class RowProducer:
     ) -> None:  # fmt: skip
         if not headers or not isinstance(body, tuple):
             return  # an event about publishing, for which rows have no need
-        args, kwargs, embed = body
-        name, task_id, clock = headers["task"], headers["id"], celeriac_clock or {}
-        refuse_canvas(name, headers, embed)
+        args, kwargs, embedded = body
+        clock = celeriac_clock or {}
         run = running.current()
-        if run is not None and task_id == run.task.task_id:
+        if run is not None and headers["id"] == run.task.task_id and not run.replaced:
             run.retry_asked = _retry_asked(headers, clock, args, kwargs)
             return
+        self.bound = self.bound if bound is None else bound
+        part = part_of(headers, embedded)
+        if part is not None and part.body is not None:
+            self._publish_body(part)
         properties["is_named"] = celeriac_named
-        task = self._task(name, task_id, args, kwargs, headers, clock, properties)
-        receipt.set(self.app.enqueuer.insert([task], bound)[0])
+        self.tasks.append(self._task(args, kwargs, headers, clock, properties, part))
+
+    def insert(self) -> None:
+        """All that was published."""
+        if self.tasks:
+            receipts = self.app.enqueuer.insert(self.tasks, self.bound)
+            receipt.set(receipts[0])
+
+    def _publish_body(self, part: Part) -> None:
+        if part.barrier is None or part.barrier in self.bodies:
+            return
+        self.bodies.add(part.barrier)
+        outer, self.awaits = self.awaits, part.barrier
+        try:
+            maybe_signature(dict(part.body or {}), app=self.app).apply_async((RESULTS,))
+        finally:
+            self.awaits = outer
+            shapes.set({barrier: shape for barrier, shape in shapes.get().items() if barrier != part.barrier})
 
     def _task(
-        self, name: str, task_id: str, args: Any, kwargs: Any, headers: Mapping[str, Any],
-        clock: Mapping[str, float], properties: Mapping[str, Any],
+        self, args: Any, kwargs: Any, headers: Mapping[str, Any], clock: Mapping[str, float],
+        properties: Mapping[str, Any], part: Part | None,
     ) -> NewTask:  # fmt: skip
+        name = headers["task"]
         role, signature = self.app.role_named(name)
         queue = _queue(properties)
         if queue and queue not in (role.queue, role.name) and queue != self.app.conf.task_default_queue:
@@ -70,13 +124,46 @@ class RowProducer:
             k: properties.get(k)
             for k in ("priority", "account", "lock_key", "unique_key", "timeout", "max_retries", "is_named")
         }
+        delay = clock.get("countdown")
+        canvas: dict[str, Any] = {} if part is None else dict(part.request)
+        if self.awaits is not None:
+            canvas |= {"awaits": self.awaits, "shape": shapes.get().get(self.awaits)}
+            canvas |= {"joins": _place_of_results(role.by_name and signature.nameable, signature.names, args)}
+            args = [None if given == RESULTS else given for given in args]
+            canvas |= {"delay": delay} if delay is not None else {}
+            delay = None
         return new_task(
-            role, signature, task_id, args, kwargs, limit=self.app.settings.max_argument_bytes,
-            delay=clock.get("countdown"), at=headers.get("eta"),
+            role, signature, headers["id"], args, kwargs, limit=self.app.settings.max_argument_bytes,
+            delay=delay, at=headers.get("eta"), lenient=bool(canvas),
             expires_in=clock.get("expires"), expires_at=headers.get("expires"),
-            headers={name: headers[name] for name in SHOWN if headers.get(name)} or None,
-            parent_id=run.task.id if run else None, enqueued_by=self.app.process_name, **given,
+            headers=_kept(name, headers, canvas, _eta(headers, clock.get("countdown"))),
+            parent_id=run.task.id if run else None, enqueued_by=self.app.process_name,
+            workflow=headers["root_id"] if canvas or (run and run.canvas) else None,
+            barrier=part.barrier if part else None, place=part.place if part else None, awaits=self.awaits, **given,
         )  # fmt: skip
+
+
+def _eta(headers: Mapping[str, Any], delay: float | None) -> str | None:
+    """What the handler is told; by this machine's clock, where the database has yet to say when it is due."""
+    return headers.get("eta") or (delay and (datetime.now(UTC) + timedelta(seconds=delay)).isoformat()) or None
+
+
+def _kept(name: str, headers: Mapping[str, Any], canvas: Mapping[str, Any], eta: str | None) -> dict[str, Any] | None:
+    """What the row keeps of the message beside its arguments."""
+    kept: dict[str, Any] = {name: headers[name] for name in SHOWN if headers.get(name)}
+    if canvas:
+        kept |= {"eta": eta} if eta else {}
+        kept["canvas"] = arguments_of(name, {k: v for k, v in canvas.items() if v is not None}, float("inf"))
+    elif headers.get("parent_id"):
+        kept |= {"root_id": headers["root_id"], "parent_id": headers["parent_id"]}
+    return kept or None
+
+
+def _place_of_results(by_name: bool, names: list[str], args: Any) -> bool | str | None:
+    """Where a body's results go, if it wants them: first, or under this name."""
+    if not args or args[0] != RESULTS:
+        return None
+    return names[0] if by_name and names else True
 
 
 def _queue(properties: Mapping[str, Any]) -> str | None:

@@ -176,6 +176,12 @@ class Task(CeleryTask, Generic[P, R]):
             raise BadValue(f"{self.name}: snooze({seconds!r:.100}): give seconds, at most 100 years")
         return Snooze(seconds, why)
 
+    def on_replace(self, sig: Any) -> Any:
+        """Celery's; what is published from here on under the task's id comes in its place."""
+        if (run := running.current()) is not None:
+            run.replaced = True
+        return super().on_replace(sig)
+
     def retry(self, *args: Any, **kwargs: Any) -> Any:
         """Celery's; outside of an eager run the next attempt is `scheduled_for` in SQL, as often as the row may."""
         if (run := running.current()) is not None and run.task.max_retries is not None:

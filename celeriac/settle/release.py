@@ -16,7 +16,7 @@ from celeriac.store import look
 
 # The rules stand in `store/routines/release.sql`: psql's `recover_stale_tasks` goes by them, too.
 RELEASE = text("""
-SELECT id, role, lock_key, becomes, hands_over FROM celeriac.release(
+SELECT id, role, lock_key, becomes, hands_over, CAST(barrier AS text) AS barrier FROM celeriac.release(
     CAST(:tokens AS uuid[]), CAST(:only AS bigint[]), :started, :kind, :why, :by, :loss)
 """)
 
@@ -101,4 +101,5 @@ def release(
     wanted = {"tokens": list(tokens), "only": None if only is None else list(only), "started": started}
     rows = connection.execute(RELEASE, wanted | {"kind": kind, "why": why, "by": by, "loss": loss}).all()
     look.ask(connection, [row.lock_key for row in rows if row.hands_over])
+    look.ask_joins(connection, [row.barrier for row in rows])
     return [Freed(row.id, row.role, row.becomes) for row in rows]

@@ -10,9 +10,10 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, text
 
-from celeriac.enqueue import outbox
 from celeriac.enqueue.insert import NewTask
 from celeriac.settle import release
+from celeriac.settle.follow_ups import follow_up
+from celeriac.settle.tombstones import Tombstone, bury
 from celeriac.store import look
 from celeriac.store.connections import Prepared
 from celeriac.store.started import Started
@@ -21,13 +22,17 @@ from celeriac.store.states import COMPLETED
 #: No status of a task: what becomes of it, `release` says.
 LOST = "lost"
 
+#: The kind of what another task has come in the place of.
+REPLACED = "replaced"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """What a run came to. `kind` names the event it leaves, if the row alone does not tell.
 
     `status` pending means again: `delay` seconds from now (or `at`), with these counts and, if given, new arguments.
-    `keep` False leaves no history. Status LOST: the run came to nothing, as if its worker had gone.
+    `keep` False leaves no history. Status LOST: the run came to nothing, as if its worker had gone. `is_spread`: the
+    worker has told whoever waits in its workflow that it failed.
     """
 
     task: Started
@@ -42,11 +47,13 @@ class Outcome:
     args: list[Any] | None = None
     kwargs: dict[str, Any] | None = None
     keep: bool = True
+    is_spread: bool | None = None
 
 
 _KEPT = """
     id, task_id, role, account, lock_key, unique_key, priority, aged, scheduled_for, expires_at, headers,
-    max_retries, max_rounds, losses, timeout, parent_id, enqueued_by, created_at, progress"""
+    max_retries, max_rounds, losses, timeout, parent_id, enqueued_by, created_at, progress, workflow, barrier,
+    place"""
 
 
 def _free_keys(of: str) -> str:
@@ -62,13 +69,20 @@ def _free_keys(of: str) -> str:
 )"""
 
 
+def _join(of: str) -> str:
+    """Somebody may wait for the tasks of that part, and for others."""
+    return f"""to_join AS (
+    INSERT INTO celeriac.joins (barrier) SELECT DISTINCT barrier FROM {of} WHERE barrier IS NOT NULL
+)"""
+
+
 # INVARIANT of `mine`: the task is held by the ticket it was started under; anything else is refused. Whoever settles,
 # cancels or releases has the ticket's row first, then the tasks'. A task that was asked to stop is not tried again.
 SETTLE = text(f"""
 WITH outcome AS (
     SELECT * FROM jsonb_to_recordset(CAST(:outcomes AS jsonb)) AS (
         id bigint, token uuid, status text, kind text, result jsonb, error text, delay double precision,
-        at timestamptz, retry_count integer, tries integer, args jsonb, kwargs jsonb, keep boolean)
+        at timestamptz, retry_count integer, tries integer, args jsonb, kwargs jsonb, keep boolean, is_spread boolean)
 ), held AS MATERIALIZED (
     SELECT * FROM celeriac.tickets WHERE token = ANY (CAST(:tokens AS uuid[])) ORDER BY token FOR UPDATE
 ), mine AS MATERIALIZED (
@@ -76,8 +90,8 @@ WITH outcome AS (
     FROM held h, unnest(h.ids) AS i (id) JOIN outcome o ON o.id = i.id WHERE o.token = h.token
 ), judged AS MATERIALIZED (
     SELECT {_KEPT.replace("id, task_id", "t.id, t.task_id")}, m.kind, m.result, m.error, m.retry_count, m.tries, m.keep,
-        m.token, coalesce(m.args, t.args) AS args, coalesce(m.kwargs, t.kwargs) AS kwargs, m.worker_id, m.worker_pid,
-        m.claimed_at, m.started_at,
+        m.is_spread, m.token, coalesce(m.args, t.args) AS args, coalesce(m.kwargs, t.kwargs) AS kwargs, m.worker_id,
+        m.worker_pid, m.claimed_at, m.started_at,
         CASE WHEN m.status = 'pending' AND t.cancel_requested_at IS NOT NULL THEN 'cancelled'
             ELSE m.status END AS becomes,
         coalesce(m.at, clock_timestamp() + m.delay * interval '1 second') AS due
@@ -89,7 +103,7 @@ WITH outcome AS (
         worker_id, worker_pid, claimed_at, started_at, completed_at)
     SELECT {_KEPT}, args, kwargs, becomes, result, error, retry_count, tries,
         worker_id, worker_pid, claimed_at, started_at, clock_timestamp()
-    FROM judged WHERE becomes <> 'pending' AND keep
+    FROM judged WHERE becomes <> 'pending' AND (keep OR barrier IS NOT NULL) AND kind IS DISTINCT FROM '{REPLACED}'
 ), again AS (
     UPDATE celeriac.tasks t
     SET retry_count = j.retry_count, tries = j.tries, args = j.args, kwargs = j.kwargs, scheduled_for = j.due,
@@ -99,7 +113,12 @@ WITH outcome AS (
 ), to_later AS (
     INSERT INTO celeriac.later (role, account, due_at, id, began)
     SELECT role, account, due, id, retry_count > 0 OR tries = 0 FROM judged WHERE becomes = 'pending'
-), {_free_keys("judged")}, done AS (
+), {_free_keys("judged")}, fallen AS (
+    SELECT count(celeriac.fall_out(id, task_id, role, account, headers, becomes, error, workflow, barrier)) AS n
+    FROM judged WHERE becomes IN ('failed', 'cancelled') AND is_spread IS NOT TRUE AND headers -> 'canvas' IS NOT NULL
+), ended_members AS (
+    SELECT barrier FROM judged WHERE becomes <> 'pending'
+), {_join("ended_members")}, done AS (
     DELETE FROM celeriac.tickets k USING held h
     WHERE k.token = h.token AND (SELECT count(*) FROM mine m WHERE m.token = h.token) = cardinality(h.ids)
 ), less AS (
@@ -115,7 +134,8 @@ WITH outcome AS (
     INSERT INTO celeriac.task_events (task, role, kind, from_status, to_status, by, why)
     SELECT id, role, kind, 'running', becomes, :by, error FROM judged WHERE kind IS NOT NULL
 )
-SELECT id, lock_key, becomes FROM judged
+SELECT id, lock_key, becomes, CASE WHEN becomes <> 'pending' THEN CAST(barrier AS text) END AS barrier FROM judged
+WHERE (SELECT n FROM fallen) IS NOT NULL
 """)
 
 # The same for successes of one ticket, which are most: no event, no new time, no new arguments.
@@ -132,8 +152,8 @@ WITH held AS MATERIALIZED (
     INSERT INTO celeriac.history ({_KEPT}, args, kwargs, retry_count, tries, status, result,
         worker_id, worker_pid, claimed_at, started_at, completed_at)
     SELECT g.*, 'completed', m.result, h.worker_id, h.worker_pid, h.claimed_at, h.started_at, clock_timestamp()
-    FROM gone g JOIN mine m ON m.id = g.id, held h WHERE :keep
-), {_free_keys("gone")}, done AS (
+    FROM gone g JOIN mine m ON m.id = g.id, held h WHERE :keep OR g.barrier IS NOT NULL
+), {_free_keys("gone")}, {_join("gone")}, done AS (
     DELETE FROM celeriac.tickets k USING held h
     WHERE k.token = h.token AND (SELECT count(*) FROM mine) = cardinality(h.ids)
 ), less AS (
@@ -146,7 +166,7 @@ WITH held AS MATERIALIZED (
     FROM held h
     WHERE k.token = h.token AND (SELECT count(*) FROM mine) BETWEEN 1 AND cardinality(h.ids) - 1
 )
-SELECT id, lock_key, 'completed' AS becomes FROM gone
+SELECT id, lock_key, 'completed' AS becomes, CAST(barrier AS text) AS barrier FROM gone
 """)
 
 _COMPLETE = Prepared(COMPLETE, {"token": "text", "ids": "bigint[]", "results": "text[]", "keep": "boolean"})
@@ -165,21 +185,25 @@ WHERE NOT :again OR t.token IS NOT NULL
 def settle(
     connection: Connection, outcomes: Sequence[Outcome], by: str, *, again: bool = False,
     follow_ups: Mapping[int, Sequence[NewTask]] | None = None,
+    tombstones: Mapping[int, Sequence[Tombstone]] | None = None,
 ) -> dict[int, str]:  # fmt: skip
     """What became of each whose outcome counts. Others were somebody else's by now: nothing changed, an event says so.
 
-    `again`: the same was said before, and may have been committed although no answer came. `follow_ups` of an id come
-    if it counts. The lock keys that come free are handed over after the commit.
+    `again`: the same was said before, and may have been committed although no answer came. `follow_ups` and
+    `tombstones` of an id come if it counts. Lock keys that come free, and barriers, are looked at after the commit.
     """
     if not outcomes:
         return {}
     rows = _complete(connection, [o for o in outcomes if _is_plain(o)])
     rows += _settle(connection, [o for o in outcomes if not _is_plain(o) and o.status != LOST], by)
     look.ask(connection, [row.lock_key for row in rows])
+    look.ask_joins(connection, [row.barrier for row in rows])
     settled: dict[int, str] = {row.id: row.becomes for row in rows}
     new = [task for i, tasks in (follow_ups or {}).items() if i in settled for task in tasks]
     if new:
-        outbox.enqueue_or_put(connection, new)
+        follow_up(connection, new)
+    if buried := [one for i, some in (tombstones or {}).items() if i in settled for one in some]:
+        bury(connection, buried)
     settled |= {o.task.id: LOST for o in outcomes if o.status == LOST and _give_up(connection, o, by)}
     late = [o.task for o in outcomes if o.task.id not in settled]
     if late:
@@ -226,7 +250,20 @@ def _settle(connection: Connection, outcomes: Sequence[Outcome], by: str) -> lis
     return list(connection.execute(SETTLE, {"outcomes": rows, "tokens": tokens, "by": by}).all())
 
 
-_PLAIN = ("status", "kind", "result", "error", "delay", "at", "retry_count", "tries", "args", "kwargs", "keep")
+_PLAIN = (
+    "status",
+    "kind",
+    "result",
+    "error",
+    "delay",
+    "at",
+    "retry_count",
+    "tries",
+    "args",
+    "kwargs",
+    "keep",
+    "is_spread",
+)
 
 
 def _row(outcome: Outcome) -> dict[str, Any]:

@@ -63,7 +63,8 @@ class Database:
         self.engine = self._engine(name, pool_size, pool_pre_ping=True)
         self._verbs = self._engine(name, pool_size, isolation_level="AUTOCOMMIT", pool_reset_on_return=None)
         event.listen(self._verbs, "checkout", refuse_dead)
-        os.register_at_fork(after_in_child=self.forget_connections)
+        forget = weakref.WeakMethod(self.forget_connections)
+        os.register_at_fork(after_in_child=lambda: call(forget))
 
     def _engine(self, name: str, pool_size: int, **options: Any) -> Engine:
         connect = {"application_name": name, "connect_timeout": 5, **KEEPALIVES}
@@ -160,6 +161,12 @@ class Database:
         """In a forked child: the parent's sockets are the parent's."""
         self.engine.dispose(close=False)
         self._verbs.dispose(close=False)
+
+
+def call(method: weakref.WeakMethod[Callable[[], None]]) -> None:
+    """What is registered for ever keeps nobody alive."""
+    if (living := method()) is not None:
+        living()
 
 
 def refuse_dead(connection: Any, *_: Any) -> None:

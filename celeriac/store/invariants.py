@@ -15,6 +15,7 @@ _ENTRIES = """
     UNION ALL SELECT id, 'later' FROM celeriac.later
     UNION ALL SELECT id, 'behind' FROM celeriac.behind
     UNION ALL SELECT id, 'parked' FROM celeriac.parked
+    UNION ALL SELECT id, 'barriers' FROM celeriac.barriers
     UNION ALL SELECT unnest(ids), 'a ticket' FROM celeriac.tickets"""
 
 # A task that may run, or does: only these have lock keys.

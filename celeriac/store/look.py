@@ -16,10 +16,17 @@ from sqlalchemy.exc import DBAPIError
 
 logger = logging.getLogger(__name__)
 
+LET_THROUGH = text("SELECT role, lock_key FROM celeriac.let_through(CAST(:barriers AS uuid[]))")
+
 HAND_OVER = text("SELECT DISTINCT role FROM celeriac.hand_over(CAST(:keys AS text[]))")
 
 # Not taken from here: handing over does.
 ASKED = text("SELECT lock_key FROM celeriac.looks ORDER BY lock_key LIMIT :batch")
+
+JOINS = text("SELECT CAST(barrier AS text) FROM celeriac.joins ORDER BY barrier LIMIT :batch")
+
+#: Stands before a barrier among the keys to look at: no lock key has it.
+_BARRIER = "\0"
 
 _KEYS = "celeriac keys to look at"
 
@@ -29,6 +36,11 @@ def ask(connection: Connection, keys: Iterable[str | None]) -> None:
     wanted = [key for key in keys if key is not None]
     if wanted:
         connection.info.setdefault(_KEYS, set()).update(wanted)
+
+
+def ask_joins(connection: Connection, barriers: Iterable[str | None]) -> None:
+    """The same for barriers, members of which have finished in this transaction."""
+    ask(connection, [_BARRIER + barrier for barrier in barriers if barrier is not None])
 
 
 def asked(connection: Connection) -> set[str]:
@@ -42,10 +54,25 @@ def hand_over(connection: Connection, keys: Iterable[str]) -> set[str]:
     return set(connection.execute(HAND_OVER, {"keys": wanted}).scalars()) if wanted else set()
 
 
+def let_through(connection: Connection, barriers: Iterable[str]) -> set[str]:
+    """What waits at those of the barriers that have no unfinished member goes on; the roles of that."""
+    wanted = sorted(set(barriers))
+    through = connection.execute(LET_THROUGH, {"barriers": wanted}).all() if wanted else []
+    return {row.role for row in through} | hand_over(connection, {r.lock_key for r in through if r.lock_key})
+
+
+def _move_on(connection: Connection, keys: Iterable[str]) -> set[str]:
+    """Both of them: what is to be looked at, lock keys and barriers."""
+    asked_for = set(keys)
+    barriers = {key for key in asked_for if key.startswith(_BARRIER)}
+    through = let_through(connection, [key.removeprefix(_BARRIER) for key in barriers])
+    return through | hand_over(connection, asked_for - barriers)
+
+
 def after(connection: Connection, keys: Iterable[str]) -> set[str]:
     """`hand_over` for a commit that is done: an error leaves the keys to the sweep."""
     try:
-        return hand_over(connection, keys)
+        return _move_on(connection, keys)
     except DBAPIError as error:
         logger.warning("The sweep hands over what could not be handed over at once: %s", error)
         return set()
@@ -54,4 +81,5 @@ def after(connection: Connection, keys: Iterable[str]) -> set[str]:
 def look(connection: Connection, batch: int = 200) -> Sequence[str]:
     """What others have left to look at, at most `batch` keys; the roles that have something to do."""
     keys = connection.execute(ASKED, {"batch": batch}).scalars().all()
-    return sorted(hand_over(connection, keys))
+    barriers = connection.execute(JOINS, {"batch": batch}).scalars().all()
+    return sorted(let_through(connection, barriers) | hand_over(connection, keys))

@@ -20,6 +20,7 @@ FINISHED: Final = (COMPLETED, FAILED, CANCELLED)
 WAITS_FOR_TIME: Final = "time"
 WAITS_FOR_LOCK: Final = "lock"
 WAITS_FOR_ACCOUNT: Final = "account"
+WAITS_FOR_MEMBERS: Final = "members"
 
 #: Celery's state for each of ours; `scheduled_for` in the future and a retry behind it is Celery's RETRY.
 CELERY: Final = {

@@ -39,7 +39,8 @@ class LifelineStep(bootsteps.StartStopStep):
         from celeriac.run import arrive, watch  # noqa: F401
 
         self.lifeline: Lifeline | None = None
-        # They are forked with these, too.
+        # They are forked with these, too; another worker that was forked with this one has its own.
+        shared.make_own()
         shared.drain(on=False)
         shared.back_off(on=False)
         shared.replace_idle(on=False)
@@ -68,7 +69,9 @@ class LifelineStep(bootsteps.StartStopStep):
 
 
 def _served(lifeline: Lifeline) -> str:
-    return ", ".join(role.name for role in lifeline.served()) or "none that is declared"
+    """Without those of Celery's own that workflows need."""
+    names = [role.name for role in lifeline.served() if not role.name.startswith("celery.")]
+    return ", ".join(names) or "none that is declared"
 
 
 def introduce(lifeline: Lifeline) -> None:

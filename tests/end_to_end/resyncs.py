@@ -9,7 +9,7 @@ from celeriac import Celeriac, Permanent
 app = Celeriac("resyncs")
 
 
-@app.task(role="product_resync", lock_by="dispensary_id", max_retries=0)
+@app.task(role="product_resync", lock_by="dispensary_id", max_retries=0, shared=False)
 def product_resync(dispensary_id: int, fail: bool = False) -> int:
     logging.getLogger("resyncs").info("looking at %d", dispensary_id)
     if fail:

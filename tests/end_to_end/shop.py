@@ -33,7 +33,7 @@ RAN = """CREATE TABLE ran (
     n bigserial, task_id text, role text, pid int, what text, at timestamptz DEFAULT clock_timestamp())"""
 
 
-@app.task(bind=True, role="add")
+@app.task(bind=True, role="add", shared=False)
 def add(self: Task[..., Any], a: int, b: int = 1) -> int:
     return a + b
 

@@ -16,6 +16,9 @@ from tests.processes import Rows, Running, until
 
 Worker = Callable[..., Running]
 
+# The application's task of the same name is shared with every app of this process, if it is imported there.
+pytestmark = pytest.mark.filterwarnings("ignore:Task name .* is already registered")
+
 MODULE = "tests.end_to_end.resyncs"
 
 

@@ -7,12 +7,13 @@ import json
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from types import ModuleType
+from typing import Any
 
 import pytest
 from celery import chain, chord, group
 from celery.result import AsyncResult
 
-from celeriac import NotSupported, Settings
+from celeriac import Settings
 from tests.end_to_end.conftest import QUICK
 from tests.processes import Rows, Running, until
 
@@ -106,32 +107,37 @@ def test_ignore_and_reject_end_the_task(ordinary: ModuleType, running: Running, 
     ]  # fmt: skip
 
 
+ONE, TWO, THREE = ([[n], {}] for n in (1, 2, 3))
+
+
 @pytest.mark.parametrize(
-    "call",
+    ("call", "gives"),
     [
-        lambda t: chain(t.s(1), t.s(2)).delay(),
-        lambda t: group(t.s(1), t.s(2)).delay(),
-        lambda t: chord([t.s(1), t.s(2)], t.s()).delay(),
-        lambda t: t.apply_async((1,), link=t.s()),
-        lambda t: t.apply_async((1,), link_error=t.s()),
-        lambda t: t.map([1, 2]).delay(),
-        lambda t: t.starmap([(1,), (2,)]).apply_async(),
-        lambda t: t.chunks([(1,), (2,), (3,)], 2).apply_async(),
+        (lambda t: chain(t.s(1), t.s(2)).delay(), [[ONE, 2], {}]),
+        (lambda t: group(t.s(1), t.s(2)).delay(), [ONE, TWO]),
+        (lambda t: chord([t.s(1), t.s(2)], t.s()).delay(), [[[ONE, TWO]], {}]),
+        (lambda t: t.map([1, 2]).delay(), [ONE, TWO]),
+        (lambda t: t.starmap([(1,), (2,)]).apply_async(), [ONE, TWO]),
+        (lambda t: t.chunks([(1,), (2,), (3,)], 2).apply_async(), [[ONE, TWO], [THREE]]),
     ],
-    ids=["chain", "group", "chord", "link", "link_error", "map", "starmap", "chunks"],
+    ids=["chain", "group", "chord", "map", "starmap", "chunks"],
 )
-def test_what_is_not_supported_is_refused_at_the_call(ordinary: ModuleType, rows: Rows, call: Callable) -> None:  # type: ignore[type-arg]
-    with pytest.raises(NotSupported, match="does not run on rows yet"):
-        call(ordinary.unnamed)
-    assert rows.one("SELECT count(*) FROM worker_tasks") == 0
-
-
-def test_a_task_that_would_be_replaced_fails_instead_of_ending_as_if_it_were(
-    ordinary: ModuleType, running: Running, rows: Rows
+def test_a_workflow_gives_what_it_gives_on_celery(
+    ordinary: ModuleType, running: Running, call: Callable[[Any], Any], gives: Any
 ) -> None:
-    with pytest.raises(NotSupported, match="replace does not run on rows yet"):
-        ordinary.replaced.delay().get(timeout=20)
-    assert rows("SELECT role, status FROM worker_tasks") == [("ordinary.replaced", "failed")]
+    assert call(ordinary.unnamed).get(timeout=20) == gives
+
+
+def test_links_come_after_their_task(ordinary: ModuleType, running: Running, rows: Rows) -> None:
+    ordinary.unnamed.apply_async((1,), link=ordinary.unnamed.s(2), link_error=ordinary.unnamed.s(3))
+    until(lambda: rows.one("SELECT count(*) FROM worker_tasks WHERE status = 'completed'") == 2, "the link to end")
+    assert rows("SELECT result FROM worker_tasks ORDER BY id") == [(ONE,), ([[ONE, 2], {}],)]
+
+
+def test_a_task_is_replaced_under_its_id(ordinary: ModuleType, running: Running, rows: Rows) -> None:
+    replaced = ordinary.replaced.delay()
+    assert replaced.get(timeout=20) == ONE
+    assert rows("SELECT task_id, role FROM worker_tasks") == [(replaced.id, ordinary.unnamed.name)]
 
 
 def test_a_routed_task_runs_at_the_worker_of_its_queue(ordinary: ModuleType, worker: Worker, rows: Rows) -> None:

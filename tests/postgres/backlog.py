@@ -21,6 +21,8 @@ _ENTRY = {
     "parked": """
         INSERT INTO celeriac.parked (account, role, priority, due_at, id)
         SELECT account, role, priority, scheduled_for, id FROM t""",
+    "barriers": """
+        INSERT INTO celeriac.barriers (id, barrier, role) SELECT id, CAST(md5(task_id) AS uuid), role FROM t""",
     "a ticket each": """
         INSERT INTO celeriac.tickets (token, role, ids, accounts, claimed_at)
         SELECT gen_random_uuid(), role, ARRAY[id], ARRAY[account], now() - interval '1 hour' FROM t""",
@@ -77,6 +79,11 @@ BASE = [
     "INSERT INTO celeriac.looks (lock_key) SELECT 'look-' || i FROM generate_series(1, 20) i",
     tasks("parked", "'resumed-' || i, 'work', 'resumed', NULL, NULL, now() FROM generate_series(1, 60)"),
     "INSERT INTO celeriac.unparking (account) VALUES ('resumed')",
+    tasks("barriers", "'body-' || i, 'work', '', NULL, NULL, now() FROM generate_series(1, 60)"),
+    "INSERT INTO celeriac.joins (barrier) SELECT CAST(md5('body-' || i) AS uuid) FROM generate_series(1, 20) i",
+    "UPDATE celeriac.tasks SET barrier = CAST(md5('body-1') AS uuid) WHERE task_id LIKE 'ready-%'",
+    """UPDATE celeriac.history SET barrier = CAST(md5('body-2') AS uuid), place = id
+        WHERE task_id LIKE 'done-%' AND status = 'completed'""",
     "INSERT INTO celeriac.account_policies (account, paused) VALUES ('q1', true)",
     """INSERT INTO celeriac.task_events (task, role, kind) SELECT i % 10, 'work', 'x'
         FROM generate_series(1, 100) i""",
@@ -106,6 +113,18 @@ SHAPES = {
         tasks("ready, as heads", """'ahead-' || i, 'other', 'm' || i % 1000, 'lock-' || i, NULL, now()
             FROM generate_series(1, :n / 2)"""),
         tasks("behind", "'behind-' || i, 'work', '', 'lock-' || i, NULL, now() FROM generate_series(1, :n / 2)"),
+    ],
+    "a wide chord": [
+        tasks("ready", "'wide-' || i, 'work', 'deep', NULL, NULL, now() FROM generate_series(1, :n)"),
+        tasks("barriers", "'wide', 'work', '', NULL, NULL, now() FROM generate_series(1, 1)"),
+        "UPDATE celeriac.tasks SET barrier = CAST(md5('wide') AS uuid) WHERE task_id LIKE 'wide-%'",
+    ],
+    "many chords": [
+        tasks("barriers", "'chord-' || i, 'work', 'm' || i % 1000, NULL, NULL, now() FROM generate_series(1, :n)"),
+        past("""'part-' || i, 'work', 'm' || i % 1000, 'completed', now() - i * interval '1 millisecond'
+            FROM generate_series(1, :n)"""),
+        """UPDATE celeriac.history SET barrier = CAST(md5('chord-' || id % 1000) AS uuid), place = id
+            WHERE task_id LIKE 'part-%'""",
     ],
     "not due": [
         tasks("later", """'later-' || i, 'work', 'm' || i % 1000, NULL, NULL, now() + i * interval '1 second'
@@ -138,7 +157,7 @@ SHAPES = {
 }  # fmt: skip
 
 #: Where tasks are, and what is told of them. `tickets` is small by design, and may be read as a whole.
-ROOMS = ("tasks", "ready", "later", "behind", "parked", "locks", "looks", "intake", "history")
+ROOMS = ("tasks", "ready", "later", "behind", "parked", "barriers", "joins", "locks", "looks", "intake", "history")
 TOLD = ("task_events", "passes", "audit", "adopted", "dead_letters")
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import uuid
 from collections.abc import Callable, Mapping
+from hashlib import md5
 from typing import Any
 
 import pytest
@@ -38,7 +40,7 @@ FEW = 1_000
 #: Tables that have a row for each role, schedule, process, ticket or token, and the engine's own bookkeeping.
 SHORT = {
     "account_policies", "alerts", "api_tokens", "batchers", "beats", "queue_states", "repairs", "ring", "roles",
-    "scheduled_jobs", "tickets", "unparking", "workers",
+    "scheduled_jobs", "tickets", "unparking", "workers", "group_results",
 }  # fmt: skip
 
 #: Not explained here: figures count what there is (`test_plans_of_figures`), these read the catalog or change it, and
@@ -81,6 +83,8 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
     (letter,) = found("SELECT max(id) FROM celeriac.dead_letters")
     lone, one = ready[0], running[0]
     share = SELECTED // len(accounts)
+    barriers = [str(uuid.UUID(md5(f"{name}".encode()).hexdigest())) for name in
+        ("wide", "body-1", "body-2", *(f"body-{i}" for i in range(3, SELECTED)))]  # fmt: skip
     keys = ["held", *(f"key-{i}" for i in range(SELECTED)), *(f"look-{i}" for i in range(20))]
     unkeyed = {"args": "[]", "kwargs": "{}", "headers": None, "unique_key": None}
     keyed = ready_row(new_task(unique_key="new"))
@@ -96,7 +100,33 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
     line |= {"scheduled_for": "2100-01-01"}
     released = {"tokens": [TOKEN, *silent], "only": None, "started": True, "kind": "rescue", "loss": True} | by
     return {
-        "seam.backend.META": [{"task_id": "ready-1"}, {"task_id": "done-1"}],
+        "seam.results.META": [{"task_ids": ["ready-1", "done-1"]}, {"task_ids": task_ids}],
+        "seam.results.CHILDREN": [{"id": lone}],
+        "seam.results.FORGET": [{"task_id": "done-1"}],
+        "canvas.join.MEMBERS": [{"barrier": barriers[2]}],
+        "store.look.LET_THROUGH": [{"barriers": barriers}],
+        "store.look.JOINS": [{"batch": SELECTED}],
+        "settle.tombstones.BURY": [
+            {
+                "tombstones": json.dumps(
+                    [
+                        {
+                            "task_id": f"never {i}",
+                            "role": "work",
+                            "args": [],
+                            "kwargs": {},
+                            "headers": {},
+                            "workflow": "w",
+                            "barrier": barriers[1],
+                        }
+                        for i in range(10)
+                    ]
+                )
+            }
+        ],
+        "repair.hand_over.BARRIERS": [{"first": str(uuid.UUID(int=0)), "batch": SELECTED}],
+        "repair.prune.NEEDED_OF_DAY": [{"began": "today", "ended": "tomorrow"}],
+        "insights.tasks.MEMBERS": [{"id": ids("body")[0], "most": SELECTED}],
         "enqueue.insert.INSERT": [{"rows": insert.as_json(fresh)}],
         "enqueue.insert.INSERT_NAMED": [{"rows": insert.as_json(fresh)}],
         "enqueue.ready.INSERT_READY": [keyed],
@@ -105,6 +135,7 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
         "enqueue.insert.FINISHED": [{"task_ids": [f"done-{i}" for i in range(SELECTED)]}],
         "enqueue.insert.STILL_BEHIND": [{"ids": ready}, {"ids": heads}],
         "enqueue.insert.UNDO": [{"ids": ready}, {"ids": heads}],
+        "enqueue.insert.AGAIN": [{"task_ids": [f"done-{i}" for i in range(SELECTED)]}],
         "enqueue.insert.MAKE_WAY": [{"role": "keyed", "unique_key": "h1", "by": ""}],
         "enqueue.adopted.NOTE": [
             {"task_ids": [f"{which}-{i}" for i in range(SELECTED // 2) for which in ("adopted", "new")]}
@@ -261,9 +292,9 @@ AS_USUAL = {
 def by_lookups(name: str) -> bool:
     """Whether the engine executes it so."""
     return name not in AS_USUAL and (
-        name.startswith(("insights.", "operate.", "repair.", "dispatch.parking.", "page of", "end of"))
+        name.startswith(("insights.", "operate.", "repair.", "dispatch.parking.", "canvas.", "page of", "end of"))
         or name in ("dispatch.claim.RESUME", "dispatch.promote.DUE", "enqueue.insert.EXISTING")
-        or name == "enqueue.insert.STILL_BEHIND"
+        or name in ("enqueue.insert.STILL_BEHIND", "enqueue.insert.AGAIN", "seam.results.META", "seam.results.CHILDREN")
     )
 
 

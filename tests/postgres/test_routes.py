@@ -78,11 +78,20 @@ def test_a_queue_at_the_declaration_goes_before_routes(app: Celeriac) -> None:
     assert task.delay(1).is_new
 
 
-def test_what_no_route_names_has_a_queue_of_its_own_name(app: Celeriac) -> None:
+def test_what_no_route_names_has_celerys_default_queue(app: Celeriac) -> None:
     app.conf.task_routes = ROUTES["mapping"]
     task = declares(app, "sound.encode")
-    assert task.role.queue == "sound.encode"
+    assert task.role.queue == "celery"
     assert task.delay(1).is_new
+
+
+def test_a_role_that_no_route_names_has_a_queue_of_its_own_name(app: Celeriac) -> None:
+    app.conf.task_routes = ROUTES["mapping"]
+
+    @app.task(role="sound.encode", shared=False)
+    def encode() -> None: ...
+
+    assert encode.role.queue == "sound.encode"
 
 
 def test_a_queue_of_a_topic_is_a_queue(app: Celeriac) -> None:

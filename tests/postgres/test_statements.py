@@ -8,18 +8,18 @@ import pkgutil
 from sqlalchemy import TextClause, text
 from sqlalchemy.dialects.postgresql.psycopg2 import PGDialect_psycopg2
 
-from celeriac import dispatch, enqueue, insights, operate, repair, roles, run, schedules, settle, store
+from celeriac import canvas, dispatch, enqueue, insights, operate, repair, roles, run, schedules, settle, store
 from celeriac.insights.pages import ENDS, PAGES
 from celeriac.repair import ring
-from celeriac.seam import backend
+from celeriac.seam import results
 from celeriac.store import migrate
 from celeriac.store.connections import Database
 
 MODULES = [
-    backend,
+    results,
     *(
         importlib.import_module(f"{package.__name__}.{module.name}")
-        for package in (enqueue, dispatch, run, settle, roles, repair, schedules, operate, insights, store)
+        for package in (canvas, enqueue, dispatch, run, settle, roles, repair, schedules, operate, insights, store)
         for module in pkgutil.iter_modules(package.__path__)
     ),
 ]

@@ -172,7 +172,7 @@ class Lunar(crontab):
         ({"schedule": timedelta(seconds=7), "relative": True}, "every 7 s cannot be rounded"),
         ({"options": {"task_id": "same"}}, r"options\['task_id'\] is of a single task"),
         ({"options": {"prioritty": 1}}, "a call has no option 'prioritty'"),
-        ({"options": {"queue": "other"}}, "its queue is 'plus', set where the role is declared; not 'other'"),
+        ({"options": {"queue": "other"}}, "its queue is 'celery', set where the role is declared; not 'other'"),
         ({"kwargs": {"x": datetime(2026, 1, 1)}}, "not JSON serializable"),
         ({"shedule": 5}, "there is no 'shedule'; an entry says args, kwargs"),
     ],

@@ -181,12 +181,12 @@ def test_no_option_is_both_celerys_and_ours() -> None:
 # -- the role a task gets ----------------------------------------------------------------------------------------------
 
 
-def test_a_task_without_options_is_a_role_of_its_own_name_with_defaults(app: Celeriac) -> None:
+def test_a_task_without_options_is_a_role_of_its_own_name_on_celerys_default_queue(app: Celeriac) -> None:
     @app.task(shared=False)
     def ordinary() -> None: ...
 
     made = declared(app, ordinary).role
-    assert made == Role(name=ordinary.name, by_name=made.by_name)
+    assert made == Role(name=ordinary.name, by_name=made.by_name, queue="celery")
 
 
 def test_a_declared_role_stores_its_arguments_by_name_unless_told_otherwise(app: Celeriac) -> None:
@@ -266,7 +266,9 @@ def test_the_row_holds_name_definition_and_parameters(app: Celeriac) -> None:
     ]
 
 
-def test_neither_celerys_own_tasks_nor_the_ticket_are_roles(app: Celeriac) -> None:
+def test_of_celerys_own_tasks_only_those_that_workflows_need_are_roles(app: Celeriac) -> None:
     app.finalize()
     assert {"celery.backend_cleanup", "celery.chord", "celeriac.ticket"} <= set(app.tasks)
-    assert not [d.role.name for d in app.roles.all() if d.role.name.startswith(("celery.", "celeriac."))]
+    theirs = [d.role for d in app.roles.all() if d.role.name.startswith(("celery.", "celeriac."))]
+    assert [role.name for role in theirs] == ["celery.accumulate", "celery.map", "celery.starmap"]
+    assert {role.queue for role in theirs} == {"celery"}

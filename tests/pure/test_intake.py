@@ -8,11 +8,10 @@ from datetime import datetime
 from typing import Any
 
 import pytest
-from celery import Celery
 
 from celeriac.enqueue.insert import NewTask
-from celeriac.enqueue.intake import arguments_of, from_definition, new_task, refuse_canvas
-from celeriac.errors import ArgumentsTooLarge, BadArguments, EnqueueRefused, NotSupported
+from celeriac.enqueue.intake import arguments_of, from_definition, new_task
+from celeriac.errors import ArgumentsTooLarge, BadArguments, EnqueueRefused
 from celeriac.roles.keys import LONGEST_KEY
 from celeriac.roles.role import IN_CODE, Role
 from celeriac.roles.rules import ANY_PRIORITY
@@ -181,25 +180,3 @@ def test_a_key_that_is_code_can_only_be_derived_where_it_is_declared() -> None:
 
 
 # -- canvas ------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("part", "headers", "embed"),
-    [
-        ("chord", {}, {"chord": {"task": "x"}}), ("chain", {}, {"chain": [{"task": "x"}]}),
-        ("group", {"group": "id"}, {}), ("link", {}, {"callbacks": [{"task": "x"}]}),
-        ("link_error", {}, {"errbacks": [{"task": "x"}]}), ("replace", {"replaced_task_nesting": 1}, {}),
-    ],
-)  # fmt: skip
-def test_no_part_of_a_workflow_is_half_run(part: str, headers: dict[str, Any], embed: dict[str, Any]) -> None:
-    with pytest.raises(NotSupported, match=f"^build: {part} does not run on rows yet.*Nothing was enqueued"):
-        refuse_canvas("build", headers, embed)
-
-
-def test_a_plain_call_is_no_workflow() -> None:
-    """What Celery sends of one: every part is named, and empty."""
-    app = Celery("plain", set_as_current=False)
-    message = app.amqp.as_task_v2("id", "build", (7,), {})
-    parts = {"chord": None, "chain": None, "callbacks": None, "errbacks": None}
-    assert (message.headers["group"], message.body[2]) == (None, parts)
-    assert refuse_canvas("build", message.headers, message.body[2]) is None

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 #: In the order in which they need one another.
-NAMES = ("history", "hand_over", "release", "rooms", "cancel", "enqueue", "policies", "schedules", "backlog")
+NAMES = (
+    "history", "hand_over", "barriers", "release", "rooms", "cancel", "enqueue", "policies", "schedules", "backlog",
+)  # fmt: skip
 
 
 def scripts() -> Iterator[str]:

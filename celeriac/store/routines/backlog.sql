@@ -5,7 +5,7 @@
 -- Each count stops at a million, which then means "at least", and walks the index of its room: no table is read from end
 -- to end, however much of it the planner believes to be this role's.
 CREATE OR REPLACE FUNCTION celeriac.backlog(for_role text) RETURNS TABLE (
-    ready bigint, later bigint, due bigint, behind_lock bigint, parked bigint, claimed bigint, running bigint,
+    ready bigint, later bigint, due bigint, behind_lock bigint, parked bigint, members bigint, claimed bigint, running bigint,
     longest_running double precision
 ) LANGUAGE sql STABLE SET enable_seqscan = off AS $$
 SELECT
@@ -19,6 +19,7 @@ SELECT
     (SELECT count(*) FROM (
         SELECT FROM celeriac.behind WHERE role = for_role ORDER BY lock_key LIMIT 1000000) AS counted),
     (SELECT count(*) FROM (SELECT FROM celeriac.parked WHERE role = for_role LIMIT 1000000) AS counted),
+    (SELECT count(*) FROM (SELECT FROM celeriac.barriers WHERE role = for_role LIMIT 1000000) AS counted),
     active.*
 FROM (
     SELECT coalesce(sum(cardinality(ids)) FILTER (WHERE worker_id IS NULL), 0),
@@ -73,7 +74,7 @@ $$;
 
 CREATE OR REPLACE VIEW celeriac.v_worker_capacity AS
 SELECT r.role,
-    backlog.ready + backlog.later + backlog.behind_lock + backlog.parked AS pending_tasks,
+    backlog.ready + backlog.later + backlog.behind_lock + backlog.parked + backlog.members AS pending_tasks,
     backlog.ready + backlog.due + backlog.behind_lock + backlog.parked AS ready_tasks,
     backlog.claimed AS claimed_tasks,
     backlog.running AS running_tasks,
@@ -83,7 +84,7 @@ SELECT r.role,
     pace.seconds AS avg_duration_sec,
     pace.slots_per_worker * 3600 / pace.seconds AS tasks_per_worker_hour,
     CASE WHEN live.workers > 0
-        THEN (backlog.ready + backlog.later + backlog.behind_lock + backlog.parked) * pace.seconds
+        THEN (backlog.ready + backlog.later + backlog.behind_lock + backlog.parked + backlog.members) * pace.seconds
             / (3600 * live.workers * pace.slots_per_worker)
     END AS estimated_hours_to_drain
 FROM celeriac.roles r

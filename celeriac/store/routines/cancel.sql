@@ -1,7 +1,7 @@
 -- Cancels unfinished tasks: at once where nobody runs them, else their worker is asked to stop. What each was, and the lock
 -- key it gave up, to be handed over after the commit. Tasks that are over, or were never there, are left out.
 CREATE OR REPLACE FUNCTION celeriac.cancel(wanted bigint[], event_kind text, reason text, by_whom text)
-RETURNS TABLE (id bigint, task_id text, role text, was text, gives_up text) LANGUAGE plpgsql
+RETURNS TABLE (id bigint, task_id text, role text, was text, gives_up text, barrier uuid) LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 #variable_conflict use_column
 DECLARE
@@ -30,11 +30,18 @@ BEGIN
             INSERT INTO celeriac.history (
                 id, task_id, role, account, lock_key, unique_key, status, priority, aged, scheduled_for, expires_at,
                 args, kwargs, headers, claimed_at, completed_at, progress, error_message, retry_count, max_retries,
-                tries, max_rounds, losses, timeout, parent_id, enqueued_by, created_at)
+                tries, max_rounds, losses, timeout, parent_id, enqueued_by, created_at, workflow, barrier, place)
             SELECT id, task_id, role, account, lock_key, unique_key, 'cancelled', priority, aged, scheduled_for,
                 expires_at, args, kwargs, headers, claimed_at, clock_timestamp(), progress, reason, retry_count,
-                max_retries, tries, max_rounds, losses, timeout, parent_id, enqueued_by, created_at
+                max_retries, tries, max_rounds, losses, timeout, parent_id, enqueued_by, created_at, workflow,
+                barrier, place
             FROM found WHERE found.id = ANY (ended)
+        ), fallen AS (
+            SELECT count(celeriac.fall_out(id, task_id, role, account, headers, 'cancelled', reason, workflow, barrier))
+            FROM found WHERE found.id = ANY (ended) AND headers -> 'canvas' IS NOT NULL
+        ), to_join AS (
+            INSERT INTO celeriac.joins (barrier) SELECT DISTINCT barrier FROM found
+            WHERE found.id = ANY (ended) AND barrier IS NOT NULL
         ), told AS (
             INSERT INTO celeriac.task_events (task, role, kind, from_status, to_status, by, why)
             SELECT f.id, f.role, event_kind, f.was, CASE f.was WHEN 'running' THEN 'running' ELSE 'cancelled' END,
@@ -42,8 +49,9 @@ BEGIN
             FROM found f
         )
         SELECT f.id, f.task_id, f.role, f.was,
-            (SELECT l.lock_key FROM celeriac.locks l WHERE l.lock_key = f.lock_key AND l.head = f.id AND f.was <> 'running')
-        FROM found f;
+            (SELECT l.lock_key FROM celeriac.locks l WHERE l.lock_key = f.lock_key AND l.head = f.id AND f.was <> 'running'),
+            CASE WHEN f.was <> 'running' THEN f.barrier END
+        FROM found f WHERE (SELECT count FROM fallen) IS NOT NULL;
     PERFORM celeriac.leave(ended);
     DELETE FROM celeriac.tasks t WHERE t.id = ANY (ended);
 END $$;

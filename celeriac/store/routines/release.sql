@@ -27,7 +27,7 @@ $$;
 -- INVARIANT: ticket first, tasks after it, as in a settle.
 CREATE OR REPLACE FUNCTION celeriac.release(
     of_tickets uuid[], only_ids bigint[], started boolean, event_kind text, reason text, by_whom text, is_loss boolean
-) RETURNS TABLE (id bigint, role text, lock_key text, becomes text, hands_over boolean) LANGUAGE sql
+) RETURNS TABLE (id bigint, role text, lock_key text, becomes text, hands_over boolean, barrier uuid) LANGUAGE sql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 WITH held AS MATERIALIZED (
     SELECT k.* FROM celeriac.tickets k
@@ -52,12 +52,19 @@ WITH held AS MATERIALIZED (
     INSERT INTO celeriac.history (
         id, task_id, role, account, lock_key, unique_key, status, priority, aged, scheduled_for, expires_at, args,
         kwargs, headers, worker_id, worker_pid, claimed_at, started_at, completed_at, progress, error_message,
-        retry_count, max_retries, tries, max_rounds, losses, timeout, parent_id, enqueued_by, created_at)
+        retry_count, max_retries, tries, max_rounds, losses, timeout, parent_id, enqueued_by, created_at, workflow,
+        barrier, place)
     SELECT id, task_id, role, account, lock_key, unique_key, becomes, priority, aged, scheduled_for, expires_at, args,
         kwargs, headers, worker_id, worker_pid, claimed_at, began_at, clock_timestamp(), progress, reason, retry_count,
         max_retries, tries, max_rounds, losses + CASE WHEN is_lost THEN 1 ELSE 0 END, timeout, parent_id, enqueued_by,
-        created_at
+        created_at, workflow, barrier, place
     FROM judged WHERE becomes <> 'pending'
+), fallen AS (
+    SELECT count(celeriac.fall_out(id, task_id, role, account, headers, becomes, reason, workflow, barrier))
+    FROM judged WHERE becomes <> 'pending' AND headers -> 'canvas' IS NOT NULL
+), to_join AS (
+    INSERT INTO celeriac.joins (barrier) SELECT DISTINCT barrier FROM judged
+    WHERE becomes <> 'pending' AND barrier IS NOT NULL
 ), again AS (
     UPDATE celeriac.tasks t
     SET losses = t.losses + CASE WHEN j.is_lost THEN 1 ELSE 0 END, started_at = NULL, updated_at = clock_timestamp(),
@@ -100,8 +107,9 @@ WITH held AS MATERIALIZED (
         by_whom, reason
     FROM judged j
 )
-SELECT j.id, j.role, j.lock_key, j.becomes, j.lock_key IS NOT NULL AND (j.becomes <> 'pending' OR j.delay IS NOT NULL)
-FROM judged j
+SELECT j.id, j.role, j.lock_key, j.becomes, j.lock_key IS NOT NULL AND (j.becomes <> 'pending' OR j.delay IS NOT NULL),
+    CASE WHEN j.becomes <> 'pending' THEN j.barrier END
+FROM judged j WHERE (SELECT count FROM fallen) IS NOT NULL
 $$;
 
 -- Tickets whose worker fell silent for so many minutes, or for their role's `stale_after`. The lease counts only time in

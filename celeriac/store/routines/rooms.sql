@@ -9,13 +9,15 @@ SELECT t.id, t.task_id, t.role, t.account, t.lock_key, t.unique_key,
             WHERE b.lock_key = t.lock_key AND b.priority = t.priority AND b.due_at = t.scheduled_for AND b.id = t.id),
         (SELECT 'account' FROM celeriac.parked p
             WHERE p.account = t.account AND p.role = t.role AND p.priority = t.priority
-                AND p.due_at = t.scheduled_for AND p.id = t.id)
+                AND p.due_at = t.scheduled_for AND p.id = t.id),
+        (SELECT 'members' FROM celeriac.barriers b WHERE b.id = t.id)
     ) END AS waits_for,
     t.priority, t.aged, t.scheduled_for, t.expires_at, t.args, t.kwargs, t.headers, k.token, k.worker_id, k.worker_pid,
     k.claimed_at, coalesce(k.started_at, t.started_at) AS started_at, k.heartbeat_at AS last_heartbeat_at,
     t.cancel_requested_at, CAST(NULL AS timestamptz) AS completed_at, t.progress, CAST(NULL AS jsonb) AS result,
     t.error_message, t.retry_count, t.max_retries, t.tries, t.max_rounds, t.losses, t.timeout, t.parent_id,
-    t.enqueued_by, t.created_at, greatest(t.updated_at, k.claimed_at, k.started_at) AS updated_at
+    t.enqueued_by, t.created_at, greatest(t.updated_at, k.claimed_at, k.started_at) AS updated_at, t.workflow, t.barrier,
+    t.place
 FROM celeriac.tasks t
 LEFT JOIN (SELECT unnest(ids) AS id, token, worker_id, worker_pid, claimed_at, started_at, heartbeat_at
     FROM celeriac.tickets) AS k ON k.id = t.id;
@@ -27,7 +29,7 @@ SELECT id, task_id, role, account, lock_key, unique_key, status, CAST(NULL AS te
     started_at, CASE WHEN worker_id IS NOT NULL THEN completed_at END AS last_heartbeat_at,
     CAST(NULL AS timestamptz) AS cancel_requested_at,
     completed_at, progress, result, error_message, retry_count, max_retries, tries, max_rounds, losses, timeout,
-    parent_id, enqueued_by, created_at, completed_at AS updated_at
+    parent_id, enqueued_by, created_at, completed_at AS updated_at, workflow, barrier, place
 FROM celeriac.history;
 
 -- Every task as one row: what the documents call `worker_tasks`.
@@ -56,6 +58,7 @@ DECLARE
     queued bigint[];
     stopped bigint[];
     locked bigint[];
+    waiting bigint[];
 BEGIN
     FOR look IN 1..100 LOOP
         IF NOT only_waiting THEN
@@ -80,7 +83,9 @@ BEGIN
             SELECT e.id FROM celeriac.tasks t JOIN celeriac.parked e ON e.account = t.account AND e.role = t.role
                 AND e.priority = t.priority AND e.due_at = t.scheduled_for AND e.id = t.id
             WHERE t.id = ANY (wanted) ORDER BY e.id FOR UPDATE OF e) AS found;
-        locked := held || readied || delayed || queued || stopped;
+        SELECT coalesce(array_agg(found.id), '{}') INTO waiting FROM (
+            SELECT e.id FROM celeriac.barriers e WHERE e.id = ANY (wanted) ORDER BY e.id FOR UPDATE OF e) AS found;
+        locked := held || readied || delayed || queued || stopped || waiting;
         PERFORM FROM celeriac.tasks t WHERE t.id = ANY (wanted) AND t.id <> ALL (locked)
             AND NOT (only_waiting AND EXISTS (
                 SELECT FROM celeriac.tickets_with(ARRAY[t.id])));
@@ -115,6 +120,7 @@ BEGIN
     DELETE FROM celeriac.parked e USING celeriac.tasks t
     WHERE t.id = ANY (leaving) AND e.account = t.account AND e.role = t.role AND e.priority = t.priority
         AND e.due_at = t.scheduled_for AND e.id = t.id;
+    DELETE FROM celeriac.barriers e WHERE e.id = ANY (leaving);
     holding := ARRAY(SELECT celeriac.tickets_with(leaving));
     DELETE FROM celeriac.tickets WHERE token = ANY (holding) AND ids <@ leaving;
     UPDATE celeriac.tickets k
@@ -136,9 +142,9 @@ DECLARE
     current_seg CONSTANT smallint := (SELECT seg FROM celeriac.ring);
     head bigint;
 BEGIN
-    IF task.waits_for NOT IN ('time', 'lock', 'account') OR task.waits_for IS NOT NULL AND task.status <> 'pending' THEN
+    IF task.waits_for NOT IN ('time', 'lock', 'account', 'members') OR task.waits_for IS NOT NULL AND task.status <> 'pending' THEN
         RAISE check_violation USING MESSAGE = 'a ' || task.status || ' task does not wait for '
-            || quote_literal(task.waits_for), HINT = 'Only a pending task waits: for time, lock or account.';
+            || quote_literal(task.waits_for), HINT = 'Only a pending task waits: for time, lock, account or members.';
     END IF;
     IF EXISTS (SELECT FROM celeriac.history h WHERE h.task_id = task.task_id)
         OR EXISTS (SELECT FROM celeriac.tasks t WHERE t.task_id = task.task_id) THEN
@@ -149,13 +155,15 @@ BEGIN
             id, task_id, role, account, lock_key, unique_key, status, priority, aged, scheduled_for, expires_at, args,
             kwargs, headers, worker_id, worker_pid, claimed_at, started_at, completed_at, progress, result,
             error_message, retry_count, max_retries, tries, max_rounds, losses, timeout, parent_id, enqueued_by,
-            created_at)
+            created_at, workflow, barrier, place)
         VALUES (
             task.id, task.task_id, task.role, task.account, task.lock_key, task.unique_key, task.status, task.priority,
             task.aged, task.scheduled_for, task.expires_at, task.args, task.kwargs, task.headers, task.worker_id,
             task.worker_pid, task.claimed_at, task.started_at, coalesce(task.completed_at, clock_timestamp()),
             task.progress, task.result, task.error_message, task.retry_count, task.max_retries, task.tries,
-            task.max_rounds, task.losses, task.timeout, task.parent_id, task.enqueued_by, task.created_at);
+            task.max_rounds, task.losses, task.timeout, task.parent_id, task.enqueued_by, task.created_at,
+            task.workflow, task.barrier, task.place);
+        INSERT INTO celeriac.joins (barrier) SELECT task.barrier WHERE task.barrier IS NOT NULL;
         RETURN;
     END IF;
     IF task.completed_at IS NOT NULL AND task.status <> 'pending' THEN
@@ -164,13 +172,13 @@ BEGIN
     INSERT INTO celeriac.tasks (
         id, task_id, role, account, lock_key, unique_key, priority, aged, scheduled_for, expires_at, args, kwargs,
         headers, retry_count, max_retries, tries, max_rounds, losses, timeout, parent_id, enqueued_by, progress,
-        error_message, started_at, cancel_requested_at, created_at)
+        error_message, started_at, cancel_requested_at, created_at, workflow, barrier, place)
     VALUES (
         task.id, task.task_id, task.role, task.account, task.lock_key, task.unique_key, task.priority, task.aged,
         task.scheduled_for, task.expires_at, task.args, task.kwargs, task.headers, task.retry_count, task.max_retries,
         task.tries, task.max_rounds, task.losses, task.timeout, task.parent_id, task.enqueued_by, task.progress,
         task.error_message, CASE WHEN task.status = 'pending' THEN task.started_at END, task.cancel_requested_at,
-        task.created_at);
+        task.created_at, task.workflow, task.barrier, task.place);
     IF task.status IN ('claimed', 'running') THEN
         IF task.token IS NULL OR (task.status = 'running') <> (task.worker_id IS NOT NULL) THEN
             RAISE check_violation USING MESSAGE = 'a ' || task.status || ' task has a token, and a worker only if it runs',
@@ -199,6 +207,14 @@ BEGIN
     ELSIF task.waits_for = 'account' THEN
         INSERT INTO celeriac.parked (account, role, priority, due_at, id)
         VALUES (task.account, task.role, task.priority, task.scheduled_for, task.id);
+        RETURN;
+    ELSIF task.waits_for = 'members' THEN
+        IF task.headers -> 'canvas' -> 'awaits' IS NULL THEN
+            RAISE check_violation USING MESSAGE = 'a task that waits for members says in its headers for whose';
+        END IF;
+        INSERT INTO celeriac.barriers (id, barrier, role)
+        VALUES (task.id, CAST(task.headers -> 'canvas' ->> 'awaits' AS uuid), task.role);
+        INSERT INTO celeriac.joins (barrier) VALUES (CAST(task.headers -> 'canvas' ->> 'awaits' AS uuid));
         RETURN;
     END IF;
     -- A ticket from before the time from which passes count them.
@@ -259,6 +275,7 @@ BEGIN
         PERFORM celeriac.enter(NEW);
     END IF;
     INSERT INTO celeriac.looks (lock_key) SELECT unnest(keys);
+    INSERT INTO celeriac.joins (barrier) SELECT OLD.barrier WHERE OLD.barrier IS NOT NULL;
     RETURN CASE TG_OP WHEN 'DELETE' THEN OLD ELSE NEW END;
 END $$;
 

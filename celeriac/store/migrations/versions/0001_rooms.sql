@@ -1,5 +1,5 @@
 -- A task's stage of life is the room it is in. `tasks` has what was asked and the counters of its attempts; exactly one
--- of ready, later, behind, parked and tickets says where an unfinished task stands; `history` has what is over.
+-- of ready, later, behind, parked, barriers and tickets says where an unfinished task stands; `history` has what is over.
 
 -- INVARIANT: what is updated here (counters, times, progress) stands in no index, so updates are HOT.
 CREATE TABLE celeriac.tasks (
@@ -24,6 +24,11 @@ CREATE TABLE celeriac.tasks (
     losses integer NOT NULL DEFAULT 0,
     timeout double precision,
     parent_id bigint,
+    -- The first task of the workflow it belongs to; what waits until it has finished; where its result goes there (null:
+    -- it holds that back, and delivers nothing).
+    workflow text,
+    barrier uuid,
+    place integer,
     enqueued_by text,
     progress jsonb,
     error_message text,
@@ -39,6 +44,11 @@ CREATE UNIQUE INDEX tasks_one_unfinished ON celeriac.tasks (role, unique_key) WH
 CREATE INDEX tasks_of_role ON celeriac.tasks (role, (-id));
 -- Few tasks are stamped, and `revoke_by_stamped_headers` looks at these alone.
 CREATE INDEX tasks_stamped ON celeriac.tasks (id) WHERE headers #> '{canvas,stamps}' IS NOT NULL;
+CREATE INDEX tasks_of_barrier ON celeriac.tasks (barrier, (-id)) WHERE barrier IS NOT NULL;
+CREATE INDEX tasks_of_awaits ON celeriac.tasks (CAST(headers -> 'canvas' ->> 'awaits' AS uuid))
+    WHERE headers -> 'canvas' ->> 'awaits' IS NOT NULL;
+CREATE INDEX tasks_of_workflow ON celeriac.tasks (workflow, id) WHERE workflow IS NOT NULL;
+CREATE INDEX tasks_of_parent ON celeriac.tasks (parent_id) WHERE parent_id IS NOT NULL;
 
 -- Who may start now, in the order of fairness. Segments of a ring: see `celeriac.ring`.
 CREATE TABLE celeriac.ready (
@@ -108,6 +118,26 @@ CREATE TABLE celeriac.parked (
 CREATE UNIQUE INDEX parked_of_account ON celeriac.parked (account, role, priority DESC, due_at, id);
 CREATE INDEX parked_of_role ON celeriac.parked (role);
 
+-- Who waits until all members of a barrier have finished: the bodies of chords.
+CREATE TABLE celeriac.barriers (
+    id bigint PRIMARY KEY,
+    barrier uuid NOT NULL,
+    role text NOT NULL
+);
+CREATE INDEX barriers_by_members ON celeriac.barriers (barrier, (-id));
+CREATE INDEX barriers_of_role ON celeriac.barriers (role);
+
+-- Barriers of which a member has finished: as `looks`, for them.
+CREATE TABLE celeriac.joins (barrier uuid NOT NULL);
+CREATE INDEX joins_at_barrier ON celeriac.joins (barrier);
+
+-- What `GroupResult.save` keeps.
+CREATE TABLE celeriac.group_results (
+    id text PRIMARY KEY,
+    result jsonb NOT NULL,
+    saved_at timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+
 -- Who is held, a row a ticket: claimed while it has no worker, running from then on. `accounts` goes with `ids`.
 CREATE TABLE celeriac.tickets (
     token uuid PRIMARY KEY,
@@ -157,6 +187,9 @@ CREATE TABLE celeriac.history (
     losses integer NOT NULL,
     timeout double precision,
     parent_id bigint,
+    workflow text,
+    barrier uuid,
+    place integer,
     enqueued_by text,
     created_at timestamptz NOT NULL,
     CONSTRAINT history_status_known CHECK (status = ANY ('{completed,failed,cancelled}'))
@@ -165,6 +198,9 @@ CREATE TABLE celeriac.history_rest PARTITION OF celeriac.history DEFAULT;
 CREATE INDEX history_id ON celeriac.history (id);
 CREATE INDEX history_task_id ON celeriac.history (task_id);
 CREATE INDEX history_of_role ON celeriac.history (role, completed_at, id);
+CREATE INDEX history_of_barrier ON celeriac.history (barrier, place) WHERE barrier IS NOT NULL;
+CREATE INDEX history_of_workflow ON celeriac.history (workflow) WHERE workflow IS NOT NULL;
+CREATE INDEX history_of_parent ON celeriac.history (parent_id) WHERE parent_id IS NOT NULL;
 CREATE INDEX history_ended_badly ON celeriac.history (status, role, (-id)) WHERE status IN ('failed', 'cancelled');
 
 -- Ids of plain Celery's messages that became tasks, for as long as one may come again.

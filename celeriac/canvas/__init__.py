@@ -1,0 +1,1 @@
+"""Canvas: who waits for whom. Celery's chains, groups and chords, on rows."""

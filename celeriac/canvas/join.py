@@ -1,0 +1,58 @@
+"""Join: what a body gets as it starts, read from the rows of its members and never stored with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, text
+
+from celeriac.store.states import COMPLETED
+
+# What did not complete is told of whether it would have delivered a result or not.
+MEMBERS = text("""
+SELECT task_id, status, result, error_message, completed_at FROM celeriac.history
+WHERE barrier = CAST(:barrier AS uuid) AND (place IS NOT NULL OR status <> 'completed') ORDER BY place, id
+""")
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """A member that did not complete: `error` is its exception as JSON, if it is known, `says` its words."""
+
+    task_id: str
+    error: Any
+    says: str
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """The members' results as JSON, and which of them ended last: to Celery that one is the body's parent."""
+
+    results: list[Any]
+    last: str | None
+
+
+def results(connection: Connection, barrier: str, shape: Sequence[Any] | None = None) -> Joined | Missing:
+    """The members' results in their places, or the first member that has none.
+
+    `shape`: the members' ids, those of groups in lists of their own.
+    """
+    rows = connection.execute(MEMBERS, {"barrier": barrier}).all()
+    for row in rows:
+        if row.status != COMPLETED:
+            return Missing(row.task_id, row.result, row.error_message or row.status)
+    last = max(rows, key=lambda row: row.completed_at).task_id if rows else None
+    if shape is None:
+        return Joined([row.result for row in rows], last)
+    return Joined(_shaped(shape, {row.task_id: row.result for row in rows}), last)
+
+
+def _shaped(shape: Sequence[Any], by_id: Mapping[str, Any]) -> list[Any]:
+    return [by_id.get(part) if isinstance(part, str) else _shaped(part, by_id) for part in shape]
+
+
+def arguments(args: Sequence[Any], kwargs: dict[str, Any], joins: Any, given: list[Any]) -> tuple[Any, Any]:
+    """The body's arguments with the results where they belong: first, or under the name `joins`."""
+    return ([given, *args[1:]], kwargs) if joins is True else (args, {**kwargs, joins: given})

@@ -1,0 +1,125 @@
+"""Parts: what Celery says in a message of the workflow its task belongs to, as the task's row keeps it.
+
+A member of a chord has a barrier, which holds the chord's body back until the member has finished, and a place, where
+its result goes. A chain's link that is not the last holds back what its last link would, and delivers nothing: so no
+barrier looks complete between two links.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import NAMESPACE_OID, UUID, uuid5
+
+#: Stands among a body's arguments for what is read as it starts: its members' results.
+RESULTS = "celeriac: the results of the members"
+
+#: Says of a chord's body that it is a row already; its signature would make each member as large as the body.
+STORED = "celeriac_stored"
+
+#: What a row keeps of a message's headers, and of what is embedded in its body, under Celery's names for a request.
+_HEADERS = ("group", "group_index", "root_id", "parent_id", "stamped_headers", "stamps", "replaced_task_nesting")
+_LISTS = ("callbacks", "errbacks", "chain")
+
+#: Without one of these a task belongs to no workflow.
+_SIGNS = ("group", "stamped_headers", "replaced_task_nesting")
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """`request`: what `self.request` says of the workflow. `body`: the barrier's, unless it is a row already."""
+
+    request: dict[str, Any]
+    barrier: str | None = None
+    place: int | None = None
+    body: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """The chord that a signature's result goes to."""
+
+    body: Mapping[str, Any]
+    group: Any
+    place: int | None
+
+
+def part_of(headers: Mapping[str, Any], embedded: Mapping[str, Any]) -> Part | None:
+    """What a task message says of its workflow; None if it says nothing."""
+    if not any(headers.get(sign) for sign in _SIGNS) and not any(embedded.get(part) for part in (*_LISTS, "chord")):
+        return None
+    request = {name: headers[name] for name in _HEADERS if headers.get(name) not in (None, [], {}, 0)}
+    if headers.get("group_index") is not None:
+        request["group_index"] = headers["group_index"]
+    request |= {name: [_without_bodies(one) for one in embedded[name]] for name in _LISTS if embedded.get(name)}
+    if embedded.get("chord"):
+        request["chord"] = named(embedded["chord"])
+    goal = _goal_of(headers, embedded)
+    if goal is None:
+        return Part(request)
+    is_stored = STORED in goal.body.get("options", {})
+    return Part(request, barrier_of(goal.group), goal.place, None if is_stored else goal.body)
+
+
+def barrier_of(group: object) -> str:
+    """The barrier of the chord whose header is the group of this id."""
+    try:
+        return str(UUID(str(group)))
+    except ValueError:
+        return str(uuid5(NAMESPACE_OID, str(group)))
+
+
+def _goal_of(headers: Mapping[str, Any], embedded: Mapping[str, Any]) -> Goal | None:
+    if embedded.get("chord"):
+        return Goal(embedded["chord"], headers.get("group"), headers.get("group_index") or 0)
+    chain = embedded.get("chain")
+    if not chain or (goal := _goal(chain[0])) is None:
+        return None
+    return Goal(goal.body, goal.group, None)
+
+
+def _goal(signature: Mapping[str, Any]) -> Goal | None:
+    """Of what may be a workflow itself, where its result goes; a chain is said with its last link first."""
+    options = signature.get("options") or {}
+    if options.get("chord"):
+        return Goal(options["chord"], options.get("group_id"), options.get("group_index"))
+    last = _last(signature)
+    return None if last is None else _goal(last)
+
+
+def _last(signature: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """What of a workflow its result comes from."""
+    kwargs = signature.get("kwargs") or {}
+    match signature.get("subtask_type"):
+        case "chord":
+            return kwargs.get("body")
+        case "chain" | "group":
+            tasks = kwargs.get("tasks")
+            return tasks[-1] if isinstance(tasks, Sequence) and tasks else None
+    return None
+
+
+def _without_bodies(signature: Any) -> Any:
+    """The same with names for the bodies its results go to."""
+    if not isinstance(signature, Mapping):
+        return signature
+    made = dict(signature)
+    options = made.get("options") or {}
+    if options.get("chord"):
+        made["options"] = {**options, "chord": named(options["chord"])}
+    kwargs = made.get("kwargs") or {}
+    match made.get("subtask_type"):
+        case "chord" if kwargs.get("body"):
+            made["kwargs"] = {**kwargs, "body": _without_bodies(kwargs["body"])}
+        case "chain" | "group" if isinstance(kwargs.get("tasks"), Sequence):
+            made["kwargs"] = {**kwargs, "tasks": [_without_bodies(task) for task in kwargs["tasks"]]}
+    return made
+
+
+def named(body: Mapping[str, Any]) -> dict[str, Any]:
+    """In place of a body whose row is there: all that Celery needs to know of it."""
+    return {
+        "task": body["task"], "args": [], "kwargs": {}, "subtask_type": None, "immutable": False,
+        "options": {"task_id": (body.get("options") or {}).get("task_id"), STORED: True},
+    }  # fmt: skip

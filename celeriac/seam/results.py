@@ -1,0 +1,113 @@
+"""Results: what `AsyncResult` and `GroupResult` read of rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from celery.exceptions import TaskRevokedError
+from sqlalchemy import Connection, Row, text
+
+from celeriac.errors import CeleriacError
+from celeriac.store import states
+from celeriac.store.encoding import revived
+
+META = text("""
+SELECT id, task_id, status, result, error_message, completed_at, retry_count, progress, role, args, kwargs, worker_id
+FROM celeriac.worker_tasks WHERE task_id = ANY (CAST(:task_ids AS text[]))
+""")
+
+# `member_of`: the group it was published with.
+CHILDREN = text("""
+SELECT task_id, headers -> 'canvas' ->> 'member_of' AS member_of FROM (
+    (SELECT id, task_id, headers FROM celeriac.tasks WHERE parent_id = :id)
+    UNION ALL (SELECT id, task_id, headers FROM celeriac.history WHERE parent_id = :id)
+) AS child ORDER BY id
+""")
+
+SAVE = text("""
+INSERT INTO celeriac.group_results (id, result) VALUES (:id, CAST(:result AS jsonb))
+ON CONFLICT (id) DO UPDATE SET result = excluded.result, saved_at = clock_timestamp()
+""")
+RESTORE = text("SELECT result FROM celeriac.group_results WHERE id = :id")
+DELETE = text("DELETE FROM celeriac.group_results WHERE id = :id")
+
+# A member's result stays for the body that waits for it.
+FORGET = text("""
+DELETE FROM celeriac.history h WHERE h.task_id = :task_id
+    AND NOT EXISTS (SELECT FROM celeriac.barriers b WHERE b.barrier = h.barrier)
+""")
+
+#: What a handler's `update_state` says stands in its row's progress under these.
+STATE, TOLD = "celery_state", "meta"
+
+Error = Callable[[Any], BaseException]
+
+
+def metas(connection: Connection, task_ids: Iterable[str], error: Error) -> dict[str, dict[str, Any]]:
+    """By task id; those that no row has are PENDING. `error`: an exception from its JSON."""
+    wanted = list(task_ids)
+    rows = {row.task_id: row for row in connection.execute(META, {"task_ids": wanted})}
+    return {task_id: _meta(rows[task_id], error) if task_id in rows else _unknown(task_id) for task_id in wanted}
+
+
+def children(connection: Connection, row_id: int) -> list[Any]:
+    """What a task enqueued, as Celery's result tuples; the members of a group as one."""
+    found: dict[str, Any] = {}
+    for row in connection.execute(CHILDREN, {"id": row_id}):
+        child = ((row.task_id, None), None)
+        if row.member_of is None:
+            found[row.task_id] = child
+        else:
+            found.setdefault(row.member_of, ((row.member_of, None), []))[1].append(child)
+    return list(found.values())
+
+
+def save_group(connection: Connection, group_id: str, result: Any) -> None:
+    connection.execute(SAVE, {"id": group_id, "result": json.dumps(result)})
+
+
+def restore_group(connection: Connection, group_id: str) -> Any:
+    """Celery's tuple of the group, None if it is not saved."""
+    return connection.execute(RESTORE, {"id": group_id}).scalar_one_or_none()
+
+
+def delete_group(connection: Connection, group_id: str) -> None:
+    connection.execute(DELETE, {"id": group_id})
+
+
+def forget(connection: Connection, task_id: str) -> None:
+    connection.execute(FORGET, {"task_id": task_id})
+
+
+def _unknown(task_id: str) -> dict[str, Any]:
+    return {"task_id": task_id, "status": "PENDING", "result": None, "traceback": None, "children": []}
+
+
+def _meta(row: Row[Any], error: Error) -> dict[str, Any]:
+    status, result, traceback = _state(row), None, None
+    if status == "SUCCESS":
+        result = revived(row.result)
+    elif row.status == states.RUNNING and isinstance(row.progress, dict) and STATE in row.progress:
+        status, result = row.progress[STATE], revived(row.progress.get(TOLD))
+    elif row.result is not None:
+        result = error(revived(row.result))
+        traceback = row.result.get("traceback") if isinstance(row.result, dict) else None
+    elif row.error_message is not None:
+        kind = TaskRevokedError if row.status == states.CANCELLED else CeleriacError
+        result = kind(row.error_message)
+    return {
+        "task_id": row.task_id, "status": status, "result": result, "traceback": traceback, "children": [],
+        "date_done": row.completed_at, "name": row.role, "args": revived(row.args), "kwargs": revived(row.kwargs),
+        "worker": row.worker_id, "retries": row.retry_count, "queue": None, "id": row.id,
+    }  # fmt: skip
+
+
+def _state(row: Row[Any]) -> str:
+    return "RETRY" if row.status == states.PENDING and row.retry_count else states.CELERY[row.status]
+
+
+def saved(result: Any) -> Sequence[Any]:
+    """A group's result as JSON has it."""
+    return json.loads(json.dumps(result.as_tuple()))

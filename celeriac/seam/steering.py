@@ -1,0 +1,63 @@
+"""What an app does with tasks that are there already."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import nullcontext
+from typing import TYPE_CHECKING
+
+from sqlalchemy.orm import Session
+
+from celeriac.dispatch.passes import Dispatcher
+from celeriac.enqueue.intake import refuse_priority
+from celeriac.operate import cancel, hasten, prioritise
+from celeriac.roles.role import Role
+from celeriac.roles.signature import Signature
+from celeriac.store.connections import Database
+
+
+class Steering:
+    """Of an app, which has the rest."""
+
+    if TYPE_CHECKING:
+
+        @property
+        def database(self) -> Database: ...
+        @property
+        def process_name(self) -> str: ...
+        @property
+        def dispatcher(self) -> Dispatcher: ...
+        def kick(self, roles: Iterable[str]) -> None: ...
+        def role_named(self, name: str) -> tuple[Role, Signature]: ...
+
+    def cancel(self, task_id: str, *, by: str = "", why: str = "cancelled") -> str | None:
+        """'cancelled' at once, 'asked' if its worker has to stop it first, None if no such task is unfinished."""
+        with self.database.transaction() as connection:
+            return cancel.cancel(connection, task_id, by=by or self.process_name, why=why)
+
+    def prioritise(
+        self, task_id: str, priority: int, *, only_raise: bool = False, by: str = "", session: Session | None = None
+    ) -> bool:
+        """Gives an unfinished task another priority, in the caller's transaction if there is one; whether it did.
+
+        In a caller's it leaves alone what is claimed or runs: its worker would have to wait for the caller's commit.
+        Raises BadArguments for one outside the role's `priority_range`.
+        """
+        with nullcontext(session.connection()) if session else self.database.transaction() as connection:
+            held = prioritise.hold(connection, task_id, only_waiting=session is not None)
+            if held is None or held.priority == priority or (only_raise and held.priority > priority):
+                return False
+            refuse_priority(self.role_named(held.role)[0], priority)
+            prioritise.prioritise(connection, {held.id: priority}, by=by or self.process_name)
+            return True
+
+    def hasten(self, task_id: str, *, by: str = "") -> bool:
+        """A task that waits for its time (planned, or between two attempts) is due now; whether it was one."""
+        with self.database.transaction() as connection:
+            role = hasten.hasten(connection, task_id, by=by or self.process_name)
+        self.kick([role] if role else [])
+        return role is not None
+
+    def dispatch(self, name: str) -> int:
+        """One pass of a role declared here, now. The number of tasks published."""
+        return self.dispatcher.dispatch(self.role_named(name)[0])

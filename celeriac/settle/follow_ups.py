@@ -1,0 +1,52 @@
+"""Follow-ups: what a run has enqueued comes with its outcome, in one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import Connection
+
+from celeriac.enqueue import outbox
+from celeriac.enqueue.insert import NewTask, Receipt, enqueue
+from celeriac.settle.tombstones import Tombstone, bury
+
+#: Rows a statement.
+BULK = 1000
+
+
+def follow_up(connection: Connection, tasks: Sequence[NewTask]) -> None:
+    """Enqueues them. Parts of a workflow never go to the outbox: nothing would hold back what waits for them there.
+
+    A part whose unique key another task has, or may have, fails: that task is none of the workflow's.
+    """
+    others = [task for task in tasks if task.workflow is None]
+    if others:
+        outbox.enqueue_or_put(connection, others)
+    parts = [task for task in tasks if task.workflow is not None]
+    keyless = [task for task in parts if task.unique_key is None]
+    for i in range(0, len(keyless), BULK):
+        enqueue(connection, keyless[i : i + BULK])
+    taken = [(task, why) for task in parts if task.unique_key is not None and (why := _taken(connection, task))]
+    if taken:
+        bury(connection, [_failed(task, why) for task, why in taken])
+
+
+def _taken(connection: Connection, task: NewTask) -> str | None:
+    """Why it was not enqueued."""
+    receipts = outbox.enqueue_briefly(connection, [task])
+    if receipts is None:
+        return f"an open transaction may have its unique key {task.unique_key!r}"
+    return f"task {receipts[0].id} has its unique key {task.unique_key!r}" if is_anothers(task, receipts[0]) else None
+
+
+def is_anothers(task: NewTask, receipt: Receipt | None) -> bool:
+    """Whether another task has the unique key of this part of a workflow."""
+    return task.workflow is not None and receipt is not None and receipt.task_id != task.task_id
+
+
+def _failed(task: NewTask, why: str) -> Tombstone:
+    return Tombstone(
+        task_id=task.task_id, role=task.role, args=task.args, kwargs=task.kwargs, headers=task.headers or {},
+        error=why, result=None, workflow=task.workflow or "", barrier=task.barrier, place=task.place,
+        after=task.parent_id,
+    )  # fmt: skip

@@ -1,0 +1,58 @@
+"""Tombstones: links of a workflow that never come, as an earlier one failed. They end in its settle, as failed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from sqlalchemy import Connection, text
+
+from celeriac.store import look
+
+
+@dataclass(frozen=True, slots=True)
+class Tombstone:
+    """`after`: the id of the task that failed. `result`: the exception as JSON."""
+
+    task_id: str
+    role: str
+    args: list[Any]
+    kwargs: dict[str, Any]
+    headers: dict[str, Any]
+    error: str | None
+    result: Any
+    workflow: str
+    barrier: str | None
+    place: int | None
+    after: int | None
+
+
+# What is a task already, or was one, ends by itself.
+BURY = text("""
+WITH wanted AS (
+    SELECT DISTINCT ON (task_id) * FROM jsonb_to_recordset(CAST(:tombstones AS jsonb)) AS (
+        task_id text, role text, args jsonb, kwargs jsonb, headers jsonb, error text, result jsonb, workflow text,
+        barrier uuid, place integer, after bigint)
+), buried AS (
+    INSERT INTO celeriac.history (
+        id, task_id, role, account, status, priority, scheduled_for, args, kwargs, headers, completed_at, result,
+        error_message, retry_count, tries, max_rounds, losses, parent_id, workflow, barrier, place, created_at)
+    SELECT nextval('celeriac.tasks_id_seq'), task_id, role, '', 'failed', 0, clock_timestamp(), args, kwargs, headers,
+        clock_timestamp(), result, error, 0, 0, 1, 0, after, workflow, barrier, place, clock_timestamp()
+    FROM wanted w
+    WHERE NOT EXISTS (SELECT FROM celeriac.tasks t WHERE t.task_id = w.task_id)
+        AND (SELECT true FROM celeriac.history h WHERE h.task_id = w.task_id LIMIT 1) IS NULL
+    RETURNING barrier
+), to_join AS (
+    INSERT INTO celeriac.joins (barrier) SELECT DISTINCT barrier FROM buried WHERE barrier IS NOT NULL
+)
+SELECT DISTINCT CAST(barrier AS text) AS barrier FROM buried WHERE barrier IS NOT NULL
+""")
+
+
+def bury(connection: Connection, tombstones: Sequence[Tombstone]) -> None:
+    """Whoever waits for one of them finds it failed; what waits at their barriers is looked at after the commit."""
+    rows = json.dumps([asdict(tombstone) for tombstone in tombstones])
+    look.ask_joins(connection, connection.execute(BURY, {"tombstones": rows}).scalars())

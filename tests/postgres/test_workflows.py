@@ -1,0 +1,268 @@
+"""Celery's chains, groups and chords are rows: no step is lost, no body comes twice, none before its last member."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from celery import _state, chain, chord, group
+from celery.exceptions import ChordError, TaskRevokedError
+from sqlalchemy.orm import Session
+
+from celeriac import Celeriac
+from celeriac.errors import CeleriacError, EnqueueRefused
+from celeriac.operate import cancel
+from celeriac.repair import hand_over, prune
+from celeriac.settle import release
+from celeriac.store import look
+from celeriac.store.connections import Database
+from tests.postgres.stages import claimed, outcome, settled, started
+from tests.postgres.workflows import declare, look_once, run_all, run_once
+from tests.processes import Rows
+
+WAITING = "SELECT count(*) FROM worker_tasks WHERE waits_for = 'members'"
+STATUS = "SELECT role, status FROM worker_tasks ORDER BY id"
+
+
+@pytest.fixture(autouse=True)
+def current(app: Celeriac) -> Iterator[None]:
+    """As in a worker: signatures that come back from rows are its app's."""
+    before = _state.get_current_app()
+    app.set_current()
+    yield
+    before.set_current()
+
+
+@pytest.fixture
+def tasks(app: Celeriac) -> dict[str, Any]:
+    return declare(app)
+
+
+def test_a_chains_links_come_one_by_one_and_its_end_has_the_result(app: Celeriac, tasks: Any, rows: Rows) -> None:
+    add = tasks["add"]
+    result = chain(add.s(1, 2), add.s(3), add.s(4))()
+    assert rows("SELECT count(*) FROM worker_tasks") == [(1,)]
+    run_all(app)
+    assert result.get(timeout=1, disable_sync_subtasks=False) == 10
+    assert tasks["ran"] == [("add", 1, 2), ("add", 3, 3), ("add", 6, 4)]
+    assert len({workflow for (workflow,) in rows("SELECT workflow FROM worker_tasks")}) == 1
+    first = result.parent.parent
+    assert [child.id for child in first.children] == [result.parent.id]
+
+
+def test_a_chords_body_is_a_task_from_the_beginning_and_runs_once_with_all_results(
+    app: Celeriac, tasks: Any, rows: Rows
+) -> None:
+    result = chord([tasks["add"].s(i, i) for i in range(10)], tasks["total"].s())()
+    assert rows.one(WAITING) == 1
+    run_all(app)
+    assert result.get(timeout=1, disable_sync_subtasks=False) == 90
+    assert tasks["ran"][-1] == ("total", *range(0, 20, 2))
+    assert len(tasks["ran"]) == 11
+
+
+def test_nested_workflows_hold_back_what_they_deliver_to(app: Celeriac, tasks: Any, rows: Rows) -> None:
+    add, total = tasks["add"], tasks["total"]
+    inner = chord([add.s(1, 1), chain(add.s(2, 2), add.s(2))], total.s())
+    result = chord([inner, chain(add.s(10, 0), add.s(0), add.s(0))], total.s())()
+    assert rows.one(WAITING) == 2
+    run_all(app)
+    assert result.get(timeout=1, disable_sync_subtasks=False) == 18
+    assert sorted(tasks["ran"])[-2:] == [("total", 2, 6), ("total", 8, 10)]
+
+
+def test_a_body_may_be_a_workflow_itself(app: Celeriac, tasks: Any, rows: Rows) -> None:
+    add, total = tasks["add"], tasks["total"]
+    result = chord([add.s(1, 1), add.s(2, 2)], chain(total.s(), add.s(10), group(add.s(1), add.s(2))))()
+    run_all(app)
+    assert result.get(timeout=1, disable_sync_subtasks=False) == [17, 18]
+    assert rows.one("SELECT count(*) FROM celeriac.barriers") == 0
+
+
+def test_an_empty_header_runs_the_body_at_once(app: Celeriac, tasks: Any) -> None:
+    result = chord([], tasks["total"].s())()
+    run_all(app)
+    assert result.get(timeout=1, disable_sync_subtasks=False) == 0
+
+
+def test_of_two_last_members_one_lets_the_body_through(
+    app: Celeriac, tasks: Any, database: Database, rows: Rows
+) -> None:
+    """Each settles before the other has looked, in transactions of their own: only the looks after them decide."""
+    chord([tasks["add"].s(1, 1), tasks["add"].s(2, 2)], tasks["total"].s())()
+    one, other = (started(database, *claimed(database, "add"), role="add")[0] for _ in range(2))
+    with database.transaction() as first:
+        release.hold(first, one.id, one.token)
+        thread = threading.Thread(target=settled, args=(database, outcome(other, result=4)))
+        thread.start()
+        thread.join()
+        assert rows.one(WAITING) == 1, "it saw the first one open"
+    settled(database, outcome(one, result=2))
+    assert rows.one(WAITING) == 0
+    run_all(app)
+    assert tasks["ran"] == [("total", 2, 4)]
+
+
+@pytest.mark.parametrize("found_by", ["a worker's look", "the sweep"])
+def test_a_process_that_dies_between_its_commit_and_its_look_holds_nothing_up(
+    app: Celeriac, tasks: Any, rows: Rows, monkeypatch: pytest.MonkeyPatch, found_by: str
+) -> None:
+    result = chord([tasks["add"].s(1, 1)], tasks["total"].s())()
+    with monkeypatch.context() as killed:
+        killed.setattr(look, "after", lambda *_: set())
+        run_all(app)
+    assert rows.one(WAITING) == 1
+    if found_by == "the sweep":
+        rows("DELETE FROM celeriac.joins")
+        hand_over.hand_over(app)
+    else:
+        look_once(app)
+    run_all(app)
+    assert result.get(timeout=1, disable_sync_subtasks=False) == 2
+    assert rows.one("SELECT count(*) FROM celeriac.joins") == 0
+
+
+def test_a_link_that_was_lost_has_no_second_successor(
+    app: Celeriac, tasks: Any, database: Database, rows: Rows
+) -> None:
+    result = chain(tasks["add"].s(1, 1), tasks["add"].s(1))()
+    (first,) = started(database, *claimed(database, "add"), role="add")
+    with database.transaction() as connection:
+        release.release(
+            connection, [first.token], started=True, kind="rescue", why="silent", by="test", loss=True
+        )  # fmt: skip
+    run_all(app)
+    assert result.get(timeout=1, disable_sync_subtasks=False) == 3
+    assert rows.one("SELECT count(*) FROM worker_tasks") == 2
+
+
+# -- failures ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_failed_member_fails_the_body_and_what_comes_after_it(app: Celeriac, tasks: Any, rows: Rows) -> None:
+    add, fail, total, told = tasks["add"], tasks["fail"], tasks["total"], tasks["told"]
+    result = chain(group(add.s(1, 1), fail.s()), total.s().on_error(told.s()), add.s(1))()
+    run_all(app)
+    with pytest.raises(ChordError, match="on purpose"):
+        result.get(timeout=1, follow_parents=False, disable_sync_subtasks=False)
+    assert ("told", rows.one("SELECT task_id FROM worker_tasks WHERE role = 'total'")) in tasks["ran"]
+    assert not [done for done in tasks["ran"] if done[0] == "total"]
+    assert sorted(rows(STATUS)) == [
+        ("add", "completed"), ("add", "failed"), ("fail", "failed"), ("told", "completed"), ("total", "failed")
+    ]  # fmt: skip
+
+
+def test_a_failed_link_ends_the_rest_of_its_chain_and_the_chord_it_is_in(app: Celeriac, tasks: Any) -> None:
+    add, fail = tasks["add"], tasks["fail"]
+    broken = chain(add.s(1, 1), fail.s(), add.s(1))
+    result = chord([broken, add.s(1, 1)], tasks["total"].s())()
+    run_all(app)
+    with pytest.raises(ChordError):
+        result.get(timeout=1, follow_parents=False, disable_sync_subtasks=False)
+
+
+def test_errbacks_are_called_only_for_the_last_attempt(app: Celeriac, rows: Rows) -> None:
+    tasks = declare(app, max_rounds=2, round_delay=0.0)
+    result = tasks["fail"].apply_async(link_error=tasks["told"].s())
+    run_all(app, lambda: rows("UPDATE worker_tasks SET scheduled_for = now() WHERE waits_for = 'time'"))
+    assert tasks["ran"] == [("fail",), ("fail",), ("told", result.id)]
+
+
+@pytest.mark.parametrize("end", ["cancelled", "expired", "lost"])
+def test_a_link_that_ends_without_its_worker_ends_its_chain(
+    app: Celeriac, tasks: Any, database: Database, rows: Rows, end: str
+) -> None:
+    add = tasks["add"]
+    result = chord([chain(add.s(1, 1), add.s(1)), add.s(2, 2)], tasks["total"].s())()
+    link = result.parent.results[0].parent
+    if end == "cancelled":
+        with database.transaction() as connection:
+            cancel.cancel(connection, link.id, by="op", why="")
+    elif end == "expired":
+        rows("UPDATE worker_tasks SET expires_at = now() - interval '1 s' WHERE task_id = :id", id=link.id)
+    else:
+        rows("UPDATE worker_tasks SET losses = 2 WHERE task_id = :id", id=link.id)
+        for token in [started(database, *claimed(database, "add"), role="add")[0].token for _ in range(2)]:
+            with database.transaction() as connection:
+                release.release(connection, [token], started=True, kind="rescue", why="silent", by="test", loss=True)
+    run_all(app, lambda: rows("UPDATE worker_tasks SET scheduled_for = now() WHERE waits_for = 'time'"))
+    with pytest.raises((TaskRevokedError, CeleriacError)) as failed:
+        result.parent.results[0].get(timeout=1, follow_parents=False, disable_sync_subtasks=False)
+    assert isinstance(failed.value, TaskRevokedError) == (end != "lost")
+    with pytest.raises(ChordError):
+        result.get(timeout=1, follow_parents=False, disable_sync_subtasks=False)
+
+
+def test_a_part_whose_unique_key_is_anothers_refuses_the_workflow_whole(app: Celeriac, rows: Rows) -> None:
+    tasks = declare(app, unique_by=lambda arguments: str(sorted(arguments.items(), key=str)))
+    tasks["add"].delay(1, 1)
+    with pytest.raises(EnqueueRefused, match="unique key"):
+        chord([tasks["add"].s(2, 2), tasks["add"].s(1, 1)], tasks["total"].s())()
+    assert rows("SELECT count(*) FROM worker_tasks") == [(1,)]
+
+
+# -- what surrounds it -------------------------------------------------------------------------------------------------
+
+
+def test_results_of_roles_that_keep_none_reach_the_body(app: Celeriac, rows: Rows) -> None:
+    tasks = declare(app, keep=None)
+    chord([tasks["add"].s(1, 1), tasks["add"].s(2, 2)], tasks["total"].s())()
+    run_all(app)
+    assert tasks["ran"][-1] == ("total", 2, 4)
+
+
+def test_members_are_not_pruned_while_their_body_waits(app: Celeriac, rows: Rows) -> None:
+    tasks = declare(app, keep=None)
+    chord([tasks["add"].s(1, 1), chain(tasks["add"].s(2, 2), tasks["add"].s(1))], tasks["total"].s())()
+    run_once(app)
+    rows("UPDATE celeriac.history SET completed_at = completed_at - interval '1 year'")
+    prune.prune_tasks(app)
+    run_all(app)
+    assert tasks["ran"][-1] == ("total", 2, 5)
+    rows("UPDATE celeriac.history SET completed_at = completed_at - interval '1 year'")
+    assert prune.prune_tasks(app) > 0
+
+
+def test_a_workflow_in_a_callers_transaction_comes_with_its_commit(app: Celeriac, tasks: Any, rows: Rows) -> None:
+    with Session(app.database.engine) as session:
+        group(tasks["add"].s(1, 1), tasks["add"].s(2, 2)).apply_async(session=session)
+        assert rows("SELECT count(*) FROM worker_tasks") == [(0,)]
+        session.commit()
+    run_all(app)
+    assert len(tasks["ran"]) == 2
+
+
+def test_a_task_that_replaces_itself_is_replaced_under_its_id(app: Celeriac, tasks: Any, rows: Rows) -> None:
+    @app.task(role="swap", bind=True, shared=False, prompt=False, chunk=500)
+    def swap(self: Any, what: str) -> Any:
+        add = tasks["add"]
+        return self.replace(add.s(1, 2) if what == "task" else group(add.s(1, 1), add.s(2, 2)))
+
+    app.register_roles()
+    one, many = swap.delay("task"), swap.delay("group")
+    run_all(app)
+    assert (one.get(timeout=1, disable_sync_subtasks=False), many.get(timeout=1)) == (3, [2, 4])
+    assert rows("SELECT count(*) FROM worker_tasks WHERE role = 'swap'") == [(0,)]
+
+
+def test_a_workflow_that_is_applied_again_runs_again(app: Celeriac, tasks: Any) -> None:
+    """Its ids are frozen: they are the same tasks, which begin anew."""
+    made = chord([tasks["add"].s(1, 1), tasks["add"].s(2, 2)], tasks["total"].s())
+    made.freeze()
+    for _ in range(2):
+        result = made.apply_async()
+        run_all(app)
+        assert result.get(timeout=1, disable_sync_subtasks=False) == 6
+    assert tasks["ran"] == [("add", 1, 1), ("add", 2, 2), ("total", 2, 4)] * 2
+
+
+def test_a_group_is_saved_and_restored(app: Celeriac, tasks: Any) -> None:
+    result = group(tasks["add"].s(1, 1), tasks["add"].s(2, 2))()
+    result.save()
+    run_all(app)
+    restored = app.GroupResult.restore(result.id)
+    assert restored.get(timeout=1, disable_sync_subtasks=False) == [2, 4]
+    restored.delete()
+    assert app.GroupResult.restore(result.id) is None

@@ -1,0 +1,1 @@
+"""Celery's own integration suites, run as they stand on a Celeriac app: `python -m tests.stock`."""
