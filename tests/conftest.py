@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 import redis
+from celery import Celery
 from sqlalchemy import create_engine, make_url, text
 from xdist.scheduler import LoadScopeScheduling
 
@@ -228,6 +229,14 @@ def rows(database_url: str) -> Iterator[Rows]:
     rows = Rows(database_url)
     yield rows
     rows.close()
+
+
+@pytest.fixture
+def plain(redis_url: str) -> Iterator[Celery]:
+    """A stock Celery app on the same Redis."""
+    app = Celery("plain", broker=redis_url, set_as_current=False)
+    yield app
+    app.close()
 
 
 @pytest.fixture

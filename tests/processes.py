@@ -111,6 +111,16 @@ def process(command: list[str], environ: Mapping[str, str], log: Path, *, alone:
         running.kill()
 
 
+def refusal(command: list[str], environ: Mapping[str, str], log: Path) -> str:
+    """What a process says last that refuses to start: status 1, and no traceback."""
+    with process(command, environ, log) as started:
+        until(lambda: started.process.poll() is not None, "it to refuse")
+        printed = started.printed()
+    assert started.process.poll() == 1
+    assert "Traceback" not in printed
+    return printed.strip().splitlines()[-1]
+
+
 @contextmanager
 def worker(
     module: str,

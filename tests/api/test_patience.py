@@ -75,4 +75,11 @@ def test_a_policys_change_waits_briefly_for_somebodys_row(api: Api) -> None:
     with open_transaction(api) as connection:
         connection.exec_driver_sql("SELECT FROM celeriac.account_policies WHERE account = 'long held' FOR UPDATE")
         told_to_wait(api, "POST", "/api/accounts/long held/resume", {})
+    assert "long held" in paused(api), "it was told to come again, and nothing was changed"
     api.post("/api/accounts/long held/resume")
+    assert "long held" not in paused(api)
+
+
+def paused(api: Api) -> list[str]:
+    with api.database.engine.connect() as connection:
+        return list(connection.exec_driver_sql("SELECT account FROM celeriac.account_policies WHERE paused").scalars())

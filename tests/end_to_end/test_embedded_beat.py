@@ -33,9 +33,5 @@ def test_what_cannot_be_kept_is_refused_in_a_line(
 ) -> None:
     given = {"DATABASE_URL": database_url, "REDIS_URL": redis_url, "MOON": "true"}
     args = [sys.executable, "-m", "celery", "-A", MODULE, *command]
-    with processes.process(args, given, tmp_path / "log") as started:
-        until(lambda: started.process.poll() is not None, "it to refuse")
-        last = started.printed().strip().splitlines()[-1]
-        assert started.process.poll() == 1
-        assert "Traceback" not in started.printed()
+    last = processes.refusal(args, given, tmp_path / "log")
     assert last == "Error: beat_schedule['moon']: a nowfun cannot be kept: instants are of the database's clock"

@@ -43,13 +43,6 @@ def rows(database_url: str) -> Iterator[Rows]:
 
 
 @pytest.fixture
-def plain(redis_url: str) -> Iterator[Celery]:
-    app = Celery("plain", broker=redis_url, set_as_current=False)
-    yield app
-    app.close()
-
-
-@pytest.fixture
 def start(database_url: str, redis_url: str, tmp_path: Path) -> Iterator[Callable[[], Running]]:
     """Starts a worker and does not wait for it."""
     environ = {"DATABASE_URL": database_url, "REDIS_URL": redis_url, "PYTHONPATH": str(ROOT), **QUICK}

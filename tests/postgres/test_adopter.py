@@ -32,14 +32,6 @@ def client(redis_url: str) -> Iterator[redis.Redis]:
 
 
 @pytest.fixture
-def plain(redis_url: str) -> Iterator[Celery]:
-    """A stock Celery app on the same Redis."""
-    app = Celery("plain", broker=redis_url, set_as_current=False)
-    yield app
-    app.close()
-
-
-@pytest.fixture
 def adopters(app: Celeriac) -> Adopters:
     """`adopters("plus")`: a worker's adopter of the app that consumes these queues."""
 

@@ -16,7 +16,7 @@ from tests.processes import Rows, until
 WAITING = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
 
 #: By code points, as in SQL within a statement: not as a language sorts them.
-IN_ORDER = ["B", "a", "é", "z"]
+IN_ORDER = ["B", "a", "z", "é"]
 
 
 @pytest.fixture(autouse=True)
@@ -42,6 +42,7 @@ def test_two_bulks_never_wait_for_each_other(app: Celeriac, rows: Rows, session:
         enqueue(other, [new_task(unique_key=key) for key in IN_ORDER[1:]])
         other.exec_driver_sql("COMMIT")
         waits.result()
+    assert rows('SELECT unique_key FROM worker_tasks ORDER BY unique_key COLLATE "C"') == [(key,) for key in IN_ORDER]
 
 
 def test_each_call_has_its_own_receipt(app: Celeriac) -> None:
