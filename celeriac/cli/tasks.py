@@ -14,9 +14,9 @@ from celeriac import insights
 from celeriac.app import Celeriac
 from celeriac.cli import choice, output
 from celeriac.cli.group import Command, FindApp
+from celeriac.enqueue.bulk import BULK
 from celeriac.errors import BadArguments
 from celeriac.insights import History
-from celeriac.seam.enqueuer import BULK
 
 _COLUMNS = ("id", "role", "status", "waits_for", "account", "lock_key", "priority", "scheduled_for", "retry_count")
 

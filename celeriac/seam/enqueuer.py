@@ -13,13 +13,13 @@ from sqlalchemy.orm import Session, SessionTransaction
 
 from celeriac.dispatch.kicks import Kicker
 from celeriac.enqueue import outbox
-from celeriac.enqueue.insert import NewTask, Receipt, enqueue
+from celeriac.enqueue.bulk import enqueue_bulk, is_anothers
+from celeriac.enqueue.insert import NewTask, Receipt
 from celeriac.enqueue.readiness import refuse_unready
 from celeriac.enqueue.ready import enqueue_ready, is_ready
 from celeriac.errors import EnqueueRefused
 from celeriac.run import run as running
 from celeriac.seam import broker
-from celeriac.settle.follow_ups import is_anothers
 from celeriac.store.failures import retry_deadlocks
 
 if TYPE_CHECKING:
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
 
 #: What holds a caller's transaction.
 Bound = Session | Connection
-
-#: Rows a statement of a bulk enqueue.
-BULK = 1000
 
 logger = logging.getLogger(__name__)
 
@@ -84,7 +81,7 @@ class Enqueuer:
         """One task never waits for somebody's open transaction: see `celeriac.enqueue.outbox`."""
         with self.app.database.transaction() as connection:
             if len(tasks) != 1 or tasks[0].workflow is not None:
-                return list(_in_batches(connection, tasks))
+                return list(_whole(connection, tasks))
             receipts = outbox.enqueue_or_put(connection, tasks)
         return [None] if receipts is None else list(receipts)
 
@@ -98,9 +95,9 @@ class Enqueuer:
     def _insert_in_callers(self, connection: Connection, tasks: list[NewTask]) -> list[Receipt]:
         """What is refused leaves nothing behind in the caller's transaction."""
         if all(task.workflow is None for task in tasks):
-            return _in_batches(connection, tasks, callers=True)
+            return _whole(connection, tasks, callers=True)
         with connection.begin_nested():
-            return _in_batches(connection, tasks, callers=True)
+            return _whole(connection, tasks, callers=True)
 
     def _kick_after_commit(self, session: Session, tasks: list[NewTask]) -> None:
         if self not in session.info:
@@ -142,24 +139,13 @@ class Enqueuer:
         self.app.publisher.kick(role.name, role.queue, lone)
 
 
-def _in_batches(connection: Connection, tasks: list[NewTask], *, callers: bool = False) -> list[Receipt]:
-    """Receipts in the order of the tasks. Keys are taken in one order across statements, as within each.
-
-    Raises EnqueueRefused for a workflow a part of which is another's task: the caller rolls back.
-    """
-    places = sorted(range(len(tasks)), key=lambda place: _key(tasks[place]))
-    receipts: dict[int, Receipt] = {}
-    for i in range(0, len(tasks), BULK):
-        some = places[i : i + BULK]
-        receipts |= zip(some, enqueue(connection, [tasks[place] for place in some], callers=callers), strict=True)
-    for place, receipt in receipts.items():
-        if is_anothers(task := tasks[place], receipt):
+def _whole(connection: Connection, tasks: list[NewTask], *, callers: bool = False) -> list[Receipt]:
+    """Raises EnqueueRefused for a workflow a part of which is another's task: the caller rolls back."""
+    receipts = enqueue_bulk(connection, tasks, callers=callers)
+    for task, receipt in zip(tasks, receipts, strict=True):
+        if is_anothers(task, receipt):
             raise EnqueueRefused(
                 f"{task.role}: task {receipt.id} has the unique key {task.unique_key!r}, and is none of this workflow; "
                 "nothing was enqueued"
             )
-    return [receipts[place] for place in range(len(tasks))]
-
-
-def _key(task: NewTask) -> tuple[str, bool, str]:
-    return task.role, task.unique_key is None, task.unique_key or ""
+    return receipts

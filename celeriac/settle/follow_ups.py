@@ -7,11 +7,9 @@ from collections.abc import Sequence
 from sqlalchemy import Connection
 
 from celeriac.enqueue import outbox
-from celeriac.enqueue.insert import NewTask, Receipt, enqueue
+from celeriac.enqueue.bulk import enqueue_bulk, is_anothers
+from celeriac.enqueue.insert import NewTask
 from celeriac.settle.tombstones import Tombstone, bury
-
-#: Rows a statement.
-BULK = 1000
 
 
 def follow_up(connection: Connection, tasks: Sequence[NewTask]) -> None:
@@ -24,8 +22,7 @@ def follow_up(connection: Connection, tasks: Sequence[NewTask]) -> None:
         outbox.enqueue_or_put(connection, others)
     parts = [task for task in tasks if task.workflow is not None]
     keyless = [task for task in parts if task.unique_key is None]
-    for i in range(0, len(keyless), BULK):
-        enqueue(connection, keyless[i : i + BULK])
+    enqueue_bulk(connection, keyless)
     taken = [(task, why) for task in parts if task.unique_key is not None and (why := _taken(connection, task))]
     if taken:
         bury(connection, [_failed(task, why) for task, why in taken])
@@ -37,11 +34,6 @@ def _taken(connection: Connection, task: NewTask) -> str | None:
     if receipts is None:
         return f"an open transaction may have its unique key {task.unique_key!r}"
     return f"task {receipts[0].id} has its unique key {task.unique_key!r}" if is_anothers(task, receipts[0]) else None
-
-
-def is_anothers(task: NewTask, receipt: Receipt | None) -> bool:
-    """Whether another task has the unique key of this part of a workflow."""
-    return task.workflow is not None and receipt is not None and receipt.task_id != task.task_id
 
 
 def _failed(task: NewTask, why: str) -> Tombstone:

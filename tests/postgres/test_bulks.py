@@ -8,8 +8,8 @@ import pytest
 from sqlalchemy.orm import Session
 
 from celeriac import Celeriac
+from celeriac.enqueue import bulk
 from celeriac.enqueue.insert import enqueue
-from celeriac.seam import enqueuer
 from tests.postgres.conftest import new_task
 from tests.processes import Rows, until
 
@@ -21,7 +21,7 @@ IN_ORDER = ["B", "a", "z", "é"]
 
 @pytest.fixture(autouse=True)
 def two_a_statement(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(enqueuer, "BULK", 2)
+    monkeypatch.setattr(bulk, "BULK", 2)
 
 
 @pytest.mark.parametrize("session", [False, True])

@@ -11,9 +11,9 @@ from sqlalchemy import Connection
 
 from celeriac import Celeriac
 from celeriac.dispatch import promote
+from celeriac.enqueue import bulk as bulks
 from celeriac.enqueue.insert import Receipt, enqueue
 from celeriac.repair import hand_over
-from celeriac.seam import enqueuer
 from celeriac.store import look
 from celeriac.store.connections import Database
 from celeriac.store.started import Started
@@ -170,7 +170,7 @@ def test_a_bulk_that_takes_its_time_holds_nobody_up_who_settles(
     @app.task(role="shelves", lock_by="shop", unique_by="item")
     def shelves(shop: int, item: int) -> None: ...
 
-    monkeypatch.setattr(enqueuer, "BULK", 1)
+    monkeypatch.setattr(bulks, "BULK", 1)
     waits = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
     shelves.delay(1, 1)
     (leader,) = started(database, *claimed(database, "shelves"), role="shelves")
