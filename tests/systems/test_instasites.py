@@ -179,9 +179,7 @@ def test_a_rate_limit_is_waited_for_without_using_up_an_attempt(works: Works) ->
 
 def test_the_analytics_wait_for_a_rate_limit_without_using_up_an_attempt(works: Works) -> None:
     site, role = works.site(), "instasite_analytics"
-    others = """SELECT FROM worker_tasks WHERE role IN ('instasite_build', 'instasite_analytics')
-        AND status IN ('pending', 'claimed', 'running') AND waits_for IS NULL"""
-    until(lambda: not works.rows(others), "the other sites to be done with Duda")
+    until(works.are_done_with_duda, "the other sites to be done with Duda")
     works.outside.faults.change({"retry_after": 66, "orders": [{"kind": "rate_limited", "operation": "get"}]})
     works.enqueue(site)
     until(lambda: works.task(site, role).get("waits_for") == "time", "the analytics to wait")

@@ -89,6 +89,12 @@ class Works:
         now = "UPDATE worker_tasks SET scheduled_for = now() WHERE unique_key = :site AND waits_for = 'time'"
         self.rows(now, site=str(site))
 
+    def are_done_with_duda(self) -> bool:
+        """Whether no site will ask it any more; those that wait for another attempt need not wait for long."""
+        asks = "role IN ('instasite_build', 'instasite_analytics') AND status IN ('pending', 'claimed', 'running')"
+        self.rows(f"UPDATE worker_tasks SET scheduled_for = now() WHERE {asks} AND waits_for = 'time'")
+        return not self.rows(f"SELECT FROM worker_tasks WHERE {asks}")
+
     def published(self, site: int) -> bool:
         return bool(self.rows("SELECT FROM instasites WHERE id = :site AND status = 'PUBLISHED'", site=site))
 
