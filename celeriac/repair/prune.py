@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from celeriac.app import Celeriac
 
 # INVARIANT: a role whose definition is unknown or says "forever" loses nothing. A success that is not to be kept
-# left no history; what there is of such a role (failed, cancelled) stays for :days.
+# left no history, unless a body waits for it; what failed or was cancelled of such a role stays for :days.
 KEPT = text("""
 SELECT role, statement_timestamp() - coalesce(
     CASE WHEN definition ->> 'keep' <> 'forever'
         THEN CAST(definition ->> 'keep' AS double precision) * interval '1 second' END,
-    :days * interval '1 day') AS since
+    :days * interval '1 day') AS since, definition ->> 'keep' IS NULL AS forgets
 FROM celeriac.roles WHERE definition ->> 'keep' IS DISTINCT FROM 'forever' ORDER BY role
 """)
 
@@ -35,16 +35,34 @@ _NEEDED = """EXISTS (
 # INVARIANT: begins where the last batch ended, so that nobody walks over the dead entries of the batches before.
 TASKS = text(f"""
 WITH taken AS MATERIALIZED (
-    SELECT tableoid AS part, ctid AS place, completed_at FROM celeriac.history
+    SELECT tableoid AS part, ctid AS place, completed_at FROM celeriac.history h
     WHERE role = :role AND completed_at >= coalesce(CAST(:after AS timestamptz), '-infinity') AND completed_at < :since
+        AND NOT (barrier IS NOT NULL AND {_NEEDED})
     ORDER BY completed_at LIMIT :batch
 ), gone AS (
     DELETE FROM celeriac.history h USING taken t
-    WHERE h.ctid = t.place AND h.tableoid = t.part AND h.ctid = ANY (ARRAY(SELECT place FROM taken))
-        AND NOT (h.barrier IS NOT NULL AND {_NEEDED}) RETURNING h.id
+    WHERE h.ctid = t.place AND h.tableoid = t.part AND h.ctid = ANY (ARRAY(SELECT place FROM taken)) RETURNING h.id
 )
-SELECT (SELECT count(*) FROM gone) AS n, (SELECT count(*) FROM taken) AS met,
-    (SELECT max(completed_at) FROM taken) AS until
+SELECT (SELECT count(*) FROM gone) AS n, (SELECT max(completed_at) FROM taken) AS until
+""")
+
+# INVARIANT of `barriers`: a loose walk over those a role that keeps no success has members of, one descent each.
+DELIVERED = text(f"""
+WITH RECURSIVE barriers AS (
+    (SELECT barrier FROM celeriac.history
+        WHERE role = :role AND barrier IS NOT NULL AND status = 'completed' ORDER BY barrier LIMIT 1)
+    UNION ALL
+    SELECT next.barrier FROM barriers, LATERAL (
+        SELECT barrier FROM celeriac.history
+        WHERE role = :role AND barrier > barriers.barrier AND status = 'completed' ORDER BY barrier LIMIT 1) AS next
+), taken AS MATERIALIZED (
+    SELECT member.* FROM barriers h, LATERAL (
+        SELECT tableoid AS part, ctid AS place FROM celeriac.history
+        WHERE role = :role AND barrier = h.barrier AND status = 'completed' LIMIT :batch) AS member
+    WHERE NOT {_NEEDED} LIMIT :batch
+)
+DELETE FROM celeriac.history h USING taken t
+WHERE h.ctid = t.place AND h.tableoid = t.part AND h.ctid = ANY (ARRAY(SELECT place FROM taken))
 """)
 
 # The days of history that are over, with when each began and ended.
@@ -127,16 +145,18 @@ def prune_finished(app: Celeriac) -> int:
         (EVENTS, events), (PASSES, passes), (WORKERS, events), (BEATS, passes), (ADOPTED, KNOWN),
         (DEAD_LETTERS, app.settings.dead_letter_days),
     )  # fmt: skip
-    return prune_tasks(app) + sum(_prune(app.database, delete, days) for delete, days in rest)
+    return prune_tasks(app) + sum(_prune(app.database, delete, days=days) for delete, days in rest)
 
 
 def prune_tasks(app: Celeriac) -> int:
     """Finished tasks older than their role's `keep`; whole days of history where nobody keeps one of theirs."""
     with app.database.statement() as connection:
-        kept = {row.role: row.since for row in connection.execute(KEPT, {"days": app.settings.event_days})}
+        roles = connection.execute(KEPT, {"days": app.settings.event_days}).all()
         days = connection.execute(DAYS).all()
+    kept = {row.role: row.since for row in roles}
     dropped = sum(briefly(app.database, partial(_drop_day, day=day, kept=kept)) for day in days)
-    return dropped + sum(_prune_role(app.database, role, since) for role, since in kept.items())
+    delivered = sum(_prune(app.database, DELIVERED, role=row.role) for row in roles if row.forgets)
+    return dropped + delivered + sum(_prune_role(app.database, role, since) for role, since in kept.items())
 
 
 def _drop_day(connection: Connection, day: Row[Any], kept: Mapping[str, datetime]) -> bool:
@@ -152,19 +172,19 @@ def _drop_day(connection: Connection, day: Row[Any], kept: Mapping[str, datetime
 def _prune_role(database: Database, role: str, since: datetime) -> int:
     gone, after = 0, None
     while True:
-        with database.transaction() as connection:
+        with database.transaction() as connection, lookups(connection):
             wanted = {"role": role, "since": since, "after": after, "batch": BATCH}
             done = connection.execute(TASKS, wanted).one()
-        if done.met < BATCH or (done.n == 0 and done.until == after):
-            return gone + int(done.n)
-        gone, after = gone + done.n, done.until
+        gone, after = gone + int(done.n), done.until
+        if done.n < BATCH:
+            return gone
 
 
-def _prune(database: Database, delete: TextClause, days: float) -> int:
+def _prune(database: Database, delete: TextClause, **wanted: Any) -> int:
     gone = 0
     while True:
         with database.transaction() as connection, lookups(connection):
-            deleted = connection.execute(delete, {"days": days, "batch": BATCH}).rowcount
+            deleted = connection.execute(delete, wanted | {"batch": BATCH}).rowcount
         gone += deleted
         if deleted < BATCH:
             return gone

@@ -125,6 +125,7 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
             }
         ],
         "repair.hand_over.BARRIERS": [{"first": str(uuid.UUID(int=0)), "batch": SELECTED}],
+        "repair.prune.DELIVERED": [work | {"batch": SELECTED}],
         "repair.prune.NEEDED_OF_DAY": [{"began": "today", "ended": "tomorrow"}],
         "insights.tasks.MEMBERS": [{"id": ids("body")[0], "most": SELECTED}],
         "enqueue.insert.INSERT": [{"rows": insert.as_json(fresh)}],
@@ -284,7 +285,7 @@ def measured(connection: Connection) -> Measured:
 #: Of those rooms, what the engine executes with the planner as it is.
 AS_USUAL = {
     "operate.hasten.HASTEN", "operate.prioritise.HELD", "operate.prioritise.HOLD", "operate.steer.HOLD",
-    "repair.aging.AGE", "repair.prune.ROLES_OF_DAY", "repair.prune.TASKS", "repair.review.REVIEW",
+    "repair.aging.AGE", "repair.prune.ROLES_OF_DAY", "repair.review.REVIEW",
     "repair.ring.STATE",
 }  # fmt: skip
 
