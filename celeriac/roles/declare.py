@@ -97,7 +97,7 @@ def declare(
         refuse_unknown_parameters(role, Signature.of(handler, role=told, bound=bool(celerys.get("bind"))))
     given = {} if name is None else {"name": name}
     # No priority: as an attribute of tasks Celery has deprecated it, with a warning for each task.
-    passed = {k: v for k, v in ours.items() if k == "max_retries"}
+    passed = {k: v for k, v in ours.items() if k == "max_retries"} | {"_has_role": options.get("role") is not None}
     return celerys | given | passed | {"role_options": ours}
 
 
@@ -119,8 +119,8 @@ def role_of(name: str, options: Mapping[str, Any], task: CeleryTask | None) -> R
         plain |= _limits(task.soft_time_limit, task.time_limit, plain)
         plain.setdefault("priority", getattr(task, "priority", None) or 0)
         plain = task.app.usual_role_options() | plain
-        celerys = "" if options.get("by_name") else task.app.conf.task_default_queue
-        plain["queue"] = getattr(task, "queue", None) or routed_queue(task) or celerys
+        usual = "" if getattr(task, "_has_role", False) else task.app.conf.task_default_queue
+        plain["queue"] = getattr(task, "queue", None) or routed_queue(task) or usual
     role = Role(
         name=name,
         retry_for=_errors(name, "autoretry_for", options.get("autoretry_for", ())),

@@ -117,7 +117,7 @@ class RowProducer:
         name = headers["task"]
         role, signature = self.app.role_named(name)
         queue = _queue(properties)
-        if queue and queue not in (role.queue, role.name) and queue != self.app.conf.task_default_queue:
+        if queue and queue not in (role.queue, self.app.conf.task_default_queue):  # what Celery's router says of most
             raise BadArguments(f"{name}: its queue is {role.queue!r}, set where the role is declared; not {queue!r}")
         run = running.current()
         given = {

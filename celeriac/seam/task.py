@@ -69,6 +69,8 @@ class Task(CeleryTask, Generic[P, R]):
 
     app: Celeriac
     role_options: Mapping[str, Any] | None = None
+    #: Whether it was declared with `role=`: then its queue has that name, else it is Celery's default one.
+    _has_role = False
     #: The result backend that its class names, which no result goes to.
     backend_asked: Any = None
     #: Celery's own check of a call's arguments: intake's serves every way in, and once is enough.
@@ -82,7 +84,8 @@ class Task(CeleryTask, Generic[P, R]):
             said.backend_asked, said.backend = said.backend, Task.backend
         if said.role is not Task.role:
             said.name, said.role = said.role, Task.role
-            said.by_name = vars(cls).get("by_name", True)
+            said.by_name = getattr(cls, "by_name", True)
+            said._has_role = True
 
     @property
     def backend(self) -> Any:

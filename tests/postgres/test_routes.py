@@ -85,13 +85,24 @@ def test_what_no_route_names_has_celerys_default_queue(app: Celeriac) -> None:
     assert task.delay(1).is_new
 
 
-def test_a_role_that_no_route_names_has_a_queue_of_its_own_name(app: Celeriac) -> None:
+@pytest.mark.parametrize("by_name", [None, False, True])
+def test_a_role_that_no_route_names_has_a_queue_of_its_own_name(app: Celeriac, by_name: bool | None) -> None:
     app.conf.task_routes = ROUTES["mapping"]
+    given: Any = {} if by_name is None else {"by_name": by_name}
 
-    @app.task(role="sound.encode", shared=False)
+    @app.task(role="sound.encode", shared=False, **given)
     def encode() -> None: ...
 
-    assert encode.role.queue == "sound.encode"
+    @app.task(name="sound.named", shared=False, **given)
+    def named() -> None: ...
+
+    class Decode(Task):  # type: ignore[type-arg]
+        role = "sound.decode"
+
+        def run(self) -> None: ...
+
+    decode = app.register_task(type("Decode", (Decode,), given)())
+    assert (encode.role.queue, named.role.queue, decode.role.queue) == ("sound.encode", "celery", "sound.decode")
 
 
 def test_a_queue_of_a_topic_is_a_queue(app: Celeriac) -> None:

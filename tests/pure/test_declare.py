@@ -165,7 +165,7 @@ def test_what_is_no_handler_is_refused_as_celery_does(app: Celeriac, options: di
 def test_options_are_split_into_celerys_and_ours() -> None:
     split = declare({"role": "build", "bind": True, "serializer": "json", "lock_by": "x", "max_retries": 4})
     assert split == {
-        "name": "build", "bind": True, "serializer": "json", "max_retries": 4,
+        "name": "build", "bind": True, "serializer": "json", "max_retries": 4, "_has_role": True,
         "role_options": {"lock_by": "x", "max_retries": 4, "by_name": True},
     }  # fmt: skip
 
