@@ -109,8 +109,12 @@ class Adopter(threading.Thread):
                 connection.close()
 
     def looked_at(self) -> dict[str, list[str]]:
-        """The plain keys of each queue; none where they are left alone."""
-        queues = self.queues() | ({self.app.conf.task_default_queue} if self.adopts else set())
+        """The plain keys of each queue; none where they are left alone.
+
+        The default queue may be a stock app's own, though workers consume tickets of that name.
+        """
+        default = {self.app.conf.task_default_queue}
+        queues = self.queues() | default if self.adopts else self.queues() - default
         takes = bool(self.app.settings.adopt_interval)
         return {
             queue: [self.prefix + key for key in plain_keys(queue, self.separator)] if takes else []
