@@ -27,7 +27,7 @@ from celeriac.roles.rules import TICKET
 from celeriac.roles.signature import Signature
 from celeriac.run.journal import BATCH, Journal, message
 from celeriac.run.settler import Settler
-from celeriac.seam import broker, configuration, producer
+from celeriac.seam import broker, chords, configuration, producer
 from celeriac.seam.autoretry import retry_in_sql
 from celeriac.seam.backend import RowBackend
 from celeriac.seam.decorator import TaskDecorator
@@ -275,5 +275,7 @@ class Celeriac(TaskDecorator, Steering, Celery):
         """After a commit that left work for these roles: the prompt ones look now, not at their next look."""
         self.enqueuer.kick(roles)
 
+
+chords.join_transactions(Celeriac)
 
 __all__ = ["Celeriac", "Enqueued", "Task"]
