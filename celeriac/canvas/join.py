@@ -34,15 +34,19 @@ class Joined:
     last: str | None
 
 
-def results(connection: Connection, barrier: str, shape: Sequence[Any] | None = None) -> Joined | Missing:
+def results(
+    connection: Connection, barrier: str, shape: Sequence[Any] | None = None, places: int = 0
+) -> Joined | Missing:
     """The members' results in their places, or the first member that has none.
 
-    `shape`: the members' ids, those of groups in lists of their own.
+    `shape`: the members' ids, those of groups in lists of their own. `places`: how many results there are at least.
     """
     rows = connection.execute(MEMBERS, {"barrier": barrier}).all()
     for row in rows:
         if row.status != COMPLETED:
             return Missing(row.task_id, row.result, row.error_message or row.status)
+    if len(rows) < places:
+        return Missing(f"{places - len(rows)} of {places} members", None, "their results are not there any more")
     last = max(rows, key=lambda row: row.completed_at).task_id if rows else None
     if shape is None:
         return Joined([row.result for row in rows], last)

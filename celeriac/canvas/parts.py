@@ -64,10 +64,15 @@ def part_of(headers: Mapping[str, Any], embedded: Mapping[str, Any]) -> Part | N
 
 def barrier_of(group: object) -> str:
     """The barrier of the chord whose header is the group of this id."""
+    return str(UUID(str(group))) if is_uuid(group) else str(uuid5(NAMESPACE_OID, str(group)))
+
+
+def is_uuid(given: object) -> bool:
     try:
-        return str(UUID(str(group)))
+        UUID(str(given))
     except ValueError:
-        return str(uuid5(NAMESPACE_OID, str(group)))
+        return False
+    return True
 
 
 def _goal_of(headers: Mapping[str, Any], embedded: Mapping[str, Any]) -> Goal | None:
@@ -105,9 +110,8 @@ def _without_bodies(signature: Any) -> Any:
     if not isinstance(signature, Mapping):
         return signature
     made = dict(signature)
-    options = made.get("options") or {}
-    if options.get("chord"):
-        made["options"] = {**options, "chord": named(options["chord"])}
+    options = {k: v for k, v in (made.get("options") or {}).items() if k not in ("session", "connection")}
+    made["options"] = options | ({"chord": named(options["chord"])} if options.get("chord") else {})
     kwargs = made.get("kwargs") or {}
     match made.get("subtask_type"):
         case "chord" if kwargs.get("body"):

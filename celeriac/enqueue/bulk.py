@@ -24,7 +24,7 @@ def enqueue_bulk(connection: Connection, tasks: Sequence[NewTask], *, callers: b
 
 def is_anothers(task: NewTask, receipt: Receipt) -> bool:
     """Whether another task has the unique key of this part of a workflow."""
-    return task.workflow is not None and receipt.task_id != task.task_id
+    return task.is_part and receipt.task_id != task.task_id
 
 
 def _key(task: NewTask) -> tuple[str, bool, str]:

@@ -21,7 +21,8 @@ class NewTask:
 
     `retry_count`: retries it had before it became a row. `is_named` False: its id was made for it just now, so nobody
     else can have it. `workflow`: the id of its first task; `barrier`: what waits until this task, too, has finished,
-    with its result at `place`, if there is one; `awaits`: the barrier this one waits at.
+    with its result at `place`, if there is one; `awaits`: the barrier this one waits at. `is_part`: somebody of its
+    workflow waits for this very task; `again`: a finished one with its id makes way, as its workflow begins anew.
     """
 
     task_id: str
@@ -48,6 +49,8 @@ class NewTask:
     barrier: str | None = None
     place: int | None = None
     awaits: str | None = None
+    is_part: bool = False
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +131,7 @@ INSERT_NAMED = text(
 
 # What has the id, or the unique key. What holds the key may have expired.
 EXISTING = text("""
-SELECT given.task_id AS wanted, found.id, found.task_id, found.expired,
+SELECT given.task_id AS wanted, found.id, found.task_id, found.expired, found.never_came,
     CASE WHEN found.due_at IS NOT NULL THEN coalesce(
     (SELECT 'time' FROM celeriac.later l
         WHERE l.role = found.role AND l.account = found.account AND l.due_at = found.due_at AND l.id = found.id),
@@ -137,16 +140,18 @@ SELECT given.task_id AS wanted, found.id, found.task_id, found.expired,
             AND b.id = found.id)
     ) END AS waits_for, found.due_at
 FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS given (task_id text, role text, unique_key text), LATERAL (
-    (SELECT t.id, t.task_id, t.role, t.account, t.lock_key, t.priority, t.scheduled_for AS due_at, false AS expired
+    (SELECT t.id, t.task_id, t.role, t.account, t.lock_key, t.priority, t.scheduled_for AS due_at, false AS expired,
+            false AS never_came
         FROM celeriac.tasks t WHERE t.task_id = given.task_id)
     UNION ALL
-    (SELECT h.id, h.task_id, h.role, h.account, h.lock_key, h.priority, NULL, false
+    (SELECT h.id, h.task_id, h.role, h.account, h.lock_key, h.priority, NULL, false,
+            coalesce(h.headers -> 'canvas' ? 'never_came', false)
         FROM celeriac.history h WHERE h.task_id = given.task_id LIMIT 1)
     UNION ALL
     (SELECT t.id, t.task_id, t.role, t.account, t.lock_key, t.priority, t.scheduled_for,
             CASE WHEN t.expires_at <= clock_timestamp() THEN NOT EXISTS (
             SELECT FROM celeriac.tickets k WHERE k.role = t.role AND k.worker_id IS NOT NULL AND t.id = ANY (k.ids))
-            ELSE false END
+            ELSE false END, false
         FROM celeriac.tasks t WHERE t.role = given.role AND t.unique_key = given.unique_key)
     LIMIT 1
 ) AS found
@@ -176,7 +181,7 @@ MAKE_WAY = text("SELECT celeriac.make_way(:role, :unique_key, :by)")
 #: Each round loses only to a competitor that committed in between; more than a few in a row is a fault of ours.
 ROUNDS = 100
 
-FIELDS = tuple(NewTask.__slots__)
+FIELDS = tuple(name for name in NewTask.__slots__ if name not in ("is_part", "again"))
 
 
 def as_json(tasks: Sequence[NewTask]) -> str:
@@ -231,9 +236,13 @@ def _insert_or_find(connection: Connection, tasks: Sequence[NewTask], callers: b
 
 
 def _give_back(connection: Connection, tasks: Iterable[NewTask], holders: Iterable[Row[Any]]) -> set[str]:
-    """A workflow that is applied again has its ids again: of these tasks, parts that are over go from the history."""
-    parts = {task.task_id for task in tasks if task.workflow is not None}
-    again = {row.wanted for row in holders if row.wanted in parts and row.due_at is None and row.task_id == row.wanted}
+    """A workflow that is applied again has its ids again: of these tasks, those that are over go from the history."""
+    known = {task.task_id: task for task in tasks}
+    again = {
+        row.wanted
+        for row in holders
+        if row.due_at is None and row.task_id == row.wanted and (known[row.wanted].again or row.never_came)
+    }
     if again:
         with lookups(connection):
             connection.execute(AGAIN, {"task_ids": sorted(again)})

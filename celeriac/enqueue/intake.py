@@ -126,23 +126,55 @@ _RULES: Mapping[str, tuple[Fits, str]] = {
 GIVES = {"fair_by": "account", "lock_by": "lock_key", "unique_by": "unique_key"}
 
 
-def keys(role: Role, arguments: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, str | None]:
-    """Those that the call does not give itself."""
+class _NotYet(LookupError):
+    """The argument that a key is to be made of is not known yet."""
+
+
+class _Known(dict[str, Any]):
+    """Arguments but for one of that name."""
+
+    def __init__(self, arguments: Mapping[str, Any], unknown: str) -> None:
+        super().__init__(arguments)
+        self.unknown = unknown
+
+    def __getitem__(self, name: str) -> Any:
+        if name == self.unknown:
+            raise _NotYet
+        return super().__getitem__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return self[name] if name == self.unknown else super().get(name, default)
+
+
+def keys(
+    role: Role, arguments: Mapping[str, Any], given: Mapping[str, Any], unknown: str | None = None
+) -> dict[str, str | None]:
+    """Those that the call does not give itself. What would be made of the argument `unknown` is not there."""
     derive: dict[str, Callable[[], str | None]] = {
         "account": lambda: key_of(role.fair_by, arguments, role.name) or "",
         "lock_key": lambda: lock_of(role.lock_by, arguments, role.name),
         "unique_key": lambda: key_of(role.unique_by, arguments, role.name),
     }
-    return {name: key() for name, key in derive.items() if name not in given}
+    if unknown is not None:
+        arguments = _Known(arguments, unknown)
+    return {name: _unless_not_yet(name, key) for name, key in derive.items() if name not in given}
+
+
+def _unless_not_yet(name: str, key: Callable[[], str | None]) -> str | None:
+    try:
+        return key()
+    except _NotYet:
+        return "" if name == "account" else None
 
 
 def new_task(
     role: Role, signature: Signature, task_id: str, args: Any, kwargs: Any, *, limit: float, lenient: bool = False,
-    **options: Any,
+    unknown: str | None = None, **options: Any,
 ) -> NewTask:  # fmt: skip
     """`options`: fields of NewTask that the call overrides. Raises EnqueueRefused.
 
     `lenient`: what does not fit the handler is accepted, and fails as it starts. A workflow goes on by failing.
+    `unknown`: the parameter whose argument comes later, of which no key is made.
     """
     arguments = _bound(signature, args, kwargs, lenient)
     if arguments is not None and role.by_name and signature.nameable:
@@ -155,7 +187,7 @@ def new_task(
         "max_rounds": role.max_rounds,
     }
     given = {k: v for k, v in options.items() if v is not None}
-    row |= ({} if arguments is None else keys(role, arguments, given)) | given
+    row |= ({} if arguments is None else keys(role, arguments, given, unknown)) | given
     checked = _checked(role.name, row)
     refuse_priority(role, checked["priority"])
     return NewTask(role=role.name, args=body["args"], kwargs=body["kwargs"], **checked)

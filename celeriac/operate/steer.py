@@ -43,13 +43,15 @@ SELECT t.id, t.task_id, t.role, t.status, t.priority, t.unique_key, t.retry_coun
     coalesce((r.definition #>> '{priority_range,0}')::integer, :low) AS low,
     coalesce((r.definition #>> '{priority_range,1}')::integer, :high) AS high,
     CASE WHEN t.unique_key IS NOT NULL AND t.completed_at IS NOT NULL THEN (
-        SELECT o.id FROM celeriac.tasks o WHERE o.role = t.role AND o.unique_key = t.unique_key LIMIT 1) END AS held_by
+        SELECT o.id FROM celeriac.tasks o WHERE o.role = t.role AND o.unique_key = t.unique_key LIMIT 1) END AS held_by,
+    coalesce(t.headers -> 'canvas' ? 'never_came', false) AS never_came
 FROM celeriac.worker_tasks t LEFT JOIN celeriac.roles r ON r.role = t.role
 WHERE t.id = ANY (CAST(:ids AS bigint[]))
 ORDER BY t.id
 """)
 
-# INVARIANT: a keyed task takes no lock key here; the look after the commit does. What it had aged was never its own.
+# INVARIANT: a keyed task takes no lock key here; the look after the commit does. What it had aged was never its own. A
+# chord's body waits again for those of its members that are retried, too.
 RETRY = text(f"""
 WITH gone AS (
     DELETE FROM celeriac.history WHERE id = ANY (CAST(:ids AS bigint[])) RETURNING *
@@ -61,12 +63,19 @@ WITH gone AS (
         CASE WHEN expires_at > clock_timestamp() THEN expires_at END, args, kwargs, headers, max_retries, max_rounds,
         timeout, parent_id, enqueued_by, created_at, workflow, barrier, place
     FROM gone
-    RETURNING id, role, account, lock_key, priority, scheduled_for AS due_at, losses
-), {placed("again")}, told AS (
+    RETURNING id, role, account, lock_key, priority, scheduled_for AS due_at, losses,
+        CAST(headers -> 'canvas' ->> 'awaits' AS uuid) AS awaits
+), at_once AS (
+    SELECT * FROM again WHERE awaits IS NULL
+), {placed("at_once")}, to_barriers AS (
+    INSERT INTO celeriac.barriers (id, barrier, role) SELECT id, awaits, role FROM again WHERE awaits IS NOT NULL
+), to_join AS (
+    INSERT INTO celeriac.joins (barrier) SELECT DISTINCT awaits FROM again WHERE awaits IS NOT NULL
+), told AS (
     INSERT INTO celeriac.task_events (task, role, kind, from_status, to_status, by, why)
     SELECT id, role, 'retry_asked', status, 'pending', :by, nullif(:why, '') FROM gone
 )
-SELECT lock_key FROM again
+SELECT lock_key, CAST(awaits AS text) AS awaits FROM again
 """)
 
 
@@ -119,7 +128,9 @@ def retry(connection: Connection, ids: Sequence[int], *, by: str, why: str = "")
     for row in rows:
         if row.held_by is not None:
             result.refused[row.id] = f"task {row.held_by} has its unique key {row.unique_key!r} by now"
-    rows = _first_of_each_key([row for row in rows if row.held_by is None], result)
+        elif row.never_came:
+            result.refused[row.id] = "it never came, as a task before it in its workflow failed: retry that one"
+    rows = _first_of_each_key([row for row in rows if row.id not in result.refused], result)
     changed = _retry(connection, rows, result, by=by, why=why)
     after = {"status": PENDING, "retry_count": 0, "tries": 0, "losses": 0}
     return _audited(connection, result, [_change(row, after) for row in changed], action="retry", by=by, why=why)
@@ -218,13 +229,14 @@ def _retry(
         with connection.begin_nested():
             given = {"ids": [row.id for row in rows], "by": by, "why": why}
             with lookups(connection):
-                keys = connection.execute(RETRY, given).scalars().all()
+                again = connection.execute(RETRY, given).all()
     except IntegrityError:
         if len(rows) == 1:
             result.refused[rows[0].id] = f"another task has its unique key {rows[0].unique_key!r} by now"
             return []
         return [done for row in rows for done in _retry(connection, [row], result, by=by, why=why)]
-    look.ask(connection, keys)
+    look.ask(connection, [row.lock_key for row in again if row.awaits is None])
+    look.ask_joins(connection, [row.awaits for row in again])
     return rows
 
 

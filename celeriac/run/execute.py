@@ -125,7 +125,7 @@ def _trace_part(app: Celeriac, run: Run) -> Any:
     if barrier is None:
         return _trace(app, run, *_arguments(run))
     with app.database.reading() as connection:
-        given = join.results(connection, barrier, run.canvas.get("shape"))
+        given = join.results(connection, barrier, run.canvas.get("shape"), run.canvas.get("places", 0))
     if isinstance(given, join.Missing):
         error = app.backend.exception_to_python(revived(given.error)) if given.error else given.says
         return _fail(app, run, ChordError(f"Dependency {given.task_id} raised {error!r}"))

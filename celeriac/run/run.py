@@ -40,6 +40,7 @@ class Run:
 
     `became`: what its row is once it is settled; None if the outcome did not count. `traceback`: of what it raised.
     `tombstones`: links that never come, as this one failed. `replaced`: what it has asked for comes in its place.
+    `is_spreading`: what it stores for other tasks now are tombstones.
     """
 
     task: Started
@@ -53,6 +54,7 @@ class Run:
     said: bool = False
     stopped: bool = False
     replaced: bool = False
+    is_spreading: bool = False
     began: float = field(default_factory=time.monotonic)
     limited_since: float = field(default_factory=time.monotonic)
     opened: Session | None = None
@@ -70,6 +72,18 @@ class Run:
     def canvas(self) -> dict[str, Any]:
         """What its message said of the workflow it belongs to; empty for most."""
         return {} if self.task.headers is None else self.task.headers.get("canvas", {})
+
+    @property
+    def workflow(self) -> str | None:
+        """The label of the workflow it belongs to, and what it enqueues."""
+        return None if self.task.headers is None else self.task.headers.get("workflow")
+
+    @property
+    def links(self) -> set[str]:
+        """The ids of what its message names to come after it: its chain's next link, and callbacks."""
+        canvas = self.canvas
+        named = [*canvas.get("chain", ())[-1:], *canvas.get("callbacks", ())] if canvas else []
+        return {link["options"]["task_id"] for link in named if link["options"].get("task_id")}
 
     @property
     def timeout(self) -> float | None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from celery.backends.base import BaseBackend
+from celery.exceptions import NotRegistered
 from celery.exceptions import TimeoutError as CeleryTimeoutError
 from celery.result import GroupResult, result_from_tuple
 from celery.states import READY_STATES
@@ -15,6 +17,7 @@ from celery.utils.functional import _regen
 from kombu.exceptions import EncodeError
 
 from celeriac.canvas.parts import barrier_of
+from celeriac.errors import EnqueueRefused
 from celeriac.run import run as running
 from celeriac.run.outcomes import completed, described, failed, lost, retried
 from celeriac.seam import producer, results
@@ -25,6 +28,8 @@ from celeriac.store.failures import is_restart
 
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
+
+logger = logging.getLogger(__name__)
 
 #: How an attempt ends. Celery tells of other states, too: that it began, and what a handler's `update_state` says.
 ENDS = ("SUCCESS", "RETRY", "FAILURE")
@@ -63,7 +68,7 @@ class RowBackend(BaseBackend):
         if run is None:
             return result
         if run.task.task_id != task_id:
-            if state == "FAILURE":
+            if run.is_spreading:
                 run.tombstones.append(self._tombstone(run, task_id, result, request))
             return result
         if state not in ENDS:
@@ -103,10 +108,22 @@ class RowBackend(BaseBackend):
         run.outcome = replace(run.outcome, is_spread=True)
 
     def spread(self, request: Any, error: Any, traceback: Any = None, *, call_errbacks: bool = True) -> None:
-        """The rest of the task's chain never comes, and its errbacks are called."""
-        self._fail_chain(_flattened(getattr(request, "chain", None)), error, traceback)
-        if call_errbacks and request.errbacks:
-            self._call_task_errbacks(request, error, traceback)
+        """The rest of the task's chain never comes, and its errbacks are called, each that can be."""
+        run, errbacks = running.current(), request.errbacks if call_errbacks else None
+        if run is not None:
+            run.is_spreading = True
+        try:
+            self._fail_chain(_flattened(getattr(request, "chain", None)), error, traceback)
+        finally:
+            if run is not None:
+                run.is_spreading = False
+        for errback in errbacks or ():
+            request.errbacks = [errback]
+            try:
+                self._call_task_errbacks(request, error, traceback)
+            except (EnqueueRefused, NotRegistered) as refused:
+                logger.error("An errback of task %s cannot be called: %s", request.id, refused)
+        request.errbacks = errbacks or request.errbacks
 
     def mark_as_retry(
         self, task_id: str, exc: Any, traceback: Any = None, request: Any = None, store_result: bool = True,  # noqa: ARG002
@@ -141,9 +158,9 @@ class RowBackend(BaseBackend):
         """Of a link behind the task that failed; `request` is made of the link's signature."""
         group = request.group or getattr(request, "group_id", None)
         return Tombstone(
-            task_id=task_id, role=getattr(request, "task", None) or "", args=[], kwargs={}, headers={"canvas": {}},
-            error=described(error), result=self._told(error), after=run.task.id,
-            workflow=run.canvas.get("root_id") or run.task.task_id,
+            task_id=task_id, role=getattr(request, "task", None) or "", args=[], kwargs={},
+            headers={"canvas": {"never_came": True}}, error=described(error), result=self._told(error),
+            after=run.task.id, workflow=run.workflow or run.task.task_id,
             barrier=barrier_of(group) if request.chord else None, place=request.group_index if request.chord else None,
         )  # fmt: skip
 
@@ -226,6 +243,11 @@ class RowBackend(BaseBackend):
         with self.app.database.statement() as connection:
             results.delete_group(connection, group_id)
 
+    def set_chord_size(self, group_id: str, chord_size: int) -> None:
+        """Told while the members are published, so that the body knows how many results it gets."""
+        if (publishing := producer.current_unit()) is not None:
+            publishing.places[barrier_of(group_id)] = chord_size
+
     def apply_chord(self, header: tuple[str, Iterable[Any]], body: Any, **_: Any) -> None:  # noqa: ARG002
         """The first member brings the body, which has to know which members are a group among the others."""
         group_id, members = header
@@ -242,10 +264,15 @@ def _shape(members: Iterable[Any]) -> list[Any]:
 
 
 def _flattened(chain: Any) -> list[Any]:
-    """The links of a chain, with the members of its groups: each has an id somebody may wait for."""
+    """The links of a chain, with all parts of those that are workflows: each has an id somebody may wait for."""
     links: list[Any] = []
     for link in chain or []:
+        kwargs = link.get("kwargs") or {}
         links.append(link)
-        if link.get("subtask_type") == "group":
-            links += _flattened((link.get("kwargs") or {}).get("tasks"))
+        match link.get("subtask_type"):
+            case "group" | "chain":
+                links += _flattened(kwargs.get("tasks"))
+            case "chord":
+                header = kwargs.get("header")
+                links += _flattened([header] if isinstance(header, Mapping) else header) + _flattened([kwargs["body"]])
     return links

@@ -80,7 +80,7 @@ class Enqueuer:
     def _insert_or_find(self, tasks: list[NewTask]) -> list[Receipt | None]:
         """One task never waits for somebody's open transaction: see `celeriac.enqueue.outbox`."""
         with self.app.database.transaction() as connection:
-            if len(tasks) != 1 or tasks[0].workflow is not None:
+            if len(tasks) != 1 or tasks[0].is_part:
                 return list(_whole(connection, tasks))
             receipts = outbox.enqueue_or_put(connection, tasks)
         return [None] if receipts is None else list(receipts)
@@ -94,7 +94,7 @@ class Enqueuer:
 
     def _insert_in_callers(self, connection: Connection, tasks: list[NewTask]) -> list[Receipt]:
         """What is refused leaves nothing behind in the caller's transaction."""
-        if all(task.workflow is None for task in tasks):
+        if not any(task.is_part for task in tasks):
             return _whole(connection, tasks, callers=True)
         with connection.begin_nested():
             return _whole(connection, tasks, callers=True)

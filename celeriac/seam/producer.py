@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from celery.canvas import maybe_signature
 
-from celeriac.canvas.parts import RESULTS, Part, part_of
+from celeriac.canvas.parts import RESULTS, Part, is_uuid, part_of
 from celeriac.enqueue.insert import NewTask, Receipt
 from celeriac.enqueue.intake import arguments_of, is_distance, moment, new_task
 from celeriac.errors import BadArguments, BadValue
@@ -37,6 +37,10 @@ NO_REPR = {"argsrepr": "", "kwargsrepr": ""}
 SHOWN = ("shadow", *NO_REPR)
 
 
+#: What only Celery's canvases say of a task, which make its id. An id that a call gave is one task for ever.
+_CANVAS = ("group", "chain", "chord", "awaits")
+
+
 @contextmanager
 def unit(app: Celeriac, given: Any) -> Iterator[RowProducer]:
     """What is published within comes as one: all rows of a canvas in one transaction, or none."""
@@ -53,6 +57,11 @@ def unit(app: Celeriac, given: Any) -> Iterator[RowProducer]:
     producer.insert()
 
 
+def current_unit() -> RowProducer | None:
+    """Of what a canvas is publishing just now."""
+    return _unit.get()
+
+
 class RowProducer:
     """Stands where Celery expects a kombu producer; what it publishes is inserted when its unit ends.
 
@@ -65,6 +74,8 @@ class RowProducer:
         self.bound: Any = None
         self.awaits: str | None = None
         self.bodies: set[str] = set()
+        self.label: str | None = None
+        self.places: dict[str, int] = {}
 
     @property
     def connection(self) -> RowProducer:
@@ -87,6 +98,7 @@ class RowProducer:
             run.retry_asked = _retry_asked(headers, clock, args, kwargs)
             return
         self.bound = self.bound if bound is None else bound
+        self.label = self.label or (run.workflow if run else None) or headers["root_id"]
         part = part_of(headers, embedded)
         if part is not None and part.body is not None:
             self._publish_body(part)
@@ -94,7 +106,10 @@ class RowProducer:
         self.tasks.append(self._task(args, kwargs, headers, clock, properties, part))
 
     def insert(self) -> None:
-        """All that was published."""
+        """All that was published. A body knows of how many results it gets."""
+        for task in self.tasks:
+            if task.awaits in self.places and task.headers:
+                task.headers["canvas"]["places"] = self.places[task.awaits]
         if self.tasks:
             receipts = self.app.enqueuer.insert(self.tasks, self.bound)
             receipt.set(receipts[0])
@@ -120,25 +135,30 @@ class RowProducer:
         if queue and queue not in (role.queue, self.app.conf.task_default_queue):  # what Celery's router says of most
             raise BadArguments(f"{name}: its queue is {role.queue!r}, set where the role is declared; not {queue!r}")
         run = running.current()
+        is_link = run is not None and headers["id"] in run.links
         given = {
             k: properties.get(k)
             for k in ("priority", "account", "lock_key", "unique_key", "timeout", "max_retries", "is_named")
         }
         delay = clock.get("countdown")
         canvas: dict[str, Any] = {} if part is None else dict(part.request)
+        unknown = None
         if self.awaits is not None:
             canvas |= {"awaits": self.awaits, "shape": shapes.get().get(self.awaits)}
             canvas |= {"joins": _place_of_results(role.by_name and signature.nameable, signature.names, args)}
+            unknown = signature.names[0] if canvas["joins"] and signature.names else None
             args = [None if given == RESULTS else given for given in args]
             canvas |= {"delay": delay} if delay is not None else {}
             delay = None
+        label = self.label if canvas or is_link or (run and run.workflow) else None
         return new_task(
             role, signature, headers["id"], args, kwargs, limit=self.app.settings.max_argument_bytes,
-            delay=delay, at=headers.get("eta"), lenient=bool(canvas),
+            unknown=unknown, delay=delay, at=headers.get("eta"), lenient=bool(canvas),
             expires_in=clock.get("expires"), expires_at=headers.get("expires"),
-            headers=_kept(name, headers, canvas, _eta(headers, clock.get("countdown"))),
+            headers=_kept(name, headers, canvas, label, _eta(headers, clock.get("countdown"))),
             parent_id=run.task.id if run else None, enqueued_by=self.app.process_name,
-            workflow=headers["root_id"] if canvas or (run and run.canvas) else None,
+            workflow=label, is_part=bool(canvas) or is_link,
+            again=is_uuid(headers["id"]) and (is_link or any(canvas.get(sign) for sign in _CANVAS)),
             barrier=part.barrier if part else None, place=part.place if part else None, awaits=self.awaits, **given,
         )  # fmt: skip
 
@@ -148,9 +168,12 @@ def _eta(headers: Mapping[str, Any], delay: float | None) -> str | None:
     return headers.get("eta") or (delay and (datetime.now(UTC) + timedelta(seconds=delay)).isoformat()) or None
 
 
-def _kept(name: str, headers: Mapping[str, Any], canvas: Mapping[str, Any], eta: str | None) -> dict[str, Any] | None:
+def _kept(
+    name: str, headers: Mapping[str, Any], canvas: Mapping[str, Any], label: str | None, eta: str | None
+) -> dict[str, Any] | None:
     """What the row keeps of the message beside its arguments."""
     kept: dict[str, Any] = {name: headers[name] for name in SHOWN if headers.get(name)}
+    kept |= {"workflow": label} if label else {}
     if canvas:
         kept |= {"eta": eta} if eta else {}
         kept["canvas"] = arguments_of(name, {k: v for k, v in canvas.items() if v is not None}, float("inf"))

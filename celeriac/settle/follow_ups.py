@@ -17,10 +17,10 @@ def follow_up(connection: Connection, tasks: Sequence[NewTask]) -> None:
 
     A part whose unique key another task has, or may have, fails: that task is none of the workflow's.
     """
-    others = [task for task in tasks if task.workflow is None]
+    others = [task for task in tasks if not task.is_part]
     if others:
         outbox.enqueue_or_put(connection, others)
-    parts = [task for task in tasks if task.workflow is not None]
+    parts = [task for task in tasks if task.is_part]
     keyless = [task for task in parts if task.unique_key is None]
     enqueue_bulk(connection, keyless)
     taken = [(task, why) for task in parts if task.unique_key is not None and (why := _taken(connection, task))]

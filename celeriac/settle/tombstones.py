@@ -1,4 +1,7 @@
-"""Tombstones: links of a workflow that never come, as an earlier one failed. They end in its settle, as failed."""
+"""Tombstones: parts of a workflow that never come, as an earlier one failed. They end in its settle, as failed.
+
+Whoever waits for one of them finds it. If the earlier one is retried and succeeds, the part itself takes its place.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from celeriac.store import look
 
 @dataclass(frozen=True, slots=True)
 class Tombstone:
-    """`after`: the id of the task that failed. `result`: the exception as JSON."""
+    """`after`: the id of the task that failed. `result`: the exception as JSON. `headers`: what waits for it."""
 
     task_id: str
     role: str
@@ -31,10 +34,11 @@ class Tombstone:
 
 # What is a task already, or was one, ends by itself.
 BURY = text("""
-WITH wanted AS (
+WITH wanted AS (  -- of a chord that is told of itself and as its body, the one with a barrier
     SELECT DISTINCT ON (task_id) * FROM jsonb_to_recordset(CAST(:tombstones AS jsonb)) AS (
         task_id text, role text, args jsonb, kwargs jsonb, headers jsonb, error text, result jsonb, workflow text,
         barrier uuid, place integer, after bigint)
+    ORDER BY task_id, barrier
 ), buried AS (
     INSERT INTO celeriac.history (
         id, task_id, role, account, status, priority, scheduled_for, args, kwargs, headers, completed_at, result,
@@ -44,11 +48,15 @@ WITH wanted AS (
     FROM wanted w
     WHERE NOT EXISTS (SELECT FROM celeriac.tasks t WHERE t.task_id = w.task_id)
         AND (SELECT true FROM celeriac.history h WHERE h.task_id = w.task_id LIMIT 1) IS NULL
-    RETURNING barrier
+    RETURNING *
+), fallen AS (
+    SELECT count(celeriac.fall_out(
+        id, task_id, role, account, headers, 'failed', error_message, workflow, barrier)) AS n FROM buried
 ), to_join AS (
     INSERT INTO celeriac.joins (barrier) SELECT DISTINCT barrier FROM buried WHERE barrier IS NOT NULL
 )
-SELECT DISTINCT CAST(barrier AS text) AS barrier FROM buried WHERE barrier IS NOT NULL
+SELECT DISTINCT CAST(barrier AS text) AS barrier FROM buried
+WHERE barrier IS NOT NULL AND (SELECT n FROM fallen) IS NOT NULL
 """)
 
 

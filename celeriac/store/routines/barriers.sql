@@ -59,7 +59,7 @@ WITH fresh AS (
     SELECT CAST(gen_random_uuid() AS text), role, account,
         jsonb_build_object('canvas', (headers -> 'canvas') || jsonb_build_object('fall_out', jsonb_build_object(
             'task_id', task_id, 'status', status, 'error', reason))), 0, of_task, workflow, barrier
-    WHERE headers -> 'canvas' ?| '{chain,errbacks}'
+    WHERE headers -> 'canvas' ?| '{chain,errbacks}' AND NOT headers -> 'canvas' ? 'fall_out'
     RETURNING *
 )
 INSERT INTO celeriac.ready (seg, role, account, priority, due_at, id)

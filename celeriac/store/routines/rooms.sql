@@ -142,6 +142,9 @@ DECLARE
     current_seg CONSTANT smallint := (SELECT seg FROM celeriac.ring);
     head bigint;
 BEGIN
+    IF task.status = 'pending' AND task.waits_for IS NULL AND task.headers -> 'canvas' ? 'awaits' THEN
+        task.waits_for := 'members';
+    END IF;
     IF task.waits_for NOT IN ('time', 'lock', 'account', 'members') OR task.waits_for IS NOT NULL AND task.status <> 'pending' THEN
         RAISE check_violation USING MESSAGE = 'a ' || task.status || ' task does not wait for '
             || quote_literal(task.waits_for), HINT = 'Only a pending task waits: for time, lock, account or members.';
@@ -273,6 +276,9 @@ BEGIN
             NEW.waits_for := NULL;
         END IF;
         PERFORM celeriac.enter(NEW);
+        PERFORM celeriac.fall_out(NEW.id, NEW.task_id, NEW.role, NEW.account, NEW.headers, NEW.status,
+            NEW.error_message, NEW.workflow, NEW.barrier)
+        WHERE OLD.completed_at IS NULL AND NEW.status IN ('failed', 'cancelled') AND NEW.headers ? 'canvas';
     END IF;
     INSERT INTO celeriac.looks (lock_key) SELECT unnest(keys);
     INSERT INTO celeriac.joins (barrier) SELECT OLD.barrier WHERE OLD.barrier IS NOT NULL;
