@@ -19,13 +19,14 @@ from celeriac.dispatch.publish import Publisher
 from celeriac.enqueue.calls import BulkOptions, each, options_of_bulk, options_of_call, times, transaction_of
 from celeriac.enqueue.intake import ByName, new_task
 from celeriac.errors import ConfigurationError
-from celeriac.roles import registry
+from celeriac.roles import limits, registry
 from celeriac.roles.attributes import said_by
 from celeriac.roles.declare import Roles, declare
 from celeriac.roles.role import Role
 from celeriac.roles.rules import TICKET
 from celeriac.roles.signature import Signature
 from celeriac.run.journal import BATCH, Journal, message
+from celeriac.run.limited import Limited
 from celeriac.run.settler import Settler
 from celeriac.seam import broker, chords, configuration, producer
 from celeriac.seam.autoretry import retry_in_sql
@@ -105,6 +106,11 @@ class Celeriac(TaskDecorator, Steering, Celery):
         exchange = self.conf.event_exchange
         rate = self.settings.events_per_second
         return Journal(lambda some: self.publisher.broadcast(exchange, BATCH, message(some, exchange)), rate)
+
+    @cached_property
+    def limited(self) -> Limited:
+        """The limits of roles that are in force."""
+        return Limited(self.database)
 
     @cached_property
     def enqueuer(self) -> Enqueuer:
@@ -209,6 +215,7 @@ class Celeriac(TaskDecorator, Steering, Celery):
         rows = [row | {"definition": row["definition"] | limit} for row in rows]
         with self.database.statement() as connection:
             registry.register(connection, rows, int(self.settings.deployment))
+            limits.register(connection, [row["role"] for row in rows])
 
     # -- enqueue ---------------------------------------------------------------------------------------------------
 

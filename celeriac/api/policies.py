@@ -36,6 +36,19 @@ class Policy(Because):
         return {name: value for name, value in given.items() if value is not None or name == "cap"}
 
 
+class Limits(Because):
+    """What is not given stays; null lifts a limit."""
+
+    rate_limit: str | float | None = Field(
+        default=None, description='tasks that begin, over all workers: "10/m", or a number a second', examples=["10/m"]
+    )
+    timeout: float | None = Field(default=None, description="seconds until SoftTimeLimitExceeded", examples=[60])
+    hard_timeout: float | None = Field(default=None, description="seconds until its process is stopped", examples=[90])
+
+    def changes(self) -> Any:
+        return {name: getattr(self, name) for name in self.model_fields_set - {"why"}}
+
+
 @router.post("/roles/{role}/pause")
 def pause_role(role: RoleInPath, app: App, caller: Operator, body: Reason) -> Changed:
     """No task of it is claimed until it is resumed; what is claimed already runs."""
@@ -46,6 +59,14 @@ def pause_role(role: RoleInPath, app: App, caller: Operator, body: Reason) -> Ch
 def resume_role(role: RoleInPath, app: App, caller: Operator, body: Reason) -> Changed:
     """What waits is claimed again."""
     changed = change(app, lambda c: policies.resume_role(c, role, by=caller.name, why=body.why))
+    app.kick([role])
+    return changed
+
+
+@router.put("/roles/{role}/limits")
+def set_limits(role: RoleInPath, body: Limits, app: App, caller: Operator) -> Changed:
+    """How many of its tasks begin in a time and how long one may run, until they are set or declared again."""
+    changed = change(app, lambda c: policies.set_limits(c, role, by=caller.name, why=body.why, **body.changes()))
     app.kick([role])
     return changed
 

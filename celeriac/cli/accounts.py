@@ -60,10 +60,37 @@ def account(find: FindApp, /, name: str, weight: float | None, cap: int | None, 
     output.tell(change, f"{name}: {told}")
 
 
+@click.command(cls=Command)
+@click.argument("role")
+@click.option("--rate", help='Tasks that begin, over all workers: "10/m", or a number a second; "none" lifts it.')
+@click.option("--soft", help='Seconds until SoftTimeLimitExceeded; "none" lifts it.')
+@click.option("--hard", help='Seconds until its process is stopped; "none" lifts it.')
+@click.option("--why", default="", help="For the audit trail.")
+@click.pass_obj
+def limit(find: FindApp, /, role: str, rate: str | None, soft: str | None, hard: str | None, why: str) -> None:
+    """Set a role's rate and time limits, until they are set again or declared otherwise."""
+    asked = {"rate_limit": rate, "timeout": soft, "hard_timeout": hard}
+    changes: Any = {name: None if said == "none" else said for name, said in asked.items() if said is not None}
+    if not changes:
+        raise click.UsageError("give --rate, --soft or --hard")
+    for name in changes.keys() & {"timeout", "hard_timeout"}:
+        changes[name] = changes[name] and _seconds(changes[name])
+    with find().database.transaction() as connection:
+        change = policies.set_limits(connection, role, by=output.by(), why=why, **changes)
+    output.tell(change, policies.limits_in_words(change))
+
+
+def _seconds(given: str) -> float:
+    try:
+        return float(given)
+    except ValueError:
+        raise click.UsageError(f"{given!r} is no number of seconds") from None
+
+
 def _change(find: FindApp, change: Callable[..., Change], name: str, why: str, word: str) -> None:
     with find().database.transaction() as connection:
         done = change(connection, name, by=output.by(), why=why)
     output.tell(done, f"{name} is {word}")
 
 
-COMMANDS = (pause, resume, account)
+COMMANDS = (pause, resume, account, limit)

@@ -35,6 +35,8 @@ PASSES = 4
 WALKS = 20
 PARKED = 500
 
+RATE_LIMITED = "the rate limit is reached"
+
 #: A role without passes in between: its pass waits so long (seconds) for whoever has the role's lock for a moment.
 WAIT = 1.0
 WAIT_STEP = 0.02
@@ -143,6 +145,7 @@ class Dispatcher:
                 return []
             seen = select.survey(connection, role.name, role.queue)
             room = role.window - sum(seen.holding.values())
+            room = room if seen.tokens is None else min(room, int(seen.tokens))
             if seen.paused or room <= 0:
                 return []
             waiting = {c.account for c in select.accounts(connection, role.name, seen, OTHERS, 1).open}
@@ -186,6 +189,7 @@ class Dispatcher:
     def _locked_pass(self, connection: Connection, role: Role, started: float, own: Own | None) -> Pass:
         seen = select.survey(connection, role.name, role.queue)
         free = min(role.batch_size, role.window - sum(seen.holding.values()), first_steps(role, seen))
+        free = free if seen.tokens is None else min(free, int(seen.tokens))
         if seen.resumed:
             parking.unpark(connection, PARKED)
         if seen.due:
@@ -252,7 +256,7 @@ class Dispatcher:
         if seen.paused:
             return "the role is paused"
         if free <= 0:
-            return "the window is full"
+            return "the window is full" if seen.tokens is None or seen.tokens >= 1 else RATE_LIMITED
         if any(c.wants for c in claimants):
             return "all that is ready is locked by others"
         return (

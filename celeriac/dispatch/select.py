@@ -21,7 +21,7 @@ LOCK = text("SELECT pg_try_advisory_xact_lock(hashtextextended('celeriac pass ' 
 SURVEY = text("""
 WITH batcher AS (SELECT * FROM celeriac.batchers WHERE role = :role),
 held AS (
-    SELECT ids, accounts, claimed_at FROM celeriac.tickets
+    SELECT ids, accounts, claimed_at, worker_id FROM celeriac.tickets
     WHERE role = :role AND claimed_at >= coalesce((SELECT held_since FROM batcher), '-infinity')
 )
 SELECT
@@ -38,7 +38,9 @@ SELECT
         WHERE status = 'active' AND queues ? :queue
           AND last_heartbeat_at > statement_timestamp() - interval '2 minutes') AS slots,
     least((SELECT min(claimed_at) FROM held), statement_timestamp() - interval '1 minute') AS held_since,
-    EXISTS (SELECT FROM celeriac.unparking) AS resumed
+    EXISTS (SELECT FROM celeriac.unparking) AS resumed,
+    (SELECT floor(celeriac.tokens(l)) - (SELECT coalesce(sum(cardinality(ids)), 0) FROM held WHERE worker_id IS NULL)
+        FROM celeriac.role_limits l WHERE role = :role AND rate_limit IS NOT NULL) AS tokens
 """)
 
 # INVARIANT of `onward`, `around`: each step is one descent into `ready_in_order`, to the next account with an entry.
@@ -100,6 +102,8 @@ SELECT NOT coalesce((SELECT paused FROM celeriac.roles WHERE role = :role), fals
         SELECT sum(cardinality(ids)) FROM celeriac.tickets
         WHERE role = :role AND claimed_at >= coalesce(
             (SELECT held_since FROM celeriac.batchers WHERE role = :role), '-infinity')), 0) < :below
+    AND coalesce((SELECT celeriac.tokens(l) >= 1 FROM celeriac.role_limits l
+        WHERE role = :role AND rate_limit IS NOT NULL), true)
 """)
 
 
@@ -109,7 +113,7 @@ _WORK_AND_ROOM = Prepared(WORK_AND_ROOM, {"role": "text", "below": "integer"})
 @dataclass(frozen=True, slots=True)
 class Survey:
     """The state a pass decides on. `holding`: active tasks per account; `slots`: consumers of live workers;
-    `resumed`: accounts were whose tasks may still be parked."""
+    `resumed`: accounts were whose tasks may still be parked; `tokens`: how many may begin, by its rate."""
 
     paused: bool
     cursor: str
@@ -120,6 +124,7 @@ class Survey:
     slots: int
     held_since: datetime
     resumed: bool
+    tokens: float | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,42 @@ from celeriac.errors import BadValue, Unknown
 from celeriac.operate import audit
 from celeriac.operate.audit import Change
 from celeriac.roles.keys import LONGEST_KEY
+from celeriac.roles.rates import rate
+from celeriac.roles.rules import RULES
+
+_NO_ROLE = "no role {role!r}: start a worker of the code that declares it, or check the spelling"
 
 ROLE = text("SELECT paused FROM celeriac.roles WHERE role = :role FOR UPDATE")
 
 PAUSE = text("UPDATE celeriac.roles SET paused = :paused, updated_at = clock_timestamp() WHERE role = :role")
+
+# Makes the row, so that there is one to lock.
+DECLARED = text("""
+INSERT INTO celeriac.role_limits (role, declared, rate_limit, tokens)
+SELECT role, celeriac.declared_limits(definition), definition ->> 'rate_limit',
+    celeriac.burst(definition ->> 'rate_limit')
+FROM celeriac.roles WHERE role = :role ON CONFLICT DO NOTHING
+""")
+
+LIMITS = text("""
+SELECT rate_limit,
+    CASE WHEN is_told THEN timeout ELSE CAST(declared ->> 'timeout' AS double precision) END AS timeout,
+    CASE WHEN is_told THEN hard_timeout ELSE CAST(declared ->> 'hard_timeout' AS double precision) END AS hard_timeout
+FROM celeriac.role_limits WHERE role = :role FOR UPDATE
+""")
+
+# A rate that is new begins with what the one before had left.
+SET_RATE = text("""
+UPDATE celeriac.role_limits l
+SET rate_limit = CAST(:rate_limit AS text), taken_at = clock_timestamp(),
+    tokens = least(celeriac.tokens(l), celeriac.burst(CAST(:rate_limit AS text))), updated_at = clock_timestamp()
+WHERE role = :role
+""")
+
+SET_TIMEOUTS = text("""
+UPDATE celeriac.role_limits
+SET is_told = true, timeout = :timeout, hard_timeout = :hard_timeout, updated_at = clock_timestamp() WHERE role = :role
+""")
 
 # Makes the row, so that there is one to lock.
 ACCOUNT = text("INSERT INTO celeriac.account_policies (account) VALUES (:account) ON CONFLICT DO NOTHING")
@@ -34,6 +66,14 @@ class AccountChanges(TypedDict, total=False):
     weight: float
     cap: int | None
     paused: bool
+
+
+class RoleLimits(TypedDict, total=False):
+    """`rate_limit`: "10/m", a number a second, None for none. Time limits: seconds, None for none."""
+
+    rate_limit: str | float | None
+    timeout: float | None
+    hard_timeout: float | None
 
 
 _RULES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
@@ -56,6 +96,36 @@ def pause_role(connection: Connection, role: str, *, by: str, why: str = "") -> 
 
 def resume_role(connection: Connection, role: str, *, by: str, why: str = "") -> Change:
     return _set_paused(connection, role, False, by=by, why=why)
+
+
+def set_limits(connection: Connection, role: str, *, by: str, why: str = "", **changes: Unpack[RoleLimits]) -> Change:
+    """Until they are set again, or the code declares others; what is not given stays. Workers know within a second.
+
+    Raises Unknown and BadValue.
+    """
+    for name, given in changes.items():
+        fits, right = RULES[name]
+        if not fits(given):
+            raise BadValue(f"{name}={given!r:.100}: give {right}; nothing was changed")
+    connection.execute(DECLARED, {"role": role})
+    found = connection.execute(LIMITS, {"role": role}).mappings().one_or_none()
+    if found is None:
+        raise Unknown(_NO_ROLE.format(role=role))
+    before, after = dict(found), {**found, **changes}
+    if "rate_limit" in changes:
+        after["rate_limit"] = rate(changes["rate_limit"])
+        connection.execute(SET_RATE, {"role": role, "rate_limit": after["rate_limit"]})
+    if changes.keys() - {"rate_limit"}:
+        connection.execute(SET_TIMEOUTS, {"role": role, **after})
+    change = Change(role, before, after)
+    audit.write(connection, "limits", "role", [change], by=by, why=why)
+    return change
+
+
+def limits_in_words(change: Change) -> str:
+    after = change.after or {}
+    told = [f"{name}={after[name]}" for name in ("rate_limit", "timeout", "hard_timeout") if after[name] is not None]
+    return f"{change.target}: {', '.join(told) or 'no limits'}"
 
 
 def set_account(
@@ -88,7 +158,7 @@ def resume_account(connection: Connection, account: str, *, by: str, why: str = 
 def _set_paused(connection: Connection, role: str, paused: bool, *, by: str, why: str) -> Change:
     before = connection.execute(ROLE, {"role": role}).scalar_one_or_none()
     if before is None:
-        raise Unknown(f"no role {role!r}: start a worker of the code that declares it, or check the spelling")
+        raise Unknown(_NO_ROLE.format(role=role))
     connection.execute(PAUSE, {"role": role, "paused": paused})
     change = Change(role, {"paused": before}, {"paused": paused})
     audit.write(connection, "pause" if paused else "resume", "role", [change], by=by, why=why)

@@ -91,7 +91,6 @@ def declare(
     for option in celerys.keys() - CELERY_OPTIONS:
         refuse_misspelt(option, told)
     ours.setdefault("by_name", options.get("role") is not None)
-    _refuse_rate_limit(told, celerys.get("rate_limit"))
     role = role_of(told, ours | _limits(celerys.get("soft_time_limit"), celerys.get("time_limit"), ours), None)
     if handler is not None:
         refuse_unknown_parameters(role, Signature.of(handler, role=told, bound=bool(celerys.get("bind"))))
@@ -114,7 +113,7 @@ def role_of(name: str, options: Mapping[str, Any], task: CeleryTask | None) -> R
     """`task` supplies what Celery knows as attributes: time limits, its queue (or route), its retry count."""
     plain = {k: v for k, v in options.items() if k in OPTIONS}
     if task is not None:
-        _refuse_rate_limit(name, task.rate_limit)
+        plain.setdefault("rate_limit", task.rate_limit)
         plain.setdefault("max_retries", task.max_retries)
         plain |= _limits(task.soft_time_limit, task.time_limit, plain)
         plain.setdefault("priority", getattr(task, "priority", None) or 0)
@@ -136,15 +135,6 @@ def _limits(soft: Any, hard: Any, given: Mapping[str, Any]) -> dict[str, Any]:
     """Celery's time limits, where our own options are not given. Celery takes 0 for none."""
     limits = {"timeout": soft or None, "hard_timeout": hard or None}
     return {k: v for k, v in limits.items() if k not in given}
-
-
-def _refuse_rate_limit(role: str, given: Any) -> None:
-    """Celery's is each worker's; a ticket carries several tasks, and would pass it by."""
-    if given:
-        raise ConfigurationError(
-            f"role {role!r}: rate_limit={given!r} is not supported: prompt=False with batch_size and every bounds how "
-            "many tasks all workers together begin in a period, window how many run at once"
-        )
 
 
 def _retry_limit(role: str, given: Any) -> dict[str, Any]:

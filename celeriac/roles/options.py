@@ -18,7 +18,7 @@ RETRY_OPTIONS = frozenset({
     "retry_jitter",
 })  # fmt: skip
 CELERY_OPTIONS = frozenset({
-    "name", "bind", "base", "queue", "rate_limit", "time_limit", "soft_time_limit", "ignore_result",
+    "name", "bind", "base", "queue", "time_limit", "soft_time_limit", "ignore_result",
     "serializer", "default_retry_delay", "track_started", "acks_late", "throws", "expires", "typing", "shared",
     "lazy", "filter", "store_errors_even_if_ignored", "reject_on_worker_lost", "acks_on_failure_or_timeout",
     "send_events", "compression", "Strategy", "Request", "abstract", "trail", "resultrepr_maxsize", "pydantic",

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from celeriac.errors import ConfigurationError
 from celeriac.roles.backoff import Backoff
 from celeriac.roles.keys import Key
+from celeriac.roles.rates import burst, per_second, rate
 from celeriac.roles.rules import ANY_PRIORITY, DURATIONS, RULES, outside, seconds
 
 
@@ -35,6 +36,7 @@ class Role:
     `CELERIAC_TIME_LIMIT_GRACE_MS` after `timeout`.
     `stale_after` is the lease: a running task whose worker is silent for so long is rescued (at least a second).
     `memory_per_task` (megabytes) caps how many run at once in a worker, by the memory it has; None caps nothing.
+    `rate_limit` ("10/m", or a number a second) bounds how many begin, over all workers, with a burst of one period.
     `adopt` takes messages of plain Celery apps for this role: whoever may write to Redis then enqueues.
     `by_name` stores positional arguments under their parameters' names, so that SQL can ask for them.
     """
@@ -65,6 +67,7 @@ class Role:
     memory_per_task: int | None = None
     keep: timedelta | Literal["forever"] | None = timedelta(days=1)
     enabled_by: str | None = None
+    rate_limit: str | float | None = None
     adopt: bool = False
     by_name: bool = True
 
@@ -77,6 +80,13 @@ class Role:
                 raise ConfigurationError(f"role {self.name!r}: {option}={given!r}: give {right}")
         if fitting := outside(self.priority_range, self.priority):
             raise ConfigurationError(f"role {self.name!r}: priority={self.priority}: give {fitting}")
+        limit = rate(self.rate_limit)
+        object.__setattr__(self, "rate_limit", limit)
+        if limit and not self.prompt and per_second(limit) * self.every > burst(limit):
+            raise ConfigurationError(
+                f"role {self.name!r}: rate_limit={limit!r} is never reached with prompt=False: a pass each "
+                f"{self.every:g} seconds begins {burst(limit):g}; leave prompt as it is, or say batch_size"
+            )
         if not self.queue:
             object.__setattr__(self, "queue", self.name)
 
@@ -108,7 +118,7 @@ class Role:
         keep = self.keep.total_seconds() if isinstance(self.keep, timedelta) else self.keep
         plain = ("queue", "priority", "batch_size", "window", "every", "prompt", "chunk", "max_retries", "max_rounds")
         more = ("round_delay", "timeout", "hard_timeout", "stale_after", "max_losses", "memory_per_task", "enabled_by",
-            "adopt")  # fmt: skip
+            "rate_limit", "adopt")  # fmt: skip
         bounds = {"priority_range": list(self.priority_range)}
         keys = {name: _registered(getattr(self, name)) for name in ("fair_by", "lock_by", "unique_by")}
         backoff = asdict(self.backoff) if self.backoff else None

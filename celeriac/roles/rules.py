@@ -7,6 +7,8 @@ from datetime import timedelta
 from typing import Any, Literal
 
 from celeriac.roles.keys import ONE, is_key
+from celeriac.roles.rates import RIGHT as RATE
+from celeriac.roles.rates import is_rate
 
 FOREVER: Literal["forever"] = "forever"
 
@@ -108,6 +110,7 @@ RULES: Mapping[str, tuple[Fits, str]] = {
         "a timedelta such as days(30) (at most 100 years), FOREVER, or None",
     ),
     "enabled_by": (_or(None, lambda given: isinstance(given, str) and given.isidentifier()), "a variable's name"),
+    "rate_limit": (is_rate, RATE),
     "adopt": _FLAG,
     "by_name": _FLAG,
 }

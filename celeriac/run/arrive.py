@@ -15,6 +15,7 @@ from celeriac.run import start
 from celeriac.run.shared import closed, worker_id
 from celeriac.run.start import FEW
 from celeriac.run.ticket import TicketRun, hand_back
+from celeriac.store.failures import retry_while_away
 from celeriac.store.started import Started
 
 if TYPE_CHECKING:
@@ -48,6 +49,8 @@ def _run_claimed(app: Celeriac, role: Role, ids: list[int], token: str) -> dict[
 def _start_lone(app: Celeriac, role: Role, ids: list[int]) -> dict[str, Any] | None:
     """Runs the task a kick names, where that needs no pass; None where it does."""
     if not ids or not role.enabled() or role.window < 4 * FEW:
+        return None
+    if retry_while_away(lambda: app.limited.of(role.name), "read the limits of roles").rate_limit:
         return None
     token = fresh_token()
 

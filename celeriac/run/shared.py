@@ -20,6 +20,9 @@ _DRAINING, _BACKING_OFF, _REPLACING_IDLE, _TELLING = range(4)
 #: When the parent last renewed the leases of what runs here, on the machine's monotonic clock.
 _renewed = mmap.mmap(-1, 8)
 
+#: What the parent last saw of the limits of roles.
+_as_of = mmap.mmap(-1, 8)
+
 # What a child runs under a hard limit: its process, its task, and when (monotonic) the process has to be stopped.
 _LIMIT = struct.Struct("qqd")
 PROCESSES = 4096
@@ -28,8 +31,9 @@ _limits = mmap.mmap(-1, _LIMIT.size * PROCESSES)
 
 def make_own() -> None:
     """Memory of this worker alone, before its children are forked: a parent of several may have made it for all."""
-    global _flags, _renewed, _limits, _currents
+    global _flags, _renewed, _as_of, _limits, _currents
     _flags, _renewed = mmap.mmap(-1, len(_flags)), mmap.mmap(-1, len(_renewed))
+    _as_of = mmap.mmap(-1, len(_as_of))
     _limits, _currents = mmap.mmap(-1, len(_limits)), mmap.mmap(-1, len(_currents))
 
 
@@ -107,6 +111,15 @@ def renewed() -> float:
 
 def renew(when: float) -> None:
     _renewed[:8] = struct.pack("d", when)
+
+
+def limits_as_of() -> float:
+    """Changes with the limits of roles; 0 where nobody looks for changes."""
+    return float(struct.unpack("d", _as_of[:8])[0])
+
+
+def note_limits(as_of: float) -> None:
+    _as_of[:8] = struct.pack("d", as_of)
 
 
 @dataclass(frozen=True, slots=True)

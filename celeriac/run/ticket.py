@@ -18,6 +18,7 @@ from celeriac.roles.role import Role
 from celeriac.run import outcomes
 from celeriac.run.execute import Direct, directly, execute
 from celeriac.run.journal import told
+from celeriac.run.limited import Tokens
 from celeriac.run.run import Run
 from celeriac.run.shared import closed, limit, noting, renewed, worker_id
 from celeriac.run.watch import LOOK_EVERY, watch
@@ -82,6 +83,7 @@ class TicketRun:
         self.lock = threading.RLock()
         self.told = told(app, role)
         self.note = noting()
+        self.tokens: Tokens | None = None
 
     def run(self, wanted: int = 0) -> dict[str, Any]:
         """What became of it; `wanted`: how many tasks it named."""
@@ -117,6 +119,9 @@ class TicketRun:
     def _start(self) -> int:
         """How many are this process's."""
         own = retry_while_away(self._ask, "start a ticket")
+        limits = retry_while_away(lambda: self.app.limited.of(self.role.name), "read the limits of roles")
+        self.role = limits.applied(self.role)
+        self.tokens = Tokens(self.app.database, self.role, limits.rate_limit) if limits.rate_limit else None
         self.started_at = time.monotonic()
         self.owned = {task.id for task in own}
         self.waiting = [task for task in own if not task.expired]
@@ -136,15 +141,20 @@ class TicketRun:
 
     def _next(self) -> Started | None:
         with self.lock:
-            while self.waiting and (closed() or self.handing_back):
+            while self.waiting and (closed() or self.handing_back or not self._may_begin()):
                 self._part_with_waiting()
             return self.waiting.pop(0) if self.waiting else None
 
+    def _may_begin(self) -> bool:
+        """By the role's rate, if it has one: what may not waits again, for a pass that may give it out."""
+        tokens, waiting = self.tokens, len(self.waiting)
+        return tokens is None or retry_while_away(lambda: tokens.take(waiting), "keep to a rate")
+
     def _part_with_waiting(self) -> None:
-        """A worker that is closed keeps what it cannot hand back, and begins none of it."""
+        """What cannot be handed back stays, and none of it begins now."""
         retry_while_away(lambda: retry_deadlocks(self._hand_back_waiting), "hand a ticket back")
         self._settle()
-        if self.waiting and closed():
+        if self.waiting:
             time.sleep(LOOK_EVERY)
 
     def _run_one(self, task: Started, direct: Direct | None) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from celery.app.control import Control as StockControl
@@ -10,8 +10,8 @@ from celery.utils.functional import maybe_list
 from click import ClickException
 
 from celeriac.errors import NotSupported
+from celeriac.operate.policies import limits_in_words, set_limits
 from celeriac.operate.revoke import in_words, revoke, stamped
-from celeriac.worker.panel import RATE_LIMIT, TIME_LIMIT
 
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
@@ -52,19 +52,23 @@ class Control(StockControl):
 
     discard_all = purge
 
-    def rate_limit(self, task_name: str, rate_limit: Any, *given: Any, **more: Any) -> Any:  # noqa: ARG002
-        return self._refused(RATE_LIMIT, *given, **more)
+    def rate_limit(
+        self, task_name: str, rate_limit: Any, destination: Ignored = None, reply: bool = False, **_: Ignored,  # noqa: ARG002
+    ) -> list[dict[str, Any]] | None:  # fmt: skip
+        """The role's from now on, over all workers. Raises Unknown and BadValue."""
+        return self._set(task_name, reply, rate_limit=rate_limit)
 
-    def time_limit(self, task_name: str, soft: Any = None, hard: Any = None, *given: Any, **more: Any) -> Any:  # noqa: ARG002
-        return self._refused(TIME_LIMIT, *given, **more)
+    def time_limit(
+        self, task_name: str, soft: Any = None, hard: Any = None, destination: Ignored = None, reply: bool = False,  # noqa: ARG002
+        **_: Ignored,
+    ) -> list[dict[str, Any]] | None:  # fmt: skip
+        """The role's from now on, in all workers. Raises Unknown and BadValue."""
+        return self._set(task_name, reply, timeout=soft or None, hard_timeout=hard or None)
 
-    def _refused(
-        self, why: str, destination: Sequence[str] | None = None, reply: bool = False, **_: Ignored
-    ) -> list[dict[str, Any]]:
-        """As workers do, to whoever wants a reply (Flower). Raises NotSupported."""
-        if not reply:
-            raise NotSupported(why)
-        return [{node: {"error": why}} for node in destination or [self.app.process_name]]
+    def _set(self, role: str, reply: bool, **changes: Any) -> list[dict[str, Any]] | None:
+        with self.app.database.transaction() as connection:
+            change = set_limits(connection, role, by=self.app.process_name, **changes)
+        return [{self.app.process_name: {"ok": limits_in_words(change)}}] if reply else None
 
 
 PURGE = (

@@ -21,6 +21,7 @@ from sqlalchemy import Connection
 
 from celeriac.dispatch import parking
 from celeriac.dispatch.passes import Dispatcher
+from celeriac.roles import limits
 from celeriac.roles.role import Role
 from celeriac.run import journal, shared
 from celeriac.run import lease as heartbeat
@@ -220,9 +221,10 @@ class Lifeline(threading.Thread):
         self._beat_within(self.interval())  # its queues can change while it runs
 
     def look_around(self) -> None:
-        """What callers' transactions left to be done, and tasks of accounts that were resumed."""
+        """What callers' transactions left to be done, tasks of accounts that were resumed, limits that are others."""
         with self.database.transaction() as connection:
             roles = {*look.look(connection), *parking.unpark(connection, RESUMED)}
+            shared.note_limits(limits.as_of(connection))
         if roles:
             self.app.kick(roles)
 

@@ -14,7 +14,10 @@ from celery.utils.functional import maybe_list
 from celery.worker import control as stock
 from celery.worker.consumer.control import Control
 
+from celeriac.errors import BadValue, Unknown
+from celeriac.operate.policies import limits_in_words, set_limits
 from celeriac.operate.revoke import in_words, revoke, stamped
+from celeriac.roles import limits
 from celeriac.roles.rules import TICKET
 from celeriac.run import shared
 from celeriac.worker import listeners
@@ -24,14 +27,6 @@ from celeriac.worker.holdings import Holdings
 logger = logging.getLogger(__name__)
 
 Command = Callable[..., Any]
-
-RATE_LIMIT = (
-    "rate_limit: nothing was changed, workers keep no rates of their own; `window` bounds how many tasks of a role are "
-    "in work, and a cap how many of an account"
-)
-TIME_LIMIT = (
-    "time_limit: nothing was changed; a role's time limits stand where it is declared, a call's own is `timeout`"
-)
 
 
 class PanelStep(bootsteps.StartStopStep):
@@ -77,13 +72,25 @@ class Panel:
         """What it can run; the ticket is no task of anybody's."""
         return [told for told in stock.registered(state, *given, **more) if told.split(" ")[0] != TICKET]
 
-    # -- what would change nothing of rows -----------------------------------------------------------------------------
+    # -- limits ----------------------------------------------------------------------------------------------------
 
-    def rate_limit(self, state: Any, *_: Any, **__: Any) -> Any:  # noqa: ARG002
-        return stock.nok(RATE_LIMIT)
+    def rate_limit(self, state: Any, task_name: Any, rate_limit: Any = None, **_: Any) -> Any:  # noqa: ARG002
+        """The role's, for all workers: whichever hears it first has done it for all."""
+        return self.desk.ask(lambda: self._set(task_name, rate_limit=rate_limit), SILENT_YET)
 
-    def time_limit(self, state: Any, *_: Any, **__: Any) -> Any:  # noqa: ARG002
-        return stock.nok(TIME_LIMIT)
+    def time_limit(self, state: Any, task_name: Any = None, hard: Any = None, soft: Any = None, **_: Any) -> Any:  # noqa: ARG002
+        return self.desk.ask(lambda: self._set(task_name, timeout=soft or None, hard_timeout=hard or None), SILENT_YET)
+
+    def _set(self, role: Any, **changes: Any) -> Any:
+        try:
+            with self.app.database.transaction() as connection:
+                change = set_limits(connection, role, by=shared.worker_id(), **changes)
+                as_of = limits.as_of(connection)
+        except (Unknown, BadValue) as refused:
+            return stock.nok(str(refused))
+        shared.note_limits(as_of)
+        logger.info("Limits set by remote control: %s", limits_in_words(change))
+        return stock.ok(limits_in_words(change))
 
     # -- revoke ----------------------------------------------------------------------------------------------------
 

@@ -48,6 +48,19 @@ def test_a_role_is_paused_and_resumed(api: Api) -> None:
     api.refused(404, "POST", "/api/roles/no_such_role/pause")
 
 
+def test_a_roles_limits_are_set_and_lifted(api: Api) -> None:
+    path = "/api/roles/instasite_ready_mail/limits"
+    assert api.put(path, {"rate_limit": "10/m", "timeout": 5, "why": "mail is slow"})["after"] == {
+        "rate_limit": "10/m", "timeout": 5, "hard_timeout": None
+    }  # fmt: skip
+    assert api.put(path, {"rate_limit": None})["after"]["rate_limit"] is None
+    assert api.rows("SELECT rate_limit, timeout FROM celeriac.role_limits WHERE role = 'instasite_ready_mail'") == [
+        (None, 5)
+    ]
+    api.refused(404, "PUT", "/api/roles/no_such_role/limits", json={"rate_limit": 1})
+    assert "10/m" in api.refused(422, "PUT", path, json={"rate_limit": "often"})["detail"]
+
+
 def test_an_account_is_paused_and_resumed(api: Api) -> None:
     paused = "SELECT paused FROM celeriac.account_policies WHERE account = 'anna/berlin'"
     api.post("/api/accounts/anna%2Fberlin/pause", {"why": "unpaid"})

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from celery import Celery
 
-from celeriac.errors import NotSupported
+from celeriac.errors import BadValue, NotSupported, Unknown
 from tests.processes import ROOT, Rows, Running, until
 
 Worker = Callable[..., Running]
@@ -188,12 +188,36 @@ def test_a_ticket_is_nobodys_task_to_inspect(shop: ModuleType, worker: Worker, o
     assert only(answers[-1])["total"] == {}
 
 
-def test_what_would_change_nothing_says_so(shop: ModuleType, worker: Worker, other: Celery) -> None:
-    worker("-c", "1")
-    assert only(other.control.rate_limit("add", "1/m", reply=True))["error"].startswith(
-        "rate_limit: nothing was changed"
+def test_a_rate_that_is_set_holds_for_the_role(shop: ModuleType, worker: Worker, rows: Rows, other: Celery) -> None:
+    worker("-c", "2")
+    assert only(other.control.rate_limit("add", "1/h", reply=True)) == {"ok": "add: rate_limit=1/h"}
+    for _ in range(3):
+        shop.add.delay(1)
+    until(
+        lambda: rows("SELECT FROM passes WHERE role = 'add' AND why_nothing = 'the rate limit is reached'"), "the rate"
     )
-    assert only(other.control.time_limit("add", soft=1, reply=True))["error"].startswith("time_limit: nothing was")
-    with pytest.raises(NotSupported, match="nothing was changed"):
-        shop.app.control.rate_limit("add", "1/m")
-    assert shop.app.control.time_limit("add", 1, 2, reply=True, destination=["a@b"])[0]["a@b"]["error"]
+    until(
+        lambda: rows.one("SELECT count(*) FROM worker_tasks WHERE status = 'completed'") == 1, "the one it lets begin"
+    )
+    assert shop.app.control.rate_limit("add", 0, reply=True) == [{shop.app.process_name: {"ok": "add: no limits"}}]
+    until(lambda: rows.one("SELECT count(*) FROM worker_tasks WHERE status = 'completed'") == 3, "the others")
+
+
+def test_time_limits_that_are_set_hold_for_the_role(
+    shop: ModuleType, worker: Worker, rows: Rows, other: Celery
+) -> None:
+    worker("-c", "1")
+    assert only(other.control.time_limit("slow", soft=0.2, reply=True)) == {"ok": "slow: timeout=0.2"}
+    task = shop.slow.apply_async((30.0,), max_retries=0)
+    until(lambda: status(rows, task) == "failed", "the time limit")
+    assert "SoftTimeLimitExceeded" in str(rows.one("SELECT error_message FROM worker_tasks"))
+
+
+def test_limits_of_no_role_and_no_limits_are_refused(shop: ModuleType, worker: Worker, other: Celery) -> None:
+    worker("-c", "1")
+    assert only(other.control.rate_limit("nobody", "1/m", reply=True))["error"].startswith("no role 'nobody'")
+    assert "give a number a second" in only(other.control.rate_limit("add", "often", reply=True))["error"]
+    with pytest.raises(Unknown, match="no role 'nobody'"):
+        shop.app.control.rate_limit("nobody", "1/m")
+    with pytest.raises(BadValue, match="give seconds"):
+        shop.app.control.time_limit("add", -1)

@@ -142,6 +142,17 @@ def test_roles_and_accounts_are_paused_and_resumed(run: Run, rows: Rows) -> None
     assert run("account", "acme").exit_code == USAGE
 
 
+def test_a_roles_limits_are_set_and_lifted(run: Run, rows: Rows) -> None:
+    assert (
+        run("limit", "sync", "--rate", "10/m", "--soft", "2.5").output.strip() == "sync: rate_limit=10/m, timeout=2.5"
+    )
+    assert run("limit", "sync", "--rate", "none").output.strip() == "sync: timeout=2.5"
+    assert rows("SELECT role, rate_limit, timeout FROM celeriac.role_limits") == [("sync", None, 2.5)]
+    for wrong in (["--rate", "often"], [], ["--soft", "soon"]):
+        assert run("limit", "sync", *wrong).exit_code != DONE
+    assert run("limit", "nonesuch", "--rate", "1").exit_code == REFUSED
+
+
 def test_status_shows_what_waits_runs_is_late_and_is_paused(run: Run, rows: Rows, put: Put, database: Database) -> None:
     stages.running(database, new_task("busy"))
     put("busy", lock_key="k")

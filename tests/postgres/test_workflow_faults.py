@@ -250,9 +250,11 @@ def test_every_workflow_comes_with_its_callers_commit(
     add, total = tasks["add"], tasks["total"]
     pair = group(add.s(1, 1), add.s(2, 2))
     made = {
-        "chord": chord(pair, total.s()), "chain": chain(add.s(1, 1), group(add.s(1), add.s(2))), "chain of groups": chain(pair, total.s()),
+        "chord": chord(pair, total.s()),
+        "chain": chain(add.s(1, 1), group(add.s(1), add.s(2))),
+        "chain of groups": chain(pair, total.s()),
         "body of a chain": chord(pair, chain(total.s(), add.s(1))),
-    }[shape]  # fmt: skip
+    }[shape]
     with app.database.engine.connect() as connection, Session(app.database.engine) as session:
         bound, option = (session, "session") if by is Session else (connection, "connection")
         made.apply_async(**{option: bound})

@@ -54,14 +54,6 @@ def test_an_unknown_option_suggests_the_right_spelling(wrong: str, right: str) -
         declare({"role": "build", wrong: 1})
 
 
-def test_a_rate_limit_is_refused_wherever_it_is_said(app: Celeriac) -> None:
-    with pytest.raises(ConfigurationError, match=r"^role 'build': rate_limit='10/m' is not supported: prompt="):
-        declare({"role": "build", "rate_limit": "10/m"})
-    app.conf.task_default_rate_limit = 5
-    with pytest.raises(ConfigurationError, match="rate_limit=5 is not supported"):
-        role({}, app)
-
-
 def test_a_switch_that_says_neither_is_refused_where_the_role_is_declared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("QM_BUILDS", "disabled")
     with pytest.raises(ConfigurationError, match=r"^QM_BUILDS='disabled' is not usable: give true or false"):

@@ -49,6 +49,7 @@ INVALID: dict[str, list[Any]] = {
     "keep": [30, 0, "for ever", "", timedelta(seconds=-1), timedelta.max, True],
     "enabled_by": ["", "NOT A NAME", "A=1", 5, True],
     "adopt": [1, None, "yes"],
+    "rate_limit": ["often", "10/d", -1, True, "1e9", float("nan"), [10]],
     "by_name": [1, None, "yes"],
 }
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 #: In the order in which they need one another.
 NAMES = (
-    "history", "hand_over", "barriers", "release", "rooms", "cancel", "enqueue", "policies", "schedules", "backlog",
+    "history", "hand_over", "barriers", "release", "rooms", "cancel", "enqueue", "policies", "limits", "schedules",
+    "backlog",
 )  # fmt: skip
 
 

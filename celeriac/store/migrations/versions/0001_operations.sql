@@ -59,6 +59,21 @@ CREATE TABLE celeriac.batchers (
     PRIMARY KEY (role)
 );
 
+-- `declared`: what the code says. The rest is in force: `rate_limit` ("10/m", NULL for none) with its bucket, and, where an
+-- operator has told them (`is_told`), time limits.
+CREATE TABLE celeriac.role_limits (
+    role text NOT NULL,
+    declared jsonb NOT NULL,
+    rate_limit text,
+    tokens double precision,
+    taken_at timestamptz DEFAULT clock_timestamp() NOT NULL,
+    is_told boolean DEFAULT false NOT NULL,
+    timeout double precision,
+    hard_timeout double precision,
+    updated_at timestamptz DEFAULT clock_timestamp() NOT NULL,
+    PRIMARY KEY (role)
+);
+
 CREATE TABLE celeriac.beats (
     beat_id text NOT NULL,
     hostname text NOT NULL,

@@ -1,0 +1,82 @@
+"""Limits of a role: how many of its tasks begin in a time, over all workers, and how long one may run.
+
+What an operator says of them goes before what the code declares, until that declares something else. A rate is a bucket
+of tokens in SQL, one for each task that begins: it holds one period's worth at most (10 for "10/m").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from sqlalchemy import Connection, text
+
+from celeriac.roles.role import Role
+
+# INVARIANT: what operators said is forgotten once the declared limits are others.
+REGISTER = text("""
+INSERT INTO celeriac.role_limits AS l (role, declared, rate_limit, tokens)
+SELECT r.role, celeriac.declared_limits(r.definition), r.definition ->> 'rate_limit',
+    celeriac.burst(r.definition ->> 'rate_limit')
+FROM celeriac.roles r
+WHERE r.role = ANY (CAST(:roles AS text[])) AND (r.definition ->> 'rate_limit' IS NOT NULL
+    OR EXISTS (SELECT FROM celeriac.role_limits o WHERE o.role = r.role))
+ORDER BY r.role
+ON CONFLICT (role) DO UPDATE
+SET declared = excluded.declared, rate_limit = excluded.rate_limit, tokens = least(celeriac.tokens(l), excluded.tokens),
+    taken_at = clock_timestamp(), is_told = false, timeout = NULL, hard_timeout = NULL, updated_at = clock_timestamp()
+WHERE l.declared <> excluded.declared
+""")
+
+KNOWN = text("SELECT role, rate_limit, is_told, timeout, hard_timeout FROM celeriac.role_limits")
+
+AS_OF = text("""
+SELECT coalesce(CAST(extract(epoch FROM max(updated_at)) AS double precision), 1) FROM celeriac.role_limits
+""")
+
+# INVARIANT: the row's lock orders those who take; whoever waited for it counts with what the one before has left.
+TAKE = text("""
+WITH bucket AS MATERIALIZED (
+    SELECT role, celeriac.tokens(l) AS has FROM celeriac.role_limits l
+    WHERE role = :role AND rate_limit IS NOT NULL FOR UPDATE
+), taken AS (
+    UPDATE celeriac.role_limits l SET tokens = has - least(:n, floor(has)), taken_at = clock_timestamp()
+    FROM bucket b WHERE l.role = b.role
+)
+SELECT CAST(least(:n, floor(has)) AS integer) FROM bucket
+""")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """In force for a role now. `rate_limit` None: as many as may. `told`: time limits in place of the declared ones."""
+
+    rate_limit: str | None = None
+    told: tuple[float | None, float | None] | None = None
+
+    def applied(self, role: Role) -> Role:
+        return role if self.told is None else replace(role, timeout=self.told[0], hard_timeout=self.told[1])
+
+
+def register(connection: Connection, roles: Sequence[str]) -> None:
+    """After their definitions: what is declared counts, where it is new."""
+    connection.execute(REGISTER, {"roles": list(roles)})
+
+
+def known(connection: Connection) -> dict[str, Limits]:
+    """Of the roles that have any."""
+    return {
+        row.role: Limits(row.rate_limit, (row.timeout, row.hard_timeout) if row.is_told else None)
+        for row in connection.execute(KNOWN)
+    }
+
+
+def as_of(connection: Connection) -> float:
+    """Changes with every change of a limit."""
+    return float(connection.execute(AS_OF).scalar_one())
+
+
+def take(connection: Connection, role: str, n: int) -> int:
+    """How many of `n` tasks may begin now; all, if the role has no rate any more."""
+    taken = connection.execute(TAKE, {"role": role, "n": n}).scalar_one_or_none()
+    return n if taken is None else int(taken)
