@@ -188,9 +188,9 @@ def test_a_task_that_was_taken_from_this_process_a_moment_before_it_began_change
 def test_a_time_limit_costs_no_statement(app: Celeriac, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     event.listen(app.database._verbs, "before_cursor_execute", lambda *given: said.append(given[2]))
-    monkeypatch.setattr(
-        "celeriac.run.shared.limits_as_of", lambda: 1.0
-    )  # as in a worker, whose parent looks for changes
+    # As in a worker, whose parent looks for changes.
+    monkeypatch.setattr("celeriac.run.shared.limits_as_of", lambda: 1.0)
+    app.limited.of("work")
     prepared = "PREPARE"  # once a connection, whatever runs
     monkeypatch.setattr("celeriac.run.ticket.SETTLE_EVERY", 60.0)
 
