@@ -58,7 +58,8 @@ WITH fresh AS (
     INSERT INTO celeriac.tasks (task_id, role, account, headers, max_retries, parent_id, workflow, barrier)
     SELECT CAST(gen_random_uuid() AS text), role, account,
         jsonb_build_object('canvas', (headers -> 'canvas') || jsonb_build_object('fall_out', jsonb_build_object(
-            'task_id', task_id, 'status', status, 'error', reason))), 0, of_task, workflow, barrier
+            'task_id', task_id, 'status', status, 'error', reason)), 'workflow', workflow), 0, of_task, workflow,
+        barrier
     WHERE headers -> 'canvas' ?| '{chain,errbacks}' AND NOT headers -> 'canvas' ? 'fall_out'
     RETURNING *
 )
