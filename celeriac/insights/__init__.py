@@ -19,6 +19,7 @@ from celeriac.insights.system import (
     workers,
 )
 from celeriac.insights.tasks import History, active_under, find, get, history, last_completion, unfinished
+from celeriac.insights.workflows import Workflow, workflow, workflow_of, workflow_tasks
 
 __all__ = [
     "CAP",
@@ -30,6 +31,7 @@ __all__ = [
     "History",
     "Page",
     "RoleDepth",
+    "Workflow",
     "account_policies",
     "active_under",
     "audit_trail",
@@ -52,4 +54,7 @@ __all__ = [
     "schedules",
     "unfinished",
     "workers",
+    "workflow",
+    "workflow_of",
+    "workflow_tasks",
 ]

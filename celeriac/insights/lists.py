@@ -68,12 +68,12 @@ def list_tasks(
 ) -> Page:
     """Newest first: by id, or by completion where only completed tasks are wanted. Raises BadValue."""
     part = _part(wanted.statuses)
-    _refuse(part, limit, after, offset)
+    refuse(part, limit, after, offset)
     _refuse_age(wanted.older_than)
     given = asdict(wanted) | {"statuses": list(wanted.statuses) if wanted.statuses else None}
     given |= {"after": after, "most": limit + 1, "offset": offset}
     rows, end = [], None
-    for looks_at in _looks(offset + limit + 1, _picks(wanted, part)):
+    for looks_at in looks(offset + limit + 1, _picks(wanted, part)):
         found = connection.execute(PAGES[part], given | {"looks_at": looks_at}).mappings()
         rows = [dict(row) for row in found]
         if len(rows) > limit:
@@ -84,7 +84,7 @@ def list_tasks(
     return Page(_items(rows), end)
 
 
-def _looks(rows: int, picks: bool) -> Sequence[int]:
+def looks(rows: int, picks: bool) -> Sequence[int]:
     """How many rows to look at for so many: first as if every other one were meant, which is usual, then further."""
     if not picks:
         return (rows,)
@@ -138,7 +138,8 @@ def _picks(wanted: Filter, part: tuple[str, ...]) -> bool:
     return bool(told - {"statuses", "role"}) or not (exact or (part == ALL and not told))
 
 
-def _refuse(part: tuple[str, ...], limit: int, after: str | None, offset: int) -> None:
+def refuse(part: tuple[str, ...], limit: int, after: str | None, offset: int = 0) -> None:
+    """Raises BadValue for what is no page."""
     if not 1 <= limit <= MOST_ROWS:
         raise BadValue(f"limit={limit}: give 1 to {MOST_ROWS:,}")
     if not 0 <= offset <= MOST_OFFSET:

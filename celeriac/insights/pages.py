@@ -23,7 +23,7 @@ FILTER = """
     AND (CAST(:older_than AS double precision) IS NULL
         OR created_at < statement_timestamp() - :older_than * interval '1 second')"""
 
-_AFTER = "coalesce(CAST(CAST(:after AS text) AS bigint), 9223372036854775807)"
+AFTER = "coalesce(CAST(CAST(:after AS text) AS bigint), 9223372036854775807)"
 
 # INVARIANT of `names`: one descent per role the index has, or the one that is asked for.
 _OF_ROLES = """
@@ -45,16 +45,16 @@ WITH RECURSIVE names AS (
 _HELD = f"""
 WITH walk AS MATERIALIZED (
     SELECT id, CAST(id AS text) AS place FROM celeriac.tickets k, unnest(k.ids) AS held (id)
-    WHERE (CAST(:role AS text) IS NULL OR k.role = :role) AND id < {_AFTER} ORDER BY id DESC LIMIT :looks_at
+    WHERE (CAST(:role AS text) IS NULL OR k.role = :role) AND id < {AFTER} ORDER BY id DESC LIMIT :looks_at
 )"""
 
 _ALL_BY_ID = f"""
 WITH walk AS MATERIALIZED (
     SELECT id, completed_at, CAST(id AS text) AS place FROM (
         (SELECT id, CAST(NULL AS timestamptz) AS completed_at FROM celeriac.tasks
-            WHERE id < {_AFTER} ORDER BY id DESC LIMIT :looks_at)
+            WHERE id < {AFTER} ORDER BY id DESC LIMIT :looks_at)
         UNION ALL
-        (SELECT id, completed_at FROM celeriac.history WHERE id < {_AFTER} ORDER BY id DESC LIMIT :looks_at)
+        (SELECT id, completed_at FROM celeriac.history WHERE id < {AFTER} ORDER BY id DESC LIMIT :looks_at)
     ) AS either ORDER BY id DESC LIMIT :looks_at
 )"""
 
@@ -68,7 +68,7 @@ _PLACE_IN_TIME = """(to_char(completed_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24
 def _by_id(table: str, part: str, columns: str) -> str:
     """By -id, which these indexes have and the primary key has not: along that, a few rows may lie far apart."""
     return _OF_ROLES.format(
-        table=table, part=part, columns=columns, place="CAST(id AS text)", before=f"-id > -{_AFTER}", order="-id"
+        table=table, part=part, columns=columns, place="CAST(id AS text)", before=f"-id > -{AFTER}", order="-id"
     )
 
 
@@ -89,7 +89,7 @@ WALKS = {
 }
 
 # Which ticket has which task: one pass over the tickets, of which there are few, instead of one for each task.
-_TOKENS = """, held AS MATERIALIZED (
+TOKENS = """, held AS MATERIALIZED (
     SELECT coalesce(jsonb_object_agg(i, k.token), '{}') AS tokens FROM celeriac.tickets k, unnest(k.ids) AS i
     WHERE (CAST(:role AS text) IS NULL OR k.role = :role)
         AND i BETWEEN (SELECT min(id) FROM walk) AND (SELECT max(id) FROM walk)
@@ -122,7 +122,7 @@ _FINISHED = f"""
     SELECT {COLUMNS} FROM celeriac.finished f
     WHERE f.id = walk.id AND f.completed_at = walk.completed_at"""
 
-_EITHER = f"({_UNFINISHED} AND walk.completed_at IS NULL) UNION ALL ({_FINISHED})"
+EITHER = f"({_UNFINISHED} AND walk.completed_at IS NULL) UNION ALL ({_FINISHED})"
 
 # INVARIANT: what the walk met is looked up by its id, row by row, whatever the planner believes: OFFSET 0 forbids to
 # join it in another way, and to look for what the filter says first.
@@ -133,13 +133,13 @@ ORDER BY {order} LIMIT :most OFFSET :offset
 """
 _END = "SELECT place FROM walk OFFSET :looks_at - 1 LIMIT 1"
 
-_TASK = {("pending",): _UNFINISHED, ("claimed", "running"): _UNFINISHED, ALL: _EITHER}
+_TASK = {("pending",): _UNFINISHED, ("claimed", "running"): _UNFINISHED, ALL: EITHER}
 
 
 def _page(part: tuple[str, ...], walk: str) -> TextClause:
     order = "completed_at DESC, id DESC" if part == ("completed",) else "id DESC"
     task = _TASK.get(part, _FINISHED)
-    tokens = _TOKENS if part in _TASK else ""
+    tokens = TOKENS if part in _TASK else ""
     return text(walk + tokens + _PAGE.format(columns=COLUMNS, task=task, filter=FILTER, order=order))
 
 

@@ -82,7 +82,8 @@ BASE = [
     tasks("barriers", "'body-' || i, 'work', '', NULL, NULL, now() FROM generate_series(1, 60)"),
     "INSERT INTO celeriac.joins (barrier) SELECT CAST(md5('body-' || i) AS uuid) FROM generate_series(1, 20) i",
     "UPDATE celeriac.tasks SET barrier = CAST(md5('body-1') AS uuid) WHERE task_id LIKE 'ready-%'",
-    """UPDATE celeriac.history SET barrier = CAST(md5('body-2') AS uuid), place = id
+    "UPDATE celeriac.tasks SET workflow = 'whole' WHERE task_id LIKE 'body-%' OR task_id LIKE 'active-%'",
+    """UPDATE celeriac.history SET barrier = CAST(md5('body-2') AS uuid), place = id, workflow = 'whole'
         WHERE task_id LIKE 'done-%' AND status = 'completed'""",
     "INSERT INTO celeriac.account_policies (account, paused) VALUES ('q1', true)",
     """INSERT INTO celeriac.task_events (task, role, kind) SELECT i % 10, 'work', 'x'
@@ -117,14 +118,15 @@ SHAPES = {
     "a wide chord": [
         tasks("ready", "'wide-' || i, 'work', 'deep', NULL, NULL, now() FROM generate_series(1, :n)"),
         tasks("barriers", "'wide', 'work', '', NULL, NULL, now() FROM generate_series(1, 1)"),
-        "UPDATE celeriac.tasks SET barrier = CAST(md5('wide') AS uuid) WHERE task_id LIKE 'wide-%'",
+        """UPDATE celeriac.tasks SET barrier = CAST(md5('wide') AS uuid), workflow = 'another'
+            WHERE task_id LIKE 'wide-%'""",
     ],
     "many chords": [
         tasks("barriers", "'chord-' || i, 'work', 'm' || i % 1000, NULL, NULL, now() FROM generate_series(1, :n)"),
         past("""'part-' || i, 'work', 'm' || i % 1000, 'completed', now() - i * interval '1 millisecond'
             FROM generate_series(1, :n)"""),
-        """UPDATE celeriac.history SET barrier = CAST(md5('chord-' || id % 1000) AS uuid), place = id
-            WHERE task_id LIKE 'part-%'""",
+        """UPDATE celeriac.history SET barrier = CAST(md5('chord-' || id % 1000) AS uuid), place = id,
+            workflow = 'chord-' || id % 1000 WHERE task_id LIKE 'part-%'""",
     ],
     "not due": [
         tasks("later", """'later-' || i, 'work', 'm' || i % 1000, NULL, NULL, now() + i * interval '1 second'

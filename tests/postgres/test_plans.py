@@ -101,6 +101,8 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
     aging = {"after": 0, "every": 300, "step": 10, "ceiling": 49, "few": 2, "levels": SELECTED}
     line = {"id": 1, "role": "work", "account": "deep", "lock_key": "held", "priority": 0, "most": SELECTED}
     line |= {"scheduled_for": "2100-01-01"}
+    parts = dict.fromkeys(("statuses", "role", "barrier", "after"))
+    parts |= {"workflow": "whole", "most": SELECTED, "looks_at": SELECTED}
     released = {"tokens": [TOKEN, *silent], "only": None, "started": True, "kind": "rescue", "loss": True} | by
     return {
         "seam.results.META": [{"task_ids": ["ready-1", "done-1"]}, {"task_ids": task_ids}],
@@ -228,6 +230,12 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
         "operate.revoke.REVOCABLE": [{"task_ids": task_ids, "terminate": yes} for yes in (True, False)],
         "operate.revoke.STAMPED": [{"stamps": '{"by": ["nobody"]}'}],
         "operate.steer.RETRY": [by | {"ids": failed}],
+        "insights.workflows.SHAPE": [{"workflow": "whole", "most": SELECTED}],
+        "insights.workflows.HELD": [{"workflow": "whole", "roles": ["work", "nothing"]}],
+        "insights.workflows.BODIES": [{"barriers": barriers}],
+        "insights.workflows.PARENTS": [{"workflow": "whole", "ids": some} for some in (running, failed)],
+        "insights.workflows.PARTS": [parts, parts | {"after": str(failed[9]), "barrier": barriers[2]}],
+        "insights.workflows.END": [parts],
         "insights.counting.COUNTS": [{"most": SELECTED}],
         "insights.counting.QUEUED": [work | {"most": SELECTED}],
         "insights.counting.DEPTH": [{"most": SELECTED, "look": SELECTED}],

@@ -201,7 +201,9 @@ CREATE INDEX history_of_role ON celeriac.history (role, completed_at, id);
 CREATE INDEX history_of_barrier ON celeriac.history (barrier, place) WHERE barrier IS NOT NULL;
 -- What is kept for bodies alone goes with them.
 CREATE INDEX history_of_members ON celeriac.history (role, barrier) WHERE barrier IS NOT NULL AND status = 'completed';
-CREATE INDEX history_of_workflow ON celeriac.history (workflow) WHERE workflow IS NOT NULL;
+CREATE INDEX history_of_workflow ON celeriac.history (workflow, id) WHERE workflow IS NOT NULL;
+CREATE INDEX history_of_awaits ON celeriac.history (CAST(headers -> 'canvas' ->> 'awaits' AS uuid))
+    WHERE headers -> 'canvas' ->> 'awaits' IS NOT NULL;
 CREATE INDEX history_of_parent ON celeriac.history (parent_id) WHERE parent_id IS NOT NULL;
 CREATE INDEX history_ended_badly ON celeriac.history (status, role, (-id)) WHERE status IN ('failed', 'cancelled');
 
