@@ -42,6 +42,19 @@ SELECT t.cancel_requested_at IS NOT NULL AS cancelled FROM celeriac.tasks t
 WHERE t.id = :id AND (SELECT :id = ANY (ids) FROM celeriac.tickets WHERE token = CAST(:token AS uuid))
 """)
 
+# INVARIANT: ticket first, tasks after it, as in a settle, and locked until the caller's transaction ends: whoever
+# cancels one of these has been heard, or comes after that.
+ASKED = text("""
+WITH held AS MATERIALIZED (
+    SELECT ids FROM celeriac.tickets WHERE token = ANY (CAST(:tokens AS uuid[])) ORDER BY token FOR UPDATE
+), mine AS MATERIALIZED (
+    SELECT t.* FROM held, unnest(held.ids) AS i (id), LATERAL (
+        SELECT id, cancel_requested_at FROM celeriac.tasks WHERE id = i.id LIMIT 1 FOR UPDATE) AS t
+    WHERE i.id = ANY (CAST(:ids AS bigint[]))
+)
+SELECT id FROM mine WHERE cancel_requested_at IS NOT NULL
+""")
+
 PROGRESS = text("""
 WITH mine AS (
     UPDATE celeriac.tickets SET heartbeat_at = clock_timestamp()
@@ -90,6 +103,12 @@ def is_cancelled(connection: Connection, task: int, token: str) -> bool | None:
     """Whether somebody asked the run to stop; None: the task is no longer this run's."""
     cancelled: bool | None = connection.execute(STANDING, {"id": task, "token": token}).scalar_one_or_none()
     return cancelled
+
+
+def asked_to_stop(connection: Connection, tasks: Sequence[Started]) -> set[int]:
+    """The ids of those that somebody has cancelled. Until the caller's commit nobody else does."""
+    wanted = {"ids": [task.id for task in tasks], "tokens": sorted({task.token for task in tasks})}
+    return set(connection.execute(ASKED, wanted).scalars()) if tasks else set()
 
 
 def progress(connection: Connection, task: int, token: str, value: Any) -> bool:

@@ -12,6 +12,8 @@ from sqlalchemy.orm import Session
 
 from celeriac.enqueue.insert import NewTask
 from celeriac.errors import LeaseLost, NotSettled
+from celeriac.operate.cancel import cancel_all
+from celeriac.run import lease
 from celeriac.run.outcomes import lost
 from celeriac.run.run import Run
 from celeriac.settle.write import LOST, settle
@@ -25,6 +27,11 @@ logger = logging.getLogger(__name__)
 def _is_simple(run: Run) -> bool:
     """Whether a statement writes what it came to: there is nothing beside its row that has to commit with it."""
     return not run.follow_ups and not run.tombstones and run.outcome is not None and run.outcome.status != LOST
+
+
+def _parts(run: Run) -> list[NewTask]:
+    """What it has enqueued of its workflow: its links, and what its handler did."""
+    return [task for task in run.follow_ups if task.workflow is not None]
 
 
 class _Unwritten(Exception):
@@ -85,10 +92,15 @@ class Settler:
     def _write(
         self, connection: Connection, runs: Sequence[Run], *, again: bool = False
     ) -> tuple[list[NewTask], dict[int, str]]:
+        asked = lease.asked_to_stop(connection, [run.task for run in runs if _parts(run)])
         outcomes = [run.outcome for run in runs if run.outcome is not None]
         follow_ups = {run.task.id: run.follow_ups for run in runs}
         tombstones = {run.task.id: run.tombstones for run in runs if run.tombstones}
         mine = settle(connection, outcomes, self.by, again=again, follow_ups=follow_ups, tombstones=tombstones)
+        # Whether it heard in time or ended before: what was cancelled has no successors.
+        stopped = [task.task_id for run in runs if run.task.id in asked & mine.keys() for task in _parts(run)]
+        if stopped:
+            cancel_all(connection, stopped, by=self.by, why="what it follows was cancelled")
         return [task for i in mine for task in follow_ups[i]], mine
 
     def settle_with_session(self, run: Run, session: Session) -> None:

@@ -180,6 +180,7 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
         "run.lease.STANDING": [{"id": one, "token": TOKEN}],
         "run.lease.PROGRESS": [{"id": one, "token": TOKEN, "progress": "1"}],
         "run.lease.RUNNING": [w | {"id": one}],
+        "run.lease.ASKED": [{"ids": running, "tokens": [TOKEN]}, {"ids": [one], "tokens": [TOKEN, *silent]}],
         "run.start.START": [work | w | {"token": TOKEN, "again": True}],
         "run.start.OWN": [{"ids": running, "token": TOKEN}],
         "run.start.START_LONE": [work | w | {"id": lone, "token": TOKEN, "few": few} for few in (1, 10**6)],
@@ -230,6 +231,11 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
         "operate.revoke.REVOCABLE": [{"task_ids": task_ids, "terminate": yes} for yes in (True, False)],
         "operate.revoke.STAMPED": [{"stamps": '{"by": ["nobody"]}'}],
         "operate.steer.RETRY": [by | {"ids": failed}],
+        "operate.workflows.OPEN": [
+            {"workflow": "whole", "waiting": yes, "after": after, "looks_at": SELECTED}
+            for yes in (True, False)
+            for after in (0, running[9])
+        ],
         "insights.workflows.SHAPE": [{"workflow": "whole", "most": SELECTED}],
         "insights.workflows.HELD": [{"workflow": "whole", "roles": ["work", "nothing"]}],
         "insights.workflows.BODIES": [{"barriers": barriers}],

@@ -1,7 +1,8 @@
-"""A workflow as a whole: its shape, its progress and its parts."""
+"""A workflow as a whole: its shape, its progress, its parts, and its end by cancel."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,10 +12,15 @@ from celery import _state, chain, group
 from celeriac import Celeriac, insights
 from celeriac.errors import BadValue, Unknown
 from celeriac.insights import Workflow
+from celeriac.operate import steer, workflows
+from celeriac.run.arrive import run_ticket
+from celeriac.run.settler import Settler
 from celeriac.store.connections import Database
 from tests.postgres.stages import claimed, started
 from tests.postgres.workflows import declare, run_all, run_once
-from tests.processes import Rows
+from tests.processes import Rows, until
+
+LABEL = "SELECT DISTINCT workflow FROM worker_tasks"
 
 
 @pytest.fixture(autouse=True)
@@ -40,6 +46,13 @@ def shape(found: Workflow) -> tuple[list[tuple[str, dict[str, int]]], list[tuple
     roles = [node.role for node in found.nodes]
     nodes = [(node.role, node.counts) for node in found.nodes]
     return nodes, [(roles[edge.source], roles[edge.target], edge.kind) for edge in found.edges]
+
+
+def cancelled(database: Database, label: str) -> int:
+    return sum(len(some.changed) for some in workflows.cancel(database, label, by="op", why="sold"))
+
+
+# -- what it is --------------------------------------------------------------------------------------------------------
 
 
 def a_chord(app: Celeriac, tasks: Any, n: int = 5) -> Any:
@@ -137,3 +150,79 @@ def test_its_parts_are_listed_page_by_page(app: Celeriac, tasks: Any, database: 
         listed(statuses=["nonsense"])
     with pytest.raises(BadValue, match="after"):
         listed(after="x")
+
+
+# -- cancel ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_cancel_ends_all_that_is_open_whatever_runs_meanwhile(
+    app: Celeriac, tasks: Any, database: Database, rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The body goes first: it would begin, and fail, once its last member is gone."""
+    add, told = tasks["add"], tasks["told"]
+    members = group(add.s(1, 1), add.s(2, 2))
+    result = chain(told.si("first"), members, tasks["total"].s().on_error(told.s()), add.s(1))()
+    run_once(app)
+    label = rows.one(LABEL)
+    other = chain(add.s(3, 3), add.s(1))()
+    monkeypatch.setattr(steer, "BATCH", 1)
+    changed = 0
+    for some in workflows.cancel(database, label, by="op", why="sold"):
+        changed += len(some.changed)
+        run_ticket(app, "total", [], "")
+    assert changed == 3
+    assert cancelled(database, label) == 0, "said again, it changes nothing"
+    assert whole(database, label).state == "cancelled", "what still has to be told is no part"
+    run_all(app)
+    assert rows("SELECT role, status FROM worker_tasks WHERE workflow = :w ORDER BY role, status", w=label) == [
+        ("add", "cancelled"), ("add", "cancelled"), ("add", "failed"), ("told", "completed"), ("total", "cancelled"),
+    ]  # fmt: skip
+    assert tasks["ran"] == [("told", "first"), ("add", 3, 3), ("add", 6, 1)]
+    assert (whole(database, result.id).state, whole(database, other.id).state) == ("cancelled", "completed")
+    assert rows("SELECT DISTINCT action, why FROM celeriac.audit") == [("cancel", "sold")]
+
+
+def test_a_part_that_was_cancelled_and_ends_all_the_same_has_no_link(
+    app: Celeriac, tasks: Any, database: Database, rows: Rows
+) -> None:
+    result = chain(tasks["add"].s(1, 1), tasks["add"].s(1), tasks["add"].s(1))()
+    label = rows.one(LABEL)
+
+    @app.task(role="late", prompt=False, chunk=500, shared=False)
+    def late() -> None:
+        assert cancelled(database, label) == 1
+
+    app.register_roles()
+    chain(late.si(), tasks["told"].si("never"))()
+    label = rows.one("SELECT workflow FROM worker_tasks WHERE role = 'late'")
+    run_all(app)
+    assert rows("SELECT role, status, error_message FROM worker_tasks WHERE workflow = :w ORDER BY id", w=label) == [
+        ("late", "completed", None), ("told", "cancelled", "what it follows was cancelled"),
+    ]  # fmt: skip
+    assert whole(database, label).state == "cancelled"
+    assert result.get(timeout=1, disable_sync_subtasks=False) == 4, "another one goes on"
+
+
+def test_a_link_that_comes_while_its_parent_is_waited_for_is_cancelled_too(
+    app: Celeriac, tasks: Any, database: Database, rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chain(tasks["add"].s(1, 1), tasks["add"].s(1))()
+    label, changed = rows.one(LABEL), []
+    write = Settler._write
+
+    def waited_for(self: Settler, *given: Any, **more: Any) -> Any:
+        """The outcome is written, and not yet committed, as the cancel comes to the part."""
+        written = write(self, *given, **more)
+        thread = threading.Thread(target=lambda: changed.append(cancelled(database, label)))
+        thread.start()
+        threads.append(thread)
+        until(lambda: rows.one("SELECT count(*) FROM pg_locks WHERE NOT granted") > 0, "the cancel to wait")
+        return written
+
+    threads: list[threading.Thread] = []
+    monkeypatch.setattr(Settler, "_write", waited_for)
+    run_once(app)
+    for thread in threads:
+        thread.join()
+    assert changed == [1]
+    assert rows("SELECT status FROM worker_tasks ORDER BY id") == [("completed",), ("cancelled",)]
