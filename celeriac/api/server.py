@@ -31,6 +31,7 @@ from celeriac.api import (
     tasks,
     trigger,
     workers,
+    workflows,
 )
 from celeriac.api.app import count
 from celeriac.api.gate import Gate
@@ -51,7 +52,7 @@ ROUTERS = tuple(
     module.router
     for module in (
         health, document, enqueue, matching, capacity, steering, tasks, jobs, scheduled_jobs, trigger, system, policies,
-        workers, dead_letters,
+        workers, dead_letters, workflows,
     )
 )  # fmt: skip
 

@@ -76,6 +76,7 @@ def environ(database_url: str, redis_url: str, venv: Path) -> Iterator[dict[str,
 @pytest.mark.parametrize("page", [p for p in PAGES if {*QUICKLY} & {*WRITTEN[p]}], ids=lambda page: str(page.stem))
 def test_the_commands_that_end_do_what_they_say(page: Path, environ: dict[str, str], rows: Rows) -> None:
     rows("INSERT INTO celeriac.workers (worker_id, hostname, pid, concurrency) VALUES ('store-7:31', 'store-7', 31, 3)")
+    rows("INSERT INTO worker_tasks (id, task_id, role, workflow) VALUES (1000, 'nightly', 'product_resync', 'nightly')")
     for store in range(1, 5):
         body = json.dumps([[], {"dispensary_id": store}, {}])
         message = MESSAGE | {"headers": {"task": "product_resync", "id": str(store)}, "body": body}

@@ -310,3 +310,26 @@ def test_check_tells_of_settings_that_are_not_used_without_calling_them_problems
     said = "result_backend='rpc://' is not used: results are the tasks' rows in Postgres"
     assert value(run("check", "--json"))["notes"] == [said]
     assert run("check").stdout.startswith(f"note: {said}\n")
+
+
+def test_a_workflow_is_shown_listed_and_cancelled(run: Run, rows: Rows) -> None:
+    rows("""INSERT INTO worker_tasks (task_id, role, workflow, barrier, place)
+        SELECT 'part-' || i, 'sync', 'nightly', CAST(md5('body') AS uuid), i FROM generate_series(1, 3) i""")
+    rows("""INSERT INTO worker_tasks (task_id, role, workflow, headers, waits_for) VALUES ('body', 'work', 'nightly',
+        jsonb_build_object('canvas', jsonb_build_object('awaits', CAST(md5('body') AS uuid))), 'members')""")
+    shown = run("workflow", "show", "part-2").stdout
+    assert "workflow      nightly" in shown
+    assert "done          0 of 4" in shown
+    assert [" ".join(line.split()[:8]) for line in shown.splitlines()[-2:]] == [
+        "sync 3 - - - - - work", "work 1 - - - - - -",
+    ]  # fmt: skip
+    assert value(run("workflow", "show", "nightly", "--json"))["counts"]["pending"] == 4
+    (listed,) = value(run("workflow", "tasks", "nightly", "--role", "work", "--json"))["items"]
+    assert (listed["task_id"], listed["waits_for"]) == ("body", "members")
+    assert "more with --after" in run("workflow", "tasks", "nightly", "--limit", 2).stdout
+    assert "cancel 4 tasks? [y/N]" in run("workflow", "cancel", "nightly", input="n\n").stderr
+    cancelled = run("workflow", "cancel", "nightly", "--yes", "--why", "too late")
+    assert cancelled.stdout.strip() == "4 cancelled, 0 that run were told to stop"
+    assert value(run("workflow", "cancel", "nightly", "--json")) == {"cancelled": 0, "asked": 0}
+    assert rows("SELECT DISTINCT status, error_message FROM worker_tasks") == [("cancelled", "too late")]
+    assert run("workflow", "show", "nonesuch").exit_code == REFUSED

@@ -1,0 +1,135 @@
+"""`/api/workflows`: chains, groups and chords as a whole, found by their own id or that of any of their parts."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Literal
+from uuid import UUID
+
+from fastapi import APIRouter, Path, Query
+from pydantic import BaseModel, ConfigDict, Field
+
+from celeriac import insights
+from celeriac.api.app import PATIENCE, App
+from celeriac.api.callers import Operator, Reader
+from celeriac.api.changes import Reason
+from celeriac.api.fields import Limit, Name, Place
+from celeriac.api.tasks import Status
+from celeriac.operate import workflows
+
+router = APIRouter(prefix="/api/workflows", tags=["workflows"])
+
+WorkflowInPath = Annotated[Name, Path(description="its id, or the id or task_id of any of its parts", examples=["7"])]
+
+
+class Node(BaseModel):
+    """A role's parts that hold back the same body: a group of 100,000 members is one."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+    role: str = Field(examples=["price"])
+    barrier: UUID | None = Field(description="what they deliver to or hold back; null: nothing waits for them together")
+    counts: dict[Status, int] = Field(examples=[{"completed": 640, "running": 8, "pending": 352}])
+    body: int | None = Field(description="a task that waits, or waited, for them")
+
+
+class Edge(BaseModel):
+    """From a node to another, by their places in `nodes`."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+    source: int = Field(examples=[0])
+    target: int = Field(examples=[1])
+    kind: Literal["members", "link"] = Field(description="members: the target waits for all parts of the source")
+
+
+class Workflow(BaseModel):
+    """All members of a group count from the beginning, the links of a chain once the one before has ended."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+    id: str
+    state: Literal["running", "completed", "failed", "cancelled"]
+    done: int = Field(examples=[640])
+    total: int = Field(examples=[1001])
+    counts: dict[Status, int]
+    created_at: datetime
+    started_at: datetime | None
+    completed_at: datetime | None = Field(description="null: a part is unfinished")
+    nodes: list[Node]
+    edges: list[Edge]
+    left_out: int = Field(description="nodes that are not shown: the first 200 are")
+
+
+class Part(BaseModel):
+    """A task of a workflow; `/api/tasks/{task}` has all of it."""
+
+    id: int = Field(examples=[7])
+    task_id: str
+    role: str = Field(examples=["price"])
+    account: str
+    status: Status
+    waits_for: Literal["time", "lock", "account", "members"] | None
+    awaits: UUID | None = Field(description="of a body: the barrier of the members it waits, or waited, for")
+    barrier: UUID | None = Field(description="what it delivers to or holds back")
+    body: int | None = Field(description="a task that waits, or waited, at its barrier")
+    place: int | None = Field(description="where its result goes there; null: it only holds it back")
+    parent_id: int | None = Field(description="the part it followed, or that enqueued it")
+    worker_id: str | None
+    cancel_requested_at: datetime | None
+    created_at: datetime
+    started_at: datetime | None
+    completed_at: datetime | None
+    error_message: str | None
+
+
+class Parts(BaseModel):
+    tasks: list[Part]
+    next: str | None = Field(description="`after` of the following page; null: this is the last")
+
+
+class PartQuery(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    status: list[Status] = []
+    role: Name | None = None
+    barrier: UUID | None = None
+    limit: Limit = 100
+    after: Place | None = None
+
+
+class Cancelled(BaseModel):
+    """What was over by then, or had been asked to stop before, is in none."""
+
+    cancelled: int = Field(examples=[352])
+    asked: int = Field(description="parts that run; their workers are asked to stop them", examples=[8])
+
+
+@router.get("/{workflow}")
+def get_workflow(workflow: WorkflowInPath, app: App, _: Reader) -> Workflow:
+    """How far it is, and its shape."""
+    with app.database.reading() as connection:
+        return Workflow.model_validate(insights.workflow(connection, workflow))
+
+
+@router.get("/{workflow}/tasks")
+def list_parts(workflow: WorkflowInPath, query: Annotated[PartQuery, Query()], app: App, _: Reader) -> Parts:
+    """Its parts, newest first; with `role` and `barrier` those of a node."""
+    barrier = None if query.barrier is None else str(query.barrier)
+    with app.database.reading() as connection:
+        page = insights.workflow_tasks(
+            connection, workflow, statuses=query.status, role=query.role, barrier=barrier, limit=query.limit,
+            after=query.after,
+        )  # fmt: skip
+    return Parts(tasks=[Part.model_validate(item) for item in page.items], next=page.next)
+
+
+@router.post("/{workflow}/cancel")
+def cancel(workflow: WorkflowInPath, app: App, caller: Operator, body: Reason) -> Cancelled:
+    """All that is open; nothing new of it begins from then on. Said again, it changes nothing."""
+    with app.database.reading() as connection:
+        label = insights.workflow(connection, workflow).id
+    done = workflows.cancel(app.database, label, by=caller.name, why=body.why, patience=PATIENCE)
+    changes = [change.after or {} for some in done for change in some.changed]
+    asked = sum("asked" in after for after in changes)
+    return Cancelled(cancelled=len(changes) - asked, asked=asked)

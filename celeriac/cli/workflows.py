@@ -1,0 +1,93 @@
+"""Workflows: see one as a whole, list its parts, cancel it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from celeriac import insights
+from celeriac.cli import output
+from celeriac.cli.group import Command, FindApp, Group
+from celeriac.insights import Workflow
+from celeriac.operate import workflows
+from celeriac.store.states import ALL
+
+_COLUMNS = ("role", *ALL, "then", "barrier")
+_PART_COLUMNS = ("id", "role", "status", "waits_for", "parent_id", "place", "body", "barrier", "error_message")
+
+
+@click.group("workflow", cls=Group)
+def group() -> None:
+    """Show a workflow, list its parts, cancel it: by its id, or that of any of its parts."""
+
+
+@group.command(cls=Command)
+@click.argument("workflow")
+@click.pass_obj
+def show(find: FindApp, /, workflow: str) -> None:
+    """Show how far it is, and its shape: a line for each role's parts that hold back the same."""
+    with find().database.reading() as connection:
+        found = insights.workflow(connection, workflow)
+    output.tell(found, _told(found))
+
+
+@group.command(cls=Command)
+@click.argument("workflow")
+@click.option("--status", "statuses", multiple=True, type=click.Choice(ALL))
+@click.option("--role", help="Of this role.")
+@click.option("--barrier", type=click.UUID, help="That hold this back: see `show`.")
+@click.option("--limit", default=20, show_default=True)
+@click.option("--after", help="The `next` of the page before.")
+@click.pass_obj
+def tasks(find: FindApp, /, workflow: str, barrier: object, **wanted: Any) -> None:
+    """List its parts, newest first."""
+    with find().database.reading() as connection:
+        page = insights.workflow_tasks(
+            connection, workflow, barrier=None if barrier is None else str(barrier), **wanted
+        )
+    more = [f"more with --after '{page.next}'"] if page.next else []
+    output.tell(page, [*output.table(page.items, _PART_COLUMNS), *more])
+
+
+@group.command(cls=Command)
+@click.argument("workflow")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--why", default="", help="For the events and the audit trail.")
+@click.pass_obj
+def cancel(find: FindApp, /, workflow: str, yes: bool, why: str) -> None:
+    """Cancel all of it that is not over; parts that run are told to stop, and nothing new of it begins."""
+    app = find()
+    with app.database.reading() as connection:
+        found = insights.workflow(connection, workflow)
+    unfinished = found.total - found.done
+    if unfinished and not yes:
+        click.confirm(f"cancel {unfinished} tasks?", abort=True, err=True)
+    asked, ended = 0, 0
+    with output.progress(unfinished, "cancel") as bar:
+        for some in workflows.cancel(app.database, found.id, by=output.by(), why=why):
+            running = sum("asked" in (change.after or {}) for change in some.changed)
+            asked, ended = asked + running, ended + len(some.changed) - running
+            bar.update(len(some.changed))
+    output.tell({"cancelled": ended, "asked": asked}, f"{ended} cancelled, {asked} that run were told to stop")
+
+
+def _told(found: Workflow) -> Iterator[str]:
+    said = {"workflow": found.id, "state": found.state, "done": f"{found.done:,} of {found.total:,}"}
+    said |= {name: at for name in ("created_at", "started_at", "completed_at") if (at := getattr(found, name))}
+    for name, value in said.items():
+        yield f"{name.replace('_', ' '):12}  {output.cell(value)}"
+    then: dict[int, list[str]] = {}
+    for edge in found.edges:
+        then.setdefault(edge.source, []).append(found.nodes[edge.target].role)
+    rows = [
+        {"role": node.role, "barrier": node.barrier, "then": ", ".join(then.get(n, ()))} | node.counts
+        for n, node in enumerate(found.nodes)
+    ]
+    yield from ["", *output.table(rows, _COLUMNS)]
+    if found.left_out:
+        yield f"and {found.left_out:,} more of these lines"
+
+
+COMMANDS = (group,)
