@@ -176,9 +176,10 @@ def unused_by_tasks(tasks: Iterable[Any]) -> Iterator[str]:
 
 def role_options(conf: Configuration) -> dict[str, Any]:
     """`result_expires`: how long a row stays whose role does not say."""
-    expires = by_user(conf).get("result_expires")
-    if expires is None:
+    said = by_user(conf)
+    if "result_expires" not in said:
         return {}
+    expires = said["result_expires"] or 0  # Celery's None and 0 both mean never
     keep = expires if isinstance(expires, timedelta) else timedelta(seconds=expires)
     return {"keep": keep or FOREVER}
 

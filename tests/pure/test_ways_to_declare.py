@@ -169,7 +169,17 @@ def test_result_expires_is_how_long_rows_stay_whose_role_does_not_say(app: Celer
     by_decorator(app, name="three days", keep=timedelta(days=3))
     assert role(app, "hour").keep == timedelta(hours=1)
     assert role(app, "three days").keep == timedelta(days=3)
-    app.conf.result_expires = 0
+
+
+@pytest.mark.parametrize("never", [None, 0, timedelta(0)])
+def test_results_that_never_expire_stay_for_ever(app: Celeriac, never: Any) -> None:
+    app.conf.result_expires = never
+    by_decorator(app, name="ever")
+    assert role(app, "ever").keep == FOREVER
+
+
+def test_results_that_never_expire_may_be_said_in_old_names_too(app: Celeriac) -> None:
+    app.config_from_object({"CELERY_TASK_RESULT_EXPIRES": None})
     by_decorator(app, name="ever")
     assert role(app, "ever").keep == FOREVER
 
