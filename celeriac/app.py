@@ -28,7 +28,7 @@ from celeriac.roles.signature import Signature
 from celeriac.run.journal import BATCH, Journal, message
 from celeriac.run.limited import Limited
 from celeriac.run.settler import Settler
-from celeriac.seam import broker, chords, configuration, producer
+from celeriac.seam import app_wide, broker, chords, configuration, producer
 from celeriac.seam.autoretry import retry_in_sql
 from celeriac.seam.backend import RowBackend
 from celeriac.seam.decorator import TaskDecorator
@@ -159,6 +159,11 @@ class Celeriac(TaskDecorator, Steering, Celery):
         """Results are rows, whatever the configuration says."""
         return RowBackend(app=self)
 
+    @cached_property
+    def annotations(self) -> list[Any]:
+        """Celery's name for what `task_annotations` says. Raises ConfigurationError."""
+        return app_wide.checked_annotations(self.conf)
+
     def notes(self) -> list[str]:
         """A line for each setting that does not do what it says, and what happens instead."""
         return [*configuration.unused(self.conf, self.settings), *configuration.unused_by_tasks(self.tasks.values())]
@@ -203,7 +208,7 @@ class Celeriac(TaskDecorator, Steering, Celery):
 
     def usual_role_options(self) -> dict[str, Any]:
         """What the app and its configuration say of roles that say nothing themselves."""
-        return configuration.role_options(self.conf) | {"adopt": self.adopt}
+        return app_wide.role_options(self.conf) | {"adopt": self.adopt}
 
     def register_roles(self) -> None:
         """Writes what this code declares to `roles`; never over a newer `CELERIAC_DEPLOYMENT`.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def problems(app: Celeriac, *, deep: bool = False) -> list[str]:
     """A line each, saying what to do. `deep`: also of each stored task that breaks an invariant."""
-    return [*_schedules(app), *_worker_role(app), *_database(app, deep), *_redis(app)]
+    return list(dict.fromkeys([*_schedules(app), *_worker_role(app), *_database(app, deep), *_redis(app)]))
 
 
 def _schedules(app: Celeriac) -> Iterator[str]:

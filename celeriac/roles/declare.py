@@ -113,11 +113,12 @@ def role_of(name: str, options: Mapping[str, Any], task: CeleryTask | None) -> R
     """`task` supplies what Celery knows as attributes: time limits, its queue (or route), its retry count."""
     plain = {k: v for k, v in options.items() if k in OPTIONS}
     if task is not None:
+        app_wide = task.app.usual_role_options()
         plain.setdefault("rate_limit", task.rate_limit)
         plain.setdefault("max_retries", task.max_retries)
         plain |= _limits(task.soft_time_limit, task.time_limit, plain)
         plain.setdefault("priority", getattr(task, "priority", None) or 0)
-        plain = task.app.usual_role_options() | plain
+        plain = app_wide | plain
         usual = "" if getattr(task, "_has_role", False) else task.app.conf.task_default_queue
         plain["queue"] = getattr(task, "queue", None) or routed_queue(task) or usual
     role = Role(

@@ -8,6 +8,7 @@ from celery.app.routes import Router, prepare
 from celery.app.task import Task
 
 from celeriac.errors import ConfigurationError
+from celeriac.roles.rules import RULES
 
 
 def routed_queue(task: Task) -> str:
@@ -22,9 +23,13 @@ def routed_queue(task: Task) -> str:
             f"role {task.name!r}: task_routes: {error!r}: a router is asked once for a role, which has one queue: let "
             "it answer by the task's name alone, or give `queue` where the task is declared"
         ) from error
-    return _name(route if isinstance(route, str) else (route or {}).get("queue"))
+    return _name(task, route if isinstance(route, str) else (route or {}).get("queue"))
 
 
-def _name(queue: Any) -> str:
+def _name(task: Task, queue: Any) -> str:
     """Of a kombu Queue or of a text."""
-    return getattr(queue, "name", queue) or ""
+    name = getattr(queue, "name", queue) or ""
+    fits, right = RULES["queue"]
+    if not fits(name):
+        raise ConfigurationError(f"task_routes: queue={name!r} for {task.name!r}: give {right}")
+    return str(name)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import timedelta
 from typing import Any
 
 from celery.app.defaults import _TO_OLD_KEY, SETTING_KEYS
@@ -17,7 +16,6 @@ from celery.app.defaults import DEFAULTS as CELERYS
 from celery.app.utils import Settings as Configuration
 from celery.app.utils import filter_hidden_settings
 
-from celeriac.roles.rules import FOREVER
 from celeriac.settings import Settings
 
 BACKEND = "celeriac.seam.backend:RowBackend"
@@ -172,16 +170,6 @@ def unused_by_tasks(tasks: Iterable[Any]) -> Iterator[str]:
         if saying:
             more = f" and {len(saying) - 3} more" if len(saying) > 3 else ""
             yield f"{option.removesuffix('_asked')} of {', '.join(saying[:3])}{more} is not used: {instead}"
-
-
-def role_options(conf: Configuration) -> dict[str, Any]:
-    """`result_expires`: how long a row stays whose role does not say."""
-    said = by_user(conf)
-    if "result_expires" not in said:
-        return {}
-    expires = said["result_expires"] or 0  # Celery's None and 0 both mean never
-    keep = expires if isinstance(expires, timedelta) else timedelta(seconds=expires)
-    return {"keep": keep or FOREVER}
 
 
 def _instead(name: str, value: Any) -> str | None:

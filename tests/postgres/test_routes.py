@@ -134,7 +134,7 @@ def to_nothing(*_: Any, **__: Any) -> Any:
     [
         (by_argument, r"role 'media.encode': task_routes: KeyError\('kind'\): a router is asked once for a role"),
         ("no.such.router", r"role 'media.encode': task_routes: .*No module named 'no'"),
-        (to_nothing, "role 'media.encode': queue='a,b': give"),
+        (to_nothing, "task_routes: queue='a,b' for 'media.encode': give"),
     ],
     ids=["by argument", "missing", "bad name"],
 )  # fmt: skip

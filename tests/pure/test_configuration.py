@@ -224,3 +224,41 @@ def test_a_base_class_of_the_whole_app_stays_and_its_calls_are_rows(make: Make, 
     for task in (work, app.register_task(Sync())):
         assert isinstance(task._get_current_object() if task is work else task, RowTask)
         assert task.greet() == "hello"
+
+
+@pytest.mark.parametrize(
+    ("said", "blamed"),
+    [
+        ({"task_time_limit": "x"}, r"task_time_limit='x': give seconds"),
+        ({"task_soft_time_limit": -1}, r"task_soft_time_limit=-1: give seconds"),
+        ({"task_default_priority": "high"}, r"task_default_priority='high': give a whole number"),
+        ({"task_default_queue": "a,b"}, r"task_default_queue='a,b': give 1 to 200"),
+        ({"task_default_rate_limit": "1/d"}, r"task_default_rate_limit='1/d': give a number a second"),
+        ({"result_expires": "a day"}, r"result_expires='a day': give seconds"),
+        ({"result_expires": -1}, r"result_expires=-1: give seconds"),
+        ({"result_expires": 1e20}, r"result_expires=1e\+20: give seconds"),
+        ({"task_annotations": 5}, r"task_annotations=5: give a dict"),
+        ({"task_annotations": {"*": 5}}, r"task_annotations\['\*'\]=5: give a dict"),
+        ({"task_annotations": {"*": {"time_limit": "x"}}}, r"task_annotations\['\*'\]: time_limit='x': give seconds"),
+        ({"task_annotations": {"*": {"window": 0}}}, r"task_annotations\['\*'\]: window=0: give 1"),
+        ({"task_annotations": {"*": {"rate_limit": "1/d"}}}, r"task_annotations\['\*'\]: rate_limit='1/d': give a nu"),
+        ({"task_annotations": "no.such"}, r"task_annotations: ModuleNotFoundError"),
+        ({"task_routes": {"*": {"queue": "a,b"}}}, r"task_routes: queue='a,b'"),
+    ],
+    ids=str,
+)
+def test_a_wrong_setting_of_all_roles_is_blamed_by_its_name(make: Make, said: dict[str, Any], blamed: str) -> None:
+    app = by_update(make, **said)
+    with pytest.raises(ConfigurationError, match=f"^{blamed}"):
+        app.roles.all()
+
+
+def test_settings_of_all_roles_that_fit_are_theirs(make: Make) -> None:
+    annotations = ({"*": {"time_limit": 9}}, SimpleNamespace(annotate=lambda _: {"window": 7}))
+    app = by_update(make, task_time_limit=0, task_soft_time_limit=5, task_annotations=annotations)
+
+    @app.task(name="mine", shared=False)
+    def mine() -> None: ...
+
+    role = mine.role
+    assert (role.timeout, role.hard_timeout, role.window) == (5, 9, 7)

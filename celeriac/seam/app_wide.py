@@ -1,0 +1,82 @@
+"""What the configuration says of every role: refused by the setting's own name, before a role is made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from celery.app.annotations import MapAnnotation, prepare
+from celery.app.utils import Settings as Configuration
+from kombu.utils.functional import maybe_evaluate
+
+from celeriac.errors import ConfigurationError
+from celeriac.roles.rules import DURATIONS, FOREVER, RULES, is_duration, seconds
+from celeriac.seam.configuration import by_user
+
+#: What a role calls them.
+_SETTINGS = {
+    "task_time_limit": "hard_timeout", "task_soft_time_limit": "timeout", "task_default_priority": "priority",
+    "task_default_queue": "queue", "task_default_rate_limit": "rate_limit",
+}  # fmt: skip
+_ATTRIBUTES = {"time_limit": "hard_timeout", "soft_time_limit": "timeout"} | {name: name for name in RULES}
+
+#: Those of which Celery takes None and 0 for unsaid.
+_MAY_BE_EMPTY = ("hard_timeout", "timeout", "priority", "queue")
+
+_EXPIRES = "seconds or a timedelta (at most 100 years), or None to keep finished tasks for ever"
+_ANNOTATIONS = "give a dict of a task's name, or '*', to a dict of its attributes, or an object with `annotate`"
+
+
+def role_options(conf: Configuration) -> dict[str, Any]:
+    """`result_expires`: how long a row stays whose role does not say. Raises ConfigurationError naming the setting."""
+    said = by_user(conf)
+    for setting, option in _SETTINGS.items():
+        _refuse_unfit(setting, option, said.get(setting))
+    return {"keep": _keep(said["result_expires"])} if "result_expires" in said else {}
+
+
+def checked_annotations(conf: Configuration) -> list[Any]:
+    """`task_annotations` as Celery's tasks ask for them. Raises ConfigurationError naming the setting."""
+    prepared: list[Any] = list(prepare(conf.task_annotations))
+    for annotation in prepared:
+        if isinstance(annotation, MapAnnotation):
+            _refuse_unfit_attributes(annotation)
+        elif not _annotates(annotation):
+            raise ConfigurationError(f"task_annotations={annotation!r:.200}: {_ANNOTATIONS}")
+    return prepared
+
+
+def _keep(expires: Any) -> Any:
+    expires = seconds(expires) or 0  # Celery's None and 0 both mean never
+    if not is_duration(expires):
+        raise ConfigurationError(f"result_expires={expires!r}: give {_EXPIRES}")
+    return timedelta(seconds=expires) or FOREVER
+
+
+def _annotates(annotation: Any) -> bool:
+    """Raises ConfigurationError for a path at which there is nothing."""
+    try:
+        found = maybe_evaluate(annotation)
+    except Exception as error:
+        raise ConfigurationError(f"task_annotations: {error!r}; {_ANNOTATIONS}") from error
+    return hasattr(found, "annotate") or hasattr(found, "annotate_any")
+
+
+def _refuse_unfit_attributes(annotation: Mapping[Any, Any]) -> None:
+    for task, attributes in annotation.items():
+        told = f"task_annotations[{task!r}]"
+        try:
+            given = dict(attributes)
+        except (TypeError, ValueError):
+            raise ConfigurationError(f"{told}={attributes!r:.200}: {_ANNOTATIONS}") from None
+        for name in given.keys() & _ATTRIBUTES.keys():
+            _refuse_unfit(f"{told}: {name}", _ATTRIBUTES[name], given[name])
+
+
+def _refuse_unfit(told: str, option: str, given: Any) -> None:
+    fits, right = RULES[option]
+    if option in _MAY_BE_EMPTY and not given:
+        return
+    if not fits(seconds(given) if option in DURATIONS else given):
+        raise ConfigurationError(f"{told}={given!r:.200}: give {right}")
