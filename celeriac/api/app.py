@@ -12,13 +12,10 @@ from celeriac import insights
 from celeriac.api.shared import Shared
 from celeriac.app import Celeriac
 from celeriac.insights import Count
+from celeriac.operate import PATIENCE
 from celeriac.store.failures import retry_deadlocks
 
 T = TypeVar("T")
-
-#: How long (seconds) a request waits for a lock of somebody's open transaction: longer than Postgres takes to see a
-#: deadlock, which is tried again.
-PATIENCE = 2.0
 
 
 async def _app(request: Request) -> Celeriac:

@@ -9,10 +9,10 @@ from fastapi import Body
 from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy import Connection
 
-from celeriac.api.app import PATIENCE, write
+from celeriac.api.app import write
 from celeriac.api.fields import Ids, Priority, Text
 from celeriac.app import Celeriac
-from celeriac.operate import steer
+from celeriac.operate import PATIENCE, steer
 from celeriac.operate.audit import Change
 from celeriac.operate.steer import Steered
 

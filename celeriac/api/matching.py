@@ -12,12 +12,12 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from sqlalchemy import Connection
 
 from celeriac import insights
-from celeriac.api.app import PATIENCE, App
+from celeriac.api.app import App
 from celeriac.api.callers import Operator
 from celeriac.api.changes import Because, Refused, refusals
 from celeriac.api.tasks import TaskFilter
 from celeriac.insights import Filter
-from celeriac.operate import steer
+from celeriac.operate import PATIENCE, steer
 from celeriac.operate.steer import Steered
 from celeriac.store.states import MOVES
 

@@ -8,7 +8,6 @@ from http import HTTPStatus
 from typing import Any
 
 from fastapi.exceptions import RequestValidationError
-from psycopg2.errors import DeadlockDetected, LockNotAvailable
 from pydantic import BaseModel, Field
 from sqlalchemy.exc import DataError, DBAPIError
 from sqlalchemy.exc import TimeoutError as NoConnection
@@ -25,7 +24,7 @@ from celeriac.errors import (
     Unknown,
     UnknownRole,
 )
-from celeriac.store.failures import is_gone
+from celeriac.store.failures import is_gone, is_locked
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -144,7 +143,7 @@ def from_database(error: Exception) -> Problem:
     """Nothing of SQL: which statement failed is for the log."""
     if isinstance(error, NoConnection) or is_gone(error):
         return Problem(503, "Postgres does not answer; try again soon", headers={"Retry-After": "5"})
-    if isinstance(getattr(error, "orig", None), LockNotAvailable | DeadlockDetected):
+    if is_locked(error):
         told = "somebody's open transaction has what this needs; try again soon"
         return Problem(503, told, kind="locked", headers={"Retry-After": "1"})
     if isinstance(error, DataError):

@@ -29,6 +29,7 @@ from celeriac.errors import (
     TokenRefused,
     Unknown,
 )
+from celeriac.store.failures import is_locked
 
 PROBLEM: Final = 1
 REFUSED: Final = 3
@@ -101,6 +102,8 @@ class Group(click.Group):
             refused = isinstance(error, _REFUSALS) and not isinstance(error, NotReady)
             raise (Refused if refused else Problem)(str(error)) from error
         except DBAPIError as error:
+            if is_locked(error):
+                raise Problem("somebody's open transaction has what this needs: try again soon") from error
             says = str(error.orig).partition("\n")[0]
             raise Problem(f"Postgres: {says}; `celeriac check` tells what is wrong") from error
 

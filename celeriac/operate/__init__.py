@@ -1,1 +1,5 @@
 """What operators do, each change with its row in `audit`."""
+
+#: How long (seconds) an operator's call waits for a lock of somebody's open transaction: longer than Postgres takes to
+#: see a deadlock, which is tried again.
+PATIENCE = 2.0

@@ -21,8 +21,9 @@ from celery.utils.imports import symbol_by_name
 
 from celeriac.errors import ConfigurationError
 from celeriac.schedules import written
+from celeriac.schedules.tick import PATIENCE
 from celeriac.schedules.timetable import Ticked, Timetable, entries
-from celeriac.store.failures import RETRY_EVERY, Away, is_gone
+from celeriac.store.failures import RETRY_EVERY, Away, is_gone, is_locked
 from celeriac.store.migrate import unapplied
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ class Acts:
 
     def _tell(self, name: str, report: dict[str, Any]) -> None:
         try:
-            with self.app.database.statement() as connection:
+            with self.app.database.transaction(patience=PATIENCE) as connection:
                 written.told(connection, name, report)
         except Exception as error:
             logger.warning("What %s came to could not be written: %s", name, error)
@@ -178,6 +179,9 @@ class Scheduler(StockScheduler):
             if is_gone(error):
                 self.away.say(error)
                 return RETRY_EVERY
+            if is_locked(error):
+                logger.warning("Beat waits for an open transaction that has the row of a schedule or a role")
+                return LOOK_EVERY
             logger.exception("A tick failed; the next one is in %g s", LOOK_EVERY)
             return LOOK_EVERY
 

@@ -1,4 +1,7 @@
-"""What operators do with schedules, for every surface: refused where a tick could not run it, and audited."""
+"""What operators do with schedules, for every surface: refused where a tick could not run it, and audited.
+
+Each raises DBAPIError (LockNotAvailable) where somebody's open transaction keeps its row for longer than `PATIENCE`.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from sqlalchemy.exc import IntegrityError
 
 from celeriac.enqueue.intake import new_task
 from celeriac.errors import BadValue, ConfigurationError, IllegalMove, Unknown
-from celeriac.operate import audit
+from celeriac.operate import PATIENCE, audit
 from celeriac.operate.audit import Change
 from celeriac.schedules import written
 from celeriac.schedules.decide import CHANGEABLE, Entry, call_of
@@ -31,7 +34,7 @@ _TOLD = ("name", "target", *CHANGEABLE)
 def create(app: Celeriac, entry: Entry, *, by: str, why: str = "") -> RowMapping:
     """A schedule of an operator's. Raises BadValue, EnqueueRefused, or IllegalMove if the name is taken."""
     refuse_what_cannot_run(app, entry)
-    with _one_of_a_name(entry.name), app.database.transaction() as connection:
+    with _one_of_a_name(entry.name), app.database.transaction(patience=PATIENCE) as connection:
         row = written.create(connection, entry, by)
         _audit(connection, "create", None, row, by, why)
         return row
@@ -41,7 +44,7 @@ def change(
     app: Celeriac, name: Name, changes: Mapping[str, Any], *, action: str = "update", by: str, why: str = ""
 ) -> RowMapping:
     """Raises Unknown, BadValue, EnqueueRefused, or IllegalMove; one of the beat config keeps its name."""
-    with _one_of_a_name(str(changes.get("name", name))), app.database.transaction() as connection:
+    with _one_of_a_name(str(changes.get("name", name))), app.database.transaction(patience=PATIENCE) as connection:
         before = found(connection, name, lock=True)
         if before["declared"] is not None and changes.get("name", before["name"]) != before["name"]:
             raise IllegalMove(f"{before['name']!r} stands in the beat config: its name is that of its entry there")
@@ -59,7 +62,7 @@ def toggle(app: Celeriac, name: Name, enabled: bool, *, by: str, why: str = "") 
 
 def delete(app: Celeriac, name: Name, *, by: str, why: str = "") -> RowMapping:
     """What it was. Raises Unknown, or IllegalMove for one of the beat config."""
-    with app.database.transaction() as connection:
+    with app.database.transaction(patience=PATIENCE) as connection:
         row = found(connection, name, lock=True)
         if row["declared"] is not None:
             raise IllegalMove(

@@ -146,9 +146,12 @@ class Timetable:
         return f"{socket.gethostname()}:{os.getpid()}"
 
     def install(self) -> int:
-        """Writes the beat config; how many entries it has."""
+        """Writes the beat config; how many entries it has.
+
+        Raises DBAPIError (LockNotAvailable) where somebody's open transaction keeps one of its rows.
+        """
         listed = list(entries(self.app).values())
-        with self.app.database.transaction() as connection:
+        with self.app.database.transaction(patience=tick.PATIENCE) as connection:
             foreign = written.install(
                 connection, listed, self.owner, int(self.app.settings.deployment), self.app.process_name
             )

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import psycopg2
-from psycopg2.errors import DeadlockDetected
+from psycopg2.errors import DeadlockDetected, LockNotAvailable
 from psycopg2.extensions import QueryCanceledError, TransactionRollbackError
 from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.exc import DBAPIError
@@ -36,6 +36,11 @@ _DOWN = ("Connection refused", "No such file or directory", "is starting up", "i
 def is_down(error: BaseException) -> bool:
     """Whether Postgres itself says that it serves nobody just now; one that does not answer may serve others."""
     return is_gone(error) and any(words in str(error) for words in _DOWN)
+
+
+def is_locked(error: BaseException) -> bool:
+    """Whether somebody's open transaction kept a lock for longer than the patience there was, or until a deadlock."""
+    return isinstance(getattr(error, "orig", None), LockNotAvailable | DeadlockDetected)
 
 
 def blame(context: ExceptionContext) -> None:

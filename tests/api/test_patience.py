@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection
 
-from celeriac.api.app import PATIENCE
 from celeriac.enqueue.insert import enqueue
+from celeriac.operate import PATIENCE
 from tests.api.server import Api, problem
 from tests.api.test_enqueue import build
 from tests.api.works import audited, row, task
 from tests.postgres.conftest import new_task
+
+JOBS = "/api/admin/scheduled-jobs"
 
 TAKEN = "SELECT count(*) FROM worker_tasks WHERE unique_key = :key"
 
@@ -78,6 +80,31 @@ def test_a_policys_change_waits_briefly_for_somebodys_row(api: Api) -> None:
     assert "long held" in paused(api), "it was told to come again, and nothing was changed"
     api.post("/api/accounts/long held/resume")
     assert "long held" not in paused(api)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [("PUT", "/{id}", {"priority": 9}), ("POST", "/{id}/toggle", {"enabled": False}), ("DELETE", "/{id}", {})],
+)
+def test_a_change_of_a_schedule_waits_briefly_for_somebodys_row(
+    api: Api, method: str, path: str, body: dict[str, Any]
+) -> None:
+    job = api.post(JOBS, {"name": f"held {method}", "cron_expression": "@yearly", "subreddit_id": 1})
+    with open_transaction(api) as connection:
+        connection.exec_driver_sql(f"SELECT FROM celeriac.scheduled_jobs WHERE id = {job['id']} FOR UPDATE")
+        told_to_wait(api, method, JOBS + path.format(id=job["id"]), body)
+    assert [action for _, action, *_ in audited(api, "schedule", job["id"])] == ["create"]
+    assert api.ask(method, JOBS + path.format(id=job["id"]), json=body).is_success
+
+
+def test_a_new_schedule_waits_briefly_for_somebodys_of_its_name(api: Api) -> None:
+    body = {"name": "held name", "cron_expression": "@yearly", "subreddit_id": 1}
+    with open_transaction(api) as connection:
+        connection.exec_driver_sql(
+            "INSERT INTO celeriac.scheduled_jobs (name, target, cron_expression) VALUES ('held name', 'x', '@daily')"
+        )
+        told_to_wait(api, "POST", JOBS, body)
+    api.delete(f"{JOBS}/{api.post(JOBS, body)['id']}")
 
 
 def paused(api: Api) -> list[str]:

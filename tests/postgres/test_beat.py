@@ -145,6 +145,19 @@ def test_beat_rests_while_somebody_holds_what_is_due(app: Celeriac, beat: Schedu
     assert rows.one("SELECT count(*) FROM worker_tasks") == 1
 
 
+def test_a_beat_that_starts_waits_briefly_for_somebodys_row(
+    app: Celeriac, beat: Scheduler, rows: Rows, caplog: pytest.LogCaptureFixture
+) -> None:
+    installed(app, enqueuing("n", "@daily", "work"))
+    with app.database.transaction() as operator:
+        operator.exec_driver_sql("SELECT FROM celeriac.scheduled_jobs WHERE name = 'n' FOR UPDATE")
+        assert beat.tick() == LOOK_EVERY
+    assert "waits for an open transaction" in caplog.text
+    assert "Traceback" not in caplog.text
+    beat.tick()
+    assert beat.installed
+
+
 def installed(app: Celeriac, *schedules: Any, release: int = 0) -> list[str]:
     app.schedules = list(schedules)
     timetable = Timetable(app)
