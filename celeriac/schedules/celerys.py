@@ -17,7 +17,7 @@ from celery.schedules import crontab, schedule, solar
 
 from celeriac.enqueue.calls import CELERYS
 from celeriac.errors import ConfigurationError
-from celeriac.roles.rules import LONGEST_NAME
+from celeriac.roles.rules import LONGEST_NAME, Fits, is_duration
 from celeriac.schedules.decide import CALL_OPTIONS, Entry, every
 
 if TYPE_CHECKING:
@@ -36,18 +36,24 @@ _KINDS = "give seconds, a timedelta, a crontab, a solar or an expression such as
 
 def entries(app: Celeriac) -> Iterator[Entry]:
     """Raises ConfigurationError naming the entry."""
-    for name, given in (app.conf.beat_schedule or {}).items():
-        said = _said(given)
+    listed = app.conf.beat_schedule or {}
+    if not isinstance(listed, Mapping):
+        raise ConfigurationError(f"beat_schedule={listed!r:.100}: give a dict of entries by name")
+    for name, given in listed.items():
+        said = _said(name, given)
         try:
             yield _entry(app, _short(str(name)), said)
         except (ConfigurationError, ValueError, TypeError) as error:
             raise ConfigurationError(f"beat_schedule[{str(name)!r:.100}]: {error}") from error
 
 
-def _said(given: Any) -> Mapping[str, Any]:
+def _said(name: Any, given: Any) -> Mapping[str, Any]:
     if isinstance(given, ScheduleEntry):
         return {part: getattr(given, part) for part in ("task", "schedule", "args", "kwargs", "options")}
-    return dict(given)
+    if not isinstance(given, Mapping):
+        parts = ", ".join(sorted(_PARTS))
+        raise ConfigurationError(f"beat_schedule[{str(name)!r:.100}]={given!r:.100}: give a dict of {parts}")
+    return given
 
 
 def _short(name: str) -> str:
@@ -58,16 +64,38 @@ def _short(name: str) -> str:
 
 
 def _entry(app: Celeriac, name: str, said: Mapping[str, Any]) -> Entry:
-    if unknown := sorted(said.keys() - _PARTS):
+    if unknown := sorted(map(str, said.keys() - _PARTS)):
         raise ConfigurationError(f"there is no {unknown[0]!r}; an entry says {', '.join(sorted(_PARTS))}")
-    role, options = str(said.get("task") or ""), dict(said.get("options") or {})
-    kwargs, positional = _arguments(app, role, tuple(said.get("args") or ()), dict(said.get("kwargs") or {}))
+    role, args, given, options = (_part(said, part) for part in _TYPES)
+    kwargs, positional = _arguments(app, role, tuple(args), dict(given))
     kept = _options(app, role, options) | ({"args": list(positional)} if positional else {})
     json.dumps([kwargs, kept])
     return Entry(
         name=name, kind="task", target=role, kwargs=kwargs, options=kept, priority=options.get("priority"),
         **_when(app, said.get("schedule"), bool(said.get("relative"))),
     )  # fmt: skip
+
+
+def _part(said: Mapping[str, Any], part: str) -> Any:
+    given, (fits, right) = said.get(part), _TYPES[part]
+    if given is None and part != "task":
+        return {}
+    if not fits(given):
+        raise ConfigurationError(f"{part}={given!r:.100}: give {right}")
+    return given
+
+
+def _is_by_name(given: Any) -> bool:
+    return isinstance(given, Mapping) and all(isinstance(name, str) for name in given)
+
+
+#: What the parts of an entry must be, and how to say so.
+_TYPES: Mapping[str, tuple[Fits, str]] = {
+    "task": (lambda given: isinstance(given, str) and bool(given), "the name of a task"),
+    "args": (lambda given: isinstance(given, list | tuple), "a list or a tuple"),
+    "kwargs": (_is_by_name, "a dict by name"),
+    "options": (_is_by_name, "a dict by name"),
+}
 
 
 def _arguments(
@@ -108,6 +136,8 @@ def _plain(value: Any) -> Any:
 
 def _when(app: Celeriac, given: Any, relative: bool) -> dict[str, Any]:
     once: dict[str, Any] = {"overlap": "allow", "misfire_grace": 0.0}
+    if given is None:
+        raise ConfigurationError(f"it has no schedule; {_KINDS}")
     if isinstance(given, str):
         return once | {"cron_expression": given, "timezone": _timezone(app)}
     if isinstance(given, int | float | timedelta) and not isinstance(given, bool):
@@ -120,13 +150,15 @@ def _when(app: Celeriac, given: Any, relative: bool) -> dict[str, Any]:
     return once | convert(app, given)
 
 
-def _period(_: Celeriac, given: Any) -> dict[str, Any]:
+def _period(app: Celeriac, given: Any) -> dict[str, Any]:
     seconds = given.run_every.total_seconds()
-    return {"cron_expression": _rounded(seconds) if given.relative else every(seconds)}
+    if given.relative:
+        return {"cron_expression": _rounded(seconds), "timezone": _timezone(app)}
+    return {"cron_expression": every(seconds)}
 
 
 def _rounded(seconds: float) -> str:
-    """`relative`: at the full second, minute, hour or day."""
+    """`relative`: at the full second, minute, hour or day of the app's time zone."""
     for unit, most, expression in (
         (86_400, 1, "0 0 * * *"), (3600, 24, "0 */{} * * *"), (60, 60, "*/{} * * * *"), (1, 60, "*/{} * * * * *"),
     ):  # fmt: skip
@@ -143,6 +175,8 @@ def _crontab(app: Celeriac, given: Any) -> dict[str, Any]:
     both = "&" if _is_said(given.day_of_month, 31) and _is_said(given.day_of_week, 7) else ""
     *others, weekday = (_field(getattr(given, part), getattr(given, f"_orig_{part}"), most) for part, most in _FIELDS)
     deadline = app.conf.beat_cron_starting_deadline
+    if deadline is not None and not is_duration(deadline):
+        raise ConfigurationError(f"beat_cron_starting_deadline={deadline!r}: give seconds, or None")
     late = {} if deadline is None else {"misfire": "skip", "misfire_grace": max(1.0, float(deadline))}
     return {"cron_expression": " ".join([*others, both + weekday]), "timezone": _timezone(app)} | late
 

@@ -95,6 +95,16 @@ def test_a_relative_period_is_kept_at_full_hours_and_days(app: Celeriac, seconds
     assert entry(app, schedule=timedelta(seconds=seconds), relative=True).cron_expression == expression
 
 
+@pytest.mark.parametrize("given", [86_400, schedule(86_400, relative=True), schedule(3600, relative=True)])
+@pytest.mark.parametrize("start", [datetime(2026, 1, 5, 12, 30, tzinfo=UTC), datetime(2026, 7, 5, 20, tzinfo=UTC)])
+def test_a_relative_period_is_due_when_celery_says(app: Celeriac, given: Any, start: datetime) -> None:
+    app.conf.timezone = "Asia/Kolkata"  # half an hour beside UTC's
+    local = start.astimezone(app.timezone)
+    period = schedule(getattr(given, "run_every", given), relative=True, app=app, nowfun=lambda: local)
+    found = entry(app, schedule=given, relative=True)
+    assert parse(found.cron_expression, found.timezone).following(start) == start + period.remaining_estimate(local)
+
+
 def test_the_sun_is_where_celery_finds_it() -> None:
     start = datetime(2026, 3, 1, 12, tzinfo=UTC)
     for event in ("sunrise", "solar_noon", "dusk_astronomical"):
@@ -166,7 +176,14 @@ class Lunar(crontab):
         ({"schedule": Moon()}, "a schedule of the kind Moon cannot be kept; give seconds"),
         ({"schedule": Lunar()}, "a schedule of the kind Lunar cannot be kept"),
         ({"schedule": crontab(nowfun=datetime.now)}, "a nowfun cannot be kept"),
-        ({"schedule": None}, "a schedule of the kind NoneType"),
+        ({"schedule": None}, "it has no schedule; give seconds"),
+        ({"task": None}, "task=None: give the name of a task"),
+        ({"task": 5}, "task=5: give the name of a task"),
+        ({"args": "text"}, "args='text': give a list or a tuple"),
+        ({"args": 5}, "args=5: give a list or a tuple"),
+        ({"kwargs": [1]}, r"kwargs=\[1\]: give a dict by name"),
+        ({"kwargs": {1: 2}}, r"kwargs=\{1: 2\}: give a dict by name"),
+        ({"options": 5}, "options=5: give a dict by name"),
         ({"schedule": 0}, "'@every 0s' is too short"),
         ({"schedule": "at noon"}, "write 5"),
         ({"schedule": timedelta(seconds=7), "relative": True}, "every 7 s cannot be rounded"),
@@ -186,4 +203,24 @@ def test_a_machines_own_time_zone_is_none(app: Celeriac) -> None:
     app.conf.enable_utc = False
     assert entry(app, schedule=5).cron_expression == "@every 5s"
     with pytest.raises(ConfigurationError, match=r"'n'.*: give timezone='Europe/Berlin'"):
+        entry(app, schedule=crontab())
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"n": 5}, r"^beat_schedule\['n'\]=5: give a dict of args, kwargs, options, relative, schedule, task$"),
+        ({"n": "plus"}, r"^beat_schedule\['n'\]='plus': give a dict"),
+        (["plus"], r"^beat_schedule=\['plus'\]: give a dict of entries by name$"),
+    ],
+)
+def test_what_is_no_entry_is_refused_by_name(app: Celeriac, given: Any, says: str) -> None:
+    app.conf.beat_schedule = given
+    with pytest.raises(ConfigurationError, match=says):
+        list(entries(app))
+
+
+def test_a_deadline_that_is_none_is_blamed_by_its_name(app: Celeriac) -> None:
+    app.conf.beat_cron_starting_deadline = "soon"
+    with pytest.raises(ConfigurationError, match="beat_cron_starting_deadline='soon': give seconds"):
         entry(app, schedule=crontab())
