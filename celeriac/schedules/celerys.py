@@ -6,7 +6,6 @@ run. What cannot be kept is refused by the entry's name.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import datetime, timedelta
 from hashlib import sha256
@@ -18,6 +17,7 @@ from celery.schedules import crontab, schedule, solar
 from celeriac.enqueue.calls import CELERYS
 from celeriac.errors import ConfigurationError
 from celeriac.roles.rules import LONGEST_NAME, Fits, is_duration
+from celeriac.schedules.arguments import kept
 from celeriac.schedules.decide import CALL_OPTIONS, Entry, every
 
 if TYPE_CHECKING:
@@ -68,11 +68,10 @@ def _entry(app: Celeriac, name: str, said: Mapping[str, Any]) -> Entry:
         raise ConfigurationError(f"there is no {unknown[0]!r}; an entry says {', '.join(sorted(_PARTS))}")
     role, args, given, options = (_part(said, part) for part in _TYPES)
     kwargs, positional = _arguments(app, role, tuple(args), dict(given))
-    kept = _options(app, role, options) | ({"args": list(positional)} if positional else {})
-    json.dumps([kwargs, kept])
+    of_each = _options(app, role, options) | ({"args": list(positional)} if positional else {})
     return Entry(
-        name=name, kind="task", target=role, kwargs=kwargs, options=kept, priority=options.get("priority"),
-        **_when(app, said.get("schedule"), bool(said.get("relative"))),
+        name=name, kind="task", target=role, kwargs=kept(kwargs), options=kept(of_each),
+        priority=options.get("priority"), **_when(app, said.get("schedule"), bool(said.get("relative"))),
     )  # fmt: skip
 
 
@@ -120,9 +119,9 @@ def _options(app: Celeriac, role: str, given: Mapping[str, Any]) -> dict[str, An
         raise ConfigurationError(
             f"options: its queue is {declared.role.queue!r}, set where the role is declared; not {queue!r}"
         )
-    kept = {option: _plain(given[option]) for option in CALL_OPTIONS if given.get(option) is not None}
+    said = {option: _plain(given[option]) for option in CALL_OPTIONS if given.get(option) is not None}
     limit = given.get("soft_time_limit") or given.get("time_limit")
-    return kept | ({"timeout": limit} if limit and "timeout" not in kept else {})
+    return said | ({"timeout": limit} if limit and "timeout" not in said else {})
 
 
 def _plain(value: Any) -> Any:

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Connection, RowMapping
 from sqlalchemy.exc import IntegrityError
 
-from celeriac.enqueue.intake import new_task
 from celeriac.errors import BadValue, ConfigurationError, IllegalMove, Unknown
 from celeriac.operate import PATIENCE, audit
 from celeriac.operate.audit import Change
 from celeriac.schedules import written
-from celeriac.schedules.decide import CHANGEABLE, Entry, call_of
+from celeriac.schedules.arguments import task_of
+from celeriac.schedules.decide import CHANGEABLE, Entry
 from celeriac.schedules.expressions import parse
 from celeriac.schedules.timetable import Timetable
 
@@ -98,10 +98,7 @@ def refuse_what_cannot_run(app: Celeriac, entry: Entry) -> None:
     _try("timezone", entry.timezone, lambda: parse(entry.cron_expression, entry.timezone))
     _try("misfire_grace", entry.misfire_grace, entry.check)
     if entry.kind == "task":
-        role, signature = app.role_named(entry.target)
-        limit = app.settings.max_argument_bytes
-        args, fields = call_of(entry.options)
-        new_task(role, signature, "a check", args, entry.kwargs, limit=limit, priority=entry.priority, **fields)
+        task_of(app, entry, "a check")
 
 
 def _try(field: str, given: object, act: Callable[[], object]) -> None:

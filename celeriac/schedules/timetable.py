@@ -17,15 +17,15 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
 from celeriac import signals
-from celeriac.enqueue.insert import enqueue
-from celeriac.enqueue.intake import new_task
+from celeriac.enqueue.insert import NewTask, enqueue
 from celeriac.errors import CeleriacError, ConfigurationError
 from celeriac.insights import counting
 from celeriac.repair import SWEEPS, sweep
 from celeriac.roles.role import is_on
 from celeriac.run.outcomes import described
 from celeriac.schedules import celerys, tick, written
-from celeriac.schedules.decide import Entry, Job, Plan, call_of, decide, every, overridden
+from celeriac.schedules.arguments import kept, task_of
+from celeriac.schedules.decide import Entry, Job, Plan, decide, every, overridden
 from celeriac.store.failures import is_gone
 
 if TYPE_CHECKING:
@@ -88,7 +88,8 @@ def enqueuing(
     """
 
     def entry(_: Celeriac) -> Entry:
-        given: dict[str, Any] = {"kwargs": dict(kwargs or {}), "enabled": is_on(enabled_by)} | options
+        said = kept(dict(kwargs or {}), f"schedule {name!r}: ")
+        given: dict[str, Any] = {"kwargs": said, "enabled": is_on(enabled_by)} | options
         return Entry(name=name, kind="task", target=role, cron_expression=_expression(expression), **given)
 
     return entry
@@ -244,13 +245,8 @@ class Timetable:
         tasks = [self._task(job, f"{job.name}@{_stamp(instant)}") for instant in plan.run]
         return enqueue(connection, tasks)[-1].task_id
 
-    def _task(self, job: Job, task_id: str) -> Any:
-        role, signature = self.app.role_named(job.target)
-        args, fields = call_of(job.options)
-        return new_task(
-            role, signature, task_id, args, job.kwargs, limit=self.app.settings.max_argument_bytes,
-            priority=job.priority, enqueued_by=f"schedule {job.name}", **fields,
-        )  # fmt: skip
+    def _task(self, job: Job, task_id: str) -> NewTask:
+        return task_of(self.app, job, task_id, enqueued_by=f"schedule {job.name}")
 
     def _act(self, job: Job) -> Callable[[], int]:
         app, target = self.app, job.target

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime
+from decimal import Decimal
 from types import SimpleNamespace
 from typing import Any
+from uuid import UUID
 
 import pytest
 from celery.schedules import crontab
@@ -27,6 +30,9 @@ def app(app: Celeriac) -> Celeriac:
 
     @app.task(name="whatever", prompt=False, shared=False)
     def anything(*args: Any) -> None: ...
+
+    @app.task(name="keyed", prompt=False, shared=False, lock_by=lambda given: given["day"].year)
+    def keyed(day: Any, more: Any) -> None: ...
 
     return app
 
@@ -59,6 +65,27 @@ def test_an_entry_is_enqueued_with_its_arguments_and_options(app: Celeriac, beat
         SELECT role, args, kwargs, priority, account, timeout, round(extract(epoch FROM expires_at - created_at))
         FROM worker_tasks ORDER BY role DESC
     """) == [("whatever", [1, "two"], {}, 0, "", None, None), ("plus", [], {"x": 1, "y": 2}, 7, "acme", 9, 60)]
+
+
+DATES = {"at": datetime(2026, 3, 1, tzinfo=UTC), "of": Decimal("1.10"), "by": UUID(int=7)}
+
+
+def test_dates_and_the_like_travel_as_in_a_call(app: Celeriac, beat: Scheduler, rows: Rows) -> None:
+    app.schedules = [enqueuing("ours", "@hourly", "keyed", {"day": DATES["at"], "more": DATES})]
+    app.conf.beat_schedule = {
+        "named": {"task": "keyed", "schedule": 3600, "args": (DATES["at"],), "kwargs": {"more": DATES}},
+        "placed": {"task": "whatever", "schedule": 3600, "args": tuple(DATES.values())},
+    }
+    assert json.loads(check(app).stdout)["problems"] == []
+    beat.tick()
+    due(rows)
+    beat.tick()
+    app.tasks["keyed"].delay(day=DATES["at"], more=DATES)
+    app.tasks["whatever"].delay(*DATES.values())
+    found = rows("SELECT role, args, kwargs, lock_key, count(*) FROM worker_tasks GROUP BY 1, 2, 3, 4 ORDER BY role")
+    assert [(role, key, n) for role, _, _, key, n in found] == [("keyed", "2026", 3), ("whatever", None, 2)]
+    Scheduler(app).tick()
+    assert rows.one("SELECT count(*) FROM celeriac.scheduled_jobs WHERE kwargs <> declared -> 'kwargs'") == 0
 
 
 def test_each_instant_enqueues_whether_or_not_the_last_task_has_finished(

@@ -190,7 +190,8 @@ class Lunar(crontab):
         ({"options": {"task_id": "same"}}, r"options\['task_id'\] is of a single task"),
         ({"options": {"prioritty": 1}}, "a call has no option 'prioritty'"),
         ({"options": {"queue": "other"}}, "its queue is 'celery', set where the role is declared; not 'other'"),
-        ({"kwargs": {"x": datetime(2026, 1, 1)}}, "not JSON serializable"),
+        ({"kwargs": {"x": object()}}, "the arguments cannot be kept: not JSON"),
+        ({"args": ({1, 2},)}, "the arguments cannot be kept: not JSON"),
         ({"shedule": 5}, "there is no 'shedule'; an entry says args, kwargs"),
     ],
 )
