@@ -33,7 +33,7 @@ def _schedules(app: Celeriac) -> Iterator[str]:
     try:
         for entry in listed.values():
             yield from _cannot_run(app, entry)
-        yield from _names_of_others(app, listed)
+        yield from _names_of_others(app, listed.values())
     except SQLAlchemyError:
         return  # what is wrong with the database is told by itself
 
@@ -46,11 +46,9 @@ def _cannot_run(app: Celeriac, entry: Entry) -> Iterator[str]:
         yield f"schedule {entry.name!r}: {str(error).removesuffix('; nothing was enqueued')}"
 
 
-def _names_of_others(app: Celeriac, names: Collection[str]) -> Iterator[str]:
+def _names_of_others(app: Celeriac, listed: Collection[Entry]) -> Iterator[str]:
     with app.database.statement() as connection:
-        theirs = written.of_others(connection, names, Timetable(app).owner)
-    for name, owner in theirs.items():
-        yield f"schedule {name!r} is in the beat config, but one of that name belongs to {owner!r}: rename one of them"
+        yield from written.of_others(connection, listed, Timetable(app).owner)
 
 
 def _worker_role(app: Celeriac) -> Iterator[str]:

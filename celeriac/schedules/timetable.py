@@ -153,11 +153,13 @@ class Timetable:
         """
         listed = list(entries(self.app).values())
         with self.app.database.transaction(patience=tick.PATIENCE) as connection:
-            foreign = written.install(
+            foreign, shared = written.install(
                 connection, listed, self.owner, int(self.app.settings.deployment), self.app.process_name
             )
         for name in foreign:
             logger.error("The schedule %r is in the beat config, but one of that name belongs to somebody else", name)
+        if shared:
+            logger.warning("Left to another beat, which has to run: %s", ", ".join(shared))
         return len(listed)
 
     def tick(self, but: Collection[int] = ()) -> Ticked | None:

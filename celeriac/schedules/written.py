@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, RowMapping, text
@@ -12,7 +12,10 @@ from celeriac.schedules.decide import CHANGEABLE, Entry, merged
 
 LOCK = text("SELECT pg_advisory_xact_lock(hashtextextended('celeriac schedules ' || :owner, 0))")
 
-OWNED = text("SELECT * FROM celeriac.scheduled_jobs WHERE name = ANY(CAST(:names AS text[])) OR owner = :owner")
+OWNED = text("""
+SELECT *, enabled AND next_run_at < statement_timestamp() - interval '1 minute' AS is_late
+FROM celeriac.scheduled_jobs WHERE name = ANY(CAST(:names AS text[])) OR owner = :owner
+""")
 
 # A pass or a sweep is due at once; a task is planned by its expression.
 _INSERT = """
@@ -75,28 +78,47 @@ TOLD = text("UPDATE celeriac.scheduled_jobs SET last_report = CAST(:report AS js
 API = "api"
 
 
-def of_others(connection: Connection, names: Collection[str], owner: str) -> dict[str, str]:
-    """Which of these names belong to somebody else, and to whom."""
-    rows = connection.execute(OWNED, {"names": list(names), "owner": owner})
-    return {row.name: row.owner for row in rows if row.name in names and row.owner not in (owner, "beat")}
+def of_others(connection: Connection, entries: Collection[Entry], owner: str) -> Iterator[str]:
+    """A line for each of these whose name belongs to somebody else."""
+    found = connection.execute(OWNED, {"names": [entry.name for entry in entries], "owner": owner})
+    rows = {row.name: dict(row._mapping) for row in found}
+    for entry in entries:
+        row = rows.get(entry.name)
+        if row is None or row["owner"] == owner:
+            continue
+        if not _does_the_same(entry, row):
+            told = f"schedule {entry.name!r} is in the beat config, but one of that name belongs to {row['owner']!r}"
+            yield f"{told}: rename one of them"
+        elif row["is_late"]:
+            told = f"schedule {entry.name!r} belongs to {row['owner']!r}, whose beat does not run it"
+            yield f"{told}: start that beat, or delete the row from celeriac.scheduled_jobs"
 
 
-def install(connection: Connection, entries: Sequence[Entry], owner: str, release: int, by: str) -> list[str]:
+def _does_the_same(entry: Entry, row: Mapping[str, Any]) -> bool:
+    """Passes and sweeps are of the database: whose beat runs them does not matter."""
+    return entry.kind != "task" and (entry.kind, entry.target) == (row["kind"], row["target"])
+
+
+def install(
+    connection: Connection, entries: Sequence[Entry], owner: str, release: int, by: str
+) -> tuple[list[str], list[str]]:
     """Writes a beat config. What an operator changed stays; what left the config is switched off.
 
-    A newer release's rows are left alone. Returns the names that belong to somebody else, which are left alone, too.
+    A newer release's rows are left alone. Returns the names that belong to somebody else, which are left alone, too:
+    those of something else, and those of passes and sweeps that another beat runs.
     """
     connection.execute(LOCK, {"owner": owner})
     names = [entry.name for entry in entries]
     rows = {row.name: dict(row._mapping) for row in connection.execute(OWNED, {"names": names, "owner": owner})}
-    foreign = [n for n in names if n in rows and rows[n]["owner"] != owner]
+    foreign = [entry for entry in entries if entry.name in rows and rows[entry.name]["owner"] != owner]
     for entry in entries:
         row = rows.get(entry.name)
-        if entry.name not in foreign and (row is None or row["release"] <= release):
+        if entry not in foreign and (row is None or row["release"] <= release):
             _put(connection, entry, merged(entry, row), owner, release, by)
     connection.execute(RETIRE, {"owner": owner, "release": release, "names": names})
     connection.execute(UNQUARANTINE, {"owner": API})
-    return foreign
+    shared = [entry.name for entry in foreign if _does_the_same(entry, rows[entry.name])]
+    return [entry.name for entry in foreign if entry.name not in shared], shared
 
 
 def _put(connection: Connection, entry: Entry, said: Mapping[str, Any], owner: str, release: int, by: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from decimal import Decimal
 from types import SimpleNamespace
@@ -19,6 +20,7 @@ from celeriac.cli import within_celery
 from celeriac.schedules import enqueuing, operate
 from celeriac.schedules.beat import Scheduler
 from celeriac.schedules.decide import Entry
+from celeriac.schedules.timetable import Timetable
 from tests.processes import Rows
 
 
@@ -42,6 +44,14 @@ def beat(app: Celeriac) -> Iterator[Scheduler]:
     beat = Scheduler(app)
     yield beat
     beat.close()
+
+
+@contextmanager
+def beside(app: Celeriac) -> Iterator[Celeriac]:
+    """Another code base on the same Postgres."""
+    other = Celeriac("beside", settings=app.settings, set_as_current=False)
+    yield other
+    other.close()
 
 
 def due(rows: Rows) -> None:
@@ -157,3 +167,27 @@ def test_check_knows_a_name_that_belongs_to_an_operator(app: Celeriac) -> None:
     app.conf.beat_schedule = {"sum": {"task": "plus", "schedule": 5, "args": (1,)}}
     (problem,) = json.loads(check(app).stdout)["problems"]
     assert problem.startswith("schedule 'sum' is in the beat config, but one of that name belongs to 'api'")
+
+
+def test_check_knows_a_name_that_belongs_to_nobody_any_more(app: Celeriac, rows: Rows) -> None:
+    rows("INSERT INTO celeriac.scheduled_jobs (name, target, cron_expression) VALUES ('sum', 'plus', '@daily')")
+    rows("UPDATE celeriac.scheduled_jobs SET owner = 'beat'")
+    app.conf.beat_schedule = {"sum": {"task": "plus", "schedule": 5, "args": (1,)}}
+    (problem,) = json.loads(check(app).stdout)["problems"]
+    assert problem.startswith("schedule 'sum' is in the beat config, but one of that name belongs to 'beat'")
+
+
+def test_sweeps_that_another_apps_beat_runs_are_no_problem_until_it_does_not(
+    app: Celeriac, beat: Scheduler, rows: Rows, caplog: pytest.LogCaptureFixture
+) -> None:
+    beat.tick()
+    caplog.clear()
+    with beside(app) as other:
+        rows("UPDATE celeriac.scheduled_jobs SET next_run_at = now() + interval '1 hour'")
+        Timetable(other).install()
+        assert [r.levelname for r in caplog.records if "another beat" in r.getMessage()] == ["WARNING"]
+        assert "ERROR" not in {r.levelname for r in caplog.records}
+        assert json.loads(check(other).stdout)["problems"] == []
+        rows("UPDATE celeriac.scheduled_jobs SET next_run_at = now() - interval '1 hour' WHERE name = 'sweep rescue'")
+        (problem,) = json.loads(check(other).stdout)["problems"]
+        assert problem.startswith(f"schedule 'sweep rescue' belongs to 'beat {app.main}', whose beat does not run it")
