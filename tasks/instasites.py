@@ -68,12 +68,11 @@ def build(self: Task[..., Any], instasite_id: int, account_id: int) -> dict[str,
     return {"site_name": name}
 
 
-@pass_finished.connect(weak=False)
-def processed(role: str, scheduled: int, queued: int, **_: Any) -> None:
+@pass_finished.connect(sender="instasite_build", weak=False)
+def processed(scheduled: int, queued: int, **_: Any) -> None:
     """The queue master's line of the log."""
-    if role == build.name:
-        told = {"initiator": "QM/instasites/build", "sitesScheduled": scheduled, "totalPending": queued}
-        logger.info("Instasite build service processed. %s", told, extra={"data": told})
+    told = {"initiator": "QM/instasites/build", "sitesScheduled": scheduled, "totalPending": queued}
+    logger.info("Instasite build service processed. %s", told, extra={"data": told})
 
 
 def publish(task: Task[..., Any], site: Instasite) -> str:

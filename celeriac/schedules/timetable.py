@@ -287,12 +287,12 @@ class Timetable:
 
 
 def _pass(app: Celeriac, role: str) -> int:
-    """The number of tasks published; counts what is left only if somebody wants to know."""
+    """The number of tasks published; counts what is left only if somebody wants to know it of this role."""
     scheduled = app.dispatch(role)
-    if signals.pass_finished.receivers:
+    if signals.pass_finished.has_listeners(role):
         with app.database.reading() as connection:
             left = counting.queued(connection, role)
-        signals.pass_finished.send(sender=app, role=role, scheduled=scheduled, queued=left)
+        signals.pass_finished.send(sender=role, role=role, scheduled=scheduled, queued=left)
     return scheduled
 
 

@@ -2,11 +2,51 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
+from unittest.mock import patch
+
+import pytest
 
 from celeriac import Celeriac, signals
+from celeriac.insights import counting
+from celeriac.insights.counting import queued
 from celeriac.schedules import batcher
 from celeriac.schedules.timetable import Timetable
+
+
+@pytest.fixture
+def left() -> Iterator[list[Any]]:
+    """Which roles' tasks are counted."""
+    counted: list[Any] = []
+
+    def count(connection: Any, role: str) -> int:
+        counted.append(role)
+        return queued(connection, role)
+
+    with patch.object(counting, "queued", count):
+        yield counted
+
+
+def test_only_the_roles_somebody_listens_to_are_counted(app: Celeriac, left: list[str]) -> None:
+    for name in ("heard", "unheard"):
+        app.task(role=name, prompt=False, shared=False)(work)
+    app.register_roles()
+    timetable = Timetable(app)
+    timetable.install()
+    heard: list[str] = []
+
+    def hear(role: str, **_: Any) -> None:
+        heard.append(role)
+
+    signals.pass_finished.connect(hear, sender="heard")
+    timetable.run_now("batcher unheard")
+    timetable.run_now("batcher heard")
+    signals.pass_finished.disconnect(hear, sender="heard")
+    assert (heard, left) == (["heard"], ["heard"])
+
+
+def work() -> None: ...
 
 
 def test_a_scheduled_pass_says_what_it_did(app: Celeriac) -> None:

@@ -15,8 +15,9 @@ from dns.message import Message
 from dns.name import from_text
 from sqlalchemy.orm import Session
 
+from celeriac.signals import pass_finished
 from tasks.app import app
-from tasks.instasites import CNAME_TARGET, analytics, processed
+from tasks.instasites import CNAME_TARGET, analytics
 from tests.processes import ROOT, Rows, until
 from tests.systems.stack import Stack, on_servers
 from tests.systems.works import FOLLOW_UPS, Works
@@ -294,8 +295,8 @@ def test_a_process_killed_around_its_completion_leaves_all_or_nothing(works: Wor
 
 def test_the_batcher_says_in_the_log_what_it_scheduled(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("INFO"):
-        processed(role="instasite_build", scheduled=60, queued=340)
-        processed(role="instasite_analytics", scheduled=1, queued=1)
+        for role, scheduled, queued in (("instasite_build", 60, 340), ("instasite_analytics", 1, 1)):
+            pass_finished.send(sender=role, role=role, scheduled=scheduled, queued=queued)
     (record,) = caplog.records
     assert record.getMessage().startswith("Instasite build service processed.")
     assert record.data == {  # type: ignore[attr-defined]
