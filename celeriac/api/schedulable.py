@@ -9,11 +9,13 @@ from celeriac.api.problems import invalid
 from celeriac.app import Celeriac
 from celeriac.errors import BadArguments
 from celeriac.roles.signature import Signature
+from celeriac.store.built_in import is_built_in
 
 
 def role_taking(app: Celeriac, arguments: Mapping[str, Any]) -> str:
     """The one role whose handler takes just these arguments. Raises Problem 422 if there is none, or several."""
-    taking = [d.role.name for d in app.roles.all() if arguments and _takes(d.signature, arguments)]
+    declared = [d for d in app.roles.all() if not is_built_in(d.role.name)]
+    taking = [d.role.name for d in declared if arguments and _takes(d.signature, arguments)]
     if len(taking) != 1:
         found = f"several do: {', '.join(taking)}" if taking else "none does"
         raise invalid("role", f"give a role; left out, one role has to take just these arguments, and {found}")

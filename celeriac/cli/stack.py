@@ -16,6 +16,7 @@ from celeriac.errors import ConfigurationError
 from celeriac.repair import SWEEPS
 from celeriac.repair import sweep as run_sweep
 from celeriac.store import grants
+from celeriac.store.built_in import is_built_in
 from celeriac.store.migrate import migrate as migrate_database
 
 #: As Postgres takes a timeout: up to 24 days, 0 for none.
@@ -50,7 +51,7 @@ def migrate(
 
 def _declared(app: Celeriac) -> int:
     """Without the roles of Celery's own tasks."""
-    return sum(not declared.role.name.startswith("celery.") for declared in app.roles.all())
+    return sum(not is_built_in(declared.role.name) for declared in app.roles.all())
 
 
 def _grant(app: Celeriac, prefix: str) -> list[str]:

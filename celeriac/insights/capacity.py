@@ -8,6 +8,8 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
+from celeriac.store.built_in import is_built_in
+
 #: The horizons of `workers_needed`, in hours.
 HORIZONS = (1, 4, 8)
 
@@ -36,6 +38,9 @@ RESOURCES = (
 )  # fmt: skip
 
 
+_COUNTED = ("pending_tasks", "claimed_tasks", "running_tasks", "completed_last_hour", "failed_last_hour")
+
+
 def workers_needed(pending: int, tasks_per_worker_hour: float | None) -> dict[str, int | None]:
     """Workers that would clear the queue within 1, 4 and 8 hours; None while nobody knows how fast one is."""
     return {f"for_{h}_hour{'s' * (h > 1)}": _workers(pending, tasks_per_worker_hour, h) for h in HORIZONS}
@@ -48,9 +53,13 @@ def _workers(pending: int, tasks_per_worker_hour: float | None, hours: int) -> i
 
 
 def capacity(connection: Connection, role: str | None = None) -> list[dict[str, Any]]:
-    """Each role's row of `v_worker_capacity`, and `workers_needed`."""
+    """Each role's row of `v_worker_capacity`, and `workers_needed`.
+
+    A built-in one is left out where there is nothing to tell, unless it is asked for.
+    """
     rows = [dict(row) for row in connection.execute(CAPACITY, {"role": role}).mappings()]
-    return [row | {"workers_needed": _needed(row)} for row in rows]
+    told = [row for row in rows if role is not None or not is_built_in(row["role"]) or any(map(row.get, _COUNTED))]
+    return [row | {"workers_needed": _needed(row)} for row in told]
 
 
 def _needed(row: Mapping[str, Any]) -> dict[str, int | None]:

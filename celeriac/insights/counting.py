@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection, text
 
+from celeriac.store.built_in import is_built_in
 from celeriac.store.states import ALL, CANCELLED, COMPLETED, FAILED, PENDING
 
 #: Counting stops here.
@@ -149,9 +151,16 @@ def counts(connection: Connection, *, cap: int = CAP) -> dict[str, Count]:
 
 
 def depth(connection: Connection, *, cap: int = CAP) -> list[RoleDepth]:
-    """Every role that is registered or has work, with what waits and runs, each exact up to `cap`."""
-    rows = connection.execute(DEPTH, {"most": cap + 1, "look": LOOK}).mappings()
-    return [_depth(dict(row), cap) for row in rows]
+    """Every role that is registered or has work, with what waits and runs, each exact up to `cap`.
+
+    One that is built in has work, or is paused.
+    """
+    rows = [dict(row) for row in connection.execute(DEPTH, {"most": cap + 1, "look": LOOK}).mappings()]
+    return [_depth(row, cap) for row in rows if _is_of_note(row) or not is_built_in(row["role"])]
+
+
+def _is_of_note(row: Mapping[str, Any]) -> bool:
+    return any(row[name] for name in ("pending", "claimed", "running", "paused"))
 
 
 def _depth(row: dict[str, Any], cap: int) -> RoleDepth:

@@ -6,6 +6,8 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
+from celeriac.store.built_in import is_built_in
+
 # A role that deletes its successes has no rates: what remains would tell of failures only.
 MEASURE = text("""
 SELECT r.role,
@@ -28,10 +30,18 @@ WHERE CAST(:role AS text) IS NULL OR role = :role
 
 
 def metrics(connection: Connection, role: str | None = None) -> list[dict[str, Any]]:
-    """Each role's queue depth, rates (0 to 1, None while nothing tells), seconds, and queued tasks by priority."""
-    measured = [dict(row) for row in connection.execute(MEASURE, {"role": role}).mappings()]
+    """Each role's queue depth, rates (0 to 1, None while nothing tells), seconds, and queued tasks by priority.
+
+    A built-in one is left out where there is nothing to tell, unless it is asked for.
+    """
+    found = [dict(row) for row in connection.execute(MEASURE, {"role": role}).mappings()]
+    measured = [row for row in found if role is not None or not is_built_in(row["role"]) or _is_of_note(row)]
     by_role = {row.role: row.priorities for row in connection.execute(PRIORITIES, {"role": role})}
     return [row | {"priorities": _sorted(by_role.get(row["role"], {}))} for row in measured]
+
+
+def _is_of_note(row: dict[str, Any]) -> bool:
+    return row["queue_depth"] > 0 or any(row[name] is not None for name in ("failed_rate", "longest_running"))
 
 
 def _sorted(histogram: dict[str, int]) -> dict[int, int]:

@@ -17,6 +17,7 @@ from celery.app.utils import Settings as Configuration
 from celery.app.utils import filter_hidden_settings
 
 from celeriac.settings import Settings
+from celeriac.store.built_in import is_built_in
 
 BACKEND = "celeriac.seam.backend:RowBackend"
 
@@ -53,8 +54,6 @@ USUAL: Mapping[str, Any] = {
     "broker_transport_options": {},
     "beat_scheduler": "celeriac.schedules.beat:Scheduler",
 }
-
-_BUILT_IN = ("celery.", "celeriac.")
 
 _JSON = "arguments and results are JSON"
 _AGAIN = "a task whose process dies runs again, up to its role's max_losses"
@@ -164,7 +163,7 @@ def unused(conf: Configuration, settings: Settings) -> Iterator[str]:
 
 def unused_by_tasks(tasks: Iterable[Any]) -> Iterator[str]:
     """The same for options of tasks, all tasks of an option in a line."""
-    theirs = sorted((task for task in tasks if not task.name.startswith(_BUILT_IN)), key=lambda task: task.name)
+    theirs = sorted((task for task in tasks if not is_built_in(task.name)), key=lambda task: task.name)
     for option, instead in OF_TASKS.items():
         saying = [task.name for task in theirs if getattr(task, option, None) not in (None, False, "json")]
         if saying:

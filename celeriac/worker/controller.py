@@ -15,6 +15,7 @@ from celery.utils.imports import symbol_by_name
 from celeriac.errors import ConfigurationError
 from celeriac.roles.role import Role
 from celeriac.roles.rules import TICKET
+from celeriac.store.built_in import is_built_in
 from celeriac.worker.limits import tasks_that_fit
 from celeriac.worker.memory import memory
 
@@ -114,7 +115,7 @@ def queues_of(app: Celeriac) -> list[str]:
 def _queue_of(app: Celeriac, name: str) -> str:
     declared = app.roles.get(name)
     if declared is None:
-        known = ", ".join(d.role.name for d in app.roles.all())
+        known = ", ".join(d.role.name for d in app.roles.all() if not is_built_in(d.role.name))
         raise ConfigurationError(f"WORKER_ROLE={app.settings.worker_role!r}: no role {name!r}; there are: {known}")
     return declared.role.queue
 

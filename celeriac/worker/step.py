@@ -13,6 +13,7 @@ from celery.worker.state import maybe_shutdown
 
 from celeriac.errors import ConfigurationError
 from celeriac.run import shared
+from celeriac.store.built_in import is_built_in
 from celeriac.store.failures import once_postgres_serves
 from celeriac.store.migrate import unapplied
 from celeriac.worker.adopter import Adopter
@@ -70,7 +71,7 @@ class LifelineStep(bootsteps.StartStopStep):
 
 def _served(lifeline: Lifeline) -> str:
     """Without those of Celery's own that workflows need."""
-    names = [role.name for role in lifeline.served() if not role.name.startswith("celery.")]
+    names = [role.name for role in lifeline.served() if not is_built_in(role.name)]
     return ", ".join(names) or "none that is declared"
 
 
