@@ -55,6 +55,7 @@ def _workers(pending: int, tasks_per_worker_hour: float | None, hours: int) -> i
 def capacity(connection: Connection, role: str | None = None) -> list[dict[str, Any]]:
     """Each role's row of `v_worker_capacity`, and `workers_needed`.
 
+    Of roles that share a queue each is told as if its workers were there for it alone.
     A built-in one is left out where there is nothing to tell, unless it is asked for.
     """
     rows = [dict(row) for row in connection.execute(CAPACITY, {"role": role}).mappings()]
