@@ -10,12 +10,12 @@ from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel, ConfigDict, Field
 
 from celeriac import insights
-from celeriac.api.app import PATIENCE, App
+from celeriac.api.app import App
 from celeriac.api.callers import Operator, Reader
 from celeriac.api.changes import Reason
 from celeriac.api.fields import Limit, Name, Place
 from celeriac.api.tasks import Status
-from celeriac.operate import workflows
+from celeriac.operate import PATIENCE, workflows
 
 router = APIRouter(prefix="/api/workflows", tags=["workflows"])
 
