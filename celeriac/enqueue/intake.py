@@ -20,6 +20,9 @@ from celeriac.roles.signature import Signature
 from celeriac.store.connections import Database
 from celeriac.store.encoding import TooLarge, Unfit, encoded
 
+#: Python reads a row's time in whatever zone its session has; `celeriac.enqueue` has the same bounds.
+EARLIEST, LATEST = datetime(1, 1, 2, tzinfo=UTC), datetime(9999, 12, 30, tzinfo=UTC)
+
 #: How long (seconds) a definition read from `roles` is believed.
 BELIEVED = 30.0
 
@@ -233,4 +236,7 @@ def moment(role: str, option: str, given: Any) -> datetime:
         told = datetime.fromisoformat(given)
     except (TypeError, ValueError):
         raise BadArguments(f"{role}: {option}={given!r:.100}: give an ISO 8601 time; nothing was enqueued") from None
-    return told if told.tzinfo else told.replace(tzinfo=UTC)
+    told = told if told.tzinfo else told.replace(tzinfo=UTC)
+    if not EARLIEST <= told <= LATEST:
+        raise BadArguments(f"{role}: {option}={given!r:.100}: give a time in the years 1 to 9999; nothing was enqueued")
+    return told

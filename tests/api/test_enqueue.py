@@ -78,6 +78,8 @@ def test_a_later_task_waits_for_its_time(api: Api) -> None:
         ({"account": "a\u0000b"}, "account"),
         ({"delay": -1}, "delay"),
         ({"scheduled_for": "tomorrow"}, "scheduled_for"),
+        ({"scheduled_for": "9999-12-31T23:00:00-05:00"}, "scheduled_for"),
+        ({"expires_at": "0001-01-01T00:30:00+05:00"}, "expires_at"),
         ({"kwargs": {"instasite_id": "a\u0000b", "account_id": 1}}, "kwargs"),
         ({"kwargs": {"instasite_id": "\ud800", "account_id": 1}}, "kwargs"),
     ],

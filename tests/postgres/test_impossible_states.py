@@ -43,6 +43,12 @@ IMPOSSIBLE_TASKS: list[tuple[str, list[dict[str, Any]]]] = [
     ("a running task has a token, and a worker", [RUNNING | {"worker_id": None}]),
     ("an unfinished task has no completed_at", [CLAIMED | {"completed_at": NOW}]),
     ("an unfinished task has no completed_at", [RUNNING | {"completed_at": NOW}]),
+    *(
+        ("no time in the years 1 to 9999", [COMPLETED | {time: unreadable}])
+        for time in ("scheduled_for", "expires_at", "created_at", "claimed_at", "started_at", "completed_at")
+        for unreadable in ("infinity", "10000-01-01 00:00:00+00", "0001-12-31 00:00:00+00 BC")
+    ),
+    ("scheduled_for is no time in the years 1 to 9999", [TASK | {"waits_for": "time", "scheduled_for": "infinity"}]),
     ('"tasks_counts_positive"', [TASK | {"retry_count": -1}]),
     ('"tasks_counts_positive"', [TASK | {"tries": -1}]),
     ('"tasks_counts_positive"', [TASK | {"losses": -1}]),

@@ -109,6 +109,13 @@ def test_times_limits_and_retries_are_kept(protocol: int) -> None:
     assert (task.timeout, task.retry_count) == (7, 2)
 
 
+@pytest.mark.parametrize("time", ["9999-12-31T23:00:00-05:00", "0001-01-01T00:30:00+05:00"])
+@pytest.mark.parametrize("field", ["eta", "expires"])
+def test_a_time_that_no_row_could_be_read_with_is_a_dead_letter(field: str, time: str) -> None:
+    sent = json.loads(Plain().sent())
+    assert "give a time in the years 1 to 9999" in refused(sent | {"headers": sent["headers"] | {field: time}}).reason
+
+
 def test_a_hard_limit_alone_is_the_timeout() -> None:
     assert adopted(Plain().sent(time_limit=9)).timeout == 9
 

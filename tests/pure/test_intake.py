@@ -86,6 +86,10 @@ def test_arguments_beyond_the_limit_are_refused() -> None:
 LONG = "x" * (LONGEST_KEY + 1)
 
 
+#: In Postgres they are in the years 10000 and 1 BC: rows that nobody could read any more.
+UNREADABLE = ("9999-12-31T23:00:00-05:00", "0001-01-01T00:30:00+05:00", "9999-12-31", "0001-01-01")
+
+
 @pytest.mark.parametrize(
     ("option", "value"),
     [
@@ -98,6 +102,7 @@ LONG = "x" * (LONGEST_KEY + 1)
         *[("expires_in", bad) for bad in (math.nan, math.inf, "5")],
         *[("at", bad) for bad in ("soon", "", 5, "2026-13-01")],
         *[("expires_at", bad) for bad in ("soon", "now()", datetime(2026, 1, 1))],
+        *[(time, bad) for time in ("at", "expires_at") for bad in UNREADABLE],
     ],
     ids=lambda value: ascii(value)[:20],
 )

@@ -140,6 +140,12 @@ END $$;
 CREATE OR REPLACE FUNCTION celeriac.enter(task celeriac.worker_tasks) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     current_seg CONSTANT smallint := (SELECT seg FROM celeriac.ring);
+    unreadable CONSTANT text := (
+        SELECT t.name FROM (VALUES ('scheduled_for', task.scheduled_for), ('expires_at', task.expires_at),
+            ('created_at', task.created_at), ('claimed_at', task.claimed_at), ('started_at', task.started_at),
+            ('last_heartbeat_at', task.last_heartbeat_at), ('cancel_requested_at', task.cancel_requested_at),
+            ('completed_at', task.completed_at)) AS t (name, given)
+        WHERE t.given NOT BETWEEN '0001-01-02 00:00:00+00' AND '9999-12-30 00:00:00+00' LIMIT 1);
     head bigint;
 BEGIN
     IF task.status = 'pending' AND task.waits_for IS NULL AND task.headers -> 'canvas' ? 'awaits' THEN
@@ -148,6 +154,10 @@ BEGIN
     IF task.waits_for NOT IN ('time', 'lock', 'account', 'members') OR task.waits_for IS NOT NULL AND task.status <> 'pending' THEN
         RAISE check_violation USING MESSAGE = 'a ' || task.status || ' task does not wait for '
             || quote_literal(task.waits_for), HINT = 'Only a pending task waits: for time, lock, account or members.';
+    END IF;
+    IF unreadable IS NOT NULL THEN
+        RAISE check_violation USING MESSAGE = unreadable || ' is no time in the years 1 to 9999',
+            HINT = 'Nobody could read the row any more.';
     END IF;
     IF EXISTS (SELECT FROM celeriac.history h WHERE h.task_id = task.task_id)
         OR EXISTS (SELECT FROM celeriac.tasks t WHERE t.task_id = task.task_id) THEN
