@@ -2,7 +2,8 @@
 
 A message moves from its queue to the list `celeriac:adopting:<queue>`, is written to Postgres, and is removed from
 there after the commit. Whoever is killed in between leaves it to any other adopter, and twice written is once written.
-So there are no leases, and nothing to recover.
+So there are no leases, and nothing to recover. A Redis without memory moves nothing, but it removes: then a message is
+read where it lies.
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from psycopg2.errors import LockNotAvailable
 from redis import Redis
-from redis.exceptions import ResponseError
+from redis.exceptions import OutOfMemoryError, ResponseError
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError
 
 from celeriac.dispatch.keys import adopting_key, has_tasks, plain_keys
@@ -36,8 +38,8 @@ logger = logging.getLogger(__name__)
 #: A message, and the list it was moved to.
 Taken = tuple[str, bytes]
 
-#: Messages a transaction: of the largest that are read, as many as a worker has the memory for.
-BATCH = 50
+#: Messages a transaction, and about how many bytes of them: a worker has them in its memory.
+BATCH, BATCH_BYTES = 50, 2**24
 
 #: How often (seconds) it looks where no role adopts, and how long it rests after an error.
 SELDOM, REST = 1.0, 1.0
@@ -90,8 +92,8 @@ class Adopter(threading.Thread):
         keys = [key for queue, plain in queues.items() for key in (self._adopting(queue), *plain)]
         if not keys or not client.exists(*keys):
             return False
-        self.take(client, queues)
-        return self.adopt(client, [self._adopting(queue) for queue in queues])
+        left = self.take(client, queues)
+        return self.adopt(client, [*(self._adopting(queue) for queue in queues), *left])
 
     # -- Redis -----------------------------------------------------------------------------------------------------
 
@@ -125,15 +127,25 @@ class Adopter(threading.Thread):
     def _adopting(self, queue: str) -> str:
         return self.prefix + adopting_key(queue)
 
-    def take(self, client: Any, queues: Mapping[str, Sequence[str]]) -> None:
-        """Moves a batch, shared out among the keys, unless one is there that was not adopted yet."""
+    def take(self, client: Any, queues: Mapping[str, Sequence[str]]) -> list[str]:
+        """Moves a batch, shared out among the keys, unless one is there that was not adopted yet.
+
+        The keys whose messages a Redis without memory did not move.
+        """
         if sum(self._lengths(client, [self._adopting(queue) for queue in queues], ours=True).values()) >= BATCH:
-            return
+            return []
         to = {key: self._adopting(queue) for queue, plain in queues.items() for key in plain}
         full = self._lengths(client, list(to), ours=False)
-        share = max(1, BATCH // max(1, len(full)))
-        moves = [(key, to[key], "RIGHT", "LEFT") for key, n in full.items() for _ in range(min(n, share))]
-        _answers(client, [("lmove", *move) for move in moves])
+
+        def move(key: str, first: int, last: int) -> list[Any]:
+            return _answers(client, [("lmove", key, to[key], "RIGHT", "LEFT")] * (last - first))
+
+        try:
+            for key in full:
+                _some(partial(move, key), len(full))
+        except OutOfMemoryError:
+            return list(full)
+        return []
 
     def _lengths(self, client: Any, keys: Sequence[str], *, ours: bool) -> dict[str, int]:
         """Of those lists that have something. What is no list is quarantined if the key is ours, else left alone."""
@@ -144,9 +156,12 @@ class Adopter(threading.Thread):
 
     def taken(self, client: Any, keys: Sequence[str]) -> list[Taken]:
         """What was taken first."""
-        full = self._lengths(client, keys, ours=True)
-        share = max(1, BATCH // max(1, len(full)))
-        return [(key, payload) for key in full for payload in client.lrange(key, -share, -1)[::-1]]
+
+        def read(key: str, first: int, last: int) -> list[Any]:
+            return list(client.lrange(key, -last, -first - 1)[::-1])
+
+        full = self._lengths(client, keys, ours=False)
+        return [(key, payload) for key in full for payload in _some(partial(read, key), len(full))]
 
     def forget(self, client: Any, taken: Sequence[Taken]) -> None:
         """By its value, once for each time it was written: whatever came meanwhile stays."""
@@ -212,6 +227,22 @@ class Adopter(threading.Thread):
 def _of_one(error: DBAPIError) -> bool:
     """Whether it is about a message, not about Postgres."""
     return isinstance(error, DataError | IntegrityError) or isinstance(error.orig, LockNotAvailable)
+
+
+def _some(page: Callable[[int, int], list[Any]], keys: int) -> list[Any]:
+    """A key's share of a batch, of so many keys: `page(first, last)` has some of its messages.
+
+    Pages grow as long as what has come is small: nothing says how large a message is but the message itself.
+    """
+    share, room = max(1, BATCH // keys), BATCH_BYTES // keys
+    found: list[Any] = []
+    while len(found) < share and sum(map(len, found)) < room:
+        wanted = min(share, 2 * len(found) or 1)
+        some = [one for one in page(len(found), wanted) if one is not None]
+        found += some
+        if len(found) < wanted:
+            break
+    return found
 
 
 def _answers(client: Any, commands: Sequence[tuple[str, ...]]) -> list[int | None]:

@@ -111,6 +111,24 @@ def test_a_message_that_comes_again_is_the_same_task_even_when_that_is_gone(
     assert (tasks(rows), left(client)) == ([], [])
 
 
+def test_a_batch_of_large_messages_is_a_small_one(
+    adopters: Adopters, client: redis.Redis, rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing says how large a message is, so the first few may be more than the bound."""
+    monkeypatch.setattr("celeriac.worker.adopter.BATCH_BYTES", 2500)
+    for n in range(6):
+        client.lpush("plus", str(n).encode() * 1000)
+    client.lpush("celery", b"hello")
+    adopter = adopters("plus")
+    assert adopter.look() is True
+    assert len(rows("SELECT FROM dead_letters")) == 3
+    assert (client.llen("plus"), client.llen("celery")) == (4, 0)
+    while adopter.look():
+        pass
+    assert len(rows("SELECT FROM dead_letters")) == 7
+    assert left(client) == []
+
+
 class Killed(BaseException):
     """Ends a look where a `kill -9` would."""
 
