@@ -93,13 +93,16 @@ def _end(app: Celeriac, verb: str, end: End, *, letters: Sequence[int], name: st
             click.confirm(f"{verb} {len(letters)} dead letters?", abort=True, err=True)
     done: list[Change] = []
     refused: dict[int, str] = {}
-    for letter in letters:
-        try:
-            with app.database.transaction() as connection:
-                done.append(end(connection, letter))
-        except (EnqueueRefused, Unknown) as error:
-            refused[letter] = str(error)
-    app.kick({change.after["role"] for change in done if change.after})
+    try:
+        for letter in letters:
+            try:
+                with app.database.transaction() as connection:
+                    change = end(connection, letter)
+                done.append(change)
+            except (EnqueueRefused, Unknown) as error:
+                refused[letter] = str(error)
+    finally:
+        app.kick({change.after["role"] for change in done if change.after})
     output.tell({"done": done, "refused": refused}, f"{len(done)} done, {len(refused)} not")
     for letter, reason in refused.items():
         click.echo(f"{letter}: {reason}", err=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection
+from sqlalchemy.exc import DataError, DBAPIError, IntegrityError
 
 from celeriac.enqueue import adopted
 from celeriac.enqueue.foreign import call_of, task_of
@@ -28,6 +29,15 @@ def replay(app: Celeriac, connection: Connection, letter: int, *, by: str, why: 
     call = call_of(bytes(row.message))
     role, signature = app.role_named(call.name)
     task = task_of(call, role, signature, app.settings.max_argument_bytes)
-    is_new = bool(adopted.adopt(connection, [task]))
+    try:
+        is_new = bool(adopted.adopt(connection, [task]))
+    except (DataError, IntegrityError) as error:
+        raise NotAdopted(f"{call.name}: Postgres refused it: {_reason(error)}") from error
     after = {"role": task.role, "task_id": task.task_id} if is_new else None
     return dead_letters.ended(connection, "replay", letter, row, after, by=by, why=why)
+
+
+def _reason(error: DBAPIError) -> str:
+    """In a line, without the values of the row."""
+    diagnosed = getattr(error.orig, "diag", None)
+    return getattr(diagnosed, "message_primary", None) or "it gives no reason"

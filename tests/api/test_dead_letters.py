@@ -52,6 +52,17 @@ def test_one_is_replayed_once_it_fits(api: Api) -> None:
     assert api.get(f"/api/dead-letters/{unknown}")["name"] == "no.such.task"
 
 
+def test_one_that_postgres_refuses_stays_and_says_so(api: Api) -> None:
+    refused = letter(api, "product_resync", dispensary_id=7411)
+    api.rows("""ALTER TABLE celeriac.tasks ADD CONSTRAINT none CHECK (kwargs <> '{"dispensary_id": 7411}')""")
+    try:
+        told = api.refused(422, "POST", f"/api/dead-letters/{refused}/replay")
+        assert "Postgres refused it" in told["detail"]
+        assert api.get(f"/api/dead-letters/{refused}")["id"] == refused
+    finally:
+        api.rows("ALTER TABLE celeriac.tasks DROP CONSTRAINT none")
+
+
 def test_one_that_nobody_wants_is_discarded(api: Api) -> None:
     unwanted = letter(api, "no.such.task", n=1)
     assert api.post(f"/api/dead-letters/{unwanted}/discard")["after"] is None

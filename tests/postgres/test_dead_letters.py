@@ -17,6 +17,7 @@ from celeriac.enqueue import adopted
 from celeriac.enqueue.adopted import MOST_KEPT, Letter
 from celeriac.enqueue.foreign import letter_of
 from celeriac.errors import BadValue, NotAdopted, Unknown, UnknownRole
+from celeriac.operate import dead_letters
 from celeriac.repair import prune
 from celeriac.seam.dead_letters import replay
 from tests.processes import Rows
@@ -134,6 +135,28 @@ def test_what_still_fits_no_role_stays(shop: Celeriac, bury: Bury, run: Run, row
         replay(shop, connection, unknown, by="me")
     with pytest.raises(Unknown), shop.database.transaction() as connection:
         replay(shop, connection, 10**9, by="me")
+
+
+def test_what_postgres_refuses_stays_too_and_holds_up_no_other(bury: Bury, run: Run, rows: Rows) -> None:
+    rows("ALTER TABLE celeriac.tasks ADD CONSTRAINT no_seven CHECK (kwargs <> '{\"order\": 7}')")
+    seven = [bury("charge", order) for order in (6, 7, 8)][1]
+    result = run("replay", "--name", "charge", "--yes")
+    assert result.exit_code == REFUSED
+    assert "2 done, 1 not" in result.output
+    assert f"{seven}: charge: Postgres refused it" in result.output
+    assert rows("SELECT id FROM dead_letters") == [(seven,)]
+
+
+def test_a_replay_that_breaks_off_has_kicked_what_it_has_done(
+    shop: Celeriac, bury: Bury, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = bury("charge", 1), bury("charge", 2)
+    kicked: list[set[str]] = []
+    monkeypatch.setattr(shop, "kick", kicked.append)
+    take = dead_letters.take
+    monkeypatch.setattr(dead_letters, "take", lambda c, letter: 1 / 0 if letter == first else take(c, letter))
+    assert isinstance(run("replay", second, first).exception, ZeroDivisionError)
+    assert kicked == [{"charge"}]
 
 
 def test_one_of_which_only_the_beginning_is_kept_is_not_replayed(shop: Celeriac) -> None:
