@@ -25,7 +25,7 @@ from celeriac.roles.declare import Roles, declare
 from celeriac.roles.role import Role
 from celeriac.roles.rules import TICKET
 from celeriac.roles.signature import Signature
-from celeriac.run.journal import BATCH, Journal, message
+from celeriac.run.journal import BATCH, Event, Journal, message
 from celeriac.run.limited import Limited
 from celeriac.run.settler import Settler
 from celeriac.seam import app_wide, broker, chords, configuration, producer
@@ -103,9 +103,12 @@ class Celeriac(TaskDecorator, Steering, Celery):
 
     @cached_property
     def journal(self) -> Journal:
-        exchange = self.conf.event_exchange
-        rate = self.settings.events_per_second
-        return Journal(lambda some: self.publisher.broadcast(exchange, BATCH, message(some, exchange)), rate)
+        return Journal(self._broadcast, self.settings.events_per_second)
+
+    def _broadcast(self, some: Sequence[Event]) -> bool:
+        """Events to whoever listens; whether Redis took them."""
+        publisher, exchange = self.publisher, self.conf.event_exchange
+        return publisher.is_open and publisher.broadcast(exchange, BATCH, message(some, exchange))
 
     @cached_property
     def limited(self) -> Limited:

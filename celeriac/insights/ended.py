@@ -8,7 +8,7 @@ from sqlalchemy import Connection, text
 
 from celeriac.store.states import CANCELLED, FAILED
 
-#: What a settle leaves, of which the process that settles tells.
+#: What a settle leaves of a task that ran, of which the process that settles tells. One expires in SQL, too.
 SETTLED = ("retry", "retry_round", "snooze", "failed", "timeout", "expired", "cancelled", "late_finish")
 
 #: A run that came to nothing; its task waits again, or has failed.
@@ -38,7 +38,8 @@ LEFT JOIN LATERAL (
     UNION ALL
     SELECT task_id, role, headers, args, kwargs, retry_count, worker_id FROM celeriac.history
     WHERE id = s.task AND s.to_status = status AND s.from_status <> s.to_status
-        AND s.kind <> ALL (CAST(:settled AS text[])) AND s.to_status = ANY (CAST(:over AS text[]))
+        AND (s.from_status <> 'running' OR s.kind <> ALL (CAST(:settled AS text[])))
+        AND s.to_status = ANY (CAST(:over AS text[]))
     LIMIT 1
 ) AS t ON true
 LEFT JOIN celeriac.workers w ON w.worker_id = coalesce(t.worker_id, s.by)

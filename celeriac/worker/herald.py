@@ -55,18 +55,22 @@ class Herald(threading.Thread):
     def look(self) -> None:
         if not shared.telling() or not self._is_mine():
             return
+        while self._tell_some() and not self.ending.is_set() and self._is_mine():
+            pass
+
+    def _tell_some(self) -> bool:
+        """A batch; whether there may be more."""
         with self.app.database.reading() as connection:
             if (upto := self._upto()) is None:
                 self._set_upto(ended.last(connection))
-                return
+                return False
             rows = ended.since(connection, upto, lag=LAG, most=BATCH)
         for row in rows:
             if row["task_id"] is not None:
                 self.app.journal.write(told(row))
         self.app.journal.flush()
         self._set_upto(rows[-1]["id"] if rows else upto)
-        if len(rows) == BATCH:
-            self.look()
+        return len(rows) == BATCH
 
     def _is_mine(self) -> bool:
         """Whether it is this worker's turn: for as long as it looks in time."""

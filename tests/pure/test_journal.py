@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
+from celeriac import Celeriac, Settings
 from celeriac.run.journal import MESSAGE, MOST, Journal
 
 
@@ -50,6 +52,16 @@ def test_what_redis_does_not_take_waits_and_the_oldest_goes_first() -> None:
     redis.takes = True
     journal.flush()
     assert redis.told() == [*range(4, MOST + 4)]
+
+
+def test_no_message_is_built_for_a_redis_that_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    built: list[object] = []
+    monkeypatch.setattr("celeriac.app.message", lambda *given: built.append(given))
+    app = Celeriac("silent", settings=Settings(redis_url="redis://nowhere.invalid/"), set_as_current=False)
+    app.publisher._closed_until = math.inf
+    app.journal.write({"n": 1})
+    app.journal.flush()
+    assert built == []
 
 
 def test_a_forked_child_tells_nothing_of_its_parents() -> None:

@@ -1,0 +1,58 @@
+"""What ends tasks in SQL is told to who listens to Celery's events, by one of the workers."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from celeriac import Celeriac
+from celeriac.enqueue.insert import Receipt
+from celeriac.run import shared
+from celeriac.worker import herald
+from celeriac.worker.herald import Herald
+from tests.processes import Rows
+
+Put = Callable[..., Receipt]
+
+
+@pytest.fixture
+def teller(app: Celeriac, monkeypatch: pytest.MonkeyPatch) -> Iterator[Herald]:
+    """A herald whose first look is done, while somebody listens."""
+    monkeypatch.setattr(herald, "LAG", 0.0)
+    shared.tell()
+    teller = Herald(app, threading.Event())
+    teller.look()
+    yield teller
+    shared.tell(on=False)
+
+
+@pytest.fixture
+def heard(app: Celeriac, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    heard: list[dict[str, Any]] = []
+    monkeypatch.setattr(app.journal, "write", heard.append)
+    return heard
+
+
+def test_what_expires_in_sql_is_told_as_expired(
+    put: Put, teller: Herald, heard: list[dict[str, Any]], rows: Rows
+) -> None:
+    """A request that came too late for the one that holds its key."""
+    put(unique_key="u", task_id="late")
+    rows("UPDATE worker_tasks SET expires_at = now()")
+    put(unique_key="u")
+    teller.look()
+    assert [(event["type"], event["uuid"], event["expired"]) for event in heard] == [("task-revoked", "late", True)]
+
+
+def test_a_backlog_is_told_batch_by_batch_however_long_it_is(
+    teller: Herald, heard: list[dict[str, Any]], rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not deeper and deeper into the stack."""
+    monkeypatch.setattr(herald, "BATCH", 1)
+    rows("INSERT INTO worker_tasks (task_id, role) SELECT n::text, 'work' FROM generate_series(1, 1200) AS n")
+    rows("SELECT count(*) FROM celeriac.cancel(ARRAY(SELECT id FROM tasks), 'cancel', 'no', 'dba')")
+    teller.look()
+    assert len(heard) == 1200
