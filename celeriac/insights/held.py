@@ -10,7 +10,8 @@ from sqlalchemy import Connection, text
 #: Rows a list tells at most: an answer of remote control is one message.
 MOST = 500
 
-_COLUMNS = """t.id, t.task_id, t.role, t.args, t.kwargs, t.headers, t.priority, t.losses, t.scheduled_for"""
+_COLUMNS = """t.id, t.task_id, t.role, t.args, t.kwargs, t.headers, t.priority, t.losses, t.retry_count,
+    t.scheduled_for"""
 
 # INVARIANT: two look-ups, by the worker's name and by tokens; no ticket of another worker is read.
 HELD = text(f"""
@@ -62,9 +63,9 @@ ORDER BY found.id DESC LIMIT :most
 Row = dict[str, Any]
 
 
-def held(connection: Connection, worker_id: str, tokens: Sequence[str]) -> list[Row]:
+def held(connection: Connection, worker_id: str, tokens: Sequence[str], *, most: int = MOST) -> list[Row]:
     """The tasks of the tickets this worker has started, and of those it has taken from Redis (`tokens`)."""
-    given = {"worker_id": worker_id, "tokens": list(tokens), "most": MOST}
+    given = {"worker_id": worker_id, "tokens": list(tokens), "most": most}
     return [dict(row) for row in connection.execute(HELD, given).mappings()]
 
 

@@ -31,7 +31,7 @@ from celeriac.settle.write import Outcome
 from celeriac.store import look
 from celeriac.store.connections import Database
 from celeriac.store.failures import is_down, is_gone
-from celeriac.worker import overdue
+from celeriac.worker import overdue, parting
 from celeriac.worker.governor import Governor
 from celeriac.worker.holdings import processes
 
@@ -198,15 +198,16 @@ class Lifeline(threading.Thread):
             return
         with self.database.transaction() as connection:
             found = [token for pid in self.lost for token in release.of_process(connection, shared.worker_id(), pid)]
-            orphans = self._release(
-                connection, [*self.orphans, *found], "worker_lost", "its process was lost", loss=True
-            )
+            orphans = self._release(connection, [*self.orphans, *found])
         self.lost.clear()
         self.orphans = orphans
 
-    def _release(self, connection: Connection, tokens: list[str], kind: str, why: str, *, loss: bool) -> list[str]:
+    def _release(self, connection: Connection, tokens: list[str]) -> list[str]:
         """Those that somebody had locked."""
-        release.release(connection, tokens, started=True, kind=kind, why=why, by=shared.worker_id(), loss=loss)
+        release.release(
+            connection, tokens, started=True, kind="worker_lost", why="its process was lost", by=shared.worker_id(),
+            loss=True,
+        )  # fmt: skip
         return release.still_held(connection, tokens)
 
     # -- work ------------------------------------------------------------------------------------------------------
@@ -258,10 +259,7 @@ class Lifeline(threading.Thread):
     def hand_back_running(self) -> None:
         """The grace period is over: free the rows first, then end the processes; their late finish is refused."""
         for _ in range(LOOKS):
-            with self.database.transaction() as connection:
-                tokens = release.of_process(connection, shared.worker_id(), None)
-                kept = self._release(connection, tokens, "handed_back", "its worker stopped", loss=False)
-            if not kept:
+            if not parting.hand_back(self.app, self.database, self.processes()):
                 break
             time.sleep(LOOK_AGAIN)  # what a child settles just now is locked; what stays so is rescued
         self.drain_until = time.monotonic() + self.settings.drain_grace + 1
@@ -274,7 +272,7 @@ class Lifeline(threading.Thread):
         tokens = [token for _, _, token in (request.args for request in list(reserved_requests)) if token]
         with self.database.transaction() as connection:
             release.release(
-                connection, tokens, started=False, kind="handed_back", why="its worker stopped",
+                connection, tokens, started=False, kind="handed_back", why=parting.WHY,
                 by=shared.worker_id(), loss=False,
             )  # fmt: skip
 

@@ -94,6 +94,18 @@ def test_what_is_handed_back_is_not_held_any_more(
         assert kinds.count("task-received") - kinds.count("task-rejected") == kinds.count("task-started") == 1
 
 
+def test_what_a_worker_that_stops_hands_back_is_told(
+    shop: ModuleType, worker: Worker, rows: Rows, listener: Listener
+) -> None:
+    """Else it would be shown as started for ever, by a worker that has gone."""
+    running = worker("-c", "1", "-E")
+    long = shop.slow.delay(60.0).id
+    listener.until(long, "STARTED")
+    running.process.send_signal(signal.SIGTERM)
+    assert listener.until(long, "RETRY").exception == "its worker stopped"
+    assert rows("SELECT status FROM worker_tasks WHERE task_id = :id", id=long) == [("pending",)]
+
+
 def test_a_worker_counts_the_rows_it_has_run(shop: ModuleType, worker: Worker, listener: Listener) -> None:
     worker("-c", "1")
     results = shop.mixed.bulk([(0.0,)] * 20)
