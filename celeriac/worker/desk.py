@@ -33,6 +33,7 @@ class Desk:
     def ask(self, question: Callable[[], Any], silence: str = SILENT) -> Any:
         """The answer, or Celery's error reply. What takes longer is done nevertheless."""
         if not self._free.acquire(blocking=False):
+            logger.warning("A remote control command was refused: Postgres has not answered the last %d", MOST)
             return nok(SILENT)
         answer: queue.SimpleQueue[Any] = queue.SimpleQueue()
         threading.Thread(

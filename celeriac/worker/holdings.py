@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from celery.utils.functional import maybe_list
@@ -14,7 +15,14 @@ from celeriac.insights import held
 from celeriac.insights.held import Row
 from celeriac.run import journal, shared
 from celeriac.store.encoding import revived
+from celeriac.worker.answers import fitting
 from celeriac.worker.desk import Desk
+
+#: Where an answer has a task: its row, whether it is active or reserved, and what is told of it.
+Place = Callable[[Row, str, dict[str, Any]], Any]
+
+#: For arguments that are too much for an answer.
+LEFT_OUT = {"args": "...", "kwargs": "..."}
 
 
 class Holdings:
@@ -55,45 +63,55 @@ class Holdings:
     def _held(self, safe: bool = False) -> list[tuple[str, dict[str, Any]]]:
         with self.app.database.reading() as connection:
             rows = held.held(connection, shared.worker_id(), _tokens())
-        return [self._told(row, safe) for row in rows]
+        return self._told(rows, safe=safe)
 
     def _scheduled(self) -> list[dict[str, Any]]:
         with self.app.database.reading() as connection:
             rows = held.later(connection, self._roles())
-        return [
-            {"eta": _iso(row["scheduled_for"]), "priority": row["priority"], "request": self._told(row)[1]}
-            for row in rows
-        ]
+        return self._told(
+            rows, lambda row, _, info: {"eta": _iso(row["scheduled_for"]), "priority": row["priority"], "request": info}
+        )
 
     def _query(self, ids: list[str]) -> dict[str, tuple[str, dict[str, Any]]]:
         with self.app.database.reading() as connection:
             rows = held.which_of(connection, ids, shared.worker_id(), _tokens(), self._roles())
-        told = {row["task_id"]: self._told(row) for row in rows}
-        words = {row["task_id"]: row["word"] for row in rows}
-        return {i: ("active" if word == "active" else words[i], info) for i, (word, info) in told.items()}
+        told = self._told(
+            rows, lambda row, word, info: (row["task_id"], ("active" if word == "active" else row["word"], info))
+        )
+        return dict(told)
 
     def _cancelled(self) -> list[str]:
         with self.app.database.reading() as connection:
-            return held.cancelled(connection, self._roles())
+            return fitting(held.cancelled(connection, self._roles()), str)
 
     def _roles(self) -> list[str]:
         queues = set(self.app.amqp.queues.consume_from)
         return [declared.role.name for declared in self.app.roles.all() if declared.role.queue in queues]
 
-    def _told(self, row: Row, safe: bool = False) -> tuple[str, dict[str, Any]]:
-        """Whether it runs, and what Celery's own requests tell."""
-        running = shared.current(processes(self.consumer.pool)).get(row["id"])
-        shown = journal.arguments(row["args"], row["kwargs"], row["headers"])
-        masked = safe or any(name in (row["headers"] or {}) for name in ("argsrepr", "kwargsrepr"))
-        declared = self.app.roles.get(row["role"])
-        return "active" if running else "reserved", {
+    def _told(
+        self, rows: Sequence[Row], place: Place = lambda _, word, info: (word, info), *, safe: bool = False
+    ) -> Any:
+        """Of each, where `place` puts it, whether it runs and what Celery's own requests tell.
+
+        Arguments that are too much for the answer are shown as events show them, or not at all.
+        """
+        running = shared.current(processes(self.consumer.pool))
+
+        def form(arguments: Callable[[Row], dict[str, Any]]) -> Callable[[Row], Any]:
+            return lambda row: place(
+                row, "active" if row["id"] in running else "reserved", self._info(row, running) | arguments(row)
+            )
+
+        return fitting(rows, form(partial(_arguments, safe=safe)), form(_shown), form(lambda _: LEFT_OUT))
+
+    def _info(self, row: Row, running: Mapping[int, shared.Current]) -> dict[str, Any]:
+        current, declared = running.get(row["id"]), self.app.roles.get(row["role"])
+        return {
             "id": row["task_id"],
             "name": (row["headers"] or {}).get("shadow") or row["role"],
             "type": row["role"],
-            "args": shown["args"] if masked else revived(row["args"]),
-            "kwargs": shown["kwargs"] if masked else revived(row["kwargs"]),
             "hostname": shared.node(),
-            "time_start": running.began if running else None,
+            "time_start": current.began if current else None,
             "acknowledged": True,
             "delivery_info": {
                 "exchange": "", "routing_key": declared.role.queue if declared else row["role"],
@@ -101,6 +119,16 @@ class Holdings:
             },
             "worker_pid": row["worker_pid"],
         }  # fmt: skip
+
+
+def _arguments(row: Row, *, safe: bool) -> dict[str, Any]:
+    if safe or any(name in (row["headers"] or {}) for name in ("argsrepr", "kwargsrepr")):
+        return _shown(row)
+    return {"args": revived(row["args"]), "kwargs": revived(row["kwargs"])}
+
+
+def _shown(row: Row) -> dict[str, str]:
+    return journal.arguments(row["args"], row["kwargs"], row["headers"])
 
 
 def processes(pool: Any) -> list[int]:

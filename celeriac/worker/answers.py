@@ -1,0 +1,44 @@
+"""How much an answer of remote control may tell: whoever asks drops a larger message."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from kombu.utils.json import dumps
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+#: Bytes of JSON. A reply travels as base64 in an envelope, and 1,000,000 bytes of it are read (`seam/envelope.py`).
+ROOM = 600_000
+
+
+def fitting(rows: Sequence[T], *forms: Callable[[T], Any], room: int = ROOM) -> list[Any]:
+    """Each row in the first form that is no larger than its share of the room, else in the last, while there is room.
+
+    That rows were left out is logged: a list has no place to say so.
+    """
+    told: list[Any] = []
+    share = room // max(1, len(rows))
+    for row in rows:
+        form, size = _first_within(share, row, forms)
+        if size > room:
+            logger.warning(
+                "inspect tells of %d of %d tasks: more would be too much for an answer", len(told), len(rows)
+            )
+            break
+        room -= size
+        told.append(form)
+    return told
+
+
+def _first_within(share: int, row: T, forms: Sequence[Callable[[T], Any]]) -> tuple[Any, int]:
+    for make in forms:
+        form = make(row)
+        size = len(dumps(form))
+        if size <= share:
+            break
+    return form, size

@@ -1,0 +1,48 @@
+"""What is told over remote control is a message that whoever asked reads."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from kombu.utils.json import dumps
+
+from celeriac.worker import desk
+from celeriac.worker.answers import fitting
+from celeriac.worker.desk import MOST, Desk
+
+
+def whole(n: int) -> str:
+    return "x" * n
+
+
+def short(_: int) -> str:
+    return "short"
+
+
+def test_each_is_told_whole_where_all_fit() -> None:
+    assert fitting([3, 4], whole, short, room=100) == ["xxx", "xxxx"]
+
+
+def test_what_is_more_than_its_share_is_told_in_short_and_takes_no_others_room() -> None:
+    assert fitting([1000, 3, 30], whole, short, room=100) == ["short", "xxx", "x" * 30]
+
+
+def test_what_has_no_room_at_all_is_left_out_and_that_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    told = fitting(range(100), whole, short, room=90)
+    assert len(dumps(told)) <= 90 + 2 * len(told)
+    assert 10 < len(told) < 100
+    assert f"inspect tells of {len(told)} of 100 tasks" in caplog.text
+
+
+def test_a_question_that_is_refused_leaves_a_line_in_the_log(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(desk, "PATIENCE", 0.01)
+    silent, asked = threading.Event(), Desk()
+    for _ in range(MOST):
+        asked.ask(lambda: silent.wait(30))
+    assert not caplog.messages
+    assert "error" in asked.ask(lambda: None)
+    assert "A remote control command was refused" in caplog.text
+    silent.set()
