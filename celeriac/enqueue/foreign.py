@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from celery.utils.saferepr import saferepr
+
 from celeriac.enqueue.adopted import Letter
 from celeriac.enqueue.insert import NewTask
 from celeriac.enqueue.intake import new_task
@@ -27,6 +29,9 @@ MOST_BYTES = 1_000_000
 
 #: The largest arguments that a dead letter shows beside the message itself.
 SHOWN_BYTES = 65_536
+
+#: Characters of arguments that Celery's senders describe them with.
+_SHOWN = 1024
 
 #: A role and its handler's parameters by name; raises UnknownRole.
 RoleNamed = Callable[[str], tuple[Role, Signature]]
@@ -112,11 +117,12 @@ def call_of(payload: bytes) -> Call:
     fields, args, kwargs, follows = _by_protocol(headers, body)
     if workflow := [part for part in _WORKFLOW if follows.get(part)]:
         raise NotAdopted(f"it is part of a workflow ({workflow[0]}), and would be half run")
+    args, kwargs = _revived(args), _revived(kwargs)
     return Call(
-        name=_text(fields, "task"), task_id=_text(fields, "id"), args=_revived(args), kwargs=_revived(kwargs),
+        name=_text(fields, "task"), task_id=_text(fields, "id"), args=args, kwargs=kwargs,
         eta=_time(fields, "eta"), expires=_time(fields, "expires"), timeout=_timeout(fields.get("timelimit")),
         retries=_count(fields.get("retries")), below=_below(properties.get("priority")),
-        sender=_printable(fields.get("origin")), headers=_kept(fields),
+        sender=_printable(fields.get("origin")), headers=_kept(fields) | _masks(fields, args, kwargs),
     )  # fmt: skip
 
 
@@ -240,6 +246,13 @@ def _kept(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {field: given for field, given in kept.items() if given}
 
 
+def _masks(fields: Mapping[str, Any], args: list[Any], kwargs: dict[str, Any]) -> dict[str, str]:
+    """What its sender would have shown of the arguments, unless that is what Celery says by itself of all of them."""
+    usual = {saferepr(given, _SHOWN) for given in (args, tuple(args), kwargs)}
+    said = {name: fields[name] for name in ("argsrepr", "kwargsrepr") if isinstance(fields.get(name), str)}
+    return {} if usual.issuperset(said.values()) else {name: _clean(told[:_SHOWN]) for name, told in said.items()}
+
+
 # -- for people --------------------------------------------------------------------------------------------------------
 
 
@@ -255,16 +268,24 @@ def _told(payload: bytes) -> tuple[Mapping[str, Any], Any, Any]:
         return said
     try:
         body = _loads(_unpacked(envelope, headers, _object(envelope, "properties")))
-        return _by_protocol(headers, body)[:3]
+        fields, args, kwargs, _ = _by_protocol(headers, body)
+        masks = _masks(fields, _revived(args), _revived(kwargs))
     except NotAdopted:
         return said
+    if masks:
+        return fields, masks.get("argsrepr"), masks.get("kwargsrepr")
+    return fields, args, kwargs
 
 
 def _printable(given: Any) -> str | None:
     """As much of a text as Postgres and a terminal take."""
     if not isinstance(given, str):
         return None
-    return "".join(c if c.isprintable() else "�" for c in given[:LONGEST_NAME]) or None
+    return _clean(given[:LONGEST_NAME]) or None
+
+
+def _clean(told: str) -> str:
+    return "".join(c if c.isprintable() else "�" for c in told)
 
 
 def _shown(given: Any) -> Any:

@@ -29,7 +29,7 @@ from celeriac.run.execute import request_of
 from celeriac.run.run import Run
 from celeriac.settle.write import LOST, Outcome
 from celeriac.store.encoding import revived
-from celeriac.store.started import Started
+from celeriac.store.started import Started, masked
 from celeriac.store.states import CANCELLED, COMPLETED, FAILED, PENDING
 
 if TYPE_CHECKING:
@@ -207,8 +207,8 @@ def arguments(args: Any, kwargs: Any, headers: Mapping[str, Any] | None) -> dict
 
     A row has all arguments by name, whichever way they were given: who masks some of them masks all.
     """
-    said = headers or {}
-    if "argsrepr" in said or "kwargsrepr" in said:
+    if masked(headers):
+        said = headers or {}
         return {"args": said.get("argsrepr", "..."), "kwargs": said.get("kwargsrepr", "...")}
     return {"args": _shown(revived(args)), "kwargs": _shown(revived(kwargs))}
 

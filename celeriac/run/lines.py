@@ -9,7 +9,7 @@ from celeriac.roles.role import Role
 from celeriac.run.run import Run
 from celeriac.run.shared import worker_id
 from celeriac.settle.write import LOST
-from celeriac.store.started import Started
+from celeriac.store.started import Started, masked
 from celeriac.store.states import COMPLETED
 
 logger = logging.getLogger(__name__)
@@ -42,7 +42,12 @@ def _say(task: Started, line: str, more: dict[str, Any]) -> None:
 
 
 def _of(task: Started, role: Role) -> dict[str, Any]:
-    """What it is about: the argument that gives its lock key, unique key or account, without its `_id`."""
+    """What it is about: the argument that gives its lock key, unique key or account, without its `_id`.
+
+    Nothing where the call masks its arguments.
+    """
+    if masked(task.headers):
+        return {}
     for key in (role.lock_by, role.unique_by, role.fair_by):
         if isinstance(key, str) and key in task.kwargs:
             return {key.removesuffix("_id"): task.kwargs[key]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,3 +28,8 @@ class Started:
     lock_key: str | None
     token: str
     expired: bool | None = None
+
+
+def masked(headers: Mapping[str, Any] | None) -> bool:
+    """Whether the call says itself what is told of its arguments (Celery's `argsrepr`, `kwargsrepr`)."""
+    return headers is not None and ("argsrepr" in headers or "kwargsrepr" in headers)

@@ -15,6 +15,7 @@ from celeriac.insights import held
 from celeriac.insights.held import Row
 from celeriac.run import journal, shared
 from celeriac.store.encoding import revived
+from celeriac.store.started import masked
 from celeriac.worker.answers import fitting
 from celeriac.worker.desk import Desk
 
@@ -122,7 +123,7 @@ class Holdings:
 
 
 def _arguments(row: Row, *, safe: bool) -> dict[str, Any]:
-    if safe or any(name in (row["headers"] or {}) for name in ("argsrepr", "kwargsrepr")):
+    if safe or masked(row["headers"]):
         return _shown(row)
     return {"args": revived(row["args"]), "kwargs": revived(row["kwargs"])}
 

@@ -126,6 +126,30 @@ def test_what_celery_calls_less_urgent_is_below_the_roles_priority(celerys: int 
     assert adopted(Plain().sent(priority=celerys)).priority == ours
 
 
+MASKS = {"argsrepr": "(***)", "kwargsrepr": "{'b': '***'}"}
+
+
+def masks(message: bytes) -> dict[str, str]:
+    return {name: told for name, told in (adopted(message).headers or {}).items() if name in MASKS}
+
+
+def test_what_its_sender_masks_stays_masked() -> None:
+    assert masks(Plain().sent(args=(1,), kwargs={"b": 2}, **MASKS)) == MASKS
+    half = Plain().sent(args=(1,), kwargs={"b": 2}, kwargsrepr="{***}")
+    assert masks(half) == {"argsrepr": "(1,)", "kwargsrepr": "{***}"}
+    assert masks(Plain().sent(args=(1,), argsrepr="\x1b" * 5000))["argsrepr"] == "�" * 1024
+    letter = refused(Plain().sent("nobody", (1,), {"b": 2}, **MASKS))
+    assert (letter.args, letter.kwargs) == (MASKS["argsrepr"], MASKS["kwargsrepr"])
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs"),
+    [((1,), {}), ([1], {"b": "x" * 5000}), ((datetime.datetime(2030, 1, 1),), {"b": uuid.UUID(ID)})],
+)
+def test_what_celery_says_of_arguments_by_itself_is_no_mask(args: Any, kwargs: Any) -> None:
+    assert masks(Plain().sent(args=args, kwargs=kwargs)) == {}
+
+
 def test_where_it_comes_from_is_kept() -> None:
     task = adopted(Plain().sent(task_id=ID, shadow="nightly", root_id="the root", parent_id="the parent"))
     assert task.headers == {"shadow": "nightly", "root_id": "the root", "parent_id": "the parent"}
