@@ -16,7 +16,7 @@ from celeriac.operate.cancel import cancel_all
 from celeriac.run import lease
 from celeriac.run.outcomes import lost
 from celeriac.run.run import Run
-from celeriac.settle.write import LOST, settle
+from celeriac.settle.write import LOST, is_plain, settle
 from celeriac.store import look
 from celeriac.store.connections import Database, end_silent
 from celeriac.store.failures import is_gone, is_retryable, retry_deadlocks, retry_while_away
@@ -24,8 +24,13 @@ from celeriac.store.failures import is_gone, is_retryable, retry_deadlocks, retr
 logger = logging.getLogger(__name__)
 
 
+def _are_simple(runs: Sequence[Run]) -> bool:
+    """Whether one statement writes what they came to: else a refused one would leave the others written and unknown."""
+    return all(map(_is_simple, runs)) and len({is_plain(run.outcome) for run in runs if run.outcome is not None}) == 1
+
+
 def _is_simple(run: Run) -> bool:
-    """Whether a statement writes what it came to: there is nothing beside its row that has to commit with it."""
+    """Whether there is nothing beside its row that has to commit with it."""
     return not run.follow_ups and not run.tombstones and run.outcome is not None and run.outcome.status != LOST
 
 
@@ -85,8 +90,7 @@ class Settler:
         again = again or any(run.said for run in runs)
         for run in runs:
             run.said = True
-        simple = all(map(_is_simple, runs))
-        with self.database.statement() if simple else self.database.transaction() as connection:
+        with self.database.statement() if _are_simple(runs) else self.database.transaction() as connection:
             return self._write(connection, runs, again=again)
 
     def _write(

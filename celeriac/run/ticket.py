@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection
@@ -196,12 +197,17 @@ class TicketRun:
     def _settle(self) -> None:
         with self.lock:
             self.settled_at = time.monotonic()
-            self.app.settler.settle(self.finished)
-            if self.told is not None:
-                self.told.settled(self.finished)
-                self.told.flush()
+            try:
+                self.app.settler.settle(self.finished)
+            finally:  # one that Postgres refused keeps none of the others from being told
+                self._tell_settled()
             self._disown(run.task.id for run in self.finished)
             self.finished = []
+
+    def _tell_settled(self) -> None:
+        if self.told is not None:
+            self.told.settled(self.finished)
+            self.told.flush()
 
     def give_up_waiting(self) -> None:
         """Hands back what has not begun and settles what is done. The watch calls this, again and again."""
@@ -238,6 +244,8 @@ class TicketRun:
     def _abandon(self, error: BaseException) -> None:
         """Something of ours broke: the tasks may not stay with a process that goes on, nor the process with them."""
         logger.error("A ticket of %s broke off: %r", self.role.name, error)
+        with self.lock, suppress(Exception):
+            self._tell_settled()
         if not self._released(error):
             os._exit(1)  # the parent sees a lost child and releases what it ran
 

@@ -194,8 +194,8 @@ def settle(
     """
     if not outcomes:
         return {}
-    rows = _complete(connection, [o for o in outcomes if _is_plain(o)])
-    rows += _settle(connection, [o for o in outcomes if not _is_plain(o) and o.status != LOST], by)
+    rows = _complete(connection, [o for o in outcomes if is_plain(o)])
+    rows += _settle(connection, [o for o in outcomes if not is_plain(o) and o.status != LOST], by)
     look.ask(connection, [row.lock_key for row in rows])
     look.ask_joins(connection, [row.barrier for row in rows])
     settled: dict[int, str] = {row.id: row.becomes for row in rows}
@@ -224,7 +224,8 @@ def _give_up(connection: Connection, outcome: Outcome, by: str) -> bool:
     return True
 
 
-def _is_plain(outcome: Outcome) -> bool:
+def is_plain(outcome: Outcome) -> bool:
+    """Whether it is a success and nothing else: those have a statement of their own."""
     return outcome.status == COMPLETED and outcome.kind is None
 
 

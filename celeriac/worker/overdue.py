@@ -42,27 +42,31 @@ def stop(database: Database, roles: Roles, processes: Iterable[int], tell: Tell)
 
 
 def _stop(database: Database, roles: Roles, limit: HardLimit, tell: Tell) -> None:
+    """Told last: once its task is timed out, nothing may keep the process running."""
+    ended: tuple[Outcome, str | None] | None = None
     try:
-        late = _time_out(database, roles, limit, tell)
+        ended = _time_out(database, roles, limit)
+        late = ended is not None
     except DBAPIError as error:
         logger.warning("What process %d runs past its time limit could not be settled: %s", limit.pid, error)
         late = limit in shared.limits([limit.pid])
     if late:
         logger.error("Process %d is past its time limit and is stopped", limit.pid)
         kill(limit.pid)
+    if ended is not None:
+        tell(*ended)
 
 
-def _time_out(database: Database, roles: Roles, limit: HardLimit, tell: Tell) -> bool:
-    """Settles the task of that limit, unless its process has ended it; whether it did."""
+def _time_out(database: Database, roles: Roles, limit: HardLimit) -> tuple[Outcome, str | None] | None:
+    """Settles the task of that limit, and what became of it; None if its process has ended it."""
     with database.transaction() as connection:
         task = lease.running(connection, limit.task, shared.worker_id(), limit.pid)
         declared = roles.get(task.role) if task else None
         if task is None or declared is None or limit not in shared.limits([limit.pid]):
-            return False
+            return None
         outcome = outcomes.timed_out(task, declared.role)
         became = write.settle(connection, [outcome], shared.worker_id()).get(task.id)
-    tell(outcome, became)
-    return True
+    return outcome, became
 
 
 def kill(pid: int) -> None:

@@ -14,6 +14,7 @@ from celeriac import Celeriac
 from celeriac.roles.role import Role
 from celeriac.run import lease, shared
 from celeriac.run.run import Run
+from celeriac.settle.write import Outcome
 from celeriac.store.connections import Database
 from celeriac.worker import overdue
 from celeriac.worker.lifeline import Lifeline
@@ -62,6 +63,30 @@ def test_what_is_past_its_deadline_and_the_grace_is_stopped_and_counts_as_timed_
         ("failed", True), ("running", None)
     ]  # fmt: skip
     assert rows("SELECT ids FROM tickets") == [([other.id],)], "the lost process's rows are released as such"
+
+
+def test_what_is_stopped_is_told_once_it_is_committed_and_its_process_is_gone(
+    app: Celeriac, database: Database, rows: Rows, stopped: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A Redis that hangs, or telling that breaks, leaves no process running whose task has failed."""
+
+    @app.task(role="work", shared=False)
+    def work() -> None: ...
+
+    def tell(outcome: Outcome, became: str | None) -> None:
+        told.append((outcome.task.id, became, rows(STATUS), list(stopped)))
+        raise RuntimeError("it cannot be told")
+
+    told: list[Any] = []
+    (late,) = running(database, new_task(max_retries=0))
+    rows("UPDATE tickets SET worker_id = :w, worker_pid = :p", w=shared.worker_id(), p=os.getpid())
+    parent = Lifeline(app, SimpleNamespace(pool=None, concurrency=1))
+    monkeypatch.setattr(parent, "_tell", tell)
+    shared.limit(late.id, time.monotonic())
+    with pytest.raises(RuntimeError):
+        parent.stop_overdue()
+    parent.database.dispose()
+    assert told == [(late.id, "failed", [("failed",)], [os.getpid()])]
 
 
 @pytest.mark.parametrize("meanwhile", ["another task", "none under a limit", "another run of it"])

@@ -10,8 +10,10 @@ from sqlalchemy.exc import DBAPIError
 
 from celeriac import Celeriac
 from celeriac.roles.role import Role
+from celeriac.run import shared
 from celeriac.run.execute import execute
 from celeriac.run.run import Run
+from celeriac.run.ticket import TicketRun
 from celeriac.store.connections import Database
 from celeriac.store.encoding import MOST_BYTES
 from tests.postgres.conftest import new_task
@@ -82,3 +84,24 @@ def test_an_outcome_that_postgres_refuses_leaves_those_beside_it_alone(
         app.settler.settle(runs)
     assert [run.settled for run in runs] == [True, False, True]
     assert rows("SELECT status FROM worker_tasks ORDER BY id") == [("completed",), ("running",), ("completed",)]
+
+
+def test_what_was_settled_beside_a_refused_outcome_is_told(
+    app: Celeriac, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard: list[dict[str, Any]] = []
+    monkeypatch.setattr(app.journal, "write", heard.append)
+    monkeypatch.setattr(shared, "telling", lambda: True)
+    tasks = running(database, *(new_task() for _ in range(3)))
+    ticket = TicketRun(app, Role(name="work"), tasks[0].token, lambda _: tasks)
+    assert ticket._start() == 3
+    for task in tasks:
+        run = Run(task, ticket.role, database)
+        run.outcome = again(task, delay=1e300) if task is tasks[1] else outcome(task)
+        ticket.finished.append(run)
+    with pytest.raises(DBAPIError):
+        ticket._settle()
+    assert [e["uuid"] for e in heard if e["type"] == "task-succeeded"] == [tasks[0].task_id, tasks[2].task_id]
+    with pytest.raises(DBAPIError):
+        ticket._settle()
+    assert len([e for e in heard if e["type"] == "task-succeeded"]) == 2, "each is told once"
