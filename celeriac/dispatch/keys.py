@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 
-_TICKETS, _ADOPTING = "celeriac:tickets:", "celeriac:adopting:"
+from celeriac.roles.rules import OURS
+
+_TICKETS, _ADOPTING = f"{OURS}tickets:", f"{OURS}adopting:"
 
 #: Answers to remote control, and what kombu lists for mailboxes and events: no tickets, and nobody's tasks.
 _REMOTE = re.compile(r"\.pidbox$|^celeryev(\.|$)")
@@ -23,7 +25,7 @@ def queue_of(key: str) -> str:
 def adopting_key(queue: str) -> str:
     """The key of messages that were taken from a plain queue and are not in Postgres yet.
 
-    One a queue: another application on this Redis, with a Postgres of its own, has other queues.
+    One a queue: another application on this Redis, with a Postgres of its own, has other queues, the default one too.
     """
     return _ADOPTING + queue
 
@@ -31,6 +33,11 @@ def adopting_key(queue: str) -> str:
 def has_tasks(queue: str) -> bool:
     """Whether a plain Celery app's messages for tasks may lie there."""
     return not _REMOTE.search(queue)
+
+
+def is_adopted_from(queue: str) -> bool:
+    """Whether its plain messages may be taken: not what lies under a key of ours that `celery -Q` names."""
+    return has_tasks(queue) and not queue.startswith(OURS)
 
 
 def plain_keys(queue: str, separator: str = "\x06\x16") -> list[str]:

@@ -21,6 +21,9 @@ ANY_PRIORITY = (-1_000_000, 1_000_000)
 #: What a role's name, a key or a task's id may measure: Postgres indexes them.
 LONGEST_NAME = 200
 
+#: How the engine's own keys of Redis begin.
+OURS = "celeriac:"
+
 #: No delay may be longer (seconds, 100 years): Postgres cannot add it to a date.
 LONGEST_DELAY = 100 * 365 * 86_400.0
 
@@ -65,7 +68,10 @@ def _is_range(given: Any) -> bool:
 
 
 def _is_name(given: Any) -> bool:
-    return isinstance(given, str) and given.isprintable() and "," not in given and 0 < len(given) <= LONGEST_NAME
+    """The plain messages of a queue lie under its name, and may lie under none of the engine's."""
+    if not isinstance(given, str) or given.startswith(OURS):
+        return False
+    return given.isprintable() and "," not in given and 0 < len(given) <= LONGEST_NAME
 
 
 def _or(other: object, fits: Fits) -> Fits:
@@ -76,7 +82,10 @@ def _is_flag(given: Any) -> bool:
     return isinstance(given, bool)
 
 
-_NAME = f"1 to {LONGEST_NAME} printable characters without commas, at which `celery -Q` splits"
+_NAME = (
+    f"1 to {LONGEST_NAME} printable characters without commas, at which `celery -Q` splits, that do not begin with "
+    f"{OURS!r}, where the engine's own keys of Redis are"
+)
 _KEY = (is_key, 'the name of a parameter of the handler, a format of several ("{a}:{b}"), a function, or None')
 _FLAG = (_is_flag, "True or False")
 _PERIOD = (_is_period, "seconds above 0 (at most 100 years) or a timedelta")

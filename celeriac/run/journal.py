@@ -13,6 +13,7 @@ import math
 import os
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,7 @@ from celeriac.run import lines, shared
 from celeriac.run.execute import request_of
 from celeriac.run.run import Run
 from celeriac.settle.write import LOST, Outcome
+from celeriac.store.connections import call
 from celeriac.store.encoding import revived
 from celeriac.store.started import Started, masked
 from celeriac.store.states import CANCELLED, COMPLETED, FAILED, PENDING
@@ -62,7 +64,8 @@ class Journal:
         self._publish = publish
         self.rate = rate
         self._forget()
-        os.register_at_fork(after_in_child=self._forget)
+        forget = weakref.WeakMethod(self._forget)
+        os.register_at_fork(after_in_child=lambda: call(forget))
 
     def _forget(self) -> None:
         self._events: deque[Event] = deque(maxlen=MOST)

@@ -20,7 +20,7 @@ from redis import Redis
 from redis.exceptions import OutOfMemoryError, ResponseError
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError
 
-from celeriac.dispatch.keys import adopting_key, has_tasks, plain_keys
+from celeriac.dispatch.keys import adopting_key, is_adopted_from, plain_keys
 from celeriac.dispatch.publish import SHORT_FUSE, redis_failures
 from celeriac.dispatch.quarantine import quarantine
 from celeriac.enqueue import adopted
@@ -121,7 +121,7 @@ class Adopter(threading.Thread):
         return {
             queue: [self.prefix + key for key in plain_keys(queue, self.separator)] if takes else []
             for queue in sorted(queues)
-            if has_tasks(queue)
+            if is_adopted_from(queue)
         }
 
     def _adopting(self, queue: str) -> str:

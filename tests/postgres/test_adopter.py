@@ -13,7 +13,7 @@ from celery import Celery
 from sqlalchemy.exc import OperationalError
 
 from celeriac import Celeriac, Settings
-from celeriac.dispatch.keys import adopting_key
+from celeriac.dispatch.keys import adopting_key, ticket_key
 from celeriac.enqueue import adopted, outbox
 from celeriac.enqueue.adopted import Letter
 from celeriac.worker.adopter import BATCH, SELDOM, Adopter
@@ -329,6 +329,17 @@ def test_remote_control_and_events_are_never_looked_at(adopters: Adopters, clien
         client.lpush(key, "x")
     adopters("a.reply.celery.pidbox", "celery@here.celery.pidbox", "celeryev.1").look()
     assert left(client) == ["a.reply.celery.pidbox", "celery@here.celery.pidbox", "celeryev.1"]
+
+
+def test_no_key_of_the_engines_is_taken_for_a_plain_queue(
+    adopters: Adopters, plain: Celery, client: redis.Redis, rows: Rows
+) -> None:
+    """`celery -Q celeriac:tickets:plus`: what lies there are tickets, and those are the consumers'."""
+    theirs = [ticket_key("plus"), adopting_key("one")]
+    for key in theirs:
+        plain.send_task("plus", (1,), queue=key)
+    assert adopters(*theirs).look() is False
+    assert left(client) == sorted(theirs)
 
 
 def test_a_prefix_and_a_separator_are_kept_to(app: Celeriac, plain: Celery, client: redis.Redis, rows: Rows) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import os
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -74,6 +76,14 @@ def test_a_forked_child_tells_nothing_of_its_parents() -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     journal.flush()
     assert redis.told() == [0, 1, 2]
+
+
+def test_the_hook_of_a_fork_keeps_no_journal_that_nobody_has() -> None:
+    journal = Journal(Redis().publish)
+    gone = weakref.ref(journal)
+    del journal
+    gc.collect()
+    assert gone() is None
 
 
 def test_above_its_rate_it_leaves_tasks_out_and_says_so(caplog: pytest.LogCaptureFixture) -> None:

@@ -26,7 +26,7 @@ NAN, INFINITE = float("nan"), float("inf")
 
 INVALID: dict[str, list[Any]] = {
     "name": ["", "x" * 201, "a\x00b", "a\nb", "a,b", "\ud800", 5, None],
-    "queue": ["x" * 201, "a\x00b", "a,b", 5],
+    "queue": ["x" * 201, "a\x00b", "a,b", 5, "celeriac:tickets:build", "celeriac:adopting:build"],
     "fair_by": ["", "two words", 7, ("a", "b"), "{", "{a", "a}{", "{}", "{0}", "{a b}", "no name {{a}}", b"account"],
     "lock_by": [ONE, "", "a-b", 7.5, ["a"], "{a!x}", "{}:{a}"],
     "unique_by": ["", "a.b", {"a"}, "}{"],
