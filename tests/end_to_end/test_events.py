@@ -80,6 +80,29 @@ def test_nothing_is_told_until_somebody_asks(shop: ModuleType, worker: Worker, r
     assert set(listener.states()) == {task.id}
 
 
+def clients(client: redis.Redis) -> set[str]:
+    """Who is connected to this test's database of Redis."""
+    here = str(client.get_connection_kwargs()["db"])
+    return {one["id"] for one in client.client_list() if one["db"] == here}
+
+
+def test_what_was_asked_for_lasts_longer_than_a_connection(
+    shop: ModuleType, worker: Worker, redis_url: str, listener: Listener
+) -> None:
+    client = redis_of(shop)
+    before = clients(client)
+    running = worker("-c", "1")
+    its = clients(client) - before
+    listener.app.control.enable_events(reply=True)
+    connected = running.printed().count("Connected to redis")
+    for one in its:
+        client.client_kill_filter(_id=one)
+    until(lambda: running.printed().count("Connected to redis") > connected, "the worker to connect again")
+    with listening(redis_url) as again:
+        task = shop.add.delay(1)
+        again.until(task.id, "SUCCESS")
+
+
 def test_what_is_handed_back_is_not_held_any_more(
     shop: ModuleType, worker: Worker, rows: Rows, listener: Listener
 ) -> None:
