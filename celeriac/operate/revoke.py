@@ -44,6 +44,9 @@ ORDER BY id
 #: Tasks a transaction.
 BATCH = 200
 
+#: Ids an answer names.
+MOST_NAMED = 200
+
 
 def revoke(
     database: Database, task_ids: Sequence[str], *, by: str, terminate: bool, why: str = "revoked"
@@ -70,9 +73,15 @@ def in_words(done: Mapping[str, Cancelled]) -> str:
     """For whoever asked by remote control."""
     ended = [task_id for task_id, how in done.items() if how == "cancelled"]
     asked = [task_id for task_id, how in done.items() if how == "asked"]
-    said = [f"cancelled: {', '.join(ended)}"] if ended else []
-    said += [f"asked to stop: {', '.join(asked)}"] if asked else []
+    said = [f"cancelled: {_named(ended)}"] if ended else []
+    said += [f"asked to stop: {_named(asked)}"] if asked else []
     return "; ".join(said) or "nothing to cancel: none of these tasks waits, or runs and was to be stopped"
+
+
+def _named(ids: Sequence[str]) -> str:
+    """An answer is one message, and one that is too large is dropped."""
+    more = len(ids) - MOST_NAMED
+    return ", ".join(ids[:MOST_NAMED]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def stamped(connection: Connection, stamps: Mapping[str, Any]) -> list[str]:

@@ -53,7 +53,10 @@ class Herald(threading.Thread):
                     logger.exception("What ended tasks could not be told; it is tried again")
 
     def look(self) -> None:
-        if not shared.telling() or not self._is_mine():
+        if not shared.telling():
+            return
+        self.app.journal.flush()  # what this process told while Redis was away, whoever's turn it is
+        if not self._is_mine():
             return
         while self._tell_some() and not self.ending.is_set() and self._is_mine():
             pass

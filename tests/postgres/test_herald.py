@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -45,6 +46,20 @@ def test_what_expires_in_sql_is_told_as_expired(
     put(unique_key="u")
     teller.look()
     assert [(event["type"], event["uuid"], event["expired"]) for event in heard] == [("task-revoked", "late", True)]
+
+
+def test_what_redis_did_not_take_goes_with_the_next_look_of_any_worker(
+    app: Celeriac, teller: Herald, redis_url: str
+) -> None:
+    """What its parent tells of a stopped process, and no run of its tells again."""
+    app.journal.write({"type": "task-failed"})
+    app.publisher._closed_until = math.inf
+    app.journal.flush()
+    app.publisher._closed_until = 0.0
+    app.publisher.ask(lambda redis: redis.set(herald.TURN, "another"))
+    teller.look()
+    assert not app.journal._events
+    assert app.publisher.ask(lambda redis: redis.get(herald.TURN)) == b"another"
 
 
 def test_a_backlog_is_told_batch_by_batch_however_long_it_is(

@@ -7,6 +7,7 @@ import threading
 import pytest
 from kombu.utils.json import dumps
 
+from celeriac.operate.revoke import MOST_NAMED, in_words
 from celeriac.worker import desk
 from celeriac.worker.answers import fitting
 from celeriac.worker.desk import MOST, Desk
@@ -33,6 +34,13 @@ def test_what_has_no_room_at_all_is_left_out_and_that_is_logged(caplog: pytest.L
     assert len(dumps(told)) <= 90 + 2 * len(told)
     assert 10 < len(told) < 100
     assert f"inspect tells of {len(told)} of 100 tasks" in caplog.text
+
+
+def test_of_many_that_were_revoked_some_are_named() -> None:
+    assert in_words({f"task-{n}": "cancelled" for n in range(3)}) == "cancelled: task-0, task-1, task-2"
+    told = in_words({f"{n}" * 200: "asked" for n in range(10_000)})
+    assert told.endswith(f" and {10_000 - MOST_NAMED:,} more")
+    assert len(told) < 300_000
 
 
 def test_a_question_that_is_refused_leaves_a_line_in_the_log(
