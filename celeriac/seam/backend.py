@@ -97,12 +97,18 @@ class RowBackend(BaseBackend):
         self, task_id: str, exc: Any, traceback: Any = None, request: Any = None, store_result: bool = True,  # noqa: ARG002
         call_errbacks: bool = True, state: str = "FAILURE",
     ) -> None:  # fmt: skip
-        """Errbacks are called, and the rest of a chain fails, only if the task is not tried again."""
+        """Errbacks are called, and the rest of a chain fails, only if the task is not tried again.
+
+        What has no row, an eager task, fails as Celery has it.
+        """
         run = running.current()
-        if run is not None and run.task.task_id == task_id and _is_a_hooks(run, state):
+        if run is None or run.task.task_id != task_id:
+            super().mark_as_failure(task_id, exc, traceback, request, False, call_errbacks, state)
+            return
+        if _is_a_hooks(run, state):
             return
         self.store_result(task_id, exc, state, traceback=traceback, request=request)
-        if request is None or run is None or run.outcome is None or run.outcome.status != states.FAILED:
+        if request is None or run.outcome is None or run.outcome.status != states.FAILED:
             return
         self.spread(request, exc, traceback, call_errbacks=call_errbacks)
         run.outcome = replace(run.outcome, is_spread=True)

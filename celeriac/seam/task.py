@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack
 
 from celery import signals
 from celery.app.task import Task as CeleryTask
+from celery.exceptions import Ignore
 from celery.result import AsyncResult
 from celery.utils.imports import symbol_by_name
 from sqlalchemy.orm import Session
@@ -180,14 +181,21 @@ class Task(CeleryTask, Generic[P, R]):
         return Snooze(seconds, why)
 
     def on_replace(self, sig: Any) -> Any:
-        """Celery's; what is published from here on under the task's id comes in its place."""
-        if (run := running.current()) is not None:
-            run.replaced = True
-        return super().on_replace(sig)
+        """Celery's; what is published from here on under the task's id comes in its place, unless it is refused."""
+        run = running.current()
+        if run is None or self.request.is_eager:
+            return super().on_replace(sig)
+        run.replaced = True
+        try:
+            return super().on_replace(sig)
+        except Exception as error:
+            run.replaced = isinstance(error, Ignore)
+            raise
 
     def retry(self, *args: Any, **kwargs: Any) -> Any:
         """Celery's; outside of an eager run the next attempt is `scheduled_for` in SQL, as often as the row may."""
-        if (run := running.current()) is not None and run.task.max_retries is not None:
+        run = running.current()
+        if run is not None and run.task.max_retries is not None and not self.request.is_eager:
             kwargs.setdefault("max_retries", run.task.max_retries)
         return super().retry(*args, **kwargs)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from celery import _state, chain, chord, group
+from celery import chain, chord, group
 from celery.exceptions import ChordError, TaskRevokedError
 from sqlalchemy.orm import Session
 
@@ -19,7 +19,7 @@ from celeriac.settle import release
 from celeriac.store import look
 from celeriac.store.connections import Database
 from tests.postgres.stages import claimed, outcome, settled, started
-from tests.postgres.workflows import declare, look_once, run_all, run_once
+from tests.postgres.workflows import as_current, declare, look_once, run_all, run_once
 from tests.processes import Rows
 
 WAITING = "SELECT count(*) FROM worker_tasks WHERE waits_for = 'members'"
@@ -28,11 +28,7 @@ STATUS = "SELECT role, status FROM worker_tasks ORDER BY id"
 
 @pytest.fixture(autouse=True)
 def current(app: Celeriac) -> Iterator[None]:
-    """As in a worker: signatures that come back from rows are its app's."""
-    before = _state.get_current_app()
-    app.set_current()
-    yield
-    before.set_current()
+    yield from as_current(app)
 
 
 @pytest.fixture
@@ -245,6 +241,32 @@ def test_a_task_that_replaces_itself_is_replaced_under_its_id(app: Celeriac, tas
     run_all(app)
     assert (one.get(timeout=1, disable_sync_subtasks=False), many.get(timeout=1)) == (3, [2, 4])
     assert rows("SELECT count(*) FROM worker_tasks WHERE role = 'swap'") == [(0,)]
+
+
+@pytest.mark.parametrize("how", ["refused", "eager"])
+def test_a_task_that_was_not_replaced_may_retry_with_other_arguments(
+    app: Celeriac, tasks: Any, rows: Rows, how: str
+) -> None:
+    @app.task(role="eager", bind=True, shared=False, prompt=False)
+    def eager(self: Any) -> Any:
+        return self.replace(tasks["add"].s(1, 2))
+
+    @app.task(role="swap", bind=True, shared=False, prompt=False, max_retries=1)
+    def swap(self: Any, n: int = 0) -> int:
+        if self.request.retries:
+            return n
+        if how == "eager":
+            eager.apply()
+        else:
+            with pytest.raises(EnqueueRefused):
+                self.replace(tasks["add"].s(object(), 2))
+        raise self.retry(kwargs={"n": 7}, countdown=0)
+
+    app.register_roles()
+    result = swap.delay()
+    run_all(app, lambda: rows("UPDATE worker_tasks SET scheduled_for = now() WHERE waits_for = 'time'"))
+    assert result.get(timeout=1, disable_sync_subtasks=False) == 7
+    assert rows(STATUS) == [("swap", "completed")]
 
 
 def test_a_workflow_that_is_applied_again_runs_again(app: Celeriac, tasks: Any) -> None:
