@@ -16,6 +16,11 @@ SELECT task_id, status, result, error_message, completed_at FROM celeriac.histor
 WHERE barrier = CAST(:barrier AS uuid) AND (place IS NOT NULL OR status <> 'completed') ORDER BY place, id
 """)
 
+#: Whether a body that has not finished is still to read the result of `h`, a row of history that has a barrier.
+NEEDED = """EXISTS (
+        SELECT FROM celeriac.tasks t WHERE CAST(t.headers -> 'canvas' ->> 'awaits' AS uuid) = h.barrier
+            AND t.headers -> 'canvas' ->> 'awaits' IS NOT NULL)"""
+
 
 @dataclass(frozen=True, slots=True)
 class Missing:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, Row, TextClause, text
 
+from celeriac.canvas.join import NEEDED
 from celeriac.repair.batch import BATCH
 from celeriac.repair.brief import briefly
 from celeriac.store.connections import Database
@@ -27,17 +28,12 @@ SELECT role, statement_timestamp() - coalesce(
 FROM celeriac.roles WHERE definition ->> 'keep' IS DISTINCT FROM 'forever' ORDER BY role
 """)
 
-#: Whether the result of a row of history is still to be read by a body.
-_NEEDED = """EXISTS (
-        SELECT FROM celeriac.tasks t WHERE CAST(t.headers -> 'canvas' ->> 'awaits' AS uuid) = h.barrier
-            AND t.headers -> 'canvas' ->> 'awaits' IS NOT NULL)"""
-
 # INVARIANT: begins where the last batch ended, so that nobody walks over the dead entries of the batches before.
 TASKS = text(f"""
 WITH taken AS MATERIALIZED (
     SELECT tableoid AS part, ctid AS place, completed_at FROM celeriac.history h
     WHERE role = :role AND completed_at >= coalesce(CAST(:after AS timestamptz), '-infinity') AND completed_at < :since
-        AND NOT (barrier IS NOT NULL AND {_NEEDED})
+        AND NOT (barrier IS NOT NULL AND {NEEDED})
     ORDER BY completed_at LIMIT :batch
 ), gone AS (
     DELETE FROM celeriac.history h USING taken t
@@ -59,7 +55,7 @@ WITH RECURSIVE barriers AS (
     SELECT member.* FROM barriers h, LATERAL (
         SELECT tableoid AS part, ctid AS place FROM celeriac.history
         WHERE role = :role AND barrier = h.barrier AND status = 'completed' LIMIT :batch) AS member
-    WHERE NOT {_NEEDED} LIMIT :batch
+    WHERE NOT {NEEDED} LIMIT :batch
 )
 DELETE FROM celeriac.history h USING taken t
 WHERE h.ctid = t.place AND h.tableoid = t.part AND h.ctid = ANY (ARRAY(SELECT place FROM taken))

@@ -226,7 +226,7 @@ class RowBackend(BaseBackend):
             time.sleep(nap if timeout is None else min(nap, timeout - waited))
 
     def forget(self, task_id: str) -> None:
-        """Its row goes, unless the body of a chord waits for it."""
+        """Its row goes, unless the body of a chord has yet to read it."""
         with self.app.database.statement() as connection:
             results.forget(connection, task_id)
 

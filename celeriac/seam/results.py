@@ -9,6 +9,7 @@ from typing import Any
 from celery.exceptions import TaskRevokedError
 from sqlalchemy import Connection, Row, text
 
+from celeriac.canvas.join import NEEDED
 from celeriac.errors import CeleriacError
 from celeriac.store import states
 from celeriac.store.encoding import revived
@@ -33,10 +34,9 @@ ON CONFLICT (id) DO UPDATE SET result = excluded.result, saved_at = clock_timest
 RESTORE = text("SELECT result FROM celeriac.group_results WHERE id = :id")
 DELETE = text("DELETE FROM celeriac.group_results WHERE id = :id")
 
-# A member's result stays for the body that waits for it.
-FORGET = text("""
-DELETE FROM celeriac.history h WHERE h.task_id = :task_id
-    AND NOT EXISTS (SELECT FROM celeriac.barriers b WHERE b.barrier = h.barrier)
+# A member's result stays until the body it goes to has finished, which may fail and run again.
+FORGET = text(f"""
+DELETE FROM celeriac.history h WHERE h.task_id = :task_id AND NOT (h.barrier IS NOT NULL AND {NEEDED})
 """)
 
 #: What a handler's `update_state` says stands in its row's progress under these.

@@ -15,6 +15,7 @@ from celeriac import Celeriac
 from celeriac.errors import CeleriacError, EnqueueRefused
 from celeriac.operate import cancel
 from celeriac.repair import hand_over, prune
+from celeriac.run.arrive import run_ticket
 from celeriac.settle import release
 from celeriac.store import look
 from celeriac.store.connections import Database
@@ -219,6 +220,17 @@ def test_members_are_not_pruned_while_their_body_waits(app: Celeriac, rows: Rows
     assert tasks["ran"][-1] == ("total", 2, 5)
     assert prune.prune_tasks(app) == 3, "roles that keep nothing kept them for the body alone"
     assert rows.one("SELECT count(*) FROM celeriac.history") == 0
+
+
+def test_members_are_not_forgotten_until_their_body_has_finished(app: Celeriac, tasks: Any, rows: Rows) -> None:
+    result = chord([tasks["add"].s(1, 1), tasks["add"].s(2, 2)], tasks["total"].s())()
+    run_ticket(app, "add", [], "")
+    assert rows.one(WAITING) == 0
+    result.parent.forget()
+    run_all(app)
+    assert tasks["ran"][-1] == ("total", 2, 4)
+    result.parent.forget()
+    assert rows("SELECT role FROM celeriac.history") == [("total",)]
 
 
 def test_a_workflow_in_a_callers_transaction_comes_with_its_commit(app: Celeriac, tasks: Any, rows: Rows) -> None:
