@@ -129,6 +129,11 @@ class Celeriac(TaskDecorator, Steering, Celery):
         """Celery's name for what `celery beat` starts."""
         return self.subclass_with_self("celeriac.schedules.beat:Beat")
 
+    @cached_property
+    def AsyncResult(self) -> Any:  # noqa: N802
+        """Celery's name for the result of a task by its id."""
+        return self.subclass_with_self("celeriac.seam.result:RowResult", name="AsyncResult", reverse="AsyncResult")
+
     @property
     def process_name(self) -> str:
         return f"{self.settings.worker_id or socket.gethostname()}:{os.getpid()}"

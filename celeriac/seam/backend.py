@@ -43,6 +43,9 @@ LONGEST_TRACEBACK = 16_000
 PATIENCE = 0.25
 SHORTEST = 0.01
 
+#: Results that are read at once.
+PAGE = 1000
+
 
 def _is_a_hooks(run: running.Run, state: str) -> bool:
     """Whether it says that `on_failure` or `on_retry` failed, too: that changes nothing of what the attempt came to."""
@@ -175,9 +178,7 @@ class RowBackend(BaseBackend):
     def get_task_meta(self, task_id: str, cache: bool = True) -> dict[str, Any]:  # noqa: ARG002 - Celery's signature
         with self.app.database.reading() as connection:
             meta = results.metas(connection, [task_id], self.exception_to_python)[task_id]
-            if meta["status"] in READY_STATES and "id" in meta:
-                meta["children"] = results.children(connection, meta["id"])
-        return meta
+        return self._with_children(meta)
 
     _get_task_meta_for = get_task_meta
 
@@ -188,14 +189,26 @@ class RowBackend(BaseBackend):
         self, task_id: str, timeout: float | None = None, interval: float = 0.5, no_ack: bool = True,  # noqa: ARG002
         on_interval: Callable[[], Any] | None = None,
     ) -> dict[str, Any]:  # fmt: skip
-        return next(meta for _, meta in self._ended([task_id], timeout, interval, on_interval))
+        return self._with_children(next(meta for _, meta in self._ended([task_id], timeout, interval, on_interval)))
+
+    def _with_children(self, meta: dict[str, Any]) -> dict[str, Any]:
+        """Celery knows the children of what has ended."""
+        if meta["status"] not in READY_STATES:
+            return meta | {"children": []}
+        with self.app.database.reading() as connection:
+            return meta | {"children": results.children(connection, meta["id"])}
+
+    def failed_of(self, task_ids: Iterable[str]) -> set[str]:
+        """Those of the tasks that failed or were cancelled."""
+        with self.app.database.reading() as connection:
+            return results.failed(connection, task_ids)
 
     def get_many(
         self, task_ids: Iterable[str], timeout: float | None = None, interval: float = 0.5, no_ack: bool = True,  # noqa: ARG002
         on_message: Callable[[dict[str, Any]], Any] | None = None, on_interval: Callable[[], Any] | None = None,
         max_iterations: int | None = None,
     ) -> Iterator[tuple[str, dict[str, Any]]]:  # fmt: skip
-        """Each as it ends; all that are awaited in one statement a look."""
+        """Each as it ends, without its children; all that are awaited in one statement a look."""
         for task_id, meta in self._ended(task_ids, timeout, interval, on_interval, max_iterations):
             if on_message is not None:
                 on_message(meta)
@@ -208,12 +221,9 @@ class RowBackend(BaseBackend):
         """Raises Celery's TimeoutError. Looks soon at first, and every `interval` seconds in the end."""
         open_ids, began = dict.fromkeys(task_ids), time.monotonic()
         while open_ids:
-            with self.app.database.reading() as connection:
-                metas = results.metas(connection, open_ids, self.exception_to_python)
-            for task_id, meta in metas.items():
-                if meta["status"] in READY_STATES:
-                    del open_ids[task_id]
-                    yield task_id, meta
+            for task_id, meta in self._over(open_ids):
+                del open_ids[task_id]
+                yield task_id, meta
             looks = None if looks is None else looks - 1
             if not open_ids or looks == 0:
                 return
@@ -224,6 +234,15 @@ class RowBackend(BaseBackend):
                 raise CeleryTimeoutError(f"{len(open_ids)} of the results did not come within {timeout:g} s")
             nap = min(interval, max(SHORTEST, waited * PATIENCE))
             time.sleep(nap if timeout is None else min(nap, timeout - waited))
+
+    def _over(self, task_ids: Iterable[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Rows are read whole only of what has ended, so many at once; one that was retried meanwhile has not."""
+        with self.app.database.reading() as connection:
+            over = results.over(connection, task_ids)
+        for i in range(0, len(over), PAGE):
+            with self.app.database.reading() as connection:
+                metas = results.metas(connection, over[i : i + PAGE], self.exception_to_python)
+            yield from ((task_id, meta) for task_id, meta in metas.items() if meta["status"] in READY_STATES)
 
     def forget(self, task_id: str) -> None:
         """Its row goes, unless the body of a chord has yet to read it."""

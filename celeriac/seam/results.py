@@ -19,12 +19,29 @@ SELECT id, task_id, status, result, error_message, completed_at, retry_count, pr
 FROM celeriac.worker_tasks WHERE task_id = ANY (CAST(:task_ids AS text[]))
 """)
 
-# `member_of`: the group it was published with.
+# What is over is in the history, or nowhere.
+OVER = text("SELECT task_id FROM celeriac.history WHERE task_id = ANY (CAST(:task_ids AS text[]))")
+
+FAILED = text("""
+SELECT task_id FROM celeriac.history WHERE task_id = ANY (CAST(:task_ids AS text[])) AND status <> 'completed'
+""")
+
+# `member_of`: the group it came with. A body has the group of its members, the next link of a chain that of the chain,
+# and what was added to a chord that of the task. What `celeriac.fall_out` leaves is nobody's child.
 CHILDREN = text("""
-SELECT task_id, headers -> 'canvas' ->> 'member_of' AS member_of FROM (
-    (SELECT id, task_id, headers FROM celeriac.tasks WHERE parent_id = :id)
-    UNION ALL (SELECT id, task_id, headers FROM celeriac.history WHERE parent_id = :id)
-) AS child ORDER BY id
+WITH parent AS MATERIALIZED (
+    SELECT headers -> 'canvas' ->> 'group' AS own,
+        headers -> 'canvas' -> 'chain' -> -1 -> 'options' ->> 'group_id' AS following
+    FROM celeriac.history WHERE id = :id LIMIT 1
+), child AS (
+    SELECT id, task_id, headers -> 'canvas' AS canvas FROM celeriac.tasks WHERE parent_id = :id
+    UNION ALL
+    SELECT id, task_id, headers -> 'canvas' AS canvas FROM celeriac.history WHERE parent_id = :id
+)
+SELECT c.task_id, CASE
+    WHEN NOT EXISTS (SELECT FROM parent WHERE c.canvas ->> 'group' IN (own, following, c.canvas ->> 'awaits'))
+    THEN c.canvas ->> 'group' END AS member_of
+FROM child c WHERE c.canvas -> 'fall_out' IS NULL ORDER BY c.id
 """)
 
 SAVE = text("""
@@ -45,8 +62,18 @@ STATE, TOLD = "celery_state", "meta"
 Error = Callable[[Any], BaseException]
 
 
+def over(connection: Connection, task_ids: Iterable[str]) -> list[str]:
+    """Those of the tasks that have ended."""
+    return list(connection.execute(OVER, {"task_ids": list(task_ids)}).scalars())
+
+
+def failed(connection: Connection, task_ids: Iterable[str]) -> set[str]:
+    """Those that failed or were cancelled."""
+    return set(connection.execute(FAILED, {"task_ids": list(task_ids)}).scalars())
+
+
 def metas(connection: Connection, task_ids: Iterable[str], error: Error) -> dict[str, dict[str, Any]]:
-    """By task id; those that no row has are PENDING. `error`: an exception from its JSON."""
+    """By task id, without their children; those that no row has are PENDING. `error`: an exception from its JSON."""
     wanted = list(task_ids)
     rows = {row.task_id: row for row in connection.execute(META, {"task_ids": wanted})}
     return {task_id: _meta(rows[task_id], error) if task_id in rows else _unknown(task_id) for task_id in wanted}
@@ -82,7 +109,7 @@ def forget(connection: Connection, task_id: str) -> None:
 
 
 def _unknown(task_id: str) -> dict[str, Any]:
-    return {"task_id": task_id, "status": "PENDING", "result": None, "traceback": None, "children": []}
+    return {"task_id": task_id, "status": "PENDING", "result": None, "traceback": None}
 
 
 def _meta(row: Row[Any], error: Error) -> dict[str, Any]:
@@ -98,7 +125,7 @@ def _meta(row: Row[Any], error: Error) -> dict[str, Any]:
         kind = TaskRevokedError if row.status == states.CANCELLED else CeleriacError
         result = kind(row.error_message)
     return {
-        "task_id": row.task_id, "status": status, "result": result, "traceback": traceback, "children": [],
+        "task_id": row.task_id, "status": status, "result": result, "traceback": traceback,
         "date_done": row.completed_at, "name": row.role, "args": revived(row.args), "kwargs": revived(row.kwargs),
         "worker": row.worker_id, "retries": row.retry_count, "queue": None, "id": row.id,
     }  # fmt: skip

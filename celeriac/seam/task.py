@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack
 from celery import signals
 from celery.app.task import Task as CeleryTask
 from celery.exceptions import Ignore
-from celery.result import AsyncResult
 from celery.utils.imports import symbol_by_name
 from sqlalchemy.orm import Session
 from vine import promise
@@ -20,6 +19,7 @@ from celeriac.errors import BadValue, CeleriacError, Snooze
 from celeriac.roles.role import Role
 from celeriac.roles.rules import is_duration
 from celeriac.run import run as running
+from celeriac.seam.result import RowResult
 
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
@@ -29,7 +29,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Enqueued(AsyncResult):
+class Enqueued(RowResult):
     """An `AsyncResult` that also says where the enqueue ended.
 
     `is_new` False: the row is the unfinished one that holds the unique key, and `id` is that one's. Enqueued from a

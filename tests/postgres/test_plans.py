@@ -106,6 +106,8 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
     released = {"tokens": [TOKEN, *silent], "only": None, "started": True, "kind": "rescue", "loss": True} | by
     return {
         "seam.results.META": [{"task_ids": ["ready-1", "done-1"]}, {"task_ids": task_ids}],
+        "seam.results.OVER": [{"task_ids": ["ready-1", *(f"done-{i}" for i in range(SELECTED))]}],
+        "seam.results.FAILED": [{"task_ids": ["ready-1", *(f"done-{i}" for i in range(SELECTED))]}],
         "seam.results.CHILDREN": [{"id": lone}],
         "seam.results.FORGET": [{"task_id": "done-1"}],
         "canvas.join.MEMBERS": [{"barrier": barriers[2]}],
@@ -312,7 +314,8 @@ def by_lookups(name: str) -> bool:
     return name not in AS_USUAL and (
         name.startswith(("insights.", "operate.", "repair.", "dispatch.parking.", "canvas.", "page of", "end of"))
         or name in ("dispatch.claim.RESUME", "dispatch.promote.DUE", "enqueue.insert.EXISTING")
-        or name in ("enqueue.insert.STILL_BEHIND", "enqueue.insert.AGAIN", "seam.results.META", "seam.results.CHILDREN")
+        or name in ("enqueue.insert.STILL_BEHIND", "enqueue.insert.AGAIN")
+        or name in ("seam.results.META", "seam.results.CHILDREN", "seam.results.OVER", "seam.results.FAILED")
     )
 
 

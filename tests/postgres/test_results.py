@@ -5,11 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from celery import chain, chord, group
 from celery.exceptions import TaskRevokedError
-from celery.result import AsyncResult
+from celery.exceptions import TimeoutError as CeleryTimeoutError
+from celery.result import AsyncResult, GroupResult, result_from_tuple
+from sqlalchemy import event
 
 from celeriac import Celeriac
 from celeriac.run.arrive import run_ticket
+from celeriac.seam import backend, results
+from celeriac.seam.result import RowResult
 from tests.postgres.workflows import declare, run_all
 from tests.processes import Rows
 
@@ -81,6 +86,42 @@ def test_an_ignored_result_is_not_stored_and_ends_its_task(app: Celeriac, rows: 
     assert rows.one("SELECT count(*) FROM worker_tasks WHERE status = 'failed'") == int(fails)
 
 
+def test_the_children_of_a_task_are_known_to_whoever_waited_for_it(app: Celeriac) -> None:
+    tasks = declare(app)
+    made: dict[str, Any] = {}
+
+    @app.task(role="parent", shared=False, prompt=False)
+    def parent() -> None:
+        made["one"] = tasks["add"].delay(1, 2)
+        made["group"] = group(tasks["add"].s(1, 1), tasks["add"].s(2, 2))()
+        made["chord"] = chord([tasks["add"].s(3, 3)], tasks["total"].s())()
+
+    app.register_roles()
+    done = parent.delay()
+    run_all(app)
+    done.get(timeout=1)
+    groups = [child for child in done.children if isinstance(child, GroupResult)]
+    assert [(g.id, [member.id for member in g]) for g in groups] == [
+        (g.id, [member.id for member in g]) for g in (made["group"], made["chord"].parent)
+    ]
+    assert {child.id for child in done.children if child not in groups} == {made["one"].id, made["chord"].id}
+    assert sorted(value for _, value in done.collect(disable_sync_subtasks=False) if isinstance(value, int)) == [
+        2, 3, 4, 6, 6
+    ]  # fmt: skip
+
+
+def test_the_next_link_of_a_chain_is_no_group_and_what_an_ended_link_leaves_no_child(app: Celeriac) -> None:
+    tasks = declare(app)
+    links = chain(tasks["add"].s(1, 1), tasks["add"].s(1), tasks["add"].s(1))
+    result = group(links, tasks["add"].s(2, 2))().results[0]
+    app.cancel(result.parent.id)
+    run_all(app)
+    first = result.parent.parent
+    first.get(timeout=1)
+    assert [child.id for child in first.children] == [result.parent.id]
+    assert result.parent.children == [result]
+
+
 def test_what_is_forgotten_is_pending_to_celery(app: Celeriac) -> None:
     tasks = declare(app)
     done = tasks["add"].delay(1, 2)
@@ -89,12 +130,81 @@ def test_what_is_forgotten_is_pending_to_celery(app: Celeriac) -> None:
     assert result_of(app, done.id).state == "PENDING"
 
 
-def test_many_results_are_awaited_in_one_statement_a_look(app: Celeriac) -> None:
+@pytest.fixture
+def said(app: Celeriac) -> list[str]:
+    """The statements that the app has sent, but for the beginnings and ends of transactions."""
+    sent: list[str] = []
+
+    def note(*call: Any) -> None:
+        if "celeriac." in call[2]:
+            sent.append(call[2])
+
+    event.listen(app.database._verbs, "before_cursor_execute", note)
+    return sent
+
+
+def test_many_results_are_awaited_in_one_statement_a_look(app: Celeriac, said: list[str]) -> None:
     tasks = declare(app)
     done = tasks["add"].bulk([(n, n) for n in range(20)])
-    run_all(app)
-    looks: list[Any] = []
-    ids = [result.id for result in done]
-    found = dict(app.backend.get_many(ids, timeout=1, on_interval=lambda: looks.append(1)))
+    looks = 0
+
+    def look() -> None:
+        nonlocal looks
+        looks += 1
+        if looks == 3:
+            run_all(app)
+        said.clear()
+
+    found = dict(app.backend.get_many([r.id for r in done], timeout=5, interval=0.01, on_interval=look))
     assert {task_id: meta["result"] for task_id, meta in found.items()} == {r.id: 2 * n for n, r in enumerate(done)}
-    assert looks == []
+    assert looks == 3
+    assert len(said) == 2, "one that finds which have ended, one that reads these"
+
+
+def test_only_what_has_ended_is_read_whole_and_in_pages(
+    app: Celeriac, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tasks = declare(app)
+    monkeypatch.setattr(backend, "PAGE", 4)
+    done = tasks["add"].bulk([(n, n) for n in range(10)])
+    run_all(app)
+    waiting = tasks["add"].bulk([(n, n) for n in range(5)])
+    read: list[int] = []
+    whole = results.metas
+    monkeypatch.setattr(results, "metas", lambda c, ids, error: read.append(len(ids)) or whole(c, ids, error))
+    with pytest.raises(CeleryTimeoutError, match="5 of the results"):
+        list(app.backend.get_many([r.id for r in [*done, *waiting]], timeout=0))
+    assert read == [4, 4, 2]
+
+
+def test_a_chords_result_is_awaited_in_two_statements_a_look(
+    app: Celeriac, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tasks = declare(app)
+    result = chord([tasks["add"].s(n, n) for n in range(20)], tasks["total"].s())()
+    asks, counts = RowResult._maybe_reraise_parent_error, list[int]()
+
+    def look(self: RowResult) -> None:
+        asks(self)
+        counts.append(len(said))
+        if len(counts) == 4:
+            run_all(app)
+        said.clear()
+
+    monkeypatch.setattr(RowResult, "_maybe_reraise_parent_error", look)
+    said.clear()
+    assert result.get(timeout=5, interval=0.01) == 380
+    assert counts == [1, 2, 2, 2], "all members, and itself"
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_whoever_waits_for_a_body_hears_of_the_first_member_that_failed(app: Celeriac, nested: bool) -> None:
+    tasks = declare(app)
+    failing: Any = tasks["fail"].s()
+    header = [tasks["add"].s(1, 1), group(tasks["add"].s(2, 2), failing) if nested else failing]
+    result = chord(header, tasks["total"].s())()
+    run_all(app)
+    again = result_from_tuple(result.as_tuple(), app)
+    for awaited in (result, again):
+        with pytest.raises(ValueError, match="on purpose"):
+            awaited.get(timeout=1)
