@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ from celeriac.store.states import COMPLETED
 
 # What did not complete is told of whether it would have delivered a result or not.
 MEMBERS = text("""
-SELECT task_id, status, result, error_message, completed_at FROM celeriac.history
+SELECT task_id, status, result, error_message, completed_at, place FROM celeriac.history
 WHERE barrier = CAST(:barrier AS uuid) AND (place IS NOT NULL OR status <> 'completed') ORDER BY place, id
 """)
 
@@ -55,11 +55,13 @@ def results(
     last = max(rows, key=lambda row: row.completed_at).task_id if rows else None
     if shape is None:
         return Joined([row.result for row in rows], last)
-    return Joined(_shaped(shape, {row.task_id: row.result for row in rows}), last)
+    by_id = {row.task_id: row.result for row in rows if row.place is not None}
+    return Joined(_shaped(shape, by_id) + list(by_id.values()), last)
 
 
-def _shaped(shape: Sequence[Any], by_id: Mapping[str, Any]) -> list[Any]:
-    return [by_id.get(part) if isinstance(part, str) else _shaped(part, by_id) for part in shape]
+def _shaped(shape: Sequence[Any], by_id: dict[str, Any]) -> list[Any]:
+    """Takes the members of the shape; what is left was added to the chord."""
+    return [by_id.pop(part, None) if isinstance(part, str) else _shaped(part, by_id) for part in shape]
 
 
 def arguments(args: Sequence[Any], kwargs: dict[str, Any], joins: Any, given: list[Any]) -> tuple[Any, Any]:

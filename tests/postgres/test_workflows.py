@@ -281,6 +281,29 @@ def test_a_task_that_was_not_replaced_may_retry_with_other_arguments(
     assert rows(STATUS) == [("swap", "completed")]
 
 
+@pytest.mark.parametrize("nested", [False, True])
+def test_what_a_member_adds_to_its_chord_is_a_member(app: Celeriac, tasks: Any, rows: Rows, nested: bool) -> None:
+    """It comes after the task that added it; in a header that has groups of its own, at the end."""
+    given: list[Any] = []
+
+    @app.task(role="adds", bind=True, shared=False, prompt=False, chunk=500)
+    def adds(self: Any) -> int:
+        self.add_to_chord(tasks["add"].s(10, 10))
+        return 5
+
+    @app.task(role="collect", shared=False, prompt=False, chunk=500)
+    def collect(results: list[Any]) -> None:
+        given.extend(results)
+
+    app.register_roles()
+    add = tasks["add"]
+    header = [adds.s(), chain(add.s(1, 1), group(add.s(1), add.s(2))) if nested else add.s(3, 3)]
+    result = chord(header, collect.s())()
+    run_all(app)
+    result.get(timeout=1)
+    assert given == ([5, [3, 4], 20] if nested else [5, 20, 6])
+
+
 def test_a_workflow_that_is_applied_again_runs_again(app: Celeriac, tasks: Any) -> None:
     """Its ids are frozen: they are the same tasks, which begin anew."""
     made = chord([tasks["add"].s(1, 1), tasks["add"].s(2, 2)], tasks["total"].s())
