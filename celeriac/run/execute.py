@@ -7,11 +7,12 @@ call, which costs half; what it raises goes through Celery's error handling all 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import logging
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from celery import signals, states
 from celery._state import _task_stack
@@ -20,6 +21,7 @@ from celery.app.task import Context
 from celery.app.task import Task as CeleryTask
 from celery.exceptions import ChordError, Ignore, Reject, Retry, TaskRevokedError
 from celery.loaders.base import BaseLoader
+from sqlalchemy.exc import DBAPIError
 
 from celeriac.canvas import join
 from celeriac.errors import CeleriacError, LeaseLost, Snooze, TaskCancelled
@@ -27,10 +29,15 @@ from celeriac.run import outcomes
 from celeriac.run.run import Run, enter, leave
 from celeriac.run.shared import worker_id
 from celeriac.store import states as row_states
-from celeriac.store.encoding import revived
+from celeriac.store.encoding import legible, revived
+from celeriac.store.failures import is_gone, retry_while_away
 
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 #: Who hears of a task that succeeds.
 SIGNALS = (signals.task_prerun, signals.task_postrun, signals.task_success)
@@ -93,12 +100,7 @@ def execute(app: Celeriac, run: Run, direct: Direct | None = None) -> None:
     """Runs the handler; its outcome is in `run`. `direct`: for a direct call, of what belongs to no workflow."""
     token = enter(run)
     try:
-        if run.canvas:
-            ended = _trace_part(app, run)
-        elif direct is None:
-            ended = _trace(app, run, *_arguments(run))
-        else:
-            ended = _call(direct, run, *_arguments(run))
+        ended = _attempt(app, run, direct)
     except TaskCancelled:
         run.drop_session()
         run.follow_ups.clear()
@@ -113,65 +115,116 @@ def execute(app: Celeriac, run: Run, direct: Direct | None = None) -> None:
         leave(run, token)
 
 
-def _arguments(run: Run) -> tuple[Any, Any]:
-    return revived(run.task.args), revived(run.task.kwargs)
-
-
-def _trace_part(app: Celeriac, run: Run) -> Any:
-    """A part of a workflow. A body whose members did not all complete fails with Celery's error for that."""
+def _attempt(app: Celeriac, run: Run, direct: Direct | None) -> Any:
+    """What cannot have its arguments fails without its handler, and the others of its ticket never notice."""
     if "fall_out" in run.canvas:
         return _spread(app, run, **run.canvas["fall_out"])
-    barrier, joins = run.canvas.get("awaits"), run.canvas.get("joins")
-    if barrier is None:
-        return _trace(app, run, *_arguments(run))
-    with app.database.reading() as connection:
-        given = join.results(connection, barrier, run.canvas.get("shape"), run.canvas.get("places", 0))
+    try:
+        args, kwargs = _arguments(app, run)
+        request = request_of(run, app.conf.enable_utc if direct is None else direct.utc)
+    except (TaskCancelled, LeaseLost):
+        raise
+    except Exception as error:
+        return _fail(app, run, error)
+    if direct is None or run.canvas:
+        return _trace(app, run, args, kwargs, request)
+    return _call(direct, run, args, kwargs, request)
+
+
+def _arguments(app: Celeriac, run: Run) -> tuple[Any, Any]:
+    """Those of a chord's body with the results of its members. Raises ChordError, LeaseLost, or what reading raises."""
+    args, kwargs = revived(run.task.args), revived(run.task.kwargs)
+    if "awaits" not in run.canvas:
+        return args, kwargs
+    given, joins = _members(app, run), run.canvas.get("joins")
+    return join.arguments(args, kwargs, joins, given) if joins else (args, kwargs)
+
+
+def _members(app: Celeriac, run: Run) -> list[Any]:
+    """Their results. Raises ChordError if they did not all complete: then no other attempt would help."""
+
+    def read() -> join.Joined | join.Missing:
+        with app.database.reading() as connection:
+            return join.results(connection, run.canvas["awaits"], run.canvas.get("shape"), run.canvas.get("places", 0))
+
+    given = _patiently(read, "read the members' results")
     if isinstance(given, join.Missing):
-        error = app.backend.exception_to_python(revived(given.error)) if given.error else given.says
-        return _fail(app, run, ChordError(f"Dependency {given.task_id} raised {error!r}"))
+        run.is_hopeless = True
+        raise ChordError(f"Dependency {given.task_id} raised {_error_of(app, given)!r}")
     run.canvas["parent_id"] = given.last
-    args, kwargs = run.task.args, run.task.kwargs
-    args, kwargs = join.arguments(args, kwargs, joins, given.results) if joins else (args, kwargs)
-    return _trace(app, run, revived(args), revived(kwargs))
+    try:
+        return list(revived(given.results))
+    except Exception as error:
+        raise ChordError(f"the results of its members cannot be read: {error!r}") from error
+
+
+def _error_of(app: Celeriac, member: join.Missing) -> Any:
+    """What it failed with; its words if that cannot be read."""
+    try:
+        return app.backend.exception_to_python(revived(member.error)) if member.error else member.says
+    except Exception:
+        return member.says
+
+
+def _patiently(act: Callable[[], T], what: str) -> T:
+    """Outlasts Postgres being away. Raises LeaseLost if it stays away: the task runs again."""
+    try:
+        return retry_while_away(act, what)
+    except DBAPIError as error:
+        if not is_gone(error):
+            raise
+        raise LeaseLost(f"could not {what}: {error}") from error
 
 
 def _spread(app: Celeriac, run: Run, task_id: str, status: str, error: str | None) -> None:
     """In the name of a task that ended without its worker: see `celeriac.fall_out`."""
-    context = Context(request_of(run, app.conf.enable_utc) | {"id": task_id})
+    context = Context(request_of(run, app.conf.enable_utc, legible) | {"id": task_id})
     kind = TaskRevokedError if status == row_states.CANCELLED else CeleriacError
-    app.backend.spread(context, kind(error), call_errbacks=status == row_states.FAILED)
-    run.outcome = outcomes.replaced(run)
+
+    def spread() -> None:
+        run.follow_ups.clear()
+        run.tombstones.clear()
+        app.backend.spread(context, kind(error), call_errbacks=status == row_states.FAILED)
+
+    try:
+        _patiently(spread, "tell who waits for a task")
+    except (TaskCancelled, LeaseLost):
+        raise
+    except Exception as broken:
+        logger.exception("Who waits for task %s could not be told that it is over", task_id)
+        run.outcome = replace(outcomes.failed(run, broken), is_spread=True)
+    else:
+        run.outcome = outcomes.replaced(run)
 
 
-def _fail(app: Celeriac, run: Run, error: ChordError) -> None:
+def _fail(app: Celeriac, run: Run, error: Exception) -> None:
     """Without the handler, but with whatever Celery does about a task that failed."""
-    task, context = app.tasks[run.role.name], Context(request_of(run, app.conf.enable_utc))
-    context.args, context.kwargs = _arguments(run)
+    task, context = app.tasks[run.role.name], Context(request_of(run, app.conf.enable_utc, legible))
+    context.args, context.kwargs = legible(run.task.args), legible(run.task.kwargs)
     _task_stack.push(task)
     task.request_stack.push(context)
     try:
         raise error  # Celery wants its traceback
-    except ChordError as raised:
+    except Exception as raised:
         _handle(task, context, states.FAILURE, raised)
     finally:
         task.request_stack.pop()
         _task_stack.pop()
 
 
-def _trace(app: Celeriac, run: Run, args: Any, kwargs: Any) -> Any:
+def _trace(app: Celeriac, run: Run, args: Any, kwargs: Any, request: dict[str, Any]) -> Any:
     """What Celery stores nothing for, if it was that."""
-    task, request = app.tasks[run.role.name], request_of(run, app.conf.enable_utc)
+    task = app.tasks[run.role.name]
     traced = trace.trace_task(
         task, run.task.task_id, args, kwargs, request, app=app, loader=app.loader, hostname=worker_id()
     )
     return getattr(traced.info, "retval", None)
 
 
-def _call(direct: Direct, run: Run, args: Any, kwargs: Any) -> Any:
+def _call(direct: Direct, run: Run, args: Any, kwargs: Any, request: dict[str, Any]) -> Any:
     task, context = direct.task, direct.context
-    said = request_of(run, direct.utc)
-    said["args"], said["kwargs"], said["called_directly"] = args, kwargs, False
-    context.__dict__ = said
+    request["args"], request["kwargs"], request["called_directly"] = args, kwargs, False
+    context.__dict__ = request
     try:
         result = task.run(*args, **kwargs)
         direct.backend.store_result(run.task.task_id, result if direct.keeps else None, states.SUCCESS, request=context)
@@ -207,10 +260,10 @@ def _conclude(run: Run, error: Any) -> None:
         run.outcome = outcomes.failed(run, error or RuntimeError("ended without an outcome"))
 
 
-def request_of(run: Run, utc: bool) -> dict[str, Any]:
-    """What Celery's own requests say of a task."""
+def request_of(run: Run, utc: bool, read: Callable[[Any], Any] = revived) -> dict[str, Any]:
+    """What Celery's own requests say of a task. Raises what `read` raises of the links of its workflow."""
     task, said = run.task, run.task.headers or {}
-    canvas = revived(run.canvas) if run.canvas else {}
+    canvas = read(run.canvas) if run.canvas else {}
     return {
         "id": task.task_id,
         "task": run.role.name,

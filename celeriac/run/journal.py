@@ -30,7 +30,7 @@ from celeriac.run.execute import request_of
 from celeriac.run.run import Run
 from celeriac.settle.write import LOST, Outcome
 from celeriac.store.connections import call
-from celeriac.store.encoding import revived
+from celeriac.store.encoding import legible
 from celeriac.store.started import Started, masked
 from celeriac.store.states import CANCELLED, COMPLETED, FAILED, PENDING
 
@@ -153,7 +153,9 @@ class Told:
             self.journal.flush()
 
     def _revoked(self, run: Run, *, began: bool) -> None:
-        request = Context(request_of(run, self.app.conf.enable_utc), args=run.task.args, kwargs=run.task.kwargs)
+        request = Context(
+            request_of(run, self.app.conf.enable_utc, legible), args=run.task.args, kwargs=run.task.kwargs
+        )
         signals.task_revoked.send(
             sender=self.app.tasks[self.role.name], request=request, terminated=began, signum=None,
             expired=run.outcome is not None and run.outcome.kind == "expired",
@@ -188,7 +190,7 @@ def came_to(outcome: Outcome, became: str, seconds: float | None, traceback: str
     """`seconds`: how long it ran; None if it did not begin."""
     task = outcome.task
     if became == COMPLETED:
-        return about(task, "task-succeeded", result=_shown(revived(outcome.result)), runtime=seconds)
+        return about(task, "task-succeeded", result=_shown(legible(outcome.result)), runtime=seconds)
     if became == CANCELLED:
         expired = outcome.kind == "expired"
         return about(task, "task-revoked", terminated=seconds is not None, signum=None, expired=expired)
@@ -213,7 +215,7 @@ def arguments(args: Any, kwargs: Any, headers: Mapping[str, Any] | None) -> dict
     if masked(headers):
         said = headers or {}
         return {"args": said.get("argsrepr", "..."), "kwargs": said.get("kwargsrepr", "...")}
-    return {"args": _shown(revived(args)), "kwargs": _shown(revived(kwargs))}
+    return {"args": _shown(legible(args)), "kwargs": _shown(legible(kwargs))}
 
 
 def about(task: Started, kind: str, **fields: Any) -> Event:

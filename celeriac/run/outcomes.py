@@ -38,7 +38,7 @@ def failed(run: Run, error: BaseException, told: Any = None) -> Outcome:
 
     `told`: the error as JSON, for whoever asks for the result.
     """
-    permanent = isinstance(error, (Permanent, *run.role.dont_retry_for))
+    permanent = run.is_hopeless or isinstance(error, (Permanent, *run.role.dont_retry_for))
     verdict = after_failure(_attempt(run.task), permanent=permanent, round_delay=run.role.round_delay)
     return _verdict(run.task, verdict, described(error), "retry_round", told)
 

@@ -41,6 +41,7 @@ class Run:
     `became`: what its row is once it is settled; None if the outcome did not count. `traceback`: of what it raised.
     `tombstones`: links that never come, as this one failed. `replaced`: what it has asked for comes in its place.
     `is_spreading`: what it stores for other tasks now are tombstones.
+    `is_hopeless`: another attempt would fail as well.
     """
 
     task: Started
@@ -55,6 +56,7 @@ class Run:
     stopped: bool = False
     replaced: bool = False
     is_spreading: bool = False
+    is_hopeless: bool = False
     began: float = field(default_factory=time.monotonic)
     limited_since: float = field(default_factory=time.monotonic)
     opened: Session | None = None

@@ -69,3 +69,11 @@ def revived(value: Any) -> Any:
     if isinstance(value, dict):
         return kombu_json.object_hook({k: revived(v) for k, v in value.items()})
     return [revived(v) for v in value] if isinstance(value, list) else value
+
+
+def legible(value: Any) -> Any:
+    """The same; as it stands where it has types that this process does not know."""
+    try:
+        return revived(value)
+    except Exception:
+        return value
