@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Row, text
 from celeriac.canvas.join import NEEDED
 from celeriac.errors import CeleriacError
 from celeriac.store import states
-from celeriac.store.encoding import revived
+from celeriac.store.encoding import legible, revived
 
 META = text("""
 SELECT id, task_id, status, result, error_message, completed_at, retry_count, progress, role, args, kwargs, worker_id
@@ -126,7 +126,7 @@ def _meta(row: Row[Any], error: Error) -> dict[str, Any]:
         result = kind(row.error_message)
     return {
         "task_id": row.task_id, "status": status, "result": result, "traceback": traceback,
-        "date_done": row.completed_at, "name": row.role, "args": revived(row.args), "kwargs": revived(row.kwargs),
+        "date_done": row.completed_at, "name": row.role, "args": legible(row.args), "kwargs": legible(row.kwargs),
         "worker": row.worker_id, "retries": row.retry_count, "queue": None, "id": row.id,
     }  # fmt: skip
 

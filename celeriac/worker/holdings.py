@@ -14,7 +14,7 @@ from celery.worker.state import reserved_requests
 from celeriac.insights import held
 from celeriac.insights.held import Row
 from celeriac.run import journal, shared
-from celeriac.store.encoding import revived
+from celeriac.store.encoding import legible
 from celeriac.store.started import masked
 from celeriac.worker.answers import fitting
 from celeriac.worker.desk import Desk
@@ -125,7 +125,7 @@ class Holdings:
 def _arguments(row: Row, *, safe: bool) -> dict[str, Any]:
     if safe or masked(row["headers"]):
         return _shown(row)
-    return {"args": revived(row["args"]), "kwargs": revived(row["kwargs"])}
+    return {"args": legible(row["args"]), "kwargs": legible(row["kwargs"])}
 
 
 def _shown(row: Row) -> dict[str, str]:

@@ -64,10 +64,12 @@ def test_a_body_whose_members_error_cannot_be_read_says_its_words(
 
 
 def test_a_task_whose_arguments_cannot_be_read_fails_alone(app: Celeriac, tasks: Any, rows: Rows) -> None:
-    tasks["add"].bulk([(1, 1), (2, 2)])
+    bad, _ = tasks["add"].bulk([(1, 1), (2, 2)])
     rows(f"UPDATE celeriac.tasks SET kwargs = jsonb_set(kwargs, '{{x}}', '{UNKNOWN}') WHERE kwargs ->> 'x' = '1'")
     run_all(app)
     assert rows(STATUS) == [("add", "failed"), ("add", "completed")]
+    assert bad.state == "FAILURE"
+    assert bad.kwargs["y"] == 1
 
 
 def test_links_that_cannot_be_read_fail_their_task_alone(app: Celeriac, tasks: Any, rows: Rows) -> None:
