@@ -130,17 +130,28 @@ DELETE FROM celeriac.dead_letters WHERE id IN (
     ORDER BY at LIMIT :batch)
 """)
 
+GROUPS = text("""
+DELETE FROM celeriac.group_results WHERE id IN (
+    SELECT id FROM celeriac.group_results WHERE saved_at < statement_timestamp() - :days * interval '1 day'
+    ORDER BY saved_at LIMIT :batch)
+""")
+
 #: How long (days) a message that was adopted is known.
 KNOWN = 7.0
 
 
 def prune_finished(app: Celeriac) -> int:
-    """Finished tasks older than their role's `keep`; events, passes, dead letters and the like past their periods."""
+    """Finished tasks older than their role's `keep`; events, passes, dead letters and the like past their periods.
+
+    What `GroupResult.save` keeps stays for Celery's `result_expires`, which may be never.
+    """
     events, passes = app.settings.event_days, app.settings.pass_hours / 24
-    rest = (
+    rest: tuple[tuple[TextClause, float], ...] = (
         (EVENTS, events), (PASSES, passes), (WORKERS, events), (BEATS, passes), (ADOPTED, KNOWN),
         (DEAD_LETTERS, app.settings.dead_letter_days),
     )  # fmt: skip
+    if expires := app.backend.prepare_expires(None):
+        rest += ((GROUPS, expires / 86_400),)
     return prune_tasks(app) + sum(_prune(app.database, delete, days=days) for delete, days in rest)
 
 

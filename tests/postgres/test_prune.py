@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from decimal import Decimal
+from typing import Any
 
 import pytest
 from sqlalchemy import text
@@ -190,3 +192,14 @@ def test_the_settings_say_how_long_events_and_passes_stay(database_url: str, red
     assert rows("SELECT task FROM task_events") == [(23,)]
     assert rows("SELECT free FROM passes") == [(1,)]
     app.database.dispose()
+
+
+@pytest.mark.parametrize(
+    ("expires", "left"), [(3600, 1), (timedelta(hours=30), 2), (None, 3), (0, 3)], ids=["1 h", "30 h", "never", "0"]
+)
+def test_saved_groups_stay_for_the_time_of_results(app: Celeriac, rows: Rows, expires: Any, left: int) -> None:
+    app.conf.result_expires = expires
+    for hours in (0, 24, 48):
+        rows(f"INSERT INTO group_results VALUES ('{hours}', '[]', now() - interval '{hours} hours')")
+    assert prune.prune_finished(app) == 3 - left
+    assert rows.one("SELECT count(*) FROM group_results") == left

@@ -137,6 +137,7 @@ CREATE TABLE celeriac.group_results (
     result jsonb NOT NULL,
     saved_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
+CREATE INDEX group_results_by_age ON celeriac.group_results (saved_at);
 
 -- Who is held, a row a ticket: claimed while it has no worker, running from then on. `accounts` goes with `ids`.
 CREATE TABLE celeriac.tickets (
