@@ -127,3 +127,18 @@ def named(body: Mapping[str, Any]) -> dict[str, Any]:
         "task": body["task"], "args": [], "kwargs": {}, "subtask_type": None, "immutable": False,
         "options": {"task_id": (body.get("options") or {}).get("task_id"), STORED: True},
     }  # fmt: skip
+
+
+def flattened(chain: Any) -> list[Any]:
+    """The links of a chain, with all parts of those that are workflows: each has an id somebody may wait for."""
+    links: list[Any] = []
+    for link in chain or []:
+        kwargs = link.get("kwargs") or {}
+        links.append(link)
+        match link.get("subtask_type"):
+            case "group" | "chain":
+                links += flattened(kwargs.get("tasks"))
+            case "chord":
+                header = kwargs.get("header")
+                links += flattened([header] if isinstance(header, Mapping) else header) + flattened([kwargs["body"]])
+    return links

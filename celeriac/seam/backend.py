@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from celery.states import READY_STATES
 from celery.utils.functional import _regen
 from kombu.exceptions import EncodeError
 
-from celeriac.canvas.parts import barrier_of
+from celeriac.canvas.parts import barrier_of, flattened
 from celeriac.errors import EnqueueRefused
 from celeriac.run import run as running
 from celeriac.run.outcomes import completed, described, failed, lost, retried
@@ -122,7 +122,7 @@ class RowBackend(BaseBackend):
         if run is not None:
             run.is_spreading = True
         try:
-            self._fail_chain(_flattened(getattr(request, "chain", None)), error, traceback)
+            self._fail_chain(flattened(getattr(request, "chain", None)), error, traceback)
         finally:
             if run is not None:
                 run.is_spreading = False
@@ -286,18 +286,3 @@ class RowBackend(BaseBackend):
 def _shape(members: Iterable[Any]) -> list[Any]:
     """Their ids, those of groups in lists of their own."""
     return [_shape(member.results) if isinstance(member, GroupResult) else member.id for member in members]
-
-
-def _flattened(chain: Any) -> list[Any]:
-    """The links of a chain, with all parts of those that are workflows: each has an id somebody may wait for."""
-    links: list[Any] = []
-    for link in chain or []:
-        kwargs = link.get("kwargs") or {}
-        links.append(link)
-        match link.get("subtask_type"):
-            case "group" | "chain":
-                links += _flattened(kwargs.get("tasks"))
-            case "chord":
-                header = kwargs.get("header")
-                links += _flattened([header] if isinstance(header, Mapping) else header) + _flattened([kwargs["body"]])
-    return links
