@@ -183,6 +183,9 @@ class RowBackend(BaseBackend):
     _get_task_meta_for = get_task_meta
 
     def get_state(self, task_id: str) -> str:
+        """Of each part behind one that failed Celery asks whether its chord has been told; here nobody is."""
+        if (run := running.current()) is not None and run.is_spreading:
+            return "PENDING"
         return str(self.get_task_meta(task_id)["status"])
 
     def wait_for(

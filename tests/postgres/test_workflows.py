@@ -160,6 +160,18 @@ def test_a_failed_link_ends_the_rest_of_its_chain_and_the_chord_it_is_in(app: Ce
         result.get(timeout=1, follow_parents=False, disable_sync_subtasks=False)
 
 
+def test_a_failed_link_asks_nothing_of_each_part_behind_it(
+    app: Celeriac, tasks: Any, rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chord([chain(tasks["fail"].s(), group(tasks["add"].s(n) for n in range(5)))], tasks["total"].s())()
+    asked: list[str] = []
+    meta = app.backend.get_task_meta
+    monkeypatch.setattr(app.backend, "get_task_meta", lambda task_id: asked.append(task_id) or meta(task_id))
+    run_all(app)
+    assert asked == []
+    assert rows.one("SELECT count(*) FROM worker_tasks WHERE role = 'add' AND status = 'failed'") == 5
+
+
 def test_errbacks_are_called_only_for_the_last_attempt(app: Celeriac, rows: Rows) -> None:
     tasks = declare(app, max_rounds=2, round_delay=0.0)
     result = tasks["fail"].apply_async(link_error=tasks["told"].s())
