@@ -13,7 +13,8 @@ from celeriac.store.states import CLAIMED, PENDING, WAITS_FOR_ACCOUNT, WAITS_FOR
 TASK = text("""
 SELECT t.*, extract(epoch FROM statement_timestamp() - t.last_heartbeat_at)::double precision AS heartbeat_age,
     coalesce(CAST(r.definition ->> 'stale_after' AS double precision), 600) AS stale_after,
-    coalesce(r.paused, false) AS role_paused, coalesce(p.paused, false) AS account_paused, p.cap AS account_cap
+    coalesce(r.paused, false) AS role_paused, coalesce(p.paused, false) AS account_paused, p.cap AS account_cap,
+    (SELECT l.rate_limit FROM celeriac.role_limits l WHERE l.role = t.role AND celeriac.tokens(l) < 1) AS rate_reached
 FROM celeriac.worker_tasks t LEFT JOIN celeriac.roles r ON r.role = t.role
 LEFT JOIN celeriac.account_policies p ON p.account = t.account
 WHERE t.id = CAST(CAST(:id AS text) AS bigint)
@@ -201,6 +202,8 @@ def _ready(connection: Connection, task: dict[str, Any]) -> str:
         return "its role is paused"
     if task["account_paused"]:
         return "its account is paused"
+    if task["rate_reached"]:
+        return f"as many tasks of its role have begun as its rate lets: {task['rate_reached']}"
     if why := connection.execute(LAST_PASS, {"role": task["role"]}).scalar_one_or_none():
         return f"the role's last pass claimed nothing: {why}"
     capped = "" if task["account_cap"] is None else f"; its account may have {task['account_cap']} at once"

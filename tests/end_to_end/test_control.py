@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from celery import Celery
 
+from celeriac import insights
 from celeriac.errors import BadValue, NotSupported, Unknown
 from tests.processes import ROOT, Rows, Running, until
 
@@ -193,14 +194,13 @@ def test_a_rate_that_is_set_holds_for_the_role(shop: ModuleType, worker: Worker,
     assert only(other.control.rate_limit("add", "1/h", reply=True)) == {"ok": "add: rate_limit=1/h"}
     for _ in range(3):
         shop.add.delay(1)
-    until(
-        lambda: rows("SELECT FROM passes WHERE role = 'add' AND why_nothing = 'the rate limit is reached'"), "the rate"
-    )
-    until(
-        lambda: rows.one("SELECT count(*) FROM worker_tasks WHERE status = 'completed'") == 1, "the one it lets begin"
-    )
+    done = "SELECT count(*) FROM worker_tasks WHERE status = 'completed'"
+    until(lambda: rows.one(done) == 1, "the one it lets begin")
+    with shop.app.database.statement() as connection:
+        told = insights.history(connection, rows.one("SELECT min(id) FROM tasks"))
+    assert told.why == "as many tasks of its role have begun as its rate lets: 1/h"
     assert shop.app.control.rate_limit("add", 0, reply=True) == [{shop.app.process_name: {"ok": "add: no limits"}}]
-    until(lambda: rows.one("SELECT count(*) FROM worker_tasks WHERE status = 'completed'") == 3, "the others")
+    until(lambda: rows.one(done) == 3, "the others")
 
 
 def test_time_limits_that_are_set_hold_for_the_role(
