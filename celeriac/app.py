@@ -243,11 +243,10 @@ class Celeriac(TaskDecorator, Steering, Celery):
         options |= given | dict.fromkeys(clock)  # Celery would count them from its own now
         bound = transaction_of(name, options.pop("session", None), options.pop("connection", None))
         options |= {"celeriac_clock": clock, "bound": bound}
-        options = producer.NO_REPR | options
-        options["result_cls"] = lambda task_id: Enqueued.of(self, task_id, producer.receipt.get())
+        made = {"result_cls": lambda task_id: Enqueued.of(self, task_id, producer.receipt.get())}
         before = producer.receipt.set(None)
         try:
-            return super().send_task(name, args, kwargs, **options)
+            return super().send_task(name, args, kwargs, **producer.NO_REPR | options | made)
         finally:
             producer.receipt.reset(before)
 

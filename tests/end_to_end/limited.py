@@ -11,11 +11,11 @@ app.conf.task_soft_time_limit = 1.5
 app.conf.task_time_limit = 30
 
 
-@app.task(role="short", chunk=20)
+@app.task(shared=False, role="short", chunk=20)
 def short(seconds: float) -> None:
     time.sleep(seconds)
 
 
-@app.task(role="long", max_retries=0)
+@app.task(shared=False, role="long", max_retries=0)
 def long(seconds: float) -> None:
     time.sleep(seconds)

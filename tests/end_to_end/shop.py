@@ -33,12 +33,12 @@ RAN = """CREATE TABLE ran (
     n bigserial, task_id text, role text, pid int, what text, at timestamptz DEFAULT clock_timestamp())"""
 
 
-@app.task(bind=True, role="add", shared=False)
+@app.task(shared=False, bind=True, role="add")
 def add(self: Task[..., Any], a: int, b: int = 1) -> int:
     return a + b
 
 
-@app.task(bind=True, role="slow", chunk=1, stale_after=3, max_losses=5)
+@app.task(shared=False, bind=True, role="slow", chunk=1, stale_after=3, max_losses=5)
 def slow(self: Task[..., Any], seconds: float) -> str:
     """Runs for a while and tells when it begins and ends."""
     tell(self, "begin")
@@ -49,7 +49,7 @@ def slow(self: Task[..., Any], seconds: float) -> str:
     return "done"
 
 
-@app.task(bind=True, role="ticking", chunk=1, stale_after=3, max_losses=5)
+@app.task(shared=False, bind=True, role="ticking", chunk=1, stale_after=3, max_losses=5)
 def ticking(self: Task[..., Any], seconds: float) -> str:
     """Tells all the time that it runs."""
     give_up = time.monotonic() + seconds
@@ -60,6 +60,7 @@ def ticking(self: Task[..., Any], seconds: float) -> str:
 
 
 @app.task(
+    shared=False,
     bind=True,
     role="flaky",
     autoretry_for=(ValueError,),
@@ -81,13 +82,13 @@ def flaky(self: Task[..., Any], fail: int) -> int:
     return int(seen)
 
 
-@app.task(bind=True, role="permanent", autoretry_for=(Exception,), max_retries=5, max_rounds=5)
+@app.task(shared=False, bind=True, role="permanent", autoretry_for=(Exception,), max_retries=5, max_rounds=5)
 def permanent(self: Task[..., Any]) -> None:
     tell(self, "begin")
     raise Permanent("no use")
 
 
-@app.task(bind=True, role="parent")
+@app.task(shared=False, bind=True, role="parent")
 def parent(self: Task[..., Any], fail: bool = False) -> None:
     """A follow-up and a write of its own, with its outcome."""
     self.session.execute(text("INSERT INTO ran (task_id, role, what) VALUES ('parent', 'parent', 'wrote')"))
@@ -96,7 +97,7 @@ def parent(self: Task[..., Any], fail: bool = False) -> None:
         raise RuntimeError("after the write")
 
 
-@app.task(bind=True, role="snoozer")
+@app.task(shared=False, bind=True, role="snoozer")
 def snoozer(self: Task[..., Any]) -> str:
     tell(self, "begin")
     with app.database.statement() as connection:
@@ -106,7 +107,7 @@ def snoozer(self: Task[..., Any]) -> str:
     return "awake"
 
 
-@app.task(bind=True, role="limited", timeout=0.5, chunk=1, max_retries=0)
+@app.task(shared=False, bind=True, role="limited", timeout=0.5, chunk=1, max_retries=0)
 def limited(self: Task[..., Any], stubborn: bool = False, progress: bool = False) -> str:
     """Runs past its limit: politely, ignoring the interrupt, or prolonging it by progress."""
     tell(self, "begin")
@@ -141,13 +142,13 @@ app.task(bind=True, role="unwarned", time_limit=1, max_retries=0)(endure)
 app.task(bind=True, role="hurried", hard_timeout=1, max_retries=0)(endure)
 
 
-@app.task(bind=True, role="mixed", chunk=10)
+@app.task(shared=False, bind=True, role="mixed", chunk=10)
 def mixed(self: Task[..., Any], seconds: float) -> None:
     tell(self, "begin")
     time.sleep(seconds)
 
 
-@app.task(bind=True, role="suspect", chunk=10)
+@app.task(shared=False, bind=True, role="suspect", chunk=10)
 def suspect(self: Task[..., Any], deadly: bool = False) -> None:
     """Deadly: takes its process, and the tickets of whoever shares it, down."""
     tell(self, "begin")
@@ -155,7 +156,7 @@ def suspect(self: Task[..., Any], deadly: bool = False) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-@app.task(bind=True, role="hog", chunk=1)
+@app.task(shared=False, bind=True, role="hog", chunk=1)
 def hog(self: Task[..., Any], megabytes: int) -> None:
     """Holds so much memory until somebody writes 'leave' into `ran`."""
     held = bytearray(megabytes * 1024 * 1024)
@@ -169,7 +170,7 @@ def hog(self: Task[..., Any], megabytes: int) -> None:
 _kept: list[bytearray] = []
 
 
-@app.task(bind=True, role="leaky", chunk=1)
+@app.task(shared=False, bind=True, role="leaky", chunk=1)
 def leaky(self: Task[..., Any], megabytes: int) -> int:
     """Leaves so much memory behind in its process."""
     _kept.append(bytearray(b"x") * (megabytes * 1024 * 1024))

@@ -9,6 +9,6 @@ from celeriac import Celeriac
 app = Celeriac("clockwork", schedules=times.SCHEDULES)
 
 
-@app.task(role="tock", prompt=True, every=1)
+@app.task(shared=False, role="tock", prompt=True, every=1)
 def tock() -> None:
     """Nobody runs it; its passes and kicks keep Redis in the game."""

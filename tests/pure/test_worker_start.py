@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from celery import _state
 from celery.concurrency.prefork import TaskPool
 
 from celeriac import Celeriac, Settings
@@ -19,6 +21,13 @@ from celeriac.worker.lifeline import Lifeline
 pytestmark = pytest.mark.filterwarnings("ignore::celery.platforms.SecurityWarning")
 
 BROWSER = {"memory_per_task": 400}
+
+
+@pytest.fixture(autouse=True)
+def waits_for_results() -> Iterator[None]:
+    """Whoever starts a worker may not wait for results from then on."""
+    yield
+    _state._set_task_join_will_block(False)
 
 
 def handler() -> None: ...

@@ -82,5 +82,5 @@ def _forget_connections(app: Celeriac) -> None:
         app.publisher.close()
     if "database" in app.__dict__:
         app.database.engine.dispose()
-    for name in ("database", "publisher", "by_name"):
+    for name in ("database", "publisher", "by_name", "limited"):
         app.__dict__.pop(name, None)
