@@ -50,13 +50,19 @@ class Watch:
         self.hears = False
 
     def start(self) -> None:
-        """Anew after a fork: threads do not survive it, nor does a handler Celery reset."""
+        """Anew after a fork: threads do not survive it, nor does a handler Celery reset.
+
+        In tests the main thread and an embedded worker's may take turns.
+        """
+        hears = threading.current_thread() is threading.main_thread()
+        if self.pid == os.getpid() and self.hears == hears:
+            return
+        self.hears = hears
+        if hears:
+            signal.signal(signal.SIGUSR2, self._interrupted)
         if self.pid == os.getpid():
             return
         self.pid = os.getpid()
-        self.hears = threading.current_thread() is threading.main_thread()
-        if self.hears:
-            signal.signal(signal.SIGUSR2, self._interrupted)
         for watching in (self._look_for_ever, self._limit_for_ever):
             threading.Thread(target=watching, name=f"celeriac{watching.__name__}", daemon=True).start()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from celeriac.store.failures import once_postgres_serves
 from celeriac.store.migrate import unapplied
 from celeriac.worker.adopter import Adopter
 from celeriac.worker.herald import Herald
-from celeriac.worker.lifeline import Lifeline
+from celeriac.worker.lifeline import LAST_LOOK, Lifeline
 from celeriac.worker.repairs import Repairs
 from celeriac.worker.watchdog import Watchdog
 
@@ -40,6 +41,8 @@ class LifelineStep(bootsteps.StartStopStep):
         from celeriac.run import arrive, watch  # noqa: F401
 
         self.lifeline: Lifeline | None = None
+        self.threads: list[threading.Thread] = []
+        self.heard: list[tuple[Any, Callable[..., None]]] = []
         # They are forked with these, too; another worker that was forked with this one has its own.
         shared.make_own()
         shared.drain(on=False)
@@ -59,14 +62,33 @@ class LifelineStep(bootsteps.StartStopStep):
             logger.critical("The worker does not start: %s", error)
             raise WorkerShutdown(EX_FAILURE) from None
         logger.info("[TaskWorker] Starting worker %s for role: %s", shared.worker_id(), _served(lifeline))
-        lifeline.start()
-        lifeline.governor.start()
-        Watchdog(lifeline).start()
-        Repairs(worker.app, lifeline.ending).start()
-        Adopter(worker.app, lifeline.queues, lifeline.ending).start()
-        Herald(worker.app, lifeline.ending).start()
-        _on(signals.worker_shutting_down, lifeline.drain)
-        _on(signals.worker_shutdown, lifeline.stopped)
+        self.threads = [
+            lifeline, lifeline.governor, Watchdog(lifeline), Repairs(worker.app, lifeline.ending),
+            Adopter(worker.app, lifeline.queues, lifeline.ending), Herald(worker.app, lifeline.ending),
+        ]  # fmt: skip
+        for thread in self.threads:
+            thread.start()
+        self._on(signals.worker_shutting_down, lifeline.drain)
+        self._on(signals.worker_shutdown, lifeline.stopped)
+
+    def terminate(self, worker: Any) -> None:  # noqa: ARG002 - Celery's signature
+        """So ends a worker in a thread (`celery.contrib.testing`), whose process goes on: nothing of it outlives it."""
+        if self.lifeline is None or threading.current_thread() is threading.main_thread():
+            return
+        for signal, receiver in self.heard:
+            signal.disconnect(receiver)
+        self.lifeline.stopped()
+        for thread in self.threads:
+            thread.join(LAST_LOOK)
+        self.lifeline.database.dispose()
+        shared.back_off(on=False)
+
+    def _on(self, signal: Any, act: Callable[[], None]) -> None:
+        def receiver(**_: Any) -> None:
+            act()
+
+        signal.connect(receiver, weak=False)
+        self.heard.append((signal, receiver))
 
 
 def _served(lifeline: Lifeline) -> str:
@@ -91,7 +113,3 @@ def refuse_old_schema(app: Celeriac) -> None:
     with app.database.statement() as connection:
         if missing := unapplied(connection, app.migrations):
             raise ConfigurationError(f"the schema lacks {', '.join(sorted(missing))}: run `celeriac migrate`")
-
-
-def _on(heard: Any, act: Callable[[], None]) -> None:
-    heard.connect(lambda **_: act(), weak=False)

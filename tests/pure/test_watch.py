@@ -41,3 +41,16 @@ def test_no_signal_is_sent_where_no_handler_was_installed(heard: list[int]) -> N
     in_another_thread.join()
     watch.interrupt(RUN, TaskCancelled())
     assert heard == []
+
+
+def test_only_the_thread_that_runs_tasks_now_is_interrupted(heard: list[int]) -> None:
+    """As in tests, where the main thread runs some, and an embedded worker's thread others."""
+    watch = Watch()
+    watch.start()
+    assert watch.hears
+    in_another_thread = threading.Thread(target=watch.start)
+    in_another_thread.start()
+    in_another_thread.join()
+    assert not watch.hears
+    watch.start()
+    assert watch.hears

@@ -1,0 +1,52 @@
+"""A worker in a thread, as `celery.contrib.testing` starts one: it runs tasks, and nothing of it outlives it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+from celery.contrib.testing.app import setup_default_app
+from celery.contrib.testing.worker import start_worker
+
+from celeriac import Celeriac
+from celeriac.run import shared
+from tests.processes import Rows
+
+# Celery warns whoever starts a worker as root, as containers do.
+pytestmark = pytest.mark.filterwarnings("ignore::celery.platforms.SecurityWarning")
+
+#: Of a worker, and no longer; kicks and the watch are the process's.
+THREADS = {f"celeriac-{name}" for name in ("adopter", "governor", "herald", "lifeline", "repairs", "watchdog")}
+
+
+@pytest.fixture
+def app(app: Celeriac) -> Iterator[Celeriac]:
+    import celery.contrib.testing.tasks  # noqa: F401 - celery.ping
+
+    with setup_default_app(app):
+        yield app
+
+
+def threads() -> set[str]:
+    return {thread.name for thread in threading.enumerate()} & THREADS
+
+
+def test_it_answers_a_ping_and_runs_what_is_declared_after_its_start(app: Celeriac) -> None:
+    with start_worker(app, perform_ping_check=True):
+
+        @app.task
+        def add(x: int, y: int) -> int:
+            return x + y
+
+        assert add.delay(1, 2).get(timeout=30) == 3
+        assert threads() == THREADS
+
+
+def test_nothing_of_it_outlives_it_and_the_next_one_starts(app: Celeriac, rows: Rows) -> None:
+    for _ in range(2):
+        with start_worker(app):
+            shared.back_off()  # as on a machine that is busy just then
+        assert threads() == set()
+        assert not shared.closed()
+    assert rows("SELECT DISTINCT status FROM workers") == [("stopped",)]
