@@ -6,11 +6,8 @@ empty the Redis database. Without them the embedded stack runs in a temporary fo
 
 from __future__ import annotations
 
-import itertools
 import os
-import shutil
 import signal
-import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -20,17 +17,18 @@ from typing import Any
 import pytest
 import redis
 from celery import Celery
-from sqlalchemy import create_engine, make_url, text
+from sqlalchemy import make_url
 from xdist.scheduler import LoadScopeScheduling
 
-from celeriac import Celeriac, Settings, local
+from celeriac import Celeriac, Settings
 from celeriac.store.connections import Database
 from celeriac.store.migrate import migrate
+from celeriac.testing.servers import Servers
+from celeriac.testing.servers import servers as testing_servers
 from tests.processes import Rows
 
 ROOT = Path(__file__).parent.parent
 APPLICATION = ROOT / "migrations" / "versions"
-_number = itertools.count()
 
 
 # Started in the background of a shell, everything from here on would be deaf to the Ctrl-C that tests send.
@@ -70,49 +68,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Together:
     return Together(config, log)
 
 
-#: The tests' own Postgres need not outlive the machine. Killed processes lose nothing by it, and a test's own database
-#: comes and goes in a fifth of the time.
-OUTLIVES_NO_POWER_CUT = ("fsync", "full_page_writes")
-
-
-#: Bytes for three servers of the tests and what the largest of them put there.
-PLENTY = 8 * 2**30
-
-
-class Servers:
-    """`copying`: how Postgres makes a database from a template; by files is quickest where it need not sync them."""
-
-    def __init__(self, database_url: str, redis_url: str, copying: str = "WAL_LOG") -> None:
-        self.database_url, self.redis_url, self.copying = database_url, redis_url, copying
-        self._engine = create_engine(database_url, isolation_level="AUTOCOMMIT", pool_pre_ping=True)
-
-    def execute(self, statement: str) -> None:
-        with self._engine.connect() as connection:
-            connection.execute(text(statement))
-
-    def close(self) -> None:
-        self._engine.dispose()
-
-    def database(self, name: str) -> str:
-        return make_url(self.database_url).set(database=name).render_as_string(hide_password=False)
-
-    @contextmanager
-    def cloned(self, template: str = "template1") -> Iterator[str]:
-        """The address of a new database, a copy of that one, which goes afterwards."""
-        name = f"celeriac_test_{os.getpid()}_{next(_number)}"
-        self.execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY {self.copying}")
-        try:
-            yield self.database(name)
-        finally:
-            self.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
-
-
-def _memory() -> str | None:
-    """A folder in memory, where there is plenty of it: a database made there costs a tenth."""
-    folder = Path("/dev/shm")
-    return str(folder) if folder.is_dir() and shutil.disk_usage(folder).free > PLENTY else None
-
-
 def _own_redis_database(url: str) -> str:
     """Tests that run side by side empty each their own."""
     number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
@@ -121,21 +76,10 @@ def _own_redis_database(url: str) -> str:
 
 @pytest.fixture(scope="session")
 def servers() -> Iterator[Servers]:
-    given = os.environ.get("DATABASE_URL"), os.environ.get("REDIS_URL")
-    if given[0] and given[1]:
-        servers = Servers(given[0], _own_redis_database(given[1]))
+    with testing_servers() as servers:
+        if os.environ.get("REDIS_URL"):
+            servers.redis_url = _own_redis_database(servers.redis_url)
         yield servers
-        servers.close()
-        return
-    with tempfile.TemporaryDirectory(prefix="celeriac-tests-", dir=_memory()) as folder:
-        os.chmod(folder, 0o755)
-        with local.join(Path(folder)) as stack:
-            servers = Servers(stack.database_url, stack.redis_url, copying="FILE_COPY")
-            for setting in OUTLIVES_NO_POWER_CUT:
-                servers.execute(f"ALTER SYSTEM SET {setting} = off")
-            servers.execute("SELECT pg_reload_conf()")
-            yield servers
-            servers.close()
 
 
 @pytest.fixture(scope="session")
@@ -149,24 +93,10 @@ def chromium() -> str:
         pytest.fail(str(missing)) if os.environ.get("CI") else pytest.skip(str(missing))
 
 
-#: The tests' server is young, and a lease counts only time in which it was up.
-UP_FOR_EVER = """
-CREATE OR REPLACE FUNCTION celeriac.up_since() RETURNS timestamptz LANGUAGE sql STABLE
-AS $$ SELECT CAST('-infinity' AS timestamptz) $$
-"""
-
-
 @pytest.fixture(scope="session")
 def template(servers: Servers) -> Iterator[str]:
-    name = f"celeriac_template_{os.getpid()}"
-    servers.execute(f"CREATE DATABASE {name}")
-    engine = create_engine(servers.database(name))
-    migrate(engine, APPLICATION)
-    with engine.begin() as connection:
-        connection.execute(text(UP_FOR_EVER))
-    engine.dispose()
-    yield name
-    servers.execute(f"DROP DATABASE {name}")
+    with servers.template(lambda engine: migrate(engine, APPLICATION)) as name:
+        yield name
 
 
 class Stock:

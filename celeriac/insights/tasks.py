@@ -128,8 +128,13 @@ def get(connection: Connection, given: int | str) -> dict[str, Any]:
 def history(connection: Connection, given: int | str) -> History:
     """Of the task `find` finds. Raises Unknown."""
     task = get(connection, given)
-    events = connection.execute(EVENTS, {"id": task["id"], "most": MOST}).mappings()
-    return History(task, [dict(event) for event in events][::-1], *_waits(connection, task))
+    return History(task, events(connection, task["id"]), *_waits(connection, task))
+
+
+def events(connection: Connection, task: int) -> list[dict[str, Any]]:
+    """What happened to the task of this id, which may be gone: the last 1,000, in order."""
+    found = connection.execute(EVENTS, {"id": task, "most": MOST}).mappings()
+    return [dict(event) for event in found][::-1]
 
 
 def active_under(connection: Connection, lock_key: str) -> dict[str, Any] | None:

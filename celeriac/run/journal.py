@@ -53,6 +53,9 @@ MESSAGE = 500
 #: Characters of arguments and results that are told; Celery's own bound.
 SHOWN = 1024
 
+#: Who hears of each run of this process once it is settled: tests.
+witnesses: list[Callable[[Run], None]] = []
+
 
 class Journal:
     """Events on their way. `publish` sends some of them in one message, and says whether they went.
@@ -147,6 +150,8 @@ class Told:
                     lines.settled(run, seconds)
                 if run.became == CANCELLED and signals.task_revoked.receivers:
                     self._revoked(run, began=seconds is not None)
+                for witness in witnesses:
+                    witness(run)
 
     def flush(self) -> None:
         if self.journal is not None:
@@ -169,7 +174,7 @@ class Told:
 def told(app: Celeriac, role: Role) -> Told | None:
     """None while nobody wants to hear of tasks: then a run costs nothing more."""
     listened, logs = shared.telling(), lines.wanted()
-    if listened or logs or signals.task_revoked.receivers:
+    if listened or logs or signals.task_revoked.receivers or witnesses:
         return Told(app, role, listened=listened, logs=logs)
     return None
 

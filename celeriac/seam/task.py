@@ -208,11 +208,11 @@ class Call(Generic[P]):
     """A task with options, waiting for its arguments."""
 
     def __init__(self, task: Task[P, Any], options: CallOptions) -> None:
-        self._task = task
+        self.task = task
         self._options = options
 
     def delay(self, *args: P.args, **kwargs: P.kwargs) -> Enqueued:
-        return self._task.apply_async(args, kwargs, **self._options)
+        return self.task.apply_async(args, kwargs, **self._options)
 
 
 def with_rows(base: Any) -> type[Task[..., Any]]:

@@ -49,4 +49,5 @@ def test_nothing_of_it_outlives_it_and_the_next_one_starts(app: Celeriac, rows: 
             shared.back_off()  # as on a machine that is busy just then
         assert threads() == set()
         assert not shared.closed()
+        assert shared.limits_as_of() == 0
     assert rows("SELECT DISTINCT status FROM workers") == [("stopped",)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from celeriac import Celeriac, Task
+from celeriac import Celeriac, Task, testing
 from tests.typing.good import bare, bound, made, patient, unbound, untyped_self
 
 app = Celeriac("mistyped")
@@ -23,6 +23,7 @@ app.enqueue_many("unbound", [(3,)], prioritty=1)  # wrong
 patient.delay(1, y="2")  # wrong
 untyped_self.delay("x")  # wrong
 made.delay()  # wrong
+testing.run(unbound.using(priority=5), "x")  # wrong
 app.task(role="x", lok_by="x")  # wrong
 app.task(role="x", retry_jitter="some")  # wrong
 app.task(role="x", chunk="many")  # wrong

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from celeriac import FOREVER, Celeriac, Task, days
+from celeriac import FOREVER, Celeriac, Task, days, testing
 from celeriac.seam.task import Enqueued
 
 app = Celeriac("typed")
@@ -54,3 +54,6 @@ unbound.apply_async(kwargs={"x": 3}, countdown=60)
 untyped_self.delay(1)
 patient.delay(1, 2)
 made.delay(x=1)
+ran: testing.Ran = testing.run(bare, 1, b="x")
+testing.run(bound.using(priority=50), 1, y="z")
+counts: dict[str, int] = testing.drain(unbound, with_retries=True)

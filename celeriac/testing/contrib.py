@@ -1,0 +1,69 @@
+"""Celery's own pytest plugin on rows: `pytest_plugins = ["celery.contrib.pytest", "celeriac.testing.contrib"]`.
+
+Its fixtures do what Celery documents of them, but for the servers: each app is on a database of its own, and on the
+session's Redis, whatever `celery_config` and `celery_parameters` say of brokers and backends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from celery.contrib import pytest as stock
+from celery.contrib.testing import app as stock_app
+
+from celeriac import Celeriac, Settings
+from celeriac.seam.configuration import BACKEND
+from celeriac.testing.servers import BROKERS, Servers, for_tests, without_brokers
+
+
+@pytest.fixture(scope="session")
+def celery_session_app(
+    request: pytest.FixtureRequest, celery_config: Any, celery_parameters: Any, celery_enable_logging: bool,
+    use_celery_app_trap: bool, celeriac_servers: Servers, celeriac_template: str,
+) -> Iterator[Celeriac]:  # fmt: skip
+    with _made(
+        request, celery_config, celery_parameters, celery_enable_logging, use_celery_app_trap, celeriac_servers,
+        celeriac_template,
+    ) as app:  # fmt: skip
+        if not use_celery_app_trap:
+            app.set_default()
+            app.set_current()
+        yield app
+
+
+@pytest.fixture
+def celery_app(
+    request: pytest.FixtureRequest, celery_config: Any, celery_parameters: Any, celery_enable_logging: bool,
+    use_celery_app_trap: bool, celeriac_servers: Servers, celeriac_template: str,
+) -> Iterator[Celeriac]:  # fmt: skip
+    with _made(
+        request, celery_config, celery_parameters, celery_enable_logging, use_celery_app_trap, celeriac_servers,
+        celeriac_template,
+    ) as app:  # fmt: skip
+        yield app
+
+
+@contextmanager
+def _made(
+    request: pytest.FixtureRequest, config: Mapping[str, Any], parameters: Mapping[str, Any], logs: bool, trap: bool,
+    servers: Servers, template: str,
+) -> Iterator[Celeriac]:  # fmt: skip
+    """By Celery's own code, which takes the class from its module."""
+    mark = request.node.get_closest_marker("celery")
+    with ExitStack() as life:
+        url, prefix = life.enter_context(servers.cloned(template)), life.enter_context(servers.prefix())
+        life.enter_context(without_brokers())
+        settings = for_tests(Settings.from_environ(), url, servers.redis_url)
+        said = {**config, **(mark.kwargs if mark else {})}
+        said["broker_transport_options"] = {**said.get("broker_transport_options", {}), "global_keyprefix": prefix}
+        said |= dict.fromkeys(BROKERS, servers.redis_url) | {"result_backend": BACKEND}
+        given = {name: value for name, value in parameters.items() if name not in ("broker", "backend")}
+        with patch.object(stock_app, "Celery", partial(Celeriac, settings=settings)):
+            making = stock._create_app(enable_logging=logs, use_trap=trap, parameters=given, **said)
+            app = life.enter_context(making)
+        yield app

@@ -1,0 +1,102 @@
+"""Here: tickets stay in this process, and nobody is asked to look; so tests need no Redis."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from celery import current_app
+
+from celeriac.dispatch.publish import Publisher, Ticket
+from celeriac.errors import ConfigurationError
+from celeriac.seam.enqueuer import Enqueuer
+from celeriac.settle import release
+
+if TYPE_CHECKING:
+    from celeriac.app import Celeriac
+
+#: One thread at a time runs tasks: what it exchanges of the app is everybody's.
+turn = threading.RLock()
+
+
+class Here(Publisher):
+    """Keeps the tickets it is given. Closed, it lets no pass claim anything."""
+
+    def __init__(self, app: Celeriac, *, closed: bool = False) -> None:
+        super().__init__(app)
+        self.closed = closed
+        self.tickets: deque[Ticket] = deque()
+
+    @property
+    def is_open(self) -> bool:
+        return not self.closed
+
+    def kick(self, role: str, queue: str, lone: int | None = None) -> bool:  # noqa: ARG002 - there is nobody to hear it
+        return True
+
+    def take_up(self, role: str) -> None: ...
+
+    def publish(self, tickets: Iterable[Ticket]) -> bool:
+        self.tickets.extend(tickets)
+        return True
+
+
+class Waiting(Enqueuer):
+    """What it inserts waits."""
+
+    def _kick(self, name: str, lone: int | None = None) -> None: ...
+
+
+def the_app(given: Celeriac | None = None) -> Celeriac:
+    """This one, or the current one. Raises ConfigurationError."""
+    from celeriac.app import Celeriac
+
+    app = given or current_app._get_current_object()
+    if not isinstance(app, Celeriac):
+        raise ConfigurationError(f"{app!r} is no Celeriac app: give app=…, or ask for the fixture celeriac_app")
+    return app
+
+
+@contextmanager
+def here(app: Celeriac, *, enqueuer: type[Enqueuer] = Waiting, closed: bool = False) -> Iterator[Here]:
+    """The app's tickets stay in this process. One that is left at the end is handed back."""
+    known = app.__dict__.get("publisher")
+    publisher = known if isinstance(known, Here) and known.closed == closed else Here(app, closed=closed)
+    with _exchanged(app, publisher=publisher, enqueuer=enqueuer(app)):
+        try:
+            yield publisher
+        finally:
+            if publisher is not known and publisher.tickets:
+                _hand_back(app, [ticket.token for ticket in publisher.tickets])
+
+
+@contextmanager
+def as_usual(app: Celeriac) -> Iterator[None]:
+    """Tickets and kicks go to Redis."""
+    with _exchanged(app, publisher=Publisher(app), enqueuer=Enqueuer(app)):
+        yield
+        app.enqueuer.kicker.flush()
+        app.publisher.close()
+
+
+@contextmanager
+def _exchanged(app: Celeriac, **parts: Any) -> Iterator[None]:
+    before = {name: app.__dict__[name] for name in parts if name in app.__dict__}
+    app.__dict__.update(parts)
+    try:
+        yield
+    finally:
+        for name in parts:
+            app.__dict__.pop(name, None)
+        app.__dict__.update(before)
+
+
+def _hand_back(app: Celeriac, tokens: list[str]) -> None:
+    with app.database.transaction() as connection:
+        release.release(
+            connection, tokens, started=False, kind="handed_back", why="nothing runs tasks here any more",
+            by=app.process_name, loss=False,
+        )  # fmt: skip

@@ -1,0 +1,192 @@
+"""What is enqueued, and rows in any state."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import time
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from math import inf
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from celery.utils import uuid
+from sqlalchemy import Connection, text
+
+from celeriac.dispatch.claim import fresh_token
+from celeriac.enqueue.intake import new_task
+from celeriac.errors import BadValue, CeleriacError
+from celeriac.insights import tasks
+from celeriac.roles.signature import Signature
+from celeriac.run.shared import worker_id
+from celeriac.seam.task import Task
+from celeriac.store.encoding import encoded, revived
+from celeriac.store.invariants import violations
+from celeriac.store.states import (
+    CANCELLED,
+    CLAIMED,
+    COMPLETED,
+    FAILED,
+    PENDING,
+    RUNNING,
+    WAITS_FOR_MEMBERS,
+    WAITS_FOR_TIME,
+)
+from celeriac.testing.here import the_app
+
+if TYPE_CHECKING:
+    from celeriac.app import Celeriac
+
+Row = dict[str, Any]
+
+#: How often (seconds) `assert_enqueued(within=…)` looks.
+LOOK_EVERY = 0.02
+
+#: What a row is told of, where an assertion fails.
+TOLD = 20
+
+ENQUEUED = text("""
+SELECT * FROM celeriac.unfinished
+WHERE (CAST(:role AS text) IS NULL OR role = :role) AND (CAST(:account AS text) IS NULL OR account = :account)
+ORDER BY id
+""")
+
+
+def enqueued(
+    role: str | Task[..., Any] | None = None, *, account: str | None = None, app: Celeriac | None = None
+) -> list[Row]:
+    """The unfinished tasks, as rows of `worker_tasks`, the oldest first. Raises UnknownRole."""
+    app = the_app(app)
+    name = None if role is None else app.role_named(getattr(role, "name", role))[0].name
+    with app.database.reading() as connection:
+        rows = connection.execute(ENQUEUED, {"role": name, "account": account}).mappings().all()
+    return [{**row, "args": revived(row["args"]), "kwargs": revived(row["kwargs"])} for row in rows]
+
+
+def assert_enqueued(
+    role: str | Task[..., Any], *, account: str | None = None, args: Iterable[Any] = (),
+    kwargs: Mapping[str, Any] | None = None, count: int | None = None, within: float = 0.0,
+    app: Celeriac | None = None,
+) -> list[Row]:  # fmt: skip
+    """There are unfinished tasks of this role with these arguments among theirs: some, or as many as `count`.
+
+    However a call gave its arguments, they are compared by their parameters' names. `within`: seconds to wait for them.
+    """
+    until = time.monotonic() + within
+    while True:
+        found = _matching(the_app(app), role, account, args, kwargs)
+        if len(found) == count or (count is None and found):
+            return found
+        if time.monotonic() >= until:
+            wanted = "none" if count is None else f"{len(found)} instead of {count}"
+            raise AssertionError(f"{wanted} enqueued of {_asked(role, account, args, kwargs)}; {_told(the_app(app))}")
+        time.sleep(LOOK_EVERY)
+
+
+def refute_enqueued(
+    role: str | Task[..., Any], *, account: str | None = None, args: Iterable[Any] = (),
+    kwargs: Mapping[str, Any] | None = None, app: Celeriac | None = None,
+) -> None:  # fmt: skip
+    """There is no such unfinished task."""
+    if found := _matching(the_app(app), role, account, args, kwargs):
+        raise AssertionError(f"{len(found)} enqueued of {_asked(role, account, args, kwargs)}; {_told(the_app(app))}")
+
+
+def _matching(app: Celeriac, role: Any, account: str | None, args: Any, kwargs: Any) -> list[Row]:
+    rows = enqueued(role, account=account, app=app)
+    signature = app.role_named(getattr(role, "name", role))[1]
+    wanted = _by_name(signature, args, kwargs or {}, partial=True)
+    return [row for row in rows if wanted.items() <= _by_name(signature, row["args"], row["kwargs"]).items()]
+
+
+def _by_name(signature: Signature, args: Any, kwargs: Mapping[str, Any], *, partial: bool = False) -> dict[str, str]:
+    """Each argument's JSON by its parameter's name. Raises TypeError for one the handler does not take."""
+    bound = signature.inner.bind_partial(*args, **kwargs)
+    if not partial:
+        bound.apply_defaults()
+    named = dict(bound.arguments)
+    for parameter in signature.inner.parameters.values():
+        if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+            named |= named.pop(parameter.name, {})
+    return {name: json.dumps(encoded(value, inf), sort_keys=True) for name, value in named.items()}
+
+
+def _asked(role: Any, account: str | None, args: Any, kwargs: Any) -> str:
+    parts = [f"args {tuple(args)!r}"] * bool(args) + [f"kwargs {kwargs!r}"] * bool(kwargs)
+    parts += [f"account {account!r}"] * (account is not None)
+    return f"{getattr(role, 'name', role)!r}" + (f" with {', '.join(parts)}" if parts else "")
+
+
+def _told(app: Celeriac) -> str:
+    rows = enqueued(app=app)
+    lines = [f"\n  {row['role']} {row['args']} {row['kwargs']} ({row['status']})" for row in rows[:TOLD]]
+    return f"{len(rows)} are unfinished:{''.join(lines)}" if rows else "nothing is unfinished"
+
+
+# -- rows in any state -------------------------------------------------------------------------------------------------
+
+
+def task_row(
+    task: Task[..., Any], args: Iterable[Any] = (), kwargs: Mapping[str, Any] | None = None, *, state: str = PENDING,
+    waits_for: str | None = None, **columns: Any,
+) -> Row:  # fmt: skip
+    """A row of this task in this state (pending, claimed, running, completed, failed or cancelled), without a run.
+
+    `waits_for`: what a pending one waits for (time, lock, account or members). `columns` of `worker_tasks` say more:
+    `task_row(sync, (7,), state="running", worker_id="gone", losses=2)`. Raises EnqueueRefused, CeleriacError for a row
+    that breaks an invariant, and what Postgres says of one that cannot be.
+    """
+    app = task.app
+    new = new_task(
+        task.role, app.role_named(task.name)[1], columns.pop("task_id", uuid()), tuple(args), kwargs or {},
+        limit=app.settings.max_argument_bytes,
+    )  # fmt: skip
+    called = {name: getattr(new, name) for name in OF_CALL}
+    with app.database.transaction() as connection:
+        now = connection.execute(text("SELECT clock_timestamp()")).scalar_one()
+        said = {"status": state, "waits_for": waits_for}
+        row = _insert(connection, called | usual(state, waits_for, now) | said | columns)
+        if broken := violations(connection):
+            raise CeleriacError(f"task_row: {'; '.join(broken)}")
+    with app.database.reading() as connection:
+        return tasks.get(connection, row)
+
+
+def usual(state: str, waits_for: str | None, now: datetime) -> dict[str, Any]:
+    """What a row in this state has beside its call. Raises BadValue for a state there is not."""
+    ticket = {"token": fresh_token(), "claimed_at": now}
+    worker = {"claimed_at": now, "started_at": now, "worker_id": worker_id(), "worker_pid": os.getpid()}
+    states: dict[str, dict[str, Any]] = {
+        PENDING: _waiting(waits_for, now),
+        CLAIMED: ticket,
+        RUNNING: ticket | worker | {"last_heartbeat_at": now},
+        COMPLETED: worker | {"completed_at": now},
+        FAILED: worker | {"completed_at": now, "error_message": "made by task_row"},
+        CANCELLED: {"completed_at": now, "error_message": "made by task_row"},
+    }
+    if state not in states:
+        raise BadValue(f"task_row(state={state!r}): give one of {', '.join(states)}")
+    return states[state]
+
+
+def _waiting(waits_for: str | None, now: datetime) -> dict[str, Any]:
+    if waits_for == WAITS_FOR_TIME:
+        return {"scheduled_for": now + timedelta(hours=1)}
+    return {"headers": {"canvas": {"awaits": str(uuid4())}}} if waits_for == WAITS_FOR_MEMBERS else {}
+
+
+def _insert(connection: Connection, row: Mapping[str, Any]) -> int:
+    given = {name: json.dumps(encoded(value, inf)) if name in JSON else value for name, value in row.items()}
+    names, values = ", ".join(given), ", ".join(f":{name}" for name in given)
+    written = text(f"INSERT INTO celeriac.worker_tasks ({names}) VALUES ({values}) RETURNING id")
+    return int(connection.execute(written, given).scalar_one())
+
+
+#: What a row has of the call it stands for.
+OF_CALL = (
+    "task_id", "role", "account", "lock_key", "unique_key", "priority", "args", "kwargs", "max_retries", "max_rounds",
+)  # fmt: skip
+
+JSON = ("args", "kwargs", "headers", "progress", "result")

@@ -1,0 +1,228 @@
+"""Running tasks in the test's process: a pass, its tickets, start and settle, as a worker does it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ParamSpec
+
+from celery import signals
+from sqlalchemy import text
+
+from celeriac.dispatch import claim, parking, promote
+from celeriac.dispatch.claim import Held, fresh_token
+from celeriac.enqueue.outbox import Admission
+from celeriac.errors import CeleriacError
+from celeriac.insights import tasks
+from celeriac.operate import hasten
+from celeriac.repair.rescue import rescue
+from celeriac.roles.role import Role
+from celeriac.run import journal
+from celeriac.run.arrive import run_ticket
+from celeriac.run.run import Run
+from celeriac.seam.task import Call, Task
+from celeriac.store import look
+from celeriac.store.encoding import revived
+from celeriac.store.states import ALL, COMPLETED, FAILED, PENDING, WAITS_FOR_TIME
+from celeriac.testing.here import Here, here, the_app, turn
+
+if TYPE_CHECKING:
+    from celeriac.app import Celeriac
+
+P = ParamSpec("P")
+
+#: Tasks of resumed accounts that a look brings back.
+RESUMED = 500
+
+WITH_WORK = text("""
+SELECT role FROM celeriac.ready UNION SELECT role FROM celeriac.later WHERE due_at <= clock_timestamp() ORDER BY role
+""")
+
+# What was begun, or lost, waits between two attempts; the rest is planned.
+PLANNED = text("""
+SELECT t.task_id FROM celeriac.later l JOIN celeriac.tasks t ON t.id = l.id
+WHERE l.due_at > clock_timestamp() AND (CAST(:role AS text) IS NULL OR l.role = :role)
+    AND CASE WHEN t.started_at IS NOT NULL OR t.losses > 0 THEN :retries ELSE :scheduled END
+ORDER BY l.due_at, l.id
+""")
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What one run came to.
+
+    `status`: what the task is now: completed, failed, cancelled; pending if it is tried again. `error` is the row's
+    text, `exception` what a task that failed for good has raised. `events`: what `celeriac show` tells of it.
+    """
+
+    status: str
+    result: Any
+    error: str | None
+    exception: BaseException | None
+    events: list[dict[str, Any]]
+    id: int
+    task_id: str
+
+
+class Witness:
+    """The runs that are settled while it looks, and what failed ones raised."""
+
+    def __init__(self) -> None:
+        self.runs: list[Run] = []
+        self.raised: dict[str, BaseException] = {}
+
+    def __enter__(self) -> Witness:
+        journal.witnesses.append(self.runs.append)
+        signals.task_failure.connect(self._hear, weak=False)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        journal.witnesses.pop()
+        signals.task_failure.disconnect(self._hear)
+
+    def _hear(self, task_id: str, exception: BaseException, **_: Any) -> None:
+        self.raised[task_id] = exception
+
+    def counts(self) -> dict[str, int]:
+        return dict(Counter(map(_in_a_word, self.runs)))
+
+    def raise_failed(self, since: int) -> None:
+        """What the first of them that failed has raised."""
+        for run in self.runs[since:]:
+            if run.became == FAILED:
+                said = run.outcome.error if run.outcome else ""
+                raise self.raised.get(run.task.task_id) or CeleriacError(f"{run.role.name}: {said}")
+
+
+def run(task: Task[P, Any] | Call[P], /, *args: P.args, **kwargs: P.kwargs) -> Ran:
+    """Enqueues one task and runs it once, now, whatever its role or its delay says. What it enqueues waits.
+
+    Raises what `.delay()` raises, and CeleriacError where it cannot run: its lock is another's, its account paused, its
+    role's rate is used up.
+    """
+    app = (task.task if isinstance(task, Call) else task).app
+    with turn, here(app, closed=True), Witness() as witness:
+        called = task.delay(*args, **kwargs)
+        if called.row_id is None:
+            raise CeleriacError(f"{called.id} has no row yet: this is a handler, or an open transaction has its key")
+        token, role = _claim(app, called.row_id)
+        run_ticket(app, role.name, [called.row_id], token)
+        settled = [run for run in witness.runs if run.task.id == called.row_id]
+    if not settled:
+        raise CeleriacError(f"task {called.row_id} of {role.name} cannot run: {_why(app, called.row_id)}")
+    return _ran(app, settled[-1], witness)
+
+
+def drain(
+    role: str | Task[..., Any] | None = None, *, with_scheduled: bool = False, with_retries: bool = False,
+    raising: bool = True, limit: int = 1000, app: Celeriac | None = None,
+) -> dict[str, int]:  # fmt: skip
+    """Runs what is due, of this role or of all, until nothing is. How many runs came to what.
+
+    `with_scheduled`: planned tasks as well, as if their time had come; `with_retries`: those between two attempts.
+    `raising`: the first error of a task that failed for good is raised as the handler raised it; the rest waits.
+    Raises CeleriacError after `limit` runs.
+    """
+    app = the_app(app)
+    name = None if role is None else app.role_named(getattr(role, "name", role))[0].name
+    with turn, here(app) as publisher, Witness() as witness:
+        while _round(app, publisher, name, witness, raising) or _hasten(app, name, with_scheduled, with_retries):
+            if len(witness.runs) > limit:
+                raise CeleriacError(
+                    f"drain: {len(witness.runs)} runs, and more is due ({_most(witness.runs)}): {ADVICE}"
+                )
+        return witness.counts()
+
+
+ADVICE = "do tasks enqueue themselves? If not, give a higher limit="
+
+
+def _round(app: Celeriac, publisher: Here, only: str | None, witness: Witness, raising: bool) -> bool:
+    """A look, a pass of each role with work, and its tickets; whether anything ran."""
+    before = len(witness.runs)
+    _look(app)
+    for arrive in [*_passes(app, only), *_tickets(publisher, only)]:
+        since = len(witness.runs)
+        run_ticket(app, *arrive)
+        if raising:
+            witness.raise_failed(since)
+    return len(witness.runs) > before
+
+
+def _look(app: Celeriac) -> None:
+    """As the threads of a worker look: at the outbox, at silent workers, at keys and barriers, at resumed accounts."""
+    Admission(app.database).look()
+    rescue(app)
+    with app.database.transaction() as connection:
+        look.look(connection)
+        parking.unpark(connection, RESUMED)
+
+
+def _passes(app: Celeriac, only: str | None) -> Iterable[tuple[str, list[int], str]]:
+    with app.database.statement() as connection:
+        names = connection.execute(WITH_WORK).scalars().all()
+    return [(name, [], "") for name in names if app.roles.get(name) and only in (None, name)]
+
+
+def _tickets(publisher: Here, only: str | None) -> Iterable[tuple[str, list[int], str]]:
+    """Those there are when they are asked for: after the passes."""
+    kept = [ticket for ticket in publisher.tickets if only not in (None, ticket.role)]
+    while publisher.tickets:
+        ticket = publisher.tickets.popleft()
+        if ticket not in kept:
+            yield ticket.role, list(ticket.ids), ticket.token
+    publisher.tickets.extend(kept)
+
+
+def _hasten(app: Celeriac, role: str | None, scheduled: bool, retries: bool) -> bool:
+    """Whether there was something to."""
+    wanted = {"role": role, "scheduled": scheduled, "retries": retries}
+    with app.database.transaction() as connection:
+        planned = connection.execute(PLANNED, wanted).scalars().all()
+        return bool({hasten.hasten(connection, task_id, by=app.process_name) for task_id in planned} - {None})
+
+
+def _claim(app: Celeriac, row: int) -> tuple[str, Role]:
+    """A ticket with this task alone. Raises CeleriacError, saying why there is none."""
+    with app.database.transaction() as connection:
+        task = tasks.get(connection, row)
+        role = app.role_named(task["role"])[0]
+        if task["waits_for"] == WAITS_FOR_TIME:
+            hasten.hasten(connection, task["task_id"], by=app.process_name)
+            promote.promote_due(connection, role.name, role.batch_size)
+    token = fresh_token()
+    with app.database.transaction() as connection:
+        taken = claim.resume(connection, [row], room=1, share=1, holding={})
+        claim.hold(connection, role.name, [Held(token, taken)] if taken else [])
+    if not taken:
+        raise CeleriacError(f"task {row} of {role.name} cannot run: {_why(app, row)}")
+    return token, role
+
+
+def _why(app: Celeriac, row: int) -> str | None:
+    with app.database.reading() as connection:
+        return tasks.history(connection, row).why
+
+
+def _ran(app: Celeriac, run: Run, witness: Witness) -> Ran:
+    with app.database.reading() as connection:
+        row = tasks.find(connection, run.task.id)
+        events = tasks.events(connection, run.task.id)
+    became = run.became if run.became in ALL else row and row["status"]
+    outcome, raised = run.outcome, witness.raised.get(run.task.task_id)
+    return Ran(
+        status=str(became), result=revived(outcome.result) if outcome and became == COMPLETED else None,
+        error=outcome.error if outcome else None, exception=raised,
+        events=events, id=run.task.id, task_id=run.task.task_id,
+    )  # fmt: skip
+
+
+def _in_a_word(run: Run) -> str:
+    if run.became == PENDING:
+        return "snoozed" if run.outcome and run.outcome.kind == "snooze" else "retried"
+    return run.became or "refused"
+
+
+def _most(runs: Sequence[Run]) -> str:
+    return ", ".join(f"{name} {n} times" for name, n in Counter(run.role.name for run in runs).most_common(3))

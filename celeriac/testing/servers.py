@@ -1,0 +1,198 @@
+"""Servers for tests, databases on them, and apps pointed there.
+
+`DATABASE_URL` and `REDIS_URL` name servers to use; for each that is not set an embedded one runs in a temporary folder.
+Of a server that is named nothing is touched but the databases and keys made here.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
+
+import redis
+from celery import _state
+from sqlalchemy import Engine, create_engine, make_url, text
+
+from celeriac import local
+from celeriac.settings import Settings
+
+if TYPE_CHECKING:
+    from celeriac.app import Celeriac
+
+#: A test's Postgres need not outlive the machine. Killed processes lose nothing by it, and a test's own database comes
+#: and goes in a fifth of the time.
+OUTLIVES_NO_POWER_CUT = ("fsync", "full_page_writes")
+
+#: Bytes for the servers of several processes and what the largest tests put there.
+PLENTY = 8 * 2**30
+
+#: A test's server is young, and a lease counts only time in which it was up.
+UP_FOR_EVER = """
+CREATE OR REPLACE FUNCTION celeriac.up_since() RETURNS timestamptz LANGUAGE sql STABLE
+AS $$ SELECT CAST('-infinity' AS timestamptz) $$
+"""
+
+#: What names a broker, in the environment and in the configuration.
+BROKERS = ("broker_url", "broker_read_url", "broker_write_url", "broker_host")
+
+_number = itertools.count()
+
+
+class Servers:
+    """`copying`: how Postgres makes a database from a template; by files is quickest where it need not sync them."""
+
+    def __init__(self, database_url: str, redis_url: str, copying: str = "WAL_LOG") -> None:
+        self.database_url, self.redis_url, self.copying = database_url, redis_url, copying
+        self._engine = create_engine(database_url, isolation_level="AUTOCOMMIT", pool_pre_ping=True)
+
+    def execute(self, statement: str) -> None:
+        with self._engine.connect() as connection:
+            connection.execute(text(statement))
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+    def database(self, name: str) -> str:
+        return make_url(self.database_url).set(database=name).render_as_string(hide_password=False)
+
+    @contextmanager
+    def cloned(self, template: str = "template1") -> Iterator[str]:
+        """The address of a new database, a copy of that one, which goes afterwards."""
+        name = fresh_name("test")
+        self.execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY {self.copying}")
+        try:
+            yield self.database(name)
+        finally:
+            self.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+
+    @contextmanager
+    def template(self, make: Callable[[Engine], object]) -> Iterator[str]:
+        """The name of a database with what `make` makes there, to be cloned."""
+        name = fresh_name("template")
+        self.execute(f"CREATE DATABASE {name}")
+        try:
+            engine = create_engine(self.database(name))
+            make(engine)
+            with engine.begin() as connection:
+                connection.execute(text(UP_FOR_EVER))
+            engine.dispose()
+            yield name
+        finally:
+            self.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+    @contextmanager
+    def prefix(self) -> Iterator[str]:
+        """What keys in Redis begin with that go afterwards."""
+        prefix = f"{fresh_name('test')}:"
+        yield prefix
+        with redis.Redis.from_url(self.redis_url) as client:
+            for key in client.scan_iter(f"{prefix}*"):
+                client.delete(key)
+
+
+def fresh_name(what: str) -> str:
+    """Nobody else's on that server, however many machines test there."""
+    return f"celeriac_{what}_{os.getpid()}_{next(_number)}_{os.urandom(3).hex()}"
+
+
+@contextmanager
+def servers() -> Iterator[Servers]:
+    """Those of the environment, or embedded ones. Raises LocalStackError."""
+    database_url, redis_url = os.environ.get("DATABASE_URL"), os.environ.get("REDIS_URL")
+    if database_url and redis_url:
+        found = Servers(database_url, redis_url)
+        yield found
+        found.close()
+        return
+    with tempfile.TemporaryDirectory(prefix="celeriac-tests-", dir=_memory()) as folder:
+        os.chmod(folder, 0o755)
+        with local.join(Path(folder), postgres=not database_url, redis=not redis_url) as stack:
+            copying = "WAL_LOG" if database_url else "FILE_COPY"
+            found = Servers(database_url or stack.database_url, redis_url or stack.redis_url, copying)
+            if not database_url:
+                for setting in OUTLIVES_NO_POWER_CUT:
+                    found.execute(f"ALTER SYSTEM SET {setting} = off")
+                found.execute("SELECT pg_reload_conf()")
+            yield found
+            found.close()
+
+
+def _memory() -> str | None:
+    """A folder in memory, where there is plenty of it: a database made there costs a tenth."""
+    folder = Path("/dev/shm")
+    return str(folder) if folder.is_dir() and shutil.disk_usage(folder).free > PLENTY else None
+
+
+@contextmanager
+def pointed(app: Celeriac, database_url: str, redis_url: str, prefix: str = "") -> Iterator[Celeriac]:
+    """The app works there, whatever its settings, its configuration and the environment say; afterwards as before.
+
+    It is the current app, its workers look often and never back off, and what is declared meanwhile is no other app's.
+    """
+    before, shared = app.settings, set(_state._on_app_finalizers)
+    current, default = _state.get_current_app(), _state.default_app
+    with without_brokers(), _configured(app, redis_url, prefix):
+        disconnect(app)
+        app.settings = for_tests(before, database_url, redis_url)
+        app.set_current()
+        try:
+            yield app
+        finally:
+            disconnect(app)
+            app.settings = before
+            current.set_current()
+            _state.set_default_app(default)
+            _state._on_app_finalizers = shared
+
+
+def for_tests(settings: Settings, database_url: str, redis_url: str) -> Settings:
+    """A worker looks often, and a busy machine keeps it from nothing."""
+    return replace(
+        settings, database_url=database_url, redis_url=redis_url, poll_interval=0.1, memory_backoff=1.0, cpu_backoff=1.0
+    )
+
+
+@contextmanager
+def without_brokers() -> Iterator[None]:
+    """The environment names none."""
+    with patch.dict(os.environ):
+        for name in BROKERS:
+            os.environ.pop(f"CELERY_{name.upper()}", None)
+        yield
+
+
+@contextmanager
+def _configured(app: Celeriac, redis_url: str, prefix: str) -> Iterator[None]:
+    """A layer above the user's: see `celeriac.seam.configuration`."""
+    options = dict(app.conf.broker_transport_options) | ({"global_keyprefix": prefix} if prefix else {})
+    layer: Mapping[str, Any] = dict.fromkeys(BROKERS, redis_url) | {"broker_transport_options": options}
+    maps = app.conf.maps
+    maps.insert(1, layer)
+    try:
+        yield
+    finally:
+        maps[:] = [kept for kept in maps if kept is not layer]
+
+
+#: What an app makes for itself on its servers.
+MADE = ("publisher", "database", "by_name", "limited")
+
+
+def disconnect(app: Celeriac) -> None:
+    """Closes its connections, Celery's own pool among them. Who needs one next makes it anew, by `settings`."""
+    if "enqueuer" in app.__dict__:
+        app.enqueuer.kicker.flush()
+    made = {name: app.__dict__.pop(name) for name in MADE if name in app.__dict__}
+    if "publisher" in made:
+        made["publisher"].close()
+    if "database" in made:
+        made["database"].dispose()
+    app._after_fork()

@@ -1,0 +1,364 @@
+"""`celeriac.testing`: tasks run in the test's process, on real SQL, by the code that a worker runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any
+
+import pytest
+from celery import _state, chain, chord
+from celery.exceptions import SoftTimeLimitExceeded
+from celery.result import allow_join_result
+from sqlalchemy import text
+from sqlalchemy.orm import Session
+
+from celeriac import Celeriac, testing
+from celeriac.errors import BadValue, CeleriacError, ConfigurationError, UnknownRole
+from celeriac.testing.servers import disconnect
+from tests.processes import Rows
+
+STATES = "SELECT status, count(*) FROM worker_tasks GROUP BY 1 ORDER BY 1"
+
+
+@pytest.fixture
+def app(app: Celeriac) -> Iterator[Celeriac]:
+    """Current, and it shares no tasks with the apps of other tests; some of those leave Celery a worker's flag."""
+    before, shared_tasks = _state.get_current_app(), _state._on_app_finalizers
+    _state._on_app_finalizers = {task for task in shared_tasks if task.__module__ == "celery.app.builtins"}
+    app.set_current()
+    with testing.mode("manual"), allow_join_result():
+        yield app
+    before.set_current()
+    _state._on_app_finalizers = shared_tasks
+
+
+@pytest.fixture
+def shop(app: Celeriac) -> dict[str, Any]:
+    """Its tasks, and what they did."""
+    ran: list[Any] = []
+
+    @app.task(role="sync", fair_by="client", lock_by="shop:{store}", max_retries=2)
+    def sync(store: int, client: str = "acme") -> int:
+        ran.append(("sync", store))
+        return store * 2
+
+    @app.task(role="flaky", bind=True, autoretry_for=(ConnectionError,), retry_backoff=60, max_retries=2)
+    def flaky(self: Any, fails: int) -> str:
+        ran.append(("flaky", self.request.retries))
+        if self.request.retries < fails:
+            raise ConnectionError("no answer")
+        return "done"
+
+    @app.task(role="parent", bind=True)
+    def parent(self: Any, n: int) -> None:
+        self.session.execute(text("CREATE TABLE IF NOT EXISTS seen (n integer)"))
+        self.session.execute(text("INSERT INTO seen VALUES (:n)"), {"n": n})
+        sync.delay(n)
+
+    @app.task
+    def add(x: int, y: int = 0, *more: int, **named: int) -> int:
+        return x + y
+
+    @app.task
+    def total(numbers: list[int]) -> int:
+        return sum(numbers)
+
+    @app.task
+    def broken() -> None:
+        raise ValueError("on purpose")
+
+    app.register_roles()
+    return {"ran": ran} | {t.__name__: t for t in (sync, flaky, parent, add, total, broken)}
+
+
+# -- run ---------------------------------------------------------------------------------------------------------------
+
+
+def test_run_runs_one_task_once_and_says_what_it_came_to(shop: dict[str, Any], rows: Rows) -> None:
+    shop["sync"].delay(1)
+    done = testing.run(shop["sync"], 2)
+    assert (done.status, done.result, done.error, done.exception) == ("completed", 4, None, None)
+    assert shop["ran"] == [("sync", 2)]
+    assert rows(STATES) == [("completed", 1), ("pending", 1)], "the other one waits"
+
+
+def test_run_tells_of_a_failure_with_the_handlers_own_error(shop: dict[str, Any]) -> None:
+    done = testing.run(shop["broken"])
+    assert (done.status, done.result, done.error) == ("failed", None, "ValueError: on purpose")
+    assert isinstance(done.exception, ValueError)
+    assert [event["kind"] for event in done.events] == ["failed"]
+
+
+def test_run_tells_of_a_retry_and_the_next_one_is_another_run(shop: dict[str, Any]) -> None:
+    done = testing.run(shop["flaky"], 1)
+    assert (done.status, done.error) == ("pending", "ConnectionError: no answer")
+    assert [event["kind"] for event in done.events] == ["retry"]
+    testing.advance(60)
+    assert testing.drain() == {"completed": 1}
+    assert shop["ran"] == [("flaky", 0), ("flaky", 1)]
+
+
+def test_run_takes_a_calls_options_and_waits_for_no_delay(shop: dict[str, Any], rows: Rows) -> None:
+    done = testing.run(shop["sync"].using(countdown=3600, priority=7), 5)
+    assert done.status == "completed"
+    assert rows("SELECT priority FROM worker_tasks") == [(7,)]
+
+
+def test_run_commits_what_a_handler_writes_and_enqueues(shop: dict[str, Any], rows: Rows) -> None:
+    testing.run(shop["parent"], 3)
+    assert rows("SELECT n FROM seen") == [(3,)]
+    testing.assert_enqueued("sync", kwargs={"store": 3}, count=1)
+
+
+def test_run_says_why_a_task_cannot_run(shop: dict[str, Any]) -> None:
+    testing.task_row(shop["sync"], (4,), state="running")
+    with pytest.raises(CeleriacError, match=r"cannot run: task \d+ \(sync\) is running and has its lock 'shop:4'"):
+        testing.run(shop["sync"], 4)
+
+
+def test_a_time_limit_ends_a_run(app: Celeriac) -> None:
+    @app.task(role="slow", timeout=0.2)
+    def slow() -> None:
+        while True:
+            ...
+
+    done = testing.run(slow)
+    assert done.status == "failed"
+    assert isinstance(done.exception, SoftTimeLimitExceeded)
+
+
+# -- drain -------------------------------------------------------------------------------------------------------------
+
+
+def test_drain_runs_what_is_due_and_what_comes_of_it(shop: dict[str, Any]) -> None:
+    shop["parent"].delay(1)
+    shop["sync"].using(countdown=60).delay(2)
+    assert testing.drain() == {"completed": 2}
+    assert shop["ran"] == [("sync", 1)]
+    assert testing.drain(with_scheduled=True) == {"completed": 1}
+    testing.refute_enqueued("sync")
+
+
+def test_drain_runs_one_role(shop: dict[str, Any]) -> None:
+    shop["parent"].delay(1)
+    assert testing.drain("parent") == {"completed": 1}
+    assert testing.drain(shop["sync"]) == {"completed": 1}
+
+
+def test_drain_runs_all_tasks_of_one_lock_one_after_the_other(shop: dict[str, Any]) -> None:
+    for _ in range(3):
+        shop["sync"].delay(1)
+    assert testing.drain() == {"completed": 3}
+
+
+def test_drain_with_retries_goes_on_to_the_end(shop: dict[str, Any]) -> None:
+    shop["flaky"].delay(2)
+    assert testing.drain() == {"retried": 1}
+    assert testing.drain(with_scheduled=True) == {}
+    assert testing.drain(with_retries=True) == {"retried": 1, "completed": 1}
+
+
+def test_drain_raises_what_a_handler_raised(shop: dict[str, Any], rows: Rows) -> None:
+    shop["broken"].delay()
+    with pytest.raises(ValueError, match="on purpose"):
+        testing.drain()
+    shop["broken"].delay()
+    assert testing.drain(raising=False) == {"failed": 1}
+    assert rows(STATES) == [("failed", 2)]
+
+
+def test_what_an_error_leaves_undone_waits(app: Celeriac, shop: dict[str, Any], rows: Rows) -> None:
+    for _ in range(3):
+        shop["broken"].delay()
+    with testing.mode("worker"), pytest.raises(ValueError, match="on purpose"):
+        testing.drain()
+    assert rows(STATES) == [("failed", 1), ("pending", 2)]
+    with pytest.raises(ValueError, match="on purpose"):
+        testing.drain()
+
+
+def test_drain_does_not_go_on_for_ever(app: Celeriac) -> None:
+    @app.task(role="echo")
+    def echo() -> None:
+        echo.delay()
+
+    echo.delay()
+    with pytest.raises(CeleriacError, match=r"drain: 11 runs, and more is due \(echo 11 times\): do tasks enqueue"):
+        testing.drain(limit=10)
+
+
+def test_drain_takes_workflows_to_their_end(shop: dict[str, Any]) -> None:
+    add, total = shop["add"], shop["total"]
+    body = chord([chain(add.s(1, 1), add.s(10)), add.s(2, 2)], total.s())()
+    assert testing.drain() == {"completed": 4}
+    assert body.get() == 16
+
+
+def test_drain_rescues_what_a_silent_worker_holds(shop: dict[str, Any]) -> None:
+    testing.task_row(shop["sync"], (4,), state="running", worker_id="gone")
+    assert testing.drain() == {}
+    testing.advance(601)
+    assert testing.drain(with_retries=True) == {"completed": 1}
+
+
+def test_a_pass_asked_for_by_hand_is_drained(app: Celeriac, shop: dict[str, Any]) -> None:
+    shop["sync"].delay(1)
+    assert app.dispatch("sync") == 1
+    testing.assert_enqueued("sync")
+    assert testing.drain() == {"completed": 1}
+
+
+# -- modes -------------------------------------------------------------------------------------------------------------
+
+
+def test_inline_runs_a_call_and_its_follow_ups_before_it_returns(shop: dict[str, Any]) -> None:
+    with testing.mode("inline"):
+        assert shop["sync"].delay(4).get() == 8
+        shop["parent"].delay(5)
+        assert shop["ran"] == [("sync", 4), ("sync", 5)]
+        failed = shop["broken"].delay()
+        with pytest.raises(ValueError, match="on purpose"):
+            failed.get()
+        again = shop["flaky"].delay(1)
+        assert again.state == "RETRY"
+        assert chord([shop["add"].s(1, 1)], shop["total"].s())().get() == 2
+    shop["sync"].delay(6)
+    testing.assert_enqueued("sync", kwargs={"store": 6})
+
+
+def test_inline_runs_what_a_session_commits_and_nothing_of_one_that_rolls_back(
+    app: Celeriac, shop: dict[str, Any]
+) -> None:
+    with testing.mode("inline"), Session(app.database.engine) as session:
+        shop["sync"].using(session=session).delay(1)
+        assert shop["ran"] == []
+        session.commit()
+        assert shop["ran"] == [("sync", 1)]
+        shop["sync"].using(session=session).delay(2)
+        session.rollback()
+    assert testing.drain() == {}
+
+
+def test_modes_need_no_redis(database_url: str) -> None:
+    from celeriac import Settings
+
+    settings = Settings(database_url=database_url, redis_url="redis://127.0.0.1:1")
+    app = Celeriac("alone", settings=settings, set_as_current=False)
+
+    @app.task(role="add")
+    def add(x: int, y: int) -> int:
+        return x + y
+
+    with testing.mode("inline", app=app), allow_join_result():
+        assert add.delay(1, 2).get() == 3
+    assert testing.run(add, 1, 3).result == 4
+    disconnect(app)
+
+
+def test_after_a_mode_the_app_is_as_before(app: Celeriac, shop: dict[str, Any]) -> None:
+    enqueuer, publisher = app.enqueuer, app.publisher
+    with testing.mode("inline"):
+        testing.run(shop["sync"], 1)
+    assert (app.enqueuer, app.publisher) == (enqueuer, publisher)
+
+
+def test_what_is_wrong_is_told(app: Celeriac, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(BadValue, match="give 'manual', 'inline' or 'worker'"), testing.mode("eager"):  # type: ignore[arg-type]
+        ...
+    with pytest.raises(ConfigurationError, match="is no Celeriac app: give app="):
+        testing.drain(app=object())  # type: ignore[arg-type]
+
+
+# -- enqueued ----------------------------------------------------------------------------------------------------------
+
+
+def test_arguments_are_compared_by_name_however_they_were_given(shop: dict[str, Any]) -> None:
+    shop["sync"].delay(7, client="acme")
+    shop["sync"].delay(store=8)
+    testing.assert_enqueued("sync", args=(7,), account="acme", count=1)
+    testing.assert_enqueued("sync", kwargs={"store": 8}, count=1)
+    testing.assert_enqueued(shop["sync"], kwargs={"client": "acme"}, count=2)
+    shop["add"].delay(1, 2, 3, z=4)
+    testing.assert_enqueued(shop["add"], args=(1, 2, 3), kwargs={"z": 4}, count=1)
+    testing.assert_enqueued(shop["add"], kwargs={"y": 2})
+    testing.refute_enqueued(shop["add"], kwargs={"y": 3})
+    assert [row["kwargs"].get("store") for row in testing.enqueued()] == [7, 8, None]
+
+
+def test_what_is_missing_is_told_with_what_there_is(shop: dict[str, Any]) -> None:
+    shop["sync"].delay(7)
+    with pytest.raises(
+        AssertionError, match=r"none enqueued of 'sync' with kwargs \{'store': 9\}; 1 are unfinished:\n"
+    ):
+        testing.assert_enqueued("sync", kwargs={"store": 9})
+    with pytest.raises(AssertionError, match="1 instead of 2 enqueued of 'sync'"):
+        testing.assert_enqueued("sync", count=2)
+    with pytest.raises(AssertionError, match="1 enqueued of 'sync'"):
+        testing.refute_enqueued("sync")
+    with pytest.raises(UnknownRole):
+        testing.refute_enqueued("snyc")
+    with pytest.raises(TypeError, match="shop"):
+        testing.refute_enqueued("sync", kwargs={"shop": 9})
+
+
+# -- rows and time -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("state", "waits_for"),
+    [("pending", None), ("pending", "time"), ("pending", "lock"), ("pending", "account"), ("pending", "members"),
+     ("claimed", None), ("running", None), ("completed", None), ("failed", None), ("cancelled", None)],
+)  # fmt: skip
+def test_a_row_in_any_state_is_legal(shop: dict[str, Any], state: str, waits_for: str | None) -> None:
+    row = testing.task_row(shop["sync"], (1,), state=state, waits_for=waits_for, losses=1)
+    assert (row["status"], row["waits_for"], row["losses"], row["account"]) == (state, waits_for, 1, "acme")
+    assert row["lock_key"] == "shop:1"
+
+
+def test_a_row_that_cannot_be_is_refused(shop: dict[str, Any]) -> None:
+    with pytest.raises(BadValue, match="give one of pending, claimed"):
+        testing.task_row(shop["sync"], (1,), state="done")
+
+
+def test_time_that_passes_makes_due_and_expires(shop: dict[str, Any], rows: Rows) -> None:
+    shop["sync"].using(countdown=60).delay(1)
+    shop["sync"].using(expires=30).delay(2)
+    testing.advance(59)
+    assert testing.drain() == {"cancelled": 1}
+    testing.advance(1)
+    assert testing.drain() == {"completed": 1}
+    with pytest.raises(BadValue, match="give seconds"):
+        testing.advance(-1)
+
+
+def test_celerys_eager_mode_runs_a_handler_without_a_row(app: Celeriac, shop: dict[str, Any], rows: Rows) -> None:
+    app.conf.task_always_eager = True
+    assert shop["sync"].delay(4).get() == 8
+    assert shop["sync"].apply((5,)).get() == 10
+    with pytest.raises(CeleriacError, match="is not running as a task here"):
+        shop["parent"].delay(1).get()
+    assert rows("SELECT FROM worker_tasks") == []
+
+
+def test_a_rate_is_kept_until_time_passes(app: Celeriac, shop: dict[str, Any]) -> None:
+    @app.task(role="limited", rate_limit="2/m")
+    def limited() -> None: ...
+
+    app.register_roles()
+    for _ in range(3):
+        limited.delay()
+    assert testing.drain() == {"completed": 2}
+    with pytest.raises(CeleriacError, match=r"cannot run: .* as its rate lets"):
+        testing.run(limited)
+    testing.advance(60)
+    assert testing.drain() == {"completed": 2}
+
+
+def test_an_app_that_is_disconnected_keeps_nothing_of_its_database(app: Celeriac) -> None:
+    made = [name for name, part in vars(Celeriac).items() if isinstance(part, cached_property) and name != "stack"]
+    before = {name: getattr(app, name) for name in made}["database"]
+    disconnect(app)
+    kept = [name for name, part in vars(app).items() if before in getattr(part, "__dict__", {}).values()]
+    assert kept == []
+    assert app.database is not before
