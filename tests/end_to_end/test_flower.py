@@ -13,7 +13,9 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from playwright.sync_api import Locator, Page, expect, sync_playwright
 
+from tasks.chromium import FLAGS
 from tests.processes import ROOT, Rows, Running, process, until
 
 Worker = Callable[..., Running]
@@ -108,3 +110,68 @@ def test_flowers_revoke_button_cancels(shop: ModuleType, worker: Worker, rows: R
     flower.post(f"/api/task/revoke/{running.id}?terminate=1")
     until(lambda: rows.one("SELECT status FROM worker_tasks WHERE task_id = :id", id=running.id) == "cancelled", "it")
     until(lambda: flower.tasks()[running.id]["state"] == "REVOKED", "Flower to hear of it")
+
+
+@pytest.fixture
+def page(chromium: str) -> Iterator[Page]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", *FLAGS])
+        yield browser.new_page(viewport={"width": 1600, "height": 1000})
+        browser.close()
+
+
+def cells(page: Page, row: Locator) -> dict[str, str]:
+    """What a table's row says under each heading that is shown."""
+    names = [name.strip() for name in page.locator("thead th").all_text_contents()]
+    return dict(zip(names, (text.strip() for text in row.locator("td").all_text_contents()), strict=False))
+
+
+def test_what_a_browser_shows_of_flower_is_what_sql_says(
+    shop: ModuleType, worker: Worker, rows: Rows, flower: Flower, page: Page, tmp_path: Path
+) -> None:
+    """50 tasks, of which 3 fail and 8 are retried: dashboard, list and a failed task's page; its button cancels."""
+    worker("-c", "2", "-E")
+    for n in range(39):
+        shop.add.delay(n)
+    bad = [shop.permanent.delay().id for _ in range(3)]
+    again = [shop.flaky.delay(n % 2 + 1).id for n in range(8)]
+    until(lambda: rows.one("SELECT count(*) FROM history") == 50, "all to end")
+    until(lambda: sum(t["state"] in STATE.values() for t in flower.tasks().values()) == 50, "Flower to hear of all")
+
+    page.goto(flower.url)
+    dashboard = page.locator("#workers-table tbody tr").first
+    until(lambda: cells(page, dashboard).get("Processed") == "62", "the dashboard's figures")
+    told = cells(page, dashboard)
+    assert {name: told[name] for name in ("Status", "Active", "Failed", "Succeeded")} == {
+        "Status": "Online", "Active": "0", "Failed": "3", "Succeeded": "47"
+    }  # fmt: skip
+    page.screenshot(path=tmp_path / "dashboard.png")
+
+    page.goto(f"{flower.url}/tasks?limit=100")
+    expect(page.locator("#tasks-table_info")).to_contain_text("of 50")
+    page.locator("select[name=tasks-table_length]").select_option("100")
+    listed = page.locator("#tasks-table tbody tr")
+    expect(listed).to_have_count(50)
+    shown = {row["UUID"][:36]: (row["Name"], row["State"]) for row in (cells(page, one) for one in listed.all())}
+    assert shown == {i: (role, STATE[status]) for i, role, status in rows("SELECT task_id, role, status FROM history")}
+    page.screenshot(path=tmp_path / "tasks.png")
+
+    page.goto(f"{flower.url}/task/{bad[0]}")
+    said = page.locator("body").inner_text()
+    for words in (bad[0], "FAILURE", "Permanent: no use", "Traceback", "permanent"):
+        assert words in said
+    page.screenshot(path=tmp_path / "failed.png", full_page=True)
+    page.goto(f"{flower.url}/task/{again[0]}")
+    assert "SUCCESS" in page.locator("body").inner_text()
+    page.screenshot(path=tmp_path / "retried.png", full_page=True)
+
+    running = shop.slow.delay(30.0)
+    until(lambda: flower.tasks().get(running.id, {}).get("state") == "STARTED", "Flower to hear of the one that runs")
+    page.goto(f"{flower.url}/task/{running.id}")
+    page.screenshot(path=tmp_path / "running.png", full_page=True)
+    page.locator("#task-terminate").click()
+    until(lambda: rows.one("SELECT status FROM worker_tasks WHERE task_id = :id", id=running.id) == "cancelled", "it")
+    until(lambda: flower.tasks()[running.id]["state"] == "REVOKED", "Flower to hear of it")
+    page.reload()
+    assert "REVOKED" in page.locator("body").inner_text()
+    page.screenshot(path=tmp_path / "revoked.png", full_page=True)
