@@ -88,6 +88,11 @@ def permanent(self: Task[..., Any]) -> None:
     raise Permanent("no use")
 
 
+@app.task(shared=False, bind=True, role="later")
+def later(self: Task[..., Any]) -> None:
+    raise self.retry(countdown=1000)
+
+
 @app.task(shared=False, bind=True, role="parent")
 def parent(self: Task[..., Any], fail: bool = False) -> None:
     """A follow-up and a write of its own, with its outcome."""

@@ -165,13 +165,17 @@ def test_what_a_browser_shows_of_flower_is_what_sql_says(
     assert "SUCCESS" in page.locator("body").inner_text()
     page.screenshot(path=tmp_path / "retried.png", full_page=True)
 
-    running = shop.slow.delay(30.0)
-    until(lambda: flower.tasks().get(running.id, {}).get("state") == "STARTED", "Flower to hear of the one that runs")
-    page.goto(f"{flower.url}/task/{running.id}")
-    page.screenshot(path=tmp_path / "running.png", full_page=True)
-    page.locator("#task-terminate").click()
-    until(lambda: rows.one("SELECT status FROM worker_tasks WHERE task_id = :id", id=running.id) == "cancelled", "it")
-    until(lambda: flower.tasks()[running.id]["state"] == "REVOKED", "Flower to hear of it")
-    page.reload()
-    assert "REVOKED" in page.locator("body").inner_text()
-    page.screenshot(path=tmp_path / "revoked.png", full_page=True)
+    status = "SELECT status FROM worker_tasks WHERE task_id = :id"
+    for task, state, button in (
+        (shop.slow.delay(30.0), "STARTED", "terminate"),
+        (shop.later.delay(), "RETRY", "revoke"),
+    ):
+        until(lambda: flower.tasks().get(task.id, {}).get("state") == state, f"Flower to hear of {state}")  # noqa: B023
+        page.goto(f"{flower.url}/task/{task.id}")
+        page.screenshot(path=tmp_path / f"{state}.png", full_page=True)
+        page.locator(f"#task-{button}").click()
+        until(lambda: rows.one(status, id=task.id) == "cancelled", "the cancellation")  # noqa: B023
+        until(lambda: flower.tasks()[task.id]["state"] == "REVOKED", "Flower to hear of it")  # noqa: B023
+        page.reload()
+        assert "REVOKED" in page.locator("body").inner_text()
+        page.screenshot(path=tmp_path / f"{button}d.png", full_page=True)
