@@ -34,7 +34,19 @@ ENQUEUE_ROUNDS = sized(9, 1)
 
 ROOMS = ", ".join(
     f"celeriac.{room}"
-    for room in ("tasks", "ready", "later", "behind", "locks", "looks", "parked", "tickets", "history")
+    for room in (
+        "tasks",
+        "ready",
+        "later",
+        "behind",
+        "locks",
+        "looks",
+        "parked",
+        "barriers",
+        "joins",
+        "tickets",
+        "history",
+    )
 )
 
 #: What each drain of rows cost a task.
@@ -86,7 +98,7 @@ def prepared() -> Iterator[local.Stack]:
 
 @contextmanager
 def worker(which: str) -> Iterator[int]:
-    queues = {"plain": "bench_plain", "rows": "noop,stamp"}[which]
+    queues = {"plain": "bench_plain", "rows": "noop,stamp,total"}[which]
     command = [sys.executable, "-m", "celery", "-A", f"bench.measured:{which}", "worker", "-c", "2", "-Q", queues]
     quiet = ["-l", "WARNING", "--without-mingle", "--without-gossip"]
     process = subprocess.Popen([*command, *quiet], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

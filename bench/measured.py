@@ -33,6 +33,12 @@ def noop(n: int) -> None:
     """Nothing."""
 
 
+@rows.task(role="total")
+def total(results: list[None]) -> int:
+    """The body of a chord of no-ops."""
+    return len(results)
+
+
 @rows.task(role="stamp")
 def stamp(sent: float) -> None:
     _stamp("rows", time.time() - sent)
