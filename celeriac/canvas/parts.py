@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 from uuid import NAMESPACE_OID, UUID, uuid5
 
@@ -54,7 +55,7 @@ def part_of(headers: Mapping[str, Any], embedded: Mapping[str, Any]) -> Part | N
         request["group_index"] = headers["group_index"]
     request |= {name: [_without_bodies(one) for one in embedded[name]] for name in _LISTS if embedded.get(name)}
     if embedded.get("chord"):
-        request["chord"] = named(embedded["chord"])
+        request["chord"] = {"task": embedded["chord"]["task"], "id": _id_of(embedded["chord"])}
     goal = _goal_of(headers, embedded)
     if goal is None:
         return Part(request)
@@ -62,6 +63,7 @@ def part_of(headers: Mapping[str, Any], embedded: Mapping[str, Any]) -> Part | N
     return Part(request, barrier_of(goal.group), goal.place, None if is_stored else goal.body)
 
 
+@lru_cache(maxsize=256)
 def barrier_of(group: object) -> str:
     """The barrier of the chord whose header is the group of this id."""
     return str(UUID(str(group))) if is_uuid(group) else str(uuid5(NAMESPACE_OID, str(group)))
@@ -123,10 +125,20 @@ def _without_bodies(signature: Any) -> Any:
 
 def named(body: Mapping[str, Any]) -> dict[str, Any]:
     """In place of a body whose row is there: all that Celery needs to know of it."""
+    return stored_body(body["task"], _id_of(body))
+
+
+def stored_body(task: str, id: str | None) -> dict[str, Any]:  # noqa: A002 - what a member's row keeps of it
+    """As `named`."""
     return {
-        "task": body["task"], "args": [], "kwargs": {}, "subtask_type": None, "immutable": False,
-        "options": {"task_id": (body.get("options") or {}).get("task_id"), STORED: True},
+        "task": task, "args": [], "kwargs": {}, "subtask_type": None, "immutable": False,
+        "options": {"task_id": id, STORED: True},
     }  # fmt: skip
+
+
+def _id_of(body: Mapping[str, Any]) -> str | None:
+    found: str | None = (body.get("options") or {}).get("task_id")
+    return found
 
 
 def flattened(chain: Any) -> list[Any]:

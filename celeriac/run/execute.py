@@ -24,6 +24,7 @@ from celery.loaders.base import BaseLoader
 from sqlalchemy.exc import DBAPIError
 
 from celeriac.canvas import join
+from celeriac.canvas.parts import stored_body
 from celeriac.errors import CeleriacError, LeaseLost, Snooze, TaskCancelled
 from celeriac.run import outcomes
 from celeriac.run.run import Run, enter, leave
@@ -264,6 +265,8 @@ def request_of(run: Run, utc: bool, read: Callable[[Any], Any] = revived) -> dic
     """What Celery's own requests say of a task. Raises what `read` raises of the links of its workflow."""
     task, said = run.task, run.task.headers or {}
     canvas = read(run.canvas) if run.canvas else {}
+    if "chord" in canvas:
+        canvas["chord"] = stored_body(**canvas["chord"])
     return {
         "id": task.task_id,
         "task": run.role.name,

@@ -10,7 +10,7 @@ import pytest
 from celery import Celery, chain, chord, group
 from celery.canvas import Signature
 
-from celeriac.canvas.parts import Part, barrier_of, part_of
+from celeriac.canvas.parts import Part, barrier_of, part_of, stored_body
 
 
 class Published(list[tuple[Mapping[str, Any], Mapping[str, Any]]]):
@@ -90,7 +90,9 @@ def test_a_body_that_is_a_row_already_is_not_brought_again(app: Celery, publishe
     chord([add(app)], add(app)).apply_async()
     (first,) = parts(published)
     assert first is not None
-    again = part_of({"group": published[0][0]["group"], "group_index": 3}, {"chord": first.request["chord"]})
+    again = part_of(
+        {"group": published[0][0]["group"], "group_index": 3}, {"chord": stored_body(**first.request["chord"])}
+    )
     assert again is not None
     assert (again.barrier, again.place, again.body) == (first.barrier, 3, None)
 
