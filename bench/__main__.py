@@ -49,8 +49,8 @@ ROOMS = ", ".join(
     )
 )
 
-#: What each drain of rows cost a task.
-COSTS: list[dict[str, float]] = []
+#: What each drain of rows cost a task, without Celery's events and with them (`-E`).
+COSTS: dict[bool, list[dict[str, float]]] = {False: [], True: []}
 
 #: Seconds after which a worker is given up.
 PATIENCE = 120.0
@@ -62,9 +62,9 @@ def main() -> None:
     print(f"\n{'':28}{'plain Celery':>16}{'Celeriac':>12}{'ratio':>9}")
     report("drain, tasks/s", drain)
     report("single .delay()/s", enqueue)
-    print(
-        "a task, drained and kept: " + ", ".join(f"{name} {median(c[name] for c in COSTS):,.1f}" for name in COSTS[0])
-    )
+    for events, words in ((False, "a task, drained and kept"), (True, "the same, with events")):
+        costs = COSTS[events]
+        print(f"{words}: " + ", ".join(f"{name} {median(c[name] for c in costs):,.1f}" for name in costs[0]))
     for name, of in (("start latency p50, ms", median), ("start latency p99, ms", _p99)):
         report(name, {key: [of(values) * 1000] for key, values in latency.items()})
 
@@ -97,11 +97,11 @@ def prepared() -> Iterator[local.Stack]:
 
 
 @contextmanager
-def worker(which: str) -> Iterator[int]:
+def worker(which: str, *options: str) -> Iterator[int]:
     queues = {"plain": "bench_plain", "rows": "noop,stamp,total"}[which]
     command = [sys.executable, "-m", "celery", "-A", f"bench.measured:{which}", "worker", "-c", "2", "-Q", queues]
     quiet = ["-l", "WARNING", "--without-mingle", "--without-gossip"]
-    process = subprocess.Popen([*command, *quiet], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen([*command, *quiet, *options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         yield process.pid
     finally:
@@ -123,14 +123,19 @@ def measure_drain() -> dict[str, list[float]]:
     for _ in range(ROUNDS):
         found["plain"].append(_drain("plain", _fill_plain, _left_plain, lambda: _left_plain() == 0))
         found["rows"].append(_drain("rows", _fill_rows, _left_rows, _no_rows))
-        print(f"drain  plain {found['plain'][-1]:,.0f}/s  rows {found['rows'][-1]:,.0f}/s", flush=True)
+        told = _drain("rows", _fill_rows, _left_rows, _no_rows, events=True)
+        rates = f"rows {found['rows'][-1]:,.0f}/s  with events {told:,.0f}/s"
+        print(f"drain  plain {found['plain'][-1]:,.0f}/s  {rates}", flush=True)
     return found
 
 
-def _drain(which: str, fill: Callable[[int], None], left: Callable[[], int], is_over: Callable[[], bool]) -> float:
+def _drain(
+    which: str, fill: Callable[[int], None], left: Callable[[], int], is_over: Callable[[], bool], *,
+    events: bool = False,
+) -> float:  # fmt: skip
     total = DRAIN[which]
     fill(total)
-    with worker(which) as pid:
+    with worker(which, *(["-E"] if events else [])) as pid:
         until(lambda: left() < total * 0.9)
         before = _costs(pid) if which == "rows" else None  # takes a while, in which tasks run
         at_first = left()
@@ -138,7 +143,7 @@ def _drain(which: str, fill: Callable[[int], None], left: Callable[[], int], is_
         until(is_over)
         took = time.perf_counter() - began
         if before is not None:
-            COSTS.append(_costs(pid).since(before, max(at_first, 1)))
+            COSTS[events].append(_costs(pid).since(before, max(at_first, 1)))
         return max(at_first, 1) / took
 
 
