@@ -55,6 +55,7 @@ class LifelineStep(bootsteps.StartStopStep):
         """As soon as Postgres serves. Raises WorkerShutdown for a signal, and for what it tells in a line."""
         for note in worker.app.notes():
             logger.warning(note)
+        warn_of_queues(worker.app)
         self.lifeline = lifeline = Lifeline(worker.app, worker)
         try:
             once_postgres_serves(lambda: introduce(lifeline), maybe_shutdown)
@@ -90,6 +91,15 @@ class LifelineStep(bootsteps.StartStopStep):
 
         signal.connect(receiver, weak=False)
         self.heard.append((signal, receiver))
+
+
+def warn_of_queues(app: Celeriac) -> None:
+    """Of those it consumes that no task of this code has, which may be misspelt."""
+    known = {declared.role.queue for declared in app.roles.all()}
+    if unknown := sorted(set(app.amqp.queues.consume_from) - known):
+        logger.warning(
+            "No task of this code has the queue %s: there are %s", ", ".join(unknown), ", ".join(sorted(known))
+        )
 
 
 def _served(lifeline: Lifeline) -> str:

@@ -35,6 +35,11 @@ def test_celery_multi_starts_and_stops_workers(
     assert rows("SELECT DISTINCT status FROM celeriac.workers") == [("stopped",)]
 
 
+def test_a_queue_that_no_task_has_is_told(shop: ModuleType, worker: Worker) -> None:
+    started = worker("-c", "1", "-Q", "slow,nonesuch")
+    assert "No task of this code has the queue nonesuch: there are add, celery, flaky" in started.printed()
+
+
 def test_autoscale_adds_processes_while_there_is_work(shop: ModuleType, worker: Worker, rows: Rows) -> None:
     started = worker("--autoscale=3,1", "-Q", "slow")
     tasks = [shop.slow.delay(3.0) for _ in range(6)]
