@@ -25,8 +25,7 @@ from celeriac.roles.declare import Roles, declare
 from celeriac.roles.role import Role
 from celeriac.roles.rules import TICKET
 from celeriac.roles.signature import Signature
-from celeriac.run.journal import BATCH, Event, Journal, message
-from celeriac.run.limited import Limited
+from celeriac.run.process import Process
 from celeriac.run.settler import Settler
 from celeriac.seam import app_wide, broker, chords, configuration, producer
 from celeriac.seam.autoretry import retry_in_sql
@@ -39,7 +38,7 @@ from celeriac.settings import Settings
 from celeriac.store.connections import Database
 
 
-class Celeriac(TaskDecorator, Steering, Celery):
+class Celeriac(TaskDecorator, Process, Steering, Celery):
     """Celery whose tasks are rows. `Celery(...)` → `Celeriac(...)` is the whole change to an existing code base.
 
     `settings` defaults to the environment. `migrations` is a folder of the application's own Alembic versions,
@@ -100,20 +99,6 @@ class Celeriac(TaskDecorator, Steering, Celery):
     @cached_property
     def publisher(self) -> Publisher:
         return Publisher(self)
-
-    @cached_property
-    def journal(self) -> Journal:
-        return Journal(self._broadcast, self.settings.events_per_second)
-
-    def _broadcast(self, some: Sequence[Event]) -> bool:
-        """Events to whoever listens; whether Redis took them."""
-        publisher, exchange = self.publisher, self.conf.event_exchange
-        return publisher.is_open and publisher.broadcast(exchange, BATCH, message(some, exchange))
-
-    @cached_property
-    def limited(self) -> Limited:
-        """The limits of roles that are in force."""
-        return Limited(self.database)
 
     @cached_property
     def enqueuer(self) -> Enqueuer:

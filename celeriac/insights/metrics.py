@@ -8,15 +8,13 @@ from sqlalchemy import Connection, text
 
 from celeriac.store.built_in import is_built_in
 
-# A role that deletes its successes has no rates: what remains would tell of failures only.
 MEASURE = text("""
 SELECT r.role,
     backlog.ready + backlog.later + backlog.behind_lock + backlog.parked + backlog.members + backlog.claimed
         AS queue_depth,
-    CASE WHEN NOT forgets THEN hour.failed_rate END AS failed_rate,
-    CASE WHEN NOT forgets THEN hour.retry_success_rate END AS retry_success_rate,
+    hour.failed_rate, hour.retry_success_rate,
     hour.wait_seconds AS average_wait, backlog.longest_running
-FROM (SELECT role, definition ? 'keep' AND definition ->> 'keep' IS NULL AS forgets FROM celeriac.roles) AS r
+FROM celeriac.roles r
 CROSS JOIN LATERAL celeriac.backlog(r.role) AS backlog
 CROSS JOIN LATERAL celeriac.last_hour(r.role) AS hour
 WHERE CAST(:role AS text) IS NULL OR r.role = :role

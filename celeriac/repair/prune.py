@@ -136,6 +136,12 @@ DELETE FROM celeriac.group_results WHERE id IN (
     ORDER BY saved_at LIMIT :batch)
 """)
 
+OUTCOMES = text("""
+DELETE FROM celeriac.outcomes WHERE (role, minute) IN (
+    SELECT role, minute FROM celeriac.outcomes WHERE minute < statement_timestamp() - :days * interval '1 day'
+    ORDER BY minute LIMIT :batch)
+""")
+
 #: How long (days) a message that was adopted is known.
 KNOWN = 7.0
 
@@ -147,7 +153,7 @@ def prune_finished(app: Celeriac) -> int:
     """
     events, passes = app.settings.event_days, app.settings.pass_hours / 24
     rest: tuple[tuple[TextClause, float], ...] = (
-        (EVENTS, events), (PASSES, passes), (WORKERS, events), (BEATS, passes), (ADOPTED, KNOWN),
+        (EVENTS, events), (PASSES, passes), (WORKERS, events), (BEATS, passes), (ADOPTED, KNOWN), (OUTCOMES, events),
         (DEAD_LETTERS, app.settings.dead_letter_days),
     )  # fmt: skip
     if expires := app.backend.prepare_expires(None):

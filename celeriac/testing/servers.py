@@ -183,7 +183,7 @@ def _configured(app: Celeriac, redis_url: str, prefix: str) -> Iterator[None]:
 
 
 #: What an app makes for itself on its servers.
-MADE = ("publisher", "database", "by_name", "limited")
+MADE = ("publisher", "database", "by_name", "limited", "tally")
 
 
 def disconnect(app: Celeriac) -> None:

@@ -54,7 +54,7 @@ def shop(database_url: str, redis_url: str, rows: Rows) -> Iterator[ModuleType]:
     """The shop's module, its app on this test's servers."""
     module = importlib.import_module("tests.end_to_end.shop")
     app = module.app
-    for name in ("database", "publisher", "enqueuer", "by_name", "limited"):
+    for name in ("database", "publisher", "enqueuer", "by_name", "limited", "tally"):
         app.__dict__.pop(name, None)
     app.settings = Settings.from_environ({**QUICK, "DATABASE_URL": database_url, "REDIS_URL": redis_url})
     app.conf.broker_url = redis_url

@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
+from celeriac import Celeriac
 from celeriac.insights.metrics import metrics
 from celeriac.store.connections import Database
 from tests.postgres.conftest import new_task
 from tests.postgres.finished import finished, registered
 from tests.postgres.stages import claimed, enqueued, running
+from tests.postgres.workflows import run_all
 from tests.processes import Rows
 
 
@@ -54,10 +56,43 @@ def test_rates_are_of_the_last_hour(database: Database, rows: Rows) -> None:
     assert row["retry_success_rate"] == pytest.approx(0.75)
 
 
-def test_a_role_that_forgets_its_successes_has_no_rates(database: Database, rows: Rows) -> None:
-    registered(rows, "work", keep=None)
-    finished(rows, status="failed", n=4, retry_count=1)
-    assert (of(database)["failed_rate"], of(database)["retry_success_rate"]) == (None, None)
+def test_a_role_that_forgets_its_successes_has_rates_as_well(app: Celeriac, database: Database, rows: Rows) -> None:
+    """Of ten tasks one fails in both of its rounds, another in its first."""
+    ran: list[int] = []
+
+    @app.task(
+        role="work", shared=False, prompt=False, keep=None, max_retries=0, max_rounds=2, round_delay=0.0, chunk=99
+    )
+    def work(n: int) -> None:
+        ran.append(n)
+        if n == 0 or (n == 1 and ran.count(1) == 1):
+            raise ValueError("on purpose")
+
+    app.register_roles()
+    work.bulk([(n,) for n in range(10)])
+    run_all(app, lambda: rows("UPDATE worker_tasks SET scheduled_for = now() WHERE waits_for = 'time'"))
+    app.tally.write()
+    row = of(database)
+    assert (row["failed_rate"], row["retry_success_rate"]) == (pytest.approx(0.1), pytest.approx(0.5))
+    told = rows("SELECT completed_last_hour, failed_last_hour FROM celeriac.v_worker_capacity WHERE role = 'work'")
+    assert told == [(9, 1)]
+    rows("UPDATE celeriac.outcomes SET minute = minute - interval '61 minutes'")
+    assert rows("SELECT completed FROM celeriac.last_hour('work')") == [(0,)]
+
+
+def test_what_postgres_did_not_take_is_counted_later(app: Celeriac, rows: Rows) -> None:
+    @app.task(role="work", shared=False, prompt=False)
+    def work() -> None: ...
+
+    app.register_roles()
+    work.delay()
+    run_all(app)
+    rows("ALTER TABLE celeriac.outcomes RENAME TO gone")
+    app.tally.write()
+    rows("ALTER TABLE celeriac.gone RENAME TO outcomes")
+    assert rows("SELECT count(*) FROM celeriac.outcomes") == [(0,)]
+    app.tally.write()
+    assert rows("SELECT role, completed, failed FROM celeriac.outcomes") == [("work", 1, 0)]
 
 
 def test_a_task_waits_from_when_it_was_due(database: Database, rows: Rows) -> None:

@@ -29,7 +29,8 @@ FROM (
 ) AS active
 $$;
 
--- What rates and means are of: the newest 10,000. A task waits from when it was due.
+-- What rates and means are of: the newest 10,000. A task waits from when it was due. Of a role that keeps no successes,
+-- whose history tells of the others alone, what its workers have counted by minutes.
 CREATE OR REPLACE FUNCTION celeriac.last_hour(for_role text) RETURNS TABLE (
     completed bigint, failed bigint, failed_rate double precision, retry_success_rate double precision,
     run_seconds double precision, wait_seconds double precision
@@ -43,12 +44,31 @@ WITH finished AS (
         WHERE role = for_role AND completed_at > statement_timestamp() - interval '1 hour'
         ORDER BY completed_at DESC LIMIT 1000000) AS newest_first
 )
-SELECT count(*) FILTER (WHERE status = 'completed'), count(*) FILTER (WHERE status = 'failed'),
-    avg(CASE status WHEN 'failed' THEN 1.0 WHEN 'completed' THEN 0.0 END) FILTER (WHERE is_new),
-    avg(CASE status WHEN 'failed' THEN 0.0 WHEN 'completed' THEN 1.0 END) FILTER (WHERE is_new AND again),
-    avg(ran) FILTER (WHERE is_new AND status = 'completed'),
-    avg(waited) FILTER (WHERE is_new)
-FROM finished
+SELECT CAST(coalesce(counted.completed, kept.completed) AS bigint), kept.failed,
+    CASE WHEN counted.completed IS NULL THEN kept.failed_rate
+        ELSE kept.failed / nullif(counted.completed + kept.failed, 0) END,
+    CASE WHEN counted.completed IS NULL THEN kept.retry_success_rate
+        ELSE counted.completed_again / nullif(counted.completed_again + kept.failed_again, 0) END,
+    coalesce(kept.run_seconds, counted.run_seconds), kept.wait_seconds
+FROM (
+    SELECT count(*) FILTER (WHERE status = 'completed') AS completed,
+        count(*) FILTER (WHERE status = 'failed') AS failed,
+        count(*) FILTER (WHERE status = 'failed' AND again) AS failed_again,
+        avg(CASE status WHEN 'failed' THEN 1.0 WHEN 'completed' THEN 0.0 END) FILTER (WHERE is_new) AS failed_rate,
+        avg(CASE status WHEN 'failed' THEN 0.0 WHEN 'completed' THEN 1.0 END) FILTER (WHERE is_new AND again)
+            AS retry_success_rate,
+        avg(ran) FILTER (WHERE is_new AND status = 'completed') AS run_seconds,
+        avg(waited) FILTER (WHERE is_new) AS wait_seconds
+    FROM finished
+) AS kept
+CROSS JOIN (
+    SELECT CAST(sum(completed) AS double precision) AS completed,
+        CAST(sum(completed_again) AS double precision) AS completed_again,
+        sum(run_seconds) / nullif(sum(completed + failed), 0) AS run_seconds
+    FROM celeriac.outcomes
+    WHERE role = for_role AND minute > statement_timestamp() - interval '1 hour' AND EXISTS (
+        SELECT FROM celeriac.roles WHERE role = for_role AND definition ? 'keep' AND definition ->> 'keep' IS NULL)
+) AS counted
 $$;
 
 -- By tens: 0 counts 0 to 9. Of each room the first 100,000.

@@ -74,6 +74,19 @@ CREATE TABLE celeriac.role_limits (
     PRIMARY KEY (role)
 );
 
+-- Of each minute: what ended by its worker's telling, whatever of it is kept.
+CREATE TABLE celeriac.outcomes (
+    role text NOT NULL,
+    minute timestamptz NOT NULL,
+    completed bigint NOT NULL,
+    failed bigint NOT NULL,
+    completed_again bigint NOT NULL,
+    failed_again bigint NOT NULL,
+    run_seconds double precision NOT NULL,
+    PRIMARY KEY (role, minute)
+);
+CREATE INDEX outcomes_by_age ON celeriac.outcomes (minute);
+
 CREATE TABLE celeriac.beats (
     beat_id text NOT NULL,
     hostname text NOT NULL,

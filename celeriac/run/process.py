@@ -1,0 +1,47 @@
+"""What an app has for the tasks that run in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from celeriac.dispatch.publish import Publisher
+from celeriac.run.journal import BATCH, Event, Journal, message
+from celeriac.run.limited import Limited
+from celeriac.run.tally import Tally
+from celeriac.settings import Settings
+from celeriac.store.connections import Database
+
+
+class Process:
+    """Of an app, which has the rest."""
+
+    if TYPE_CHECKING:
+        settings: Settings
+        conf: Any
+
+        @property
+        def database(self) -> Database: ...
+        @property
+        def publisher(self) -> Publisher: ...
+
+    @cached_property
+    def journal(self) -> Journal:
+        """Celery's events of tasks, on their way."""
+        return Journal(self._broadcast, self.settings.events_per_second)
+
+    def _broadcast(self, some: Sequence[Event]) -> bool:
+        """Events to whoever listens; whether Redis took them."""
+        publisher, exchange = self.publisher, self.conf.event_exchange
+        return publisher.is_open and publisher.broadcast(exchange, BATCH, message(some, exchange))
+
+    @cached_property
+    def limited(self) -> Limited:
+        """The limits of roles that are in force."""
+        return Limited(self.database)
+
+    @cached_property
+    def tally(self) -> Tally:
+        """What tasks came to, to be counted."""
+        return Tally(self.database)

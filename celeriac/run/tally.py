@@ -1,0 +1,75 @@
+"""The tally: a process counts what its tasks came to, and writes it down once a second."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Sequence
+
+from sqlalchemy.exc import DBAPIError
+
+from celeriac.run.run import Run
+from celeriac.settle.counts import Counts, count
+from celeriac.store.connections import Database
+from celeriac.store.states import COMPLETED, FAILED
+
+logger = logging.getLogger(__name__)
+
+#: Seconds between two writes.
+EVERY = 1.0
+
+
+class Tally:
+    """What a process has not written down is lost if it is killed."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._lock = threading.Lock()
+        self._counts: dict[str, Counts] = {}
+        self._written = time.monotonic()
+        self._later: threading.Timer | None = None
+
+    def count(self, role: str, runs: Sequence[Run], seconds: float) -> None:
+        """Those of the runs that have been settled, which took so long together."""
+        if not runs:
+            return
+        with self._lock:
+            counts = self._counts.setdefault(role, Counts())
+            counts.run_seconds += seconds
+            for run in runs:
+                again = run.task.retry_count > 0 or run.task.tries > 0
+                if run.became == COMPLETED:
+                    counts.completed += 1
+                    counts.completed_again += again
+                elif run.became == FAILED:
+                    counts.failed += 1
+                    counts.failed_again += again
+
+    def write_in_time(self) -> None:
+        """Now, if the last time is long enough ago; else soon, whether another ticket comes or not."""
+        if time.monotonic() - self._written > EVERY:
+            self.write()
+        elif self._later is None:
+            self._later = threading.Timer(EVERY, self.write)
+            self._later.daemon = True
+            self._later.start()
+
+    def write(self) -> None:
+        """Where Postgres does not take it now, the next time does."""
+        with self._lock:
+            counts, self._counts, self._later, self._written = self._counts, {}, None, time.monotonic()
+        if not counts:
+            return
+        try:
+            with self._database.statement() as connection:
+                count(connection, counts)
+        except DBAPIError as error:
+            logger.warning("What tasks came to is counted later: %s", error)
+            with self._lock:
+                for role, some in counts.items():
+                    self._counts[role] = _sum(self._counts.get(role, Counts()), some)
+
+
+def _sum(one: Counts, other: Counts) -> Counts:
+    return Counts(*(getattr(one, name) + getattr(other, name) for name in Counts.__slots__))
