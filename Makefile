@@ -5,10 +5,10 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick proof up bench check format clean
+.PHONY: help demo test quick proof celery-suites up bench check format clean
 
 help: ## What there is
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -29,6 +29,9 @@ quick: check ## What needs no server: lint, types, import contracts and the pure
 
 proof: $(READY) ## The proof under load, at full size: schedules, races and floods for many minutes
 	$(BIN)/python -m pytest tests/faults --full --timeout 1800
+
+celery-suites: $(READY) ## Celery's own integration suites, on plain Celery and on Celeriac: T=test_inspect.py
+	$(BIN)/python -m tests.stock $(T)
 
 # The sandbox's addresses, and how the application finds it; DUDA_… and the like set outside win.
 up: export SANDBOX_HTTP_PORT ?= 8800
@@ -69,4 +72,4 @@ format: $(READY) ## Format the code
 	$(BIN)/ruff check --fix .
 
 clean: ## Remove the virtual environment and local data
-	rm -rf $(VENV) .celeriac
+	rm -rf $(VENV) .celeriac .cache

@@ -1,1 +1,1 @@
-"""Celery's own integration suites, run as they stand on a Celeriac app: `python -m tests.stock`."""
+"""Celery's own integration suites, run as they stand on Celery and on a Celeriac app: `make celery-suites`."""
