@@ -15,6 +15,7 @@ from celery.app.defaults import _TO_OLD_KEY, SETTING_KEYS
 from celery.app.defaults import DEFAULTS as CELERYS
 from celery.app.utils import Settings as Configuration
 from celery.app.utils import filter_hidden_settings
+from celery.utils.collections import force_mapping
 
 from celeriac.settings import Settings
 from celeriac.store.built_in import is_built_in
@@ -131,7 +132,17 @@ def settle(conf: Configuration, usual: Mapping[str, Any]) -> dict[str, Any]:
         if _TO_OLD_KEY.get(name) in lowest:
             lowest[_TO_OLD_KEY[name]] = value
     conf.maps.insert(0, highest)
+    object.__setattr__(conf, "__class__", Layered)  # what is set on it otherwise is a setting
     return {}
+
+
+class Layered(Configuration):
+    """Celery's, with what rows and tickets need as the first map, above what the user sets."""
+
+    def add_defaults(self, d: Any) -> None:
+        """Celery puts them second, where they would go above what the user sets."""
+        self.defaults.insert(0, force_mapping(d))
+        self.maps[1:] = [self.changes, *self.defaults]
 
 
 def by_user(conf: Configuration) -> Configuration:

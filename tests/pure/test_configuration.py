@@ -69,6 +69,19 @@ def by_defaults(make: Make, **given: Any) -> Celeriac:
 WAYS = [by_constructor, by_object, by_namespace, by_update, read_again, by_defaults]
 
 
+@pytest.mark.parametrize("read_before", [False, True])
+def test_what_is_set_goes_above_the_users_own_defaults(make: Make, read_before: bool) -> None:
+    app = make()
+    assert not read_before or app.conf.worker_prefetch_multiplier == 1
+    app.add_defaults({"worker_prefetch_multiplier": 4, "result_backend": "redis://one.invalid", "task_acks_late": True})
+    assert app.conf.worker_prefetch_multiplier == 4
+    app.conf.worker_prefetch_multiplier = 5
+    app.conf.result_backend = "redis://two.invalid"
+    assert (app.conf.worker_prefetch_multiplier, app.conf.result_backend) == (5, "redis://two.invalid")
+    assert app.conf.task_acks_late is False, "what rows need stays above both"
+    assert [note.split("=")[0] for note in app.notes()] == ["result_backend", "task_acks_late"]
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_what_a_user_sets_wins_however_it_is_said(make: Make, way: Callable[..., Celeriac]) -> None:
     app = way(make, worker_concurrency=7, worker_prefetch_multiplier=4, broker_connection_max_retries=9)
