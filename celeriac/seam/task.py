@@ -81,6 +81,7 @@ class Task(CeleryTask, Generic[P, R]):
         """Attributes of a user's class that stand in the way of the row's own."""
         super().__init_subclass__(**options)
         said: Any = cls
+        said.store_errors_even_if_ignored = True  # else Celery does not say of an ignored task that it is tried again
         if said.backend is not Task.backend:
             said.backend_asked, said.backend = said.backend, Task.backend
         if said.role is not Task.role:

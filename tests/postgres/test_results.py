@@ -122,6 +122,35 @@ def test_the_next_link_of_a_chain_is_no_group_and_what_an_ended_link_leaves_no_c
     assert result.parent.children == [result]
 
 
+@pytest.mark.parametrize("said", [{}, {"store_errors_even_if_ignored": False}])
+@pytest.mark.parametrize("traced", [False, True])
+def test_a_task_whose_result_is_ignored_is_retried(
+    app: Celeriac, rows: Rows, said: dict[str, Any], traced: bool
+) -> None:
+    @app.task(role="again", ignore_result=True, bind=True, prompt=False, shared=False, **said)
+    def again(self: Any) -> int:
+        if not self.request.retries:
+            raise self.retry(countdown=0)
+        return 7
+
+    @app.task(role="auto", ignore_result=True, bind=True, prompt=False, shared=False, autoretry_for=(KeyError,),
+              default_retry_delay=0, **said)  # fmt: skip
+    def auto(self: Any) -> int:
+        if not self.request.retries:
+            raise KeyError
+        return 7
+
+    if traced:
+        again.after_return = auto.after_return = lambda *_: None
+    app.register_roles()
+    again.delay()
+    auto.delay()
+    run_all(app)
+    assert rows("SELECT role, status, result, retry_count FROM worker_tasks ORDER BY role") == [
+        ("again", "completed", None, 1), ("auto", "completed", None, 1),
+    ]  # fmt: skip
+
+
 def test_what_is_forgotten_is_pending_to_celery(app: Celeriac) -> None:
     tasks = declare(app)
     done = tasks["add"].delay(1, 2)
