@@ -10,7 +10,7 @@ from kombu.connection import Connection as BrokerConnection
 from sqlalchemy import Connection
 from sqlalchemy.orm import Session, scoped_session
 
-from celeriac.enqueue.intake import is_distance, moment
+from celeriac.enqueue.intake import arguments_of, is_distance, moment
 from celeriac.errors import BadArguments
 from celeriac.roles.options import nearest
 
@@ -78,6 +78,34 @@ def _refuse_unknown(role: str, given: Collection[str], ours: frozenset[str], kno
     for option in sorted(set(given) - ours):
         hint = nearest(option, sorted(known), told=sorted(ours))
         raise BadArguments(f"{role}: a call has no option {option!r}; {hint}; nothing was enqueued")
+
+
+# -- what a message says of a call -------------------------------------------------------------------------------------
+
+#: Headers of Celery's own; what else a message has are the call's.
+_CELERYS_HEADERS = frozenset({
+    "lang", "task", "id", "shadow", "eta", "expires", "group", "group_index", "retries", "timelimit", "root_id",
+    "parent_id", "argsrepr", "kwargsrepr", "origin", "ignore_result", "replaced_task_nesting", "stamped_headers",
+    "stamps",
+})  # fmt: skip
+
+
+def said_beside(
+    headers: Mapping[str, Any], *, ignores: bool | None, hard: float | None, limit: float
+) -> dict[str, Any]:
+    """What the row keeps of what the call said: whether its result is wanted, its hard time limit, its own headers.
+
+    `ignores` and `hard`: what its task says, None if that is not known here. Raises EnqueueRefused.
+    """
+    said: dict[str, Any] = {}
+    if headers.get("ignore_result") not in (None, ignores):
+        said["ignore_result"] = bool(headers["ignore_result"])
+    asked = (headers.get("timelimit") or (None,))[0]
+    if asked and asked != hard:
+        said["time_limit"] = asked
+    if own := {name: given for name, given in headers.items() if name not in _CELERYS_HEADERS}:
+        said["headers"] = arguments_of(headers["task"], own, limit)
+    return said
 
 
 # -- times -------------------------------------------------------------------------------------------------------------

@@ -103,15 +103,17 @@ class Role:
         """Seconds from a run's start to its deadline, where its row has no `timeout` of its own."""
         return min((limit for limit in (self.timeout, self.hard_timeout) if limit is not None), default=None)
 
-    def grace(self, timeout: float | None, otherwise: float) -> float:
+    def grace(self, timeout: float | None, otherwise: float, hard: float | None = None) -> float:
         """Seconds from the deadline of a row with this `timeout` of its own until its process is stopped.
 
-        `otherwise`: where no hard limit is declared, or the row asks for longer. 0: the deadline is the hard limit.
+        `hard`: the row's own hard limit. `otherwise`: where there is none, or the row asks for longer than the role's.
+        0: the deadline is the hard limit.
         """
         deadline = self.time_limit if timeout is None else timeout
-        if self.hard_timeout is None or deadline is None or deadline > self.hard_timeout:
+        hard = self.hard_timeout if hard is None else hard
+        if hard is None or deadline is None or deadline > hard:
             return otherwise
-        return self.hard_timeout - deadline
+        return hard - deadline
 
     def definition(self) -> dict[str, Any]:
         """What other code bases need to enqueue by name, and surfaces to explain it; stored in `roles`."""

@@ -228,7 +228,8 @@ def _call(direct: Direct, run: Run, args: Any, kwargs: Any, request: dict[str, A
     context.__dict__ = request
     try:
         result = task.run(*args, **kwargs)
-        direct.backend.store_result(run.task.task_id, result if direct.keeps else None, states.SUCCESS, request=context)
+        keeps = direct.keeps if request["ignore_result"] is None else not request["ignore_result"]
+        direct.backend.store_result(run.task.task_id, result if keeps else None, states.SUCCESS, request=context)
     except (Ignore, Reject) as error:
         return error
     except Retry as error:
@@ -267,7 +268,11 @@ def request_of(run: Run, utc: bool, read: Callable[[Any], Any] = revived) -> dic
     canvas = read(run.canvas) if run.canvas else {}
     if "chord" in canvas:
         canvas["chord"] = stored_body(**canvas["chord"])
+    own = {"headers": read(said["headers"])} if "headers" in said else {}
+    hard, soft = run.timelimit
     return {
+        **own.get("headers", {}),
+        **own,
         "id": task.task_id,
         "task": run.role.name,
         "retries": task.retry_count,
@@ -275,9 +280,9 @@ def request_of(run: Run, utc: bool, read: Callable[[Any], Any] = revived) -> dic
         "parent_id": said.get("parent_id"),
         "hostname": worker_id(),
         "is_eager": False,
-        "ignore_result": None,  # as its task says
+        "ignore_result": said.get("ignore_result"),  # None: as its task says
         "correlation_id": task.task_id,
-        "timelimit": [run.role.hard_timeout, run.timeout],
+        "timelimit": [hard, soft], "time_limit": hard, "soft_time_limit": soft,
         "shadow": said.get("shadow"),
         "argsrepr": said.get("argsrepr"),
         "kwargsrepr": said.get("kwargsrepr"),

@@ -92,6 +92,16 @@ class Run:
         return self.task.timeout if self.task.timeout is not None else self.role.timeout
 
     @property
+    def _own_hard(self) -> float | None:
+        return None if self.task.headers is None else self.task.headers.get("time_limit")
+
+    @property
+    def timelimit(self) -> tuple[float | None, float | None]:
+        """Hard and soft, as Celery's requests have them. A call that says a hard one alone has no soft one."""
+        own = self._own_hard
+        return own or self.role.hard_timeout, None if own and own == self.task.timeout else self.timeout
+
+    @property
     def left(self) -> float | None:
         """Seconds to its deadline, by this machine's monotonic clock; None without a time limit."""
         limit = self.role.time_limit if self.task.timeout is None else self.task.timeout
@@ -99,7 +109,7 @@ class Run:
 
     def grace(self, otherwise: float) -> float:
         """Seconds from its deadline until its process is stopped; see `Role.grace`."""
-        return self.role.grace(self.task.timeout, otherwise)
+        return self.role.grace(self.task.timeout, otherwise, self._own_hard)
 
     @property
     def session(self) -> Session:

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 from celery.canvas import maybe_signature
 
 from celeriac.canvas.parts import RESULTS, Part, is_uuid, part_of
+from celeriac.enqueue.calls import said_beside
 from celeriac.enqueue.insert import NewTask, Receipt
 from celeriac.enqueue.intake import arguments_of, is_distance, moment, new_task
 from celeriac.errors import BadArguments, BadValue
+from celeriac.roles.role import Role
 from celeriac.run import run as running
 
 if TYPE_CHECKING:
@@ -105,6 +107,11 @@ class RowProducer:
         properties["is_named"] = celeriac_named
         self.tasks.append(self._task(args, kwargs, headers, clock, properties, part))
 
+    def _said(self, role: Role, headers: Mapping[str, Any]) -> dict[str, Any]:
+        ignores = getattr(self.app.tasks.get(role.name), "ignore_result", None)
+        limit = self.app.settings.max_argument_bytes
+        return said_beside(headers, ignores=ignores, hard=role.hard_timeout, limit=limit)
+
     def insert(self) -> None:
         """All that was published. A body knows of how many results it gets."""
         for task in self.tasks:
@@ -151,11 +158,12 @@ class RowProducer:
             canvas |= {"delay": delay} if delay is not None else {}
             delay = None
         label = self.label if canvas or is_link or (run and run.workflow) else None
+        kept = self._said(role, headers) | _kept(name, headers, canvas, label, _eta(headers, clock.get("countdown")))
         return new_task(
             role, signature, headers["id"], args, kwargs, limit=self.app.settings.max_argument_bytes,
             unknown=unknown, delay=delay, at=headers.get("eta"), lenient=bool(canvas),
             expires_in=clock.get("expires"), expires_at=headers.get("expires"),
-            headers=_kept(name, headers, canvas, label, _eta(headers, clock.get("countdown"))),
+            headers=kept or None,
             parent_id=run.task.id if run else None, enqueued_by=self.app.process_name,
             workflow=label, is_part=bool(canvas) or is_link,
             again=is_uuid(headers["id"]) and (is_link or any(canvas.get(sign) for sign in _CANVAS)),
@@ -170,7 +178,7 @@ def _eta(headers: Mapping[str, Any], delay: float | None) -> str | None:
 
 def _kept(
     name: str, headers: Mapping[str, Any], canvas: Mapping[str, Any], label: str | None, eta: str | None
-) -> dict[str, Any] | None:
+) -> dict[str, Any]:
     """What the row keeps of the message beside its arguments."""
     kept: dict[str, Any] = {name: headers[name] for name in SHOWN if headers.get(name)}
     kept |= {"workflow": label} if label else {}
@@ -179,7 +187,7 @@ def _kept(
         kept["canvas"] = arguments_of(name, {k: v for k, v in canvas.items() if v is not None}, float("inf"))
     elif headers.get("parent_id"):
         kept |= {"root_id": headers["root_id"], "parent_id": headers["parent_id"]}
-    return kept or None
+    return kept
 
 
 def _place_of_results(by_name: bool, names: list[str], args: Any) -> bool | str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from datetime import datetime
@@ -115,7 +116,9 @@ class Task(CeleryTask, Generic[P, R]):
         arguments, Celery refuses.
         """
         if not options and _is_plain(args, kwargs) and self._is_heard_by_nobody():
-            return self.app.enqueue(self.name, args or (), kwargs or {})
+            result = self.app.enqueue(self.name, args or (), kwargs or {})
+            result.ignored = self.ignore_result
+            return result
         return super().apply_async(args, kwargs, **(options_of_call(self.name, options) if options else {}))
 
     def _is_heard_by_nobody(self) -> bool:
@@ -125,6 +128,8 @@ class Task(CeleryTask, Generic[P, R]):
             and not signals.before_task_publish.receivers
             and not signals.after_task_publish.receivers
             and self.expires is None
+            and self._dump_pydantic_arguments is None
+            and (self.soft_time_limit or 0) <= (self.time_limit or math.inf)
             and type(self).shadow_name is CeleryTask.shadow_name
             and not conf.task_always_eager
             and not conf.task_routes

@@ -26,8 +26,8 @@ SELECT DISTINCT role, account, status, waits_for, priority, args, kwargs, header
     parent_id FROM worker_tasks"""
 
 OF_A_MESSAGE: Mapping[str, Any] = {
-    "ignore_result": True, "serializer": "json", "compression": "gzip", "retry": False, "add_to_parent": False,
-    "retry_policy": {"max_retries": 1}, "reply_to": "me", "delivery_mode": 1, "headers": {"sentry-trace": "1"},
+    "ignore_result": False, "serializer": "json", "compression": "gzip", "retry": False, "add_to_parent": False,
+    "retry_policy": {"max_retries": 1}, "reply_to": "me", "delivery_mode": 1,
     "replaced_task_nesting": 0, "link": None, "link_error": [], "origin": "here", "mandatory": False,
     "immediate": False,
     "exchange": "", "queue": "build", "time_limit": None,
