@@ -252,14 +252,13 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
         self, name: str, calls: Iterable[tuple[Any, ...] | Mapping[str, Any]], **options: Unpack[BulkOptions]
     ) -> list[Enqueued]:
         """All or none. `options`: `priority`, `account`, … as for a single call, the same for all."""
-        fields = options_of_bulk(name, self._own_options(name) | options)
+        fields = options_of_bulk(name, self._own_options(name) | options) | {"enqueued_by": self.process_name}
         bound = transaction_of(name, options.get("session"), options.get("connection"))
         role, signature = self.role_named(name)
         limit = self.settings.max_argument_bytes
+        plain = getattr(self.tasks.get(name), "_dump_pydantic_arguments", None) or (lambda *call: call)
         tasks = [
-            new_task(
-                role, signature, uuid(), *call, limit=limit, enqueued_by=self.process_name, is_named=False, **fields
-            )
+            new_task(role, signature, uuid(), *plain(*call), limit=limit, is_named=False, **fields)
             for call in each(name, calls)
         ]
         receipts = self.enqueuer.insert(tasks, bound)

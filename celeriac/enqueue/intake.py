@@ -200,7 +200,7 @@ def _bound(signature: Signature, args: Any, kwargs: Any, lenient: bool) -> dict[
     try:
         return signature.bind(tuple(args), kwargs)
     except BadArguments:
-        if not lenient:
+        if not lenient and not signature.lenient:
             raise
         return None
 

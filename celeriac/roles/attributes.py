@@ -28,10 +28,21 @@ def said_by(task_class: type) -> dict[str, Any]:
     return {name: value for name, value in found.items() if (name, value) != ("priority", None)}
 
 
+def checks_arguments(task: CeleryTask) -> bool:
+    """Whether calls are to fit its handler, as its class, a base or its app says (Celery's `typing`)."""
+    said = (vars(each)["typing"] for each in type(task).__mro__ if not _is_an_engines(each) and "typing" in vars(each))
+    return bool(next(said, task.app.strict_typing))
+
+
+def _is_an_engines(task_class: type) -> bool:
+    """Celery's or ours."""
+    return issubclass(CeleryTask, task_class) or str(task_class.__module__).startswith("celeriac.")
+
+
 def _attributes(task_class: type) -> Iterator[tuple[str, Any]]:
     """Those of the user's: not Celery's, the engine's, or what has a leading underscore."""
     for each in task_class.__mro__:
-        if issubclass(CeleryTask, each) or str(each.__module__).startswith("celeriac."):
+        if _is_an_engines(each):
             continue
         for name, value in vars(each).items():
             if not name.startswith("_") and (name in OPTIONS | RETRY_OPTIONS or not _is_celerys(name, value)):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from celery.app.task import Task as CeleryTask
 
 from celeriac.errors import ConfigurationError
-from celeriac.roles.attributes import said_by
+from celeriac.roles.attributes import checks_arguments, said_by
 from celeriac.roles.backoff import Backoff
 from celeriac.roles.options import (
     CELERY_OPTIONS,
@@ -39,6 +39,7 @@ class Declared:
         said = said_by(type(task)) | dict(getattr(task, "role_options", None) or {})
         role = role_of(task.name, said, task)
         signature = Signature.of(getattr(task, "_orig_run", task.run), role=role.name)
+        signature.lenient = not checks_arguments(task)
         refuse_unknown_parameters(role, signature)
         return cls(role, signature)
 

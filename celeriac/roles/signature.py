@@ -11,7 +11,12 @@ from celeriac.errors import BadArguments
 
 
 class Signature:
-    """A handler's parameters without `self`: binds positional arguments to their names."""
+    """A handler's parameters without `self`: binds positional arguments to their names.
+
+    `lenient`: a call that does not fit is accepted, and fails as it runs.
+    """
+
+    lenient = False
 
     def __init__(self, parameters: list[inspect.Parameter], *, role: str) -> None:
         self.role = role

@@ -111,7 +111,7 @@ def execute(app: Celeriac, run: Run, direct: Direct | None = None) -> None:
         run.outcome = run.outcome or outcomes.lost(run.task, error)
     else:
         if run.outcome is None:
-            _conclude(run, ended)
+            _conclude(app, run, ended)
     finally:
         leave(run, token)
 
@@ -248,7 +248,7 @@ def _handle(task: Any, context: Context, state: str, error: Exception) -> None:
         trace.report_internal_error(task, another)
 
 
-def _conclude(run: Run, error: Any) -> None:
+def _conclude(app: Celeriac, run: Run, error: Any) -> None:
     """Celery stores nothing for Ignore and Reject."""
     run.drop_session()
     if run.replaced and isinstance(error, Ignore):
@@ -258,8 +258,12 @@ def _conclude(run: Run, error: Any) -> None:
         run.outcome = outcomes.snoozed(run.task, error.seconds, error.why)
     elif isinstance(error, Ignore):
         run.outcome = outcomes.completed(run, None)
+    elif isinstance(error, Reject) and error.requeue:
+        run.follow_ups.clear()
+        run.outcome = outcomes.requeued(run.task, error)
     else:
-        run.outcome = outcomes.failed(run, error or RuntimeError("ended without an outcome"))
+        error = error or RuntimeError("ended without an outcome")
+        app.backend.store_result(run.task.task_id, error, states.FAILURE)
 
 
 def request_of(run: Run, utc: bool, read: Callable[[Any], Any] = revived) -> dict[str, Any]:

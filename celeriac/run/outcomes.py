@@ -67,6 +67,11 @@ def lost(task: Started, error: BaseException) -> Outcome:
     return Outcome(task=task, status=LOST, error=f"{why}: {described(error)}")
 
 
+def requeued(task: Started, error: BaseException) -> Outcome:
+    """Celery's `Reject(requeue=True)`: delivered again, which counts as a loss, as nothing else ends it."""
+    return Outcome(task=task, status=LOST, error=f"rejected, to be delivered again: {described(error)}")
+
+
 def expired(task: Started) -> Outcome:
     """It came to a worker too late to begin."""
     return _ended(task, states.CANCELLED, kind="expired", error="expired before it started")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack
@@ -64,6 +64,20 @@ class Enqueued(RowResult):
     @on_ready.setter
     def on_ready(self, made: Any) -> None:
         self.__dict__["on_ready"] = made
+
+
+if TYPE_CHECKING:
+    told = property
+else:
+
+    class told:  # noqa: N801
+        """A property that an attribute of the same name goes before: a handler may keep what it likes on its task."""
+
+        def __init__(self, ask: Callable[[Any], Any]) -> None:
+            self.ask, self.__doc__ = ask, ask.__doc__
+
+        def __get__(self, task: Any, owner: type) -> Any:
+            return self if task is None else self.ask(task)
 
 
 class Task(CeleryTask, Generic[P, R]):
@@ -150,7 +164,7 @@ class Task(CeleryTask, Generic[P, R]):
             raise CeleriacError(f"{self.name} is not running as a task here; only its handler can ask that")
         return run
 
-    @property
+    @told
     def session(self) -> Session:
         """Writes made here commit in one transaction with the task's outcome, or not at all."""
         return self.run_under_way.session
@@ -162,12 +176,12 @@ class Task(CeleryTask, Generic[P, R]):
         """
         return self.run_under_way.early_commit()
 
-    @property
+    @told
     def idempotency_key(self) -> str:
         """The same for every attempt of this task: give it to outside systems."""
         return self.run_under_way.task.task_id
 
-    @property
+    @told
     def attempt(self) -> int:
         """1 for the first attempt of the round."""
         return self.run_under_way.task.retry_count + 1

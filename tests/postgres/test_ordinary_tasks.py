@@ -1,0 +1,139 @@
+"""What an ordinary task may do, and say of itself: reject itself, leave its arguments unchecked, keep attributes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from celery import Task as CeleryTask
+from celery.exceptions import Reject
+from pydantic import BaseModel
+
+from celeriac import BadArguments, Celeriac, Task
+from tests.postgres.workflows import run_all
+from tests.processes import Rows
+
+# -- Reject ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_rejected_task_fails_with_what_it_raised(app: Celeriac) -> None:
+    @app.task(role="no", prompt=False, shared=False)
+    def no() -> None:
+        raise Reject("not mine", requeue=False)
+
+    app.register_roles()
+    result = no.delay()
+    run_all(app)
+    with pytest.raises(Reject) as raised:
+        result.get(timeout=5)
+    assert (raised.value.reason, raised.value.requeue, result.state) == ("not mine", False, "FAILURE")
+
+
+def test_a_task_rejected_to_be_requeued_is_delivered_again(app: Celeriac, rows: Rows) -> None:
+    seen: list[tuple[bool, int]] = []
+
+    @app.task(role="later", bind=True, prompt=False, shared=False)
+    def later(self: Any) -> str:
+        seen.append((self.request.delivery_info["redelivered"], self.request.retries))
+        if len(seen) == 1:
+            other.delay()
+            raise Reject("not yet", requeue=True)
+        return "done"
+
+    @app.task(role="other", prompt=False, shared=False)
+    def other() -> None: ...
+
+    app.register_roles()
+    result = later.delay()
+    run_all(app)
+    assert result.get(timeout=5) == "done"
+    assert seen == [(False, 0), (True, 0)]
+    assert rows.one("SELECT count(*) FROM worker_tasks WHERE role = 'other'") == 0, "as it came to nothing"
+
+
+def test_a_task_that_is_rejected_again_and_again_fails_in_the_end(app: Celeriac, rows: Rows) -> None:
+    @app.task(role="never", prompt=False, shared=False, max_losses=2)
+    def never() -> None:
+        raise Reject("no", requeue=True)
+
+    app.register_roles()
+    never.delay()
+    run_all(app)
+    ((status, error),) = rows("SELECT status, error_message FROM worker_tasks")
+    assert status == "failed"
+    assert "Reject" in error
+
+
+# -- arguments ---------------------------------------------------------------------------------------------------------
+
+
+class Unchecked(CeleryTask):
+    typing = False
+
+
+@pytest.mark.parametrize("options", [{"typing": False}, {"base": Unchecked}], ids=["option", "base"])
+def test_what_a_task_leaves_unchecked_fails_as_it_runs(app: Celeriac, options: dict[str, Any]) -> None:
+    @app.task(role="loose", prompt=False, chunk=9, shared=False, **options)
+    def loose(x: int, y: int) -> int:
+        return x + y
+
+    app.register_roles()
+    wrong = [loose.delay(5), loose.delay(5, wrong=5), app.send_task("loose", (1, 2, 3)), *loose.bulk([(1,)])]
+    right = loose.delay(5, y=6)
+    run_all(app)
+    for result in wrong:
+        with pytest.raises(TypeError):
+            result.get(timeout=5)
+    assert right.get(timeout=5) == 11
+
+
+def test_an_app_may_leave_all_arguments_unchecked(app: Celeriac) -> None:
+    app.strict_typing = False
+
+    @app.task(role="loose", prompt=False, shared=False)
+    def loose(x: int) -> None: ...
+
+    @app.task(role="strict", prompt=False, shared=False, typing=True)
+    def strict(x: int) -> None: ...
+
+    app.register_roles()
+    assert loose.delay().id
+    with pytest.raises(BadArguments):
+        strict.delay()
+
+
+class Order(BaseModel):
+    number: int
+
+
+def test_models_are_given_as_arguments(app: Celeriac) -> None:
+    @app.task(role="take", pydantic=True, prompt=False, chunk=9, shared=False)
+    def take(order: Order) -> int:
+        return order.number
+
+    app.register_roles()
+    results = [
+        take.delay(Order(number=1)), take.apply_async(kwargs={"order": Order(number=2)}),
+        take.s(Order(number=3)).delay(), take.delay({"number": 4}),
+        *take.bulk([(Order(number=5),), {"order": Order(number=6)}]),
+    ]  # fmt: skip
+    run_all(app)
+    assert [result.get(timeout=5) for result in results] == [1, 2, 3, 4, 5, 6]
+
+
+# -- attributes --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["attempt", "session", "idempotency_key"])
+def test_a_handler_keeps_attributes_of_any_name(app: Celeriac, name: str) -> None:
+    @app.task(role="counts", bind=True, prompt=False, chunk=9, shared=False)
+    def counts(self: Task[..., Any]) -> Any:
+        setattr(self, name, "mine")
+        kept = getattr(self, name)
+        delattr(self, name)
+        return kept
+
+    app.register_roles()
+    result = counts.delay()
+    run_all(app)
+    assert result.get(timeout=5) == "mine"
