@@ -25,6 +25,9 @@ Place = Callable[[Row, str, dict[str, Any]], Any]
 #: For arguments that are too much for an answer.
 LEFT_OUT = {"args": "...", "kwargs": "..."}
 
+#: What Celery says in `scheduled`: the priority of its timer's entries. A task's own stands in its delivery info.
+OF_TIMERS = 6
+
 
 class Holdings:
     """Of one worker. Lists tell at most `held.MOST` rows."""
@@ -70,7 +73,7 @@ class Holdings:
         with self.app.database.reading() as connection:
             rows = held.later(connection, self._roles())
         return self._told(
-            rows, lambda row, _, info: {"eta": _iso(row["scheduled_for"]), "priority": row["priority"], "request": info}
+            rows, lambda row, _, info: {"eta": _iso(row["scheduled_for"]), "priority": OF_TIMERS, "request": info}
         )
 
     def _query(self, ids: list[str]) -> dict[str, tuple[str, dict[str, Any]]]:
@@ -113,7 +116,7 @@ class Holdings:
             "type": row["role"],
             "hostname": shared.node(),
             "time_start": current.began if current else None,
-            "acknowledged": True,
+            "acknowledged": current is not None,
             "delivery_info": {
                 "exchange": "", "routing_key": declared.role.queue if declared else row["role"],
                 "priority": row["priority"], "redelivered": row["losses"] > 0,

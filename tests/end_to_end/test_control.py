@@ -155,14 +155,15 @@ def test_inspect_tells_of_rows(shop: ModuleType, worker: Worker, rows: Rows, oth
     assert (active["id"], active["name"], active["args"], active["kwargs"]) == (
         current.id, "slow", [], {"seconds": 30.0},
     )  # fmt: skip
-    assert active["worker_pid"] == child
+    assert (active["worker_pid"], active["acknowledged"]) == (child, True)
     assert active["hostname"].startswith("celery@")
     assert active["time_start"] == pytest.approx(
         float(rows.one("SELECT extract(epoch FROM max(at)) FROM ran WHERE task_id = :id", id=current.id)), abs=2
     )
     assert only(inspect.reserved()) == [], "who has no room takes no ticket"
     (later,) = only(inspect.scheduled())
-    assert (later["request"]["id"], later["priority"], later["eta"][:2]) == (planned.id, 7, "20")
+    assert (later["request"]["id"], later["priority"], later["eta"][:2]) == (planned.id, 6, "20")
+    assert (later["request"]["acknowledged"], later["request"]["delivery_info"]["priority"]) == (False, 7)
     assert only(inspect.revoked()) == [gone.id]
     words = {i: word for i, (word, _) in only(inspect.query_task(current.id, waits.id, planned.id, gone.id)).items()}
     assert words == {current.id: "active", planned.id: "scheduled"}
