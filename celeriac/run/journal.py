@@ -27,6 +27,7 @@ from celery.utils.time import utcoffset
 from celeriac.roles.role import Role
 from celeriac.run import lines, shared
 from celeriac.run.execute import request_of
+from celeriac.run.received import is_heard, tell
 from celeriac.run.run import Run
 from celeriac.settle.write import LOST, Outcome
 from celeriac.store.connections import call
@@ -107,7 +108,7 @@ class Journal:
 
 
 class Told:
-    """What is told of one ticket's rows: events, where somebody listens, lines of the log, Celery's `task_revoked`."""
+    """What is told of one ticket's rows: events, where somebody listens, lines of the log, signals of Celery's."""
 
     def __init__(self, app: Celeriac, role: Role, *, listened: bool, logs: bool) -> None:
         self.app = app
@@ -125,6 +126,8 @@ class Told:
             self._write(task, lambda: received(task))  # noqa: B023
             if self.logs:
                 lines.claimed(task, self.role)
+            if not task.expired and is_heard():
+                tell(self.app, self.role, task)
 
     def started(self, task: Started) -> None:
         self._write(task, lambda: about(task, "task-started"))
@@ -174,7 +177,7 @@ class Told:
 def told(app: Celeriac, role: Role) -> Told | None:
     """None while nobody wants to hear of tasks: then a run costs nothing more."""
     listened, logs = shared.telling(), lines.wanted()
-    if listened or logs or signals.task_revoked.receivers or witnesses:
+    if listened or logs or signals.task_revoked.receivers or witnesses or is_heard():
         return Told(app, role, listened=listened, logs=logs)
     return None
 
