@@ -87,6 +87,7 @@ INSTEAD: Mapping[str, str] = {
     "task_retry_on_worker_lost": _AGAIN,
     "task_protocol": "a task is a row, not a message",
     "task_default_delivery_mode": "a row is durable",
+    "task_send_sent_event": "a row says when it was enqueued, and by whom",
     "task_publish_retry": _INSERT,
     "task_publish_retry_policy": _INSERT,
     "task_queue_max_priority": _SORTED,

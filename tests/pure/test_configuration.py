@@ -124,6 +124,7 @@ def test_what_cannot_mean_anything_is_named_with_what_happens_instead(make: Make
     app = by_object(
         make, task_acks_late=True, task_serializer="pickle", accept_content=["pickle", "json"], redis_max_connections=4,
         task_reject_on_worker_lost=True, worker_max_tasks_per_child=100, beat_sync_every=5, security_key="/a/key",
+        task_send_sent_event=True,
     )  # fmt: skip
     assert app.notes() == [
         "accept_content=['pickle', 'json'] is not used: arguments and results are JSON",
@@ -133,6 +134,7 @@ def test_what_cannot_mean_anything_is_named_with_what_happens_instead(make: Make
         "task_acks_late=True is not used: a task whose process dies runs again, up to its role's max_losses",
         "task_reject_on_worker_lost=True is not used: a task whose process dies runs again, up to its role's "
         "max_losses",
+        "task_send_sent_event=True is not used: a row says when it was enqueued, and by whom",
         "task_serializer='pickle' is not used: arguments and results are JSON",
         "worker_max_tasks_per_child=100 counts tickets, each of which carries up to its role's chunk of tasks",
     ]
