@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tests.stock.verdict import Verdict, known
+from tests.stock.verdict import Known, Verdict, known
 
 PLAIN = {"a.py::one": "passed", "a.py::two": "passed", "b.py::skipped": "skipped", "b.py::broken": "failed"}
-WHY = {"a.py::two": "by design"}
+WHY = {"a.py::two": Known("by design")}
 
 
 def test_what_passes_on_plain_celery_alone_has_to_be_known() -> None:
@@ -18,6 +18,10 @@ def test_what_passes_on_plain_celery_alone_has_to_be_known() -> None:
 def test_what_is_known_to_differ_may_not_pass() -> None:
     assert Verdict(PLAIN, PLAIN, WHY).outdated == ["a.py::two"]
     assert not Verdict(PLAIN, PLAIN, WHY).is_good
+
+
+def test_what_differs_only_at_times_may_pass() -> None:
+    assert Verdict(PLAIN, PLAIN, {"a.py::two": Known("by chance", always=False)}).is_good
 
 
 def test_a_known_test_that_was_not_run_is_not_judged() -> None:
@@ -37,4 +41,4 @@ def test_both_columns_are_told_by_file() -> None:
 
 
 def test_each_known_difference_says_why() -> None:
-    assert all(test.startswith("test_") and why for test, why in known().items())
+    assert all(test.startswith("test_") and differs.why for test, differs in known().items())

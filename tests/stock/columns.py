@@ -27,14 +27,18 @@ Outcomes = Mapping[str, str]
 
 
 def run(
-    suites: Path, name: str, asked: Sequence[str], *, plugins: Sequence[str], limit: float, whole: float
+    suites: Path, name: str, tests: Sequence[str], *, limit: float, whole: float, plugins: Sequence[str] = ()
 ) -> Outcomes:
-    """Writes pytest's output beside the suites. `limit` holds for a test, `whole` for all of them (seconds)."""
+    """Of these files or tests. Writes pytest's output beside the suites.
+
+    `limit` holds for a test, `whole` for all of them (seconds).
+    """
     outcomes, log = suites / f"{name}.json", suites / f"{name}.log"
     outcomes.unlink(missing_ok=True)
     command = [sys.executable, "-m", "pytest", "-q", "-c", "pyproject.toml", "-p", "no:cacheprovider"]
     command += [f"-p{plugin}" for plugin in ("tests.stock.record", *plugins)]
-    command += [f"--outcomes={outcomes}", f"--timeout={limit:g}", *asked]
+    command += [f"--outcomes={outcomes}", f"--timeout={limit:g}"]
+    command += [f"{FOLDER}{test}" for test in tests]
     with local.join_temporary() as stack, log.open("wb") as output:
         migrated(stack)
         process = subprocess.Popen(

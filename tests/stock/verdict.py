@@ -13,10 +13,20 @@ from tests.stock.columns import Outcomes
 KNOWN = Path(__file__).with_name("known.toml")
 
 
-def known(path: Path = KNOWN) -> dict[str, str]:
-    """Why, by test."""
-    written = tomllib.loads(path.read_text())
-    return {test: entry["why"] for entry in written.get("differs", ()) for test in entry["tests"]}
+@dataclass(frozen=True)
+class Known:
+    """Why a test differs, and whether it does so each time."""
+
+    why: str
+    always: bool = True
+
+
+def known(path: Path = KNOWN) -> dict[str, Known]:
+    """By test."""
+    found: dict[str, Known] = {}
+    for entry in tomllib.loads(path.read_text())["differs"]:
+        found |= dict.fromkeys(entry["tests"], Known(entry["why"], entry.get("always", True)))
+    return found
 
 
 @dataclass(frozen=True)
@@ -25,7 +35,7 @@ class Verdict:
 
     plain: Outcomes
     ours: Outcomes
-    known: Mapping[str, str]
+    known: Mapping[str, Known]
 
     @property
     def differing(self) -> list[str]:
@@ -39,7 +49,7 @@ class Verdict:
     @property
     def outdated(self) -> list[str]:
         """What is written down to differ, and passes."""
-        return [test for test in self.known if self.passes(test)]
+        return [test for test, known in self.known.items() if known.always and self.passes(test)]
 
     @property
     def is_good(self) -> bool:
@@ -59,7 +69,7 @@ class Verdict:
         yield from listed("Passes, and is written down not to:", self.outdated)
 
     def explained(self) -> Iterator[str]:
-        return (f"{test}: {self.known[test]}" for test in self.differing if test in self.known)
+        return (f"{test}: {self.known[test].why}" for test in self.differing if test in self.known)
 
 
 def passed(outcomes: Outcomes) -> list[str]:
