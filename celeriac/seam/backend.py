@@ -12,7 +12,7 @@ from celery.backends.base import BaseBackend
 from celery.exceptions import NotRegistered
 from celery.exceptions import TimeoutError as CeleryTimeoutError
 from celery.result import GroupResult, result_from_tuple
-from celery.states import READY_STATES
+from celery.states import PROPAGATE_STATES, READY_STATES
 from celery.utils.functional import _regen
 from kombu.exceptions import EncodeError
 
@@ -221,10 +221,17 @@ class RowBackend(BaseBackend):
         self, task_ids: Iterable[str], timeout: float | None, interval: float,
         on_interval: Callable[[], Any] | None, looks: int | None = None,
     ) -> Iterator[tuple[str, dict[str, Any]]]:  # fmt: skip
-        """Raises Celery's TimeoutError. Looks soon at first, and every `interval` seconds in the end."""
-        open_ids, began = dict.fromkeys(task_ids), time.monotonic()
+        """Raises Celery's TimeoutError. Looks soon at first, and every `interval` seconds in the end.
+
+        `on_interval` raises what went wrong in parents: it is asked once more before a failure is told.
+        """
+        open_ids, began, waited = dict.fromkeys(task_ids), time.monotonic(), 0.0
         while open_ids:
+            ask = on_interval if waited else None
             for task_id, meta in self._over(open_ids):
+                if ask is not None and meta["status"] in PROPAGATE_STATES:
+                    ask()
+                    ask = None
                 del open_ids[task_id]
                 yield task_id, meta
             looks = None if looks is None else looks - 1

@@ -151,6 +151,22 @@ def test_a_task_whose_result_is_ignored_is_retried(
     ]  # fmt: skip
 
 
+def test_who_waits_for_a_chord_hears_what_went_wrong_in_its_header(
+    app: Celeriac, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where header and body have ended since the last look: Celery asks for the parents' errors first."""
+    tasks = declare(app)
+    result = chord([tasks["add"].s(1, 2), tasks["fail"].s()], tasks["total"].s()).delay()
+
+    def end_meanwhile(_: float) -> None:
+        monkeypatch.undo()
+        run_all(app)
+
+    monkeypatch.setattr("celeriac.seam.backend.time.sleep", end_meanwhile)
+    with pytest.raises(ValueError, match="on purpose"):
+        result.get(timeout=5)
+
+
 def test_what_is_forgotten_is_pending_to_celery(app: Celeriac) -> None:
     tasks = declare(app)
     done = tasks["add"].delay(1, 2)

@@ -47,7 +47,7 @@ def column(suites: Path, name: str, tests: Sequence[str], fail: Container[str], 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.stock")
     parser.add_argument("tests", nargs="*", help="test_tasks.py, test_tasks.py::test_tasks; else all suites")
-    parser.add_argument("--limit", type=float, default=60, help="of a test, in seconds")
+    parser.add_argument("--limit", type=float, default=240, help="of a test, in seconds")
     parser.add_argument("--whole", type=float, default=3600, help="of a column, in seconds")
     return parser.parse_args()
 
