@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import pytest
 from celery.contrib.testing import app as testing
 
 from celeriac import Celeriac
 
 
-@pytest.fixture(scope="session", autouse=True)
-def celeriac_app() -> Any:
-    stock, testing.Celery = testing.Celery, Celeriac
-    yield
-    testing.Celery = stock
+def pytest_configure() -> None:
+    testing.Celery = Celeriac
