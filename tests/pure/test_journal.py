@@ -58,7 +58,7 @@ def test_what_redis_does_not_take_waits_and_the_oldest_goes_first() -> None:
 
 def test_no_message_is_built_for_a_redis_that_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     built: list[object] = []
-    monkeypatch.setattr("celeriac.app.message", lambda *given: built.append(given))
+    monkeypatch.setattr("celeriac.run.process.message", lambda *given: built.append(given))
     app = Celeriac("silent", settings=Settings(redis_url="redis://nowhere.invalid/"), set_as_current=False)
     app.publisher._closed_until = math.inf
     app.journal.write({"n": 1})
