@@ -133,7 +133,7 @@ class HardLimit:
 
 def limit(task: int, ends: float) -> None:
     """This process runs the task, until then at most. 0 and 0: nothing under a limit."""
-    _LIMIT.pack_into(_limits, _place() * _LIMIT.size, os.getpid(), task, ends)
+    _LIMIT.pack_into(_limits, place() * _LIMIT.size, os.getpid(), task, ends)
 
 
 def limits(processes: Iterable[int]) -> list[HardLimit]:
@@ -143,23 +143,23 @@ def limits(processes: Iterable[int]) -> list[HardLimit]:
     return [found for found in written if found.ends > 0]
 
 
-# What a process runs now: its number, its task, and since when (seconds of the epoch).
+# What a place runs now: its process, its task, and since when (seconds of the epoch).
 _CURRENT = struct.Struct("qqd")
 _currents = mmap.mmap(-1, _CURRENT.size * PROCESSES)
 
 
 @dataclass(frozen=True, slots=True)
 class Current:
-    """The one task a process runs; of its ticket's others none has begun."""
+    """The one task a place runs; of its ticket's others none has begun."""
 
     pid: int
     task: int
     began: float
 
 
-def noting() -> Callable[[int], None]:
-    """For as long as this process has a ticket: what notes the task that begins, 0 for none."""
-    at, pid = _place() * _CURRENT.size, os.getpid()
+def noting(number: int) -> Callable[[int], None]:
+    """For as long as the place of that number has a ticket: what notes the task that begins, 0 for none."""
+    at, pid = number % PROCESSES * _CURRENT.size, os.getpid()
     return lambda task: _CURRENT.pack_into(_currents, at, pid, task, time.time())
 
 
@@ -170,6 +170,6 @@ def current(processes: Iterable[int]) -> dict[int, Current]:
     return {found.task: found for found in written if found.task}
 
 
-def _place() -> int:
-    """A pool numbers its processes from 0 on, and one that shrank keeps high numbers."""
+def place() -> int:
+    """This process's number. A pool numbers its processes from 0 on, and one that shrank keeps high numbers."""
     return int(getattr(current_process(), "index", 0) or 0) % PROCESSES

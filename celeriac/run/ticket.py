@@ -20,6 +20,7 @@ from celeriac.run import outcomes
 from celeriac.run.execute import Direct, directly, execute
 from celeriac.run.journal import told
 from celeriac.run.limited import Tokens
+from celeriac.run.places import Place, places
 from celeriac.run.run import Run
 from celeriac.run.shared import closed, limit, noting, renewed, worker_id
 from celeriac.run.watch import LOOK_EVERY, watch
@@ -83,20 +84,22 @@ class TicketRun:
         self.handing_back = False
         self.lock = threading.RLock()
         self.told = told(app, role)
-        self.note = noting()
         self.tokens: Tokens | None = None
+        self.place: Place
+        self.note: Callable[[int], None]
 
     def run(self, wanted: int = 0) -> dict[str, Any]:
         """What became of it; `wanted`: how many tasks it named."""
         ran = 0
-        watch.start()
         try:
-            started = self._start()
-            with directly(self.app, self.role.name) as direct:
-                while (task := self._next()) is not None:
-                    self._run_one(task, direct)
-                    ran += 1
-            self._settle()
+            with watch.place() as self.place:
+                self.note = noting(self.place.number)
+                started = self._start()
+                with directly(self.app, self.role.name) as direct:
+                    while (task := self._next()) is not None:
+                        self._run_one(task, direct)
+                        ran += 1
+                self._settle()
         except BaseException as error:
             self._abandon(error)
             raise
@@ -162,14 +165,14 @@ class TicketRun:
     def _run_one(self, task: Started, direct: Direct | None) -> None:
         run = Run(task, self.role, self.app.database)
         self._limit(run)
-        watch.current = (self, run)
+        self.place.current = (self, run)
         self.note(task.id)
         if self.told is not None:
             self.told.started(task)
         try:
             execute(self.app, run, direct)
         finally:
-            watch.current = None
+            self.place.current = None
             self.note(0)
             self._unlimit(run)
         self.seconds += (seconds := time.monotonic() - run.began)
@@ -182,7 +185,7 @@ class TicketRun:
 
     def _limit(self, run: Run) -> None:
         """The parent knows until when it may run, at the latest; without a time limit there is nothing to know."""
-        if run.left is not None:
+        if run.left is not None and places.kind is None:
             run.on_limit = self._tell_limit
             self._tell_limit(run)
 
@@ -245,12 +248,18 @@ class TicketRun:
             self.owned.difference_update(ids)
 
     def _abandon(self, error: BaseException) -> None:
-        """Something of ours broke: the tasks may not stay with a process that goes on, nor the process with them."""
+        """Something of ours broke: the tasks may not stay with a process that goes on, nor the process with them.
+
+        One that runs other tickets, too, leaves this one to the lifeline.
+        """
         logger.error("A ticket of %s broke off: %r", self.role.name, error)
         with self.lock, suppress(Exception):
             self._tell_settled()
-        if not self._released(error):
+        if self._released(error):
+            return
+        if places.kind is None:
             os._exit(1)  # the parent sees a lost child and releases what it ran
+        places.orphans.put(self.token)
 
     def _released(self, error: BaseException) -> bool:
         """Whether none of the tasks is this process's any more. Who outlasted Postgres in vain need not ask."""

@@ -34,6 +34,9 @@ KEEPALIVES = {
     "tcp_user_timeout": 30_000,
 }
 
+#: How long (seconds) Postgres may take to let us in.
+CONNECT_TIMEOUT = 5
+
 #: A transaction of ours that says nothing for so long (seconds) is ended by Postgres: its process is frozen, and what
 #: it has locked is passed over by whoever rescues.
 SILENCE = 15.0
@@ -60,14 +63,23 @@ class Database:
         self._address = _address(url)
         self.on_ready = on_ready
         self._open: weakref.WeakSet[Any] = weakref.WeakSet()
-        self.engine = self._engine(name, pool_size, pool_pre_ping=True)
-        self._verbs = self._engine(name, pool_size, isolation_level="AUTOCOMMIT", pool_reset_on_return=None)
-        event.listen(self._verbs, "checkout", refuse_dead)
+        self._name = name
+        self._make_pools(pool_size)
         forget = weakref.WeakMethod(self.forget_connections)
         os.register_at_fork(after_in_child=lambda: call(forget))
 
-    def _engine(self, name: str, pool_size: int, **options: Any) -> Engine:
-        connect = {"application_name": name, "connect_timeout": 5, **KEEPALIVES}
+    def _make_pools(self, size: int) -> None:
+        self.engine = self._engine(size, pool_pre_ping=True)
+        self._verbs = self._engine(size, isolation_level="AUTOCOMMIT", pool_reset_on_return=None)
+        event.listen(self._verbs, "checkout", refuse_dead)
+
+    def widen(self, size: int) -> None:
+        """Pools for so many threads at once. Call it before there are any."""
+        self.dispose()
+        self._make_pools(size)
+
+    def _engine(self, pool_size: int, **options: Any) -> Engine:
+        connect = {"application_name": self._name, "connect_timeout": CONNECT_TIMEOUT, **KEEPALIVES}
         engine = create_engine(
             self._address,
             pool_size=pool_size, max_overflow=pool_size * 4, connect_args=connect, pool_use_lifo=True, **options,

@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 from celery.apps.worker import Worker as StockWorker
-from celery.concurrency import ALIASES
-from celery.concurrency.prefork import TaskPool as Prefork
-from celery.concurrency.solo import TaskPool as Solo
 from celery.utils.imports import symbol_by_name
 
 from celeriac.errors import ConfigurationError
 from celeriac.roles.role import Role
 from celeriac.roles.rules import TICKET
 from celeriac.store.built_in import is_built_in
+from celeriac.worker import pools
 from celeriac.worker.limits import tasks_that_fit
 from celeriac.worker.memory import memory
 
@@ -62,9 +60,16 @@ class Worker(StockWorker):
 
     def on_init_blueprint(self) -> None:
         super().on_init_blueprint()
-        refuse_pool(self.pool_cls)
+        kind = pools.kind_of(self.pool_cls)
+        pools.refuse_hard_limits(kind, self._served())
+        pools.refuse_autoscale(kind, self.options.get("autoscale"))
         self._leave_limits_to_rows()
         self._keep_to_memory()
+        pools.prepare(self.app, kind, self.concurrency)
+
+    def _served(self) -> list[Role]:
+        queues = self.app.amqp.queues.consume_from
+        return [declared.role for declared in self.app.roles.all() if declared.role.queue in queues]
 
     def _leave_limits_to_rows(self) -> None:
         """Celery's pool would hold a ticket, which carries several tasks, to what the configuration says of each.
@@ -93,17 +98,6 @@ class Worker(StockWorker):
             self.concurrency = fit
         if self.options.get("autoscale"):
             self.options["autoscale"] = tuple(min(fit, int(n)) for n in self.options["autoscale"])
-
-
-def refuse_pool(pool: type) -> None:
-    """Raises ConfigurationError unless tasks run in the main thread of a process, the only one a signal interrupts."""
-    if not issubclass(pool, Prefork | Solo):
-        path = f"{pool.__module__}:{pool.__qualname__}"
-        name = next((alias for alias, named in ALIASES.items() if named == path), path)
-        raise ConfigurationError(
-            f"-P {name}: a task there could be neither cancelled nor stopped at its time limit; use prefork, with -c "
-            "for how many run at once, or solo"
-        )
 
 
 def queues_of(app: Celeriac) -> list[str]:

@@ -16,7 +16,6 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from celery.worker.state import reserved_requests
 from sqlalchemy import Connection
 
 from celeriac.dispatch import parking
@@ -26,6 +25,7 @@ from celeriac.roles.role import Role
 from celeriac.run import journal, shared
 from celeriac.run import lease as heartbeat
 from celeriac.run.lease import WorkerState
+from celeriac.run.places import places
 from celeriac.settle import release
 from celeriac.settle.write import Outcome
 from celeriac.store import look
@@ -84,6 +84,7 @@ class Lifeline(threading.Thread):
         self.lost: set[int] = set()
         self.orphans: list[str] = []
         self.drain_until: float | None = None
+        self.parted = False
         self.answered = time.monotonic()
 
     def run(self) -> None:
@@ -194,6 +195,8 @@ class Lifeline(threading.Thread):
         while not _lost.empty():
             if (pid := _lost.get()) is not None:
                 self.lost.add(pid)
+        while not places.orphans.empty():
+            self.orphans.append(places.orphans.get())
         if not (self.lost or self.orphans):
             return
         with self.database.transaction() as connection:
@@ -254,7 +257,7 @@ class Lifeline(threading.Thread):
     def decommissioned(self) -> None:
         """Asked in SQL to end: as on SIGTERM, which Celery answers by draining."""
         logger.warning("Worker %s is decommissioned: it finishes what it has and ends", shared.worker_id())
-        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGTERM)
 
     def hand_back_running(self) -> None:
         """The grace period is over: free the rows first, then end the processes; their late finish is refused."""
@@ -266,15 +269,15 @@ class Lifeline(threading.Thread):
         for pid in self.processes():
             if pid != os.getpid():
                 overdue.kill(pid)
+        if places.kind is not None and self.parted:
+            self._end()
+        self.parted = True
 
-    def hand_back_unstarted(self) -> None:
-        """Tickets this process has taken from Redis and no child has begun."""
-        tokens = [token for _, _, token in (request.args for request in list(reserved_requests)) if token]
-        with self.database.transaction() as connection:
-            release.release(
-                connection, tokens, started=False, kind="handed_back", why=parting.WHY,
-                by=shared.worker_id(), loss=False,
-            )  # fmt: skip
+    def _end(self) -> None:
+        """A handler that blocks was not interrupted, and whoever waits for its thread would wait as long."""
+        logger.error("Worker %s ends although a task goes on; the task is handed back", shared.worker_id())
+        self._report_end()
+        os._exit(0)
 
     def stopped(self) -> None:
         """After the last heartbeat, which would say otherwise. An embedded worker of before does not stop again."""
@@ -285,8 +288,11 @@ class Lifeline(threading.Thread):
         try:
             if self.is_alive():
                 self.join(LAST_LOOK)
-            self.hand_back_unstarted()
-            with self.database.statement() as connection:
-                heartbeat.report(connection, replace(self.state(), status="stopped"))
+            self._report_end()
         finally:
             self.over.set()
+
+    def _report_end(self) -> None:
+        parting.hand_back_unstarted(self.database)
+        with self.database.statement() as connection:
+            heartbeat.report(connection, replace(self.state(), status="stopped"))

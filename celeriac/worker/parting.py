@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
+from celery.worker.state import reserved_requests
+
 from celeriac.insights import held
 from celeriac.insights.held import Row
 from celeriac.run import journal, shared
@@ -36,6 +38,15 @@ def hand_back(app: Celeriac, database: Database, processes: Iterable[int]) -> bo
     waits = {task.id for task in freed if task.becomes == PENDING}
     _tell(app, [row for row in rows if row["id"] in waits], shared.current(processes))
     return bool(kept)
+
+
+def hand_back_unstarted(database: Database) -> None:
+    """Tickets this process has taken from Redis and nobody here has begun."""
+    tokens = [token for _, _, token in (request.args for request in list(reserved_requests)) if token]
+    with database.transaction() as connection:
+        release.release(
+            connection, tokens, started=False, kind="handed_back", why=WHY, by=shared.worker_id(), loss=False
+        )
 
 
 def _known(database: Database) -> list[Row]:

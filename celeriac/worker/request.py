@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from typing import Any
 
 from billiard.einfo import ExceptionWithTraceback
@@ -14,6 +15,9 @@ from celeriac.worker import lifeline
 
 logger = logging.getLogger(__name__)
 
+#: Celery's counts are the hub's, but threads of a pool count, too.
+_counting = threading.Lock()
+
 
 class TicketRequest(Request):
     """Keeps SQL off the hub's thread: the lifeline releases. What a worker has done is counted in rows."""
@@ -23,13 +27,15 @@ class TicketRequest(Request):
         return False
 
     def on_accepted(self, pid: int, time_accepted: float) -> None:
-        super().on_accepted(pid, time_accepted)
-        count(self.name, -1)
+        with _counting:
+            super().on_accepted(pid, time_accepted)
+            count(self.name, -1)
 
     def on_success(self, failed__retval__runtime: Any, **kwargs: Any) -> Any:
         failed, done, _ = failed__retval__runtime
         if not failed and done:
-            count(self.args[0], done.get("ran", 0))
+            with _counting:
+                count(self.args[0], done.get("ran", 0))
         return super().on_success(failed__retval__runtime, **kwargs)
 
     def on_failure(self, exc_info: Any, send_failed_event: bool = True, return_ok: bool = False) -> Any:

@@ -17,6 +17,7 @@ from celeriac.run import shared
 from celeriac.store.built_in import is_built_in
 from celeriac.store.failures import once_postgres_serves
 from celeriac.store.migrate import unapplied
+from celeriac.worker import pools
 from celeriac.worker.adopter import Adopter
 from celeriac.worker.herald import Herald
 from celeriac.worker.lifeline import LAST_LOOK, Lifeline
@@ -53,9 +54,10 @@ class LifelineStep(bootsteps.StartStopStep):
 
     def start(self, worker: Any) -> None:
         """As soon as Postgres serves. Raises WorkerShutdown for a signal, and for what it tells in a line."""
-        for note in worker.app.notes():
+        for note in (*worker.app.notes(), *pools.notes()):
             logger.warning(note)
         warn_of_queues(worker.app)
+        pools.guard(worker.app)
         self.lifeline = lifeline = Lifeline(worker.app, worker)
         try:
             once_postgres_serves(lambda: introduce(lifeline), maybe_shutdown)

@@ -15,6 +15,7 @@ from celery.app.task import Task
 from celery.app.trace import TraceInfo, trace_ok_t
 from celery.worker.state import task_reserved
 
+from celeriac.run.places import places
 from celeriac.worker.request import TicketRequest
 
 if TYPE_CHECKING:
@@ -43,8 +44,17 @@ class TicketTask(Task):
         try:
             return trace_ok_t(None, None, 0.0, self.run(*args, **kwargs))
         except Exception as error:
-            logger.exception("A ticket broke off: %r", error)
-            return trace_ok_t(ExceptionInfo(), TraceInfo(states.FAILURE, error), 0.0, None)
+            return _broke(error)
+        except BaseException as error:
+            if places.kind is None:
+                raise
+            # Its process goes on, whatever the handler meant; Celery's thread pool would forget the ticket.
+            return _broke(RuntimeError(f"the handler ended its thread: {error!r}"))
+
+
+def _broke(error: Exception) -> Any:
+    logger.exception("A ticket broke off: %r", error)
+    return trace_ok_t(ExceptionInfo(), TraceInfo(states.FAILURE, error), 0.0, None)
 
 
 def strategy(task: Task, app: Any, consumer: Consumer, **_: Any) -> Callable[..., None]:

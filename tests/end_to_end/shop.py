@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
+import threading
 import time
 from typing import Any
 
@@ -141,10 +143,46 @@ def endure(self: Task[..., Any], seconds: float) -> str:
     return "done"
 
 
+app.task(bind=True, role="reminded", soft_time_limit=0.3, max_retries=0)(endure)
 app.task(bind=True, role="tidy", soft_time_limit=0.3, time_limit=30, max_retries=0)(endure)
 app.task(bind=True, role="warned", soft_time_limit=0.3, time_limit=1, max_retries=0)(endure)
 app.task(bind=True, role="unwarned", time_limit=1, max_retries=0)(endure)
 app.task(bind=True, role="hurried", hard_timeout=1, max_retries=0)(endure)
+
+
+@app.task(shared=False, bind=True, role="meeting", chunk=1, stale_after=3)
+def meeting(self: Task[..., Any], others: int, end: str = "end") -> int:
+    """Ends once so many have begun, and somebody has written `end` (if that is another word)."""
+    tell(self, "begin")
+    wanted = "SELECT count(DISTINCT task_id) FILTER (WHERE what = 'begin'), bool_or(what = :end) FROM ran"
+    while True:
+        with app.database.statement() as connection:
+            begun, ends = connection.execute(text(wanted), {"end": end}).one()
+        if begun >= others and (ends or end == "end"):
+            break
+        time.sleep(0.02)
+    tell(self, "end")
+    return threading.get_ident()
+
+
+@app.task(shared=False, bind=True, role="queuing", chunk=1, stale_after=3)
+def queuing(self: Task[..., Any]) -> str:
+    """Waits in Postgres until nobody has its lock 1 alone."""
+    tell(self, "begin")
+    self.session.execute(text("SELECT pg_advisory_xact_lock_shared(1)"))
+    return "done"
+
+
+@app.task(shared=False, bind=True, role="gather")
+def gather(self: Task[..., Any], threads: list[int]) -> int:
+    return len(set(threads))
+
+
+@app.task(shared=False, bind=True, role="leaver", chunk=1, max_losses=1)
+def leaver(self: Task[..., Any]) -> None:
+    """Ends its thread, where a thread may do that."""
+    tell(self, "begin")
+    sys.exit(3)
 
 
 @app.task(shared=False, bind=True, role="mixed", chunk=10)

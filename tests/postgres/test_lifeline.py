@@ -14,13 +14,20 @@ import pytest
 from sqlalchemy.exc import DBAPIError
 
 from celeriac import Celeriac
+from celeriac.errors import NotSettled
+from celeriac.roles.role import Role
 from celeriac.run import shared
+from celeriac.run.interrupts import Thread
+from celeriac.run.places import places
+from celeriac.run.ticket import TicketRun
 from celeriac.store.connections import Database
 from celeriac.worker import lifeline as module
 from celeriac.worker import overdue
 from celeriac.worker.lifeline import Lifeline
 from celeriac.worker.repairs import Repairs
 from celeriac.worker.watchdog import Watchdog
+from tests.postgres.conftest import new_task
+from tests.postgres.stages import running
 from tests.processes import Rows, until
 
 
@@ -85,6 +92,23 @@ def test_a_lost_child_wakes_the_lifeline_and_is_still_lost(idle: Lifeline) -> No
     module.lost_process(4711)
     idle._wait()
     assert module._lost.get_nowait() == 4711
+
+
+def test_a_ticket_that_broke_off_among_others_is_released(
+    lifeline: Lifeline, app: Celeriac, database: Database, rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its process goes on, so that Postgres, back again, has to hear of it."""
+    (task,) = running(database, new_task())
+    monkeypatch.setattr(places, "kind", Thread)
+
+    def start(again: bool) -> Any:
+        raise NotSettled("Postgres stayed away")
+
+    with pytest.raises(NotSettled):
+        TicketRun(app, Role(name="work"), task.token, start).run()
+    assert rows("SELECT status FROM worker_tasks") == [("running",)]
+    lifeline.release_lost()
+    assert rows("SELECT status, losses FROM worker_tasks") == [("pending", 1)]
 
 
 def test_the_end_of_the_grace_period_is_waited_for(idle: Lifeline) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from celery import _state
+from celery.concurrency.base import BasePool
 from celery.concurrency.prefork import TaskPool
 
 from celeriac import Celeriac, Settings
@@ -16,6 +17,7 @@ from celeriac.cli.check import problems
 from celeriac.errors import ConfigurationError
 from celeriac.worker.controller import queues_of
 from celeriac.worker.lifeline import Lifeline
+from celeriac.worker.pools import kind_of, prepare
 
 # Celery warns whoever starts a worker as root, as containers do.
 pytestmark = pytest.mark.filterwarnings("ignore::celery.platforms.SecurityWarning")
@@ -87,6 +89,28 @@ def test_a_role_that_takes_much_memory_caps_its_worker(limit: int, fit: int) -> 
 def test_enough_memory_caps_nothing() -> None:
     app = shop(WORKER_ROLE="thumbnail", CELERIAC_MEMORY_LIMIT_MB="1000000")
     assert started(app, concurrency=2).concurrency == 2
+
+
+@pytest.mark.parametrize("module", ["celery.concurrency.eventlet", "somebodys"])
+def test_a_pool_in_which_nothing_can_be_interrupted_is_refused(module: str) -> None:
+    pool = type("TaskPool", (BasePool,), {"__module__": module})
+    with pytest.raises(ConfigurationError, match=f"-P {module.split('.')[-1]}.*use prefork"):
+        kind_of(pool)
+
+
+def test_a_pool_that_is_made_from_one_of_celerys_is_as_that() -> None:
+    assert kind_of(type("Mine", (TaskPool,), {})) == "prefork"
+
+
+@pytest.mark.parametrize("pool", ["threads", "gevent"])
+def test_where_tasks_share_a_process_nothing_is_scaled(pool: str) -> None:
+    with pytest.raises(ConfigurationError, match="give -c in place of --autoscale"):
+        shop(WORKER_ROLE="resync").Worker(hostname="w@h", pool_cls=pool, autoscale=(8, 2))
+
+
+def test_gevent_has_to_be_there_from_the_start() -> None:
+    with pytest.raises(ConfigurationError, match="say `celery worker -P gevent`"):
+        prepare(shop(), "gevent", 2)
 
 
 def test_a_worker_whose_pool_has_stopped_has_its_own_process_left() -> None:

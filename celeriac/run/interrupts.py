@@ -1,0 +1,125 @@
+"""Interrupting one of many threads or greenlets of a process: in its handler, or not at all."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import threading
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from celeriac.run.places import Shared, places
+from celeriac.run.run import Run
+
+#: Where an exception from outside could leave a lock of the whole process taken for ever: `logging` takes its locks a
+#: bytecode before the `try` that frees them. It is tried again when the thread is elsewhere.
+DELICATE = ("logging", "importlib", "_frozen_importlib", "sqlalchemy.pool", "sqlalchemy.util.queue")
+
+_raise_in = ctypes.pythonapi.PyThreadState_SetAsyncExc
+
+
+class Thread(Shared):
+    """CPython raises it at the thread's next bytecode: when a call into C has returned."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.ident = threading.get_ident()
+        self.lock = threading.Lock()
+
+    def call(self, run: Run, handler: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """INVARIANT: nothing is raised in this thread, nor will be, once this has returned.
+
+        CPython raises only at a function's start, after a call and at a loop's end: nothing comes between the handler's
+        end and `inside = None`. At that moment one exception may be pending, and `interrupt`, if it is under the lock,
+        may add one; from there on it adds none. `_forget` waits for the lock and takes back what is pending. If the
+        first is raised in there, the outer `except` takes back the second, or that one is raised in its place.
+        """
+        self.inside = run
+        try:
+            try:
+                return handler(*args, **kwargs)
+            finally:
+                self.inside = None
+                self._forget()
+        except BaseException:
+            self.inside = None
+            self._forget()
+            raise
+
+    def interrupt(self, run: Run, error: BaseException) -> bool:
+        ident, raised = ctypes.c_ulong(self.ident), ctypes.py_object(_carrying(error))
+        with self.lock:
+            if self.inside is not run or _is_delicate(self.ident):
+                return False
+            _raise_in(ident, raised)
+        return True
+
+    def _forget(self) -> None:
+        with self.lock:
+            _raise_in(ctypes.c_ulong(self.ident), None)
+
+
+def _is_delicate(ident: int) -> bool:
+    """Where the thread is, an exception is raised: it waits for the interpreter's lock just there, or for its call."""
+    frame = sys._current_frames().get(ident)
+    return frame is not None and str(frame.f_globals.get("__name__")).startswith(DELICATE)
+
+
+def _carrying(error: BaseException) -> type[BaseException]:
+    """CPython raises a class and makes the instance itself: one that says what this error does."""
+    kind = type(error)
+
+    def init(self: BaseException) -> None:
+        kind.__init__(self, *error.args)
+
+    def reduce(_: BaseException) -> Any:
+        return kind, error.args
+
+    named = {"__module__": kind.__module__, "__qualname__": kind.__qualname__, "__doc__": kind.__doc__}
+    return type(kind.__name__, (kind,), {**named, "__init__": init, "__reduce__": reduce})
+
+
+class Greenlet(Shared):
+    """gevent raises it where the greenlet waits; one that computes without waiting is not interrupted."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        from gevent import getcurrent
+
+        self.greenlet = getcurrent()
+
+    def call(self, run: Run, handler: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        self.inside = run
+        try:
+            return handler(*args, **kwargs)
+        finally:
+            self.inside = None
+
+    def interrupt(self, run: Run, error: BaseException) -> bool:
+        from gevent import get_hub
+
+        if self.inside is not run:
+            return False
+        get_hub().loop.run_callback(self._throw, run, error)
+        return True
+
+    def _throw(self, run: Run, error: BaseException) -> None:
+        """In the hub: no greenlet runs meanwhile, so that this one is still where it was seen."""
+        if self.inside is run:
+            self.greenlet.throw(error)
+
+
+def guard(task: Any) -> None:
+    """From here on the task's handler can be interrupted, wherever it is called from."""
+    handler = task.run
+
+    @wraps(handler)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        place = places.mine()
+        current = place.current if isinstance(place, Shared) and place.inside is None else None
+        if current is None or current[1].outcome is not None or current[1].role.name != task.name:
+            return handler(*args, **kwargs)
+        return place.call(current[1], handler, args, kwargs)  # type: ignore[union-attr]
+
+    task.run = run

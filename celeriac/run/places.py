@@ -1,0 +1,133 @@
+"""Places: where tasks run one by one. A process is one; a pool of threads or greenlets has many in a process."""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from billiard.pool import EX_RECYCLE
+
+from celeriac.run import shared
+from celeriac.run.run import Run
+
+if TYPE_CHECKING:
+    from celeriac.run.ticket import TicketRun
+
+
+class Place:
+    """`number`: which of the slots that the worker's parent reads is this place's. `current`: what runs there."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.current: tuple[TicketRun, Run] | None = None
+
+    def interrupt(self, run: Run, error: BaseException) -> bool:
+        """Raises the error in the run's handler, if that is still under way; False: not now, it may be tried again."""
+        raise NotImplementedError
+
+
+class Process(Place):
+    """A whole process: a signal interrupts its main thread."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.interrupting: tuple[Run, BaseException] | None = None
+        self.leaving = self.hears = False
+        self.listen()
+
+    def listen(self) -> None:
+        """Anew after a fork: Celery resets handlers. In tests the main thread and an embedded worker's take turns."""
+        hears = threading.current_thread() is threading.main_thread()
+        if hears and not self.hears:
+            signal.signal(signal.SIGUSR2, self._interrupted)
+        self.hears = hears
+
+    def interrupt(self, run: Run, error: BaseException) -> bool:
+        """Nothing where tasks run in another thread (an embedded worker's): there the signal would end the process."""
+        if self.hears:
+            self.interrupting = (run, error)
+            os.kill(os.getpid(), signal.SIGUSR2)
+        return True
+
+    def leave(self) -> None:
+        """Ends the process, unless it has got another ticket meanwhile."""
+        self.leaving = True
+        os.kill(os.getpid(), signal.SIGUSR2)
+
+    def _interrupted(self, *_: Any) -> None:
+        """In the main thread: raises in the handler, if it is still the one meant and has not ended."""
+        if self.leaving and places.idle_since is not None:
+            sys.exit(EX_RECYCLE)
+        self.leaving = False
+        wanted, current = self.interrupting, self.current
+        self.interrupting = None
+        if wanted and current and current[1] is wanted[0] and wanted[0].outcome is None:
+            raise wanted[1]
+
+
+class Shared(Place):
+    """One of many in a process, which none of them may end."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.inside: Run | None = None
+
+    def call(self, run: Run, handler: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """Runs the handler so that whatever interrupts it is raised within this call or not at all."""
+        raise NotImplementedError
+
+
+class Places:
+    """Of this process: one that is a process, or as many of a shared kind as there are tickets at once.
+
+    `idle_since`: when the last ticket was over, if there is none. `orphans`: tokens of tickets whose tasks could not be
+    released, in a process that goes on.
+    """
+
+    def __init__(self) -> None:
+        self.kind: type[Shared] | None = None
+        self.idle_since: float | None = None
+        self.orphans: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self.forget()
+
+    def forget(self) -> None:
+        """In a forked process."""
+        self.only: Process | None = None
+        self._lock = threading.Lock()
+        self._taken: dict[int, Place] = {}
+
+    def take(self) -> Place:
+        """This thread's, for a ticket."""
+        if self.kind is None:
+            if self.only is None:
+                self.only = self._taken[threading.get_ident()] = Process(shared.place())
+            self.only.listen()
+            return self.only
+        with self._lock:
+            numbers = {place.number for place in self._taken.values()}
+            place = self.kind(next(n for n in count() if n not in numbers))
+            self._taken[threading.get_ident()] = place
+        return place
+
+    def give_back(self, place: Place) -> None:
+        place.current = None
+        if place is not self.only:
+            with self._lock:
+                self._taken.pop(threading.get_ident())
+
+    def mine(self) -> Place | None:
+        return self._taken.get(threading.get_ident())
+
+    def taken(self) -> list[Place]:
+        with self._lock:
+            return list(self._taken.values())
+
+
+#: This process's.
+places = Places()

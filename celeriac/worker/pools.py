@@ -1,0 +1,90 @@
+"""Celery's pools: processes, the worker's own process, or threads and greenlets that share one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from celery.concurrency import ALIASES
+
+from celeriac.errors import ConfigurationError
+from celeriac.roles.role import Role
+from celeriac.roles.rules import TICKET
+from celeriac.run import interrupts
+from celeriac.run.places import Shared, places
+from celeriac.run.watch import watch
+
+if TYPE_CHECKING:
+    from celeriac.app import Celeriac
+
+#: Where tasks share a process, and what that means of interrupting them.
+KINDS: dict[str, tuple[type[Shared], str]] = {
+    "threads": (
+        interrupts.Thread,
+        "-P threads: a task that is cancelled or at its soft time limit is interrupted in its Python code; a call that "
+        "blocks ends first, so give it a timeout. Nothing stops a thread",
+    ),
+    "gevent": (
+        interrupts.Greenlet,
+        "-P gevent: a task that is cancelled or at its soft time limit is interrupted where it waits; one that "
+        "computes without waiting holds up all others, and nothing stops it",
+    ),
+}
+
+#: Connections beside those of the tasks that run: for the watch, and for repairs.
+BESIDE = 2
+
+
+def kind_of(pool: type) -> str:
+    """Celery's name of the pool, or of the one it is made from. Raises ConfigurationError for what is none of these."""
+    paths = [f"{kind.__module__}:{kind.__qualname__}" for kind in pool.__mro__]
+    found = [alias for path in paths for alias, named in ALIASES.items() if named == path]
+    if found and found[0] in ("prefork", "solo", *KINDS):
+        return found[0]
+    raise ConfigurationError(
+        f"-P {(found or paths)[0]}: a task there could be neither cancelled nor told of its time limit; use prefork or "
+        "solo, or, for tasks that wait for the network, threads or gevent"
+    )
+
+
+def refuse_hard_limits(kind: str, served: Iterable[Role]) -> None:
+    """Raises ConfigurationError where nothing could stop a task."""
+    limited = [role.name for role in served if role.hard_timeout is not None]
+    if kind in KINDS and limited:
+        names = ", ".join(limited[:5]) + (", …" if len(limited) > 5 else "")
+        raise ConfigurationError(
+            f"-P {kind}: nothing there stops a task at its hard time limit (hard_timeout, time_limit), and these roles "
+            f"have one: {names}; use prefork for them, and -Q to leave them out here"
+        )
+
+
+def refuse_autoscale(kind: str, asked: object) -> None:
+    """Raises ConfigurationError where it saves nothing, and ends Celery's worker."""
+    if kind in KINDS and asked:
+        raise ConfigurationError(f"-P {kind}: slots without a task cost nothing; give -c in place of --autoscale")
+
+
+def prepare(app: Celeriac, kind: str, concurrency: int) -> None:
+    """Before anything of the worker connects to Postgres."""
+    if kind == "gevent":
+        from celeriac.worker import greenlets
+
+        greenlets.wait_for_postgres()
+    places.kind = KINDS[kind][0] if kind in KINDS else None
+    if kind in KINDS:
+        app.database.widen(concurrency + BESIDE)
+
+
+def notes() -> Iterator[str]:
+    """A line where tasks share a process: what interrupting them can do."""
+    yield from (line for kind, line in KINDS.values() if kind is places.kind)
+
+
+def guard(app: Celeriac) -> None:
+    """Tasks that share a process can be interrupted from here on."""
+    if places.kind is None:
+        return
+    watch.start()
+    for name, task in app.tasks.items():
+        if name != TICKET:
+            interrupts.guard(task)
