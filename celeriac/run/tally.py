@@ -65,7 +65,7 @@ class Tally:
             with self._database.statement() as connection:
                 count(connection, counts)
         except DBAPIError as error:
-            logger.warning("What tasks came to is counted later: %s", error)
+            logger.info("What tasks came to is counted later: %s", error)
             with self._lock:
                 for role, some in counts.items():
                     self._counts[role] = _sum(self._counts.get(role, Counts()), some)

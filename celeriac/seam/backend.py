@@ -286,7 +286,10 @@ class RowBackend(BaseBackend):
     def apply_chord(self, header: tuple[str, Iterable[Any]], body: Any, **_: Any) -> None:  # noqa: ARG002
         """The first member brings the body, which has to know which members are a group among the others."""
         group_id, members = header
-        if not isinstance(members, _regen) and any(isinstance(member, GroupResult) for member in members):
+        if isinstance(members, _regen):
+            if (publishing := producer.current_unit()) is not None:
+                publishing.members_come(barrier_of(group_id))
+        elif any(isinstance(member, GroupResult) for member in members):
             producer.shapes.set({**producer.shapes.get(), barrier_of(group_id): _shape(members)})
 
     def add_to_chord(self, *_: Any) -> None:

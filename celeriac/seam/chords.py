@@ -6,6 +6,7 @@ the body, a session as well. So what names a transaction is taken out before; a 
 
 from __future__ import annotations
 
+import time
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
@@ -25,11 +26,12 @@ def join_transactions(apps: type[Celeriac]) -> None:
 
     @wraps(_apply_async)
     def apply_async(self: Any, args: Any = None, kwargs: Any = None, **options: Any) -> Any:
+        began = time.monotonic()  # the next line may read the header's generator
         if not isinstance(self.app, apps):
             return _apply_async(self, args, kwargs, **options)
         bound = transaction_of("chord", options.pop("session", None), options.pop("connection", None))
         with producer.unit(self.app, options.get("producer")) as unit:
-            unit.bound = unit.bound if bound is None else bound
+            unit.bound, unit.began = unit.bound if bound is None else bound, min(unit.began, began)
             return _apply_async(self, args, kwargs, **options)
 
     _chord.apply_async = apply_async

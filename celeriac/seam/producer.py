@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -18,6 +19,7 @@ from celeriac.enqueue.intake import arguments_of, is_distance, moment, new_task
 from celeriac.errors import BadArguments, BadValue
 from celeriac.roles.role import Role
 from celeriac.run import run as running
+from celeriac.seam.stream import Stream
 
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
@@ -54,6 +56,10 @@ def unit(app: Celeriac, given: Any) -> Iterator[RowProducer]:
     token = _unit.set(producer)
     try:
         yield producer
+    except BaseException:
+        if producer.stream is not None:
+            producer.stream.break_off()
+        raise
     finally:
         _unit.reset(token)
     producer.insert()
@@ -78,6 +84,8 @@ class RowProducer:
         self.bodies: set[str] = set()
         self.label: str | None = None
         self.places: dict[str, int] = {}
+        self.stream: Stream | None = None
+        self.began = time.monotonic()
 
     @property
     def connection(self) -> RowProducer:
@@ -106,6 +114,13 @@ class RowProducer:
             self._publish_body(part)
         properties["is_named"] = celeriac_named
         self.tasks.append(self._task(args, kwargs, headers, clock, properties, part))
+        if self.stream is not None and self.stream.flush(self.tasks):
+            self.tasks = []
+
+    def members_come(self, barrier: str) -> None:
+        """The header of the chord is a generator. In a caller's transaction, or a run's, it still comes as one."""
+        if self.stream is None and self.bound is None and running.current() is None:
+            self.stream = Stream(self.app, barrier, self.began)
 
     def _said(self, role: Role, headers: Mapping[str, Any]) -> dict[str, Any]:
         ignores = getattr(self.app.tasks.get(role.name), "ignore_result", None)
@@ -117,7 +132,9 @@ class RowProducer:
         for task in self.tasks:
             if task.awaits in self.places and task.headers:
                 task.headers["canvas"]["places"] = self.places[task.awaits]
-        if self.tasks:
+        if self.stream is not None and self.stream.gates:
+            self.stream.end(self.tasks, self.places.get(self.stream.barrier, 0))
+        elif self.tasks:
             receipts = self.app.enqueuer.insert(self.tasks, self.bound)
             receipt.set(receipts[0])
 

@@ -133,6 +133,7 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
         ],
         "repair.hand_over.BARRIERS": [{"first": str(uuid.UUID(int=0)), "batch": SELECTED}],
         "repair.prune.DELIVERED": [work | {"batch": SELECTED}],
+        "enqueue.gates.CLOSE": [{"gates": ["none"], "places": 1}],
         "repair.prune.NEEDED_OF_DAY": [{"began": "today", "ended": "tomorrow"}],
         "insights.tasks.MEMBERS": [{"id": ids("body")[0], "most": SELECTED}],
         "enqueue.insert.INSERT": [{"rows": insert.as_json(fresh)}],

@@ -1,0 +1,60 @@
+"""A chord whose header is a slow generator: its members are enqueued as they come, as Celery does."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from celeriac.enqueue.gates import AT_THE_LATEST, close, gate
+from celeriac.enqueue.insert import NewTask
+from celeriac.operate.cancel import cancel_all
+from celeriac.store.failures import retry_deadlocks
+
+if TYPE_CHECKING:
+    from celeriac.app import Celeriac
+
+#: A header that comes within so long (seconds) is enqueued as a whole; another in pieces at least so far apart.
+PATIENCE = 0.5
+
+
+class Stream:
+    """The members of one such chord, which are nobody else's transaction. `began`: when (monotonic) the call did."""
+
+    def __init__(self, app: Celeriac, barrier: str, began: float) -> None:
+        self.app = app
+        self.barrier = barrier
+        self.gates: list[str] = []
+        self.opened = self.flushed = began
+
+    def flush(self, tasks: list[NewTask]) -> bool:
+        """Enqueues what there is, if the rest takes too long; whether it did."""
+        now = time.monotonic()
+        members = [task for task in tasks if task.barrier == self.barrier]
+        if now - self.flushed < PATIENCE or not members:
+            return False
+        if not self.gates or now - self.opened > AT_THE_LATEST / 2:
+            made = gate(members[0])
+            tasks, self.opened = [*tasks, made], now
+            self.gates.append(made.task_id)
+        self.app.enqueuer.insert(tasks, None)
+        self.flushed = time.monotonic()
+        return True
+
+    def end(self, tasks: list[NewTask], places: int) -> None:
+        """The last of them, and the gates go."""
+
+        def insert() -> None:
+            with self.app.database.transaction() as connection:
+                if tasks:
+                    self.app.enqueuer.insert(tasks, connection)
+                close(connection, self.gates, places)
+
+        retry_deadlocks(insert)
+        self.app.kick({task.role for task in tasks})
+
+    def break_off(self) -> None:
+        """Nothing more comes: the body fails."""
+        if self.gates:
+            with self.app.database.transaction() as connection:
+                why = "the generator of its header broke off"
+                cancel_all(connection, self.gates, by=self.app.process_name, why=why)
