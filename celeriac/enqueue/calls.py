@@ -54,11 +54,15 @@ _OURS = frozenset(CallOptions.__annotations__)
 
 
 def options_of_call(role: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """A single call's options, with Celery's time limits as its `timeout`. Raises BadArguments for an unknown one."""
+    """A single call's options, with Celery's time limits as its `timeout`. Raises BadArguments for an unknown one.
+
+    Without `route_name`, which would send `celery.map` to the queue of the task it maps: a role has one of its own.
+    """
     stamps = options.get("stamped_headers") or ()
     _refuse_unknown(role, options.keys() - set(stamps) - CELERYS, _OURS, _OURS | CELERYS)
     limit = options.get("soft_time_limit") or options.get("time_limit")
-    return {**options, "timeout": limit} if limit and options.get("timeout") is None else dict(options)
+    own = {option: value for option, value in options.items() if option != "route_name"}
+    return {**own, "timeout": limit} if limit and own.get("timeout") is None else own
 
 
 def options_of_bulk(role: str, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -121,6 +121,19 @@ def test_a_call_may_say_the_queue_its_role_has_and_no_other(app: Celeriac, rows:
     assert rows.one("SELECT count(*) FROM worker_tasks") == 1
 
 
+def test_what_maps_a_routed_task_has_a_queue_of_its_own(app: Celeriac, rows: Rows) -> None:
+    """Celery would send it where the task goes that it maps; a role has one queue."""
+    app.conf.task_routes = ROUTES["mapping"]
+    task = declares(app)
+    app.register_roles()
+    task.map([1, 2]).delay()
+    task.starmap([(1,), (2,)]).delay()
+    task.chunks([(1,), (2,)], 1).delay()
+    assert rows("SELECT role, count(*) FROM worker_tasks GROUP BY role ORDER BY role") == [
+        ("celery.map", 1), ("celery.starmap", 3),
+    ]  # fmt: skip
+
+
 def by_argument(name: str, args: Any, kwargs: Any, options: Any, task: Any = None, **_: Any) -> Any:
     return {"queue": kwargs["kind"]}
 
