@@ -257,7 +257,7 @@ def _conclude(app: Celeriac, run: Run, error: Any) -> None:
         run.follow_ups.clear()
         run.outcome = outcomes.snoozed(run.task, error.seconds, error.why)
     elif isinstance(error, Ignore):
-        run.outcome = outcomes.completed(run, None)
+        run.outcome = outcomes.ignored(run)
     elif isinstance(error, Reject) and error.requeue:
         run.follow_ups.clear()
         run.outcome = outcomes.requeued(run.task, error)

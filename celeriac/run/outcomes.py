@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from celeriac.errors import LeaseLost, Permanent
@@ -11,11 +12,18 @@ from celeriac.settle.retries import Again, Attempt, Failed, after_failure, after
 from celeriac.settle.write import LOST, REPLACED, Outcome
 from celeriac.store import states
 from celeriac.store.started import Started
+from celeriac.store.states import STAYS
 
 
 def completed(run: Run, result: Any) -> Outcome:
     keep = run.role.keep is not None
     return _ended(run.task, states.COMPLETED, result=result, keep=keep)
+
+
+def ignored(run: Run) -> Outcome:
+    """It has no result, and stays in the state that its handler told last."""
+    progress = None if run.told is None else {**run.told, STAYS: True}
+    return replace(completed(run, None), progress=progress)
 
 
 def replaced(run: Run) -> Outcome:

@@ -41,7 +41,7 @@ class Run:
     `became`: what its row is once it is settled; None if the outcome did not count. `traceback`: of what it raised.
     `tombstones`: links that never come, as this one failed. `replaced`: what it has asked for comes in its place.
     `is_spreading`: what it stores for other tasks now are tombstones.
-    `is_hopeless`: another attempt would fail as well.
+    `is_hopeless`: another attempt would fail as well. `told`: the last state of its own that the handler told.
     """
 
     task: Started
@@ -57,6 +57,7 @@ class Run:
     replaced: bool = False
     is_spreading: bool = False
     is_hopeless: bool = False
+    told: dict[str, Any] | None = None
     began: float = field(default_factory=time.monotonic)
     limited_since: float = field(default_factory=time.monotonic)
     opened: Session | None = None

@@ -76,7 +76,9 @@ class RowBackend(BaseBackend):
             return result
         if state not in ENDS:
             if state not in SAYS:
-                run.progress({results.STATE: state, results.TOLD: result}, restarts_limit=False)
+                told = {results.STATE: state, results.TOLD: result}
+                run.progress(told, restarts_limit=False)
+                run.told = told
             return result
         if _is_a_hooks(run, state):
             return result
@@ -252,7 +254,7 @@ class RowBackend(BaseBackend):
         for i in range(0, len(over), PAGE):
             with self.app.database.reading() as connection:
                 metas = results.metas(connection, over[i : i + PAGE], self.exception_to_python)
-            yield from ((task_id, meta) for task_id, meta in metas.items() if meta["status"] in READY_STATES)
+            yield from ((task_id, meta) for task_id, meta in metas.items() if meta["date_done"] is not None)
 
     def forget(self, task_id: str) -> None:
         """Its row goes, unless the body of a chord has yet to read it."""

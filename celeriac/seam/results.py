@@ -114,10 +114,10 @@ def _unknown(task_id: str) -> dict[str, Any]:
 
 def _meta(row: Row[Any], error: Error) -> dict[str, Any]:
     status, result, traceback = _state(row), None, None
-    if status == "SUCCESS":
-        result = revived(row.result)
-    elif row.status == states.RUNNING and isinstance(row.progress, dict) and STATE in row.progress:
+    if _says_itself(row):
         status, result = row.progress[STATE], revived(row.progress.get(TOLD))
+    elif status == "SUCCESS":
+        result = revived(row.result)
     elif row.result is not None:
         result = error(revived(row.result))
         traceback = row.result.get("traceback") if isinstance(row.result, dict) else None
@@ -129,6 +129,14 @@ def _meta(row: Row[Any], error: Error) -> dict[str, Any]:
         "date_done": row.completed_at, "name": row.role, "args": legible(row.args), "kwargs": legible(row.kwargs),
         "worker": row.worker_id, "retries": row.retry_count, "queue": None, "id": row.id,
     }  # fmt: skip
+
+
+def _says_itself(row: Row[Any]) -> bool:
+    """Whether it is in a state that its handler told: while it runs, or for good."""
+    told = row.progress
+    if not isinstance(told, dict) or STATE not in told:
+        return False
+    return row.status == states.RUNNING or (row.status == states.COMPLETED and states.STAYS in told)
 
 
 def _state(row: Row[Any]) -> str:

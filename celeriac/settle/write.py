@@ -32,7 +32,7 @@ class Outcome:
 
     `status` pending means again: `delay` seconds from now (or `at`), with these counts and, if given, new arguments.
     `keep` False leaves no history. Status LOST: the run came to nothing, as if its worker had gone. `is_spread`: the
-    worker has told whoever waits in its workflow that it failed.
+    worker has told whoever waits in its workflow that it failed. `progress`: instead of what the row has.
     """
 
     task: Started
@@ -48,12 +48,17 @@ class Outcome:
     kwargs: dict[str, Any] | None = None
     keep: bool = True
     is_spread: bool | None = None
+    progress: Any = None
 
 
 _KEPT = """
     id, task_id, role, account, lock_key, unique_key, priority, aged, scheduled_for, expires_at, headers,
     max_retries, max_rounds, losses, timeout, parent_id, enqueued_by, created_at, progress, workflow, barrier,
     place"""
+
+_OF_ITS_ROW = _KEPT.replace("id, task_id", "t.id, t.task_id").replace(
+    "progress", "coalesce(m.progress, t.progress) AS progress"
+)
 
 
 def _free_keys(of: str) -> str:
@@ -82,14 +87,15 @@ SETTLE = text(f"""
 WITH outcome AS (
     SELECT * FROM jsonb_to_recordset(CAST(:outcomes AS jsonb)) AS (
         id bigint, token uuid, status text, kind text, result jsonb, error text, delay double precision,
-        at timestamptz, retry_count integer, tries integer, args jsonb, kwargs jsonb, keep boolean, is_spread boolean)
+        at timestamptz, retry_count integer, tries integer, args jsonb, kwargs jsonb, keep boolean, is_spread boolean,
+        progress jsonb)
 ), held AS MATERIALIZED (
     SELECT * FROM celeriac.tickets WHERE token = ANY (CAST(:tokens AS uuid[])) ORDER BY token FOR UPDATE
 ), mine AS MATERIALIZED (
     SELECT o.*, h.worker_id, h.worker_pid, h.claimed_at, h.started_at
     FROM held h, unnest(h.ids) AS i (id) JOIN outcome o ON o.id = i.id WHERE o.token = h.token
 ), judged AS MATERIALIZED (
-    SELECT {_KEPT.replace("id, task_id", "t.id, t.task_id")}, m.kind, m.result, m.error, m.retry_count, m.tries, m.keep,
+    SELECT {_OF_ITS_ROW}, m.kind, m.result, m.error, m.retry_count, m.tries, m.keep,
         m.is_spread, m.token, coalesce(m.args, t.args) AS args, coalesce(m.kwargs, t.kwargs) AS kwargs, m.worker_id,
         m.worker_pid, m.claimed_at, m.started_at,
         CASE WHEN m.status = 'pending' AND t.cancel_requested_at IS NOT NULL THEN 'cancelled'
@@ -226,7 +232,7 @@ def _give_up(connection: Connection, outcome: Outcome, by: str) -> bool:
 
 def is_plain(outcome: Outcome) -> bool:
     """Whether it is a success and nothing else: those have a statement of their own."""
-    return outcome.status == COMPLETED and outcome.kind is None
+    return outcome.status == COMPLETED and outcome.kind is None and outcome.progress is None
 
 
 def _complete(connection: Connection, outcomes: Sequence[Outcome]) -> list[Row[Any]]:
@@ -264,6 +270,7 @@ _PLAIN = (
     "kwargs",
     "keep",
     "is_spread",
+    "progress",
 )
 
 

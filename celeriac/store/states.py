@@ -32,6 +32,9 @@ CELERY: Final = {
     CANCELLED: "REVOKED",
 }
 
+#: Under this a completed task's progress says that it is for good the state its handler told: Celery's `Ignore`.
+STAYS: Final = "stays"
+
 #: What an operator may do to a task, and in which states.
 MOVES: Final = {"retry": (FAILED, CANCELLED), "cancel": UNFINISHED, "prioritise": UNFINISHED}
 

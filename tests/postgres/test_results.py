@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from celery import chain, chord, group
-from celery.exceptions import TaskRevokedError
+from celery.exceptions import Ignore, TaskRevokedError
 from celery.exceptions import TimeoutError as CeleryTimeoutError
 from celery.result import AsyncResult, GroupResult, result_from_tuple
 from sqlalchemy import event
@@ -84,6 +84,24 @@ def test_an_ignored_result_is_not_stored_and_ends_its_task(app: Celeriac, rows: 
         [] if fails else [("completed", None)]
     )
     assert rows.one("SELECT count(*) FROM worker_tasks WHERE status = 'failed'") == int(fails)
+
+
+def test_a_task_that_ignores_itself_stays_in_the_state_it_told(app: Celeriac) -> None:
+    """Celery's documented way to end in a state of one's own."""
+
+    @app.task(role="skip", bind=True, chunk=9, shared=False, prompt=False)
+    def skip(self: Any, why: str = "") -> None:
+        if why:
+            self.update_state(state="SKIPPED", meta={"why": why})
+        raise Ignore
+
+    app.register_roles()
+    told, silent = skip.delay(why="closed"), skip.delay()
+    run_all(app)
+    found = result_of(app, told.id)
+    assert (found.state, found.info) == ("SKIPPED", {"why": "closed"})
+    assert found.get(timeout=1, disable_sync_subtasks=False) == {"why": "closed"}
+    assert result_of(app, silent.id).state == "SUCCESS"
 
 
 def test_the_children_of_a_task_are_known_to_whoever_waited_for_it(app: Celeriac) -> None:
