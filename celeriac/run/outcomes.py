@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from celery.exceptions import TimeLimitExceeded
+
 from celeriac.errors import LeaseLost, Permanent
 from celeriac.roles.role import Role
 from celeriac.run.run import RetryAsked, Run
@@ -55,7 +57,10 @@ def timed_out(task: Started, role: Role) -> Outcome:
     """Stopped from outside, past its time limit."""
     delay = role.backoff.seconds(task.retry_count) if role.backoff else role.round_delay
     verdict = after_timeout(_attempt(task), delay=delay, round_delay=role.round_delay)
-    return _verdict(task, verdict, "TimeLimitExceeded: ran past its time limit and was stopped", "timeout")
+    limit = role.hard_timeout or task.timeout or role.timeout
+    kind = TimeLimitExceeded
+    told = {"exc_type": kind.__name__, "exc_module": kind.__module__, "exc_message": [limit]}
+    return _verdict(task, verdict, f"{kind.__name__}: ran past its time limit and was stopped", "timeout", told)
 
 
 def snoozed(task: Started, seconds: float, why: str) -> Outcome:

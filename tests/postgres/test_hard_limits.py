@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from celery.exceptions import TimeLimitExceeded
 
 from celeriac import Celeriac
 from celeriac.roles.role import Role
@@ -63,6 +64,23 @@ def test_what_is_past_its_deadline_and_the_grace_is_stopped_and_counts_as_timed_
         ("failed", True), ("running", None)
     ]  # fmt: skip
     assert rows("SELECT ids FROM tickets") == [([other.id],)], "the lost process's rows are released as such"
+
+
+def test_whoever_awaits_what_was_stopped_gets_celerys_error(
+    app: Celeriac, database: Database, rows: Rows, stopped: list[int]
+) -> None:
+    @app.task(role="work", shared=False, soft_time_limit=30, time_limit=40)
+    def work() -> None: ...
+
+    (late,) = running(database, new_task(max_retries=0))
+    rows("UPDATE tickets SET worker_id = :w, worker_pid = :p", w=shared.worker_id(), p=os.getpid())
+    parent = Lifeline(app, SimpleNamespace(pool=None, concurrency=1))
+    shared.limit(late.id, time.monotonic())
+    parent.stop_overdue()
+    parent.database.dispose()
+    with pytest.raises(TimeLimitExceeded) as raised:
+        app.AsyncResult(late.task_id).get(timeout=1)
+    assert raised.value.args == (40,)
 
 
 def test_what_is_stopped_is_told_once_it_is_committed_and_its_process_is_gone(
