@@ -5,7 +5,8 @@ CeleriacError
 │   └── BadExpression       when something is to run makes no sense, or never comes
 ├── EnqueueRefused          nothing was written
 │   ├── UnknownRole         no code and no `roles` row declares it
-│   ├── BadArguments        they do not fit the handler's signature, or are not JSON
+│   ├── BadArguments        they do not fit the handler's signature
+│   │   └── NotStorable     they are not JSON; also kombu's EncodeError
 │   ├── ArgumentsTooLarge
 │   ├── NotReady            Postgres does not answer, or lacks the schema; also Celery's OperationalError
 │   ├── NotSupported        a part of Celery that does not run on rows yet
@@ -27,6 +28,7 @@ Snooze                      try later without burning an attempt (made by `self.
 from __future__ import annotations
 
 from celery.exceptions import Ignore, OperationalError
+from kombu.exceptions import EncodeError
 
 
 class CeleriacError(Exception):
@@ -51,6 +53,10 @@ class UnknownRole(EnqueueRefused):
 
 class BadArguments(EnqueueRefused, TypeError):
     """The arguments do not fit the handler's signature or are not JSON."""
+
+
+class NotStorable(BadArguments, EncodeError):
+    """The arguments are not JSON, or not what Postgres stores of it; the message says what is not."""
 
 
 class ArgumentsTooLarge(EnqueueRefused):

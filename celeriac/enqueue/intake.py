@@ -11,7 +11,7 @@ from sqlalchemy.exc import DBAPIError
 
 from celeriac.enqueue.insert import NewTask
 from celeriac.enqueue.readiness import refuse_unready
-from celeriac.errors import ArgumentsTooLarge, BadArguments, UnknownRole
+from celeriac.errors import ArgumentsTooLarge, BadArguments, NotStorable, UnknownRole
 from celeriac.roles import registry
 from celeriac.roles.keys import LONGEST_KEY, Key, key_of, lock_of
 from celeriac.roles.role import IN_CODE, Role
@@ -84,7 +84,7 @@ def _key(role: str, option: str, registered: str | None) -> Key | None:
 
 
 def arguments_of(role: str, what: Any, limit: float) -> Any:
-    """As the row keeps them. Raises BadArguments or ArgumentsTooLarge."""
+    """As the row keeps them. Raises NotStorable or ArgumentsTooLarge."""
     try:
         return encoded(what, limit)
     except TooLarge as error:
@@ -93,7 +93,7 @@ def arguments_of(role: str, what: Any, limit: float) -> Any:
             "nothing was enqueued"
         ) from None
     except Unfit as error:
-        raise BadArguments(f"{role}: the arguments cannot be stored: {error}; nothing was enqueued") from None
+        raise NotStorable(f"{role}: the arguments cannot be stored: {error}; nothing was enqueued") from None
 
 
 def _is_text(given: Any) -> bool:

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 import pytest
+from kombu.exceptions import EncodeError
 
 from celeriac.enqueue.insert import NewTask
 from celeriac.enqueue.intake import arguments_of, from_definition, new_task
@@ -24,6 +25,11 @@ NO_LIMIT = float("inf")
 def test_arguments_that_cannot_be_stored_are_refused(value: Any) -> None:
     with pytest.raises(BadArguments, match=r"^build: the arguments cannot be stored: .*; nothing was enqueued$"):
         arguments_of("build", {"args": [value]}, NO_LIMIT)
+
+
+def test_arguments_that_cannot_be_stored_are_to_celery_what_cannot_be_encoded() -> None:
+    with pytest.raises(EncodeError):
+        arguments_of("build", {"args": [object()]}, NO_LIMIT)
 
 
 def test_arguments_that_are_too_large_are_refused() -> None:
