@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from celery import Task, signals
 from celery.exceptions import TimeLimitExceeded
 
 from celeriac import Celeriac
@@ -81,6 +83,45 @@ def test_whoever_awaits_what_was_stopped_gets_celerys_error(
     with pytest.raises(TimeLimitExceeded) as raised:
         app.AsyncResult(late.task_id).get(timeout=1)
     assert raised.value.args == (40,)
+
+
+@pytest.mark.parametrize(("attempts", "hears"), [(0, True), (3, False)], ids=["last attempt", "tried again"])
+def test_hooks_and_the_signal_of_what_was_stopped_are_called_by_the_parent(
+    app: Celeriac, database: Database, rows: Rows, stopped: list[int], attempts: int, hears: bool
+) -> None:
+    """As Celery does; and not by the thread that heartbeats, as a hook may take its time."""
+    heard: list[tuple[str, str]] = []
+
+    class Hooked(Task):  # type: ignore[type-arg]
+        def on_failure(self, exc: Any, task_id: str, args: Any, kwargs: Any, einfo: Any) -> None:
+            heard.append(("on_failure", repr(exc)))
+            raise RuntimeError("a hook that fails")
+
+        def after_return(self, status: str, retval: Any, task_id: str, args: Any, kwargs: Any, einfo: Any) -> None:
+            heard.append(("after_return", status))
+
+    @app.task(role="work", base=Hooked, shared=False, time_limit=40)
+    def work() -> None: ...
+
+    def signalled(sender: Any, task_id: str, **_: Any) -> None:
+        heard.append(("task_failure", threading.current_thread().name))
+
+    (late,) = running(database, new_task(max_retries=attempts))
+    rows("UPDATE tickets SET worker_id = :w, worker_pid = :p", w=shared.worker_id(), p=os.getpid())
+    parent = Lifeline(app, SimpleNamespace(pool=None, concurrency=1))
+    shared.limit(late.id, time.monotonic())
+    signals.task_failure.connect(signalled)
+    try:
+        parent.stop_overdue()
+        for thread in threading.enumerate():
+            if thread.name == "hooks":
+                thread.join(20)
+    finally:
+        signals.task_failure.disconnect(signalled)
+        parent.database.dispose()
+    assert heard == hears * [
+        ("on_failure", "TimeLimitExceeded(40)"), ("after_return", "FAILURE"), ("task_failure", "hooks"),
+    ]  # fmt: skip
 
 
 def test_what_is_stopped_is_told_once_it_is_committed_and_its_process_is_gone(

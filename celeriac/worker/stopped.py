@@ -1,0 +1,46 @@
+"""What Celery does in a worker's main process about a task whose hard time limit has ended it: hooks and signal."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from threading import Thread
+from typing import TYPE_CHECKING, Any
+
+from billiard.einfo import ExceptionInfo
+from celery import signals, states
+from celery.exceptions import TimeLimitExceeded
+
+from celeriac.settle.write import Outcome
+from celeriac.store.encoding import revived
+
+if TYPE_CHECKING:
+    from celeriac.app import Celeriac
+
+logger = logging.getLogger(__name__)
+
+
+def tell(app: Celeriac, outcome: Outcome) -> None:
+    """In a thread of its own: a hook may take its time."""
+    Thread(target=_call, args=(app.tasks[outcome.task.role], outcome), name="hooks", daemon=True).start()
+
+
+def _call(task: Any, outcome: Outcome) -> None:
+    started, error = outcome.task, TimeLimitExceeded(*outcome.result["exc_message"])
+    given = started.task_id, revived(started.args), revived(started.kwargs)
+    try:
+        raise error
+    except TimeLimitExceeded:
+        info = ExceptionInfo()
+    _try(lambda: task.on_failure(error, *given, info), task)
+    _try(lambda: task.after_return(states.FAILURE, error, *given, None), task)
+    said = dict(zip(("task_id", "args", "kwargs"), given, strict=True))
+    signals.task_failure.send(sender=task, exception=error, traceback=error.__traceback__, einfo=info, **said)
+
+
+def _try(hook: Callable[[], Any], task: Any) -> None:
+    """One that fails keeps the others from nothing."""
+    try:
+        hook()
+    except Exception:
+        logger.exception("A hook of %s failed, after its time limit", task.name)
