@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from celery.backends.base import BaseBackend
+from celery.contrib.abortable import ABORTED
 from celery.exceptions import NotRegistered
 from celery.exceptions import TimeoutError as CeleryTimeoutError
 from celery.result import GroupResult, result_from_tuple
@@ -68,6 +69,10 @@ class RowBackend(BaseBackend):
         self, task_id: str, result: Any, state: str, traceback: Any = None, request: Any = None, **_: Any
     ) -> Any:
         run = running.current()
+        if state == ABORTED:
+            with self.app.database.statement() as connection:
+                results.tell(connection, task_id, state)
+            return result
         if run is None:
             return result
         if run.task.task_id != task_id:

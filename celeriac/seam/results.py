@@ -56,6 +56,8 @@ FORGET = text(f"""
 DELETE FROM celeriac.history h WHERE h.task_id = :task_id AND NOT (h.barrier IS NOT NULL AND {NEEDED})
 """)
 
+TELL = text("UPDATE celeriac.tasks SET progress = CAST(:progress AS jsonb) WHERE task_id = :task_id")
+
 #: What a handler's `update_state` says stands in its row's progress under these.
 STATE, TOLD = "celery_state", "meta"
 
@@ -102,6 +104,11 @@ def restore_group(connection: Connection, group_id: str) -> Any:
 
 def delete_group(connection: Connection, group_id: str) -> None:
     connection.execute(DELETE, {"id": group_id})
+
+
+def tell(connection: Connection, task_id: str, state: str) -> None:
+    """In the name of an unfinished task: what others see as its state while it runs, and it itself."""
+    connection.execute(TELL, {"task_id": task_id, "progress": json.dumps({STATE: state})})
 
 
 def forget(connection: Connection, task_id: str) -> None:

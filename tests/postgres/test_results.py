@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from threading import Thread
 from typing import Any
 
 import pytest
 from celery import chain, chord, group
+from celery.contrib.abortable import AbortableAsyncResult, AbortableTask
 from celery.exceptions import Ignore, TaskRevokedError
 from celery.exceptions import TimeoutError as CeleryTimeoutError
 from celery.result import AsyncResult, GroupResult, result_from_tuple
@@ -84,6 +86,25 @@ def test_an_ignored_result_is_not_stored_and_ends_its_task(app: Celeriac, rows: 
         [] if fails else [("completed", None)]
     )
     assert rows.one("SELECT count(*) FROM worker_tasks WHERE status = 'failed'") == int(fails)
+
+
+def test_a_task_is_aborted_while_it_runs(app: Celeriac) -> None:
+    """By Celery's `AbortableTask`: it looks whether it is, and ends as it likes."""
+
+    @app.task(role="long", bind=True, base=AbortableTask, shared=False, prompt=False)
+    def long(self: Any) -> list[bool]:
+        before = self.is_aborted()
+        elsewhere = Thread(target=AbortableAsyncResult(self.request.id, app=app).abort)
+        elsewhere.start()
+        elsewhere.join()
+        return [before, self.is_aborted()]
+
+    app.register_roles()
+    AbortableAsyncResult("of no row", app=app).abort()
+    done = long.delay()
+    run_all(app)
+    found = result_of(app, done.id)
+    assert (found.state, found.result) == ("SUCCESS", [False, True])
 
 
 def test_a_task_that_ignores_itself_stays_in_the_state_it_told(app: Celeriac) -> None:
