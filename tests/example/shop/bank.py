@@ -21,10 +21,12 @@ def answer(number, what="paid"):
     path.with_suffix(".new").rename(path)
 
 
-def answer_to(number, patience=30.0):
+def answer_to(number, patience=30.0, stop=lambda: False):
     path = settings.HOME / f"bank-{number}"
     give_up = time.monotonic() + patience
     while not path.exists():
+        if stop():
+            return "not waited for"
         if time.monotonic() > give_up:
             raise BankTimeout(str(number))
         time.sleep(0.01)

@@ -47,19 +47,17 @@ def test_a_mark_configures_it(celery_app):
     assert here.delay().get() == "here"
 
 
-def test_the_shops_tasks_at_a_worker_in_a_thread(celery_app, celery_worker):
-    assert tomorrow.delay(Decimal("1.50")).get(timeout=PATIENCE) == Decimal("1.50")
-    assert reserve.delay("red", missing=1).get(timeout=PATIENCE) == ["red", 1]
-    assert charge.delay(7, busy=0).get(timeout=PATIENCE) == [7, 0]
-    assert chord([sales.s(1), sales.s(2)], total.s())().get(timeout=PATIENCE) == {"total": 30}
-
-
 @shared_task(bind=True)
 def who(self):
     return [self.request.id, self.name]
 
 
-def test_tasks_of_the_tests_own(celery_app, celery_worker):
+def test_the_shops_tasks_and_the_tests_own_at_a_worker_in_a_thread(celery_app, celery_worker):
+    assert tomorrow.delay(Decimal("1.50")).get(timeout=PATIENCE) == Decimal("1.50")
+    assert reserve.delay("red", missing=1).get(timeout=PATIENCE) == ["red", 1]
+    assert charge.delay(7, busy=0).get(timeout=PATIENCE) == [7, 0]
+    assert chord([sales.s(1), sales.s(2)], total.s())().get(timeout=PATIENCE) == {"total": 30}
+
     @celery_app.task
     def multiply(x, y):
         return x * y

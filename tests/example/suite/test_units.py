@@ -9,6 +9,7 @@ from unittest.mock import patch
 import pytest
 from celery import chain, chord, group, states
 from celery.exceptions import Retry
+from kombu.exceptions import EncodeError
 from shop import bank, journal
 from shop.celery import app
 from shop.mails.tasks import receipt, send_mail
@@ -84,11 +85,18 @@ def test_a_call_that_is_mocked():
 
 
 def test_what_is_declared():
-    assert sum(name.startswith("shop.") for name in app.tasks) == 25
+    assert sum(name.startswith("shop.") for name in app.tasks) == 27
     assert (send_mail.ignore_result, charge.max_retries, decline.throws) == (True, 3, (bank.Declined,))
     assert (send_mail.name, count.name) == ("shop.mails.tasks.send_mail", "shop.count")
     assert inventory is app.tasks["shop.inventory"]
     assert send_mail.rate_limit == "100/s"  # the annotation
+
+
+def test_calls_that_cannot_be_are_refused():
+    with pytest.raises(TypeError):
+        add.delay(1)
+    with pytest.raises(EncodeError):
+        add.delay(object(), 1)
 
 
 def test_where_tasks_go():

@@ -14,7 +14,7 @@ from celery.result import AsyncResult
 from conftest import until
 from shop import bank, journal
 from shop.celery import app
-from shop.mails.tasks import alert_by_id, alert_staff, receipt, send_mail
+from shop.mails.tasks import alert_by_id, alert_staff, newsletter, receipt, send_mail
 from shop.orders.tasks import (
     OutOfStock,
     charge,
@@ -28,7 +28,7 @@ from shop.orders.tasks import (
     skip,
     tomorrow,
 )
-from shop.stock.tasks import add, audit, count, inventory, restock
+from shop.stock.tasks import add, audit, count, inventory, restock, sweep
 
 pytestmark = pytest.mark.usefixtures("worker")
 PATIENCE = 30
@@ -223,6 +223,18 @@ def test_one_that_runs_is_terminated():
         running.get(timeout=PATIENCE)
     (told,) = until(lambda: journal.read("task_revoked", id=running.id), "the signal")
     assert (told["terminated"], told["expired"]) == (True, False)
+
+
+def test_one_that_runs_is_aborted():
+    sweeping = sweep.delay()
+    until(lambda: journal.read("sweeping", id=sweeping.id), "it to run")
+    sweep.AsyncResult(sweeping.id).abort()
+    assert sweeping.get(timeout=PATIENCE) == "not waited for"
+
+
+def test_a_base_class_adds_to_calls():
+    assert newsletter.delay("a").get(timeout=PATIENCE) == "bikes to a"
+    assert newsletter.s("b").delay().get(timeout=PATIENCE) == "bikes to b"
 
 
 def test_who_is_there():

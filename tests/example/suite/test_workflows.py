@@ -10,7 +10,7 @@ from conftest import until
 from shop import bank, journal
 from shop.celery import app
 from shop.mails.tasks import alert_staff
-from shop.orders.tasks import charge
+from shop.orders.tasks import charge, reserve
 from shop.reports.tasks import close_day, sales, sales_and_more, total
 from shop.stock.tasks import add, count
 
@@ -66,6 +66,19 @@ def test_a_chord_with_a_member_that_fails():
     assert isinstance(error, ChordError)
     assert "day -1" in str(error)
     until(lambda: journal.read("alert", of=body.id), "the alert")
+
+
+def test_members_that_fail():
+    days = group(sales.s(1), sales.s(-1), sales.s(-2) | add.s(1))()
+    first, *others = days.get(timeout=PATIENCE, propagate=False)
+    assert (first, [type(error) for error in others]) == (10, [bank.Declined, bank.Declined])
+    assert (days.ready(), days.successful(), days.failed(), days.completed_count()) == (True, False, True, 1)
+    with pytest.raises(bank.Declined, match="day -"):
+        days.get(timeout=PATIENCE)
+
+
+def test_links_are_tried_again():
+    assert chain(reserve.s("red", missing=1), count.s())().get(timeout=PATIENCE)["shelf"] == ["red", 1]
 
 
 def test_workflows_in_workflows():

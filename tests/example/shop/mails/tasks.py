@@ -1,8 +1,17 @@
 from __future__ import annotations
 
-from celery import shared_task
+from celery import Task, shared_task
 
 from shop import journal
+
+
+class OfAShop(Task):
+    """Its calls say for which shop."""
+
+    abstract = True
+
+    def apply_async(self, args=None, kwargs=None, **options):
+        return super().apply_async(args, {**(kwargs or {}), "shop": "bikes"}, **options)
 
 
 @shared_task(ignore_result=True, rate_limit="10/m")
@@ -26,3 +35,8 @@ def alert_staff(request, exc, traceback):
 @shared_task(bind=True)
 def alert_by_id(self, failed_id, room):
     journal.write("alert by id", of=failed_id, room=room)
+
+
+@shared_task(base=OfAShop)
+def newsletter(to, shop=None):
+    return f"{shop} to {to}"

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from celery import shared_task
+from celery.contrib.abortable import AbortableTask
 
 from shop import bank, journal
 from shop.base import ShopTask
@@ -53,6 +54,12 @@ class Inventory(ShopTask):
 
 
 inventory = app.register_task(Inventory())
+
+
+@app.task(bind=True, base=AbortableTask)
+def sweep(self):
+    journal.write("sweeping", id=self.request.id)
+    return bank.answer_to(self.request.id, stop=self.is_aborted)
 
 
 @app.task(bind=True)
