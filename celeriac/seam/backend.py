@@ -81,9 +81,8 @@ class RowBackend(BaseBackend):
             return result
         if state not in ENDS:
             if state not in SAYS:
-                told = {results.STATE: state, results.TOLD: result}
-                run.progress(told, restarts_limit=False)
-                run.told = told
+                run.told = {results.STATE: state, results.TOLD: result}
+                run.progress(run.told, restarts_limit=False)
             return result
         if _is_a_hooks(run, state):
             return result
@@ -297,12 +296,7 @@ class RowBackend(BaseBackend):
             if (publishing := producer.current_unit()) is not None:
                 publishing.members_come(barrier_of(group_id))
         elif any(isinstance(member, GroupResult) for member in members):
-            producer.shapes.set({**producer.shapes.get(), barrier_of(group_id): _shape(members)})
+            producer.shapes.set({**producer.shapes.get(), barrier_of(group_id): results.shape(members)})
 
     def add_to_chord(self, *_: Any) -> None:
         """The task brings its barrier."""
-
-
-def _shape(members: Iterable[Any]) -> list[Any]:
-    """Their ids, those of groups in lists of their own."""
-    return [_shape(member.results) if isinstance(member, GroupResult) else member.id for member in members]

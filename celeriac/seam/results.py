@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from celery.exceptions import TaskRevokedError
+from celery.result import GroupResult
 from sqlalchemy import Connection, Row, text
 
 from celeriac.canvas.join import NEEDED
@@ -153,3 +154,8 @@ def _state(row: Row[Any]) -> str:
 def saved(result: Any) -> Sequence[Any]:
     """A group's result as JSON has it."""
     return json.loads(json.dumps(result.as_tuple()))
+
+
+def shape(members: Iterable[Any]) -> list[Any]:
+    """Their ids, those of groups in lists of their own."""
+    return [shape(member.results) if isinstance(member, GroupResult) else member.id for member in members]
