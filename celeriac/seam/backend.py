@@ -286,15 +286,13 @@ class RowBackend(BaseBackend):
 
     def set_chord_size(self, group_id: str, chord_size: int) -> None:
         """Told while the members are published, so that the body knows how many results it gets."""
-        if (publishing := producer.current_unit()) is not None:
-            publishing.places[barrier_of(group_id)] = chord_size
+        producer.count_places(barrier_of(group_id), chord_size)
 
     def apply_chord(self, header: tuple[str, Iterable[Any]], body: Any, **_: Any) -> None:  # noqa: ARG002
         """The first member brings the body, which has to know which members are a group among the others."""
         group_id, members = header
         if isinstance(members, _regen):
-            if (publishing := producer.current_unit()) is not None:
-                publishing.members_come(barrier_of(group_id))
+            producer.members_come(barrier_of(group_id))
         elif any(isinstance(member, GroupResult) for member in members):
             producer.shapes.set({**producer.shapes.get(), barrier_of(group_id): results.shape(members)})
 

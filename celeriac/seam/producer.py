@@ -65,9 +65,16 @@ def unit(app: Celeriac, given: Any) -> Iterator[RowProducer]:
     producer.insert()
 
 
-def current_unit() -> RowProducer | None:
-    """Of what a canvas is publishing just now."""
-    return _unit.get()
+def members_come(barrier: str) -> None:
+    """The header of the chord that is being published is a generator."""
+    if (publishing := _unit.get()) is not None:
+        publishing.members_come(barrier)
+
+
+def count_places(barrier: str, places: int) -> None:
+    """What waits at the barrier gets so many results."""
+    if (publishing := _unit.get()) is not None:
+        publishing.places[barrier] = places
 
 
 class RowProducer:
@@ -118,7 +125,7 @@ class RowProducer:
             self.tasks = []
 
     def members_come(self, barrier: str) -> None:
-        """The header of the chord is a generator. In a caller's transaction, or a run's, it still comes as one."""
+        """As they are ready. In a caller's transaction, or a run's, they still come as one."""
         if self.stream is None and self.bound is None and running.current() is None:
             self.stream = Stream(self.app, barrier, self.began)
 

@@ -31,7 +31,6 @@ from celeriac.settle.write import Outcome
 from celeriac.store import look
 from celeriac.store.connections import Database
 from celeriac.store.failures import is_down, is_gone
-from celeriac.store.states import FAILED
 from celeriac.worker import overdue, parting, stopped
 from celeriac.worker.governor import Governor
 from celeriac.worker.holdings import processes
@@ -178,8 +177,7 @@ class Lifeline(threading.Thread):
 
     def _tell(self, outcome: Outcome, became: str | None) -> None:
         """What the process that is stopped cannot tell any more."""
-        if became == FAILED:
-            stopped.tell(self.app, outcome)
+        stopped.tell(self.app, outcome, became)
         if became is not None and shared.telling():
             self.app.journal.write(journal.received(outcome.task))
             self.app.journal.write(journal.stopped(outcome, became))

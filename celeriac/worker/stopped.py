@@ -13,6 +13,7 @@ from celery.exceptions import TimeLimitExceeded
 
 from celeriac.settle.write import Outcome
 from celeriac.store.encoding import revived
+from celeriac.store.states import FAILED
 
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
@@ -20,9 +21,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-def tell(app: Celeriac, outcome: Outcome) -> None:
-    """In a thread of its own: a hook may take its time."""
-    Thread(target=_call, args=(app.tasks[outcome.task.role], outcome), name="hooks", daemon=True).start()
+def tell(app: Celeriac, outcome: Outcome, became: str | None) -> None:
+    """Where it has failed for good. In a thread of its own: a hook may take its time."""
+    if became == FAILED:
+        Thread(target=_call, args=(app.tasks[outcome.task.role], outcome), name="hooks", daemon=True).start()
 
 
 def _call(task: Any, outcome: Outcome) -> None:
