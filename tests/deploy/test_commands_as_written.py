@@ -42,6 +42,8 @@ ALONE = {
     ),
     "make test": Finishing(" passed", {"PYTEST_ADDOPTS": f"{ASIDE} tests/pure/test_retries.py"}),
     "python -m bench.backlog": Finishing("not due", SMALL),
+    # Without peers: nothing is installed by a test.
+    "python -m bench.peers": Finishing("bulk, rows/s", SMALL | {"BENCH_NODE": "/nowhere"}),
     "python -m bench.workflows": Finishing("ratio", SMALL),
     "python -m bench.steady": Finishing("0 left", SMALL),
     "pip install 'celeriac[api]'": Finishing("Requirement already satisfied: fastapi", {"PIP_NO_INDEX": "1"}),
