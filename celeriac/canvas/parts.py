@@ -142,15 +142,20 @@ def _id_of(body: Mapping[str, Any]) -> str | None:
 
 
 def flattened(chain: Any) -> list[Any]:
-    """The links of a chain, with all parts of those that are workflows: each has an id somebody may wait for."""
-    links: list[Any] = []
+    """The tasks a chain's links are made of, each with an id somebody may wait for.
+
+    No task ever comes under the id of a group or a chord itself; a chord's result is its body's, a chain's its last
+    link's.
+    """
+    tasks: list[Any] = []
     for link in chain or []:
         kwargs = link.get("kwargs") or {}
-        links.append(link)
         match link.get("subtask_type"):
             case "group" | "chain":
-                links += flattened(kwargs.get("tasks"))
+                tasks += flattened(kwargs.get("tasks"))
             case "chord":
                 header = kwargs.get("header")
-                links += flattened([header] if isinstance(header, Mapping) else header) + flattened([kwargs["body"]])
-    return links
+                tasks += flattened([header] if isinstance(header, Mapping) else header) + flattened([kwargs["body"]])
+            case _:
+                tasks.append(link)
+    return tasks

@@ -12,6 +12,7 @@ from sqlalchemy import Connection, Row, TextClause, text
 from celeriac.canvas.join import NEEDED
 from celeriac.repair.batch import BATCH
 from celeriac.repair.brief import briefly
+from celeriac.store.built_in import is_built_in
 from celeriac.store.connections import Database
 from celeriac.store.plans import lookups
 
@@ -19,13 +20,29 @@ if TYPE_CHECKING:
     from celeriac.app import Celeriac
 
 # INVARIANT: a role whose definition is unknown or says "forever" loses nothing. A success that is not to be kept
-# left no history, unless a body waits for it; what failed or was cancelled of such a role stays for :days.
+# left no history, unless a body waits for it; what failed or was cancelled of such a role stays for :days, as does
+# what is Celery's own or the engine's and no role (`UNDECLARED`): nobody could declare for how long.
 KEPT = text("""
 SELECT role, statement_timestamp() - coalesce(
     CASE WHEN definition ->> 'keep' <> 'forever'
         THEN CAST(definition ->> 'keep' AS double precision) * interval '1 second' END,
     :days * interval '1 day') AS since, definition ->> 'keep' IS NULL AS forgets
-FROM celeriac.roles WHERE definition ->> 'keep' IS DISTINCT FROM 'forever' ORDER BY role
+FROM celeriac.roles WHERE definition ->> 'keep' IS DISTINCT FROM 'forever'
+UNION ALL
+SELECT name, statement_timestamp() - :days * interval '1 day', false
+FROM unnest(CAST(:undeclared AS text[])) AS name
+ORDER BY role
+""")
+
+# The names that history has and that are no roles.
+UNDECLARED = text("""
+WITH RECURSIVE names AS (
+    (SELECT role FROM celeriac.history ORDER BY role LIMIT 1)
+    UNION ALL
+    SELECT next.role FROM names, LATERAL (
+        SELECT role FROM celeriac.history WHERE role > names.role ORDER BY role LIMIT 1) AS next
+)
+SELECT role FROM names WHERE NOT EXISTS (SELECT FROM celeriac.roles r WHERE r.role = names.role)
 """)
 
 # INVARIANT: begins where the last batch ended, so that nobody walks over the dead entries of the batches before.
@@ -164,7 +181,8 @@ def prune_finished(app: Celeriac) -> int:
 def prune_tasks(app: Celeriac) -> int:
     """Finished tasks older than their role's `keep`; whole days of history where nobody keeps one of theirs."""
     with app.database.statement() as connection:
-        roles = connection.execute(KEPT, {"days": app.settings.event_days}).all()
+        undeclared = [name for name in connection.execute(UNDECLARED).scalars() if is_built_in(name)]
+        roles = connection.execute(KEPT, {"days": app.settings.event_days, "undeclared": undeclared}).all()
         days = connection.execute(DAYS).all()
     kept = {row.role: row.since for row in roles}
     dropped = sum(briefly(app.database, partial(_drop_day, day=day, kept=kept)) for day in days)

@@ -77,7 +77,7 @@ def age(connection: Connection, after: Any) -> tuple[int, Any]:
 
 
 def prune_role(connection: Connection, after: Any) -> tuple[int, Any]:
-    kept = {row.role: row.since for row in connection.execute(prune.KEPT, {"days": 30})}
+    kept = {row.role: row.since for row in connection.execute(prune.KEPT, {"days": 30, "undeclared": []})}
     wanted = {"role": "work", "since": kept["work"], "after": after, "batch": BATCH}
     done = connection.execute(prune.TASKS, wanted).one()
     return done.n, done.until if done.n == BATCH else None

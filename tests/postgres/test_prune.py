@@ -54,6 +54,22 @@ def test_a_role_that_nobody_registered_loses_nothing(app: Celeriac, rows: Rows) 
     assert prune.prune_finished(app) == 0
 
 
+def test_what_is_celerys_own_and_no_role_stays_as_long_as_events(app: Celeriac, rows: Rows) -> None:
+    role(rows, "celery.map", '"forever"')
+    for name in ("celery.map", "celery.group"):
+        finished(rows, name, hours=29 * 24, status="failed", n=2)
+        finished(rows, name, hours=31 * 24, status="failed", n=3)
+    assert prune.prune_finished(app) == 3
+    assert rows(REMAINING) == [("celery.group", 2), ("celery.map", 5)]
+
+
+def test_a_day_of_what_is_celerys_own_and_no_role_goes_as_a_whole(app: Celeriac, rows: Rows) -> None:
+    old = day_of(rows, 40)
+    finished(rows, "celery.chord", hours=40 * 24, status="failed")
+    prune.prune_finished(app)
+    assert old not in days(rows)
+
+
 def test_failures_of_a_role_that_keeps_no_success_stay_as_long_as_events(app: Celeriac, rows: Rows) -> None:
     role(rows, "none", "null")
     finished(rows, "none", hours=29 * 24, status="failed", n=2)

@@ -15,7 +15,7 @@ from celeriac import Celeriac
 from celeriac.errors import IllegalMove
 from celeriac.operate import steer
 from celeriac.store.connections import Database
-from tests.postgres.workflows import declare, run_all
+from tests.postgres.workflows import declare, look_once, run_all
 from tests.processes import Rows
 
 OPEN = "SELECT count(*) FROM worker_tasks WHERE completed_at IS NULL"
@@ -201,6 +201,44 @@ def test_a_link_that_is_retried_and_succeeds_goes_on_to_the_end_of_its_chain(
     run_all(app)
     assert result.get(timeout=1, disable_sync_subtasks=False) == 112
     assert tasks["ran"] == [("add", 1, 1), ("add", 2, 10), ("add", 12, 100)]
+
+
+@pytest.mark.parametrize("shape", ["member", "link"])
+def test_a_link_before_a_group_that_is_retried_goes_on_to_the_end(
+    app: Celeriac, database: Database, rows: Rows, shape: str
+) -> None:
+    """What failed in the group's name was its tasks: nothing is left of it once they have come."""
+    tasks = declare(app, keep="forever")
+    does: dict[str, bool] = {"fail": True}
+
+    @app.task(role="perhaps", shared=False, prompt=False, chunk=500, max_rounds=1)
+    def perhaps() -> int:
+        if does["fail"]:
+            raise ValueError("on purpose")
+        return 3
+
+    @app.task(role="same", shared=False, prompt=False, chunk=500, max_rounds=1, keep="forever")
+    def same(results: list[Any]) -> list[Any]:
+        return results
+
+    app.register_roles()
+    pair = group(tasks["add"].s(1), tasks["add"].s(2))
+    result = {
+        "member": lambda: chord([chain(perhaps.s(), pair), tasks["add"].s(0, 1)], same.s()),
+        "link": lambda: chain(perhaps.s(), pair, same.s()),
+    }[shape]().apply_async()
+    run_all(app, lambda: look_once(app))
+    assert result.state == "FAILURE"
+    assert {role for (role,) in rows("SELECT role FROM worker_tasks")} == {"perhaps", "add", "same"}
+    does["fail"] = False
+    steered(database, steer.retry, rows.one(ID, role="perhaps", status="failed"))
+    run_all(app, lambda: look_once(app))
+    for (body,) in rows(ID, role="same", status="failed"):
+        steered(database, steer.retry, body)
+    run_all(app, lambda: look_once(app))
+    got = app.AsyncResult(result.id).get(timeout=1, disable_sync_subtasks=False)
+    assert got == {"member": [[4, 5], 1], "link": [4, 5]}[shape]
+    assert rows("SELECT DISTINCT status FROM worker_tasks") == [("completed",)]
 
 
 # -- keys --------------------------------------------------------------------------------------------------------------
