@@ -78,6 +78,11 @@ FROM unnest(CAST(:barriers AS uuid[])) AS wanted (barrier), LATERAL (
     LIMIT 1) AS body
 """)
 
+HAS_PARTS = text("""
+SELECT EXISTS (SELECT FROM celeriac.tasks WHERE workflow = :workflow)
+    OR EXISTS (SELECT FROM celeriac.history WHERE workflow = :workflow)
+""")
+
 # In which node each of these parts is.
 PARENTS = text("""
 SELECT id, role, CAST(barrier AS text) AS barrier FROM celeriac.tasks
@@ -163,11 +168,17 @@ _Bodies = Mapping[str | None, Row[Any]]
 
 
 def workflow_of(connection: Connection, given: int | str) -> str:
-    """The id of the workflow: given that, or a part's row id or task id. Raises Unknown."""
+    """The id of the workflow: given that, or a part's row id or task id. Raises Unknown.
+
+    That of a task which belongs to none may be a workflow's all the same.
+    """
     task = find(connection, given)
-    if task is not None and task["workflow"] is None:
+    if task is None:
+        return str(given)
+    label = task["workflow"] or task["task_id"]
+    if task["workflow"] is None and not connection.execute(HAS_PARTS, {"workflow": label}).scalar_one():
         raise Unknown(f"task {given!r} belongs to no workflow")
-    return str(given) if task is None else str(task["workflow"])
+    return str(label)
 
 
 def workflow(connection: Connection, given: int | str) -> Workflow:

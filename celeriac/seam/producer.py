@@ -115,7 +115,7 @@ class RowProducer:
             run.retry_asked = _retry_asked(headers, clock, args, kwargs)
             return
         self.bound = self.bound if bound is None else bound
-        self.label = self.label or (run.workflow if run else None) or headers["root_id"]
+        self.label = self.label or _label(run) or headers["id"]
         part = part_of(headers, embedded)
         if part is not None and part.body is not None:
             self._publish_body(part)
@@ -193,6 +193,13 @@ class RowProducer:
             again=is_uuid(headers["id"]) and (is_link or any(canvas.get(sign) for sign in _CANVAS)),
             barrier=part.barrier if part else None, place=part.place if part else None, awaits=self.awaits, **given,
         )  # fmt: skip
+
+
+def _label(run: running.Run | None) -> str | None:
+    """The workflow that what a run publishes belongs to, if there is one already; one in a task's place has its id."""
+    if run is None:
+        return None
+    return run.workflow or (run.task.task_id if run.replaced else None)
 
 
 def _eta(headers: Mapping[str, Any], delay: float | None) -> str | None:

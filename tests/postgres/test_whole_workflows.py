@@ -122,6 +122,40 @@ def test_it_is_found_by_any_of_its_parts(app: Celeriac, tasks: Any, database: Da
         whole(database, "nonesuch")
 
 
+def test_each_that_a_handler_begins_is_one_of_its_own(
+    app: Celeriac, tasks: Any, database: Database, rows: Rows
+) -> None:
+    @app.task(role="start", prompt=False, chunk=500, shared=False)
+    def start() -> None:
+        for n in range(2):
+            chain(tasks["told"].si(n), tasks["add"].si(n, 1))()
+
+    @app.task(role="nightly", prompt=False, chunk=500, shared=False, keep="forever")
+    def nightly() -> None:
+        start.delay()
+
+    app.register_roles()
+    begun = nightly.delay()
+    run_all(app)
+    first = rows("SELECT task_id, workflow FROM worker_tasks WHERE role = 'told'")
+    assert len(first) == 2
+    for task_id, workflow in first:
+        assert workflow == task_id
+        assert (whole(database, task_id).id, whole(database, task_id).total) == (task_id, 2)
+    with pytest.raises(Unknown, match="belongs to no workflow"):
+        whole(database, begun.id)
+
+
+def test_one_is_found_by_its_id_though_a_task_of_that_id_is_no_part_of_it(
+    app: Celeriac, tasks: Any, database: Database, rows: Rows
+) -> None:
+    begun = tasks["add"].delay(1, 1)
+    chain(tasks["told"].si("first"), tasks["add"].si(1, 1))()
+    rows("UPDATE celeriac.tasks SET workflow = :id WHERE workflow IS NOT NULL", id=begun.id)
+    row = rows.one("SELECT id FROM worker_tasks WHERE task_id = :id", id=begun.id)
+    assert {whole(database, given).id for given in (begun.id, row)} == {begun.id}
+
+
 def test_its_parts_are_listed_page_by_page(app: Celeriac, tasks: Any, database: Database, rows: Rows) -> None:
     result = a_chord(app, tasks)
     started(database, *claimed(database, "add"), role="add")
