@@ -47,10 +47,22 @@ SELECT id, task FROM celeriac.intake WHERE id > :after ORDER BY id LIMIT 1 FOR U
 
 ADMITTED = text("DELETE FROM celeriac.intake WHERE id = :id")
 
+# The rows are few, and such an end rare: no index.
+DROP = text("""
+DELETE FROM celeriac.intake
+WHERE task ->> 'task_id' = ANY (CAST(:task_ids AS text[]))
+    AND CAST(task ->> 'parent_id' AS bigint) = ANY (CAST(:parents AS bigint[]))
+""")
+
 
 def put(connection: Connection, tasks: Sequence[NewTask]) -> None:
     """Accepts them, in the caller's transaction; `admit` inserts them."""
     connection.execute(PUT, {"tasks": as_json(tasks)})
+
+
+def drop(connection: Connection, task_ids: Sequence[str], parents: Sequence[int]) -> None:
+    """Of these tasks, those that these parents put are not accepted after all."""
+    connection.execute(DROP, {"task_ids": list(task_ids), "parents": list(parents)})
 
 
 def enqueue_or_put(connection: Connection, tasks: Sequence[NewTask]) -> list[Receipt] | None:

@@ -12,7 +12,9 @@ from celeriac.store.plans import lookups
 
 CANCEL = text("""
 SELECT task_id, was, gives_up, CAST(barrier AS text) AS barrier FROM celeriac.cancel(
-    ARRAY(SELECT id FROM celeriac.tasks WHERE task_id = ANY (CAST(:task_ids AS text[]))), 'cancel', :why, :by)
+    ARRAY(SELECT id FROM celeriac.tasks WHERE task_id = ANY (CAST(:task_ids AS text[]))
+        AND (CAST(:parents AS bigint[]) IS NULL OR parent_id = ANY (CAST(:parents AS bigint[])))),
+    'cancel', :why, :by)
 """)
 
 
@@ -24,10 +26,13 @@ def cancel(connection: Connection, task_id: str, *, by: str, why: str) -> Cancel
     return cancel_all(connection, [task_id], by=by, why=why).get(task_id)
 
 
-def cancel_all(connection: Connection, task_ids: Sequence[str], *, by: str, why: str) -> dict[str, Cancelled]:
-    """The same for many; those that are over, or were never there, are left out."""
+def cancel_all(
+    connection: Connection, task_ids: Sequence[str], *, by: str, why: str, parents: Sequence[int] | None = None
+) -> dict[str, Cancelled]:
+    """The same for many; those over, or never there, are left out. `parents`: only what these enqueued."""
+    asked = {"task_ids": list(task_ids), "by": by, "why": why, "parents": None if parents is None else list(parents)}
     with lookups(connection):
-        rows = connection.execute(CANCEL, {"task_ids": list(task_ids), "by": by, "why": why}).all()
+        rows = connection.execute(CANCEL, asked).all()
     look.ask(connection, [row.gives_up for row in rows])
     look.ask_joins(connection, [row.barrier for row in rows])
     return {row.task_id: "asked" if row.was == "running" else "cancelled" for row in rows}

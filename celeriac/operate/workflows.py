@@ -25,6 +25,14 @@ WHERE workflow BETWEEN :workflow AND :workflow AND (workflow, id) > (:workflow, 
 ORDER BY workflow, id LIMIT :looks_at
 """)
 
+# INVARIANT: one statement. What is admitted from the outbox meanwhile was there, or is among the tasks.
+DROP = text("""
+WITH dropped AS (DELETE FROM celeriac.intake WHERE task ->> 'workflow' = :workflow)
+SELECT EXISTS (SELECT FROM celeriac.intake WHERE task ->> 'workflow' = :workflow)
+    OR EXISTS (SELECT FROM celeriac.tasks
+        WHERE workflow = :workflow AND cancel_requested_at IS NULL AND headers #> '{canvas,fall_out}' IS NULL)
+""")
+
 
 def cancel(
     database: Database, workflow: str, *, by: str, why: str = "", patience: float | None = None
@@ -32,17 +40,17 @@ def cancel(
     """As `steer.cancel` for each part; said again, it changes nothing. `workflow`: the id its parts have in common.
 
     What waits for members goes first, so that nobody's end lets it through. A part that ends while it is waited for
-    leaves its links: they are looked for until none is left. `patience`: as `Database.transaction` has it.
+    leaves its links, and what the outbox has of it is dropped: they are looked for until none is left. `patience`: as
+    `Database.transaction` has it.
     """
     move = partial(steer.cancel, by=by, why=why or "its workflow was cancelled")
     while True:
-        tried = False
         for waiting in (True, False):
             for ids in _open(database, workflow, waiting):
-                tried = True
                 yield from steer.in_batches(database, ids, move, patience=patience)
-        if not tried:
-            return
+        with database.transaction(patience=patience) as connection:
+            if not connection.execute(DROP, {"workflow": workflow}).scalar_one():
+                return
 
 
 def _open(database: Database, workflow: str, waiting: bool) -> Iterator[list[int]]:

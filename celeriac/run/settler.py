@@ -10,6 +10,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
+from celeriac.enqueue import outbox
 from celeriac.enqueue.insert import NewTask
 from celeriac.errors import LeaseLost, NotSettled
 from celeriac.operate.cancel import cancel_all
@@ -102,9 +103,10 @@ class Settler:
         tombstones = {run.task.id: run.tombstones for run in runs if run.tombstones}
         mine = settle(connection, outcomes, self.by, again=again, follow_ups=follow_ups, tombstones=tombstones)
         # Whether it heard in time or ended before: what was cancelled has no successors.
-        stopped = [task.task_id for run in runs if run.task.id in asked & mine.keys() for task in _parts(run)]
-        if stopped:
-            cancel_all(connection, stopped, by=self.by, why="what it follows was cancelled")
+        stopped = {run.task.id: _parts(run) for run in runs if run.task.id in asked & mine.keys()}
+        if ids := [task.task_id for parts in stopped.values() for task in parts]:
+            outbox.drop(connection, ids, list(stopped))
+            cancel_all(connection, ids, by=self.by, why="what it follows was cancelled", parents=list(stopped))
         return [task for i in mine for task in follow_ups[i]], mine
 
     def settle_with_session(self, run: Run, session: Session) -> None:

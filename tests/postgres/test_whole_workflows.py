@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from celery import _state, chain, group
+from sqlalchemy.orm import Session
 
 from celeriac import Celeriac, insights
 from celeriac.errors import BadValue, Unknown
@@ -235,6 +236,56 @@ def test_a_part_that_was_cancelled_and_ends_all_the_same_has_no_link(
     ]  # fmt: skip
     assert whole(database, label).state == "cancelled"
     assert result.get(timeout=1, disable_sync_subtasks=False) == 4, "another one goes on"
+
+
+@pytest.fixture
+def unique(app: Celeriac) -> Any:
+    @app.task(role="unique", unique_by="n", prompt=False, chunk=500, shared=False)
+    def unique(n: int) -> None: ...
+
+    return unique
+
+
+def test_with_a_part_only_what_it_enqueued_is_cancelled(
+    app: Celeriac, tasks: Any, database: Database, rows: Rows, unique: Any
+) -> None:
+    """Not another's task of the same id; and what the outbox has of it is dropped."""
+
+    @app.task(role="late", prompt=False, chunk=500, shared=False)
+    def late() -> None:
+        tasks["told"].apply_async(("report",), task_id="report")
+        unique.delay(1)
+        assert cancelled(database, rows.one("SELECT workflow FROM worker_tasks WHERE role = 'late'")) == 1
+
+    app.register_roles()
+    tasks["told"].apply_async(("report",), task_id="report", countdown=3600)
+    chain(late.si(), tasks["told"].si("never"))()
+    with Session(database.engine) as session:
+        unique.using(session=session).delay(1)
+        run_once(app)
+        session.rollback()
+    assert rows("SELECT task_id, status FROM worker_tasks WHERE task_id = 'report'") == [("report", "pending")]
+    assert rows("SELECT status FROM worker_tasks WHERE role = 'told' ORDER BY id") == [("pending",), ("cancelled",)]
+    assert rows("SELECT FROM intake") == []
+
+
+def test_what_the_outbox_has_of_a_workflow_goes_with_it(
+    app: Celeriac, tasks: Any, database: Database, rows: Rows, unique: Any
+) -> None:
+    @app.task(role="first", prompt=False, chunk=500, shared=False)
+    def first() -> None:
+        unique.delay(1)
+
+    app.register_roles()
+    for _ in range(2):
+        chain(first.si(), tasks["told"].si("never"))()
+    label, other = (label for (label,) in rows("SELECT workflow FROM worker_tasks ORDER BY id"))
+    with Session(database.engine) as session:
+        unique.using(session=session).delay(1)
+        run_ticket(app, "first", [], "")
+        session.rollback()
+    assert cancelled(database, label) == 1
+    assert rows("SELECT task ->> 'workflow' FROM intake") == [(other,)]
 
 
 def test_a_link_that_comes_while_its_parent_is_waited_for_is_cancelled_too(
