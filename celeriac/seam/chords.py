@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from celery.canvas import _chord
 
 from celeriac.enqueue.calls import transaction_of
-from celeriac.seam import producer
+from celeriac.seam import producer as rows
 
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
@@ -25,13 +25,16 @@ def join_transactions(apps: type[Celeriac]) -> None:
     """Chords of apps of this class know `session` and `connection`, as their tasks and groups do."""
 
     @wraps(_apply_async)
-    def apply_async(self: Any, args: Any = None, kwargs: Any = None, **options: Any) -> Any:
+    def apply_async(
+        self: Any, args: Any = None, kwargs: Any = None, task_id: Any = None, producer: Any = None,
+        publisher: Any = None, connection: Any = None, *more: Any, **options: Any,
+    ) -> Any:  # fmt: skip
         began = time.monotonic()  # the next line may read the header's generator
         if not isinstance(self.app, apps):
-            return _apply_async(self, args, kwargs, **options)
-        bound = transaction_of("chord", options.pop("session", None), options.pop("connection", None))
-        with producer.unit(self.app, options.get("producer")) as unit:
+            return _apply_async(self, args, kwargs, task_id, producer, publisher, connection, *more, **options)
+        bound = transaction_of("chord", options.pop("session", None), connection)
+        with rows.unit(self.app, producer) as unit:
             unit.bound, unit.began = unit.bound if bound is None else bound, min(unit.began, began)
-            return _apply_async(self, args, kwargs, **options)
+            return _apply_async(self, args, kwargs, task_id, producer, publisher, None, *more, **options)
 
     _chord.apply_async = apply_async

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from celery import chain, chord, group
+from celery import Celery, chain, chord, group
 from celery.exceptions import ChordError, TaskRevokedError
 from sqlalchemy.orm import Session
 
@@ -58,6 +58,19 @@ def test_a_chords_body_is_a_task_from_the_beginning_and_runs_once_with_all_resul
     assert result.get(timeout=1, disable_sync_subtasks=False) == 90
     assert tasks["ran"][-1] == ("total", *range(0, 20, 2))
     assert len(tasks["ran"]) == 11
+
+
+def test_a_chord_takes_what_celerys_takes_by_place(app: Celeriac, tasks: Any, rows: Rows) -> None:
+    result = chord([tasks["add"].s(1, 1)], tasks["total"].s()).apply_async((), {}, "a-total", None)
+    assert result.id == rows.one("SELECT task_id FROM worker_tasks WHERE role = 'total'") == "a-total"
+    stock = Celery(set_as_current=False)
+    stock.conf.task_always_eager = True
+
+    @stock.task(shared=False)
+    def total(numbers: list[int]) -> int:
+        return sum(numbers)
+
+    assert chord([total.s([1, 2])], total.s()).apply_async((), {}, "another", None).get() == 3
 
 
 def test_nested_workflows_hold_back_what_they_deliver_to(app: Celeriac, tasks: Any, rows: Rows) -> None:
