@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -91,6 +92,8 @@ class RowProducer:
         self.bodies: set[str] = set()
         self.label: str | None = None
         self.places: dict[str, int] = {}
+        self.members: set[tuple[str, str]] = set()
+        self.merged: Counter[str] = Counter()
         self.stream: Stream | None = None
         self.began = time.monotonic()
 
@@ -121,8 +124,15 @@ class RowProducer:
             self._publish_body(part)
         properties["is_named"] = celeriac_named
         self.tasks.append(self._task(args, kwargs, headers, clock, properties, part))
+        if part is not None and part.barrier is not None:
+            self._count(part.barrier, headers["id"])
         if self.stream is not None and self.stream.flush(self.tasks):
             self.tasks = []
+
+    def _count(self, barrier: str, member: str) -> None:
+        """One that has another's id is merged into that one, and has no result of its own."""
+        self.merged[barrier] += (barrier, member) in self.members
+        self.members.add((barrier, member))
 
     def members_come(self, barrier: str) -> None:
         """As they are ready. In a caller's transaction, or a run's, they still come as one."""
@@ -136,11 +146,12 @@ class RowProducer:
 
     def insert(self) -> None:
         """All that was published. A body knows of how many results it gets."""
+        places = {barrier: n - self.merged[barrier] for barrier, n in self.places.items()}
         for task in self.tasks:
-            if task.awaits in self.places and task.headers:
-                task.headers["canvas"]["places"] = self.places[task.awaits]
+            if task.awaits in places and task.headers:
+                task.headers["canvas"]["places"] = places[task.awaits]
         if self.stream is not None and self.stream.gates:
-            self.stream.end(self.tasks, self.places.get(self.stream.barrier, 0))
+            self.stream.end(self.tasks, places.get(self.stream.barrier, 0))
         elif self.tasks:
             receipts = self.app.enqueuer.insert(self.tasks, self.bound)
             receipt.set(receipts[0])

@@ -119,6 +119,14 @@ def test_a_chain_that_is_applied_again_runs_to_its_end_again(app: Celeriac, task
     assert tasks["ran"] == [("add", 1, 1), ("add", 2, 1), ("add", 3, 2)] * 2
 
 
+def test_members_that_have_one_id_are_one_member(app: Celeriac, tasks: Any) -> None:
+    given = [tasks["add"].s(1, 1).set(task_id="same"), tasks["add"].s(1, 1).set(task_id="same"), tasks["add"].s(2, 2)]
+    result = chord(given, tasks["total"].s())()
+    run_all(app)
+    assert result.get(timeout=1, follow_parents=False, disable_sync_subtasks=False) == 6
+    assert sorted(tasks["ran"]) == [("add", 1, 1), ("add", 2, 2), ("total", 2, 4)]
+
+
 @pytest.mark.parametrize("shape", ["group", "chord", "chain of groups"])
 def test_all_parts_of_a_workflow_have_one_label(app: Celeriac, tasks: Any, rows: Rows, shape: str) -> None:
     add, total = tasks["add"], tasks["total"]
