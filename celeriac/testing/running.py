@@ -122,16 +122,16 @@ def drain(
 
     `with_scheduled`: planned tasks as well, as if their time had come; `with_retries`: those between two attempts.
     `raising`: the first error of a task that failed for good is raised as the handler raised it; the rest waits.
-    Raises CeleriacError after `limit` runs.
+    Raises CeleriacError if more is due after `limit` runs.
     """
-    app = the_app(app)
+    app, too_many = the_app(app), ""
     name = None if role is None else app.role_named(getattr(role, "name", role))[0].name
     with turn, here(app) as publisher, Witness() as witness:
         while _round(app, publisher, name, witness, raising) or _hasten(app, name, with_scheduled, with_retries):
+            if too_many:
+                raise CeleriacError(too_many)
             if len(witness.runs) > limit:
-                raise CeleriacError(
-                    f"drain: {len(witness.runs)} runs, and more is due ({_most(witness.runs)}): {ADVICE}"
-                )
+                too_many = f"drain: {len(witness.runs)} runs, and more is due ({_most(witness.runs)}): {ADVICE}"
         return witness.counts()
 
 
