@@ -24,9 +24,12 @@ NEEDED = """EXISTS (
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """A member that did not complete: `error` is its exception as JSON, if it is known, `says` its words."""
+    """A member that did not complete: `error` is its exception as JSON, if it is known, `says` its words.
 
-    task_id: str
+    Without a `task_id`: results that are gone, `says` how many.
+    """
+
+    task_id: str | None
     error: Any
     says: str
 
@@ -51,7 +54,8 @@ def results(
         if row.status != COMPLETED:
             return Missing(row.task_id, row.result, row.error_message or row.status)
     if len(rows) < places:
-        return Missing(f"{places - len(rows)} of {places} members", None, "their results are not there any more")
+        gone = f"the results of {places - len(rows)} of {places} members are not there any more"
+        return Missing(None, None, gone)
     last = max(rows, key=lambda row: row.completed_at).task_id if rows else None
     if shape is None:
         return Joined([row.result for row in rows], last)

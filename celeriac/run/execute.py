@@ -151,6 +151,8 @@ def _members(app: Celeriac, run: Run) -> list[Any]:
     given = _patiently(read, "read the members' results")
     if isinstance(given, join.Missing):
         run.is_hopeless = True
+        if given.task_id is None:
+            raise ChordError(given.says)
         raise ChordError(f"Dependency {given.task_id} raised {_error_of(app, given)!r}")
     run.canvas["parent_id"] = given.last
     try:
