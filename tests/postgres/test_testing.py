@@ -253,7 +253,7 @@ def test_modes_need_no_redis(database_url: str) -> None:
     settings = Settings(database_url=database_url, redis_url="redis://127.0.0.1:1")
     app = Celeriac("alone", settings=settings, set_as_current=False)
 
-    @app.task(role="add")
+    @app.task(role="add", shared=False)
     def add(x: int, y: int) -> int:
         return x + y
 
