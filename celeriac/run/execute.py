@@ -151,9 +151,8 @@ def _members(app: Celeriac, run: Run) -> list[Any]:
     given = _patiently(read, "read the members' results")
     if isinstance(given, join.Missing):
         run.is_hopeless = True
-        if given.task_id is None:
-            raise ChordError(given.says)
-        raise ChordError(f"Dependency {given.task_id} raised {_error_of(app, given)!r}")
+        failed = f"Dependency {given.task_id} raised {_error_of(app, given)!r}" if given.task_id else given.says
+        raise ChordError(failed)
     run.canvas["parent_id"] = given.last
     try:
         return list(revived(given.results))
