@@ -156,6 +156,7 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
         "enqueue.outbox.PUT": [{"tasks": "[{}]"}],
         "enqueue.outbox.TAKE": [{"after": 0}],
         "enqueue.outbox.ADMITTED": [{"id": 1}],
+        "enqueue.outbox.DROP": [{"task_ids": ["none"], "parents": [0]}],
         "dispatch.claim.CLAIM": [
             work | {"accounts": accounts, "slots": [share] * len(accounts)},
             work | {"accounts": accounts[:1], "slots": [SELECTED]},
@@ -205,6 +206,7 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
         "repair.prune.TASKS": [
             work | {"after": None, "since": since, "batch": SELECTED} for since in ("now", "2020-01-01")
         ],
+        "repair.prune.UNDECLARED": [{}],
         "repair.prune.ROLES_OF_DAY": [{"began": "today", "ended": "tomorrow"}],
         "repair.prune.EVENTS": [{"days": 0, "batch": SELECTED}, {"days": 1, "batch": SELECTED}],
         **{
@@ -216,7 +218,11 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
         "repair.review.REVIEW": [{"by": "", "counted": SELECTED, "done": "{}"}],
         "schedules.tick.IS_UNFINISHED": [{"task_id": "ready-1"}],
         "operate.audit.WRITE": [{"action": "", "kind": "", "changes": "[]"} | by],
-        "operate.cancel.CANCEL": [by | {"task_ids": task_ids}, by | {"task_ids": ["active-1", "next-1", "due-1"]}],
+        "operate.cancel.CANCEL": [
+            by | {"task_ids": task_ids, "parents": None},
+            by | {"task_ids": ["active-1", "next-1", "due-1"], "parents": None},
+            by | {"task_ids": task_ids, "parents": [0]},
+        ],
         "operate.dead_letters.TAKE": [{"id": letter}],
         "operate.hasten.HASTEN": [{"task_id": "due-1", "by": ""}],
         "operate.prioritise.HOLD": [
@@ -240,6 +246,8 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
             for yes in (True, False)
             for after in (0, running[9])
         ],
+        "operate.workflows.DROP": [{"workflow": "whole"}],
+        "insights.workflows.HAS_PARTS": [{"workflow": workflow} for workflow in ("whole", "none")],
         "insights.workflows.SHAPE": [{"workflow": "whole", "most": SELECTED}],
         "insights.workflows.HELD": [{"workflow": "whole", "roles": ["work", "nothing"]}],
         "insights.workflows.BODIES": [{"barriers": barriers}],
@@ -316,7 +324,7 @@ def by_lookups(name: str) -> bool:
     return name not in AS_USUAL and (
         name.startswith(("insights.", "operate.", "repair.", "dispatch.parking.", "canvas.", "page of", "end of"))
         or name in ("dispatch.claim.RESUME", "dispatch.promote.DUE", "enqueue.insert.EXISTING")
-        or name in ("enqueue.insert.STILL_BEHIND", "enqueue.insert.AGAIN")
+        or name in ("enqueue.gates.CLOSE", "enqueue.insert.STILL_BEHIND", "enqueue.insert.AGAIN")
         or name in ("seam.results.META", "seam.results.CHILDREN", "seam.results.OVER", "seam.results.FAILED")
     )
 
