@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import re
+from decimal import Decimal
 from typing import Any
 
 _RATE = re.compile(r"(\d+(?:\.\d+)?)(?:/([smh]))?")
 
-RIGHT = 'a number a second or a text such as "10/m" (s, m, h), at most 1,000,000, or None'
+_PERIODS = {"s": 1, "m": 60, "h": 3600}
+
+_MOST = 1_000_000
+
+#: Seconds: a leap year.
+_YEAR = 366 * 86_400
+
+RIGHT = 'a number a second or a text such as "10/m" (s, m, h), from one a year to 1,000,000, or None'
 
 
 def is_rate(given: Any) -> bool:
@@ -16,14 +24,14 @@ def is_rate(given: Any) -> bool:
 
 
 def rate(given: Any) -> str | None:
-    """As SQL reads it; None for no limit."""
-    count, period = (_read(given) or (0.0, "")) if given is not None else (0.0, "")
-    return f"{count:.15g}/{period}" if count else None
+    """As SQL reads it, every digit of it and no exponent; None for no limit."""
+    count, period = (_read(given) or (Decimal(0), "")) if given is not None else (Decimal(0), "")
+    return f"{_written(count)}/{period}" if count else None
 
 
 def per_second(limit: str) -> float:
     count, _, period = limit.partition("/")
-    return float(count) / {"s": 1, "m": 60, "h": 3600}[period]
+    return float(count) / _PERIODS[period]
 
 
 def burst(limit: str) -> float:
@@ -31,6 +39,14 @@ def burst(limit: str) -> float:
     return max(1.0, float(limit.partition("/")[0]))
 
 
-def _read(given: Any) -> tuple[float, str] | None:
-    found = _RATE.fullmatch(f"{given:f}" if isinstance(given, float) else str(given).strip())
-    return (float(found[1]), found[2] or "s") if found and float(found[1]) <= 1_000_000 else None
+def _read(given: Any) -> tuple[Decimal, str] | None:
+    text = f"{Decimal(float.__repr__(given)):f}" if isinstance(given, float) else str(given).strip()
+    if (found := _RATE.fullmatch(text)) is None:
+        return None
+    count, period = Decimal(found[1]), found[2] or "s"
+    return (count, period) if not count or _PERIODS[period] <= count * _YEAR <= _MOST * _YEAR else None
+
+
+def _written(count: Decimal) -> str:
+    written = f"{count:f}"
+    return written.rstrip("0").rstrip(".") if "." in written else written

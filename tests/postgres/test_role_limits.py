@@ -110,7 +110,21 @@ def test_who_takes_at_once_takes_no_more_together(app: Celeriac, database: Datab
 
 @pytest.mark.parametrize(
     ("given", "kept"),
-    [("10/m", "10/m"), (5, "5/s"), (0.5, "0.5/s"), ("2.5/h", "2.5/h"), ("7", "7/s"), (0, None), ("0/m", None)],
+    [
+        ("10/m", "10/m"),
+        (5, "5/s"),
+        (0.5, "0.5/s"),
+        ("2.5/h", "2.5/h"),
+        ("7", "7/s"),
+        (0, None),
+        ("0/m", None),
+        ("10.0/m", "10/m"),
+        (1 / 3600, "0.0002777777777777778/s"),
+        (1 / 86400, "0.000011574074074074073/s"),
+        (4e-7, "0.0000004/s"),
+        ("0.00005/m", "0.00005/m"),
+        (1e6, "1000000/s"),
+    ],  # fmt: skip
 )
 def test_rates_are_said_as_celery_says_them(app: Celeriac, given: Any, kept: str | None) -> None:
     assert rate(given) == kept
@@ -123,13 +137,22 @@ def test_rates_are_said_as_celery_says_them(app: Celeriac, given: Any, kept: str
     assert other.role.rate_limit == kept
 
 
-@pytest.mark.parametrize("given", ["ten", "10/d", -1, True, float("nan"), "1e9/s", [10]])
+@pytest.mark.parametrize("given", ["ten", "10/d", -1, True, float("nan"), "1e9/s", [10], 1e-9, "0.0001/h", 1000001])
 def test_what_is_no_rate_is_refused(app: Celeriac, database: Database, given: Any) -> None:
     declare(app, [])
     with pytest.raises(ConfigurationError, match=r"role 'wrong': rate_limit=.*give a number a second or a text such"):
         app.task(role="wrong", rate_limit=given, shared=False)(lambda: None)
     with pytest.raises(BadValue, match=r"rate_limit=.*give a number a second"):
         say(database, rate_limit=given)
+
+
+def test_a_rate_of_less_than_one_a_day_goes_with_time_limits_that_were_told(app: Celeriac, database: Database) -> None:
+    ran: list[int] = []
+    call = declare(app, ran, rate_limit=1 / 86400)
+    say(database, timeout=5.0)
+    call.bulk([(n,) for n in range(2)])
+    run_all(app)
+    assert ran == [0]
 
 
 def test_a_rate_that_passes_never_reach_is_refused(app: Celeriac) -> None:
