@@ -30,8 +30,11 @@ WHERE l.declared <> excluded.declared
 
 KNOWN = text("SELECT role, rate_limit, is_told, timeout, hard_timeout FROM celeriac.role_limits")
 
+# Of all rows: a change may be committed after a later one. Never 0, which says that nobody looks.
 AS_OF = text("""
-SELECT coalesce(CAST(extract(epoch FROM max(updated_at)) AS double precision), 1) FROM celeriac.role_limits
+SELECT coalesce(nullif(hashtextextended(
+    string_agg(role || ' ' || CAST(extract(epoch FROM updated_at) AS text), ',' ORDER BY role), 0), 0), 1)
+FROM celeriac.role_limits
 """)
 
 # INVARIANT: the row's lock orders those who take; whoever waited for it counts with what the one before has left.
@@ -71,9 +74,9 @@ def known(connection: Connection) -> dict[str, Limits]:
     }
 
 
-def as_of(connection: Connection) -> float:
+def as_of(connection: Connection) -> int:
     """Changes with every change of a limit."""
-    return float(connection.execute(AS_OF).scalar_one())
+    return int(connection.execute(AS_OF).scalar_one())
 
 
 def take(connection: Connection, role: str, n: int) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from celeriac.roles import limits
 from celeriac.roles.limits import Limits
 from celeriac.roles.rates import per_second
@@ -20,16 +22,16 @@ class Limited:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._as_of: float | None = None
-        self._known: dict[str, Limits] = {}
+        self._seen: tuple[int, Mapping[str, Limits]] = (0, {})
 
     def of(self, role: str) -> Limits:
         as_of = shared.limits_as_of()
-        if not as_of or as_of != self._as_of:
+        seen, known = self._seen
+        if not as_of or as_of != seen:
             with self._database.reading() as connection:
-                self._known = limits.known(connection)
-            self._as_of = as_of
-        return self._known.get(role, _NONE)
+                known = limits.known(connection)
+            self._seen = as_of, known
+        return known.get(role, _NONE)
 
 
 class Tokens:

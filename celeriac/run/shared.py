@@ -20,8 +20,8 @@ _DRAINING, _BACKING_OFF, _REPLACING_IDLE, _TELLING = range(4)
 #: When the parent last renewed the leases of what runs here, on the machine's monotonic clock.
 _renewed = mmap.mmap(-1, 8)
 
-#: What the parent last saw of the limits of roles.
-_as_of = mmap.mmap(-1, 8)
+#: What the parent last saw of the limits of roles: one number, which is looked at before each task.
+_as_of = memoryview(mmap.mmap(-1, 8)).cast("q")
 
 # What a child runs under a hard limit: its process, its task, and when (monotonic) the process has to be stopped.
 _LIMIT = struct.Struct("qqd")
@@ -33,7 +33,7 @@ def make_own() -> None:
     """Memory of this worker alone, before its children are forked: a parent of several may have made it for all."""
     global _flags, _renewed, _as_of, _limits, _currents
     _flags, _renewed = mmap.mmap(-1, len(_flags)), mmap.mmap(-1, len(_renewed))
-    _as_of = mmap.mmap(-1, len(_as_of))
+    _as_of = memoryview(mmap.mmap(-1, 8)).cast("q")
     _limits, _currents = mmap.mmap(-1, len(_limits)), mmap.mmap(-1, len(_currents))
 
 
@@ -113,13 +113,13 @@ def renew(when: float) -> None:
     _renewed[:8] = struct.pack("d", when)
 
 
-def limits_as_of() -> float:
+def limits_as_of() -> int:
     """Changes with the limits of roles; 0 where nobody looks for changes."""
-    return float(struct.unpack("d", _as_of[:8])[0])
+    return _as_of[0]
 
 
-def note_limits(as_of: float) -> None:
-    _as_of[:8] = struct.pack("d", as_of)
+def note_limits(as_of: int) -> None:
+    _as_of[0] = as_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,7 +85,7 @@ class LifelineStep(bootsteps.StartStopStep):
             thread.join(LAST_LOOK)
         self.lifeline.database.dispose()
         shared.back_off(on=False)
-        shared.note_limits(0.0)
+        shared.note_limits(0)
 
     def _on(self, signal: Any, act: Callable[[], None]) -> None:
         def receiver(**_: Any) -> None:

@@ -189,7 +189,7 @@ def test_a_time_limit_costs_no_statement(app: Celeriac, run: Run, monkeypatch: p
     said: list[str] = []
     event.listen(app.database._verbs, "before_cursor_execute", lambda *given: said.append(given[2]))
     # As in a worker, whose parent looks for changes.
-    monkeypatch.setattr("celeriac.run.shared.limits_as_of", lambda: 1.0)
+    monkeypatch.setattr("celeriac.run.shared.limits_as_of", lambda: 1)
     app.limited.of("work")
     prepared = "PREPARE"  # once a connection, whatever runs
     monkeypatch.setattr("celeriac.run.ticket.SETTLE_EVERY", 60.0)

@@ -124,7 +124,7 @@ def test_who_takes_at_once_takes_no_more_together(app: Celeriac, database: Datab
         (4e-7, "0.0000004/s"),
         ("0.00005/m", "0.00005/m"),
         (1e6, "1000000/s"),
-    ],  # fmt: skip
+    ],
 )
 def test_rates_are_said_as_celery_says_them(app: Celeriac, given: Any, kept: str | None) -> None:
     assert rate(given) == kept
@@ -191,6 +191,30 @@ def test_what_an_operator_says_holds_until_the_code_declares_another(
     with pytest.raises(Unknown, match="no role 'nobody'"):
         say(database, "nobody", rate_limit=1)
     assert rows("SELECT action, target FROM celeriac.audit ORDER BY id") == [("limits", "call")] * 2
+
+
+def test_a_change_that_is_committed_late_is_seen(app: Celeriac, database: Database) -> None:
+    declare(app, [])
+
+    @app.task(role="other", shared=False)
+    def other() -> None: ...
+
+    app.register_roles()
+    seen: list[int] = []
+
+    def look() -> None:
+        with database.transaction() as connection:
+            seen.append(limits.as_of(connection))
+
+    look()
+    with app.database.transaction() as late:
+        policies.set_limits(late, "call", by="op", rate_limit="1/h")
+        say(database, "other", rate_limit="2/h")
+        look()
+    look()
+    look()
+    assert len(set(seen)) == 3
+    assert seen[2] == seen[3]
 
 
 def test_a_rate_that_is_set_again_gives_no_second_burst(app: Celeriac, database: Database) -> None:
