@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from celeriac.roles import limits
 from celeriac.roles.limits import Limits
@@ -10,6 +10,7 @@ from celeriac.roles.rates import per_second
 from celeriac.roles.role import Role
 from celeriac.run import shared
 from celeriac.store.connections import Database
+from celeriac.store.started import Started
 
 #: Tasks that a run takes tokens for at once begin within so long (seconds).
 AT_ONCE = 0.1
@@ -38,6 +39,7 @@ class Tokens:
     """What a run may begin, of a role with this rate."""
 
     def __init__(self, database: Database, role: Role, rate: str) -> None:
+        self.rate = rate
         self._database = database
         self._role = role.name
         self._most = max(1, int(per_second(rate) * AT_ONCE))
@@ -52,3 +54,44 @@ class Tokens:
             return False
         self._left -= 1
         return True
+
+
+class Heeded:
+    """A role's limits while a ticket of it runs: what is changed meanwhile holds from the next task on.
+
+    Where nothing has changed, and the role has no rate, a task costs a look at one number.
+    """
+
+    def __init__(self, limited: Limited, database: Database, declared: Role) -> None:
+        self._limited = limited
+        self._database = database
+        self._declared = declared
+        self._tokens: Tokens | None = None
+        self._heed()
+
+    def let_all(self) -> bool:
+        """Whether nothing has changed, and the role has no rate."""
+        return self._tokens is None and shared.limits_as_of() == self._as_of
+
+    def lets(self, waiting: Sequence[Started]) -> bool:
+        """Whether the first of them may begin now. What runs no handler needs no token."""
+        if shared.limits_as_of() != self._as_of:
+            self._heed()
+        if self._tokens is None or _falls_out(waiting[0]):
+            return True
+        return self._tokens.take(sum(not _falls_out(task) for task in waiting))
+
+    def _heed(self) -> None:
+        as_of = shared.limits_as_of()
+        found = self._limited.of(self._declared.name)
+        self.role = found.applied(self._declared)
+        if found.rate_limit is None:
+            self._tokens = None
+        elif self._tokens is None or self._tokens.rate != found.rate_limit:
+            self._tokens = Tokens(self._database, self._declared, found.rate_limit)
+        self._as_of = as_of
+
+
+def _falls_out(task: Started) -> bool:
+    """Whether it is what `celeriac.fall_out` left."""
+    return "fall_out" in ((task.headers or {}).get("canvas") or {})

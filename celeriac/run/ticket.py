@@ -19,7 +19,7 @@ from celeriac.roles.role import Role
 from celeriac.run import outcomes
 from celeriac.run.execute import Direct, directly, execute
 from celeriac.run.journal import told
-from celeriac.run.limited import Tokens
+from celeriac.run.limited import Heeded
 from celeriac.run.places import Place, places
 from celeriac.run.run import Run
 from celeriac.run.shared import closed, limit, noting, renewed, worker_id
@@ -84,7 +84,7 @@ class TicketRun:
         self.handing_back = False
         self.lock = threading.RLock()
         self.told = told(app, role)
-        self.tokens: Tokens | None = None
+        self.limits: Heeded
         self.place: Place
         self.note: Callable[[int], None]
 
@@ -124,9 +124,10 @@ class TicketRun:
     def _start(self) -> int:
         """How many are this process's."""
         own = retry_while_away(self._ask, "start a ticket")
-        limits = retry_while_away(lambda: self.app.limited.of(self.role.name), "read the limits of roles")
-        self.role = limits.applied(self.role)
-        self.tokens = Tokens(self.app.database, self.role, limits.rate_limit) if limits.rate_limit else None
+        self.limits = retry_while_away(
+            lambda: Heeded(self.app.limited, self.app.database, self.role), "read the limits of roles"
+        )
+        self.role = self.limits.role
         self.started_at = time.monotonic()
         self.owned = {task.id for task in own}
         self.waiting = [task for task in own if not task.expired]
@@ -152,8 +153,11 @@ class TicketRun:
 
     def _may_begin(self) -> bool:
         """By the role's rate, if it has one: what may not waits again, for a pass that may give it out."""
-        tokens, waiting = self.tokens, len(self.waiting)
-        return tokens is None or retry_while_away(lambda: tokens.take(waiting), "keep to a rate")
+        if self.limits.let_all():
+            return True
+        lets = retry_while_away(lambda: self.limits.lets(self.waiting), "keep to a role's limits")
+        self.role = self.limits.role
+        return lets
 
     def _part_with_waiting(self) -> None:
         """What cannot be handed back stays, and none of it begins now."""

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from celery import chain
 
 from celeriac import Celeriac
 from celeriac.errors import BadValue, ConfigurationError, Unknown
-from celeriac.operate import policies
+from celeriac.operate import policies, steer
 from celeriac.roles import limits
 from celeriac.roles.rates import rate
+from celeriac.run import shared
 from celeriac.run.arrive import run_ticket
 from celeriac.store.connections import Database
-from tests.postgres.workflows import run_all, run_once
+from tests.postgres.workflows import look_once, run_all, run_once
 from tests.processes import Rows
 
 HALF_AN_HOUR_LATER = "UPDATE celeriac.role_limits SET taken_at = taken_at - interval '30 minutes'"
@@ -191,6 +194,58 @@ def test_what_an_operator_says_holds_until_the_code_declares_another(
     with pytest.raises(Unknown, match="no role 'nobody'"):
         say(database, "nobody", rate_limit=1)
     assert rows("SELECT action, target FROM celeriac.audit ORDER BY id") == [("limits", "call")] * 2
+
+
+@pytest.fixture
+def watched(database: Database) -> Iterator[Callable[[], None]]:
+    """As in a worker: a call is its parent's look at what has changed."""
+
+    def look() -> None:
+        with database.transaction() as connection:
+            shared.note_limits(limits.as_of(connection))
+
+    look()
+    yield look
+    shared.note_limits(0)
+
+
+def test_what_is_said_while_a_ticket_runs_holds_from_its_next_task_on(
+    app: Celeriac, database: Database, rows: Rows, watched: Callable[[], None]
+) -> None:
+    ran: list[tuple[int, float | None]] = []
+    said: dict[int, dict[str, Any]] = {
+        1: {"rate_limit": "4/h", "timeout": 60.0}, 3: {"rate_limit": None}, 9: {"rate_limit": "1/h"},
+    }  # fmt: skip
+
+    @app.task(role="call", shared=False, prompt=False, chunk=100, keep="forever", bind=True)
+    def call(self: Any, n: int) -> None:
+        ran.append((n, self.request.timelimit[1]))
+        if n in said:
+            say(database, **said[n])
+            watched()
+
+    app.register_roles()
+    call.bulk([(n,) for n in range(20)])
+    assert run_once(app)
+    assert [n for n, _ in ran] == [*range(11)]
+    assert [limit for _, limit in ran] == [None] * 2 + [60.0] * 9
+    assert rows("SELECT count(*), max(retry_count) FROM worker_tasks WHERE status = 'pending'") == [(9, 0)]
+
+
+def test_what_runs_no_handler_takes_no_token(app: Celeriac, database: Database, rows: Rows) -> None:
+    """What ended without a worker leaves tasks that only tell of it."""
+    ran: list[int] = []
+    call = declare(app, ran, rate_limit="5/h", prompt=False)
+    for n in range(4):
+        chain(call.s(n), call.si(n)).apply_async()
+    with database.transaction() as connection:
+        steer.cancel(connection, [task for (task,) in rows("SELECT id FROM worker_tasks")], by="op")
+    call.bulk([(n,) for n in range(5)])
+    for _ in range(3):
+        run_all(app)
+        look_once(app)
+    assert sorted(ran) == [0, 1, 2, 3, 4]
+    assert rows("SELECT count(*) FROM worker_tasks WHERE status = 'pending'") == [(0,)]
 
 
 def test_a_change_that_is_committed_late_is_seen(app: Celeriac, database: Database) -> None:
