@@ -102,8 +102,12 @@ SELECT NOT coalesce((SELECT paused FROM celeriac.roles WHERE role = :role), fals
         SELECT sum(cardinality(ids)) FROM celeriac.tickets
         WHERE role = :role AND claimed_at >= coalesce(
             (SELECT held_since FROM celeriac.batchers WHERE role = :role), '-infinity')), 0) < :below
-    AND coalesce((SELECT celeriac.tokens(l) >= 1 FROM celeriac.role_limits l
-        WHERE role = :role AND rate_limit IS NOT NULL), true)
+    AND coalesce((
+        SELECT celeriac.tokens(l) >= 1 + coalesce((
+            SELECT sum(cardinality(ids)) FROM celeriac.tickets
+            WHERE role = :role AND worker_id IS NULL AND claimed_at >= coalesce(
+                (SELECT held_since FROM celeriac.batchers WHERE role = :role), '-infinity')), 0)
+        FROM celeriac.role_limits l WHERE role = :role AND rate_limit IS NOT NULL), true)
 """)
 
 

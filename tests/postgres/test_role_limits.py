@@ -166,6 +166,18 @@ def test_a_rate_that_passes_never_reach_is_refused(app: Celeriac) -> None:
     assert declare(app, [], rate_limit="100/m", prompt=False).role.rate_limit == "100/m"
 
 
+def test_a_pass_is_not_worth_it_while_tickets_wait_for_all_the_tokens(
+    app: Celeriac, rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call = declare(app, [], rate_limit="3/h")
+    call.bulk([(n,) for n in range(5)])
+    monkeypatch.setattr(type(app.publisher), "publish", lambda *_: True)
+    assert app.dispatcher.dispatch_if_due(call.role) == 3
+    assert not app.dispatcher.has_work_and_room(call.role)
+    rows("UPDATE celeriac.role_limits SET rate_limit = '4/h', tokens = 4")
+    assert app.dispatcher.has_work_and_room(call.role)
+
+
 # -- what operators say ------------------------------------------------------------------------------------------------
 
 
