@@ -15,6 +15,7 @@ CeleriacError
 ├── Unknown                 no such task, role or account
 ├── BadValue                what an operator or a handler gave is out of bounds
 ├── IllegalMove             the life of the task does not allow it now; nothing was written
+├── NotAllowed              the login to Postgres may not do it; nothing was written
 └── NotSettled              a finished task's outcome could not be written to Postgres in time
 
 Raised by handlers, to say how their attempt ended:
@@ -93,6 +94,10 @@ class BadValue(CeleriacError, ValueError):
 
 class IllegalMove(CeleriacError):
     """The life of the task does not allow it now; the message says why, and nothing was written."""
+
+
+class NotAllowed(CeleriacError):
+    """The message says which login may."""
 
 
 class NotSettled(CeleriacError):

@@ -7,7 +7,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from psycopg2.errors import InsufficientPrivilege
 from sqlalchemy import Connection, text
+from sqlalchemy.exc import ProgrammingError
+
+from celeriac.errors import NotAllowed
+
+NOT_ALLOWED = (
+    "this login to Postgres may not write the audit trail, so nothing was changed: do it by the HTTP API, or by the "
+    "command line with a login of the admins"
+)
 
 WRITE = text("""
 INSERT INTO celeriac.audit (by, action, kind, target, before, after, why)
@@ -28,8 +37,13 @@ class Change:
 def write(
     connection: Connection, action: str, kind: str, changes: Iterable[Change], *, by: str, why: str | None = None
 ) -> None:
-    """A row each. `kind` is what was changed: task, role, account, schedule, token, worker."""
+    """A row each. Raises NotAllowed. `kind` is what was changed: task, role, account, schedule, token, worker."""
     rows = [{"target": c.target, "before": c.before, "after": c.after} for c in changes]
     if rows:
         given = {"by": by, "action": action, "kind": kind, "changes": json.dumps(rows), "why": why or None}
-        connection.execute(WRITE, given)
+        try:
+            connection.execute(WRITE, given)
+        except ProgrammingError as error:
+            if isinstance(error.orig, InsufficientPrivilege):
+                raise NotAllowed(NOT_ALLOWED) from None
+            raise

@@ -114,10 +114,13 @@ def set_limits(connection: Connection, role: str, *, by: str, why: str = "", **c
     before, after = dict(found), {**found, **changes}
     if "rate_limit" in changes:
         after["rate_limit"] = rate(changes["rate_limit"])
+    change = Change(role, before, after)
+    if before == after:  # each worker that hears a broadcast says the same
+        return change
+    if "rate_limit" in changes:
         connection.execute(SET_RATE, {"role": role, "rate_limit": after["rate_limit"]})
     if changes.keys() - {"rate_limit"}:
         connection.execute(SET_TIMEOUTS, {"role": role, **after})
-    change = Change(role, before, after)
     audit.write(connection, "limits", "role", [change], by=by, why=why)
     return change
 

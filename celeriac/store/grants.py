@@ -27,6 +27,7 @@ _ALL = "SELECT, INSERT, UPDATE, DELETE"
 WORKER = {
     "task_events": "SELECT, INSERT, DELETE",
     "roles": "SELECT, INSERT, UPDATE",
+    "role_limits": "SELECT, INSERT, UPDATE",
     "account_policies": "SELECT, UPDATE (updated_at)",  # without which nobody may lock a row FOR SHARE
     "version": "SELECT",
     **dict.fromkeys(SEGMENTS, f"{_ALL}, TRUNCATE"),

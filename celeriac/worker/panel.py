@@ -14,7 +14,7 @@ from celery.utils.functional import maybe_list
 from celery.worker import control as stock
 from celery.worker.consumer.control import Control
 
-from celeriac.errors import BadValue, Unknown
+from celeriac.errors import BadValue, NotAllowed, Unknown
 from celeriac.operate.policies import limits_in_words, set_limits
 from celeriac.operate.revoke import in_words, revoke, stamped
 from celeriac.roles import limits
@@ -86,7 +86,7 @@ class Panel:
             with self.app.database.transaction() as connection:
                 change = set_limits(connection, role, by=shared.worker_id(), **changes)
                 as_of = limits.as_of(connection)
-        except (Unknown, BadValue) as refused:
+        except (Unknown, BadValue, NotAllowed) as refused:
             return stock.nok(str(refused))
         shared.note_limits(as_of)
         logger.info("Limits set by remote control: %s", limits_in_words(change))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 
 import pytest
 from sqlalchemy import make_url, text
@@ -11,12 +12,14 @@ from sqlalchemy.exc import DBAPIError
 
 from celeriac import Celeriac, Settings, insights
 from celeriac.dispatch import parking
-from celeriac.errors import ConfigurationError
-from celeriac.operate import policies, steer
+from celeriac.errors import ConfigurationError, NotAllowed
+from celeriac.operate import audit, policies, steer
 from celeriac.repair import SWEEPS, sweep
+from celeriac.roles import limits
 from celeriac.roles.role import Role
 from celeriac.store.connections import Database
 from celeriac.store.grants import ADMIN, WORKER, grant
+from celeriac.worker.panel import Panel
 from tests.conftest import Servers
 from tests.postgres import stages
 from tests.processes import Rows
@@ -153,11 +156,27 @@ def test_a_worker_login_does_a_workers_work_but_steers_nobody(login: Login, rows
         "SELECT * FROM celeriac.audit",
         "INSERT INTO celeriac.audit (by, action, kind, target) VALUES ('x', 'x', 'x', 'x')",
         "DELETE FROM celeriac.roles",
+        "DELETE FROM celeriac.role_limits",
         "UPDATE celeriac.version SET version_num = 'x'",
         "DROP TABLE celeriac.tasks",
         "DROP VIEW celeriac.worker_tasks",
     ):
         assert denied(worker.database, statement) == "42501"
+
+
+def test_a_worker_login_keeps_to_limits_and_says_who_may_set_them(login: Login, rows: Rows, app: Celeriac) -> None:
+    worker = login("worker")
+    with app.database.transaction() as connection:
+        policies.set_limits(connection, "sync", by="ann", rate_limit="1/h", timeout=5)
+    with worker.database.transaction() as connection:
+        assert [limits.take(connection, "sync", 2) for _ in range(2)] == [1, 0]
+    rows('UPDATE celeriac.roles SET definition = definition || \'{"rate_limit": "9/m"}\'')
+    with worker.database.transaction() as connection:
+        limits.register(connection, ["sync"])
+    with pytest.raises(NotAllowed, match="by the HTTP API, or by the command line with a login of the admins"):
+        worker.control.rate_limit("sync", "10/m")
+    assert Panel(SimpleNamespace(app=worker)).time_limit(None, "sync", soft=3) == {"error": audit.NOT_ALLOWED}
+    assert rows("SELECT rate_limit, timeout FROM celeriac.role_limits") == [("9/m", None)]
 
 
 def test_a_worker_login_parks_what_is_paused_and_brings_it_back(login: Login, rows: Rows, app: Celeriac) -> None:

@@ -284,6 +284,18 @@ def test_a_change_that_is_committed_late_is_seen(app: Celeriac, database: Databa
     assert seen[2] == seen[3]
 
 
+def test_what_holds_already_is_said_once(app: Celeriac, database: Database, rows: Rows) -> None:
+    """Each worker that hears a broadcast says the same."""
+    declare(app, [])
+    changed = []
+    for _ in range(3):
+        say(database, rate_limit="10/m")
+        say(database, timeout=3)
+        changed += rows("SELECT updated_at FROM celeriac.role_limits")
+    assert len(set(changed)) == 1
+    assert rows("SELECT count(*) FROM celeriac.audit") == [(2,)]
+
+
 def test_a_rate_that_is_set_again_gives_no_second_burst(app: Celeriac, database: Database) -> None:
     ran: list[int] = []
     call = declare(app, ran, rate_limit="3/h")
