@@ -111,6 +111,20 @@ SELECT NOT coalesce((SELECT paused FROM celeriac.roles WHERE role = :role), fals
 """)
 
 
+# A step is a tenth of the bucket, one token at least: what the next pass is to find beside what waits to begin.
+REFILLS = text("""
+SELECT l.role, (step.tokens + waits.n - celeriac.tokens(l)) / celeriac.per_second(l.rate_limit) AS seconds,
+    step.tokens / celeriac.per_second(l.rate_limit) AS step
+FROM unnest(CAST(:roles AS text[])) AS wanted (role)
+JOIN celeriac.role_limits l ON l.role = wanted.role AND l.rate_limit IS NOT NULL
+CROSS JOIN LATERAL (SELECT greatest(1, celeriac.burst(l.rate_limit) / 10) AS tokens) AS step
+CROSS JOIN LATERAL (
+    SELECT coalesce(sum(cardinality(t.ids)), 0) AS n FROM celeriac.tickets t
+    WHERE t.role = l.role AND t.worker_id IS NULL AND t.claimed_at >= coalesce(
+        (SELECT held_since FROM celeriac.batchers b WHERE b.role = l.role), '-infinity')) AS waits
+WHERE (SELECT true FROM celeriac.ready r WHERE r.role = l.role ORDER BY r.account LIMIT 1)
+""")
+
 _WORK_AND_ROOM = Prepared(WORK_AND_ROOM, {"role": "text", "below": "integer"})
 
 
@@ -129,6 +143,15 @@ class Survey:
     held_since: datetime
     resumed: bool
     tokens: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Refill:
+    """Of a role with a rate and something ready: in how many seconds it has a step's tokens, and how long a step is."""
+
+    role: str
+    seconds: float
+    step: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,3 +211,8 @@ def has_parked(connection: Connection, role: str) -> bool:
 def work_and_room(connection: Connection, role: str, below: int) -> bool:
     """Whether there is work and fewer than `below` tasks are active; cheap enough to ask after every settle."""
     return bool(_WORK_AND_ROOM.on(connection, {"role": role, "below": below}).scalar_one())
+
+
+def refills(connection: Connection, roles: list[str]) -> list[Refill]:
+    """Those of the roles that have a rate, and something ready."""
+    return [Refill(*row) for row in connection.execute(REFILLS, {"roles": roles})]

@@ -21,6 +21,7 @@ from celeriac.worker import pools
 from celeriac.worker.adopter import Adopter
 from celeriac.worker.herald import Herald
 from celeriac.worker.lifeline import LAST_LOOK, Lifeline
+from celeriac.worker.refills import Refills
 from celeriac.worker.repairs import Repairs
 from celeriac.worker.watchdog import Watchdog
 
@@ -68,6 +69,7 @@ class LifelineStep(bootsteps.StartStopStep):
         self.threads = [
             lifeline, lifeline.governor, Watchdog(lifeline), Repairs(worker.app, lifeline.ending),
             Adopter(worker.app, lifeline.queues, lifeline.ending), Herald(worker.app, lifeline.ending),
+            Refills(worker.app, lifeline.served, lifeline.ending),
         ]  # fmt: skip
         for thread in self.threads:
             thread.start()

@@ -56,7 +56,7 @@ def short(name: str) -> str:
 
 
 #: Functions that ask no table.
-ASK_NOTHING = {"tokens", "burst", "declared_limits"}
+ASK_NOTHING = {"tokens", "burst", "per_second", "declared_limits"}
 
 #: The engine's statements that meet a room, by name.
 MEET_ROOMS = {
@@ -182,6 +182,7 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
         "dispatch.select.READY": [work, {"role": "nothing of it"}],
         "dispatch.select.PARKED": [work, {"role": "nothing of it"}],
         "dispatch.select.WORK_AND_ROOM": [work | {"below": 1500}, {"role": "nothing of it", "below": 1500}],
+        "dispatch.select.REFILLS": [{"roles": ["work", "nothing of it"]}],
         "run.lease.STANDING": [{"id": one, "token": TOKEN}],
         "run.lease.PROGRESS": [{"id": one, "token": TOKEN, "progress": "1"}],
         "run.lease.RUNNING": [w | {"id": one}],

@@ -1,0 +1,82 @@
+"""A thread of the parent: gives out tasks of roles with a rate as their tokens come.
+
+A bucket holds one period's tokens. For "10/s" it is full before the lifeline looks again, and what flows over is lost.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from celeriac.dispatch import select
+from celeriac.roles.role import Role
+from celeriac.run import shared
+from celeriac.store.failures import Away, is_gone
+
+if TYPE_CHECKING:
+    from celeriac.app import Celeriac
+
+logger = logging.getLogger(__name__)
+
+#: How often (seconds) it looks, at least and at most.
+SELDOM, OFTEN = 1.0, 0.01
+
+#: A role whose passes give nothing although there are tokens, as its window is full, is tried ever less often.
+VAIN = 10
+
+
+class Refills(threading.Thread):
+    """Of the roles that are `served()`, until `ending`. Without a rate among them nothing is asked of Postgres."""
+
+    def __init__(self, app: Celeriac, served: Callable[[], Sequence[Role]], ending: threading.Event) -> None:
+        super().__init__(name="celeriac-refills", daemon=True)
+        self.app = app
+        self.served = served
+        self.ending = ending
+        self.vain: dict[str, int] = {}
+        self.not_before: dict[str, float] = {}
+        self.away = Away()
+
+    def run(self) -> None:
+        while not self.ending.wait(self.attempt()):
+            pass
+
+    def attempt(self) -> float:
+        """One look; how long (seconds) to wait for the next."""
+        try:
+            return min(max(self.look(), OFTEN), SELDOM)
+        except Exception as error:
+            if is_gone(error):
+                self.away.say(error)
+            else:
+                logger.exception("Roles with a rate are dispatched by the lifeline alone; it is tried again")
+            return SELDOM
+
+    def look(self) -> float:
+        rated = {role.name: role for role in self._rated()}
+        if not rated:
+            return SELDOM
+        with self.app.database.statement() as connection:
+            refills = select.refills(connection, list(rated))
+        return min((self._refill(rated[refill.role], refill) for refill in refills), default=SELDOM)
+
+    def _rated(self) -> list[Role]:
+        """Before the lifeline's first look nobody knows."""
+        if shared.closed() or not shared.limits_as_of():
+            return []
+        return [role for role in self.served() if role.prompt and self.app.limited.of(role.name).rate_limit]
+
+    def _refill(self, role: Role, refill: select.Refill) -> float:
+        """How long (seconds) until the role's next."""
+        now = time.monotonic()
+        wait = max(refill.seconds, self.not_before.get(role.name, 0.0) - now)
+        if wait > 0:
+            return wait
+        given = self.app.dispatcher.publish(self.app.dispatcher.claim(role))
+        self.vain[role.name] = vain = 0 if given else min(self.vain.get(role.name, 0) + 1, VAIN)
+        wait = refill.step * 2**vain
+        self.not_before[role.name] = now + wait if vain else 0.0
+        return wait
