@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterator
 
@@ -18,6 +19,16 @@ pytestmark = pytest.mark.filterwarnings("ignore::celery.platforms.SecurityWarnin
 
 #: Of a worker, and no longer; kicks and the watch are the process's.
 THREADS = {f"celeriac-{name}" for name in ("adopter", "governor", "herald", "lifeline", "repairs", "watchdog")}
+
+
+@pytest.fixture(autouse=True)
+def logs() -> Iterator[None]:
+    """Whoever starts a worker sets up logging, for the whole process."""
+    root = logging.getLogger()
+    level, handlers = root.level, root.handlers[:]
+    yield
+    root.setLevel(level)
+    root.handlers[:] = handlers
 
 
 @pytest.fixture
