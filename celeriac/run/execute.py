@@ -97,6 +97,10 @@ def directly(app: Celeriac, role: str) -> Iterator[Direct | None]:
         _task_stack.pop()
 
 
+#: What of a row's headers its request says.
+SAID = ("root_id", "parent_id", "ignore_result", "shadow", "argsrepr", "kwargsrepr", "eta")
+
+
 def execute(app: Celeriac, run: Run, direct: Direct | None = None) -> None:
     """Runs the handler; its outcome is in `run`. `direct`: for a direct call, of what belongs to no workflow."""
     token = enter(run)
@@ -118,16 +122,20 @@ def execute(app: Celeriac, run: Run, direct: Direct | None = None) -> None:
 
 def _attempt(app: Celeriac, run: Run, direct: Direct | None) -> Any:
     """What cannot have its arguments fails without its handler, and the others of its ticket never notice."""
-    if "fall_out" in run.canvas:
+    if run.task.headers is not None and "fall_out" in run.canvas:
         return _spread(app, run, **run.canvas["fall_out"])
+    task = run.task
     try:
-        args, kwargs = _arguments(app, run)
+        if task.headers is None:
+            args, kwargs = revived(task.args), revived(task.kwargs)
+        else:
+            args, kwargs = _arguments(app, run)
         request = request_of(run, app.conf.enable_utc if direct is None else direct.utc)
     except (TaskCancelled, LeaseLost):
         raise
     except Exception as error:
         return _fail(app, run, error)
-    if direct is None or run.canvas:
+    if direct is None or (task.headers is not None and run.canvas):
         return _trace(app, run, args, kwargs, request)
     return _call(direct, run, args, kwargs, request)
 
@@ -269,32 +277,22 @@ def _conclude(app: Celeriac, run: Run, error: Any) -> None:
 
 def request_of(run: Run, utc: bool, read: Callable[[Any], Any] = revived) -> dict[str, Any]:
     """What Celery's own requests say of a task. Raises what `read` raises of the links of its workflow."""
-    task, said = run.task, run.task.headers or {}
-    canvas = read(run.canvas) if run.canvas else {}
-    if "chord" in canvas:
-        canvas["chord"] = stored_body(**canvas["chord"])
-    own = {"headers": read(said["headers"])} if "headers" in said else {}
-    hard, soft = run.timelimit
-    return {
-        **own.get("headers", {}),
-        **own,
-        "id": task.task_id,
-        "task": run.role.name,
-        "retries": task.retry_count,
-        "root_id": said.get("root_id", task.task_id),
-        "parent_id": said.get("parent_id"),
-        "hostname": worker_id(),
-        "is_eager": False,
-        "ignore_result": said.get("ignore_result"),  # None: as its task says
-        "correlation_id": task.task_id,
-        "timelimit": [hard, soft], "time_limit": hard, "soft_time_limit": soft,
-        "shadow": said.get("shadow"),
-        "argsrepr": said.get("argsrepr"),
-        "kwargsrepr": said.get("kwargsrepr"),
-        "eta": said.get("eta"),
+    task, said = run.task, run.task.headers
+    hard, soft = (run.role.hard_timeout, run.timeout) if said is None else run.timelimit
+    request = {
+        "id": task.task_id, "task": run.role.name, "retries": task.retry_count, "root_id": task.task_id,
+        "parent_id": None, "hostname": worker_id(), "is_eager": False, "ignore_result": None,  # as its task says
+        "correlation_id": task.task_id, "timelimit": [hard, soft], "time_limit": hard, "soft_time_limit": soft,
+        "shadow": None, "argsrepr": None, "kwargsrepr": None, "eta": None,
         "delivery_info": {
             "exchange": "", "routing_key": run.role.queue, "priority": task.priority, "redelivered": task.losses > 0
         },
         "utc": utc,
-        **canvas,
     }  # fmt: skip
+    if said is None:
+        return request
+    canvas = read(run.canvas)
+    if "chord" in canvas:
+        canvas["chord"] = stored_body(**canvas["chord"])
+    own = {"headers": read(said["headers"])} if "headers" in said else {}
+    return {**own.get("headers", {}), **own, **request, **{k: said[k] for k in SAID if k in said}, **canvas}

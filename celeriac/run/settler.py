@@ -27,7 +27,8 @@ logger = logging.getLogger(__name__)
 
 def _are_simple(runs: Sequence[Run]) -> bool:
     """Whether one statement writes what they came to: else a refused one would leave the others written and unknown."""
-    return all(map(_is_simple, runs)) and len({is_plain(run.outcome) for run in runs if run.outcome is not None}) == 1
+    plain = sum(is_plain(run.outcome) for run in runs if run.outcome is not None)
+    return plain in (0, len(runs)) and all(map(_is_simple, runs))
 
 
 def _is_simple(run: Run) -> bool:
@@ -97,17 +98,17 @@ class Settler:
     def _write(
         self, connection: Connection, runs: Sequence[Run], *, again: bool = False
     ) -> tuple[list[NewTask], dict[int, str]]:
-        asked = lease.asked_to_stop(connection, [run.task for run in runs if _parts(run)])
+        asked = lease.asked_to_stop(connection, [run.task for run in runs if run.follow_ups and _parts(run)])
         outcomes = [run.outcome for run in runs if run.outcome is not None]
-        follow_ups = {run.task.id: run.follow_ups for run in runs}
+        follow_ups = {run.task.id: run.follow_ups for run in runs if run.follow_ups}
         tombstones = {run.task.id: run.tombstones for run in runs if run.tombstones}
         mine = settle(connection, outcomes, self.by, again=again, follow_ups=follow_ups, tombstones=tombstones)
         # Whether it heard in time or ended before: what was cancelled has no successors.
-        stopped = {run.task.id: _parts(run) for run in runs if run.task.id in asked & mine.keys()}
+        stopped = {run.task.id: _parts(run) for run in runs if run.task.id in asked & mine.keys()} if asked else {}
         if ids := [task.task_id for parts in stopped.values() for task in parts]:
             outbox.drop(connection, ids, list(stopped))
             cancel_all(connection, ids, by=self.by, why="what it follows was cancelled", parents=list(stopped))
-        return [task for i in mine for task in follow_ups[i]], mine
+        return [task for i, tasks in follow_ups.items() if i in mine for task in tasks], mine
 
     def settle_with_session(self, run: Run, session: Session) -> None:
         """The handler's writes commit with the outcome, or, if the row is no longer this run's, not at all.

@@ -34,17 +34,12 @@ class Tally:
         """Those of the runs that have been settled, which took so long together."""
         if not runs:
             return
+        ended = [run for run in runs if run.became in (COMPLETED, FAILED)]
+        completed = sum(run.became == COMPLETED for run in ended)
+        again = [run.became for run in ended if run.task.retry_count or run.task.tries]
+        some = Counts(completed, len(ended) - completed, again.count(COMPLETED), again.count(FAILED), seconds)
         with self._lock:
-            counts = self._counts.setdefault(role, Counts())
-            counts.run_seconds += seconds
-            for run in runs:
-                again = run.task.retry_count > 0 or run.task.tries > 0
-                if run.became == COMPLETED:
-                    counts.completed += 1
-                    counts.completed_again += again
-                elif run.became == FAILED:
-                    counts.failed += 1
-                    counts.failed_again += again
+            self._counts[role] = _sum(self._counts.get(role, Counts()), some)
 
     def write_in_time(self) -> None:
         """Now, if the last time is long enough ago; else soon, whether another ticket comes or not."""

@@ -95,10 +95,13 @@ class TicketRun:
             with watch.place() as self.place:
                 self.note = noting(self.place.number)
                 started = self._start()
-                with directly(self.app, self.role.name) as direct:
-                    while (task := self._next()) is not None:
-                        self._run_one(task, direct)
-                        ran += 1
+                try:
+                    with directly(self.app, self.role.name) as direct:
+                        while (task := self._next()) is not None:
+                            self._run_one(task, direct)
+                            ran += 1
+                finally:
+                    self.note(0)
                 self._settle()
         except BaseException as error:
             self._abandon(error)
@@ -147,14 +150,12 @@ class TicketRun:
 
     def _next(self) -> Started | None:
         with self.lock:
-            while self.waiting and (closed() or self.handing_back or not self._may_begin()):
+            while self.waiting and (closed() or self.handing_back or not (self.limits.let_all() or self._may_begin())):
                 self._part_with_waiting()
             return self.waiting.pop(0) if self.waiting else None
 
     def _may_begin(self) -> bool:
         """By the role's rate, if it has one: what may not waits again, for a pass that may give it out."""
-        if self.limits.let_all():
-            return True
         lets = retry_while_away(lambda: self.limits.lets(self.waiting), "keep to a role's limits")
         self.role = self.limits.role
         return lets
@@ -177,7 +178,6 @@ class TicketRun:
             execute(self.app, run, direct)
         finally:
             self.place.current = None
-            self.note(0)
             self._unlimit(run)
         self.seconds += (seconds := time.monotonic() - run.began)
         if self.told is not None:

@@ -200,8 +200,10 @@ def settle(
     """
     if not outcomes:
         return {}
-    rows = _complete(connection, [o for o in outcomes if is_plain(o)])
-    rows += _settle(connection, [o for o in outcomes if not is_plain(o) and o.status != LOST], by)
+    plain = [o for o in outcomes if is_plain(o)]
+    rows = _complete(connection, plain)
+    if len(plain) < len(outcomes):
+        rows += _settle(connection, [o for o in outcomes if not is_plain(o) and o.status != LOST], by)
     look.ask(connection, [row.lock_key for row in rows])
     look.ask_joins(connection, [row.barrier for row in rows])
     settled: dict[int, str] = {row.id: row.becomes for row in rows}
