@@ -9,7 +9,7 @@ from celery import Task as CeleryTask
 from celery.exceptions import Reject
 from pydantic import BaseModel
 
-from celeriac import BadArguments, Celeriac, Task
+from celeriac import Celeriac, Task
 from tests.postgres.workflows import run_all
 from tests.processes import Rows
 
@@ -98,7 +98,8 @@ def test_an_app_may_leave_all_arguments_unchecked(app: Celeriac) -> None:
 
     app.register_roles()
     assert loose.delay().id
-    with pytest.raises(BadArguments):
+    # BadArguments is one; where receivers listen to publishing, Celery's own check comes first.
+    with pytest.raises(TypeError):
         strict.delay()
 
 
