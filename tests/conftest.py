@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 import redis
-from celery import Celery
+from celery import Celery, _state
 from sqlalchemy import make_url
 from xdist.scheduler import LoadScopeScheduling
 
@@ -167,6 +167,14 @@ def plain(redis_url: str) -> Iterator[Celery]:
     app = Celery("plain", broker=redis_url, set_as_current=False)
     yield app
     app.close()
+
+
+@pytest.fixture(autouse=True)
+def shared_tasks() -> Iterator[None]:
+    """What a test declares without `shared=False` is a task of later apps, too; not of other tests'."""
+    before = set(_state._on_app_finalizers)
+    yield
+    _state._on_app_finalizers = before
 
 
 @pytest.fixture
