@@ -174,7 +174,14 @@ def shared_tasks() -> Iterator[None]:
     """What a test declares without `shared=False` is a task of later apps, too; not of other tests'."""
     before = set(_state._on_app_finalizers)
     yield
-    _state._on_app_finalizers = before
+    made = _state._on_app_finalizers - before
+    _state._on_app_finalizers -= {callback for callback in made if _is_of_a_function_within(callback)}
+
+
+def _is_of_a_function_within(callback: Any) -> bool:
+    """Whether it makes a task of a function that stands in another: a module's tasks stay."""
+    parts = [cell.cell_contents for cell in callback.__closure__ or ()]
+    return any("<locals>" in getattr(part, "__qualname__", "") for part in parts)
 
 
 @pytest.fixture
