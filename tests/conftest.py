@@ -20,7 +20,7 @@ from celery import Celery, _state
 from sqlalchemy import make_url
 from xdist.scheduler import LoadScopeScheduling
 
-from celeriac import Celeriac, Settings
+from celeriac import Celeriac, Settings, local
 from celeriac.store.connections import Database
 from celeriac.store.migrate import migrate
 from celeriac.testing.servers import Servers
@@ -167,6 +167,15 @@ def plain(redis_url: str) -> Iterator[Celery]:
     app = Celery("plain", broker=redis_url, set_as_current=False)
     yield app
     app.close()
+
+
+@pytest.fixture(scope="module")
+def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[local.ValkeyServer]:
+    """A server of the module's own, to be filled or spoilt."""
+    server = local.ValkeyServer(tmp_path_factory.mktemp("valkey"))
+    server.start()
+    yield server
+    server.stop()
 
 
 @pytest.fixture(autouse=True)

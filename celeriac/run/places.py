@@ -7,6 +7,7 @@ import queue
 import signal
 import sys
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -20,16 +21,16 @@ if TYPE_CHECKING:
     from celeriac.run.ticket import TicketRun
 
 
-class Place:
+class Place(ABC):
     """`number`: which of the slots that the worker's parent reads is this place's. `current`: what runs there."""
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.current: tuple[TicketRun, Run] | None = None
 
+    @abstractmethod
     def interrupt(self, run: Run, error: BaseException) -> bool:
         """Raises the error in the run's handler, if that is still under way; False: not now, it may be tried again."""
-        raise NotImplementedError
 
 
 class Process(Place):
@@ -78,9 +79,9 @@ class Shared(Place):
         super().__init__(number)
         self.inside: Run | None = None
 
+    @abstractmethod
     def call(self, run: Run, handler: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Runs the handler so that whatever interrupts it is raised within this call or not at all."""
-        raise NotImplementedError
 
 
 class Places:

@@ -6,8 +6,8 @@ session's Redis, whatever `celery_config` and `celery_parameters` say of brokers
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from typing import Any
 from unittest.mock import patch
@@ -20,16 +20,26 @@ from celeriac import Celeriac, Settings
 from celeriac.seam.configuration import BACKEND
 from celeriac.testing.servers import BROKERS, Servers, for_tests, without_brokers
 
+Make = Callable[[pytest.FixtureRequest], AbstractContextManager[Celeriac]]
+
+
+@pytest.fixture(scope="session")
+def celeriac_made(
+    celery_config: Any, celery_parameters: Any, celery_enable_logging: bool, use_celery_app_trap: bool,
+    celeriac_servers: Servers, celeriac_template: str,
+) -> Make:  # fmt: skip
+    """Makes the app of a test, or of a session."""
+    return partial(
+        _made, config=celery_config, parameters=celery_parameters, logs=celery_enable_logging,
+        trap=use_celery_app_trap, servers=celeriac_servers, template=celeriac_template,
+    )  # fmt: skip
+
 
 @pytest.fixture(scope="session")
 def celery_session_app(
-    request: pytest.FixtureRequest, celery_config: Any, celery_parameters: Any, celery_enable_logging: bool,
-    use_celery_app_trap: bool, celeriac_servers: Servers, celeriac_template: str,
-) -> Iterator[Celeriac]:  # fmt: skip
-    with _made(
-        request, celery_config, celery_parameters, celery_enable_logging, use_celery_app_trap, celeriac_servers,
-        celeriac_template,
-    ) as app:  # fmt: skip
+    request: pytest.FixtureRequest, celeriac_made: Make, use_celery_app_trap: bool
+) -> Iterator[Celeriac]:
+    with celeriac_made(request) as app:
         if not use_celery_app_trap:
             app.set_default()
             app.set_current()
@@ -37,14 +47,8 @@ def celery_session_app(
 
 
 @pytest.fixture
-def celery_app(
-    request: pytest.FixtureRequest, celery_config: Any, celery_parameters: Any, celery_enable_logging: bool,
-    use_celery_app_trap: bool, celeriac_servers: Servers, celeriac_template: str,
-) -> Iterator[Celeriac]:  # fmt: skip
-    with _made(
-        request, celery_config, celery_parameters, celery_enable_logging, use_celery_app_trap, celeriac_servers,
-        celeriac_template,
-    ) as app:  # fmt: skip
+def celery_app(request: pytest.FixtureRequest, celeriac_made: Make) -> Iterator[Celeriac]:
+    with celeriac_made(request) as app:
         yield app
 
 

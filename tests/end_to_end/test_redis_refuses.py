@@ -32,15 +32,6 @@ NO_ROOM, ROOM = (("CONFIG", "SET", "maxmemory", size) for size in ("1", "0"))
 ALLOWED = ("ACL", "SETUSER", "default", "+@all")
 
 
-@pytest.fixture(scope="module")
-def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[local.ValkeyServer]:
-    """One of its own, to be spoilt."""
-    server = local.ValkeyServer(tmp_path_factory.mktemp("valkey"))
-    server.start()
-    yield server
-    server.stop()
-
-
 @pytest.fixture
 def client(valkey: local.ValkeyServer) -> Iterator[redis.Redis]:
     """Of a Redis that is empty and well."""

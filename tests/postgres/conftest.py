@@ -6,8 +6,10 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
+from celery import _state
 from sqlalchemy import create_engine
 
+from celeriac import Celeriac
 from celeriac.dispatch.passes import Dispatcher
 from celeriac.dispatch.publish import Ticket
 from celeriac.enqueue.insert import NewTask, Receipt, enqueue
@@ -36,6 +38,15 @@ class Recorder:
     def publish(self, tickets: Sequence[Ticket]) -> bool:
         self.published += tickets if self.takes else []
         return self.takes
+
+
+@pytest.fixture
+def current(app: Celeriac) -> Iterator[None]:
+    """As in a worker: signatures that come back from rows are its app's."""
+    before = _state.get_current_app()
+    app.set_current()
+    yield
+    before.set_current()
 
 
 @pytest.fixture(autouse=True)

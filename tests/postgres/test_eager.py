@@ -11,13 +11,10 @@ from celery.result import EagerResult
 
 from celeriac import Celeriac
 from celeriac.run import run as running
-from tests.postgres.workflows import as_current, declare, run_all
+from tests.postgres.workflows import declare, run_all
 from tests.processes import Rows
 
-
-@pytest.fixture(autouse=True)
-def current(app: Celeriac) -> Iterator[None]:
-    yield from as_current(app)
+pytestmark = pytest.mark.usefixtures("current")
 
 
 @pytest.fixture

@@ -19,15 +19,6 @@ class Killed(BaseException):
     """Ends a look where a `kill -9` would."""
 
 
-@pytest.fixture(scope="module")
-def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[local.ValkeyServer]:
-    """One of its own, to be filled."""
-    server = local.ValkeyServer(tmp_path_factory.mktemp("valkey"))
-    server.start()
-    yield server
-    server.stop()
-
-
 @pytest.fixture
 def client(valkey: local.ValkeyServer) -> Iterator[redis.Redis]:
     client = redis.Redis.from_url(valkey.url)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,15 +9,12 @@ from celery import Task, chain, chord, group
 from celery.canvas import StampingVisitor
 
 from celeriac import Celeriac
-from tests.postgres.workflows import as_current, run_all
+from tests.postgres.workflows import run_all
 from tests.processes import Rows
 
+pytestmark = pytest.mark.usefixtures("current")
+
 Seen = list[tuple[str, dict[str, Any], list[str]]]
-
-
-@pytest.fixture(autouse=True)
-def current(app: Celeriac) -> Iterator[None]:
-    yield from as_current(app)
 
 
 @pytest.fixture

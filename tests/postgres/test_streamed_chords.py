@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from celery import _state, chord
+from celery import chord
 from celery.exceptions import ChordError
 from sqlalchemy.orm import Session
 
@@ -15,14 +15,7 @@ from celeriac.store import look
 from tests.postgres.workflows import declare, run_all
 from tests.processes import Rows
 
-
-@pytest.fixture(autouse=True)
-def current(app: Celeriac) -> Iterator[None]:
-    """As in a worker: signatures that come back from rows are its app's."""
-    before = _state.get_current_app()
-    app.set_current()
-    yield
-    before.set_current()
+pytestmark = pytest.mark.usefixtures("current")
 
 
 @pytest.fixture

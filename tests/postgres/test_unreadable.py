@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import psycopg2
@@ -15,19 +14,16 @@ from celeriac import Celeriac
 from celeriac.canvas import join
 from celeriac.run.arrive import run_ticket
 from celeriac.store import failures
-from tests.postgres.workflows import as_current, declare, run_all
+from tests.postgres.workflows import declare, run_all
 from tests.processes import Rows
+
+pytestmark = pytest.mark.usefixtures("current")
 
 #: A type that this process has not registered with kombu, and an error that is no exception.
 UNKNOWN = '{"__type__": "unheard of", "__value__": 1}'
 NO_ERROR = '{"exc_type": "getcwd", "exc_message": [], "exc_module": "os"}'
 
 STATUS = "SELECT role, status FROM worker_tasks ORDER BY id"
-
-
-@pytest.fixture(autouse=True)
-def current(app: Celeriac) -> Iterator[None]:
-    yield from as_current(app)
 
 
 @pytest.fixture

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from celery import _state, chain, group
+from celery import chain, group
 from sqlalchemy.orm import Session
 
 from celeriac import Celeriac, insights
@@ -21,16 +20,9 @@ from tests.postgres.stages import claimed, started
 from tests.postgres.workflows import declare, run_all, run_once
 from tests.processes import Rows, until
 
+pytestmark = pytest.mark.usefixtures("current")
+
 LABEL = "SELECT DISTINCT workflow FROM worker_tasks"
-
-
-@pytest.fixture(autouse=True)
-def current(app: Celeriac) -> Iterator[None]:
-    """As in a worker: signatures that come back from rows are its app's."""
-    before = _state.get_current_app()
-    app.set_current()
-    yield
-    before.set_current()
 
 
 @pytest.fixture

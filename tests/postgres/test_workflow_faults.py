@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from celery import _state, chain, chord, group
+from celery import chain, chord, group
 from celery.exceptions import ChordError
 from sqlalchemy import Connection
 from sqlalchemy.orm import Session
@@ -18,22 +17,31 @@ from celeriac.store.connections import Database
 from tests.postgres.workflows import declare, look_once, run_all
 from tests.processes import Rows
 
+pytestmark = pytest.mark.usefixtures("current")
+
 OPEN = "SELECT count(*) FROM worker_tasks WHERE completed_at IS NULL"
 ID = "SELECT id FROM worker_tasks WHERE role = :role AND status = :status"
-
-
-@pytest.fixture(autouse=True)
-def current(app: Celeriac) -> Iterator[None]:
-    """As in a worker: signatures that come back from rows are its app's."""
-    before = _state.get_current_app()
-    app.set_current()
-    yield
-    before.set_current()
 
 
 @pytest.fixture
 def tasks(app: Celeriac) -> dict[str, Any]:
     return declare(app, keep="forever")
+
+
+class Perhaps:
+    """A role of that name, whose task fails for as long as it `fails`, and then returns its argument."""
+
+    def __init__(self, app: Celeriac) -> None:
+        self.fails = True
+
+        @app.task(role="perhaps", shared=False, prompt=False, chunk=500, max_rounds=1)
+        def perhaps(n: int) -> int:
+            if self.fails:
+                raise ValueError("on purpose")
+            return n
+
+        self.task = perhaps
+        app.register_roles()
 
 
 def steered(database: Database, move: Any, *ids: int) -> steer.Steered:
@@ -155,19 +163,11 @@ def test_only_what_failed_behind_a_task_is_buried_in_its_name(app: Celeriac, tas
 
 def test_a_body_that_is_retried_waits_for_the_members_that_are(app: Celeriac, database: Database, rows: Rows) -> None:
     tasks = declare(app, keep="forever")
-    does: dict[str, bool] = {"fail": True}
-
-    @app.task(role="perhaps", shared=False, prompt=False, chunk=500, max_rounds=1)
-    def perhaps(n: int) -> int:
-        if does["fail"]:
-            raise ValueError("on purpose")
-        return n
-
-    app.register_roles()
-    result = chord([tasks["add"].s(1, 1), perhaps.s(5)], tasks["total"].s())()
+    perhaps = Perhaps(app)
+    result = chord([tasks["add"].s(1, 1), perhaps.task.s(5)], tasks["total"].s())()
     run_all(app)
     body, member = rows.one(ID, role="total", status="failed"), rows.one(ID, role="perhaps", status="failed")
-    does["fail"] = False
+    perhaps.fails = False
     steered(database, steer.retry, body, member)
     assert rows.one("SELECT count(*) FROM worker_tasks WHERE waits_for = 'members'") == 1
     run_all(app)
@@ -189,22 +189,14 @@ def test_a_link_that_is_retried_and_succeeds_goes_on_to_the_end_of_its_chain(
     app: Celeriac, database: Database, rows: Rows
 ) -> None:
     tasks = declare(app, keep="forever")
-    does: dict[str, bool] = {"fail": True}
-
-    @app.task(role="perhaps", shared=False, prompt=False, chunk=500, max_rounds=1)
-    def perhaps(n: int) -> int:
-        if does["fail"]:
-            raise ValueError("on purpose")
-        return n
-
-    app.register_roles()
-    result = chain(tasks["add"].s(1, 1), perhaps.s(), tasks["add"].s(10), tasks["add"].s(100))()
+    perhaps = Perhaps(app)
+    result = chain(tasks["add"].s(1, 1), perhaps.task.s(), tasks["add"].s(10), tasks["add"].s(100))()
     run_all(app)
     assert rows("SELECT count(*) FROM worker_tasks WHERE status = 'failed'") == [(3,)]
     link = rows.one(ID + " LIMIT 1", role="add", status="failed")
     with pytest.raises(IllegalMove, match="it never came"):
         steered(database, steer.retry, link).one()
-    does["fail"] = False
+    perhaps.fails = False
     steered(database, steer.retry, rows.one(ID, role="perhaps", status="failed"))
     run_all(app)
     assert result.get(timeout=1, disable_sync_subtasks=False) == 112
@@ -217,13 +209,7 @@ def test_a_link_before_a_group_that_is_retried_goes_on_to_the_end(
 ) -> None:
     """What failed in the group's name was its tasks: nothing is left of it once they have come."""
     tasks = declare(app, keep="forever")
-    does: dict[str, bool] = {"fail": True}
-
-    @app.task(role="perhaps", shared=False, prompt=False, chunk=500, max_rounds=1)
-    def perhaps() -> int:
-        if does["fail"]:
-            raise ValueError("on purpose")
-        return 3
+    perhaps = Perhaps(app)
 
     @app.task(role="same", shared=False, prompt=False, chunk=500, max_rounds=1, keep="forever")
     def same(results: list[Any]) -> list[Any]:
@@ -232,13 +218,13 @@ def test_a_link_before_a_group_that_is_retried_goes_on_to_the_end(
     app.register_roles()
     pair = group(tasks["add"].s(1), tasks["add"].s(2))
     result = {
-        "member": lambda: chord([chain(perhaps.s(), pair), tasks["add"].s(0, 1)], same.s()),
-        "link": lambda: chain(perhaps.s(), pair, same.s()),
+        "member": lambda: chord([chain(perhaps.task.s(3), pair), tasks["add"].s(0, 1)], same.s()),
+        "link": lambda: chain(perhaps.task.s(3), pair, same.s()),
     }[shape]().apply_async()
     run_all(app, lambda: look_once(app))
     assert result.state == "FAILURE"
     assert {role for (role,) in rows("SELECT role FROM worker_tasks")} == {"perhaps", "add", "same"}
-    does["fail"] = False
+    perhaps.fails = False
     steered(database, steer.retry, rows.one(ID, role="perhaps", status="failed"))
     run_all(app, lambda: look_once(app))
     for (body,) in rows(ID, role="same", status="failed"):

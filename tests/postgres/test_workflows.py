@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -20,16 +19,13 @@ from celeriac.settle import release
 from celeriac.store import look
 from celeriac.store.connections import Database
 from tests.postgres.stages import claimed, outcome, settled, started
-from tests.postgres.workflows import as_current, declare, look_once, run_all, run_once
+from tests.postgres.workflows import declare, look_once, run_all, run_once
 from tests.processes import Rows
+
+pytestmark = pytest.mark.usefixtures("current")
 
 WAITING = "SELECT count(*) FROM worker_tasks WHERE waits_for = 'members'"
 STATUS = "SELECT role, status FROM worker_tasks ORDER BY id"
-
-
-@pytest.fixture(autouse=True)
-def current(app: Celeriac) -> Iterator[None]:
-    yield from as_current(app)
 
 
 @pytest.fixture

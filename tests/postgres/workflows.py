@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
-from celery import Celery, _state
+from celery import Celery
 
 from celeriac import Celeriac
 from celeriac.run.arrive import run_ticket
@@ -40,14 +40,6 @@ def declare(app: Celeriac, **options: Any) -> dict[str, Any]:
 
     app.register_roles()
     return {"add": add, "total": total, "fail": fail, "told": told, "ran": ran}
-
-
-def as_current(app: Celeriac) -> Iterator[None]:
-    """As in a worker: signatures that come back from rows are its app's."""
-    before = _state.get_current_app()
-    app.set_current()
-    yield
-    before.set_current()
 
 
 def run_once(app: Celeriac) -> bool:
