@@ -117,7 +117,7 @@ def guard(task: Any) -> None:
     @wraps(handler)
     def run(*args: Any, **kwargs: Any) -> Any:
         place = places.mine()
-        current = place.current if isinstance(place, Shared) and place.inside is None else None
+        current = place.current if place is not None and place.inside is None else None
         if current is None or current[1].outcome is not None or current[1].role.name != task.name:
             return handler(*args, **kwargs)
         return place.call(current[1], handler, args, kwargs)  # type: ignore[union-attr]

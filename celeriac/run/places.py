@@ -101,13 +101,13 @@ class Places:
         """In a forked process."""
         self.only: Process | None = None
         self._lock = threading.Lock()
-        self._taken: dict[int, Place] = {}
+        self._taken: dict[int, Shared] = {}
 
     def take(self) -> Place:
         """This thread's, for a ticket."""
         if self.kind is None:
             if self.only is None:
-                self.only = self._taken[threading.get_ident()] = Process(shared.place())
+                self.only = Process(shared.place())
             self.only.listen()
             return self.only
         with self._lock:
@@ -122,12 +122,13 @@ class Places:
             with self._lock:
                 self._taken.pop(threading.get_ident())
 
-    def mine(self) -> Place | None:
+    def mine(self) -> Shared | None:
+        """This thread's, where a process has many."""
         return self._taken.get(threading.get_ident())
 
     def taken(self) -> list[Place]:
         with self._lock:
-            return list(self._taken.values())
+            return [*filter(None, [self.only]), *self._taken.values()]
 
 
 #: This process's.

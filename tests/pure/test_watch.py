@@ -20,7 +20,7 @@ from celeriac.errors import TaskCancelled
 from celeriac.roles.role import Role
 from celeriac.run import interrupts
 from celeriac.run.interrupts import Thread
-from celeriac.run.places import Place, Process
+from celeriac.run.places import Place, Places, Process
 from celeriac.run.run import Run
 from celeriac.run.start import Started
 from celeriac.store.connections import Database
@@ -49,6 +49,15 @@ def in_another_thread(do: Callable[[], object]) -> None:
     thread = threading.Thread(target=do)
     thread.start()
     thread.join()
+
+
+def test_a_process_is_watched_whatever_its_threads_took_before(heard: list[int]) -> None:
+    places = Places()
+    places.take()
+    places.kind = Thread
+    places.give_back(places.take())
+    assert [type(place) for place in places.taken()] == [Process]
+    assert not heard
 
 
 def test_no_signal_is_sent_where_no_handler_was_installed(heard: list[int]) -> None:
