@@ -7,6 +7,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from celery import Celery
 from sqlalchemy import create_engine
 
 from celeriac import Settings, local
@@ -77,3 +78,11 @@ def worker(database_url: str, redis_url: str, rows: Rows, tmp_path: Path) -> Ite
             return stack.enter_context(started)
 
         yield start
+
+
+@pytest.fixture
+def other(redis_url: str) -> Iterator[Celery]:
+    """An app that knows the broker alone."""
+    app = Celery("stock", broker=redis_url, set_as_current=False)
+    yield app
+    app.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -22,14 +22,6 @@ Worker = Callable[..., Running]
 ANSWER: Any = {"reply": True, "timeout": PATIENCE, "limit": 1}
 
 STATUS = "SELECT status FROM worker_tasks WHERE task_id = :id"
-
-
-@pytest.fixture
-def other(redis_url: str) -> Iterator[Celery]:
-    """An app that knows the broker alone."""
-    app = Celery("stock", broker=redis_url, set_as_current=False)
-    yield app
-    app.close()
 
 
 def status(rows: Rows, task: Any) -> str:

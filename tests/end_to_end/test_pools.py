@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from celery import chord
+from celery import Celery, chord
 from sqlalchemy import create_engine
 
 from tests import processes
@@ -139,10 +139,11 @@ def test_a_soft_limit_interrupts_the_one_that_is_late(shop: ModuleType, worker: 
 
 @SHARED
 def test_a_hard_limit_that_is_set_later_interrupts_as_a_soft_one(
-    shop: ModuleType, worker: Worker, rows: Rows, pool: str
+    shop: ModuleType, worker: Worker, rows: Rows, other: Celery, pool: str
 ) -> None:
     running = worker("-P", pool, "-c", "2", "-Q", QUEUES)
-    shop.app.control.time_limit("slow", hard=0.3)
+    answer = {"reply": True, "limit": 1, "timeout": processes.PATIENCE}
+    until(lambda: "'ok'" in str(other.control.time_limit("slow", hard=0.3, **answer)), "the worker to know it")
     shop.slow.apply_async((60,), max_retries=0)
     until(lambda: status(rows) == ["failed"], "the limit")
     assert "SoftTimeLimitExceeded" in str(rows.one("SELECT error_message FROM worker_tasks"))

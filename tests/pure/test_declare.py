@@ -262,5 +262,6 @@ def test_of_celerys_own_tasks_only_those_that_workflows_need_are_roles(app: Cele
     app.finalize()
     assert {"celery.backend_cleanup", "celery.chord", "celeriac.ticket"} <= set(app.tasks)
     theirs = [d.role for d in app.roles.all() if d.role.name.startswith(("celery.", "celeriac."))]
-    assert [role.name for role in theirs] == ["celery.accumulate", "celery.map", "celery.starmap"]
+    names = {role.name for role in theirs} - {"celery.ping"}  # of `celery.contrib.testing`, where somebody imported it
+    assert names == {"celery.accumulate", "celery.map", "celery.starmap"}
     assert {role.queue for role in theirs} == {"celery"}
