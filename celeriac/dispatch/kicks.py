@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import atexit
 import logging
-import os
 import threading
 import time
-import weakref
 from collections.abc import Callable
 
 from celeriac.errors import CeleriacError
-from celeriac.store.connections import call
+from celeriac.store.forks import after_fork
 
 logger = logging.getLogger(__name__)
 
@@ -36,8 +34,7 @@ class Kicker:
     def __init__(self, send: Callable[[str, int | None], object]) -> None:
         self._send = send
         self._forget()
-        forget = weakref.WeakMethod(self._forget)
-        os.register_at_fork(after_in_child=lambda: call(forget))
+        after_fork(self._forget)
         atexit.register(self.flush)
 
     def _forget(self) -> None:

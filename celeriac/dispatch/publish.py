@@ -9,7 +9,6 @@ import math
 import os
 import threading
 import time
-import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,7 +21,7 @@ from kombu.messaging import Producer
 from celeriac.dispatch.claim import Taken
 from celeriac.dispatch.keys import ticket_key
 from celeriac.roles.rules import TICKET
-from celeriac.store.connections import call
+from celeriac.store.forks import after_fork
 
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
@@ -92,8 +91,7 @@ class Publisher:
     def __init__(self, app: Celeriac) -> None:
         self.app = app
         self._remake_lock()
-        remake = weakref.WeakMethod(self._remake_lock)
-        os.register_at_fork(after_in_child=lambda: call(remake))
+        after_fork(self._remake_lock)
         self._producer: Producer | None = None
         self._pid = 0
         self._closed_until = 0.0

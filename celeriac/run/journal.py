@@ -13,7 +13,6 @@ import math
 import os
 import threading
 import time
-import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -30,8 +29,8 @@ from celeriac.run.execute import request_of
 from celeriac.run.received import is_heard, tell
 from celeriac.run.run import Run
 from celeriac.settle.write import LOST, Outcome
-from celeriac.store.connections import call
 from celeriac.store.encoding import legible
+from celeriac.store.forks import after_fork
 from celeriac.store.started import Started, masked
 from celeriac.store.states import CANCELLED, COMPLETED, FAILED, PENDING
 
@@ -68,8 +67,7 @@ class Journal:
         self._publish = publish
         self.rate = rate
         self._forget()
-        forget = weakref.WeakMethod(self._forget)
-        os.register_at_fork(after_in_child=lambda: call(forget))
+        after_fork(self._forget)
 
     def _forget(self) -> None:
         self._events: deque[Event] = deque(maxlen=MOST)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import select
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -20,6 +19,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, InvalidatePoolError
 from celeriac.errors import ConfigurationError
 from celeriac.store import look
 from celeriac.store.failures import blame
+from celeriac.store.forks import after_fork
 from celeriac.store.plans import BY_LOOKUPS, KEPT_PLAN
 
 OnReady = Callable[[set[str]], None]
@@ -65,8 +65,7 @@ class Database:
         self._open: weakref.WeakSet[Any] = weakref.WeakSet()
         self._name = name
         self._make_pools(pool_size)
-        forget = weakref.WeakMethod(self.forget_connections)
-        os.register_at_fork(after_in_child=lambda: call(forget))
+        after_fork(self.forget_connections)
 
     def _make_pools(self, size: int) -> None:
         self.engine = self._engine(size, pool_pre_ping=True)
@@ -173,12 +172,6 @@ class Database:
         """In a forked child: the parent's sockets are the parent's."""
         self.engine.dispose(close=False)
         self._verbs.dispose(close=False)
-
-
-def call(method: weakref.WeakMethod[Callable[[], None]]) -> None:
-    """What is registered for ever keeps nobody alive."""
-    if (living := method()) is not None:
-        living()
 
 
 def refuse_dead(connection: Any, *_: Any) -> None:
