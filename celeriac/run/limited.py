@@ -71,25 +71,25 @@ class Heeded:
 
     def let_all(self) -> bool:
         """Whether nothing has changed, and the role has no rate."""
-        return self._tokens is None and shared.limits_mark() == self._mark
+        return self._tokens is None and shared.limits_as_of() == self._as_of
 
     def lets(self, waiting: Sequence[Started]) -> bool:
         """Whether the first of them may begin now. What runs no handler needs no token."""
-        if shared.limits_mark() != self._mark:
+        if shared.limits_as_of() != self._as_of:
             self._heed()
         if self._tokens is None or _falls_out(waiting[0]):
             return True
         return self._tokens.take(sum(not _falls_out(task) for task in waiting))
 
     def _heed(self) -> None:
-        mark = shared.limits_mark()
+        as_of = shared.limits_as_of()
         found = self._limited.of(self._declared.name)
         self.role = found.applied(self._declared)
         if found.rate_limit is None:
             self._tokens = None
         elif self._tokens is None or self._tokens.rate != found.rate_limit:
             self._tokens = Tokens(self._database, self._declared, found.rate_limit)
-        self._mark = mark
+        self._as_of = as_of
 
 
 def _falls_out(task: Started) -> bool:

@@ -118,11 +118,6 @@ def limits_as_of() -> int:
     return _as_of[0]
 
 
-def limits_mark() -> bytes:
-    """The same, as it lies there: to be compared before each task."""
-    return bytes(_as_of[:8])
-
-
 def note_limits(as_of: int) -> None:
     _as_of[0] = as_of
 

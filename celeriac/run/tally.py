@@ -21,7 +21,7 @@ EVERY = 1.0
 
 
 class Tally:
-    """What a process has not written down is lost if it is killed."""
+    """What a process has not written down when it ends is lost."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -36,8 +36,8 @@ class Tally:
             return
         ended = [run for run in runs if run.became in (COMPLETED, FAILED)]
         completed = sum(run.became == COMPLETED for run in ended)
-        again = [run.became for run in ended if run.task.retry_count or run.task.tries]
-        some = Counts(completed, len(ended) - completed, again.count(COMPLETED), again.count(FAILED), seconds)
+        again = sum(run.became == COMPLETED and bool(run.task.retry_count or run.task.tries) for run in ended)
+        some = Counts(completed, len(ended) - completed, again, seconds)
         with self._lock:
             self._counts[role] = _sum(self._counts.get(role, Counts()), some)
 

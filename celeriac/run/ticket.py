@@ -114,7 +114,8 @@ class TicketRun:
         """What the tasks leave to do. They are settled: whoever looks next does what cannot be done now."""
         try:
             self._observe(ran)
-            self.app.tally.write_in_time()
+            if self.role.keep is None:
+                self.app.tally.write_in_time()
             if not closed():
                 self.app.dispatcher.dispatch_if_due(self.role)
         except DBAPIError as error:
@@ -209,8 +210,9 @@ class TicketRun:
                 self.app.settler.settle(self.finished)
             finally:  # one that Postgres refused keeps none of the others from being told
                 self._tell_settled()
-            self.app.tally.count(self.role.name, self.finished, self.seconds - self.counted)
-            self.counted = self.seconds
+            if self.role.keep is None:
+                self.app.tally.count(self.role.name, self.finished, self.seconds - self.counted)
+                self.counted = self.seconds
             self._disown(run.task.id for run in self.finished)
             self.finished = []
 

@@ -81,7 +81,7 @@ def test_a_role_that_forgets_its_successes_has_rates_as_well(app: Celeriac, data
 
 
 def test_what_postgres_did_not_take_is_counted_later(app: Celeriac, rows: Rows) -> None:
-    @app.task(role="work", shared=False, prompt=False)
+    @app.task(role="work", shared=False, prompt=False, keep=None)
     def work() -> None: ...
 
     app.register_roles()

@@ -74,14 +74,13 @@ CREATE TABLE celeriac.role_limits (
     PRIMARY KEY (role)
 );
 
--- Of each minute: what ended by its worker's telling, whatever of it is kept.
+-- Of each minute, and of roles that keep no successes: what ended by its worker's telling.
 CREATE TABLE celeriac.outcomes (
     role text NOT NULL,
     minute timestamptz NOT NULL,
     completed bigint NOT NULL,
     failed bigint NOT NULL,
     completed_again bigint NOT NULL,
-    failed_again bigint NOT NULL,
     run_seconds double precision NOT NULL,
     PRIMARY KEY (role, minute)
 );
