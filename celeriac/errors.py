@@ -9,7 +9,7 @@ CeleriacError
 │   │   └── NotStorable     they are not JSON; also kombu's EncodeError
 │   ├── ArgumentsTooLarge
 │   ├── NotReady            Postgres does not answer, or lacks the schema; also Celery's OperationalError
-│   ├── NotSupported        a part of Celery that does not run on rows yet
+│   ├── NotSupported        a part of Celery that cannot be done on rows, such as `purge`
 │   └── NotAdopted          a message of plain Celery that becomes no task
 ├── TokenRefused            an API token was not made: its name is taken, or what it was to be is not possible
 ├── Unknown                 no such task, role or account
@@ -73,7 +73,7 @@ class NotReady(EnqueueRefused, OperationalError):
 
 
 class NotSupported(EnqueueRefused, NotImplementedError):
-    """A part of Celery that does not run on rows yet; refused before anything is half done."""
+    """A part of Celery that cannot be done on rows, such as `purge`; refused before anything is half done."""
 
 
 class NotAdopted(EnqueueRefused):

@@ -20,7 +20,6 @@ from celeriac.errors import (
     EnqueueRefused,
     IllegalMove,
     NotReady,
-    NotSupported,
     Unknown,
     UnknownRole,
 )
@@ -120,7 +119,7 @@ def from_refusal(error: EnqueueRefused, within: str = "") -> Problem:
     """The field a call was refused for: an option of it, its role, or its arguments. `within`: where it stood."""
     named = _OPTION.search(str(error))
     option = _CALLED.get(named[1], "kwargs") if named else "kwargs"
-    field = "role" if isinstance(error, UnknownRole | NotSupported) else option
+    field = "role" if isinstance(error, UnknownRole) else option
     return invalid(f"{within}.{field}" if within else field, str(error))
 
 

@@ -16,6 +16,7 @@ from celeriac.api.changes import Reason
 from celeriac.api.fields import Limit, Name, Place
 from celeriac.api.tasks import Status
 from celeriac.operate import PATIENCE, workflows
+from celeriac.operate.steer import Steered
 
 router = APIRouter(prefix="/api/workflows", tags=["workflows"])
 
@@ -128,8 +129,7 @@ def list_parts(workflow: WorkflowInPath, query: Annotated[PartQuery, Query()], a
 def cancel(workflow: WorkflowInPath, app: App, caller: Operator, body: Reason) -> Cancelled:
     """All that is open; nothing new of it begins from then on. Said again, it changes nothing."""
     with app.database.reading() as connection:
-        label = insights.workflow(connection, workflow).id
-    done = workflows.cancel(app.database, label, by=caller.name, why=body.why, patience=PATIENCE)
-    changes = [change.after or {} for some in done for change in some.changed]
-    asked = sum("asked" in after for after in changes)
-    return Cancelled(cancelled=len(changes) - asked, asked=asked)
+        label = insights.workflow_of(connection, workflow)
+    some = workflows.cancel(app.database, label, by=caller.name, why=body.why, patience=PATIENCE)
+    done = sum(some, Steered())
+    return Cancelled(cancelled=len(done.changed) - done.asked, asked=done.asked)

@@ -1,4 +1,4 @@
-"""Roles and accounts: pause them, resume them, share out differently."""
+"""Roles and accounts: pause and resume them, set limits and shares."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import click
 
 from celeriac.cli import output
 from celeriac.cli.group import Command, FindApp
+from celeriac.cli.seconds import Seconds
 from celeriac.operate import policies
 from celeriac.operate.audit import Change
 
@@ -74,17 +75,10 @@ def limit(find: FindApp, /, role: str, rate: str | None, soft: str | None, hard:
     if not changes:
         raise click.UsageError("give --rate, --soft or --hard")
     for name in changes.keys() & {"timeout", "hard_timeout"}:
-        changes[name] = changes[name] and _seconds(changes[name])
+        changes[name] = changes[name] and Seconds(0).convert(changes[name], None, None)
     with find().database.transaction() as connection:
         change = policies.set_limits(connection, role, by=output.by(), why=why, **changes)
     output.tell(change, policies.limits_in_words(change))
-
-
-def _seconds(given: str) -> float:
-    try:
-        return float(given)
-    except ValueError:
-        raise click.UsageError(f"{given!r} is no number of seconds") from None
 
 
 def _change(find: FindApp, change: Callable[..., Change], name: str, why: str, word: str) -> None:

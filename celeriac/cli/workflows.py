@@ -67,8 +67,7 @@ def cancel(find: FindApp, /, workflow: str, yes: bool, why: str) -> None:
     asked, ended = 0, 0
     with output.progress(unfinished, "cancel") as bar:
         for some in workflows.cancel(app.database, found.id, by=output.by(), why=why):
-            running = sum("asked" in (change.after or {}) for change in some.changed)
-            asked, ended = asked + running, ended + len(some.changed) - running
+            asked, ended = asked + some.asked, ended + len(some.changed) - some.asked
             bar.update(len(some.changed))
     output.tell({"cancelled": ended, "asked": asked}, f"{ended} cancelled, {asked} that run were told to stop")
 

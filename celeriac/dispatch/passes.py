@@ -35,8 +35,6 @@ PASSES = 4
 WALKS = 20
 PARKED = 500
 
-RATE_LIMITED = "the rate limit is reached"
-
 #: A role without passes in between: its pass waits so long (seconds) for whoever has the role's lock for a moment.
 WAIT = 1.0
 WAIT_STEP = 0.02
@@ -144,8 +142,7 @@ class Dispatcher:
             if not select.lock_pass(connection, role.name):
                 return []
             seen = select.survey(connection, role.name, role.queue)
-            room = role.window - sum(seen.holding.values())
-            room = room if seen.tokens is None else min(room, int(seen.tokens))
+            room = seen.by_rate(role.window - sum(seen.holding.values()))
             if seen.paused or room <= 0:
                 return []
             waiting = {c.account for c in select.accounts(connection, role.name, seen, OTHERS, 1).open}
@@ -188,8 +185,8 @@ class Dispatcher:
 
     def _locked_pass(self, connection: Connection, role: Role, started: float, own: Own | None) -> Pass:
         seen = select.survey(connection, role.name, role.queue)
-        free = min(role.batch_size, role.window - sum(seen.holding.values()), first_steps(role, seen))
-        free = free if seen.tokens is None else min(free, int(seen.tokens))
+        room = min(role.batch_size, role.window - sum(seen.holding.values()), first_steps(role, seen))
+        free = seen.by_rate(room)
         if seen.resumed:
             parking.unpark(connection, PARKED)
         if seen.due:
@@ -256,7 +253,7 @@ class Dispatcher:
         if seen.paused:
             return "the role is paused"
         if free <= 0:
-            return "the window is full" if seen.tokens is None or seen.tokens >= 1 else RATE_LIMITED
+            return "the window is full" if seen.by_rate(1) > 0 else "the rate limit is reached"
         if any(c.wants for c in claimants):
             return "all that is ready is locked by others"
         return (

@@ -144,6 +144,10 @@ class Survey:
     resumed: bool
     tokens: float | None
 
+    def by_rate(self, n: int) -> int:
+        """How many of so many may begin."""
+        return n if self.tokens is None else min(n, int(self.tokens))
+
 
 @dataclass(frozen=True, slots=True)
 class Refill:

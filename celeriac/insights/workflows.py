@@ -173,12 +173,13 @@ def workflow_of(connection: Connection, given: int | str) -> str:
     That of a task which belongs to none may be a workflow's all the same.
     """
     task = find(connection, given)
-    if task is None:
-        return str(given)
-    label = task["workflow"] or task["task_id"]
-    if task["workflow"] is None and not connection.execute(HAS_PARTS, {"workflow": label}).scalar_one():
-        raise Unknown(f"task {given!r} belongs to no workflow")
-    return str(label)
+    if task is not None and task["workflow"] is not None:
+        return str(task["workflow"])
+    label = str(given) if task is None else str(task["task_id"])
+    if not connection.execute(HAS_PARTS, {"workflow": label}).scalar_one():
+        none = f"there is no workflow {given!r}; what has finished may be pruned"
+        raise Unknown(none if task is None else f"task {given!r} belongs to no workflow")
+    return label
 
 
 def workflow(connection: Connection, given: int | str) -> Workflow:
@@ -224,8 +225,6 @@ def workflow_tasks(
         end = connection.execute(END, asked | {"looks_at": looks_at}).scalar_one_or_none()
         if end is None:
             break
-    if not rows and after is None and end is None:
-        workflow(connection, given)
     bodies = _bodies(connection, (row["barrier"] for row in rows))
     return Page([row | {"body": _id(bodies.get(row["barrier"]))} for row in rows], end)
 

@@ -12,6 +12,7 @@ from celeriac.errors import BadValue, Unknown
 from celeriac.operate import audit
 from celeriac.operate.audit import Change
 from celeriac.roles.keys import LONGEST_KEY
+from celeriac.roles.limits import AS_DECLARED
 from celeriac.roles.rates import rate
 from celeriac.roles.rules import RULES
 
@@ -22,12 +23,7 @@ ROLE = text("SELECT paused FROM celeriac.roles WHERE role = :role FOR UPDATE")
 PAUSE = text("UPDATE celeriac.roles SET paused = :paused, updated_at = clock_timestamp() WHERE role = :role")
 
 # Makes the row, so that there is one to lock.
-DECLARED = text("""
-INSERT INTO celeriac.role_limits (role, declared, rate_limit, tokens)
-SELECT role, celeriac.declared_limits(definition), definition ->> 'rate_limit',
-    celeriac.burst(definition ->> 'rate_limit')
-FROM celeriac.roles WHERE role = :role ON CONFLICT DO NOTHING
-""")
+DECLARED = text(f"{AS_DECLARED} WHERE r.role = :role ON CONFLICT DO NOTHING")
 
 LIMITS = text("""
 SELECT rate_limit,

@@ -95,6 +95,11 @@ class Steered:
             raise IllegalMove(f"{why}; nothing was changed")
         return self.changed[0]
 
+    @property
+    def asked(self) -> int:
+        """How many of them run: their workers are asked to stop them."""
+        return sum("asked" in (change.after or {}) for change in self.changed)
+
     def __add__(self, other: Steered) -> Steered:
         return Steered(self.changed + other.changed, self.refused | other.refused, self.missing + other.missing)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -67,6 +67,10 @@ class Roles:
     def all(self) -> list[Declared]:
         found = [self.get(name) for name in sorted(self.app.tasks)]
         return [declared for declared in found if declared is not None]
+
+    def of_queues(self, queues: Collection[str]) -> list[Role]:
+        """Those that wait in one of these."""
+        return [declared.role for declared in self.all() if declared.role.queue in queues]
 
     def _declared(self, task: CeleryTask) -> Declared:
         if task.name not in self._known:

@@ -13,12 +13,14 @@ from sqlalchemy import Connection, text
 
 from celeriac.roles.role import Role
 
-# INVARIANT: what operators said is forgotten once the declared limits are others.
-REGISTER = text("""
+AS_DECLARED = """
 INSERT INTO celeriac.role_limits AS l (role, declared, rate_limit, tokens)
 SELECT r.role, celeriac.declared_limits(r.definition), r.definition ->> 'rate_limit',
     celeriac.burst(r.definition ->> 'rate_limit')
-FROM celeriac.roles r
+FROM celeriac.roles r"""
+
+# INVARIANT: what operators said is forgotten once the declared limits are others.
+REGISTER = text(f"""{AS_DECLARED}
 WHERE r.role = ANY (CAST(:roles AS text[])) AND (r.definition ->> 'rate_limit' IS NOT NULL
     OR EXISTS (SELECT FROM celeriac.role_limits o WHERE o.role = r.role))
 ORDER BY r.role

@@ -272,7 +272,7 @@ class RowBackend(BaseBackend):
 
     def _save_group(self, group_id: str, result: GroupResult) -> GroupResult:
         with self.app.database.statement() as connection:
-            results.save_group(connection, group_id, results.saved(result))
+            results.save_group(connection, group_id, result.as_tuple())
         return result
 
     def _restore_group(self, group_id: str) -> dict[str, Any] | None:
@@ -294,7 +294,7 @@ class RowBackend(BaseBackend):
         if isinstance(members, _regen):
             producer.members_come(barrier_of(group_id))
         elif any(isinstance(member, GroupResult) for member in members):
-            producer.shapes.set({**producer.shapes.get(), barrier_of(group_id): results.shape(members)})
+            producer.keep_shape(barrier_of(group_id), results.shape(members))
 
     def add_to_chord(self, *_: Any) -> None:
         """The task brings its barrier."""

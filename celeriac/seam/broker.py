@@ -29,6 +29,10 @@ def url_of(conf: Configuration, redis_url: str | None) -> str | None:
     return next((str(url) for url in named.values()), None)
 
 
+#: What names a broker, in the environment and in the configuration.
+BROKERS = ("broker_url", "broker_read_url", "broker_write_url", "broker_host")
+
+
 def is_named(conf: Configuration) -> bool:
     """Whether Celery's configuration names a broker."""
     return next(_named(conf, None), None) is not None
@@ -38,7 +42,7 @@ def _named(conf: Configuration, redis_url: str | None) -> Iterator[tuple[str, ob
     said = by_user(conf)
     if redis_url:
         yield "REDIS_URL", redis_url
-    for name in ("broker_url", "broker_read_url", "broker_write_url", "broker_host"):
+    for name in BROKERS:
         variable = f"CELERY_{name.upper()}"
         if os.environ.get(variable):
             yield variable, os.environ[variable]

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from celery.canvas import maybe_signature
@@ -27,9 +26,6 @@ if TYPE_CHECKING:
 
 #: Where the call that is being published ended: Celery has no way to hand it back.
 receipt: ContextVar[Receipt | None] = ContextVar("celeriac receipt", default=None)
-
-#: Of chords that are about to be published, by their barriers: which members are groups of their own.
-shapes: ContextVar[Mapping[str, Any]] = ContextVar("celeriac shapes", default=MappingProxyType({}))
 
 #: What a canvas is publishing just now.
 _unit: ContextVar[RowProducer | None] = ContextVar("celeriac unit", default=None)
@@ -72,6 +68,12 @@ def members_come(barrier: str) -> None:
         publishing.members_come(barrier)
 
 
+def keep_shape(barrier: str, shape: list[Any]) -> None:
+    """Which members of the chord are groups of their own."""
+    if (publishing := _unit.get()) is not None:
+        publishing.shapes[barrier] = shape
+
+
 def count_places(barrier: str, places: int) -> None:
     """What waits at the barrier gets so many results."""
     if (publishing := _unit.get()) is not None:
@@ -92,6 +94,7 @@ class RowProducer:
         self.bodies: set[str] = set()
         self.label: str | None = None
         self.places: dict[str, int] = {}
+        self.shapes: dict[str, Any] = {}
         self.members: set[tuple[str, str]] = set()
         self.merged: Counter[str] = Counter()
         self.stream: Stream | None = None
@@ -165,7 +168,6 @@ class RowProducer:
             maybe_signature(dict(part.body or {}), app=self.app).apply_async((RESULTS,))
         finally:
             self.awaits = outer
-            shapes.set({barrier: shape for barrier, shape in shapes.get().items() if barrier != part.barrier})
 
     def _task(
         self, args: Any, kwargs: Any, headers: Mapping[str, Any], clock: Mapping[str, float],
@@ -186,7 +188,7 @@ class RowProducer:
         canvas: dict[str, Any] = {} if part is None else dict(part.request)
         unknown = None
         if self.awaits is not None:
-            canvas |= {"awaits": self.awaits, "shape": shapes.get().get(self.awaits)}
+            canvas |= {"awaits": self.awaits, "shape": self.shapes.get(self.awaits)}
             canvas |= {"joins": _place_of_results(role.by_name and signature.nameable, signature.names, args)}
             unknown = signature.names[0] if canvas["joins"] and signature.names else None
             args = [None if given == RESULTS else given for given in args]

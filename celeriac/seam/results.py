@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from celery.exceptions import TaskRevokedError
@@ -149,11 +149,6 @@ def _says_itself(row: Row[Any]) -> bool:
 
 def _state(row: Row[Any]) -> str:
     return "RETRY" if row.status == states.PENDING and row.retry_count else states.CELERY[row.status]
-
-
-def saved(result: Any) -> Sequence[Any]:
-    """A group's result as JSON has it."""
-    return json.loads(json.dumps(result.as_tuple()))
 
 
 def shape(members: Iterable[Any]) -> list[Any]:

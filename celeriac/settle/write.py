@@ -259,23 +259,13 @@ def _settle(connection: Connection, outcomes: Sequence[Outcome], by: str) -> lis
     return list(connection.execute(SETTLE, {"outcomes": rows, "tokens": tokens, "by": by}).all())
 
 
-_PLAIN = (
-    "status",
-    "kind",
-    "result",
-    "error",
-    "delay",
-    "at",
-    "retry_count",
-    "tries",
-    "args",
-    "kwargs",
-    "keep",
-    "is_spread",
+#: What `SETTLE` is told of an outcome.
+_SETTLED = (
+    "status", "kind", "result", "error", "delay", "at", "retry_count", "tries", "args", "kwargs", "keep", "is_spread",
     "progress",
-)
+)  # fmt: skip
 
 
 def _row(outcome: Outcome) -> dict[str, Any]:
-    row = {name: value for name in _PLAIN if (value := getattr(outcome, name)) is not None}
+    row = {name: value for name in _SETTLED if (value := getattr(outcome, name)) is not None}
     return row | {"id": outcome.task.id, "token": outcome.task.token}

@@ -17,8 +17,9 @@ from celery.contrib import pytest as stock
 from celery.contrib.testing import app as stock_app
 
 from celeriac import Celeriac, Settings
+from celeriac.seam.broker import BROKERS
 from celeriac.seam.configuration import BACKEND
-from celeriac.testing.servers import BROKERS, Servers, for_tests, without_brokers
+from celeriac.testing.servers import Servers, for_tests, without_brokers
 
 Make = Callable[[pytest.FixtureRequest], AbstractContextManager[Celeriac]]
 

@@ -22,6 +22,7 @@ from celery import _state
 from sqlalchemy import Engine, create_engine, make_url, text
 
 from celeriac import local
+from celeriac.seam.broker import BROKERS
 from celeriac.settings import Settings
 
 if TYPE_CHECKING:
@@ -39,9 +40,6 @@ UP_FOR_EVER = """
 CREATE OR REPLACE FUNCTION celeriac.up_since() RETURNS timestamptz LANGUAGE sql STABLE
 AS $$ SELECT CAST('-infinity' AS timestamptz) $$
 """
-
-#: What names a broker, in the environment and in the configuration.
-BROKERS = ("broker_url", "broker_read_url", "broker_write_url", "broker_host")
 
 _number = itertools.count()
 

@@ -61,15 +61,11 @@ class Worker(StockWorker):
     def on_init_blueprint(self) -> None:
         super().on_init_blueprint()
         kind = pools.kind_of(self.pool_cls)
-        pools.refuse_hard_limits(kind, self._served())
+        pools.refuse_hard_limits(kind, self.app.roles.of_queues(self.app.amqp.queues.consume_from))
         pools.refuse_autoscale(kind, self.options.get("autoscale"))
         self._leave_limits_to_rows()
         self._keep_to_memory()
         pools.prepare(self.app, kind, self.concurrency)
-
-    def _served(self) -> list[Role]:
-        queues = self.app.amqp.queues.consume_from
-        return [declared.role for declared in self.app.roles.all() if declared.role.queue in queues]
 
     def _leave_limits_to_rows(self) -> None:
         """Celery's pool would hold a ticket, which carries several tasks, to what the configuration says of each.
@@ -116,5 +112,5 @@ def _queue_of(app: Celeriac, name: str) -> str:
 
 def most_demanding(app: Celeriac, queues: set[str]) -> Role | None:
     """The role in these queues that takes most memory a task, if any says what it takes."""
-    roles = [d.role for d in app.roles.all() if d.role.queue in queues and d.role.memory_per_task]
+    roles = [role for role in app.roles.of_queues(queues) if role.memory_per_task]
     return max(roles, key=lambda role: role.memory_per_task or 0, default=None)

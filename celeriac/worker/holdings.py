@@ -89,8 +89,7 @@ class Holdings:
             return fitting(held.cancelled(connection, self._roles()), str)
 
     def _roles(self) -> list[str]:
-        queues = set(self.app.amqp.queues.consume_from)
-        return [declared.role.name for declared in self.app.roles.all() if declared.role.queue in queues]
+        return [role.name for role in self.app.roles.of_queues(self.app.amqp.queues.consume_from)]
 
     def _told(
         self, rows: Sequence[Row], place: Place = lambda _, word, info: (word, info), *, safe: bool = False

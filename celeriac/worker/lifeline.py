@@ -137,8 +137,7 @@ class Lifeline(threading.Thread):
         return min((role.stale_after for role in self.served()), default=600.0)
 
     def served(self) -> list[Role]:
-        queues = self.queues()
-        return [declared.role for declared in self.app.roles.all() if declared.role.queue in queues]
+        return self.app.roles.of_queues(self.queues())
 
     def _beat_if_due(self) -> None:
         if time.monotonic() >= self.next_heartbeat:
