@@ -1,4 +1,4 @@
-"""`python -m bench.backlog`: what selecting 60 tasks costs at a small backlog and at large ones of several shapes.
+"""`python -m bench.backlog`: what a pass of 60 and an enqueue cost, at a small backlog and at large ones of several.
 
 `BENCH_ROWS` says how large (1,000,000; 10,000,000 take some 20 GB of disk).
 """
@@ -10,6 +10,7 @@ import re
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from itertools import count
 from statistics import median
 
 from sqlalchemy import Connection, make_url, text
@@ -17,11 +18,12 @@ from sqlalchemy import Connection, make_url, text
 from bench.size import sized
 from celeriac import local
 from celeriac.dispatch.passes import Dispatcher
+from celeriac.enqueue.insert import NewTask, enqueue
 from celeriac.roles.role import Role
 from celeriac.store.connections import Database
 from celeriac.store.migrate import migrate
 
-PASSES = sized(50, 4)
+PASSES, ENQUEUES = sized(50, 4), sized(5, 1)
 BUILD = Role(name="build", batch_size=60, window=1_000_000, prompt=False, chunk=1)
 
 READY = """
@@ -79,6 +81,8 @@ AND NOT EXISTS (SELECT FROM pg_constraint WHERE conindid = indexrelid)"""
 
 Fill = list[tuple[str, dict[str, int]]]
 
+_number = count()
+
 FEW, MANY, ACCOUNTS = (
     sized(10_000, 500),
     sized(int(os.environ.get("BENCH_ROWS", 1_000_000)), 2_000),
@@ -117,9 +121,13 @@ def main() -> None:
         for database in databases.values():
             database.dispose()
     first = next(iter(costs.values()))
-    for shape, seconds in costs.items():
-        ratio = median(s / f for s, f in zip(seconds, first, strict=True))
-        print(f"{shape:36}{median(seconds) * 1000:8.2f} ms a pass{ratio:8.2f}")
+    print(f"\n{'':36}{'ms a pass':>12}{'ratio':>8}{'ms an enqueue':>16}{'ratio':>8}")
+    for shape, of_shape in costs.items():
+        told = f"{shape:36}"
+        for part, width in ((0, 12), (1, 16)):
+            ratio = median(one[part] / small[part] for one, small in zip(of_shape, first, strict=True))
+            told += f"{median(one[part] for one in of_shape) * 1000:{width}.2f}{ratio:8.2f}"
+        print(told)
 
 
 def filled(url: str) -> dict[str, Database]:
@@ -173,13 +181,16 @@ def indexed_afterwards(connection: Connection, tables: list[str]) -> Iterator[No
         connection.exec_driver_sql(definition.replace(" ON ONLY ", " ON "))
 
 
-def measure(databases: Mapping[str, Database]) -> dict[str, list[float]]:
-    """Seconds of each pass that claims 60. The shapes take turns: a machine whose speed drifts drifts under all."""
+def measure(databases: Mapping[str, Database]) -> dict[str, list[tuple[float, float]]]:
+    """Seconds of each pass that claims 60, and of an enqueue after it (the mean of several).
+
+    The shapes take turns: a machine whose speed drifts drifts under all.
+    """
     dispatchers = {shape: Dispatcher(d, NoRedis(), "bench") for shape, d in databases.items()}  # type: ignore[arg-type]
-    costs: dict[str, list[float]] = {shape: [] for shape in databases}
+    costs: dict[str, list[tuple[float, float]]] = {shape: [] for shape in databases}
     for _ in range(PASSES):
         for shape, dispatcher in dispatchers.items():
-            costs[shape].append(_timed(dispatcher))
+            costs[shape].append((_timed(dispatcher), _enqueue(dispatcher.database)))
     return costs
 
 
@@ -193,6 +204,22 @@ def _timed(dispatcher: Dispatcher) -> float:
         connection.execute(text("DELETE FROM celeriac.tasks WHERE id = ANY(:ids)"), {"ids": ids})
         connection.execute(text("DELETE FROM celeriac.tickets WHERE ids && CAST(:ids AS bigint[])"), {"ids": ids})
     return took
+
+
+def _enqueue(database: Database) -> float:
+    """One by one, each with its commit."""
+    new = [NewTask(task_id=f"new-{next(_number)}", role="build", args=[], kwargs={}) for _ in range(ENQUEUES)]
+    began = time.perf_counter()
+    found = []
+    for task in new:
+        with database.transaction() as connection:
+            found += enqueue(connection, [task])
+    took = time.perf_counter() - began
+    ids = [receipt.id for receipt in found]
+    with database.statement() as connection:
+        connection.execute(text("DELETE FROM celeriac.tasks WHERE id = ANY(:ids)"), {"ids": ids})
+        connection.execute(text("DELETE FROM celeriac.ready WHERE role = 'build' AND account = ''"))
+    return took / ENQUEUES
 
 
 if __name__ == "__main__":

@@ -44,6 +44,7 @@ ALONE = {
     "python -m bench.backlog": Finishing("not due", SMALL),
     # Without peers: nothing is installed by a test.
     "python -m bench.peers": Finishing("bulk, rows/s", SMALL | {"BENCH_NODE": "/nowhere"}),
+    "python -m bench.keys": Finishing("ratio", SMALL),
     "python -m bench.workflows": Finishing("ratio", SMALL),
     "python -m bench.steady": Finishing("0 left", SMALL),
     "pip install 'celeriac[api]'": Finishing("Requirement already satisfied: fastapi", {"PIP_NO_INDEX": "1"}),
