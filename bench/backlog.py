@@ -1,6 +1,6 @@
-"""`python -m bench.backlog`: what a pass of 60 and an enqueue cost, at a small backlog and at large ones of several.
+"""`python -m bench.backlog`: what a pass of 60 and an enqueue cost at a small backlog, and at large ones of all shapes.
 
-`BENCH_ROWS` says how large (1,000,000; 10,000,000 take some 20 GB of disk).
+`BENCH_ROWS` says how much (1,000,000; 10,000,000 take some 20 GB of disk).
 """
 
 from __future__ import annotations
