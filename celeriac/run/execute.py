@@ -238,7 +238,7 @@ def _call(direct: Direct, run: Run, args: Any, kwargs: Any, request: dict[str, A
     try:
         result = task.run(*args, **kwargs)
         keeps = direct.keeps if request["ignore_result"] is None else not request["ignore_result"]
-        direct.backend.store_result(run.task.task_id, result if keeps else None, states.SUCCESS, request=context)
+        direct.backend.succeed(run, result if keeps else None)
     except (Ignore, Reject) as error:
         return error
     except Retry as error:

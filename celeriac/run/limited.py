@@ -85,6 +85,7 @@ class Heeded:
         as_of = shared.limits_as_of()
         found = self._limited.of(self._declared.name)
         self.role = found.applied(self._declared)
+        self.is_timed = self.role.time_limit is not None
         if found.rate_limit is None:
             self._tokens = None
         elif self._tokens is None or self._tokens.rate != found.rate_limit:

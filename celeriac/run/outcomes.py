@@ -18,8 +18,10 @@ from celeriac.store.states import STAYS
 
 
 def completed(run: Run, result: Any) -> Outcome:
-    keep = run.role.keep is not None
-    return _ended(run.task, states.COMPLETED, result=result, keep=keep)
+    task, keep = run.task, run.role.keep is not None
+    return Outcome(
+        task=task, status=states.COMPLETED, result=result, keep=keep, retry_count=task.retry_count, tries=task.tries
+    )
 
 
 def ignored(run: Run) -> Outcome:

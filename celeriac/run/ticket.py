@@ -180,17 +180,17 @@ class TicketRun:
         finally:
             self.place.current = None
             self._unlimit(run)
-        self.seconds += (seconds := time.monotonic() - run.began)
+        self.seconds += (seconds := (now := time.monotonic()) - run.began)
         if self.told is not None:
             self.told.ran(task, seconds)
         with self.lock:
             self.finished.append(run)
-        if time.monotonic() - self.settled_at > SETTLE_EVERY:
+        if now - self.settled_at > SETTLE_EVERY:
             self._settle()
 
     def _limit(self, run: Run) -> None:
         """The parent knows until when it may run, at the latest; without a time limit there is nothing to know."""
-        if run.left is not None and places.kind is None:
+        if (self.limits.is_timed or run.task.timeout is not None) and places.kind is None:
             run.on_limit = self._tell_limit
             self._tell_limit(run)
 

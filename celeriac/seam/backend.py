@@ -73,10 +73,8 @@ class RowBackend(BaseBackend):
             with self.app.database.statement() as connection:
                 results.tell(connection, task_id, state)
             return result
-        if run is None:
-            return result
-        if run.task.task_id != task_id:
-            if run.is_spreading:
+        if run is None or run.task.task_id != task_id:
+            if run is not None and run.is_spreading:
                 run.tombstones.append(self._tombstone(run, task_id, result, request))
             return result
         if state not in ENDS:
@@ -86,15 +84,24 @@ class RowBackend(BaseBackend):
             return result
         if _is_a_hooks(run, state):
             return result
+        if state == "SUCCESS":
+            self.succeed(run, result)
+            return result
         # What an attempt enqueued goes with it; what its hooks enqueue from here on belongs to its outcome.
-        if state != "SUCCESS":
-            run.follow_ups.clear()
-            run.drop_session()
-            run.traceback = None if traceback is None else str(traceback)
+        run.follow_ups.clear()
+        run.drop_session()
+        run.traceback = None if traceback is None else str(traceback)
         run.outcome = self._outcome(run, state, result, traceback)
+        return result
+
+    def succeed(self, run: running.Run, result: Any) -> None:
+        """The handler of this run has returned."""
+        try:
+            run.outcome = completed(run, encoded(None if result is None else self.prepare_value(result), MOST_BYTES))
+        except Unfit as error:
+            raise EncodeError(f"the result of {run.role.name} cannot be stored: {error}") from error
         if run.opened is not None:
             self.app.settler.settle_with_session(run, run.opened)
-        return result
 
     def mark_as_done(
         self, task_id: str, result: Any, request: Any = None, store_result: bool = True, state: str = "SUCCESS"
@@ -146,18 +153,10 @@ class RowBackend(BaseBackend):
     ) -> Any:  # fmt: skip
         return self.store_result(task_id, exc, state, traceback=traceback, request=request)
 
-    def _outcome(self, run: running.Run, state: str, result: Any, traceback: Any) -> Any:
-        if state == "SUCCESS":
-            return self._success(run, result)
-        if is_restart(result):
-            return lost(run.task, result)
-        return retried(run, result) if state == "RETRY" else failed(run, result, self._told(result, traceback))
-
-    def _success(self, run: running.Run, result: Any) -> Any:
-        try:
-            return completed(run, encoded(self.prepare_value(result), MOST_BYTES))
-        except Unfit as error:
-            raise EncodeError(f"the result of {run.role.name} cannot be stored: {error}") from error
+    def _outcome(self, run: running.Run, state: str, error: Any, traceback: Any) -> Any:
+        if is_restart(error):
+            return lost(run.task, error)
+        return retried(run, error) if state == "RETRY" else failed(run, error, self._told(error, traceback))
 
     def _told(self, error: Any, traceback: Any = None) -> Any:
         """The error as JSON. One that cannot be told so still fails its task: then there is only its message."""

@@ -26,9 +26,11 @@ LOST = "lost"
 REPLACED = "replaced"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Outcome:
-    """What a run came to. `kind` names the event it leaves, if the row alone does not tell.
+    """What a run came to; never changed, and not frozen only as that costs each task a microsecond.
+
+    `kind` names the event it leaves, if the row alone does not tell.
 
     `status` pending means again: `delay` seconds from now (or `at`), with these counts and, if given, new arguments.
     `keep` False leaves no history. Status LOST: the run came to nothing, as if its worker had gone. `is_spread`: the

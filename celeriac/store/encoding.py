@@ -14,6 +14,8 @@ DEEPEST = 100
 #: What a handler leaves in its row, a result or its progress, takes this many bytes of JSON at most.
 MOST_BYTES = 4 * 1024 * 1024
 
+_SCALARS = frozenset({str, int, float, bool, type(None)})
+
 _NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 
 
@@ -66,9 +68,11 @@ def _refuse_forged(value: Any) -> None:
 
 def revived(value: Any) -> Any:
     """The inverse of `encoded` for values that come from a JSONB column."""
+    if not value:
+        return value
     if isinstance(value, dict):
         return kombu_json.object_hook({k: revived(v) for k, v in value.items()})
-    return [revived(v) for v in value] if isinstance(value, list) else value
+    return [v if type(v) in _SCALARS else revived(v) for v in value] if isinstance(value, list) else value
 
 
 def legible(value: Any) -> Any:
