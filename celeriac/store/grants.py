@@ -30,6 +30,7 @@ WORKER = {
     "role_limits": "SELECT, INSERT, UPDATE",
     "account_policies": "SELECT, UPDATE (updated_at)",  # without which nobody may lock a row FOR SHARE
     "version": "SELECT",
+    "afterwards": "",
     **dict.fromkeys(SEGMENTS, f"{_ALL}, TRUNCATE"),
     "api_tokens": "",
     "audit": "",
@@ -39,6 +40,7 @@ WORKER = {
 ADMIN = {
     **dict.fromkeys(SEGMENTS, f"{_ALL}, TRUNCATE"),
     "audit": "SELECT, INSERT", "api_tokens": "SELECT, INSERT, UPDATE", "version": "SELECT",
+    "afterwards": "",
 }  # fmt: skip
 
 EXISTS = text("SELECT true FROM pg_roles WHERE rolname = :name")

@@ -37,6 +37,17 @@ ENGINE = Branch(ENGINE_VERSIONS, "version", SCHEMA)
 APPLICATION_TABLE = "alembic_version"
 
 
+#: What a revision names so runs after the transaction, statement by statement, none of which keeps others waiting.
+AFTERWARDS = "afterwards"
+
+LOCK = text("SELECT pg_advisory_xact_lock(hashtextextended('celeriac migrate', 0))")
+
+LEAVE = text("INSERT INTO celeriac.afterwards (revision, statements) VALUES (:revision, :statements)")
+
+LEFT = text("SELECT revision, statements FROM celeriac.afterwards ORDER BY id LIMIT 1")
+
+DONE = text("DELETE FROM celeriac.afterwards WHERE revision = :revision")
+
 #: Partitions of history there are ahead.
 DAYS_AHEAD = 7
 
@@ -65,21 +76,44 @@ def migrate(
 ) -> None:
     """Applies what is missing, in one transaction; safe to run from several places at once. Timeouts in seconds.
 
-    Raises ConfigurationError for a database that is newer than this code.
+    What a revision has to do `afterwards` comes then, without a transaction; what was killed at it is begun anew by the
+    next. Raises ConfigurationError for a database that is newer than this code.
     """
     from alembic.command import upgrade
 
     with engine.begin() as connection:
         # Waiting for another migration may take as long as that one does; only after it do the timeouts count.
-        connection.execute(text("SELECT pg_advisory_xact_lock(hashtextextended('celeriac migrate', 0))"))
+        connection.execute(LOCK)
         connection.execute(text(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}"))
-        unapplied(connection, application)
+        new = unapplied(connection, application)
         for branch in _branches(application):
             config = configuration(branch.versions)
             config.attributes.update(connection=connection, branch=branch, timeouts=(lock_timeout, statement_timeout))
             upgrade(config, "head")
             if branch is ENGINE:
                 apply_routines(connection)
+        for branch in _branches(application):
+            _leave(connection, branch, new)
+    _do_afterwards(engine)
+
+
+def _leave(connection: Connection, branch: Branch, new: set[str]) -> None:
+    from alembic.script import ScriptDirectory
+
+    revisions = ScriptDirectory.from_config(configuration(branch.versions)).walk_revisions()
+    for revision in reversed([r for r in revisions if r.revision in new and hasattr(r.module, AFTERWARDS)]):
+        statements = list(getattr(revision.module, AFTERWARDS))
+        connection.execute(LEAVE, {"revision": revision.revision, "statements": statements})
+
+
+def _do_afterwards(engine: Engine) -> None:
+    """However long others' transactions keep these statements waiting: they keep nobody."""
+    with engine.begin() as turn, engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        turn.execute(LOCK)
+        while left := connection.execute(LEFT).one_or_none():
+            for statement in left.statements:
+                connection.exec_driver_sql(statement.replace("%", "%%"))
+            connection.execute(DONE, {"revision": left.revision})
 
 
 def apply_routines(connection: Connection) -> None:

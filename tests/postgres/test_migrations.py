@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from alembic.command import downgrade
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, create_engine, text
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import IntegrityError, OperationalError
 
 from celeriac.errors import ConfigurationError
 from celeriac.store.migrate import (
@@ -25,6 +26,7 @@ from celeriac.store.migrate import (
 from models import ROUTINES, Base
 from tests.conftest import APPLICATION
 from tests.postgres.catalog import catalog
+from tests.processes import until
 
 ADDS_A_COLUMN = """
 from alembic import op
@@ -35,6 +37,30 @@ revision, down_revision, branch_labels, depends_on = "wide_0001", None, None, No
 def upgrade():
     op.execute("ALTER TABLE celeriac.tasks ADD COLUMN colour text")
 """
+
+ADDS_AN_INDEX = """
+from alembic import op
+
+revision, down_revision, branch_labels, depends_on = "unique_0001", None, None, None
+afterwards = (
+    "DROP INDEX CONCURRENTLY IF EXISTS names_once",
+    "CREATE UNIQUE INDEX CONCURRENTLY names_once ON names (name)",
+    "ALTER TABLE names VALIDATE CONSTRAINT named",
+)
+
+
+def upgrade():
+    op.execute("CREATE TABLE names (name text)")
+    op.execute("INSERT INTO names VALUES ('a'), ('a')")
+    op.execute("ALTER TABLE names ADD CONSTRAINT named CHECK (name IS NOT NULL) NOT VALID")
+"""
+
+#: Whether the index is whole, and the constraint validated.
+WHOLE = """SELECT (SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass('names_once')),
+    (SELECT convalidated FROM pg_constraint WHERE conname = 'named')"""
+
+BUILDING = """SELECT count(*) > 0 FROM pg_stat_activity
+    WHERE datname = current_database() AND query LIKE 'CREATE UNIQUE%%' AND wait_event_type = 'Lock'"""
 
 
 @pytest.fixture
@@ -181,6 +207,38 @@ def test_a_migration_behind_a_long_transaction_gives_up(empty: Engine, adds_a_co
     migrate(empty, adds_a_column, lock_timeout=0.1, statement_timeout=5)
     with empty.connect() as connection:
         assert unapplied(connection, adds_a_column) == set()
+
+
+def test_what_a_migration_does_afterwards_is_begun_anew_where_it_failed(empty: Engine, tmp_path: Path) -> None:
+    (tmp_path / "unique_0001.py").write_text(ADDS_AN_INDEX)
+    with pytest.raises(IntegrityError, match="names_once"):
+        migrate(empty, tmp_path)
+    with empty.begin() as connection:
+        assert connection.exec_driver_sql(WHOLE).one() == (False, False)
+        assert unapplied(connection, tmp_path) == set()
+        connection.exec_driver_sql("DELETE FROM names WHERE ctid = (SELECT min(ctid) FROM names)")
+    migrate(empty, tmp_path)
+    with empty.begin() as connection:
+        assert connection.exec_driver_sql(WHOLE).one() == (True, True)
+        assert connection.exec_driver_sql("SELECT count(*) FROM celeriac.afterwards").scalar_one() == 0
+
+
+def test_what_a_migration_does_afterwards_keeps_nobody_waiting(empty: Engine, tmp_path: Path) -> None:
+    """It waits itself, for as long as it takes."""
+    made, _, _ = ADDS_AN_INDEX.partition("def upgrade")
+    (tmp_path / "unique_0001.py").write_text(f"{made}def upgrade(): ...\n")
+    migrate(empty)
+    with ThreadPoolExecutor(1) as executor, empty.connect() as caller, empty.connect() as another:
+        another.execution_options(isolation_level="AUTOCOMMIT")
+        caller.exec_driver_sql("CREATE TABLE names (name text, CONSTRAINT named CHECK (name IS NOT NULL) NOT VALID)")
+        caller.commit()
+        caller.exec_driver_sql("INSERT INTO names VALUES ('a')")
+        migrating = executor.submit(migrate, empty, tmp_path, lock_timeout=0.1)
+        until(lambda: another.exec_driver_sql(BUILDING).scalar_one(), "the index to wait for the caller")
+        another.exec_driver_sql("SET lock_timeout = '1 s'; INSERT INTO names VALUES ('b')")
+        caller.commit()
+        migrating.result(30)
+        assert another.exec_driver_sql(WHOLE).one() == (True, True)
 
 
 def test_a_migration_that_takes_too_long_gives_up(empty: Engine, adds_a_column: Path) -> None:

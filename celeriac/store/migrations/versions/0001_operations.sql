@@ -206,3 +206,11 @@ CREATE TABLE celeriac.unparking (account text PRIMARY KEY);
 
 -- When a worker last ran a sweep that beat did not: see `celeriac.repair.vital`.
 CREATE TABLE celeriac.repairs (name text PRIMARY KEY, at timestamptz NOT NULL);
+
+-- What migrations have still to do without a transaction, a row for each.
+CREATE TABLE celeriac.afterwards (
+    id bigint GENERATED ALWAYS AS IDENTITY,
+    revision text NOT NULL,
+    statements text[] NOT NULL,
+    PRIMARY KEY (id)
+);
