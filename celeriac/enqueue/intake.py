@@ -124,6 +124,7 @@ _RULES: Mapping[str, tuple[Fits, str]] = {
     "expires_in": _DISTANCE,
 }
 
+_TEXTS = frozenset({"task_id", "account", "lock_key", "unique_key"})
 
 #: Which field of the row each of the role's options gives.
 GIVES = {"fair_by": "account", "lock_by": "lock_key", "unique_by": "unique_key"}
@@ -190,7 +191,9 @@ def new_task(
         "max_rounds": role.max_rounds,
     }
     given = {k: v for k, v in options.items() if v is not None}
-    row |= ({} if arguments is None else keys(role, arguments, given, unknown)) | given
+    if arguments is not None and role.has_keys:
+        row |= keys(role, arguments, given, unknown)
+    row |= given
     checked = _checked(role.name, row)
     refuse_priority(role, checked["priority"])
     return NewTask(role=role.name, args=body["args"], kwargs=body["kwargs"], **checked)
@@ -217,16 +220,15 @@ def _by_name(signature: Signature, args: Any, kwargs: Mapping[str, Any]) -> dict
 
 def _checked(role: str, row: dict[str, Any]) -> dict[str, Any]:
     """What Postgres will take: its own refusal would come late, and break the caller's transaction."""
-    for option in ("task_id", "account", "lock_key", "unique_key"):
-        if row.get(option) is not None:
-            row[option] = str(row[option])
-    for option, (fits, right) in _RULES.items():
-        given = row.get(option)
-        if given is not None and not fits(given):
-            raise BadArguments(f"{role}: {option}={given!r:.100}: give {right}; nothing was enqueued")
-    for option in ("at", "expires_at"):
-        if row.get(option) is not None:
-            row[option] = moment(role, option, row[option]).isoformat()
+    for option, given in row.items():
+        if given is None:
+            continue
+        if option in _TEXTS:
+            row[option] = given = str(given)
+        elif option in ("at", "expires_at"):
+            row[option] = moment(role, option, given).isoformat()
+        if (rule := _RULES.get(option)) is not None and not rule[0](given):
+            raise BadArguments(f"{role}: {option}={given!r:.100}: give {rule[1]}; nothing was enqueued")
     return row
 
 

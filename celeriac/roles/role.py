@@ -99,6 +99,11 @@ class Role:
         return _SWITCH.get(given.get(self.enabled_by or "", "").strip().lower(), True)
 
     @property
+    def has_keys(self) -> bool:
+        """Whether a call's arguments give any key of its row."""
+        return not (self.fair_by is None and self.lock_by is None and self.unique_by is None)
+
+    @property
     def time_limit(self) -> float | None:
         """Seconds from a run's start to its deadline, where its row has no `timeout` of its own."""
         return min((limit for limit in (self.timeout, self.hard_timeout) if limit is not None), default=None)

@@ -23,6 +23,7 @@ class Signature:
         self.inner = inspect.Signature(parameters)
         self.names = [p.name for p in parameters]
         kinds = {p.kind for p in parameters}
+        self.is_plain = kinds <= {inspect.Parameter.POSITIONAL_OR_KEYWORD}
         self.nameable = not kinds & {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.POSITIONAL_ONLY}
 
     @classmethod
@@ -40,6 +41,8 @@ class Signature:
 
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """All arguments by name, defaults included. Raises BadArguments."""
+        if not kwargs and len(args) == len(self.names) and self.is_plain:
+            return dict(zip(self.names, args, strict=True))
         try:
             bound = self.inner.bind(*args, **kwargs)
         except TypeError as error:

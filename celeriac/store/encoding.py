@@ -14,6 +14,8 @@ DEEPEST = 100
 #: What a handler leaves in its row, a result or its progress, takes this many bytes of JSON at most.
 MOST_BYTES = 4 * 1024 * 1024
 
+_encode = kombu_json.JSONEncoder(allow_nan=False).encode
+
 _SCALARS = frozenset({str, int, float, bool, type(None)})
 
 _NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
@@ -32,7 +34,7 @@ def encoded(what: Any, limit: float) -> Any:
     if what is None or what is True or what is False or (type(what) is int and -(2**63) <= what < 2**63):
         return what
     try:
-        text = kombu_json.dumps(what, allow_nan=False)
+        text = _encode(what)
         value = json.loads(text)
         size = (
             len(text) if text.isascii() and "\\u" not in text else len(json.dumps(value, ensure_ascii=False).encode())
