@@ -19,7 +19,8 @@ from celeriac.enqueue.intake import new_task
 from celeriac.errors import EnqueueRefused
 from celeriac.operate import audit
 from celeriac.operate.audit import Change
-from celeriac.roles.rules import LONGEST_DELAY
+from celeriac.roles.bounds import LONGEST_DELAY
+from celeriac.roles.bounds import MOST as MOST_RETRIES
 from celeriac.store.states import PENDING, WAITS_FOR_LOCK
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class TaskToBe(BaseModel):
     account: Text | None = None
     lock_key: Text | None = None
     unique_key: Text | None = None
-    max_retries: Annotated[int | None, Field(ge=0, le=1_000_000)] = None
+    max_retries: Annotated[int | None, Field(ge=0, le=MOST_RETRIES)] = None
     timeout: Annotated[float | None, Field(gt=0, le=LONGEST_DELAY, description="seconds")] = None
 
     def arguments(self) -> dict[str, Any]:

@@ -8,8 +8,7 @@ from typing import Annotated, TypeVar
 from fastapi import Path, Query
 from pydantic import AfterValidator, Field, StringConstraints
 
-from celeriac.roles.keys import LONGEST_KEY
-from celeriac.roles.rules import LONGEST_NAME
+from celeriac.roles.bounds import ANY_PRIORITY, LONGEST_KEY, LONGEST_NAME
 
 T = TypeVar("T")
 
@@ -37,7 +36,7 @@ Moment = Annotated[datetime, AfterValidator(_with_zone)]
 
 Id = Annotated[int, Field(ge=1, le=2**63 - 1)]
 Ids = Annotated[list[Id], Field(min_length=1, max_length=1000)]
-Priority = Annotated[int, Field(ge=-1_000_000, le=1_000_000)]
+Priority = Annotated[int, Field(ge=ANY_PRIORITY[0], le=ANY_PRIORITY[1])]
 
 IdInPath = Annotated[int, Path(ge=1, le=2**63 - 1)]
 

@@ -16,6 +16,7 @@ from celeriac.api.callers import Operator, Reader
 from celeriac.api.changes import Because, Changed, ManyChanged, Reason, ToPriority, many, one
 from celeriac.api.fields import IdInPath, Ids, Limit, Name, Offset, Place
 from celeriac.operate import steer
+from celeriac.roles.bounds import ANY_PRIORITY
 from celeriac.store.states import CRAWLS, WAITS_FOR_TIME, crawl_word
 
 router = APIRouter(prefix="/api/admin/jobs", tags=["jobs"])
@@ -109,7 +110,7 @@ class ToStatus(Because):
 
 
 class Boost(Because):
-    boost: Annotated[int, Field(ge=1, le=1_000_000, examples=[20])]
+    boost: Annotated[int, Field(ge=1, le=ANY_PRIORITY[1], examples=[20])]
 
 
 class ManyToStatus(ToStatus):

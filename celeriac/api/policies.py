@@ -12,6 +12,7 @@ from celeriac.api.callers import Operator
 from celeriac.api.changes import Because, Changed, Reason, change
 from celeriac.api.fields import Name, Text
 from celeriac.operate import policies
+from celeriac.roles.bounds import HEAVIEST, LIGHTEST, MOST
 
 router = APIRouter(prefix="/api", tags=["roles and accounts"])
 
@@ -22,10 +23,10 @@ AccountInPath = Annotated[Text, Path(min_length=1, description="may contain slas
 class Policy(Because):
     """What is not given stays."""
 
-    weight: Annotated[float, Field(ge=1e-6, le=1e6, description="its share beside others' 1", examples=[2])] | None = (
-        None
+    weight: Annotated[float, Field(ge=LIGHTEST, le=HEAVIEST)] | None = Field(
+        default=None, description="its share beside others' 1", examples=[2]
     )
-    cap: Annotated[int, Field(ge=0, le=1_000_000)] | None = Field(
+    cap: Annotated[int, Field(ge=0, le=MOST)] | None = Field(
         default=None, description="tasks claimed or running at once; null: no cap", examples=[10]
     )
     paused: bool | None = None

@@ -10,8 +10,9 @@ from kombu.connection import Connection as BrokerConnection
 from sqlalchemy import Connection
 from sqlalchemy.orm import Session, scoped_session
 
-from celeriac.enqueue.intake import arguments_of, is_distance, moment
+from celeriac.enqueue.intake import arguments_of, moment
 from celeriac.errors import BadArguments
+from celeriac.roles.bounds import is_distance
 from celeriac.roles.options import nearest
 
 

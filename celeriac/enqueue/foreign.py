@@ -19,8 +19,9 @@ from celeriac.enqueue.adopted import Letter
 from celeriac.enqueue.insert import NewTask
 from celeriac.enqueue.intake import new_task
 from celeriac.errors import EnqueueRefused, NotAdopted
+from celeriac.roles.bounds import LONGEST_NAME
 from celeriac.roles.role import Role
-from celeriac.roles.rules import LONGEST_NAME, TICKET
+from celeriac.roles.rules import TICKET
 from celeriac.roles.signature import Signature
 from celeriac.store.encoding import Unfit, encoded, revived
 

@@ -13,9 +13,9 @@ from celeriac.enqueue.insert import NewTask
 from celeriac.enqueue.readiness import refuse_unready
 from celeriac.errors import ArgumentsTooLarge, BadArguments, NotStorable, UnknownRole
 from celeriac.roles import registry
-from celeriac.roles.keys import LONGEST_KEY, Key, key_of, lock_of
+from celeriac.roles.bounds import ANY_PRIORITY, CALL, outside
+from celeriac.roles.keys import Key, key_of, lock_of
 from celeriac.roles.role import IN_CODE, Role
-from celeriac.roles.rules import ANY_PRIORITY, Fits, is_duration, is_whole, outside
 from celeriac.roles.signature import Signature
 from celeriac.store.connections import Database
 from celeriac.store.encoding import TooLarge, Unfit, encoded
@@ -96,34 +96,7 @@ def arguments_of(role: str, what: Any, limit: float) -> Any:
         raise NotStorable(f"{role}: the arguments cannot be stored: {error}; nothing was enqueued") from None
 
 
-def _is_text(given: Any) -> bool:
-    try:
-        return "\x00" not in given and len(given.encode()) <= LONGEST_KEY
-    except UnicodeEncodeError:
-        return False
-
-
-def is_distance(given: Any) -> bool:
-    """Seconds, before or after now."""
-    return is_duration(given) or (isinstance(given, int | float) and given < 0 and is_duration(-given))
-
-
-_TEXT = (_is_text, f"a text of at most {LONGEST_KEY} bytes without NUL")
-_DISTANCE = (is_distance, "seconds, at most 100 years away")
-
-#: What a call may say of its row, and what it must be.
-_RULES: Mapping[str, tuple[Fits, str]] = {
-    "task_id": (lambda given: _is_text(given) and bool(given), _TEXT[1]),
-    "account": _TEXT,
-    "lock_key": _TEXT,
-    "unique_key": _TEXT,
-    "priority": (is_whole(*ANY_PRIORITY), "a whole number from -1,000,000 to 1,000,000"),
-    "max_retries": (is_whole(0, 1_000_000), "0 to 1,000,000"),
-    "timeout": (lambda given: is_duration(given) and given > 0, "seconds above 0, at most 100 years"),
-    "delay": _DISTANCE,
-    "expires_in": _DISTANCE,
-}
-
+#: What is stored as text.
 _TEXTS = frozenset({"task_id", "account", "lock_key", "unique_key"})
 
 #: Which field of the row each of the role's options gives.
@@ -227,8 +200,8 @@ def _checked(role: str, row: dict[str, Any]) -> dict[str, Any]:
             row[option] = given = str(given)
         elif option in ("at", "expires_at"):
             row[option] = moment(role, option, given).isoformat()
-        if (rule := _RULES.get(option)) is not None and not rule[0](given):
-            raise BadArguments(f"{role}: {option}={given!r:.100}: give {rule[1]}; nothing was enqueued")
+        if (rule := CALL.get(option)) is not None and not rule.fits(given):
+            raise BadArguments(f"{role}: {option}={given!r:.100}: give {rule.right}; nothing was enqueued")
     return row
 
 

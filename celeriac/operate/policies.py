@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
-from typing import Any, TypedDict, Unpack
+from typing import TypedDict, Unpack
 
 from sqlalchemy import Connection, text
 
 from celeriac.errors import BadValue, Unknown
 from celeriac.operate import audit
 from celeriac.operate.audit import Change
-from celeriac.roles.keys import LONGEST_KEY
+from celeriac.roles import bounds
 from celeriac.roles.limits import AS_DECLARED
 from celeriac.roles.rates import rate
 from celeriac.roles.rules import RULES
@@ -72,19 +70,6 @@ class RoleLimits(TypedDict, total=False):
     hard_timeout: float | None
 
 
-_RULES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
-    "weight": (
-        lambda given: isinstance(given, int | float) and math.isfinite(given) and 1e-6 <= given <= 1e6,
-        "a number from 0.000001 to 1,000,000",
-    ),
-    "cap": (
-        lambda given: given is None or (type(given) is int and 0 <= given <= 1_000_000),
-        "a whole number from 0 to 1,000,000, or none",
-    ),
-    "paused": (lambda given: isinstance(given, bool), "true or false"),
-}
-
-
 def pause_role(connection: Connection, role: str, *, by: str, why: str = "") -> Change:
     """No pass of the role claims anything until it is resumed. Raises Unknown."""
     return _set_paused(connection, role, True, by=by, why=why)
@@ -99,10 +84,8 @@ def set_limits(connection: Connection, role: str, *, by: str, why: str = "", **c
 
     Raises Unknown and BadValue.
     """
-    for name, given in changes.items():
-        fits, right = RULES[name]
-        if not fits(given):
-            raise BadValue(f"{name}={given!r:.100}: give {right}; nothing was changed")
+    if told := bounds.wrong(RULES, changes):
+        raise BadValue(f"{told}; nothing was changed")
     connection.execute(DECLARED, {"role": role})
     found = connection.execute(LIMITS, {"role": role}).mappings().one_or_none()
     if found is None:
@@ -131,12 +114,10 @@ def set_account(
     connection: Connection, account: str, *, by: str, why: str = "", **changes: Unpack[AccountChanges]
 ) -> Change:
     """What is not given stays. Raises BadValue."""
-    if "\x00" in account or len(account.encode(errors="replace")) > LONGEST_KEY:
-        raise BadValue(f"account={account!r:.100}: give a text of at most {LONGEST_KEY} bytes without NUL")
-    for name, given in changes.items():
-        fits, right = _RULES.get(name, (lambda _: False, f"one of {', '.join(_RULES)} instead"))
-        if not fits(given):
-            raise BadValue(f"{name}={given!r}: give {right}; nothing was changed")
+    if not bounds.is_text(account):
+        raise BadValue(f"account={account!r:.100}: give {bounds.TEXT.right}")
+    if told := bounds.wrong(bounds.ACCOUNT, changes):
+        raise BadValue(f"{told}; nothing was changed")
     connection.execute(ACCOUNT, {"account": account})
     before = dict(connection.execute(POLICY, {"account": account}).mappings().one())
     change = Change(account, before, before | changes)

@@ -20,7 +20,7 @@ from celeriac.operate import audit
 from celeriac.operate.audit import Change
 from celeriac.operate.cancel import cancel_all
 from celeriac.operate.prioritise import prioritise
-from celeriac.roles.rules import ANY_PRIORITY, is_whole
+from celeriac.roles.bounds import ANY_PRIORITY, PRIORITY, is_whole
 from celeriac.store import look
 from celeriac.store.connections import Database
 from celeriac.store.failures import retry_deadlocks
@@ -209,9 +209,8 @@ def _prioritise(
 
 
 def _refuse_priority(priority: int) -> None:
-    low, high = ANY_PRIORITY
-    if not is_whole(low, high)(priority):
-        raise BadValue(f"priority={priority!r}: give a whole number from {low:,} to {high:,}")
+    if not PRIORITY.fits(priority):
+        raise BadValue(f"priority={priority!r}: give {PRIORITY.right}")
 
 
 def _first_of_each_key(rows: Sequence[Row[Any]], result: Steered) -> list[Row[Any]]:

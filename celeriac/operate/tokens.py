@@ -17,6 +17,7 @@ from typing import Final
 from sqlalchemy import Connection, text
 
 from celeriac.errors import TokenRefused
+from celeriac.roles.bounds import LONGEST_DELAY
 
 READ: Final = "read"
 ENQUEUE: Final = "enqueue"
@@ -134,5 +135,5 @@ def _refuse_bad(name: str, scopes: Collection[str], seconds: float | None) -> No
         raise TokenRefused(f"name={name!r:.120}: give 1 to {LONGEST_NAME} printable characters")
     if not scopes or not set(scopes) <= set(IMPLIED):
         raise TokenRefused(f"scopes={sorted(scopes)}: give one or more of {', '.join(IMPLIED)}")
-    if seconds is not None and not 0 < seconds <= 100 * 365 * 86_400:
+    if seconds is not None and not 0 < seconds <= LONGEST_DELAY:
         raise TokenRefused(f"seconds={seconds:g}: give how long it lasts, above 0 and at most 100 years")

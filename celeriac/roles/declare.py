@@ -11,6 +11,7 @@ from celery.app.task import Task as CeleryTask
 from celeriac.errors import ConfigurationError
 from celeriac.roles.attributes import checks_arguments, said_by
 from celeriac.roles.backoff import Backoff
+from celeriac.roles.bounds import is_duration, seconds
 from celeriac.roles.options import (
     CELERY_OPTIONS,
     OPTIONS,
@@ -20,7 +21,7 @@ from celeriac.roles.options import (
 )
 from celeriac.roles.role import Role, is_on
 from celeriac.roles.routes import routed_queue
-from celeriac.roles.rules import TICKET, is_duration, seconds
+from celeriac.roles.rules import TICKET
 from celeriac.roles.signature import Signature
 
 if TYPE_CHECKING:

@@ -15,9 +15,6 @@ Key = str | Callable[[Mapping[str, Any]], object]
 #: `unique_by=ONE`: one unfinished task of the role at all. A format without a parameter, so that SQL derives it, too.
 ONE: Literal["{{one}}"] = "{{one}}"
 
-#: Bytes of a key: Postgres indexes no more than 2,700 a row, and a role's name is in there, too.
-LONGEST_KEY = 1000
-
 
 def is_key(given: Any) -> bool:
     if given is None or callable(given):

@@ -10,9 +10,10 @@ from typing import Any, Literal
 
 from celeriac.errors import ConfigurationError
 from celeriac.roles.backoff import Backoff
+from celeriac.roles.bounds import ANY_PRIORITY, outside, seconds, wrong
 from celeriac.roles.keys import Key
 from celeriac.roles.rates import burst, per_second, rate
-from celeriac.roles.rules import ANY_PRIORITY, DURATIONS, RULES, outside, seconds
+from celeriac.roles.rules import DURATIONS, RULES
 
 
 def days(n: float) -> timedelta:
@@ -74,10 +75,8 @@ class Role:
     def __post_init__(self) -> None:
         for option in DURATIONS:
             object.__setattr__(self, option, seconds(getattr(self, option)))
-        for option, (fits, right) in RULES.items():
-            given = getattr(self, option)
-            if not fits(given):
-                raise ConfigurationError(f"role {self.name!r}: {option}={given!r}: give {right}")
+        if told := wrong(RULES, {option: getattr(self, option) for option in RULES}):
+            raise ConfigurationError(f"role {self.name!r}: {told}")
         if fitting := outside(self.priority_range, self.priority):
             raise ConfigurationError(f"role {self.name!r}: priority={self.priority}: give {fitting}")
         limit = rate(self.rate_limit)

@@ -29,7 +29,6 @@ def routed_queue(task: Task) -> str:
 def _name(task: Task, queue: Any) -> str:
     """Of a kombu Queue or of a text."""
     name = getattr(queue, "name", queue) or ""
-    fits, right = RULES["queue"]
-    if not fits(name):
-        raise ConfigurationError(f"task_routes: queue={name!r} for {task.name!r}: give {right}")
+    if not RULES["queue"].fits(name):
+        raise ConfigurationError(f"task_routes: queue={name!r} for {task.name!r}: give {RULES['queue'].right}")
     return str(name)

@@ -16,7 +16,7 @@ from celery.schedules import crontab, schedule, solar
 
 from celeriac.enqueue.calls import CELERYS
 from celeriac.errors import ConfigurationError
-from celeriac.roles.rules import LONGEST_NAME, Fits, is_duration
+from celeriac.roles.bounds import LONGEST_NAME, Rule, is_duration
 from celeriac.schedules.arguments import kept
 from celeriac.schedules.decide import CALL_OPTIONS, Entry, every
 
@@ -89,11 +89,11 @@ def _is_by_name(given: Any) -> bool:
 
 
 #: What the parts of an entry must be, and how to say so.
-_TYPES: Mapping[str, tuple[Fits, str]] = {
-    "task": (lambda given: isinstance(given, str) and bool(given), "the name of a task"),
-    "args": (lambda given: isinstance(given, list | tuple), "a list or a tuple"),
-    "kwargs": (_is_by_name, "a dict by name"),
-    "options": (_is_by_name, "a dict by name"),
+_TYPES: Mapping[str, Rule] = {
+    "task": Rule(lambda given: isinstance(given, str) and bool(given), "the name of a task"),
+    "args": Rule(lambda given: isinstance(given, list | tuple), "a list or a tuple"),
+    "kwargs": Rule(_is_by_name, "a dict by name"),
+    "options": Rule(_is_by_name, "a dict by name"),
 }
 
 

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from celeriac.errors import ConfigurationError
-from celeriac.roles.rules import LONGEST_NAME
+from celeriac.roles.bounds import LONGEST_NAME
 from celeriac.schedules.expressions import Expression, parse
 
 Kind = Literal["task", "pass", "sweep"]

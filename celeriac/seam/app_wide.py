@@ -11,7 +11,8 @@ from celery.app.utils import Settings as Configuration
 from kombu.utils.functional import maybe_evaluate
 
 from celeriac.errors import ConfigurationError
-from celeriac.roles.rules import DURATIONS, FOREVER, RULES, is_duration, seconds
+from celeriac.roles.bounds import is_duration, seconds
+from celeriac.roles.rules import DURATIONS, FOREVER, RULES
 from celeriac.seam.configuration import by_user
 
 #: What a role calls them.
@@ -75,8 +76,8 @@ def _refuse_unfit_attributes(annotation: Mapping[Any, Any]) -> None:
 
 
 def _refuse_unfit(told: str, option: str, given: Any) -> None:
-    fits, right = RULES[option]
+    rule = RULES[option]
     if option in _MAY_BE_EMPTY and not given:
         return
-    if not fits(seconds(given) if option in DURATIONS else given):
-        raise ConfigurationError(f"{told}={given!r:.200}: give {right}")
+    if not rule.fits(seconds(given) if option in DURATIONS else given):
+        raise ConfigurationError(f"{told}={given!r:.200}: give {rule.right}")

@@ -9,7 +9,8 @@ from typing import Any
 
 from kombu.utils.json import loads
 
-from celeriac.roles.rules import TICKET, Fits
+from celeriac.roles.bounds import Fits
+from celeriac.roles.rules import TICKET
 
 #: A ticket of as many rows as a role's `chunk` may have takes 300 kB.
 MOST_BYTES = 1_000_000

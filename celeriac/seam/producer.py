@@ -15,8 +15,9 @@ from celery.canvas import maybe_signature
 from celeriac.canvas.parts import RESULTS, Part, is_uuid, part_of
 from celeriac.enqueue.calls import said_beside
 from celeriac.enqueue.insert import NewTask, Receipt
-from celeriac.enqueue.intake import arguments_of, is_distance, moment, new_task
+from celeriac.enqueue.intake import arguments_of, moment, new_task
 from celeriac.errors import BadArguments, BadValue
+from celeriac.roles.bounds import is_distance
 from celeriac.roles.role import Role
 from celeriac.run import run as running
 from celeriac.seam.stream import Stream

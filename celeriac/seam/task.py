@@ -17,8 +17,8 @@ from vine import promise
 
 from celeriac.enqueue.calls import BulkOptions, CallOptions, options_of_call
 from celeriac.errors import BadValue, CeleriacError, Snooze
+from celeriac.roles.bounds import is_duration
 from celeriac.roles.role import Role
-from celeriac.roles.rules import is_duration
 from celeriac.run import run as running
 from celeriac.seam.result import RowResult
 

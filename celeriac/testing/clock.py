@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import text
 
 from celeriac.errors import BadValue
-from celeriac.roles.rules import is_duration
+from celeriac.roles.bounds import is_duration
 from celeriac.testing.here import the_app
 
 if TYPE_CHECKING:

@@ -13,9 +13,8 @@ from kombu.exceptions import EncodeError
 from celeriac.enqueue.insert import NewTask
 from celeriac.enqueue.intake import arguments_of, from_definition, new_task
 from celeriac.errors import ArgumentsTooLarge, BadArguments, EnqueueRefused
-from celeriac.roles.keys import LONGEST_KEY
+from celeriac.roles.bounds import ANY_PRIORITY, LONGEST_KEY
 from celeriac.roles.role import IN_CODE, Role
-from celeriac.roles.rules import ANY_PRIORITY
 from celeriac.roles.signature import Signature
 
 NO_LIMIT = float("inf")
