@@ -10,15 +10,19 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from billiard.pool import EX_RECYCLE
 
 from celeriac.run import shared
 from celeriac.run.run import Run
 
-if TYPE_CHECKING:
-    from celeriac.run.ticket import TicketRun
+
+class OpenTicket(Protocol):
+    """A ticket whose tasks run here, as the watch knows it."""
+
+    def lease_ends_soon(self) -> bool: ...
+    def give_up_waiting(self) -> None: ...
 
 
 class Place(ABC):
@@ -26,7 +30,7 @@ class Place(ABC):
 
     def __init__(self, number: int) -> None:
         self.number = number
-        self.current: tuple[TicketRun, Run] | None = None
+        self.current: tuple[OpenTicket, Run] | None = None
 
     @abstractmethod
     def interrupt(self, run: Run, error: BaseException) -> bool:

@@ -18,11 +18,11 @@ from celeriac.roles import registry
 from celeriac.roles.role import Role
 from celeriac.run import outcomes
 from celeriac.run.execute import Direct, directly, execute
-from celeriac.run.journal import told
 from celeriac.run.limited import Heeded
 from celeriac.run.places import Place, places
 from celeriac.run.run import Run
 from celeriac.run.shared import closed, limit, noting, renewed, worker_id
+from celeriac.run.told import told
 from celeriac.run.watch import LOOK_EVERY, watch
 from celeriac.settle import release
 from celeriac.store.failures import is_gone, retry_deadlocks, retry_while_away

@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from billiard.process import current_process
 from celery.exceptions import SoftTimeLimitExceeded
@@ -23,9 +22,6 @@ from celeriac.errors import LeaseLost, TaskCancelled
 from celeriac.run import lease, shared
 from celeriac.run.places import Place, places
 from celeriac.run.run import Run
-
-if TYPE_CHECKING:
-    from celeriac.run.ticket import TicketRun
 
 logger = logging.getLogger(__name__)
 
@@ -80,15 +76,8 @@ class Watch:
             place.interrupt(run, LeaseLost(f"nobody renewed the lease of task {run.task.id}"))
             return
         held.give_up_waiting()
-        if run.outcome is None and (error := self._reason_to_stop(held, run)) is not None:
+        if run.outcome is None and (error := _reason_to_stop(run)) is not None:
             place.interrupt(run, error)
-
-    def _reason_to_stop(self, held: TicketRun, run: Run) -> BaseException | None:
-        with held.app.database.statement() as connection:
-            cancelled = lease.is_cancelled(connection, run.task.id, run.task.token)
-        if cancelled is None:
-            return LeaseLost(f"task {run.task.id} is no longer this worker's")
-        return TaskCancelled(f"task {run.task.id} was cancelled") if cancelled else None
 
     def _limit(self, place: Place) -> None:
         """At the soft limit the handler is told, once; at the hard one the parent stops this process."""
@@ -108,6 +97,14 @@ class Watch:
         if time.monotonic() - since > LOOK_EVERY:
             logger.warning("Memory stays short: this process ran tasks before, and makes room for another")
             process.leave()
+
+
+def _reason_to_stop(run: Run) -> BaseException | None:
+    with run.database.statement() as connection:
+        cancelled = lease.is_cancelled(connection, run.task.id, run.task.token)
+    if cancelled is None:
+        return LeaseLost(f"task {run.task.id} is no longer this worker's")
+    return TaskCancelled(f"task {run.task.id} was cancelled") if cancelled else None
 
 
 def _limit_reached(run: Run) -> bool:

@@ -1,0 +1,100 @@
+"""Told: what others hear of a ticket's tasks as they run. Of an outcome after its commit, and only if it counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from celery import signals
+from celery.app.task import Context
+
+from celeriac.roles.role import Role
+from celeriac.run import journal, lines, shared
+from celeriac.run.execute import request_of
+from celeriac.run.journal import Event
+from celeriac.run.received import is_heard, tell
+from celeriac.run.run import Run
+from celeriac.store.encoding import legible
+from celeriac.store.started import Started
+from celeriac.store.states import CANCELLED, COMPLETED
+
+if TYPE_CHECKING:
+    from celeriac.app import Celeriac
+
+#: Who hears of each run of this process once it is settled: tests.
+witnesses: list[Callable[[Run], None]] = []
+
+
+class Told:
+    """What is told of one ticket's rows: events, where somebody listens, lines of the log, signals of Celery's."""
+
+    def __init__(self, app: Celeriac, role: Role, *, listened: bool, logs: bool) -> None:
+        self.app = app
+        self.journal = app.journal if listened else None
+        self.role = role
+        self.logs = logs
+        self._seconds: dict[int, float | None] = {}
+        self._left_out: set[int] = set()
+
+    def received(self, tasks: Iterable[Started]) -> None:
+        for task in tasks:
+            self._seconds[task.id] = None
+            if self.journal is not None and not self.journal.admits():
+                self._left_out.add(task.id)
+            self._write(task, lambda: journal.received(task))  # noqa: B023
+            if self.logs:
+                lines.claimed(task, self.role)
+            if not task.expired and is_heard():
+                tell(self.app, self.role, task)
+
+    def started(self, task: Started) -> None:
+        self._write(task, lambda: journal.about(task, "task-started"))
+
+    def ran(self, task: Started, seconds: float) -> None:
+        self._seconds[task.id] = seconds
+
+    def parted(self, tasks: Iterable[Started]) -> None:
+        """Handed back before they began."""
+        for task in tasks:
+            self._seconds.pop(task.id, None)
+            self._write(task, lambda: journal.about(task, "task-rejected", requeue=True))  # noqa: B023
+
+    def settled(self, runs: Iterable[Run]) -> None:
+        """Of each that is settled, once."""
+        for run in runs:
+            if run.settled and run.task.id in self._seconds:
+                seconds = self._seconds.pop(run.task.id)
+                if run.became != COMPLETED:  # that is told of every task
+                    self._left_out.discard(run.task.id)
+                self._write(run.task, lambda: journal.ended(run, seconds))  # noqa: B023
+                if self.logs:
+                    lines.settled(run, seconds)
+                if run.became == CANCELLED and signals.task_revoked.receivers:
+                    self._revoked(run, began=seconds is not None)
+                for witness in witnesses:
+                    witness(run)
+
+    def flush(self) -> None:
+        if self.journal is not None:
+            self.journal.flush()
+
+    def _revoked(self, run: Run, *, began: bool) -> None:
+        request = Context(
+            request_of(run, self.app.conf.enable_utc, legible), args=run.task.args, kwargs=run.task.kwargs
+        )
+        signals.task_revoked.send(
+            sender=self.app.tasks[self.role.name], request=request, terminated=began, signum=None,
+            expired=run.outcome is not None and run.outcome.kind == "expired",
+        )  # fmt: skip
+
+    def _write(self, task: Started, event: Callable[[], Event | None]) -> None:
+        if self.journal is not None and task.id not in self._left_out and (made := event()) is not None:
+            self.journal.write(made)
+
+
+def told(app: Celeriac, role: Role) -> Told | None:
+    """None while nobody wants to hear of tasks: then a run costs nothing more."""
+    listened, logs = shared.telling(), lines.wanted()
+    if listened or logs or signals.task_revoked.receivers or witnesses or is_heard():
+        return Told(app, role, listened=listened, logs=logs)
+    return None
