@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from celery import Celery
 from celery.utils import uuid
@@ -37,6 +37,11 @@ from celeriac.seam.task import Enqueued, Task, with_rows
 from celeriac.settings import Settings
 from celeriac.store.connections import Database
 
+if TYPE_CHECKING:
+    from celeriac.run.app import Backend
+    from celeriac.seam.app import SeamApp
+    from celeriac.worker.app import WorkerApp
+
 
 class Celeriac(TaskDecorator, Process, Steering, Celery):
     """Celery whose tasks are rows. `Celery(...)` → `Celeriac(...)` is the whole change to an existing code base.
@@ -57,7 +62,7 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
     ) -> None:  # fmt: skip
         self.settings = settings or Settings.from_environ()
         self.migrations = migrations
-        self.roles = Roles(self)
+        self.roles = Roles(lambda: self.tasks)
         self.schedules = list(schedules)
         self.hooks = dict(hooks or {})
         self.routers = routers
@@ -280,5 +285,12 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
 
 
 chords.join_transactions(Celeriac)
+
+if TYPE_CHECKING:
+    # Celery has no types, so mypy takes its subclasses for anything. Here it compares what the folders ask for.
+    class _App(Celeriac, SeamApp, WorkerApp): ...
+
+    class _Backend(RowBackend, Backend): ...
+
 
 __all__ = ["Celeriac", "Enqueued", "Task"]

@@ -13,18 +13,16 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kombu.exceptions import KombuError
 from kombu.messaging import Producer
 
+from celeriac.dispatch.app import DispatchApp
 from celeriac.dispatch.claim import Taken
 from celeriac.dispatch.keys import ticket_key
 from celeriac.roles.rules import TICKET
 from celeriac.store.forks import after_fork
-
-if TYPE_CHECKING:
-    from celeriac.app import Celeriac
 
 logger = logging.getLogger(__name__)
 
@@ -88,7 +86,7 @@ class Publisher:
     Thread-safe; after a fork it connects anew. After a failure it stays off Redis for `BREAK` seconds.
     """
 
-    def __init__(self, app: Celeriac) -> None:
+    def __init__(self, app: DispatchApp) -> None:
         self.app = app
         self._remake_lock()
         after_fork(self._remake_lock)

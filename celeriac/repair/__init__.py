@@ -10,6 +10,10 @@ from celeriac.repair import aging, alerts, hand_over, history, lost_tickets, pro
 
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
+    from celeriac.repair.app import RepairApp
+
+    class _App(Celeriac, RepairApp): ...  # so that mypy compares them: see the end of `celeriac/app.py`
+
 
 logger = logging.getLogger(__name__)
 

@@ -10,14 +10,11 @@ as they go. So the cost is bounded by accounts and priorities, never by the back
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, text
 
+from celeriac.repair.app import RepairApp
 from celeriac.repair.batch import Walk
-
-if TYPE_CHECKING:
-    from celeriac.app import Celeriac
 
 #: Levels (account and priority) a transaction looks at, how many tasks of each, and levels a sweep looks at.
 LEVELS, FEW, MOST_LEVELS = 100, 16, 20_000
@@ -115,7 +112,7 @@ def age(connection: Connection, aging: Aging, after: Level = FIRST, levels: int 
 _walk = Walk(FIRST, MOST_LEVELS // LEVELS)
 
 
-def raise_old(app: Celeriac) -> int:
+def raise_old(app: RepairApp) -> int:
     """What has waited long gains priority: see `celeriac.repair.aging`."""
     s = app.settings
     aging = Aging(s.aging_after, s.aging_interval, int(s.aging_step), int(s.aging_ceiling))

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from sqlalchemy import Connection, text
 
+from celeriac.repair.app import RepairApp
 from celeriac.repair.batch import BATCH, Walk
 from celeriac.store import look
 from celeriac.store.plans import lookups
-
-if TYPE_CHECKING:
-    from celeriac.app import Celeriac
 
 #: Awaited keys, and barriers, a sweep walks over; the next one goes on from there.
 MOST_KEYS = 5_000
@@ -98,7 +94,7 @@ _walk = Walk("", MOST_KEYS // BATCH)
 _barriers = Walk("00000000-0000-0000-0000-000000000000", MOST_KEYS // BATCH)
 
 
-def hand_over(app: Celeriac) -> int:
+def hand_over(app: RepairApp) -> int:
     """Lock keys are handed over, and what waits at a barrier whose members have all finished goes on."""
 
     def batch(first: str) -> tuple[int, str | None]:
@@ -109,7 +105,7 @@ def hand_over(app: Celeriac) -> int:
     return _walk.sweep(batch) + let_through(app)
 
 
-def let_through(app: Celeriac) -> int:
+def let_through(app: RepairApp) -> int:
     """What waits at barriers without an unfinished member goes on; how many roles have something to do by that."""
 
     def batch(first: str) -> tuple[int, str | None]:

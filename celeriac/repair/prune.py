@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sqlalchemy import Connection, Row, TextClause, text
 
 from celeriac.canvas.join import NEEDED
+from celeriac.repair.app import RepairApp
 from celeriac.repair.batch import BATCH
 from celeriac.repair.brief import briefly
 from celeriac.store.built_in import is_built_in
 from celeriac.store.connections import Database
 from celeriac.store.plans import lookups
-
-if TYPE_CHECKING:
-    from celeriac.app import Celeriac
 
 # INVARIANT: a role whose definition is unknown or says "forever" loses nothing. A success that is not to be kept
 # left no history, unless a body waits for it; what failed or was cancelled of such a role stays for :days, as does
@@ -163,7 +161,7 @@ DELETE FROM celeriac.outcomes WHERE (role, minute) IN (
 KNOWN = 7.0
 
 
-def prune_finished(app: Celeriac) -> int:
+def prune_finished(app: RepairApp) -> int:
     """Finished tasks older than their role's `keep`; events, passes, dead letters and the like past their periods.
 
     What `GroupResult.save` keeps stays for Celery's `result_expires`, which may be never.
@@ -178,7 +176,7 @@ def prune_finished(app: Celeriac) -> int:
     return prune_tasks(app) + sum(_prune(app.database, delete, days=days) for delete, days in rest)
 
 
-def prune_tasks(app: Celeriac) -> int:
+def prune_tasks(app: RepairApp) -> int:
     """Finished tasks older than their role's `keep`; whole days of history where nobody keeps one of theirs."""
     with app.database.statement() as connection:
         undeclared = [name for name in connection.execute(UNDECLARED).scalars() if is_built_in(name)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from celery.app.task import Task as CeleryTask
 
@@ -23,9 +23,6 @@ from celeriac.roles.role import Role, is_on
 from celeriac.roles.routes import routed_queue
 from celeriac.roles.rules import TICKET
 from celeriac.roles.signature import Signature
-
-if TYPE_CHECKING:
-    from celeriac.app import Celeriac
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,21 +49,21 @@ class Declared:
 
 
 class Roles:
-    """The roles this code declares, by name."""
+    """The roles this code declares, by name. `tasks()`: those of Celery's app, all declared once it is asked."""
 
-    def __init__(self, app: Celeriac) -> None:
-        self.app = app
+    def __init__(self, tasks: Callable[[], Mapping[str, CeleryTask]]) -> None:
+        self._tasks = tasks
         self._known: dict[str, Declared] = {}
 
     def of(self, task: CeleryTask) -> Role:
         return self._declared(task).role
 
     def get(self, name: str) -> Declared | None:
-        task = self.app.tasks.get(name)
+        task = self._tasks().get(name)
         return None if task is None or name in _NO_ROLES else self._declared(task)
 
     def all(self) -> list[Declared]:
-        found = [self.get(name) for name in sorted(self.app.tasks)]
+        found = [self.get(name) for name in sorted(self._tasks())]
         return [declared for declared in found if declared is not None]
 
     def of_queues(self, queues: Collection[str]) -> list[Role]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sqlalchemy import Connection
 
@@ -12,19 +12,17 @@ from celeriac.dispatch.claim import Held, Holder, fresh_token
 from celeriac.dispatch.passes import Own
 from celeriac.roles.role import Role
 from celeriac.run import start
+from celeriac.run.app import RunApp
 from celeriac.run.shared import closed, worker_id
 from celeriac.run.start import FEW
 from celeriac.run.ticket import TicketRun, hand_back
 from celeriac.store.failures import retry_while_away
 from celeriac.store.started import Started
 
-if TYPE_CHECKING:
-    from celeriac.app import Celeriac
-
 logger = logging.getLogger(__name__)
 
 
-def run_ticket(app: Celeriac, role_name: str, ids: list[int], token: str) -> dict[str, Any]:
+def run_ticket(app: RunApp, role_name: str, ids: list[int], token: str) -> dict[str, Any]:
     """What became of the ticket, for Flower and logs. One that is not won returns quietly."""
     declared = app.roles.get(role_name)
     if declared is None:
@@ -38,7 +36,7 @@ def run_ticket(app: Celeriac, role_name: str, ids: list[int], token: str) -> dic
     return _run_claimed(app, declared.role, ids, token)
 
 
-def _run_claimed(app: Celeriac, role: Role, ids: list[int], token: str) -> dict[str, Any]:
+def _run_claimed(app: RunApp, role: Role, ids: list[int], token: str) -> dict[str, Any]:
     def ask(again: bool) -> list[Started]:
         with app.database.statement() as connection:
             return start.start(connection, role.name, ids, token, again=again, **_me())
@@ -46,7 +44,7 @@ def _run_claimed(app: Celeriac, role: Role, ids: list[int], token: str) -> dict[
     return TicketRun(app, role, token, ask).run(len(ids))
 
 
-def _start_lone(app: Celeriac, role: Role, ids: list[int]) -> dict[str, Any] | None:
+def _start_lone(app: RunApp, role: Role, ids: list[int]) -> dict[str, Any] | None:
     """Runs the task a kick names, where that needs no pass; None where it does."""
     if not ids or not role.enabled() or role.window < 4 * FEW:
         return None
@@ -62,7 +60,7 @@ def _start_lone(app: Celeriac, role: Role, ids: list[int]) -> dict[str, Any] | N
     return None if done.get("lost") else done
 
 
-def _take_kick_up(app: Celeriac, role: Role) -> dict[str, Any]:
+def _take_kick_up(app: RunApp, role: Role) -> dict[str, Any]:
     """Runs the pass that was asked for; the first of its tickets stays here, started as it was claimed."""
     app.publisher.take_up(role.name)
     own = Own(Holder(worker_id(), os.getpid()), fresh_token(), _own)
@@ -77,7 +75,7 @@ def _take_kick_up(app: Celeriac, role: Role) -> dict[str, Any]:
     return TicketRun(app, role, own.token, ask).run()
 
 
-def _start_again(app: Celeriac, role: Role, token: str) -> list[Started]:
+def _start_again(app: RunApp, role: Role, token: str) -> list[Started]:
     """What a pass has started whose answer was lost. Its other tickets are found as lost ones."""
     with app.database.statement() as connection:
         return start.start(connection, role.name, [], token, again=True, **_me())

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from celery import signals, states
 from celery._state import _task_stack
@@ -27,14 +27,12 @@ from celeriac.canvas import join
 from celeriac.canvas.parts import stored_body
 from celeriac.errors import CeleriacError, LeaseLost, Snooze, TaskCancelled
 from celeriac.run import outcomes
+from celeriac.run.app import Backend, RunApp
 from celeriac.run.run import Run, enter, leave
 from celeriac.run.shared import worker_id
 from celeriac.store import states as row_states
 from celeriac.store.encoding import legible, revived
 from celeriac.store.failures import is_gone, retry_while_away
-
-if TYPE_CHECKING:
-    from celeriac.app import Celeriac
 
 logger = logging.getLogger(__name__)
 
@@ -75,13 +73,13 @@ class Direct:
 
     task: Any
     context: Context
-    backend: Any
+    backend: Backend
     utc: bool
     keeps: bool
 
 
 @contextmanager
-def directly(app: Celeriac, role: str) -> Iterator[Direct | None]:
+def directly(app: RunApp, role: str) -> Iterator[Direct | None]:
     """Celery's stacks for the tasks of one ticket: what `self.request` and `current_task` say. None: trace them."""
     task = app.tasks[role]
     if not is_plain(task):
@@ -101,7 +99,7 @@ def directly(app: Celeriac, role: str) -> Iterator[Direct | None]:
 SAID = ("root_id", "parent_id", "ignore_result", "shadow", "argsrepr", "kwargsrepr", "eta")
 
 
-def execute(app: Celeriac, run: Run, direct: Direct | None = None) -> None:
+def execute(app: RunApp, run: Run, direct: Direct | None = None) -> None:
     """Runs the handler; its outcome is in `run`. `direct`: for a direct call, of what belongs to no workflow."""
     token = enter(run)
     try:
@@ -120,7 +118,7 @@ def execute(app: Celeriac, run: Run, direct: Direct | None = None) -> None:
         leave(run, token)
 
 
-def _attempt(app: Celeriac, run: Run, direct: Direct | None) -> Any:
+def _attempt(app: RunApp, run: Run, direct: Direct | None) -> Any:
     """What cannot have its arguments fails without its handler, and the others of its ticket never notice."""
     if run.task.headers is not None and "fall_out" in run.canvas:
         return _spread(app, run, **run.canvas["fall_out"])
@@ -140,7 +138,7 @@ def _attempt(app: Celeriac, run: Run, direct: Direct | None) -> Any:
     return _call(direct, run, args, kwargs, request)
 
 
-def _arguments(app: Celeriac, run: Run) -> tuple[Any, Any]:
+def _arguments(app: RunApp, run: Run) -> tuple[Any, Any]:
     """Those of a chord's body with the results of its members. Raises ChordError, LeaseLost, or what reading raises."""
     args, kwargs = revived(run.task.args), revived(run.task.kwargs)
     if "awaits" not in run.canvas:
@@ -149,7 +147,7 @@ def _arguments(app: Celeriac, run: Run) -> tuple[Any, Any]:
     return join.arguments(args, kwargs, joins, given) if joins else (args, kwargs)
 
 
-def _members(app: Celeriac, run: Run) -> list[Any]:
+def _members(app: RunApp, run: Run) -> list[Any]:
     """Their results. Raises ChordError if they did not all complete: then no other attempt would help."""
 
     def read() -> join.Joined | join.Missing:
@@ -168,7 +166,7 @@ def _members(app: Celeriac, run: Run) -> list[Any]:
         raise ChordError(f"the results of its members cannot be read: {error!r}") from error
 
 
-def _error_of(app: Celeriac, member: join.Missing) -> Any:
+def _error_of(app: RunApp, member: join.Missing) -> Any:
     """What it failed with; its words if that cannot be read."""
     try:
         return app.backend.exception_to_python(revived(member.error)) if member.error else member.says
@@ -186,7 +184,7 @@ def _patiently(act: Callable[[], T], what: str) -> T:
         raise LeaseLost(f"could not {what}: {error}") from error
 
 
-def _spread(app: Celeriac, run: Run, task_id: str, status: str, error: str | None) -> None:
+def _spread(app: RunApp, run: Run, task_id: str, status: str, error: str | None) -> None:
     """In the name of a task that ended without its worker: see `celeriac.fall_out`."""
     context = Context(request_of(run, app.conf.enable_utc, legible) | {"id": task_id})
     kind = TaskRevokedError if status == row_states.CANCELLED else CeleriacError
@@ -207,7 +205,7 @@ def _spread(app: Celeriac, run: Run, task_id: str, status: str, error: str | Non
         run.outcome = outcomes.replaced(run)
 
 
-def _fail(app: Celeriac, run: Run, error: Exception) -> None:
+def _fail(app: RunApp, run: Run, error: Exception) -> None:
     """Without the handler, but with whatever Celery does about a task that failed."""
     task, context = app.tasks[run.role.name], Context(request_of(run, app.conf.enable_utc, legible))
     context.args, context.kwargs = legible(run.task.args), legible(run.task.kwargs)
@@ -222,7 +220,7 @@ def _fail(app: Celeriac, run: Run, error: Exception) -> None:
         _task_stack.pop()
 
 
-def _trace(app: Celeriac, run: Run, args: Any, kwargs: Any, request: dict[str, Any]) -> Any:
+def _trace(app: RunApp, run: Run, args: Any, kwargs: Any, request: dict[str, Any]) -> Any:
     """What Celery stores nothing for, if it was that."""
     task = app.tasks[run.role.name]
     traced = trace.trace_task(
@@ -257,7 +255,7 @@ def _handle(task: Any, context: Context, state: str, error: Exception) -> None:
         trace.report_internal_error(task, another)
 
 
-def _conclude(app: Celeriac, run: Run, error: Any) -> None:
+def _conclude(app: RunApp, run: Run, error: Any) -> None:
     """Celery stores nothing for Ignore and Reject."""
     run.drop_session()
     if run.replaced and isinstance(error, Ignore):

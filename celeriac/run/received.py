@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from celery import signals
 from celery.worker.request import Request
@@ -11,13 +11,11 @@ from kombu.message import Message
 
 from celeriac.roles.role import Role
 from celeriac.run import shared
+from celeriac.run.app import RunApp
 from celeriac.run.execute import request_of
 from celeriac.run.run import Run
 from celeriac.store.encoding import legible
 from celeriac.store.started import Started
-
-if TYPE_CHECKING:
-    from celeriac.app import Celeriac
 
 #: What Celery has in a message's body beside the arguments.
 EMBEDDED = ("callbacks", "errbacks", "chain", "chord")
@@ -33,12 +31,12 @@ def is_heard() -> bool:
     return bool(signals.task_received.receivers)
 
 
-def tell(app: Celeriac, role: Role, task: Started) -> None:
+def tell(app: RunApp, role: Role, task: Started) -> None:
     """In the process that is about to run it; Celery's own sender, the consumer, is in another."""
     signals.task_received.send(sender=app.tasks[role.name], request=request(app, role, task))
 
 
-def request(app: Celeriac, role: Role, task: Started) -> Request:
+def request(app: RunApp, role: Role, task: Started) -> Request:
     """It has no message to be acknowledged or rejected: to do so changes nothing."""
     said = dict(ALWAYS) | request_of(Run(task, role, app.database), app.conf.enable_utc, legible)
     body = legible(task.args), legible(task.kwargs), {name: said[name] for name in EMBEDDED}

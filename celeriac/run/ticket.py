@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
@@ -17,6 +17,7 @@ from celeriac.errors import NotSettled
 from celeriac.roles import registry
 from celeriac.roles.role import Role
 from celeriac.run import outcomes
+from celeriac.run.app import RunApp
 from celeriac.run.execute import Direct, directly, execute
 from celeriac.run.limited import Heeded
 from celeriac.run.places import Place, places
@@ -27,9 +28,6 @@ from celeriac.run.watch import LOOK_EVERY, watch
 from celeriac.settle import release
 from celeriac.store.failures import is_gone, retry_deadlocks, retry_while_away
 from celeriac.store.started import Started
-
-if TYPE_CHECKING:
-    from celeriac.app import Celeriac
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +67,7 @@ class TicketRun:
     Postgres did not acknowledge is sent again by the watch or at the end of the run.
     """
 
-    def __init__(self, app: Celeriac, role: Role, token: str, ask: Callable[[bool], Sequence[Started]]) -> None:
+    def __init__(self, app: RunApp, role: Role, token: str, ask: Callable[[bool], Sequence[Started]]) -> None:
         self.app = app
         self.role = role
         self.token = token

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
 
 from celery import signals
 from celery.app.task import Context
 
 from celeriac.roles.role import Role
 from celeriac.run import journal, lines, shared
+from celeriac.run.app import RunApp
 from celeriac.run.execute import request_of
 from celeriac.run.journal import Event
 from celeriac.run.received import is_heard, tell
@@ -18,9 +18,6 @@ from celeriac.store.encoding import legible
 from celeriac.store.started import Started
 from celeriac.store.states import CANCELLED, COMPLETED
 
-if TYPE_CHECKING:
-    from celeriac.app import Celeriac
-
 #: Who hears of each run of this process once it is settled: tests.
 witnesses: list[Callable[[Run], None]] = []
 
@@ -28,7 +25,7 @@ witnesses: list[Callable[[Run], None]] = []
 class Told:
     """What is told of one ticket's rows: events, where somebody listens, lines of the log, signals of Celery's."""
 
-    def __init__(self, app: Celeriac, role: Role, *, listened: bool, logs: bool) -> None:
+    def __init__(self, app: RunApp, role: Role, *, listened: bool, logs: bool) -> None:
         self.app = app
         self.journal = app.journal if listened else None
         self.role = role
@@ -92,7 +89,7 @@ class Told:
             self.journal.write(made)
 
 
-def told(app: Celeriac, role: Role) -> Told | None:
+def told(app: RunApp, role: Role) -> Told | None:
     """None while nobody wants to hear of tasks: then a run costs nothing more."""
     listened, logs = shared.telling(), lines.wanted()
     if listened or logs or signals.task_revoked.receivers or witnesses or is_heard():

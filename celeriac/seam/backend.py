@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from celery.backends.base import BaseBackend
 from celery.contrib.abortable import ABORTED
@@ -20,15 +20,13 @@ from kombu.exceptions import EncodeError
 from celeriac.canvas.parts import barrier_of, flattened
 from celeriac.errors import EnqueueRefused
 from celeriac.run import run as running
+from celeriac.run.app import RunApp
 from celeriac.run.outcomes import completed, described, failed, lost, retried
 from celeriac.seam import producer, results
 from celeriac.settle.tombstones import Tombstone
 from celeriac.store import states
 from celeriac.store.encoding import MOST_BYTES, Unfit, encoded
 from celeriac.store.failures import is_restart
-
-if TYPE_CHECKING:
-    from celeriac.app import Celeriac
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +57,7 @@ class RowBackend(BaseBackend):
     Of chords there is nothing to keep: a member's row is its part, and what waits for it is another row.
     """
 
-    app: Celeriac
+    app: RunApp
     supports_autoexpire = True
     supports_native_join = True
 

@@ -8,20 +8,18 @@ from __future__ import annotations
 
 import time
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from celery.canvas import _chord
 
 from celeriac.enqueue.calls import transaction_of
 from celeriac.seam import producer as rows
-
-if TYPE_CHECKING:
-    from celeriac.app import Celeriac
+from celeriac.seam.app import SeamApp
 
 _apply_async = _chord.apply_async
 
 
-def join_transactions(apps: type[Celeriac]) -> None:
+def join_transactions(apps: type[SeamApp]) -> None:
     """Chords of apps of this class know `session` and `connection`, as their tasks and groups do."""
 
     @wraps(_apply_async)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from celery.app.control import Control as StockControl
 from celery.utils.functional import maybe_list
@@ -12,9 +12,7 @@ from click import ClickException
 from celeriac.errors import NotSupported
 from celeriac.operate.policies import limits_in_words, set_limits
 from celeriac.operate.revoke import in_words, revoke, stamped
-
-if TYPE_CHECKING:
-    from celeriac.app import Celeriac
+from celeriac.run.app import RunApp
 
 #: What stock Celery has and rows have no use for: a signal is for the process, which goes on here.
 Ignored = Any
@@ -27,7 +25,7 @@ class PurgeRefused(ClickException, NotSupported):
 class Control(StockControl):
     """`revoke` needs no worker: it is done when it returns, and raises if Postgres does not answer."""
 
-    app: Celeriac
+    app: RunApp
 
     def revoke(
         self, task_id: Any, destination: Ignored = None, terminate: bool = False, signal: Ignored = None,  # noqa: ARG002

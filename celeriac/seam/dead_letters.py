@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from sqlalchemy import Connection
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError
 
@@ -12,12 +10,10 @@ from celeriac.enqueue.foreign import call_of, task_of
 from celeriac.errors import NotAdopted
 from celeriac.operate import dead_letters
 from celeriac.operate.audit import Change
-
-if TYPE_CHECKING:
-    from celeriac.app import Celeriac
+from celeriac.run.app import RunApp
 
 
-def replay(app: Celeriac, connection: Connection, letter: int, *, by: str, why: str = "") -> Change:
+def replay(app: RunApp, connection: Connection, letter: int, *, by: str, why: str = "") -> Change:
     """In this transaction; also for a role that adopts no messages, as somebody has looked at this one.
 
     `after` is null where a message of that id became a task before. Raises Unknown; EnqueueRefused if it still fits no

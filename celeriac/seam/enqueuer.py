@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import logging
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, event
 from sqlalchemy.exc import DBAPIError
@@ -19,11 +18,9 @@ from celeriac.enqueue.readiness import refuse_unready
 from celeriac.enqueue.ready import enqueue_ready, is_ready
 from celeriac.errors import EnqueueRefused
 from celeriac.run import run as running
+from celeriac.run.app import RunApp
 from celeriac.seam import broker
 from celeriac.store.failures import retry_deadlocks
-
-if TYPE_CHECKING:
-    from celeriac.app import Celeriac
 
 #: What holds a caller's transaction.
 Bound = Session | Connection
@@ -34,7 +31,7 @@ logger = logging.getLogger(__name__)
 class Enqueuer:
     """Writes an app's new tasks."""
 
-    def __init__(self, app: Celeriac) -> None:
+    def __init__(self, app: RunApp) -> None:
         broker.url_of(app.conf, app.settings.redis_url)  # raises for one that cannot be, though no enqueue needs it
         # The kicker's thread needs it, and cannot import it any more while a short program ends.
         importlib.import_module("celeriac.seam.transport")

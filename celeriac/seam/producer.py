@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from celery.canvas import maybe_signature
 
@@ -20,10 +20,8 @@ from celeriac.errors import BadArguments, BadValue
 from celeriac.roles.bounds import is_distance
 from celeriac.roles.role import Role
 from celeriac.run import run as running
+from celeriac.seam.app import SeamApp
 from celeriac.seam.stream import Stream
-
-if TYPE_CHECKING:
-    from celeriac.app import Celeriac
 
 #: Where the call that is being published ended: Celery has no way to hand it back.
 receipt: ContextVar[Receipt | None] = ContextVar("celeriac receipt", default=None)
@@ -44,7 +42,7 @@ _CANVAS = ("group", "chain", "chord", "awaits")
 
 
 @contextmanager
-def unit(app: Celeriac, given: Any) -> Iterator[RowProducer]:
+def unit(app: SeamApp, given: Any) -> Iterator[RowProducer]:
     """What is published within comes as one: all rows of a canvas in one transaction, or none."""
     outer = given if isinstance(given, RowProducer) else _unit.get()
     if outer is not None and outer.app is app:
@@ -87,7 +85,7 @@ class RowProducer:
     A chord's body is published with the first of its members, which brings its signature; it waits at their barrier.
     """
 
-    def __init__(self, app: Celeriac) -> None:
+    def __init__(self, app: SeamApp) -> None:
         self.app = app
         self.tasks: list[NewTask] = []
         self.bound: Any = None

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
 from celeriac.enqueue.gates import AT_THE_LATEST, close, gate
 from celeriac.enqueue.insert import NewTask
 from celeriac.operate.cancel import cancel_all
+from celeriac.seam.app import SeamApp
 from celeriac.store.failures import retry_deadlocks
-
-if TYPE_CHECKING:
-    from celeriac.app import Celeriac
 
 #: A header that comes within so long (seconds) is enqueued as a whole; another in pieces at least so far apart.
 PATIENCE = 0.5
@@ -20,7 +17,7 @@ PATIENCE = 0.5
 class Stream:
     """The members of one such chord, which are nobody else's transaction. `began`: when (monotonic) the call did."""
 
-    def __init__(self, app: Celeriac, barrier: str, began: float) -> None:
+    def __init__(self, app: SeamApp, barrier: str, began: float) -> None:
         self.app = app
         self.barrier = barrier
         self.gates: list[str] = []

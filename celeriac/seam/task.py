@@ -16,15 +16,13 @@ from sqlalchemy.orm import Session
 from vine import promise
 
 from celeriac.enqueue.calls import BulkOptions, CallOptions, options_of_call
+from celeriac.enqueue.insert import Receipt
 from celeriac.errors import BadValue, CeleriacError, Snooze
 from celeriac.roles.bounds import is_duration
 from celeriac.roles.role import Role
 from celeriac.run import run as running
+from celeriac.run.app import RunApp
 from celeriac.seam.result import RowResult
-
-if TYPE_CHECKING:
-    from celeriac.app import Celeriac
-    from celeriac.enqueue.insert import Receipt
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -44,7 +42,7 @@ class Enqueued(RowResult):
     due_at: datetime | None = None
 
     @classmethod
-    def of(cls, app: Celeriac, task_id: str, receipt: Receipt | None) -> Enqueued:
+    def of(cls, app: RunApp, task_id: str, receipt: Receipt | None) -> Enqueued:
         """What `AsyncResult` makes ready for whoever waits is made when somebody does: most never ask."""
         result = cls.__new__(cls)
         result.app, result.backend, result.id = app, app.backend, receipt.task_id if receipt else task_id
@@ -83,7 +81,8 @@ else:
 class Task(CeleryTask, Generic[P, R]):
     """What `@app.task` makes. `.delay()` takes the handler's own parameters."""
 
-    app: Celeriac
+    #: The whole app: a handler may ask it for anything.
+    app: Any
     role_options: Mapping[str, Any] | None = None
     #: Whether it was declared with `role=`: then its queue has that name, else it is Celery's default one.
     _has_role = False

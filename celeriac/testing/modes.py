@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 class AtOnce(Enqueuer):
     """What it inserts is run, with what comes of that, before the call returns. What is enqueued meanwhile is, too."""
 
+    app: Celeriac
+
     def _kick(self, name: str, lone: int | None = None) -> None:  # noqa: ARG002
         drain(raising=False, app=self.app)
 

@@ -9,23 +9,21 @@ plain Celery apps; `governor` backs off while memory or CPU is short. `controlle
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from celery import Celery
 
 from celeriac.roles.rules import TICKET
 from celeriac.worker import logs
+from celeriac.worker.app import WorkerApp
 from celeriac.worker.governor import GateStep
 from celeriac.worker.listeners import ListenersStep
 from celeriac.worker.panel import PanelStep
 from celeriac.worker.step import LifelineStep
 from celeriac.worker.tickets import TicketTask
 
-if TYPE_CHECKING:
-    from celeriac.app import Celeriac
 
-
-def install(app: Celeriac) -> None:
+def install(app: WorkerApp) -> None:
     """Registers the ticket task and the worker's own steps."""
     app.steps["worker"].add(LifelineStep)
     if app.settings.log_format == "json":

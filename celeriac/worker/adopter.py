@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from psycopg2.errors import LockNotAvailable
 from redis import Redis
@@ -29,9 +29,7 @@ from celeriac.enqueue.foreign import judge, letter_of
 from celeriac.enqueue.insert import NewTask
 from celeriac.run.shared import closed
 from celeriac.store.failures import is_gone
-
-if TYPE_CHECKING:
-    from celeriac.app import Celeriac
+from celeriac.worker.app import WorkerApp
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +52,7 @@ class Adopter(threading.Thread):
     Until `ending`.
     """
 
-    def __init__(self, app: Celeriac, queues: Callable[[], set[str]], ending: threading.Event | None = None) -> None:
+    def __init__(self, app: WorkerApp, queues: Callable[[], set[str]], ending: threading.Event | None = None) -> None:
         super().__init__(name="celeriac-adopter", daemon=True)
         self.app = app
         self.queues = queues

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from celery.apps.worker import Worker as StockWorker
 from celery.utils.imports import symbol_by_name
 
 from celeriac.errors import ConfigurationError
+from celeriac.roles.declare import Roles
 from celeriac.roles.role import Role
 from celeriac.roles.rules import TICKET
 from celeriac.store.built_in import is_built_in
 from celeriac.worker import pools
+from celeriac.worker.app import WorkerApp
 from celeriac.worker.limits import tasks_that_fit
 from celeriac.worker.memory import memory
-
-if TYPE_CHECKING:
-    from celeriac.app import Celeriac
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +29,7 @@ class CannotStart(ConfigurationError, click.ClickException):
 class Worker(StockWorker):
     """`WORKER_ROLE` stands in for `-Q`; `memory_per_task` caps the concurrency."""
 
-    app: Celeriac
+    app: WorkerApp
     concurrency: int
     pool_cls: type
     scheduler: Any
@@ -81,7 +80,7 @@ class Worker(StockWorker):
             setattr(self, limit, None)
 
     def _keep_to_memory(self) -> None:
-        demanding = most_demanding(self.app, set(self.app.amqp.queues.consume_from))
+        demanding = most_demanding(self.app.roles, set(self.app.amqp.queues.consume_from))
         if demanding is None or demanding.memory_per_task is None:
             return
         limit = memory(self.app.settings.memory_limit_mb).limit_mb
@@ -96,13 +95,13 @@ class Worker(StockWorker):
             self.options["autoscale"] = tuple(min(fit, int(n)) for n in self.options["autoscale"])
 
 
-def queues_of(app: Celeriac) -> list[str]:
+def queues_of(app: WorkerApp) -> list[str]:
     """The queues of the roles in `WORKER_ROLE`; none if it is not set. Raises ConfigurationError."""
     names = [name.strip() for name in (app.settings.worker_role or "").split(",") if name.strip()]
     return [_queue_of(app, name) for name in names]
 
 
-def _queue_of(app: Celeriac, name: str) -> str:
+def _queue_of(app: WorkerApp, name: str) -> str:
     declared = app.roles.get(name)
     if declared is None:
         known = ", ".join(d.role.name for d in app.roles.all() if not is_built_in(d.role.name))
@@ -110,7 +109,7 @@ def _queue_of(app: Celeriac, name: str) -> str:
     return declared.role.queue
 
 
-def most_demanding(app: Celeriac, queues: set[str]) -> Role | None:
+def most_demanding(declared: Roles, queues: set[str]) -> Role | None:
     """The role in these queues that takes most memory a task, if any says what it takes."""
-    roles = [role for role in app.roles.of_queues(queues) if role.memory_per_task]
+    roles = [role for role in declared.of_queues(queues) if role.memory_per_task]
     return max(roles, key=lambda role: role.memory_per_task or 0, default=None)

@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import logging
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from celeriac.insights import ended
 from celeriac.run import journal, shared
 from celeriac.store.failures import is_gone
 from celeriac.store.states import CANCELLED, FAILED
-
-if TYPE_CHECKING:
-    from celeriac.app import Celeriac
+from celeriac.worker.app import WorkerApp
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +34,7 @@ TURN, UPTO = "celeriac:herald", "celeriac:herald:upto"
 class Herald(threading.Thread):
     """A look every `poll_interval` while somebody listens, until `ending`."""
 
-    def __init__(self, app: Celeriac, ending: threading.Event) -> None:
+    def __init__(self, app: WorkerApp, ending: threading.Event) -> None:
         super().__init__(name="celeriac-herald", daemon=True)
         self.app = app
         self.every = app.settings.poll_interval

@@ -14,7 +14,7 @@ import socket
 import threading
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sqlalchemy import Connection
 
@@ -32,11 +32,9 @@ from celeriac.store import look
 from celeriac.store.connections import Database
 from celeriac.store.failures import is_down, is_gone
 from celeriac.worker import overdue, parting, stopped
+from celeriac.worker.app import WorkerApp
 from celeriac.worker.governor import Governor
 from celeriac.worker.holdings import processes
-
-if TYPE_CHECKING:
-    from celeriac.app import Celeriac
 
 logger = logging.getLogger(__name__)
 
@@ -68,7 +66,7 @@ class Lifeline(threading.Thread):
     `ending`: the worker has stopped. `over`: its row says so, or cannot.
     """
 
-    def __init__(self, app: Celeriac, worker: Any) -> None:
+    def __init__(self, app: WorkerApp, worker: Any) -> None:
         super().__init__(name="celeriac-lifeline", daemon=True)
         self.app = app
         self.worker = worker
@@ -176,7 +174,7 @@ class Lifeline(threading.Thread):
 
     def _tell(self, outcome: Outcome, became: str | None) -> None:
         """What the process that is stopped cannot tell any more."""
-        stopped.tell(self.app, outcome, became)
+        stopped.tell(self.app.tasks, outcome, became)
         if became is not None and shared.telling():
             self.app.journal.write(journal.received(outcome.task))
             self.app.journal.write(journal.stopped(outcome, became))
@@ -262,7 +260,7 @@ class Lifeline(threading.Thread):
     def hand_back_running(self) -> None:
         """The grace period is over: free the rows first, then end the processes; their late finish is refused."""
         for _ in range(LOOKS):
-            if not parting.hand_back(self.app, self.database, self.processes()):
+            if not parting.hand_back(self.database, self.app.journal, self.processes()):
                 break
             time.sleep(LOOK_AGAIN)  # what a child settles just now is locked; what stays so is rescued
         self.drain_until = time.monotonic() + self.settings.drain_grace + 1

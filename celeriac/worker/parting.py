@@ -6,20 +6,17 @@ The processes are killed next, and nobody hears of these tasks from them.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import TYPE_CHECKING
 
 from celery.worker.state import reserved_requests
 
 from celeriac.insights import held
 from celeriac.insights.held import Row
 from celeriac.run import journal, shared
+from celeriac.run.journal import Journal
 from celeriac.settle import release
 from celeriac.store.connections import Database
 from celeriac.store.states import PENDING
 from celeriac.worker.herald import told
-
-if TYPE_CHECKING:
-    from celeriac.app import Celeriac
 
 WHY = "its worker stopped"
 
@@ -27,7 +24,7 @@ WHY = "its worker stopped"
 MOST = 10_000
 
 
-def hand_back(app: Celeriac, database: Database, processes: Iterable[int]) -> bool:
+def hand_back(database: Database, events: Journal, processes: Iterable[int]) -> bool:
     """Frees the tasks of this worker's tickets; whether somebody had some of them locked."""
     me = shared.worker_id()
     rows = _known(database) if shared.telling() else []
@@ -36,7 +33,7 @@ def hand_back(app: Celeriac, database: Database, processes: Iterable[int]) -> bo
         freed = release.release(connection, tokens, started=True, kind="handed_back", why=WHY, by=me, loss=False)
         kept = release.still_held(connection, tokens)
     waits = {task.id for task in freed if task.becomes == PENDING}
-    _tell(app, [row for row in rows if row["id"] in waits], shared.current(processes))
+    _tell(events, [row for row in rows if row["id"] in waits], shared.current(processes))
     return bool(kept)
 
 
@@ -54,11 +51,11 @@ def _known(database: Database) -> list[Row]:
         return held.held(connection, shared.worker_id(), [], most=MOST)
 
 
-def _tell(app: Celeriac, rows: Iterable[Row], began: Collection[int]) -> None:
+def _tell(events: Journal, rows: Iterable[Row], began: Collection[int]) -> None:
     """Of those that wait again; what was cancelled meanwhile the herald tells."""
     for row in rows:
         again = told(row | {"kind": "handed_back", "became": PENDING, "why": WHY, "node": None})
         if row["id"] not in began:
             again = journal.event("task-rejected", again["uuid"], again["name"], requeue=True)
-        app.journal.write(again)
-    app.journal.flush()
+        events.write(again)
+    events.flush()

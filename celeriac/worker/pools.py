@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from celery.concurrency import ALIASES
 
@@ -13,9 +13,7 @@ from celeriac.roles.rules import TICKET
 from celeriac.run import interrupts
 from celeriac.run.places import Shared, places
 from celeriac.run.watch import watch
-
-if TYPE_CHECKING:
-    from celeriac.app import Celeriac
+from celeriac.worker.app import WorkerApp
 
 #: Where tasks share a process, and what that means of interrupting them.
 KINDS: dict[str, tuple[type[Shared], str]] = {
@@ -64,7 +62,7 @@ def refuse_autoscale(kind: str, asked: object) -> None:
         raise ConfigurationError(f"-P {kind}: slots without a task cost nothing; give -c in place of --autoscale")
 
 
-def prepare(app: Celeriac, kind: str, concurrency: int) -> None:
+def prepare(app: WorkerApp, kind: str, concurrency: int) -> None:
     """Before anything of the worker connects to Postgres."""
     if kind == "gevent":
         from celeriac.worker import greenlets
@@ -80,11 +78,11 @@ def notes() -> Iterator[str]:
     yield from (line for kind, line in KINDS.values() if kind is places.kind)
 
 
-def guard(app: Celeriac) -> None:
+def guard(tasks: Mapping[str, Any]) -> None:
     """Tasks that share a process can be interrupted from here on."""
     if places.kind is None:
         return
     watch.start()
-    for name, task in app.tasks.items():
+    for name, task in tasks.items():
         if name != TICKET:
             interrupts.guard(task)

@@ -9,15 +9,12 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from celeriac.dispatch import select
 from celeriac.roles.role import Role
 from celeriac.run import shared
 from celeriac.store.failures import Away, is_gone
-
-if TYPE_CHECKING:
-    from celeriac.app import Celeriac
+from celeriac.worker.app import WorkerApp
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +28,7 @@ VAIN = 10
 class Refills(threading.Thread):
     """Of the roles that are `served()`, until `ending`. Without a rate among them nothing is asked of Postgres."""
 
-    def __init__(self, app: Celeriac, served: Callable[[], Sequence[Role]], ending: threading.Event) -> None:
+    def __init__(self, app: WorkerApp, served: Callable[[], Sequence[Role]], ending: threading.Event) -> None:
         super().__init__(name="celeriac-refills", daemon=True)
         self.app = app
         self.served = served

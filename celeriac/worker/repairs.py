@@ -6,15 +6,12 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from kombu.utils.imports import symbol_by_name
 
 from celeriac.enqueue.outbox import Admission
 from celeriac.store.failures import Away, is_gone
-
-if TYPE_CHECKING:
-    from celeriac.app import Celeriac
+from celeriac.worker.app import WorkerApp
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +26,7 @@ LOOK_EVERY = 1.0
 class Repairs(threading.Thread):
     """Each look the outbox and the ring, every `sweep_interval` the vital repairs, until `ending`."""
 
-    def __init__(self, app: Celeriac, ending: threading.Event) -> None:
+    def __init__(self, app: WorkerApp, ending: threading.Event) -> None:
         super().__init__(name="celeriac-repairs", daemon=True)
         self.app = app
         self.every = app.settings.sweep_interval

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from celery import bootsteps, signals
 from celery.exceptions import WorkerShutdown
@@ -19,14 +19,12 @@ from celeriac.store.failures import once_postgres_serves
 from celeriac.store.migrate import unapplied
 from celeriac.worker import pools
 from celeriac.worker.adopter import Adopter
+from celeriac.worker.app import WorkerApp
 from celeriac.worker.herald import Herald
 from celeriac.worker.lifeline import LAST_LOOK, Lifeline
 from celeriac.worker.refills import Refills
 from celeriac.worker.repairs import Repairs
 from celeriac.worker.watchdog import Watchdog
-
-if TYPE_CHECKING:
-    from celeriac.app import Celeriac
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +56,7 @@ class LifelineStep(bootsteps.StartStopStep):
         for note in (*worker.app.notes(), *pools.notes()):
             logger.warning(note)
         warn_of_queues(worker.app)
-        pools.guard(worker.app)
+        pools.guard(worker.app.tasks)
         self.lifeline = lifeline = Lifeline(worker.app, worker)
         try:
             once_postgres_serves(lambda: introduce(lifeline), maybe_shutdown)
@@ -97,7 +95,7 @@ class LifelineStep(bootsteps.StartStopStep):
         self.heard.append((signal, receiver))
 
 
-def warn_of_queues(app: Celeriac) -> None:
+def warn_of_queues(app: WorkerApp) -> None:
     """Of those it consumes that no task of this code has, which may be misspelt."""
     known = {declared.role.queue for declared in app.roles.all()}
     if unknown := sorted(set(app.amqp.queues.consume_from) - known):
@@ -123,7 +121,7 @@ def introduce(lifeline: Lifeline) -> None:
     lifeline.beat()
 
 
-def refuse_old_schema(app: Celeriac) -> None:
+def refuse_old_schema(app: WorkerApp) -> None:
     """Raises ConfigurationError if migrations are missing, or this code lacks some the database has."""
     with app.database.statement() as connection:
         if missing := unapplied(connection, app.migrations):

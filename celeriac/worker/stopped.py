@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from threading import Thread
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from billiard.einfo import ExceptionInfo
 from celery import signals, states
@@ -15,16 +15,13 @@ from celeriac.settle.write import Outcome
 from celeriac.store.encoding import revived
 from celeriac.store.states import FAILED
 
-if TYPE_CHECKING:
-    from celeriac.app import Celeriac
-
 logger = logging.getLogger(__name__)
 
 
-def tell(app: Celeriac, outcome: Outcome, became: str | None) -> None:
+def tell(tasks: Mapping[str, Any], outcome: Outcome, became: str | None) -> None:
     """Where it has failed for good. In a thread of its own: a hook may take its time."""
     if became == FAILED:
-        Thread(target=_call, args=(app.tasks[outcome.task.role], outcome), name="hooks", daemon=True).start()
+        Thread(target=_call, args=(tasks[outcome.task.role], outcome), name="hooks", daemon=True).start()
 
 
 def _call(task: Any, outcome: Outcome) -> None:

@@ -1,0 +1,13 @@
+"""What dispatching needs of the app."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+
+class DispatchApp(Protocol):
+    """Celery's own: its messages, and its connections to Redis."""
+
+    @property
+    def amqp(self) -> Any: ...
+    def connection_for_write(self, *, transport_options: Any) -> Any: ...
