@@ -14,6 +14,7 @@ from celeriac.api.app import App, Counted
 from celeriac.api.callers import Operator, Reader
 from celeriac.api.fields import Limit, Name, Offset, Place, Text
 from celeriac.insights import Filter
+from celeriac.insights.checks import Outcome, Reason
 from celeriac.repair.rescue import rescue
 
 router = APIRouter(prefix="/api/tasks", tags=["tasks"])
@@ -24,6 +25,10 @@ Status = Literal["pending", "claimed", "running", "completed", "failed", "cancel
 Word = Literal[
     "pending", "claimed", "running", "completed", "failed", "cancelled",
     "queued", "crawling", "success", "waiting", "delayed", "scheduled", "active", "terminated",
+]  # fmt: skip
+
+CheckName = Literal[
+    "due", "role", "account", "members", "lock", "rate", "window", "cap", "turn", "redis", "passes", "ticket", "worker",
 ]  # fmt: skip
 
 RoleInPath = Annotated[Name, Path()]
@@ -92,6 +97,34 @@ class TaskHistory(BaseModel):
     events: list[Event]
     ahead: int | None = Field(description="tasks that go first, at most 1,000 are counted")
     why: str | None = Field(description="what it waits for", examples=["its role is paused"])
+
+
+class Check(BaseModel):
+    """One question, and its answer."""
+
+    name: CheckName = Field(examples=["account"])
+    outcome: Outcome = Field(description="of what comes after a no nothing is asked", examples=["no"])
+    sentence: str = Field(examples=["its account is paused"])
+    facts: dict[str, Any] = Field(examples=[{"account": "acme", "paused": True, "cap": None}])
+    reason: Reason | None = Field(description="only of a no", examples=["account_paused"])
+
+
+class TaskWhy(BaseModel):
+    """What has to be so before a task starts, in order; the first that is not is the reason."""
+
+    task: Task
+    headline: str = Field(examples=["its account is paused"])
+    reason: Reason = Field(description="one word of a closed set", examples=["account_paused"])
+    checks: list[Check]
+    expected: datetime | None = Field(description="when it may start; null: unknown")
+    basis: str = Field(
+        description="what that rests on, or why it is unknown",
+        examples=["unknown, because nobody knows when that will be"],
+    )
+    next: str | None = Field(
+        description="what it waits for", examples=["somebody to resume its account: celeriac resume account acme"]
+    )
+    ahead: int | None = Field(description="tasks that go first, at most 1,000 are counted")
 
 
 class Counts(BaseModel):
@@ -199,4 +232,10 @@ def get_task(task: TaskInPath, app: App, _: Reader) -> WholeTask:
 def get_history(task: TaskInPath, app: App, _: Reader) -> TaskHistory:
     """What happened to it, how many go before it, and why it does not run yet."""
     with app.database.reading() as connection:
-        return TaskHistory.model_validate(insights.history(connection, task), from_attributes=True)
+        return TaskHistory.model_validate(insights.history(connection, task, app.probe), from_attributes=True)
+
+
+@router.get("/{task}/why")
+def get_why(task: TaskInPath, app: App, _: Reader) -> TaskWhy:
+    """Why it has not started: one question after the other, up to the first that is answered with no."""
+    return TaskWhy.model_validate(app.why(task), from_attributes=True)

@@ -16,7 +16,7 @@ from celeriac.cli import choice, output
 from celeriac.cli.group import Command, FindApp
 from celeriac.enqueue.bulk import BULK
 from celeriac.errors import BadArguments
-from celeriac.insights import History
+from celeriac.insights import History, Why
 
 _COLUMNS = ("id", "role", "status", "waits_for", "account", "lock_key", "priority", "scheduled_for", "retry_count")
 
@@ -58,9 +58,19 @@ def enqueue(
 @click.pass_obj
 def show(find: FindApp, /, task: str) -> None:
     """Show a task (by id or task id): what it is, what happened to it, and why it waits."""
-    with find().database.reading() as connection:
-        found = insights.history(connection, task)
+    app = find()
+    with app.database.reading() as connection:
+        found = insights.history(connection, task, app.probe)
     output.tell(found, _told(found))
+
+
+@click.command(cls=Command)
+@click.argument("task")
+@click.pass_obj
+def why(find: FindApp, /, task: str) -> None:
+    """Explain why a task (by id or task id) has not started: one check after the other."""
+    found = find().why(task)
+    output.tell(found, _explained(found))
 
 
 @click.command("list", cls=Command)
@@ -132,4 +142,22 @@ def _told(found: History) -> Iterator[str]:
     yield from ["", *output.table(found.events, ("at", "kind", "from_status", "to_status", "by", "why"))]
 
 
-COMMANDS = (enqueue, show, list_)
+def _explained(found: Why) -> Iterator[str]:
+    yield f"task {found.task['id']} ({found.task['role']}): {found.headline}"
+    if found.next:
+        yield f"waits for: {found.next}"
+        ahead = [] if found.ahead is None else [f"go first: {found.ahead}"]
+        yield from ahead
+        when = found.basis if found.expected is None else f"{output.cell(found.expected)}: {found.basis}"
+        yield f"may start: {when}"
+    if found.checks:
+        yield ""
+    width = max((len(check.name) for check in found.checks), default=0)
+    for check in found.checks:
+        yield f"{_MARKS[check.outcome]} {check.name:{width}}  {check.sentence}"
+
+
+#: What stands before each check.
+_MARKS = {"yes": "yes", "no": "NO ", "unknown": "?  ", "not asked": "-  "}
+
+COMMANDS = (enqueue, show, why, list_)

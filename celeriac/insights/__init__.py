@@ -6,10 +6,12 @@ index page by page, counts stop at a bound and say so. Times are the database's.
 
 from celeriac.insights.alerts import firing
 from celeriac.insights.capacity import capacity, heartbeats
+from celeriac.insights.checks import Check
 from celeriac.insights.counting import CAP, Count, RoleDepth, counts, depth
 from celeriac.insights.dead_letters import dead_letter, dead_letters
 from celeriac.insights.lists import MOST_OFFSET, MOST_ROWS, WORDS, Filter, Page, list_tasks, matching
 from celeriac.insights.metrics import metrics
+from celeriac.insights.situation import Broker
 from celeriac.insights.system import (
     account_policies,
     audit_trail,
@@ -18,7 +20,8 @@ from celeriac.insights.system import (
     schedules,
     workers,
 )
-from celeriac.insights.tasks import History, active_under, find, get, history, last_completion, unfinished
+from celeriac.insights.tasks import active_under, find, get, last_completion, unfinished
+from celeriac.insights.why import History, Why, history, why
 from celeriac.insights.workflows import Workflow, workflow, workflow_of, workflow_tasks
 
 __all__ = [
@@ -26,11 +29,14 @@ __all__ = [
     "MOST_OFFSET",
     "MOST_ROWS",
     "WORDS",
+    "Broker",
+    "Check",
     "Count",
     "Filter",
     "History",
     "Page",
     "RoleDepth",
+    "Why",
     "Workflow",
     "account_policies",
     "active_under",
@@ -53,6 +59,7 @@ __all__ = [
     "paused_accounts",
     "schedules",
     "unfinished",
+    "why",
     "workers",
     "workflow",
     "workflow_of",

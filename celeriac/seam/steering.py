@@ -9,18 +9,27 @@ from typing import TYPE_CHECKING
 from sqlalchemy.orm import Session
 
 from celeriac.dispatch.passes import Dispatcher
+from celeriac.dispatch.probe import Probe
+from celeriac.dispatch.publish import Publisher
 from celeriac.enqueue.intake import refuse_priority
 from celeriac.operate import cancel, hasten, prioritise
 from celeriac.roles.role import Role
 from celeriac.roles.signature import Signature
+from celeriac.settings import Settings
 from celeriac.store.connections import Database
+
+if TYPE_CHECKING:
+    from celeriac.insights import Why
 
 
 class Steering:
     """Of an app, which has the rest."""
 
     if TYPE_CHECKING:
+        settings: Settings
 
+        @property
+        def publisher(self) -> Publisher: ...
         @property
         def database(self) -> Database: ...
         @property
@@ -57,6 +66,18 @@ class Steering:
             role = hasten.hasten(connection, task_id, by=by or self.process_name)
         self.kick([role] if role else [])
         return role is not None
+
+    def why(self, task: int | str) -> Why:
+        """Why a task, by its row's id or its task_id, has not started: checks in their order. Raises Unknown."""
+        from celeriac.insights import why  # whoever only enqueues needs none of the insights
+
+        with self.database.reading() as connection:
+            return why(connection, task, self.probe)
+
+    @property
+    def probe(self) -> Probe:
+        """What Redis says of tickets."""
+        return Probe(self.publisher, self.settings.ticket_grace)
 
     def dispatch(self, name: str) -> int:
         """One pass of a role declared here, now. The number of tasks published."""

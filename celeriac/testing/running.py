@@ -14,7 +14,7 @@ from celeriac.dispatch import claim, parking, promote
 from celeriac.dispatch.claim import Held, fresh_token
 from celeriac.enqueue.outbox import Admission
 from celeriac.errors import CeleriacError
-from celeriac.insights import tasks
+from celeriac.insights import tasks, why
 from celeriac.operate import hasten
 from celeriac.repair.rescue import rescue
 from celeriac.roles.role import Role
@@ -34,6 +34,9 @@ P = ParamSpec("P")
 
 #: Tasks of resumed accounts that a look brings back.
 RESUMED = 500
+
+#: What keeps a task from running that is told to run now.
+HELD_BACK = ("later", "role_paused", "account_paused", "account_cap", "members", "lock", "rate", "running", "finished")
 
 WITH_WORK = text("""
 SELECT role FROM celeriac.ready UNION SELECT role FROM celeriac.later WHERE due_at <= clock_timestamp() ORDER BY role
@@ -200,9 +203,11 @@ def _claim(app: Celeriac, row: int) -> tuple[str, Role]:
     return token, role
 
 
-def _why(app: Celeriac, row: int) -> str | None:
+def _why(app: Celeriac, row: int) -> str:
+    """Whether workers or Redis are there says nothing here."""
     with app.database.reading() as connection:
-        return tasks.history(connection, row).why
+        told = why(connection, row)
+    return told.headline if told.reason in HELD_BACK else "its account has a cap, or somebody has it locked"
 
 
 def _ran(app: Celeriac, run: Run, witness: Witness) -> Ran:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 
+from celeriac.api.tasks import CheckName
+from celeriac.insights.why import ORDER
 from tests.api.server import Api
 from tests.api.works import audited, row, task
 
@@ -63,6 +67,21 @@ def test_a_history_tells_what_happened_and_why_it_waits(api: Api) -> None:
     assert told["why"]
     assert told["task"]["status"] == "pending"
     api.refused(404, "GET", "/api/tasks/999999999/history")
+
+
+def test_why_a_task_has_not_started(api: Api) -> None:
+    waiting = task(api, account="why")
+    api.post("/api/accounts/why/pause")
+    told = api.get(f"/api/tasks/{waiting}/why")
+    assert (told["headline"], told["reason"]) == ("its account is paused", "account_paused")
+    assert [(c["name"], c["outcome"]) for c in told["checks"][:4]] == [
+        ("due", "yes"), ("role", "yes"), ("account", "no"), ("members", "not asked"),
+    ]  # fmt: skip
+    assert (told["expected"], told["basis"][:16]) == (None, "unknown, because")
+    assert told["task"]["id"] == waiting
+    assert api.get(f"/api/tasks/{waiting}/history")["why"] == told["headline"]
+    assert [c["name"] for c in told["checks"]] == list(get_args(CheckName)) == list(ORDER)
+    api.refused(404, "GET", "/api/tasks/999999999/why")
 
 
 def test_counts_are_those_of_the_rows(api: Api) -> None:

@@ -80,13 +80,32 @@ def test_many_lines_are_enqueued_with_progress(run: Run, rows: Rows, tmp_path: P
     assert "line 2 is no JSON object" in bad.stderr
 
 
-def test_show_tells_a_task_by_either_id_and_why_it_waits(run: Run, put: Put) -> None:
+def test_show_tells_a_task_by_either_id_and_why_it_waits(run: Run, put: Put, rows: Rows) -> None:
+    rows("INSERT INTO roles (role, definition) VALUES ('work', '{}')")
     leader, task = put(lock_key="k"), put(lock_key="k")
     assert f"task {leader.id} (work) is pending and has its lock 'k'; 0 ahead" in run("show", task.id).output
     assert value(run("show", task.task_id, "--json"))["task"]["id"] == task.id
     nothing = run("show", "nonesuch")
     assert nothing.exit_code == REFUSED
     assert "there is no task 'nonesuch'" in nothing.stderr
+
+
+def test_why_tells_each_check_and_stops_at_the_first_no(run: Run, put: Put, rows: Rows) -> None:
+    rows("INSERT INTO roles (role, definition) VALUES ('work', '{}')")
+    leader, task = put(lock_key="k"), put(lock_key="k")
+    says = f"task {leader.id} (work) is pending and has its lock 'k'"
+    lines = run("why", task.task_id).output.splitlines()
+    assert lines[:4] == [
+        f"task {task.id} (work): {says}",
+        f"waits for: task {leader.id} to end",
+        "go first: 0",
+        f"may start: unknown, because task {leader.id} has not begun",
+    ]
+    assert f"NO  lock     {says}" in lines
+    assert lines[-1] == "-   worker   not asked yet"
+    told = value(run("why", task.id, "--json"))
+    assert (told["reason"], told["headline"], told["checks"][4]["facts"]["holder"]) == ("lock", says, leader.id)
+    assert run("why", "nonesuch").exit_code == REFUSED
 
 
 def test_list_filters_by_the_words_of_any_system_and_pages(run: Run, put: Put, database: Database) -> None:

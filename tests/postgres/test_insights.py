@@ -205,7 +205,8 @@ def test_a_history_tells_what_happened_and_why_a_task_waits(
 
     assert waits(third) == (1, f"task {first.id} (work) is pending and has its lock 'k'")
     assert waits(second)[0] == 0
-    assert waits(later) == (None, "it is not due yet")
+    assert waits(later)[0] is None
+    assert str(waits(later)[1]).startswith("it is not due yet: in ")
     assert [waits(task)[0] for task in ready] == [0, 2, 1]
     with database.transaction() as connection:
         policies.pause_account(connection, "acme", by="ann")
@@ -214,13 +215,13 @@ def test_a_history_tells_what_happened_and_why_a_task_waits(
     with database.transaction() as connection:
         policies.pause_role(connection, "work", by="ann")
     assert waits(first) == (0, "its role is paused")
-    assert "whose role is paused" in waits(second)[1]
+    assert waits(second) == (0, "its role is paused")
     history = ask(insights.history, ready[0].id)
     assert [(e["kind"], e["by"], e["why"]) for e in history.events] == [("priority", "ann", "to 10: asked to")]
     with database.transaction() as connection:
         policies.resume_role(connection, "work", by="ann")
     dispatcher.dispatch(Role(name="work"))
-    assert waits(first)[1].startswith("it is claimed")
+    assert waits(first)[1] == "no worker listens on the queue 'work'"
     assert {"": 1} in [one["given"] for one in ask(insights.passes, "work")]
     with pytest.raises(Unknown, match="no task 4711"):
         ask(insights.history, 4711)

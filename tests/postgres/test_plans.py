@@ -101,6 +101,7 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
     aging = {"after": 0, "every": 300, "step": 10, "ceiling": 49, "few": 2, "levels": SELECTED}
     line = {"id": 1, "role": "work", "account": "deep", "lock_key": "held", "priority": 0, "most": SELECTED}
     line |= {"scheduled_for": "2100-01-01"}
+    slots = {"free": SELECTED, "accounts": SELECTED, "most": SELECTED, "holding": '{"q2": 3}'}
     parts = dict.fromkeys(("statuses", "role", "barrier", "after"))
     parts |= {"workflow": "whole", "most": SELECTED, "looks_at": SELECTED}
     released = {"tokens": [TOKEN, *silent], "only": None, "started": True, "kind": "rescue", "loss": True} | by
@@ -136,7 +137,6 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
         "repair.prune.DELIVERED": [work | {"batch": SELECTED}],
         "enqueue.gates.CLOSE": [{"gates": ["none"], "places": 1}],
         "repair.prune.NEEDED_OF_DAY": [{"began": "today", "ended": "tomorrow"}],
-        "insights.tasks.MEMBERS": [{"id": ids("body")[0], "most": SELECTED}],
         "enqueue.insert.INSERT": [{"rows": insert.as_json(fresh)}],
         "enqueue.insert.INSERT_NAMED": [{"rows": insert.as_json(fresh)}],
         "enqueue.ready.INSERT_READY": [keyed],
@@ -274,18 +274,24 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
             {"task_ids": ["active-1", "next-1", "due-1"], "worker_id": "w", "tokens": [TOKEN], "roles": ["work"]},
         ],
         "insights.held.CANCELLED": [{"roles": ["work", "nothing"], "most": SELECTED}],
+        "insights.lines.MEMBERS": [{"id": ids("body")[0], "most": SELECTED}],
+        "insights.lines.AHEAD_OF_LOCK": [line],
+        "insights.lines.BEHIND": [line],
+        "insights.lines.AHEAD_IN_ACCOUNT": [line],
+        "insights.lines.OTHERS_FIRST": [
+            work | {"account": account, "cursor": cursor, "level": level} | slots
+            for account, cursor, level in (("deep", "", 0), ("deep", "", 1000), ("q2", "m5", 0), ("q2", "z", 3.5))
+        ],
+        "insights.situation.STANDING": [work | {"account": "q1"}, {"role": "nothing of it", "account": ""}],
+        "insights.situation.HEAD": [{"lock_key": "key-1"}],
         "insights.system.PASSES": [work | {"before": None, "most": SELECTED}],
         "insights.system.AUDIT": [{"before": None, "most": SELECTED}],
         "insights.system.AUDIT_OF": [{"kind": "role", "target": "work", "before": None, "most": SELECTED}],
         "insights.tasks.TASK": [{"id": lone}, {"id": failed[0]}],
         "insights.tasks.ID_OF": [{"task_id": "ready-1"}, {"task_id": "done-1"}],
         "insights.tasks.EVENTS": [{"id": 1, "most": SELECTED}],
-        "insights.tasks.HEAD": [{"lock_key": "key-1"}],
         "insights.tasks.ACTIVE_UNDER": [{"lock_key": "key-1"}],
         "insights.tasks.UNFINISHED": [{"role": "keyed", "unique_key": "h1"}],
-        "insights.tasks.AHEAD_OF_LOCK": [line],
-        "insights.tasks.AHEAD_IN_ACCOUNT": [line],
-        "insights.tasks.LAST_PASS": [work],
         "insights.tasks.LAST_COMPLETION": [work | {"looks_at": 1}],
         "store.look.HAND_OVER": [{"keys": keys}],
         "store.look.ASKED": [{"batch": SELECTED}],

@@ -1,0 +1,154 @@
+"""Checks of the way to a worker: Redis, the passes that claim, the ticket, and who takes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from celeriac.insights.checks import Check
+from celeriac.insights.situation import GONE, NO_TICK, Situation, Worker
+from celeriac.insights.spans import span
+from celeriac.store.states import WAITS_FOR_TIME
+
+#: A worker's look comes each POLL_INTERVAL_MS, a second; with none for so long (seconds) nobody looks.
+LOOKS = 10.0
+
+#: A ticket that has just left its queue (seconds) is on its way through a worker.
+MOMENT = 2.0
+
+
+def redis(s: Situation) -> Check:
+    if s.broker is None:
+        return Check("redis", "unknown", "nobody asked Redis")
+    if s.broker.answers():
+        return Check("redis", "yes", "Redis answers")
+    says = "nothing is claimed until it is back" if s.is_pending else "workers take the ticket up when it is back"
+    whose = "" if s.is_pending else "it is claimed, and "
+    return Check("redis", "no", f"{whose}Redis does not answer: {says}", reason="redis_away")
+
+
+# -- passes ------------------------------------------------------------------------------------------------------------
+
+
+def passes(s: Situation) -> Check:
+    """Whether somebody makes the role's passes, and has since the task was due."""
+    facts = {
+        "last_pass_age": None if s.of.last_at is None else s.since(s.of.last_at), "last_pass_by": s.of.last_by,
+        "why_nothing": s.of.why_nothing, "beat_age": s.beat.age, "next_pass": s.beat.next_run_at,
+    }  # fmt: skip
+    if not (who := list(_who_passes(s))):
+        return _nobody_passes(s, facts)
+    last = "none yet" if s.of.last_at is None else f"the last was {span(s.since(s.of.last_at))} ago"
+    if _is_overdue(s):
+        says = f"no pass of its role came since it was due {span(s.waited)} ago ({last}), though {_and(who)}"
+        return Check("passes", "no", says, facts, "no_pass")
+    return Check("passes", "yes", f"{_and(who)}; of the role's passes {last}", facts)
+
+
+def _who_passes(s: Situation) -> Iterator[str]:
+    if s.lookers:
+        yield f"{names(s.lookers)} look{'s' if len(s.lookers) == 1 else ''} for work"
+    if s.beat_passes:
+        yield "beat runs"
+
+
+def _is_overdue(s: Situation) -> bool:
+    """What was in no line until just now, no pass could have seen."""
+    if s.task["waits_for"] not in (None, WAITS_FOR_TIME):
+        return False
+    patience = LOOKS if s.lookers else max(LOOKS, 2 * s.of.every)
+    return s.waited > patience and (s.of.last_at is None or s.since(s.of.last_at) > s.waited)
+
+
+def _nobody_passes(s: Situation, facts: dict[str, Any]) -> Check:
+    beat = _why_no_beat(s)
+    if not s.of.prompt:
+        return Check("passes", "no", f"nobody makes its role's passes: {beat}", facts, "no_pass")
+    if s.takers:
+        full = f"{s.held.n} of {s.of.size} slots are taken: workers make a pass once a quarter is free"
+        return Check("passes", "no", f"{full}, and {beat}", facts, "no_pass")
+    missing = worker(s)
+    return Check("passes", "no", f"{missing.sentence}; {beat}", {**facts, **missing.facts}, missing.reason)
+
+
+def _why_no_beat(s: Situation) -> str:
+    if s.beat.name is None:
+        return "no schedule of beat makes a pass of it"
+    if not s.beat.is_on:
+        switch = f" (see {s.of.enabled_by})" if s.of.enabled_by else ""
+        return f"beat's schedule {s.beat.name!r} is switched off{switch}"
+    if s.beat.age is None:
+        return "no beat runs"
+    return f"no beat runs, the last ticked {span(s.beat.age)} ago" if s.beat.age > NO_TICK else "beat runs"
+
+
+# -- ticket, worker ----------------------------------------------------------------------------------------------------
+
+
+def ticket(s: Situation) -> Check:
+    """Of a claimed task. One that left its queue may be in the memory of a worker that has no free process for it."""
+    if s.is_pending:
+        return Check("ticket", "not asked", "it gets a ticket when it is claimed")
+    age = s.since(s.task["claimed_at"])
+    facts = {"age": age, "queue": s.of.queue}
+    if s.broker is None:
+        return Check("ticket", "unknown", "whether its ticket is in Redis nobody asked", facts)
+    facts |= {"republish_after": s.broker.republish_after}
+    queued = s.broker.has(s.of.queue, str(s.task["token"]))
+    if queued is None:
+        return Check("ticket", "unknown", "whether its ticket is in Redis is unknown: Redis does not answer", facts)
+    if queued:
+        facts |= {"in_queue": s.broker.length(s.of.queue)}
+        return Check("ticket", "yes", f"its ticket is in the queue {s.of.queue!r} for {span(age)}", facts)
+    if busy := _may_have_it(s, age):
+        says = f"its ticket left the queue {s.of.queue!r}: {names(busy)} may have it, or else it is lost"
+        return Check("ticket", "unknown", says, facts | {"taken": True})
+    left = s.broker.republish_after - age
+    when = f"in {span(left)}" if left > 0 else "at the sweep's next look"
+    says = f"its ticket of {span(age)} ago is not in Redis any more: it is freed {when}, to be claimed again"
+    return Check("ticket", "no", says, facts, "ticket_lost")
+
+
+def _may_have_it(s: Situation, age: float) -> list[Worker]:
+    heard = [worker for worker in s.workers if worker.status != "stopped" and worker.heartbeat_age <= GONE]
+    return [worker for worker in heard if age < MOMENT or not worker.takes or worker.busy >= worker.concurrency]
+
+
+def worker(s: Situation) -> Check:
+    """Whether somebody takes tickets from its queue."""
+    queue = s.of.queue
+    facts = {
+        "queue": queue,
+        "workers": [
+            {"worker": w.worker_id, "status": w.status, "heartbeat_age": w.heartbeat_age, "busy": w.busy,
+             "concurrency": w.concurrency, "backing_off": w.backoff_reason if w.is_backing_off else None}
+            for w in s.workers[:10]
+        ],
+    }  # fmt: skip
+    if s.takers:
+        busy, slots = sum(w.busy for w in s.takers), sum(w.concurrency for w in s.takers)
+        says = f"{names(s.takers)} take{'s' if len(s.takers) == 1 else ''} from the queue {queue!r}"
+        return Check("worker", "yes", f"{says}; {min(busy, slots)} of {slots} processes are busy", facts)
+    if there := [w for w in s.workers if w.is_there]:
+        reason = there[0].backoff_reason or "memory or processor are short"
+        who = "back off" if len(there) > 1 else "backs off"
+        return Check("worker", "no", f"{names(there)} {who} and takes nothing: {reason}", facts, "backing_off")
+    return Check("worker", "no", f"no worker listens on the queue {queue!r}{_who_did(s)}", facts, "no_worker")
+
+
+def _who_did(s: Situation) -> str:
+    if draining := [w for w in s.workers if w.status == "draining" and w.heartbeat_age <= GONE]:
+        return f": {names(draining)} {'end' if len(draining) > 1 else 'ends'}"
+    if not s.workers:
+        return ""
+    return f": {s.workers[0].worker_id} was heard last, {span(s.workers[0].heartbeat_age)} ago"
+
+
+def names(workers: Sequence[Worker]) -> str:
+    """At most three."""
+    more = f" and {len(workers) - 3} more" if len(workers) > 3 else ""
+    return ", ".join(worker.worker_id for worker in workers[:3]) + more
+
+
+def _and(parts: Sequence[str]) -> str:
+    return " and ".join(parts)

@@ -1,0 +1,150 @@
+"""Why a task has not started: the checks in their order, and the first that says no. Every surface tells this one.
+
+No check walks the backlog: each is a few look-ups, or counts up to what one pass could give.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection
+
+from celeriac.insights import checks, delivery
+from celeriac.insights.checks import Check, Reason
+from celeriac.insights.forecast import forecast
+from celeriac.insights.situation import GONE, Broker, Situation
+from celeriac.insights.spans import span
+from celeriac.insights.tasks import events, find, get
+from celeriac.store.states import (
+    FINISHED,
+    RUNNING,
+    WAITS_FOR_ACCOUNT,
+    WAITS_FOR_LOCK,
+    WAITS_FOR_MEMBERS,
+    WAITS_FOR_TIME,
+)
+
+ORDER: dict[str, Callable[[Situation], Check]] = {
+    "due": checks.due, "role": checks.role, "account": checks.account, "members": checks.members, "lock": checks.lock,
+    "rate": checks.rate, "window": checks.window, "cap": checks.cap, "turn": checks.turn, "redis": delivery.redis,
+    "passes": delivery.passes, "ticket": delivery.ticket, "worker": delivery.worker,
+}  # fmt: skip
+
+#: What was asked before the task was claimed.
+_BEFORE_CLAIM = ("due", "role", "account", "members", "lock", "rate", "window", "cap", "turn", "passes")
+
+#: The check that tells of a task which waits for this.
+_SAYS = {WAITS_FOR_TIME: "due", WAITS_FOR_ACCOUNT: "account", WAITS_FOR_MEMBERS: "members", WAITS_FOR_LOCK: "lock"}
+
+#: A task that moves while it is looked at is looked at again.
+LOOKS = 3
+
+#: What says where a task stands.
+_PLACE = ("status", "waits_for", "token", "worker_id", "scheduled_for", "priority")
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """`headline`: one sentence of truth. `checks`: in their order; of one that says no the later ones are not asked.
+
+    `expected`: when it may start, None where that is unknown; `basis` says on what ground. `next`: what it waits for.
+    `ahead`: tasks of its account, its lock's line or its members that go first, at most 1,000; None: it is in no line.
+    """
+
+    task: dict[str, Any]
+    headline: str
+    reason: Reason
+    checks: tuple[Check, ...]
+    expected: datetime | None
+    basis: str
+    next: str | None
+    ahead: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """`ahead` as of `Why`. `why`: its headline; None once the task has begun."""
+
+    task: dict[str, Any]
+    events: list[dict[str, Any]]
+    ahead: int | None
+    why: str | None
+
+
+def why(connection: Connection, given: int | str, broker: Broker | None = None) -> Why:
+    """Of the task `find` finds. Without a broker, what Redis would say is unknown. Raises Unknown."""
+    task = get(connection, given)
+    for _ in range(LOOKS):
+        told = _told(connection, task, broker)
+        again = find(connection, task["id"])
+        if again is None:
+            return _over(task | {"status": "over, and its row is gone"})
+        if all(again[name] == task[name] for name in _PLACE):
+            return told
+        task = again
+    basis = "unknown, because it moves just now"
+    return Why(task, "it moves just now: look again", "unknown", (), None, basis, "another look", None)
+
+
+def history(connection: Connection, given: int | str, broker: Broker | None = None) -> History:
+    """What happened to the task, and why it waits. Raises Unknown."""
+    told = why(connection, given, broker)
+    waits = None if told.reason in ("running", "finished") else told.headline
+    return History(told.task, events(connection, told.task["id"]), told.ahead, waits)
+
+
+def _told(connection: Connection, task: dict[str, Any], broker: Broker | None) -> Why:
+    if task["status"] in FINISHED:
+        return _over(task)
+    if task["status"] == RUNNING:
+        return _running(task)
+    s = Situation(connection, task, broker)
+    asked = list(_asked(s))
+    no = next((check for check in asked if check.outcome == "no"), None)
+    reason, headline = (no.reason or "unknown", no.sentence) if no else _standing(s, asked)
+    says = forecast(s, reason)
+    return Why(task, headline, reason, tuple(asked), says.expected, says.basis, says.next, s.ahead)
+
+
+def _asked(s: Situation) -> Sequence[Check]:
+    """All checks; those after the first no are not asked."""
+    asked: list[Check] = []
+    said_no = False
+    for name, ask in ORDER.items():
+        if said_no:
+            asked.append(Check(name, "not asked", "not asked yet"))
+        elif not s.is_pending and name in _BEFORE_CLAIM:
+            asked.append(Check(name, "yes", "it is claimed"))
+        else:
+            asked.append(ask(s))
+            said_no = asked[-1].outcome == "no"
+    return asked
+
+
+def _standing(s: Situation, asked: Sequence[Check]) -> tuple[Reason, str]:
+    """Of a task that no check holds back."""
+    said = {check.name: check for check in asked}
+    if s.task["waits_for"] is not None:
+        return "entering", f"nothing holds it back: {said[_SAYS[s.task['waits_for']]].sentence}"
+    if s.is_pending:
+        return "runnable", "nothing holds it back: the next pass of its role takes it"
+    if said["ticket"].facts.get("taken"):
+        return "taken", f"it is claimed, and {said['ticket'].sentence}"
+    where = "its ticket waits in Redis" if said["ticket"].outcome == "yes" else "its ticket, if it is not lost, waits"
+    return "in_queue", f"it is claimed: {where} for a worker of the queue {s.of.queue!r}; {said['worker'].sentence}"
+
+
+def _running(task: dict[str, Any]) -> Why:
+    age = task["heartbeat_age"]
+    stale = age > min(task["stale_after"], GONE)
+    heard = f"silent for {span(age)}, stale: the sweep frees it" if stale else f"heard {span(age)} ago"
+    headline = f"it runs on {task['worker_id']} ({heard})"
+    passed = tuple(Check(name, "yes", "it has begun") for name in ORDER)
+    return Why(task, headline, "running", passed, None, "it has begun", None, None)
+
+
+def _over(task: dict[str, Any]) -> Why:
+    return Why(task, f"it is {task['status']}", "finished", (), None, "it is over", None, None)
