@@ -142,7 +142,7 @@ def test_a_hard_limit_that_is_set_later_interrupts_as_a_soft_one(
     shop: ModuleType, worker: Worker, rows: Rows, other: Celery, pool: str
 ) -> None:
     running = worker("-P", pool, "-c", "2", "-Q", QUEUES)
-    answer = {"reply": True, "limit": 1, "timeout": processes.PATIENCE}
+    answer = {"reply": True, "limit": 1, "timeout": 2}
     until(lambda: "'ok'" in str(other.control.time_limit("slow", hard=0.3, **answer)), "the worker to know it")
     shop.slow.apply_async((60,), max_retries=0)
     until(lambda: status(rows) == ["failed"], "the limit")
