@@ -24,6 +24,7 @@ from celeriac.api import (
     health,
     jobs,
     matching,
+    operators,
     policies,
     scheduled_jobs,
     steering,
@@ -52,7 +53,7 @@ ROUTERS = tuple(
     module.router
     for module in (
         health, document, enqueue, matching, capacity, steering, tasks, jobs, scheduled_jobs, trigger, system, policies,
-        workers, dead_letters, workflows,
+        workers, dead_letters, workflows, operators,
     )
 )  # fmt: skip
 

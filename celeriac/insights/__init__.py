@@ -9,9 +9,12 @@ from celeriac.insights.capacity import capacity, heartbeats
 from celeriac.insights.checks import Check
 from celeriac.insights.counting import CAP, Count, RoleDepth, counts, depth
 from celeriac.insights.dead_letters import dead_letter, dead_letters
+from celeriac.insights.failures import FailureGroup, Failures, failed_of, failures
 from celeriac.insights.lists import MOST_OFFSET, MOST_ROWS, WORDS, Filter, Page, list_tasks, matching
+from celeriac.insights.locks import Lock, Locks, Waiting, lock, locks, queue_of
 from celeriac.insights.metrics import metrics
 from celeriac.insights.situation import Broker
+from celeriac.insights.shares import AccountShare, Shares, shares, waiting_of
 from celeriac.insights.system import (
     account_policies,
     audit_trail,
@@ -31,12 +34,19 @@ __all__ = [
     "WORDS",
     "Broker",
     "Check",
+    "AccountShare",
     "Count",
+    "FailureGroup",
+    "Failures",
     "Filter",
     "History",
+    "Lock",
+    "Locks",
     "Page",
     "RoleDepth",
     "Why",
+    "Shares",
+    "Waiting",
     "Workflow",
     "account_policies",
     "active_under",
@@ -46,6 +56,8 @@ __all__ = [
     "dead_letter",
     "dead_letters",
     "depth",
+    "failed_of",
+    "failures",
     "find",
     "firing",
     "get",
@@ -53,13 +65,18 @@ __all__ = [
     "history",
     "last_completion",
     "list_tasks",
+    "lock",
+    "locks",
     "matching",
     "metrics",
     "passes",
     "paused_accounts",
+    "queue_of",
     "schedules",
+    "shares",
     "unfinished",
     "why",
+    "waiting_of",
     "workers",
     "workflow",
     "workflow_of",

@@ -56,7 +56,7 @@ def short(name: str) -> str:
 
 
 #: Functions that ask no table.
-ASK_NOTHING = {"tokens", "burst", "per_second", "declared_limits"}
+ASK_NOTHING = {"tokens", "burst", "per_second", "declared_limits", "up_since"}
 
 #: The engine's statements that meet a room, by name.
 MEET_ROOMS = {
@@ -267,6 +267,19 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
             {"after": 0, "lag": 1.0, "most": SELECTED, "settled": ["retry"], "back": ["lost"], "over": ["failed"]}
         ],
         "insights.ended.LAST": [{}],
+        "insights.failures.WALK": [
+            {"role": role, "since": since, "before": before, "most": SELECTED}
+            for role, since, before in ((None, None, None), ("work", None, failed[9]), ("work", 3600.0, None))
+        ],
+        "insights.locks.WAITED_FOR": [{"most": SELECTED}],
+        "insights.locks.HELD": [{"most": SELECTED}],
+        "insights.locks.LOCKS": [{"keys": keys, "cap": SELECTED}],
+        "insights.locks.QUEUE": [{"lock_key": key, "most": SELECTED} for key in ("held", "key-1")],
+        "insights.shares.WAITING": [
+            {"role": role, "accounts": SELECTED, "most": 2} for role in (None, "work", "nothing of it")
+        ],
+        "insights.shares.OF_ACCOUNT": [{"account": "q1", "most": SELECTED}],
+        "insights.shares.PARKED": [{"role": role, "accounts": SELECTED, "most": SELECTED} for role in (None, "work")],
         "insights.held.HELD": [{"worker_id": worker, "tokens": [TOKEN], "most": SELECTED} for worker in ("w", "x")],
         "insights.held.LATER": [{"roles": ["work", "nothing"], "most": SELECTED}],
         "insights.held.WHICH_OF": [
@@ -301,7 +314,18 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
 
 def pages() -> Mapping[str, list[Given]]:
     """Pages of 60, looking at no more than 60, of all roles and of one."""
-    unasked = dict.fromkeys(("lock_key", "unique_key", "worker_id", "waits_for", "older_than", "account", "after"))
+    kinds = (
+        "lock_key",
+        "unique_key",
+        "worker_id",
+        "waits_for",
+        "older_than",
+        "newer_than",
+        "error",
+        "account",
+        "after",
+    )
+    unasked = dict.fromkeys(kinds)
     bounds = {"most": SELECTED, "looks_at": SELECTED, "offset": 0}
 
     def asked(part: tuple[str, ...]) -> list[Given]:

@@ -1,0 +1,209 @@
+"""Failures, grouped: how many different things go wrong, of which role, since when, and for whom.
+
+Two failures are the same if their role, their exception's type, their message without what differs from task to task
+(numbers, ids, what is quoted) and the innermost of their own frames are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, text
+
+from celeriac.errors import BadValue, Unknown
+
+#: Failures that are grouped at most: the newest ones, by id.
+LOOKS_AT = 5_000
+
+#: Groups told at most.
+MOST = 1_000
+
+#: Of a group, so many tasks and accounts are told.
+EXAMPLES, ACCOUNTS = 5, 10
+
+#: Seconds a look may go back.
+OLDEST = 1e9
+
+# INVARIANT of `names`: one descent per role that has failed tasks, or the one that is asked for. By -id, which this
+# index has and the primary key has not. Of days before the one that is asked for, no partition is looked at.
+WALK = text("""
+WITH RECURSIVE names AS (
+    (SELECT role FROM celeriac.history WHERE status = 'failed' AND status IN ('failed', 'cancelled')
+        AND role >= coalesce(CAST(:role AS text), '') ORDER BY role LIMIT 1)
+    UNION ALL
+    SELECT next.role FROM names, LATERAL (
+        SELECT role FROM celeriac.history WHERE status = 'failed' AND status IN ('failed', 'cancelled')
+            AND role > names.role AND CAST(:role AS text) IS NULL ORDER BY role LIMIT 1) AS next
+), asked AS (
+    SELECT coalesce(
+        statement_timestamp() - CAST(:since AS double precision) * interval '1 second', '-infinity') AS since
+), walk AS MATERIALIZED (
+    SELECT found.* FROM names, LATERAL (
+        SELECT id, role, account, completed_at, error_message, result FROM celeriac.history
+        WHERE status = 'failed' AND status IN ('failed', 'cancelled') AND role = names.role
+            AND -id > -coalesce(CAST(:before AS bigint), 9223372036854775807)
+            AND completed_at >= coalesce(date_trunc('day', (statement_timestamp()
+                - CAST(:since AS double precision) * interval '1 second') AT TIME ZONE 'UTC') AT TIME ZONE 'UTC',
+                '-infinity')
+        ORDER BY -id LIMIT :most
+    ) AS found
+    WHERE names.role = coalesce(CAST(:role AS text), names.role)
+    ORDER BY -id LIMIT :most
+)
+SELECT id, role, account, completed_at, completed_at >= asked.since AS is_meant,
+    completed_at > statement_timestamp() - interval '1 hour' AS is_recent,
+    left(split_part(error_message, chr(10), 1), 500) AS message, result ->> 'exc_type' AS type,
+    right(result ->> 'traceback', 2000) AS traceback
+FROM walk, asked ORDER BY -id
+""")
+
+_QUOTED = re.compile(r"""(?<!\w)(?:'[^']*'|"[^"]*"|`[^`]*`)(?!\w)""")
+_UUID = re.compile(r"\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b")
+_HEX = re.compile(r"\b(?:0x[0-9a-fA-F]+|(?=[a-fA-F]*[0-9])[0-9a-fA-F]{8,})\b")
+_DIGITS = re.compile(r"\d+(?:[.,:]\d+)*")
+_TYPE = re.compile(r"([A-Za-z_][\w.]*): ")
+_FRAME = re.compile(r'^  File "([^"]+)", line \d+, in (.+)$', re.MULTILINE)
+
+#: Files of others: of the engine, of what is installed, of Python.
+_OTHERS = (f"{Path(__file__).parents[1]}/", "/site-packages/", "/dist-packages/", "/lib/python", "<")
+
+
+@dataclass(frozen=True, slots=True)
+class FailureGroup:
+    """Failures that are the same, of those looked at. `message`: the newest one's first line. `pattern`: what all have
+    in common of it. `frame`: the innermost of their own, "file:function". `tasks`: the newest few. `accounts`: the
+    first few that were hit, of `accounts_in_all`."""
+
+    fingerprint: str
+    role: str
+    type: str | None
+    message: str
+    pattern: str
+    frame: str | None
+    count: int
+    last_hour: int
+    first_seen: datetime
+    last_seen: datetime
+    tasks: list[int]
+    accounts: list[str]
+    accounts_in_all: int
+
+
+@dataclass(frozen=True, slots=True)
+class Failures:
+    """`groups`: the most frequent first, of `groups_in_all`. `looked_at`: how many failures were read, the newest by
+    id; `reached_end` False: there are older ones."""
+
+    groups: list[FailureGroup]
+    groups_in_all: int
+    looked_at: int
+    reached_end: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    id: int
+    role: str
+    account: str
+    completed_at: datetime
+    is_recent: bool
+    message: str
+    type: str | None
+    pattern: str
+    frame: str | None
+    fingerprint: str
+
+
+def failures(
+    connection: Connection, *, role: str | None = None, since: float | None = None, limit: int = 100
+) -> Failures:
+    """The newest 5,000 failures, grouped. `since`: of the last so many seconds only. Raises BadValue."""
+    if not 1 <= limit <= MOST:
+        raise BadValue(f"limit={limit}: give 1 to {MOST:,}")
+    found, looked_at, _ = _page(connection, role, since, None)
+    groups = grouped(found)
+    return Failures(groups[:limit], len(groups), looked_at, looked_at < LOOKS_AT)
+
+
+def failed_of(
+    connection: Connection, fingerprint: str, *, role: str | None = None, since: float | None = None
+) -> list[int]:
+    """The ids of all failures of a group, newest first: it goes back as far as they are kept. Raises Unknown."""
+    ids: list[int] = []
+    before: int | None = None
+    while True:
+        found, looked_at, last = _page(connection, role, since, before)
+        same = [failure for failure in found if failure.fingerprint == fingerprint]
+        ids += [failure.id for failure in same]
+        if looked_at < LOOKS_AT:
+            break
+        role, before = (same[0].role if same else role), last
+    if not ids:
+        raise Unknown(f"there are no failures {fingerprint!r}; `celeriac failures` lists those there are")
+    return ids
+
+
+def grouped(found: Iterable[_Failure]) -> list[FailureGroup]:
+    """The most frequent first, of equals that with the newest failure. `found`: newest first."""
+    together: dict[str, list[_Failure]] = {}
+    for failure in found:
+        together.setdefault(failure.fingerprint, []).append(failure)
+    groups = [_group(same) for same in together.values()]
+    return sorted(groups, key=lambda group: (-group.count, -group.last_seen.timestamp()))
+
+
+def pattern_of(message: str) -> str:
+    """A message without what differs from task to task."""
+    for part, instead in ((_QUOTED, "''"), (_UUID, "#"), (_HEX, "#"), (_DIGITS, "#")):
+        message = part.sub(instead, message)
+    return " ".join(message.split())
+
+
+def own_frame(traceback: str | None) -> str | None:
+    """The innermost frame that is neither a library's nor the engine's: "file:function", as lines move."""
+    frames = _FRAME.findall(traceback or "")
+    own = [(file, function) for file, function in frames if not any(other in file for other in _OTHERS)]
+    return f"{own[-1][0].rpartition('/')[2]}:{own[-1][1]}" if own else None
+
+
+def _page(
+    connection: Connection, role: str | None, since: float | None, before: int | None
+) -> tuple[list[_Failure], int, int | None]:
+    """Those meant, how many were looked at, and the last one's id."""
+    if since is not None and not 0 <= since <= OLDEST:
+        raise BadValue(f"since={since:g}: give 0 to {OLDEST:,.0f} seconds")
+    given = {"role": role, "since": since, "before": before, "most": LOOKS_AT}
+    rows = connection.execute(WALK, given).all()
+    return [_failure(row) for row in rows if row.is_meant], len(rows), rows[-1].id if rows else None
+
+
+def _failure(row: Any) -> _Failure:
+    message = row.message or ""
+    said = _TYPE.match(message)
+    kind = row.type or (said and said[1])
+    pattern, frame = pattern_of(message), own_frame(row.traceback)
+    same = "\n".join((row.role, kind or "", pattern, frame or ""))
+    fingerprint = sha256(same.encode()).hexdigest()[:12]
+    return _Failure(
+        row.id, row.role, row.account, row.completed_at, row.is_recent, message, kind, pattern, frame, fingerprint
+    )
+
+
+def _group(same: list[_Failure]) -> FailureGroup:
+    newest = same[0]
+    accounts = Counter(failure.account for failure in same if failure.account)
+    times = [failure.completed_at for failure in same]
+    return FailureGroup(
+        fingerprint=newest.fingerprint, role=newest.role, type=newest.type, message=newest.message,
+        pattern=newest.pattern, frame=newest.frame, count=len(same),
+        last_hour=sum(failure.is_recent for failure in same), first_seen=min(times), last_seen=max(times),
+        tasks=[failure.id for failure in same[:EXAMPLES]],
+        accounts=[account for account, _ in accounts.most_common(ACCOUNTS)], accounts_in_all=len(accounts),
+    )  # fmt: skip

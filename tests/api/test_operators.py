@@ -1,0 +1,34 @@
+"""What operators ask first, over HTTP."""
+
+from __future__ import annotations
+
+from tests.api.server import Api
+from tests.api.works import task
+
+
+def test_failures_that_are_the_same_are_told_once(api: Api) -> None:
+    failed = [task(api, "failed", role="grouped") for _ in range(3)]
+    told = api.get("/api/failures?role=grouped")
+    (group,) = told["groups"]
+    assert (group["pattern"], group["count"], group["tasks"]) == ("broken", 3, failed[::-1])
+    assert (told["looked_at"], told["reached_end"]) == (3, True)
+    assert api.get("/api/failures?role=grouped&since=0")["groups"] == []
+    api.refused(422, "GET", "/api/failures?since=-1")
+
+
+def test_what_each_account_holds_beside_its_fair_share(api: Api) -> None:
+    task(api, role="shared", account="a")
+    task(api, "running", role="shared", account="b")
+    found = {share["account"]: share for share in api.get("/api/shares?role=shared")["accounts"]}
+    assert (found["a"]["waiting"], found["b"]["held"], found["b"]["held_share"]) == ({"n": 1, "exact": True}, 1, 1.0)
+    assert api.get("/api/shares?role=none") == {"accounts": [], "is_all": True}
+
+
+def test_who_holds_a_lock_and_who_waits_behind(api: Api) -> None:
+    holder = task(api, "running", role="locked", lock_key="dispensary:17/a")
+    behind = task(api, role="locked", lock_key="dispensary:17/a")
+    told = api.get("/api/locks", params={"lock_key": "dispensary:17/a"})
+    (lock,) = told["locks"]
+    assert (lock["task"], lock["status"], lock["waiting"]["n"]) == (holder, "running", 1)
+    assert [(one["place"], one["id"]) for one in told["queue"]] == [(1, behind)]
+    assert "dispensary:17/a" in {lock["lock_key"] for lock in api.get("/api/locks?limit=1000")["locks"]}
