@@ -57,32 +57,28 @@ WHERE CAST(:role AS text) IS NULL OR role = :role
 GROUP BY role, account
 """)
 
-# INVARIANT: one descent per shut account and role it has parked tasks of; in the whole order of `parked_of_account`, as
-# by the role alone another index would do.
+# INVARIANT of `walk`: each step is one descent into `parked_of_account`, in its whole order, as by a part of it another
+# index would do: to the account's next role, unless one is asked for, or to the next account.
 PARKED = text("""
-WITH RECURSIVE shut AS (
-    SELECT account FROM (
-        SELECT account FROM celeriac.account_policies WHERE paused OR cap = 0
-        UNION SELECT account FROM celeriac.unparking) AS may_be
-    WHERE (SELECT true FROM celeriac.parked p WHERE p.account = may_be.account
-        ORDER BY p.role, p.priority DESC, p.due_at, p.id LIMIT 1)
-    ORDER BY account LIMIT :accounts
-), walk AS (
-    SELECT first.account, first.role FROM shut, LATERAL (
-        SELECT account, role FROM celeriac.parked WHERE account = shut.account
-        ORDER BY role, priority DESC, due_at, id LIMIT 1) AS first
+WITH RECURSIVE walk AS (
+    (SELECT account, role FROM celeriac.parked ORDER BY account, role, priority DESC, due_at, id LIMIT 1)
     UNION ALL
-    SELECT next.account, next.role FROM walk, LATERAL (
-        SELECT account, role FROM celeriac.parked
-        WHERE account = walk.account AND role > walk.role ORDER BY role, priority DESC, due_at, id LIMIT 1) AS next
+    SELECT next.* FROM walk, LATERAL (
+        (SELECT account, role FROM celeriac.parked
+            WHERE account = walk.account AND role > walk.role AND CAST(:role AS text) IS NULL
+            ORDER BY role, priority DESC, due_at, id LIMIT 1)
+        UNION ALL
+        (SELECT account, role FROM celeriac.parked WHERE account > walk.account
+            ORDER BY account, role, priority DESC, due_at, id LIMIT 1)
+        LIMIT 1
+    ) AS next (account, role)
 )
-SELECT walk.role, walk.account, counted.n, counted.oldest
-FROM walk, LATERAL (
+SELECT looked.role, looked.account, counted.n, counted.oldest
+FROM (SELECT account, coalesce(CAST(:role AS text), role) AS role FROM walk LIMIT :accounts) AS looked, LATERAL (
     SELECT count(*) AS n, min(due_at) AS oldest FROM (
-        SELECT due_at FROM celeriac.parked WHERE account = walk.account AND role = walk.role
+        SELECT due_at FROM celeriac.parked WHERE account = looked.account AND role = looked.role
         ORDER BY priority DESC, due_at, id LIMIT :most) AS first_ones
 ) AS counted
-WHERE walk.role = coalesce(CAST(:role AS text), walk.role)
 """)
 
 # INVARIANT of `names`: one descent per role that has something ready.
@@ -167,7 +163,8 @@ def shares(connection: Connection, role: str | None = None, *, limit: int = ACCO
         raise BadValue(f"limit={limit}: give 1 to {MOST:,}")
     asked = {"role": role, "accounts": ACCOUNTS + 1, "most": CAP + 1}
     waiting = {(row.role, row.account): row for row in connection.execute(WAITING, asked)}
-    parked = {(row.role, row.account): row for row in connection.execute(PARKED, asked)}
+    shut = connection.execute(PARKED, asked).all()
+    parked = {(row.role, row.account): row for row in shut if row.n}
     held = {(row.role, row.account): row for row in connection.execute(HELD, {"role": role})}
     keys = sorted(waiting.keys() | parked.keys() | held.keys())
     accounts = sorted({account for _, account in keys})
@@ -176,7 +173,7 @@ def shares(connection: Connection, role: str | None = None, *, limit: int = ACCO
     found = [_row(key, waiting.get(key), parked.get(key), held.get(key), policies.get(key[1])) for key in keys]
     of_roles = [s for name, some in groupby(found, lambda s: s.role) for s in _shared(list(some), windows.get(name))]
     told = of_roles if role is not None else _together(of_roles)
-    looked_at = [*Counter(name for name, _ in waiting).values(), len({account for _, account in parked}), 0]
+    looked_at = [*Counter(name for name, _ in waiting).values(), len(shut)]
     is_all = max(looked_at) <= ACCOUNTS and len(told) <= limit
     return Shares(sorted(told, key=lambda share: (-share.lacks, share.account))[:limit], is_all)
 
