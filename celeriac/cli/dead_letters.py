@@ -50,8 +50,7 @@ def show(find: FindApp, /, letter: int) -> None:
 
 
 def _whole(value: Any) -> str:
-    """A terminal shows what it is told to do as a text."""
-    return "".join(c if c.isprintable() else "�" for c in value) if isinstance(value, str) else output.cell(value)
+    return value if isinstance(value, str) else output.cell(value)
 
 
 def _some(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -90,7 +89,7 @@ def _end(app: Celeriac, verb: str, end: End, *, letters: Sequence[int], name: st
     if name is not None:
         letters = list(_named(app, name))
         if letters and not yes:
-            click.confirm(f"{verb} {len(letters)} dead letters?", abort=True, err=True)
+            output.ask(f"{verb} {len(letters):,} dead letters?")
     done: list[Change] = []
     refused: dict[int, str] = {}
     try:
@@ -105,7 +104,7 @@ def _end(app: Celeriac, verb: str, end: End, *, letters: Sequence[int], name: st
         app.kick({change.after["role"] for change in done if change.after})
     output.tell({"done": done, "refused": refused}, f"{len(done)} done, {len(refused)} not")
     for letter, reason in refused.items():
-        click.echo(f"{letter}: {reason}", err=True)
+        output.say(f"{letter}: {reason}", err=True)
     if refused:
         raise click.exceptions.Exit(REFUSED)
 

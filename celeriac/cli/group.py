@@ -75,8 +75,11 @@ class Problem(click.ClickException):
 
     exit_code = PROBLEM
 
+    def __init__(self, message: str) -> None:
+        super().__init__("\n".join(map(output.safe, message.splitlines())))
 
-class Refused(click.ClickException):
+
+class Refused(Problem):
     """The same, where nothing is wrong but what was asked for."""
 
     exit_code = REFUSED

@@ -1,10 +1,15 @@
-"""What commands print: text for people, one JSON value for programs."""
+"""What commands print: text for people, one JSON value for programs.
+
+Accounts, keys and errors are other people's texts: what a terminal would take for an order, or what turns the direction
+of writing, is shown as its escape. All that is printed goes through `say`, `ask` or `tell`.
+"""
 
 from __future__ import annotations
 
 import getpass
 import json
 import os
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,7 +19,16 @@ from typing import Any
 
 import click
 
+from celeriac.insights import Count
+
 _WANTED = "celeriac.json"
+
+#: Controls (C0, DEL, C1), line and paragraph separators, what turns or hides text (bidirectional, zero width, tags),
+#: and halves of surrogate pairs. Not the tab, nor the two joiners that scripts and emoji need.
+_UNSAFE = re.compile(
+    "[\x00-\x08\x0a-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    "\ud800-\udfff\U000e0000-\U000e0fff]"
+)
 
 
 def json_option() -> click.Option:
@@ -33,10 +47,31 @@ def as_json() -> bool:
 def tell(value: Any, lines: str | Iterable[str]) -> None:
     """The value for programs, or the lines for people."""
     if as_json():
-        click.echo(json.dumps(value, default=_plain, ensure_ascii=False))
+        dumped = json.dumps(value, default=_plain, ensure_ascii=False)
+        click.echo(_UNSAFE.sub(_as_in_json, dumped))
         return
     for line in [lines] if isinstance(lines, str) else lines:
-        click.echo(line)
+        say(line)
+
+
+def say(line: str, *, err: bool = False) -> None:
+    """A line, whatever is in it."""
+    click.echo(safe(line), err=err)
+
+
+def ask(question: str) -> None:
+    """Goes on if somebody agrees."""
+    click.confirm(safe(question), abort=True, err=True)
+
+
+def safe(text: str) -> str:
+    """The same, to be read and not obeyed."""
+    return _UNSAFE.sub(lambda found: found[0].encode("unicode_escape", "surrogatepass").decode(), text)
+
+
+def _as_in_json(found: re.Match[str]) -> str:
+    units = found[0].encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[i : i + 2].hex()}" for i in range(0, len(units), 2))
 
 
 def _plain(value: Any) -> Any:
@@ -62,7 +97,7 @@ def cell(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.1f}"
     text = json.dumps(value, default=_plain, ensure_ascii=False) if isinstance(value, dict | list) else str(value)
-    text = " ".join(text.split())
+    text = safe(" ".join(text.split()))
     return text if len(text) <= 60 else f"{text[:59]}…"
 
 
@@ -74,6 +109,11 @@ def age(seconds: float | None) -> str:
         if seconds >= 2 * length:
             return f"{seconds / length:.0f} {unit}"
     return f"{seconds:.0f} s"
+
+
+def count(n: Count) -> str:
+    """`~` marks what was counted to a bound."""
+    return f"{n.n:,}" if n.exact else f"~{n.n:,}"
 
 
 @contextmanager

@@ -73,7 +73,7 @@ def sweep(find: FindApp, /, sweeps: tuple[str, ...], everything: bool) -> None:
     for name in names:
         done[name] = run_sweep(app, name)
         if not output.as_json():
-            click.echo(f"{name}: {done[name]}")
+            output.say(f"{name}: {done[name]}")
     if output.as_json():
         output.tell(done, "")
 
@@ -100,11 +100,11 @@ def check(find: FindApp, /, deep: bool) -> None:
         output.tell({"problems": found, "notes": notes, "roles": roles}, "")
         raise click.exceptions.Exit(PROBLEM if found else 0)
     for note in notes:
-        click.echo(f"note: {note}")
-    if found:
-        click.echo("\n".join(found), err=True)
-    else:
-        click.echo(f"{roles} roles and the schedules are valid; Postgres and Redis answer.")
+        output.say(f"note: {note}")
+    for problem in found:
+        output.say(problem, err=True)
+    if not found:
+        output.say(f"{roles} roles and the schedules are valid; Postgres and Redis answer.")
     raise click.exceptions.Exit(PROBLEM if found else 0)
 
 

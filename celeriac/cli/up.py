@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from types import FrameType
 from typing import TYPE_CHECKING, TextIO
 
-import click
+from celeriac.cli import output
 
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
@@ -54,10 +54,10 @@ def run(app: Celeriac, name: str, others: Sequence[str], flower_port: int, concu
 
 
 def _tell_addresses(app: Celeriac, flower_port: int) -> None:
-    click.echo(f"postgres  {app.database_url}")
-    click.echo(f"redis     {app.redis_url}")
+    output.say(f"postgres  {app.database_url}")
+    output.say(f"redis     {app.redis_url}")
     where = f"http://127.0.0.1:{flower_port}" if has_flower() else "is not installed: pip install flower"
-    click.echo(f"flower    {where}")
+    output.say(f"flower    {where}")
 
 
 def _start(name: str, command: Sequence[str], environ: Mapping[str, str]) -> subprocess.Popen[str]:
@@ -72,7 +72,7 @@ def _start(name: str, command: Sequence[str], environ: Mapping[str, str]) -> sub
 
 def _relay(name: str, lines: TextIO) -> None:
     for line in lines:
-        click.echo(f"{name:9} {line.rstrip()}")
+        output.say(f"{name:9} {line.rstrip()}")
 
 
 def _watch(processes: Mapping[str, subprocess.Popen[str]], ended: threading.Event) -> None:
@@ -103,5 +103,5 @@ def _stop(processes: Mapping[str, subprocess.Popen[str]]) -> int:
         except subprocess.TimeoutExpired:
             process.kill()
     for name, code in gone.items():
-        click.echo(f"{name} ended by itself with status {code}", err=True)
+        output.say(f"{name} ended by itself with status {code}", err=True)
     return next((abs(code) or 1 for code in gone.values()), 0)

@@ -63,7 +63,7 @@ def cancel(find: FindApp, /, workflow: str, yes: bool, why: str) -> None:
         found = insights.workflow(connection, workflow)
     unfinished = found.total - found.done
     if unfinished and not yes:
-        click.confirm(f"cancel {unfinished} tasks?", abort=True, err=True)
+        output.ask(f"cancel {unfinished:,} tasks?")
     asked, ended = 0, 0
     with output.progress(unfinished, "cancel") as bar:
         for some in workflows.cancel(app.database, found.id, by=output.by(), why=why):
