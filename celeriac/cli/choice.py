@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import click
 
 from celeriac import insights
 from celeriac.app import Celeriac
+from celeriac.cli import output
+from celeriac.errors import BadValue
 from celeriac.insights import WORDS, Filter
+
+#: A bulk is never cut short by itself.
+EVERY = 2**63 - 1
 
 _OPTIONS = (
     click.option("--status", "words", multiple=True, type=click.Choice(WORDS), help="Ours, or another system's word."),
@@ -19,6 +25,8 @@ _OPTIONS = (
     click.option("--unique-key", help="With this unique key."),
     click.option("--worker", "worker_id", help="Held by this worker."),
     click.option("--older-than", type=float, metavar="SECONDS", help="Enqueued at least so long ago."),
+    click.option("--newer-than", type=float, metavar="SECONDS", help="Enqueued at most so long ago."),
+    click.option("--error", metavar="TEXT", help="Whose last error has this in it."),
 )
 
 
@@ -35,15 +43,34 @@ def row_ids(app: Celeriac, tasks: Iterable[str]) -> list[int]:
         return [insights.get(connection, given)["id"] for given in tasks]
 
 
-def chosen(app: Celeriac, tasks: Sequence[str], wanted: Filter, *, most: int, sure: bool, verb: str) -> list[int]:
-    """The rows' ids. What a filter means is counted, and asked about unless somebody is sure."""
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """`in_all`: how many tasks are meant; `ids` are fewer only where somebody said how many at most."""
+
+    ids: list[int]
+    in_all: int
+
+    def __str__(self) -> str:
+        return (
+            f"{len(self.ids):,} tasks"
+            if len(self.ids) == self.in_all
+            else f"{len(self.ids):,} of {self.in_all:,} tasks"
+        )
+
+
+def chosen(app: Celeriac, tasks: Sequence[str], wanted: Filter, *, most: int | None, sure: bool, verb: str) -> Chosen:
+    """The rows' ids. All that a filter means is counted, and asked about unless somebody is sure."""
     told = wanted != Filter()
     if bool(tasks) == told:
         raise click.UsageError("name tasks, or give a filter (--status, --role, --account, …), one of both")
     if tasks:
-        return row_ids(app, tasks)
+        ids = row_ids(app, tasks)
+        return Chosen(ids, len(ids))
+    if most is not None and most < 1:
+        raise BadValue(f"most={most}: give 1 or more")
     with app.database.reading() as connection:
-        ids = insights.matching(connection, wanted, most=most)
+        ids = insights.matching(connection, wanted, most=EVERY)
+    found = Chosen(ids[:most], len(ids))
     if not sure and ids:
-        click.confirm(f"{verb} {len(ids)} tasks?", abort=True, err=True)
-    return ids
+        output.ask(f"{verb} {found}?")
+    return found

@@ -20,7 +20,7 @@ def _bulk(command: Callable[..., Any]) -> Callable[..., Any]:
     options = (
         click.argument("tasks", nargs=-1, metavar="[TASK]..."),
         choice.filtering,
-        click.option("--most", default=10_000, show_default=True, help="How many tasks a filter may mean."),
+        click.option("--most", type=int, help="So many of those a filter means; all if it is left out."),
         click.option("--yes", is_flag=True, help="Do not ask."),
         click.option("--preview", is_flag=True, help="Count what the filter means, and change nothing."),
         click.option("--why", default="", help="For the events and the audit trail."),
@@ -60,28 +60,34 @@ def prioritise(find: FindApp, /, priority: int, why: str, **options: Any) -> Non
 
 
 def _steer(
-    app: Celeriac, verb: str, move: Move, *, tasks: tuple[str, ...], most: int, yes: bool, preview: bool,
+    app: Celeriac, verb: str, move: Move, *, tasks: tuple[str, ...], most: int | None, yes: bool, preview: bool,
     words: Sequence[str], **options: Any,
 ) -> None:  # fmt: skip
     told = bool(words) or any(value is not None for value in options.values())
     wanted = Filter.of(words or (MOVES[verb] if told else ()), **options)
-    ids = choice.chosen(app, tasks, wanted, most=most, sure=yes or preview, verb=verb)
+    found = choice.chosen(app, tasks, wanted, most=most, sure=yes or preview, verb=verb)
     if preview:
-        output.tell({"tasks": len(ids)}, f"{len(ids)} tasks")
+        output.tell({"tasks": len(found.ids), "in_all": found.in_all}, str(found))
         return
-    done = Steered()
+    steer_all(app, verb, found.ids, move, in_all=found.in_all)
+
+
+def steer_all(app: Celeriac, verb: str, ids: Sequence[int], move: Move, *, in_all: int | None = None) -> None:
+    """A bounded transaction at a time, with progress. `in_all`: how many were meant, if not all are steered."""
+    done, left = Steered(), (in_all or len(ids)) - len(ids)
     with output.progress(len(ids), verb) as bar:
         for some in steer.in_batches(app.database, ids, move):
             done += some
             bar.update(len(some.changed) + len(some.refused) + len(some.missing))
-    _tell(done)
+    _tell(done, left)
 
 
-def _tell(done: Steered) -> None:
+def _tell(done: Steered, left: int) -> None:
     refused = [f"{task}: {why}" for task, why in done.refused.items()]
-    output.tell(done, f"{len(done.changed)} changed, {len(refused) + len(done.missing)} not")
+    more = f"; {left:,} more are meant" if left else ""
+    output.tell(done, f"{len(done.changed):,} changed, {len(refused) + len(done.missing):,} not{more}")
     for line in refused:
-        click.echo(line, err=True)
+        output.say(line, err=True)
     if refused or done.missing:
         raise click.exceptions.Exit(REFUSED)
 

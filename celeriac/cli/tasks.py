@@ -16,7 +16,10 @@ from celeriac.cli import choice, output
 from celeriac.cli.group import Command, FindApp
 from celeriac.enqueue.bulk import BULK
 from celeriac.errors import BadArguments
-from celeriac.insights import History, Why
+from celeriac.insights import History, Page, Why
+
+#: Where a filter means few tasks a page may be short: so many are looked through for more.
+PAGES = 50
 
 _COLUMNS = ("id", "role", "status", "waits_for", "account", "lock_key", "priority", "scheduled_for", "retry_count")
 
@@ -80,10 +83,15 @@ def why(find: FindApp, /, task: str) -> None:
 @click.option("--after", help="The `next` of the page before.")
 @click.pass_obj
 def list_(find: FindApp, /, limit: int, offset: int, after: str | None, **options: Any) -> None:
-    """List tasks, newest first."""
+    """List tasks, newest first, in whatever state they are."""
+    wanted = insights.Filter.of(**options)
     with find().database.reading() as connection:
-        wanted = insights.Filter.of(**options)
         page = insights.list_tasks(connection, wanted, limit=limit, after=after, offset=offset)
+        for _ in range(PAGES):
+            if page.next is None or offset or len(page.items) == limit:
+                break
+            rest = insights.list_tasks(connection, wanted, limit=limit - len(page.items), after=page.next)
+            page = Page([*page.items, *rest.items], rest.next)
     more = [f"more with --after '{page.next}'"] if page.next else []
     output.tell(page, [*output.table(page.items, _COLUMNS), *more])
 

@@ -32,8 +32,8 @@ LOOKS_AT = 2_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter:
-    """What a list or a bulk means; what is None does not matter. `older_than`: seconds since it was enqueued.
-    `waits_for`: time, lock, account, members, or nothing."""
+    """What a list or a bulk means; what is None does not matter. `older_than`, `newer_than`: seconds since it was
+    enqueued. `waits_for`: time, lock, account, members, or nothing. `error`: what its last error says somewhere."""
 
     statuses: Sequence[str] | None = None
     role: str | None = None
@@ -43,6 +43,8 @@ class Filter:
     worker_id: str | None = None
     waits_for: str | None = None
     older_than: float | None = None
+    newer_than: float | None = None
+    error: str | None = None
 
     @classmethod
     def of(cls, words: Sequence[str], *, waits_for: str | None = None, **conditions: Any) -> Filter:
@@ -69,7 +71,7 @@ def list_tasks(
     """Newest first: by id, or by completion where only completed tasks are wanted. Raises BadValue."""
     part = _part(wanted.statuses)
     refuse(part, limit, after, offset)
-    _refuse_age(wanted.older_than)
+    _refuse_ages(wanted)
     given = asdict(wanted) | {"statuses": list(wanted.statuses) if wanted.statuses else None}
     given |= {"after": after, "most": limit + 1, "offset": offset}
     rows, end = [], None
@@ -148,9 +150,10 @@ def refuse(part: tuple[str, ...], limit: int, after: str | None, offset: int = 0
         raise BadValue(f"after={after!r:.100}: give the `next` of the page before, with the same filter")
 
 
-def _refuse_age(older_than: float | None) -> None:
-    if older_than is not None and not 0 <= older_than <= OLDEST:
-        raise BadValue(f"older_than={older_than:g}: give 0 to {OLDEST:,.0f} seconds")
+def _refuse_ages(wanted: Filter) -> None:
+    for name, seconds in (("older_than", wanted.older_than), ("newer_than", wanted.newer_than)):
+        if seconds is not None and not 0 <= seconds <= OLDEST:
+            raise BadValue(f"{name}={seconds:g}: give 0 to {OLDEST:,.0f} seconds")
 
 
 def _is_place(part: tuple[str, ...], after: str) -> bool:

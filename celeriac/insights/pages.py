@@ -21,7 +21,10 @@ FILTER = """
     AND (CAST(:worker_id AS text) IS NULL OR worker_id = :worker_id)
     AND (CAST(:waits_for AS text) IS NULL OR waits_for = :waits_for OR :waits_for = 'nothing' AND waits_for IS NULL)
     AND (CAST(:older_than AS double precision) IS NULL
-        OR created_at < statement_timestamp() - :older_than * interval '1 second')"""
+        OR created_at < statement_timestamp() - :older_than * interval '1 second')
+    AND (CAST(:newer_than AS double precision) IS NULL
+        OR created_at >= statement_timestamp() - :newer_than * interval '1 second')
+    AND (CAST(:error AS text) IS NULL OR strpos(lower(error_message), lower(:error)) > 0)"""
 
 AFTER = "coalesce(CAST(CAST(:after AS text) AS bigint), 9223372036854775807)"
 
