@@ -7,11 +7,16 @@ from typing import Any
 
 import click
 
+from celeriac import insights
+from celeriac.app import Celeriac
 from celeriac.cli import output
 from celeriac.cli.group import Command, FindApp
 from celeriac.cli.seconds import Seconds
+from celeriac.insights import Count
 from celeriac.operate import policies
 from celeriac.operate.audit import Change
+
+NONE = Count(0)
 
 _PAUSE = {"role": policies.pause_role, "account": policies.pause_account}
 _RESUME = {"role": policies.resume_role, "account": policies.resume_account}
@@ -32,7 +37,7 @@ def _of_a_kind(command: Callable[..., None]) -> click.Command:
 @_of_a_kind
 def pause(find: FindApp, /, kind: str, name: str, why: str) -> None:
     """Let no pass claim tasks of a role or an account. What is claimed already runs on."""
-    _change(find, _PAUSE[kind], name, why, "paused")
+    _change(find, _PAUSE[kind], name, why, "paused", _waiting(find(), kind, name))
 
 
 @_of_a_kind
@@ -81,10 +86,20 @@ def limit(find: FindApp, /, role: str, rate: str | None, soft: str | None, hard:
     output.tell(change, policies.limits_in_words(change))
 
 
-def _change(find: FindApp, change: Callable[..., Change], name: str, why: str, word: str) -> None:
+def _change(
+    find: FindApp, change: Callable[..., Change], name: str, why: str, word: str, waiting: Count = NONE
+) -> None:
     with find().database.transaction() as connection:
         done = change(connection, name, by=output.by(), why=why)
-    output.tell(done, f"{name} is {word}")
+    output.tell(done, f"{name} is {word}" + (f"; {output.count(waiting)} of its tasks wait" if waiting.n else ""))
+
+
+def _waiting(app: Celeriac, kind: str, name: str) -> Count:
+    """What a pause stops: of an account, what is ready or parked."""
+    with app.database.reading() as connection:
+        if kind == "role":
+            return next((depth.pending for depth in insights.depth(connection) if depth.role == name), NONE)
+        return insights.waiting_of(connection, name)
 
 
 COMMANDS = (pause, resume, account, limit)

@@ -14,7 +14,7 @@ from celeriac.app import Celeriac
 from celeriac.cli import output
 from celeriac.cli.group import Command, FindApp
 from celeriac.cli.seconds import Seconds
-from celeriac.insights import Count, alerts
+from celeriac.insights import alerts, condition
 
 #: A schedule that is this late (seconds) is shown: beat looks once a second.
 LATE = 5.0
@@ -57,7 +57,8 @@ def _look(app: Celeriac) -> None:
 
 
 def overview(app: Celeriac) -> dict[str, Any]:
-    """One look at everything, a statement each."""
+    """One look at everything, a statement each; `redis`: whether it answers."""
+    redis = app.publisher.answers()
     with app.database.reading() as connection:
         return {
             "tasks": insights.counts(connection),
@@ -66,16 +67,25 @@ def overview(app: Celeriac) -> dict[str, Any]:
             "late": [s for s in insights.schedules(connection) if s["late_seconds"] > LATE],
             "paused_accounts": insights.paused_accounts(connection),
             "alerts": alerts.firing(connection),
+            "beats": condition.beats(connection),
+            "redis": redis,
         }
 
 
 def _lines(now: dict[str, Any]) -> Iterator[str]:
-    yield "  ".join(f"{status} {_shown(count)}" for status, count in now["tasks"].items())
+    yield "  ".join(f"{status} {output.count(count)}" for status, count in now["tasks"].items())
     yield ""
     yield from output.table([_role(depth) for depth in now["roles"]], _COLUMNS)
     yield ""
     slots = sum(w["concurrency"] for w in now["workers"] if w["status"] == "active")
     yield f"{len(now['workers'])} workers, {slots} slots, {sum(len(w['task_ids']) for w in now['workers'])} busy"
+    if oldest := max((role for role in now["roles"] if role.oldest_ready_seconds), key=_oldest, default=None):
+        yield f"oldest    due for {output.age(oldest.oldest_ready_seconds)}, of {oldest.role}"
+    yield "redis     answers" if now["redis"] else "redis     does not answer: nothing starts"
+    for beat in now["beats"][:2]:
+        yield f"beat      {beat['beat_id']} ticked {output.age(max(0.0, beat['age']))} ago"
+    if not now["beats"]:
+        yield "beat      none ticks"
     for late in now["late"]:
         yield f"late      {late['name']}: {output.age(late['late_seconds'])}"
     for account in now["paused_accounts"]:
@@ -84,16 +94,16 @@ def _lines(now: dict[str, Any]) -> Iterator[str]:
         yield f"alert     {alert['name']} {alert['subject']}: {alert['value']:g}, more than {alert['threshold']:g}"
 
 
+def _oldest(depth: insights.RoleDepth) -> float:
+    return depth.oldest_ready_seconds or 0.0
+
+
 def _role(depth: insights.RoleDepth) -> dict[str, Any]:
-    return {room: _shown(getattr(depth, room)) for room in ("ready", "later", "behind", "parked", "members")} | {
+    return {room: output.count(getattr(depth, room)) for room in ("ready", "later", "behind", "parked", "members")} | {
         "role": depth.role, "claimed": depth.claimed, "running": depth.running, "stale": depth.stale or None,
         "window": depth.window, "oldest": output.age(depth.oldest_ready_seconds),
         "paused": "paused" if depth.paused else None,
     }  # fmt: skip
-
-
-def _shown(count: Count) -> str:
-    return f"{count.n:,}" if count.exact else f"~{count.n:,}"
 
 
 COMMANDS = (status,)

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from celeriac import insights
 from celeriac.cli import output
 from celeriac.cli.group import Command, FindApp, Group
 from celeriac.operate.workers import decommission as ask_to_end
+
+_COLUMNS = (
+    "worker_id", "hostname", "status", "concurrency", "tasks", "heartbeat", "memory", "cpu", "backs_off", "queues",
+)  # fmt: skip
 
 
 @click.group(cls=Group, invoke_without_command=True, params=[output.json_option()])
@@ -21,9 +27,20 @@ def workers(context: click.Context, /) -> None:
 def _list(find: FindApp) -> None:
     with find().database.reading() as connection:
         rows = insights.workers(connection)
-    shown = [row | {"heartbeat": output.age(row["heartbeat_age"]), "tasks": len(row["task_ids"])} for row in rows]
-    columns = ("worker_id", "hostname", "status", "concurrency", "tasks", "heartbeat", "queues")
-    output.tell(rows, output.table(shown, columns))
+    output.tell(rows, output.table([row | _shown(row) for row in rows], _COLUMNS))
+
+
+def _shown(row: dict[str, Any]) -> dict[str, Any]:
+    said = row["resources"]
+    backs_off = said.get("backoff_reason") or "yes" if said.get("is_backing_off") else None
+    return {
+        "heartbeat": output.age(row["heartbeat_age"]), "tasks": len(row["task_ids"]), "backs_off": backs_off,
+        "memory": _percent(said.get("memory_percent")), "cpu": _percent(said.get("cpu_percent")),
+    }  # fmt: skip
+
+
+def _percent(figure: float | None) -> str | None:
+    return None if figure is None else f"{figure:.0f}%"
 
 
 @workers.command(cls=Command)

@@ -1,0 +1,130 @@
+"""The condition of what everything stands on: Postgres' own figures, beats, and workers that fell silent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, text
+
+#: Told of each kind at most.
+MOST = 20
+
+BEATS = text("""
+SELECT beat_id, hostname, pid, started_at, last_tick_at, late_by,
+    CAST(extract(epoch FROM statement_timestamp() - last_tick_at) AS double precision) AS age
+FROM celeriac.beats ORDER BY last_tick_at DESC LIMIT :most
+""")
+
+# A login that is no superuser's and no member of pg_monitor sees of others that they are there, and not since when.
+OLD_TRANSACTIONS = text("""
+SELECT CAST(pid AS text) AS id, coalesce(application_name, '') AS name, coalesce(usename, '') AS login,
+    coalesce(state, '') AS state,
+    CAST(extract(epoch FROM clock_timestamp() - xact_start) AS double precision) AS seconds
+FROM pg_stat_activity
+WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'
+    AND xact_start < clock_timestamp() - :seconds * interval '1 second'
+UNION ALL
+SELECT gid, '', owner, 'prepared', extract(epoch FROM clock_timestamp() - prepared)
+FROM pg_prepared_xacts
+WHERE database = current_database() AND prepared < clock_timestamp() - :seconds * interval '1 second'
+ORDER BY seconds DESC LIMIT :most
+""")
+
+DEAD_ROWS = text("""
+SELECT CAST(relname AS text) AS name, n_live_tup AS live, n_dead_tup AS dead, pg_table_size(relid) AS bytes
+FROM pg_stat_user_tables WHERE schemaname = 'celeriac' AND n_dead_tup > :few AND n_dead_tup > n_live_tup
+ORDER BY n_dead_tup DESC LIMIT :most
+""")
+
+CONNECTIONS = text("""
+SELECT (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend') AS used,
+    CAST(current_setting('max_connections') AS integer)
+        - CAST(current_setting('superuser_reserved_connections') AS integer) AS most
+""")
+
+# As `celeriac.stale` counts it: after a restart of Postgres every worker has a whole lease to report.
+SILENT = text("""
+SELECT k.worker_id, CAST(sum(cardinality(k.ids)) AS integer) AS tasks,
+    CAST(max(extract(epoch FROM statement_timestamp() - k.heartbeat_at)) AS double precision) AS seconds
+FROM celeriac.tickets k LEFT JOIN celeriac.roles r ON r.role = k.role
+WHERE k.worker_id IS NOT NULL AND (CAST(:worker_id AS text) IS NULL OR k.worker_id = :worker_id)
+    AND greatest(k.heartbeat_at, celeriac.up_since()) < statement_timestamp() - interval '1 second' * coalesce(
+        CAST(:seconds AS double precision), CAST(r.definition ->> 'stale_after' AS double precision), 600)
+GROUP BY k.worker_id ORDER BY seconds DESC
+""")
+
+CLOCK = text("SELECT clock_timestamp()")
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """One that is open for long. `id`: its process', or a prepared one's name."""
+
+    id: str
+    name: str
+    login: str
+    state: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class DeadRows:
+    """A table that has more dead rows than living ones."""
+
+    name: str
+    live: int
+    dead: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Connections:
+    """Of all databases; `most` without those kept for superusers."""
+
+    used: int
+    most: int
+
+
+@dataclass(frozen=True, slots=True)
+class SilentWorker:
+    """It holds tasks and reported them last so many seconds ago."""
+
+    worker_id: str
+    tasks: int
+    seconds: float
+
+
+def beats(connection: Connection) -> list[dict[str, Any]]:
+    """The one that ticked last first. `age`: seconds since then; `late_by`: how late it was."""
+    return [dict(row) for row in connection.execute(BEATS, {"most": MOST}).mappings()]
+
+
+def old_transactions(connection: Connection, seconds: float) -> list[Transaction]:
+    """Open for longer than so many seconds: nothing that died since can be vacuumed away."""
+    rows = connection.execute(OLD_TRANSACTIONS, {"seconds": seconds, "most": MOST}).mappings()
+    return [Transaction(**row) for row in rows]
+
+
+def dead_rows(connection: Connection, few: int) -> list[DeadRows]:
+    """Tables of the engine with more dead rows than living ones, and more than `few`."""
+    return [DeadRows(**row) for row in connection.execute(DEAD_ROWS, {"few": few, "most": MOST}).mappings()]
+
+
+def connections(connection: Connection) -> Connections:
+    return Connections(**connection.execute(CONNECTIONS).mappings().one())
+
+
+def silent_workers(
+    connection: Connection, seconds: float | None = None, worker_id: str | None = None
+) -> list[SilentWorker]:
+    """Who holds tasks and has not reported them for so long, or for as long as the tasks' role allows."""
+    rows = connection.execute(SILENT, {"seconds": seconds, "worker_id": worker_id}).mappings()
+    return [SilentWorker(**row) for row in rows]
+
+
+def now(connection: Connection) -> datetime:
+    """By the database's clock."""
+    at: datetime = connection.execute(CLOCK).scalar_one()
+    return at
