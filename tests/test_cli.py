@@ -80,6 +80,18 @@ def test_errors_are_told_in_a_line(given: dict[str, str]) -> None:
         assert [part for part in says if part not in told.stderr] == []
 
 
+def test_the_doctor_asks_nothing_of_what_is_not_there(given: dict[str, str]) -> None:
+    told = celeriac("doctor")
+    wrong = [line for line in told.stdout.splitlines() if line.startswith("✕")]
+    assert (told.exit_code, len(wrong)) == (1, 1)
+    assert "the database lacks" in wrong[0]
+    assert "    run `celeriac migrate`" in told.stdout.splitlines()
+    away = {"DATABASE_URL": "postgresql://localhost:1/none", "REDIS_URL": "redis://127.0.0.1:1/0"}
+    with on_servers(app, away):
+        lines = celeriac("doctor").stdout.splitlines()
+    assert [line[:20].partition(":")[0] for line in lines if line[0] != " "] == ["✕ postgres", "✕ redis"]
+
+
 def test_so_are_settings_that_are_wrong(given: dict[str, str]) -> None:
     """Read as a process starts: no traceback there either."""
     wrong = {"HEARTBEAT_INTERVAL_MS": "soon", "QM_INSTASITES_BATCH_SIZE": "none"}

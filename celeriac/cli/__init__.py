@@ -6,10 +6,29 @@ choice      the tasks a command means: ids, or a filter
 …           a module for each group of commands
 """
 
-from celeriac.cli import dead_letters, policies, schedules, stack, status, steering, tasks, tokens, workers, workflows
+from celeriac.cli import (
+    contention,
+    dead_letters,
+    doctor,
+    failures,
+    figures,
+    policies,
+    recover,
+    schedules,
+    stack,
+    status,
+    steering,
+    tasks,
+    tokens,
+    workers,
+    workflows,
+)
 from celeriac.cli.group import main, within_celery
 
-for module in (stack, status, tasks, steering, workflows, policies, workers, schedules, dead_letters, tokens):
+for module in (
+    stack, status, doctor, tasks, steering, failures, contention, workflows, policies, workers, recover, schedules,
+    dead_letters, figures, tokens,
+):  # fmt: skip
     for command in module.COMMANDS:
         main.add_command(command)
         within_celery.add_command(command)

@@ -53,6 +53,11 @@ ON_OURS = {"celery -A tasks celeriac status": Finishing(" workers, ")}
 
 #: What there is to replay, and how it is written down.
 MESSAGE = {"content-type": "application/json", "content-encoding": "utf-8", "properties": {}}
+WORKERS = """INSERT INTO celeriac.workers (worker_id, hostname, pid, concurrency, queues, last_heartbeat_at)
+    VALUES ('store-7:31', 'store-7', 31, 3, '["product_resync"]', now()),
+        ('store-9:12', 'store-9', 12, 3, '[]', now() - interval '1 hour')"""
+FAILURE = """INSERT INTO worker_tasks (id, task_id, role, status, completed_at, error_message)
+    VALUES (2000, 'failed', 'product_resync', 'failed', now(), 'HTTPStatusError: 502 of ''https://dutchie.example/7''')"""
 LETTER = """INSERT INTO celeriac.dead_letters (digest, name, reason, size, message)
     VALUES (sha256(:message), 'product_resync', 'x', length(:message), :message)"""
 
@@ -79,7 +84,8 @@ def environ(database_url: str, redis_url: str, venv: Path) -> Iterator[dict[str,
 
 @pytest.mark.parametrize("page", [p for p in PAGES if {*QUICKLY} & {*WRITTEN[p]}], ids=lambda page: str(page.stem))
 def test_the_commands_that_end_do_what_they_say(page: Path, environ: dict[str, str], rows: Rows) -> None:
-    rows("INSERT INTO celeriac.workers (worker_id, hostname, pid, concurrency) VALUES ('store-7:31', 'store-7', 31, 3)")
+    rows(WORKERS)
+    rows(FAILURE)
     rows("INSERT INTO worker_tasks (id, task_id, role, workflow) VALUES (1000, 'nightly', 'product_resync', 'nightly')")
     for store in range(1, 5):
         body = json.dumps([[], {"dispensary_id": store}, {}])

@@ -1,0 +1,82 @@
+"""Who stands in whose way: accounts beside their fair shares, and lock keys with who waits behind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+from celeriac import insights
+from celeriac.cli import output
+from celeriac.cli.group import Command, FindApp
+from celeriac.insights import AccountShare, Lock, condition
+
+_SHARES = ("account", "waiting", "parked", "oldest", "claimed", "running", "fair", "held", "weight", "cap", "paused")
+_LOCKS = ("lock_key", "task", "role", "status", "worker_id", "held", "heartbeat", "waiting", "oldest")
+_QUEUE = ("place", "id", "role", "account", "priority", "waits")
+
+
+@click.command(cls=Command)
+@click.argument("role", required=False)
+@click.option("--limit", default=30, show_default=True, help="Accounts.")
+@click.pass_obj
+def top(find: FindApp, /, role: str | None, limit: int) -> None:
+    """Show accounts beside their fair share, of ROLE or of all roles together; who lacks most first."""
+    with find().database.reading() as connection:
+        now = condition.now(connection)
+        found = insights.shares(connection, role, limit=limit)
+    more = [] if found.is_all else ["there are more accounts than were looked at or are told"]
+    rows = [_share(share, now) for share in found.accounts]
+    output.tell(found, [*output.table(rows, _SHARES), *more])
+
+
+@click.command(cls=Command)
+@click.argument("key", required=False)
+@click.option("--limit", default=30, show_default=True)
+@click.pass_obj
+def locks(find: FindApp, /, key: str | None, limit: int) -> None:
+    """Show lock keys that are held or waited for; of one KEY, who waits behind it, in order."""
+    with find().database.reading() as connection:
+        if key is None:
+            found = insights.locks(connection, limit=limit)
+            more = [] if found.is_all else ["there are more keys"]
+            output.tell(found, [*output.table([_lock(lock) for lock in found.locks], _LOCKS), *more])
+            return
+        lock, queue = insights.lock(connection, key), insights.queue_of(connection, key, limit=limit)
+    output.tell({"lock": lock, "queue": queue}, _queue(lock, queue))
+
+
+def _share(share: AccountShare, now: datetime) -> dict[str, Any]:
+    oldest = None if share.oldest_due is None else max(0.0, (now - share.oldest_due.astimezone(UTC)).total_seconds())
+    return {
+        "account": share.account, "waiting": output.count(share.waiting), "oldest": output.age(oldest),
+        "parked": output.count(share.parked), "claimed": share.claimed, "running": share.running,
+        "fair": f"{share.fair:.1f} ({share.fair_share:.0%})", "held": f"{share.held} ({share.held_share:.0%})",
+        "weight": share.weight, "cap": share.cap, "paused": "paused" if share.paused else None,
+    }  # fmt: skip
+
+
+def _lock(lock: Lock) -> dict[str, Any]:
+    heartbeat = output.age(lock.heartbeat_age)
+    return {
+        "lock_key": lock.lock_key, "task": lock.task, "role": lock.role, "status": lock.status or "free",
+        "worker_id": lock.worker_id, "held": output.age(lock.held_seconds),
+        "heartbeat": f"{heartbeat}, stale" if lock.is_stale else heartbeat, "waiting": output.count(lock.waiting),
+        "oldest": output.age(lock.oldest_wait_seconds),
+    }  # fmt: skip
+
+
+def _queue(lock: Lock, queue: list[insights.Waiting]) -> Iterator[str]:
+    yield from output.table([_lock(lock)], _LOCKS)
+    yield ""
+    rows = [
+        {name: getattr(one, name) for name in _QUEUE[:-1]} | {"waits": output.age(one.waits_seconds)} for one in queue
+    ]
+    yield from output.table(rows, _QUEUE)
+    if left := lock.waiting.n - len(queue):
+        yield f"{'' if lock.waiting.exact else 'at least '}{left:,} more with --limit"
+
+
+COMMANDS = (top, locks)

@@ -1,0 +1,281 @@
+"""`celeriac doctor`: what is wrong with a system that runs, and what cures it. It asks, and changes nothing."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+from sqlalchemy.exc import SQLAlchemyError
+
+from celeriac import insights
+from celeriac.app import Celeriac
+from celeriac.cli import output
+from celeriac.cli.group import PROBLEM, Command, FindApp
+from celeriac.cli.status import SILENT
+from celeriac.errors import ConfigurationError
+from celeriac.insights import condition
+from celeriac.settle import release
+from celeriac.store.drift import MIGRATE, drift
+from celeriac.store.migrate import unapplied
+
+#: A transaction open for longer (seconds) keeps vacuum from what died since.
+OLD = 600.0
+
+#: So many dead rows are nothing to speak of.
+FEW_DEAD = 10_000
+
+#: Part of the connections that may be in use.
+FULL = 0.8
+
+#: Seconds the clocks may differ, and since a beat's last tick: it ticks each second.
+SKEW, LATE = 5.0, 60.0
+
+#: Names told in a line.
+TOLD = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """`cure`: what to do, a command or a statement where there is one."""
+
+    says: str
+    cure: str
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a check found: how things stand, and what is wrong."""
+
+    says: str
+    troubles: list[Trouble] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A line of the answer."""
+
+    check: str
+    ok: bool
+    says: str
+    cure: str | None = None
+
+
+def examine(app: Celeriac) -> Iterator[Finding]:
+    """Check after check, but those that need what is not there."""
+    failed: set[str] = set()
+    for name, check, needs in CHECKS:
+        if failed & needs:
+            continue
+        try:
+            seen = check(app)
+        except ConfigurationError as error:
+            seen = Seen("", [Trouble(str(error), "mend the setting; `celeriac check` tells when it is right")])
+        except SQLAlchemyError as error:
+            says = str(getattr(error, "orig", error)).partition("\n")[0]
+            seen = Seen("", [Trouble(f"could not be asked: {says}", "see whether this login may read it")])
+        failed |= {name} if seen.troubles else set()
+        yield from [Finding(name, False, t.says, t.cure) for t in seen.troubles] or [Finding(name, True, seen.says)]
+
+
+def _postgres(app: Celeriac) -> Seen:
+    try:
+        with app.database.statement() as connection:
+            condition.now(connection)
+    except SQLAlchemyError as error:
+        says = str(getattr(error, "orig", error)).partition("\n")[0]
+        return Seen("", [Trouble(f"does not answer: {says}", "start it, or mend DATABASE_URL")])
+    return Seen("answers")
+
+
+def _revision(app: Celeriac) -> Seen:
+    with app.database.statement() as connection:
+        missing = unapplied(connection, app.migrations)
+    lacks = [Trouble(f"the database lacks {_named(missing)}", f"run `{MIGRATE}`")] if missing else []
+    return Seen("the database is at the code's", lacks)
+
+
+def _schema(app: Celeriac) -> Seen:
+    with app.database.statement() as connection:
+        parts = drift(connection)
+    cures = [f"run `{MIGRATE}`" if part.mend == MIGRATE else " ".join(part.mend.split()) for part in parts]
+    return Seen(
+        "nothing of it is missing",
+        [Trouble(f"the {p.kind} {p.name} is missing", cure) for p, cure in zip(parts, cures, strict=True)],
+    )
+
+
+def _transactions(app: Celeriac) -> Seen:
+    with app.database.statement() as connection:
+        old = condition.old_transactions(connection, OLD)
+    return Seen(
+        f"none is older than {output.age(OLD)}",
+        [
+            Trouble(
+                f"{one.id} ({one.name or one.login}, {one.state}) is open for {output.age(one.seconds)}: nothing that "
+                "died since can be removed",
+                f"ROLLBACK PREPARED '{one.id}';"
+                if one.state == "prepared"
+                else f"end its process, or SELECT pg_terminate_backend({one.id});",
+            )
+            for one in old
+        ],
+    )
+
+
+def _dead_rows(app: Celeriac) -> Seen:
+    with app.database.statement() as connection:
+        tables = condition.dead_rows(connection, FEW_DEAD)
+    return Seen(
+        "every table has more living than dead rows",
+        [
+            Trouble(
+                f"{t.name} has {t.dead:,} dead rows beside {t.live:,} ({t.bytes // 2**20:,} MiB)",
+                f"VACUUM (ANALYZE) celeriac.{t.name}; if they stay, an old transaction keeps them",
+            )
+            for t in tables
+        ],
+    )
+
+
+def _connections(app: Celeriac) -> Seen:
+    with app.database.statement() as connection:
+        there = condition.connections(connection)
+    says = f"{there.used} of {there.most} are in use"
+    cure = "raise max_connections, put PgBouncer between, or run fewer processes"
+    return Seen(says, [Trouble(says, cure)] if there.used > FULL * there.most else [])
+
+
+def _redis(app: Celeriac) -> Seen:
+    _ = app.redis_url
+    memory = app.publisher.ask(lambda client: client.info("memory"))
+    if memory is None:
+        return Seen("", [Trouble("does not answer: nothing starts", "start it, or mend REDIS_URL")])
+    policy = str(memory.get("maxmemory_policy", "noeviction"))
+    says = f"answers; maxmemory-policy is {policy}"
+    cure = "CONFIG SET maxmemory-policy noeviction, and in its configuration; share it with no cache"
+    return Seen(says, [] if policy == "noeviction" else [Trouble(f"{says}: it drops tickets when it is full", cure)])
+
+
+def _clock(app: Celeriac) -> Seen:
+    with app.database.statement() as connection:
+        before = datetime.now(UTC)
+        theirs = condition.now(connection)
+        after = datetime.now(UTC)
+    behind = max((before - theirs).total_seconds(), (theirs - after).total_seconds(), 0.0)
+    says = f"this host's and the database's differ by {behind:.1f} s"
+    return Seen(says, [Trouble(says, "let both follow NTP")] if behind > SKEW else [])
+
+
+def _workers(app: Celeriac) -> Seen:
+    with app.database.reading() as connection:
+        silent = condition.silent_workers(connection, SILENT)
+        alive = _alive(insights.workers(connection))
+    return Seen(
+        f"{len(alive)} report, none that holds tasks is silent",
+        [
+            Trouble(
+                f"{w.worker_id} holds {w.tasks:,} tasks and is silent for {output.age(w.seconds)}",
+                f"if it is dead, run `celeriac recover {w.worker_id}`; the sweep does by itself, later",
+            )
+            for w in silent
+        ],
+    )
+
+
+def _roles(app: Celeriac) -> Seen:
+    with app.database.reading() as connection:
+        depths = insights.depth(connection)
+        served = {queue for worker in _alive(insights.workers(connection)) for queue in worker["queues"]}
+    waiting = [d for d in depths if d.ready.n + d.claimed > 0 and not d.paused]
+    return Seen(
+        f"{len(waiting)} have work, and a worker",
+        [
+            Trouble(
+                f"{d.role} has {d.ready.n + d.claimed:,} tasks that may start, and no worker takes its queue {d.queue}",
+                f"run `celery -A {app.main or 'tasks'} worker -Q {d.queue}`",
+            )
+            for d in waiting
+            if d.queue not in served
+        ],
+    )
+
+
+def _beat(app: Celeriac) -> Seen:
+    with app.database.reading() as connection:
+        ages = [beat["age"] for beat in condition.beats(connection)]
+        scheduled = [job["name"] for job in insights.schedules(connection) if job["enabled"]]
+    if ages and ages[0] <= LATE:
+        return Seen(f"ticked {output.age(max(0.0, ages[0]))} ago")
+    last = f"the last tick was {output.age(ages[0])} ago" if ages else "none has ever ticked"
+    if not scheduled:
+        return Seen(f"{last}, and nothing is scheduled")
+    says = f"{last}: {len(scheduled)} schedules wait ({_named(scheduled)})"
+    return Seen("", [Trouble(says, f"run `celery -A {app.main or 'tasks'} beat`")])
+
+
+def _tickets(app: Celeriac) -> Seen:
+    with app.database.statement() as connection:
+        unstarted = release.unstarted(connection, app.settings.ticket_grace)
+    tokens: defaultdict[str, list[str]] = defaultdict(list)
+    for ticket in unstarted:
+        tokens[ticket.queue].append(ticket.token)
+    queued = {queue: app.publisher.queued(queue, some) for queue, some in tokens.items()}
+    if any(found is None for found in queued.values()):
+        return Seen("not known, as Redis does not answer")
+    lost = sum(len(set(some) - (queued[queue] or set())) for queue, some in tokens.items())
+    cure = "run `celeriac sweep lost_tickets`; beat does so by itself"
+    return Seen("none is lost", [Trouble(f"{lost:,} are neither started nor in Redis", cure)] if lost else [])
+
+
+def _alive(workers: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [w for w in workers if w["status"] != "stopped" and w["heartbeat_age"] < SILENT]
+
+
+def _named(names: Any) -> str:
+    some = sorted(names)
+    return ", ".join(some[:TOLD]) + (f" and {len(some) - TOLD} more" if len(some) > TOLD else "")
+
+
+Check = Callable[[Celeriac], Seen]
+
+_POSTGRES = frozenset({"postgres"})
+_TABLES = _POSTGRES | {"revision"}
+
+#: Each with those it needs.
+CHECKS: tuple[tuple[str, Check, frozenset[str]], ...] = (
+    ("postgres", _postgres, frozenset()),
+    ("redis", _redis, frozenset()),
+    ("revision", _revision, _POSTGRES),
+    ("schema", _schema, _TABLES),
+    ("old transactions", _transactions, _POSTGRES),
+    ("dead rows", _dead_rows, _POSTGRES),
+    ("connections", _connections, _POSTGRES),
+    ("clock", _clock, _POSTGRES),
+    ("workers", _workers, _TABLES),
+    ("roles", _roles, _TABLES),
+    ("beat", _beat, _TABLES),
+    ("tickets", _tickets, _TABLES),
+)
+
+
+@click.command(cls=Command)
+@click.pass_obj
+def doctor(find: FindApp, /) -> None:
+    """Examine a system that runs: what is wrong, with a cure each. It changes nothing."""
+    found = list(examine(find()))
+    output.tell(found, _lines(found))
+    raise click.exceptions.Exit(PROBLEM if any(not finding.ok for finding in found) else 0)
+
+
+def _lines(found: list[Finding]) -> Iterator[str]:
+    for finding in found:
+        yield f"{'✓' if finding.ok else '✕'} {finding.check}: {finding.says}"
+        if finding.cure:
+            yield f"    {finding.cure}"
+
+
+COMMANDS = (doctor,)

@@ -1,0 +1,77 @@
+"""Failures, grouped: see them, and let a whole group wait again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import click
+
+from celeriac import insights
+from celeriac.cli import output
+from celeriac.cli.group import Command, FindApp, Group
+from celeriac.cli.seconds import Seconds
+from celeriac.cli.steering import steer_all
+from celeriac.insights import Failures
+from celeriac.insights.failures import OLDEST
+from celeriac.operate import steer
+
+_COLUMNS = ("fingerprint", "count", "last_hour", "role", "message", "where", "last_seen", "accounts", "task")
+
+_ROLE = click.option("--role", help="Of this role.")
+_SINCE = click.option("--since", type=Seconds(0, OLDEST), metavar="SECONDS", help="Of the last so many seconds.")
+
+
+@click.group(cls=Group, invoke_without_command=True, params=[output.json_option()])
+@_ROLE
+@_SINCE
+@click.option("--limit", default=20, show_default=True, help="Groups.")
+@click.pass_context
+def failures(context: click.Context, /, role: str | None, since: float | None, limit: int) -> None:
+    """Show the newest failures in groups of the same, the most frequent first."""
+    if context.invoked_subcommand is not None:
+        return
+    with context.obj().database.reading() as connection:
+        found = insights.failures(connection, role=role, since=since, limit=limit)
+    output.tell(found, _lines(found))
+
+
+@failures.command(cls=Command)
+@click.argument("fingerprint")
+@_ROLE
+@_SINCE
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--preview", is_flag=True, help="Count them, and change nothing.")
+@click.option("--why", default="", help="For the events and the audit trail.")
+@click.pass_obj
+def retry(
+    find: FindApp, /, fingerprint: str, role: str | None, since: float | None, yes: bool, preview: bool, why: str
+) -> None:
+    """Let all failures of a group wait again, as far back as they are kept."""
+    app = find()
+    with app.database.reading() as connection:
+        ids = insights.failed_of(connection, fingerprint, role=role, since=since)
+    if preview:
+        output.tell({"tasks": len(ids)}, f"{len(ids):,} tasks")
+        return
+    if not yes:
+        output.ask(f"retry {len(ids):,} tasks?")
+    steer_all(app, "retry", ids, lambda c, some: steer.retry(c, some, by=output.by(), why=why))
+
+
+def _lines(found: Failures) -> Iterator[str]:
+    rows = [
+        {
+            "fingerprint": group.fingerprint, "count": group.count, "last_hour": group.last_hour, "role": group.role,
+            "message": group.message, "where": group.frame, "last_seen": group.last_seen,
+            "accounts": group.accounts_in_all or None, "task": group.tasks[0],
+        }
+        for group in found.groups
+    ]  # fmt: skip
+    yield from output.table(rows, _COLUMNS)
+    left = found.groups_in_all - len(found.groups)
+    more = f"; {left:,} groups more with --limit" if left else ""
+    older = "" if found.reached_end else "; there are older ones, which were not looked at"
+    yield f"{found.looked_at:,} failures looked at, the newest{older}{more}"
+
+
+COMMANDS = (failures,)

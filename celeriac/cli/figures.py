@@ -1,0 +1,57 @@
+"""Figures and records: how many workers the work needs, and who changed what."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from celeriac import insights
+from celeriac.cli import output
+from celeriac.cli.group import Command, FindApp
+from celeriac.errors import Unknown
+
+_CAPACITY = (
+    "role", "pending", "ready", "claimed", "running", "completed_1_h", "failed_1_h", "workers", "seconds",
+    "per_worker_h", "hours_to_drain", "for_1_h", "for_4_h", "for_8_h",
+)  # fmt: skip
+_AUDIT = ("id", "at", "by", "action", "kind", "target", "before", "after", "why")
+
+
+@click.command(cls=Command)
+@click.argument("role", required=False)
+@click.pass_obj
+def capacity(find: FindApp, /, role: str | None) -> None:
+    """Show what each role has to do, how fast it goes, and how many workers clear it in 1, 4 and 8 hours."""
+    with find().database.statement() as connection:
+        rows = insights.capacity(connection, role)
+    if role is not None and not rows:
+        raise Unknown(f"there is no role {role!r}")
+    output.tell(rows, output.table([_capacity(row) for row in rows], _CAPACITY))
+
+
+@click.command(cls=Command)
+@click.option("--kind", help="Of a task, role, account, schedule, token or worker; with --target.")
+@click.option("--target", help="Of this one: a task's row id, a role, an account, …")
+@click.option("--limit", default=20, show_default=True)
+@click.option("--before", type=int, help="The last id of the page before.")
+@click.pass_obj
+def audit(find: FindApp, /, **wanted: Any) -> None:
+    """Show who changed what, newest first."""
+    with find().database.reading() as connection:
+        rows = insights.audit_trail(connection, **wanted)
+    output.tell(rows, output.table(rows, _AUDIT))
+
+
+def _capacity(row: dict[str, Any]) -> dict[str, Any]:
+    needed = row["workers_needed"]
+    return {
+        "role": row["role"], "pending": row["pending_tasks"], "ready": row["ready_tasks"],
+        "claimed": row["claimed_tasks"], "running": row["running_tasks"], "completed_1_h": row["completed_last_hour"],
+        "failed_1_h": row["failed_last_hour"], "workers": row["active_workers"], "seconds": row["avg_duration_sec"],
+        "per_worker_h": row["tasks_per_worker_hour"], "hours_to_drain": row["estimated_hours_to_drain"],
+        "for_1_h": needed["for_1_hour"], "for_4_h": needed["for_4_hours"], "for_8_h": needed["for_8_hours"],
+    }  # fmt: skip
+
+
+COMMANDS = (capacity, audit)

@@ -1,0 +1,59 @@
+"""Recover: what silent or dead workers hold waits again, now."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import click
+
+from celeriac.app import Celeriac
+from celeriac.cli import output
+from celeriac.cli.group import Command, FindApp
+from celeriac.cli.seconds import Seconds
+from celeriac.insights.condition import silent_workers
+from celeriac.repair.rescue import rescue_by_role
+from celeriac.repair.worker import held, rescue_worker
+
+#: A worker that reported within so many seconds lives.
+LIVES = 60.0
+
+
+@click.command(cls=Command)
+@click.argument("worker", required=False)
+@click.option(
+    "--silent",
+    type=Seconds(1, 1e9),
+    metavar="SECONDS",
+    help="Silent for so long; else 60 for a WORKER, and what each role allows for all.",
+)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--preview", is_flag=True, help="Count them, and change nothing.")
+@click.pass_obj
+def recover(find: FindApp, /, worker: str | None, silent: float | None, yes: bool, preview: bool) -> None:
+    """Let tasks wait again that a dead WORKER holds, or (without one) every worker that fell silent."""
+    app = find()
+    n = _held(app, worker, silent)
+    if preview or not n:
+        output.tell({"tasks": n, "recovered": {}}, f"{n:,} tasks")
+        return
+    if not yes:
+        output.ask(f"recover {n:,} tasks of {worker or 'silent workers'}?")
+    done = _recover(app, worker, silent)
+    told = ", ".join(f"{role}: {tasks:,}" for role, tasks in sorted(done.items()))
+    output.tell({"tasks": n, "recovered": done}, f"{done.total():,} of {n:,} tasks recovered; {told}".rstrip("; "))
+
+
+def _held(app: Celeriac, worker: str | None, silent: float | None) -> int:
+    with app.database.reading() as connection:
+        if worker is not None:
+            return held(connection, worker, silent=LIVES if silent is None else silent)
+        return sum(one.tasks for one in silent_workers(connection, silent))
+
+
+def _recover(app: Celeriac, worker: str | None, silent: float | None) -> Counter[str]:
+    if worker is not None:
+        return rescue_worker(app.database, worker, silent=LIVES if silent is None else silent, operator=output.by())
+    return rescue_by_role(app, minutes=None if silent is None else silent / 60, operator=output.by())
+
+
+COMMANDS = (recover,)

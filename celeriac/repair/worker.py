@@ -1,0 +1,60 @@
+"""What a dead worker holds, freed now: the rescue sweep frees it only once its role's `stale_after` is over."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from sqlalchemy import Connection, text
+
+from celeriac.errors import IllegalMove, Unknown
+from celeriac.operate import audit
+from celeriac.operate.audit import Change
+from celeriac.repair.rescue import TICKETS
+from celeriac.settle import release
+from celeriac.store.connections import Database
+from celeriac.store.states import RUNNING
+
+HEARD_OF = text("""
+SELECT CAST(extract(epoch FROM statement_timestamp() - greatest(
+    (SELECT last_heartbeat_at FROM celeriac.workers WHERE worker_id = :worker_id AND status <> 'stopped'),
+    (SELECT max(heartbeat_at) FROM celeriac.tickets WHERE worker_id = :worker_id))) AS double precision) AS seconds,
+    (SELECT coalesce(sum(cardinality(ids)), 0) FROM celeriac.tickets WHERE worker_id = :worker_id) AS tasks,
+    EXISTS (SELECT FROM celeriac.workers WHERE worker_id = :worker_id) AS is_known
+""")
+
+
+def held(connection: Connection, worker_id: str, *, silent: float) -> int:
+    """How many tasks a worker holds that is believed dead.
+
+    Raises Unknown, and IllegalMove for one that reported within the last `silent` seconds.
+    """
+    heard = connection.execute(HEARD_OF, {"worker_id": worker_id}).one()
+    if not heard.is_known and not heard.tasks:
+        raise Unknown(f"there is no worker {worker_id!r}")
+    if heard.seconds is not None and heard.seconds < silent:
+        raise IllegalMove(
+            f"worker {worker_id!r} reported {max(0.0, heard.seconds):.0f} s ago, so it lives: let it end with "
+            f"`celeriac workers decommission {worker_id}`; nothing was changed"
+        )
+    return int(heard.tasks)
+
+
+def rescue_worker(database: Database, worker_id: str, *, silent: float, operator: str) -> Counter[str]:
+    """How many tasks of each role were freed: they wait again, or fail if they were lost too often.
+
+    A late finish of theirs changes nothing. Raises as `held`.
+    """
+    freed: Counter[str] = Counter()
+    while True:
+        with database.transaction() as connection:
+            if not freed:
+                held(connection, worker_id, silent=silent)
+            tokens = release.of_process(connection, worker_id, None)[:TICKETS]
+            done = release.release(
+                connection, tokens, started=True, kind="rescue", why="its worker is dead", by=operator, loss=True
+            )
+            changes = [Change(str(f.id), {"status": RUNNING}, {"status": f.becomes}) for f in done]
+            audit.write(connection, "recover-stale", "task", changes, by=operator)
+        freed.update(f.role for f in done)
+        if not done:
+            return freed

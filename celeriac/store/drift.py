@@ -1,0 +1,150 @@
+"""Drift: what the migrations and routines make, and a database lacks all the same.
+
+A database may be at the code's revision and lack an index somebody dropped, or a column that a restore left out. What
+ought to be there is read in the migrations' own SQL, so what mends it is what made it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, text
+
+from celeriac.store.migrate import ENGINE_VERSIONS
+from celeriac.store.routines import scripts
+
+#: What mends a routine: each migrate applies them all again.
+MIGRATE = "celeriac migrate"
+
+_COMMENT = re.compile(r"^\s*--.*\n", re.MULTILINE)
+_STATEMENT = re.compile(
+    r"^\s*(CREATE (?:TABLE|(?:UNIQUE )?INDEX)|ALTER TABLE|DROP (?:TABLE|INDEX)) [^;\"]*", re.MULTILINE
+)
+_TABLE = re.compile(r"CREATE TABLE (?:IF NOT EXISTS )?celeriac\.(\w+)")
+_INDEX = re.compile(r"CREATE (?:UNIQUE )?INDEX (?:CONCURRENTLY )?(?:IF NOT EXISTS )?(\w+)\s+ON celeriac\.")
+_ALTER = re.compile(r"ALTER TABLE celeriac\.(\w+)\s+")
+_ADD = re.compile(r"ADD COLUMN (?:IF NOT EXISTS )?(?=\w)(.*)", re.DOTALL)
+_GONE = re.compile(r"DROP COLUMN (?:IF EXISTS )?(\w+)")
+_DROP = re.compile(r"DROP (TABLE|INDEX) (?:IF EXISTS )?celeriac\.(\w+)")
+_ROUTINE = re.compile(r"^CREATE OR REPLACE (FUNCTION|VIEW|TRIGGER) (?:celeriac\.)?(\w+)", re.MULTILINE)
+
+_NO_COLUMN = ("CONSTRAINT", "PRIMARY", "UNIQUE", "CHECK", "FOREIGN", "EXCLUDE")
+
+# An index that is not valid is none: nobody finds a row by it.
+THERE = text("""
+WITH ours AS (
+    SELECT c.oid, c.relname, c.relkind FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE n.nspname = 'celeriac'
+)
+SELECT 'table' AS kind, CAST(relname AS text) AS name FROM ours WHERE relkind IN ('r', 'p')
+UNION ALL
+SELECT 'view', relname FROM ours WHERE relkind = 'v'
+UNION ALL
+SELECT 'index', relname FROM ours JOIN pg_index i ON i.indexrelid = ours.oid WHERE i.indisvalid
+UNION ALL
+SELECT 'column', relname || '.' || a.attname FROM ours JOIN pg_attribute a ON a.attrelid = ours.oid
+WHERE relkind IN ('r', 'p') AND a.attnum > 0 AND NOT a.attisdropped
+UNION ALL
+SELECT 'constraint', relname || '.' || k.conname FROM ours JOIN pg_constraint k ON k.conrelid = ours.oid
+UNION ALL
+SELECT 'primary key', relname FROM ours JOIN pg_constraint k ON k.conrelid = ours.oid WHERE k.contype = 'p'
+UNION ALL
+SELECT 'trigger', g.tgname FROM ours JOIN pg_trigger g ON g.tgrelid = ours.oid WHERE NOT g.tgisinternal
+UNION ALL
+SELECT 'function', p.proname FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
+WHERE n.nspname = 'celeriac'
+""")
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Of the schema. `kind`: table, column, index, constraint, primary key, view, function, trigger. `mend`: the
+    statement that makes it, or the command."""
+
+    kind: str
+    name: str
+    mend: str
+
+
+def drift(connection: Connection) -> list[Part]:
+    """What is missing, in the order in which it is made. Of a table that is missing, no columns."""
+    there = {(row.kind, row.name) for row in connection.execute(THERE)}
+    missing = [part for part in expected() if (part.kind, part.name) not in there]
+    tables = {part.name for part in missing if part.kind == "table"}
+    return [part for part in missing if part.kind == "table" or part.name.partition(".")[0] not in tables]
+
+
+def expected() -> list[Part]:
+    """All that the engine's migrations and routines make, partitions of days aside."""
+    parts: dict[tuple[str, str], Part] = {}
+    for statement in _statements():
+        if dropped := _DROP.match(statement):
+            kind, name = dropped[1].lower(), dropped[2]
+            parts = {key: part for key, part in parts.items() if key != (kind, name) and not _is_of(part, name, kind)}
+        elif (altered := _ALTER.match(statement)) and (gone := _GONE.search(statement)):
+            parts.pop(("column", f"{altered[1]}.{gone[1]}"), None)
+        parts |= {(part.kind, part.name): part for part in _parts(statement)}
+    routines = [(kind.lower(), name) for script in scripts() for kind, name in _ROUTINE.findall(script)]
+    return [*parts.values(), *(Part(kind, name, MIGRATE) for kind, name in dict.fromkeys(routines))]
+
+
+def _is_of(part: Part, table: str, kind: str) -> bool:
+    return kind == "table" and part.name.startswith(f"{table}.")
+
+
+def _statements() -> Iterator[str]:
+    """Of the migrations, in order, as far as they lead upwards."""
+    for path in sorted(ENGINE_VERSIONS.iterdir()):
+        if path.suffix in (".sql", ".py"):
+            upwards = path.read_text().partition("def downgrade")[0]
+            yield from (found[0].strip() for found in _STATEMENT.finditer(_COMMENT.sub("", upwards)))
+
+
+def _parts(statement: str) -> Iterator[Part]:
+    if table := _TABLE.match(statement):
+        yield Part("table", table[1], f"{statement};")
+        for item in _items(statement) if "PARTITION OF" not in statement else ():
+            yield from _of_table(table[1], item)
+    elif index := _INDEX.match(statement):
+        yield Part("index", index[1], f"DROP INDEX IF EXISTS celeriac.{index[1]}; {statement};")
+    elif altered := _ALTER.match(statement):
+        for item in _split(statement[altered.end() :]):
+            if added := _ADD.match(item):
+                yield from _of_table(altered[1], added[1])
+
+
+def _of_table(table: str, item: str) -> Iterator[Part]:
+    word, _, rest = item.partition(" ")
+    said = " ".join(item.split())
+    if word == "CONSTRAINT":
+        yield Part("constraint", f"{table}.{rest.split()[0]}", f"ALTER TABLE celeriac.{table} ADD {said};")
+    elif word not in _NO_COLUMN:
+        yield Part("column", f"{table}.{word}", f"ALTER TABLE celeriac.{table} ADD COLUMN {said};")
+    if "PRIMARY KEY" in item:
+        key = said if word == "PRIMARY" else f"PRIMARY KEY ({word})"
+        yield Part("primary key", table, f"ALTER TABLE celeriac.{table} ADD {key};")
+
+
+def _items(statement: str) -> list[str]:
+    """What stands in a table's parentheses."""
+    start, depth = statement.index("(") + 1, 1
+    for end in range(start, len(statement)):
+        depth += {"(": 1, ")": -1}.get(statement[end], 0)
+        if depth == 0:
+            return _split(statement[start:end])
+    return []
+
+
+def _split(items: str) -> list[str]:
+    """At its own commas, not at those within parentheses, brackets or a text."""
+    found, depth, quoted = [""], 0, False
+    for character in items:
+        quoted ^= character == "'"
+        depth += 0 if quoted else {"(": 1, "[": 1, ")": -1, "]": -1}.get(character, 0)
+        if character == "," and depth == 0 and not quoted:
+            found.append("")
+        else:
+            found[-1] += character
+    return [item.strip() for item in found if item.strip()]
