@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, Row, text
 
 from celeriac.errors import BadValue, Unknown
 
@@ -46,7 +46,7 @@ WITH RECURSIVE names AS (
         statement_timestamp() - CAST(:since AS double precision) * interval '1 second', '-infinity') AS since
 ), walk AS MATERIALIZED (
     SELECT found.* FROM names, LATERAL (
-        SELECT id, role, account, completed_at, error_message, result FROM celeriac.history
+        SELECT id, task_id, role, account, completed_at, error_message FROM celeriac.history
         WHERE status = 'failed' AND status IN ('failed', 'cancelled') AND role = names.role
             AND -id > -coalesce(CAST(:before AS bigint), 9223372036854775807)
             AND completed_at >= coalesce(date_trunc('day', (statement_timestamp()
@@ -57,11 +57,17 @@ WITH RECURSIVE names AS (
     WHERE names.role = coalesce(CAST(:role AS text), names.role)
     ORDER BY -id LIMIT :most
 )
-SELECT id, role, account, completed_at, completed_at >= asked.since AS is_meant,
+SELECT id, task_id, role, account, completed_at, completed_at >= asked.since AS is_meant,
     completed_at > statement_timestamp() - interval '1 hour' AS is_recent,
-    left(split_part(error_message, chr(10), 1), 500) AS message, result ->> 'exc_type' AS type,
-    right(result ->> 'traceback', 2000) AS traceback
+    left(split_part(error_message, chr(10), 1), 500) AS message
 FROM walk, asked ORDER BY -id
+""")
+
+# Apart from the walk: a traceback is mostly stored out of line and compressed, and reading it is what takes long.
+TRACEBACKS = text("""
+SELECT wanted.id, right(found.result ->> 'traceback', 2000) AS traceback
+FROM unnest(CAST(:ids AS bigint[]), CAST(:times AS timestamptz[])) AS wanted (id, completed_at), LATERAL (
+    SELECT result FROM celeriac.history WHERE id = wanted.id AND completed_at = wanted.completed_at LIMIT 1) AS found
 """)
 
 _QUOTED = re.compile(r"""(?<!\w)(?:'[^']*'|"[^"]*"|`[^`]*`)(?!\w)""")
@@ -108,6 +114,14 @@ class Failures:
 
 
 @dataclass(frozen=True, slots=True)
+class _Kind:
+    type: str | None
+    pattern: str
+    frame: str | None
+    fingerprint: str
+
+
+@dataclass(frozen=True, slots=True)
 class _Failure:
     id: int
     role: str
@@ -115,10 +129,14 @@ class _Failure:
     completed_at: datetime
     is_recent: bool
     message: str
-    type: str | None
-    pattern: str
-    frame: str | None
-    fingerprint: str
+    kind: _Kind
+
+
+#: What was found out of failures, which never changes: whoever asks again reads only what came since.
+_known: dict[tuple[int, str, datetime], _Kind] = {}
+
+#: So many are kept.
+KEPT = 20_000
 
 
 def failures(
@@ -140,7 +158,7 @@ def failed_of(
     before: int | None = None
     while True:
         found, looked_at, last = _page(connection, role, since, before)
-        same = [failure for failure in found if failure.fingerprint == fingerprint]
+        same = [failure for failure in found if failure.kind.fingerprint == fingerprint]
         ids += [failure.id for failure in same]
         if looked_at < LOOKS_AT:
             break
@@ -154,7 +172,7 @@ def grouped(found: Iterable[_Failure]) -> list[FailureGroup]:
     """The most frequent first, of equals that with the newest failure. `found`: newest first."""
     together: dict[str, list[_Failure]] = {}
     for failure in found:
-        together.setdefault(failure.fingerprint, []).append(failure)
+        together.setdefault(failure.kind.fingerprint, []).append(failure)
     groups = [_group(same) for same in together.values()]
     return sorted(groups, key=lambda group: (-group.count, -group.last_seen.timestamp()))
 
@@ -181,19 +199,38 @@ def _page(
         raise BadValue(f"since={since:g}: give 0 to {OLDEST:,.0f} seconds")
     given = {"role": role, "since": since, "before": before, "most": LOOKS_AT}
     rows = connection.execute(WALK, given).all()
-    return [_failure(row) for row in rows if row.is_meant], len(rows), rows[-1].id if rows else None
+    meant = [row for row in rows if row.is_meant]
+    kinds = _kinds(connection, meant)
+    found = [
+        _Failure(row.id, row.role, row.account, row.completed_at, row.is_recent, row.message or "", kind)
+        for row, kind in zip(meant, kinds, strict=True)
+    ]
+    return found, len(rows), rows[-1].id if rows else None
 
 
-def _failure(row: Any) -> _Failure:
-    message = row.message or ""
+def _kinds(connection: Connection, rows: Sequence[Row[Any]]) -> list[_Kind]:
+    known = {key: kind for row in rows if (kind := _known.get(key := _key(row))) is not None}
+    new = [row for row in rows if _key(row) not in known]
+    given = {"ids": [row.id for row in new], "times": [row.completed_at for row in new]}
+    tracebacks = {row.id: row.traceback for row in connection.execute(TRACEBACKS, given)} if new else {}
+    known |= {_key(row): kind_of(row.role, row.message or "", tracebacks.get(row.id)) for row in new}
+    _known.update((_key(row), known[_key(row)]) for row in new)
+    for key in list(_known)[: max(0, len(_known) - KEPT)]:
+        _known.pop(key, None)
+    return [known[_key(row)] for row in rows]
+
+
+def _key(row: Row[Any]) -> tuple[int, str, datetime]:
+    return row.id, row.task_id, row.completed_at
+
+
+def kind_of(role: str, message: str, traceback: str | None) -> _Kind:
+    """What a failure has in common with those that are the same."""
     said = _TYPE.match(message)
-    kind = row.type or (said and said[1])
-    pattern, frame = pattern_of(message), own_frame(row.traceback)
-    same = "\n".join((row.role, kind or "", pattern, frame or ""))
-    fingerprint = sha256(same.encode()).hexdigest()[:12]
-    return _Failure(
-        row.id, row.role, row.account, row.completed_at, row.is_recent, message, kind, pattern, frame, fingerprint
-    )
+    kind = said and said[1]
+    pattern, frame = pattern_of(message), own_frame(traceback)
+    same = "\n".join((role, kind or "", pattern, frame or ""))
+    return _Kind(kind, pattern, frame, sha256(same.encode()).hexdigest()[:12])
 
 
 def _group(same: list[_Failure]) -> FailureGroup:
@@ -201,8 +238,8 @@ def _group(same: list[_Failure]) -> FailureGroup:
     accounts = Counter(failure.account for failure in same if failure.account)
     times = [failure.completed_at for failure in same]
     return FailureGroup(
-        fingerprint=newest.fingerprint, role=newest.role, type=newest.type, message=newest.message,
-        pattern=newest.pattern, frame=newest.frame, count=len(same),
+        fingerprint=newest.kind.fingerprint, role=newest.role, type=newest.kind.type, message=newest.message,
+        pattern=newest.kind.pattern, frame=newest.kind.frame, count=len(same),
         last_hour=sum(failure.is_recent for failure in same), first_seen=min(times), last_seen=max(times),
         tasks=[failure.id for failure in same[:EXAMPLES]],
         accounts=[account for account, _ in accounts.most_common(ACCOUNTS)], accounts_in_all=len(accounts),

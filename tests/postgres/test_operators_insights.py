@@ -65,11 +65,29 @@ def test_they_are_asked_for_by_role_and_time(database: Database, rows: Rows) -> 
 
 def test_the_traceback_tells_apart_what_says_the_same(database: Database, rows: Rows) -> None:
     for function in ("fetch", "store"):
-        told = '{"exc_type": "KeyError", "traceback": "  File \\"/srv/shop/x.py\\", line 3, in %s\\n    f()\\n"}'
+        told = '{"traceback": "  File \\"/srv/shop/x.py\\", line 3, in %s\\n    f()\\n"}'
         fail(rows, 1, "KeyError: ", result=told % function)
-    assert {(group.type, group.frame) for group in seen(database).groups} == {
-        ("KeyError", "x.py:fetch"), ("KeyError", "x.py:store"),
-    }  # fmt: skip
+    for _ in range(2):
+        assert {(group.type, group.frame) for group in seen(database).groups} == {
+            ("KeyError", "x.py:fetch"), ("KeyError", "x.py:store"),
+        }  # fmt: skip
+
+
+def test_who_asks_again_reads_only_what_failed_since(
+    database: Database, rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = import_module("celeriac.insights.failures")
+    asked: list[str] = []
+    kind_of = module.kind_of
+    monkeypatch.setattr(module, "kind_of", lambda role, *given: asked.append(role) or kind_of(role, *given))
+    fail(rows, 3, "KeyError: ")
+    fail(rows, 2, "KeyError: ", role="other")
+    assert [seen(database).looked_at, len(asked)] == [5, 5]
+    fail(rows, 1, "KeyError: ", role="third")
+    assert [seen(database).looked_at, asked[5:]] == [6, ["third"]]
+    monkeypatch.setattr(module, "KEPT", 2)
+    assert [seen(database).looked_at, len(module._known)] == [6, 2]
+    assert sum(group.count for group in seen(database).groups) == 6
 
 
 def test_beyond_what_is_looked_at_it_says_so_and_a_group_is_whole(

@@ -82,6 +82,7 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
     silent = found("SELECT CAST(token AS text) FROM celeriac.tickets WHERE worker_pid = 2")
     failed = found(f"""SELECT id FROM celeriac.history WHERE task_id LIKE 'done-%%' AND status = 'failed'
         LIMIT {SELECTED}""")
+    failed_ids = ",".join(map(str, failed))
     ready, heads = ids("ready"), ids("head")
     (letter,) = found("SELECT max(id) FROM celeriac.dead_letters")
     lone, one = ready[0], running[0]
@@ -270,6 +271,12 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
         "insights.failures.WALK": [
             {"role": role, "since": since, "before": before, "most": SELECTED}
             for role, since, before in ((None, None, None), ("work", None, failed[9]), ("work", 3600.0, None))
+        ],
+        "insights.failures.TRACEBACKS": [
+            {
+                "ids": failed,
+                "times": found(f"SELECT completed_at FROM celeriac.history WHERE id = ANY ('{{{failed_ids}}}')"),
+            }
         ],
         "insights.locks.WAITED_FOR": [{"most": SELECTED}],
         "insights.locks.HELD": [{"most": SELECTED}],
