@@ -20,7 +20,7 @@ from celeriac.errors import ConfigurationError
 from celeriac.insights import condition
 from celeriac.settle import release
 from celeriac.store.drift import MIGRATE, drift
-from celeriac.store.migrate import unapplied
+from celeriac.store.migrate import LEFT, unapplied
 
 #: A transaction open for longer (seconds) keeps vacuum from what died since.
 OLD = 600.0
@@ -101,11 +101,12 @@ def _revision(app: Celeriac) -> Seen:
 def _schema(app: Celeriac) -> Seen:
     with app.database.statement() as connection:
         parts = drift(connection)
+        is_there = "afterwards" not in {part.name for part in parts}
+        left = connection.execute(LEFT).first() if is_there else None
     cures = [f"run `{MIGRATE}`" if part.mend == MIGRATE else " ".join(part.mend.split()) for part in parts]
-    return Seen(
-        "nothing of it is missing",
-        [Trouble(f"the {p.kind} {p.name} is missing", cure) for p, cure in zip(parts, cures, strict=True)],
-    )
+    undone = [Trouble(f"what {left.revision} has to do afterwards is not done", f"run `{MIGRATE}`")] if left else []
+    missing = [Trouble(f"the {p.kind} {p.name} is missing", cure) for p, cure in zip(parts, cures, strict=True)]
+    return Seen("nothing of it is missing", undone + missing)
 
 
 def _transactions(app: Celeriac) -> Seen:

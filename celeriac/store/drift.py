@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from sqlalchemy import Connection, text
 
@@ -20,14 +21,16 @@ MIGRATE = "celeriac migrate"
 
 _COMMENT = re.compile(r"^\s*--.*\n", re.MULTILINE)
 _STATEMENT = re.compile(
-    r"^\s*(CREATE (?:TABLE|(?:UNIQUE )?INDEX)|ALTER TABLE|DROP (?:TABLE|INDEX)) [^;\"]*", re.MULTILINE
+    r"(?:^\s*|\")((?:CREATE (?:TABLE|(?:UNIQUE )?INDEX)|ALTER TABLE|DROP (?:TABLE|INDEX)) [^;\"]*)", re.MULTILINE
 )
+_AFTERWARDS = re.compile(r"^afterwards\b.*?^\)", re.MULTILINE | re.DOTALL)
 _TABLE = re.compile(r"CREATE TABLE (?:IF NOT EXISTS )?celeriac\.(\w+)")
 _INDEX = re.compile(r"CREATE (?:UNIQUE )?INDEX (?:CONCURRENTLY )?(?:IF NOT EXISTS )?(\w+)\s+ON celeriac\.")
 _ALTER = re.compile(r"ALTER TABLE celeriac\.(\w+)\s+")
-_ADD = re.compile(r"ADD COLUMN (?:IF NOT EXISTS )?(?=\w)(.*)", re.DOTALL)
-_GONE = re.compile(r"DROP COLUMN (?:IF EXISTS )?(\w+)")
-_DROP = re.compile(r"DROP (TABLE|INDEX) (?:IF EXISTS )?celeriac\.(\w+)")
+_ADD = re.compile(r"ADD (?:COLUMN (?:IF NOT EXISTS )?|(?=CONSTRAINT ))(.*)", re.DOTALL)
+_GONE = re.compile(r"DROP (COLUMN|CONSTRAINT) (?:IF EXISTS )?(\w+)")
+_DROP = re.compile(r"DROP (TABLE|INDEX) (?:CONCURRENTLY )?(?:IF EXISTS )?celeriac\.(\w+)")
+_OF = re.compile(r"CREATE (?:UNIQUE )?INDEX .*?\sON celeriac\.(\w+)", re.DOTALL)
 _ROUTINE = re.compile(r"^CREATE OR REPLACE (FUNCTION|VIEW|TRIGGER) (?:celeriac\.)?(\w+)", re.MULTILINE)
 
 _NO_COLUMN = ("CONSTRAINT", "PRIMARY", "UNIQUE", "CHECK", "FOREIGN", "EXCLUDE")
@@ -76,30 +79,33 @@ def drift(connection: Connection) -> list[Part]:
     return [part for part in missing if part.kind == "table" or part.name.partition(".")[0] not in tables]
 
 
-def expected() -> list[Part]:
+def expected(versions: Path = ENGINE_VERSIONS) -> list[Part]:
     """All that the engine's migrations and routines make, partitions of days aside."""
     parts: dict[tuple[str, str], Part] = {}
-    for statement in _statements():
+    for statement in _statements(versions):
         if dropped := _DROP.match(statement):
             kind, name = dropped[1].lower(), dropped[2]
             parts = {key: part for key, part in parts.items() if key != (kind, name) and not _is_of(part, name, kind)}
-        elif (altered := _ALTER.match(statement)) and (gone := _GONE.search(statement)):
-            parts.pop(("column", f"{altered[1]}.{gone[1]}"), None)
+        elif altered := _ALTER.match(statement):
+            for kind, name in _GONE.findall(statement):
+                parts.pop((kind.lower(), f"{altered[1]}.{name}"), None)
         parts |= {(part.kind, part.name): part for part in _parts(statement)}
     routines = [(kind.lower(), name) for script in scripts() for kind, name in _ROUTINE.findall(script)]
     return [*parts.values(), *(Part(kind, name, MIGRATE) for kind, name in dict.fromkeys(routines))]
 
 
 def _is_of(part: Part, table: str, kind: str) -> bool:
-    return kind == "table" and part.name.startswith(f"{table}.")
+    of = _OF.search(part.mend) if part.kind == "index" else None
+    return kind == "table" and table in (of[1] if of else None, part.name.partition(".")[0])
 
 
-def _statements() -> Iterator[str]:
-    """Of the migrations, in order, as far as they lead upwards."""
-    for path in sorted(ENGINE_VERSIONS.iterdir()):
+def _statements(versions: Path) -> Iterator[str]:
+    """Of the migrations, in order, as far as they lead upwards; of a module, what it does afterwards comes last."""
+    for path in sorted(versions.iterdir()):
         if path.suffix in (".sql", ".py"):
             upwards = path.read_text().partition("def downgrade")[0]
-            yield from (found[0].strip() for found in _STATEMENT.finditer(_COMMENT.sub("", upwards)))
+            for script in (_AFTERWARDS.sub("", upwards), "".join(_AFTERWARDS.findall(upwards))):
+                yield from (found[1].strip() for found in _STATEMENT.finditer(_COMMENT.sub("", script)))
 
 
 def _parts(statement: str) -> Iterator[Part]:
@@ -108,7 +114,8 @@ def _parts(statement: str) -> Iterator[Part]:
         for item in _items(statement) if "PARTITION OF" not in statement else ():
             yield from _of_table(table[1], item)
     elif index := _INDEX.match(statement):
-        yield Part("index", index[1], f"DROP INDEX IF EXISTS celeriac.{index[1]}; {statement};")
+        how = "CONCURRENTLY " if "CONCURRENTLY" in statement else ""
+        yield Part("index", index[1], f"DROP INDEX {how}IF EXISTS celeriac.{index[1]}; {statement};")
     elif altered := _ALTER.match(statement):
         for item in _split(statement[altered.end() :]):
             if added := _ADD.match(item):

@@ -263,8 +263,10 @@ def test_the_doctor_tells_what_the_schema_lacks_with_what_makes_it(run: Run, row
         "INDEX celeriac.history_ended_badly", "TABLE celeriac.unparking", "FUNCTION celeriac.burst(text) CASCADE",
     ):  # fmt: skip
         rows(f"DROP {dropped}")
+    rows("INSERT INTO celeriac.afterwards (revision, statements) VALUES ('celeriac_0009', '{SELECT 1}')")
     rows("ALTER TABLE celeriac.workers DROP COLUMN resources, DROP CONSTRAINT workers_status_known")
     found = {f["says"]: f["cure"] for f in findings(run("doctor", "--json"))["schema"]}
+    assert found.pop("what celeriac_0009 has to do afterwards is not done") == "run `celeriac migrate`"
     assert set(found) >= {
         "the index history_ended_badly is missing", "the table unparking is missing",
         "the function burst is missing", "the column workers.resources is missing",
