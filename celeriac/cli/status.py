@@ -14,6 +14,7 @@ from celeriac.app import Celeriac
 from celeriac.cli import output
 from celeriac.cli.group import Command, FindApp
 from celeriac.cli.seconds import Seconds
+from celeriac.errors import ConfigurationError
 from celeriac.insights import alerts, condition
 
 #: A schedule that is this late (seconds) is shown: beat looks once a second.
@@ -58,7 +59,10 @@ def _look(app: Celeriac) -> None:
 
 def overview(app: Celeriac) -> dict[str, Any]:
     """One look at everything, a statement each; `redis`: whether it answers."""
-    redis = app.publisher.answers()
+    try:
+        redis = app.publisher.answers()
+    except ConfigurationError:
+        redis = False
     with app.database.reading() as connection:
         return {
             "tasks": insights.counts(connection),

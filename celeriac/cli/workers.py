@@ -39,8 +39,9 @@ def _shown(row: dict[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _percent(figure: float | None) -> str | None:
-    return None if figure is None else f"{figure:.0f}%"
+def _percent(figure: Any) -> str | None:
+    """A worker in another language may tell what it likes."""
+    return f"{figure:.0f}%" if isinstance(figure, int | float) else None
 
 
 @workers.command(cls=Command)

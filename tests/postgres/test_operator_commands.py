@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from click.testing import CliRunner, Result
@@ -14,6 +15,7 @@ from click.testing import CliRunner, Result
 from celeriac import Celeriac
 from celeriac.cli import within_celery
 from celeriac.enqueue.insert import Receipt
+from celeriac.errors import ConfigurationError
 from celeriac.insights import lists
 from celeriac.store.connections import Database
 from celeriac.store.drift import MIGRATE, drift, expected
@@ -117,9 +119,13 @@ def test_workers_tell_memory_cpu_and_why_they_back_off(run: Run, rows: Rows) -> 
     said = '{"memory_percent": 91.4, "cpu_percent": 12.0, "is_backing_off": true, "backoff_reason": "memory"}'
     work(rows, resources=said)
     assert run("workers").output.splitlines()[1].split()[-4:] == ["91%", "12%", "memory", "[]"]
+    rows('UPDATE celeriac.workers SET resources = \'{"memory_percent": "much"}\'')
+    assert run("workers").exit_code == DONE
 
 
-def test_status_tells_of_redis_of_beats_and_of_what_is_due_for_longest(run: Run, rows: Rows, put: Put) -> None:
+def test_status_tells_of_redis_of_beats_and_of_what_is_due_for_longest(
+    run: Run, rows: Rows, put: Put, app: Celeriac, monkeypatch: pytest.MonkeyPatch
+) -> None:
     task = put("busy").id
     rows("UPDATE worker_tasks SET scheduled_for = now() - interval '3 hours' WHERE id = :i", i=task)
     assert "beat      none ticks" in run("status").output
@@ -129,6 +135,8 @@ def test_status_tells_of_redis_of_beats_and_of_what_is_due_for_longest(run: Run,
         assert line in shown
     now = value(run("status", "--json"))
     assert (now["redis"], [beat["beat_id"] for beat in now["beats"]]) == (True, ["host:1"])
+    monkeypatch.setattr(app.publisher, "answers", Mock(side_effect=ConfigurationError("no such Redis")))
+    assert "redis     does not answer" in run("status").output
 
 
 def test_list_finds_by_age_error_and_key_in_every_state(run: Run, rows: Rows, put: Put) -> None:
