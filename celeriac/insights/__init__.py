@@ -13,8 +13,8 @@ from celeriac.insights.failures import FailureGroup, Failures, failed_of, failur
 from celeriac.insights.lists import MOST_OFFSET, MOST_ROWS, WORDS, Filter, Page, list_tasks, matching
 from celeriac.insights.locks import Lock, Locks, Waiting, lock, locks, queue_of
 from celeriac.insights.metrics import metrics
-from celeriac.insights.situation import Broker
 from celeriac.insights.shares import AccountShare, Shares, shares, waiting_of
+from celeriac.insights.situation import Broker
 from celeriac.insights.system import (
     account_policies,
     audit_trail,
@@ -32,9 +32,9 @@ __all__ = [
     "MOST_OFFSET",
     "MOST_ROWS",
     "WORDS",
+    "AccountShare",
     "Broker",
     "Check",
-    "AccountShare",
     "Count",
     "FailureGroup",
     "Failures",
@@ -44,9 +44,9 @@ __all__ = [
     "Locks",
     "Page",
     "RoleDepth",
-    "Why",
     "Shares",
     "Waiting",
+    "Why",
     "Workflow",
     "account_policies",
     "active_under",
@@ -75,8 +75,8 @@ __all__ = [
     "schedules",
     "shares",
     "unfinished",
-    "why",
     "waiting_of",
+    "why",
     "workers",
     "workflow",
     "workflow_of",
