@@ -39,6 +39,7 @@ FEW = 1_000
 
 #: Tables that have a row for each role, schedule, process, ticket or token, and the engine's own bookkeeping.
 SHORT = {
+    "afterwards",
     "account_policies", "alerts", "api_tokens", "batchers", "beats", "queue_states", "repairs", "ring", "roles",
     "scheduled_jobs", "tickets", "unparking", "workers", "group_results", "role_limits", "outcomes",
 }  # fmt: skip
