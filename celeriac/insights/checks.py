@@ -33,7 +33,7 @@ class Check:
 
 
 def due(s: Situation) -> Check:
-    facts = {"scheduled_for": s.task["scheduled_for"]}
+    facts = {"scheduled_for": s.task["scheduled_for"], "expires_at": s.task["expires_at"]}
     seconds = -s.since(s.task["scheduled_for"])
     if s.task["waits_for"] != WAITS_FOR_TIME:
         return Check("due", "yes", f"it was due {span(-seconds)} ago", facts)

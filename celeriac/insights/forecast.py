@@ -101,7 +101,12 @@ def _freed(s: Situation) -> Forecast:
     return Forecast(max(s.now, due), "when the sweep of lost tickets frees it", "the sweep of lost tickets")
 
 
+def _taken(s: Situation) -> Forecast:
+    freed = _freed(s)
+    return Forecast(freed.expected, f"at the latest, if it is lost: {freed.basis}", "a free process of that worker")
+
+
 _WHEN = {
     "later": _later, "lock": _lock, "rate": _rate, "window_full": _slot, "not_its_turn": _slot, "entering": _next_pass,
-    "runnable": _next_pass, "in_queue": _in_queue, "taken": _freed, "ticket_lost": _freed,
+    "runnable": _next_pass, "in_queue": _in_queue, "taken": _taken, "ticket_lost": _freed,
 }  # fmt: skip

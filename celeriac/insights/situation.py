@@ -153,6 +153,11 @@ class Situation:
         return (self.now - then).total_seconds()
 
     @property
+    def is_expired(self) -> bool:
+        expires = self.task["expires_at"]
+        return expires is not None and self.since(expires) >= 0
+
+    @property
     def waited(self) -> float:
         """Seconds since it was due, and there."""
         return self.since(max(self.task["scheduled_for"], self.task["created_at"]))

@@ -105,6 +105,8 @@ def _told(connection: Connection, task: dict[str, Any], broker: Broker | None) -
     asked = list(_asked(s))
     no = next((check for check in asked if check.outcome == "no"), None)
     reason, headline = (no.reason or "unknown", no.sentence) if no else _standing(s, asked)
+    if no is None and s.is_expired:
+        headline += "; it has expired, and whoever takes it up cancels it"
     says = forecast(s, reason)
     return Why(task, headline, reason, tuple(asked), says.expected, says.basis, says.next, s.ahead)
 

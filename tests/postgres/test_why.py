@@ -238,6 +238,15 @@ def test_whose_turn_it_is(world: World, put: Put, database: Database) -> None:
     assert world.claims(many[1])
 
 
+def test_one_that_has_expired_is_taken_up_to_be_cancelled(world: World, put: Put, rows: Rows) -> None:
+    task = put()
+    rows("UPDATE tasks SET expires_at = now() - interval '1 s'")
+    assert world.why(task).headline.endswith(
+        "the next pass of its role takes it; it has expired, and whoever takes it up cancels it"
+    )
+    assert world.claims(task)
+
+
 # -- who brings it to a worker ---------------------------------------------------------------------------------------
 
 
