@@ -13,6 +13,9 @@ from celeriac.store.states import WAITS_FOR_TIME
 #: A worker's look comes each POLL_INTERVAL_MS, a second; with none for so long (seconds) nobody looks.
 LOOKS = 10.0
 
+#: Heartbeats come every 40 seconds at least, a beat's ticks each second: what is older (seconds) is told.
+LATE, LATE_TICK = 45.0, 5.0
+
 #: A ticket that has just left its queue (seconds) is on its way through a worker.
 MOMENT = 2.0
 
@@ -49,7 +52,7 @@ def _who_passes(s: Situation) -> Iterator[str]:
     if s.lookers:
         yield f"{names(s.lookers)} look{'s' if len(s.lookers) == 1 else ''} for work"
     if s.beat_passes:
-        yield "beat runs"
+        yield "beat runs" if s.beat.age < LATE_TICK else f"beat ran {span(s.beat.age)} ago"
 
 
 def _is_overdue(s: Situation) -> bool:
@@ -79,7 +82,9 @@ def _why_no_beat(s: Situation) -> str:
         return f"beat's schedule {s.beat.name!r} is switched off{switch}"
     if s.beat.age is None:
         return "no beat runs"
-    return f"no beat runs, the last ticked {span(s.beat.age)} ago" if s.beat.age > NO_TICK else "beat runs"
+    if s.beat.age > NO_TICK:
+        return f"no beat runs, the last ticked {span(s.beat.age)} ago"
+    return f"no beat runs its schedule {s.beat.name!r}, which is overdue for {span(s.pass_overdue)}"
 
 
 # -- ticket, worker ----------------------------------------------------------------------------------------------------
@@ -126,14 +131,25 @@ def worker(s: Situation) -> Check:
         ],
     }  # fmt: skip
     if s.takers:
-        busy, slots = sum(w.busy for w in s.takers), sum(w.concurrency for w in s.takers)
-        says = f"{names(s.takers)} take{'s' if len(s.takers) == 1 else ''} from the queue {queue!r}"
-        return Check("worker", "yes", f"{says}; {min(busy, slots)} of {slots} processes are busy", facts)
+        return _taken_by(s, facts)
     if there := [w for w in s.workers if w.is_there]:
         reason = there[0].backoff_reason or "memory or processor are short"
         who = "back off" if len(there) > 1 else "backs off"
         return Check("worker", "no", f"{names(there)} {who} and takes nothing: {reason}", facts, "backing_off")
     return Check("worker", "no", f"no worker listens on the queue {queue!r}{_who_did(s)}", facts, "no_worker")
+
+
+def _taken_by(s: Situation, facts: dict[str, Any]) -> Check:
+    """Where nobody takes it although processes are free its workers may be gone: their heartbeats tell later."""
+    slots = sum(w.concurrency for w in s.takers)
+    free = sum(max(0, w.concurrency - w.busy) for w in s.takers)
+    one = len(s.takers) == 1
+    who = f"{names(s.takers)} {'takes' if one else 'take'} from the queue {s.of.queue!r}"
+    waits = 0.0 if s.is_pending else s.since(s.task["claimed_at"])
+    if free and waits > LOOKS:
+        late = f"{free} of {slots} processes are free, and none has taken it for {span(waits)}"
+        return Check("worker", "unknown", f"{who}; {late}: {'it' if one else 'they'} may be gone", facts)
+    return Check("worker", "yes", f"{who}; {slots - free} of {slots} processes are busy", facts)
 
 
 def _who_did(s: Situation) -> str:
@@ -145,9 +161,10 @@ def _who_did(s: Situation) -> str:
 
 
 def names(workers: Sequence[Worker]) -> str:
-    """At most three."""
+    """At most three; and when one was heard whose heartbeat is late."""
+    late = [f" (heard {span(w.heartbeat_age)} ago)" if w.heartbeat_age > LATE else "" for w in workers]
     more = f" and {len(workers) - 3} more" if len(workers) > 3 else ""
-    return ", ".join(worker.worker_id for worker in workers[:3]) + more
+    return ", ".join(worker.worker_id + heard for worker, heard in zip(workers[:3], late, strict=False)) + more
 
 
 def _and(parts: Sequence[str]) -> str:

@@ -79,6 +79,9 @@ WHERE l.lock_key = :lock_key
 #: A worker that was silent for longer (seconds) is gone, as passes see it; a beat ticks each second.
 GONE, NO_TICK = 120.0, 60.0
 
+#: A beat that ticks leaves no schedule undone for longer (seconds).
+OVERDUE = 10.0
+
 
 class Broker(Protocol):
     """What a surface knows of Redis. `republish_after`: seconds until a ticket that lies in no queue counts as lost."""
@@ -195,9 +198,14 @@ class Situation:
 
     @property
     def beat_passes(self) -> bool:
-        """Whether a beat is there that runs the role's passes."""
+        """Whether a beat is there that runs the role's passes. Another app's beat ticks, too, but not this schedule."""
         age = self.beat.age
-        return bool(self.beat.is_on) and age is not None and age <= NO_TICK
+        return bool(self.beat.is_on) and age is not None and age <= NO_TICK and self.pass_overdue <= OVERDUE
+
+    @property
+    def pass_overdue(self) -> float:
+        """Seconds."""
+        return max(0.0, self.since(self.beat.next_run_at))
 
     @cached_property
     def head(self) -> Row[Any] | None:

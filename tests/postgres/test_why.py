@@ -267,6 +267,19 @@ def test_a_role_for_which_only_beat_makes_passes(world: World, put: Put, rows: R
     assert world.claims(task)
 
 
+def test_a_beat_that_ticks_but_not_this_schedule(world: World, put: Put, rows: Rows) -> None:
+    world.declare(prompt=False)
+    rows(SCHEDULE, on=True)
+    rows(BEAT, age=0)
+    task = put()
+    assert world.reason(task) == "runnable"
+    rows("UPDATE beats SET last_tick_at = now() - interval '30 s'")
+    assert world.check(task, "passes").sentence.startswith("beat ran 30 s ago")
+    rows("UPDATE scheduled_jobs SET next_run_at = now() - interval '40 s'")
+    assert world.reason(task) == "no_pass"
+    assert world.why(task).headline.endswith("no beat runs its schedule 'batcher work', which is overdue for 40 s")
+
+
 def test_no_pass_since_it_was_due_although_a_worker_lives(world: World, put: Put, rows: Rows) -> None:
     rows(PASSED, age=300)
     task = put(delay=-200.0)
@@ -293,6 +306,21 @@ def test_no_worker_for_its_queue(app: Celeriac, rows: Rows, put: Put) -> None:
     assert world.why(task).headline.endswith("parting ends")
     world.serve()
     assert world.reason(task) == "in_queue"
+
+
+def test_a_worker_that_has_free_processes_and_does_not_take_it(world: World, put: Put, rows: Rows) -> None:
+    """Killed just now: for two minutes its heartbeat is young enough."""
+    task = put()
+    assert world.claims(task)
+    assert world.check(task, "worker").outcome == "yes"
+    rows("UPDATE tickets SET claimed_at = now() - interval '70 s'")
+    rows("UPDATE workers SET last_heartbeat_at = now() - interval '75 s'")
+    assert world.reason(task) == "in_queue"
+    assert world.check(task, "worker").outcome == "unknown"
+    assert world.why(task).headline.endswith(
+        "w-1 (heard 1 min 15 s ago) takes from the queue 'work'; 2 of 2 processes are free, and none has taken it for "
+        "1 min 10 s: it may be gone"
+    )
 
 
 def test_workers_that_back_off(world: World, put: Put, rows: Rows) -> None:
