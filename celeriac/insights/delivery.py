@@ -108,10 +108,15 @@ def ticket(s: Situation) -> Check:
     if busy := _may_have_it(s, age):
         says = f"its ticket left the queue {s.of.queue!r}: {names(busy)} may have it, or else it is lost"
         return Check("ticket", "unknown", says, facts | {"taken": True})
-    left = s.broker.republish_after - age
-    when = f"in {span(left)}" if left > 0 else "at the sweep's next look"
-    says = f"its ticket of {span(age)} ago is not in Redis any more: it is freed {when}, to be claimed again"
+    says = f"its ticket of {span(age)} ago is not in Redis any more: {_freed(s, s.broker.republish_after - age)}"
     return Check("ticket", "no", says, facts, "ticket_lost")
+
+
+def _freed(s: Situation, left: float) -> str:
+    if not s.is_swept:
+        return "a beat or a worker frees it, and none is here"
+    when = f"in {span(left)}" if left > 0 else "at the sweep's next look"
+    return f"it is freed {when}, to be claimed again"
 
 
 def _may_have_it(s: Situation, age: float) -> list[Worker]:
@@ -134,8 +139,8 @@ def worker(s: Situation) -> Check:
         return _taken_by(s, facts)
     if there := [w for w in s.workers if w.is_there]:
         reason = there[0].backoff_reason or "memory or processor are short"
-        who = "back off" if len(there) > 1 else "backs off"
-        return Check("worker", "no", f"{names(there)} {who} and takes nothing: {reason}", facts, "backing_off")
+        who = "back off and take nothing" if len(there) > 1 else "backs off and takes nothing"
+        return Check("worker", "no", f"{names(there)} {who}: {reason}", facts, "backing_off")
     return Check("worker", "no", f"no worker listens on the queue {queue!r}{_who_did(s)}", facts, "no_worker")
 
 
@@ -157,7 +162,9 @@ def _who_did(s: Situation) -> str:
         return f": {names(draining)} {'end' if len(draining) > 1 else 'ends'}"
     if not s.workers:
         return ""
-    return f": {s.workers[0].worker_id} was heard last, {span(s.workers[0].heartbeat_age)} ago"
+    last = s.workers[0]
+    did = "ended" if last.status == "stopped" else "was heard last,"
+    return f": {last.worker_id} {did} {span(last.heartbeat_age)} ago"
 
 
 def names(workers: Sequence[Worker]) -> str:

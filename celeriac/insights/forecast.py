@@ -51,7 +51,7 @@ def _lock(s: Situation) -> Forecast:
     head = s.head
     if head is None:
         return Forecast(None, "unknown, because its lock key has no head", "a worker's next look")
-    following = f"task {head.id} to end"
+    following = f"task {head.id} to end: see celeriac why {head.id}"
     if head.status != RUNNING:
         return Forecast(None, f"unknown, because task {head.id} has not begun", following)
     if is_stale(head):
@@ -97,13 +97,16 @@ def _next_pass(s: Situation) -> Forecast:
 
 def _freed(s: Situation) -> Forecast:
     assert s.broker is not None
+    if not s.is_swept:
+        return Forecast(None, "unknown, because no beat and no worker is here that sweeps", "a beat or a worker")
     due = s.task["claimed_at"] + timedelta(seconds=s.broker.republish_after)
     return Forecast(max(s.now, due), "when the sweep of lost tickets frees it", "the sweep of lost tickets")
 
 
 def _taken(s: Situation) -> Forecast:
-    freed = _freed(s)
-    return Forecast(freed.expected, f"at the latest, if it is lost: {freed.basis}", "a free process of that worker")
+    freed, following = _freed(s), "a free process of that worker"
+    latest = freed.basis if freed.expected is None else f"at the latest, if it is lost: {freed.basis}"
+    return Forecast(freed.expected, latest, following)
 
 
 _WHEN = {

@@ -203,6 +203,12 @@ class Situation:
         return bool(self.beat.is_on) and age is not None and age <= NO_TICK and self.pass_overdue <= OVERDUE
 
     @property
+    def is_swept(self) -> bool:
+        """Whether somebody runs the sweeps: a beat, or else a worker."""
+        beat = self.beat.age is not None and self.beat.age <= NO_TICK
+        return beat or any(worker.is_there for worker in self.workers)
+
+    @property
     def pass_overdue(self) -> float:
         """Seconds."""
         return max(0.0, self.since(self.beat.next_run_at))

@@ -97,7 +97,7 @@ def test_why_tells_each_check_and_stops_at_the_first_no(run: Run, put: Put, rows
     lines = run("why", task.task_id).output.splitlines()
     assert lines[:4] == [
         f"task {task.id} (work): {says}",
-        f"waits for: task {leader.id} to end",
+        f"waits for: task {leader.id} to end: see celeriac why {leader.id}",
         "go first: 0",
         f"may start: unknown, because task {leader.id} has not begun",
     ]

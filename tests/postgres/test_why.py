@@ -345,6 +345,10 @@ def test_a_ticket_that_redis_has_lost(world: World, put: Put, redis_url: str, ro
     rows("UPDATE tickets SET claimed_at = now() - interval '5 s'")
     assert world.reason(task) == "ticket_lost"
     assert "it is freed in 55 s" in world.why(task).headline
+    rows("UPDATE workers SET status = 'stopped'")
+    assert world.why(task).headline.endswith("a beat or a worker frees it, and none is here")
+    assert world.why(task).expected is None
+    rows("UPDATE workers SET status = 'active'")
     rows("UPDATE tickets SET claimed_at = now() - interval '2 minutes'")
     assert lost_tickets.lost_tickets(world.app) == 1
     assert world.reason(task) == "runnable"

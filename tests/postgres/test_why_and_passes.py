@@ -18,7 +18,7 @@ from tests.postgres.passes import ids_of, policy
 from tests.processes import Rows
 
 #: How many cases are tried.
-SEEDS = 120
+SEEDS = 80
 
 ACCOUNTS = ("", "acme", "bert", "cora", "dora")
 
