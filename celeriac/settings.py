@@ -10,6 +10,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
+from urllib.parse import urlsplit
 
 from celeriac.errors import ConfigurationError
 
@@ -36,6 +37,11 @@ class Settings:
     worker_id: str | None = None
     worker_role: str | None = None
     log_format: str = "text"
+    # Where alerts are told. Both addresses may have a password in them.
+    alert_webhook: str | None = None
+    alert_mail: str | None = None
+    alert_mail_from: str | None = None
+    alert_mail_to: str | None = None
 
     heartbeat_interval: float = _period("HEARTBEAT_INTERVAL_MS", 30.0, 0.05)
     poll_interval: float = _period("POLL_INTERVAL_MS", 1.0, 0.01)
@@ -71,6 +77,11 @@ class Settings:
     alert_running: float = _period("CELERIAC_ALERT_RUNNING_MS", 3600.0, 0.0)
     alert_schedule_grace: float = _period("CELERIAC_ALERT_SCHEDULE_GRACE_MS", 300.0, 0.0)
     alert_dead_letters: float = _setting("CELERIAC_ALERT_DEAD_LETTERS", 0, 0, 1_000, "dead letters", whole=True)
+    alert_beat: float = _period("CELERIAC_ALERT_BEAT_MS", 60.0, 0.0)
+    alert_heartbeat: float = _period("CELERIAC_ALERT_HEARTBEAT_MS", 120.0, 0.0)
+    alert_wait: float = _period("CELERIAC_ALERT_WAIT_MS", 3600.0, 0.0)
+    alert_lost_tickets: float = _setting("CELERIAC_ALERT_LOST_TICKETS", 100, 0, 10_000, "tasks", whole=True)
+    alert_transaction: float = _period("CELERIAC_ALERT_TRANSACTION_MS", 600.0, 0.0)
     deployment: float = _setting("CELERIAC_DEPLOYMENT", 0, 0, 2**53 - 1, "it grows with each deployment", whole=True)
 
     @classmethod
@@ -78,14 +89,14 @@ class Settings:
         """Raises ConfigurationError naming the variable, its value and what would be right."""
         given = os.environ if environ is None else environ
         numeric = [f for f in fields(cls) if f.metadata and given.get(f.metadata["variable"])]
-        numbers = {f.name: _number(f.metadata, given) for f in numeric}
+        more: dict[str, Any] = {f.name: _number(f.metadata, given) for f in numeric} | _told(given)
         return cls(
             database_url=given.get("DATABASE_URL") or None,
             redis_url=given.get("REDIS_URL") or None,
             worker_id=given.get("WORKER_ID") or None,
             worker_role=given.get("WORKER_ROLE") or None,
             log_format=_log_format(given.get("CELERIAC_LOG_FORMAT") or "text"),
-            **numbers,
+            **more,
         )
 
 
@@ -93,6 +104,31 @@ def _log_format(given: str) -> str:
     if given not in ("text", "json"):
         raise ConfigurationError(f"CELERIAC_LOG_FORMAT={given!r} is not usable: give text or json")
     return given
+
+
+def _told(given: Mapping[str, str]) -> dict[str, str | None]:
+    """Where alerts are told."""
+    to = {name: given.get(f"CELERIAC_{name.upper()}") or None for name in ("alert_webhook", "alert_mail")}
+    for name, schemes in (("alert_webhook", ("http", "https")), ("alert_mail", ("smtp", "smtps", "smtp+starttls"))):
+        if not _is_address(to[name], schemes):
+            right = " or ".join(f"{scheme}://…" for scheme in schemes)
+            raise ConfigurationError(f"CELERIAC_{name.upper()} is not usable: give {right}, with a host")
+    of_mail = {name: given.get(f"CELERIAC_{name.upper()}") or None for name in ("alert_mail_from", "alert_mail_to")}
+    for name, said in of_mail.items():
+        if (to["alert_mail"] and "@" not in (said or "")) or not (said or " ").isprintable():
+            variable = f"CELERIAC_{name.upper()}"
+            raise ConfigurationError(f"{variable}={said!r} is not usable: give an address, as ops@example.com")
+    return to | of_mail
+
+
+def _is_address(given: str | None, schemes: tuple[str, ...]) -> bool:
+    if given is None:
+        return True
+    try:
+        url = urlsplit(given)
+        return url.scheme in schemes and bool(url.hostname) and url.port != 0 and given.isascii() and " " not in given
+    except ValueError:
+        return False
 
 
 def _number(meta: Mapping[str, Any], environ: Mapping[str, str]) -> float:

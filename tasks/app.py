@@ -13,4 +13,5 @@ app = Celeriac(
     schedules=SCHEDULES,
     hooks=HOOKS,
     routers="tasks.endpoints:routers",
+    alerts="tasks.watching:RULES",
 )

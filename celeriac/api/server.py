@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import signal
 import sys
+import threading
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from importlib.metadata import version
@@ -16,7 +17,9 @@ from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
+from celeriac.alerts.review import Watch
 from celeriac.api import (
+    alerts,
     capacity,
     dead_letters,
     document,
@@ -53,7 +56,7 @@ ROUTERS = tuple(
     module.router
     for module in (
         health, document, enqueue, matching, capacity, steering, tasks, jobs, scheduled_jobs, trigger, system, policies,
-        workers, dead_letters, workflows, operators,
+        workers, dead_letters, workflows, operators, alerts,
     )
 )  # fmt: skip
 
@@ -101,9 +104,13 @@ DESCRIPTION = """See and steer tasks, schedules and workers. Every request but h
 
 
 @asynccontextmanager
-async def _lifespan(_: FastAPI) -> AsyncIterator[None]:
+async def _lifespan(api: FastAPI) -> AsyncIterator[None]:
+    """Looks at alerts meanwhile, where no beat and no worker does."""
     current_default_thread_limiter().total_tokens = HANDLERS
+    ending = threading.Event()
+    Watch(api.state.celeriac, ending).start()
     yield
+    ending.set()
 
 
 def _of_the_application(app: Celeriac) -> Iterable[APIRouter]:

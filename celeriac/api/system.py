@@ -1,4 +1,4 @@
-"""The system at a glance: depth and fairness of each role, accounts' policies, the audit trail, alerts."""
+"""The system at a glance: depth and fairness of each role, accounts' policies, the audit trail."""
 
 from __future__ import annotations
 
@@ -98,19 +98,6 @@ class AuditTrail(BaseModel):
     audit: list[AuditEntry]
 
 
-class Alert(Shown):
-    name: str = Field(examples=["queue_depth"])
-    subject: str = Field(examples=["product_resync"])
-    value: float
-    threshold: float
-    firing_since: datetime
-    last_seen_at: datetime
-
-
-class Alerts(BaseModel):
-    alerts: list[Alert]
-
-
 @router.get("/roles")
 def depth(app: App, _: Reader) -> Depths:
     """What waits and runs of each role, and since when."""
@@ -144,10 +131,3 @@ def audit_trail(
     with app.database.reading() as connection:
         found = insights.audit_trail(connection, kind=kind, target=target, limit=limit, before=before)
     return AuditTrail.model_validate({"audit": found})
-
-
-@router.get("/alerts")
-def firing(app: App, _: Reader) -> Alerts:
-    """What fires now, as the last review saw it."""
-    with app.database.reading() as connection:
-        return Alerts.model_validate({"alerts": insights.firing(connection)})

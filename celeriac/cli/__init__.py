@@ -7,6 +7,7 @@ choice      the tasks a command means: ids, or a filter
 """
 
 from celeriac.cli import (
+    alerts,
     contention,
     dead_letters,
     doctor,
@@ -26,8 +27,7 @@ from celeriac.cli import (
 from celeriac.cli.group import main, within_celery
 
 for module in (
-    stack, status, doctor, tasks, steering, failures, contention, workflows, policies, workers, recover, schedules,
-    dead_letters, figures, tokens,
+    stack, status, doctor, tasks, steering, failures, contention, workflows, policies, workers, recover, schedules, dead_letters, figures, tokens, alerts,
 ):  # fmt: skip
     for command in module.COMMANDS:
         main.add_command(command)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from celeriac.alerts.review import rules_of
 from celeriac.errors import CeleriacError, ConfigurationError
 from celeriac.schedules import operate, written
 from celeriac.schedules.decide import Entry
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
 
 def problems(app: Celeriac, *, deep: bool = False) -> list[str]:
     """A line each, saying what to do. `deep`: also of each stored task that breaks an invariant."""
-    return list(dict.fromkeys([*_schedules(app), *_worker_role(app), *_database(app, deep), *_redis(app)]))
+    return list(
+        dict.fromkeys([*_schedules(app), *_alerts(app), *_worker_role(app), *_database(app, deep), *_redis(app)])
+    )
 
 
 def _schedules(app: Celeriac) -> Iterator[str]:
@@ -36,6 +39,13 @@ def _schedules(app: Celeriac) -> Iterator[str]:
         yield from _names_of_others(app, listed.values())
     except SQLAlchemyError:
         return  # what is wrong with the database is told by itself
+
+
+def _alerts(app: Celeriac) -> Iterator[str]:
+    try:
+        rules_of(app)
+    except (ConfigurationError, ImportError) as error:
+        yield str(error)
 
 
 def _cannot_run(app: Celeriac, entry: Entry) -> Iterator[str]:

@@ -95,7 +95,8 @@ def _lines(now: dict[str, Any]) -> Iterator[str]:
     for account in now["paused_accounts"]:
         yield f"paused    account {account}"
     for alert in now["alerts"]:
-        yield f"alert     {alert['name']} {alert['subject']}: {alert['value']:g}, more than {alert['threshold']:g}"
+        silenced = " (silenced)" if alert["silenced_until"] else ""
+        yield f"alert     {alert['name']} {alert['subject']}: {alert['says']}{silenced}"
 
 
 def _oldest(depth: insights.RoleDepth) -> float:

@@ -4,7 +4,7 @@ Every function takes a connection and answers at a cost that does not follow the
 index page by page, counts stop at a bound and say so. Times are the database's.
 """
 
-from celeriac.insights.alerts import firing
+from celeriac.insights.alerts import firing, pending_alerts, silences
 from celeriac.insights.capacity import capacity, heartbeats
 from celeriac.insights.checks import Check
 from celeriac.insights.counting import CAP, Count, RoleDepth, counts, depth
@@ -74,6 +74,9 @@ __all__ = [
     "queue_of",
     "schedules",
     "shares",
+    "pending_alerts",
+    "schedules",
+    "silences",
     "unfinished",
     "waiting_of",
     "why",

@@ -1,4 +1,4 @@
-"""What fires."""
+"""What fires, what may fire soon, and what nobody is told of."""
 
 from __future__ import annotations
 
@@ -7,11 +7,38 @@ from typing import Any
 from sqlalchemy import Connection, text
 
 FIRING = text("""
-SELECT name, subject, value, threshold, firing_since, last_seen_at FROM celeriac.alerts
-ORDER BY firing_since, name, subject
+SELECT a.name, a.subject, a.severity, a.says, a.value, a.threshold, a.firing_since, a.last_seen_at, a.seen_by,
+    silence.until AS silenced_until
+FROM celeriac.alerts a CROSS JOIN LATERAL (
+    SELECT max(until) AS until FROM celeriac.alert_silences s
+    WHERE s.name = a.name AND s.subject IN (a.subject, '') AND s.until > statement_timestamp()) AS silence
+ORDER BY a.firing_since, a.name, a.subject
 """)
+
+PENDING = text("""
+SELECT name, subject, since FROM celeriac.alerts_pending p
+WHERE NOT EXISTS (SELECT FROM celeriac.alerts a WHERE a.name = p.name AND a.subject = p.subject)
+ORDER BY since, name, subject LIMIT :most
+""")
+
+SILENCES = text("""
+SELECT name, subject, until, by, why FROM celeriac.alert_silences
+WHERE until > statement_timestamp() ORDER BY until, name, subject LIMIT :most
+""")
+
+MOST = 1_000
 
 
 def firing(connection: Connection) -> list[dict[str, Any]]:
-    """What fires, as the last review saw it, the oldest first."""
+    """What fires, as the last look saw it, the oldest first; `says` goes on from the subject."""
     return [dict(row) for row in connection.execute(FIRING).mappings()]
+
+
+def pending_alerts(connection: Connection) -> list[dict[str, Any]]:
+    """What is above its threshold, but not yet for as long as its rule wants."""
+    return [dict(row) for row in connection.execute(PENDING, {"most": MOST}).mappings()]
+
+
+def silences(connection: Connection) -> list[dict[str, Any]]:
+    """Of what nobody is told, until when, by whom and why. An empty subject: every subject."""
+    return [dict(row) for row in connection.execute(SILENCES, {"most": MOST}).mappings()]

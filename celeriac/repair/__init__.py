@@ -6,7 +6,8 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from celeriac.repair import aging, alerts, hand_over, history, lost_tickets, promote, prune, rescue, review, ring
+from celeriac.alerts.review import review as review_alerts
+from celeriac.repair import aging, hand_over, history, lost_tickets, promote, prune, rescue, review, ring
 
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
@@ -28,7 +29,7 @@ SWEEPS: dict[str, Callable[[Celeriac], int]] = {
     "promote": promote.promote_due,
     "aging": aging.raise_old,
     "review": review.review_queues,
-    "alerts": alerts.review,
+    "alerts": review_alerts,
 }
 
 

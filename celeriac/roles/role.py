@@ -36,6 +36,7 @@ class Role:
     At `timeout` a run gets SoftTimeLimitExceeded, at `hard_timeout` its process is stopped: without one,
     `CELERIAC_TIME_LIMIT_GRACE_MS` after `timeout`.
     `stale_after` is the lease: a running task whose worker is silent for so long is rescued (at least a second).
+    `wait_objective` is how long a task that could start may wait: then an alert fires; None: `CELERIAC_ALERT_WAIT_MS`.
     `memory_per_task` (megabytes) caps how many run at once in a worker, by the memory it has; None caps nothing.
     `rate_limit` ("10/m", or a number a second) bounds how many begin, over all workers, with a burst of one period.
     `adopt` takes messages of plain Celery apps for this role: whoever may write to Redis then enqueues.
@@ -64,6 +65,7 @@ class Role:
     timeout: float | None = None
     hard_timeout: float | None = None
     stale_after: float = 600.0
+    wait_objective: float | None = None
     max_losses: int = 3
     memory_per_task: int | None = None
     keep: timedelta | Literal["forever"] | None = timedelta(days=1)
@@ -124,7 +126,7 @@ class Role:
         keep = self.keep.total_seconds() if isinstance(self.keep, timedelta) else self.keep
         plain = ("queue", "priority", "batch_size", "window", "every", "prompt", "chunk", "max_retries", "max_rounds")
         more = ("round_delay", "timeout", "hard_timeout", "stale_after", "max_losses", "memory_per_task", "enabled_by",
-            "rate_limit", "adopt")  # fmt: skip
+            "rate_limit", "adopt", "wait_objective")  # fmt: skip
         bounds = {"priority_range": list(self.priority_range)}
         keys = {name: _registered(getattr(self, name)) for name in ("fair_by", "lock_by", "unique_by")}
         backoff = asdict(self.backoff) if self.backoff else None

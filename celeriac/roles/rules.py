@@ -31,7 +31,7 @@ TICKET = "celeriac.ticket"
 #: How the engine's own keys of Redis begin.
 OURS = "celeriac:"
 
-DURATIONS = ("every", "chunk_target", "round_delay", "timeout", "hard_timeout", "stale_after")
+DURATIONS = ("every", "chunk_target", "round_delay", "timeout", "hard_timeout", "stale_after", "wait_objective")
 
 
 def _is_period(given: Any) -> bool:
@@ -96,6 +96,7 @@ RULES: Mapping[str, Rule] = {
     "timeout": _MAYBE,
     "hard_timeout": _MAYBE,
     "stale_after": Rule(_is_lease, "at least 1 second (at most 100 years) or a timedelta"),
+    "wait_objective": _MAYBE,
     "max_losses": whole(1, MOST),
     "memory_per_task": Rule(or_none(is_whole(1, MOST)), f"1 to {MOST:,} megabytes, or None"),
     "keep": Rule(

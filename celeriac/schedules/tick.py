@@ -22,7 +22,8 @@ ORDER BY next_run_at LIMIT 1 FOR UPDATE SKIP LOCKED
 ADVANCE = text("""
 UPDATE celeriac.scheduled_jobs
 SET next_run_at = :next_run_at, planned_as = :planned_as, last_run_at = coalesce(:last_run_at, last_run_at),
-    last_task_id = coalesce(:last_task_id, last_task_id), skips = skips + :skipped
+    last_task_id = coalesce(:last_task_id, last_task_id), skips = skips + :skipped,
+    last_skip_at = CASE WHEN :skipped > 0 THEN clock_timestamp() ELSE last_skip_at END
 WHERE id = :id
 """)
 

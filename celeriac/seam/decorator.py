@@ -41,6 +41,7 @@ class TaskOptions(TypedDict, total=False):
     timeout: Seconds | None
     hard_timeout: Seconds | None
     stale_after: Seconds
+    wait_objective: Seconds | None
     max_losses: int
     memory_per_task: int | None
     keep: timedelta | Literal["forever"] | None

@@ -28,6 +28,7 @@ WORKER = {
     "task_events": "SELECT, INSERT, DELETE",
     "roles": "SELECT, INSERT, UPDATE",
     "role_limits": "SELECT, INSERT, UPDATE",
+    "alert_silences": "SELECT, DELETE",
     "account_policies": "SELECT, UPDATE (updated_at)",  # without which nobody may lock a row FOR SHARE
     "version": "SELECT",
     "afterwards": "",

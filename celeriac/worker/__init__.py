@@ -2,9 +2,9 @@
 
 In the children, `run.ticket` starts, runs and settles a ticket's rows while `run.watch` keeps an eye on the one
 running. In the parent, `lifeline` sends heartbeats, sees lost children and late rows, looks for work, and drains;
-`repairs` admits the outbox, turns the ring, and runs the vital sweeps where no beat does; `adopter` takes messages of
-plain Celery apps; `governor` backs off while memory or CPU is short. `controller` sizes the worker as it starts, and
-`pools` says which of Celery's pools it may have.
+`repairs` admits the outbox, turns the ring, and runs the vital sweeps where no beat does; `celeriac.alerts` looks at
+alerts there; `adopter` takes messages of plain Celery apps; `governor` backs off while memory or CPU is short.
+`controller` sizes the worker as it starts, and `pools` says which of Celery's pools it may have.
 """
 
 from __future__ import annotations

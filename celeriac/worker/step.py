@@ -11,6 +11,7 @@ from celery import bootsteps, signals
 from celery.exceptions import WorkerShutdown
 from celery.platforms import EX_FAILURE
 from celery.worker.state import maybe_shutdown
+from kombu.utils.imports import symbol_by_name
 
 from celeriac.errors import ConfigurationError
 from celeriac.run import shared
@@ -27,6 +28,9 @@ from celeriac.worker.repairs import Repairs
 from celeriac.worker.watchdog import Watchdog
 
 logger = logging.getLogger(__name__)
+
+#: By name: alerts stand above the worker, and know it.
+WATCH = "celeriac.alerts.review:Watch"
 
 
 class LifelineStep(bootsteps.StartStopStep):
@@ -68,6 +72,7 @@ class LifelineStep(bootsteps.StartStopStep):
             lifeline, lifeline.governor, Watchdog(lifeline), Repairs(worker.app, lifeline.ending),
             Adopter(worker.app, lifeline.queues, lifeline.ending), Herald(worker.app, lifeline.ending),
             Refills(worker.app, lifeline.served, lifeline.ending),
+            symbol_by_name(WATCH)(worker.app, lifeline.ending),
         ]  # fmt: skip
         for thread in self.threads:
             thread.start()

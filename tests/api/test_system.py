@@ -39,13 +39,6 @@ def test_the_audit_trail_says_who_did_what(api: Api) -> None:
     assert (error["where"], error["field"]) == ("query", "kind")
 
 
-def test_what_alerts_fire(api: Api) -> None:
-    api.rows("INSERT INTO celeriac.alerts (name, subject, value, threshold) VALUES ('queue_depth', 'deep', 2000, 1000)")
-    assert [(a["name"], a["subject"], a["value"]) for a in api.get("/api/alerts")["alerts"]] == [
-        ("queue_depth", "deep", 2000)
-    ]
-
-
 def test_workers_are_listed_with_what_they_run(api: Api) -> None:
     said = {"worker_id": "listed:1", "hostname": "node", "queues": ["crawl"], "max_concurrent_tasks": 3}
     api.post("/api/workers/heartbeat", said)

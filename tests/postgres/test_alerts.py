@@ -1,32 +1,42 @@
-"""Alerts fire while a value is above its threshold, say since when, and are logged when they begin and end."""
+"""Alerts fire while a value is above its threshold, once it was for as long as their rule wants."""
 
 from __future__ import annotations
 
 import logging
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from types import ModuleType
+from typing import Any
 
 import pytest
+from sqlalchemy import create_engine, text
 
-from celeriac import Celeriac
-from celeriac.insights import firing
-from celeriac.repair import alerts, sweep
-from celeriac.repair.alerts import Measured, evaluate
+from celeriac import Celeriac, insights
+from celeriac.alerts import Rule, record, review
+from celeriac.alerts.measure import GROUPS
+from celeriac.alerts.rules import RULES, Measured, evaluate
+from celeriac.errors import ConfigurationError
+from celeriac.repair import sweep
 from celeriac.settings import Settings
 from celeriac.store.connections import Database
 from tests.postgres.conftest import new_task
-from tests.postgres.finished import finished, registered
+from tests.postgres.finished import finished, live_worker, registered
 from tests.postgres.stages import enqueued, running
 from tests.processes import Rows
 
 STATE = "SELECT name, subject, firing_since = last_seen_at FROM celeriac.alerts ORDER BY name, subject"
+FIRES = "SELECT name, subject FROM celeriac.alerts ORDER BY name, subject"
+WAITED = "UPDATE alerts_pending SET since = since - interval '1 hour'"
 
 
 def fires(measure: str, value: float) -> bool:
-    return bool(evaluate([Measured(measure, "s", value)], Settings()))
+    return bool(evaluate(RULES, [Measured(measure, "s", value)], Settings()))
 
 
 @pytest.mark.parametrize(
-    ("measure", "threshold"), [("queue_depth", 1000), ("failed_rate", 0.1), ("longest_running", 3600), ("late", 300)]
+    ("measure", "threshold"), [("queued", 1000), ("failed_rate", 0.1), ("longest_running", 3600), ("late", 300)]
 )
 def test_the_thresholds_are_the_seeds(measure: str, threshold: float) -> None:
     assert not fires(measure, threshold)
@@ -34,10 +44,15 @@ def test_the_thresholds_are_the_seeds(measure: str, threshold: float) -> None:
 
 
 def test_a_threshold_is_a_setting() -> None:
-    (alert,) = evaluate(
-        [Measured("queue_depth", "work", 7)], Settings.from_environ({"CELERIAC_ALERT_QUEUE_DEPTH": "5"})
-    )
+    settings = Settings.from_environ({"CELERIAC_ALERT_QUEUE_DEPTH": "5"})
+    (alert,) = evaluate(RULES, [Measured("queued", "work", 7)], settings)
     assert str(alert) == "queue_depth: work: 7 tasks wait, more than 5"
+
+
+def test_every_measure_is_read_by_somebody() -> None:
+    read = {name for names in GROUPS.values() for name in names}
+    assert {rule.measure for rule in RULES} == read
+    assert len({rule.name for rule in RULES}) == len(RULES)
 
 
 @pytest.fixture
@@ -46,22 +61,46 @@ def touchy(app: Celeriac) -> Celeriac:
     return app
 
 
+def looked(app: Celeriac, rows: Rows) -> int:
+    """A look, an hour after what was above a threshold got there."""
+    sweep(app, "alerts")
+    rows(WAITED)
+    return sweep(app, "alerts")
+
+
 def test_an_alert_fires_until_its_cause_is_gone(
     touchy: Celeriac, database: Database, rows: Rows, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "celeriac.repair.alerts")
+    caplog.set_level(logging.INFO, "celeriac.alerts")
     registered(rows, "work", "calm")
+    live_worker(rows)
     enqueued(database, *(new_task() for _ in range(3)))
-    assert sweep(touchy, "alerts") == 1
+    assert looked(touchy, rows) == 1
     assert rows(STATE) == [("queue_depth", "work", True)]
     assert sweep(touchy, "alerts") == 0
     assert rows(STATE) == [("queue_depth", "work", False)]
     rows("DELETE FROM worker_tasks WHERE id = 1")
     assert sweep(touchy, "alerts") == 1
     assert rows(STATE) == []
-    began, ended = [r.message for r in caplog.records if r.name == "celeriac.repair.alerts"]
+    began, ended = [r.message for r in caplog.records if r.name == "celeriac.alerts.review"]
     assert began == "Alert queue_depth: work: 3 tasks wait, more than 2"
     assert ended.startswith("Alert queue_depth: work: over after ")
+
+
+def test_a_rule_that_wants_it_to_last_waits_and_starts_anew(touchy: Celeriac, database: Database, rows: Rows) -> None:
+    registered(rows, "work")
+    live_worker(rows)
+    enqueued(database, *(new_task() for _ in range(3)))
+    assert sweep(touchy, "alerts") == 0
+    with database.statement() as connection:
+        assert [(one["name"], one["subject"]) for one in insights.pending_alerts(connection)] == [
+            ("queue_depth", "work")
+        ]
+    rows("UPDATE alerts_pending SET since = since - interval '599 s'")
+    assert sweep(touchy, "alerts") == 0
+    rows("DELETE FROM worker_tasks WHERE id = 1")
+    assert sweep(touchy, "alerts") == 0
+    assert rows("SELECT FROM alerts_pending") == []
 
 
 def test_a_dead_letter_is_told_until_it_is_replayed_or_discarded(app: Celeriac, rows: Rows) -> None:
@@ -76,39 +115,241 @@ def test_a_dead_letter_is_told_until_it_is_replayed_or_discarded(app: Celeriac, 
     assert rows(STATE) == []
 
 
-def test_each_of_the_four_fires_for_its_own_subject(touchy: Celeriac, database: Database, rows: Rows) -> None:
-    registered(rows, "deep", "failing", "slow", "calm")
+def test_each_of_the_seeds_four_fires_for_its_own_subject(touchy: Celeriac, database: Database, rows: Rows) -> None:
+    registered(rows, "deep", "failing", "few", "slow", "calm")
+    live_worker(rows, queues='["deep", "failing", "few", "slow", "calm"]')
     enqueued(database, *(new_task("deep") for _ in range(3)))
-    finished(rows, "failing", "failed")
-    finished(rows, "calm")
+    finished(rows, "failing", "failed", n=21)
+    finished(rows, "few", "failed", n=20)
+    finished(rows, "calm", n=30)
     running(database, new_task("slow"))
     rows("UPDATE worker_tasks SET started_at = now() - interval '61 minutes' WHERE role = 'slow'")
-    app_schedule(rows, "missed", minutes_ago=6)
-    app_schedule(rows, "in time", minutes_ago=4)
-    app_schedule(rows, "switched off", minutes_ago=6, enabled=False)
-    alerts.review(touchy)
-    assert [row[:2] for row in rows(STATE)] == [
+    schedule(rows, "missed", minutes_ago=6)
+    schedule(rows, "in time", minutes_ago=4)
+    schedule(rows, "switched off", minutes_ago=6, enabled=False)
+    looked(touchy, rows)
+    assert rows(FIRES) == [
         ("failed_rate", "failing"), ("long_running", "slow"), ("missed_schedule", "missed"), ("queue_depth", "deep")
     ]  # fmt: skip
     with database.statement() as connection:
-        told = firing(connection)
+        told = insights.firing(connection)
     assert {(alert["name"], alert["threshold"]) for alert in told} == {
         ("failed_rate", 0.5), ("long_running", 3600), ("missed_schedule", 300), ("queue_depth", 2)
     }  # fmt: skip
+    (missed,) = [alert for alert in told if alert["name"] == "missed_schedule"]
+    assert (missed["severity"], missed["silenced_until"]) == ("page", None)
+    assert missed["says"].startswith("is 360 s late")
 
 
-def app_schedule(rows: Rows, name: str, minutes_ago: int, enabled: bool = True) -> None:
+def schedule(rows: Rows, name: str, minutes_ago: int = 0, enabled: bool = True, **more: Any) -> None:
+    columns = "".join(f", {column}" for column in more)
+    values = "".join(f", :{column}" for column in more)
     rows(
-        """INSERT INTO celeriac.scheduled_jobs (name, target, cron_expression, enabled, next_run_at)
-        VALUES (:name, 'work', '@hourly', :enabled, now() - :ago * interval '1 minute')""",
-        name=name, enabled=enabled, ago=minutes_ago,
+        f"""INSERT INTO celeriac.scheduled_jobs (name, target, cron_expression, enabled, next_run_at{columns})
+        VALUES (:name, 'work', '@hourly', :enabled, now() - :ago * interval '1 minute'{values})""",
+        name=name, enabled=enabled, ago=minutes_ago, **more,
     )  # fmt: skip
 
 
-def test_two_reviews_at_once_log_once(touchy: Celeriac, database: Database, rows: Rows) -> None:
+def test_work_that_no_worker_takes_is_told(app: Celeriac, database: Database, rows: Rows) -> None:
+    registered(rows, "work", "other", "paused")
+    rows("UPDATE roles SET paused = true WHERE role = 'paused'")
+    live_worker(rows, queues='["other"]')
+    enqueued(database, new_task(), new_task("other"), new_task("paused"))
+    looked(app, rows)
+    assert rows(FIRES) == [("no_worker", "work")]
+    live_worker(rows, "another")
+    sweep(app, "alerts")
+    assert rows(FIRES) == []
+
+
+def test_a_task_that_waits_too_long_is_told(app: Celeriac, database: Database, rows: Rows) -> None:
     registered(rows, "work")
+    live_worker(rows)
+    enqueued(database, new_task())
+    rows("UPDATE worker_tasks SET scheduled_for = now() - interval '61 minutes'")
+    looked(app, rows)
+    assert rows(FIRES) == [("long_wait", "work")]
+    rows("""UPDATE roles SET definition = '{"wait_objective": 7200}'""")
+    sweep(app, "alerts")
+    assert rows(FIRES) == []
+
+
+def test_a_worker_that_is_silent_is_told_until_nobody_expects_it_back(app: Celeriac, rows: Rows) -> None:
+    app.settings = replace(app.settings, alert_heartbeat=0.001)
+    for name, status in (("dead", "active"), ("stopped", "stopped")):
+        live_worker(rows, name, ago=30, status=status)
+    live_worker(rows, "long gone", ago=24 * 60)
+    live_worker(rows, "to come", ago=-1)
+    sweep(app, "alerts")
+    assert rows(FIRES) == [("dead_worker", "dead")]
+
+
+def test_schedules_without_a_beat_are_told(app: Celeriac, rows: Rows) -> None:
+    app.settings = replace(app.settings, alert_beat=0.01)
+    schedule(rows, "s", minutes_ago=-60, created_at="2026-01-01")
+    sweep(app, "alerts")
+    assert rows(FIRES) == [("beat_silent", "beat")]
+    rows("INSERT INTO beats (beat_id, hostname, pid, last_tick_at) VALUES ('b', 'h', 1, now() + interval '1 minute')")
+    sweep(app, "alerts")
+    assert rows(FIRES) == []
+
+
+def test_without_a_schedule_nobody_waits_for_a_beat(app: Celeriac, rows: Rows) -> None:
+    app.settings = replace(app.settings, alert_beat=0)
+    schedule(rows, "off", minutes_ago=60, enabled=False)
+    sweep(app, "alerts")
+    assert rows(FIRES) == []
+
+
+def test_a_schedule_that_left_out_an_instant_is_told_for_an_hour(app: Celeriac, rows: Rows) -> None:
+    schedule(rows, "skips", minutes_ago=-1, skips=3)
+    rows("UPDATE scheduled_jobs SET last_skip_at = now() - interval '59 minutes'")
+    sweep(app, "alerts")
+    assert rows("SELECT name, subject, value FROM alerts") == [("skipped_instants", "skips", 3)]
+    rows("UPDATE scheduled_jobs SET last_skip_at = now() - interval '61 minutes'")
+    sweep(app, "alerts")
+    assert rows(FIRES) == []
+
+
+def test_a_redis_that_does_not_answer_is_told_by_who_asked_it(database_url: str, rows: Rows) -> None:
+    settings = Settings(database_url=database_url, redis_url="redis://127.0.0.1:1/0")
+    app = Celeriac("away", settings=settings, set_as_current=False)
+    looked(app, rows)
+    assert rows("SELECT name, subject, seen_by FROM alerts") == [("redis_away", "Redis", app.process_name)]
+    app.publisher.close()
+    app.database.dispose()
+
+
+def test_tickets_that_redis_loses_again_and_again_are_told(app: Celeriac, rows: Rows) -> None:
+    app.settings = replace(app.settings, alert_lost_tickets=2)
+    rows("""INSERT INTO task_events (task, role, kind, at)
+        SELECT i, 'work', 'ticket_lost', now() - i * interval '5 minutes' FROM generate_series(0, 3) i""")
+    rows("INSERT INTO task_events (task, role, kind) VALUES (1, 'other', 'retry')")
+    looked(app, rows)
+    assert rows("SELECT name, subject, value FROM alerts") == [("lost_tickets", "work", 3)]
+
+
+def test_an_account_that_passes_leave_out_is_told(app: Celeriac, rows: Rows) -> None:
+    registered(rows, "work", "fair")
+    seen = '[{"account": "a", "waiting": 9}, {"account": "b", "waiting": 1}]'
+    for role, given in (("work", '{"a": 1}'), ("work", '{"a": 1}'), ("fair", '{"a": 1}'), ("fair", '{"b": 1}')):
+        rows(
+            """INSERT INTO passes (role, by, free, claimants, given)
+            VALUES (:role, 'x', 1, CAST(:seen AS jsonb), CAST(:given AS jsonb))""",
+            role=role, seen=seen, given=given,
+        )  # fmt: skip
+    looked(app, rows)
+    assert rows("SELECT name, subject, value FROM alerts") == [("unfair", "work", 2)]
+
+
+def test_an_old_snapshot_is_told(app: Celeriac, database_url: str, rows: Rows) -> None:
+    app.settings = replace(app.settings, alert_transaction=0.001)
+    engine = create_engine(database_url, isolation_level="REPEATABLE READ")
+    with engine.connect() as connection:
+        connection.execute(text("SELECT 1"))
+        looked(app, rows)
+        assert rows(FIRES) == [("held_snapshot", "Postgres")]
+    engine.dispose()
+    sweep(app, "alerts")
+    assert rows(FIRES) == []
+
+
+def test_two_looks_at_once_log_once(touchy: Celeriac, database: Database, rows: Rows) -> None:
+    registered(rows, "work")
+    live_worker(rows)
     enqueued(database, *(new_task() for _ in range(3)))
+    sweep(touchy, "alerts")
+    rows(WAITED)
     with database.transaction() as other:
-        other.execute(alerts.LOCK)
-        assert alerts.review(touchy) == 0
-    assert alerts.review(touchy) == 1
+        other.execute(record.LOCK)
+        assert sweep(touchy, "alerts") == 0
+    assert sweep(touchy, "alerts") == 1
+
+
+# -- who looks ---------------------------------------------------------------------------------------------------------
+
+SWEEP = """INSERT INTO scheduled_jobs (name, kind, target, cron_expression, enabled, next_run_at, last_run_at)
+    VALUES ('sweep alerts', 'sweep', 'alerts', '@every 30s', :enabled, now() + interval '10 s',
+        now() - :ran * interval '1 s')"""
+
+
+def test_of_all_who_ask_one_looks_where_nobody_has(app: Celeriac, rows: Rows) -> None:
+    asked = "SELECT at FROM repairs WHERE name = 'alerts'"
+    review.review_if_late(app)
+    first = rows.one(asked)
+    review.review_if_late(app)
+    assert rows.one(asked) == first
+    rows("UPDATE repairs SET at = at - interval '61 s'")
+    review.review_if_late(app)
+    assert rows.one(asked) >= first  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    ("enabled", "ran", "looked_ago", "is_left"),
+    [(True, 600, 599, True), (True, 100, 599, False), (False, 600, 5000, True), (True, 20, 30, True)],
+    ids=["beat looked at its instant", "beat's look never came", "switched off", "beat's look is under way"],
+)  # fmt: skip
+def test_a_beat_that_looks_is_left_to_it(
+    app: Celeriac, rows: Rows, enabled: bool, ran: int, looked_ago: int, is_left: bool
+) -> None:
+    rows(SWEEP, enabled=enabled, ran=ran)
+    rows("INSERT INTO repairs (name, at) VALUES ('alerts', now() - :ago * interval '1 s')", ago=looked_ago)
+    before = rows.one("SELECT at FROM repairs")
+    review.review_if_late(app)
+    assert (rows.one("SELECT at FROM repairs") == before) is is_left
+
+
+# -- an application's own ----------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def module_of(*rules: Any) -> Iterator[str]:
+    module = ModuleType("rules_of_a_test")
+    module.rules = rules  # type: ignore[attr-defined]
+    sys.modules[module.__name__] = module
+    yield f"{module.__name__}:rules"
+    del sys.modules[module.__name__]
+
+
+def of_tables(connection: Any) -> dict[str, float]:
+    return {"things": connection.execute(text("SELECT count(*) FROM things")).scalar_one()}
+
+
+MINE = Rule(name="too_many", of="a table", measure=of_tables, threshold=1, says="{value:.0f}, more than {threshold:g}")
+
+
+def test_an_application_has_rules_of_its_own(app: Celeriac, rows: Rows, caplog: pytest.LogCaptureFixture) -> None:
+    """One that cannot be read stops no other, and leaves its alerts as they were."""
+    rows("CREATE TABLE things AS SELECT generate_series(1, 2)")
+    rows("INSERT INTO dead_letters (digest, reason, size, message) VALUES (sha256('x'), 'x', 1, 'x')")
+    with module_of(MINE) as app.alerts:
+        assert sweep(app, "alerts") == 2
+        rows("ALTER TABLE things RENAME TO others")
+        rows("DELETE FROM dead_letters")
+        assert sweep(app, "alerts") == 1
+        assert rows("SELECT name, subject, says FROM alerts") == [("too_many", "things", "2, more than 1")]
+        assert "could not be read" in caplog.text
+        rows("ALTER TABLE others RENAME TO things")
+        rows("DELETE FROM things")
+        assert sweep(app, "alerts") == 1
+
+
+def test_another_application_leaves_its_alerts_alone_for_a_day(app: Celeriac, rows: Rows) -> None:
+    rows("INSERT INTO alerts (name, subject, value, threshold) VALUES ('too_many', 'things', 2, 1)")
+    assert sweep(app, "alerts") == 0
+    rows("UPDATE alerts SET last_seen_at = last_seen_at - interval '25 hours'")
+    assert sweep(app, "alerts") == 1
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "beat_silent",
+        Rule(name="beat_silent", of="beat", measure=of_tables, threshold=1, says=""),
+        Rule(name="mine", of="beat", measure="queued", threshold=1, says=""),
+    ],
+)
+def test_what_is_no_rule_of_an_application_is_refused(app: Celeriac, wrong: Any) -> None:
+    with module_of(wrong) as app.alerts, pytest.raises(ConfigurationError, match="alerts='rules_of_a_test:rules': "):
+        review.rules_of(app)

@@ -352,3 +352,22 @@ def test_a_workflow_is_shown_listed_and_cancelled(run: Run, rows: Rows) -> None:
     assert value(run("workflow", "cancel", "nightly", "--json")) == {"cancelled": 0, "asked": 0}
     assert rows("SELECT DISTINCT status, error_message FROM worker_tasks") == [("cancelled", "too late")]
     assert run("workflow", "show", "nonesuch").exit_code == REFUSED
+
+
+def test_alerts_are_listed_and_silenced(run: Run, rows: Rows) -> None:
+    assert run("alerts").stdout == "nothing fires\n"
+    rows("""INSERT INTO alerts (name, subject, value, threshold, says)
+        VALUES ('queue_depth', 'sync', 7, 5, '7 tasks wait, more than 5')""")
+    rows("INSERT INTO alerts_pending (name, subject) VALUES ('long_wait', 'sync')")
+    assert "sync is silenced until" in run("alert", "silence", "queue_depth", "sync", "--why", "a flood").stdout
+    told = run("alerts").stdout
+    assert "queue_depth  sync     warn      7 tasks wait, more than 5" in told
+    assert "pending   long_wait sync, since" in told
+    assert f"silenced  queue_depth sync until {(str(rows.one('SELECT until FROM alert_silences')))[:10]}" in told
+    assert f"by cli:{getpass.getuser()}: a flood" in told
+    assert "alert     queue_depth sync: 7 tasks wait, more than 5 (silenced)" in run("status").stdout
+    found = value(run("alerts", "--json"))
+    assert [len(found[name]) for name in ("alerts", "pending", "silences")] == [1, 1, 1]
+    assert run("alert", "unsilence", "queue_depth", "sync").stdout == "queue_depth sync is told again\n"
+    assert run("alert", "unsilence", "queue_depth", "sync").exit_code == REFUSED
+    assert run("alert", "silence", "queue_depth", "--seconds", "0").exit_code == REFUSED

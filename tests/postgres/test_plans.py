@@ -39,15 +39,15 @@ FEW = 1_000
 
 #: Tables that have a row for each role, schedule, process, ticket or token, and the engine's own bookkeeping.
 SHORT = {
-    "afterwards",
-    "account_policies", "alerts", "api_tokens", "batchers", "beats", "queue_states", "repairs", "ring", "roles",
-    "scheduled_jobs", "tickets", "unparking", "workers", "group_results", "role_limits", "outcomes",
+    "account_policies", "afterwards", "alert_deliveries", "alert_silences", "alerts", "alerts_pending", "api_tokens",
+    "batchers", "beats", "group_results", "outcomes", "queue_states", "repairs", "ring", "role_limits", "roles",
+    "scheduled_jobs", "tickets", "unparking", "workers",
 }  # fmt: skip
 
 #: Not explained here: figures count what there is (`test_plans_of_figures`), these read the catalog or change it, and
 #: moving a sealed segment takes whatever entries it meets first.
 EXCEPT = {
-    "insights.capacity.CAPACITY", "insights.metrics.MEASURE", "insights.metrics.PRIORITIES", "repair.alerts.MEASURE",
+    "insights.capacity.CAPACITY", "insights.metrics.MEASURE", "insights.metrics.PRIORITIES", "alerts.measure.ROLES",
     "insights.counting.BELIEVED", "repair.prune.DAYS", "repair.prune.DROP_DAY", "add days", "move",
 }  # fmt: skip
 
@@ -217,7 +217,10 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
             for what in ("PASSES", "ADOPTED", "DEAD_LETTERS")
         },
         "repair.ring.STATE": [{}],
-        "repair.alerts.LETTERS": [{"most": SELECTED}],
+        "alerts.fairness.LAST": [{"most": SELECTED, "largest": 65_536}],
+        "alerts.measure.LETTERS": [{"most": SELECTED}],
+        "alerts.measure.LOST": [{"most": SELECTED}],
+        "alerts.measure.OLDEST": [{"look": SELECTED}],
         "repair.review.REVIEW": [{"by": "", "counted": SELECTED, "done": "{}"}],
         "schedules.tick.IS_UNFINISHED": [{"task_id": "ready-1"}],
         "operate.audit.WRITE": [{"action": "", "kind": "", "changes": "[]"} | by],
@@ -362,6 +365,7 @@ def by_lookups(name: str) -> bool:
     """Whether the engine executes it so."""
     return name not in AS_USUAL and (
         name.startswith(("insights.", "operate.", "repair.", "dispatch.parking.", "canvas.", "page of", "end of"))
+        or name in ("alerts.fairness.LAST", "alerts.measure.LETTERS", "alerts.measure.LOST", "alerts.measure.OLDEST")
         or name in ("dispatch.claim.RESUME", "dispatch.promote.DUE", "enqueue.insert.EXISTING")
         or name in ("enqueue.gates.CLOSE", "enqueue.insert.STILL_BEHIND", "enqueue.insert.AGAIN")
         or name in ("seam.results.META", "seam.results.CHILDREN", "seam.results.OVER", "seam.results.FAILED")

@@ -8,19 +8,24 @@ import pkgutil
 from sqlalchemy import TextClause, text
 from sqlalchemy.dialects.postgresql.psycopg2 import PGDialect_psycopg2
 
-from celeriac import canvas, dispatch, enqueue, insights, operate, repair, roles, run, schedules, settle, store
 from celeriac.insights.pages import ENDS, PAGES
 from celeriac.repair import ring
 from celeriac.seam import results
 from celeriac.store import migrate
 from celeriac.store.connections import Database
 
+PACKAGES = (
+    "alerts", "canvas", "enqueue", "dispatch", "run", "settle", "roles", "repair", "schedules", "operate",
+    "insights", "store",
+)  # fmt: skip
+
 MODULES = [
     results,
     *(
-        importlib.import_module(f"{package.__name__}.{module.name}")
-        for package in (canvas, enqueue, dispatch, run, settle, roles, repair, schedules, operate, insights, store)
-        for module in pkgutil.iter_modules(package.__path__)
+        importlib.import_module(f"celeriac.{package}.{module.name}")
+        for package in PACKAGES
+        for module in pkgutil.iter_modules(importlib.import_module(f"celeriac.{package}").__path__)
+        if module.name != "__main__"
     ),
 ]
 

@@ -45,6 +45,7 @@ INVALID: dict[str, list[Any]] = {
     "hard_timeout": [0, -1, NAN, INFINITE],
     "stale_after": [0, 0.9, -1, NAN, INFINITE, None, timedelta.max],
     "max_losses": [0, -1, None],
+    "wait_objective": [0, -1, NAN, "soon", timedelta.max],
     "memory_per_task": [0, -1, 1.5, "400"],
     "keep": [30, 0, "for ever", "", timedelta(seconds=-1), timedelta.max, True],
     "enabled_by": ["", "NOT A NAME", "A=1", 5, True],

@@ -37,6 +37,11 @@ NUMBERS = {
     "CELERIAC_ALERT_RUNNING_MS": ("alert_running", "60000", 60, "-1"),
     "CELERIAC_ALERT_SCHEDULE_GRACE_MS": ("alert_schedule_grace", "1000", 1, "-1"),
     "CELERIAC_ALERT_DEAD_LETTERS": ("alert_dead_letters", "5", 5, "-1"),
+    "CELERIAC_ALERT_BEAT_MS": ("alert_beat", "1000", 1, "-1"),
+    "CELERIAC_ALERT_HEARTBEAT_MS": ("alert_heartbeat", "1000", 1, "-1"),
+    "CELERIAC_ALERT_WAIT_MS": ("alert_wait", "1000", 1, "-1"),
+    "CELERIAC_ALERT_LOST_TICKETS": ("alert_lost_tickets", "5", 5, "-1"),
+    "CELERIAC_ALERT_TRANSACTION_MS": ("alert_transaction", "1000", 1, "-1"),
     "CELERIAC_MASTER_INTERVAL_MS": ("master_interval", "60000", 60, "49"),
     "CELERIAC_AGING_AFTER_MS": ("aging_after", "60000", 60, "-1"),
     "CELERIAC_AGING_INTERVAL_MS": ("aging_interval", "60000", 60, "0"),
@@ -50,7 +55,8 @@ NUMBERS = {
 
 
 def test_every_setting_is_tested_here() -> None:
-    tested = {*TEXTS.values(), *(setting for setting, *_ in NUMBERS.values()), "log_format"}
+    told = {"alert_webhook", "alert_mail", "alert_mail_from", "alert_mail_to"}
+    tested = {*TEXTS.values(), *(setting for setting, *_ in NUMBERS.values()), "log_format", *told}
     assert {f.name for f in fields(Settings)} == tested
 
 
@@ -60,6 +66,23 @@ def test_the_log_is_text_or_json() -> None:
     ]  # fmt: skip
     with pytest.raises(ConfigurationError, match=r"^CELERIAC_LOG_FORMAT='xml' is not usable: give text or json"):
         Settings.from_environ({"CELERIAC_LOG_FORMAT": "xml"})
+
+
+def test_where_alerts_are_told_is_an_address_and_its_password_is_not_shown() -> None:
+    hook, mail = "https://user:secret@hook.example/x", "smtp+starttls://user:secret@mail.example:587"
+    of_mail = {"CELERIAC_ALERT_MAIL_FROM": "a@shop.example", "CELERIAC_ALERT_MAIL_TO": "b@shop.example"}
+    given = {"CELERIAC_ALERT_WEBHOOK": hook, "CELERIAC_ALERT_MAIL": mail} | of_mail
+    told = Settings.from_environ(given)
+    assert (told.alert_webhook, told.alert_mail, told.alert_mail_to) == (hook, mail, "b@shop.example")
+    for variable, wrong in (
+        ("CELERIAC_ALERT_WEBHOOK", "ftp://secret"), ("CELERIAC_ALERT_WEBHOOK", "https://"),
+        ("CELERIAC_ALERT_WEBHOOK", "http://h:x/secret"), ("CELERIAC_ALERT_MAIL", "mail.secret"),
+        ("CELERIAC_ALERT_MAIL_FROM", ""), ("CELERIAC_ALERT_MAIL_TO", "nobody"),
+        ("CELERIAC_ALERT_MAIL_TO", "a@b\r\nBcc: c@d"),
+    ):  # fmt: skip
+        with pytest.raises(ConfigurationError, match=f"^{variable}.* is not usable: give ") as error:
+            Settings.from_environ(given | {variable: wrong})
+        assert "secret" not in str(error.value)
 
 
 @pytest.mark.parametrize(("variable", "setting"), TEXTS.items())

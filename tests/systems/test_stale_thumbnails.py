@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy.orm import Session
 
+from celeriac.repair import sweep
 from tasks.app import app
 from tasks.stale_thumbnails import fix_stale_thumbnails, stuck
 from tests.processes import Running, until
@@ -140,6 +141,15 @@ def test_what_is_stuck_can_be_asked_without_fixing_it(sites: Sites, monkeypatch:
         {"agency_websites": 1, "instasites": 0}, [("agency_website", site, 2.5)]
     )  # fmt: skip
     assert sites.standing("agency_website", site) == UNTOUCHED
+
+
+def test_what_stays_stuck_is_told(sites: Sites, fixer: Running) -> None:
+    sites.new("agency_website", in_progress=3 * HOUR)
+    for _ in range(2):
+        sites.rows("UPDATE celeriac.alerts_pending SET since = since - interval '3 hours'")
+        sweep(app, "alerts")
+    told = "SELECT subject, says FROM celeriac.alerts WHERE name = 'stuck_thumbnails'"
+    assert sites.rows(told) == [("agency_websites", "1 builds of thumbnails are stuck, and nobody frees them")]
 
 
 def test_its_schedule_enqueues_it_unless_it_is_switched_off(sites: Sites, fixer: Running, stack: Stack) -> None:

@@ -9,14 +9,49 @@ CREATE TABLE celeriac.account_policies (
     CONSTRAINT account_policies_cap_not_negative CHECK (cap >= 0)
 );
 
+-- What fires. `says`: the rule's sentence. `is_told`: that it began was delivered, or is on its way.
 CREATE TABLE celeriac.alerts (
     name text NOT NULL,
     subject text NOT NULL,
     value double precision NOT NULL,
     threshold double precision NOT NULL,
+    severity text DEFAULT 'warn' NOT NULL,
+    says text DEFAULT '' NOT NULL,
+    is_told boolean DEFAULT false NOT NULL,
     firing_since timestamptz DEFAULT now() NOT NULL,
     last_seen_at timestamptz DEFAULT now() NOT NULL,
+    seen_by text,
+    PRIMARY KEY (name, subject),
+    CONSTRAINT alerts_severity_known CHECK (severity IN ('page', 'warn'))
+);
+
+-- What is above its threshold, but not yet for as long as its rule wants.
+CREATE TABLE celeriac.alerts_pending (
+    name text NOT NULL,
+    subject text NOT NULL,
+    since timestamptz DEFAULT now() NOT NULL,
     PRIMARY KEY (name, subject)
+);
+
+-- Of what nobody is to be told until then. A subject that is empty: every subject.
+CREATE TABLE celeriac.alert_silences (
+    name text NOT NULL,
+    subject text DEFAULT '' NOT NULL,
+    until timestamptz NOT NULL,
+    by text NOT NULL,
+    why text,
+    PRIMARY KEY (name, subject)
+);
+
+-- What is to be told, once for each channel: that an alert began, or that it is over.
+CREATE TABLE celeriac.alert_deliveries (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    channel text NOT NULL,
+    at timestamptz DEFAULT now() NOT NULL,
+    message jsonb NOT NULL,
+    tries integer DEFAULT 0 NOT NULL,
+    taken_at timestamptz,
+    CONSTRAINT alert_deliveries_channel_known CHECK (channel IN ('webhook', 'mail'))
 );
 
 CREATE TABLE celeriac.api_tokens (
@@ -158,6 +193,7 @@ CREATE TABLE celeriac.scheduled_jobs (
     last_task_id text,
     last_report jsonb,
     skips bigint DEFAULT '0' NOT NULL,
+    last_skip_at timestamptz,
     quarantined text,
     created_by text,
     created_at timestamptz DEFAULT now() NOT NULL,
@@ -204,7 +240,7 @@ CREATE TABLE celeriac.workers (
 -- Accounts that were resumed and may still have tasks in `parked`.
 CREATE TABLE celeriac.unparking (account text PRIMARY KEY);
 
--- When a worker last ran a sweep that beat did not: see `celeriac.repair.vital`.
+-- When a worker last ran a sweep that beat did not (`celeriac.repair.vital`); when alerts were last looked at.
 CREATE TABLE celeriac.repairs (name text PRIMARY KEY, at timestamptz NOT NULL);
 
 -- What migrations have still to do without a transaction, a row for each.

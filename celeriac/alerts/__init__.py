@@ -1,0 +1,12 @@
+"""Alerts: what is watched, who looks, what fires, and whom it is told.
+
+rules     one list of what is watched
+measure   the values, read in SQL at a cost that does not follow the history
+record    what fires, in SQL: since when, and what is to be told
+review    a look: beat's sweep, and where none comes in time, a worker's or an API server's
+deliver   a webhook, a mail
+"""
+
+from celeriac.alerts.rules import Rule
+
+__all__ = ["Rule"]

@@ -1,0 +1,184 @@
+"""Delivery: a webhook and a mail, each once as an alert begins and once as it ends.
+
+What is to be told are rows, written with the alert itself. A thread sends them one by one, so that no look waits for
+who is told. What was not taken is sent again after the next look, for a day. Only a process that dies between the
+sending and its commit has a message sent twice, under the same id.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import logging
+import smtplib
+import socket
+import ssl
+import threading
+from base64 import b64encode
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
+from email.message import EmailMessage
+from email.utils import formatdate
+from typing import TYPE_CHECKING, Any
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from sqlalchemy import text
+
+from celeriac.settings import Settings
+from celeriac.store.failures import is_gone
+
+if TYPE_CHECKING:
+    from celeriac.app import Celeriac
+
+logger = logging.getLogger(__name__)
+
+#: How long (seconds) one sending may take in all, and how long it is left alone that was not taken.
+LIMIT, REST = 10.0, 15.0
+
+# INVARIANT: a channel's oldest goes first, so that nobody hears of an end before the beginning; who takes it has it
+# for `REST`.
+TAKE = text("""
+UPDATE celeriac.alert_deliveries SET taken_at = clock_timestamp(), tries = tries + 1
+WHERE id = (SELECT min(id) FROM celeriac.alert_deliveries WHERE channel = :channel)
+    AND (taken_at IS NULL OR taken_at < clock_timestamp() - :rest * interval '1 second')
+RETURNING id, message, tries
+""")
+
+DONE = text("DELETE FROM celeriac.alert_deliveries WHERE id = :id")
+
+GIVE_UP = text("""
+DELETE FROM celeriac.alert_deliveries WHERE at < statement_timestamp() - interval '1 day'
+RETURNING channel, message ->> 'name' AS name, message ->> 'subject' AS subject
+""")
+
+Message = Mapping[str, Any]
+
+_sending = threading.Lock()
+
+
+class NotTaken(Exception):
+    """Who was to be told did not take it."""
+
+
+def channels(settings: Settings) -> list[str]:
+    """Those that are set."""
+    return [name for name, given in (("webhook", settings.alert_webhook), ("mail", settings.alert_mail)) if given]
+
+
+def start(app: Celeriac) -> threading.Thread | None:
+    """Sends what there is to send, in a thread; None while one does so already."""
+    if not _sending.acquire(blocking=False):
+        return None
+    thread = threading.Thread(target=_send_and_release, args=(app,), name="celeriac-deliveries")
+    thread.start()
+    return thread
+
+
+def _send_and_release(app: Celeriac) -> None:
+    try:
+        for channel in channels(app.settings):
+            while _send_next(app, channel):
+                pass
+        _give_up(app)
+    except Exception as error:
+        logger.log(logging.WARNING if is_gone(error) else logging.ERROR, "Alerts are told later: %s", error)
+    finally:
+        _sending.release()
+
+
+def _send_next(app: Celeriac, channel: str) -> bool:
+    """Whether there was something, and it was taken."""
+    with app.database.statement() as connection:
+        row = connection.execute(TAKE, {"channel": channel, "rest": REST}).one_or_none()
+    if row is None:
+        return False
+    try:
+        SEND[channel](app.settings, row.message | {"id": row.id})
+    except (OSError, http.client.HTTPException, smtplib.SMTPException, NotTaken) as error:
+        # What the address says behind the host may be a secret.
+        logger.warning("The %s did not take alert %s (try %d): %s", channel, row.message["name"], row.tries, error)
+        return False
+    with app.database.statement() as connection:
+        connection.execute(DONE, {"id": row.id})
+    return True
+
+
+def _give_up(app: Celeriac) -> None:
+    with app.database.statement() as connection:
+        for row in connection.execute(GIVE_UP):
+            logger.error("The %s was not told of alert %s: %s, for a day", row.channel, row.name, row.subject)
+
+
+def post(settings: Settings, message: Message) -> None:
+    """POST of the message as JSON; any status of success is taken. Follows no redirect."""
+    url = urlsplit(str(settings.alert_webhook))
+    kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
+    with closing(kind(str(url.hostname), url.port, timeout=LIMIT / 2)) as connection:
+        connection.connect()
+        with _within(lambda: connection.sock):
+            headers = {"Content-Type": "application/json", "User-Agent": "celeriac"} | _login(url)
+            target = f"{url.path or '/'}{f'?{url.query}' if url.query else ''}"
+            connection.request("POST", target, json.dumps(message), headers)
+            status = connection.getresponse().status
+    if not 200 <= status < 300:
+        raise NotTaken(f"{url.hostname} answered {status}")
+
+
+def _login(url: SplitResult) -> dict[str, str]:
+    if url.username is None:
+        return {}
+    pair = f"{unquote(url.username)}:{unquote(url.password or '')}"
+    return {"Authorization": f"Basic {b64encode(pair.encode()).decode()}"}
+
+
+def mail(settings: Settings, message: Message) -> None:
+    """One mail to all recipients. A repetition has the same Message-ID."""
+    url = urlsplit(str(settings.alert_mail))
+    host, port = str(url.hostname), url.port or {"smtp": 25, "smtps": 465}.get(url.scheme, 587)
+    kind: Callable[..., smtplib.SMTP] = smtplib.SMTP_SSL if url.scheme == "smtps" else smtplib.SMTP
+    with closing(kind(host, port, timeout=LIMIT / 2)) as server, _within(lambda: server.sock):
+        if url.scheme == "smtp+starttls":
+            server.starttls(context=ssl.create_default_context())
+        if url.username:
+            server.login(unquote(url.username), unquote(url.password or ""))
+        server.send_message(_mail(settings, message))
+        with suppress(OSError):
+            server.quit()
+
+
+def _mail(settings: Settings, message: Message) -> EmailMessage:
+    made = EmailMessage()
+    made["From"], made["To"] = settings.alert_mail_from, settings.alert_mail_to
+    subject = f"[{message['severity']}] {message['name']} {message['subject']} {_word(message)}"
+    made["Subject"] = " ".join(subject.split())
+    made["Message-ID"] = f"<celeriac-alert-{message['id']}@{str(settings.alert_mail_from).rpartition('@')[2]}>"
+    made["Date"], made["Auto-Submitted"] = formatdate(), "auto-generated"
+    lines = [f"{message['subject']}: {message['says']}", f"since {message['since']}"]
+    lines += [f"over after {message['seconds']:.0f} s"] if message["event"] == "ended" else []
+    made.set_content("\n".join(lines) + "\n")
+    return made
+
+
+def _word(message: Message) -> str:
+    return "is over" if message["event"] == "ended" else "fires"
+
+
+@contextmanager
+def _within(sock: Callable[[], socket.socket | None]) -> Iterator[None]:
+    """Ends what goes on over that socket after `LIMIT`, however slowly the other side goes on answering."""
+
+    def end() -> None:
+        with suppress(OSError):
+            if (open_one := sock()) is not None:
+                open_one.shutdown(socket.SHUT_RDWR)
+
+    timer = threading.Timer(LIMIT, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+SEND: Mapping[str, Callable[[Settings, Message], None]] = {"webhook": post, "mail": mail}

@@ -1,0 +1,64 @@
+"""Whether the promise of fairness holds, by the record of the last passes: an account that holds nothing is next.
+
+While it waits, no other account gets a second slot (architecture.md, promise 10).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from sqlalchemy import Connection, text
+
+#: Passes of each role that are looked at, and how large (bytes) one's record may be.
+PASSES, LARGEST = 20, 65_536
+
+# BETWEEN: see `insights.tasks.EVENTS`.
+LAST = text("""
+SELECT r.role, newest.given,
+    CASE WHEN pg_column_size(newest.claimants) <= :largest THEN newest.claimants END AS claimants
+FROM celeriac.roles r CROSS JOIN LATERAL (
+    SELECT * FROM celeriac.passes WHERE role BETWEEN r.role AND r.role ORDER BY role DESC, id DESC LIMIT :most
+) AS newest
+WHERE newest.why_nothing IS NULL AND newest.at > statement_timestamp() - interval '10 minutes'
+ORDER BY r.role, newest.id
+""")
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """`claimants` None: its record is too large to look at."""
+
+    claimants: Sequence[Mapping[str, Any]] | None
+    given: Mapping[str, int]
+
+
+def lags(connection: Connection) -> dict[str, int]:
+    """By role, the rounds that an account which holds nothing waits already; 1 is the bound, 0 is nobody waits."""
+    rows = connection.execute(LAST, {"most": PASSES, "largest": LARGEST}).all()
+    return {
+        role: lag(Pass(row.claimants, row.given) for row in some) for role, some in groupby(rows, lambda row: row.role)
+    }
+
+
+def lag(passes: Iterable[Pass]) -> int:
+    """Of those that wait since some pass with nothing held, the most slots that another got meanwhile. Pure."""
+    since: dict[str, int] = {}
+    got: dict[int, Counter[str]] = {}
+    for number, one in enumerate(passes):
+        waits = _waits(one)
+        since = {account: since.get(account, number) for account in waits}
+        got = {first: got.get(first, Counter()) for first in {*since.values()}}
+        for slots in got.values():
+            slots.update(one.given)
+    return max((most for slots in got.values() for most in slots.values()), default=0)
+
+
+def _waits(one: Pass) -> set[str]:
+    """Who held nothing, could have had a slot, and got none."""
+    seen = one.claimants or ()
+    free = (c["account"] for c in seen if not c.get("holding") and c.get("waiting") and c.get("cap") != 0)
+    return {account for account in free if not one.given.get(account)}

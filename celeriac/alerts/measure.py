@@ -1,0 +1,216 @@
+"""What the rules compare: values of roles, schedules, workers, Redis and Postgres.
+
+Each group is read by itself. One that cannot be read leaves its alerts as they are: nobody knows better.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from sqlalchemy import Connection, text
+from sqlalchemy.exc import DBAPIError
+
+from celeriac.alerts import fairness
+from celeriac.alerts.rules import Measured, Rule, measure_of
+from celeriac.store.failures import is_gone
+from celeriac.store.plans import lookups
+
+if TYPE_CHECKING:
+    from celeriac.app import Celeriac
+
+logger = logging.getLogger(__name__)
+
+#: A rate says nothing of fewer tasks than this.
+SAMPLES = 20
+
+# `unserved`: a task that waits for its time becomes ready when it is due, where somebody looks.
+ROLES = text("""
+SELECT r.role,
+    backlog.ready + backlog.later + backlog.behind_lock + backlog.parked + backlog.members + backlog.claimed AS queued,
+    CASE WHEN hour.completed + hour.failed > :samples THEN hour.failed_rate END AS failed_rate,
+    backlog.longest_running,
+    CASE WHEN NOT r.paused AND NOT EXISTS (
+        SELECT FROM celeriac.workers
+        WHERE status = 'active' AND queues ? coalesce(r.definition ->> 'queue', r.role)
+            AND last_heartbeat_at > statement_timestamp() - interval '2 minutes')
+        THEN CAST(backlog.ready + backlog.due AS double precision) END AS unserved
+FROM celeriac.roles r
+CROSS JOIN LATERAL celeriac.backlog(r.role) AS backlog
+CROSS JOIN LATERAL celeriac.last_hour(r.role) AS hour
+""")
+
+#: How many of a role's first unfinished tasks are looked at for the oldest that is ready.
+LOOK = 500
+
+OLDEST = text("""
+SELECT r.role, CAST(extract(epoch FROM statement_timestamp() - oldest.due_at) AS double precision) AS seconds,
+    CAST(r.definition ->> 'wait_objective' AS double precision) AS objective
+FROM celeriac.roles r CROSS JOIN LATERAL (
+    SELECT min(scheduled_for) AS due_at
+    FROM (SELECT * FROM celeriac.tasks WHERE role = r.role ORDER BY -id DESC LIMIT :look) AS first_ones
+    WHERE (SELECT true FROM celeriac.ready e WHERE e.role = first_ones.role AND e.account = first_ones.account
+        AND e.priority = first_ones.priority AND e.due_at = first_ones.scheduled_for AND e.id = first_ones.id)
+) AS oldest
+WHERE oldest.due_at IS NOT NULL AND NOT r.paused
+""")
+
+LATE = text("""
+SELECT name, CAST(extract(epoch FROM statement_timestamp() - next_run_at) AS double precision) AS late
+FROM celeriac.scheduled_jobs WHERE enabled AND next_run_at < statement_timestamp()
+""")
+
+SKIPPED = text("""
+SELECT name, skips FROM celeriac.scheduled_jobs
+WHERE enabled AND last_skip_at > statement_timestamp() - interval '1 hour'
+""")
+
+# A beat that ends takes its row with it: then what its schedules ran last tells. While Postgres was down nobody could
+# tick.
+BEAT = text("""
+SELECT CAST(extract(epoch FROM statement_timestamp() - greatest(pg_postmaster_start_time(), coalesce(
+    (SELECT max(last_tick_at) FROM celeriac.beats), max(last_run_at), min(created_at)))) AS double precision) AS silence
+FROM celeriac.scheduled_jobs WHERE enabled AND quarantined IS NULL HAVING count(*) > 0
+""")
+
+#: A worker that is silent for so long (seconds) beyond the threshold does not come back: its alert is over. And so many
+#: are told of at once.
+FORGOTTEN, MOST_WORKERS = 3600.0, 100
+
+HEARTBEATS = text("""
+SELECT worker_id, CAST(extract(epoch FROM statement_timestamp() - since) AS double precision) AS age FROM (
+    SELECT worker_id, greatest(last_heartbeat_at, pg_postmaster_start_time()) AS since
+    FROM celeriac.workers WHERE status <> 'stopped'
+        AND last_heartbeat_at > statement_timestamp() - :late * interval '1 second'
+            - :forgotten * interval '1 second'
+) AS w
+WHERE since < statement_timestamp() - :late * interval '1 second'
+ORDER BY since DESC LIMIT :most
+""")
+
+#: Events are looked at back to here.
+MOST_EVENTS = 10_000
+
+LOST = text("""
+SELECT role, count(*) AS n FROM (
+    SELECT role, kind FROM celeriac.task_events WHERE at > statement_timestamp() - interval '15 minutes'
+    ORDER BY at DESC LIMIT :most) AS newest
+WHERE kind = 'ticket_lost' GROUP BY role
+""")
+
+# Those that hold a snapshot or have written: what they may still see is not vacuumed. Others' can be seen only by who
+# may (pg_read_all_stats).
+TRANSACTION = text("""
+SELECT CAST(extract(epoch FROM statement_timestamp() - least(
+    (SELECT min(xact_start) FROM pg_stat_activity
+        WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()
+            AND (backend_xmin IS NOT NULL OR backend_xid IS NOT NULL)),
+    (SELECT min(prepared) FROM pg_prepared_xacts WHERE database = current_database())
+)) AS double precision) AS age
+""")
+
+#: Dead letters are counted to here.
+MOST_LETTERS = 1_000
+
+LETTERS = text("SELECT count(*) FROM (SELECT id FROM celeriac.dead_letters ORDER BY id LIMIT :most) AS letters")
+
+Group = Callable[["Celeriac", Connection], Iterable[Measured]]
+
+
+def _roles(_: Celeriac, connection: Connection) -> Iterable[Measured]:
+    rows = connection.execute(ROLES, {"samples": SAMPLES}).mappings().all()
+    names = ("queued", "failed_rate", "longest_running", "unserved")
+    return [Measured(name, row["role"], row[name]) for row in rows for name in names if row[name] is not None]
+
+
+def _oldest(_: Celeriac, connection: Connection) -> Iterable[Measured]:
+    with lookups(connection):
+        return [Measured("oldest_ready", *row) for row in connection.execute(OLDEST, {"look": LOOK})]
+
+
+def _schedules(_: Celeriac, connection: Connection) -> Iterable[Measured]:
+    yield from (Measured("late", *row) for row in connection.execute(LATE))
+    yield from (Measured("skipped", *row) for row in connection.execute(SKIPPED))
+    yield from (Measured("beat_silence", "beat", silence) for silence in connection.execute(BEAT).scalars())
+
+
+def _workers(app: Celeriac, connection: Connection) -> Iterable[Measured]:
+    asked = {"late": app.settings.alert_heartbeat, "forgotten": FORGOTTEN, "most": MOST_WORKERS}
+    return [Measured("heartbeat_age", *row) for row in connection.execute(HEARTBEATS, asked)]
+
+
+def _redis(app: Celeriac, _: Connection) -> Iterable[Measured]:
+    """Whether it answers this process: others may be better off."""
+    return [Measured("redis_silent", "Redis", 0.0 if app.publisher.answers() else 1.0)]
+
+
+def _lost(_: Celeriac, connection: Connection) -> Iterable[Measured]:
+    with lookups(connection):
+        return [Measured("lost_tickets", *row) for row in connection.execute(LOST, {"most": MOST_EVENTS})]
+
+
+def _fairness(_: Celeriac, connection: Connection) -> Iterable[Measured]:
+    with lookups(connection):
+        return [Measured("fairness_lag", *one) for one in fairness.lags(connection).items()]
+
+
+def _postgres(_: Celeriac, connection: Connection) -> Iterable[Measured]:
+    ages = connection.execute(TRANSACTION).scalars()
+    return [Measured("transaction_age", "Postgres", age) for age in ages if age is not None]
+
+
+def _letters(_: Celeriac, connection: Connection) -> Iterable[Measured]:
+    with lookups(connection):
+        n = connection.execute(LETTERS, {"most": MOST_LETTERS}).scalar_one()
+    return [Measured("letters", "plain Celery", n)]
+
+
+#: What reads which measures.
+GROUPS: Mapping[Group, Sequence[str]] = {
+    _roles: ("queued", "failed_rate", "longest_running", "unserved"),
+    _oldest: ("oldest_ready",),
+    _schedules: ("late", "skipped", "beat_silence"),
+    _workers: ("heartbeat_age",),
+    _redis: ("redis_silent",),
+    _lost: ("lost_tickets",),
+    _fairness: ("fairness_lag",),
+    _postgres: ("transaction_age",),
+    _letters: ("letters",),
+}
+
+
+def measure(app: Celeriac, connection: Connection, rules: Iterable[Rule]) -> dict[str, list[Measured]]:
+    """By measure, the values that these rules need; what could not be read is absent. Within a transaction."""
+    wanted = {measure_of(rule) for rule in rules}
+    found: dict[str, list[Measured]] = {}
+    for group, names in GROUPS.items():
+        if wanted & {*names} and (values := _read(app, connection, group)) is not None:
+            found |= {name: [one for one in values if one.measure == name] for name in names}
+    for rule in rules:
+        if not isinstance(rule.measure, str) and (values := _read(app, connection, _of_application(rule))) is not None:
+            found[rule.name] = values
+    return found
+
+
+def _of_application(rule: Rule) -> Group:
+    def read(_: Celeriac, connection: Connection) -> Iterable[Measured]:
+        assert not isinstance(rule.measure, str)
+        return [Measured(rule.name, subject, value) for subject, value in rule.measure(connection).items()]
+
+    return read
+
+
+def _read(app: Celeriac, connection: Connection, group: Group) -> list[Measured] | None:
+    """None, and a line in the log, for one that cannot be read. Raises what says that Postgres is away."""
+    connection.exec_driver_sql("SAVEPOINT measured")
+    try:
+        found = list(group(app, connection))
+    except Exception as error:
+        if isinstance(error, DBAPIError) and is_gone(error):
+            raise
+        logger.exception("What alerts are about could not be read")
+        connection.exec_driver_sql("ROLLBACK TO SAVEPOINT measured")
+        return None
+    connection.exec_driver_sql("RELEASE SAVEPOINT measured")
+    return found

@@ -1,0 +1,112 @@
+"""What fires, in SQL: a row while it does; and what is to be told of it, a row for each channel until it is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass
+
+from sqlalchemy import Connection, text
+
+from celeriac.alerts.rules import Above
+
+# One look at a time; who finds it taken leaves it to the other.
+LOCK = text("SELECT pg_try_advisory_xact_lock(hashtextextended('celeriac alerts', 0))")
+
+# INVARIANT: what was not judged this time, as it could not be read or is another application's rule, stays as it is.
+FORGET = text("""
+DELETE FROM celeriac.alerts_pending p WHERE p.name = ANY (CAST(:judged AS text[])) AND NOT EXISTS (
+    SELECT FROM jsonb_to_recordset(CAST(:above AS jsonb)) AS f (name text, subject text)
+    WHERE f.name = p.name AND f.subject = p.subject)
+""")
+
+NOTE = text("""
+INSERT INTO celeriac.alerts_pending (name, subject)
+SELECT name, subject
+FROM jsonb_to_recordset(CAST(:above AS jsonb)) AS f (name text, subject text, lasts double precision)
+WHERE lasts > 0 ORDER BY name, subject
+ON CONFLICT DO NOTHING
+""")
+
+FIRE = text("""
+INSERT INTO celeriac.alerts AS a (name, subject, value, threshold, severity, says, seen_by)
+SELECT f.name, f.subject, f.value, f.threshold, f.severity, f.says, :by
+FROM jsonb_to_recordset(CAST(:above AS jsonb)) AS f (
+    name text, subject text, value double precision, threshold double precision, severity text, lasts double precision,
+    says text)
+LEFT JOIN celeriac.alerts_pending p ON p.name = f.name AND p.subject = f.subject
+WHERE f.lasts = 0 OR p.since <= now() - f.lasts * interval '1 second'
+ORDER BY f.name, f.subject
+ON CONFLICT (name, subject) DO UPDATE
+SET value = excluded.value, threshold = excluded.threshold, severity = excluded.severity, says = excluded.says,
+    seen_by = excluded.seen_by, last_seen_at = excluded.last_seen_at
+RETURNING name, subject, firing_since = last_seen_at AS is_new
+""")
+
+# A rule that is no more judges nobody: what nobody has seen for a day is over as well.
+END = text("""
+DELETE FROM celeriac.alerts a WHERE (a.name = ANY (CAST(:judged AS text[])) AND NOT EXISTS (
+        SELECT FROM jsonb_to_recordset(CAST(:above AS jsonb)) AS f (name text, subject text)
+        WHERE f.name = a.name AND f.subject = a.subject))
+    OR a.last_seen_at < now() - interval '1 day'
+RETURNING name, subject, severity, says, value, threshold, firing_since, is_told,
+    CAST(extract(epoch FROM now() - firing_since) AS double precision) AS seconds
+""")
+
+# INVARIANT: who marks an alert as told inserts its deliveries in the same statement. A silence that is over lets what
+# still fires be told.
+TELL = text("""
+WITH told AS (
+    UPDATE celeriac.alerts a SET is_told = true
+    WHERE NOT is_told AND NOT EXISTS (
+        SELECT FROM celeriac.alert_silences s
+        WHERE s.name = a.name AND s.subject IN (a.subject, '') AND s.until > statement_timestamp())
+    RETURNING a.*
+)
+INSERT INTO celeriac.alert_deliveries (channel, message)
+SELECT channel, jsonb_build_object('event', 'began', 'name', name, 'subject', subject, 'severity', severity,
+    'says', says, 'value', value, 'threshold', threshold, 'since', firing_since)
+FROM told, unnest(CAST(:channels AS text[])) AS channel ORDER BY told.name, told.subject
+""")
+
+# The end of what nobody was told of is not told.
+TELL_END = text("""
+INSERT INTO celeriac.alert_deliveries (channel, message)
+SELECT channel, CAST(:message AS jsonb) FROM unnest(CAST(:channels AS text[])) AS channel
+""")
+
+UNSILENCE = text("DELETE FROM celeriac.alert_silences WHERE until < statement_timestamp() - interval '1 day'")
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    name: str
+    subject: str
+    seconds: float
+
+
+def write(
+    connection: Connection, judged: Collection[str], above: Sequence[Above], channels: Sequence[str], by: str
+) -> tuple[list[Above], list[Ended]]:
+    """What began and what ended with this look, in the caller's transaction.
+
+    `judged`: the rules whose measures were read. `channels`: where it is told.
+    """
+    given = {"judged": list(judged), "above": json.dumps([asdict(one) for one in above])}
+    connection.execute(FORGET, given)
+    connection.execute(NOTE, given)
+    over = connection.execute(END, given).mappings().all()
+    new = {(row.name, row.subject) for row in connection.execute(FIRE, given | {"by": by}) if row.is_new}
+    connection.execute(UNSILENCE)
+    if channels:
+        for row in over:
+            if row["is_told"]:
+                connection.execute(TELL_END, {"channels": list(channels), "message": _ended(dict(row))})
+        connection.execute(TELL, {"channels": list(channels)})
+    ended = [Ended(row["name"], row["subject"], row["seconds"]) for row in over]
+    return [one for one in above if (one.name, one.subject) in new], ended
+
+
+def _ended(row: dict[str, object]) -> str:
+    told = {name: row[name] for name in ("name", "subject", "severity", "says", "value", "threshold", "seconds")}
+    return json.dumps({"event": "ended", "since": row["firing_since"], **told}, default=lambda at: at.isoformat())

@@ -1,0 +1,135 @@
+"""A look at what is watched: beat's sweep does it, and who lives where no beat does.
+
+Beat's own silence is among what is watched, so workers and API servers look too, once the last look is too long ago.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import threading
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from sqlalchemy import text
+
+from celeriac.alerts import deliver, record
+from celeriac.alerts.measure import measure
+from celeriac.alerts.rules import NAMES, RULES, Rule, evaluate, measure_of
+from celeriac.errors import ConfigurationError
+from celeriac.store.failures import Away, is_gone
+
+if TYPE_CHECKING:
+    from celeriac.app import Celeriac
+
+logger = logging.getLogger(__name__)
+
+#: A look is late after so many intervals.
+LATE = 2
+
+# INVARIANT: whoever writes the row has the look. It is read first: a conflict locks the row even where nothing is
+# changed. A beat that ticks in time, and has looked at its last instant, is left to it; what an operator switched off
+# stays off.
+TAKE = text("""
+INSERT INTO celeriac.repairs (name, at)
+SELECT :name, clock_timestamp()
+WHERE NOT EXISTS (
+        SELECT FROM celeriac.repairs WHERE name = :name AND at > clock_timestamp() - :late * interval '1 second')
+    AND NOT EXISTS (
+        SELECT FROM celeriac.scheduled_jobs s WHERE s.kind = 'sweep' AND s.target = 'alerts' AND (NOT s.enabled OR (
+            s.next_run_at >= statement_timestamp() - :late * interval '1 second'
+            AND (SELECT at FROM celeriac.repairs WHERE name = :name) >= s.last_run_at)))
+ON CONFLICT (name) DO UPDATE SET at = excluded.at WHERE repairs.at <= excluded.at - :late * interval '1 second'
+RETURNING true
+""")
+
+LOOKED = text("""
+INSERT INTO celeriac.repairs (name, at) SELECT name, clock_timestamp() FROM unnest(CAST(:names AS text[])) AS name
+ORDER BY name ON CONFLICT (name) DO UPDATE SET at = excluded.at
+""")
+
+
+def rules_of(app: Celeriac) -> dict[str, Sequence[Rule]]:
+    """By who has to have looked: the engine's, and the application's own, which other applications do not know.
+
+    Raises ConfigurationError.
+    """
+    engine: dict[str, Sequence[Rule]] = {"alerts": RULES}
+    return engine | ({f"alerts of {app.main}": added(app)} if app.alerts else {})
+
+
+def added(app: Celeriac) -> list[Rule]:
+    """The application's own. Raises ConfigurationError."""
+    if app.alerts is None:
+        return []
+    module, _, attribute = app.alerts.partition(":")
+    found = getattr(importlib.import_module(module), attribute or "rules", None)
+    if found is None or not all(isinstance(rule, Rule) and callable(rule.measure) for rule in found):
+        raise ConfigurationError(f"alerts={app.alerts!r}: give 'module:name' of a list of Rule(measure=a function)")
+    if taken := NAMES & {rule.name for rule in found}:
+        raise ConfigurationError(f"alerts={app.alerts!r}: the engine has a rule {min(taken)!r}; give it another name")
+    return list(found)
+
+
+def review(app: Celeriac) -> int:
+    """The sweep: what is above its threshold fires, is logged and told once as it begins and once as it ends."""
+    rules = rules_of(app)
+    with app.database.statement() as connection:
+        connection.execute(LOOKED, {"names": list(rules)})
+    return look(app, rules)
+
+
+def review_if_late(app: Celeriac) -> int:
+    """The same, where the last look is too long ago: of all that ask one does it."""
+    late = LATE * app.settings.sweep_interval
+    with app.database.statement() as connection:
+        due = {
+            name: some
+            for name, some in rules_of(app).items()
+            if connection.execute(TAKE, {"name": name, "late": late}).scalar_one_or_none()
+        }
+    return look(app, due) if due else 0
+
+
+def look(app: Celeriac, by_turn: Mapping[str, Sequence[Rule]]) -> int:
+    """How many alerts began or ended."""
+    rules = [rule for some in by_turn.values() for rule in some]
+    channels = deliver.channels(app.settings)
+    with app.database.transaction() as connection:
+        if not connection.execute(record.LOCK).scalar_one():
+            return 0
+        found = measure(app, connection, rules)
+        judged = [rule for rule in rules if measure_of(rule) in found]
+        above = evaluate(judged, (one for some in found.values() for one in some), app.settings)
+        names = [rule.name for rule in judged]
+        began, ended = record.write(connection, names, above, channels, app.process_name)
+    for alert in began:
+        logger.warning("Alert %s", alert)
+    for one in ended:
+        logger.info("Alert %s: %s: over after %.0f s", one.name, one.subject, one.seconds)
+    if channels:
+        deliver.start(app)
+    return len(began) + len(ended)
+
+
+class Watch(threading.Thread):
+    """Looks where nobody else does, until `ending`."""
+
+    def __init__(self, app: Celeriac, ending: threading.Event) -> None:
+        super().__init__(name="celeriac-alerts", daemon=True)
+        self.app = app
+        self.ending = ending
+        self.away = Away()
+
+    def run(self) -> None:
+        while not self.ending.wait(self.app.settings.sweep_interval):
+            self.look()
+
+    def look(self) -> None:
+        try:
+            review_if_late(self.app)
+        except Exception as error:
+            if is_gone(error):
+                self.away.say(error)
+            else:
+                logger.exception("Alerts could not be looked at; they are looked at again")

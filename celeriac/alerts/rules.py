@@ -1,0 +1,145 @@
+"""The rules: what is watched, above which threshold it is an alert, and the sentence that says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from celeriac.settings import Settings
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+#: Of an application's rule: each subject's value.
+Measure = Callable[["Connection"], Mapping[str, float]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """Fires for a subject whose measure has been above the threshold for `lasts` seconds.
+
+    `threshold`: a setting's name, or the number itself. `says`: a format of `value` and `threshold`, that goes on from
+    the subject. `measure`: one of the engine's, or an application's function of a connection, which is in a transaction
+    that reads. `page`: somebody has to act now; `warn`: somebody should look.
+    """
+
+    name: str
+    of: str
+    measure: str | Measure
+    threshold: str | float
+    says: str
+    severity: Literal["page", "warn"] = "warn"
+    lasts: float = 0.0
+
+    def limit(self, settings: Settings) -> float:
+        return float(getattr(settings, self.threshold) if isinstance(self.threshold, str) else self.threshold)
+
+
+RULES = (
+    Rule(
+        name="queue_depth", of="a role", measure="queued", threshold="alert_queue_depth", lasts=600,
+        says="{value:.0f} tasks wait, more than {threshold:g}",
+    ),
+    Rule(
+        name="failed_rate", of="a role", measure="failed_rate", threshold="alert_failed_rate", lasts=300,
+        says="{value:.1%} of its tasks fail, more than {threshold:.1%}",
+    ),
+    Rule(
+        name="long_running", of="a role", measure="longest_running", threshold="alert_running",
+        says="a task runs for {value:.0f} s, over {threshold:g} s",
+    ),
+    Rule(
+        name="missed_schedule", of="a schedule", measure="late", threshold="alert_schedule_grace", severity="page",
+        says="is {value:.0f} s late, more than {threshold:g} s",
+    ),
+    Rule(
+        name="skipped_instants", of="a schedule", measure="skipped", threshold=0,
+        says="left out an instant within the last hour, as it was missed or the last task was not over",
+    ),
+    Rule(
+        name="beat_silent", of="beat", measure="beat_silence", threshold="alert_beat", severity="page",
+        says="there are schedules, and none has ticked for {value:.0f} s, more than {threshold:g} s",
+    ),
+    Rule(
+        name="no_worker", of="a role", measure="unserved", threshold=0, severity="page", lasts=300,
+        says="{value:.0f} tasks could start, and no worker takes them",
+    ),
+    Rule(
+        name="dead_worker", of="a worker", measure="heartbeat_age", threshold="alert_heartbeat",
+        says="has sent no heartbeat for {value:.0f} s, more than {threshold:g} s",
+    ),
+    Rule(
+        name="long_wait", of="a role", measure="oldest_ready", threshold="alert_wait", lasts=300,
+        says="a task that could start waits for {value:.0f} s, longer than it should",
+    ),
+    Rule(
+        name="unfair", of="a role", measure="fairness_lag", threshold=1, severity="page", lasts=120,
+        says="an account that holds nothing waits while another got {value:.0f} slots; {threshold:g} is the bound",
+    ),
+    Rule(
+        name="redis_away", of="Redis", measure="redis_silent", threshold=0, severity="page", lasts=60,
+        says="does not answer; what is enqueued waits",
+    ),
+    Rule(
+        name="lost_tickets", of="a role", measure="lost_tickets", threshold="alert_lost_tickets", lasts=600,
+        says="Redis lost the tickets of {value:.0f} tasks within 15 minutes, more than {threshold:g}",
+    ),
+    Rule(
+        name="held_snapshot", of="Postgres", measure="transaction_age", threshold="alert_transaction", lasts=60,
+        says="a transaction is open for {value:.0f} s, more than {threshold:g} s: nothing that is dead can be vacuumed",
+    ),
+    Rule(
+        name="dead_letters", of="plain Celery", measure="letters", threshold="alert_dead_letters",
+        says="{value:.0f} messages are no task, more than {threshold:g}",
+    ),
+)  # fmt: skip
+
+NAMES = frozenset(rule.name for rule in RULES)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A value of a subject: of a role, a schedule, a worker. `threshold`: its own, before the rule's."""
+
+    measure: str
+    subject: str
+    value: float
+    threshold: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Above:
+    """What is above its threshold; it fires once it `lasts`."""
+
+    name: str
+    subject: str
+    value: float
+    threshold: float
+    severity: str
+    lasts: float
+    says: str
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.subject}: {self.says}"
+
+
+def evaluate(rules: Iterable[Rule], measured: Iterable[Measured], settings: Settings) -> list[Above]:
+    """What is above its threshold, by rule and subject."""
+    by_measure: dict[str, list[Measured]] = {}
+    for one in measured:
+        by_measure.setdefault(one.measure, []).append(one)
+    judged = ((rule, one) for rule in rules for one in by_measure.get(measure_of(rule), ()))
+    above = (_above(rule, one, settings) for rule, one in judged)
+    return [one for one in above if one.value > one.threshold]
+
+
+def measure_of(rule: Rule) -> str:
+    """An application's function is known by its rule's name."""
+    return rule.measure if isinstance(rule.measure, str) else rule.name
+
+
+def _above(rule: Rule, one: Measured, settings: Settings) -> Above:
+    threshold = rule.limit(settings) if one.threshold is None else one.threshold
+    says = rule.says.format(value=one.value, threshold=threshold)
+    return Above(rule.name, one.subject, one.value, threshold, rule.severity, rule.lasts, says)

@@ -1,0 +1,73 @@
+"""Alerts: what fires, and silences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from celeriac import insights
+from celeriac.cli import output
+from celeriac.cli.group import Command, FindApp, Group
+from celeriac.cli.seconds import Seconds
+from celeriac.operate import silences
+
+_COLUMNS = ("name", "subject", "severity", "says", "firing_since", "silenced_until")
+
+
+@click.command(cls=Command)
+@click.pass_obj
+def alerts(find: FindApp, /) -> None:
+    """List what fires, what is above its threshold but not yet for long enough, and silences."""
+    with find().database.reading() as connection:
+        firing, pending = insights.firing(connection), insights.pending_alerts(connection)
+        silenced = insights.silences(connection)
+    lines = [*(output.table(firing, _COLUMNS) if firing else ["nothing fires"])]
+    lines += [f"pending   {one['name']} {one['subject']}, since {output.cell(one['since'])}" for one in pending]
+    lines += [f"silenced  {_told(one)}" for one in silenced]
+    output.tell({"alerts": firing, "pending": pending, "silences": silenced}, lines)
+
+
+def _told(silence: dict[str, Any]) -> str:
+    which = f"{silence['name']} {silence['subject']}".strip()
+    return f"{which} until {output.cell(silence['until'])} by {silence['by']}: {output.cell(silence['why'])}"
+
+
+@click.group(cls=Group)
+def alert() -> None:
+    """Silence an alert, or end its silence."""
+
+
+def _of_one(command: Callable[..., Any]) -> Callable[..., Any]:
+    options = (
+        click.argument("name"),
+        click.argument("subject", default=""),
+        click.option("--why", default="", help="For the audit trail."),
+        click.pass_obj,
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@alert.command("silence", cls=Command)
+@click.option("--seconds", type=Seconds(0), default=3600.0, show_default=True, help="For how long.")
+@_of_one
+def silence(find: FindApp, /, name: str, subject: str, seconds: float, why: str) -> None:
+    """Tell nobody of the alert NAME of SUBJECT (a role, a schedule, …; of every one if it is left out)."""
+    with find().database.transaction() as connection:
+        change = silences.silence(connection, name, subject, seconds=seconds, by=output.by(), why=why)
+    output.tell(change, f"{change.target} is silenced until {(change.after or {})['until']}")
+
+
+@alert.command("unsilence", cls=Command)
+@_of_one
+def unsilence(find: FindApp, /, name: str, subject: str, why: str) -> None:
+    """Tell of it again."""
+    with find().database.transaction() as connection:
+        change = silences.end_silence(connection, name, subject, by=output.by(), why=why)
+    output.tell(change, f"{change.target} is told again")
+
+
+COMMANDS = (alerts, alert)

@@ -1,0 +1,73 @@
+"""Silences: of which alerts nobody is told until an instant. They are looked at and shown all the same."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from sqlalchemy import Connection, text
+
+from celeriac.errors import BadValue, Unknown
+from celeriac.operate import audit
+from celeriac.operate.audit import Change
+from celeriac.roles.bounds import LONGEST_DELAY, LONGEST_NAME
+
+SILENCE = text("""
+INSERT INTO celeriac.alert_silences AS s (name, subject, until, by, why)
+SELECT :name, :subject, until, :by, :why
+FROM (
+    SELECT coalesce(CAST(:until AS timestamptz), clock_timestamp() + :seconds * interval '1 second') AS until
+) AS wanted
+WHERE until > clock_timestamp()
+ON CONFLICT (name, subject) DO UPDATE SET until = excluded.until, by = excluded.by, why = excluded.why
+RETURNING until
+""")
+
+FOUND = text("""
+SELECT until FROM celeriac.alert_silences
+WHERE name = :name AND subject = :subject AND until > clock_timestamp() FOR UPDATE
+""")
+
+END = text("DELETE FROM celeriac.alert_silences WHERE name = :name AND subject = :subject")
+
+
+def silence(
+    connection: Connection, name: str, subject: str = "", *, by: str, why: str = "", until: datetime | None = None,
+    seconds: float | None = None,
+) -> Change:  # fmt: skip
+    """Until then, or for so many seconds. An empty subject: whatever the subject. Raises BadValue."""
+    if (until is None) == (seconds is None):
+        raise BadValue("give until or seconds, one of both; nothing was changed")
+    if seconds is not None and not 0 < seconds <= LONGEST_DELAY:
+        raise BadValue(f"seconds={seconds:g}: give a number above 0, at most 100 years; nothing was changed")
+    for given in (name, subject):
+        if "\x00" in given or len(given) > LONGEST_NAME:
+            raise BadValue(f"{given!r:.100}: give at most {LONGEST_NAME} characters without NUL; nothing was changed")
+    which = {"name": name, "subject": subject}
+    before = connection.execute(FOUND, which).scalar_one_or_none()
+    asked = {"by": by, "why": why or None, "until": until, "seconds": seconds}
+    after = connection.execute(SILENCE, which | asked).scalar_one_or_none()
+    if after is None:
+        raise BadValue(f"until={until}: give an instant that is still to come; nothing was changed")
+    change = Change(_target(name, subject), _as_value(before), _as_value(after))
+    audit.write(connection, "silence", "alert", [change], by=by, why=why)
+    return change
+
+
+def end_silence(connection: Connection, name: str, subject: str = "", *, by: str, why: str = "") -> Change:
+    """From now on it is told again. Raises Unknown."""
+    which = {"name": name, "subject": subject}
+    before = connection.execute(FOUND, which).scalar_one_or_none()
+    if before is None:
+        raise Unknown(f"{_target(name, subject)} is not silenced")
+    connection.execute(END, which)
+    change = Change(_target(name, subject), _as_value(before), None)
+    audit.write(connection, "end silence", "alert", [change], by=by, why=why)
+    return change
+
+
+def _target(name: str, subject: str) -> str:
+    return f"{name} {subject}".strip()
+
+
+def _as_value(until: datetime | None) -> dict[str, str] | None:
+    return None if until is None else {"until": until.isoformat()}
