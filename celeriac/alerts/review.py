@@ -9,13 +9,14 @@ import importlib
 import logging
 import threading
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import text
 
 from celeriac.alerts import deliver, record
 from celeriac.alerts.measure import measure
-from celeriac.alerts.rules import NAMES, RULES, Rule, evaluate, measure_of
+from celeriac.alerts.rules import NAMES, RULES, Above, Rule, evaluate, measure_of
 from celeriac.errors import ConfigurationError
 from celeriac.store.failures import Away, is_gone
 
@@ -104,12 +105,17 @@ def look(app: Celeriac, by_turn: Mapping[str, Sequence[Rule]]) -> int:
         names = [rule.name for rule in judged]
         began, ended = record.write(connection, names, above, channels, app.process_name)
     for alert in began:
-        logger.warning("Alert %s", alert)
+        logger.warning("Alert %s", alert, extra=_data("alert.began", alert))
     for one in ended:
-        logger.info("Alert %s: %s: over after %.0f s", one.name, one.subject, one.seconds)
+        data = _data("alert.ended", one)
+        logger.info("Alert %s: %s: over after %.0f s", one.name, one.subject, one.seconds, extra=data)
     if channels:
         deliver.start(app)
     return len(began) + len(ended)
+
+
+def _data(event: str, alert: Above | record.Ended) -> dict[str, Any]:
+    return {"data": {"event": event} | asdict(alert)}
 
 
 class Watch(threading.Thread):

@@ -23,22 +23,32 @@ def wanted() -> bool:
 def claimed(task: Started, role: Role) -> None:
     """Who has it now."""
     whose = "".join(f" for {what} {value}" for what, value in _of(task, role).items())
-    _say(task, f"[TaskWorker] Claimed task {task.id} ({task.role}){whose}", _of(task, role))
+    _say("task.claimed", task, f"[TaskWorker] Claimed task {task.id} ({task.role}){whose}", _of(task, role))
 
 
 def settled(run: Run, seconds: float | None) -> None:
     """What became of it, once that is committed. What Celery itself logs of an error is not said again."""
     if run.became == COMPLETED:
         took = {} if seconds is None else {"seconds": round(seconds, 6)}
-        _say(run.task, f"[TaskWorker] Task {run.task.id} completed successfully", took)
+        _say("task.completed", run.task, f"[TaskWorker] Task {run.task.id} completed successfully", took)
     elif run.became is not None and run.became != LOST and run.outcome is not None:
-        what = "is tried again" if run.became == "pending" else run.became
-        _say(run.task, f"[TaskWorker] Task {run.task.id} {what}: {run.outcome.error}", {"status": run.became})
+        event, what = ("retried", "is tried again") if run.became == "pending" else (run.became, run.became)
+        line = f"[TaskWorker] Task {run.task.id} {what}: {run.outcome.error}"
+        _say(f"task.{event}", run.task, line, {"status": run.became})
 
 
-def _say(task: Started, line: str, more: dict[str, Any]) -> None:
-    known = {"task": task.id, "task_id": task.task_id, "role": task.role, "worker": worker_id()}
-    logger.info("%s", line, extra={"data": known | more})
+def _say(event: str, task: Started, line: str, more: dict[str, Any]) -> None:
+    """`attempt` and `round` count from 1."""
+    known = {"event": event, "task": task.id, "task_id": task.task_id, "role": task.role, "worker": worker_id()}
+    attempt = {"attempt": task.retry_count + 1, "round": task.tries + 1}
+    logger.info("%s", line, extra={"data": {**known, **attempt, **_traced(task), **more}})
+
+
+def _traced(task: Started) -> dict[str, str]:
+    """Of a call whose headers say so (W3C Trace Context): what joins its lines with its caller's."""
+    said = ((task.headers or {}).get("headers") or {}).get("traceparent")
+    parts = said.split("-") if isinstance(said, str) else []
+    return {"trace_id": parts[1], "span_id": parts[2]} if len(parts) == 4 else {}
 
 
 def _of(task: Started, role: Role) -> dict[str, Any]:

@@ -55,7 +55,9 @@ class Governor(threading.Thread):
         shared.replace_idle(self.standing.stuck)
         shared.back_off(self.standing.reason is not None)
         if line := announcement(shared.worker_id(), before, self.standing):
-            logger.warning(line)
+            event = "worker.resumed" if self.standing.reason is None else "worker.backing_off"
+            data = {"event": event, "worker": shared.worker_id(), "reason": self.standing.reason}
+            logger.warning(line, extra={"data": data})
             self.on_change()
 
     def resources(self) -> dict[str, Any]:

@@ -67,7 +67,9 @@ class LifelineStep(bootsteps.StartStopStep):
         except ConfigurationError as error:
             logger.critical("The worker does not start: %s", error)
             raise WorkerShutdown(EX_FAILURE) from None
-        logger.info("[TaskWorker] Starting worker %s for role: %s", shared.worker_id(), _served(lifeline))
+        data = {"event": "worker.started", "worker": shared.worker_id(), "node": shared.node()}
+        says = "[TaskWorker] Starting worker %s for role: %s"
+        logger.info(says, shared.worker_id(), _served(lifeline), extra={"data": data})
         self.threads = [
             lifeline, lifeline.governor, Watchdog(lifeline), Repairs(worker.app, lifeline.ending),
             Adopter(worker.app, lifeline.queues, lifeline.ending), Herald(worker.app, lifeline.ending),

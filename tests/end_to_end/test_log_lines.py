@@ -55,9 +55,11 @@ def test_on_request_each_line_is_json(resyncs: ModuleType, worker: Worker, rows:
     done = f"[TaskWorker] Task {task.row_id} completed successfully"
     until(lambda: done in running.printed(), "its line")
     said = lines(running)
-    (claimed,) = [line for line in said if "Claimed" in line["message"]]
-    assert {name: claimed[name] for name in ("task", "task_id", "role", "dispensary", "level")} == {
+    assert [line["event"] for line in said if "event" in line] == ["worker.started", "task.claimed", "task.completed"]
+    (claimed,) = [line for line in said if line.get("event") == "task.claimed"]
+    assert {name: claimed[name] for name in ("task", "task_id", "role", "dispensary", "level", "attempt")} == {
         "task": task.row_id, "task_id": task.id, "role": "product_resync", "dispensary": 456, "level": "INFO",
+        "attempt": 1,
     }  # fmt: skip
     (own,) = [line for line in said if line["message"] == "looking at 456"]
     assert (own["task_id"], own["task_name"], own["logger"]) == (task.id, "product_resync", "resyncs")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,6 +19,24 @@ def started(**headers: Any) -> Started:
     return Started(
         id=7, task_id="i", role="bill", args=[], kwargs={"patient_id": 4711}, headers=headers, **kept, **whose
     )
+
+
+def test_a_line_has_an_event_its_attempt_and_its_callers_trace(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    traced = {"headers": {"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}}
+    task = replace(started(**traced), retry_count=2, tries=1)
+    lines.claimed(task, Role(name="bill"))
+    (line,) = caplog.records
+    told = line.data  # type: ignore[attr-defined]
+    assert (told["event"], told["attempt"], told["round"]) == ("task.claimed", 3, 2)
+    assert (told["trace_id"], told["span_id"]) == ("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7")
+
+
+@pytest.mark.parametrize("said", [None, {}, {"traceparent": 7}, {"traceparent": "00-x"}])
+def test_a_call_without_a_trace_has_none(said: object, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    lines.claimed(started(headers=said), Role(name="bill"))
+    assert "trace_id" not in caplog.records[0].data  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("mask", [{}, {"argsrepr": "(***)"}, {"kwargsrepr": "{***}"}])
