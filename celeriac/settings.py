@@ -42,6 +42,8 @@ class Settings:
     alert_mail: str | None = None
     alert_mail_from: str | None = None
     alert_mail_to: str | None = None
+    # Where a worker's or a beat's own figures are told; nowhere.
+    metrics_address: str | None = None
 
     heartbeat_interval: float = _period("HEARTBEAT_INTERVAL_MS", 30.0, 0.05)
     poll_interval: float = _period("POLL_INTERVAL_MS", 1.0, 0.01)
@@ -96,6 +98,7 @@ class Settings:
             worker_id=given.get("WORKER_ID") or None,
             worker_role=given.get("WORKER_ROLE") or None,
             log_format=_log_format(given.get("CELERIAC_LOG_FORMAT") or "text"),
+            metrics_address=_checked_address(given.get("CELERIAC_METRICS_ADDRESS") or None),
             **more,
         )
 
@@ -129,6 +132,20 @@ def _is_address(given: str | None, schemes: tuple[str, ...]) -> bool:
         return url.scheme in schemes and bool(url.hostname) and url.port != 0 and given.isascii() and " " not in given
     except ValueError:
         return False
+
+
+def _checked_address(given: str | None) -> str | None:
+    if given is not None:
+        host_and_port(given)
+    return given
+
+
+def host_and_port(given: str) -> tuple[str, int]:
+    """Of `9808` or `0.0.0.0:9808`. Raises ConfigurationError."""
+    host, _, port = given.rpartition(":")
+    if not port.isdecimal() or not 0 < int(port) < 65536:
+        raise ConfigurationError(f"CELERIAC_METRICS_ADDRESS={given!r} is not usable: give a port, or host:port")
+    return host.strip("[]") or "127.0.0.1", int(port)
 
 
 def _number(meta: Mapping[str, Any], environ: Mapping[str, str]) -> float:

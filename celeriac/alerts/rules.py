@@ -21,7 +21,8 @@ class Rule:
 
     `threshold`: a setting's name, or the number itself. `says`: a format of `value` and `threshold`, that goes on from
     the subject. `measure`: one of the engine's, or an application's function of a connection, which is in a transaction
-    that reads. `page`: somebody has to act now; `warn`: somebody should look.
+    that reads. `page`: somebody has to act now; `warn`: somebody should look. `promql`: the same for Prometheus, with
+    `$threshold`.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Rule:
     says: str
     severity: Literal["page", "warn"] = "warn"
     lasts: float = 0.0
+    promql: str = ""
 
     def limit(self, settings: Settings) -> float:
         return float(getattr(settings, self.threshold) if isinstance(self.threshold, str) else self.threshold)
@@ -40,58 +42,86 @@ RULES = (
     Rule(
         name="queue_depth", of="a role", measure="queued", threshold="alert_queue_depth", lasts=600,
         says="{value:.0f} tasks wait, more than {threshold:g}",
+        promql=(
+            "max by (role) (celeriac_tasks_ready + celeriac_tasks_delayed + celeriac_tasks_locked"
+            " + celeriac_tasks_parked + celeriac_tasks_awaiting + celeriac_tasks_claimed) > $threshold"
+        ),
     ),
     Rule(
         name="failed_rate", of="a role", measure="failed_rate", threshold="alert_failed_rate", lasts=300,
         says="{value:.1%} of its tasks fail, more than {threshold:.1%}",
+        promql=(
+            'max by (role) (celeriac_recent_tasks{outcome="failed"})'
+            ' / (sum by (role) (max by (role, outcome) (celeriac_recent_tasks{outcome!="cancelled"})) > 20)'
+            " > $threshold"
+        ),
     ),
     Rule(
         name="long_running", of="a role", measure="longest_running", threshold="alert_running",
         says="a task runs for {value:.0f} s, over {threshold:g} s",
+        promql="max by (role) (celeriac_running_oldest_seconds) > $threshold",
     ),
     Rule(
         name="missed_schedule", of="a schedule", measure="late", threshold="alert_schedule_grace", severity="page",
         says="is {value:.0f} s late, more than {threshold:g} s",
+        promql="max by (schedule) (celeriac_schedule_lateness_seconds) > $threshold",
     ),
     Rule(
         name="skipped_instants", of="a schedule", measure="skipped", threshold=0,
         says="left out an instant within the last hour, as it was missed or the last task was not over",
+        promql="max by (schedule) (increase(celeriac_schedule_skips_total[1h])) > $threshold",
     ),
     Rule(
         name="beat_silent", of="beat", measure="beat_silence", threshold="alert_beat", severity="page",
         says="there are schedules, and none has ticked for {value:.0f} s, more than {threshold:g} s",
+        promql="max(celeriac_beat_tick_age_seconds) > $threshold",
     ),
     Rule(
         name="no_worker", of="a role", measure="unserved", threshold=0, severity="page", lasts=300,
         says="{value:.0f} tasks could start, and no worker takes them",
+        promql=(
+            "max by (role) (celeriac_tasks_ready) > $threshold"
+            ' unless on (role) max by (role) (celeriac_workers{state="active"}) > 0'
+            " unless on (role) max by (role) (celeriac_role_paused) == 1"
+        ),
     ),
     Rule(
         name="dead_worker", of="a worker", measure="heartbeat_age", threshold="alert_heartbeat",
         says="has sent no heartbeat for {value:.0f} s, more than {threshold:g} s",
+        promql="max by (role) (celeriac_worker_silence_seconds) > $threshold",
     ),
     Rule(
         name="long_wait", of="a role", measure="oldest_ready", threshold="alert_wait", lasts=300,
         says="a task that could start waits for {value:.0f} s, longer than it should",
+        promql=(
+            "max by (role) (celeriac_oldest_ready_seconds)"
+            " > on (role) max by (role) (celeriac_wait_objective_seconds)"
+        ),
     ),
     Rule(
         name="unfair", of="a role", measure="fairness_lag", threshold=1, severity="page", lasts=120,
         says="an account that holds nothing waits while another got {value:.0f} slots; {threshold:g} is the bound",
+        promql="max by (role) (celeriac_fairness_lag_rounds) > $threshold",
     ),
     Rule(
         name="redis_away", of="Redis", measure="redis_silent", threshold=0, severity="page", lasts=60,
         says="does not answer; what is enqueued waits",
+        promql="max(celeriac_redis_up) == 0",
     ),
     Rule(
         name="lost_tickets", of="a role", measure="lost_tickets", threshold="alert_lost_tickets", lasts=600,
         says="Redis lost the tickets of {value:.0f} tasks within 15 minutes, more than {threshold:g}",
+        promql="max by (role) (celeriac_tickets_lost) > $threshold",
     ),
     Rule(
         name="held_snapshot", of="Postgres", measure="transaction_age", threshold="alert_transaction", lasts=60,
         says="a transaction is open for {value:.0f} s, more than {threshold:g} s: nothing that is dead can be vacuumed",
+        promql="max(celeriac_oldest_transaction_seconds) > $threshold",
     ),
     Rule(
         name="dead_letters", of="plain Celery", measure="letters", threshold="alert_dead_letters",
         says="{value:.0f} messages are no task, more than {threshold:g}",
+        promql="max(celeriac_dead_letters) > $threshold",
     ),
 )  # fmt: skip
 

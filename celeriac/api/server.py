@@ -27,6 +27,7 @@ from celeriac.api import (
     health,
     jobs,
     matching,
+    metrics,
     operators,
     policies,
     scheduled_jobs,
@@ -42,6 +43,7 @@ from celeriac.api.gate import Gate
 from celeriac.api.problems import from_exception
 from celeriac.api.shared import Shared
 from celeriac.errors import ConfigurationError
+from celeriac.metrics.exporter import Exporter
 from celeriac.store.connections import Database
 from celeriac.worker.step import refuse_old_schema
 
@@ -56,7 +58,7 @@ ROUTERS = tuple(
     module.router
     for module in (
         health, document, enqueue, matching, capacity, steering, tasks, jobs, scheduled_jobs, trigger, system, policies,
-        workers, dead_letters, workflows, operators, alerts,
+        workers, dead_letters, workflows, operators, alerts, metrics,
     )
 )  # fmt: skip
 
@@ -77,6 +79,7 @@ def create(app: Celeriac) -> FastAPI:
     )  # fmt: skip
     api.state.celeriac, api.state.standing = app, health.Standing(app)
     api.state.counts = Shared(lambda: count(app))
+    api.state.metrics = Shared(Exporter(app).text)
     for router in (*_of_the_application(app), *ROUTERS):
         api.include_router(router)
     for kind in (HTTPException, RequestValidationError):

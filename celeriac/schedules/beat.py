@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from celeriac.app import Celeriac
 
 logger = logging.getLogger(__name__)
+
+PORT = "celeriac.metrics.process:of_beat"
 
 #: Beat looks at least this often (seconds), so that a change in SQL takes effect soon; and tells that it lives.
 LOOK_EVERY = 1.0
@@ -77,6 +80,9 @@ class Acts:
         except Exception as error:
             logger.warning("What %s came to could not be written: %s", name, error)
 
+    def under_way(self) -> int:
+        return sum(not future.done() for future in list(self.running.values()))
+
     def close(self) -> None:
         self.threads.shutdown(wait=True, cancel_futures=True)
 
@@ -121,6 +127,8 @@ class Scheduler(StockScheduler):
         self.ticking = False
         self.closing = False
         self.reported = 0.0
+        self.ticks = 0
+        self.ending = threading.Event()
         self.late_by = 0.0
         super().__init__(app, *args, **kwargs)
 
@@ -141,7 +149,13 @@ class Scheduler(StockScheduler):
             self._refuse_old_schema()
             logger.info("%d schedules in the beat config", self.timetable.install())
             self.app.register_roles()
+            self._tell_figures()
             self.installed = True
+
+    def _tell_figures(self) -> None:
+        """On a port, where one is set: figures stand above beat, and know it."""
+        if self.app.settings.metrics_address:
+            symbol_by_name(PORT)(self).start()
 
     def _refuse_old_schema(self) -> None:
         """Raises SystemExit, told in a line."""
@@ -173,6 +187,7 @@ class Scheduler(StockScheduler):
         try:
             self._install()
             self._round()
+            self.ticks += 1
             self._report()
             return self._seconds_to_next()
         except Exception as error:
@@ -217,6 +232,7 @@ class Scheduler(StockScheduler):
         nothing is closed, and it is called again once the tick is over.
         """
         self.closing = True
+        self.ending.set()
         if self.ticking:
             return
         self.acts.close()

@@ -83,6 +83,7 @@ class Lifeline(threading.Thread):
         self.orphans: list[str] = []
         self.drain_until: float | None = None
         self.parted = False
+        self.failures = 0
         self.answered = time.monotonic()
 
     def run(self) -> None:
@@ -91,6 +92,7 @@ class Lifeline(threading.Thread):
                 self.look()
                 self.answered = time.monotonic()
             except Exception as error:
+                self.failures += 1
                 gone = is_gone(error)
                 if is_down(error):  # for everybody: no lease runs out meanwhile
                     shared.renew(time.monotonic())

@@ -29,8 +29,8 @@ from celeriac.worker.watchdog import Watchdog
 
 logger = logging.getLogger(__name__)
 
-#: By name: alerts stand above the worker, and know it.
-WATCH = "celeriac.alerts.review:Watch"
+#: By name: alerts and figures stand above the worker, and know it.
+WATCH, PORT = "celeriac.alerts.review:Watch", "celeriac.metrics.process:of_worker"
 
 
 class LifelineStep(bootsteps.StartStopStep):
@@ -76,6 +76,8 @@ class LifelineStep(bootsteps.StartStopStep):
             Refills(worker.app, lifeline.served, lifeline.ending),
             symbol_by_name(WATCH)(worker.app, lifeline.ending),
         ]  # fmt: skip
+        if worker.app.settings.metrics_address:
+            self.threads.append(symbol_by_name(PORT)(lifeline))
         for thread in self.threads:
             thread.start()
         self._on(signals.worker_shutting_down, lifeline.drain)

@@ -49,6 +49,7 @@ SHORT = {
 EXCEPT = {
     "insights.capacity.CAPACITY", "insights.metrics.MEASURE", "insights.metrics.PRIORITIES", "alerts.measure.ROLES",
     "insights.counting.BELIEVED", "repair.prune.DAYS", "repair.prune.DROP_DAY", "add days", "move",
+    "metrics.read.REVISION",
 }  # fmt: skip
 
 
@@ -217,6 +218,9 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
             for what in ("PASSES", "ADOPTED", "DEAD_LETTERS")
         },
         "repair.ring.STATE": [{}],
+        "metrics.read.OUTBOX_TASKS": [{"most": SELECTED}],
+        "metrics.read.RECENT": [{"most": SELECTED}],
+        "metrics.read.WAITING": [{"most": SELECTED}],
         "alerts.fairness.LAST": [{"most": SELECTED, "largest": 65_536}],
         "alerts.measure.LETTERS": [{"most": SELECTED}],
         "alerts.measure.LOST": [{"most": SELECTED}],
@@ -364,7 +368,8 @@ AS_USUAL = {
 def by_lookups(name: str) -> bool:
     """Whether the engine executes it so."""
     return name not in AS_USUAL and (
-        name.startswith(("insights.", "operate.", "repair.", "dispatch.parking.", "canvas.", "page of", "end of"))
+        name.startswith(("insights.", "metrics.", "operate.", "repair.", "canvas.", "page of", "end of"))
+        or name in ("dispatch.parking.PARK", "dispatch.parking.UNPARK")
         or name in ("alerts.fairness.LAST", "alerts.measure.LETTERS", "alerts.measure.LOST", "alerts.measure.OLDEST")
         or name in ("dispatch.claim.RESUME", "dispatch.promote.DUE", "enqueue.insert.EXISTING")
         or name in ("enqueue.gates.CLOSE", "enqueue.insert.STILL_BEHIND", "enqueue.insert.AGAIN")

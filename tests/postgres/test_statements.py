@@ -15,7 +15,7 @@ from celeriac.store import migrate
 from celeriac.store.connections import Database
 
 PACKAGES = (
-    "alerts", "canvas", "enqueue", "dispatch", "run", "settle", "roles", "repair", "schedules", "operate",
+    "alerts", "canvas", "enqueue", "dispatch", "metrics", "run", "settle", "roles", "repair", "schedules", "operate",
     "insights", "store",
 )  # fmt: skip
 

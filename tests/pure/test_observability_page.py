@@ -6,6 +6,7 @@ import re
 from dataclasses import fields
 
 from celeriac.alerts.rules import RULES
+from celeriac.metrics.catalogue import METRICS
 from celeriac.settings import Settings
 from tests.processes import ROOT
 
@@ -22,3 +23,11 @@ def test_its_alerts_are_the_rules() -> None:
         lasts = f"{rule.lasts:g} s " if rule.lasts else ""
         expected.append(f"| `{rule.name}` | {rule.of} | {rule.severity} | {lasts}| {above}")
     assert found == expected
+
+
+OF = {"sql": "the database", "worker": "a worker", "beat": "a beat"}
+
+
+def test_its_figures_are_the_catalogue() -> None:
+    found = re.findall(r"^\| `celeriac_\w+` \| .* \|$", PAGE, re.MULTILINE)
+    assert found == [f"| `{m.full_name}` | {', '.join(m.labels)} | {OF[m.source]} | {m.says} |" for m in METRICS]

@@ -7,7 +7,7 @@ from dataclasses import fields
 import pytest
 
 from celeriac.errors import ConfigurationError
-from celeriac.settings import Settings
+from celeriac.settings import Settings, host_and_port
 
 TEXTS = {
     "DATABASE_URL": "database_url", "REDIS_URL": "redis_url", "WORKER_ID": "worker_id", "WORKER_ROLE": "worker_role"
@@ -56,7 +56,7 @@ NUMBERS = {
 
 def test_every_setting_is_tested_here() -> None:
     told = {"alert_webhook", "alert_mail", "alert_mail_from", "alert_mail_to"}
-    tested = {*TEXTS.values(), *(setting for setting, *_ in NUMBERS.values()), "log_format", *told}
+    tested = {*TEXTS.values(), *(setting for setting, *_ in NUMBERS.values()), "log_format", "metrics_address", *told}
     assert {f.name for f in fields(Settings)} == tested
 
 
@@ -83,6 +83,15 @@ def test_where_alerts_are_told_is_an_address_and_its_password_is_not_shown() -> 
         with pytest.raises(ConfigurationError, match=f"^{variable}.* is not usable: give ") as error:
             Settings.from_environ(given | {variable: wrong})
         assert "secret" not in str(error.value)
+
+
+def test_figures_have_a_port_and_maybe_a_host() -> None:
+    assert [host_and_port(given) for given in ("9808", "0.0.0.0:9808", "[::1]:80")] == [
+        ("127.0.0.1", 9808), ("0.0.0.0", 9808), ("::1", 80)
+    ]  # fmt: skip
+    for wrong in ("here", "h:0", "h:65536", ":"):
+        with pytest.raises(ConfigurationError, match=f"^CELERIAC_METRICS_ADDRESS='{wrong}' is not usable: give a port"):
+            Settings.from_environ({"CELERIAC_METRICS_ADDRESS": wrong})
 
 
 @pytest.mark.parametrize(("variable", "setting"), TEXTS.items())

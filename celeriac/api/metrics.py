@@ -1,0 +1,19 @@
+"""Figures for Prometheus."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import PlainTextResponse
+
+from celeriac.api.callers import Reader
+from celeriac.api.shared import Shared
+from celeriac.metrics.exporter import CONTENT_TYPE
+
+router = APIRouter(tags=["about"])
+
+
+@router.get("/metrics", response_class=PlainTextResponse)
+async def metrics(request: Request, _: Reader) -> Response:
+    """What SQL knows, as Prometheus' text; a reading holds for five seconds."""
+    shared: Shared[bytes] = request.app.state.metrics
+    return Response(await shared(), media_type=CONTENT_TYPE)

@@ -1,0 +1,99 @@
+"""Every figure there is: a name, its labels, each from a closed set, and what it says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+PREFIX = "celeriac_"
+
+#: How far the tasks of a room are counted.
+COUNTED = 10_000
+
+#: Whom the figure is of: the database as a whole, or one process.
+Source = Literal["sql", "worker", "beat"]
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """`name` without the prefix; one that only grows ends in `_total`."""
+
+    name: str
+    says: str
+    labels: tuple[str, ...] = ()
+    source: Source = "sql"
+
+    @property
+    def full_name(self) -> str:
+        return PREFIX + self.name
+
+    @property
+    def kind(self) -> Literal["counter", "gauge"]:
+        return "counter" if self.name.endswith("_total") else "gauge"
+
+
+ROLE = ("role",)
+
+_TO = f"counted to {COUNTED + 1:,}"
+
+METRICS = (
+    Metric("tasks_ready", f"Tasks that could start now, {_TO}", ROLE),
+    Metric("tasks_delayed", f"Tasks that wait for a time, {_TO}", ROLE),
+    Metric("tasks_locked", f"Tasks that wait for a lock key, {_TO}", ROLE),
+    Metric("tasks_parked", f"Tasks of paused accounts, {_TO}", ROLE),
+    Metric("tasks_awaiting", f"Bodies of chords that wait for the members, {_TO}", ROLE),
+    Metric("tasks_claimed", "Tasks that were handed out and have not begun", ROLE),
+    Metric("tasks_running", "Tasks that run", ROLE),
+    Metric("tasks_stale", "Tasks that run with a lease that is over", ROLE),
+    Metric("recent_tasks", "Of the newest 1,000 that ended within an hour, by what they came to", ("role", "outcome")),
+    Metric("oldest_ready_seconds", "For how long the oldest of the role's first 500 tasks could have started", ROLE),
+    Metric("wait_objective_seconds", "For how long a task may that could start", ROLE),
+    Metric("running_oldest_seconds", "For how long the oldest task runs", ROLE),
+    Metric("accounts_waiting", "Accounts with a task that could start, counted to 100", ROLE),
+    Metric("fairness_lag_rounds", "Rounds an account that holds nothing waits already; 1 is the bound", ROLE),
+    Metric("tickets_lost", "Tasks whose ticket Redis lost, within 15 minutes", ROLE),
+    Metric("window", "How many tasks may be claimed or running at once", ROLE),
+    Metric("slots_free", "How many more may be", ROLE),
+    Metric("role_paused", "1 while no pass claims anything of it", ROLE),
+    Metric("workers", "Workers of the role's queue; silent: for two minutes to an hour", ("role", "state")),
+    Metric("worker_silence_seconds", "Of its workers the longest silence, up to an hour", ROLE),
+    Metric("worker_slots", "How many tasks its active workers could run at once", ROLE),
+    Metric("workers_idle", "How many of these slots have nothing to do", ROLE),
+    Metric("schedule_lateness_seconds", "For how long a schedule that is switched on has been due", ("schedule",)),
+    Metric("schedule_skips_total", "Instants left out: missed, or while the last task was unfinished", ("schedule",)),
+    Metric("beats", "Beats that have ticked within a minute"),
+    Metric("beat_tick_age_seconds", "Since the last tick of any beat; 0 where no schedule needs one"),
+    Metric("alerts_firing", "Subjects for which an alert fires", ("alert",)),
+    Metric("dead_letters", "Messages that became no task, counted to 1,000"),
+    Metric("outbox_tasks", "Tasks that are accepted and not yet inserted, counted to 1,000"),
+    Metric("oldest_transaction_seconds", "Age of the oldest transaction that keeps what is dead from being vacuumed"),
+    Metric("table_dead_ratio", "Dead rows as a share of a table's, as Postgres believes", ("table",)),
+    Metric("redis_up", "Whether Redis answers the server that is scraped"),
+    Metric("schema_info", "The engine's migration that is applied", ("revision",)),
+    Metric("build_info", "The version of the server that is scraped", ("version",)),
+    Metric("scrape_ok", "0 where Postgres did not answer in time: then no other figure of it is told"),
+    Metric("scrape_duration_seconds", "What the last reading took"),
+    Metric("worker_tasks_run_total", "Tasks that ran here", ROLE, "worker"),
+    Metric("worker_tickets_active", "Tickets that run here", source="worker"),
+    Metric("worker_tickets_reserved", "Tickets that were taken from Redis and are not over", source="worker"),
+    Metric("worker_processes", "Processes, threads or greenlets for tasks", source="worker"),
+    Metric("worker_backing_off", "1 while nothing new begins, as memory or CPU is short", source="worker"),
+    Metric("worker_draining", "1 from when it was told to stop", source="worker"),
+    Metric("worker_memory_ratio", "Memory, as a share of its limit", source="worker"),
+    Metric("worker_cpu_ratio", "CPU, as a share of what it may use", source="worker"),
+    Metric("worker_heartbeat_age_seconds", "Since the leases were last renewed", source="worker"),
+    Metric("worker_heartbeat_failures_total", "Looks of the lifeline that Postgres did not answer", source="worker"),
+    Metric("beat_ticks_total", "Rounds over the schedules", source="beat"),
+    Metric("beat_late_seconds", "How late what it ran last was", source="beat"),
+    Metric("beat_acts_running", "Passes and sweeps under way", source="beat"),
+)
+
+BY_NAME: Mapping[str, Metric] = {metric.name: metric for metric in METRICS}
+
+#: Tables whose dead rows slow claims and settles.
+TABLES = ("tasks", "ready_0", "ready_1", "ready_2", "later", "behind", "locks", "tickets", "parked")
+
+OUTCOMES = ("completed", "failed", "cancelled")
+
+STATES = ("active", "draining", "silent")

@@ -1,0 +1,87 @@
+"""The exporter: one reading for all who scrape, held for a few seconds, as Prometheus' text."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+from prometheus_client.core import Metric as Family
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+from prometheus_client.registry import Collector
+from sqlalchemy.exc import SQLAlchemyError
+
+from celeriac.alerts.review import rules_of
+from celeriac.metrics.catalogue import BY_NAME, PREFIX
+from celeriac.metrics.read import Samples, read
+
+if TYPE_CHECKING:
+    from celeriac.app import Celeriac
+
+logger = logging.getLogger(__name__)
+
+CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
+
+#: How long (seconds) a reading holds, and how long (milliseconds) one of its statements may take.
+HOLDS, PATIENCE_MS = 5.0, 2_000
+
+
+class Exporter:
+    """What SQL knows, and how the reading went. Thread-safe; who comes while somebody reads waits for that."""
+
+    def __init__(self, app: Celeriac) -> None:
+        self.app = app
+        self._rules = [rule.name for rules in rules_of(app).values() for rule in rules]
+        self._turn = threading.Lock()
+        self._until = 0.0
+        self._text = b""
+
+    def text(self) -> bytes:
+        with self._turn:
+            if time.monotonic() >= self._until:
+                self._text = as_text(self._read())
+                self._until = time.monotonic() + HOLDS
+            return self._text
+
+    def _read(self) -> Samples:
+        began = time.monotonic()
+        try:
+            told = self._ask()
+        except SQLAlchemyError as error:
+            logger.warning("Figures could not be read: %s", str(getattr(error, "orig", error)).partition("\n")[0])
+            told = Samples()
+        told.put("scrape_ok", bool(told.values))
+        told.put("redis_up", self.app.publisher.answers())
+        told.put("build_info", 1, version("celeriac"))
+        told.put("scrape_duration_seconds", time.monotonic() - began)
+        return told
+
+    def _ask(self) -> Samples:
+        with self.app.database.reading() as connection:
+            connection.exec_driver_sql(f"SET LOCAL statement_timeout = '{PATIENCE_MS} ms'")
+            return read(connection, self._rules, self.app.settings.alert_wait)
+
+
+def as_text(told: Samples) -> bytes:
+    """In the order of the catalogue."""
+    return generate_latest(_Collected(told.values))
+
+
+class _Collected(Collector):
+    def __init__(self, values: Mapping[str, Mapping[tuple[str, ...], float]]) -> None:
+        self.values = values
+
+    def collect(self) -> Iterable[Family]:
+        return list(_families(self.values))
+
+
+def _families(values: Mapping[str, Mapping[tuple[str, ...], float]]) -> Iterator[Family]:
+    for name, metric in BY_NAME.items():
+        if samples := values.get(name):
+            family = Family((PREFIX + name).removesuffix("_total"), metric.says, metric.kind)
+            for labels, value in samples.items():
+                family.add_sample(PREFIX + name, dict(zip(metric.labels, labels, strict=True)), value)
+            yield family

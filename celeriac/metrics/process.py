@@ -1,0 +1,116 @@
+"""What one process knows without asking Postgres, on a port of its own: `CELERIAC_METRICS_ADDRESS`.
+
+A worker's parent and a beat have one where it is set; without it nothing listens and nothing is counted.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+import time
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING
+
+from celery.worker import state
+
+from celeriac.metrics.read import Samples
+from celeriac.run import shared
+from celeriac.settings import host_and_port
+
+if TYPE_CHECKING:
+    from celeriac.schedules.beat import Scheduler
+    from celeriac.worker.lifeline import Lifeline
+
+logger = logging.getLogger(__name__)
+
+#: How long (seconds) who asks may take, and how often it is looked whether the process ends.
+PATIENCE, LOOK_EVERY = 5.0, 0.5
+
+
+class ServerOverIPv6(ThreadingHTTPServer):
+    address_family = socket.AF_INET6
+
+
+class Port(threading.Thread):
+    """Answers `GET /metrics` until `ending`. An address that is taken is told, and nobody stops for it."""
+
+    def __init__(self, address: str, figures: Callable[[], Samples], ending: threading.Event) -> None:
+        super().__init__(name="celeriac-metrics", daemon=True)
+        self.address = address
+        self.figures = figures
+        self.ending = ending
+
+    def run(self) -> None:
+        try:
+            host, port = host_and_port(self.address)
+            kind = ServerOverIPv6 if ":" in host else ThreadingHTTPServer
+            server = kind((host, port), _handler(self.figures))
+        except (ImportError, OSError) as error:  # without the extra `metrics`; an address that is taken
+            logger.error("CELERIAC_METRICS_ADDRESS=%s: nobody listens there: %s", self.address, error)
+            return
+        server.timeout = LOOK_EVERY
+        server.daemon_threads = True
+        with server:
+            while not self.ending.is_set():
+                server.handle_request()
+
+
+def _handler(figures: Callable[[], Samples]) -> type[BaseHTTPRequestHandler]:
+    from celeriac.metrics.exporter import CONTENT_TYPE, as_text
+
+    class Handler(BaseHTTPRequestHandler):
+        timeout = PATIENCE
+
+        def do_GET(self) -> None:
+            if self.path != "/metrics":
+                self.send_error(404)
+                return
+            body = as_text(figures())
+            self.send_response(200)
+            self.send_header("Content-Type", CONTENT_TYPE)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """A scrape is no event."""
+
+    return Handler
+
+
+def of_worker(lifeline: Lifeline) -> Port | None:
+    """A worker's, if it is to have one."""
+    address = lifeline.settings.metrics_address
+    return Port(address, lambda: worker_figures(lifeline), lifeline.ending) if address else None
+
+
+def worker_figures(lifeline: Lifeline) -> Samples:
+    told, governor = Samples(), lifeline.governor
+    for role in lifeline.served():
+        told.put("worker_tasks_run_total", state.total_count.get(role.name, 0), role.name)
+    told.put("worker_tickets_active", len(state.active_requests))
+    told.put("worker_tickets_reserved", len(state.reserved_requests))
+    told.put("worker_processes", lifeline.worker.concurrency)
+    told.put("worker_backing_off", governor.standing.reason is not None)
+    told.put("worker_draining", lifeline.drain_until is not None)
+    told.put("worker_memory_ratio", governor.usage.memory)
+    told.put("worker_cpu_ratio", governor.usage.cpu)
+    told.put("worker_heartbeat_age_seconds", max(0.0, time.monotonic() - shared.renewed()))
+    told.put("worker_heartbeat_failures_total", lifeline.failures)
+    return told
+
+
+def of_beat(scheduler: Scheduler) -> Port | None:
+    """A beat's, if it is to have one."""
+    address = scheduler.app.settings.metrics_address
+    return Port(address, lambda: beat_figures(scheduler), scheduler.ending) if address else None
+
+
+def beat_figures(scheduler: Scheduler) -> Samples:
+    told = Samples()
+    told.put("beat_ticks_total", scheduler.ticks)
+    told.put("beat_late_seconds", scheduler.late_by)
+    told.put("beat_acts_running", scheduler.acts.under_way())
+    return told

@@ -1,0 +1,200 @@
+"""What SQL knows, read with a bound on each count: neither backlog nor history changes what a scrape costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import Connection, text
+
+from celeriac.alerts import fairness, measure
+from celeriac.insights import counting
+from celeriac.metrics.catalogue import BY_NAME, COUNTED, OUTCOMES, STATES, TABLES
+
+#: How many of a role's last are looked at for what they came to, of its accounts, and of the outbox.
+RECENT_TASKS, ACCOUNTS, OUTBOX = 1_000, 100, 1_000
+
+#: Schedules are named by whoever writes them: this many are told of, by name.
+SCHEDULES_TOLD = 200
+
+SERVED = text("""
+WITH busy AS (
+    SELECT worker_id, count(DISTINCT worker_pid) AS slots FROM celeriac.tickets
+    WHERE worker_id IS NOT NULL GROUP BY worker_id
+)
+SELECT r.role, coalesce(CAST(r.definition ->> 'window' AS integer), 0) AS "window", r.paused, live.*,
+    coalesce(CAST(r.definition ->> 'wait_objective' AS double precision), :wait) AS objective,
+    (SELECT CAST(extract(epoch FROM statement_timestamp() - min(started_at)) AS double precision)
+        FROM celeriac.tickets WHERE role = r.role) AS running_oldest
+FROM celeriac.roles r CROSS JOIN LATERAL (
+    SELECT count(*) FILTER (WHERE fresh AND status = 'active') AS active,
+        count(*) FILTER (WHERE fresh AND status = 'draining') AS draining,
+        count(*) FILTER (WHERE NOT fresh) AS silent,
+        CAST(extract(epoch FROM statement_timestamp() - min(since)) AS double precision) AS silence,
+        coalesce(sum(concurrency) FILTER (WHERE fresh AND status = 'active'), 0) AS slots,
+        coalesce(sum(least(busy.slots, concurrency)) FILTER (WHERE fresh AND status = 'active'), 0) AS busy
+    FROM (
+        SELECT worker_id, status, concurrency, greatest(last_heartbeat_at, pg_postmaster_start_time()) AS since,
+            last_heartbeat_at > statement_timestamp() - interval '2 minutes' AS fresh
+        FROM celeriac.workers
+        WHERE status <> 'stopped' AND queues ? coalesce(r.definition ->> 'queue', r.role)
+            AND last_heartbeat_at > statement_timestamp() - interval '1 hour'
+    ) AS w LEFT JOIN busy USING (worker_id)
+) AS live
+""")
+
+RECENT = text("""
+SELECT r.role, newest.completed + coalesce(counted.completed, 0) AS completed, newest.failed, newest.cancelled
+FROM celeriac.roles r CROSS JOIN LATERAL (
+    SELECT count(*) FILTER (WHERE status = 'completed') AS completed,
+        count(*) FILTER (WHERE status = 'failed') AS failed,
+        count(*) FILTER (WHERE status = 'cancelled') AS cancelled
+    FROM (
+        SELECT status FROM celeriac.history
+        WHERE role = r.role AND completed_at > statement_timestamp() - interval '1 hour'
+        ORDER BY completed_at DESC LIMIT :most) AS h
+) AS newest
+LEFT JOIN LATERAL (
+    SELECT CAST(sum(completed) AS bigint) AS completed FROM celeriac.outcomes
+    WHERE role = r.role AND minute > statement_timestamp() - interval '1 hour'
+        AND r.definition ? 'keep' AND r.definition ->> 'keep' IS NULL
+) AS counted ON true
+""")
+
+# INVARIANT: one descent an account.
+WAITING = text("""
+SELECT r.role, walk.n FROM celeriac.roles r CROSS JOIN LATERAL (
+    WITH RECURSIVE accounts AS (
+        (SELECT account, 1 AS n FROM celeriac.ready WHERE role = r.role ORDER BY account LIMIT 1)
+        UNION ALL
+        SELECT next.account, accounts.n + 1 FROM accounts, LATERAL (
+            SELECT account FROM celeriac.ready
+            WHERE role = r.role AND account > accounts.account ORDER BY account LIMIT 1) AS next
+        WHERE accounts.n < :most
+    )
+    SELECT coalesce(max(n), 0) AS n FROM accounts
+) AS walk
+""")
+
+SCHEDULES = text("""
+SELECT name, skips, CASE WHEN enabled AND quarantined IS NULL
+    THEN greatest(0, extract(epoch FROM statement_timestamp() - next_run_at)) ELSE 0 END AS late
+FROM celeriac.scheduled_jobs ORDER BY name LIMIT :most
+""")
+
+BEATS = text("SELECT count(*) FROM celeriac.beats WHERE last_tick_at > statement_timestamp() - interval '1 minute'")
+
+FIRING = text("SELECT name, count(*) AS n FROM celeriac.alerts GROUP BY name")
+
+OUTBOX_TASKS = text("SELECT count(*) FROM (SELECT id FROM celeriac.intake ORDER BY id LIMIT :most) AS waiting")
+
+DEAD = text("""
+SELECT relname, n_dead_tup / greatest(1.0, n_dead_tup + n_live_tup) AS ratio FROM pg_stat_user_tables
+WHERE schemaname = 'celeriac' AND relname = ANY (CAST(:tables AS text[]))
+""")
+
+REGISTERED = text("SELECT role FROM celeriac.roles")
+
+REVISION = text("SELECT version_num FROM celeriac.version")
+
+
+@dataclass
+class Samples:
+    """By metric, each set of its labels' values and what it is at."""
+
+    values: dict[str, dict[tuple[str, ...], float]] = field(default_factory=dict)
+
+    def put(self, name: str, value: Any, *labels: str) -> None:
+        metric = BY_NAME[name]
+        assert len(labels) == len(metric.labels), name
+        self.values.setdefault(name, {})[labels] = float(value or 0)
+
+    def zeros(self, name: str, labels: Iterable[str], *before: str) -> None:
+        """Where nothing is told yet."""
+        for label in labels:
+            self.values.setdefault(name, {}).setdefault((*before, label), 0.0)
+
+
+def read(connection: Connection, rules: Iterable[str], wait: float) -> Samples:
+    """`rules`: the names of those that may fire. `wait`: the objective (seconds) of roles without one of their own.
+
+    In a transaction that reads, by look-ups.
+    """
+    told = Samples()
+    roles = _depth(connection, told)
+    _served(connection, told, roles, wait)
+    _ended(connection, told, roles)
+    _schedules(connection, told)
+    _whole(connection, told)
+    firing: Mapping[str, int] = {row.name: row.n for row in connection.execute(FIRING)}
+    for name in rules:
+        told.put("alerts_firing", firing.get(name, 0), name)
+    return told
+
+
+def _depth(connection: Connection, told: Samples) -> set[str]:
+    """The roles that are told of: those that are registered, and of the built-in ones those with work."""
+    registered = set(connection.execute(REGISTERED).scalars())
+    roles = [depth for depth in counting.depth(connection, cap=COUNTED) if depth.role in registered]
+    for depth in roles:
+        for name, count in (
+            ("ready", depth.ready), ("delayed", depth.later), ("locked", depth.behind), ("parked", depth.parked),
+            ("awaiting", depth.members),
+        ):  # fmt: skip
+            told.put(f"tasks_{name}", min(count.n, COUNTED) + (not count.exact), depth.role)
+        for name in ("claimed", "running", "stale"):
+            told.put(f"tasks_{name}", getattr(depth, name), depth.role)
+        told.put("oldest_ready_seconds", depth.oldest_ready_seconds, depth.role)
+        free = max(0, (depth.window or 0) - depth.claimed - depth.running)
+        told.put("slots_free", free, depth.role)
+    return {depth.role for depth in roles}
+
+
+def _served(connection: Connection, told: Samples, roles: set[str], wait: float) -> None:
+    for row in connection.execute(SERVED, {"wait": wait}).mappings():
+        if (role := row["role"]) in roles:
+            told.put("wait_objective_seconds", row["objective"], role)
+            told.put("window", row["window"], role)
+            told.put("role_paused", row["paused"], role)
+            told.put("running_oldest_seconds", row["running_oldest"], role)
+            told.put("worker_silence_seconds", row["silence"], role)
+            told.put("worker_slots", row["slots"], role)
+            told.put("workers_idle", row["slots"] - row["busy"], role)
+            for state in STATES:
+                told.put("workers", row[state], role, state)
+
+
+def _ended(connection: Connection, told: Samples, roles: set[str]) -> None:
+    for row in connection.execute(RECENT, {"most": RECENT_TASKS}).mappings():
+        for outcome in OUTCOMES if row["role"] in roles else ():
+            told.put("recent_tasks", row[outcome], row["role"], outcome)
+    waiting = {row.role: row.n for row in connection.execute(WAITING, {"most": ACCOUNTS})}
+    lost = {row.role: row.n for row in connection.execute(measure.LOST, {"most": measure.MOST_EVENTS})}
+    lags = fairness.lags(connection)
+    for name, found in (("accounts_waiting", waiting), ("tickets_lost", lost), ("fairness_lag_rounds", lags)):
+        for role in roles:
+            told.put(name, found.get(role, 0), role)
+
+
+def _schedules(connection: Connection, told: Samples) -> None:
+    for row in connection.execute(SCHEDULES, {"most": SCHEDULES_TOLD}):
+        told.put("schedule_lateness_seconds", row.late, row.name)
+        told.put("schedule_skips_total", row.skips, row.name)
+    told.put("beats", connection.execute(BEATS).scalar_one())
+    told.put("beat_tick_age_seconds", connection.execute(measure.BEAT).scalar_one_or_none())
+
+
+def _whole(connection: Connection, told: Samples) -> None:
+    told.put("dead_letters", connection.execute(measure.LETTERS, {"most": measure.MOST_LETTERS}).scalar_one())
+    told.put("outbox_tasks", connection.execute(OUTBOX_TASKS, {"most": OUTBOX}).scalar_one())
+    told.put("oldest_transaction_seconds", connection.execute(measure.TRANSACTION).scalar_one())
+    for table, ratio in _of_tables(connection):
+        told.put("table_dead_ratio", ratio, table)
+    for revision in connection.execute(REVISION).scalars():
+        told.put("schema_info", 1, revision)
+
+
+def _of_tables(connection: Connection) -> Iterator[tuple[str, float]]:
+    found = {row.relname: row.ratio for row in connection.execute(DEAD, {"tables": list(TABLES)})}
+    return ((table, found.get(table, 0.0)) for table in TABLES)

@@ -1,0 +1,53 @@
+"""Where it is set, a worker and a beat tell on a port what they know without asking Postgres."""
+
+from __future__ import annotations
+
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+from celeriac.metrics.catalogue import METRICS
+from tests import processes
+from tests.api.server import free_port
+from tests.end_to_end.conftest import QUICK
+from tests.postgres.test_exporter import Figures, at, parsed
+from tests.processes import Rows, Running, until
+
+
+def asked(port: int) -> Figures:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+            assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+            return parsed(answer.read())
+    except OSError:
+        return {}
+
+
+def test_a_worker_tells_what_it_has_run(shop: ModuleType, worker: Callable[..., Running], rows: Rows) -> None:
+    port = free_port()
+    running = worker("-c", "2", CELERIAC_METRICS_ADDRESS=str(port))
+    shop.slow.bulk([(0.01,)] * 5)
+    until(lambda: (found := asked(port)) and at(found, "worker_tasks_run_total", role="slow") == 5, "five that ran")
+    found = asked(port)
+    assert {name for name, _ in found} == {metric.name for metric in METRICS if metric.source == "worker"}
+    assert (at(found, "worker_processes"), at(found, "worker_backing_off"), at(found, "worker_draining")) == (2, 0, 0)
+    assert at(found, "worker_heartbeat_age_seconds") < 30
+    assert running.stop() == 0
+
+
+def test_a_beat_tells_that_it_ticks_and_a_taken_port_stops_nobody(
+    shop: ModuleType, rows: Rows, database_url: str, redis_url: str, tmp_path: Path
+) -> None:
+    port = free_port()
+    environ = QUICK | {"CELERIAC_METRICS_ADDRESS": f"127.0.0.1:{port}"}
+
+    def beat(log: str) -> object:
+        return processes.beat("tests.end_to_end.shop", database_url, redis_url, tmp_path / log, environ)
+
+    with beat("one") as first:  # type: ignore[attr-defined]
+        until(lambda: (found := asked(port)) and at(found, "beat_ticks_total") > 1, "ticks")
+        with beat("two") as second:  # type: ignore[attr-defined]
+            until(lambda: "nobody listens there" in second.printed(), "its line")
+            until(lambda: rows.one("SELECT count(*) FROM beats") == 2, "both to tick")
+        assert first.stop() == 0

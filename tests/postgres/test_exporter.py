@@ -1,0 +1,144 @@
+"""What Prometheus reads: every figure of the catalogue, at 0 before there is anything, at a cost that is bounded."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from sqlalchemy import create_engine, text
+
+from celeriac import Celeriac
+from celeriac.alerts.rules import RULES
+from celeriac.metrics import exporter
+from celeriac.metrics.catalogue import METRICS, PREFIX
+from celeriac.metrics.exporter import Exporter
+from celeriac.store.connections import Database
+from tests.postgres.conftest import new_task
+from tests.postgres.finished import finished, live_worker, registered
+from tests.postgres.stages import claimed, enqueued, running
+from tests.processes import Rows
+
+Figures = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+#: Of a role, in all that one process tells.
+MOST_SERIES = 150
+
+
+def parsed(told: bytes) -> Figures:
+    families = text_string_to_metric_families(told.decode())
+    return {(s.name.removeprefix(PREFIX), frozenset(s.labels.items())): s.value for f in families for s in f.samples}
+
+
+def figures(app: Celeriac) -> Figures:
+    return parsed(Exporter(app).text())
+
+
+def at(found: Figures, name: str, **labels: str) -> float:
+    return found[name, frozenset(labels.items())]
+
+
+def test_every_label_set_of_a_registered_role_is_there_at_0(app: Celeriac, rows: Rows) -> None:
+    registered(rows, "idle")
+    found = figures(app)
+    told = {name for name, _ in found}
+    per_schedule = {metric.name for metric in METRICS if metric.labels == ("schedule",)}
+    assert told == {metric.name for metric in METRICS if metric.source == "sql"} - per_schedule
+    of_role = {which: value for which, value in found.items() if ("role", "idle") in which[1]}
+    assert {name: value for (name, _), value in of_role.items() if value} == {"wait_objective_seconds": 3600}
+    assert Counter(name for name, _ in of_role)["workers"] == 3
+    assert len(of_role) <= MOST_SERIES
+    assert {dict(labels)["alert"] for name, labels in found if name == "alerts_firing"} == {r.name for r in RULES}
+
+
+def test_figures_are_those_of_the_rows(app: Celeriac, database: Database, rows: Rows) -> None:
+    registered(rows, "work", window=10)
+    live_worker(rows, "worker-1", concurrency=4)
+    live_worker(rows, "gone", ago=5)
+    running(database, new_task())
+    enqueued(database, *(new_task(account=account) for account in ("a", "a", "b")))
+    claimed(database, account="a")
+    rows("INSERT INTO worker_tasks (task_id, role, waits_for) VALUES ('later', 'work', 'time')")
+    finished(rows, "work", "failed", n=2)
+    finished(rows, "work", n=3)
+    rows("INSERT INTO task_events (task, role, kind) VALUES (1, 'work', 'ticket_lost')")
+    rows("""INSERT INTO scheduled_jobs (name, target, cron_expression, next_run_at, skips)
+        VALUES ('s', 'work', '@hourly', now() - interval '1 minute', 2)""")
+    rows("""INSERT INTO alerts (name, subject, value, threshold)
+        VALUES ('queue_depth', 'a', 2, 1), ('queue_depth', 'b', 2, 1)""")
+    found = figures(app)
+    expected = {
+        "tasks_ready": 2, "tasks_claimed": 1, "tasks_running": 1, "tasks_delayed": 1, "window": 10, "slots_free": 8,
+        "worker_slots": 4, "workers_idle": 3, "accounts_waiting": 2, "tickets_lost": 1,
+    }  # fmt: skip
+    assert {name: at(found, name, role="work") for name in expected} == expected
+    assert [at(found, "recent_tasks", role="work", outcome=o) for o in ("completed", "failed")] == [3, 2]
+    assert [at(found, "workers", role="work", state=s) for s in ("active", "draining", "silent")] == [1, 0, 1]
+    assert at(found, "schedule_lateness_seconds", schedule="s") >= 60
+    assert at(found, "schedule_skips_total", schedule="s") == 2
+    assert at(found, "alerts_firing", alert="queue_depth") == 2
+    assert [at(found, name) for name in ("scrape_ok", "redis_up")] == [1, 1]
+
+
+def test_successes_of_a_role_that_keeps_none_are_counted(app: Celeriac, rows: Rows) -> None:
+    registered(rows, "work", keep=None)
+    rows("INSERT INTO outcomes VALUES ('work', date_trunc('minute', now()), 7, 0, 0, 1)")
+    assert at(figures(app), "recent_tasks", role="work", outcome="completed") == 7
+
+
+def test_a_role_nobody_registered_is_no_label(app: Celeriac, database: Database, rows: Rows) -> None:
+    enqueued(database, new_task("whatever"))
+    assert not [labels for _, labels in figures(app) if ("role", "whatever") in labels]
+
+
+def test_a_room_is_counted_so_far(
+    app: Celeriac, database: Database, rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("celeriac.metrics.read.COUNTED", 2)
+    registered(rows, "work")
+    enqueued(database, *(new_task() for _ in range(5)))
+    assert at(figures(app), "tasks_ready", role="work") == 3
+
+
+def test_a_reading_holds_for_a_while_and_is_shared(app: Celeriac, rows: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
+    registered(rows, "work")
+    readings: list[int] = []
+    read = exporter.read
+
+    def counted(*given: object) -> object:
+        readings.append(1)
+        return read(*given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(exporter, "read", counted)
+    one, told = Exporter(app), set()
+    threads = [threading.Thread(target=lambda: told.add(one.text())) for _ in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (len(told), len(readings)) == (1, 1)
+    one._until = 0.0
+    assert one.text() not in told
+    assert len(readings) == 2
+
+
+def test_a_postgres_that_does_not_answer_in_time_is_told_and_nothing_else_of_it(
+    app: Celeriac, database_url: str, rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exporter, "PATIENCE_MS", 100)
+    registered(rows, "work")
+    other = create_engine(database_url)
+    with other.begin() as connection:
+        connection.execute(text("LOCK TABLE celeriac.scheduled_jobs IN ACCESS EXCLUSIVE MODE"))
+        found = figures(app)
+    other.dispose()
+    assert at(found, "scrape_ok") == 0
+    assert {name for name, _ in found} == {"scrape_ok", "redis_up", "build_info", "scrape_duration_seconds"}
+    assert at(figures(app), "scrape_ok") == 1
+
+
+def test_a_postgres_that_is_away_is_told(app: Celeriac) -> None:
+    app.settings = replace(app.settings, database_url="postgresql://nobody@127.0.0.1:1/none")
+    assert at(figures(app), "scrape_ok") == 0
