@@ -41,17 +41,29 @@ CROSS JOIN LATERAL celeriac.backlog(r.role) AS backlog
 CROSS JOIN LATERAL celeriac.last_hour(r.role) AS hour
 """)
 
-#: How many of a role's first unfinished tasks are looked at for the oldest that is ready.
-LOOK = 500
+#: Accounts and priorities whose oldest entry is looked at, of each role.
+LEVELS = 100
 
+# INVARIANT: one descent an account and priority, to its first entry, which is its oldest.
 OLDEST = text("""
 SELECT r.role, CAST(extract(epoch FROM statement_timestamp() - oldest.due_at) AS double precision) AS seconds,
     CAST(r.definition ->> 'wait_objective' AS double precision) AS objective
 FROM celeriac.roles r CROSS JOIN LATERAL (
-    SELECT min(scheduled_for) AS due_at
-    FROM (SELECT * FROM celeriac.tasks WHERE role = r.role ORDER BY -id DESC LIMIT :look) AS first_ones
-    WHERE (SELECT true FROM celeriac.ready e WHERE e.role = first_ones.role AND e.account = first_ones.account
-        AND e.priority = first_ones.priority AND e.due_at = first_ones.scheduled_for AND e.id = first_ones.id)
+    WITH RECURSIVE levels AS (
+        (SELECT account, priority, due_at, 1 AS n FROM celeriac.ready
+            WHERE role = r.role ORDER BY account, priority DESC, due_at LIMIT 1)
+        UNION ALL
+        SELECT next.*, levels.n + 1 FROM levels, LATERAL (
+            (SELECT account, priority, due_at FROM celeriac.ready
+                WHERE role = r.role AND account = levels.account AND priority < levels.priority
+                ORDER BY account, priority DESC, due_at LIMIT 1)
+            UNION ALL
+            (SELECT account, priority, due_at FROM celeriac.ready
+                WHERE role = r.role AND account > levels.account ORDER BY account, priority DESC, due_at LIMIT 1)
+            LIMIT 1) AS next
+        WHERE levels.n < :most
+    )
+    SELECT min(due_at) AS due_at FROM levels
 ) AS oldest
 WHERE oldest.due_at IS NOT NULL AND NOT r.paused
 """)
@@ -126,7 +138,7 @@ def _roles(_: Celeriac, connection: Connection) -> Iterable[Measured]:
 
 def _oldest(_: Celeriac, connection: Connection) -> Iterable[Measured]:
     with lookups(connection):
-        return [Measured("oldest_ready", *row) for row in connection.execute(OLDEST, {"look": LOOK})]
+        return [Measured("oldest_ready", *row) for row in connection.execute(OLDEST, {"most": LEVELS})]
 
 
 def _schedules(_: Celeriac, connection: Connection) -> Iterable[Measured]:

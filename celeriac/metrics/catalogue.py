@@ -47,7 +47,7 @@ METRICS = (
     Metric("tasks_running", "Tasks that run", ROLE),
     Metric("tasks_stale", "Tasks that run with a lease that is over", ROLE),
     Metric("recent_tasks", "Of the newest 1,000 that ended within an hour, by what they came to", ("role", "outcome")),
-    Metric("oldest_ready_seconds", "For how long the oldest of the role's first 500 tasks could have started", ROLE),
+    Metric("oldest_ready_seconds", "For how long the oldest could have started, of 100 accounts and priorities", ROLE),
     Metric("wait_objective_seconds", "For how long a task may that could start", ROLE),
     Metric("running_oldest_seconds", "For how long the oldest task runs", ROLE),
     Metric("accounts_waiting", "Accounts with a task that could start, counted to 100", ROLE),

@@ -9,14 +9,37 @@ from typing import Any
 from sqlalchemy import Connection, text
 
 from celeriac.alerts import fairness, measure
-from celeriac.insights import counting
 from celeriac.metrics.catalogue import BY_NAME, COUNTED, OUTCOMES, STATES, TABLES
+from celeriac.store.built_in import is_built_in
 
 #: How many of a role's last are looked at for what they came to, of its accounts, and of the outbox.
 RECENT_TASKS, ACCOUNTS, OUTBOX = 1_000, 100, 1_000
 
 #: Schedules are named by whoever writes them: this many are told of, by name.
 SCHEDULES_TOLD = 200
+
+PLACES = ("ready", "delayed", "locked", "parked", "awaiting", "claimed", "running", "stale")
+
+# Each LIMIT has its index's ORDER BY, so that counting walks the index and nothing else.
+ROOMS = text("""
+SELECT r.role, coalesce(CAST(r.definition ->> 'window' AS integer), 0) AS "window",
+    (SELECT count(*) FROM (
+        SELECT FROM celeriac.ready WHERE role = r.role ORDER BY account LIMIT :most) AS c) AS ready,
+    (SELECT count(*) FROM (
+        SELECT FROM celeriac.later WHERE role = r.role ORDER BY due_at LIMIT :most) AS c) AS delayed,
+    (SELECT count(*) FROM (
+        SELECT FROM celeriac.behind WHERE role = r.role ORDER BY lock_key LIMIT :most) AS c) AS locked,
+    (SELECT count(*) FROM (SELECT FROM celeriac.parked WHERE role = r.role LIMIT :most) AS c) AS parked,
+    (SELECT count(*) FROM (SELECT FROM celeriac.barriers WHERE role = r.role LIMIT :most) AS c) AS awaiting,
+    active.*
+FROM celeriac.roles r CROSS JOIN LATERAL (
+    SELECT CAST(coalesce(sum(cardinality(ids)) FILTER (WHERE worker_id IS NULL), 0) AS integer) AS claimed,
+        CAST(coalesce(sum(cardinality(ids)) FILTER (WHERE worker_id IS NOT NULL), 0) AS integer) AS running,
+        CAST(coalesce(sum(cardinality(ids)) FILTER (WHERE heartbeat_at < statement_timestamp()
+            - coalesce(CAST(r.definition ->> 'stale_after' AS double precision), 600) * interval '1 second'), 0)
+            AS integer) AS stale
+    FROM celeriac.tickets WHERE role = r.role) AS active
+""")
 
 SERVED = text("""
 WITH busy AS (
@@ -94,8 +117,6 @@ SELECT relname, n_dead_tup / greatest(1.0, n_dead_tup + n_live_tup) AS ratio FRO
 WHERE schemaname = 'celeriac' AND relname = ANY (CAST(:tables AS text[]))
 """)
 
-REGISTERED = text("SELECT role FROM celeriac.roles")
-
 REVISION = text("SELECT version_num FROM celeriac.version")
 
 
@@ -122,7 +143,7 @@ def read(connection: Connection, rules: Iterable[str], wait: float) -> Samples:
     In a transaction that reads, by look-ups.
     """
     told = Samples()
-    roles = _depth(connection, told)
+    roles = _rooms(connection, told)
     _served(connection, told, roles, wait)
     _ended(connection, told, roles)
     _schedules(connection, told)
@@ -133,22 +154,15 @@ def read(connection: Connection, rules: Iterable[str], wait: float) -> Samples:
     return told
 
 
-def _depth(connection: Connection, told: Samples) -> set[str]:
+def _rooms(connection: Connection, told: Samples) -> set[str]:
     """The roles that are told of: those that are registered, and of the built-in ones those with work."""
-    registered = set(connection.execute(REGISTERED).scalars())
-    roles = [depth for depth in counting.depth(connection, cap=COUNTED) if depth.role in registered]
-    for depth in roles:
-        for name, count in (
-            ("ready", depth.ready), ("delayed", depth.later), ("locked", depth.behind), ("parked", depth.parked),
-            ("awaiting", depth.members),
-        ):  # fmt: skip
-            told.put(f"tasks_{name}", min(count.n, COUNTED) + (not count.exact), depth.role)
-        for name in ("claimed", "running", "stale"):
-            told.put(f"tasks_{name}", getattr(depth, name), depth.role)
-        told.put("oldest_ready_seconds", depth.oldest_ready_seconds, depth.role)
-        free = max(0, (depth.window or 0) - depth.claimed - depth.running)
-        told.put("slots_free", free, depth.role)
-    return {depth.role for depth in roles}
+    rows = [row._mapping for row in connection.execute(ROOMS, {"most": COUNTED + 1})]
+    found = {row["role"]: row for row in rows if not is_built_in(row["role"]) or any(map(row.get, PLACES))}
+    for role, row in found.items():
+        for place in PLACES:
+            told.put(f"tasks_{place}", row[place], role)
+        told.put("slots_free", max(0, row["window"] - row["claimed"] - row["running"]), role)
+    return set(found)
 
 
 def _served(connection: Connection, told: Samples, roles: set[str], wait: float) -> None:
@@ -172,7 +186,11 @@ def _ended(connection: Connection, told: Samples, roles: set[str]) -> None:
     waiting = {row.role: row.n for row in connection.execute(WAITING, {"most": ACCOUNTS})}
     lost = {row.role: row.n for row in connection.execute(measure.LOST, {"most": measure.MOST_EVENTS})}
     lags = fairness.lags(connection)
-    for name, found in (("accounts_waiting", waiting), ("tickets_lost", lost), ("fairness_lag_rounds", lags)):
+    oldest = {row.role: row.seconds for row in connection.execute(measure.OLDEST, {"most": measure.LEVELS})}
+    told_of = {
+        "accounts_waiting": waiting, "tickets_lost": lost, "fairness_lag_rounds": lags, "oldest_ready_seconds": oldest
+    }  # fmt: skip
+    for name, found in told_of.items():
         for role in roles:
             told.put(name, found.get(role, 0), role)
 
