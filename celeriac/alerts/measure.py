@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from psycopg2.extensions import QueryCanceledError
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 
@@ -219,7 +220,8 @@ def _read(app: Celeriac, connection: Connection, group: Group) -> list[Measured]
     try:
         found = list(group(app, connection))
     except Exception as error:
-        if isinstance(error, DBAPIError) and is_gone(error):
+        took_too_long = isinstance(getattr(error, "orig", None), QueryCanceledError)
+        if isinstance(error, DBAPIError) and is_gone(error) and not took_too_long:
             raise
         logger.exception("What alerts are about could not be read")
         connection.exec_driver_sql("ROLLBACK TO SAVEPOINT measured")

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+#: How long (milliseconds) a statement may take that reads what is watched: meanwhile nobody else looks.
+PATIENCE_MS = 30_000
+
 #: A look is late after so many intervals.
 LATE = 2
 
@@ -99,6 +102,7 @@ def look(app: Celeriac, by_turn: Mapping[str, Sequence[Rule]]) -> int:
     with app.database.transaction() as connection:
         if not connection.execute(record.LOCK).scalar_one():
             return 0
+        connection.exec_driver_sql(f"SET LOCAL statement_timeout = '{PATIENCE_MS} ms'")
         found = measure(app, connection, rules)
         judged = [rule for rule in rules if measure_of(rule) in found]
         above = evaluate(judged, (one for some in found.values() for one in some), app.settings)

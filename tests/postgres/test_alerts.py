@@ -335,6 +335,21 @@ def test_an_application_has_rules_of_its_own(app: Celeriac, rows: Rows, caplog: 
         assert sweep(app, "alerts") == 1
 
 
+def test_one_that_takes_too_long_keeps_no_other_waiting(
+    app: Celeriac, rows: Rows, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def sleeps(connection: Any) -> dict[str, float]:
+        connection.execute(text("SELECT pg_sleep(20)"))
+        return {"things": 2}
+
+    monkeypatch.setattr(review, "PATIENCE_MS", 100)
+    rows("INSERT INTO dead_letters (digest, reason, size, message) VALUES (sha256('x'), 'x', 1, 'x')")
+    with module_of(replace(MINE, measure=sleeps)) as app.alerts:
+        assert sweep(app, "alerts") == 1
+    assert rows(FIRES) == [("dead_letters", "plain Celery")]
+    assert "could not be read" in caplog.text
+
+
 def test_another_application_leaves_its_alerts_alone_for_a_day(app: Celeriac, rows: Rows) -> None:
     rows("INSERT INTO alerts (name, subject, value, threshold) VALUES ('too_many', 'things', 2, 1)")
     assert sweep(app, "alerts") == 0
