@@ -75,6 +75,7 @@ METRICS = (
     Metric("scrape_ok", "0 where Postgres did not answer in time: then no other figure of it is told"),
     Metric("scrape_duration_seconds", "What the last reading took"),
     Metric("worker_tasks_run_total", "Tasks that ran here", ROLE, "worker"),
+    Metric("worker_tasks_lost_total", "Tasks of tickets that arrived here and were no longer theirs", ROLE, "worker"),
     Metric("worker_tickets_active", "Tickets that run here", source="worker"),
     Metric("worker_tickets_reserved", "Tickets that were taken from Redis and are not over", source="worker"),
     Metric("worker_processes", "Processes, threads or greenlets for tasks", source="worker"),

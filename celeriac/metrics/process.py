@@ -18,6 +18,7 @@ from celery.worker import state
 from celeriac.metrics.read import Samples
 from celeriac.run import shared
 from celeriac.settings import host_and_port
+from celeriac.worker import request
 
 if TYPE_CHECKING:
     from celeriac.schedules.beat import Scheduler
@@ -90,6 +91,7 @@ def worker_figures(lifeline: Lifeline) -> Samples:
     told, governor = Samples(), lifeline.governor
     for role in lifeline.served():
         told.put("worker_tasks_run_total", state.total_count.get(role.name, 0), role.name)
+        told.put("worker_tasks_lost_total", request.lost[role.name], role.name)
     told.put("worker_tickets_active", len(state.active_requests))
     told.put("worker_tickets_reserved", len(state.reserved_requests))
     told.put("worker_processes", lifeline.worker.concurrency)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import Counter
 from typing import Any
 
 from billiard.einfo import ExceptionWithTraceback
@@ -17,6 +18,9 @@ logger = logging.getLogger(__name__)
 
 #: Celery's counts are the hub's, but threads of a pool count, too.
 _counting = threading.Lock()
+
+#: By role, the tasks of tickets that arrived when they were somebody else's.
+lost: Counter[str] = Counter()
 
 
 class TicketRequest(Request):
@@ -36,6 +40,7 @@ class TicketRequest(Request):
         if not failed and done:
             with _counting:
                 count(self.args[0], done.get("ran", 0))
+                lost[self.args[0]] += done.get("lost", 0)
         return super().on_success(failed__retval__runtime, **kwargs)
 
     def on_failure(self, exc_info: Any, send_failed_event: bool = True, return_ok: bool = False) -> Any:

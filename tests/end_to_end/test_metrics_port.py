@@ -6,7 +6,9 @@ import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from uuid import uuid4
 
+from celeriac.dispatch.publish import Ticket
 from celeriac.metrics.catalogue import METRICS
 from tests import processes
 from tests.api.server import free_port
@@ -29,6 +31,8 @@ def test_a_worker_tells_what_it_has_run(shop: ModuleType, worker: Callable[..., 
     running = worker("-c", "2", CELERIAC_METRICS_ADDRESS=str(port))
     shop.slow.bulk([(0.01,)] * 5)
     until(lambda: (found := asked(port)) and at(found, "worker_tasks_run_total", role="slow") == 5, "five that ran")
+    shop.app.publisher.publish([Ticket("slow", "slow", [10**6], str(uuid4()))])
+    until(lambda: at(asked(port), "worker_tasks_lost_total", role="slow") == 1, "the ticket that is nobody's")
     found = asked(port)
     assert {name for name, _ in found} == {metric.name for metric in METRICS if metric.source == "worker"}
     assert (at(found, "worker_processes"), at(found, "worker_backing_off"), at(found, "worker_draining")) == (2, 0, 0)

@@ -17,6 +17,7 @@ from celeriac import Celeriac, insights
 from celeriac.alerts import Rule, record, review
 from celeriac.alerts.measure import GROUPS
 from celeriac.alerts.rules import RULES, Measured, evaluate
+from celeriac.cli.check import problems
 from celeriac.errors import ConfigurationError
 from celeriac.repair import sweep
 from celeriac.settings import Settings
@@ -366,5 +367,8 @@ def test_another_application_leaves_its_alerts_alone_for_a_day(app: Celeriac, ro
     ],
 )
 def test_what_is_no_rule_of_an_application_is_refused(app: Celeriac, wrong: Any) -> None:
-    with module_of(wrong) as app.alerts, pytest.raises(ConfigurationError, match="alerts='rules_of_a_test:rules': "):
-        review.rules_of(app)
+    told = "alerts='rules_of_a_test:rules': "
+    with module_of(wrong) as app.alerts:
+        with pytest.raises(ConfigurationError, match=told):
+            review.rules_of(app)
+        assert [problem for problem in problems(app) if told in problem]
