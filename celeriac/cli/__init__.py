@@ -27,7 +27,8 @@ from celeriac.cli import (
 from celeriac.cli.group import main, within_celery
 
 for module in (
-    stack, status, doctor, tasks, steering, failures, contention, workflows, policies, workers, recover, schedules, dead_letters, figures, tokens, alerts,
+    stack, status, doctor, tasks, steering, failures, contention, workflows, policies, workers, recover, schedules,
+    dead_letters, alerts, figures, tokens,
 ):  # fmt: skip
     for command in module.COMMANDS:
         main.add_command(command)
