@@ -167,6 +167,8 @@ class TaskFilter(BaseModel):
     worker_id: Text | None = None
     waits_for: Literal["time", "lock", "account", "members", "nothing"] | None = None
     older_than: Annotated[float, Field(ge=0, le=1e9, description="seconds since it was enqueued")] | None = None
+    newer_than: Annotated[float, Field(ge=0, le=1e9, description="seconds since it was enqueued")] | None = None
+    error: Annotated[Text, Field(description="what its last error says somewhere")] | None = None
 
     def as_filter(self) -> Filter:
         return Filter.of(self.status, **self.model_dump(include={field.name for field in fields(Filter)}))

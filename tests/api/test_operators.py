@@ -16,6 +16,14 @@ def test_failures_that_are_the_same_are_told_once(api: Api) -> None:
     api.refused(422, "GET", "/api/failures?since=-1")
 
 
+def test_tasks_are_found_by_what_they_failed_of_and_by_their_age(api: Api) -> None:
+    old, new = (task(api, "failed", role="found") for _ in range(2))
+    api.rows("UPDATE celeriac.history SET created_at = now() - interval '1 day' WHERE id = :i", i=old)
+    assert [one["id"] for one in api.get("/api/tasks?role=found&error=BROK")["tasks"]] == [new, old]
+    assert [one["id"] for one in api.get("/api/tasks?role=found&newer_than=3600")["tasks"]] == [new]
+    assert api.get("/api/tasks?role=found&error=whole")["tasks"] == []
+
+
 def test_what_each_account_holds_beside_its_fair_share(api: Api) -> None:
     task(api, role="shared", account="a")
     task(api, "running", role="shared", account="b")
