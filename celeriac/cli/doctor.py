@@ -190,7 +190,8 @@ def _workers(app: Celeriac) -> Seen:
 def _roles(app: Celeriac) -> Seen:
     with app.database.reading() as connection:
         depths = insights.depth(connection)
-        served = {queue for worker in _alive(insights.workers(connection)) for queue in worker["queues"]}
+        active = [w for w in _alive(insights.workers(connection)) if w["status"] == "active"]
+    served = {queue for worker in active for queue in worker["queues"]}
     waiting = [d for d in depths if d.ready.n + d.claimed > 0 and not d.paused]
     return Seen(
         f"{len(waiting)} have work, and a worker",
@@ -208,28 +209,41 @@ def _roles(app: Celeriac) -> Seen:
 def _beat(app: Celeriac) -> Seen:
     with app.database.reading() as connection:
         ages = [beat["age"] for beat in condition.beats(connection)]
-        scheduled = [job["name"] for job in insights.schedules(connection) if job["enabled"]]
-    if ages and ages[0] <= LATE:
-        return Seen(f"ticked {output.age(max(0.0, ages[0]))} ago")
-    last = f"the last tick was {output.age(ages[0])} ago" if ages else "none has ever ticked"
+        scheduled = [job for job in insights.schedules(connection) if job["enabled"]]
+    last = f"the last tick was {output.age(max(0.0, ages[0]))} ago" if ages else "none has ever ticked"
     if not scheduled:
         return Seen(f"{last}, and nothing is scheduled")
-    says = f"{last}: {len(scheduled)} schedules wait ({_named(scheduled)})"
-    return Seen("", [Trouble(says, f"run `celery -A {app.main or 'tasks'} beat`")])
+    names = {job["name"] for job in scheduled if not job["quarantined"]}
+    if ages and ages[0] <= LATE:  # of whichever app: another's beat leaves this one's schedules alone
+        names = {job["name"] for job in scheduled if not job["quarantined"] and job["late_seconds"] > LATE}
+    run = f"run `celery -A {app.main or 'tasks'} beat`"
+    waiting = [Trouble(f"{last}, and schedules wait for one: {_named(names)}", run)] if names else []
+    cannot = [
+        Trouble(f"the schedule {job['name']} cannot run: {job['quarantined']}", "change it; that tries it again")
+        for job in scheduled
+        if job["quarantined"]
+    ]
+    return Seen(last, waiting + cannot)
 
 
 def _tickets(app: Celeriac) -> Seen:
-    with app.database.statement() as connection:
-        unstarted = release.unstarted(connection, app.settings.ticket_grace)
+    unstarted = _unstarted(app)
     tokens: defaultdict[str, list[str]] = defaultdict(list)
     for ticket in unstarted:
         tokens[ticket.queue].append(ticket.token)
     queued = {queue: app.publisher.queued(queue, some) for queue, some in tokens.items()}
     if any(found is None for found in queued.values()):
         return Seen("not known, as Redis does not answer")
-    lost = sum(len(set(some) - (queued[queue] or set())) for queue, some in tokens.items())
-    cure = "run `celeriac sweep lost_tickets`; beat does so by itself"
-    return Seen("none is lost", [Trouble(f"{lost:,} are neither started nor in Redis", cure)] if lost else [])
+    missing = {token for queue, some in tokens.items() for token in set(some) - (queued[queue] or set())}
+    lost = len(missing & {ticket.token for ticket in _unstarted(app)}) if missing else 0
+    says = f"{lost:,} are neither started nor in Redis; a busy worker may have some"
+    cure = "run `celeriac sweep lost_tickets`; beat, or else a worker, does so by itself"
+    return Seen("none is lost", [Trouble(says, cure)] if lost else [])
+
+
+def _unstarted(app: Celeriac) -> list[release.Unstarted]:
+    with app.database.statement() as connection:
+        return release.unstarted(connection, app.settings.ticket_grace)
 
 
 def _alive(workers: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -241,7 +241,28 @@ def test_the_doctor_names_what_is_wrong_and_its_cure(run: Run, rows: Rows, put: 
     assert wrong["workers"]["cure"].startswith(f"if it is dead, run `celeriac recover {stages.WORKER}`")
     assert "worker -Q" in wrong["roles"]["cure"]
     assert "the last tick was 9 min ago" in wrong["beat"]["says"]
-    assert wrong["tickets"]["says"] == "1 are neither started nor in Redis"
+    assert wrong["tickets"]["says"].startswith("1 are neither started nor in Redis")
+
+
+def test_who_drains_takes_no_queue_for_the_doctor(run: Run, rows: Rows, put: Put) -> None:
+    put("busy")
+    work(rows, queues='["busy"]')
+    assert findings(run("doctor", "--json"))["roles"][0]["ok"]
+    rows("UPDATE celeriac.workers SET status = 'draining'")
+    assert not findings(run("doctor", "--json"))["roles"][0]["ok"]
+
+
+def test_the_doctor_tells_of_schedules_that_no_beat_runs(run: Run, rows: Rows) -> None:
+    """Another app's beat ticks beside them, and one cannot run at all."""
+    rows("INSERT INTO celeriac.beats (beat_id, hostname, pid) VALUES ('b', 'h', 1)")
+    rows("INSERT INTO celeriac.scheduled_jobs (name, target, cron_expression) VALUES ('daily', 'work', '@daily')")
+    assert findings(run("doctor", "--json"))["beat"][0]["ok"]
+    rows("UPDATE celeriac.scheduled_jobs SET next_run_at = now() - interval '1 hour'")
+    (late,) = findings(run("doctor", "--json"))["beat"]
+    assert (late["ok"], late["says"].endswith("and schedules wait for one: daily")) == (False, True)
+    rows("UPDATE celeriac.scheduled_jobs SET quarantined = 'there is no role work'")
+    (cannot,) = findings(run("doctor", "--json"))["beat"]
+    assert cannot["says"] == "the schedule daily cannot run: there is no role work"
 
 
 def test_the_doctor_tells_what_keeps_vacuum_and_who_fills_the_connections(
