@@ -26,8 +26,8 @@ def main() -> None:
 
         ratios = []
         for _ in range(ROUNDS):
-            alone = timed(lambda: group([noop.s(i) for i in range(MEMBERS)])())
-            bound = timed(lambda: chord([noop.s(i) for i in range(MEMBERS)], total.s())())
+            alone = timed(group([noop.s(i) for i in range(MEMBERS)]))
+            bound = timed(chord([noop.s(i) for i in range(MEMBERS)], total.s()))
             ratios.append(bound / alone)
             print(f"{MEMBERS:,} members: group {alone:.2f} s, chord {bound:.2f} s, ratio {ratios[-1]:.2f}", flush=True)
         print(f"ratio {median(ratios):.2f}")

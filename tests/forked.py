@@ -32,7 +32,7 @@ _processes.set_forkserver_preload(list(IMPORTED))
 
 
 def can_be_forked(command: list[str]) -> bool:
-    """gevent has to be there before whatever it patches."""
+    """Gevent has to be there before whatever it patches."""
     return command[0] == sys.executable and command[1] in ("-m", "-c") and "gevent" not in command
 
 

@@ -46,7 +46,7 @@ class Settable(Because):
 
     description: Text | None = None
     kwargs: dict[str, Any] = Field(default_factory=dict)
-    options: Options = Field(default_factory=lambda: Options())
+    options: Options = Field(default_factory=Options)
     timezone: Name = Field(default="UTC", examples=["Europe/Berlin"])
     enabled: bool = True
     priority: Priority | None = Field(default=None, description="null: the role's own", examples=[10])

@@ -76,7 +76,8 @@ class Promoted:
 
 def promote_due(connection: Connection, role: str, batch: int, cursor: str = "") -> Promoted:
     """The role's `batch` earliest due tasks; where more are due, about as many again, the first of accounts after
-    `cursor`."""
+    `cursor`.
+    """
     with lookups(connection):
         rows = connection.execute(DUE, {"role": role, "batch": batch, "quiet": QUIET, "cursor": cursor}).all()
     look.ask(connection, [row.lock_key for row in rows])

@@ -131,7 +131,8 @@ _WORK_AND_ROOM = Prepared(WORK_AND_ROOM, {"role": "text", "below": "integer"})
 @dataclass(frozen=True, slots=True)
 class Survey:
     """The state a pass decides on. `holding`: active tasks per account; `slots`: consumers of live workers;
-    `resumed`: accounts were whose tasks may still be parked; `tokens`: how many may begin, by its rate."""
+    `resumed`: accounts were whose tasks may still be parked; `tokens`: how many may begin, by its rate.
+    """
 
     paused: bool
     cursor: str

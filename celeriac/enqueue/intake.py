@@ -197,10 +197,10 @@ def _checked(role: str, row: dict[str, Any]) -> dict[str, Any]:
         if given is None:
             continue
         if option in _TEXTS:
-            row[option] = given = str(given)
+            row[option] = str(given)
         elif option in ("at", "expires_at"):
             row[option] = moment(role, option, given).isoformat()
-        if (rule := CALL.get(option)) is not None and not rule.fits(given):
+        if (rule := CALL.get(option)) is not None and not rule.fits(row[option]):
             raise BadArguments(f"{role}: {option}={given!r:.100}: give {rule.right}; nothing was enqueued")
     return row
 

@@ -118,7 +118,8 @@ class Count:
 @dataclass(frozen=True, slots=True)
 class RoleDepth:
     """What waits and runs of a role. `oldest_ready_seconds`: since the longest-waiting of its first pending rows was
-    due, None if none of these is ready."""
+    due, None if none of these is ready.
+    """
 
     role: str
     queue: str

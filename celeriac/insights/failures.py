@@ -85,7 +85,8 @@ _OTHERS = (f"{Path(__file__).parents[1]}/", "/site-packages/", "/dist-packages/"
 class FailureGroup:
     """Failures that are the same, of those looked at. `message`: the newest one's first line. `pattern`: what all have
     in common of it. `frame`: the innermost of their own, "file:function". `tasks`: the newest few. `accounts`: the
-    first few that were hit, of `accounts_in_all`."""
+    first few that were hit, of `accounts_in_all`.
+    """
 
     fingerprint: str
     role: str
@@ -105,7 +106,8 @@ class FailureGroup:
 @dataclass(frozen=True, slots=True)
 class Failures:
     """`groups`: the most frequent first, of `groups_in_all`. `looked_at`: how many failures were read, the newest by
-    id; `reached_end` False: there are older ones."""
+    id; `reached_end` False: there are older ones.
+    """
 
     groups: list[FailureGroup]
     groups_in_all: int

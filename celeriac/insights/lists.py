@@ -33,7 +33,8 @@ LOOKS_AT = 2_000
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter:
     """What a list or a bulk means; what is None does not matter. `older_than`, `newer_than`: seconds since it was
-    enqueued. `waits_for`: time, lock, account, members, or nothing. `error`: what its last error says somewhere."""
+    enqueued. `waits_for`: time, lock, account, members, or nothing. `error`: what its last error says somewhere.
+    """
 
     statuses: Sequence[str] | None = None
     role: str | None = None

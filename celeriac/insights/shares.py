@@ -143,7 +143,8 @@ class AccountShare:
 @dataclass(frozen=True, slots=True)
 class Shares:
     """`accounts`: who has least for what would be fair first. `is_all` False: of some role there are more accounts than
-    were looked at, or more than are told; then fair is what it would be without the others."""
+    were looked at, or more than are told; then fair is what it would be without the others.
+    """
 
     accounts: list[AccountShare]
     is_all: bool

@@ -58,7 +58,8 @@ LOOKS_AT = (1, 10_000)
 
 def find(connection: Connection, given: int | str) -> dict[str, Any] | None:
     """A task by its row's id or by its task_id, if there is one (still). A text of digits is an id, unless a task_id is
-    the same."""
+    the same.
+    """
     task = None
     if isinstance(given, str) and "\x00" not in given:
         task = connection.execute(ID_OF, {"task_id": given}).scalar_one_or_none()

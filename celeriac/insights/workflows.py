@@ -125,7 +125,8 @@ END = text(f"{_WALK} SELECT CAST(id AS text) FROM walk OFFSET :looks_at - 1 LIMI
 @dataclass(frozen=True, slots=True)
 class Node:
     """A role's parts that hold back the same body. `barrier`: what they deliver to or hold back, None if they do not.
-    `counts`: by status. `body`: the id of a task that waits for them."""
+    `counts`: by status. `body`: the id of a task that waits for them.
+    """
 
     role: str
     barrier: str | None

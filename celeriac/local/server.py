@@ -100,7 +100,7 @@ class Server(ABC):
             self._process = subprocess.Popen(
                 command,
                 process_group=0,  # Ctrl-C in a terminal is not for the server
-                preexec_fn=processes.follow_parent(self.farewell),
+                preexec_fn=processes.follow_parent(self.farewell),  # noqa: PLW1509 - it only asks the kernel
                 **options,
             )
             return self._process.pid

@@ -65,7 +65,7 @@ def _read_body(body: str) -> Any:
 
 
 def _loads(text: bytes) -> Any:
-    """kombu decodes its dates and the like on the way, anywhere in the text, and its decoders raise all sorts."""
+    """Kombu decodes its dates and the like on the way, anywhere in the text, and its decoders raise all sorts."""
     try:
         return loads(text.decode("utf-8"))
     except Exception as error:

@@ -64,7 +64,8 @@ WHERE n.nspname = 'celeriac'
 @dataclass(frozen=True, slots=True)
 class Part:
     """Of the schema. `kind`: table, column, index, constraint, primary key, view, function, trigger. `mend`: the
-    statement that makes it, or the command."""
+    statement that makes it, or the command.
+    """
 
     kind: str
     name: str

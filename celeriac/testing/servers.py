@@ -111,7 +111,7 @@ def servers() -> Iterator[Servers]:
         found.close()
         return
     with tempfile.TemporaryDirectory(prefix="celeriac-tests-", dir=_memory()) as folder:
-        os.chmod(folder, 0o755)
+        os.chmod(folder, 0o755)  # noqa: S103 - Postgres runs as another user
         with local.join(Path(folder), postgres=not database_url, redis=not redis_url) as stack:
             copying = "WAL_LOG" if database_url else "FILE_COPY"
             found = Servers(database_url or stack.database_url, redis_url or stack.redis_url, copying)

@@ -53,7 +53,7 @@ class TicketTask(Task):
 
 
 def _broke(error: Exception) -> Any:
-    logger.exception("A ticket broke off: %r", error)
+    logger.exception("A ticket broke off: %r", error)  # noqa: LOG004 - within one of `_trace`
     return trace_ok_t(ExceptionInfo(), TraceInfo(states.FAILURE, error), 0.0, None)
 
 

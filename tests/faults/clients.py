@@ -1,5 +1,6 @@
 """Many HTTP clients in one process, each asking again as soon as it has its answer; cheap, so that the server is
-what is measured."""
+what is measured.
+"""
 
 from __future__ import annotations
 

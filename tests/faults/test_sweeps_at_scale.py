@@ -1,6 +1,7 @@
 """Sweeps beside a long history and a deep backlog: each batch is short, and a pass that finds nothing costs next to
 nothing. Times are compared within one run, with what the same statement takes on small tables; `--full` also holds
-them to the figures that are promised."""
+them to the figures that are promised.
+"""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ _LOCKS = ", heads AS (INSERT INTO celeriac.locks (lock_key, head) SELECT lock_ke
 
 def tasks(room: str, values: str) -> str:
     """A statement that puts tasks into a room; `values`: task_id, role, account, lock_key, unique_key, due, of `i`."""
-    heads = _LOCKS if room in ("ready, as heads",) else ""
+    heads = _LOCKS if room == "ready, as heads" else ""
     return f"""
 WITH t AS (
     INSERT INTO celeriac.tasks (task_id, role, account, lock_key, unique_key, scheduled_for)

@@ -74,7 +74,7 @@ def test_what_only_a_type_checker_imports_counts() -> None:
 
 @pytest.mark.parametrize("asked", [RunApp, WorkerApp, SeamApp, RepairApp])
 def test_an_app_has_what_the_folders_ask_of_it(asked: type) -> None:
-    """mypy compares the types of what is there; it takes nothing of Celery's for missing."""
+    """Mypy compares the types of what is there; it takes nothing of Celery's for missing."""
     app = Celeriac("shop", settings=Settings(), set_as_current=False)
     names = {name for part in asked.__mro__ for name in (*vars(part), *vars(part).get("__annotations__", ()))}
     assert {"database", "kick"} <= names

@@ -37,7 +37,7 @@ def test_the_largest_ticket_there_is_is_admitted() -> None:
 
 
 def test_a_ticket_that_a_stopping_worker_put_back_is_admitted() -> None:
-    """kombu marks what it restores: in the envelope, or, with its acknowledgements, in headers and delivery info."""
+    """Kombu marks what it restores: in the envelope, or, with its acknowledgements, in headers and delivery info."""
     check_ticket(packed(REAL | {"redelivered": True}))
     restored = changed("headers", "redelivered", to=True)
     restored["properties"]["delivery_info"]["redelivered"] = True

@@ -88,7 +88,7 @@ def busy() -> Iterator[None]:
     sys.setswitchinterval(before)
 
 
-def test_a_thread_is_interrupted_in_its_handler_and_nowhere_else(busy: None) -> None:
+def test_a_thread_is_interrupted_in_its_handler_and_nowhere_else(busy: None) -> None:  # noqa: C901
     """Whatever the moment, while another thread does nothing but interrupt."""
     place: list[Thread] = []
     ready, over = threading.Event(), threading.Event()

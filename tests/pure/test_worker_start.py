@@ -94,7 +94,7 @@ def test_enough_memory_caps_nothing() -> None:
 @pytest.mark.parametrize("module", ["celery.concurrency.eventlet", "somebodys"])
 def test_a_pool_in_which_nothing_can_be_interrupted_is_refused(module: str) -> None:
     pool = type("TaskPool", (BasePool,), {"__module__": module})
-    with pytest.raises(ConfigurationError, match=f"-P {module.split('.')[-1]}.*use prefork"):
+    with pytest.raises(ConfigurationError, match=f"-P {module.rsplit('.', maxsplit=1)[-1]}.*use prefork"):
         kind_of(pool)
 
 

@@ -44,7 +44,7 @@ _WHY = (
     ),
     (r".*", "{item!r} is no value, range or step within {field.bounds}"),
 )
-_START = datetime(2000, 1, 1)
+_START = datetime(2000, 1, 1)  # noqa: DTZ001 - fields know no zone
 
 
 #: Before the day of the week: both days have to match, as in Celery's `crontab`.
