@@ -8,6 +8,7 @@ CeleriacError
 │   ├── BadArguments        they do not fit the handler's signature
 │   │   └── NotStorable     they are not JSON; also kombu's EncodeError
 │   ├── ArgumentsTooLarge
+│   ├── IdTaken             a task of another role, or with other arguments, has the id that was given
 │   ├── NotReady            Postgres does not answer, or lacks the schema; also Celery's OperationalError
 │   ├── NotSupported        a part of Celery that cannot be done on rows, such as `purge`
 │   └── NotAdopted          a message of plain Celery that becomes no task
@@ -62,6 +63,10 @@ class NotStorable(BadArguments, EncodeError):
 
 class ArgumentsTooLarge(EnqueueRefused):
     """The arguments exceed `CELERIAC_MAX_ARGUMENT_BYTES`."""
+
+
+class IdTaken(EnqueueRefused):
+    """Another task has this id: one of another role, or with other arguments. The same one sent again is found."""
 
 
 class NotReady(EnqueueRefused, OperationalError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from operator import attrgetter
@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, text
 
-from celeriac.errors import CeleriacError
+from celeriac.errors import CeleriacError, IdTaken
 from celeriac.store import look
 from celeriac.store.plans import lookups
 
@@ -61,7 +61,7 @@ class Receipt:
     """Where an enqueue ended: a new row, or the one that holds its key or id.
 
     `waits_for`: time or lock, None if it may start now or has. `due_at`: when the one that was
-    there already is due, if it waits for that.
+    there already is due, if it waits for that. `differs`: it has the id, but another role or other arguments.
     """
 
     id: int
@@ -69,6 +69,7 @@ class Receipt:
     is_new: bool
     waits_for: str | None = None
     due_at: datetime | None = None
+    differs: bool = False
 
 
 # A row that does not come back met its unique key or id, or its id is that of a finished task. An uncommitted
@@ -141,17 +142,21 @@ SELECT given.task_id AS wanted, found.id, found.task_id, found.expired, found.ne
     (SELECT 'lock' FROM celeriac.behind b
         WHERE b.lock_key = found.lock_key AND b.priority = found.priority AND b.due_at = found.due_at
             AND b.id = found.id)
-    ) END AS waits_for, found.due_at
-FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS given (task_id text, role text, unique_key text), LATERAL (
-    (SELECT t.id, t.task_id, t.role, t.account, t.lock_key, t.priority, t.scheduled_for AS due_at, false AS expired,
-            false AS never_came
+    ) END AS waits_for, found.due_at,
+    found.task_id = given.task_id AND (found.role, found.args, found.kwargs) <> (given.role, given.args, given.kwargs)
+        AS differs
+FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS given (
+    task_id text, role text, unique_key text, args jsonb, kwargs jsonb
+), LATERAL (
+    (SELECT t.id, t.task_id, t.role, t.args, t.kwargs, t.account, t.lock_key, t.priority, t.scheduled_for AS due_at,
+            false AS expired, false AS never_came
         FROM celeriac.tasks t WHERE t.task_id = given.task_id)
     UNION ALL
-    (SELECT h.id, h.task_id, h.role, h.account, h.lock_key, h.priority, NULL, false,
+    (SELECT h.id, h.task_id, h.role, h.args, h.kwargs, h.account, h.lock_key, h.priority, NULL, false,
             coalesce(h.headers -> 'canvas' ? 'never_came', false)
         FROM celeriac.history h WHERE h.task_id = given.task_id LIMIT 1)
     UNION ALL
-    (SELECT t.id, t.task_id, t.role, t.account, t.lock_key, t.priority, t.scheduled_for,
+    (SELECT t.id, t.task_id, t.role, t.args, t.kwargs, t.account, t.lock_key, t.priority, t.scheduled_for,
             CASE WHEN t.expires_at <= clock_timestamp() THEN NOT EXISTS (
             SELECT FROM celeriac.tickets k WHERE k.role = t.role AND k.worker_id IS NOT NULL AND t.id = ANY (k.ids))
             ELSE false END, false
@@ -197,7 +202,8 @@ def as_json(tasks: Sequence[NewTask]) -> str:
 
 def keys_as_json(tasks: Sequence[NewTask]) -> str:
     """What a search for their ids and unique keys has to know."""
-    return json.dumps([{"task_id": t.task_id, "role": t.role, "unique_key": t.unique_key} for t in tasks])
+    known = ("task_id", "role", "unique_key", "args", "kwargs")
+    return json.dumps([{name: getattr(t, name) for name in known} for t in tasks])
 
 
 def enqueue(connection: Connection, tasks: Sequence[NewTask], *, callers: bool = False) -> list[Receipt]:
@@ -209,7 +215,17 @@ def enqueue(connection: Connection, tasks: Sequence[NewTask], *, callers: bool =
     for task in tasks:
         first.setdefault(task.task_id, task)
     found = _insert_or_find(connection, list(first.values()), callers) if tasks else {}
-    return [found[t.task_id] if first[t.task_id] is t else _again(found[t.task_id]) for t in tasks]
+    return [found[t.task_id] if first[t.task_id] is t else _again(t, first[t.task_id], found) for t in tasks]
+
+
+def refuse_different(tasks: Sequence[NewTask], receipts: Sequence[Receipt | None]) -> None:
+    """Raises IdTaken where a task's id is another's: the caller rolls back. A workflow that begins anew has its ids."""
+    for task, receipt in zip(tasks, receipts, strict=True):
+        if receipt is not None and receipt.differs and not task.is_part and not task.again:
+            raise IdTaken(
+                f"{task.role}: task_id={task.task_id!r:.100}: task {receipt.id} has this id, and another role or other "
+                "arguments: give another; nothing was enqueued"
+            )
 
 
 def as_they_stand(connection: Connection, receipts: Sequence[Receipt]) -> list[Receipt]:
@@ -219,8 +235,10 @@ def as_they_stand(connection: Connection, receipts: Sequence[Receipt]) -> list[R
     return [replace(r, waits_for=None) if r.waits_for == "lock" and r.id not in behind else r for r in receipts]
 
 
-def _again(receipt: Receipt) -> Receipt:
-    return Receipt(receipt.id, receipt.task_id, False, receipt.waits_for, receipt.due_at)
+def _again(task: NewTask, first: NewTask, found: Mapping[str, Receipt]) -> Receipt:
+    differs = (task.role, task.args, task.kwargs) != (first.role, first.args, first.kwargs)
+    receipt = found[task.task_id]
+    return replace(receipt, is_new=False, differs=receipt.differs or differs)
 
 
 def _insert_or_find(connection: Connection, tasks: Sequence[NewTask], callers: bool) -> dict[str, Receipt]:
@@ -257,7 +275,8 @@ def _give_back(connection: Connection, tasks: Iterable[NewTask], holders: Iterab
 
 
 def _existing(row: Row[Any]) -> Receipt:
-    return Receipt(row.id, row.task_id, False, row.waits_for, row.due_at if row.waits_for == "time" else None)
+    due_at = row.due_at if row.waits_for == "time" else None
+    return Receipt(row.id, row.task_id, False, row.waits_for, due_at, bool(row.differs))
 
 
 def _inserted(connection: Connection, tasks: Sequence[NewTask], callers: bool) -> dict[str, Receipt]:

@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy.exc import DBAPIError
 
 from celeriac.enqueue.insert import NewTask
+from celeriac.enqueue.instants import is_instants
 from celeriac.enqueue.readiness import refuse_unready
 from celeriac.errors import ArgumentsTooLarge, BadArguments, NotStorable, UnknownRole
 from celeriac.roles import registry
@@ -146,13 +147,19 @@ def _unless_not_yet(name: str, key: Callable[[], str | None]) -> str | None:
 
 def new_task(
     role: Role, signature: Signature, task_id: str, args: Any, kwargs: Any, *, limit: float, lenient: bool = False,
-    unknown: str | None = None, **options: Any,
+    unknown: str | None = None, may_be_instants: bool = False, **options: Any,
 ) -> NewTask:  # fmt: skip
     """`options`: fields of NewTask that the call overrides. Raises EnqueueRefused.
 
     `lenient`: what does not fit the handler is accepted, and fails as it starts. A workflow goes on by failing.
-    `unknown`: the parameter whose argument comes later, of which no key is made.
+    `unknown`: the parameter whose argument comes later, of which no key is made. `may_be_instants`: its id may be one
+    of a schedule's.
     """
+    if not may_be_instants and is_instants(str(task_id)):
+        raise BadArguments(
+            f"{role.name}: task_id={task_id!r:.100}: give another: what ends in @ and an instant are ids of schedules; "
+            "nothing was enqueued"
+        )
     arguments = _bound(signature, args, kwargs, lenient)
     if arguments is not None and role.by_name and signature.nameable:
         args, kwargs = (), _by_name(signature, args, kwargs)

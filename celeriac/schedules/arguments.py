@@ -29,5 +29,6 @@ def task_of(app: Celeriac, given: Entry | Job, task_id: str, **more: Any) -> New
     args, fields = call_of(given.options)
     said = revived(arguments_of(role.name, {"args": list(args), "kwargs": dict(given.kwargs)}, limit))
     return new_task(
-        role, signature, task_id, said["args"], said["kwargs"], limit=limit, priority=given.priority, **fields, **more
-    )
+        role, signature, task_id, said["args"], said["kwargs"], limit=limit, may_be_instants=True,
+        priority=given.priority, **fields, **more,
+    )  # fmt: skip

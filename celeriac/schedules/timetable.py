@@ -8,7 +8,7 @@ import socket
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -18,6 +18,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from celeriac import signals
 from celeriac.enqueue.insert import NewTask, enqueue
+from celeriac.enqueue.instants import instants_id
 from celeriac.errors import CeleriacError, ConfigurationError
 from celeriac.insights import counting
 from celeriac.repair import SWEEPS, sweep
@@ -244,7 +245,7 @@ class Timetable:
         if not plan.run:
             return None
         tick.wait_briefly(connection)
-        tasks = [self._task(job, f"{job.name}@{_stamp(instant)}") for instant in plan.run]
+        tasks = [self._task(job, instants_id(job.name, instant)) for instant in plan.run]
         return enqueue(connection, tasks)[-1].task_id
 
     def _task(self, job: Job, task_id: str) -> NewTask:
@@ -294,7 +295,3 @@ def _pass(app: Celeriac, role: str) -> int:
             left = counting.queued(connection, role)
         signals.pass_finished.send(sender=role, role=role, scheduled=scheduled, queued=left)
     return scheduled
-
-
-def _stamp(instant: datetime) -> str:
-    return instant.astimezone(UTC).isoformat().replace("+00:00", "Z")

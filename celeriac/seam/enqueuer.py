@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session, SessionTransaction
 from celeriac.dispatch.kicks import Kicker
 from celeriac.enqueue import outbox
 from celeriac.enqueue.bulk import enqueue_bulk, is_anothers
-from celeriac.enqueue.insert import NewTask, Receipt
+from celeriac.enqueue.insert import NewTask, Receipt, refuse_different
 from celeriac.enqueue.readiness import refuse_unready
 from celeriac.enqueue.ready import enqueue_ready, is_ready
 from celeriac.errors import EnqueueRefused
@@ -80,6 +80,8 @@ class Enqueuer:
             if len(tasks) != 1 or tasks[0].is_part:
                 return list(_whole(connection, tasks))
             receipts = outbox.enqueue_or_put(connection, tasks)
+            if receipts is not None:
+                refuse_different(tasks, receipts)
         return [None] if receipts is None else list(receipts)
 
     def _insert_in(self, bound: Bound, tasks: list[NewTask]) -> list[Receipt | None]:
@@ -91,7 +93,7 @@ class Enqueuer:
 
     def _insert_in_callers(self, connection: Connection, tasks: list[NewTask]) -> list[Receipt]:
         """What is refused leaves nothing behind in the caller's transaction."""
-        if not any(task.is_part for task in tasks):
+        if not any(task.is_part or task.is_named for task in tasks):
             return _whole(connection, tasks, callers=True)
         with connection.begin_nested():
             return _whole(connection, tasks, callers=True)
@@ -137,8 +139,9 @@ class Enqueuer:
 
 
 def _whole(connection: Connection, tasks: list[NewTask], *, callers: bool = False) -> list[Receipt]:
-    """Raises EnqueueRefused for a workflow a part of which is another's task: the caller rolls back."""
+    """Raises IdTaken, or EnqueueRefused for a workflow a part of which is another's task: the caller rolls back."""
     receipts = enqueue_bulk(connection, tasks, callers=callers)
+    refuse_different(tasks, receipts)
     for task, receipt in zip(tasks, receipts, strict=True):
         if is_anothers(task, receipt):
             raise EnqueueRefused(

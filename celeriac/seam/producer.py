@@ -202,6 +202,7 @@ class RowProducer:
             headers=kept or None,
             parent_id=run.task.id if run else None, enqueued_by=self.app.process_name,
             workflow=label, is_part=bool(canvas) or is_link,
+            may_be_instants=run is not None and headers["id"] == run.task.task_id,
             again=is_uuid(headers["id"]) and (is_link or any(canvas.get(sign) for sign in _CANVAS)),
             barrier=part.barrier if part else None, place=part.place if part else None, awaits=self.awaits, **given,
         )  # fmt: skip

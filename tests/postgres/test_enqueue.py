@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from celeriac import Celeriac, Task
 from celeriac.enqueue.insert import Receipt, enqueue
-from celeriac.errors import ArgumentsTooLarge, BadArguments, UnknownRole
+from celeriac.errors import ArgumentsTooLarge, BadArguments, IdTaken, UnknownRole
 from celeriac.store.connections import Database
 from tests.postgres.conftest import new_task
 from tests.postgres.stages import enqueued
@@ -123,6 +123,25 @@ def test_a_task_id_is_accepted_once_whatever_became_of_it(plain: Task[..., Any],
     again = plain.apply_async(task_id="mine")
     assert (first.is_new, again.is_new, again.row_id) == (True, False, first.row_id)
     assert rows.one(COUNT) == 1
+
+
+def test_a_task_id_is_no_other_tasks(plain: Task[..., Any], sync: Task[..., Any], app: Celeriac, rows: Rows) -> None:
+    plain.apply_async(("a",), task_id="mine")
+    for task, args in ((plain, ("b",)), (sync, (1, 2))):
+        with pytest.raises(IdTaken, match="task_id='mine'"):
+            task.apply_async(args, task_id="mine")
+    with Session(app.database.engine) as session:
+        with pytest.raises(IdTaken):
+            plain.apply_async(("b",), task_id="mine", session=session)
+        plain.apply_async(("c",), task_id="another", session=session)
+        session.commit()
+    assert rows("SELECT task_id FROM worker_tasks ORDER BY id") == [("mine",), ("another",)]
+
+
+def test_ids_of_schedules_are_nobody_elses(plain: Task[..., Any], rows: Rows) -> None:
+    with pytest.raises(BadArguments, match="ids of schedules"):
+        plain.apply_async(task_id="hourly@2031-01-01T00:00:00Z")
+    assert rows.one(COUNT) == 0
 
 
 def test_a_task_id_counts_before_a_unique_key(put: Put, rows: Rows) -> None:

@@ -246,6 +246,7 @@ def deep(levels: int) -> str:
         ("'sync', jsonb_build_array(1, 2, repeat('x', 262144))", "54000", "the limit is 262144"),
         ("'sync', '[1]', scheduled_for => 'infinity'", "22023", "scheduled_for='infinity'"),
         ("'sync', '[1]', priority => 2000000", "22023", "priority='2000000'"),
+        ("'sync', '[1]', task_id => 'daily@2031-01-01T00:00:00Z'", "22023", "task_id='daily@2031"),
     ],
     ids=lambda v: str(v)[:40],
 )
@@ -272,7 +273,20 @@ def test_the_unfinished_task_of_the_key_is_returned(sync: Celeriac, rows: Rows) 
     first = asked(rows, "'sync', '[7]'")
     assert asked(rows, "'sync', '{\"store_id\": 7}', task_id => 'mine'") == (first[0], first[1], False)
     assert asked(rows, "'sync', '[8]', task_id => 'mine'")[1:] == ("mine", True)
-    assert asked(rows, "'sync', '[9]', task_id => 'mine'")[1:] == ("mine", False)
+    assert asked(rows, "'sync', '[8]', task_id => 'mine'")[1:] == ("mine", False)
+
+
+def test_an_id_is_no_other_tasks(sync: Celeriac, rows: Rows) -> None:
+    asked(rows, "'sync', '[8]', task_id => 'mine'")
+    assert asked(rows, "'sync', '[8]', task_id => 'mine'")[2] is False
+    with pytest.raises(DBAPIError, match="has this id, and another role or other arguments") as refused:
+        asked(rows, "'sync', '[9]', task_id => 'mine'")
+    assert refused.value.orig.pgcode == "23505"
+
+
+def test_who_logged_in_stands_behind_whatever_name_is_given(sync: Celeriac, rows: Rows) -> None:
+    asked(rows, "'sync', '[8]', enqueued_by => 'somebody else'")
+    assert rows.one("SELECT enqueued_by = 'somebody else sql:' || session_user FROM worker_tasks")
 
 
 def test_what_cannot_run_yet_waits_for_its_time_or_its_lock(sync: Celeriac, rows: Rows) -> None:

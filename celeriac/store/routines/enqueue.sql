@@ -5,7 +5,7 @@
 -- refuse what no worker could read. Where SQL cannot tell what Python would write, it refuses and asks for the key.
 --
 -- SQLSTATE of a refusal: 42704 unknown role, 22023 bad argument or option, 54000 too large, 0A000 a key only the
--- declaring code can derive, 40001 competitors took and freed the keys again and again.
+-- declaring code can derive, 23505 another task has this id, 40001 competitors took and freed the keys again and again.
 
 -- A named type rather than RETURNS TABLE, in which no column may be called as a parameter is.
 DO $$ BEGIN
@@ -173,6 +173,11 @@ BEGIN
     RETURN true;
 END $$;
 
+-- Whether it has the form of the ids of schedules' tasks, which nobody else may take.
+CREATE OR REPLACE FUNCTION celeriac.is_instants(task_id text) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
+SELECT task_id ~ '@[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]+)?Z$'
+$$;
+
 CREATE OR REPLACE FUNCTION celeriac.enqueue(
     role text,
     args jsonb DEFAULT '{}',
@@ -195,6 +200,7 @@ DECLARE
     task celeriac.tasks;
     is_named CONSTANT boolean := enqueue.task_id IS NOT NULL;
     receipt celeriac.receipt;
+    differs boolean;
     century CONSTANT double precision := 100 * 365 * 86400.0;
 BEGIN
     SELECT r.* INTO declared FROM celeriac.roles r WHERE r.role = enqueue.role;
@@ -222,7 +228,7 @@ BEGIN
     END IF;
 
     task.task_id := coalesce(enqueue.task_id, gen_random_uuid()::text);
-    task.enqueued_by := coalesce(enqueue.enqueued_by, 'sql:' || session_user);
+    task.enqueued_by := coalesce(enqueue.enqueued_by || ' ', '') || 'sql:' || session_user;
     task.priority := coalesce(enqueue.priority, (rule ->> 'priority')::integer);
     task.max_retries := coalesce(enqueue.max_retries, (rule ->> 'max_retries')::integer);
     task.scheduled_for := coalesce(enqueue.scheduled_for, statement_timestamp());
@@ -231,6 +237,8 @@ BEGIN
     FROM (VALUES ('account', task.account), ('lock_key', task.lock_key), ('unique_key', task.unique_key),
         ('task_id', task.task_id), ('enqueued_by', task.enqueued_by)) AS k (option, given);
     PERFORM celeriac.fits(task.role, task.task_id <> '', 'task_id', '', 'Give a text that is not empty, or none.');
+    PERFORM celeriac.fits(task.role, NOT celeriac.is_instants(task.task_id), 'task_id', task.task_id,
+        'Give another: what ends in @ and an instant are ids of schedules.');
     PERFORM celeriac.fits(task.role, task.priority BETWEEN p.lowest AND p.highest, 'priority', task.priority::text,
         'Give a whole number from ' || p.lowest || ' to ' || p.highest || '.')
     FROM (VALUES (coalesce((rule #>> '{priority_range,0}')::integer, -1000000),
@@ -263,14 +271,21 @@ BEGIN
         END IF;
         EXIT WHEN receipt.is_new;
         CONTINUE WHEN celeriac.make_way(task.role, task.unique_key, task.enqueued_by);
-        SELECT t.id, t.task_id, false INTO receipt FROM (
-            (SELECT id, task_id FROM celeriac.tasks WHERE task_id = task.task_id)
+        SELECT t.id, t.task_id,
+            t.task_id = task.task_id AND (t.role, t.args, t.kwargs) <> (task.role, call -> 'args', call -> 'kwargs')
+        INTO receipt.id, receipt.task_id, differs FROM (
+            (SELECT id, task_id, role, args, kwargs FROM celeriac.tasks WHERE task_id = task.task_id)
             UNION ALL
-            (SELECT id, task_id FROM celeriac.tasks WHERE role = task.role AND unique_key = task.unique_key)
+            (SELECT id, task_id, role, args, kwargs FROM celeriac.tasks
+                WHERE role = task.role AND unique_key = task.unique_key)
             UNION ALL
-            (SELECT id, task_id FROM celeriac.history WHERE task_id = task.task_id LIMIT 1)
+            (SELECT id, task_id, role, args, kwargs FROM celeriac.history WHERE task_id = task.task_id LIMIT 1)
             LIMIT 1
         ) AS t;
+        IF differs THEN
+            PERFORM celeriac.refuse('23505', task.role || ': task_id=' || left(quote_literal(task.task_id), 100)
+                || ': task ' || receipt.id || ' has this id, and another role or other arguments', 'Give another.');
+        END IF;
         EXIT WHEN FOUND;
         receipt.task_id := task.task_id;
     END LOOP;
