@@ -6,9 +6,9 @@ of writing, is shown as its escape. All that is printed goes through `say`, `ask
 
 from __future__ import annotations
 
-import getpass
 import json
 import os
+import pwd
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -69,6 +69,14 @@ def safe(text: str) -> str:
     return _UNSAFE.sub(lambda found: found[0].encode("unicode_escape", "surrogatepass").decode(), text)
 
 
+# Of a URL: what follows the user's name, up to the host; and where it is said behind.
+_PASSWORD = re.compile(r"(?<=:)(?!//).*(?=@)|(?<=password=)[^&]+")
+
+
+def without_password(url: str) -> str:
+    return _PASSWORD.sub("***", url)
+
+
 def _as_in_json(found: re.Match[str]) -> str:
     units = found[0].encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{units[i : i + 2].hex()}" for i in range(0, len(units), 2))
@@ -125,8 +133,8 @@ def progress(length: int, label: str) -> Iterator[Any]:
 
 
 def by() -> str:
-    """Who operates: the name that events and the audit trail get."""
+    """Who operates: the name that events and the audit trail get, whatever the environment says."""
     try:
-        return f"cli:{getpass.getuser()}"
-    except (KeyError, OSError):
+        return f"cli:{pwd.getpwuid(os.getuid()).pw_name}"
+    except KeyError:
         return f"cli:{os.getuid()}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import click
@@ -18,8 +18,13 @@ from celeriac.operate.audit import Change
 
 NONE = Count(0)
 
-_PAUSE = {"role": policies.pause_role, "account": policies.pause_account}
-_RESUME = {"role": policies.resume_role, "account": policies.resume_account}
+_ByKind = Mapping[str, Callable[..., Change]]
+
+_PAUSE: _ByKind = {"role": policies.pause_role, "account": policies.pause_account}
+_RESUME: _ByKind = {"role": policies.resume_role, "account": policies.resume_account}
+
+
+CREATE = click.option("--create", is_flag=True, help="Also an account that has no policy and had no task lately.")
 
 
 def _of_a_kind(command: Callable[..., None]) -> click.Command:
@@ -27,6 +32,7 @@ def _of_a_kind(command: Callable[..., None]) -> click.Command:
         click.argument("kind", type=click.Choice(["role", "account"])),
         click.argument("name"),
         click.option("--why", default="", help="For the audit trail."),
+        CREATE,
         click.pass_obj,
     )
     for option in reversed(options):
@@ -35,15 +41,15 @@ def _of_a_kind(command: Callable[..., None]) -> click.Command:
 
 
 @_of_a_kind
-def pause(find: FindApp, /, kind: str, name: str, why: str) -> None:
+def pause(find: FindApp, /, kind: str, name: str, why: str, create: bool) -> None:
     """Let no pass claim tasks of a role or an account. What is claimed already runs on."""
-    _change(find, _PAUSE[kind], name, why, "paused", _waiting(find(), kind, name))
+    _change(find, _PAUSE, kind, name, why, create, "paused", _waiting(find(), kind, name))
 
 
 @_of_a_kind
-def resume(find: FindApp, /, kind: str, name: str, why: str) -> None:
+def resume(find: FindApp, /, kind: str, name: str, why: str, create: bool) -> None:
     """Let passes claim tasks of a role or an account again."""
-    _change(find, _RESUME[kind], name, why, "resumed")
+    _change(find, _RESUME, kind, name, why, create, "resumed")
 
 
 @click.command(cls=Command)
@@ -52,8 +58,11 @@ def resume(find: FindApp, /, kind: str, name: str, why: str) -> None:
 @click.option("--cap", type=int, help="Tasks claimed or running at once.")
 @click.option("--no-cap", is_flag=True)
 @click.option("--why", default="", help="For the audit trail.")
+@CREATE
 @click.pass_obj
-def account(find: FindApp, /, name: str, weight: float | None, cap: int | None, no_cap: bool, why: str) -> None:
+def account(
+    find: FindApp, /, name: str, weight: float | None, cap: int | None, no_cap: bool, why: str, create: bool
+) -> None:
     """Set an account's weight and cap."""
     changes: dict[str, Any] = {} if weight is None else {"weight": weight}
     if cap is not None or no_cap:
@@ -61,7 +70,7 @@ def account(find: FindApp, /, name: str, weight: float | None, cap: int | None, 
     if not changes:
         raise click.UsageError("give --weight, --cap or --no-cap")
     with find().database.transaction() as connection:
-        change = policies.set_account(connection, name, by=output.by(), why=why, **changes)
+        change = policies.set_account(connection, name, by=output.by(), why=why, create=create, **changes)
     told = ", ".join(f"{k} {output.cell(v)}" for k, v in (change.after or {}).items())
     output.tell(change, f"{name}: {told}")
 
@@ -87,10 +96,11 @@ def limit(find: FindApp, /, role: str, rate: str | None, soft: str | None, hard:
 
 
 def _change(
-    find: FindApp, change: Callable[..., Change], name: str, why: str, word: str, waiting: Count = NONE
+    find: FindApp, by_kind: _ByKind, kind: str, name: str, why: str, create: bool, word: str, waiting: Count = NONE
 ) -> None:
+    more = {"create": create} if kind == "account" else {}
     with find().database.transaction() as connection:
-        done = change(connection, name, by=output.by(), why=why)
+        done = by_kind[kind](connection, name, by=output.by(), why=why, **more)
     output.tell(done, f"{name} is {word}" + (f"; {output.count(waiting)} of its tasks wait" if waiting.n else ""))
 
 

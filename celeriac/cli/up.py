@@ -54,8 +54,8 @@ def run(app: Celeriac, name: str, others: Sequence[str], flower_port: int, concu
 
 
 def _tell_addresses(app: Celeriac, flower_port: int) -> None:
-    output.say(f"postgres  {app.database_url}")
-    output.say(f"redis     {app.redis_url}")
+    output.say(f"postgres  {output.without_password(app.database_url)}")
+    output.say(f"redis     {output.without_password(app.redis_url)}")
     where = f"http://127.0.0.1:{flower_port}" if has_flower() else "is not installed: pip install flower"
     output.say(f"flower    {where}")
 

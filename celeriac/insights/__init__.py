@@ -17,6 +17,7 @@ from celeriac.insights.shares import AccountShare, Shares, shares, waiting_of
 from celeriac.insights.situation import Broker
 from celeriac.insights.system import (
     account_policies,
+    account_policy,
     audit_trail,
     passes,
     paused_accounts,
@@ -49,6 +50,7 @@ __all__ = [
     "Why",
     "Workflow",
     "account_policies",
+    "account_policy",
     "active_under",
     "audit_trail",
     "capacity",

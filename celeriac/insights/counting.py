@@ -38,6 +38,28 @@ FROM (
 ) AS e
 """)
 
+COUNTS_OF_ROLE = text("""
+SELECT greatest(0, u.unfinished - held.claimed - held.running) AS pending, held.claimed, held.running,
+    (SELECT count(*) FROM (
+        SELECT FROM celeriac.history WHERE status IN ('failed', 'cancelled') AND status = 'failed' AND role = :role
+        ORDER BY role, -id LIMIT :most) AS f) AS failed,
+    (SELECT count(*) FROM (
+        SELECT FROM celeriac.history WHERE status IN ('failed', 'cancelled') AND status = 'cancelled' AND role = :role
+        ORDER BY role, -id LIMIT :most) AS x) AS cancelled,
+    e.finished, e.completed
+FROM (
+    SELECT CAST(coalesce(sum(cardinality(ids)) FILTER (WHERE worker_id IS NULL), 0) AS bigint) AS claimed,
+        CAST(coalesce(sum(cardinality(ids)) FILTER (WHERE worker_id IS NOT NULL), 0) AS bigint) AS running
+    FROM celeriac.tickets WHERE role = :role
+) AS held CROSS JOIN LATERAL (
+    SELECT count(*) AS unfinished FROM (
+        SELECT FROM celeriac.tasks WHERE role = :role ORDER BY -id LIMIT :most + held.claimed + held.running) AS t
+) AS u CROSS JOIN (
+    SELECT count(*) AS finished, count(*) FILTER (WHERE status = 'completed') AS completed
+    FROM (SELECT status FROM celeriac.history WHERE role = :role ORDER BY completed_at LIMIT :most) AS f
+) AS e
+""")
+
 BELIEVED = text("""
 SELECT 'pending' AS status, greatest(reltuples, 0) AS n FROM pg_class WHERE oid = CAST('celeriac.tasks' AS regclass)
 UNION ALL
@@ -90,6 +112,7 @@ CROSS JOIN LATERAL (
     WHERE (SELECT true FROM celeriac.ready e WHERE e.role = first_ones.role AND e.account = first_ones.account
         AND e.priority = first_ones.priority AND e.due_at = first_ones.scheduled_for AND e.id = first_ones.id)
 ) AS oldest
+WHERE CAST(:role AS text) IS NULL OR names.role = :role
 ORDER BY names.role
 """)
 
@@ -137,12 +160,16 @@ class RoleDepth:
     oldest_ready_seconds: float | None
 
 
-def counts(connection: Connection, *, cap: int = CAP) -> dict[str, Count]:
-    """By status, each exact up to `cap`; what is claimed or running always is, as the tickets say it."""
-    row = connection.execute(COUNTS, {"most": cap + 1}).one()._asdict()
+def counts(connection: Connection, role: str | None = None, *, cap: int = CAP) -> dict[str, Count]:
+    """By status, each exact up to `cap`; what is claimed or running always is, as the tickets say it.
+
+    Of a role nothing is believed beyond that: it is at least `cap`.
+    """
+    statement, given = (COUNTS, {}) if role is None else (COUNTS_OF_ROLE, {"role": role})
+    row = connection.execute(statement, given | {"most": cap + 1}).one()._asdict()
     bounded = {status for status in (PENDING, FAILED, CANCELLED) if row[status] > cap}
     bounded |= {COMPLETED} if row["finished"] > cap else set()
-    believed = {b.status: int(b.n) for b in connection.execute(BELIEVED)} if bounded else {}
+    believed = {b.status: int(b.n) for b in connection.execute(BELIEVED)} if bounded and role is None else {}
     return {
         status: Count(max(min(row[status], cap), believed.get(status, 0)), exact=False)
         if status in bounded
@@ -151,13 +178,14 @@ def counts(connection: Connection, *, cap: int = CAP) -> dict[str, Count]:
     }
 
 
-def depth(connection: Connection, *, cap: int = CAP) -> list[RoleDepth]:
-    """Every role that is registered or has work, with what waits and runs, each exact up to `cap`.
+def depth(connection: Connection, role: str | None = None, *, cap: int = CAP) -> list[RoleDepth]:
+    """Every role that is registered or has work, with what waits and runs, each exact up to `cap`; or one of them.
 
     One that is built in has work, or is paused.
     """
-    rows = [dict(row) for row in connection.execute(DEPTH, {"most": cap + 1, "look": LOOK}).mappings()]
-    return [_depth(row, cap) for row in rows if _is_of_note(row) or not is_built_in(row["role"])]
+    given = {"most": cap + 1, "look": LOOK, "role": role}
+    rows = [dict(row) for row in connection.execute(DEPTH, given).mappings()]
+    return [_depth(row, cap) for row in rows if role or _is_of_note(row) or not is_built_in(row["role"])]
 
 
 def _is_of_note(row: Mapping[str, Any]) -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import Connection, TextClause, text
 
-from celeriac.errors import BadValue
+from celeriac.errors import BadValue, Unknown
 
 WORKERS = text("""
 SELECT w.*, extract(epoch FROM statement_timestamp() - w.last_heartbeat_at)::double precision AS heartbeat_age,
@@ -32,6 +32,8 @@ FROM celeriac.scheduled_jobs s ORDER BY s.name LIMIT :most
 """)
 
 POLICIES = text("SELECT * FROM celeriac.account_policies WHERE account > :after ORDER BY account LIMIT :most")
+
+POLICY = text("SELECT * FROM celeriac.account_policies WHERE account = :account")
 
 PAUSED = text("SELECT account FROM celeriac.account_policies WHERE paused ORDER BY account LIMIT :most")
 
@@ -67,6 +69,14 @@ def schedules(connection: Connection, *, limit: int = MOST) -> list[dict[str, An
 def account_policies(connection: Connection, *, limit: int = 100, after: str = "") -> list[dict[str, Any]]:
     """Accounts somebody set something for, by name."""
     return _rows(connection, POLICIES, limit, after=after)
+
+
+def account_policy(connection: Connection, account: str) -> dict[str, Any]:
+    """What somebody set for it. Raises Unknown where that is nothing."""
+    row = connection.execute(POLICY, {"account": account}).mappings().one_or_none()
+    if row is None:
+        raise Unknown(f"nothing is set for the account {account!r:.100}: weight 1, no cap, not paused")
+    return dict(row)
 
 
 def paused_accounts(connection: Connection, *, limit: int = MOST) -> list[str]:

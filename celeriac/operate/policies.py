@@ -13,6 +13,7 @@ from celeriac.roles import bounds
 from celeriac.roles.limits import AS_DECLARED
 from celeriac.roles.rates import rate
 from celeriac.roles.rules import RULES
+from celeriac.store.plans import lookups
 
 _NO_ROLE = "no role {role!r}: start a worker of the code that declares it, or check the spelling"
 
@@ -42,6 +43,24 @@ SET_TIMEOUTS = text("""
 UPDATE celeriac.role_limits
 SET is_told = true, timeout = :timeout, hard_timeout = :hard_timeout, updated_at = clock_timestamp() WHERE role = :role
 """)
+
+# Of what is over, each role's last. Where it is not found, somebody who means it says so.
+KNOWN = text("""
+SELECT EXISTS (SELECT FROM celeriac.account_policies WHERE account = :account)
+    OR EXISTS (SELECT FROM celeriac.parked WHERE account = :account)
+    OR EXISTS (SELECT FROM celeriac.tickets WHERE :account = ANY (accounts))
+    OR EXISTS (
+        SELECT FROM (SELECT account FROM celeriac.tasks ORDER BY id DESC LIMIT :most) AS t WHERE account = :account)
+    OR EXISTS (SELECT FROM celeriac.roles r WHERE
+        (SELECT true FROM celeriac.ready e WHERE e.role = r.role AND e.account = :account LIMIT 1)
+        OR (SELECT true FROM celeriac.later e WHERE e.role = r.role AND e.account = :account LIMIT 1)
+        OR (SELECT true FROM (
+            SELECT h.account FROM celeriac.history h WHERE h.role = r.role ORDER BY h.completed_at DESC LIMIT :most
+            ) AS h WHERE h.account = :account LIMIT 1))
+""")
+
+#: Of so many tasks of each role, the last ones, it is looked whose they are.
+LOOKS_AT = 1_000
 
 # Makes the row, so that there is one to lock.
 ACCOUNT = text("INSERT INTO celeriac.account_policies (account) VALUES (:account) ON CONFLICT DO NOTHING")
@@ -111,13 +130,16 @@ def limits_in_words(change: Change) -> str:
 
 
 def set_account(
-    connection: Connection, account: str, *, by: str, why: str = "", **changes: Unpack[AccountChanges]
-) -> Change:
-    """What is not given stays. Raises BadValue."""
+    connection: Connection, account: str, *, by: str, why: str = "", create: bool = True,
+    **changes: Unpack[AccountChanges],
+) -> Change:  # fmt: skip
+    """What is not given stays. Raises BadValue; without `create`, Unknown for an account nobody knows."""
     if not bounds.is_text(account):
         raise BadValue(f"account={account!r:.100}: give {bounds.TEXT.right}")
     if told := bounds.wrong(bounds.ACCOUNT, changes):
         raise BadValue(f"{told}; nothing was changed")
+    if not create and not is_known(connection, account):
+        raise Unknown(f"account {account!r:.100} has no policy and had no task lately: check it, or say that it is new")
     connection.execute(ACCOUNT, {"account": account})
     before = dict(connection.execute(POLICY, {"account": account}).mappings().one())
     change = Change(account, before, before | changes)
@@ -126,13 +148,19 @@ def set_account(
     return change
 
 
-def pause_account(connection: Connection, account: str, *, by: str, why: str = "") -> Change:
+def is_known(connection: Connection, account: str) -> bool:
+    """Whether it has a policy or an unfinished task, or had one lately."""
+    with lookups(connection):
+        return bool(connection.execute(KNOWN, {"account": account, "most": LOOKS_AT}).scalar_one())
+
+
+def pause_account(connection: Connection, account: str, *, by: str, why: str = "", create: bool = True) -> Change:
     """None of its tasks is claimed until it is resumed."""
-    return set_account(connection, account, by=by, why=why, paused=True)
+    return set_account(connection, account, by=by, why=why, create=create, paused=True)
 
 
-def resume_account(connection: Connection, account: str, *, by: str, why: str = "") -> Change:
-    return set_account(connection, account, by=by, why=why, paused=False)
+def resume_account(connection: Connection, account: str, *, by: str, why: str = "", create: bool = True) -> Change:
+    return set_account(connection, account, by=by, why=why, create=create, paused=False)
 
 
 def _set_paused(connection: Connection, role: str, paused: bool, *, by: str, why: str) -> Change:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import getpass
 import json
+import os
+import pwd
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -134,10 +135,23 @@ def test_retry_cancel_and_prioritise_change_tasks_named_or_meant(run: Run, rows:
     assert rows("SELECT status, priority FROM worker_tasks ORDER BY id") == [
         ("pending", 9), ("pending", 9), ("cancelled", 0),
     ]  # fmt: skip
-    me = f"cli:{getpass.getuser()}"
+    me = f"cli:{pwd.getpwuid(os.getuid()).pw_name}"
     assert rows("SELECT action, count(*), min(by), max(why) FROM celeriac.audit GROUP BY action ORDER BY action") == [
         ("cancel", 3, me, "a flood"), ("priority", 2, me, None), ("retry", 2, me, None),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://me:hunter2@db:5432/shop", "postgresql://me:a/hunter2@x@db/shop", "redis://:hunter2@r:6379/0",
+        "postgresql://db/shop?user=me&password=hunter2&sslmode=require",
+    ],
+)  # fmt: skip
+def test_no_password_is_printed(url: str) -> None:
+    shown = output.without_password(url)
+    assert "hunter2" not in shown
+    assert shown.replace("***", "") in (url.replace(secret, "") for secret in ("hunter2", "a/hunter2@x"))
 
 
 def test_what_the_life_of_a_task_forbids_is_refused_with_status_3(run: Run, put: Put) -> None:
@@ -152,7 +166,10 @@ def test_what_the_life_of_a_task_forbids_is_refused_with_status_3(run: Run, put:
 
 def test_roles_and_accounts_are_paused_and_resumed(run: Run, rows: Rows) -> None:
     assert run("pause", "role", "sync", "--why", "flood").output.strip() == "sync is paused"
-    assert run("pause", "account", "acme").exit_code == DONE
+    for slip in (("pause", "account", "acme"), ("account", "acme", "--cap", 3)):
+        refused = run(*slip)
+        assert (refused.exit_code, "had no task lately" in refused.stderr) == (REFUSED, True)
+    assert run("pause", "account", "acme", "--create").exit_code == DONE
     assert value(run("account", "acme", "--weight", 2, "--cap", 3, "--json"))["after"]["cap"] == 3
     assert rows("SELECT role FROM celeriac.roles WHERE paused") == [("sync",)]
     assert run("resume", "role", "sync").exit_code == DONE
@@ -214,7 +231,7 @@ def test_a_worker_is_told_to_end_and_it_is_audited(run: Run, rows: Rows) -> None
     assert {w["worker_id"]: w["status"] for w in value(run("workers", "--json"))} == {
         "node:7": "draining", "gone": "stopped",
     }  # fmt: skip
-    me = f"cli:{getpass.getuser()}"
+    me = f"cli:{pwd.getpwuid(os.getuid()).pw_name}"
     assert rows("SELECT by, action, kind, target, before ->> 'status', why FROM celeriac.audit ORDER BY id") == [
         (me, "decommission", "worker", "node:7", "active", "old"),
         (me, "decommission", "worker", "node:7", "draining", None),

@@ -228,6 +228,7 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
         "alerts.measure.OLDEST": [{"most": SELECTED}],
         "repair.review.REVIEW": [{"by": "", "counted": SELECTED, "done": "{}"}],
         "schedules.tick.IS_UNFINISHED": [{"task_id": "ready-1"}],
+        "operate.policies.KNOWN": [{"account": account, "most": SELECTED} for account in ("nobody", accounts[0])],
         "operate.audit.WRITE": [{"action": "", "kind": "", "changes": "[]"} | by],
         "operate.cancel.CANCEL": [
             by | {"task_ids": task_ids, "parents": None},
@@ -266,8 +267,9 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
         "insights.workflows.PARTS": [parts, parts | {"after": str(failed[9]), "barrier": barriers[2]}],
         "insights.workflows.END": [parts],
         "insights.counting.COUNTS": [{"most": SELECTED}],
+        "insights.counting.COUNTS_OF_ROLE": [work | {"most": SELECTED}, {"role": "nothing of it", "most": SELECTED}],
         "insights.counting.QUEUED": [work | {"most": SELECTED}],
-        "insights.counting.DEPTH": [{"most": SELECTED, "look": SELECTED}],
+        "insights.counting.DEPTH": [{"most": SELECTED, "look": SELECTED, "role": role} for role in (None, "work")],
         "insights.dead_letters.LIST": [{"before": before, "most": SELECTED} for before in (None, letter)],
         "insights.dead_letters.LIST_OF": [
             {"name": "work", "before": before, "most": SELECTED} for before in (None, letter)
