@@ -14,7 +14,7 @@ from celeriac import insights
 from celeriac.api.app import App
 from celeriac.api.callers import Admin, Enqueuer, Reader
 from celeriac.api.enqueue import WAS_THERE, Accepted
-from celeriac.api.fields import Name
+from celeriac.api.fields import Flag, Name, Whole
 from celeriac.api.problems import invalid, not_found
 from celeriac.api.tasks import WholeTask
 from celeriac.operate import audit
@@ -34,7 +34,7 @@ MOST_BATCHES = 96
 
 
 class Resyncs(BaseModel):
-    batches_per_day: Annotated[int, Field(ge=1, le=MOST_BATCHES)] = stores.BATCHES
+    batches_per_day: Annotated[Whole, Field(ge=1, le=MOST_BATCHES)] = stores.BATCHES
     date: Annotated[datetime.date | None, Field(description="UTC; today's if left out", examples=["2025-01-10"])] = None
 
 
@@ -48,7 +48,7 @@ class Discovery(BaseModel):
 
 
 class Trial(BaseModel):
-    dry_run: bool = Field(
+    dry_run: Flag = Field(
         default=False, description="say what it would do, and leave everything as it is", examples=[True]
     )
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, Request
 from sqlalchemy import Connection
 
 from celeriac import insights
-from celeriac.api.shared import Shared
+from celeriac.api.shared import SharedBy
 from celeriac.app import Celeriac
 from celeriac.insights import Count
 from celeriac.operate import PATIENCE
@@ -23,20 +23,31 @@ async def _app(request: Request) -> Celeriac:
     return app
 
 
-async def _counts(request: Request) -> dict[str, Count]:
-    counts: Shared[dict[str, Count]] = request.app.state.counts
-    return await counts()
+class Figures:
+    """What counting takes long for; all who ask for the same at once share one reading. `role`: None for all."""
+
+    def __init__(self, app: Celeriac) -> None:
+        self.app = app
+        self.counts = SharedBy(self._counts)
+        self.capacity = SharedBy(self._capacity)
+
+    def _counts(self, role: str | None) -> dict[str, Count]:
+        with self.app.database.reading() as connection:
+            return insights.counts(connection, role)
+
+    def _capacity(self, role: str | None) -> list[dict[str, Any]]:
+        with self.app.database.statement() as connection:
+            return insights.capacity(connection, role)
+
+
+async def _figures(request: Request) -> Figures:
+    figures: Figures = request.app.state.figures
+    return figures
 
 
 App = Annotated[Celeriac, Depends(_app)]
 
-#: How many tasks there are of each status; all who ask at once share one reading.
-Counted = Annotated[dict[str, Count], Depends(_counts)]
-
-
-def count(app: Celeriac) -> dict[str, Count]:
-    with app.database.reading() as connection:
-        return insights.counts(connection)
+Counted = Annotated[Figures, Depends(_figures)]
 
 
 def write(app: Celeriac, act: Callable[[Connection], T]) -> T:

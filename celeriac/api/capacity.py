@@ -7,8 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path
 from pydantic import BaseModel, Field
 
-from celeriac import insights
-from celeriac.api.app import App
+from celeriac.api.app import Counted
 from celeriac.api.callers import Reader
 from celeriac.api.fields import Name
 from celeriac.api.problems import not_found
@@ -44,17 +43,15 @@ class Capacities(BaseModel):
 
 
 @router.get("")
-def of_all(app: App, _: Reader) -> Capacities:
+async def of_all(_: Reader, figures: Counted) -> Capacities:
     """Every registered role."""
-    with app.database.statement() as connection:
-        return Capacities.model_validate({"roles": insights.capacity(connection)})
+    return Capacities.model_validate({"roles": await figures.capacity(None)})
 
 
 @router.get("/{role}")
-def of_role(role: Annotated[Name, Path()], app: App, _: Reader) -> Capacity:
+async def of_role(role: Annotated[Name, Path()], _: Reader, figures: Counted) -> Capacity:
     """One role: what waits, how fast it goes, how many workers would clear it in 1, 4 and 8 hours."""
-    with app.database.statement() as connection:
-        found = insights.capacity(connection, role)
+    found = await figures.capacity(role)
     if not found:
         raise not_found(f"role {role!r}")
     return Capacity.model_validate(found[0])

@@ -9,6 +9,7 @@ from fastapi import Body
 from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy import Connection
 
+from celeriac import insights
 from celeriac.api.app import write
 from celeriac.api.fields import Ids, Priority, Text
 from celeriac.app import Celeriac
@@ -65,9 +66,11 @@ def refusals(steered: Steered) -> list[Refused]:
     return [Refused(id=task, reason=why) for task, why in steered.refused.items()]
 
 
-def one(app: Celeriac, task: int, move: Callable[[Connection, Sequence[int]], Steered]) -> Changed:
-    """Steers one task. Raises Unknown or IllegalMove, which answer 404 and 409."""
-    return change(app, lambda connection: move(connection, [task]).one())
+def one(app: Celeriac, task: str, move: Callable[[Connection, Sequence[int]], Steered]) -> Changed:
+    """Steers one task, by its id or its task_id. Raises Unknown or IllegalMove, which answer 404 and 409."""
+    with app.database.reading() as connection:
+        row: int = insights.get(connection, task)["id"]
+    return change(app, lambda connection: move(connection, [row]).one())
 
 
 def many(app: Celeriac, ids: Sequence[int], move: Callable[[Connection, Sequence[int]], Steered]) -> ManyChanged:

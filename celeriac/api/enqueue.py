@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
+from uuid import UUID, uuid5
 
 from celery.utils import uuid
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Header, Response
 from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy import Connection
 
 from celeriac.api.app import App, write
 from celeriac.api.callers import Enqueuer
-from celeriac.api.fields import Moment, Name, Priority, Text
+from celeriac.api.fields import Moment, Name, Number, Priority, Text, Whole
 from celeriac.api.problems import from_refusal
-from celeriac.enqueue.insert import NewTask, Receipt, as_they_stand, enqueue
+from celeriac.enqueue.insert import NewTask, Receipt, as_they_stand, enqueue, refuse_different
 from celeriac.enqueue.intake import new_task
 from celeriac.errors import EnqueueRefused
 from celeriac.operate import audit
 from celeriac.operate.audit import Change
+from celeriac.operate.tokens import Bearer
 from celeriac.roles.bounds import LONGEST_DELAY
 from celeriac.roles.bounds import MOST as MOST_RETRIES
 from celeriac.store.states import PENDING, WAITS_FOR_LOCK
@@ -30,6 +32,9 @@ router = APIRouter(tags=["tasks"])
 
 #: Tasks a request may enqueue.
 MOST = 1000
+
+#: Of ids made from Idempotency-Keys.
+OF_KEYS = UUID("6f6f2b0e-5a0c-4c63-9c3a-3f8f4a3b7a11")
 
 
 class TaskToBe(BaseModel):
@@ -48,13 +53,13 @@ class TaskToBe(BaseModel):
     ] = None
     priority: Priority | None = None
     scheduled_for: Annotated[Moment | None, Field(description="not before")] = None
-    delay: Annotated[float | None, Field(ge=0, le=LONGEST_DELAY, description="seconds from now")] = None
+    delay: Annotated[Number | None, Field(ge=0, le=LONGEST_DELAY, description="seconds from now")] = None
     expires_at: Annotated[Moment | None, Field(description="cancelled if it has not started by then")] = None
     account: Text | None = None
     lock_key: Text | None = None
     unique_key: Text | None = None
-    max_retries: Annotated[int | None, Field(ge=0, le=MOST_RETRIES)] = None
-    timeout: Annotated[float | None, Field(gt=0, le=LONGEST_DELAY, description="seconds")] = None
+    max_retries: Annotated[Whole | None, Field(ge=0, le=MOST_RETRIES)] = None
+    timeout: Annotated[Number | None, Field(gt=0, le=LONGEST_DELAY, description="seconds")] = None
 
     def arguments(self) -> dict[str, Any]:
         return self.kwargs | (self.model_extra or {})
@@ -91,27 +96,35 @@ class AllAccepted(BaseModel):
 WAS_THERE: dict[int | str, dict[str, Any]] = {200: {"model": Accepted, "description": "It was there."}}
 
 
+#: For whoever has no ids of their own.
+Key = Annotated[
+    Name | None,
+    Header(alias="Idempotency-Key", description="the same request, sent again by the same token, finds its rows"),
+]
+
+
 @router.post("/api/tasks", status_code=201, responses=WAS_THERE)
-def create_task(body: TaskToBe, app: App, caller: Enqueuer, response: Response) -> Accepted:
+def create_task(body: TaskToBe, app: App, caller: Enqueuer, response: Response, key: Key = None) -> Accepted:
     """Accepts a task: one row, in the state it has once this answers."""
-    (receipt,) = _enqueue(app, [_task(app, body, caller.name)], caller.name)
+    (receipt,) = _enqueue(app, [_task(app, body, caller, key)], caller.name)
     response.status_code = 201 if receipt.is_new else 200
     return Accepted.model_validate(receipt)
 
 
 @router.post("/api/tasks/bulk", status_code=201)
-def create_tasks(body: TasksToBe, app: App, caller: Enqueuer) -> AllAccepted:
+def create_tasks(body: TasksToBe, app: App, caller: Enqueuer, key: Key = None) -> AllAccepted:
     """Accepts all of them in one transaction, or none."""
-    tasks = [_task(app, task, caller.name, f"tasks.{n}") for n, task in enumerate(body.tasks)]
+    tasks = [_task(app, task, caller, key, f"tasks.{n}") for n, task in enumerate(body.tasks)]
     return AllAccepted(tasks=[Accepted.model_validate(receipt) for receipt in _enqueue(app, tasks, caller.name)])
 
 
-def _task(app: Celeriac, body: TaskToBe, by: str, within: str = "") -> NewTask:
+def _task(app: Celeriac, body: TaskToBe, caller: Bearer, key: str | None, within: str = "") -> NewTask:
+    task_id = body.task_id or (uuid() if key is None else str(uuid5(OF_KEYS, f"{caller.id} {within} {key}")))
     try:
         role, signature = app.role_named(body.role)
         return new_task(
-            role, signature, body.task_id or uuid(), body.args, body.arguments(),
-            limit=app.settings.max_argument_bytes, enqueued_by=by, **body.options(),
+            role, signature, task_id, body.args, body.arguments(),
+            limit=app.settings.max_argument_bytes, enqueued_by=caller.name, **body.options(),
         )  # fmt: skip
     except EnqueueRefused as error:
         raise from_refusal(error, within) from error
@@ -129,6 +142,7 @@ def _enqueue(app: Celeriac, tasks: list[NewTask], by: str) -> list[Receipt]:
 def _insert(connection: Connection, tasks: list[NewTask], by: str) -> list[Receipt]:
     """The rows, and who asked for them, commit together."""
     receipts = enqueue(connection, tasks)
+    refuse_different(tasks, receipts)
     changes = [_made(receipt, task) for receipt, task in _new(receipts, tasks)]
     audit.write(connection, "enqueue", "task", changes, by=by)
     return receipts

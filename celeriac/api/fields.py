@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Annotated, TypeVar
 
 from fastapi import Path, Query
-from pydantic import AfterValidator, Field, StringConstraints
+from pydantic import AfterValidator, Field, Strict, StringConstraints
 
 from celeriac.roles.bounds import ANY_PRIORITY, LONGEST_KEY, LONGEST_NAME
 
@@ -34,9 +34,17 @@ Name = Annotated[
 #: What names no zone is UTC.
 Moment = Annotated[datetime, AfterValidator(_with_zone)]
 
+#: Of bodies: `false` is no number, nor is "7"; and 1 is not true.
+Whole = Annotated[int, Strict()]
+Number = Annotated[float, Strict()]
+Flag = Annotated[bool, Strict()]
+
 Id = Annotated[int, Field(ge=1, le=2**63 - 1)]
-Ids = Annotated[list[Id], Field(min_length=1, max_length=1000)]
-Priority = Annotated[int, Field(ge=ANY_PRIORITY[0], le=ANY_PRIORITY[1])]
+Ids = Annotated[list[Annotated[Whole, Field(ge=1, le=2**63 - 1)]], Field(min_length=1, max_length=1000)]
+Priority = Annotated[Whole, Field(ge=ANY_PRIORITY[0], le=ANY_PRIORITY[1])]
+
+#: Of a task, wherever one is named.
+TaskInPath = Annotated[Name, Path(description="its id, or its task_id", examples=["7"])]
 
 IdInPath = Annotated[int, Path(ge=1, le=2**63 - 1)]
 

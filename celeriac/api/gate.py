@@ -6,12 +6,13 @@ import logging
 import math
 from typing import TYPE_CHECKING
 
-from anyio.to_thread import run_sync
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from celeriac.api.limits import Buckets
 from celeriac.api.problems import Problem, from_exception
+from celeriac.api.protocol import SECURITY_HEADERS
+from celeriac.api.shared import SharedBy
 from celeriac.operate import tokens
 
 if TYPE_CHECKING:
@@ -22,13 +23,8 @@ logger = logging.getLogger(__name__)
 #: What answers whoever asks.
 OPEN = frozenset({"/healthz", "/readyz"})
 
-SECURITY_HEADERS = {
-    "Cache-Control": "no-store",
-    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
-}
+#: Threads that check tokens; handlers have others, and whoever waits in one keeps nobody out.
+VERIFIERS = 4
 
 #: How many seconds' worth of requests a token may save up.
 BURST = 2.0
@@ -43,12 +39,15 @@ class Gate:
         self.most_bytes = settings.api_body_bytes
         self.requests = Buckets(settings.api_requests, settings.api_requests * BURST)
         self.failures = Buckets(settings.api_failures / 60, settings.api_failures)
+        self.verified = SharedBy(self._verify, VERIFIERS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        answer = Answer(send)
+        answer = Answer(send, has_body=scope["method"] != "HEAD")
+        if scope["method"] == "HEAD":
+            scope = {**scope, "method": "GET"}
         try:
             await self._pass(scope, receive, answer)
         except Exception as error:
@@ -64,14 +63,20 @@ class Gate:
 
     async def _admit(self, scope: Scope) -> tokens.Bearer:
         address = scope["client"][0] if scope.get("client") else ""
-        _refuse_until(self.failures.wait(address), "too many requests without a valid token came from this address")
         scheme, _, presented = Headers(scope=scope).get("authorization", "").partition(" ")
-        bearer = await run_sync(self._verify, presented.strip()) if scheme.lower() == "bearer" else None
+        bearer = await self._bearer(presented.strip()) if scheme.lower() == "bearer" else None
         if bearer is None:
-            self.failures.take(address)
+            wait = self.failures.take(address)
+            _refuse_until(wait, "too many requests without a valid token came from this address")
             raise _not_admitted(scheme)
         _refuse_until(self.requests.take(bearer.id), f"the token {bearer.name!r} asks too often")
         return bearer
+
+    async def _bearer(self, presented: str) -> tokens.Bearer | None:
+        """What has a token's form is always looked up: others' failures lock nobody out."""
+        if not tokens.has_form(presented):
+            return None
+        return await self.verified(presented)
 
     def _verify(self, presented: str) -> tokens.Bearer | None:
         with self.celeriac.database.statement() as connection:
@@ -79,15 +84,17 @@ class Gate:
 
 
 class Answer:
-    """Sends with the security headers, and knows whether it has begun."""
+    """Sends with the security headers, and knows whether it has begun. HEAD asks for all but the body."""
 
-    def __init__(self, send: Send) -> None:
-        self.send, self.begun = send, False
+    def __init__(self, send: Send, *, has_body: bool = True) -> None:
+        self.send, self.has_body, self.begun = send, has_body, False
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.begun = True
             MutableHeaders(scope=message).update(SECURITY_HEADERS)
+        elif message["type"] == "http.response.body" and not self.has_body:
+            message = {**message, "body": b""}
         await self.send(message)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from typing import TYPE_CHECKING, Literal
 
@@ -39,18 +38,16 @@ class Standing:
 
     def __init__(self, app: Celeriac) -> None:
         self.app = app
-        self._turn = threading.Lock()
         self._until = 0.0
         self._problem, self._redis_answers, self._schema_is_current = "", False, False
 
     def look(self) -> tuple[str, bool]:
         """Why it cannot serve, or nothing; and whether Redis answers."""
-        with self._turn:
-            if time.monotonic() > self._until:
-                self._problem = self._find_problem()
-                self._redis_answers = self.app.publisher.answers()
-                self._until = time.monotonic() + HOLDS
-            return self._problem, self._redis_answers
+        if time.monotonic() > self._until:
+            self._problem = self._find_problem()
+            self._redis_answers = self.app.publisher.answers()
+            self._until = time.monotonic() + HOLDS
+        return self._problem, self._redis_answers
 
     def _find_problem(self) -> str:
         try:
@@ -71,9 +68,9 @@ async def healthz() -> Health:
 
 
 @router.get("/readyz")
-def readyz(request: Request) -> Readiness:
+async def readyz(request: Request) -> Readiness:
     """Postgres answers and has the current schema. Redis is told, not asked for: accepting work needs none."""
-    problem, redis_answers = request.app.state.standing.look()
+    problem, redis_answers = await request.app.state.standing()
     if problem:
         raise Problem(503, problem, headers={"Retry-After": "5"})
     return Readiness(redis="answers" if redis_answers else "away")

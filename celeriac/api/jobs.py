@@ -14,7 +14,7 @@ from celeriac import insights
 from celeriac.api.app import App, Counted
 from celeriac.api.callers import Operator, Reader
 from celeriac.api.changes import Because, Changed, ManyChanged, Reason, ToPriority, many, one
-from celeriac.api.fields import IdInPath, Ids, Limit, Name, Offset, Place
+from celeriac.api.fields import Ids, Limit, Name, Offset, Place, TaskInPath, Whole
 from celeriac.operate import steer
 from celeriac.roles.bounds import ANY_PRIORITY
 from celeriac.store.states import CRAWLS, WAITS_FOR_TIME, crawl_word
@@ -87,8 +87,9 @@ _STATS = {"queued": "queued", "running": "crawling", "completed": "success", "fa
 
 
 @router.get("/stats")
-async def stats(_: Reader, found: Counted) -> JobStats:
-    """How many jobs there are in each status."""
+async def stats(_: Reader, figures: Counted, role: Name | None = None) -> JobStats:
+    """How many jobs there are in each status, of a role or of all systems together."""
+    found = await figures.counts(role)
     counts = {name: sum(found[status].n for status in CRAWLS[word]) for name, word in _STATS.items()}
     estimated = [name for name, word in _STATS.items() if not all(found[status].exact for status in CRAWLS[word])]
     return JobStats.model_validate(counts | {"estimated": estimated})
@@ -103,6 +104,13 @@ def list_jobs(query: Annotated[JobQuery, Query()], app: App, _: Reader) -> Jobs:
     return Jobs(jobs=[Job.of(item) for item in page.items], next=page.next)
 
 
+@router.get("/{job}")
+def get_job(job: TaskInPath, app: App, _: Reader) -> Job:
+    """One of them."""
+    with app.database.reading() as connection:
+        return Job.of(insights.get(connection, job))
+
+
 class ToStatus(Because):
     status: JobStatus = Field(
         description="queued retries, failed cancels; a worker alone makes the others", examples=["queued"]
@@ -110,7 +118,7 @@ class ToStatus(Because):
 
 
 class Boost(Because):
-    boost: Annotated[int, Field(ge=1, le=ANY_PRIORITY[1], examples=[20])]
+    boost: Annotated[Whole, Field(ge=1, le=ANY_PRIORITY[1], examples=[20])]
 
 
 class ManyToStatus(ToStatus):
@@ -135,24 +143,24 @@ def retry_many(body: ManyJobs, app: App, caller: Operator) -> ManyChanged:
 
 
 @router.put("/{job}/status")
-def set_status(job: IdInPath, body: ToStatus, app: App, caller: Operator) -> Changed:
+def set_status(job: TaskInPath, body: ToStatus, app: App, caller: Operator) -> Changed:
     """409 if the life of a job does not allow it: a crawling one cannot be queued, nor a finished one fail."""
     return one(app, job, partial(steer.set_status, status=_ASKED[body.status], by=caller.name, why=body.why))
 
 
 @router.put("/{job}/priority")
-def set_priority(job: IdInPath, body: ToPriority, app: App, caller: Operator) -> Changed:
+def set_priority(job: TaskInPath, body: ToPriority, app: App, caller: Operator) -> Changed:
     """409 if it is finished, or its role does not take that priority."""
     return one(app, job, partial(steer.set_priority, priority=body.priority, by=caller.name, why=body.why))
 
 
 @router.post("/{job}/boost")
-def boost(job: IdInPath, body: Boost, app: App, caller: Operator) -> Changed:
+def boost(job: TaskInPath, body: Boost, app: App, caller: Operator) -> Changed:
     """Raises the priority, to 100 at most."""
     return one(app, job, partial(steer.boost, boost=body.boost, by=caller.name, why=body.why))
 
 
 @router.post("/{job}/retry")
-def retry(job: IdInPath, app: App, caller: Operator, body: Reason) -> Changed:
+def retry(job: TaskInPath, app: App, caller: Operator, body: Reason) -> Changed:
     """A failed job is queued again with retry_count 0."""
     return one(app, job, partial(steer.retry, by=caller.name, why=body.why))

@@ -15,6 +15,7 @@ from celeriac import insights
 from celeriac.api.app import App
 from celeriac.api.callers import Operator
 from celeriac.api.changes import Because, Refused, refusals
+from celeriac.api.fields import Flag, Whole
 from celeriac.api.tasks import TaskFilter
 from celeriac.insights import Filter
 from celeriac.operate import PATIENCE, steer
@@ -41,8 +42,8 @@ class BoundFilter(TaskFilter):
 
 class Matching(Because):
     filter: BoundFilter = Field(examples=[{"role": "product_resync", "status": ["failed"]}])
-    dry_run: bool = Field(default=True, description="only count; nothing is changed until this is false")
-    most: Annotated[int, Field(ge=1, le=100_000, description="tasks to change at most")] = 10_000
+    dry_run: Flag = Field(default=True, description="only count; nothing is changed until this is false")
+    most: Annotated[Whole, Field(ge=1, le=100_000, description="tasks to change at most")] = 10_000
 
 
 class Matched(BaseModel):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path
+from fastapi import APIRouter, Body, Path
 from pydantic import Field
 
 from celeriac.api.app import App
 from celeriac.api.callers import Operator
 from celeriac.api.changes import Because, Changed, Reason, change
-from celeriac.api.fields import Name, Text
+from celeriac.api.fields import Flag, Name, Number, Text, Whole
+from celeriac.api.problems import Problem
 from celeriac.operate import policies
 from celeriac.roles.bounds import HEAVIEST, LIGHTEST, MOST
 
@@ -20,31 +21,42 @@ RoleInPath = Annotated[Name, Path()]
 AccountInPath = Annotated[Text, Path(min_length=1, description="may contain slashes")]
 
 
-class Policy(Because):
+class ForAccount(Because):
+    create: Flag = Field(default=False, description="also for an account that has no policy and had no task lately")
+
+
+class Policy(ForAccount):
     """What is not given stays."""
 
-    weight: Annotated[float, Field(ge=LIGHTEST, le=HEAVIEST)] | None = Field(
+    weight: Annotated[Number, Field(ge=LIGHTEST, le=HEAVIEST)] | None = Field(
         default=None, description="its share beside others' 1", examples=[2]
     )
-    cap: Annotated[int, Field(ge=0, le=MOST)] | None = Field(
+    cap: Annotated[Whole, Field(ge=0, le=MOST)] | None = Field(
         default=None, description="tasks claimed or running at once; null: no cap", examples=[10]
     )
-    paused: bool | None = None
+    paused: Flag | None = None
 
     def changes(self) -> dict[str, Any]:
         """`cap` may be null on purpose; the others then are as if not given."""
-        given = {name: getattr(self, name) for name in self.model_fields_set - {"why"}}
+        given = {name: getattr(self, name) for name in self.model_fields_set - {"why", "create"}}
         return {name: value for name, value in given.items() if value is not None or name == "cap"}
+
+
+#: An account's name may contain slashes; a PUT to one of these is a slip, and no other account.
+_POSTED = ("/pause", "/resume")
+
+#: A body that may be left out.
+OfAccount = Annotated[ForAccount, Body(default_factory=ForAccount)]
 
 
 class Limits(Because):
     """What is not given stays; null lifts a limit."""
 
-    rate_limit: str | float | None = Field(
+    rate_limit: str | Number | None = Field(
         default=None, description='tasks that begin, over all workers: "10/m", or a number a second', examples=["10/m"]
     )
-    timeout: float | None = Field(default=None, description="seconds until SoftTimeLimitExceeded", examples=[60])
-    hard_timeout: float | None = Field(default=None, description="seconds until its process is stopped", examples=[90])
+    timeout: Number | None = Field(default=None, description="seconds until SoftTimeLimitExceeded", examples=[60])
+    hard_timeout: Number | None = Field(default=None, description="seconds until its process is stopped", examples=[90])
 
     def changes(self) -> Any:
         return {name: getattr(self, name) for name in self.model_fields_set - {"why"}}
@@ -73,18 +85,21 @@ def set_limits(role: RoleInPath, body: Limits, app: App, caller: Operator) -> Ch
 
 
 @router.post("/accounts/{account:path}/pause")
-def pause_account(account: AccountInPath, app: App, caller: Operator, body: Reason) -> Changed:
+def pause_account(account: AccountInPath, app: App, caller: Operator, body: OfAccount) -> Changed:
     """None of its tasks is claimed until it is resumed."""
-    return change(app, lambda c: policies.pause_account(c, account, by=caller.name, why=body.why))
+    return change(app, lambda c: policies.pause_account(c, account, by=caller.name, **body.model_dump()))
 
 
 @router.post("/accounts/{account:path}/resume")
-def resume_account(account: AccountInPath, app: App, caller: Operator, body: Reason) -> Changed:
+def resume_account(account: AccountInPath, app: App, caller: Operator, body: OfAccount) -> Changed:
     """Its tasks are claimed again."""
-    return change(app, lambda c: policies.resume_account(c, account, by=caller.name, why=body.why))
+    return change(app, lambda c: policies.resume_account(c, account, by=caller.name, **body.model_dump()))
 
 
 @router.put("/accounts/{account:path}")
 def set_account(account: AccountInPath, body: Policy, app: App, caller: Operator) -> Changed:
     """Its weight, its cap, whether it is paused. The next pass goes by it."""
-    return change(app, lambda c: policies.set_account(c, account, by=caller.name, why=body.why, **body.changes()))
+    if account.endswith(_POSTED):
+        raise Problem(405, "pause and resume are asked for by POST", headers={"Allow": "POST"})
+    given: dict[str, Any] = {"why": body.why, "create": body.create} | body.changes()
+    return change(app, lambda c: policies.set_account(c, account, by=caller.name, **given))

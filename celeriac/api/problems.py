@@ -18,12 +18,14 @@ from celeriac.errors import (
     BadValue,
     CeleriacError,
     EnqueueRefused,
+    IdTaken,
     IllegalMove,
     NotReady,
     Unknown,
     UnknownRole,
 )
-from celeriac.store.failures import is_gone, is_locked
+from celeriac.operate import LONGEST
+from celeriac.store.failures import is_cut_off, is_gone, is_locked
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -57,7 +59,7 @@ class Problem(HTTPException):
         super().__init__(status, detail, dict(headers or {}))
         self.kind, self.errors = kind, list(errors)
 
-    def document(self, path: str) -> ProblemDocument:
+    def document(self, path: str | None) -> ProblemDocument:
         return ProblemDocument(
             type=f"urn:celeriac:problem:{self.kind}" if self.kind else "about:blank",
             title=HTTPStatus(self.status_code).phrase,
@@ -67,7 +69,7 @@ class Problem(HTTPException):
             errors=self.errors or None,
         )
 
-    def response(self, path: str) -> JSONResponse:
+    def response(self, path: str | None) -> JSONResponse:
         content = self.document(path).model_dump(exclude_none=True)
         return JSONResponse(content, self.status_code, headers=self.headers, media_type=MEDIA_TYPE)
 
@@ -127,6 +129,8 @@ def from_engine(error: CeleriacError, where: str) -> Problem:
     """The engine's refusals are written for whoever caused them."""
     if isinstance(error, IllegalMove):
         return Problem(409, str(error), kind="illegal-move")
+    if isinstance(error, IdTaken):
+        return Problem(409, str(error), kind="id-taken")
     if isinstance(error, Unknown):
         return Problem(404, str(error))
     if isinstance(error, NotReady) and error.because:
@@ -140,6 +144,9 @@ def from_engine(error: CeleriacError, where: str) -> Problem:
 
 def from_database(error: Exception) -> Problem:
     """Nothing of SQL: which statement failed is for the log."""
+    if is_cut_off(error):
+        told = f"this took longer than the {LONGEST:g} s a statement may take; ask for less, or try again later"
+        return Problem(503, told, kind="too-slow", headers={"Retry-After": "5"})
     if isinstance(error, NoConnection) or is_gone(error):
         return Problem(503, "Postgres does not answer; try again soon", headers={"Retry-After": "5"})
     if is_locked(error):

@@ -12,7 +12,7 @@ from sqlalchemy import RowMapping
 from celeriac.api.app import App
 from celeriac.api.callers import Admin, Operator, Reader
 from celeriac.api.changes import Because
-from celeriac.api.fields import IdInPath, Limit, Name, Offset, Priority, Text
+from celeriac.api.fields import Flag, IdInPath, Limit, Name, Number, Offset, Priority, Text, Whole
 from celeriac.api.schedulable import role_taking
 from celeriac.schedules import operate, written
 from celeriac.schedules.decide import CHANGEABLE, Entry
@@ -33,10 +33,10 @@ class Options(BaseModel):
     account: Text | None = None
     lock_key: Text | None = None
     unique_key: Text | None = None
-    timeout: float | None = None
-    max_retries: int | None = None
-    countdown: float | None = None
-    expires: float | str | None = Field(default=None, description="seconds, or a time", examples=[300])
+    timeout: Number | None = None
+    max_retries: Whole | None = None
+    countdown: Number | None = None
+    expires: Number | str | None = Field(default=None, description="seconds, or a time", examples=[300])
 
 
 class Settable(Because):
@@ -48,10 +48,10 @@ class Settable(Because):
     kwargs: dict[str, Any] = Field(default_factory=dict)
     options: Options = Field(default_factory=Options)
     timezone: Name = Field(default="UTC", examples=["Europe/Berlin"])
-    enabled: bool = True
+    enabled: Flag = True
     priority: Priority | None = Field(default=None, description="null: the role's own", examples=[10])
     misfire: Literal["skip", "once", "all"] = Field(default="once", description="what becomes of instants missed")
-    misfire_grace: Annotated[float, Field(ge=1, le=365 * 86_400, description="seconds")] = 60.0
+    misfire_grace: Annotated[Number, Field(ge=1, le=365 * 86_400, description="seconds")] = 60.0
     overlap: Literal["skip", "allow"] = Field(default="skip", description="while the last task is unfinished")
 
     def given(self) -> dict[str, Any]:
@@ -88,7 +88,7 @@ class ChangedScheduledJob(Settable):
 
 
 class Toggle(Because):
-    enabled: bool = Field(examples=[False])
+    enabled: Flag = Field(examples=[False])
 
 
 class ScheduledJob(BaseModel):

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import uvicorn
 from anyio.to_thread import current_default_thread_limiter
-from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 
 from celeriac.alerts.review import Watch
 from celeriac.api import (
@@ -38,20 +40,21 @@ from celeriac.api import (
     workers,
     workflows,
 )
-from celeriac.api.app import count
-from celeriac.api.gate import Gate
-from celeriac.api.problems import from_exception
+from celeriac.api.app import Figures
+from celeriac.api.gate import VERIFIERS, Gate
+from celeriac.api.parameters import known_only
+from celeriac.api.problems import Problem, from_exception
+from celeriac.api.protocol import Protocol
 from celeriac.api.shared import Shared
+from celeriac.api.turns import HANDLERS, TurnsOfAll, in_turn
 from celeriac.errors import ConfigurationError
 from celeriac.metrics.exporter import Exporter
+from celeriac.operate import LONGEST, PATIENCE
 from celeriac.store.connections import Database
 from celeriac.worker.step import refuse_old_schema
 
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
-
-#: Handlers at once, each with a connection of the pool: none waits for one, none is opened for a single request.
-HANDLERS = 20
 
 #: In the order in which paths are looked up: what is named goes before what is `{task}`.
 ROUTERS = tuple(
@@ -61,6 +64,10 @@ ROUTERS = tuple(
         workers, dead_letters, workflows, operators, alerts, metrics,
     )
 )  # fmt: skip
+
+
+#: Connections accepted at once before any of them is looked at: fewer than there may be files open.
+BACKLOG = 256
 
 
 class Api(FastAPI):
@@ -74,11 +81,14 @@ def create(app: Celeriac) -> FastAPI:
     """Serves the engine's endpoints, and those the application lists as `Celeriac(routers="module:list")`."""
     api = Api(
         title="Celeriac", version=version("celeriac"), description=DESCRIPTION,
+        dependencies=[Depends(known_only), Depends(in_turn, scope="function")],
+        generate_unique_id_function=_operation_id,
         docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False, lifespan=_lifespan,
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )  # fmt: skip
-    api.state.celeriac, api.state.standing = app, health.Standing(app)
-    api.state.counts = Shared(lambda: count(app))
+    api.state.celeriac, api.state.turns = app, TurnsOfAll()
+    api.state.standing = Shared(health.Standing(app).look)
+    api.state.figures = Figures(app)
     api.state.metrics = Shared(Exporter(app).text)
     for router in (*_of_the_application(app), *ROUTERS):
         api.include_router(router)
@@ -91,14 +101,15 @@ def create(app: Celeriac) -> FastAPI:
 def serve(app: Celeriac, host: str, port: int, proxies: str | None = None) -> None:
     """Until SIGTERM or Ctrl-C. Raises ConfigurationError if migrations are missing, or a switch says neither."""
     trigger.hooks_are_on()
-    app.database = Database(app.database_url, name="celeriac api", pool_size=HANDLERS, on_ready=app.kick)
+    app.database = Database(app.database_url, name="celeriac api", pool_size=HANDLERS + VERIFIERS, on_ready=app.kick)
     refuse_old_schema(app)
     app.register_roles()
+    app.database.limit(lock=PATIENCE, statement=LONGEST)
     # Once it has stopped, uvicorn raises the signal again, which would end the process by it.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     uvicorn.run(
         create(app), host=host, port=port, server_header=False, proxy_headers=proxies is not None,
-        forwarded_allow_ips=proxies, log_level="info", access_log=False,
+        forwarded_allow_ips=proxies, log_level="info", access_log=False, http=Protocol, ws="none", backlog=BACKLOG,
     )  # fmt: skip
 
 
@@ -106,9 +117,16 @@ DESCRIPTION = """See and steer tasks, schedules and workers. Every request but h
 (`celeriac token create`); every error is an RFC 9457 problem document."""
 
 
+def _operation_id(route: APIRoute) -> str:
+    """What a generated client calls it: its tag and its name, `tasks_retry`."""
+    tag = str(route.tags[0]) if route.tags else ""
+    return f"{tag}_{route.name}".strip("_").replace(" ", "_")
+
+
 @asynccontextmanager
 async def _lifespan(api: FastAPI) -> AsyncIterator[None]:
     """Looks at alerts meanwhile, where no beat and no worker does."""
+    document.document(api)
     current_default_thread_limiter().total_tokens = HANDLERS
     ending = threading.Event()
     Watch(api.state.celeriac, ending).start()
@@ -128,4 +146,15 @@ def _of_the_application(app: Celeriac) -> Iterable[APIRouter]:
 
 async def _tell(request: Request, error: Exception) -> Response:
     """FastAPI would answer these itself, in its own form; whatever else is raised goes to the gate."""
-    return from_exception(error).response(request.url.path)
+    problem = from_exception(error)
+    if problem.status_code == 405 and not isinstance(error, Problem):
+        problem.headers = {"Allow": _allowed(request)}
+    return problem.response(request.url.path)
+
+
+def _allowed(request: Request) -> str:
+    """The router tells of the first endpoint at the path alone."""
+    routes = request.app.router.routes
+    asked = {method: {**request.scope, "method": method} for method in ("GET", "POST", "PUT", "PATCH", "DELETE")}
+    allowed = [method for method in asked if any(r.matches(asked[method])[0] is Match.FULL for r in routes)]
+    return ", ".join(["GET", "HEAD", *allowed[1:]] if "GET" in allowed else allowed)

@@ -9,7 +9,7 @@ from fastapi import APIRouter
 from celeriac.api.app import App
 from celeriac.api.callers import Operator
 from celeriac.api.changes import Changed, Many, ManyChanged, Reason, ToPriority, many, one
-from celeriac.api.fields import IdInPath
+from celeriac.api.fields import TaskInPath
 from celeriac.operate import steer
 
 router = APIRouter(prefix="/api/tasks", tags=["tasks"])
@@ -28,18 +28,18 @@ def retry_many(body: Many, app: App, caller: Operator) -> ManyChanged:
 
 
 @router.post("/{task}/cancel")
-def cancel(task: IdInPath, app: App, caller: Operator, body: Reason) -> Changed:
+def cancel(task: TaskInPath, app: App, caller: Operator, body: Reason) -> Changed:
     """At once, unless it runs: then its worker is asked to stop it (`asked` in `after`)."""
     return one(app, task, partial(steer.cancel, by=caller.name, why=body.why))
 
 
 @router.post("/{task}/retry")
-def retry(task: IdInPath, app: App, caller: Operator, body: Reason) -> Changed:
+def retry(task: TaskInPath, app: App, caller: Operator, body: Reason) -> Changed:
     """A failed or cancelled task waits again, with all its attempts."""
     return one(app, task, partial(steer.retry, by=caller.name, why=body.why))
 
 
 @router.put("/{task}/priority")
-def set_priority(task: IdInPath, body: ToPriority, app: App, caller: Operator) -> Changed:
+def set_priority(task: TaskInPath, body: ToPriority, app: App, caller: Operator) -> Changed:
     """What waits is claimed in its new order from now on."""
     return one(app, task, partial(steer.set_priority, priority=body.priority, by=caller.name, why=body.why))

@@ -12,6 +12,7 @@ from celeriac import insights
 from celeriac.api.app import App
 from celeriac.api.callers import Reader
 from celeriac.api.fields import Id, Limit, Name, Text
+from celeriac.api.problems import not_found
 
 router = APIRouter(prefix="/api", tags=["system"])
 
@@ -105,6 +106,16 @@ def depth(app: App, _: Reader) -> Depths:
         return Depths.model_validate({"roles": insights.depth(connection)}, from_attributes=True)
 
 
+@router.get("/roles/{role}")
+def depth_of_role(role: Annotated[Name, Path()], app: App, _: Reader) -> RoleDepth:
+    """What waits and runs of one role, and since when."""
+    with app.database.reading() as connection:
+        found = insights.depth(connection, role)
+    if not found:
+        raise not_found(f"role {role!r}")
+    return RoleDepth.model_validate(found[0])
+
+
 @router.get("/roles/{role}/passes")
 def passes(
     role: Annotated[Name, Path()], app: App, _: Reader, limit: Limit = 100, before: Before | None = None
@@ -120,6 +131,13 @@ def account_policies(app: App, _: Reader, limit: Limit = 100, after: Text = "") 
     with app.database.reading() as connection:
         found = insights.account_policies(connection, limit=limit, after=after)
     return AccountPolicies.model_validate({"accounts": found})
+
+
+@router.get("/accounts/{account:path}")
+def account_policy(account: Annotated[Text, Path(min_length=1)], app: App, _: Reader) -> AccountPolicy:
+    """One account's weight, cap and pause. 404 where nobody set any."""
+    with app.database.reading() as connection:
+        return AccountPolicy.model_validate(insights.account_policy(connection, account))
 
 
 @router.get("/audit")

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from celeriac import insights
 from celeriac.api.app import App, Counted
 from celeriac.api.callers import Operator, Reader
-from celeriac.api.fields import Limit, Name, Offset, Place, Text
+from celeriac.api.fields import Limit, Name, Number, Offset, Place, TaskInPath, Text
 from celeriac.insights import Filter
 from celeriac.insights.checks import Outcome, Reason
 from celeriac.repair.rescue import rescue
@@ -32,7 +32,6 @@ CheckName = Literal[
 ]  # fmt: skip
 
 RoleInPath = Annotated[Name, Path()]
-TaskInPath = Annotated[Name, Path(description="its id, or its task_id", examples=["7"])]
 
 
 class Task(BaseModel):
@@ -147,7 +146,7 @@ class LastCompletion(BaseModel):
 
 
 class Staleness(BaseModel):
-    threshold_minutes: Annotated[float | None, Field(ge=1, le=1_000_000)] = Field(
+    threshold_minutes: Annotated[Number | None, Field(ge=1, le=1_000_000)] = Field(
         default=None, description="silent for so long; left out, each role's own `stale_after`", examples=[10]
     )
 
@@ -193,8 +192,10 @@ def list_tasks(query: Annotated[TaskQuery, Query()], app: App, _: Reader) -> Tas
 
 
 @router.get("/counts")
-async def counts(_: Reader, found: Counted) -> Counts:
-    """By status: claimed and running exact, the others up to 5,000, beyond that what Postgres believes."""
+async def counts(_: Reader, figures: Counted, role: Name | None = None) -> Counts:
+    """By status, of a role or of all: claimed and running exact, the others up to 5,000, beyond that what Postgres
+    believes, or 5,000 of a role."""
+    found = await figures.counts(role)
     estimated = [status for status, count in found.items() if not count.exact]
     return Counts.model_validate({status: count.n for status, count in found.items()} | {"estimated": estimated})
 

@@ -6,16 +6,17 @@ from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path
-from pydantic import BaseModel, Field
+from pydantic import AfterValidator, BaseModel, Field
 
 from celeriac import insights
-from celeriac.api.app import App
+from celeriac.api.app import App, write
 from celeriac.api.callers import Operator, Reader
 from celeriac.api.changes import Changed, Reason, change
-from celeriac.api.fields import Limit, Name
+from celeriac.api.fields import Limit, Name, Whole
 from celeriac.api.problems import not_found
 from celeriac.operate.workers import decommission as ask_to_end
-from celeriac.run import lease
+from celeriac.run import lease, reported
+from celeriac.store.encoding import encoded
 
 WorkerStatus = Literal["active", "draining", "stopped"]
 
@@ -24,16 +25,31 @@ WorkerInPath = Annotated[Name, Path(examples=["celery@node-7:12"])]
 router = APIRouter(prefix="/api/workers", tags=["workers"])
 
 
+#: Bytes of JSON a worker may say of its resources; all of them are read for the list of workers.
+MOST_RESOURCES = 8_192
+
+
+def _is_small(given: dict[str, Any]) -> dict[str, Any]:
+    encoded(given, MOST_RESOURCES)
+    return given
+
+
 class Heartbeat(BaseModel):
     """What a worker says of itself every so often."""
 
     worker_id: Name = Field(examples=["worker-abc123"])
-    hostname: Name = Field(examples=["node-7"])
-    pid: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
-    queues: Annotated[list[Name], Field(max_length=1000)] = []
-    max_concurrent_tasks: Annotated[int, Field(ge=1, le=100_000)] = 1
+    hostname: Name | None = Field(default=None, description="left out: its worker_id", examples=["node-7"])
+    pid: Annotated[Whole, Field(ge=0, le=2**31 - 1)] = 0
+    queues: Annotated[list[Name], Field(max_length=100)] = []
+    max_concurrent_tasks: Annotated[Whole, Field(ge=1, le=100_000)] = 1
     status: WorkerStatus = "active"
-    resources: dict[str, Any] = {}
+    resources: Annotated[dict[str, Any], AfterValidator(_is_small)] = Field(
+        default_factory=dict, description=f"at most {MOST_RESOURCES} bytes of JSON", examples=[{"memory_mb": 256}]
+    )
+
+    def state(self) -> lease.WorkerState:
+        given = self.model_dump() | {"hostname": self.hostname or self.worker_id}
+        return lease.WorkerState(concurrency=given.pop("max_concurrent_tasks"), **given)
 
 
 class Worker(BaseModel):
@@ -44,6 +60,7 @@ class Worker(BaseModel):
     concurrency: int
     status: WorkerStatus
     resources: dict[str, Any]
+    reported_by: str | None = Field(description="the token that reports it; null: a Celery worker")
     started_at: datetime
     last_heartbeat_at: datetime
     heartbeat_age: float = Field(description="seconds")
@@ -88,12 +105,12 @@ def last_heartbeat(worker_id: WorkerInPath, app: App, _: Reader) -> LastHeartbea
 
 
 @router.post("/heartbeat")
-def report(body: Heartbeat, app: App, _: Operator) -> Standing:
-    """Says it lives, and hears whether it is to end. A Celery worker reports by itself."""
-    given = body.model_dump()
-    state = lease.WorkerState(concurrency=given.pop("max_concurrent_tasks"), **given)
-    with app.database.statement() as connection:
-        return Standing.model_validate({"status": lease.report(connection, state)})
+def report(body: Heartbeat, app: App, caller: Operator) -> Standing:
+    """Says it lives, and hears whether it is to end. A Celery worker reports by itself; 409 for the row of one that
+    lives, or of another token's."""
+    state = body.state()
+    status = write(app, lambda connection: reported.report(connection, state, by=caller.name))
+    return Standing.model_validate({"status": status})
 
 
 @router.post("/{worker_id:path}/decommission")

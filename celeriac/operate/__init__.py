@@ -3,3 +3,6 @@
 #: How long (seconds) an operator's call waits for a lock of somebody's open transaction: longer than Postgres takes to
 #: see a deadlock, which is tried again.
 PATIENCE = 2.0
+
+#: How long (seconds) a statement of the API may take.
+LONGEST = 5.0

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import re
 import secrets
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -36,6 +37,8 @@ IMPLIED: Final = {
 LONGEST_NAME = 100
 
 _PREFIX = "celeriac_"
+
+_FORM = re.compile(rf"{_PREFIX}[0-9a-f]{{16}}_[\w-]{{43}}", re.ASCII)
 
 CREATE = text("""
 INSERT INTO celeriac.api_tokens (id, name, hash, scopes, created_by, expires_at)
@@ -112,6 +115,11 @@ def revoke(connection: Connection, name: str) -> bool:
 def every(connection: Connection) -> list[Token]:
     """All tokens there are or were, by name."""
     return [Token(*row) for row in connection.execute(LIST)]
+
+
+def has_form(presented: str) -> bool:
+    """Whether it could be a token: what could not needs no look at Postgres."""
+    return _FORM.fullmatch(presented) is not None
 
 
 def verify(connection: Connection, presented: str) -> Bearer | None:

@@ -12,16 +12,19 @@ from sqlalchemy import Connection, text
 from celeriac.run.start import COLUMNS
 from celeriac.store.started import Started
 
-# INVARIANT: who was asked to drain stays so until its process ends, whatever its own heartbeats say.
+# INVARIANT: who was asked to drain stays so until its process ends, whatever its own heartbeats say. A row of a worker
+# that lives is written to by its own reporter alone; a Celery worker, whom nobody reports, by nobody else.
 WORKER = text("""
-INSERT INTO celeriac.workers (worker_id, hostname, pid, queues, concurrency, status, resources)
-VALUES (:worker_id, :hostname, :pid, CAST(:queues AS jsonb), :concurrency, :status, CAST(:resources AS jsonb))
+INSERT INTO celeriac.workers (worker_id, hostname, pid, queues, concurrency, status, resources, reported_by)
+VALUES (:worker_id, :hostname, :pid, CAST(:queues AS jsonb), :concurrency, :status, CAST(:resources AS jsonb), :by)
 ON CONFLICT (worker_id) DO UPDATE
 SET hostname = excluded.hostname, pid = excluded.pid, queues = excluded.queues, resources = excluded.resources,
-    concurrency = excluded.concurrency, last_heartbeat_at = clock_timestamp(),
+    reported_by = excluded.reported_by, concurrency = excluded.concurrency, last_heartbeat_at = clock_timestamp(),
     started_at = CASE WHEN workers.pid = excluded.pid THEN workers.started_at ELSE clock_timestamp() END,
     status = CASE WHEN workers.status = 'draining' AND excluded.status = 'active' AND workers.pid = excluded.pid
         THEN 'draining' ELSE excluded.status END
+WHERE excluded.reported_by IS NULL OR workers.reported_by = excluded.reported_by OR workers.status = 'stopped'
+    OR workers.last_heartbeat_at < clock_timestamp() - interval '2 minutes'
 RETURNING status
 """)
 
@@ -82,11 +85,15 @@ class WorkerState:
     resources: dict[str, Any]
 
 
-def report(connection: Connection, worker: WorkerState) -> str:
-    """The status it has now: 'draining' though it said 'active' asks it to drain."""
+def report(connection: Connection, worker: WorkerState, *, by: str | None = None) -> str | None:
+    """The status it has now: 'draining' though it said 'active' asks it to drain.
+
+    `by`: who reports it, where that is not the worker itself. None: that one may not, and nothing was written.
+    """
     row = {name: getattr(worker, name) for name in ("worker_id", "hostname", "pid", "concurrency", "status")}
     more = {"queues": json.dumps(list(worker.queues)), "resources": json.dumps(worker.resources)}
-    return str(connection.execute(WORKER, row | more).scalar_one())
+    status: str | None = connection.execute(WORKER, row | more | {"by": by}).scalar_one_or_none()
+    return status
 
 
 def ended(connection: Connection, worker_id: str) -> None:

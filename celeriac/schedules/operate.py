@@ -20,7 +20,7 @@ from celeriac.schedules import written
 from celeriac.schedules.arguments import task_of
 from celeriac.schedules.decide import CHANGEABLE, Entry
 from celeriac.schedules.expressions import parse
-from celeriac.schedules.timetable import Timetable
+from celeriac.schedules.timetable import Timetable, entries
 
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
@@ -35,7 +35,7 @@ def create(app: Celeriac, entry: Entry, *, by: str, why: str = "") -> RowMapping
     """A schedule of an operator's. Raises BadValue, EnqueueRefused, or IllegalMove if the name is taken."""
     refuse_what_cannot_run(app, entry)
     with _one_of_a_name(entry.name), app.database.transaction(patience=PATIENCE) as connection:
-        row = written.create(connection, entry, by)
+        row = written.planned(connection, written.create(connection, entry, by))
         _audit(connection, "create", None, row, by, why)
         return row
 
@@ -50,7 +50,7 @@ def change(
             raise IllegalMove(f"{before['name']!r} stands in the beat config: its name is that of its entry there")
         entry = Entry(**{field: before[field] for field in ("name", "kind", "target", *CHANGEABLE)})
         refuse_what_cannot_run(app, replace(entry, **changes))
-        after = written.change(connection, before, **changes)
+        after = written.planned(connection, written.change(connection, before, **changes))
         _audit(connection, action, before, after, by, why)
         return after
 
@@ -74,11 +74,16 @@ def delete(app: Celeriac, name: Name, *, by: str, why: str = "") -> RowMapping:
 
 
 def run_now(app: Celeriac, name: Name, *, by: str) -> str:
-    """Once, beside its instants, switched on or not: the task's id, or what a pass or sweep did. Raises Unknown."""
-    with app.database.statement() as connection:
+    """Once, beside its instants, switched on or not: the task's id, or what a pass or sweep did. Raises Unknown.
+
+    One of the beat config needs no beat for it.
+    """
+    with app.database.transaction(patience=PATIENCE) as connection:
+        if written.find(connection, name) is None and (entry := entries(app).get(str(name))) is not None:
+            written.install_missing(connection, entry, f"beat {app.main}", int(app.settings.deployment), by)
         row = found(connection, name)
     told = Timetable(app).run_now(row["name"])
-    with app.database.transaction() as connection:
+    with app.database.transaction(patience=PATIENCE) as connection:
         audit.write(connection, "run-now", "schedule", [Change(str(row["id"]), None, {"told": told})], by=by)
     return told
 

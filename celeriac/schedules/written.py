@@ -6,9 +6,9 @@ import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, text
+from sqlalchemy import Connection, RowMapping, TextClause, text
 
-from celeriac.schedules.decide import CHANGEABLE, Entry, merged
+from celeriac.schedules.decide import CHANGEABLE, Entry, Job, decide, merged
 
 LOCK = text("SELECT pg_advisory_xact_lock(hashtextextended('celeriac schedules ' || :owner, 0))")
 
@@ -60,6 +60,15 @@ READ = text(_READ)
 FIND = text(f"{_READ} FOR UPDATE")
 
 LIST = text("SELECT * FROM celeriac.scheduled_jobs ORDER BY name LIMIT :limit OFFSET :offset")
+
+# One that another beat, or an operator, has put there meanwhile stays as it is.
+PUT_MISSING = text(f"{_INSERT} ON CONFLICT (name) DO NOTHING")
+
+NOW = text("SELECT statement_timestamp()")
+
+PLAN = text("""
+UPDATE celeriac.scheduled_jobs SET next_run_at = :next_run_at, planned_as = :planned_as WHERE id = :id RETURNING *
+""")
 
 CHANGE = text("""
 UPDATE celeriac.scheduled_jobs
@@ -121,10 +130,20 @@ def install(
     return [entry.name for entry in foreign if entry.name not in shared], shared
 
 
-def _put(connection: Connection, entry: Entry, said: Mapping[str, Any], owner: str, release: int, by: str) -> None:
+def install_missing(connection: Connection, entry: Entry, owner: str, release: int, by: str) -> None:
+    """One of the beat config, before a beat has read it."""
+    _put(connection, entry, merged(entry, None), owner, release, by, PUT_MISSING)
+    if row := find(connection, entry.name, lock=True):
+        planned(connection, row)
+
+
+def _put(
+    connection: Connection, entry: Entry, said: Mapping[str, Any], owner: str, release: int, by: str,
+    statement: TextClause = PUT,
+) -> None:  # fmt: skip
     fixed = {"name": entry.name, "kind": entry.kind, "target": entry.target, "owner": owner, "created_by": by}
     declared = {"declared": json.dumps(entry.declared()), "release": release}
-    connection.execute(PUT, dict(said) | fixed | declared | _as_json(said))
+    connection.execute(statement, dict(said) | fixed | declared | _as_json(said))
 
 
 def _as_json(said: Mapping[str, Any]) -> dict[str, str]:
@@ -155,6 +174,18 @@ def change(connection: Connection, row: RowMapping, **changes: Any) -> RowMappin
     Entry(**known).check()
     given = known | {"id": row["id"]} | _as_json(known)
     return connection.execute(CHANGE, given).one()._mapping
+
+
+def planned(connection: Connection, row: RowMapping) -> RowMapping:
+    """A row that is locked, with its next instant as its expression has it. What is due already is the tick's."""
+    job = Job(*(row[name] for name in Job.__slots__))
+    if job.planned_as == job.plan_key:
+        return row
+    plan = decide(job, connection.execute(NOW).scalar_one())
+    if plan.run or plan.skipped:
+        return row
+    given = {"id": job.id, "next_run_at": plan.next_run_at, "planned_as": job.plan_key}
+    return connection.execute(PLAN, given).one()._mapping
 
 
 def delete(connection: Connection, row: RowMapping) -> None:

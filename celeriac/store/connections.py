@@ -64,6 +64,7 @@ class Database:
         self.on_ready = on_ready
         self._open: weakref.WeakSet[Any] = weakref.WeakSet()
         self._name = name
+        self._limits = ""
         self._make_pools(pool_size)
         after_fork(self.forget_connections)
 
@@ -71,6 +72,19 @@ class Database:
         self.engine = self._engine(size, pool_pre_ping=True)
         self._verbs = self._engine(size, isolation_level="AUTOCOMMIT", pool_reset_on_return=None)
         event.listen(self._verbs, "checkout", refuse_dead)
+        event.listen(self.engine, "begin", self._say_limits)
+
+    def limit(self, *, lock: float, statement: float) -> None:
+        """From now on no statement waits longer for a lock, nor takes longer in all (seconds); Postgres ends it.
+
+        Said in each transaction: behind a pooler, what a connection is told holds for others as well.
+        """
+        for name, seconds in (("lock_timeout", lock), ("statement_timeout", statement)):
+            self._limits += f"; SET LOCAL {name} = '{seconds * 1000:.0f} ms'"
+
+    def _say_limits(self, connection: Connection) -> None:
+        if self._limits:
+            connection.exec_driver_sql(self._limits.lstrip("; "))
 
     def widen(self, size: int) -> None:
         """Pools for so many threads at once. Call it before there are any."""
@@ -90,6 +104,10 @@ class Database:
     @contextmanager
     def statement(self) -> Iterator[Connection]:
         """For statements that need no transaction with one another."""
+        if self._limits:
+            with self.transaction() as connection:
+                yield connection
+            return
         with self._verbs.connect() as connection:
             look.asked(connection)
             yield connection
@@ -128,7 +146,7 @@ class Database:
         """
         briefly = "" if patience is None else f"; SET LOCAL lock_timeout = '{patience * 1000:.0f} ms'"
         with self._verbs.connect() as connection:
-            connection.exec_driver_sql(f"BEGIN; {end_silent()}{briefly}")
+            connection.exec_driver_sql(f"BEGIN; {end_silent()}{self._limits}{briefly}")
             look.asked(connection)
             try:
                 yield connection
@@ -142,7 +160,7 @@ class Database:
     def reading(self) -> Iterator[Connection]:
         """For what surfaces ask but figures (decision 16): rolled back, and planned by look-ups."""
         with self._verbs.connect() as connection:
-            connection.exec_driver_sql(f"BEGIN; {end_silent()}; {BY_LOOKUPS}")
+            connection.exec_driver_sql(f"BEGIN; {end_silent()}{self._limits}; {BY_LOOKUPS}")
             try:
                 yield connection
             finally:
@@ -150,8 +168,20 @@ class Database:
 
     def _look(self, connection: Connection) -> None:
         keys = look.asked(connection)
-        if keys and (roles := look.after(connection, keys)):
+        if keys and (roles := self._after(connection, keys)):
             self.on_ready(roles)
+
+    def _after(self, connection: Connection, keys: Iterable[str]) -> set[str]:
+        if not self._limits:
+            return look.after(connection, keys)
+        try:
+            connection.exec_driver_sql(f"BEGIN{self._limits}")
+            roles = look.after(connection, keys)
+            connection.exec_driver_sql("COMMIT")
+        except DBAPIError:  # what was written is committed: the sweep looks again
+            _roll_back(connection)
+            return set()
+        return roles
 
     def look_at(self, keys: Iterable[str]) -> None:
         """The look after a commit that was not made on a connection of this pool."""

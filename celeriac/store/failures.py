@@ -43,6 +43,11 @@ def is_locked(error: BaseException) -> bool:
     return isinstance(getattr(error, "orig", None), LockNotAvailable | DeadlockDetected)
 
 
+def is_cut_off(error: BaseException) -> bool:
+    """Whether the statement took longer than it may."""
+    return isinstance(getattr(error, "orig", None), QueryCanceledError)
+
+
 def blame(context: ExceptionContext) -> None:
     """Marks what a database of the engine's own says: a handler may speak with others, whose errors are its own."""
     context.original_exception.__dict__["of_celeriac"] = True

@@ -31,4 +31,10 @@ def engine(_: Reader) -> None:
     raise ConfigurationError(f"DATABASE_URL={SECRET}")
 
 
+@router.get("/api/broken/slow")
+def slow(app: App, _: Reader) -> None:
+    with app.database.statement() as connection:
+        connection.exec_driver_sql("SELECT pg_sleep(60)")
+
+
 routers = (router,)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 
+import httpx
 import pytest
 from fastapi import Response
 
 from celeriac import Celeriac
 from celeriac.api.enqueue import TaskToBe, create_task
 from celeriac.operate.tokens import Bearer
-from tests.api.server import Api
+from tests.api.server import Api, problem
 from tests.api.works import audited
 
 
@@ -72,6 +73,9 @@ def test_a_later_task_waits_for_its_time(api: Api) -> None:
         ({"kwargs": {"instasite_id": 1}}, "kwargs"),
         ({"priorty": 3}, "kwargs"),
         ({"priority": "high"}, "priority"),
+        ({"priority": False}, "priority"),
+        ({"max_retries": True}, "max_retries"),
+        ({"timeout": "60"}, "timeout"),
         ({"priority": 10**9}, "priority"),
         ({"timeout": 0}, "timeout"),
         ({"role": "crawl_subreddit", "kwargs": {"subreddit_id": 1}, "priority": 101}, "priority"),
@@ -100,10 +104,45 @@ def test_many_are_accepted_together(api: Api) -> None:
 
 
 def test_a_task_sent_twice_at_once_is_new_and_audited_once(api: Api) -> None:
-    twice = [build(113, task_id="sent twice"), build(116, task_id="sent twice")]
+    twice = [build(113, task_id="sent twice"), build(113, task_id="sent twice")]
     first, second = api.post("/api/tasks/bulk", {"tasks": twice})["tasks"]
     assert (first["is_new"], second["is_new"], second["id"]) == (True, False, first["id"])
     assert [entry[1] for entry in audited(api, "task", first["id"])] == ["enqueue"]
+
+
+@pytest.mark.parametrize(
+    "other", [build(118), build(117, account=2), {"role": "crawl_subreddit", "kwargs": {"subreddit_id": 1}}]
+)
+def test_an_id_is_no_other_tasks(api: Api, other: dict) -> None:
+    taken = {"task_id": f"taken {other}"[:60]}
+    first = api.post("/api/tasks", build(117, unique_key=str(taken)) | taken)
+    assert not api.post("/api/tasks", build(117, unique_key=str(taken)) | taken)["is_new"], "the same is found"
+    before = api.rows("SELECT count(*) FROM worker_tasks")
+    document = api.refused(409, "POST", "/api/tasks", json=other | taken)
+    assert f"task {first['id']} has this id" in document["detail"]
+    api.refused(409, "POST", "/api/tasks/bulk", json={"tasks": [build(119), other | taken]})
+    assert api.rows("SELECT count(*) FROM worker_tasks") == before
+
+
+def test_ids_of_schedules_are_nobody_elses(api: Api) -> None:
+    body = build(120, task_id="daily@2031-01-01T00:00:00Z", delay=1e9)
+    document = api.refused(422, "POST", "/api/tasks", json=body)
+    assert [error["field"] for error in document["errors"]] == ["task_id"]
+    api.post("/api/tasks", body | {"task_id": "me@example.org"})
+
+
+def test_a_request_sent_again_with_its_key_finds_its_rows(api: Api) -> None:
+    def send(path: str, body: dict, scope: str = "enqueue") -> httpx.Response:
+        return api.ask("POST", path, json=body, scope=scope, headers={"Idempotency-Key": "once"})
+
+    one = build(121, unique_key="key 121")
+    first, again = (send("/api/tasks", one) for _ in range(2))
+    assert (first.status_code, again.status_code, again.json()["id"]) == (201, 200, first.json()["id"])
+    assert problem(send("/api/tasks", build(122)), 409), "another request with the same key"
+    many = {"tasks": [build(123), build(124)]}
+    rows = [[task["id"] for task in send("/api/tasks/bulk", many).json()["tasks"]] for _ in range(2)]
+    assert rows[0] == rows[1]
+    assert send("/api/tasks", build(125), "admin").status_code == 201, "another token's key"
 
 
 def test_one_bad_task_of_many_leaves_none(api: Api) -> None:

@@ -32,6 +32,12 @@ def test_what_breaks_is_told_to_the_log_and_nobody_else(broken: tuple[Api, Path,
         assert SECRET in log.read_text()[logged:]
 
 
+def test_a_statement_that_takes_long_is_ended(broken: tuple[Api, Path, str]) -> None:
+    api, *_ = broken
+    document = problem(api.ask("GET", "/api/broken/slow"), 503)
+    assert (document["type"], "5 s" in document["detail"]) == ("urn:celeriac:problem:too-slow", True)
+
+
 def test_while_postgres_is_away_only_the_process_is_well(broken: tuple[Api, Path, str], servers: Servers) -> None:
     api, _, name = broken
     servers.execute(f"DROP DATABASE {name} WITH (FORCE)")

@@ -46,9 +46,27 @@ def test_every_answer_has_the_security_headers(api: Api) -> None:
 
 def test_what_is_not_there_and_what_cannot_be_done_are_problems(api: Api) -> None:
     assert api.refused(404, "GET", "/no/such/path")["instance"] == "/no/such/path"
-    answer = api.ask("PATCH", "/healthz")
-    assert problem(answer, 405)
-    assert answer.headers["allow"] == "GET"
+    for path, allowed in (
+        ("/healthz", "GET, HEAD"),
+        ("/api/tasks", "GET, HEAD, POST"),
+        ("/api/tasks/bulk/cancel", "POST"),
+    ):
+        answer = api.ask("PATCH", path)
+        assert problem(answer, 405)
+        assert answer.headers["allow"] == allowed
+
+
+@pytest.mark.parametrize("path", ["/api/roles", "/api/tasks", "/api/audit", "/api/tasks/role/sync/recent"])
+def test_a_parameter_that_does_not_exist_is_a_slip(api: Api, path: str) -> None:
+    document = api.refused(422, "GET", f"{path}?limmit=5")
+    assert [(error["where"], error["field"]) for error in document["errors"]] == [("query", "limmit")]
+
+
+def test_head_is_get_without_the_body(api: Api) -> None:
+    asked, got = (api.ask(method, "/openapi.json") for method in ("HEAD", "GET"))
+    assert (asked.status_code, asked.content) == (200, b"")
+    assert asked.headers["content-length"] == got.headers["content-length"]
+    assert api.ask("HEAD", "/no/such/path").status_code == 404
 
 
 def test_a_large_body_is_refused_whether_it_says_so_or_not(api: Api) -> None:
@@ -78,6 +96,8 @@ def test_a_token_that_asks_too_often_waits(api: Api, servers, database_of_the_ap
         wrong = [slow.ask_with("wrong", "GET", "/openapi.json").status_code for _ in range(8)]
         assert wrong[:5] == [401] * 5
         assert wrong[-1] == 429
+        assert slow.ask_with(f"celeriac_{'0' * 16}_{'x' * 43}", "GET", "/openapi.json").status_code == 429
+        assert slow.ask_with(other, "GET", "/openapi.json").status_code == 200, "others' failures lock nobody out"
 
 
 @pytest.mark.parametrize(

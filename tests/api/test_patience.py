@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
 from sqlalchemy import Connection
 
+from celeriac.api.turns import OF_ONE_THERE
 from celeriac.enqueue.insert import enqueue
 from celeriac.operate import PATIENCE
 from tests.api.server import Api, problem
 from tests.api.test_enqueue import build
 from tests.api.works import audited, row, task
 from tests.postgres.conftest import new_task
+from tests.processes import until
 
 JOBS = "/api/admin/scheduled-jobs"
+
+WAITING = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
 
 TAKEN = "SELECT count(*) FROM worker_tasks WHERE unique_key = :key"
 
@@ -73,13 +78,35 @@ def test_an_operators_change_waits_briefly_for_somebodys_row(
 
 
 def test_a_policys_change_waits_briefly_for_somebodys_row(api: Api) -> None:
-    api.post("/api/accounts/long held/pause")
+    api.post("/api/accounts/long held/pause", {"create": True})
     with open_transaction(api) as connection:
         connection.exec_driver_sql("SELECT FROM celeriac.account_policies WHERE account = 'long held' FOR UPDATE")
         told_to_wait(api, "POST", "/api/accounts/long held/resume", {})
     assert "long held" in paused(api), "it was told to come again, and nothing was changed"
     api.post("/api/accounts/long held/resume")
     assert "long held" not in paused(api)
+
+
+def test_a_workers_report_waits_briefly_for_somebodys_row(api: Api) -> None:
+    said = {"worker_id": "held worker", "hostname": "node"}
+    api.post("/api/workers/heartbeat", said)
+    with open_transaction(api) as connection:
+        connection.exec_driver_sql("SELECT FROM celeriac.workers WHERE worker_id = 'held worker' FOR UPDATE")
+        told_to_wait(api, "POST", "/api/workers/heartbeat", said)
+
+
+def test_requests_that_wait_for_a_row_leave_room_for_others(api: Api) -> None:
+    held = task(api)
+    with open_transaction(api) as connection, ThreadPoolExecutor(60) as callers:
+        connection.exec_driver_sql(f"SELECT FROM celeriac.tasks WHERE id = {held} FOR UPDATE")
+        asked = [callers.submit(api.ask, "POST", f"/api/tasks/{held}/cancel", json={}) for _ in range(60)]
+        until(lambda: api.rows.one(WAITING) >= OF_ONE_THERE, "handlers to wait for the row")
+        began = time.monotonic()
+        api.get("/api/roles", scope="read")
+        api.get("/api/tasks", scope="admin")
+        assert time.monotonic() - began < PATIENCE, "a handler was free"
+        connection.rollback()
+        assert {answer.result().status_code for answer in asked} <= {200, 409, 503}
 
 
 @pytest.mark.parametrize(

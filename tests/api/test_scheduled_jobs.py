@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -144,6 +145,26 @@ def test_a_hook_runs_its_schedule(api: Api, of_beat: None) -> None:
     declared = api.rows.one("SELECT id FROM celeriac.scheduled_jobs WHERE name = 'batcher instasite_build'")
     assert audited(api, "schedule", declared)[-1][1] == "run-now"
     api.refused(404, "POST", "/api/trigger/instasites/no_such_job")
+
+
+def test_a_hook_needs_no_beat_that_has_started(of_beat: None, api: Api) -> None:
+    name = "batcher instasite_build"
+    api.rows("DELETE FROM celeriac.scheduled_jobs WHERE name = :n", n=name)
+    assert "instasite_build" in api.post("/api/trigger/instasites/build")["told"]
+    assert api.rows.one("SELECT owner FROM celeriac.scheduled_jobs WHERE name = :n", n=name) == "beat tasks"
+
+
+def test_when_a_job_runs_next_is_known_before_a_beat_looks(api: Api, job: int) -> None:
+    def due(shown: dict) -> timedelta:
+        return datetime.fromisoformat(shown["next_run_at"]) - datetime.now(UTC)
+
+    created = api.get(f"{JOBS}/{job}")
+    assert timedelta() < due(created) <= timedelta(days=1)
+    assert datetime.fromisoformat(created["next_run_at"]).hour == 0
+    changed = api.put(f"{JOBS}/{job}", {"cron_expression": "0 0 1 1 *", "timezone": "Asia/Tokyo"})
+    assert datetime.fromisoformat(changed["next_run_at"]).strftime("%m-%d %H:%M") == "12-31 15:00"
+    api.rows("UPDATE celeriac.scheduled_jobs SET enabled = false, next_run_at = '2001-01-01' WHERE id = :i", i=job)
+    assert due(api.post(f"{JOBS}/{job}/toggle", {"enabled": True})) > timedelta()
 
 
 def test_hooks_are_not_there_unless_they_are_switched_on(

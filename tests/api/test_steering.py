@@ -13,6 +13,14 @@ def test_a_waiting_task_is_cancelled_at_once(api: Api) -> None:
     assert [entry[1] for entry in audited(api, "task", waiting)] == ["cancel"]
 
 
+def test_a_task_is_steered_by_either_id(api: Api) -> None:
+    mine = task(api, task_id="steered by its own id")
+    assert api.put("/api/tasks/steered by its own id/priority", {"priority": 3})["target"] == str(mine)
+    api.post("/api/admin/jobs/steered by its own id/boost", {"boost": 4})
+    api.post("/api/tasks/steered by its own id/cancel")
+    assert row(api, mine, "status, priority") == ("cancelled", 7)
+
+
 def test_a_running_tasks_worker_is_asked_to_stop_it(api: Api) -> None:
     running = task(api, "running")
     assert api.post(f"/api/tasks/{running}/cancel")["after"] == {"status": "running", "asked": True}
@@ -63,7 +71,7 @@ def test_a_roles_limits_are_set_and_lifted(api: Api) -> None:
 
 def test_an_account_is_paused_and_resumed(api: Api) -> None:
     paused = "SELECT paused FROM celeriac.account_policies WHERE account = 'anna/berlin'"
-    api.post("/api/accounts/anna%2Fberlin/pause", {"why": "unpaid"})
+    api.post("/api/accounts/anna%2Fberlin/pause", {"why": "unpaid", "create": True})
     assert api.rows.one(paused) is True
     api.post("/api/accounts/anna/berlin/resume")
     assert api.rows.one(paused) is False
@@ -71,13 +79,23 @@ def test_an_account_is_paused_and_resumed(api: Api) -> None:
 
 
 def test_an_account_has_a_weight_and_a_cap(api: Api) -> None:
-    api.put("/api/accounts/bert", {"weight": 2.5, "cap": 3})
+    api.put("/api/accounts/bert", {"weight": 2.5, "cap": 3, "create": True})
     after = api.put("/api/accounts/bert", {"cap": None, "why": "no cap any more"})["after"]
     assert after == {"weight": 2.5, "cap": None, "paused": False}
     assert api.rows("SELECT weight, cap FROM celeriac.account_policies WHERE account = 'bert'") == [(2.5, None)]
     assert [entry[3]["cap"] for entry in audited(api, "account", "bert")] == [3, None]
     document = api.refused(422, "PUT", "/api/accounts/bert", json={"weight": 0})
     assert [e["field"] for e in document["errors"]] == ["weight"]
+
+
+def test_an_account_that_nobody_knows_is_a_slip_unless_said_otherwise(api: Api) -> None:
+    for method, path in (("POST", "/typo/pause"), ("POST", "/typo/resume"), ("PUT", "/typo")):
+        api.refused(404, method, f"/api/accounts{path}", json={"why": "unpaid"})
+    assert api.ask("PUT", "/api/accounts/0/pause", json={"create": True}).headers["allow"] == "POST"
+    assert api.rows("SELECT FROM celeriac.account_policies WHERE account IN ('typo', '0', '0/pause')") == []
+    for status in ("pending", "running", "completed"):
+        task(api, status, account=f"has {status}")
+        api.post(f"/api/accounts/has {status}/pause")
 
 
 def test_a_worker_reports_and_is_decommissioned(api: Api) -> None:
@@ -88,7 +106,7 @@ def test_a_worker_reports_and_is_decommissioned(api: Api) -> None:
     ]
     assert api.post("/api/workers/node:7/decommission", {"why": "old"})["after"] == {"status": "draining"}
     assert api.post("/api/workers/heartbeat", said) == {"status": "draining"}, "it hears of it"
-    assert [entry[1] for entry in audited(api, "worker", "node:7")] == ["decommission"]
+    assert [entry[1] for entry in audited(api, "worker", "node:7")] == ["report", "decommission"]
     api.post("/api/workers/heartbeat", said | {"status": "stopped"})
     api.refused(409, "POST", "/api/workers/node:7/decommission")
     api.refused(404, "POST", "/api/workers/nobody/decommission")
@@ -101,3 +119,28 @@ def test_who_enqueued_is_audited(api: Api) -> None:
     assert (by, action, before, after["role"]) == (f"enqueue {api.url}", "enqueue", None, "instasite_build")
     api.post("/api/tasks", body, scope="enqueue")
     assert len(audited(api, "task", made["id"])) == 1, "the second changed nothing"
+
+
+def test_a_workers_report_may_not_be_large_or_deep(api: Api) -> None:
+    deep: object = []
+    for _ in range(150):
+        deep = [deep]
+    for resources in ({"deep": deep}, {"large": "x" * 10_000}, {"text": "\u0000"}):
+        document = api.refused(422, "POST", "/api/workers/heartbeat", json={"worker_id": "big", "resources": resources})
+        assert [error["field"] for error in document["errors"]] == ["resources"]
+    assert api.rows("SELECT FROM celeriac.workers WHERE worker_id = 'big'") == []
+
+
+def test_a_live_workers_row_is_its_reporters_own(api: Api) -> None:
+    api.rows("INSERT INTO celeriac.workers (worker_id, hostname, pid, concurrency) VALUES ('celery@n', 'n', 7, 1)")
+    first, other = api.token("first", "operate"), api.token("other", "operate")
+    said = {"worker_id": "mine", "resources": {"memory_mb": 1}}
+
+    def report(token: str, worker: str = "mine") -> int:
+        return api.ask_with(token, "POST", "/api/workers/heartbeat", json=said | {"worker_id": worker}).status_code
+
+    assert [report(first), report(first), report(other), report(first, "celery@n")] == [200, 200, 409, 409]
+    assert [(by, after["reported_by"]) for by, _, _, after, _ in audited(api, "worker", "mine")] == [("first", "first")]
+    api.rows("UPDATE celeriac.workers SET last_heartbeat_at = now() - interval '1 hour'")
+    assert report(other) == 200
+    assert audited(api, "worker", "mine")[-1][2]["reported_by"] == "first"

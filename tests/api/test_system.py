@@ -11,6 +11,8 @@ def test_the_depth_of_each_role(api: Api) -> None:
     task(api, "running", role="deep")
     (deep,) = [role for role in api.get("/api/roles")["roles"] if role["role"] == "deep"]
     assert (deep["pending"], deep["running"]) == ({"n": 1, "exact": True}, 1)
+    assert api.get("/api/roles/deep")["pending"] == deep["pending"]
+    api.refused(404, "GET", "/api/roles/no_such_role")
 
 
 def test_what_the_batcher_decided_and_why(api: Api) -> None:
@@ -23,10 +25,12 @@ def test_what_the_batcher_decided_and_why(api: Api) -> None:
 
 
 def test_policies_of_accounts(api: Api) -> None:
-    api.put("/api/accounts/policy-a", {"weight": 2})
-    api.put("/api/accounts/policy-b", {"cap": 1})
+    api.put("/api/accounts/policy-a", {"weight": 2, "create": True})
+    api.put("/api/accounts/policy-b", {"cap": 1, "create": True})
     names = [account["account"] for account in api.get("/api/accounts?after=policy-a&limit=1")["accounts"]]
     assert names == ["policy-b"]
+    assert api.get("/api/accounts/policy-a")["weight"] == 2
+    assert "nothing is set" in api.refused(404, "GET", "/api/accounts/nobody")["detail"]
 
 
 def test_the_audit_trail_says_who_did_what(api: Api) -> None:

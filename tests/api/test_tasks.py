@@ -24,6 +24,16 @@ def test_tasks_are_listed_by_what_they_are(api: Api) -> None:
     assert ids(api.get("/api/tasks?account=lists&role=no_such_role")) == []
 
 
+def test_lists_are_narrowed_by_age_and_error(api: Api) -> None:
+    old, new = (task(api, "failed", account="narrow") for _ in range(2))
+    api.rows(
+        "UPDATE worker_tasks SET created_at = now() - interval '1 hour', error_message = 'Read TIMEOUT' WHERE id = :i",
+        i=old,
+    )
+    for query, found in (("newer_than=60", new), ("older_than=60", old), ("error=timeout", old), ("error=broken", new)):
+        assert ids(api.get(f"/api/tasks?account=narrow&{query}")) == [found], query
+
+
 def test_delayed_is_what_waits_for_its_time(api: Api) -> None:
     task(api, account="delayed")
     later = task(api, account="delayed", waits_for="time")
@@ -102,11 +112,21 @@ def test_job_statistics_use_the_seeds_words(api: Api) -> None:
     assert told["failed"] == counts["failed"] + counts["cancelled"]
 
 
+def test_statistics_are_of_a_role_where_one_is_named(api: Api) -> None:
+    for status in ("pending", "running", "completed", "completed", "failed"):
+        task(api, status, role="counted")
+    assert api.get("/api/admin/jobs/stats?role=counted") == {
+        "queued": 1, "running": 1, "completed": 2, "failed": 1, "estimated": []
+    }  # fmt: skip
+    assert api.get("/api/tasks/counts?role=counted")["cancelled"] == 0
+
+
 def test_jobs_are_listed_by_status_with_limit_and_offset(api: Api) -> None:
     mine = [task(api, "failed", role="listed_jobs") for _ in range(3)]
     task(api, "running", role="listed_jobs")
     page = api.get("/api/admin/jobs?role=listed_jobs&status=failed&limit=2&offset=1")
     assert [job["id"] for job in page["jobs"]] == mine[1::-1]
+    assert api.get(f"/api/admin/jobs/{mine[0]}") == page["jobs"][1]
     assert {job["status"] for job in page["jobs"]} == {"failed"}
     assert [job["status"] for job in api.get("/api/admin/jobs?role=listed_jobs&limit=1")["jobs"]] == ["crawling"]
     api.refused(422, "GET", "/api/admin/jobs?status=done")

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 import pytest
 from sqlalchemy import Connection, create_engine, text
 
 from celeriac import Celeriac, insights
-from celeriac.api.app import count
-from celeriac.api.capacity import of_all, of_role
-from celeriac.api.problems import Problem
+from celeriac.api.app import Figures
 from celeriac.insights.capacity import CAPACITY, HEARTBEATS
 from celeriac.insights.metrics import MEASURE, PRIORITIES
-from celeriac.operate.tokens import Bearer
 from celeriac.store.plans import lookups
 from tests.postgres.backlog import BASE, SHAPES, analyze, analyze_while_idle, past, run
 from tests.postgres.plans import explain
@@ -77,11 +74,10 @@ def test_the_api_asks_for_figures_as_they_are_explained_and_for_counts_by_lookup
         joins.append(connection.exec_driver_sql("SHOW enable_hashjoin").scalar_one())
         return []
 
-    reader = Bearer("1", "reader", frozenset())
     monkeypatch.setattr(insights, "capacity", note)
     monkeypatch.setattr(insights, "counts", note)
-    of_all(app, reader)
-    with suppress(Problem):
-        of_role("work", app, reader)
-    count(app)
+    figures = Figures(app)
+    asyncio.run(figures.capacity(None))
+    asyncio.run(figures.capacity("work"))
+    asyncio.run(figures.counts(None))
     assert joins == ["on", "on", "off"]

@@ -232,6 +232,7 @@ CREATE TABLE celeriac.workers (
     resources jsonb DEFAULT '{}' NOT NULL,
     started_at timestamptz DEFAULT now() NOT NULL,
     last_heartbeat_at timestamptz DEFAULT now() NOT NULL,
+    reported_by text,
     PRIMARY KEY (worker_id),
     CONSTRAINT workers_status_known CHECK (status IN ('active', 'draining', 'stopped'))
 );

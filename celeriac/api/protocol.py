@@ -1,0 +1,155 @@
+"""HTTP/1.1 as the API speaks it: strict in what it reads, with a time limit, and room for whoever comes next.
+
+What two servers may read differently (RFC 9112, sections 6.3 and 11.2) is refused: a Content-Length beside a
+Transfer-Encoding, lines that end without CR, folded headers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import resource
+from http import HTTPStatus
+from typing import Any
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from celeriac.api.problems import Problem
+
+#: Sent with every answer.
+SECURITY_HEADERS = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+
+#: A request's line and headers, in bytes.
+LONGEST_HEAD = 16_384
+
+_TWO_WAYS = re.compile(rb"(?<!\r)\n|\r\n[ \t]")
+_HEAD_ENDS = b"\r\n\r\n"
+
+
+class Strict(h11.Connection):
+    """Raises RemoteProtocolError for more than h11 does, and keeps it as `refusal`."""
+
+    refusal: h11.RemoteProtocolError | None = None
+
+    def next_event(self) -> Any:
+        try:
+            if self.their_state is h11.IDLE:
+                self._check_lines()
+            event = super().next_event()
+            if isinstance(event, h11.Request):
+                _check_framing(event)
+        except h11.RemoteProtocolError as error:
+            self.refusal = error
+            raise
+        return event
+
+    def _check_lines(self) -> None:
+        head = self.trailing_data[0].partition(_HEAD_ENDS)[0]
+        if _TWO_WAYS.search(head):
+            raise h11.RemoteProtocolError("a line of the request is folded, or ends without CR")
+
+
+def _check_framing(request: h11.Request) -> None:
+    names = {name for name, _ in request.headers}
+    if b"transfer-encoding" in names and (b"content-length" in names or request.http_version < b"1.1"):
+        raise h11.RemoteProtocolError("give a Content-Length or a Transfer-Encoding, not both, and the latter in 1.1")
+
+
+def most_connections() -> int:
+    """Half of the files this process may have open: the rest is for Postgres and Redis."""
+    return max(50, min(1000, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2))
+
+
+class Protocol(H11Protocol):
+    """One connection. `HEAD` and `BODY`: how long (seconds) a request's head, and then its body, may take to arrive.
+
+    Where there are more than `MOST`, the one that has waited longest for a request, or for the rest of one, is closed.
+    """
+
+    HEAD, BODY = 10.0, 60.0
+    MOST = most_connections()
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.conn = Strict(h11.SERVER, LONGEST_HEAD)
+        self._stage: Any = None
+        self._since = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._mind()
+        if len(self.connections) > self.MOST:
+            self._make_room()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._mind()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop()
+        super().connection_lost(exc)
+
+    def _mind(self) -> None:
+        """The time runs from when a stage begins, however much of it arrives."""
+        stage = self.conn.their_state
+        if stage is self._stage:
+            return
+        self._stop()
+        self._stage, self._since = stage, self.loop.time()
+        if stage in (h11.IDLE, h11.SEND_BODY):
+            allowed = self.HEAD if stage is h11.IDLE else self.BODY
+            self._timer = self.loop.call_later(allowed, self._too_slow, allowed)
+
+    def _stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _too_slow(self, allowed: float) -> None:
+        if self._stage is self.conn.their_state:
+            self.refuse(HTTPStatus.REQUEST_TIMEOUT, f"the request did not arrive whole within {allowed:g} s")
+
+    def _make_room(self) -> None:
+        others = [one for one in self.connections if isinstance(one, Protocol) and one.awaits_more()]
+        oldest = min(others, key=lambda one: one._since)
+        oldest.refuse(HTTPStatus.SERVICE_UNAVAILABLE, f"there are more than {self.MOST} connections; try again soon")
+
+    def awaits_more(self) -> bool:
+        """Whether it waits for a request, or for the rest of one; this one does, having just come."""
+        waits = self.conn.their_state in (h11.IDLE, h11.SEND_BODY)
+        return waits and not self.transport.is_closing()
+
+    def send_400_response(self, msg: str) -> None:
+        error = self.conn.refusal if isinstance(self.conn, Strict) else None
+        self.refuse(error.error_status_hint if error else 400, str(error or msg))
+
+    def refuse(self, status: int, detail: str) -> None:
+        """Answers with a problem document, if there is no answer yet, and closes."""
+        if self.transport.is_closing():
+            return
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            self._answer(Problem(status, detail))
+        if self.cycle is not None:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        self.transport.close()
+
+    def _answer(self, problem: Problem) -> None:
+        response = problem.response(None)
+        response.headers.update(SECURITY_HEADERS | {"Connection": "close"})
+        headers = [*self.server_state.default_headers, *response.raw_headers]
+        reason = HTTPStatus(problem.status_code).phrase.encode()
+        for event in (
+            h11.Response(status_code=problem.status_code, headers=headers, reason=reason),
+            h11.Data(data=bytes(response.body)),
+            h11.EndOfMessage(),
+        ):
+            self.transport.write(self.conn.send(event) or b"")

@@ -1,0 +1,76 @@
+"""Turns: how many requests are worked on at once, so that a token or an endpoint that waits leaves room for others."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Hashable
+from contextlib import asynccontextmanager
+from weakref import WeakValueDictionary
+
+from fastapi import Request
+
+from celeriac.api.problems import Problem
+
+#: Handlers at once, each in a thread with a connection of the pool; of one token, at one endpoint, and of one there.
+HANDLERS, OF_A_TOKEN, AT_AN_ENDPOINT, OF_ONE_THERE = 20, 10, 8, 6
+
+#: How long (seconds) a request waits for its turn.
+PATIENCE = 10.0
+
+
+class Turns:
+    """At most so many at once of each key, first come, first served."""
+
+    def __init__(self, most: int, patience: float = PATIENCE) -> None:
+        self.most, self.patience = most, patience
+        self._lines: WeakValueDictionary[Hashable, asyncio.Semaphore] = WeakValueDictionary()
+
+    @asynccontextmanager
+    async def turn(self, key: Hashable, whose: str) -> AsyncIterator[None]:
+        """Raises Problem 503."""
+        line = self._lines.get(key)
+        if line is None:  # whoever is in it keeps it
+            line = self._lines[key] = asyncio.Semaphore(self.most)
+        try:
+            async with asyncio.timeout(self.patience):
+                await line.acquire()
+        except TimeoutError:
+            raise _busy(self.most, whose) from None
+        try:
+            yield
+        finally:
+            line.release()
+
+
+class TurnsOfAll:
+    """In this order: whoever waits keeps back a turn that is their own token's, and nobody else's."""
+
+    def __init__(self) -> None:
+        self.of_one_there, self.tokens, self.endpoints = Turns(OF_ONE_THERE), Turns(OF_A_TOKEN), Turns(AT_AN_ENDPOINT)
+
+    @asynccontextmanager
+    async def turn(self, token: str, endpoint: Hashable) -> AsyncIterator[None]:
+        async with (
+            self.of_one_there.turn((token, endpoint), "of this token at this endpoint"),
+            self.tokens.turn(token, "of this token"),
+            self.endpoints.turn(endpoint, "at this endpoint"),
+        ):
+            yield
+
+
+async def in_turn(request: Request) -> AsyncIterator[None]:
+    """For what needs a thread; the rest waits for nobody. The body has been read: who sends slowly holds no turn."""
+    endpoint = request.scope["endpoint"]
+    bearer = getattr(request.state, "bearer", None)
+    if bearer is None or inspect.iscoroutinefunction(endpoint):
+        yield
+        return
+    turns: TurnsOfAll = request.app.state.turns
+    async with turns.turn(bearer.id, endpoint):
+        yield
+
+
+def _busy(most: int, whose: str) -> Problem:
+    told = f"{most} requests {whose} are being worked on, and none ends; try again soon"
+    return Problem(503, told, kind="busy", headers={"Retry-After": "1"})

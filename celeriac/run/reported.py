@@ -1,0 +1,32 @@
+"""Workers that are no Celery worker report over HTTP; each of their rows is its reporter's own while it lives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Connection, text
+
+from celeriac.errors import IllegalMove
+from celeriac.operate import audit
+from celeriac.operate.audit import Change
+from celeriac.run import lease
+
+KNOWN = text("SELECT hostname, pid, reported_by FROM celeriac.workers WHERE worker_id = :worker_id FOR UPDATE")
+
+
+def report(connection: Connection, worker: lease.WorkerState, *, by: str) -> str:
+    """The status it has now. Audited where it is new, or another than before.
+
+    Raises IllegalMove for the row of a worker that lives and somebody else reports.
+    """
+    found = connection.execute(KNOWN, {"worker_id": worker.worker_id}).mappings().one_or_none()
+    before = None if found is None else dict(found)
+    after: dict[str, Any] = {"hostname": worker.hostname, "pid": worker.pid, "reported_by": by}
+    status = lease.report(connection, worker, by=by)
+    if status is None:
+        raise IllegalMove(
+            f"the worker {worker.worker_id!r} lives, and is not reported by {by!r}: report under another worker_id"
+        )
+    if before != after:
+        audit.write(connection, "report", "worker", [Change(worker.worker_id, before, after)], by=by)
+    return status
