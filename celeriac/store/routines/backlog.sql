@@ -35,32 +35,38 @@ CREATE OR REPLACE FUNCTION celeriac.last_hour(for_role text) RETURNS TABLE (
     completed bigint, failed bigint, failed_rate double precision, retry_success_rate double precision,
     run_seconds double precision, wait_seconds double precision
 ) LANGUAGE sql STABLE SET enable_seqscan = off AS $$
-WITH finished AS (
-    SELECT status, row_number() OVER () <= 10000 AS is_new, retry_count > 0 OR tries > 0 AS again,
-        extract(epoch FROM completed_at - started_at) AS ran,
-        extract(epoch FROM started_at - greatest(created_at, scheduled_for)) AS waited
-    FROM (
-        SELECT * FROM celeriac.history
-        WHERE role = for_role AND completed_at > statement_timestamp() - interval '1 hour'
-        ORDER BY completed_at DESC LIMIT 1000000) AS newest_first
+WITH newest AS MATERIALIZED (
+    SELECT status, retry_count > 0 OR tries > 0 AS again, id, completed_at, started_at,
+        greatest(created_at, scheduled_for) AS due_at
+    FROM celeriac.history WHERE role = for_role AND completed_at > statement_timestamp() - interval '1 hour'
+    ORDER BY completed_at DESC, id DESC LIMIT 10000
+), rest AS (
+    SELECT older.* FROM (SELECT completed_at, id FROM newest ORDER BY completed_at DESC, id DESC OFFSET 9999) AS last,
+    LATERAL (
+        SELECT status, retry_count > 0 OR tries > 0 AS again FROM celeriac.history h
+        WHERE role = for_role AND h.completed_at > statement_timestamp() - interval '1 hour'
+            AND (h.completed_at, h.id) < (last.completed_at, last.id)
+        ORDER BY h.completed_at DESC, h.id DESC LIMIT 990000) AS older
 )
 SELECT CAST(coalesce(counted.completed, kept.completed) AS bigint), kept.failed,
-    CASE WHEN counted.completed IS NULL THEN kept.failed_rate
+    CASE WHEN counted.completed IS NULL THEN means.failed_rate
         ELSE kept.failed / nullif(counted.completed + kept.failed, 0) END,
-    CASE WHEN counted.completed IS NULL THEN kept.retry_success_rate
+    CASE WHEN counted.completed IS NULL THEN means.retry_success_rate
         ELSE counted.completed_again / nullif(counted.completed_again + kept.failed_again, 0) END,
-    coalesce(kept.run_seconds, counted.run_seconds), kept.wait_seconds
+    coalesce(means.run_seconds, counted.run_seconds), means.wait_seconds
 FROM (
     SELECT count(*) FILTER (WHERE status = 'completed') AS completed,
         count(*) FILTER (WHERE status = 'failed') AS failed,
-        count(*) FILTER (WHERE status = 'failed' AND again) AS failed_again,
-        avg(CASE status WHEN 'failed' THEN 1.0 WHEN 'completed' THEN 0.0 END) FILTER (WHERE is_new) AS failed_rate,
-        avg(CASE status WHEN 'failed' THEN 0.0 WHEN 'completed' THEN 1.0 END) FILTER (WHERE is_new AND again)
-            AS retry_success_rate,
-        avg(ran) FILTER (WHERE is_new AND status = 'completed') AS run_seconds,
-        avg(waited) FILTER (WHERE is_new) AS wait_seconds
-    FROM finished
+        count(*) FILTER (WHERE status = 'failed' AND again) AS failed_again
+    FROM (SELECT status, again FROM newest UNION ALL SELECT status, again FROM rest) AS finished
 ) AS kept
+CROSS JOIN (
+    SELECT avg(CASE status WHEN 'failed' THEN 1.0 WHEN 'completed' THEN 0.0 END) AS failed_rate,
+        avg(CASE status WHEN 'failed' THEN 0.0 WHEN 'completed' THEN 1.0 END) FILTER (WHERE again) AS retry_success_rate,
+        avg(extract(epoch FROM completed_at - started_at)) FILTER (WHERE status = 'completed') AS run_seconds,
+        avg(extract(epoch FROM started_at - due_at)) AS wait_seconds
+    FROM newest
+) AS means
 CROSS JOIN (
     SELECT CAST(sum(completed) AS double precision) AS completed,
         CAST(sum(completed_again) AS double precision) AS completed_again,
