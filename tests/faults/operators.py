@@ -170,9 +170,9 @@ class Operators:
         alone = len(tasks) == 1
         body = tasks[0] if alone else {"tasks": list(tasks)}
         status, said = self.ask("POST", "/api/tasks" if alone else "/api/tasks/bulk", body)
-        bad = [task for task in tasks if _is_refused(task)]
-        assert (status == 422) == bool(bad), said
-        if bad:
+        bad, taken = [task for task in tasks if _is_refused(task)], _take_anothers_id(tasks, rows)
+        assert (status == 422, status == 409) == (bool(bad), taken and not bad), said
+        if bad or taken:
             assert set(self.look()) == set(rows)
             return
         receipts = [said] if alone else said["tasks"]
@@ -222,12 +222,12 @@ class Operators:
             self._accept(action, "role", role)
 
     def set_account(self, account: str, changes: Mapping[str, Any]) -> None:
-        status, said = self.ask("PUT", f"/api/accounts/{account}", dict(changes))
+        status, said = self.ask("PUT", f"/api/accounts/{account}", {"create": True, **changes})
         assert (status, said["after"] | changes) == (200, said["after"])
         self._accept("policy", "account", account)
 
     def pause_or_resume_account(self, account: str, pause: bool) -> None:
-        status, said = self.ask("POST", f"/api/accounts/{account}/{'pause' if pause else 'resume'}")
+        status, said = self.ask("POST", f"/api/accounts/{account}/{'pause' if pause else 'resume'}", {"create": True})
         assert (status, said["after"]["paused"]) == (200, pause)
         self._accept("policy", "account", account)
 
@@ -256,6 +256,12 @@ def _first_of_each_key(tasks: Sequence[Task], rows: Rows) -> list[Task]:
     taken = {task.key for task in rows.values() if task.status in UNFINISHED}
     newest = {task.key: task for task in tasks}
     return [task for task in tasks if not task.key or (task.key not in taken and newest[task.key] is task)]
+
+
+def _take_anothers_id(tasks: Sequence[Mapping[str, Any]], rows: Rows) -> bool:
+    """Whether an id is that of a task of another role; the arguments of all are the same."""
+    roles = {task.task_id: task.role for task in rows.values()}
+    return any("task_id" in task and roles.setdefault(task["task_id"], task["role"]) != task["role"] for task in tasks)
 
 
 def _in_range(role: str, priority: int) -> bool:

@@ -76,4 +76,5 @@ def test_an_enqueue_in_sql_takes_an_expired_holders_unique_key_as_well(database:
     assert is_new
     assert looked(database) == ["work"]
     assert rows(STATES) == [(old.id, "cancelled", ""), (new, "pending", "")]
-    assert rows(EVENTS) == [(old.id, "expired", "pending", "cancelled", "sql")]
+    by = rows.one("SELECT 'sql sql:' || session_user")
+    assert rows(EVENTS) == [(old.id, "expired", "pending", "cancelled", by)]
