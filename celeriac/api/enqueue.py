@@ -15,7 +15,8 @@ from celeriac.api.app import App, write
 from celeriac.api.callers import Enqueuer
 from celeriac.api.fields import Moment, Name, Number, Priority, Text, Whole
 from celeriac.api.problems import from_refusal
-from celeriac.enqueue.insert import NewTask, Receipt, as_they_stand, enqueue, refuse_different
+from celeriac.enqueue.bulk import refuse_different
+from celeriac.enqueue.insert import NewTask, Receipt, as_they_stand, enqueue
 from celeriac.enqueue.intake import new_task
 from celeriac.errors import EnqueueRefused
 from celeriac.operate import audit

@@ -194,7 +194,8 @@ def list_tasks(query: Annotated[TaskQuery, Query()], app: App, _: Reader) -> Tas
 @router.get("/counts")
 async def counts(_: Reader, figures: Counted, role: Name | None = None) -> Counts:
     """By status, of a role or of all: claimed and running exact, the others up to 5,000, beyond that what Postgres
-    believes, or 5,000 of a role."""
+    believes, or 5,000 of a role.
+    """
     found = await figures.counts(role)
     estimated = [status for status, count in found.items() if not count.exact]
     return Counts.model_validate({status: count.n for status, count in found.items()} | {"estimated": estimated})

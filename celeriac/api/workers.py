@@ -107,7 +107,8 @@ def last_heartbeat(worker_id: WorkerInPath, app: App, _: Reader) -> LastHeartbea
 @router.post("/heartbeat")
 def report(body: Heartbeat, app: App, caller: Operator) -> Standing:
     """Says it lives, and hears whether it is to end. A Celery worker reports by itself; 409 for the row of one that
-    lives, or of another token's."""
+    lives, or of another token's.
+    """
     state = body.state()
     status = write(app, lambda connection: reported.report(connection, state, by=caller.name))
     return Standing.model_validate({"status": status})

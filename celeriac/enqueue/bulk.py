@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from sqlalchemy import Connection
 
 from celeriac.enqueue.insert import NewTask, Receipt, enqueue
+from celeriac.errors import IdTaken
 
 #: Rows a statement.
 BULK = 1000
@@ -25,6 +26,16 @@ def enqueue_bulk(connection: Connection, tasks: Sequence[NewTask], *, callers: b
 def is_anothers(task: NewTask, receipt: Receipt) -> bool:
     """Whether another task has the unique key of this part of a workflow."""
     return task.is_part and receipt.task_id != task.task_id
+
+
+def refuse_different(tasks: Sequence[NewTask], receipts: Sequence[Receipt | None]) -> None:
+    """Raises IdTaken where a task's id is another's: the caller rolls back. A workflow that begins anew has its ids."""
+    for task, receipt in zip(tasks, receipts, strict=True):
+        if receipt is not None and receipt.differs and not task.is_part and not task.again:
+            raise IdTaken(
+                f"{task.role}: task_id={task.task_id!r:.100}: task {receipt.id} has this id, and another role or other "
+                "arguments: give another; nothing was enqueued"
+            )
 
 
 def _key(task: NewTask) -> tuple[str, bool, str]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, text
 
-from celeriac.errors import CeleriacError, IdTaken
+from celeriac.errors import CeleriacError
 from celeriac.store import look
 from celeriac.store.plans import lookups
 
@@ -216,16 +216,6 @@ def enqueue(connection: Connection, tasks: Sequence[NewTask], *, callers: bool =
         first.setdefault(task.task_id, task)
     found = _insert_or_find(connection, list(first.values()), callers) if tasks else {}
     return [found[t.task_id] if first[t.task_id] is t else _again(t, first[t.task_id], found) for t in tasks]
-
-
-def refuse_different(tasks: Sequence[NewTask], receipts: Sequence[Receipt | None]) -> None:
-    """Raises IdTaken where a task's id is another's: the caller rolls back. A workflow that begins anew has its ids."""
-    for task, receipt in zip(tasks, receipts, strict=True):
-        if receipt is not None and receipt.differs and not task.is_part and not task.again:
-            raise IdTaken(
-                f"{task.role}: task_id={task.task_id!r:.100}: task {receipt.id} has this id, and another role or other "
-                "arguments: give another; nothing was enqueued"
-            )
 
 
 def as_they_stand(connection: Connection, receipts: Sequence[Receipt]) -> list[Receipt]:
