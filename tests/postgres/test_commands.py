@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import json
 import os
 import pwd
@@ -382,7 +381,7 @@ def test_alerts_are_listed_and_silenced(run: Run, rows: Rows) -> None:
     assert "queue_depth  sync     warn      7 tasks wait, more than 5" in told
     assert "pending   long_wait sync, since" in told
     assert f"silenced  queue_depth sync until {(str(rows.one('SELECT until FROM alert_silences')))[:10]}" in told
-    assert f"by cli:{getpass.getuser()}: a flood" in told
+    assert f"by cli:{pwd.getpwuid(os.getuid()).pw_name}: a flood" in told
     assert "alert     queue_depth sync: 7 tasks wait, more than 5 (silenced)" in run("status").stdout
     found = value(run("alerts", "--json"))
     assert [len(found[name]) for name in ("alerts", "pending", "silences")] == [1, 1, 1]
