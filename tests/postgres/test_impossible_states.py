@@ -35,6 +35,7 @@ IMPOSSIBLE_TASKS: list[tuple[str, list[dict[str, Any]]]] = [
     ("a claimed task does not wait for 'time'", [CLAIMED | {"waits_for": "time"}]),
     ("a running task does not wait for 'lock'", [RUNNING | KEYED | {"waits_for": "lock"}]),
     ("a completed task does not wait for 'time'", [COMPLETED | {"waits_for": "time"}]),
+    ("is the id of a schedule's task", [TASK | {"task_id": "daily@2031-01-01T00:00:00Z"}]),
     ('null value in column "lock_key"', [TASK | {"waits_for": "lock"}]),
     ("a task that waits has no token", [TASK | {"token": TOKEN}]),
     ("a claimed task has a token", [CLAIMED | {"token": None}]),

@@ -256,6 +256,10 @@ CREATE OR REPLACE FUNCTION celeriac.worker_tasks_written() RETURNS trigger LANGU
 DECLARE
     keys text[];
 BEGIN
+    IF celeriac.is_instants(NEW.task_id) AND (TG_OP = 'INSERT' OR NEW.task_id <> OLD.task_id) THEN
+        RAISE check_violation USING MESSAGE = quote_literal(NEW.task_id) || ' is the id of a schedule''s task',
+            HINT = 'Give another: what ends in @ and an instant are ids of schedules.';
+    END IF;
     IF TG_OP = 'INSERT' THEN
         NEW.id := coalesce(NEW.id, nextval('celeriac.tasks_id_seq'));
         NEW.account := coalesce(NEW.account, '');
