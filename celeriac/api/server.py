@@ -42,6 +42,7 @@ from celeriac.api import (
 )
 from celeriac.api.app import Figures
 from celeriac.api.gate import VERIFIERS, Gate
+from celeriac.api.mounted import Mounted
 from celeriac.api.parameters import known_only
 from celeriac.api.problems import Problem, from_exception
 from celeriac.api.protocol import Protocol
@@ -95,6 +96,7 @@ def create(app: Celeriac) -> FastAPI:
     for kind in (HTTPException, RequestValidationError):
         api.add_exception_handler(kind, _tell)
     api.add_middleware(Gate, celeriac=app)
+    api.add_middleware(Mounted, celeriac=app)
     return api
 
 

@@ -7,6 +7,7 @@ index page by page, counts stop at a bound and say so. Times are the database's.
 from celeriac.insights.alerts import firing, pending_alerts, silences
 from celeriac.insights.capacity import capacity, heartbeats
 from celeriac.insights.checks import Check
+from celeriac.insights.clock import clock
 from celeriac.insights.counting import CAP, Count, RoleDepth, counts, depth
 from celeriac.insights.dead_letters import dead_letter, dead_letters
 from celeriac.insights.failures import FailureGroup, Failures, failed_of, failures
@@ -19,6 +20,7 @@ from celeriac.insights.system import (
     account_policies,
     account_policy,
     audit_trail,
+    beats,
     passes,
     paused_accounts,
     schedules,
@@ -53,7 +55,9 @@ __all__ = [
     "account_policy",
     "active_under",
     "audit_trail",
+    "beats",
     "capacity",
+    "clock",
     "counts",
     "dead_letter",
     "dead_letters",

@@ -37,6 +37,8 @@ POLICY = text("SELECT * FROM celeriac.account_policies WHERE account = :account"
 
 PAUSED = text("SELECT account FROM celeriac.account_policies WHERE paused ORDER BY account LIMIT :most")
 
+BEATS = text("SELECT * FROM celeriac.beats ORDER BY last_tick_at DESC, beat_id LIMIT :most")
+
 AUDIT = text("""
 SELECT * FROM celeriac.audit WHERE id < coalesce(CAST(:before AS bigint), 9223372036854775807)
 ORDER BY id DESC LIMIT :most
@@ -82,6 +84,11 @@ def account_policy(connection: Connection, account: str) -> dict[str, Any]:
 def paused_accounts(connection: Connection, *, limit: int = MOST) -> list[str]:
     """By name."""
     return [row["account"] for row in _rows(connection, PAUSED, limit)]
+
+
+def beats(connection: Connection, *, limit: int = MOST) -> list[dict[str, Any]]:
+    """Those that tick or did lately, who ticked last first. `late_by`: seconds, of its last tick."""
+    return _rows(connection, BEATS, limit)
 
 
 def audit_trail(

@@ -48,6 +48,7 @@ ALONE = {
     "python -m bench.workflows": Finishing("ratio", SMALL),
     "python -m bench.steady": Finishing("0 left", SMALL),
     "pip install 'celeriac[api]'": Finishing("Requirement already satisfied: fastapi", {"PIP_NO_INDEX": "1"}),
+    "pip install 'celeriac[dashboard]'": Finishing("Requirement already satisfied: jinja2", {"PIP_NO_INDEX": "1"}),
 }
 ON_OURS = {"celery -A tasks celeriac status": Finishing(" workers, ")}
 

@@ -1,0 +1,48 @@
+"""The dashboard under `/admin`, beside the gate: it guards itself, by sessions instead of headers."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from celeriac.api.limits import Buckets
+
+if TYPE_CHECKING:
+    from celeriac.app import Celeriac
+
+UNDER = "/admin"
+
+MISSING = "The dashboard needs `pip install 'celeriac[dashboard]'`; the API serves without it.\n"
+
+
+class Mounted:
+    """What asks for `/admin` gets the dashboard, or is told what to install; all else goes on to the gate."""
+
+    def __init__(self, app: ASGIApp, celeriac: Celeriac) -> None:
+        self.app = app
+        self.dashboard = _dashboard(celeriac)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope.get("path", "")
+        if scope["type"] != "http" or not f"{path}/".startswith(f"{UNDER}/"):
+            await self.app(scope, receive, send)
+            return
+        root = scope.get("root_path", "") + UNDER
+        await self.dashboard(
+            {**scope, "root_path": root, "path": f"{root}{path.removeprefix(root) or '/'}"}, receive, send
+        )
+
+
+def _dashboard(celeriac: Celeriac) -> ASGIApp:
+    try:
+        module = importlib.import_module("celeriac.dashboard.app")
+    except ModuleNotFoundError as missing:
+        if missing.name not in ("jinja2", "markupsafe"):
+            raise
+        return PlainTextResponse(MISSING, 501)
+    failures = celeriac.settings.api_failures
+    made: ASGIApp = module.create(celeriac, Buckets(failures / 60, failures))
+    return made

@@ -1,0 +1,88 @@
+"""Accounts: is this customer treated fairly, are they flooding? Weight, cap, pause."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Response
+
+from celeriac import insights
+from celeriac.dashboard import acts
+from celeriac.dashboard.forms import Form, Sent
+from celeriac.dashboard.guard import May
+from celeriac.dashboard.page import Page
+from celeriac.errors import BadValue
+from celeriac.insights import Filter
+from celeriac.operate import policies
+from celeriac.store.states import UNFINISHED
+
+router = APIRouter()
+
+Viewer = Annotated[Page, Depends(May("view"))]
+Steerer = Annotated[Page, Depends(May("accounts"))]
+
+ROWS = 100
+
+
+@router.get("/accounts")
+def listed(page: Viewer) -> Response:
+    """Those somebody set something for, by name."""
+    asked = page.ask("after")
+    found = page.panel(insights.account_policies, limit=ROWS, after=asked.get("after", ""))
+    return page.show("accounts.html", "Accounts", policies=found, rows=ROWS)
+
+
+@router.get("/accounts/{account:path}")
+def shown(account: str, page: Viewer) -> Response:
+    page.ask()
+    policy = page.panel(_policy, account)
+    tasks = page.panel(insights.list_tasks, Filter(account=account, statuses=list(UNFINISHED)), limit=20)
+    trail = page.panel(insights.audit_trail, kind="account", target=account, limit=10)
+    return page.show("account.html", f"Account {account}", account=account, policy=policy, tasks=tasks, trail=trail)
+
+
+def _policy(connection: Any, account: str) -> dict[str, Any]:
+    """Its own, or what holds for all."""
+    usual = {"account": account, "weight": 1.0, "cap": None, "paused": False}
+    found = insights.account_policy(connection, account)
+    return usual | (found or {})
+
+
+@router.post("/pause-account/{account:path}")
+def pause(account: str, page: Steerer, form: Sent) -> Response:
+    verb = partial(policies.pause_account, account=account, by=page.bearer.name, why=form["why"])
+    return acts.change(
+        page, page.to("accounts", account), verb, f"{account} is paused: what is claimed already runs on."
+    )
+
+
+@router.post("/resume-account/{account:path}")
+def resume(account: str, page: Steerer, form: Sent) -> Response:
+    verb = partial(policies.resume_account, account=account, by=page.bearer.name, why=form["why"])
+    return acts.change(page, page.to("accounts", account), verb, f"{account} is resumed.")
+
+
+@router.post("/set-account/{account:path}")
+def change(account: str, page: Steerer, form: Sent) -> Response:
+    def act() -> str:
+        changes = _changes(form)
+        page.write(partial(policies.set_account, account=account, by=page.bearer.name, why=form["why"], **changes))
+        return f"{account}: " + ", ".join(f"{name} {value}" for name, value in changes.items()) + "."
+
+    return acts.done(page, page.to("accounts", account), act)
+
+
+def _changes(form: Form) -> Any:
+    """Raises BadValue."""
+    changes: dict[str, Any] = {}
+    if form["weight"]:
+        try:
+            changes["weight"] = float(form["weight"])
+        except ValueError:
+            raise BadValue(f"weight={form['weight']!r:.50}: give a number") from None
+    if form["cap"]:
+        changes["cap"] = None if form["cap"] == "none" else form.whole("cap")
+    if not changes:
+        raise BadValue("weight, cap: give one of them")
+    return changes

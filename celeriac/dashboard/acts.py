@@ -1,0 +1,74 @@
+"""Acts: what a button does, told in a sentence on the page that follows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from fastapi import Response
+from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
+
+from celeriac.dashboard.page import Page
+from celeriac.dashboard.words import plural
+from celeriac.errors import CeleriacError
+from celeriac.operate import PATIENCE, steer
+from celeriac.operate.steer import Steered
+from celeriac.store.failures import is_locked
+
+#: Refusals that are told; the rest is counted.
+TOLD = 5
+
+
+def done(page: Page, back: str, act: Callable[[], str]) -> Response:
+    """`act` says what it did; what it was refused for is said instead."""
+    try:
+        said = act()
+    except CeleriacError as error:
+        said = f"Nothing was changed: {error}."
+    except DBAPIError as error:
+        if not is_locked(error):
+            raise
+        said = "Nothing was changed: somebody's open transaction has what this needs. Try again soon."
+    return page.go(back, said)
+
+
+def change(
+    page: Page, back: str, verb: Callable[[Connection], Any], said: str, *, kick: Sequence[str] = ()
+) -> Response:
+    """One change in one transaction. `kick`: the roles that may have something to do now."""
+
+    def act() -> str:
+        page.write(verb)
+        if kick:
+            page.celeriac.kick(kick)
+        return said
+
+    return done(page, back, act)
+
+
+def move(
+    page: Page, back: str, ids: Sequence[int], verb: Callable[[Connection, Sequence[int]], Steered], done_to: str
+) -> Response:
+    """Steers each of these tasks that allows it, a bounded transaction at a time."""
+
+    def act() -> str:
+        batches = steer.in_batches(page.celeriac.database, ids, verb, patience=PATIENCE)
+        return summary(sum(batches, Steered()), done_to)
+
+    return done(page, back, act)
+
+
+def summary(steered: Steered, done_to: str) -> str:
+    """`3 will run again, 1 was refused: the task is running …`."""
+    ended = len(steered.changed) - steered.asked
+    parts = [f"{plural(ended, 'task')} {done_to}"] if ended or not steered.asked else []
+    if steered.asked:
+        parts.append(f"{plural(steered.asked, 'task')} told to stop")
+    if steered.refused:
+        why = "; ".join(f"{task}: {reason}" for task, reason in list(steered.refused.items())[:TOLD])
+        more = f"; and {len(steered.refused) - TOLD} more" if len(steered.refused) > TOLD else ""
+        parts.append(f"{plural(len(steered.refused), 'was', 'were')} not changed ({why}{more})")
+    if steered.missing:
+        parts.append(f"{plural(len(steered.missing), 'is', 'are')} not here any more")
+    return ", ".join(parts) + "."

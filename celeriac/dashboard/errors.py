@@ -1,0 +1,95 @@
+"""What went wrong, as a page: what, what still works, what to do."""
+
+from __future__ import annotations
+
+import logging
+from urllib.parse import quote
+
+from fastapi import Request, Response
+from fastapi.exceptions import RequestValidationError
+from psycopg2.extensions import QueryCanceledError
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as NoConnection
+from starlette.exceptions import HTTPException
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse
+
+from celeriac.dashboard.guard import PERMISSIONS, Forbidden, NotSignedIn
+from celeriac.dashboard.page import Elsewhere, root_of
+from celeriac.errors import BadValue, CeleriacError, EnqueueRefused, IllegalMove, Unknown
+from celeriac.store.failures import is_gone, is_locked
+
+logger = logging.getLogger(__name__)
+
+AWAY = (
+    "Postgres does not answer. What is open stays as it was; nothing can be changed until it is back. Try again soon."
+)
+
+
+def answer(request: Request, error: Exception) -> Response:
+    match error:
+        case Elsewhere():
+            return RedirectResponse(error.location, 303)
+        case NotSignedIn():
+            return _to_sign_in(request)
+    status, said = told(error)
+    if status >= 500:
+        logger.error("A page failed", exc_info=error)
+    if _wants_json(request):
+        return JSONResponse({"status": status, "detail": said}, status)
+    site = request.app.state.site
+    html = site.templates.get_template("pages/error.html").render(
+        site=site, root=root_of(request), status=status, said=said
+    )
+    return HTMLResponse(html, status)
+
+
+def told(error: Exception) -> tuple[int, str]:
+    """Nothing that only the log should know."""
+    match error:
+        case Forbidden():
+            need = f"a token with the scope {PERMISSIONS[error.permission]}"
+            return 403, f"This needs the permission {error.permission}: sign in with {need}."
+        case Unknown():
+            return 404, f"{_sentence(error)} What has finished is kept as long as its role says."
+        case BadValue():
+            return 422, _sentence(error)
+        case IllegalMove() | EnqueueRefused():
+            return 409, _sentence(error)
+        case RequestValidationError():
+            return 404, "There is no such page: a number is too large, or none."
+        case HTTPException():
+            return error.status_code, "There is no such page." if error.status_code == 404 else str(error.detail)
+        case NoConnection():
+            return 503, AWAY
+        case DBAPIError():
+            return _of_postgres(error)
+    return 500, "This failed, and the server's log says why. Other pages may work."
+
+
+def _of_postgres(error: DBAPIError) -> tuple[int, str]:
+    if isinstance(error.orig, QueryCanceledError):
+        return 503, "This took too long and was stopped. Narrow it by role or time, or try again."
+    if is_locked(error):
+        return 503, "Somebody's open transaction has what this needs; nothing was changed. Try again soon."
+    if is_gone(error):
+        return 503, AWAY
+    return 500, "This failed, and the server's log says why. Other pages may work."
+
+
+def _sentence(error: CeleriacError) -> str:
+    text = str(error)
+    return f"{text[:1].upper()}{text[1:]}."
+
+
+def _to_sign_in(request: Request) -> Response:
+    if _wants_json(request) or request.headers.get("live"):
+        return JSONResponse({"status": 401, "detail": "Sign in first."}, 401)
+    root, to = root_of(request), ""
+    if request.method == "GET":
+        path = request.scope["path"].removeprefix(request.scope.get("root_path", "")).lstrip("/")
+        to = path + (f"?{request.url.query}" if request.url.query else "")
+    return RedirectResponse(f"{root}sign-in" + (f"?to={quote(to, safe='')}" if to else ""), 303)
+
+
+def _wants_json(request: Request) -> bool:
+    return bool(request.scope.get("json")) or request.headers.get("accept", "").startswith("application/json")

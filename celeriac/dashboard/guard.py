@@ -1,0 +1,144 @@
+"""The guard: who comes in, what they may do, where a form was sent from, and the headers of every answer.
+
+A session is an API token in a cookie that no script can read: revoked or expired, it opens nothing from the next
+request on, whichever server process answers.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+from urllib.parse import urlsplit
+
+from fastapi import Request, Response
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from celeriac.dashboard.page import Page, Site
+from celeriac.operate import tokens
+from celeriac.operate.tokens import ADMIN, ENQUEUE, OPERATE, READ, Bearer
+
+#: What one may do, and the scope of a token that lets do it.
+PERMISSIONS: Final = {
+    "view": READ, "view_args": READ, "retry": OPERATE, "cancel": OPERATE, "priority": OPERATE, "enqueue": ENQUEUE,
+    "schedules": OPERATE, "roles": OPERATE, "accounts": OPERATE, "workers": OPERATE,
+}  # fmt: skip
+
+#: How long (seconds) a browser keeps a session.
+SESSION = 12 * 3600
+
+CSP = "; ".join(
+    (
+        "default-src 'none'", "script-src 'self'", "style-src 'self'", "img-src 'self' data:", "connect-src 'self'",
+        "form-action 'self'", "base-uri 'none'", "frame-ancestors 'none'", "require-trusted-types-for 'script'",
+        "trusted-types celeriac",
+    )
+)  # fmt: skip
+
+HEADERS = {
+    "Content-Security-Policy": CSP,
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "same-origin",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+
+SAFE = frozenset({"GET", "HEAD"})
+
+
+class NotSignedIn(Exception):
+    """There is no session, or its token is not valid any more."""
+
+
+class Forbidden(Exception):
+    """The token's scopes do not give this permission."""
+
+    def __init__(self, permission: str, page: Page) -> None:
+        super().__init__(permission)
+        self.permission, self.page = permission, page
+
+
+class Throttle(Protocol):
+    """How often an address may present a token that is none."""
+
+    def take(self, key: str) -> float: ...
+
+    def wait(self, key: str) -> float: ...
+
+
+class May:
+    """Every route but that of signing in depends on one: who asks has a session, and this permission."""
+
+    def __init__(self, permission: str) -> None:
+        self.permission, self.scope = permission, PERMISSIONS[permission]
+
+    def __call__(self, request: Request) -> Page:
+        bearer = bearer_of(request)
+        if bearer is None:
+            raise NotSignedIn
+        page = Page(request, bearer, frozenset(p for p, scope in PERMISSIONS.items() if scope in bearer.may))
+        if self.scope not in bearer.may:
+            raise Forbidden(self.permission, page)
+        return page
+
+
+def bearer_of(request: Request) -> Bearer | None:
+    presented = request.cookies.get(cookie_of(request))
+    return verify(request, presented) if presented else None
+
+
+def verify(request: Request, presented: str) -> Bearer | None:
+    site: Site = request.app.state.site
+    with site.celeriac.database.statement() as connection:
+        return tokens.verify(connection, presented)
+
+
+def cookie_of(request: Request) -> str:
+    """Over TLS a name that the browser takes from this host alone."""
+    return "__Host-celeriac" if request.url.scheme == "https" else "celeriac"
+
+
+def keep(request: Request, answer: Response, name: str, value: str, seconds: int | None) -> None:
+    """A cookie that no script reads, nor a form of another site sends; without `seconds` it goes."""
+    answer.set_cookie(
+        name, value, max_age=0 if seconds is None else seconds, path="/", httponly=True, samesite="lax",
+        secure=request.url.scheme == "https",
+    )  # fmt: skip
+
+
+def role_of(bearer: Bearer) -> str:
+    return "admin" if ADMIN in bearer.may else "operator" if OPERATE in bearer.may else "viewer"
+
+
+class Guard:
+    """Outermost: refuses what another site sent, and sets the headers of whatever is answered."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+
+        async def sealed(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                headers.update(HEADERS)
+                headers.setdefault("Cache-Control", "no-store")
+            await send(message)
+
+        if scope["method"] in SAFE or is_same_origin(Headers(scope=scope)):
+            await self.app(scope, receive, sealed)
+        else:
+            refusal = PlainTextResponse("This form was not sent from the dashboard's own page.", 403)
+            await refusal(scope, receive, sealed)
+
+
+def is_same_origin(headers: Headers) -> bool:
+    """As the browser says; one that does not, as on plain HTTP, names the origin of the page."""
+    if (site := headers.get("sec-fetch-site")) is not None:
+        return site == "same-origin"
+    origin = headers.get("origin", "")
+    return bool(origin) and urlsplit(origin).netloc == headers.get("host")

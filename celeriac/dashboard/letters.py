@@ -1,0 +1,58 @@
+"""Dead letters: what plain Celery apps sent that became no task."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Path, Response
+
+from celeriac import insights
+from celeriac.dashboard import acts
+from celeriac.dashboard.forms import Sent
+from celeriac.dashboard.guard import May
+from celeriac.dashboard.page import Page
+from celeriac.dashboard.records import number
+from celeriac.operate import dead_letters
+from celeriac.seam.dead_letters import replay as replayed
+
+router = APIRouter()
+
+Viewer = Annotated[Page, Depends(May("view"))]
+Letter = Annotated[int, Path(ge=1, le=2**63 - 1)]
+
+ROWS = 50
+
+
+@router.get("/dead-letters")
+def listed(page: Viewer) -> Response:
+    asked = page.ask("name", "before")
+    found = page.panel(insights.dead_letters, name=asked.get("name"), limit=ROWS, before=number(asked, "before"))
+    return page.show("dead-letters.html", "Dead letters", letters=found, rows=ROWS)
+
+
+@router.get("/dead-letters/{letter}")
+def shown(letter: Letter, page: Viewer) -> Response:
+    page.ask()
+    found = page.read(insights.dead_letter, letter)
+    if not page.may("view_args"):
+        found = found | {"args": None, "kwargs": None, "message": ""}
+    return page.show("dead-letter.html", f"Dead letter {letter}", letter=found)
+
+
+@router.post("/dead-letters/{letter}/replay")
+def replay(letter: Letter, page: Annotated[Page, Depends(May("retry"))], form: Sent) -> Response:
+    def act() -> str:
+        done = page.write(partial(replayed, page.celeriac, letter=letter, by=page.bearer.name, why=form["why"]))
+        if not done.after:
+            return "A message of this id became a task before: the letter is gone."
+        page.celeriac.kick([done.after["role"]])
+        return f"It is the task {done.after['task_id']} of {done.after['role']} now."
+
+    return acts.done(page, page.to("dead-letters"), act)
+
+
+@router.post("/dead-letters/{letter}/discard")
+def discard(letter: Letter, page: Annotated[Page, Depends(May("cancel"))], form: Sent) -> Response:
+    verb = partial(dead_letters.discard, letter=letter, by=page.bearer.name, why=form["why"])
+    return acts.change(page, page.to("dead-letters"), verb, "It is discarded; the audit trail keeps what it was.")

@@ -1,0 +1,82 @@
+"""The overview: is anything wrong, and where? And the box that goes to what one names."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Response
+
+from celeriac import insights
+from celeriac.dashboard import words
+from celeriac.dashboard.guard import May
+from celeriac.dashboard.health import health
+from celeriac.dashboard.page import Elsewhere, Page
+from celeriac.dashboard.reading import Found
+
+router = APIRouter()
+
+Viewer = Annotated[Page, Depends(May("view"))]
+
+#: Where an alert of this kind is cured.
+CURES = {"missed_schedule": "schedules", "dead_letters": "dead-letters"}
+
+
+@router.get("/")
+@router.get("/overview")
+def overview(page: Viewer) -> Response:
+    page.ask()
+    alerts = page.panel(insights.firing)
+    return page.show(
+        "overview.html", verdict(alerts), alerts=alerts, counts=page.panel(insights.counts, cap=words.CAP),
+        workers=_at_work(page.panel(insights.workers)), roles=roles(page), cures=CURES,
+    )  # fmt: skip
+
+
+def verdict(alerts: Found) -> str:
+    """Never that all is well where nobody knows."""
+    if alerts.stopped:
+        return "Whether anything is wrong is unknown"
+    n = len(alerts.value)
+    return f"{words.plural(n, 'thing needs', 'things need')} you" if n else "All is well"
+
+
+def _at_work(workers: Found) -> Found:
+    """How many report, and how many of them take nothing new just now."""
+    if workers.stopped:
+        return workers
+    up = [row for row in workers.value if words.standing(row) == "active"]
+    return Found({"up": len(up), "backing_off": sum(bool(row["resources"].get("is_backing_off")) for row in up)})
+
+
+def roles(page: Page) -> Found:
+    """Each with its depth, and its capacity and metrics as far as they were told in time."""
+    depths = page.panel(insights.depth, cap=words.CAP)
+    if depths.stopped:
+        return depths
+    capacity, metrics = (_by_role(page.panel(read, figures=True)) for read in (insights.capacity, insights.metrics))
+    return Found([_role(depth, capacity.get(depth.role), metrics.get(depth.role)) for depth in depths.value])
+
+
+def _by_role(found: Found) -> dict[str, Any]:
+    return {row["role"]: row for row in found.value or ()}
+
+
+def _role(depth: insights.RoleDepth, capacity: Any, metrics: Any) -> dict[str, Any]:
+    return {"depth": depth, "capacity": capacity, "metrics": metrics, "health": health(depth, capacity)}
+
+
+@router.get("/go")
+def go(page: Viewer) -> Response:
+    """One hit jumps: a task, a role, a worker, a schedule; else the tasks of a lock key or an account."""
+    given = page.ask("q").get("q", "").strip().lstrip("#")
+    if not given:
+        raise Elsewhere(page.to("tasks"))
+    if (task := page.read(insights.find, given)) is not None:
+        raise Elsewhere(page.to("tasks", task["id"]))
+    if any(depth.role == given for depth in page.read(insights.depth, cap=words.CAP)):
+        raise Elsewhere(page.to("roles", given))
+    if any(worker["worker_id"] == given for worker in page.read(insights.workers)):
+        raise Elsewhere(page.to("workers", given))
+    if any(schedule["name"] == given for schedule in page.read(insights.schedules)):
+        raise Elsewhere(page.to("schedules", given))
+    raise Elsewhere(page.to("tasks", **({"lock": given} if ":" in given else {"account": given})))

@@ -1,0 +1,221 @@
+"""What a handler works on: one request, its links, its reading, and its answer."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, tzinfo
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, unquote, urlencode
+from zoneinfo import ZoneInfo
+
+from fastapi import Request, Response
+from fastapi.encoders import jsonable_encoder
+from jinja2 import Environment
+from sqlalchemy import Connection
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse
+
+from celeriac.dashboard.reading import Found, Reading
+from celeriac.operate import PATIENCE
+from celeriac.operate.tokens import Bearer
+from celeriac.store.failures import retry_deadlocks
+
+if TYPE_CHECKING:
+    from celeriac.app import Celeriac
+
+THEMES = ("system", "light", "dark")
+
+#: What a button did, for the page after it.
+TOLD = "celeriac-told"
+
+#: What of a page changes with every second: it is not worth an answer.
+_TICKS = re.compile(r"(<time[^>]*>)[^<]*")
+_CLOCK = re.compile(r"<time data-clock[^>]*>")
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """What all pages share."""
+
+    celeriac: Celeriac
+    reading: Reading
+    templates: Environment
+    static: Mapping[str, str]
+
+
+class Elsewhere(Exception):
+    """The page has a better address."""
+
+    def __init__(self, location: str) -> None:
+        super().__init__(location)
+        self.location = location
+
+
+@dataclass
+class Page:
+    """Links are relative, so that a proxy may put the dashboard anywhere."""
+
+    request: Request
+    bearer: Bearer
+    permissions: frozenset[str]
+    notices: list[str] = field(default_factory=list)
+    asked: dict[str, str] = field(default_factory=dict)
+    known: tuple[str, ...] = ()
+
+    @property
+    def site(self) -> Site:
+        site: Site = self.request.app.state.site
+        return site
+
+    @property
+    def celeriac(self) -> Celeriac:
+        return self.site.celeriac
+
+    @property
+    def live(self) -> bool:
+        """Whether it is the page's own module that asks, for what has changed."""
+        return self.request.headers.get("live") == "1"
+
+    @property
+    def wants_json(self) -> bool:
+        accepts = self.request.headers.get("accept", "")
+        return bool(self.request.scope.get("json")) or accepts.startswith("application/json")
+
+    @property
+    def root(self) -> str:
+        """From this page's address to the dashboard's."""
+        return root_of(self.request)
+
+    @property
+    def name(self) -> str:
+        """The first part of its path: `tasks`."""
+        return self._path.strip("/").partition("/")[0] or "overview"
+
+    @property
+    def _path(self) -> str:
+        path: str = self.request.scope["path"]
+        return path.removeprefix(self.request.scope.get("root_path", ""))
+
+    @property
+    def theme(self) -> str:
+        given = self.request.cookies.get("celeriac-theme", "")
+        return given if given in THEMES else THEMES[0]
+
+    @property
+    def zone_name(self) -> str:
+        given = unquote(self.request.cookies.get("celeriac-zone", ""))
+        return given if zone_of(given) else "UTC"
+
+    @property
+    def zone(self) -> tzinfo:
+        return zone_of(self.zone_name) or UTC
+
+    @property
+    def at(self) -> str:
+        """Its address from the dashboard's on, for a form that comes back here."""
+        query = self.request.url.query
+        return self._path.lstrip("/") + (f"?{query}" if query else "")
+
+    def may(self, permission: str) -> bool:
+        return permission in self.permissions
+
+    def to(self, *parts: object, **query: object) -> str:
+        """The address of another page; parts may have slashes."""
+        told = urlencode({name: str(value) for name, value in query.items() if value not in (None, "")})
+        return self.root + "/".join(quote(str(part), safe="@:") for part in parts) + (f"?{told}" if told else "")
+
+    def here(self, **changes: object) -> str:
+        """This page with another query, in its fixed order."""
+        told = self.asked | changes
+        given = {name: str(told[name]) for name in self.known if told.get(name) not in (None, "")}
+        return "?" + urlencode(given)
+
+    def filtered(self) -> dict[str, str]:
+        """What it was asked for, without its place in the list."""
+        return {name: value for name, value in self.asked.items() if name not in ("before", "after")}
+
+    def json_link(self) -> str:
+        path = self._path.strip("/") or "overview"
+        query = self.request.url.query
+        return f"{self.root}{quote(path, safe='/@:')}.json" + (f"?{query}" if query else "")
+
+    def ask(self, *known: str) -> dict[str, str]:
+        """What the query says of these; the rest is ignored with a notice, what is left empty leaves the address."""
+        given, self.known = dict(self.request.query_params), known
+        self.asked = {name: given[name] for name in known if given.get(name)}
+        if unknown := sorted(given.keys() - set(known)):
+            self.notices.append(f"{', '.join(unknown)}: no such filter here, so it was ignored.")
+        elif len(self.asked) < len(given) and not self.live:
+            raise Elsewhere(self.here())
+        return self.asked
+
+    def read(self, insight: Callable[..., Any], *given: Any, **named: Any) -> Any:
+        return self.site.reading.of(insight, *given, **named)
+
+    def panel(self, insight: Callable[..., Any], *given: Any, **named: Any) -> Found:
+        return self.site.reading.panel(insight, *given, **named)
+
+    def write(self, act: Callable[[Connection], Any]) -> Any:
+        """`act` in one transaction that waits for nobody's for long."""
+
+        def once() -> Any:
+            with self.celeriac.database.transaction(patience=PATIENCE) as connection:
+                return act(connection)
+
+        return retry_deadlocks(once)
+
+    def show(self, template: str, title: str, *, status: int = 200, **panels: Any) -> Response:
+        """HTML, or the panels alone as JSON; 304 while nothing has changed but the time."""
+        if self.wants_json:
+            return JSONResponse({name: _bare(value) for name, value in panels.items()}, status)
+        told = None if self.live else self.request.cookies.get(TOLD)
+        html = self.render(template, title=title, told=unquote(told) if told else None, **panels)
+        tag = f'"{hashlib.sha256(_still(html).encode()).hexdigest()[:32]}"'
+        if status == 200 and self.request.headers.get("if-none-match") == tag:
+            return Response(status_code=304, headers={"ETag": tag})
+        answer = HTMLResponse(html, status, headers={"ETag": tag})
+        if told:
+            answer.delete_cookie(TOLD, path="/", httponly=True, samesite="lax")
+        return answer
+
+    def render(self, template: str, **given: Any) -> str:
+        reading = self.site.reading
+        shown = self.site.templates.get_template(f"pages/{template}")
+        return shown.render(
+            layout="parts/base.html", page=self, site=self.site, now=reading.clock(),
+            redis_answers=reading.redis_answers(), **given,
+        )  # fmt: skip
+
+    def go(self, location: str, told: str) -> Response:
+        """To another page, which tells what was done."""
+        self.site.reading.forget()
+        answer = RedirectResponse(location, 303)
+        answer.set_cookie(TOLD, quote(told[:1000]), max_age=60, path="/", httponly=True, samesite="lax")
+        return answer
+
+
+def root_of(request: Request) -> str:
+    raw: bytes = request.scope.get("raw_path") or request.scope["path"].encode()
+    mount: str = request.scope.get("root_path", "")
+    inner = raw.partition(b"?")[0].decode("latin-1").removeprefix(mount)
+    if not inner:
+        return mount.rpartition("/")[2] + "/"
+    return "../" * (inner.count("/") - 1) or "./"
+
+
+def zone_of(name: str) -> tzinfo | None:
+    try:
+        return ZoneInfo(name) if name else None
+    except (ValueError, OSError, KeyError):
+        return None
+
+
+def _still(html: str) -> str:
+    return _TICKS.sub(r"\1", _CLOCK.sub("<time>", html))
+
+
+def _bare(value: Any) -> Any:
+    found = {"stopped": value.stopped} if isinstance(value, Found) and value.stopped else value
+    return jsonable_encoder(found.value if isinstance(found, Found) else found, custom_encoder={bytes: repr})

@@ -1,0 +1,99 @@
+"""Insights, each read only and bounded in time; what many look at in the same second is read once."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from psycopg2.extensions import QueryCanceledError
+from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
+
+from celeriac import insights
+
+if TYPE_CHECKING:
+    from celeriac.app import Celeriac
+
+#: How long (seconds) a statement may take, and how long its result serves all who ask for the same.
+TIMEOUT, SERVES = 2.0, 1.0
+
+#: Results that are kept at once.
+MOST = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What an insight told; or, in `stopped`, why it did not."""
+
+    value: Any = None
+    stopped: str | None = None
+
+
+class Kept:
+    """One result, read by the first who asks."""
+
+    def __init__(self) -> None:
+        self.turn = threading.Lock()
+        self.until, self.value = 0.0, None
+
+
+class Reading:
+    """`of(insight, …)` calls it with a connection before its arguments."""
+
+    def __init__(self, celeriac: Celeriac) -> None:
+        self.celeriac = celeriac
+        self._kept: dict[str, Kept] = {}
+
+    def of(self, insight: Callable[..., Any], *given: Any, figures: bool = False, **named: Any) -> Any:
+        """`figures`: of what is counted, which is not planned by look-ups. Raises what the insight raises."""
+
+        def read() -> Any:
+            with self._connection(figures) as connection:
+                bound(connection)
+                return insight(connection, *given, **named)
+
+        return self._shared(f"{insight.__module__}.{insight.__qualname__} {given!r} {named!r}", read)
+
+    def _shared(self, key: str, read: Callable[[], Any]) -> Any:
+        if len(self._kept) >= MOST:
+            self._kept = {}
+        kept = self._kept.setdefault(key, Kept())
+        with kept.turn:
+            if time.monotonic() > kept.until:
+                kept.value = read()
+                kept.until = time.monotonic() + SERVES
+            return kept.value
+
+    def panel(self, insight: Callable[..., Any], *given: Any, **named: Any) -> Found:
+        """As `of`; one that takes too long leaves its place on the page to a sentence."""
+        try:
+            return Found(self.of(insight, *given, **named))
+        except DBAPIError as error:
+            if not isinstance(error.orig, QueryCanceledError):
+                raise
+            return Found(stopped=f"This took over {TIMEOUT:g} s and was stopped. Narrow it by role or time.")
+
+    def clock(self) -> datetime:
+        """The database's."""
+        now: datetime = self.of(insights.clock)
+        return now
+
+    def redis_answers(self) -> bool:
+        return bool(self._shared("redis", self.celeriac.publisher.answers))
+
+    def forget(self) -> None:
+        """After a change: whoever made it is to see it."""
+        self._kept = {}
+
+    def _connection(self, figures: bool) -> AbstractContextManager[Connection]:
+        database = self.celeriac.database
+        return database.transaction() if figures else database.reading()
+
+
+def bound(connection: Connection) -> None:
+    connection.exec_driver_sql(f"SET TRANSACTION READ ONLY; SET LOCAL statement_timeout = '{TIMEOUT * 1000:.0f} ms'")

@@ -1,0 +1,95 @@
+"""Records: what the batcher decided and why, what fires, who changed what."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Path, Response
+
+from celeriac import insights
+from celeriac.dashboard.guard import May
+from celeriac.dashboard.page import Page
+from celeriac.dashboard.reading import Found
+from celeriac.dispatch.fairness import Claimant, allocate
+from celeriac.errors import BadValue, Unknown
+
+router = APIRouter()
+
+Viewer = Annotated[Page, Depends(May("view"))]
+Pass = Annotated[int, Path(ge=1, le=2**63 - 2)]
+
+ROWS = 50
+
+
+@router.get("/decisions")
+def decisions(page: Viewer) -> Response:
+    """Of one role; of which ones there are some."""
+    asked = page.ask("role", "before")
+    roles = [depth.role for depth in page.read(insights.depth)]
+    role = asked.get("role") or next(iter(roles), None)
+    found = Found([]) if role is None else page.panel(insights.passes, role, limit=ROWS, before=number(asked, "before"))
+    return page.show("decisions.html", "Decisions", passes=found, role=role, roles=roles, rows=ROWS)
+
+
+@router.get("/decisions/{number}")
+def decision(number: Pass, page: Viewer) -> Response:
+    """What each account had, held and got; and the same answer once more, from what was recorded."""
+    role = page.ask("role").get("role")
+    found = [] if role is None else page.read(insights.passes, role, limit=1, before=number + 1)
+    if not found or found[0]["id"] != number:
+        raise Unknown(f"there is no pass {number} of {role!r}; they are kept for a day")
+    (one,) = found
+    seen = claimants(one["claimants"])
+    return page.show(
+        "decision.html", f"Decision {number}", one=one, seen=[_told(c, one["given"].get(c.account, 0)) for c in seen],
+        replay=allocate(seen, one["free"]) if one["given"] else {},
+    )  # fmt: skip
+
+
+def claimants(recorded: Sequence[Mapping[str, Any]]) -> list[Claimant]:
+    return [Claimant(**{name: value for name, value in one.items() if name in _KNOWN}) for one in recorded]
+
+
+_KNOWN = ("account", "waiting", "holding", "weight", "cap")
+
+
+def _told(c: Claimant, given: int) -> dict[str, Any]:
+    return {"claimant": c, "given": given, "why": why_given(c, given)}
+
+
+def why_given(c: Claimant, given: int) -> str:
+    """What an account got, in a sentence."""
+    name = c.account or "Nobody's"
+    if c.cap is not None and c.holding + given >= c.cap and given < c.waiting:
+        return f"{name} got {given}: its cap of {c.cap} is used"
+    if given >= c.waiting:
+        return f"{name} got {given}: all it had waiting"
+    return f"{name} got {given}, its share of what was free"
+
+
+@router.get("/alerts")
+def alerts(page: Viewer) -> Response:
+    page.ask()
+    return page.show("alerts.html", "Alerts", alerts=page.panel(insights.firing))
+
+
+@router.get("/audit")
+def audit(page: Viewer) -> Response:
+    asked = page.ask("kind", "target", "before")
+    if ("kind" in asked) != ("target" in asked):
+        page.notices.append("Give kind and target together: one of them alone was ignored.")
+    both = "kind" in asked and "target" in asked
+    which = {name: asked[name] for name in ("kind", "target")} if both else {}
+    trail = page.panel(insights.audit_trail, limit=ROWS, before=number(asked, "before"), **which)
+    return page.show("audit.html", "Audit", trail=trail, rows=ROWS)
+
+
+def number(asked: Mapping[str, str], name: str) -> int | None:
+    """Raises BadValue."""
+    given = asked.get(name)
+    if given is None:
+        return None
+    if not (given.isascii() and given.isdigit() and int(given) < 2**63):
+        raise BadValue(f"{name}={given!r:.50}: give the number of the last one seen")
+    return int(given)

@@ -1,0 +1,97 @@
+"""Roles: is this kind of work healthy, and who gets its slots? Pause, resume, limits."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Response
+
+from celeriac import insights
+from celeriac.dashboard import acts
+from celeriac.dashboard.forms import Form, Sent
+from celeriac.dashboard.guard import May
+from celeriac.dashboard.overview import roles as all_roles
+from celeriac.dashboard.page import Page
+from celeriac.dashboard.reading import Found
+from celeriac.errors import BadValue, Unknown
+from celeriac.operate import policies
+
+router = APIRouter()
+
+Viewer = Annotated[Page, Depends(May("view"))]
+Steerer = Annotated[Page, Depends(May("roles"))]
+
+#: Decisions a role's page tells.
+DECISIONS = 20
+
+
+@router.get("/roles")
+def listed(page: Viewer) -> Response:
+    page.ask()
+    return page.show("roles.html", "Roles", roles=all_roles(page))
+
+
+@router.get("/roles/{role:path}")
+def shown(role: str, page: Viewer) -> Response:
+    page.ask()
+    roles = all_roles(page)
+    if roles.stopped:
+        return page.show("role.html", f"Role {role}", found=roles, passes=Found([]), workers=Found([]))
+    mine = next((row for row in roles.value if row["depth"].role == role), None)
+    if mine is None:
+        raise Unknown(f"there is no role {role!r}: start a worker of the code that declares it")
+    workers = page.panel(insights.workers)
+    if not workers.stopped:
+        workers = Found([worker for worker in workers.value if mine["depth"].queue in worker["queues"]])
+    return page.show(
+        "role.html", f"Role {role}", found=Found(mine), passes=page.panel(insights.passes, role, limit=DECISIONS),
+        workers=workers,
+    )  # fmt: skip
+
+
+@router.post("/pause-role/{role:path}")
+def pause(role: str, page: Steerer, form: Sent) -> Response:
+    verb = partial(policies.pause_role, role=role, by=page.bearer.name, why=form["why"])
+    return acts.change(page, page.to("roles", role), verb, f"{role} is paused: what is claimed already runs on.")
+
+
+@router.post("/resume-role/{role:path}")
+def resume(role: str, page: Steerer, form: Sent) -> Response:
+    verb = partial(policies.resume_role, role=role, by=page.bearer.name, why=form["why"])
+    return acts.change(page, page.to("roles", role), verb, f"{role} is resumed.", kick=[role])
+
+
+@router.post("/pass-of-role/{role:path}")
+def ask_for_pass(role: str, page: Steerer) -> Response:
+    def act() -> str:
+        page.celeriac.kick([role])
+        return f"A pass of {role} was asked for."
+
+    return acts.done(page, page.to("roles", role), act)
+
+
+@router.post("/limits-of-role/{role:path}")
+def limits(role: str, page: Steerer, form: Sent) -> Response:
+    def act() -> str:
+        changes = _limits(form)
+        change = page.write(partial(policies.set_limits, role=role, by=page.bearer.name, why=form["why"], **changes))
+        page.celeriac.kick([role])
+        return f"{policies.limits_in_words(change)}."
+
+    return acts.done(page, page.to("roles", role), act)
+
+
+def _limits(form: Form) -> Any:
+    """What is left empty stays as it is; `none` lifts a limit. Raises BadValue."""
+    given = {name: form[name] for name in ("rate_limit", "timeout", "hard_timeout") if form[name]}
+    return {name: None if value == "none" else _number(name, value) for name, value in given.items()}
+
+
+def _number(name: str, value: str) -> Any:
+    if name == "rate_limit":
+        return value
+    try:
+        return float(value)
+    except ValueError:
+        raise BadValue(f"{name}={value!r:.50}: give seconds, or none") from None

@@ -1,0 +1,68 @@
+"""Schedules: will it fire, did it fire, was it late? And the machinery: beats, sweeps, Redis."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Response
+
+from celeriac import insights
+from celeriac.dashboard import acts
+from celeriac.dashboard.forms import Sent
+from celeriac.dashboard.guard import May
+from celeriac.dashboard.page import Page
+from celeriac.dashboard.reading import Found
+from celeriac.errors import Unknown
+from celeriac.schedules import operate
+
+router = APIRouter()
+
+Viewer = Annotated[Page, Depends(May("view"))]
+Steerer = Annotated[Page, Depends(May("schedules"))]
+
+
+@router.get("/schedules")
+def listed(page: Viewer) -> Response:
+    page.ask()
+    found = page.panel(insights.schedules)
+    tasks = found if found.stopped else Found([row for row in found.value if row["kind"] == "task"])
+    return page.show("schedules.html", "Schedules", schedules=tasks, beats=page.panel(insights.beats))
+
+
+@router.get("/schedules/{name:path}")
+def shown(name: str, page: Viewer) -> Response:
+    page.ask()
+    found = next((row for row in page.read(insights.schedules) if row["name"] == name), None)
+    if found is None:
+        raise Unknown(f"there is no schedule {name!r}")
+    trail = page.panel(insights.audit_trail, kind="schedule", target=str(found["id"]), limit=20)
+    return page.show("schedule.html", f"Schedule {name}", schedule=found, trail=trail)
+
+
+@router.post("/switch-schedule/{name:path}")
+def switch(name: str, page: Steerer, form: Sent) -> Response:
+    def act() -> str:
+        on = form["enabled"] == "yes"
+        operate.toggle(page.celeriac, name, on, by=page.bearer.name, why=form["why"])
+        return f"{name} is switched {'on' if on else 'off'}."
+
+    return acts.done(page, page.to("schedules", name), act)
+
+
+@router.post("/run-schedule/{name:path}")
+def run(name: str, page: Steerer) -> Response:
+    """Once, beside its instants."""
+
+    def act() -> str:
+        return f"{name} was run: {operate.run_now(page.celeriac, name, by=page.bearer.name)}."
+
+    return acts.done(page, page.to("schedules", name), act)
+
+
+@router.get("/system")
+def system(page: Viewer) -> Response:
+    page.ask()
+    found = page.panel(insights.schedules)
+    sweeps = found if found.stopped else Found([row for row in found.value if row["kind"] != "task"])
+    redis = page.site.reading.redis_answers()
+    return page.show("system.html", "System", sweeps=sweeps, beats=page.panel(insights.beats), redis=redis)

@@ -1,0 +1,64 @@
+"""Signing in with an API token, signing out, and how one likes to look at things."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated
+from urllib.parse import quote
+
+from fastapi import APIRouter, Depends, Request, Response
+from starlette.responses import HTMLResponse, RedirectResponse
+
+from celeriac.dashboard.forms import Sent
+from celeriac.dashboard.guard import SESSION, May, cookie_of, keep, verify
+from celeriac.dashboard.page import THEMES, Page, root_of, zone_of
+
+router = APIRouter()
+
+#: How long (seconds) a browser keeps what one likes.
+YEAR = 365 * 86_400
+
+
+@router.get("/sign-in")
+def form(request: Request, to: str = "") -> Response:
+    return _form(request, to)
+
+
+@router.post("/sign-in")
+def sign_in(request: Request, sent: Sent) -> Response:
+    """The only form that needs no permission; an address may present so many wrong tokens a minute."""
+    throttle, address = request.app.state.throttle, request.client.host if request.client else ""
+    if (seconds := throttle.wait(address)) > 0:
+        said = f"Too many wrong tokens came from this address. Wait {math.ceil(seconds)} s."
+        return _form(request, sent["to"], said, 429)
+    if not sent["token"] or verify(request, sent["token"]) is None:
+        throttle.take(address)
+        return _form(request, sent["to"], "This token is not valid, or no longer.", 401)
+    # Relative, whatever it says: it leads nowhere but here.
+    answer = RedirectResponse("./" + sent["to"].lstrip("/"), 303)
+    keep(request, answer, cookie_of(request), sent["token"], SESSION)
+    return answer
+
+
+@router.post("/sign-out")
+def sign_out(page: Annotated[Page, Depends(May("view"))]) -> Response:
+    answer = RedirectResponse(page.to("sign-in"), 303)
+    keep(page.request, answer, cookie_of(page.request), "", None)
+    return answer
+
+
+@router.post("/looks")
+def looks(page: Annotated[Page, Depends(May("view"))], sent: Sent) -> Response:
+    """Theme and time zone, in cookies that the server reads: no page flashes in the wrong one."""
+    answer = RedirectResponse("./" + sent["to"].lstrip("/"), 303)
+    if sent["theme"] in THEMES:
+        keep(page.request, answer, "celeriac-theme", sent["theme"], YEAR)
+    if zone_of(sent["zone"]):
+        keep(page.request, answer, "celeriac-zone", quote(sent["zone"], safe=""), YEAR)
+    return answer
+
+
+def _form(request: Request, to: str, said: str = "", status: int = 200) -> Response:
+    site = request.app.state.site
+    html = site.templates.get_template("pages/sign-in.html").render(site=site, root=root_of(request), to=to, said=said)
+    return HTMLResponse(html, status)

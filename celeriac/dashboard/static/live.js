@@ -1,0 +1,199 @@
+// Keeps an open page current: asks every 2 s whether it has changed, and changes what is shown in place. What the
+// reader has ticked, typed, opened, selected or scrolled to stays. Without this module every page works all the same.
+
+const EVERY = 2000, AT_MOST = 16000
+const policy = window.trustedTypes?.createPolicy("celeriac", { createHTML: (html) => html }) ?? { createHTML: (html) => html }
+const light = document.getElementById("light")
+const clock = document.querySelector("time[data-clock]")
+const ahead = clock ? Date.parse(clock.dateTime) - Date.now() : 0
+const state = { tag: null, paused: false, wait: EVERY, heard: Date.now(), timer: 0, asking: false, stale: false }
+
+// The reader's own: what the server says of these does not count once the page is open.
+const KEPT = new Set(["open", "value", "checked", "selected"])
+
+const key = (node) => (node.nodeType === 1 ? node.getAttribute("id") : null)
+const blank = (node) => node.nodeType === 3 && !node.nodeValue.trim()
+
+function patch(old, fresh) {
+  if (old.nodeType === 3) {
+    if (old.nodeValue !== fresh.nodeValue) old.nodeValue = fresh.nodeValue
+    return
+  }
+  if (old.nodeType !== 1 || old.isEqualNode(fresh)) return
+  for (const { name, value } of fresh.attributes)
+    if (!KEPT.has(name) && old.getAttribute(name) !== value) old.setAttribute(name, value)
+  for (const { name } of [...old.attributes])
+    if (!KEPT.has(name) && !fresh.hasAttribute(name)) old.removeAttribute(name)
+  if (old.hasAttribute("data-frozen")) rows(old, fresh)
+  else children(old, fresh)
+}
+
+function children(old, fresh) {
+  const keyed = new Map([...old.childNodes].filter(key).map((node) => [key(node), node]))
+  let at = old.firstChild
+  for (const node of [...fresh.childNodes]) {
+    let match = keyed.get(key(node))
+    if (match && match.nodeName !== node.nodeName) match = undefined
+    if (!match && !key(node)) match = alike(at, node)
+    if (!match) {
+      old.insertBefore(document.importNode(node, true), at)
+      continue
+    }
+    while (at && at !== match && !key(at)) {
+      const gone = at
+      at = at.nextSibling
+      gone.remove()
+    }
+    if (at === match) at = at.nextSibling
+    else old.insertBefore(match, at)
+    keyed.delete(key(match))
+    patch(match, node)
+  }
+  while (at) {
+    const gone = at
+    at = at.nextSibling
+    gone.remove()
+  }
+}
+
+function alike(at, node) {
+  for (; at; at = at.nextSibling)
+    if (!key(at) && at.nodeName === node.nodeName && blank(at) === blank(node)) return at
+}
+
+// A list's rows change where they stand; which there are, and their order, stays until the reader asks for it.
+function rows(old, fresh) {
+  const shown = new Map([...old.rows].map((row) => [key(row), row]))
+  let more = 0
+  for (const row of fresh.rows)
+    if (shown.has(key(row))) patch(shown.get(key(row)), row), shown.get(key(row)).classList.remove("gone"), shown.delete(key(row))
+    else more += 1
+  for (const row of shown.values()) row.classList.add("gone")
+  const newer = document.getElementById("newer")
+  if (!newer || old.dataset.frozen !== "newer") return
+  newer.hidden = !more
+  const said = `${more === fresh.rows.length ? more + " or more" : more} newer, show`
+  if (more && newer.firstElementChild.textContent !== said) newer.firstElementChild.textContent = said
+}
+
+function show(word, text) {
+  if (!light || light.textContent === text) return
+  light.dataset.light = word
+  light.textContent = text
+}
+
+async function look() {
+  clearTimeout(state.timer)
+  if (state.paused || document.hidden || state.asking) return
+  state.asking = true
+  try {
+    const headers = { Live: "1", ...(state.tag ? { "If-None-Match": state.tag } : {}) }
+    const answer = await fetch(location.href.split("#")[0], { headers, cache: "no-store", signal: AbortSignal.timeout(10000) })
+    if (answer.status === 401) return location.reload()
+    if (!answer.ok && answer.status !== 304) throw new Error(String(answer.status))
+    if (answer.status !== 304) {
+      const page = new DOMParser().parseFromString(policy.createHTML(await answer.text()), "text/html")
+      const [old, fresh] = [document.getElementById("live"), page.getElementById("live")]
+      const newer = document.getElementById("newer")?.cloneNode(true)
+      if (newer && fresh.querySelector("#newer")) fresh.querySelector("#newer").replaceWith(newer)
+      patch(old, fresh)
+      state.tag = answer.headers.get("ETag")
+    }
+    state.wait = EVERY
+    state.heard = Date.now()
+    state.stale = false
+  } catch {
+    state.stale = true
+    state.wait = Math.min(AT_MOST, state.wait * 2)
+  } finally {
+    state.asking = false
+  }
+  document.body.classList.toggle("stale", state.stale)
+  tick()
+  state.timer = setTimeout(look, state.wait)
+}
+
+const UNITS = [[86400, "d"], [3600, "h"], [60, "m"], [1, "s"]]
+
+// Whole seconds, as `words.took` has them.
+function took(seconds) {
+  if (seconds < 10) return `${seconds} s`
+  let left = Math.round(seconds)
+  const parts = []
+  for (const [size, name] of UNITS) {
+    const n = Math.floor(left / size)
+    left %= size
+    if (n || parts.length) parts.push([n, name])
+  }
+  return parts.slice(0, 2).filter(([n]) => n).map((part) => part.join(" ")).join(" ")
+}
+
+function tick() {
+  const now = Date.now() + ahead
+  for (const time of document.querySelectorAll("time[data-ago]")) {
+    const seconds = (now - Date.parse(time.dateTime)) / 1000
+    const text = seconds >= 0 ? took(Math.floor(seconds)) : `in ${took(Math.ceil(-seconds))}`
+    if (time.textContent !== text) time.textContent = text
+  }
+  if (clock) clock.textContent = new Date(now).toLocaleTimeString("sv", { timeZone: light?.dataset.zone })
+  if (state.paused) show("paused", "paused")
+  else if (state.stale) show("stale", `stale ${took(Math.floor((Date.now() - state.heard) / 1000))}`)
+  else show("live", "live")
+}
+
+function pause() {
+  state.paused = !state.paused
+  tick()
+  if (!state.paused) look()
+}
+
+// Keys: off within fields, and wherever the reader has switched them off.
+let going = 0
+
+function row(step) {
+  const all = [...document.querySelectorAll("#live tbody tr")]
+  const at = all.indexOf(document.activeElement?.closest("tbody tr"))
+  const next = all[Math.max(0, Math.min(all.length - 1, at < 0 ? 0 : at + step))]
+  next?.querySelector("a, input, button")?.focus()
+}
+
+const KEYS = {
+  "/": () => document.getElementById("go")?.focus(),
+  ".": look,
+  p: pause,
+  j: () => row(1),
+  k: () => row(-1),
+  x: () => document.activeElement?.closest("tr")?.querySelector("input[type=checkbox]")?.click(),
+  g: () => (going = Date.now()),
+  "?": () => document.getElementById("help")?.showModal(),
+}
+
+document.addEventListener("keydown", (event) => {
+  const field = event.target.closest?.("input:not([type=checkbox]), textarea, select, dialog")
+  if (field || event.ctrlKey || event.metaKey || event.altKey || localStorage.getItem("celeriac-keys") === "off") return
+  const page = Date.now() - going < 1500 && document.querySelector(`nav a[data-key="${CSS.escape(event.key)}"]`)
+  const act = page ? () => page.click() : KEYS[event.key]
+  if (!act) return
+  event.preventDefault()
+  if (event.key !== "g" || page) going = 0
+  act()
+})
+
+const keys = document.getElementById("keys")
+if (keys) {
+  keys.checked = localStorage.getItem("celeriac-keys") !== "off"
+  keys.addEventListener("change", () => localStorage.setItem("celeriac-keys", keys.checked ? "on" : "off"))
+}
+
+const zones = document.querySelector("select[data-zone]")
+const own = Intl.DateTimeFormat().resolvedOptions().timeZone
+if (zones && ![...zones.options].some((option) => option.value === own)) zones.add(new Option(own, own))
+
+if (light && document.querySelector("#live:not([data-still])")) {
+  light.hidden = false
+  light.addEventListener("click", pause)
+  document.addEventListener("visibilitychange", () => document.hidden || look())
+  setInterval(tick, 1000)
+  tick()
+  state.timer = setTimeout(look, EVERY)
+}

@@ -1,0 +1,212 @@
+"""Tasks: which there are, what one of them came to, and what may be done to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Path, Response
+
+from celeriac import insights
+from celeriac.dashboard import acts, words
+from celeriac.dashboard.forms import MOST_TASKS, Form, Sent
+from celeriac.dashboard.guard import May
+from celeriac.dashboard.page import Elsewhere, Page
+from celeriac.dashboard.reading import Found
+from celeriac.errors import BadValue
+from celeriac.insights import Filter
+from celeriac.operate import steer
+from celeriac.operate.hasten import hasten
+from celeriac.store.states import MOVES, RUNNING
+
+router = APIRouter()
+
+Viewer = Annotated[Page, Depends(May("view"))]
+Task = Annotated[int, Path(ge=1, le=2**63 - 1)]
+
+#: What a list may be asked for, in the order of its address.
+FILTERS = ("state", "role", "account", "lock", "unique", "worker", "waits", "older")
+
+#: Rows a page.
+ROWS = 50
+
+#: Tasks of a bulk that are shown before it is done.
+SAMPLES = 5
+
+#: More tasks than this at once need a reason.
+UNASKED = 1_000
+
+
+@router.get("/tasks")
+def listed(page: Viewer) -> Response:
+    asked = page.ask(*FILTERS, "q", "before")
+    if asked.get("q"):
+        return _searched(page, asked["q"])
+    counts = page.panel(insights.counts, cap=words.CAP)
+    try:
+        tasks = page.panel(insights.list_tasks, wanted(asked), limit=ROWS, after=asked.get("before"))
+    except BadValue as error:
+        page.notices.append(f"{error}.")
+        tasks = Found()
+    return page.show("tasks.html", "Tasks", tasks=tasks, counts=counts)
+
+
+def _searched(page: Page, query: str) -> Response:
+    """A line of search is a filter, which has an address."""
+    try:
+        raise Elsewhere(page.to("tasks", **words.query(query, FILTERS)))
+    except words.BadQuery as bad:
+        counts = page.panel(insights.counts, cap=words.CAP)
+        return page.show("tasks.html", "Tasks", tasks=Found(), counts=counts, bad=bad, query=query)
+
+
+def wanted(asked: Mapping[str, str]) -> Filter:
+    """Raises BadValue."""
+    older = words.seconds(asked["older"]) if "older" in asked else None
+    if "older" in asked and older is None:
+        raise BadValue(f"older={asked['older']!r:.50}: give a time like 30s, 15m, 1h or 2d")
+    if asked.get("waits") not in (None, "time", "lock", "account", "members", "nothing"):
+        raise BadValue(f"waits={asked['waits']!r:.50}: give time, lock, account, members or nothing")
+    return Filter.of(
+        asked.get("state", "").replace(",", " ").split(), role=asked.get("role"), account=asked.get("account"),
+        lock_key=asked.get("lock"), unique_key=asked.get("unique"), worker_id=asked.get("worker"),
+        waits_for=asked.get("waits"), older_than=older,
+    )  # fmt: skip
+
+
+@router.get("/tasks/matching")
+def matching(page: Viewer) -> Response:
+    """How many the filter means, and the form that does it to just these."""
+    asked = page.ask("move", *FILTERS)
+    move = asked.get("move", "retry")
+    if move not in ("retry", "cancel") or len(asked) < 2:
+        raise BadValue(f"move={move!r:.50}: give retry or cancel, and at least one filter")
+    meant = wanted(asked)
+    states = [s for s in MOVES[move] if meant.statuses is None or s in meant.statuses]
+    found = Found([])
+    if states:
+        found = page.panel(_ids, replace(meant, statuses=states))
+    sentence = ", ".join(f"{name} {value}" for name, value in asked.items() if name != "move")
+    ids = [] if found.value is None else found.value
+    return confirm(
+        page, move, ids[:MOST_TASKS], sentence=sentence, more=len(ids) > MOST_TASKS, told_stopped=found.stopped
+    )
+
+
+def _ids(connection: Any, meant: Filter) -> list[int]:
+    return insights.matching(connection, meant, most=MOST_TASKS + 1)
+
+
+def confirm(page: Page, move: str, ids: list[int], **told: Any) -> Response:
+    """The page that asks. `told`: what the template says besides."""
+    found = (page.read(insights.find, task) for task in ids[:SAMPLES])
+    tasks = [task for task in found if task is not None]
+    title = f"{move.capitalize()} {words.plural(len(ids), 'task')}?"
+    return page.show("confirm.html", title, move=move, ids=ids, samples=tasks, unasked=UNASKED, **told)
+
+
+@router.post("/tasks/retry")
+def retry_ticked(page: Annotated[Page, Depends(May("retry"))], form: Sent) -> Response:
+    return _ticked(page, form, "retry", steer.retry, "will run again")
+
+
+@router.post("/tasks/cancel")
+def cancel_ticked(page: Annotated[Page, Depends(May("cancel"))], form: Sent) -> Response:
+    """Asks first: it cannot be taken back."""
+    return _ticked(page, form, "cancel", steer.cancel, "cancelled")
+
+
+def _ticked(page: Page, form: Form, move: str, verb: Callable[..., steer.Steered], done_to: str) -> Response:
+    ids, sure = form.tasks(), bool(form["sure"])
+    if (move == "cancel" and not sure) or (len(ids) > UNASKED and not form["why"]):
+        if sure:
+            page.notices.append(f"Over {words.figure(UNASKED)} tasks at once need a reason.")
+        return confirm(page, move, ids, sentence="", more=False, told_stopped=None)
+    act = partial(verb, by=page.bearer.name, why=form["why"])
+    return acts.move(page, _back(page, form), ids, act, done_to)
+
+
+def _back(page: Page, form: Form) -> str:
+    """The list as it was filtered."""
+    return page.to("tasks", **{name: form[f"was_{name}"] for name in FILTERS})
+
+
+@router.get("/tasks/{task}")
+def shown(task: str, page: Viewer) -> Response:
+    page.ask()
+    history = page.read(insights.history, task)
+    if str(history.task["id"]) != task:
+        raise Elsewhere(page.to("tasks", history.task["id"]))
+    if not page.may("view_args"):
+        history = replace(history, task=history.task | dict.fromkeys(("args", "kwargs", "result", "progress")))
+    moves = {move for move, statuses in MOVES.items() if history.task["status"] in statuses}
+    return page.show("task.html", f"Task {task}", history=history, lede=lede(history), moves=sorted(moves))
+
+
+def lede(history: insights.History) -> str:
+    """One sentence of truth."""
+    task = history.task
+    match task["status"]:
+        case "pending" | "claimed":
+            place = f" {words.plural(history.ahead, 'task')} ahead." if history.ahead else ""
+            return f"Waits: {history.why or 'nothing says why'}.{place}"
+        case "running":
+            asked = " It was told to stop." if task["cancel_requested_at"] else ""
+            return f"Runs on {task['worker_id']}.{asked}"
+        case "completed":
+            return f"Completed on {task['worker_id'] or 'no worker'}."
+        case "failed":
+            return f"Failed: {words.first_line(task['error_message']) or 'no error was told'}."
+    return f"Cancelled: {words.first_line(task['error_message']) or 'no reason was given'}."
+
+
+@router.post("/tasks/{task}/retry")
+def retry(task: Task, page: Annotated[Page, Depends(May("retry"))], form: Sent) -> Response:
+    return _one(page, task, partial(steer.retry, by=page.bearer.name, why=form["why"]), "It will run again.")
+
+
+@router.post("/tasks/{task}/cancel")
+def cancel(task: Task, page: Annotated[Page, Depends(May("cancel"))], form: Sent) -> Response:
+    verb = partial(steer.cancel, by=page.bearer.name, why=form["why"])
+
+    def act() -> str:
+        change = page.write(lambda c: verb(c, [task]).one())
+        return "It was told to stop." if (change.after or {}).get("status") == RUNNING else "It is cancelled."
+
+    return acts.done(page, page.to("tasks", task), act)
+
+
+@router.post("/tasks/{task}/priority")
+def priority(task: Task, page: Annotated[Page, Depends(May("priority"))], form: Sent) -> Response:
+    def act() -> str:
+        verb = partial(steer.set_priority, priority=form.whole("priority"), by=page.bearer.name, why=form["why"])
+        change = page.write(lambda c: verb(c, [task]).one())
+        return f"Its priority is {(change.after or {})['priority']}, it was {(change.before or {})['priority']}."
+
+    return acts.done(page, page.to("tasks", task), act)
+
+
+@router.post("/tasks/{task}/boost")
+def boost(task: Task, page: Annotated[Page, Depends(May("priority"))]) -> Response:
+    """By 20, to 100 at most."""
+    verb = partial(steer.boost, boost=20, by=page.bearer.name)
+    return _one(page, task, verb, "It was moved up.")
+
+
+@router.post("/tasks/{task}/now")
+def run_now(task: Task, page: Annotated[Page, Depends(May("priority"))]) -> Response:
+    def act() -> str:
+        found = page.read(insights.get, task)
+        role = page.write(lambda c: hasten(c, found["task_id"], by=page.bearer.name))
+        if role is None:
+            raise BadValue(f"task {task} does not wait for its time")
+        page.celeriac.kick([role])
+        return "It is due now."
+
+    return acts.done(page, page.to("tasks", task), act)
+
+
+def _one(page: Page, task: int, verb: Callable[..., steer.Steered], said: str) -> Response:
+    return acts.change(page, page.to("tasks", task), lambda c: verb(c, [task]).one(), said)

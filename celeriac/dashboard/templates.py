@@ -1,0 +1,93 @@
+"""The templates' environment: escaped throughout, and strict about what is not there."""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime, timedelta
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
+from jinja2.runtime import Context
+from markupsafe import Markup, escape
+
+from celeriac.dashboard import health, words
+from celeriac.dashboard.guard import role_of
+from celeriac.store.states import ALL
+
+#: The navigation: path, word, key after `g`.
+NAV = (
+    ("overview", "Overview", "o"), ("tasks", "Tasks", "t"), ("roles", "Roles", "r"), ("accounts", "Accounts", "a"),
+    ("workers", "Workers", "w"), ("schedules", "Schedules", "s"), ("decisions", "Decisions", "d"),
+    ("capacity", "Capacity", "c"), ("workflows", "Workflows", ""), ("dead-letters", "Dead letters", ""),
+    ("system", "System", ""), ("alerts", "Alerts", ""), ("audit", "Audit", ""),
+)  # fmt: skip
+
+
+#: The same by the command line and over HTTP.
+ALSO = {
+    "overview": ("celeriac status", "/api/alerts"),
+    "tasks": ("celeriac list", "/api/tasks"),
+    "roles": ("celeriac status", "/api/roles"),
+    "accounts": ("celeriac status", "/api/accounts"),
+    "workers": ("celeriac workers", "/api/workers"),
+    "schedules": ("celeriac schedule list", "/api/admin/scheduled-jobs"),
+    "decisions": (None, "/api/roles/{role}/passes"),
+    "capacity": (None, "/api/tasks/capacity"),
+    "workflows": ("celeriac workflow show", "/api/workflows/{workflow}"),
+    "dead-letters": ("celeriac dead-letters", "/api/dead-letters"),
+    "alerts": ("celeriac status", "/api/alerts"),
+    "audit": (None, "/api/audit"),
+}
+
+
+def environment() -> Environment:
+    made = Environment(
+        loader=PackageLoader("celeriac.dashboard", ""), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+        lstrip_blocks=True,
+    )  # fmt: skip
+    made.filters |= {
+        "ago": ago, "lasting": lasting, "when": when, "took": words.took, "figure": words.figure, "exact": words.exact,
+        "first_line": words.first_line, "rate": words.rate,
+    }  # fmt: skip
+    made.globals |= {
+        "words": words,
+        "nav": NAV,
+        "also": ALSO,
+        "states": ALL,
+        "role_of": role_of,
+        "health_means": health.MEANS,
+    }
+    return made
+
+
+@pass_context
+def ago(context: Context, at: datetime | None) -> Any:
+    """How long ago, or in how long; it ticks in the browser."""
+    if at is None:
+        return words.NONE
+    seconds = math.floor((context["now"] - at).total_seconds())
+    text = words.took(seconds) if seconds >= 0 else f"in {words.took(-seconds)}"
+    return _time(context, at, text, " data-ago")
+
+
+@pass_context
+def lasting(context: Context, seconds: float | None) -> Any:
+    """For how long already. To the second, so that two looks at the same thing agree."""
+    if seconds is None:
+        return words.NONE
+    return ago(context, (context["now"] - timedelta(seconds=seconds)).replace(microsecond=0))
+
+
+@pass_context
+def when(context: Context, at: datetime | None) -> Any:
+    """The time of day, with the date unless it is today's."""
+    if at is None:
+        return words.NONE
+    zone = context["page"].zone
+    local, today = at.astimezone(zone), context["now"].astimezone(zone).date()
+    return _time(context, at, local.strftime("%H:%M:%S" if local.date() == today else "%d %b %Y %H:%M:%S"), "")
+
+
+def _time(context: Context, at: datetime, text: str, more: str) -> Markup:
+    told = at.astimezone(context["page"].zone).strftime("%Y-%m-%d %H:%M:%S %Z")
+    return Markup('<time datetime="{}" title="{}"{}>{}</time>').format(words.iso(at), told, Markup(more), escape(text))

@@ -1,0 +1,165 @@
+"""How states, durations and figures read. `–` is none, `0` is zero, `unknown` is not known."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from celeriac.insights import Count
+from celeriac.store.states import ALL, CRAWLS, QUEUES
+
+#: A state is a glyph, a word and a colour, never one of them alone.
+GLYPHS = {
+    "pending": "○", "claimed": "◔", "running": "▶", "completed": "✓", "failed": "✕", "cancelled": "⊘", "paused": "❚❚",
+    "late": "◌", "active": "●", "draining": "◐", "stopped": "✕", "gone": "✕",
+}  # fmt: skip
+
+#: Why a pending task is not ready.
+WAITS = {
+    None: "ready", "time": "for its time", "lock": "behind a lock", "account": "account paused",
+    "members": "for its group",
+}  # fmt: skip
+
+#: Counts are exact up to this.
+CAP = 10_000
+
+NONE = "–"
+
+_UNITS = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "m"), (1.0, "s"))
+
+
+def took(seconds: float | None) -> str:
+    """`4 m 12 s`: the two largest units that say something."""
+    if seconds is None:
+        return NONE
+    if seconds < 0:
+        return f"-{took(-seconds)}"
+    if 0 < seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 10:
+        return f"{seconds:.1f} s".replace(".0 ", " ")
+    parts: list[str] = []
+    left = round(seconds)
+    for size, name in _UNITS:
+        n, left = divmod(left, int(size))
+        if n or parts:
+            parts.append(f"{n} {name}")
+    return " ".join(part for part in parts[:2] if not part.startswith("0 "))
+
+
+def figure(value: Any) -> str:
+    """With thin groups of three: `12 404`. An estimate is at least what was counted: `10 000+`."""
+    if value is None:
+        return NONE
+    if isinstance(value, Count):
+        return figure(value.n) if value.exact else f"{figure(CAP)}+"
+    if isinstance(value, float) and not value.is_integer():
+        return f"{value:,.1f}".replace(",", "\u202f")
+    return f"{int(value):,}".replace(",", "\u202f")
+
+
+def plural(n: int, one: str, many: str = "") -> str:
+    return f"{figure(n)} {one if n == 1 else many or one + 's'}"
+
+
+def share(part: int | None, whole: int | None) -> str:
+    """A percentage with its base: `2.1 % (262 of 12 666)`."""
+    if not whole or part is None:
+        return NONE
+    return f"{100 * part / whole:.1f} % ({figure(part)} of {figure(whole)})"
+
+
+def rate(value: float | None) -> str:
+    return NONE if value is None else f"{100 * value:.1f} %"
+
+
+def exact(value: Any) -> str:
+    """JSON, to the digit as Postgres has it."""
+    return json.dumps(value, indent=2, ensure_ascii=False, default=str)
+
+
+def first_line(value: Any, longest: int = 120) -> str:
+    if value is None:
+        return ""
+    line = (value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)).partition("\n")[0]
+    return line if len(line) <= longest else f"{line[: longest - 1]}…"
+
+
+def resource(percent: float | None) -> str:
+    """How much of a resource is in use, as a word: ok below 50 %, warm below 75, high below 90, critical from there."""
+    if percent is None:
+        return "unknown"
+    return "ok" if percent < 50 else "warm" if percent < 75 else "high" if percent < 90 else "critical"
+
+
+def other_names(status: str) -> str:
+    """What other systems call it."""
+    return ", ".join(word for word, statuses in (CRAWLS | QUEUES).items() if status in statuses and word not in ALL)
+
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd]?)")
+
+
+def seconds(given: str) -> float | None:
+    """`90`, `30s`, `15m`, `1h` or `2d`; None for what is none of them."""
+    found = _DURATION.fullmatch(given.strip())
+    return None if found is None else float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}[found[2]]
+
+
+class BadQuery(ValueError):
+    """A line of search that cannot be read. `at`: where."""
+
+    def __init__(self, message: str, at: int) -> None:
+        super().__init__(message)
+        self.at = at
+
+
+_TERM = re.compile(r'\s*(?:(\w+):(?:"([^"]*)"|(\S+)))')
+
+
+def query(given: str, known: tuple[str, ...]) -> dict[str, str]:
+    """`state:failed role:crawl lock:"store 7"` as a filter. Raises BadQuery."""
+    return dict(_terms(given.rstrip(), known))
+
+
+def _terms(given: str, known: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    at = 0
+    while at < len(given):
+        found = _TERM.match(given, at)
+        start = at + len(given[at:]) - len(given[at:].lstrip())
+        if found is None:
+            raise BadQuery("give name:value, a value with spaces in double quotes", start)
+        if found[1] not in known:
+            raise BadQuery(f"{found[1]!r} is no filter; there are {', '.join(known)}", start)
+        yield found[1], found[2] if found[2] is not None else found[3]
+        at = found.end()
+
+
+#: Seconds of silence after which a worker is late, or gone; and a beat.
+LATE, GONE, NO_TICK = 60.0, 120.0, 60.0
+
+
+def standing(worker: Mapping[str, Any]) -> str:
+    """Of a row of `insights.workers`: active, draining, late, gone or stopped."""
+    if worker["status"] == "stopped" or worker["heartbeat_age"] <= LATE:
+        return str(worker["status"])
+    return "late" if worker["heartbeat_age"] <= GONE else "gone"
+
+
+def ticking(beats: Sequence[Mapping[str, Any]], now: datetime) -> list[Mapping[str, Any]]:
+    """Those that ticked lately."""
+    return [beat for beat in beats if (now - beat["last_tick_at"]).total_seconds() <= NO_TICK]
+
+
+def alert(row: Mapping[str, Any]) -> str:
+    """What goes on from its subject."""
+    return str(
+        row.get("says") or f"has {row['value']:g} for {row['name'].replace('_', ' ')}, over {row['threshold']:g}"
+    )
+
+
+def iso(at: datetime) -> str:
+    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,0 +1,46 @@
+"""Workers: who works, who struggles, who is gone? Drain one."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Response
+
+from celeriac import insights
+from celeriac.dashboard import acts
+from celeriac.dashboard.forms import Sent
+from celeriac.dashboard.guard import May
+from celeriac.dashboard.page import Page
+from celeriac.errors import Unknown
+from celeriac.insights import Filter
+from celeriac.operate.workers import decommission
+from celeriac.store.states import RUNNING
+
+router = APIRouter()
+
+Viewer = Annotated[Page, Depends(May("view"))]
+
+
+@router.get("/workers")
+def listed(page: Viewer) -> Response:
+    page.ask()
+    return page.show("workers.html", "Workers", workers=page.panel(insights.workers))
+
+
+@router.get("/workers/{worker:path}")
+def shown(worker: str, page: Viewer) -> Response:
+    page.ask()
+    found = next((row for row in page.read(insights.workers) if row["worker_id"] == worker), None)
+    if found is None:
+        raise Unknown(f"there is no worker {worker!r}")
+    running = page.panel(insights.list_tasks, Filter(worker_id=worker, statuses=[RUNNING]), limit=100)
+    return page.show("worker.html", f"Worker {worker}", worker=found, running=running)
+
+
+@router.post("/drain-worker/{worker:path}")
+def drain(worker: str, page: Annotated[Page, Depends(May("workers"))], form: Sent) -> Response:
+    """It takes nothing more, finishes what it has, and ends."""
+    verb = partial(decommission, worker_id=worker, by=page.bearer.name, why=form["why"])
+    said = f"{worker} was told: it takes nothing more, finishes what it has, and ends."
+    return acts.change(page, page.to("workers", worker), verb, said)

@@ -1,0 +1,55 @@
+"""Workflows: how far is it, what is its shape, what holds it up? Cancel it as a whole."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Response
+
+from celeriac import insights
+from celeriac.dashboard import acts
+from celeriac.dashboard.forms import Sent
+from celeriac.dashboard.guard import May
+from celeriac.dashboard.page import Elsewhere, Page
+from celeriac.operate import PATIENCE, workflows
+from celeriac.operate.steer import Steered
+from celeriac.store.states import ALL
+
+router = APIRouter()
+
+Viewer = Annotated[Page, Depends(May("view"))]
+
+ROWS = 50
+
+
+@router.get("/workflows")
+def search(page: Viewer) -> Response:
+    """By its id, or that of any of its parts."""
+    given = page.ask("of").get("of")
+    if given:
+        raise Elsewhere(page.to("workflows", page.read(insights.workflow_of, given)))
+    return page.show("workflows.html", "Workflows")
+
+
+@router.get("/workflows/{workflow}")
+def shown(workflow: str, page: Viewer) -> Response:
+    asked = page.ask("state", "role", "barrier", "before")
+    statuses = [status for status in (asked.get("state"),) if status in ALL]
+    parts = page.panel(
+        insights.workflow_tasks, workflow, statuses=statuses or None, role=asked.get("role"),
+        barrier=asked.get("barrier"), limit=ROWS, after=asked.get("before"),
+    )  # fmt: skip
+    whole = page.panel(insights.workflow, workflow)
+    return page.show("workflow.html", f"Workflow {workflow}", whole=whole, parts=parts, label=workflow)
+
+
+@router.post("/workflows/{workflow}/cancel")
+def cancel(workflow: str, page: Annotated[Page, Depends(May("cancel"))], form: Sent) -> Response:
+    """All that is open; nothing new of it begins from then on."""
+
+    def act() -> str:
+        label = page.read(insights.workflow_of, workflow)
+        some = workflows.cancel(page.celeriac.database, label, by=page.bearer.name, why=form["why"], patience=PATIENCE)
+        return acts.summary(sum(some, Steered()), "cancelled")
+
+    return acts.done(page, page.to("workflows", workflow), act)

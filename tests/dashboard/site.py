@@ -1,0 +1,178 @@
+"""A running dashboard in this process, and what its pages have to show."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+import uvicorn
+
+from celeriac import Celeriac, Settings
+from celeriac.api.server import create
+from celeriac.operate import tokens
+from celeriac.store.connections import Database
+from tests.api.server import free_port
+from tests.api.works import task
+from tests.processes import Rows, until
+
+#: What nobody may get to run by putting it where text is shown.
+EVIL = "<img src=x onerror=alert(1)>"
+
+
+class Served:
+    """The server, which outlasts the tests' databases."""
+
+    def __init__(self, redis_url: str) -> None:
+        settings = Settings(database_url="postgresql://nobody@localhost/none", redis_url=redis_url)
+        self.app = Celeriac("dashboard", settings=settings, set_as_current=False)
+        declare(self.app)
+        self.port = free_port()
+        self.api = create(self.app)
+        self.api.middleware_stack = self.api.build_middleware_stack()
+        config = uvicorn.Config(self.api, port=self.port, log_level="warning", lifespan="off")
+        self.server = uvicorn.Server(config)
+        self.thread = threading.Thread(target=self.server.run, daemon=True)
+
+    def start(self) -> None:
+        self.thread.start()
+        until(lambda: self.server.started, "the dashboard to listen")
+
+    @property
+    def state(self) -> Any:
+        """What the dashboard's application shares among its pages."""
+        loaded: Any = self.api.middleware_stack
+        while not hasattr(loaded, "dashboard"):
+            loaded = loaded.app
+        return loaded.dashboard.app.app.state
+
+    def stop(self) -> None:
+        self.server.should_exit = True
+        self.thread.join(10)
+        self.app.publisher.close()
+
+
+def declare(app: Celeriac) -> None:
+    @app.task(shared=False, role="crawl", fair_by="account_id", window=60)
+    def crawl(store_id: int, account_id: int = 0) -> int:
+        return store_id
+
+    @app.task(shared=False, role="resync")
+    def resync(store_id: int) -> int:
+        return store_id
+
+
+class Site:
+    """`get("tasks")` and `post("tasks/7/retry", why="…")`, as whoever has this scope."""
+
+    def __init__(self, served: Served, database_url: str) -> None:
+        self.app, self.rows = served.app, Rows(database_url)
+        self.app.__dict__["database"] = Database(database_url, pool_size=20)
+        self.app.register_roles()
+        served.state.site.reading.forget()
+        self.host = f"127.0.0.1:{served.port}"
+        self.url = f"http://{self.host}/admin"
+        self.tokens = {scope: self.token(scope, scope) for scope in ("read", "operate", "admin")}
+        self.http = httpx.Client(base_url=self.url, timeout=30)
+
+    def close(self) -> None:
+        self.http.close()
+        self.rows.close()
+        self.app.database.dispose()
+
+    def token(self, name: str, *scopes: str) -> str:
+        with self.app.database.transaction() as connection:
+            return tokens.create(connection, name, scopes, by="test")
+
+    def ask(self, method: str, path: str, scope: str | None = "admin", **given: Any) -> httpx.Response:
+        self.http.cookies.clear()
+        headers = {"Cookie": f"celeriac={self.tokens[scope]}"} if scope else {}
+        address = self.url + (f"/{path}" if path else "")
+        return self.http.request(method, address, headers=headers | given.pop("headers", {}), **given)
+
+    def get(self, path: str, scope: str | None = "read", **given: Any) -> httpx.Response:
+        return self.ask("GET", path, scope, **given)
+
+    def html(self, path: str, scope: str = "admin") -> str:
+        answer = self.get(path, scope)
+        assert answer.status_code == 200, f"{path}: {answer.status_code} {answer.text[:2000]}"
+        return answer.text
+
+    def post(self, path: str, scope: str | None = "operate", /, **fields: Any) -> httpx.Response:
+        return self.ask("POST", path, scope, data=fields, headers={"Sec-Fetch-Site": "same-origin"})
+
+    def told(self, path: str, /, **fields: Any) -> str:
+        """What the next page says a button did."""
+        answer = self.post(path, **fields)
+        assert answer.status_code == 303, f"{path}: {answer.status_code} {answer.text[:2000]}"
+        cookie = answer.headers["set-cookie"].partition(";")[0]
+        following = httpx.URL(str(answer.request.url)).join(answer.headers["location"])
+        page = self.http.get(following, headers={"Cookie": f"celeriac={self.tokens['operate']}; {cookie}"})
+        said = page.text.partition('<p class="told" role="status">')[2].partition("</p>")[0]
+        assert said, page.text[:3000]
+        return said
+
+    @contextmanager
+    def locked(self, *tables: str) -> Iterator[None]:
+        """Whoever reads one of these waits."""
+        with self.rows.engine.connect() as connection:
+            connection.exec_driver_sql("BEGIN")
+            for table in tables:
+                connection.exec_driver_sql(f"LOCK TABLE celeriac.{table} IN ACCESS EXCLUSIVE MODE")
+            yield
+            connection.exec_driver_sql("ROLLBACK")
+
+
+def worker(site: Site, name: str = "celery@node-7:12", *, memory: float = 65.0, **more: Any) -> None:
+    resources = {"memory_percent": memory, "cpu_percent": 45.0, "is_backing_off": False, "backoff_reason": None}
+    given = {"status": "active", "resources": {}, "concurrency": 3, "ago": 0} | more
+    site.rows(
+        """INSERT INTO celeriac.workers (worker_id, hostname, pid, queues, concurrency, status, resources,
+            last_heartbeat_at)
+        VALUES (:name, 'node-7', 12, '["crawl"]', :concurrency, :status, CAST(:resources AS jsonb),
+            now() - :ago * interval '1 second')""",
+        name=name, **given | {"resources": json.dumps(resources | given["resources"])},
+    )  # fmt: skip
+
+
+def furnish(site: Site) -> dict[str, int]:
+    """Something of everything, with markup wherever others choose the text; the ids of tasks by their status."""
+    worker(site, EVIL, resources={"is_backing_off": True, "backoff_reason": EVIL})
+    made = {
+        status: task(site, status, role, account=EVIL, lock_key=f"lock:{status}:{EVIL}", priority=7)
+        for status, role in (
+            ("pending", "crawl"), ("claimed", "crawl"), ("running", EVIL), ("completed", "crawl"), ("failed", "crawl"),
+            ("cancelled", "resync"),
+        )
+    }  # fmt: skip
+    site.rows("UPDATE celeriac.history SET error_message = :evil, args = CAST(:args AS jsonb) WHERE status = 'failed'",
+              evil=f"ValueError: {EVIL}", args=f'["{EVIL}", 9007199254740993]')  # fmt: skip
+    site.rows("UPDATE celeriac.tickets SET worker_id = :evil WHERE worker_id IS NOT NULL", evil=EVIL)
+    claimants = f'[{{"account": "{EVIL}", "waiting": 3}}, {{"account": "b", "waiting": 1, "cap": 1}}]'
+    site.rows(
+        """INSERT INTO celeriac.passes (role, by, free, claimants, given, took_ms)
+        VALUES ('crawl', :evil, 3, CAST(:claimants AS jsonb), CAST(:given AS jsonb), 4.5)""",
+        evil=EVIL, claimants=claimants, given=f'{{"{EVIL}": 2, "b": 1}}',
+    )  # fmt: skip
+    site.rows(
+        """INSERT INTO celeriac.scheduled_jobs (name, target, cron_expression, kind, description, last_report)
+        VALUES (:name, 'crawl', '@daily', 'task', :evil, NULL),
+            ('rescue', 'rescue', '@every 30s', 'sweep', NULL, '3')""",
+        name=f"nightly {EVIL}", evil=EVIL,
+    )  # fmt: skip
+    site.rows("INSERT INTO celeriac.beats (beat_id, hostname, pid) VALUES ('b', :evil, 3)", evil=EVIL)
+    site.rows("INSERT INTO celeriac.alerts (name, subject, value, threshold) VALUES ('queue_depth', :e, 2, 1)", e=EVIL)
+    site.rows("INSERT INTO celeriac.account_policies (account, weight) VALUES (:evil, 2)", evil=EVIL)
+    site.rows(
+        "INSERT INTO celeriac.audit (by, action, kind, target, why) VALUES (:evil, 'retry', 'task', :evil, :evil)",
+        evil=EVIL,
+    )  # fmt: skip
+    site.rows(
+        """INSERT INTO celeriac.dead_letters (digest, name, sender, reason, size, message, args)
+        VALUES (sha256('x'), :evil, :evil, :evil, 1, 'x', CAST(:args AS jsonb))""",
+        evil=EVIL, args=f'["{EVIL}"]',
+    )  # fmt: skip
+    return made

@@ -1,0 +1,121 @@
+"""What the buttons do: the verbs of the API and the command line, told on the page that follows, and audited."""
+
+from __future__ import annotations
+
+import re
+
+from tests.api.works import audited, row, task
+from tests.dashboard.site import Site, worker
+
+
+def test_a_failed_task_is_retried_and_the_trail_says_by_whom(site: Site) -> None:
+    failed = task(site, "failed", "crawl")
+    assert site.told(f"tasks/{failed}/retry", why="mended") == "It will run again."
+    assert row(site, failed, "status") == ("pending",)
+    assert [(a[0], a[1], a[4]) for a in audited(site, "task", failed)] == [("operate", "retry", "mended")]
+
+
+def test_what_is_refused_is_said_and_changes_nothing(site: Site) -> None:
+    over = task(site, "completed", "crawl")
+    assert "only what failed or was cancelled can be retried" in site.told(f"tasks/{over}/retry")
+    assert "give a whole number" in site.told(f"tasks/{task(site)}/priority", priority="high")
+    assert row(site, over, "status") == ("completed",)
+
+
+def test_a_retry_that_collides_with_a_unique_key_says_with_which_task(site: Site) -> None:
+    failed = task(site, "failed", "crawl", unique_key="store 7")
+    other = task(site, "pending", "crawl", unique_key="store 7")
+    assert f"task {other} has its unique key" in site.told(f"tasks/{failed}/retry")
+
+
+def test_a_waiting_task_is_cancelled_a_running_one_is_told_to_stop(site: Site) -> None:
+    waiting, running = task(site, "pending", "crawl"), task(site, "running", "crawl")
+    assert site.told(f"tasks/{waiting}/cancel", why="sold") == "It is cancelled."
+    assert site.told(f"tasks/{running}/cancel") == "It was told to stop."
+    assert row(site, waiting, "status, error_message") == ("cancelled", "sold")
+
+
+def test_priority_is_set_boosted_and_what_waits_for_its_time_is_due_now(site: Site) -> None:
+    waiting = task(site, "pending", "crawl")
+    assert site.told(f"tasks/{waiting}/priority", priority=5) == "Its priority is 5, it was 0."
+    site.told(f"tasks/{waiting}/boost")
+    assert row(site, waiting, "priority") == (25,)
+    with site.app.database.transaction() as connection:
+        later = site.app.send_task("crawl", kwargs={"store_id": 1}, countdown=1000, connection=connection).id
+    number = site.rows.one("SELECT id FROM tasks WHERE task_id = :id", id=later)
+    assert site.told(f"tasks/{number}/now") == "It is due now."
+    assert site.rows.one("SELECT scheduled_for <= now() FROM tasks WHERE id = :id", id=number) is True
+
+
+def test_ticked_tasks_are_retried_and_each_refusal_is_told(site: Site) -> None:
+    failed, over = [task(site, "failed", "crawl") for _ in range(3)], task(site, "completed", "crawl")
+    said = site.told("tasks/retry", task=[*failed, over], was_state="failed")
+    assert said.startswith("3 tasks will run again, 1 was not changed (")
+    assert str(over) in said
+
+
+def test_ticked_tasks_are_cancelled_after_a_question(site: Site) -> None:
+    waiting = [task(site, "pending", "crawl") for _ in range(2)]
+    asked = site.post("tasks/cancel", task=waiting)
+    assert (asked.status_code, "Cancel 2 tasks?" in asked.text) == (200, True)
+    assert row(site, waiting[0], "status") == ("pending",)
+    assert site.told("tasks/cancel", task=",".join(map(str, waiting)), sure="yes") == "2 tasks cancelled."
+
+
+def test_a_bulk_changes_just_what_its_page_showed(site: Site) -> None:
+    shown = [task(site, "failed", "crawl") for _ in range(7)]
+    page = site.html("tasks/matching?move=retry&state=failed&role=crawl")
+    assert "Retry 7 tasks" in page
+    later = task(site, "failed", "crawl")
+    form = re.search(r'name="task" value="([\d,]+)"', page)
+    assert form
+    assert site.told("tasks/retry", sure="yes", task=form[1]) == "7 tasks will run again."
+    assert row(site, later, "status") == ("failed",)
+    assert row(site, shown[0], "status") == ("pending",)
+
+
+def test_a_bulk_of_everything_is_a_slip(site: Site) -> None:
+    assert site.get("tasks/matching?move=retry").status_code == 422
+    assert "None of them can be retried" in site.html("tasks/matching?move=retry&state=pending")
+
+
+def test_a_role_is_paused_resumed_and_limited(site: Site) -> None:
+    assert "crawl is paused" in site.told("pause-role/crawl", why="the store is down")
+    assert "❚❚ paused" in site.html("roles/crawl")
+    assert site.told("resume-role/crawl") == "crawl is resumed."
+    assert site.told("limits-of-role/crawl", rate_limit="10/m", timeout="30") == "crawl: rate_limit=10/m, timeout=30.0."
+    assert site.told("limits-of-role/crawl", rate_limit="none", timeout="none") == "crawl: no limits."
+    assert "Nothing was changed" in site.told("limits-of-role/crawl", timeout="soon")
+    assert [a[1] for a in audited(site, "role", "crawl")] == ["pause", "resume", "limits", "limits"]
+
+
+def test_an_account_gets_a_weight_a_cap_and_a_pause(site: Site) -> None:
+    assert site.told("set-account/anna/berlin", weight="2.5", cap="3") == "anna/berlin: weight 2.5, cap 3."
+    site.told("pause-account/anna/berlin", why="unpaid")
+    assert "It is paused" in site.html("accounts/anna/berlin")
+    site.told("resume-account/anna/berlin")
+    assert site.told("set-account/anna/berlin", cap="none") == "anna/berlin: cap None."
+    assert site.rows("SELECT weight, cap, paused FROM celeriac.account_policies") == [(2.5, None, False)]
+
+
+def test_a_worker_is_drained(site: Site) -> None:
+    worker(site, "celery@node/7")
+    assert "celery@node/7 was told" in site.told("drain-worker/celery@node/7")
+    assert "Draining" in site.html("workers")
+
+
+def test_a_schedule_is_switched_and_run(site: Site) -> None:
+    site.rows("""INSERT INTO celeriac.scheduled_jobs (name, target, cron_expression, kwargs)
+        VALUES ('nightly', 'crawl', '@daily', '{"store_id": 7}')""")
+    assert site.told("switch-schedule/nightly", enabled="no") == "nightly is switched off."
+    assert site.told("run-schedule/nightly").startswith("nightly was run: ")
+    assert site.rows("SELECT role FROM tasks") == [("crawl",)]
+
+
+def test_a_dead_letter_is_discarded(site: Site) -> None:
+    site.rows("""INSERT INTO celeriac.dead_letters (digest, name, reason, size, message)
+        VALUES (sha256('x'), 'shop.charge', 'no role', 1, 'x')""")
+    letter = site.rows.one("SELECT id FROM celeriac.dead_letters")
+    assert "Nothing was changed" in site.told(f"dead-letters/{letter}/replay")
+    assert "discarded" in site.told(f"dead-letters/{letter}/discard")
+    assert "There is none" in site.html("dead-letters")

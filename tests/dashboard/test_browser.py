@@ -1,0 +1,173 @@
+"""The dashboard in a real browser: what is open stays current, and what the reader does to it stays."""
+
+from __future__ import annotations
+
+import re
+from importlib.resources import files
+
+import pytest
+from playwright.sync_api import Browser, Locator, Page, expect
+
+from tests.api.works import row, task
+from tests.dashboard.site import Site, worker
+from tests.dashboard.test_pages import ONE, PAGES, filled
+
+OFF = {"java_script_enabled": False}
+
+AXE = files("axe_playwright_python") / "axe.min.js"
+
+
+def state(page: Page, number: int) -> Locator:
+    return page.locator(f"#task-{number} .state")
+
+
+BREAK = """
+UPDATE worker_tasks SET status = 'failed', completed_at = now(), error_message = 'broken' WHERE id = :id
+"""
+
+
+def test_what_is_open_stays_current_and_what_the_reader_did_stays(site: Site, page: Page) -> None:
+    first, second = task(site, "running", "crawl"), task(site, "pending", "crawl")
+    page.goto("tasks")
+    expect(page.locator("#light")).to_have_text("live")
+    page.locator(f"#task-{second} input").check()
+    page.locator(".filters summary").click()
+    page.locator("#q").press_sequentially("state:fai")
+    site.rows(BREAK, id=first)
+    newer = task(site, "pending", "crawl")
+    expect(state(page, first)).to_have_text(re.compile("failed"), timeout=10_000)
+    expect(page.locator(f"#task-{first}")).to_contain_text("broken")
+    expect(page.locator("#newer")).to_have_text("1 newer, show")
+    expect(page.locator(f"#task-{newer}")).to_have_count(0)
+    expect(page.locator(f"#task-{second} input")).to_be_checked()
+    expect(page.locator("#q")).to_be_focused()
+    page.keyboard.type("led")
+    expect(page.locator("#q")).to_have_value("state:failed")
+    expect(page.locator(".filters")).to_have_attribute("open", "")
+    assert [row.get_attribute("id") for row in page.locator("tbody tr").all()] == [f"task-{second}", f"task-{first}"]
+    page.locator("#newer a").click()
+    expect(page.locator(f"#task-{newer}")).to_be_visible()
+
+
+def test_paused_means_no_request(site: Site, page: Page) -> None:
+    page.clock.install()
+    page.goto("tasks")
+    page.keyboard.press("p")
+    expect(page.locator("#light")).to_have_text("paused")
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.clock.fast_forward(20_000)
+    assert asked == []
+    with page.expect_response(re.compile("/admin/tasks$")):
+        page.keyboard.press("p")
+    expect(page.locator("#light")).to_have_text("live")
+
+
+@pytest.mark.parametrize("page", [OFF], indirect=True)
+def test_without_javascript_one_filters_retries_and_cancels(site: Site, page: Page) -> None:
+    failed, waiting = task(site, "failed", "crawl"), task(site, "pending", "crawl")
+    page.goto("tasks")
+    page.locator("#q").fill("state:failed role:crawl")
+    page.locator("#q").press("Enter")
+    expect(page.locator("tbody tr")).to_have_count(1)
+    page.get_by_label(f"task {failed}", exact=True).check()
+    page.get_by_role("button", name="Retry ticked tasks").click()
+    expect(page.locator(".told")).to_have_text("1 task will run again.")
+    page.goto(f"tasks/{waiting}")
+    page.get_by_text("Cancel…").click()
+    page.get_by_role("button", name=f"Cancel task {waiting}").click()
+    expect(page.locator(".told")).to_have_text("It is cancelled.")
+    expect(page.locator(".lede")).to_contain_text("cancelled")
+    assert row(site, failed, "status") == ("pending",)
+
+
+def test_back_leads_to_the_same_list(site: Site, page: Page) -> None:
+    made = [task(site, "failed", "crawl") for _ in range(3)]
+    task(site, "failed", "resync")
+    page.goto("tasks")
+    page.get_by_role("navigation", name="States").get_by_role("link", name=re.compile("failed")).click()
+    page.locator("tbody").get_by_role("link", name="crawl").first.click()
+    page.get_by_role("link", name=f"#{made[0]}").click()
+    expect(page.locator("h1")).to_contain_text(f"Task {made[0]}")
+    page.go_back()
+    expect(page.locator("tbody tr")).to_have_count(3)
+    assert page.url == f"{site.url}/tasks?role=crawl"
+
+
+def test_by_keys_alone_a_failed_task_is_found_read_and_retried(site: Site, page: Page) -> None:
+    failed = task(site, "failed", "crawl")
+    page.goto("overview")
+    page.keyboard.press("g")
+    page.keyboard.press("t")
+    expect(page).to_have_url(f"{site.url}/tasks")
+    page.keyboard.press("/")
+    page.keyboard.type("p")
+    expect(page.locator("#go")).to_have_value("p")
+    page.keyboard.press("Backspace")
+    page.keyboard.type(str(failed))
+    page.keyboard.press("Enter")
+    expect(page.locator(".lede")).to_contain_text("Failed: broken")
+    page.get_by_role("button", name=f"Retry task {failed}").focus()
+    page.keyboard.press("Enter")
+    expect(page.locator(".told")).to_have_text("It will run again.")
+    expect(page.locator(".lede")).to_contain_text("pending")
+
+
+#: Of the workers' dashboard: green below 50 %, yellow below 75, amber below 90, red from there.
+COLOURS = {
+    "ok": "rgb(26, 127, 100)", "warm": "rgb(181, 137, 0)", "high": "rgb(194, 65, 12)", "critical": "rgb(130, 7, 30)",
+}  # fmt: skip
+USED = {49: "ok", 50: "warm", 74: "warm", 75: "high", 89: "high", 90: "critical"}
+
+
+@pytest.mark.parametrize("page", [{"color_scheme": "light"}], indirect=True)
+def test_workers_and_what_they_use(site: Site, page: Page) -> None:
+    for memory in USED:
+        worker(site, f"w{memory}", memory=memory)
+    worker(site, "late", ago=75)
+    backing_off = {"is_backing_off": True, "backoff_reason": "Memory at 87.3% (threshold: 85%)"}
+    worker(site, "tired", memory=87.3, resources=backing_off)
+    running = [task(site, "running", "crawl") for _ in range(2)]
+    site.rows("UPDATE celeriac.tickets SET worker_id = 'tired'")
+    page.goto("workers")
+    for memory, word in USED.items():
+        memory_cell = page.locator(f"#worker-w{memory} .resource").first
+        expect(memory_cell).to_contain_text(f"{memory} % {word}")
+        expect(memory_cell.locator(f"rect.{word}")).to_have_css("fill", COLOURS[word])
+    tired = page.locator("#worker-tired")
+    expect(tired).to_contain_text(f"2/3 tasks #{running[0]}, #{running[1]}")
+    expect(tired.locator(".badge")).to_have_text("Backing Off")
+    expect(tired.locator(".badge")).to_have_css("background-color", COLOURS["high"])
+    expect(tired).to_contain_text("Memory at 87.3% (threshold: 85%)")
+    expect(page.locator("#worker-w49 .state")).to_have_text("● Active")
+    expect(page.locator("#worker-late .state")).to_contain_text("◌ Late 1 m")
+    site.rows("""UPDATE celeriac.workers SET resources = resources || '{"is_backing_off": false}'""")
+    expect(tired.locator(".badge")).to_have_count(0, timeout=10_000)
+
+
+#: In the dark only colours are other ones.
+RULES = {"light": "{}", "dark": "{runOnly: ['color-contrast']}"}
+
+
+@pytest.mark.parametrize("theme", RULES)
+def test_no_page_has_a_barrier(site: Site, browser: Browser, furnished: dict[str, int], theme: str) -> None:
+    """As axe-core finds them: WCAG 2.2 AA, and what is good practice."""
+    with browser.new_context(base_url=site.url + "/", color_scheme=theme, bypass_csp=True) as context:
+        context.add_cookies([{"name": "celeriac", "value": site.tokens["admin"], "url": site.url}])
+        page = context.new_page()
+        page.add_init_script(AXE.read_text())
+        for path in ("sign-in", *PAGES, *(filled(path, furnished) for path in ONE)):
+            page.goto(path)
+            run = f"async () => (await axe.run({RULES[theme]})).violations.map(v => [v.id, v.nodes.map(n => n.html)])"
+            found = page.evaluate(run)
+            assert found == [], path
+
+
+def test_a_theme_is_kept_by_the_server(site: Site, page: Page) -> None:
+    page.goto("tasks?state=failed")
+    page.locator(".menu summary").click()
+    page.get_by_label("Theme").select_option("dark")
+    page.get_by_role("button", name="Keep").click()
+    expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+    expect(page).to_have_url(f"{site.url}/tasks?state=failed")
+    expect(page.locator("html")).to_have_css("background-color", "rgb(13, 17, 23)")

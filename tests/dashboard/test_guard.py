@@ -1,0 +1,194 @@
+"""Who comes in, what they may do, and what another site can make their browser do: nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from celeriac.dashboard import app as dashboard
+from celeriac.dashboard.guard import PERMISSIONS, May
+from celeriac.operate.tokens import IMPLIED, READ
+from tests.dashboard.site import Served, Site
+from tests.dashboard.test_pages import ONE, PAGES, filled
+
+#: The only form of somebody nobody knows yet.
+OPEN = "/sign-in"
+
+
+def routes() -> Iterator[tuple[str, Any]]:
+    """Of all pages and buttons; what else there is are files."""
+    for route in (route for router in dashboard.ROUTERS for route in router.routes):
+        for method in route.methods - {"HEAD"}:
+            yield method, route
+
+
+def permission(route: Any) -> str | None:
+    found = [one.call.permission for one in route.dependant.dependencies if isinstance(one.call, May)]
+    assert len(found) <= 1
+    return found[0] if found else None
+
+
+def address(route: Any) -> str:
+    return re.sub(r"\{\w+(?::path)?\}", "1", route.path).lstrip("/")
+
+
+def posts() -> list[tuple[str, str]]:
+    """Address and permission of each form but that of signing in."""
+    return [
+        (address(route), permission(route) or "")
+        for method, route in routes()
+        if method == "POST" and route.path != OPEN
+    ]
+
+
+def test_every_route_declares_a_permission() -> None:
+    for method, route in routes():
+        assert method in ("GET", "POST")
+        if route.path == OPEN:
+            assert permission(route) is None
+        else:
+            assert permission(route) in PERMISSIONS, f"{method} {route.path}"
+        if method == "POST" and route.path not in (OPEN, "/sign-out", "/looks"):
+            assert PERMISSIONS[permission(route) or ""] != READ, route.path
+    assert len(posts()) > 20
+
+
+def test_a_viewer_may_do_nothing(site: Site) -> None:
+    for path, needed in posts():
+        if PERMISSIONS[needed] not in IMPLIED[READ]:
+            answer = site.post(path, "read")
+            assert answer.status_code == 403, path
+            assert f"the permission {needed}" in answer.text
+
+
+def test_a_viewer_is_offered_nothing(site: Site, furnished: dict[str, int]) -> None:
+    for path in (*PAGES, *(filled(path, furnished) for path in ONE if "matching" not in path)):
+        forms = re.findall(r'<form method="post"[^>]*action="([^"]*)"', site.html(path, "read"))
+        assert {form.rpartition("/")[2] for form in forms} <= {"looks", "sign-out", "retry"}, path
+        assert "<button formaction" not in site.html(path, "read")
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "same-site"}, {"Sec-Fetch-Site": "none"}, {},
+        {"Origin": "https://evil.example"}, {"Origin": "null"},
+        {"Sec-Fetch-Site": "cross-site", "Origin": "http://127.0.0.1"},
+    ],
+)  # fmt: skip
+def test_a_form_of_another_site_does_nothing(site: Site, headers: dict[str, str]) -> None:
+    for path, _ in [*posts(), ("sign-in", "")]:
+        assert site.ask("POST", path, "admin", headers=headers).status_code == 403, path
+
+
+def test_on_plain_http_the_origin_tells(site: Site) -> None:
+    headers = {"Origin": f"http://{site.host}"}
+    assert site.ask("POST", "looks", data={"theme": "dark"}, headers=headers).status_code == 303
+
+
+def test_without_a_session_one_is_sent_to_sign_in(site: Site) -> None:
+    for method, route in routes():
+        if permission(route) is None:
+            continue
+        answer = site.ask(method, address(route), None, headers={"Sec-Fetch-Site": "same-origin"})
+        assert answer.status_code == 303, route.path
+        assert "sign-in" in answer.headers["location"], route.path
+    assert site.get("tasks.json", None).status_code == 401
+    assert site.get("tasks", None, headers={"Live": "1"}).status_code == 401
+
+
+def test_a_token_opens_a_session_and_its_revocation_ends_it(site: Site) -> None:
+    token = site.token("mine", "read")
+    asked = site.get("tasks?state=failed", None).headers["location"]
+    assert asked == "./sign-in?to=tasks%3Fstate%3Dfailed"
+    answer = site.post("sign-in", None, token=token, to="tasks?state=failed")
+    assert (answer.status_code, answer.headers["location"]) == (303, "./tasks?state=failed")
+    cookie = answer.headers["set-cookie"]
+    assert all(part in cookie for part in ("HttpOnly", "SameSite=lax", "Path=/"))
+    given = {"Cookie": cookie.partition(";")[0]}
+    assert site.get("tasks", None, headers=given).status_code == 200
+    site.rows("UPDATE celeriac.api_tokens SET revoked_at = now() WHERE name = 'mine'")
+    assert site.get("tasks", None, headers=given).status_code == 303
+
+
+@pytest.mark.parametrize("to", ["//evil.example", "https://evil.example/", "/\\evil.example", "javascript:alert(1)"])
+def test_signing_in_leads_nowhere_else(site: Site, to: str) -> None:
+    answer = site.post("sign-in", None, token=site.tokens["read"], to=to)
+    following = httpx.URL(f"{site.url}/sign-in").join(answer.headers["location"])
+    assert (following.host, following.path.startswith("/admin/")) == ("127.0.0.1", True)
+
+
+def test_wrong_tokens_are_throttled(site: Site, served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert site.post("sign-in", None, token="celeriac_x_y").status_code == 401
+    throttle = served.state.throttle
+    monkeypatch.setattr(throttle, "burst", 0.0)
+    monkeypatch.setattr(throttle, "rate", 0.001)
+    answer = site.post("sign-in", None, token=site.tokens["admin"])
+    assert (answer.status_code, "Too many wrong tokens" in answer.text) == (429, True)
+
+
+def test_what_is_answered_is_sealed(site: Site) -> None:
+    for answer in (site.get("tasks"), site.get("tasks", None), site.get("nothing"), site.post("tasks/1/retry", "read")):
+        policy = answer.headers["content-security-policy"]
+        assert "default-src 'none'; script-src 'self'; style-src 'self'" in policy
+        assert "frame-ancestors 'none'" in policy
+        assert "require-trusted-types-for 'script'; trusted-types celeriac" in policy
+        assert "unsafe" not in policy
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert answer.headers["cache-control"] == "no-store"
+
+
+def test_no_template_leaves_anything_unescaped() -> None:
+    from tests.processes import ROOT
+
+    for file in (ROOT / "celeriac" / "dashboard").rglob("*.html"):
+        text = file.read_text()
+        assert not re.search(r"\|\s*safe\b|autoescape|<style|<script>| style=| on\w+=", text), file.name
+
+
+def contents(site: Site) -> str:
+    """A digest of every table of the engine but what says when a token was last used."""
+    names = [name for (name,) in site.rows("SELECT tablename FROM pg_tables WHERE schemaname = 'celeriac'")]
+    found = [
+        (name, site.rows(f'SELECT CAST(t AS text) FROM celeriac."{name}" t ORDER BY 1'))
+        for name in sorted(names)
+        if name != "api_tokens"
+    ]
+    return hashlib.sha256(repr(found).encode()).hexdigest()
+
+
+def test_no_look_changes_anything(site: Site, furnished: dict[str, int]) -> None:
+    before = contents(site)
+    for path in (*PAGES, *(filled(path, furnished) for path in ONE)):
+        site.html(path)
+    for method, route in routes():
+        site.ask("GET", address(route))
+        assert method in ("GET", "POST")
+    assert contents(site) == before
+
+
+def test_without_jinja2_the_api_serves_and_the_dashboard_says_what_to_install(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import asyncio
+    import sys
+
+    from celeriac.api.server import create
+
+    for name in [name for name in sys.modules if name.startswith(("celeriac.dashboard", "jinja2"))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+
+    async def ask() -> list[tuple[int, str]]:
+        transport = httpx.ASGITransport(create(served.app))
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:
+            return [(a.status_code, a.text) for a in (await http.get("/admin/tasks"), await http.get("/healthz"))]
+
+    (status, said), (health, _) = asyncio.run(ask())
+    assert (status, health) == (501, 200)
+    assert "pip install 'celeriac[dashboard]'" in said

@@ -1,0 +1,230 @@
+"""Every page: with data, with none, and while what it reads does not answer in time."""
+
+from __future__ import annotations
+
+import html
+import re
+from urllib.parse import quote
+
+import httpx
+import pytest
+
+from celeriac.dashboard import reading
+from celeriac.dashboard.templates import ALSO, NAV
+from tests.api.works import task
+from tests.dashboard.site import EVIL, Site, worker
+from tests.processes import ROOT, until
+
+#: Each page, what it says where there is nothing, and the tables whose lock stops all it reads.
+PAGES = {
+    "overview": ("All is well", ("alerts", "tasks", "workers")),
+    "tasks": ("There is no task yet", ("tasks",)),
+    "roles": ("idle", ("roles",)),
+    "accounts": ("Nobody has set a weight", ("account_policies",)),
+    "workers": ("No worker has ever reported", ("workers",)),
+    "schedules": ("Nothing is scheduled", ("scheduled_jobs", "beats")),
+    "decisions": ("No pass yet", ("passes",)),
+    "capacity": ("resync", ("roles",)),
+    "workflows": ("A chain, a group or a chord", ()),
+    "dead-letters": ("There is none", ("dead_letters",)),
+    "system": ("No sweep is known", ("scheduled_jobs", "beats")),
+    "alerts": ("No alert is open", ("alerts",)),
+    "audit": ("Nobody has acted", ("audit",)),
+}
+
+#: Pages of one thing.
+ONE = (
+    "tasks/{pending}", "tasks/{running}", "tasks/{failed}", "tasks?state=failed", "roles/crawl", "workers/{evil}",
+    "accounts/{evil}", "schedules/nightly%20{evil}", "decisions/1?role=crawl", "dead-letters/1",
+    "audit?kind=task&target={evil}", "capacity?role=crawl&workers=2&hours=4",
+    "tasks/matching?move=retry&state=failed",
+)  # fmt: skip
+
+
+def headings(text: str) -> list[str]:
+    return re.findall(r"<h1[ >]", text)
+
+
+def filled(path: str, ids: dict[str, int]) -> str:
+    return path.format(evil=quote(EVIL, safe=""), **ids)
+
+
+def test_each_page_of_the_navigation_is_tried() -> None:
+    assert [path for path, _, _ in NAV] == list(PAGES)
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_a_page_without_data_says_so(site: Site, path: str) -> None:
+    text = site.html(path)
+    assert PAGES[path][0] in text
+    assert len(headings(text)) == 1
+    assert re.search(r"<title>[^<]+ · Celeriac</title>", text)
+
+
+def test_pages_with_data_show_what_others_wrote_as_text(site: Site, furnished: dict[str, int]) -> None:
+    for path in (*PAGES, *(filled(path, furnished) for path in ONE)):
+        text = site.html(path)
+        assert "<img" not in text, path
+        assert len(headings(text)) == 1, path
+        assert not re.search(r' (?:style|on\w+)="', text), path
+        if path.partition("?")[0] not in ("workflows", "capacity", "tasks/matching", "overview"):
+            assert html.escape(EVIL).replace("&quot;", "&#34;") in text, path
+
+
+def test_a_page_as_json_is_its_insights(site: Site, furnished: dict[str, int]) -> None:
+    for path in (*PAGES, *(filled(path, furnished) for path in ONE)):
+        head, mark, query = path.partition("?")
+        answer = site.get(f"{head}.json{mark}{query}")
+        assert answer.status_code == 200, f"{path} {answer.text[:500]}"
+        assert isinstance(answer.json(), dict), path
+    tasks = site.get("tasks.json?state=failed").json()["tasks"]["items"]
+    assert [row["id"] for row in tasks] == [furnished["failed"]]
+    assert site.get("tasks", headers={"Accept": "application/json"}).json()["counts"]["failed"] == {
+        "n": 1, "exact": True
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("path", [path for path, (_, tables) in PAGES.items() if tables])
+def test_an_insight_that_takes_too_long_leaves_its_place_to_a_sentence(
+    site: Site, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.html(path)
+    monkeypatch.setattr(reading, "TIMEOUT", 0.05)
+    with site.locked(*PAGES[path][1]):
+        text = site.html(path)
+    assert "was stopped. Narrow it by role or time." in text
+    assert "All is well" not in text
+    assert len(headings(text)) == 1
+
+
+def test_the_one_insight_of_a_page_that_takes_too_long_is_said_to(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "TIMEOUT", 0.05)
+    failed = task(site, "failed", "crawl")
+    with site.locked("history"):
+        answer = site.get(f"tasks/{failed}")
+    assert (answer.status_code, "was stopped" in answer.text) == (503, True)
+
+
+def is_told_once(site: Site, path: str) -> bool:
+    """Ages are of whole seconds: two looks may fall on both sides of one."""
+    tag = site.get(path, headers={"Live": "1"}).headers["etag"]
+    again = site.get(path, headers={"Live": "1", "If-None-Match": tag})
+    return (again.status_code, again.content) == (304, b"")
+
+
+def test_what_has_not_changed_is_not_sent_again(site: Site, furnished: dict[str, int]) -> None:
+    for path in (*PAGES, *(filled(path, furnished) for path in ONE)):
+        until(lambda: is_told_once(site, path), f"{path} to stay as it is", 10)  # noqa: B023
+
+
+def test_all_who_look_at_once_cost_one_query(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "SERVES", 60.0)
+    before = site.html("tasks")
+    made = task(site, "pending", "crawl")
+    assert site.html("tasks") == before
+    site.told(f"tasks/{made}/priority", priority=3)
+    assert f"#{made}" in site.html("tasks")
+
+
+def test_a_filter_is_an_address_and_what_is_none_is_said(site: Site) -> None:
+    mine, other = task(site, "failed", "crawl", lock_key="store 7"), task(site, "failed", "resync")
+    found = site.html("tasks?role=crawl&state=failed")
+    assert f"#{mine}" in found
+    assert f"#{other}" not in found
+    assert "colour: no such filter here" in site.html("tasks?colour=red")
+    assert site.get("tasks?role=crawl&state=").headers["location"] == "?role=crawl"
+    grammar = site.get("tasks", params={"q": 'state:failed lock:"store 7"'})
+    assert grammar.headers["location"] == "./tasks?state=failed&lock=store+7"
+    wrong = site.get("tasks", params={"q": "state:failed colour:red"}).text
+    assert "             ^ &#39;colour&#39; is no filter; there are state, role" in wrong
+    assert "older=" in site.html("tasks?older=soon")
+
+
+def test_a_list_goes_on_where_its_page_ended(site: Site) -> None:
+    made = [task(site, "failed", "crawl") for _ in range(60)]
+    first = site.html("tasks?state=failed")
+    older = re.search(r'rel="next" href="\?([^"]+)"', first)
+    assert older
+    second = site.html(f"tasks?{html.unescape(older[1])}")
+    seen = [int(n) for text in (first, second) for n in re.findall(r'id="task-(\d+)"', text)]
+    assert seen == made[::-1]
+    assert "Newest" in second
+
+
+@pytest.mark.parametrize(
+    ("given", "to"),
+    [
+        ("crawl", "roles/crawl"),
+        ("node", "workers/node"),
+        ("store:7", "tasks?lock=store%3A7"),
+        ("a1", "tasks?account=a1"),
+    ],
+)
+def test_the_box_goes_to_what_one_names(site: Site, given: str, to: str) -> None:
+
+    worker(site, "node")
+    assert site.get("go", params={"q": given}).headers["location"] == f"./{to}"
+
+
+def test_a_task_is_found_by_its_id_and_by_its_task_id(site: Site) -> None:
+    made = task(site, task_id="abc")
+    assert site.get("tasks/abc").headers["location"] == f"../tasks/{made}"
+    assert site.get("go?q=abc").headers["location"] == f"./tasks/{made}"
+    gone = site.get("tasks/88123")
+    assert (gone.status_code, "There is no task" in gone.text) == (404, True)
+
+
+def test_numbers_are_exact(site: Site, furnished: dict[str, int]) -> None:
+    assert "9007199254740993" in site.html(f"tasks/{furnished['failed']}")
+
+
+def test_files_are_kept_for_ever_and_named_by_what_is_in_them(site: Site) -> None:
+    found = re.findall(r'(static/[\w.]+)"', site.html("tasks"))
+    assert len(found) == 2
+    for path in found:
+        answer = site.get(path, None)
+        assert answer.status_code == 200
+        assert "immutable" in answer.headers["cache-control"]
+    assert site.get("static/live.js", None).status_code == 404
+
+
+def test_a_page_is_light(site: Site) -> None:
+    for n in range(50):
+        task(site, "failed", "crawl", lock_key=f"store:{n}")
+    answer = site.get("tasks", headers={"Accept-Encoding": "gzip"})
+    assert int(answer.headers["content-length"]) < 15_000
+
+
+def test_the_task_queue_summary(site: Site) -> None:
+    for status, n in (("pending", 3), ("running", 2), ("completed", 4), ("failed", 1)):
+        for _ in range(n):
+            task(site, status, "crawl")
+    summary = site.html("").partition("Task Queue Summary")[2].partition("</dl>")[0]
+    said = re.findall(r"<dt>(\w+)</dt><dd id=\"n-\w+\"><a[^>]*>([^<]+)<", summary)
+    assert said == [("Pending", "3"), ("Running", "2"), ("Completed", "4"), ("Failed", "1")]
+
+
+def test_workers_needed(site: Site) -> None:
+    """As the API says it, of the same view."""
+    for _ in range(5):
+        task(site, "pending", "crawl")
+    site.rows("""INSERT INTO celeriac.batchers (role, cursor, seconds_per_task) VALUES ('crawl', '', 3600)""")
+    (row,) = [row for row in site.get("capacity.json").json()["capacity"] if row["role"] == "crawl"]
+    assert (row["pending_tasks"], row["workers_needed"]["for_1_hour"]) == (5, 5)
+    assert (
+        row
+        == httpx.get(
+            f"http://{site.host}/api/tasks/capacity/crawl", headers={"Authorization": f"Bearer {site.tokens['read']}"}
+        ).json()
+    )
+    assert "to be done in 5.0 h it takes 1 worker" in site.html("capacity?role=crawl&hours=5")
+
+
+def test_what_a_page_says_of_other_surfaces_is_there(site: Site) -> None:
+    told = [one for pair in ALSO.values() for one in pair if one is not None]
+    documented = httpx.get(
+        f"http://{site.host}/openapi.json", headers={"Authorization": f"Bearer {site.tokens['read']}"}
+    ).json()["paths"]
+    commands = (ROOT / "docs" / "command-line.md").read_text() + (ROOT / "docs" / "adopting.md").read_text()
+    for one in told:
+        assert one in documented if one.startswith("/") else one in commands, one

@@ -1,0 +1,83 @@
+"""How the dashboard puts durations, figures, states and searches."""
+
+from __future__ import annotations
+
+import pytest
+
+from celeriac.dashboard import words
+from celeriac.dashboard.health import health
+from celeriac.dashboard.words import BadQuery
+from celeriac.insights import Count, RoleDepth
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        (None, "–"), (0, "0 s"), (0.34, "340 ms"), (3.21, "3.2 s"), (45, "45 s"), (252, "4 m 12 s"), (3600, "1 h"),
+        (90_061, "1 d 1 h"), (-5, "-5 s"), (3.0, "3 s"),
+    ],
+)  # fmt: skip
+def test_durations(seconds: float | None, said: str) -> None:
+    assert words.took(seconds) == said
+
+
+def test_figures() -> None:
+    assert [words.figure(n) for n in (None, 0, 12_404, 2.5, Count(5), Count(1_234_567, exact=False))] == [
+        "–", "0", "12\u202f404", "2.5", "5", "10\u202f000+"
+    ]  # fmt: skip
+    assert words.share(262, 12_666) == "2.1 % (262 of 12\u202f666)"
+    assert words.share(0, 0) == "–"
+
+
+@pytest.mark.parametrize(
+    ("percent", "word"),
+    [(49, "ok"), (50, "warm"), (74, "warm"), (75, "high"), (89, "high"), (90, "critical"), (None, "unknown")],
+)
+def test_resources_in_the_words_of_the_workers_dashboard(percent: float | None, word: str) -> None:
+    assert words.resource(percent) == word
+
+
+def test_a_search_is_a_filter() -> None:
+    known = ("state", "lock")
+    assert words.query('state:failed  lock:"store 7" ', known) == {"state": "failed", "lock": "store 7"}
+    for given, at in (("state:failed x:1", 13), ("state:failed oops", 13), ('lock:"a', None)):
+        if at is None:
+            assert words.query(given, known) == {"lock": '"a'}
+            continue
+        with pytest.raises(BadQuery) as bad:
+            words.query(given, known)
+        assert bad.value.at == at
+
+
+def test_times_to_go_back() -> None:
+    assert [words.seconds(given) for given in ("90", "30s", "15m", "1h", "2d", "soon", "-1")] == [
+        90, 30, 900, 3600, 172_800, None, None
+    ]  # fmt: skip
+
+
+def test_other_systems_names_of_a_state() -> None:
+    assert words.other_names("pending") == "queued, waiting, delayed"
+    assert words.other_names("completed") == "success"
+
+
+def depth(**given: object) -> RoleDepth:
+    none = dict.fromkeys(("pending", "ready", "later", "behind", "parked", "members"), Count(0))
+    rest = {"claimed": 0, "running": 0, "stale": 0, "oldest_ready_seconds": None, "paused": False, "window": 60}
+    return RoleDepth(**{"role": "crawl", "queue": "crawl", **none, **rest, **given})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("given", "workers", "word"),
+    [
+        ({}, 1, "idle"),
+        ({"paused": True, "pending": Count(1)}, 1, "paused"),
+        ({"pending": Count(1)}, 0, "no workers"),
+        ({"running": 1, "stale": 1}, 1, "stale"),
+        ({"pending": Count(1), "ready": Count(1), "oldest_ready_seconds": 91.0}, 1, "stuck"),
+        ({"pending": Count(1), "ready": Count(1), "running": 1, "oldest_ready_seconds": 601.0}, 1, "behind"),
+        ({"claimed": 30, "running": 30}, 1, "full"),
+        ({"running": 1}, 1, "ok"),
+    ],
+)
+def test_how_a_role_is(given: dict[str, object], workers: int, word: str) -> None:
+    assert health(depth(**given), {"active_workers": workers}) == word
