@@ -24,13 +24,17 @@ Steerer = Annotated[Page, Depends(May("accounts"))]
 
 ROWS = 100
 
+#: Accounts whose shares are told, those who lack most first.
+SHARES = 100
+
 
 @router.get("/accounts")
 def listed(page: Viewer) -> Response:
-    """Those somebody set something for, by name."""
+    """Who gets how much, and for whom somebody set something."""
     asked = page.ask("after")
     found = page.panel(insights.account_policies, limit=ROWS, after=asked.get("after", ""))
-    return page.show("accounts.html", "Accounts", policies=found, rows=ROWS)
+    shares = page.panel(insights.shares, limit=SHARES)
+    return page.show("accounts.html", "Accounts", shares=shares, policies=found, rows=ROWS)
 
 
 @router.get("/accounts/{account:path}")

@@ -18,7 +18,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from celeriac.dashboard import (
     accounts,
     capacity,
+    failures,
     letters,
+    locks,
     overview,
     records,
     roles,
@@ -41,7 +43,8 @@ if TYPE_CHECKING:
 ROUTERS = tuple(
     module.router
     for module in (
-        session, overview, tasks, roles, accounts, workers, schedules, records, capacity, letters, workflows,
+        session, overview, tasks, roles, accounts, locks, workers, schedules, failures, records, capacity, letters,
+        workflows,
     )
 )  # fmt: skip
 

@@ -9,13 +9,15 @@ from fastapi import APIRouter, Depends, Response
 from celeriac import insights
 from celeriac.dashboard import words
 from celeriac.dashboard.guard import May
-from celeriac.dashboard.health import health
+from celeriac.dashboard.health import MEANS, health
 from celeriac.dashboard.page import Elsewhere, Page
 from celeriac.dashboard.reading import Found
 
 router = APIRouter()
 
 Viewer = Annotated[Page, Depends(May("view"))]
+
+WORST_FIRST = tuple(MEANS)
 
 #: Where an alert of this kind is cured.
 CURES = {"missed_schedule": "schedules", "dead_letters": "dead-letters"}
@@ -49,12 +51,13 @@ def _at_work(workers: Found) -> Found:
 
 
 def roles(page: Page) -> Found:
-    """Each with its depth, and its capacity and metrics as far as they were told in time."""
+    """Each with its depth, and its capacity and metrics as far as they were told in time; the worst first."""
     depths = page.panel(insights.depth, cap=words.CAP)
     if depths.stopped:
         return depths
     capacity, metrics = (_by_role(page.panel(read, figures=True)) for read in (insights.capacity, insights.metrics))
-    return Found([_role(depth, capacity.get(depth.role), metrics.get(depth.role)) for depth in depths.value])
+    found = [_role(depth, capacity.get(depth.role), metrics.get(depth.role)) for depth in depths.value]
+    return Found(sorted(found, key=lambda row: WORST_FIRST.index(row["health"])))
 
 
 def _by_role(found: Found) -> dict[str, Any]:
@@ -67,7 +70,7 @@ def _role(depth: insights.RoleDepth, capacity: Any, metrics: Any) -> dict[str, A
 
 @router.get("/go")
 def go(page: Viewer) -> Response:
-    """One hit jumps: a task, a role, a worker, a schedule; else the tasks of a lock key or an account."""
+    """One hit jumps: a task, a role, a worker, a schedule; else a lock key or an account."""
     given = page.ask("q").get("q", "").strip().lstrip("#")
     if not given:
         raise Elsewhere(page.to("tasks"))
@@ -79,4 +82,4 @@ def go(page: Viewer) -> Response:
         raise Elsewhere(page.to("workers", given))
     if any(schedule["name"] == given for schedule in page.read(insights.schedules)):
         raise Elsewhere(page.to("schedules", given))
-    raise Elsewhere(page.to("tasks", **({"lock": given} if ":" in given else {"account": given})))
+    raise Elsewhere(page.to("locks" if ":" in given else "accounts", given))

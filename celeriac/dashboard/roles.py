@@ -22,8 +22,8 @@ router = APIRouter()
 Viewer = Annotated[Page, Depends(May("view"))]
 Steerer = Annotated[Page, Depends(May("roles"))]
 
-#: Decisions a role's page tells.
-DECISIONS = 20
+#: Decisions and accounts a role's page tells.
+DECISIONS, SHARES = 20, 100
 
 
 @router.get("/roles")
@@ -37,7 +37,7 @@ def shown(role: str, page: Viewer) -> Response:
     page.ask()
     roles = all_roles(page)
     if roles.stopped:
-        return page.show("role.html", f"Role {role}", found=roles, passes=Found([]), workers=Found([]))
+        return page.show("role.html", f"Role {role}", found=roles)
     mine = next((row for row in roles.value if row["depth"].role == role), None)
     if mine is None:
         raise Unknown(f"there is no role {role!r}: start a worker of the code that declares it")
@@ -46,7 +46,7 @@ def shown(role: str, page: Viewer) -> Response:
         workers = Found([worker for worker in workers.value if mine["depth"].queue in worker["queues"]])
     return page.show(
         "role.html", f"Role {role}", found=Found(mine), passes=page.panel(insights.passes, role, limit=DECISIONS),
-        workers=workers,
+        workers=workers, shares=page.panel(insights.shares, role, limit=SHARES),
     )  # fmt: skip
 
 

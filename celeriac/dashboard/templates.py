@@ -17,9 +17,10 @@ from celeriac.store.states import ALL
 #: The navigation: path, word, key after `g`.
 NAV = (
     ("overview", "Overview", "o"), ("tasks", "Tasks", "t"), ("roles", "Roles", "r"), ("accounts", "Accounts", "a"),
-    ("workers", "Workers", "w"), ("schedules", "Schedules", "s"), ("decisions", "Decisions", "d"),
-    ("capacity", "Capacity", "c"), ("workflows", "Workflows", ""), ("dead-letters", "Dead letters", ""),
-    ("system", "System", ""), ("alerts", "Alerts", ""), ("audit", "Audit", ""),
+    ("locks", "Locks", "l"), ("workers", "Workers", "w"), ("schedules", "Schedules", "s"),
+    ("failures", "Failures", "f"), ("decisions", "Decisions", "d"), ("capacity", "Capacity", "c"),
+    ("workflows", "Workflows", ""), ("dead-letters", "Dead letters", ""), ("system", "System", ""),
+    ("alerts", "Alerts", ""), ("audit", "Audit", ""),
 )  # fmt: skip
 
 
@@ -31,6 +32,8 @@ ALSO = {
     "accounts": ("celeriac status", "/api/accounts"),
     "workers": ("celeriac workers", "/api/workers"),
     "schedules": ("celeriac schedule list", "/api/admin/scheduled-jobs"),
+    "locks": (None, "/api/locks"),
+    "failures": (None, "/api/failures"),
     "decisions": (None, "/api/roles/{role}/passes"),
     "capacity": (None, "/api/tasks/capacity"),
     "workflows": ("celeriac workflow show", "/api/workflows/{workflow}"),

@@ -21,8 +21,10 @@ PAGES = {
     "tasks": ("There is no task yet", ("tasks",)),
     "roles": ("idle", ("roles",)),
     "accounts": ("Nobody has set a weight", ("account_policies",)),
+    "locks": ("No lock is held", ("behind", "tasks")),
     "workers": ("No worker has ever reported", ("workers",)),
     "schedules": ("Nothing is scheduled", ("scheduled_jobs", "beats")),
+    "failures": ("Nothing failed in this time", ("history",)),
     "decisions": ("No pass yet", ("passes",)),
     "capacity": ("resync", ("roles",)),
     "workflows": ("A chain, a group or a chord", ()),
@@ -35,7 +37,8 @@ PAGES = {
 #: Pages of one thing.
 ONE = (
     "tasks/{pending}", "tasks/{running}", "tasks/{failed}", "tasks?state=failed", "roles/crawl", "workers/{evil}",
-    "accounts/{evil}", "schedules/nightly%20{evil}", "decisions/1?role=crawl", "dead-letters/1",
+    "accounts/{evil}", "locks/lock:running:{evil}", "locks/free",
+    "schedules/nightly%20{evil}", "decisions/1?role=crawl", "dead-letters/1",
     "audit?kind=task&target={evil}", "capacity?role=crawl&workers=2&hours=4",
     "tasks/matching?move=retry&state=failed",
 )  # fmt: skip
@@ -67,7 +70,7 @@ def test_pages_with_data_show_what_others_wrote_as_text(site: Site, furnished: d
         assert "<img" not in text, path
         assert len(headings(text)) == 1, path
         assert not re.search(r' (?:style|on\w+)="', text), path
-        if path.partition("?")[0] not in ("workflows", "capacity", "tasks/matching", "overview"):
+        if path.partition("?")[0] not in ("workflows", "capacity", "tasks/matching", "overview", "locks/free"):
             assert html.escape(EVIL).replace("&quot;", "&#34;") in text, path
 
 
@@ -156,8 +159,8 @@ def test_a_list_goes_on_where_its_page_ended(site: Site) -> None:
     [
         ("crawl", "roles/crawl"),
         ("node", "workers/node"),
-        ("store:7", "tasks?lock=store%3A7"),
-        ("a1", "tasks?account=a1"),
+        ("store:7", "locks/store:7"),
+        ("a1", "accounts/a1"),
     ],
 )
 def test_the_box_goes_to_what_one_names(site: Site, given: str, to: str) -> None:
@@ -228,3 +231,33 @@ def test_what_a_page_says_of_other_surfaces_is_there(site: Site) -> None:
     commands = (ROOT / "docs" / "command-line.md").read_text() + (ROOT / "docs" / "adopting.md").read_text()
     for one in told:
         assert one in documented if one.startswith("/") else one in commands, one
+
+
+def test_failures_are_told_by_their_problem(site: Site) -> None:
+    failed = [task(site, "failed", "crawl") for _ in range(3)]
+    site.rows("UPDATE celeriac.history SET error_message = 'HTTPError: 502 of store ' || id")
+    group = site.get("failures.json").json()["failures"]["groups"][0]
+    assert (group["count"], group["pattern"]) == (3, "HTTPError: # of store #")
+    assert f"#{failed[-1]}" in site.html(f"failures/{group['fingerprint']}")
+    asked = site.html(f"retry-failures/{group['fingerprint']}")
+    assert "Retry 3 tasks" in asked
+    assert site.get("failures/none").status_code == 404
+
+
+def test_a_lock_says_who_has_it_and_who_stands_behind(site: Site) -> None:
+    running = task(site, "running", "crawl", lock_key="store:7")
+    behind = [task(site, "pending", "crawl", lock_key="store:7") for _ in range(2)]
+    said = site.html("locks/store:7")
+    assert f"#{running}</a> of crawl has it" in said
+    assert [int(n) for n in re.findall(r'id="behind-(\d+)"', said)] == behind
+    assert 'id="lock-store:7"' in site.html("locks")
+
+
+def test_a_role_says_who_gets_how_much(site: Site) -> None:
+    for account, n in (("a", 3), ("b", 1)):
+        for _ in range(n):
+            task(site, "pending", "crawl", account=account)
+    for path in ("roles/crawl", "accounts"):
+        said = site.html(path)
+        assert 'id="share-a"' in said
+        assert "a lacks most: it holds 0, 3.0 would be fair" in said

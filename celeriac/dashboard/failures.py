@@ -1,0 +1,70 @@
+"""Failures: how many different problems are there?"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Response
+
+from celeriac import insights
+from celeriac.dashboard import words
+from celeriac.dashboard.forms import MOST_TASKS
+from celeriac.dashboard.guard import May
+from celeriac.dashboard.page import Page
+from celeriac.dashboard.reading import Found
+from celeriac.dashboard.tasks import confirm
+from celeriac.errors import BadValue, Unknown
+
+router = APIRouter()
+
+Viewer = Annotated[Page, Depends(May("view"))]
+
+#: How far (seconds) it looks back where nobody says.
+USUAL = "1d"
+
+
+@router.get("/failures")
+def listed(page: Viewer) -> Response:
+    asked = page.ask("role", "since")
+    found = page.panel(insights.failures, role=asked.get("role"), since=_since(asked))
+    return page.show("failures.html", "Failures", failures=found, since=asked.get("since", USUAL))
+
+
+@router.get("/failures/{fingerprint}")
+def shown(fingerprint: str, page: Viewer) -> Response:
+    """One problem, as it is among the newest failures."""
+    asked = page.ask("since")
+    found = page.panel(insights.failures, since=_since(asked), limit=1_000)
+    group = None
+    if not found.stopped:
+        group = next((one for one in found.value.groups if one.fingerprint == fingerprint), None)
+        if group is None:
+            raise Unknown(f"there are no failures {fingerprint!r} among the newest")
+    tasks = Found([page.read(insights.find, task) for task in group.tasks] if group else [])
+    tasks = Found([task for task in tasks.value if task is not None])
+    return page.show(
+        "failure.html", f"Failure {fingerprint}", found=found if found.stopped else Found(group), tasks=tasks
+    )
+
+
+@router.get("/retry-failures/{fingerprint}")
+def retry_all(fingerprint: str, page: Viewer) -> Response:
+    """Which ones that would be; the form there does it."""
+    page.ask()
+    found = page.panel(insights.failed_of, fingerprint)
+    ids = found.value or []
+    sentence = f"the fingerprint {fingerprint}"
+    return confirm(
+        page, "retry", ids[:MOST_TASKS], sentence=sentence, more=len(ids) > MOST_TASKS, told_stopped=found.stopped
+    )
+
+
+def _since(asked: dict[str, str]) -> float | None:
+    """Raises BadValue."""
+    given = asked.get("since", USUAL)
+    if given == "ever":
+        return None
+    seconds = words.seconds(given)
+    if seconds is None:
+        raise BadValue(f"since={given!r:.50}: give a time like 30s, 15m, 1h or 2d, or ever")
+    return seconds
