@@ -13,6 +13,7 @@ from sqlalchemy.exc import TimeoutError as NoConnection
 from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse
 
+from celeriac.dashboard import words
 from celeriac.dashboard.guard import PERMISSIONS, Forbidden, NotSignedIn
 from celeriac.dashboard.page import Elsewhere, root_of
 from celeriac.errors import BadValue, CeleriacError, EnqueueRefused, IllegalMove, Unknown
@@ -77,8 +78,7 @@ def _of_postgres(error: DBAPIError) -> tuple[int, str]:
 
 
 def _sentence(error: CeleriacError) -> str:
-    text = str(error)
-    return f"{text[:1].upper()}{text[1:]}."
+    return words.sentence(str(error))
 
 
 def _to_sign_in(request: Request) -> Response:

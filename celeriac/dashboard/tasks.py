@@ -8,6 +8,7 @@ from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Response
+from sqlalchemy import Connection
 
 from celeriac import insights
 from celeriac.dashboard import acts, words
@@ -17,9 +18,10 @@ from celeriac.dashboard.page import Elsewhere, Page
 from celeriac.dashboard.reading import Found
 from celeriac.errors import BadValue
 from celeriac.insights import Filter
+from celeriac.insights.tasks import events
 from celeriac.operate import steer
 from celeriac.operate.hasten import hasten
-from celeriac.store.states import MOVES, RUNNING
+from celeriac.store.states import FINISHED, MOVES, RUNNING
 
 router = APIRouter()
 
@@ -95,7 +97,7 @@ def matching(page: Viewer) -> Response:
     )
 
 
-def _ids(connection: Any, meant: Filter) -> list[int]:
+def _ids(connection: Connection, meant: Filter) -> list[int]:
     return insights.matching(connection, meant, most=MOST_TASKS + 1)
 
 
@@ -136,30 +138,36 @@ def _back(page: Page, form: Form) -> str:
 @router.get("/tasks/{task}")
 def shown(task: str, page: Viewer) -> Response:
     page.ask()
-    history = page.read(insights.history, task)
-    if str(history.task["id"]) != task:
-        raise Elsewhere(page.to("tasks", history.task["id"]))
+    found = page.read(insights.get, task)
+    if str(found["id"]) != task:
+        raise Elsewhere(page.to("tasks", found["id"]))
+
+    def explained(connection: Connection, number: int) -> insights.Why:
+        return insights.why(connection, number, page.celeriac.probe)
+
+    why = Found() if found["status"] in FINISHED else page.panel(explained, found["id"])
     if not page.may("view_args"):
-        history = replace(history, task=history.task | dict.fromkeys(("args", "kwargs", "result", "progress")))
-    moves = {move for move, statuses in MOVES.items() if history.task["status"] in statuses}
-    return page.show("task.html", f"Task {task}", history=history, lede=lede(history), moves=sorted(moves))
+        found = found | dict.fromkeys(("args", "kwargs", "result", "progress"))
+    moves = sorted(move for move, statuses in MOVES.items() if found["status"] in statuses)
+    return page.show(
+        "task.html", f"Task {task}", task=found, events=page.panel(events, found["id"]), why=why,
+        lede=lede(found, why.value), moves=moves,
+    )  # fmt: skip
 
 
-def lede(history: insights.History) -> str:
+def lede(task: Mapping[str, Any], why: insights.Why | None) -> str:
     """One sentence of truth."""
-    task = history.task
     match task["status"]:
-        case "pending" | "claimed":
-            place = f" {words.plural(history.ahead, 'task')} ahead." if history.ahead else ""
-            return f"Waits: {history.why or 'nothing says why'}.{place}"
-        case "running":
-            asked = " It was told to stop." if task["cancel_requested_at"] else ""
-            return f"Runs on {task['worker_id']}.{asked}"
         case "completed":
             return f"Completed on {task['worker_id'] or 'no worker'}."
         case "failed":
             return f"Failed: {words.first_line(task['error_message']) or 'no error was told'}."
-    return f"Cancelled: {words.first_line(task['error_message']) or 'no reason was given'}."
+        case "cancelled":
+            return f"Cancelled: {words.first_line(task['error_message']) or 'no reason was given'}."
+    if why is None:
+        return "Why it has not ended is not known just now."
+    asked = " It was told to stop." if task["cancel_requested_at"] else ""
+    return f"{words.sentence(why.headline)}{asked}"
 
 
 @router.post("/tasks/{task}/retry")

@@ -171,3 +171,22 @@ def test_a_theme_is_kept_by_the_server(site: Site, page: Page) -> None:
     expect(page.locator("html")).to_have_attribute("data-theme", "dark")
     expect(page).to_have_url(f"{site.url}/tasks?state=failed")
     expect(page.locator("html")).to_have_css("background-color", "rgb(13, 17, 23)")
+
+
+def test_while_the_server_is_away_the_page_says_since_when_and_keeps_what_it_has(site: Site, browser: Browser) -> None:
+    """What the browser says of it on its console is meant."""
+    number = task(site, "running", "crawl")
+    with browser.new_context(base_url=site.url + "/") as context:
+        context.add_cookies([{"name": "celeriac", "value": site.tokens["operate"], "url": site.url}])
+        page = context.new_page()
+        page.goto("tasks")
+        page.locator(f"#task-{number} input").check()
+        context.set_offline(True)
+        expect(page.locator("#light")).to_have_text(re.compile("stale .+"), timeout=15_000)
+        expect(page.locator("body")).to_have_class("stale")
+        site.rows(BREAK, id=number)
+        context.set_offline(False)
+        page.keyboard.press(".")
+        expect(page.locator("#light")).to_have_text("live")
+        expect(state(page, number)).to_have_text(re.compile("failed"))
+        expect(page.locator(f"#task-{number} input")).to_be_checked()

@@ -261,3 +261,16 @@ def test_a_role_says_who_gets_how_much(site: Site) -> None:
         said = site.html(path)
         assert 'id="share-a"' in said
         assert "a lacks most: it holds 0, 3.0 would be fair" in said
+
+
+def test_a_waiting_task_says_why_and_what_was_not_asked_yet(site: Site) -> None:
+    waiting = task(site, "pending", "crawl", account="anna")
+    site.told("pause-account/anna", why="unpaid")
+    said = site.html(f"tasks/{waiting}")
+    assert "Its account is paused" in said.partition('<p class="lede">')[2].partition("</p>")[0]
+    checks = dict(re.findall(r'<li id="check-(\w+)" class="([\w-]+)"', said))
+    assert (checks["due"], checks["role"], checks["account"], checks["lock"]) == ("yes", "yes", "no", "not-asked")
+    same = httpx.get(
+        f"http://{site.host}/api/tasks/{waiting}/why", headers={"Authorization": f"Bearer {site.tokens['read']}"}
+    ).json()
+    assert same["headline"] == site.get(f"tasks/{waiting}.json").json()["why"]["headline"]
