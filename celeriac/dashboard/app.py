@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from celeriac.dashboard import (
     accounts,
     capacity,
+    enqueue,
     failures,
     letters,
     locks,
@@ -43,8 +44,8 @@ if TYPE_CHECKING:
 ROUTERS = tuple(
     module.router
     for module in (
-        session, overview, tasks, roles, accounts, locks, workers, schedules, failures, records, capacity, letters,
-        workflows,
+        session, overview, tasks, enqueue, roles, accounts, locks, workers, schedules, failures, records, capacity,
+        letters, workflows,
     )
 )  # fmt: skip
 

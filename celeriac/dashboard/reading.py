@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
@@ -85,6 +85,12 @@ class Reading:
 
     def redis_answers(self) -> bool:
         return bool(self._shared("redis", self.celeriac.publisher.answers))
+
+    def lengths(self, queues: Sequence[str]) -> dict[str, int | None]:
+        """How many tickets and kicks lie in each queue of Redis; None where it does not say."""
+        probe = self.celeriac.probe
+        found: dict[str, int | None] = self._shared(f"lengths {queues}", lambda: {q: probe.length(q) for q in queues})
+        return found
 
     def forget(self) -> None:
         """After a change: whoever made it is to see it."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Response
 
 from celeriac import insights
-from celeriac.dashboard import acts
+from celeriac.dashboard import acts, words
 from celeriac.dashboard.forms import Sent
 from celeriac.dashboard.guard import May
 from celeriac.dashboard.page import Page
@@ -64,5 +65,20 @@ def system(page: Viewer) -> Response:
     page.ask()
     found = page.panel(insights.schedules)
     sweeps = found if found.stopped else Found([row for row in found.value if row["kind"] != "task"])
-    redis = page.site.reading.redis_answers()
-    return page.show("system.html", "System", sweeps=sweeps, beats=page.panel(insights.beats), redis=redis)
+    return page.show(
+        "system.html", "System", sweeps=sweeps, beats=page.panel(insights.beats), tickets=_tickets(page),
+        republish_after=page.celeriac.probe.republish_after,
+    )  # fmt: skip
+
+
+def _tickets(page: Page) -> Found:
+    """Of each queue, what SQL has claimed beside what lies in Redis."""
+    depths = page.panel(insights.depth)
+    if depths.stopped:
+        return depths
+    claimed: Counter[str] = Counter()
+    for depth in depths.value:
+        claimed[depth.queue] += depth.claimed
+    lengths = page.site.reading.lengths(sorted(claimed))
+    told = [(queue, n, lengths[queue]) for queue, n in sorted(claimed.items())]
+    return Found([{"queue": q, "claimed": n, "in_redis": r, "verdict": words.in_step(n, r)} for q, n, r in told])

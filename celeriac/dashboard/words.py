@@ -154,6 +154,15 @@ def ticking(beats: Sequence[Mapping[str, Any]], now: datetime) -> list[Mapping[s
     return [beat for beat in beats if (now - beat["last_tick_at"]).total_seconds() <= NO_TICK]
 
 
+def in_step(claimed: int, in_redis: int | None) -> str:
+    """Of a queue: whether the tasks that SQL has claimed and the tickets in Redis go together."""
+    if in_redis is None:
+        return "unknown: Redis does not answer"
+    if claimed and not in_redis:
+        return "taken by workers, or lost"
+    return "in step" if claimed or not in_redis else "leftovers, which start nothing"
+
+
 def alert(row: Mapping[str, Any]) -> str:
     """What goes on from its subject."""
     return str(

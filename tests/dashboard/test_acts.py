@@ -79,6 +79,21 @@ def test_a_bulk_of_everything_is_a_slip(site: Site) -> None:
     assert "None of them can be retried" in site.html("tasks/matching?move=retry&state=pending")
 
 
+def test_a_task_is_enqueued_by_the_same_rules_and_another_like_it(site: Site) -> None:
+    asked = site.post("enqueue/crawl", "admin", kwargs='{"store_id": 7, "account_id": 3}', priority="5")
+    number = int(asked.headers["location"].rpartition("/")[2])
+    assert row(site, number, "role, account, priority, enqueued_by") == ("crawl", "3", 5, "admin")
+    again = site.post(f"tasks/{number}/duplicate", "admin")
+    other = int(again.headers["location"].rpartition("/")[2])
+    assert other != number
+    assert row(site, other, "kwargs, account, priority") == ({"store_id": 7, "account_id": 3}, "3", 5)
+    assert [a[1] for a in audited(site, "task", other)] == ["enqueue"]
+    for wrong in ("{", "[7]", '{"colour": "red"}'):
+        refused = site.post("enqueue/crawl", "admin", kwargs=wrong)
+        assert refused.headers["location"] == "../roles/crawl", wrong
+    assert site.post("enqueue/crawl", "operate", kwargs="{}").status_code == 403
+
+
 def test_a_role_is_paused_resumed_and_limited(site: Site) -> None:
     assert "crawl is paused" in site.told("pause-role/crawl", why="the store is down")
     assert "❚❚ paused" in site.html("roles/crawl")

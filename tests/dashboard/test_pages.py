@@ -11,6 +11,7 @@ import pytest
 
 from celeriac.dashboard import reading
 from celeriac.dashboard.templates import ALSO, NAV
+from celeriac.store.connections import Database
 from tests.api.works import task
 from tests.dashboard.site import EVIL, Site, worker
 from tests.processes import ROOT, until
@@ -98,6 +99,15 @@ def test_an_insight_that_takes_too_long_leaves_its_place_to_a_sentence(
     assert "was stopped. Narrow it by role or time." in text
     assert "All is well" not in text
     assert len(headings(text)) == 1
+
+
+def test_without_postgres_a_new_page_says_so_and_no_more(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    away = Database("postgresql://nobody@127.0.0.1:9/none")
+    monkeypatch.setitem(site.app.__dict__, "database", away)
+    answer = site.get("tasks")
+    away.dispose()
+    assert (answer.status_code, "Postgres does not answer" in answer.text) == (503, True)
+    assert "127.0.0.1:9" not in answer.text
 
 
 def test_the_one_insight_of_a_page_that_takes_too_long_is_said_to(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

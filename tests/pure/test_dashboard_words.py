@@ -49,6 +49,13 @@ def test_a_search_is_a_filter() -> None:
         assert bad.value.at == at
 
 
+def test_whether_sql_and_redis_are_in_step() -> None:
+    assert [words.in_step(*given) for given in ((0, 0), (3, 1), (3, 0), (0, 2), (3, None))] == [
+        "in step", "in step", "taken by workers, or lost", "leftovers, which start nothing",
+        "unknown: Redis does not answer",
+    ]  # fmt: skip
+
+
 def test_times_to_go_back() -> None:
     assert [words.seconds(given) for given in ("90", "30s", "15m", "1h", "2d", "soon", "-1")] == [
         90, 30, 900, 3600, 172_800, None, None

@@ -1,0 +1,90 @@
+"""Enqueue: a new task of a role, by the same rules as `.delay()`; another one like a task there was."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+from celery.utils import uuid
+from fastapi import APIRouter, Depends, Path, Response
+from sqlalchemy import Connection
+
+from celeriac import insights
+from celeriac.dashboard.forms import Form, Sent
+from celeriac.dashboard.guard import May
+from celeriac.dashboard.page import Page
+from celeriac.enqueue.insert import NewTask, Receipt, enqueue
+from celeriac.enqueue.intake import new_task
+from celeriac.errors import BadArguments, CeleriacError
+from celeriac.operate import audit
+from celeriac.operate.audit import Change
+from celeriac.store.encoding import revived
+from celeriac.store.states import PENDING
+
+router = APIRouter()
+
+Enqueuer = Annotated[Page, Depends(May("enqueue"))]
+Task = Annotated[int, Path(ge=1, le=2**63 - 1)]
+
+
+@router.post("/enqueue/{role:path}")
+def new(role: str, page: Enqueuer, form: Sent) -> Response:
+    """Arguments by name, as a JSON object."""
+    options = {name: form[name] for name in ("account", "lock_key", "unique_key") if form[name]}
+
+    def call() -> dict[str, Any]:
+        return {"kwargs": _object(form), "priority": form.whole("priority") if form["priority"] else None, **options}
+
+    return _enqueued(page, role, page.to("roles", role), call)
+
+
+@router.post("/tasks/{task}/duplicate")
+def duplicate(task: Task, page: Enqueuer) -> Response:
+    """With the same arguments, account, keys and priority; due now."""
+    was = page.read(insights.get, task)
+
+    def call() -> dict[str, Any]:
+        same = {name: was[name] for name in ("account", "lock_key", "unique_key", "priority")}
+        return {"args": revived(was["args"]), "kwargs": revived(was["kwargs"]), **same}
+
+    return _enqueued(page, was["role"], page.to("tasks", task), call)
+
+
+def _enqueued(page: Page, name: str, back: str, call: Any) -> Response:
+    """To the task; or, where it is refused, back with the reason."""
+    try:
+        receipt = _enqueue(page, name, call())
+    except CeleriacError as error:
+        return page.go(back, f"Nothing was enqueued: {error}.")
+    said = "It is enqueued." if receipt.is_new else "This one has its key already, and is not finished."
+    return page.go(page.to("tasks", receipt.id), said)
+
+
+def _enqueue(page: Page, name: str, call: dict[str, Any]) -> Receipt:
+    role, signature = page.celeriac.role_named(name)
+    limit, by = page.celeriac.settings.max_argument_bytes, page.bearer.name
+    args, kwargs = call.pop("args", []), call.pop("kwargs")
+    task = new_task(role, signature, uuid(), args, kwargs, limit=limit, enqueued_by=by, **call)
+    receipt: Receipt = page.write(lambda connection: _insert(connection, task, by))
+    page.celeriac.kick([role.name] if receipt.is_new else [])
+    return receipt
+
+
+def _insert(connection: Connection, task: NewTask, by: str) -> Receipt:
+    """The row, and who asked for it, commit together."""
+    (receipt,) = enqueue(connection, [task])
+    if receipt.is_new:
+        made = Change(str(receipt.id), None, {"role": task.role, "task_id": task.task_id, "status": PENDING})
+        audit.write(connection, "enqueue", "task", [made], by=by)
+    return receipt
+
+
+def _object(form: Form) -> dict[str, Any]:
+    """Raises BadArguments."""
+    try:
+        given = json.loads(form["kwargs"] or "{}")
+    except ValueError as error:
+        raise BadArguments(f"the arguments are no JSON: {error}") from None
+    if not isinstance(given, dict):
+        raise BadArguments('the arguments are no JSON object: give them by name, as {"store_id": 7}')
+    return given
