@@ -31,6 +31,7 @@ def overview(page: Viewer) -> Response:
     return page.show(
         "overview.html", verdict(alerts), alerts=alerts, counts=page.panel(insights.counts, cap=words.CAP),
         workers=_at_work(page.panel(insights.workers)), roles=roles(page), cures=CURES,
+        beats=page.panel(insights.beats),
     )  # fmt: skip
 
 

@@ -72,7 +72,7 @@ def system(page: Viewer) -> Response:
 
 
 def _tickets(page: Page) -> Found:
-    """Of each queue, what SQL has claimed beside what lies in Redis."""
+    """What SQL has claimed beside what lies in Redis, of each queue where there is any."""
     depths = page.panel(insights.depth)
     if depths.stopped:
         return depths
@@ -81,4 +81,6 @@ def _tickets(page: Page) -> Found:
         claimed[depth.queue] += depth.claimed
     lengths = page.site.reading.lengths(sorted(claimed))
     told = [(queue, n, lengths[queue]) for queue, n in sorted(claimed.items())]
-    return Found([{"queue": q, "claimed": n, "in_redis": r, "verdict": words.in_step(n, r)} for q, n, r in told])
+    return Found(
+        [{"queue": q, "claimed": n, "in_redis": r, "verdict": words.in_step(n, r)} for q, n, r in told if n or r != 0]
+    )

@@ -78,7 +78,8 @@ def lasting(context: Context, seconds: float | None) -> Any:
     """For how long already. To the second, so that two looks at the same thing agree."""
     if seconds is None:
         return words.NONE
-    return ago(context, (context["now"] - timedelta(seconds=seconds)).replace(microsecond=0))
+    since = context["now"] - timedelta(seconds=seconds - 0.5)
+    return ago(context, since.replace(microsecond=0))
 
 
 @pass_context
