@@ -35,11 +35,28 @@ class Found:
 
 
 class Kept:
-    """One result, read by the first who asks."""
+    """One result, or why there is none, read by the first who asks: what is slow is not waited for in turn."""
 
     def __init__(self) -> None:
         self.turn = threading.Lock()
         self.until, self.value = 0.0, None
+        self.error: DBAPIError | None = None
+
+    def get(self, read: Callable[[], Any]) -> Any:
+        with self.turn:
+            if time.monotonic() > self.until:
+                self.value, self.error = _tried(read)
+                self.until = time.monotonic() + SERVES
+            if self.error is not None:
+                raise self.error
+            return self.value
+
+
+def _tried(read: Callable[[], Any]) -> tuple[Any, DBAPIError | None]:
+    try:
+        return read(), None
+    except DBAPIError as error:
+        return None, error
 
 
 class Reading:
@@ -62,12 +79,7 @@ class Reading:
     def _shared(self, key: str, read: Callable[[], Any]) -> Any:
         if len(self._kept) >= MOST:
             self._kept = {}
-        kept = self._kept.setdefault(key, Kept())
-        with kept.turn:
-            if time.monotonic() > kept.until:
-                kept.value = read()
-                kept.until = time.monotonic() + SERVES
-            return kept.value
+        return self._kept.setdefault(key, Kept()).get(read)
 
     def panel(self, insight: Callable[..., Any], *given: Any, **named: Any) -> Found:
         """As `of`; one that takes too long leaves its place on the page to a sentence."""

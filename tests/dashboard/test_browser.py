@@ -38,6 +38,7 @@ def test_what_is_open_stays_current_and_what_the_reader_did_stays(site: Site, pa
     expect(state(page, first)).to_have_text(re.compile("failed"), timeout=10_000)
     expect(page.locator(f"#task-{first}")).to_contain_text("broken")
     expect(page.locator("#newer")).to_have_text("1 newer, show")
+    expect(page.locator("#said")).to_have_text("1 more failed")
     expect(page.locator(f"#task-{newer}")).to_have_count(0)
     expect(page.locator(f"#task-{second} input")).to_be_checked()
     expect(page.locator("#q")).to_be_focused()
@@ -190,3 +191,13 @@ def test_while_the_server_is_away_the_page_says_since_when_and_keeps_what_it_has
         expect(page.locator("#light")).to_have_text("live")
         expect(state(page, number)).to_have_text(re.compile("failed"))
         expect(page.locator(f"#task-{number} input")).to_be_checked()
+
+
+@pytest.mark.parametrize("page", [{"viewport": {"width": 360, "height": 700}}], indirect=True)
+def test_no_page_is_wider_than_a_small_screen(site: Site, page: Page, furnished: dict[str, int]) -> None:
+    long = task(site, "failed", "r" * 200, account="a" * 200, lock_key="k" * 200)
+    site.rows("UPDATE celeriac.history SET error_message = repeat('e', 300) WHERE id = :id", id=long)
+    worker(site, "w" * 200)
+    for path in (*PAGES, *(filled(path, furnished) for path in ONE), f"tasks/{long}", f"accounts/{'a' * 200}"):
+        page.goto(path)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360, path

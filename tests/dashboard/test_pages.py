@@ -139,6 +139,32 @@ def test_all_who_look_at_once_cost_one_query(site: Site, monkeypatch: pytest.Mon
     assert f"#{made}" in site.html("tasks")
 
 
+def test_what_is_stopped_is_waited_for_once(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else whoever looks would wait for all who looked before."""
+    monkeypatch.setattr(reading, "SERVES", 60.0)
+    monkeypatch.setattr(reading, "TIMEOUT", 0.05)
+    with site.locked("tasks"):
+        assert "was stopped" in site.html("tasks")
+    assert "was stopped" in site.html("tasks")
+
+
+def test_states_have_the_names_of_other_systems_too(site: Site) -> None:
+    running = task(site, "running", "crawl")
+    found = site.html("tasks?state=crawling")
+    assert f"#{running}" in found
+    assert 'title="crawling, active"' in found
+
+
+def test_times_are_told_in_one_zone_that_is_named(site: Site) -> None:
+    made = task(site, "pending", "crawl")
+    site.rows("UPDATE celeriac.tasks SET created_at = '2026-07-01 10:00Z'")
+    headers = {"Cookie": f"celeriac={site.tokens['read']}; celeriac-zone=Europe%2FBerlin"}
+    said = site.get(f"tasks/{made}", None, headers=headers).text
+    assert "01 Jul 2026 12:00:00" in said
+    assert "</time> Europe/Berlin" in said
+    assert "01 Jul 2026 10:00:00" in site.html(f"tasks/{made}")
+
+
 def test_a_filter_is_an_address_and_what_is_none_is_said(site: Site) -> None:
     mine, other = task(site, "failed", "crawl", lock_key="store 7"), task(site, "failed", "resync")
     found = site.html("tasks?role=crawl&state=failed")

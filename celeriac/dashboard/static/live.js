@@ -76,6 +76,18 @@ function rows(old, fresh) {
   if (more && newer.firstElementChild.textContent !== said) newer.firstElementChild.textContent = said
 }
 
+// What is spoken: totals, at most every 10 s, never row by row.
+const failures = () => Number(document.querySelector("#count-failed, #n-failed")?.textContent.replace(/\D/g, "") ?? 0)
+const spoken = { n: failures(), at: 0 }
+
+function speak() {
+  const more = failures() - spoken.n
+  if (!more || Date.now() - spoken.at < 10000) return
+  if (more > 0) document.getElementById("said").textContent = `${more} more failed`
+  spoken.n += more
+  spoken.at = Date.now()
+}
+
 function show(word, text) {
   if (!light || light.textContent === text) return
   light.dataset.light = word
@@ -98,6 +110,7 @@ async function look() {
       if (newer && fresh.querySelector("#newer")) fresh.querySelector("#newer").replaceWith(newer)
       patch(old, fresh)
       state.tag = answer.headers.get("ETag")
+      speak()
     }
     state.wait = EVERY
     state.heard = Date.now()
