@@ -107,3 +107,14 @@ def test_a_body_made_to_break_the_reader_breaks_nothing(api: Api, body: bytes) -
     answer = api.ask("POST", "/api/tasks", content=body, headers={"Content-Type": "application/json"})
     assert problem(answer, answer.status_code)
     assert answer.status_code in (400, 422)
+
+
+def test_the_dashboard_is_served_beside_the_api_and_guards_itself(api: Api) -> None:
+    """A session opens the dashboard, a header the API, and neither the other one."""
+    asked = api.http.get("/admin")
+    assert (asked.status_code, asked.headers["location"]) == (303, "admin/sign-in")
+    cookie = {"Cookie": f"celeriac={api.tokens['read']}"}
+    assert "Task Queue Summary" in api.http.get("/admin", headers=cookie).text
+    assert api.http.get("/api/tasks", headers=cookie).status_code == 401
+    assert api.ask("GET", "/admin/tasks").status_code == 303
+    assert api.http.get("/administration").status_code == 401
