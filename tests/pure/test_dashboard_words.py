@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
-from celeriac.dashboard import words
+from celeriac.dashboard import reading, words
 from celeriac.dashboard.health import health
 from celeriac.dashboard.words import BadQuery
 from celeriac.insights import Count, RoleDepth
@@ -54,6 +56,22 @@ def test_whether_sql_and_redis_are_in_step() -> None:
         "in step", "in step", "taken by workers, or lost", "leftovers, which start nothing",
         "unknown: Redis does not answer",
     ]  # fmt: skip
+
+
+def test_what_takes_long_is_read_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, read_at = [100.0], []
+
+    def slowly() -> float:
+        read_at.append(now[0])
+        now[0] += 0.5
+        return now[0]
+
+    monkeypatch.setattr(reading.time, "monotonic", lambda: now[0])
+    kept = reading.Kept()
+    for _ in range(100):
+        kept.get(slowly)
+        now[0] += 0.25
+    assert [after - before for before, after in pairwise(read_at)] == [6.25] * (len(read_at) - 1)
 
 
 def test_times_to_go_back() -> None:
