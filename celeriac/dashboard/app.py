@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from celeriac.dashboard import (
     accounts,
+    alerts,
     capacity,
     enqueue,
     failures,
@@ -44,8 +45,8 @@ if TYPE_CHECKING:
 ROUTERS = tuple(
     module.router
     for module in (
-        session, overview, tasks, enqueue, roles, accounts, locks, workers, schedules, failures, records, capacity,
-        letters, workflows,
+        session, overview, tasks, enqueue, roles, accounts, locks, workers, schedules, failures, records, alerts,
+        capacity, letters, workflows,
     )
 )  # fmt: skip
 

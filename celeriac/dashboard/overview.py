@@ -19,8 +19,15 @@ Viewer = Annotated[Page, Depends(May("view"))]
 
 WORST_FIRST = tuple(MEANS)
 
-#: Where an alert of this kind is cured.
-CURES = {"missed_schedule": "schedules", "dead_letters": "dead-letters"}
+#: Where an alert of this kind is cured: the page of its subject, or one for all.
+CURES = {
+    **dict.fromkeys(("missed_schedule", "skipped_instants"), ("schedules", True)),
+    **dict.fromkeys(
+        ("queue_depth", "failed_rate", "long_running", "no_worker", "long_wait", "unfair", "lost_tickets"),
+        ("roles", True),
+    ),
+    "dead_worker": ("workers", False), "dead_letters": ("dead-letters", False),
+}  # fmt: skip
 
 
 @router.get("/")

@@ -1,4 +1,4 @@
-"""Records: what the batcher decided and why, what fires, who changed what."""
+"""Records: what the batcher decided and why, who changed what."""
 
 from __future__ import annotations
 
@@ -66,12 +66,6 @@ def why_given(c: Claimant, given: int) -> str:
     if given >= c.waiting:
         return f"{name} got {given}: all it had waiting"
     return f"{name} got {given}, its share of what was free"
-
-
-@router.get("/alerts")
-def alerts(page: Viewer) -> Response:
-    page.ask()
-    return page.show("alerts.html", "Alerts", alerts=page.panel(insights.firing))
 
 
 @router.get("/audit")

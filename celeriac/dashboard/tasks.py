@@ -29,7 +29,7 @@ Viewer = Annotated[Page, Depends(May("view"))]
 Task = Annotated[int, Path(ge=1, le=2**63 - 1)]
 
 #: What a list may be asked for, in the order of its address.
-FILTERS = ("state", "role", "account", "lock", "unique", "worker", "waits", "older")
+FILTERS = ("state", "role", "account", "lock", "unique", "worker", "waits", "error", "newer", "older")
 
 #: Rows a page.
 ROWS = 50
@@ -66,16 +66,24 @@ def _searched(page: Page, query: str) -> Response:
 
 def wanted(asked: Mapping[str, str]) -> Filter:
     """Raises BadValue."""
-    older = words.seconds(asked["older"]) if "older" in asked else None
-    if "older" in asked and older is None:
-        raise BadValue(f"older={asked['older']!r:.50}: give a time like 30s, 15m, 1h or 2d")
     if asked.get("waits") not in (None, "time", "lock", "account", "members", "nothing"):
         raise BadValue(f"waits={asked['waits']!r:.50}: give time, lock, account, members or nothing")
     return Filter.of(
         asked.get("state", "").replace(",", " ").split(), role=asked.get("role"), account=asked.get("account"),
         lock_key=asked.get("lock"), unique_key=asked.get("unique"), worker_id=asked.get("worker"),
-        waits_for=asked.get("waits"), older_than=older,
+        waits_for=asked.get("waits"), error=asked.get("error"), newer_than=_seconds(asked, "newer"),
+        older_than=_seconds(asked, "older"),
     )  # fmt: skip
+
+
+def _seconds(asked: Mapping[str, str], name: str) -> float | None:
+    """Raises BadValue."""
+    if name not in asked:
+        return None
+    seconds = words.seconds(asked[name])
+    if seconds is None:
+        raise BadValue(f"{name}={asked[name]!r:.50}: give a time like 30s, 15m, 1h or 2d")
+    return seconds
 
 
 @router.get("/tasks/matching")

@@ -165,9 +165,8 @@ def in_step(claimed: int, in_redis: int | None) -> str:
 
 def alert(row: Mapping[str, Any]) -> str:
     """What goes on from its subject."""
-    return str(
-        row.get("says") or f"has {row['value']:g} for {row['name'].replace('_', ' ')}, over {row['threshold']:g}"
-    )
+    says = f"has {row['value']:g} for {row['name'].replace('_', ' ')}, over {row['threshold']:g}"
+    return str(row["says"] or says)
 
 
 def sentence(text: str) -> str:

@@ -134,3 +134,15 @@ def test_a_dead_letter_is_discarded(site: Site) -> None:
     assert "Nothing was changed" in site.told(f"dead-letters/{letter}/replay")
     assert "discarded" in site.told(f"dead-letters/{letter}/discard")
     assert "There is none" in site.html("dead-letters")
+
+
+def test_an_alert_is_silenced_and_told_again(site: Site) -> None:
+    site.rows("""INSERT INTO celeriac.alerts (name, subject, value, threshold, says)
+        VALUES ('queue_depth', 'crawl', 2, 1, '2 tasks wait, more than 1')""")
+    assert "crawl</a> 2 tasks wait, more than 1" in site.html("overview")
+    said = site.told("alerts/silence", name="queue_depth", subject="crawl", span="2h", why="known")
+    assert said == "Nobody is told of queue_depth crawl for 2 h."
+    assert "known" in site.html("alerts")
+    assert "Nothing was changed" in site.told("alerts/silence", name="queue_depth", subject="crawl", span="soon")
+    assert site.told("alerts/unsilence", name="queue_depth", subject="crawl") == "queue_depth crawl is told of again."
+    assert site.rows("SELECT * FROM celeriac.alert_silences") == []

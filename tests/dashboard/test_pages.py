@@ -31,7 +31,7 @@ PAGES = {
     "workflows": ("A chain, a group or a chord", ()),
     "dead-letters": ("There is none", ("dead_letters",)),
     "system": ("No sweep is known", ("scheduled_jobs", "beats")),
-    "alerts": ("No alert is open", ("alerts",)),
+    "alerts": ("No alert is open", ("alerts", "alert_silences")),
     "audit": ("Nobody has acted", ("audit",)),
 }
 
@@ -177,6 +177,8 @@ def test_a_filter_is_an_address_and_what_is_none_is_said(site: Site) -> None:
     wrong = site.get("tasks", params={"q": "state:failed colour:red"}).text
     assert "             ^ &#39;colour&#39; is no filter; there are state, role" in wrong
     assert "older=" in site.html("tasks?older=soon")
+    assert f"#{mine}" in site.html("tasks?error=broken&newer=1h")
+    assert f"#{mine}" not in site.html("tasks?error=whole")
 
 
 def test_a_list_goes_on_where_its_page_ended(site: Site) -> None:

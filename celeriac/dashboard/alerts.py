@@ -1,0 +1,52 @@
+"""Alerts: what fires, what may soon, and of what nobody is told."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Response
+
+from celeriac import insights
+from celeriac.dashboard import acts, words
+from celeriac.dashboard.forms import Sent
+from celeriac.dashboard.guard import May
+from celeriac.dashboard.page import Page
+from celeriac.errors import BadValue
+from celeriac.operate import silences
+
+router = APIRouter()
+
+Viewer = Annotated[Page, Depends(May("view"))]
+Steerer = Annotated[Page, Depends(May("roles"))]
+
+
+@router.get("/alerts")
+def listed(page: Viewer) -> Response:
+    page.ask()
+    return page.show(
+        "alerts.html", "Alerts", alerts=page.panel(insights.firing), pending=page.panel(insights.pending_alerts),
+        silences=page.panel(insights.silences),
+    )  # fmt: skip
+
+
+@router.post("/alerts/silence")
+def silence(page: Steerer, form: Sent) -> Response:
+    """Nobody is told of it for so long; it is shown all the same."""
+
+    def act() -> str:
+        seconds = words.seconds(form["span"])
+        if seconds is None:
+            raise BadValue(f"span={form['span']!r:.50}: give a time like 15m, 1h or 2d")
+        name, subject, by, why = form["name"], form["subject"], page.bearer.name, form["why"]
+        page.write(lambda c: silences.silence(c, name, subject, seconds=seconds, by=by, why=why))
+        return f"Nobody is told of {name} {subject} for {words.took(seconds)}."
+
+    return acts.done(page, page.to("alerts"), act)
+
+
+@router.post("/alerts/unsilence")
+def end_silence(page: Steerer, form: Sent) -> Response:
+    verb = partial(silences.end_silence, name=form["name"], subject=form["subject"], by=page.bearer.name)
+    said = f"{form['name']} {form['subject']} is told of again."
+    return acts.change(page, page.to("alerts"), verb, said)
