@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Annotated
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Annotated, Any
+from zoneinfo import ZoneInfo
 
 from fastapi import APIRouter, Depends, Response
 
@@ -13,13 +16,18 @@ from celeriac.dashboard.forms import Sent
 from celeriac.dashboard.guard import May
 from celeriac.dashboard.page import Page
 from celeriac.dashboard.reading import Found
-from celeriac.errors import Unknown
+from celeriac.errors import ConfigurationError, Unknown
 from celeriac.schedules import operate
+from celeriac.schedules.expressions import parse
 
 router = APIRouter()
 
 Viewer = Annotated[Page, Depends(May("view"))]
 Steerer = Annotated[Page, Depends(May("schedules"))]
+
+
+#: Instants a schedule's page tells ahead.
+UPCOMING = 5
 
 
 @router.get("/schedules")
@@ -37,7 +45,19 @@ def shown(name: str, page: Viewer) -> Response:
     if found is None:
         raise Unknown(f"there is no schedule {name!r}")
     trail = page.panel(insights.audit_trail, kind="schedule", target=str(found["id"]), limit=20)
-    return page.show("schedule.html", f"Schedule {name}", schedule=found, trail=trail)
+    following = upcoming(found, page.site.reading.clock())
+    return page.show("schedule.html", f"Schedule {name}", schedule=found, trail=trail, following=following)
+
+
+def upcoming(schedule: Mapping[str, Any], now: datetime) -> list[datetime]:
+    """When it fires next, if it stays as it is; on its own zone's clocks."""
+    planned = schedule["next_run_at"]
+    try:
+        when, zone = parse(schedule["cron_expression"], schedule["timezone"]), ZoneInfo(schedule["timezone"])
+        first = planned if planned > now else when.resume(planned, now)
+        return [at.astimezone(zone) for at in when.instants(first, datetime.max.replace(tzinfo=UTC), UPCOMING)]
+    except ConfigurationError:
+        return []
 
 
 @router.post("/switch-schedule/{name:path}")

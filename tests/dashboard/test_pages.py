@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import html
 import re
+from datetime import datetime, timedelta
+from itertools import pairwise
 from urllib.parse import quote
 
 import httpx
@@ -312,3 +314,13 @@ def test_a_waiting_task_says_why_and_what_was_not_asked_yet(site: Site) -> None:
         f"http://{site.host}/api/tasks/{waiting}/why", headers={"Authorization": f"Bearer {site.tokens['read']}"}
     ).json()
     assert same["headline"] == site.get(f"tasks/{waiting}.json").json()["why"]["headline"]
+
+
+def test_a_schedule_says_when_it_fires_next_on_its_own_clocks(site: Site) -> None:
+    site.rows("""INSERT INTO celeriac.scheduled_jobs (name, target, cron_expression, timezone)
+        VALUES ('nightly', 'crawl', '30 3 * * *', 'Asia/Kolkata')""")
+    following = [datetime.fromisoformat(at) for at in site.get("schedules/nightly.json").json()["following"]]
+    assert len(following) == 5
+    assert {at.strftime("%H:%M %z") for at in following} == {"03:30 +0530"}
+    assert {after - before for before, after in pairwise(following)} == {timedelta(days=1)}
+    assert site.html("schedules/nightly").count(" 03:30:00<") == 5
