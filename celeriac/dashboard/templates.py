@@ -8,7 +8,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
 from jinja2.runtime import Context
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from celeriac.dashboard import health, words
 from celeriac.dashboard.guard import role_of
@@ -43,6 +43,10 @@ ALSO = {
 }
 
 
+_TIME = Markup('<time datetime="{}" title="{}">{}</time>')
+_TICKING = Markup('<time datetime="{}" title="{}" data-ago>{}</time>')
+
+
 def environment() -> Environment:
     made = Environment(
         loader=PackageLoader("celeriac.dashboard", ""), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
@@ -70,7 +74,7 @@ def ago(context: Context, at: datetime | None) -> Any:
         return words.NONE
     seconds = math.floor((context["now"] - at).total_seconds())
     text = words.took(seconds) if seconds >= 0 else f"in {words.took(-seconds)}"
-    return _time(context, at, text, " data-ago")
+    return _TICKING.format(words.iso(at), _told(context, at), text)
 
 
 @pass_context
@@ -89,9 +93,10 @@ def when(context: Context, at: datetime | None) -> Any:
         return words.NONE
     zone = context["page"].zone
     local, today = at.astimezone(zone), context["now"].astimezone(zone).date()
-    return _time(context, at, local.strftime("%H:%M:%S" if local.date() == today else "%d %b %Y %H:%M:%S"), "")
+    text = local.strftime("%H:%M:%S" if local.date() == today else "%d %b %Y %H:%M:%S")
+    return _TIME.format(words.iso(at), _told(context, at), text)
 
 
-def _time(context: Context, at: datetime, text: str, more: str) -> Markup:
-    told = at.astimezone(context["page"].zone).strftime("%Y-%m-%d %H:%M:%S %Z")
-    return Markup('<time datetime="{}" title="{}"{}>{}</time>').format(words.iso(at), told, Markup(more), escape(text))
+def _told(context: Context, at: datetime) -> str:
+    """Also the date and the zone, for whoever points at it."""
+    return at.astimezone(context["page"].zone).strftime("%Y-%m-%d %H:%M:%S %Z")
