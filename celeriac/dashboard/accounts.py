@@ -12,7 +12,7 @@ from celeriac.dashboard import acts
 from celeriac.dashboard.forms import Form, Sent
 from celeriac.dashboard.guard import May
 from celeriac.dashboard.page import Page
-from celeriac.errors import BadValue
+from celeriac.errors import BadValue, Unknown
 from celeriac.insights import Filter
 from celeriac.operate import policies
 from celeriac.store.states import UNFINISHED
@@ -48,9 +48,10 @@ def shown(account: str, page: Viewer) -> Response:
 
 def _policy(connection: Any, account: str) -> dict[str, Any]:
     """Its own, or what holds for all."""
-    usual = {"account": account, "weight": 1.0, "cap": None, "paused": False}
-    found = insights.account_policy(connection, account)
-    return usual | (found or {})
+    try:
+        return insights.account_policy(connection, account)
+    except Unknown:
+        return {"account": account, "weight": 1.0, "cap": None, "paused": False}
 
 
 @router.post("/pause-account/{account:path}")

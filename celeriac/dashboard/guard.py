@@ -60,9 +60,8 @@ class Forbidden(Exception):
 class Throttle(Protocol):
     """How often an address may present a token that is none."""
 
-    def take(self, key: str) -> float: ...
-
-    def wait(self, key: str) -> float: ...
+    def take(self, key: str) -> float:
+        """Takes one. Seconds to wait if there is none to take, else 0."""
 
 
 class May:
@@ -83,7 +82,7 @@ class May:
 
 def bearer_of(request: Request) -> Bearer | None:
     presented = request.cookies.get(cookie_of(request))
-    return verify(request, presented) if presented else None
+    return verify(request, presented) if presented and tokens.has_form(presented) else None
 
 
 def verify(request: Request, presented: str) -> Bearer | None:

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 THEMES = ("system", "light", "dark")
 
-#: What a button did, for the page after it.
-TOLD = "celeriac-told"
+#: What a button did, for the page after it, and how long (bytes) a browser lets it be.
+TOLD, LONGEST_TOLD = "celeriac-told", 3_000
 
 #: What of a page changes with every second: it is not worth an answer.
 _TICKS = re.compile(r"(<time[^>]*>)[^<]*")
@@ -192,7 +192,9 @@ class Page:
         """To another page, which tells what was done."""
         self.site.reading.forget()
         answer = RedirectResponse(location, 303)
-        answer.set_cookie(TOLD, quote(told[:1000]), max_age=60, path="/", httponly=True, samesite="lax")
+        while len(quote(told)) > LONGEST_TOLD:
+            told = f"{told[: len(told) * 3 // 4]}…"
+        answer.set_cookie(TOLD, quote(told), max_age=60, path="/", httponly=True, samesite="lax")
         return answer
 
 

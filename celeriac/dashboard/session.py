@@ -12,6 +12,7 @@ from starlette.responses import HTMLResponse, RedirectResponse
 from celeriac.dashboard.forms import Sent
 from celeriac.dashboard.guard import SESSION, May, cookie_of, keep, verify
 from celeriac.dashboard.page import THEMES, Page, root_of, zone_of
+from celeriac.operate import tokens
 
 router = APIRouter()
 
@@ -27,12 +28,12 @@ def form(request: Request, to: str = "") -> Response:
 @router.post("/sign-in")
 def sign_in(request: Request, sent: Sent) -> Response:
     """The only form that needs no permission; an address may present so many wrong tokens a minute."""
-    throttle, address = request.app.state.throttle, request.client.host if request.client else ""
-    if (seconds := throttle.wait(address)) > 0:
-        said = f"Too many wrong tokens came from this address. Wait {math.ceil(seconds)} s."
-        return _form(request, sent["to"], said, 429)
-    if not sent["token"] or verify(request, sent["token"]) is None:
-        throttle.take(address)
+    known = tokens.has_form(sent["token"]) and verify(request, sent["token"]) is not None
+    if not known:
+        seconds = request.app.state.throttle.take(request.client.host if request.client else "")
+        if seconds > 0:
+            said = f"Too many wrong tokens came from this address. Wait {math.ceil(seconds)} s."
+            return _form(request, sent["to"], said, 429)
         return _form(request, sent["to"], "This token is not valid, or no longer.", 401)
     # Relative, whatever it says: it leads nowhere but here.
     answer = RedirectResponse("./" + sent["to"].lstrip("/"), 303)

@@ -114,7 +114,9 @@ def test_the_dashboard_is_served_beside_the_api_and_guards_itself(api: Api) -> N
     asked = api.http.get("/admin")
     assert (asked.status_code, asked.headers["location"]) == (303, "admin/sign-in")
     cookie = {"Cookie": f"celeriac={api.tokens['read']}"}
-    assert "Task Queue Summary" in api.http.get("/admin", headers=cookie).text
+    page = api.http.get("/admin", headers=cookie)
+    assert "Task Queue Summary" in page.text
+    assert "script-src 'self'" in page.headers["content-security-policy"]
     assert api.http.get("/api/tasks", headers=cookie).status_code == 401
     assert api.ask("GET", "/admin/tasks").status_code == 303
     assert api.http.get("/administration").status_code == 401

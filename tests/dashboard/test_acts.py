@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from urllib.parse import unquote
 
 from tests.api.works import audited, row, task
 from tests.dashboard.site import Site, worker
@@ -72,6 +74,13 @@ def test_a_bulk_changes_just_what_its_page_showed(site: Site) -> None:
     assert site.told("tasks/retry", sure="yes", task=form[1]) == "7 tasks will run again."
     assert row(site, later, "status") == ("failed",)
     assert row(site, shown[0], "status") == ("pending",)
+
+
+def test_however_long_what_is_told_a_browser_keeps_it(site: Site) -> None:
+    refused = site.post("enqueue/crawl", "admin", kwargs=json.dumps({"store_id": 1, "✕" * 3000: 1}))
+    cookie = refused.headers["set-cookie"]
+    assert len(cookie) < 4096
+    assert unquote(cookie.partition(";")[0]).endswith("✕…")
 
 
 def test_a_bulk_of_everything_is_a_slip(site: Site) -> None:
