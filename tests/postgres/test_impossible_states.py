@@ -117,6 +117,8 @@ IMPOSSIBLE_ROWS: list[tuple[str, str, dict[str, Any]]] = [
         for weight in (0, -1, 1e-9, "NaN", "Infinity", 1_000_001)
     ),
     ("account_policies_cap_not_negative", "account_policies", {"account": "a", "cap": -1}),
+    ("alerts_severity_known", "alerts", {"name": "a", "subject": "s", "value": 1, "threshold": 0, "severity": "?"}),
+    ("alert_deliveries_channel_known", "alert_deliveries", {"channel": "?", "message": "{}"}),
     ("workers_status_known", "workers", {"worker_id": "w", "hostname": "h", "pid": 1, "concurrency": 1, "status": "?"}),
     *(
         (f"scheduled_jobs_{check}", "scheduled_jobs", {"name": "n", "target": "t", "cron_expression": "@daily"} | row)
