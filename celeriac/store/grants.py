@@ -41,7 +41,7 @@ WORKER = {
 ADMIN = {
     **dict.fromkeys(SEGMENTS, f"{_ALL}, TRUNCATE"),
     "audit": "SELECT, INSERT", "api_tokens": "SELECT, INSERT, UPDATE", "version": "SELECT",
-    "afterwards": "",
+    "afterwards": "SELECT",
 }  # fmt: skip
 
 EXISTS = text("SELECT true FROM pg_roles WHERE rolname = :name")

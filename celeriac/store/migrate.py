@@ -5,6 +5,7 @@ Alembic is imported where it is used: every process imports this module, few nee
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -40,7 +41,14 @@ APPLICATION_TABLE = "alembic_version"
 #: What a revision names so runs after the transaction, statement by statement, none of which keeps others waiting.
 AFTERWARDS = "afterwards"
 
-LOCK = text("SELECT pg_advisory_xact_lock(hashtextextended('celeriac migrate', 0))")
+# Who waits within a statement keeps its snapshot, and an index that is built concurrently waits for that.
+LOCK = text("SELECT pg_try_advisory_xact_lock(hashtextextended('celeriac migrate', 0))")
+
+#: Seconds between two tries.
+TRIES = 0.1
+
+#: Of whoever has the lock and waits for statements elsewhere.
+PATIENT = text("SET LOCAL idle_in_transaction_session_timeout = 0")
 
 LEAVE = text("INSERT INTO celeriac.afterwards (revision, statements) VALUES (:revision, :statements)")
 
@@ -83,7 +91,7 @@ def migrate(
 
     with engine.begin() as connection:
         # Waiting for another migration may take as long as that one does; only after it do the timeouts count.
-        connection.execute(LOCK)
+        _take_turn(connection)
         connection.execute(text(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}"))
         new = unapplied(connection, application)
         for branch in _branches(application):
@@ -95,6 +103,11 @@ def migrate(
         for branch in _branches(application):
             _leave(connection, branch, new)
     _do_afterwards(engine)
+
+
+def _take_turn(connection: Connection) -> None:
+    while not connection.execute(LOCK).scalar_one():
+        time.sleep(TRIES)
 
 
 def _leave(connection: Connection, branch: Branch, new: set[str]) -> None:
@@ -109,7 +122,8 @@ def _leave(connection: Connection, branch: Branch, new: set[str]) -> None:
 def _do_afterwards(engine: Engine) -> None:
     """However long others' transactions keep these statements waiting: they keep nobody."""
     with engine.begin() as turn, engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        turn.execute(LOCK)
+        _take_turn(turn)
+        turn.execute(PATIENT)
         while left := connection.execute(LEFT).one_or_none():
             for statement in left.statements:
                 connection.exec_driver_sql(statement.replace("%", "%%"))

@@ -241,6 +241,26 @@ def test_what_a_migration_does_afterwards_keeps_nobody_waiting(empty: Engine, tm
         assert another.exec_driver_sql(WHOLE).one() == (True, True)
 
 
+def test_two_migrations_at_once_build_an_index_beside_each_other(empty: Engine, tmp_path: Path) -> None:
+    """Whoever waits for its turn has no snapshot that the index would wait for."""
+    made, _, _ = ADDS_AN_INDEX.partition("def upgrade")
+    (tmp_path / "unique_0001.py").write_text(f"{made}def upgrade(): ...\n")
+    migrate(empty)
+    with ThreadPoolExecutor(2) as executor, empty.connect() as caller, empty.connect() as another:
+        another.execution_options(isolation_level="AUTOCOMMIT")
+        caller.exec_driver_sql("CREATE TABLE names (name text, CONSTRAINT named CHECK (name IS NOT NULL) NOT VALID)")
+        caller.commit()
+        caller.exec_driver_sql("INSERT INTO names VALUES ('a')")
+        both = [executor.submit(migrate, empty, tmp_path) for _ in range(2)]
+        until(lambda: another.exec_driver_sql(BUILDING).scalar_one(), "the index to wait for the caller")
+        waits = "SELECT count(*) > 1 FROM pg_stat_activity WHERE query LIKE '%%pg_try_advisory%%celeriac migrate%%'"
+        until(lambda: another.exec_driver_sql(waits).scalar_one(), "the other to wait for its turn")
+        caller.commit()
+        for migrating in both:
+            migrating.result(30)
+        assert another.exec_driver_sql(WHOLE).one() == (True, True)
+
+
 def test_a_migration_that_takes_too_long_gives_up(empty: Engine, adds_a_column: Path) -> None:
     migrate(empty)
     with empty.connect() as reader:
