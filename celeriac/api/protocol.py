@@ -70,7 +70,8 @@ def most_connections() -> int:
 class Protocol(H11Protocol):
     """One connection. `HEAD` and `BODY`: how long (seconds) a request's head, and then its body, may take to arrive.
 
-    Where there are more than `MOST`, the one that has waited longest for a request, or for the rest of one, is closed.
+    An answer may be left unread for `BODY`, too. Where there are more than `MOST`, the one is closed that has waited
+    longest for a request, for the rest of one, or for somebody to read what it says.
     """
 
     HEAD, BODY = 10.0, 60.0
@@ -82,6 +83,7 @@ class Protocol(H11Protocol):
         self._stage: Any = None
         self._since = 0.0
         self._timer: asyncio.TimerHandle | None = None
+        self._unread: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -93,8 +95,24 @@ class Protocol(H11Protocol):
         super().data_received(data)
         self._mind()
 
+    def pause_writing(self) -> None:
+        """Whoever asked does not read: what is to be sent fills its buffer."""
+        super().pause_writing()
+        self._since = self.loop.time()
+        self._unread = self.loop.call_later(self.BODY, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._read()
+
+    def _read(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop()
+        self._read()
         super().connection_lost(exc)
 
     def _mind(self) -> None:
@@ -123,9 +141,10 @@ class Protocol(H11Protocol):
         oldest.refuse(HTTPStatus.SERVICE_UNAVAILABLE, f"there are more than {self.MOST} connections; try again soon")
 
     def awaits_more(self) -> bool:
-        """Whether it waits for a request, or for the rest of one; this one does, having just come."""
-        waits = self.conn.their_state in (h11.IDLE, h11.SEND_BODY)
-        return waits and not self.transport.is_closing()
+        """Whether it waits for a request, the rest of one, or a reader; this one does, having just come."""
+        if self._unread is not None:
+            return True
+        return self.conn.their_state in (h11.IDLE, h11.SEND_BODY) and not self.transport.is_closing()
 
     def send_400_response(self, msg: str) -> None:
         error = self.conn.refusal if isinstance(self.conn, Strict) else None
@@ -133,14 +152,22 @@ class Protocol(H11Protocol):
 
     def refuse(self, status: int, detail: str) -> None:
         """Answers with a problem document, if there is no answer yet, and closes."""
+        if self._unread is not None:
+            self.transport.abort()
+            return
         if self.transport.is_closing():
             return
-        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            self._answer(Problem(status, detail))
-        if self.cycle is not None:
-            self.cycle.disconnected = True
-            self.cycle.message_event.set()
-        self.transport.close()
+        try:
+            if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+                self._answer(Problem(status, detail))
+        finally:
+            if self.cycle is not None:
+                self.cycle.disconnected = True
+                self.cycle.message_event.set()
+            self.transport.close()
+
+    def _asks_for_head(self) -> bool:
+        return self.cycle is not None and self.cycle.scope["method"] == "HEAD"
 
     def _answer(self, problem: Problem) -> None:
         response = problem.response(None)
@@ -149,7 +176,7 @@ class Protocol(H11Protocol):
         reason = HTTPStatus(problem.status_code).phrase.encode()
         for event in (
             h11.Response(status_code=problem.status_code, headers=headers, reason=reason),
-            h11.Data(data=bytes(response.body)),
+            h11.Data(data=b"" if self._asks_for_head() else bytes(response.body)),
             h11.EndOfMessage(),
         ):
             self.transport.write(self.conn.send(event) or b"")

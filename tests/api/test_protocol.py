@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 
@@ -14,6 +15,8 @@ import uvicorn
 from celeriac.api.protocol import Protocol
 from tests.api.server import free_port
 from tests.processes import until
+
+LARGE = 32 * 2**20
 
 
 class Quick(Protocol):
@@ -25,12 +28,12 @@ class Small(Protocol):
 
 
 async def echo(scope, receive, send) -> None:
-    """Answers with the body's size, once it has all of it."""
+    """Answers with the body's size, once it has all of it; `/large` with more than any buffer takes."""
     size, more = 0, True
     while more:
         message = await receive()
         size, more = size + len(message.get("body", b"")), message.get("more_body", False)
-    body = str(size).encode()
+    body = bytes(LARGE) if scope["path"] == "/large" else str(size).encode()
     headers = [(b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     await send({"type": "http.response.body", "body": body})
@@ -140,3 +143,26 @@ def test_a_connection_that_waits_makes_room_for_one_that_comes() -> None:
         waiting = [stack.enter_context(closing(connected(port))) for _ in range(12)]
         assert asked(port, GET + b"\r\n") == (200, b"0")
         assert answered(read(waiting[0]))[0] == 503
+
+
+def test_an_answer_that_nobody_reads_is_not_kept(port: int) -> None:
+    with closing(connected(port)) as tcp:
+        tcp.sendall(GET.replace(b"/", b"/large", 1) + b"\r\n")
+        first = tcp.recv(1)
+        time.sleep(3 * Quick.BODY)  # it is that nothing is read which takes this long
+        assert 0 < len(first + read(tcp)) < LARGE
+
+
+def test_whoever_reads_no_answer_makes_room_for_one_that_comes() -> None:
+    with serving(Small) as port, ExitStack() as stack:
+        for _ in range(12):
+            unread = stack.enter_context(closing(connected(port)))
+            unread.sendall(GET.replace(b"/", b"/large", 1) + b"\r\n")
+            assert unread.recv(1)
+        assert asked(port, GET + b"\r\n") == (200, b"0")
+
+
+def test_a_head_request_that_does_not_arrive_whole_is_not_waited_for(port: int) -> None:
+    with closing(connected(port)) as tcp:
+        tcp.sendall(GET.replace(b"GET", b"HEAD", 1) + b"Content-Length: 5\r\n\r\n")
+        assert read(tcp).startswith(b"HTTP/1.1 408")
