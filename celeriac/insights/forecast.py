@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 from celeriac.insights.checks import Reason
 from celeriac.insights.situation import Situation, is_stale
+from celeriac.insights.spans import span
 from celeriac.store.states import RUNNING
 
 
@@ -55,7 +56,8 @@ def _lock(s: Situation) -> Forecast:
     if head.status != RUNNING:
         return Forecast(None, f"unknown, because task {head.id} has not begun", following)
     if is_stale(head):
-        return Forecast(None, "unknown, because its worker is silent: the sweep frees it", "the sweep, rescue")
+        basis = f"unknown, because its worker is silent: after {span(head.stale_after)} of that the sweep frees it"
+        return Forecast(None, basis, "the sweep, rescue")
     if head.seconds_per_task is None or s.ahead is None:
         return Forecast(None, f"unknown, because nobody has measured how long a task of {head.role} takes", following)
     ends = max(s.now, head.started_at + timedelta(seconds=head.seconds_per_task))

@@ -57,14 +57,14 @@ LOOKS_AT = (1, 10_000)
 
 
 def find(connection: Connection, given: int | str) -> dict[str, Any] | None:
-    """A task by its row's id or by its task_id, if there is one (still). A text of digits is an id, unless a task_id is
-    the same.
+    """A task by its row's id or by its task_id, if there is one (still). A text of digits is an id, if a row has it:
+    which task_id others choose changes nothing about whom an id means.
     """
-    task = None
-    if isinstance(given, str) and "\x00" not in given:
-        task = connection.execute(ID_OF, {"task_id": given}).scalar_one_or_none()
-    task = _row_id(given) if task is None else task
+    task = _row_id(given)
     row = None if task is None else connection.execute(TASK, {"id": task}).mappings().one_or_none()
+    if row is None and isinstance(given, str) and "\x00" not in given:
+        task = connection.execute(ID_OF, {"task_id": given}).scalar_one_or_none()
+        row = None if task is None else connection.execute(TASK, {"id": task}).mappings().one_or_none()
     return None if row is None else dict(row)
 
 

@@ -142,7 +142,8 @@ def _standing(s: Situation, asked: Sequence[Check]) -> tuple[Reason, str]:
 def _running(task: dict[str, Any]) -> Why:
     age = task["heartbeat_age"]
     stale = age > min(task["stale_after"], GONE)
-    heard = f"silent for {span(age)}, stale: the sweep frees it" if stale else f"heard {span(age)} ago"
+    freed = "" if age > task["stale_after"] else f" after {span(task['stale_after'])} of silence"
+    heard = f"silent for {span(age)}, stale: the sweep frees it{freed}" if stale else f"heard {span(age)} ago"
     headline = f"it runs on {task['worker_id']} ({heard})"
     passed = tuple(Check(name, "yes", "it has begun") for name in ORDER)
     return Why(task, headline, "running", passed, None, "it has begun", None, None)
