@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 from sqlalchemy import Connection
 
 from celeriac.enqueue.insert import NewTask, Receipt, enqueue
 from celeriac.errors import IdTaken
+
+logger = logging.getLogger(__name__)
 
 #: Rows a statement.
 BULK = 1000
@@ -36,6 +39,16 @@ def refuse_different(tasks: Sequence[NewTask], receipts: Sequence[Receipt | None
                 f"{task.role}: task_id={task.task_id!r:.100}: task {receipt.id} has this id, and another role or other "
                 "arguments: give another; nothing was enqueued"
             )
+
+
+def tell_different(tasks: Sequence[NewTask], receipts: Sequence[Receipt] | None) -> None:
+    """Where it is too late to refuse: the call has returned, or the handler has."""
+    for task, receipt in zip(tasks, receipts or (), strict=False):
+        if receipt.differs and not task.is_part and not task.again:
+            logger.error(
+                "A task of %s was not enqueued: task %d has its id %.100r, and another role or other arguments",
+                task.role, receipt.id, task.task_id,
+            )  # fmt: skip
 
 
 def _key(task: NewTask) -> tuple[str, bool, str]:

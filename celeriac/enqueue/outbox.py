@@ -17,6 +17,7 @@ from psycopg2.errors import LockNotAvailable
 from sqlalchemy import Connection, Row, text
 from sqlalchemy.exc import DBAPIError
 
+from celeriac.enqueue.bulk import tell_different
 from celeriac.enqueue.insert import NewTask, Receipt, as_json, enqueue
 from celeriac.store.connections import Database
 from celeriac.store.failures import is_gone
@@ -111,7 +112,8 @@ class Admission:
         """Whether it was. One that cannot be keeps no other waiting: it is told once, and left."""
         try:
             with _briefly(connection, ADMISSION_PATIENCE_MS):
-                enqueue(connection, [_task(row.task)])
+                new = [_task(row.task)]
+                tell_different(new, enqueue(connection, new))
                 connection.execute(ADMITTED, {"id": row.id})
         except Exception as error:
             if is_gone(error):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from sqlalchemy import Connection
 
 from celeriac.enqueue import outbox
-from celeriac.enqueue.bulk import enqueue_bulk, is_anothers
+from celeriac.enqueue.bulk import enqueue_bulk, is_anothers, tell_different
 from celeriac.enqueue.insert import NewTask
 from celeriac.settle.tombstones import Tombstone, bury
 
@@ -19,7 +19,7 @@ def follow_up(connection: Connection, tasks: Sequence[NewTask]) -> None:
     """
     others = [task for task in tasks if not task.is_part]
     if others:
-        outbox.enqueue_or_put(connection, others)
+        tell_different(others, outbox.enqueue_or_put(connection, others))
     parts = [task for task in tasks if task.is_part]
     keyless = [task for task in parts if task.unique_key is None]
     enqueue_bulk(connection, keyless)

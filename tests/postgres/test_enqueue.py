@@ -138,6 +138,12 @@ def test_a_task_id_is_no_other_tasks(plain: Task[..., Any], sync: Task[..., Any]
     assert rows("SELECT task_id FROM worker_tasks ORDER BY id") == [("mine",), ("another",)]
 
 
+def test_a_task_that_was_tried_again_with_other_arguments_is_the_same(plain: Task[..., Any], rows: Rows) -> None:
+    first = plain.apply_async(("a",), task_id="mine")
+    rows("UPDATE tasks SET kwargs = '{}', retry_count = 1")
+    assert plain.apply_async(("a",), task_id="mine").row_id == first.row_id
+
+
 def test_ids_of_schedules_are_nobody_elses(plain: Task[..., Any], rows: Rows) -> None:
     with pytest.raises(BadArguments, match="ids of schedules"):
         plain.apply_async(task_id="hourly@2031-01-01T00:00:00Z")
