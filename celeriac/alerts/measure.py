@@ -6,16 +6,14 @@ Each group is read by itself. One that cannot be read leaves its alerts as they 
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from psycopg2.extensions import QueryCanceledError
 from sqlalchemy import Connection, text
-from sqlalchemy.exc import DBAPIError
 
 from celeriac.alerts import fairness
-from celeriac.alerts.rules import Measured, Rule, measure_of
-from celeriac.store.failures import is_gone
+from celeriac.alerts.rules import Measured, Rule, evaluate, measure_of
 from celeriac.store.plans import lookups
 
 if TYPE_CHECKING:
@@ -207,24 +205,42 @@ def measure(app: Celeriac, connection: Connection, rules: Iterable[Rule]) -> dic
 
 
 def _of_application(rule: Rule) -> Group:
-    def read(_: Celeriac, connection: Connection) -> Iterable[Measured]:
+    def read(app: Celeriac, connection: Connection) -> Iterable[Measured]:
+        """Raises for what could not be judged or written later on, with all the others."""
         assert not isinstance(rule.measure, str)
-        return [Measured(rule.name, subject, value) for subject, value in rule.measure(connection).items()]
+        found = [Measured(rule.name, subject, float(value)) for subject, value in rule.measure(connection).items()]
+        above = evaluate([rule], found, app.settings)
+        if not all(_is_told_of(one.subject) and math.isfinite(one.value) for one in found):
+            raise ValueError(f"the measure of {rule.name!r}: give each subject, a short text, a finite number")
+        if not all(_is_text(one.says) for one in above):
+            raise ValueError(f"the sentence of {rule.name!r} is no text that Postgres takes")
+        return found
 
     return read
 
 
+def _is_told_of(subject: object) -> bool:
+    """Whether it fits the key of an alert."""
+    return isinstance(subject, str) and len(subject) <= 500 and _is_text(subject)
+
+
+def _is_text(said: str) -> bool:
+    return "\0" not in said and not any("\ud800" <= letter <= "\udfff" for letter in said)
+
+
 def _read(app: Celeriac, connection: Connection, group: Group) -> list[Measured] | None:
-    """None, and a line in the log, for one that cannot be read. Raises what says that Postgres is away."""
+    """None, and a line in the log, for one that cannot be read. Raises what says that this connection is lost.
+
+    An application's function may speak with other databases, whose errors look the same.
+    """
     connection.exec_driver_sql("SAVEPOINT measured")
     try:
         found = list(group(app, connection))
-    except Exception as error:
-        took_too_long = isinstance(getattr(error, "orig", None), QueryCanceledError)
-        if isinstance(error, DBAPIError) and is_gone(error) and not took_too_long:
+    except Exception:
+        if connection.invalidated:
             raise
-        logger.exception("What alerts are about could not be read")
         connection.exec_driver_sql("ROLLBACK TO SAVEPOINT measured")
+        logger.exception("What alerts are about could not be read")
         return None
     connection.exec_driver_sql("RELEASE SAVEPOINT measured")
     return found

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+import math
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -16,7 +17,7 @@ from sqlalchemy import text
 
 from celeriac.alerts import deliver, record
 from celeriac.alerts.measure import measure
-from celeriac.alerts.rules import NAMES, RULES, Above, Rule, evaluate, measure_of
+from celeriac.alerts.rules import NAMES, RULES, SEVERITIES, Above, Rule, evaluate, measure_of
 from celeriac.errors import ConfigurationError
 from celeriac.store.failures import Away, is_gone
 
@@ -27,6 +28,9 @@ logger = logging.getLogger(__name__)
 
 #: How long (milliseconds) a statement may take that reads what is watched: meanwhile nobody else looks.
 PATIENCE_MS = 30_000
+
+#: For how long (seconds) a rule may want its measure to last.
+LONGEST = 366 * 86_400
 
 #: A look is late after so many intervals.
 LATE = 2
@@ -62,6 +66,15 @@ def rules_of(app: Celeriac) -> dict[str, Sequence[Rule]]:
     return engine | ({f"alerts of {app.main}": added(app)} if app.alerts else {})
 
 
+def rules_there_are(app: Celeriac) -> dict[str, Sequence[Rule]]:
+    """The same; where the application's own cannot be had, a line in the log, and the engine's."""
+    try:
+        return rules_of(app)
+    except Exception:
+        logger.exception("The alerts of the application are left out: alerts=%r", app.alerts)
+        return {"alerts": RULES}
+
+
 def added(app: Celeriac) -> list[Rule]:
     """The application's own. Raises ConfigurationError."""
     if app.alerts is None:
@@ -70,14 +83,33 @@ def added(app: Celeriac) -> list[Rule]:
     found = getattr(importlib.import_module(module), attribute or "rules", None)
     if found is None or not all(isinstance(rule, Rule) and callable(rule.measure) for rule in found):
         raise ConfigurationError(f"alerts={app.alerts!r}: give 'module:name' of a list of Rule(measure=a function)")
+    for rule in found:
+        if problem := _problem(app, rule):
+            raise ConfigurationError(f"alerts={app.alerts!r}: the rule {rule.name!r} {problem}")
+    if len({rule.name for rule in found}) < len(found):
+        raise ConfigurationError(f"alerts={app.alerts!r}: two rules have the same name")
     if taken := NAMES & {rule.name for rule in found}:
         raise ConfigurationError(f"alerts={app.alerts!r}: the engine has a rule {min(taken)!r}; give it another name")
     return list(found)
 
 
+def _problem(app: Celeriac, rule: Rule) -> str | None:
+    """What is wrong with it that Postgres would refuse, and all other alerts with it."""
+    if not (isinstance(rule.name, str) and rule.name.isprintable() and 0 < len(rule.name) <= 100):
+        return "wants a name of up to 100 letters"
+    if rule.severity not in SEVERITIES:
+        return f"has the severity {rule.severity!r}: {' or '.join(SEVERITIES)}"
+    if not 0 <= rule.lasts <= LONGEST:
+        return f"lasts {rule.lasts} s: 0 to {LONGEST}"
+    try:
+        return None if math.isfinite(rule.limit(app.settings)) else "has a threshold that is not finite"
+    except (AttributeError, TypeError, ValueError):
+        return f"has the threshold {rule.threshold!r}: give a number, or a setting's name"
+
+
 def review(app: Celeriac) -> int:
     """The sweep: what is above its threshold fires, is logged and told once as it begins and once as it ends."""
-    rules = rules_of(app)
+    rules = rules_there_are(app)
     with app.database.statement() as connection:
         connection.execute(LOOKED, {"names": list(rules)})
     return look(app, rules)
@@ -89,7 +121,7 @@ def review_if_late(app: Celeriac) -> int:
     with app.database.statement() as connection:
         due = {
             name: some
-            for name, some in rules_of(app).items()
+            for name, some in rules_there_are(app).items()
             if connection.execute(TAKE, {"name": name, "late": late}).scalar_one_or_none()
         }
     return look(app, due) if due else 0

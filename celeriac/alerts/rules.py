@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 from celeriac.settings import Settings
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
+
+Severity = Literal["page", "warn"]
+SEVERITIES: Sequence[Severity] = get_args(Severity)
 
 #: Of an application's rule: each subject's value.
 Measure = Callable[["Connection"], Mapping[str, float]]
@@ -30,7 +33,7 @@ class Rule:
     measure: str | Measure
     threshold: str | float
     says: str
-    severity: Literal["page", "warn"] = "warn"
+    severity: Severity = "warn"
     lasts: float = 0.0
     promql: str = ""
 

@@ -14,7 +14,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_late
 from prometheus_client.registry import Collector
 from sqlalchemy.exc import SQLAlchemyError
 
-from celeriac.alerts.review import rules_of
+from celeriac.alerts.review import rules_there_are
 from celeriac.metrics.catalogue import BY_NAME, PREFIX
 from celeriac.metrics.read import Samples, read
 
@@ -34,7 +34,7 @@ class Exporter:
 
     def __init__(self, app: Celeriac) -> None:
         self.app = app
-        self._rules = [rule.name for rules in rules_of(app).values() for rule in rules]
+        self._rules = [rule.name for rules in rules_there_are(app).values() for rule in rules]
         self._turn = threading.Lock()
         self._until = 0.0
         self._text = b""
