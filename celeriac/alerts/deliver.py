@@ -1,8 +1,9 @@
 """Delivery: a webhook and a mail, each once as an alert begins and once as it ends.
 
 What is to be told are rows, written with the alert itself. A thread sends them one by one, so that no look waits for
-who is told. What was not taken is sent again after the next look, for a day. Only a process that dies between the
-sending and its commit has a message sent twice, under the same id.
+who is told. What was not taken is sent again after a later look, each time after twice the rest, for a day; meanwhile
+other alerts are told. Only a process that dies between the sending and its commit has a message sent twice, under the
+same id.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from email.message import EmailMessage
 from email.utils import formatdate
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from sqlalchemy import text
@@ -32,15 +34,28 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: How long (seconds) one sending may take in all, and how long it is left alone that was not taken.
-LIMIT, REST = 10.0, 15.0
+#: How long (seconds) connecting may take, and the sending after it.
+LIMIT = 10.0
 
-# INVARIANT: a channel's oldest goes first, so that nobody hears of an end before the beginning; who takes it has it
-# for `REST`.
+#: How long (seconds) it is left alone that was not taken, at first; how often that is doubled; and after how many that
+#: were not taken a channel is left until the next look. INVARIANT: whoever sends has ended within `REST`.
+REST, DOUBLINGS, FAILURES = 4 * LIMIT, 7, 3
+
+# INVARIANT: an alert's oldest goes first, so that nobody hears of its end before its beginning; who takes it has it for
+# the rest.
 TAKE = text("""
 UPDATE celeriac.alert_deliveries SET taken_at = clock_timestamp(), tries = tries + 1
-WHERE id = (SELECT min(id) FROM celeriac.alert_deliveries WHERE channel = :channel)
-    AND (taken_at IS NULL OR taken_at < clock_timestamp() - :rest * interval '1 second')
+WHERE id = (
+    SELECT id FROM celeriac.alert_deliveries d
+    WHERE channel = :channel
+        AND (taken_at IS NULL OR taken_at < clock_timestamp()
+            - :rest * power(2, least(tries - 1, :doublings)) * interval '1 second')
+        AND NOT EXISTS (
+            SELECT FROM celeriac.alert_deliveries first
+            WHERE first.channel = d.channel AND first.id < d.id
+                AND first.message ->> 'name' = d.message ->> 'name'
+                AND first.message ->> 'subject' = d.message ->> 'subject')
+    ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED)
 RETURNING id, message, tries
 """)
 
@@ -52,6 +67,8 @@ RETURNING channel, message ->> 'name' AS name, message ->> 'subject' AS subject
 """)
 
 Message = Mapping[str, Any]
+
+T = TypeVar("T")
 
 _sending = threading.Lock()
 
@@ -69,34 +86,52 @@ def start(app: Celeriac) -> threading.Thread | None:
     """Sends what there is to send, in a thread; None while one does so already."""
     if not _sending.acquire(blocking=False):
         return None
-    thread = threading.Thread(target=_send_and_release, args=(app,), name="celeriac-deliveries")
-    thread.start()
+    thread = threading.Thread(target=_send_and_release, args=(app,), name="celeriac-deliveries", daemon=True)
+    try:
+        thread.start()
+    except BaseException:
+        _sending.release()
+        raise
     return thread
 
 
 def _send_and_release(app: Celeriac) -> None:
     try:
         for channel in channels(app.settings):
-            while _send_next(app, channel):
-                pass
-        _give_up(app)
-    except Exception as error:
-        logger.log(logging.WARNING if is_gone(error) else logging.ERROR, "Alerts are told later: %s", error)
+            _guarded(partial(_send_all, app, channel))
+        _guarded(partial(_give_up, app))
     finally:
         _sending.release()
 
 
-def _send_next(app: Celeriac, channel: str) -> bool:
-    """Whether there was something, and it was taken."""
+def _guarded(act: Callable[[], None]) -> None:
+    """What one channel meets with keeps no other."""
+    try:
+        act()
+    except Exception as error:
+        logger.log(logging.WARNING if is_gone(error) else logging.ERROR, "Alerts are told later: %s", error)
+
+
+def _send_all(app: Celeriac, channel: str) -> None:
+    failures = 0
+    while failures < FAILURES and (was_taken := _send_next(app, channel)) is not None:
+        failures += not was_taken
+
+
+def _send_next(app: Celeriac, channel: str) -> bool | None:
+    """Whether it was taken; None where nothing is to be sent now."""
     with app.database.statement() as connection:
-        row = connection.execute(TAKE, {"channel": channel, "rest": REST}).one_or_none()
+        asked = {"channel": channel, "rest": REST, "doublings": DOUBLINGS}
+        row = connection.execute(TAKE, asked).one_or_none()
     if row is None:
-        return False
+        return None
     try:
         SEND[channel](app.settings, row.message | {"id": row.id})
-    except (OSError, http.client.HTTPException, smtplib.SMTPException, NotTaken) as error:
+    except Exception as error:
         # What the address says behind the host may be a secret.
-        logger.warning("The %s did not take alert %s (try %d): %s", channel, row.message["name"], row.tries, error)
+        expected = isinstance(error, OSError | http.client.HTTPException | smtplib.SMTPException | NotTaken)
+        level = logging.WARNING if expected else logging.ERROR
+        logger.log(level, "The %s did not take alert %s (try %d): %s", channel, row.message["name"], row.tries, error)
         return False
     with app.database.statement() as connection:
         connection.execute(DONE, {"id": row.id})
@@ -113,8 +148,8 @@ def post(settings: Settings, message: Message) -> None:
     """POST of the message as JSON; any status of success is taken. Follows no redirect."""
     url = urlsplit(str(settings.alert_webhook))
     kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
-    with closing(kind(str(url.hostname), url.port, timeout=LIMIT / 2)) as connection:
-        connection.connect()
+    with closing(kind(str(url.hostname), url.port, timeout=LIMIT)) as connection:
+        _in_time(connection.connect, lambda: connection.sock)
         with _within(lambda: connection.sock):
             headers = {"Content-Type": "application/json", "User-Agent": "celeriac"} | _login(url)
             target = f"{url.path or '/'}{f'?{url.query}' if url.query else ''}"
@@ -135,15 +170,26 @@ def mail(settings: Settings, message: Message) -> None:
     """One mail to all recipients. A repetition has the same Message-ID."""
     url = urlsplit(str(settings.alert_mail))
     host, port = str(url.hostname), url.port or {"smtp": 25, "smtps": 465}.get(url.scheme, 587)
-    kind: Callable[..., smtplib.SMTP] = smtplib.SMTP_SSL if url.scheme == "smtps" else smtplib.SMTP
-    with closing(kind(host, port, timeout=LIMIT / 2)) as server, _within(lambda: server.sock):
-        if url.scheme == "smtp+starttls":
-            server.starttls(context=ssl.create_default_context())
-        if url.username:
-            server.login(unquote(url.username), unquote(url.password or ""))
-        server.send_message(_mail(settings, message))
-        with suppress(OSError):
-            server.quit()
+    with closing(_server(url.scheme, host)) as server:
+        code, said = _in_time(lambda: server.connect(host, port), lambda: server.sock)
+        if code != 220:
+            raise smtplib.SMTPConnectError(code, said)
+        with _within(lambda: server.sock):
+            if url.scheme == "smtp+starttls":
+                server.starttls(context=ssl.create_default_context())
+            if url.username:
+                server.login(unquote(url.username), unquote(url.password or ""))
+            server.send_message(_mail(settings, message))
+            with suppress(OSError):
+                server.quit()
+
+
+def _server(scheme: str, host: str) -> smtplib.SMTP:
+    """One that is not connected yet."""
+    of_tls = partial(smtplib.SMTP_SSL, context=ssl.create_default_context())
+    server = of_tls(timeout=LIMIT) if scheme == "smtps" else smtplib.SMTP(timeout=LIMIT)
+    vars(server)["_host"] = host  # whom the certificate has to name; `connect` does not set it
+    return server
 
 
 def _mail(settings: Settings, message: Message) -> EmailMessage:
@@ -163,11 +209,25 @@ def _word(message: Message) -> str:
     return "is over" if message["event"] == "ended" else "fires"
 
 
+def _in_time(connect: Callable[[], T], sock: Callable[[], socket.socket | None]) -> T:
+    """What took longer to connect to is sent nothing: by then it may be somebody else's to send."""
+    with _within(sock) as over:
+        connected = connect()
+    if over.is_set():
+        raise NotTaken(f"it took more than {LIMIT:g} s to connect")
+    return connected
+
+
 @contextmanager
-def _within(sock: Callable[[], socket.socket | None]) -> Iterator[None]:
-    """Ends what goes on over that socket after `LIMIT`, however slowly the other side goes on answering."""
+def _within(sock: Callable[[], socket.socket | None]) -> Iterator[threading.Event]:
+    """Ends what goes on over that socket after `LIMIT`, however slowly the other side goes on answering.
+
+    Yields what is set from then on.
+    """
+    over = threading.Event()
 
     def end() -> None:
+        over.set()
         with suppress(OSError):
             if (open_one := sock()) is not None:
                 open_one.shutdown(socket.SHUT_RDWR)
@@ -176,7 +236,7 @@ def _within(sock: Callable[[], socket.socket | None]) -> Iterator[None]:
     timer.daemon = True
     timer.start()
     try:
-        yield
+        yield over
     finally:
         timer.cancel()
 

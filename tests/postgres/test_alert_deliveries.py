@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import smtplib
+import ssl
 import threading
 import time
 from collections.abc import Iterator
@@ -22,7 +24,7 @@ from celeriac.store.connections import Database
 from tests.processes import Rows, until
 
 LETTER = "INSERT INTO dead_letters (digest, reason, size, message) VALUES (sha256('x'), 'x', 1, 'x')"
-LATER = "UPDATE alert_deliveries SET taken_at = taken_at - interval '1 minute'"
+LATER = "UPDATE alert_deliveries SET taken_at = taken_at - interval '2 minutes'"
 
 
 class Hook:
@@ -33,6 +35,7 @@ class Hook:
         self.headers: list[Any] = []
         self.status = 204
         self.drips = False
+        self.refused: set[str] = set()
         self.answers = threading.Event()
         self.answers.set()
         hook = self
@@ -43,7 +46,7 @@ class Hook:
                 hook.answers.wait(30)
                 hook.told.append(said)
                 hook.headers.append(self.headers)
-                self.send_response(hook.status)
+                self.send_response(400 if said["name"] in hook.refused else hook.status)
                 with suppress(OSError):
                     while hook.drips:
                         self.send_header("X-More", "to come")
@@ -119,6 +122,68 @@ def test_what_was_not_taken_is_sent_again_after_a_later_look_in_order(
     assert [(one["event"], one["id"]) for one in hook.told[2:]] == [("began", 1), ("ended", 2)]
     assert "127.0.0.1 answered 500" in caplog.text
     assert "secret" not in caplog.text
+
+
+TOLD = """INSERT INTO alert_deliveries (channel, message) SELECT 'webhook', jsonb_build_object(
+    'event', event, 'name', name, 'subject', 's') FROM (VALUES ('began', 'bad'), ('ended', 'bad'), ('began', 'good'))
+    AS said (event, name)"""
+RESTED = "UPDATE alert_deliveries SET tries = 4, taken_at = clock_timestamp() - :ago * interval '1 s' WHERE id = 1"
+
+
+def test_one_that_is_never_taken_keeps_only_its_own_end_waiting(telling: Celeriac, hook: Hook, rows: Rows) -> None:
+    hook.refused = {"bad"}
+    rows(TOLD)
+    looked(telling, rows)
+    assert [(one["event"], one["name"]) for one in hook.told] == [("began", "bad"), ("began", "good")]
+    assert rows("SELECT id, tries FROM alert_deliveries ORDER BY id") == [(1, 1), (2, 0)]
+
+
+@pytest.mark.parametrize(("ago", "tries"), [(100, 4), (1000, 5)])
+def test_what_was_not_taken_rests_longer_each_time(
+    telling: Celeriac, hook: Hook, rows: Rows, ago: int, tries: int
+) -> None:
+    hook.refused = {"bad"}
+    rows(TOLD)
+    rows(RESTED, ago=ago)
+    looked(telling, rows)
+    assert rows("SELECT tries FROM alert_deliveries WHERE id = 1") == [(tries,)]
+
+
+def test_one_channel_that_breaks_keeps_no_other(
+    telling: Celeriac, hook: Hook, rows: Rows, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def breaks(*_: object) -> None:
+        raise RuntimeError("out of order")
+
+    monkeypatch.setattr(deliver, "SEND", {"webhook": deliver.post, "mail": breaks})
+    monkeypatch.setattr(deliver, "channels", lambda _: ["mail", "webhook"])
+    rows(LETTER)
+    looked(telling, rows)
+    assert [one["event"] for one in hook.told] == ["began"]
+    assert "The mail did not take alert dead_letters (try 1): out of order" in caplog.text
+
+
+def test_a_thread_that_cannot_start_is_tried_again(app: Celeriac, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", fails)
+        with pytest.raises(RuntimeError):
+            deliver.start(app)
+    assert not deliver._sending.locked()
+
+
+def test_a_mail_server_over_tls_has_to_have_a_certificate_that_holds() -> None:
+    server = deliver._server("smtps", "mail.shop.example")
+    assert isinstance(server, smtplib.SMTP_SSL)
+    assert (server.context.verify_mode, server.context.check_hostname) == (ssl.CERT_REQUIRED, True)
+
+
+def test_what_took_too_long_to_connect_to_is_sent_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deliver, "LIMIT", 0.05)
+    with pytest.raises(deliver.NotTaken):
+        deliver._in_time(lambda: time.sleep(0.3), lambda: None)
 
 
 def test_no_look_waits_for_who_is_told(telling: Celeriac, hook: Hook, rows: Rows) -> None:
