@@ -40,8 +40,8 @@ CROSS JOIN LATERAL celeriac.backlog(r.role) AS backlog
 CROSS JOIN LATERAL celeriac.last_hour(r.role) AS hour
 """)
 
-#: Accounts and priorities whose oldest entry is looked at, of each role.
-LEVELS = 100
+#: Accounts and priorities whose oldest entry is looked at, of each role: by name those that come first.
+LEVELS = 10_000
 
 # INVARIANT: one descent an account and priority, to its first entry, which is its oldest.
 OLDEST = text("""
@@ -100,8 +100,8 @@ WHERE since < statement_timestamp() - :late * interval '1 second'
 ORDER BY since DESC LIMIT :most
 """)
 
-#: Events are looked at back to here.
-MOST_EVENTS = 10_000
+#: Events of any kind are looked at back to here, as their index knows no kind: one more than the setting may be.
+MOST_EVENTS = 10_001
 
 LOST = text("""
 SELECT role, count(*) AS n FROM (
@@ -121,8 +121,8 @@ SELECT CAST(extract(epoch FROM statement_timestamp() - least(
 )) AS double precision) AS age
 """)
 
-#: Dead letters are counted to here.
-MOST_LETTERS = 1_000
+#: Dead letters are counted to here: one more than the setting may be.
+MOST_LETTERS = 1_001
 
 LETTERS = text("SELECT count(*) FROM (SELECT id FROM celeriac.dead_letters ORDER BY id LIMIT :most) AS letters")
 

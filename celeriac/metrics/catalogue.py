@@ -47,7 +47,9 @@ METRICS = (
     Metric("tasks_running", "Tasks that run", ROLE),
     Metric("tasks_stale", "Tasks that run with a lease that is over", ROLE),
     Metric("recent_tasks", "Of the newest 1,000 that ended within an hour, by what they came to", ("role", "outcome")),
-    Metric("oldest_ready_seconds", "For how long the oldest could have started, of 100 accounts and priorities", ROLE),
+    Metric(
+        "oldest_ready_seconds", "For how long the oldest could have started, of 1,000 accounts and priorities", ROLE
+    ),
     Metric("wait_objective_seconds", "For how long a task may that could start", ROLE),
     Metric("running_oldest_seconds", "For how long the oldest task runs", ROLE),
     Metric("accounts_waiting", "Accounts with a task that could start, counted to 100", ROLE),
@@ -65,7 +67,7 @@ METRICS = (
     Metric("beats", "Beats that have ticked within a minute"),
     Metric("beat_tick_age_seconds", "Since the last tick of any beat; 0 where no schedule needs one"),
     Metric("alerts_firing", "Subjects for which an alert fires", ("alert",)),
-    Metric("dead_letters", "Messages that became no task, counted to 1,000"),
+    Metric("dead_letters", "Messages that became no task, counted to 1,001"),
     Metric("outbox_tasks", "Tasks that are accepted and not yet inserted, counted to 1,000"),
     Metric("oldest_transaction_seconds", "Age of the oldest transaction that keeps what is dead from being vacuumed"),
     Metric("table_dead_ratio", "Dead rows as a share of a table's, as Postgres believes", ("table",)),

@@ -12,8 +12,9 @@ from celeriac.alerts import fairness, measure
 from celeriac.metrics.catalogue import BY_NAME, COUNTED, OUTCOMES, STATES, TABLES
 from celeriac.store.built_in import is_built_in
 
-#: How many of a role's last are looked at for what they came to, of its accounts, and of the outbox.
-RECENT_TASKS, ACCOUNTS, OUTBOX = 1_000, 100, 1_000
+#: How many of a role's last are looked at for what they came to, of its accounts, of accounts and priorities for who
+#: waits longest, and of the outbox.
+RECENT_TASKS, ACCOUNTS, LEVELS, OUTBOX = 1_000, 100, 1_000, 1_000
 
 #: Schedules are named by whoever writes them: this many are told of, by name.
 SCHEDULES_TOLD = 200
@@ -186,7 +187,7 @@ def _ended(connection: Connection, told: Samples, roles: set[str]) -> None:
     waiting = {row.role: row.n for row in connection.execute(WAITING, {"most": ACCOUNTS})}
     lost = {row.role: row.n for row in connection.execute(measure.LOST, {"most": measure.MOST_EVENTS})}
     lags = fairness.lags(connection)
-    oldest = {row.role: row.seconds for row in connection.execute(measure.OLDEST, {"most": measure.LEVELS})}
+    oldest = {row.role: row.seconds for row in connection.execute(measure.OLDEST, {"most": LEVELS})}
     told_of = {
         "accounts_waiting": waiting, "tickets_lost": lost, "fairness_lag_rounds": lags, "oldest_ready_seconds": oldest
     }  # fmt: skip

@@ -178,6 +178,23 @@ def test_a_task_that_waits_too_long_is_told(app: Celeriac, database: Database, r
     assert rows(FIRES) == []
 
 
+def test_of_many_accounts_the_last_is_looked_at_as_well(app: Celeriac, database: Database, rows: Rows) -> None:
+    registered(rows, "work")
+    live_worker(rows)
+    enqueued(database, *(new_task(account=f"{i:03}") for i in range(150)))
+    rows("UPDATE worker_tasks SET scheduled_for = now() - interval '61 minutes' WHERE account = '149'")
+    looked(app, rows)
+    assert rows(FIRES) == [("long_wait", "work")]
+
+
+def test_more_dead_letters_than_the_largest_setting_are_told(app: Celeriac, rows: Rows) -> None:
+    app.settings = replace(app.settings, alert_dead_letters=1_000)
+    rows("""INSERT INTO dead_letters (digest, reason, size, message)
+        SELECT sha256(CAST(i AS text)::bytea), 'x', 1, 'x' FROM generate_series(1, 1001) i""")
+    sweep(app, "alerts")
+    assert rows(FIRES) == [("dead_letters", "plain Celery")]
+
+
 def test_a_worker_that_is_silent_is_told_until_nobody_expects_it_back(app: Celeriac, rows: Rows) -> None:
     app.settings = replace(app.settings, alert_heartbeat=0.001)
     for name, status in (("dead", "active"), ("stopped", "stopped")):
