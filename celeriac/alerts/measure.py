@@ -24,20 +24,59 @@ logger = logging.getLogger(__name__)
 #: A rate says nothing of fewer tasks than this.
 SAMPLES = 20
 
-# `unserved`: a task that waits for its time becomes ready when it is due, where somebody looks.
+#: What waits is counted to here in each room, or to one more than the setting, at most to a million; and so many of the
+#: newest tell how many fail.
+COUNTED, MOST_COUNTED, NEWEST = 10_000, 1_000_000, 10_000
+
+# `unserved`: a task that waits for its time becomes ready when it is due, where somebody looks. Of a role that keeps no
+# successes its workers have counted these by minutes.
 ROLES = text("""
 SELECT r.role,
-    backlog.ready + backlog.later + backlog.behind_lock + backlog.parked + backlog.members + backlog.claimed AS queued,
-    CASE WHEN hour.completed + hour.failed > :samples THEN hour.failed_rate END AS failed_rate,
-    backlog.longest_running,
+    active.claimed + rooms.ready + rooms.later + rooms.behind + rooms.parked + rooms.members AS queued,
+    CASE WHEN hour.completed + hour.failed > :samples
+        THEN CAST(hour.failed AS double precision) / (hour.completed + hour.failed) END AS failed_rate,
+    active.longest_running,
     CASE WHEN NOT r.paused AND NOT EXISTS (
         SELECT FROM celeriac.workers
         WHERE status = 'active' AND queues ? coalesce(r.definition ->> 'queue', r.role)
             AND last_heartbeat_at > statement_timestamp() - interval '2 minutes')
-        THEN CAST(backlog.ready + backlog.due AS double precision) END AS unserved
+        THEN CAST(rooms.ready + (
+            SELECT count(*) FROM (
+                SELECT FROM celeriac.later WHERE role = r.role AND due_at <= statement_timestamp()
+                ORDER BY due_at LIMIT :most) AS c) AS double precision) END AS unserved
 FROM celeriac.roles r
-CROSS JOIN LATERAL celeriac.backlog(r.role) AS backlog
-CROSS JOIN LATERAL celeriac.last_hour(r.role) AS hour
+CROSS JOIN LATERAL (
+    SELECT
+        (SELECT count(*) FROM (
+            SELECT FROM celeriac.ready WHERE role = r.role ORDER BY account LIMIT :most) AS c) AS ready,
+        (SELECT count(*) FROM (
+            SELECT FROM celeriac.later WHERE role = r.role ORDER BY due_at LIMIT :most) AS c) AS later,
+        (SELECT count(*) FROM (
+            SELECT FROM celeriac.behind WHERE role = r.role ORDER BY lock_key LIMIT :most) AS c) AS behind,
+        (SELECT count(*) FROM (SELECT FROM celeriac.parked WHERE role = r.role LIMIT :most) AS c) AS parked,
+        (SELECT count(*) FROM (SELECT FROM celeriac.barriers WHERE role = r.role LIMIT :most) AS c) AS members
+) AS rooms
+CROSS JOIN LATERAL (
+    SELECT coalesce(sum(cardinality(ids)) FILTER (WHERE worker_id IS NULL), 0) AS claimed,
+        CAST(extract(epoch FROM statement_timestamp() - min(started_at)) AS double precision) AS longest_running
+    FROM celeriac.tickets WHERE role = r.role
+) AS active
+CROSS JOIN LATERAL (
+    SELECT newest.failed, newest.completed + coalesce((
+        SELECT CAST(sum(completed) AS bigint) FROM celeriac.outcomes
+        WHERE role = r.role AND r.definition ? 'keep' AND r.definition ->> 'keep' IS NULL
+            AND minute > greatest(statement_timestamp() - interval '1 hour', newest.since - interval '1 minute')
+    ), 0) AS completed
+    FROM (
+        SELECT count(*) FILTER (WHERE status = 'completed') AS completed,
+            count(*) FILTER (WHERE status = 'failed') AS failed,
+            CASE WHEN count(*) = :newest THEN min(completed_at) END AS since
+        FROM (
+            SELECT status, completed_at FROM celeriac.history
+            WHERE role = r.role AND completed_at > statement_timestamp() - interval '1 hour'
+            ORDER BY completed_at DESC LIMIT :newest) AS h
+    ) AS newest
+) AS hour
 """)
 
 #: Accounts and priorities whose oldest entry is looked at, of each role: by name those that come first.
@@ -129,8 +168,11 @@ LETTERS = text("SELECT count(*) FROM (SELECT id FROM celeriac.dead_letters ORDER
 Group = Callable[["Celeriac", Connection], Iterable[Measured]]
 
 
-def _roles(_: Celeriac, connection: Connection) -> Iterable[Measured]:
-    rows = connection.execute(ROLES, {"samples": SAMPLES}).mappings().all()
+def _roles(app: Celeriac, connection: Connection) -> Iterable[Measured]:
+    most = min(max(COUNTED, int(app.settings.alert_queue_depth)), MOST_COUNTED) + 1
+    with lookups(connection):
+        asked = {"samples": SAMPLES, "most": most, "newest": NEWEST}
+        rows = connection.execute(ROLES, asked).mappings().all()
     names = ("queued", "failed_rate", "longest_running", "unserved")
     return [Measured(name, row["role"], row[name]) for row in rows for name in names if row[name] is not None]
 

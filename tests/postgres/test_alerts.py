@@ -15,7 +15,7 @@ import pytest
 from sqlalchemy import create_engine, text
 
 from celeriac import Celeriac, insights
-from celeriac.alerts import Rule, record, review
+from celeriac.alerts import Rule, measure, record, review
 from celeriac.alerts.measure import GROUPS
 from celeriac.alerts.rules import RULES, Measured, evaluate
 from celeriac.cli.check import problems
@@ -164,6 +164,29 @@ def test_work_that_no_worker_takes_is_told(app: Celeriac, database: Database, ro
     live_worker(rows, "another")
     sweep(app, "alerts")
     assert rows(FIRES) == []
+
+
+def test_what_waits_is_counted_to_a_bound_that_the_setting_moves(
+    app: Celeriac, database: Database, rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measure, "COUNTED", 1)
+    registered(rows, "work")
+    enqueued(database, *(new_task() for _ in range(5)))
+    app.settings = replace(app.settings, alert_queue_depth=2)
+    looked(app, rows)
+    assert rows("SELECT name, value FROM alerts ORDER BY name") == [("no_worker", 3), ("queue_depth", 3)]
+
+
+def test_of_a_role_that_keeps_no_successes_the_counted_ones_are_in_the_rate(touchy: Celeriac, rows: Rows) -> None:
+    registered(rows, "work", "kept")
+    live_worker(rows, queues='["work", "kept"]')
+    rows("""UPDATE roles SET definition = definition || '{"keep": null}' WHERE role = 'work'""")
+    rows("""INSERT INTO outcomes (role, minute, completed, failed, completed_again, run_seconds)
+        SELECT role, date_trunc('minute', now()) - interval '1 minute', 30, 0, 0, 0 FROM roles""")
+    for role in ("work", "kept"):
+        finished(rows, role, "failed", n=25)
+    looked(touchy, rows)
+    assert rows(FIRES) == [("failed_rate", "kept")]
 
 
 def test_a_task_that_waits_too_long_is_told(app: Celeriac, database: Database, rows: Rows) -> None:

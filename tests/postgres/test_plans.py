@@ -47,7 +47,7 @@ SHORT = {
 #: Not explained here: figures count what there is (`test_plans_of_figures`), these read the catalog or change it, and
 #: moving a sealed segment takes whatever entries it meets first.
 EXCEPT = {
-    "insights.capacity.CAPACITY", "insights.metrics.MEASURE", "insights.metrics.PRIORITIES", "alerts.measure.ROLES",
+    "insights.capacity.CAPACITY", "insights.metrics.MEASURE", "insights.metrics.PRIORITIES",
     "insights.counting.BELIEVED", "repair.prune.DAYS", "repair.prune.DROP_DAY", "add days", "move",
     "metrics.read.REVISION",
 }  # fmt: skip
@@ -226,6 +226,7 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
         "alerts.measure.LETTERS": [{"most": SELECTED}],
         "alerts.measure.LOST": [{"most": SELECTED}],
         "alerts.measure.OLDEST": [{"most": SELECTED}],
+        "alerts.measure.ROLES": [{"samples": 0, "most": SELECTED, "newest": SELECTED}],
         "repair.review.REVIEW": [{"by": "", "counted": SELECTED, "done": "{}"}],
         "schedules.tick.IS_UNFINISHED": [{"task_id": "ready-1"}],
         "operate.policies.KNOWN": [{"account": account, "most": SELECTED} for account in ("nobody", accounts[0])],
@@ -374,6 +375,7 @@ def by_lookups(name: str) -> bool:
         name.startswith(("insights.", "metrics.", "operate.", "repair.", "canvas.", "page of", "end of"))
         or name in ("dispatch.parking.PARK", "dispatch.parking.UNPARK")
         or name in ("alerts.fairness.LAST", "alerts.measure.LETTERS", "alerts.measure.LOST", "alerts.measure.OLDEST")
+        or name == "alerts.measure.ROLES"
         or name in ("dispatch.claim.RESUME", "dispatch.promote.DUE", "enqueue.insert.EXISTING")
         or name in ("enqueue.gates.CLOSE", "enqueue.insert.STILL_BEHIND", "enqueue.insert.AGAIN")
         or name in ("seam.results.META", "seam.results.CHILDREN", "seam.results.OVER", "seam.results.FAILED")
