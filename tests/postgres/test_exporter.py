@@ -15,6 +15,7 @@ from celeriac.alerts.rules import RULES
 from celeriac.metrics import exporter
 from celeriac.metrics.catalogue import METRICS, PREFIX
 from celeriac.metrics.exporter import Exporter
+from celeriac.repair import sweep
 from celeriac.store.connections import Database
 from tests.postgres.conftest import new_task
 from tests.postgres.finished import finished, live_worker, registered
@@ -80,6 +81,14 @@ def test_figures_are_those_of_the_rows(app: Celeriac, database: Database, rows: 
     assert at(found, "schedule_skips_total", schedule="s") == 2
     assert at(found, "alerts_firing", alert="queue_depth") == 2
     assert [at(found, name) for name in ("scrape_ok", "redis_up")] == [1, 1]
+
+
+def test_a_schedule_in_quarantine_is_late_to_figures_and_alerts(app: Celeriac, rows: Rows) -> None:
+    rows("""INSERT INTO scheduled_jobs (name, target, cron_expression, next_run_at, quarantined)
+        VALUES ('s', 'work', '@hourly', now() - interval '6 minutes', 'it raises')""")
+    assert at(figures(app), "schedule_lateness_seconds", schedule="s") >= 360
+    sweep(app, "alerts")
+    assert rows("SELECT name, subject FROM alerts") == [("missed_schedule", "s")]
 
 
 def test_successes_of_a_role_that_keeps_none_are_counted(app: Celeriac, rows: Rows) -> None:
