@@ -8,6 +8,7 @@ same id.
 
 from __future__ import annotations
 
+import atexit
 import http.client
 import json
 import logging
@@ -71,6 +72,7 @@ Message = Mapping[str, Any]
 T = TypeVar("T")
 
 _sending = threading.Lock()
+_sender: threading.Thread | None = None
 
 
 class NotTaken(Exception):
@@ -84,6 +86,7 @@ def channels(settings: Settings) -> list[str]:
 
 def start(app: Celeriac) -> threading.Thread | None:
     """Sends what there is to send, in a thread; None while one does so already."""
+    global _sender
     if not _sending.acquire(blocking=False):
         return None
     thread = threading.Thread(target=_send_and_release, args=(app,), name="celeriac-deliveries", daemon=True)
@@ -92,7 +95,15 @@ def start(app: Celeriac) -> threading.Thread | None:
     except BaseException:
         _sending.release()
         raise
+    _sender = thread
     return thread
+
+
+@atexit.register
+def _finish() -> None:
+    """A process that ends, as `celeriac sweep` does after its look, waits for what it sends: as long as for one."""
+    if _sender is not None:
+        _sender.join(2 * LIMIT)
 
 
 def _send_and_release(app: Celeriac) -> None:

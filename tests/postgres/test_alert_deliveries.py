@@ -197,6 +197,15 @@ def test_no_look_waits_for_who_is_told(telling: Celeriac, hook: Hook, rows: Rows
     until(lambda: hook.told, "the answer")
 
 
+def test_a_process_that_ends_waits_for_what_it_sends(telling: Celeriac, hook: Hook, rows: Rows) -> None:
+    hook.answers.clear()
+    rows(LETTER)
+    sweep(telling, "alerts")
+    threading.Timer(0.3, hook.answers.set).start()
+    deliver._finish()
+    assert rows("SELECT FROM alert_deliveries") == []
+
+
 def test_who_does_not_answer_is_left_after_a_while(
     telling: Celeriac, hook: Hook, rows: Rows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
