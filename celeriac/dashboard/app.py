@@ -34,7 +34,7 @@ from celeriac.dashboard import (
     workflows,
 )
 from celeriac.dashboard.errors import answer
-from celeriac.dashboard.guard import Forbidden, Guard, NotSignedIn, Throttle
+from celeriac.dashboard.guard import SAFE, Forbidden, Guard, NotSignedIn, Throttle
 from celeriac.dashboard.page import Elsewhere, Site
 from celeriac.dashboard.reading import Reading
 from celeriac.errors import CeleriacError
@@ -76,13 +76,13 @@ def create(celeriac: Celeriac, throttle: Throttle) -> ASGIApp:
 
 
 class Suffix:
-    """An address with `.json` is the same page's, as JSON."""
+    """An address with `.json` is the same page's, as JSON. A form's address is taken as it is: names may end so."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"].endswith(".json"):
+        if scope["type"] == "http" and scope["method"] in SAFE and scope["path"].endswith(".json"):
             scope = {**scope, "path": scope["path"].removesuffix(".json"), "json": True}
         await self.app(scope, receive, send)
 

@@ -122,6 +122,11 @@ def test_an_account_gets_a_weight_a_cap_and_a_pause(site: Site) -> None:
     assert site.rows("SELECT weight, cap, paused FROM celeriac.account_policies") == [(2.5, None, False)]
 
 
+def test_an_account_whose_name_ends_like_a_file_is_the_one_that_is_paused(site: Site) -> None:
+    site.post("pause-account/feed.json", create="yes")
+    assert site.rows("SELECT account FROM celeriac.account_policies") == [("feed.json",)]
+
+
 def test_a_worker_is_drained(site: Site) -> None:
     worker(site, "celery@node/7")
     assert "celery@node/7 was told" in site.told("drain-worker/celery@node/7")
