@@ -5,12 +5,18 @@ from __future__ import annotations
 from typing import Annotated
 from urllib.parse import parse_qs
 
-from fastapi import Depends, Request
+from fastapi import Depends, HTTPException, Request
 
 from celeriac.errors import BadValue
 
-#: Tasks one form may name.
-MOST_TASKS = 10_000
+#: Tasks one form may name, and fields it may have.
+MOST_TASKS, MOST_FIELDS = 10_000, 1_000
+
+#: Bytes of the form of signing in, which is read of whoever asks.
+MOST_BYTES_UNKNOWN = 4_096
+
+#: What a bigint of Postgres holds, and its digits.
+MOST, DIGITS = 2**63 - 1, 19
 
 
 class Form:
@@ -26,27 +32,59 @@ class Form:
     def tasks(self) -> list[int]:
         """The ids in `task`, each field one or many with commas. Raises BadValue."""
         given = [one for many in self.fields.get("task", []) for one in many.split(",") if one]
-        if not given or len(given) > MOST_TASKS or not all(one.isascii() and one.isdigit() for one in given):
+        if not given or len(given) > MOST_TASKS or not all(is_number(one) for one in given):
             raise BadValue(f"task: tick 1 to {MOST_TASKS:,} tasks")
         return list(dict.fromkeys(map(int, given)))
 
     def whole(self, name: str) -> int:
         """Raises BadValue."""
-        try:
-            return int(self[name])
-        except ValueError:
-            raise BadValue(f"{name}={self[name]!r:.100}: give a whole number") from None
+        given = self[name]
+        if not is_number(given.removeprefix("-")):
+            raise BadValue(f"{name}={given!r:.100}: give a whole number")
+        return int(given)
 
 
-async def _form(request: Request) -> Form:
+def is_number(given: str) -> bool:
+    """Digits of what Postgres takes: Python refuses to read very many with an error of its own."""
+    return len(given) <= DIGITS and given.isascii() and given.isdigit() and int(given) <= MOST
+
+
+class _Body:
+    """Read on the event loop; what is in it is found out in a thread."""
+
+    def __init__(self, most: float | None = None) -> None:
+        self.most = most
+
+    async def __call__(self, request: Request) -> bytes:
+        most = self.most or request.app.state.site.celeriac.settings.api_body_bytes
+        body = bytearray()
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > most:
+                said = "" if self.most else " (CELERIAC_API_BODY_BYTES)"
+                raise HTTPException(413, f"This form may have {most:,.0f} bytes{said}.")
+        return bytes(body)
+
+
+def _form(body: Annotated[bytes, Depends(_Body())]) -> Form:
+    return parsed(body)
+
+
+def _form_unknown(body: Annotated[bytes, Depends(_Body(MOST_BYTES_UNKNOWN))]) -> Form:
+    return parsed(body)
+
+
+def parsed(body: bytes) -> Form:
     """Raises BadValue."""
-    most = request.app.state.site.celeriac.settings.api_body_bytes
-    body = b""
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > most:
-            raise BadValue(f"form: it may have {most:,.0f} bytes (CELERIAC_API_BODY_BYTES)")
-    return Form(parse_qs(body.decode(errors="replace"), keep_blank_values=True))
+    try:
+        fields = parse_qs(body.decode(errors="replace"), keep_blank_values=True, max_num_fields=MOST_FIELDS)
+    except ValueError:
+        raise BadValue(f"form: it may have {MOST_FIELDS:,} fields") from None
+    if any("\0" in value for values in fields.values() for value in values):
+        raise BadValue("form: it has a NUL, which Postgres does not take")
+    return Form(fields)
 
 
+#: Of somebody who has a session; and of somebody nobody knows yet.
 Sent = Annotated[Form, Depends(_form)]
+SentUnknown = Annotated[Form, Depends(_form_unknown)]

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Path, Response
 
 from celeriac import insights
+from celeriac.dashboard.forms import is_number
 from celeriac.dashboard.guard import May
 from celeriac.dashboard.page import Page
 from celeriac.dashboard.reading import Found
@@ -84,6 +85,6 @@ def number(asked: Mapping[str, str], name: str) -> int | None:
     given = asked.get(name)
     if given is None:
         return None
-    if not (given.isascii() and given.isdigit() and int(given) < 2**63):
+    if not is_number(given):
         raise BadValue(f"{name}={given!r:.50}: give the number of the last one seen")
     return int(given)

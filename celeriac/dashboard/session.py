@@ -9,7 +9,7 @@ from urllib.parse import quote
 from fastapi import APIRouter, Depends, Request, Response
 from starlette.responses import HTMLResponse, RedirectResponse
 
-from celeriac.dashboard.forms import Sent
+from celeriac.dashboard.forms import Sent, SentUnknown
 from celeriac.dashboard.guard import SESSION, May, cookie_of, keep, verify
 from celeriac.dashboard.page import THEMES, Page, root_of, zone_of
 from celeriac.operate import tokens
@@ -26,7 +26,7 @@ def form(request: Request, to: str = "") -> Response:
 
 
 @router.post("/sign-in")
-def sign_in(request: Request, sent: Sent) -> Response:
+def sign_in(request: Request, sent: SentUnknown) -> Response:
     """The only form that needs no permission; an address may present so many wrong tokens a minute."""
     known = tokens.has_form(sent["token"]) and verify(request, sent["token"]) is not None
     if not known:

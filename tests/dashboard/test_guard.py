@@ -133,6 +133,14 @@ def test_wrong_tokens_are_throttled(site: Site, served: Served, monkeypatch: pyt
     assert site.post("sign-in", None, token=site.tokens["admin"]).status_code == 303
 
 
+def test_a_form_is_bounded_most_of_all_that_of_signing_in(site: Site) -> None:
+    assert site.post("sign-in", None, token="x" * 5000).status_code == 413
+    assert site.post("looks", theme="x" * 5000).status_code == 303
+    assert site.post("looks", "read", theme="x" * 2**21).status_code == 413
+    many = site.post("looks", **{f"field{n}": "1" for n in range(1001)})
+    assert (many.status_code, "1,000 fields" in many.text) == (422, True)
+
+
 def test_what_is_answered_is_sealed(site: Site) -> None:
     for answer in (site.get("tasks"), site.get("tasks", None), site.get("nothing"), site.post("tasks/1/retry", "read")):
         policy = answer.headers["content-security-policy"]
