@@ -68,6 +68,7 @@ def test_a_bulk_changes_just_what_its_page_showed(site: Site) -> None:
     shown = [task(site, "failed", "crawl") for _ in range(7)]
     page = site.html("tasks/matching?move=retry&state=failed&role=crawl")
     assert "Retry 7 tasks" in page
+    assert re.search(r'id="live"[^>]* data-still', page)
     later = task(site, "failed", "crawl")
     form = re.search(r'name="task" value="([\d,]+)"', page)
     assert form

@@ -64,6 +64,16 @@ def test_paused_means_no_request(site: Site, page: Page) -> None:
     expect(page.locator("#light")).to_have_text("live")
 
 
+def test_a_button_does_what_it_says_though_the_page_has_changed(site: Site, page: Page) -> None:
+    site.rows("""INSERT INTO celeriac.scheduled_jobs (name, target, cron_expression, kwargs)
+        VALUES ('nightly', 'crawl', '@daily', '{"store_id": 7}')""")
+    page.goto("schedules/nightly")
+    page.get_by_text("Switch off…").click()
+    site.rows("UPDATE celeriac.scheduled_jobs SET enabled = false")
+    page.get_by_role("button", name="Switch nightly on").click()
+    expect(page.locator(".told")).to_have_text("nightly is switched on.")
+
+
 @pytest.mark.parametrize("page", [OFF], indirect=True)
 def test_without_javascript_one_filters_retries_and_cancels(site: Site, page: Page) -> None:
     failed, waiting = task(site, "failed", "crawl"), task(site, "pending", "crawl")

@@ -10,6 +10,8 @@ const state = { tag: null, paused: false, wait: EVERY, heard: Date.now(), timer:
 
 // The reader's own: what the server says of these does not count once the page is open.
 const KEPT = new Set(["open", "value", "checked", "selected"])
+// Nobody has typed a hidden value: it goes with the label of its button.
+const kept = (node, name) => KEPT.has(name) && !(name === "value" && node.type === "hidden")
 
 const key = (node) => (node.nodeType === 1 ? node.getAttribute("id") : null)
 const blank = (node) => node.nodeType === 3 && !node.nodeValue.trim()
@@ -21,9 +23,9 @@ function patch(old, fresh) {
   }
   if (old.nodeType !== 1 || old.isEqualNode(fresh)) return
   for (const { name, value } of fresh.attributes)
-    if (!KEPT.has(name) && old.getAttribute(name) !== value) old.setAttribute(name, value)
+    if (!kept(old, name) && old.getAttribute(name) !== value) old.setAttribute(name, value)
   for (const { name } of [...old.attributes])
-    if (!KEPT.has(name) && !fresh.hasAttribute(name)) old.removeAttribute(name)
+    if (!kept(old, name) && !fresh.hasAttribute(name)) old.removeAttribute(name)
   if (old.hasAttribute("data-frozen")) rows(old, fresh)
   else children(old, fresh)
 }
