@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import threading
 from typing import TYPE_CHECKING
 
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from celeriac.api.gate import BURST
 from celeriac.api.limits import Buckets
 
 if TYPE_CHECKING:
@@ -16,6 +18,18 @@ if TYPE_CHECKING:
 UNDER = "/admin"
 
 MISSING = "The dashboard needs `pip install 'celeriac[dashboard]'`; the API serves without it.\n"
+
+
+class Shared(Buckets):
+    """The dashboard's threads take from it."""
+
+    def __init__(self, rate: float, burst: float) -> None:
+        super().__init__(rate, burst)
+        self._turn = threading.Lock()
+
+    def take(self, key: str) -> float:
+        with self._turn:
+            return super().take(key)
 
 
 class Mounted:
@@ -43,6 +57,6 @@ def _dashboard(celeriac: Celeriac) -> ASGIApp:
         if missing.name not in ("jinja2", "markupsafe"):
             raise
         return PlainTextResponse(MISSING, 501)
-    failures = celeriac.settings.api_failures
-    made: ASGIApp = module.create(celeriac, Buckets(failures / 60, failures))
+    failures, requests = celeriac.settings.api_failures, celeriac.settings.api_requests
+    made: ASGIApp = module.create(celeriac, Shared(failures / 60, failures), Shared(requests, requests * BURST))
     return made

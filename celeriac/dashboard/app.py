@@ -1,4 +1,4 @@
-"""The dashboard, put together: `create(celeriac, throttle)` is an ASGI application for `/admin`."""
+"""The dashboard, put together: `create(celeriac, throttle, requests)` is an ASGI application for `/admin`."""
 
 from __future__ import annotations
 
@@ -53,15 +53,15 @@ ROUTERS = tuple(
 _KINDS = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8", "svg": "image/svg+xml"}
 
 
-def create(celeriac: Celeriac, throttle: Throttle) -> ASGIApp:
-    """`throttle` is asked before each sign-in."""
+def create(celeriac: Celeriac, throttle: Throttle, requests: Throttle) -> ASGIApp:
+    """`throttle` counts wrong tokens by address, `requests` all requests by token."""
     app = FastAPI(
         docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False,
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )  # fmt: skip
     named = _named(_static())
     app.state.site = Site(celeriac, Reading(celeriac), templates.environment(), {n: at for at, n in named})
-    app.state.throttle = throttle
+    app.state.throttle, app.state.requests = throttle, requests
     app.state.files = {at: _static()[name] for at, name in named}
     app.add_api_route("/static/{name}", _serve, methods=["GET"])
     for router in ROUTERS:

@@ -21,6 +21,9 @@ from celeriac.store.failures import is_gone, is_locked
 
 logger = logging.getLogger(__name__)
 
+#: Seconds after which to try again what Postgres did not do.
+AGAIN = 5
+
 AWAY = (
     "Postgres does not answer. What is open stays as it was; nothing can be changed until it is back. Try again soon."
 )
@@ -35,13 +38,20 @@ def answer(request: Request, error: Exception) -> Response:
     status, said = told(error)
     if status >= 500:
         logger.error("A page failed", exc_info=error)
+    headers = _headers(error, status)
     if _wants_json(request):
-        return JSONResponse({"status": status, "detail": said}, status)
+        return JSONResponse({"status": status, "detail": said}, status, headers)
     site = request.app.state.site
     html = site.templates.get_template("pages/error.html").render(
         site=site, root=root_of(request), status=status, said=said
     )
-    return HTMLResponse(html, status)
+    return HTMLResponse(html, status, headers)
+
+
+def _headers(error: Exception, status: int) -> dict[str, str]:
+    """Its own, as Allow; and when to come again, where that may help."""
+    own = dict(error.headers or {}) if isinstance(error, HTTPException) else {}
+    return ({"Retry-After": str(AGAIN)} if status == 503 else {}) | own
 
 
 def told(error: Exception) -> tuple[int, str]:

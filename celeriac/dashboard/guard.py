@@ -6,11 +6,13 @@ request on, whichever server process answers.
 
 from __future__ import annotations
 
+import math
 from typing import Final, Protocol
 from urllib.parse import urlsplit
 
 from fastapi import Request, Response
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -58,7 +60,7 @@ class Forbidden(Exception):
 
 
 class Throttle(Protocol):
-    """How often an address may present a token that is none."""
+    """How often an address may present a token that is none, or a token ask."""
 
     def take(self, key: str) -> float:
         """Takes one. Seconds to wait if there is none to take, else 0."""
@@ -74,6 +76,7 @@ class May:
         bearer = bearer_of(request)
         if bearer is None:
             raise NotSignedIn
+        refuse_until(request.app.state.requests.take(bearer.id), f"The token {bearer.name!r} asks too often.")
         page = Page(request, bearer, frozenset(p for p, scope in PERMISSIONS.items() if scope in bearer.may))
         if self.scope not in bearer.may:
             raise Forbidden(self.permission, page)
@@ -81,8 +84,26 @@ class May:
 
 
 def bearer_of(request: Request) -> Bearer | None:
+    """Whose session it is. What has a token's form is always looked up: others' failures lock nobody out."""
     presented = request.cookies.get(cookie_of(request))
-    return verify(request, presented) if presented and tokens.has_form(presented) else None
+    if not presented:
+        return None
+    bearer = verify(request, presented) if tokens.has_form(presented) else None
+    if bearer is None:
+        refuse_until(failed(request), "Too many sessions that are none came from this address.")
+    return bearer
+
+
+def failed(request: Request) -> float:
+    """Counts a token that is none. Seconds to wait if its address sent too many."""
+    throttle: Throttle = request.app.state.throttle
+    return throttle.take(request.client.host if request.client else "")
+
+
+def refuse_until(seconds: float, why: str) -> None:
+    if seconds > 0:
+        wait = math.ceil(seconds)
+        raise HTTPException(429, f"{why} Wait {wait} s.", {"Retry-After": str(wait)})
 
 
 def verify(request: Request, presented: str) -> Bearer | None:

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Depends, Request, Response
 from starlette.responses import HTMLResponse, RedirectResponse
 
 from celeriac.dashboard.forms import Sent, SentUnknown
-from celeriac.dashboard.guard import SESSION, May, cookie_of, keep, verify
+from celeriac.dashboard.guard import SESSION, May, cookie_of, failed, keep, verify
 from celeriac.dashboard.page import THEMES, Page, root_of, zone_of
 from celeriac.operate import tokens
 
@@ -30,10 +30,12 @@ def sign_in(request: Request, sent: SentUnknown) -> Response:
     """The only form that needs no permission; an address may present so many wrong tokens a minute."""
     known = tokens.has_form(sent["token"]) and verify(request, sent["token"]) is not None
     if not known:
-        seconds = request.app.state.throttle.take(request.client.host if request.client else "")
+        seconds = failed(request)
         if seconds > 0:
             said = f"Too many wrong tokens came from this address. Wait {math.ceil(seconds)} s."
-            return _form(request, sent["to"], said, 429)
+            answer = _form(request, sent["to"], said, 429)
+            answer.headers["Retry-After"] = str(math.ceil(seconds))
+            return answer
         return _form(request, sent["to"], "This token is not valid, or no longer.", 401)
     # Relative, whatever it says: it leads nowhere but here.
     answer = RedirectResponse("./" + sent["to"].lstrip("/"), 303)

@@ -133,6 +133,22 @@ def test_wrong_tokens_are_throttled(site: Site, served: Served, monkeypatch: pyt
     assert site.post("sign-in", None, token=site.tokens["admin"]).status_code == 303
 
 
+def test_cookies_that_are_no_session_are_throttled(site: Site, served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = {"Cookie": f"celeriac={site.tokens['read'][:-1]}"}
+    assert site.get("tasks", None, headers=wrong).status_code == 303
+    monkeypatch.setattr(served.state.throttle, "burst", 0.0)
+    monkeypatch.setattr(served.state.throttle, "rate", 0.001)
+    answer = site.get("tasks", None, headers=wrong)
+    assert (answer.status_code, int(answer.headers["retry-after"]) > 1) == (429, True)
+    assert (site.get("tasks").status_code, site.get("tasks", None).status_code) == (200, 303)
+
+
+def test_a_token_may_ask_so_often(site: Site, served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(served.state.requests, "burst", 0.0)
+    answer = site.get("tasks")
+    assert (answer.status_code, answer.headers["retry-after"]) == (429, "1")
+
+
 def test_a_form_is_bounded_most_of_all_that_of_signing_in(site: Site) -> None:
     assert site.post("sign-in", None, token="x" * 5000).status_code == 413
     assert site.post("looks", theme="x" * 5000).status_code == 303
