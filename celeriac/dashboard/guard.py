@@ -29,6 +29,9 @@ PERMISSIONS: Final = {
 #: How long (seconds) a browser keeps a session.
 SESSION = 12 * 3600
 
+#: The names of a session: over TLS, and over plain HTTP.
+COOKIES: Final = ("__Host-celeriac", "celeriac")
+
 CSP = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; "
@@ -85,7 +88,7 @@ class May:
 
 def bearer_of(request: Request) -> Bearer | None:
     """Whose session it is. What has a token's form is always looked up: others' failures lock nobody out."""
-    presented = request.cookies.get(cookie_of(request))
+    presented = next((found for name in COOKIES if (found := request.cookies.get(name))), None)
     if not presented:
         return None
     bearer = verify(request, presented) if tokens.has_form(presented) else None
@@ -112,16 +115,21 @@ def verify(request: Request, presented: str) -> Bearer | None:
         return tokens.verify(connection, presented)
 
 
+def is_tls(request: Request) -> bool:
+    """Whether the browser speaks TLS: a proxy may have ended it, and a form's Origin tells all the same."""
+    return request.url.scheme == "https" or request.headers.get("origin", "").startswith("https://")
+
+
 def cookie_of(request: Request) -> str:
     """Over TLS a name that the browser takes from this host alone."""
-    return "__Host-celeriac" if request.url.scheme == "https" else "celeriac"
+    return COOKIES[0] if is_tls(request) else COOKIES[1]
 
 
 def keep(request: Request, answer: Response, name: str, value: str, seconds: int | None) -> None:
     """A cookie that no script reads, nor a form of another site sends; without `seconds` it goes."""
     answer.set_cookie(
         name, value, max_age=0 if seconds is None else seconds, path="/", httponly=True, samesite="lax",
-        secure=request.url.scheme == "https",
+        secure=is_tls(request) or name == COOKIES[0],
     )  # fmt: skip
 
 
@@ -130,7 +138,7 @@ def role_of(bearer: Bearer) -> str:
 
 
 class Guard:
-    """Outermost: refuses what another site sent, and sets the headers of whatever is answered."""
+    """Outermost: refuses what another site sent, and sets all answers' headers. HEAD is GET without its body."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -145,8 +153,13 @@ class Guard:
                 headers = MutableHeaders(scope=message)
                 headers.update(HEADERS)
                 headers.setdefault("Cache-Control", "no-store")
+            elif is_head and message["type"] == "http.response.body":
+                message = {**message, "body": b""}
             await send(message)
 
+        is_head = scope["method"] == "HEAD"
+        if is_head:
+            scope = {**scope, "method": "GET"}
         if scope["method"] in SAFE or is_same_origin(Headers(scope=scope)):
             await self.app(scope, receive, sealed)
         else:
@@ -159,4 +172,7 @@ def is_same_origin(headers: Headers) -> bool:
     if (site := headers.get("sec-fetch-site")) is not None:
         return site == "same-origin"
     origin = headers.get("origin", "")
-    return bool(origin) and urlsplit(origin).netloc == headers.get("host")
+    try:
+        return bool(origin) and urlsplit(origin).netloc == headers.get("host")
+    except ValueError:
+        return False

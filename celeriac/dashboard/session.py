@@ -10,7 +10,7 @@ from fastapi import APIRouter, Depends, Request, Response
 from starlette.responses import HTMLResponse, RedirectResponse
 
 from celeriac.dashboard.forms import Sent, SentUnknown
-from celeriac.dashboard.guard import SESSION, May, cookie_of, failed, keep, verify
+from celeriac.dashboard.guard import COOKIES, SESSION, May, cookie_of, failed, keep, verify
 from celeriac.dashboard.page import THEMES, Page, root_of, zone_of
 from celeriac.operate import tokens
 
@@ -39,14 +39,16 @@ def sign_in(request: Request, sent: SentUnknown) -> Response:
         return _form(request, sent["to"], "This token is not valid, or no longer.", 401)
     # Relative, whatever it says: it leads nowhere but here.
     answer = RedirectResponse("./" + sent["to"].lstrip("/"), 303)
-    keep(request, answer, cookie_of(request), sent["token"], SESSION)
+    name = cookie_of(request)
+    _forget(request, answer, *(other for other in COOKIES if other != name))
+    keep(request, answer, name, sent["token"], SESSION)
     return answer
 
 
 @router.post("/sign-out")
 def sign_out(page: Annotated[Page, Depends(May("view"))]) -> Response:
     answer = RedirectResponse(page.to("sign-in"), 303)
-    keep(page.request, answer, cookie_of(page.request), "", None)
+    _forget(page.request, answer, *COOKIES)
     return answer
 
 
@@ -59,6 +61,13 @@ def looks(page: Annotated[Page, Depends(May("view"))], sent: Sent) -> Response:
     if zone_of(sent["zone"]):
         keep(page.request, answer, "celeriac-zone", quote(sent["zone"], safe=""), YEAR)
     return answer
+
+
+def _forget(request: Request, answer: Response, *names: str) -> None:
+    """Those of these sessions that the browser has."""
+    for name in names:
+        if name in request.cookies:
+            keep(request, answer, name, "", None)
 
 
 def _form(request: Request, to: str, said: str = "", status: int = 200) -> Response:

@@ -77,7 +77,7 @@ def test_a_viewer_is_offered_nothing(site: Site, furnished: dict[str, int]) -> N
     "headers",
     [
         {"Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "same-site"}, {"Sec-Fetch-Site": "none"}, {},
-        {"Origin": "https://evil.example"}, {"Origin": "null"},
+        {"Origin": "https://evil.example"}, {"Origin": "null"}, {"Origin": "http://["},
         {"Sec-Fetch-Site": "cross-site", "Origin": "http://127.0.0.1"},
     ],
 )  # fmt: skip
@@ -147,6 +147,18 @@ def test_a_token_may_ask_so_often(site: Site, served: Served, monkeypatch: pytes
     monkeypatch.setattr(served.state.requests, "burst", 0.0)
     answer = site.get("tasks")
     assert (answer.status_code, answer.headers["retry-after"]) == (429, "1")
+
+
+def test_behind_a_proxy_that_ends_tls_the_session_is_of_tls(site: Site) -> None:
+    headers = {"Origin": f"https://{site.host}"}
+    answer = site.ask("POST", "sign-in", None, data={"token": site.tokens["read"]}, headers=headers)
+    cookie = answer.headers["set-cookie"]
+    assert (cookie.startswith("__Host-celeriac="), "Secure" in cookie) == (True, True)
+    both = cookie.partition(";")[0] + "; celeriac=old"
+    assert site.get("tasks", None, headers={"Cookie": both}).status_code == 200
+    gone = site.ask("POST", "sign-out", None, headers=headers | {"Cookie": both}).headers.get_list("set-cookie")
+    assert sorted(one.partition("=")[0] for one in gone) == ["__Host-celeriac", "celeriac"]
+    assert all("Max-Age=0" in one for one in gone)
 
 
 def test_a_form_is_bounded_most_of_all_that_of_signing_in(site: Site) -> None:

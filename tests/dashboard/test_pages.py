@@ -118,6 +118,7 @@ def test_the_one_insight_of_a_page_that_takes_too_long_is_said_to(site: Site, mo
     with site.locked("history"):
         answer = site.get(f"tasks/{failed}")
     assert (answer.status_code, "was stopped" in answer.text) == (503, True)
+    assert answer.headers["retry-after"] == "5"
 
 
 def is_told_once(site: Site, path: str) -> bool:
@@ -324,3 +325,11 @@ def test_a_schedule_says_when_it_fires_next_on_its_own_clocks(site: Site) -> Non
     assert {at.strftime("%H:%M %z") for at in following} == {"03:30 +0530"}
     assert {after - before for before, after in pairwise(following)} == {timedelta(days=1)}
     assert site.html("schedules/nightly").count(" 03:30:00<") == 5
+
+
+def test_head_is_a_page_without_its_body(site: Site) -> None:
+    asked, whole = site.ask("HEAD", "tasks"), site.get("tasks", "admin")
+    assert (asked.status_code, asked.content) == (200, b"")
+    assert asked.headers["content-type"] == whole.headers["content-type"]
+    refused = site.ask("DELETE", "tasks", headers={"Sec-Fetch-Site": "same-origin"})
+    assert (refused.status_code, refused.headers["allow"]) == (405, "GET")
