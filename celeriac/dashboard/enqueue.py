@@ -85,6 +85,8 @@ def _object(form: Form) -> dict[str, Any]:
         given = json.loads(form["kwargs"] or "{}")
     except ValueError as error:
         raise BadArguments(f"the arguments are no JSON: {error}") from None
+    except RecursionError:
+        raise BadArguments("the arguments are nested too deeply") from None
     if not isinstance(given, dict):
         raise BadArguments('the arguments are no JSON object: give them by name, as {"store_id": 7}')
     return given

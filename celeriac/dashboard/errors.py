@@ -8,7 +8,7 @@ from urllib.parse import quote
 from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
 from psycopg2.extensions import QueryCanceledError
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DataError, DBAPIError
 from sqlalchemy.exc import TimeoutError as NoConnection
 from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse
@@ -78,6 +78,8 @@ def told(error: Exception) -> tuple[int, str]:
 
 
 def _of_postgres(error: DBAPIError) -> tuple[int, str]:
+    if isinstance(error, DataError):
+        return 422, "Something given here is nothing that Postgres takes: too large, or no text. Nothing was changed."
     if isinstance(error.orig, QueryCanceledError):
         return 503, "This took too long and was stopped. Narrow it by role or time, or try again."
     if is_locked(error):

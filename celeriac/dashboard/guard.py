@@ -17,6 +17,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from celeriac.dashboard.page import Page, Site
+from celeriac.errors import BadValue
 from celeriac.operate import tokens
 from celeriac.operate.tokens import ADMIN, ENQUEUE, OPERATE, READ, Bearer
 
@@ -83,6 +84,8 @@ class May:
         page = Page(request, bearer, frozenset(p for p, scope in PERMISSIONS.items() if scope in bearer.may))
         if self.scope not in bearer.may:
             raise Forbidden(self.permission, page)
+        if any("\0" in given for given in (request.scope["path"], *request.query_params.values())):
+            raise BadValue("the address has a NUL, which Postgres does not take")
         return page
 
 

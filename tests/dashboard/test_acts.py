@@ -6,6 +6,8 @@ import json
 import re
 from urllib.parse import unquote
 
+import pytest
+
 from tests.api.works import audited, row, task
 from tests.dashboard.site import Site, worker
 
@@ -161,3 +163,24 @@ def test_an_alert_is_silenced_and_told_again(site: Site) -> None:
     assert "Nothing was changed" in site.told("alerts/silence", name="queue_depth", subject="crawl", span="soon")
     assert site.told("alerts/unsilence", name="queue_depth", subject="crawl") == "queue_depth crawl is told of again."
     assert site.rows("SELECT * FROM celeriac.alert_silences") == []
+
+
+@pytest.mark.parametrize(
+    ("path", "fields"),
+    [
+        ("tasks/retry", {"task": "9" * 5000}), ("tasks/retry", {"task": str(2**63)}),
+        ("tasks/1/priority", {"priority": "9" * 5000}), ("tasks/1/priority", {"priority": "9" * 18}),
+        ("enqueue/crawl", {"kwargs": "[" * 100_000}), ("enqueue/crawl", {"kwargs": '{"store_id": "\\u0000"}'}),
+        ("enqueue/crawl", {"kwargs": '{"store_id": 1}', "account": "\0"}),
+        ("enqueue/crawl", {"kwargs": '{"store_id": 1}', "priority": "9" * 18}),
+        ("set-account/b", {"weight": "nan", "create": "yes"}), ("set-account/b", {"cap": "9" * 18, "create": "yes"}),
+        ("limits-of-role/crawl", {"timeout": "1e300"}), ("limits-of-role/crawl", {"timeout": "nan"}),
+        ("limits-of-role/crawl", {"rate_limit": "9" * 5000}), ("pause-role/crawl", {"why": "a\0b"}),
+        ("alerts/silence", {"name": "queue_depth", "subject": "crawl", "span": "9" * 400 + "d"}),
+        ("alerts/silence", {"name": "queue_depth", "subject": "crawl", "span": "9" * 15 + "d"}),
+    ],
+)  # fmt: skip
+def test_nonsense_in_a_form_is_refused(site: Site, path: str, fields: dict[str, str]) -> None:
+    answer = site.post(path, "admin", **fields)
+    assert answer.status_code < 500, answer.text
+    assert site.rows("SELECT * FROM celeriac.audit") == []

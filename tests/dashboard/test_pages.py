@@ -333,3 +333,22 @@ def test_head_is_a_page_without_its_body(site: Site) -> None:
     assert asked.headers["content-type"] == whole.headers["content-type"]
     refused = site.ask("DELETE", "tasks", headers={"Sec-Fetch-Site": "same-origin"})
     assert (refused.status_code, refused.headers["allow"]) == (405, "GET")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "tasks?role=%00", "tasks/%00", "accounts/a%00b", "audit?target=%00", "tasks?newer=" + "9" * 400 + "d",
+        "tasks?older=" + "9" * 15 + "d", "tasks?before=" + "9" * 5000, "decisions?role=crawl&before=" + "9" * 5000,
+        "capacity?workers=1e999", "capacity?hours=nan", "dead-letters?before=" + "9" * 30,
+        "failures?newer=" + "9" * 400, "audit?before=" + "9" * 30, "workflows?of=" + "9" * 30, "accounts?after=%00",
+    ],
+)  # fmt: skip
+def test_what_is_nonsense_is_no_failure(site: Site, path: str) -> None:
+    answer = site.get(path)
+    assert answer.status_code < 500, answer.text
+
+
+@pytest.mark.parametrize("task", ["9" * 30, "9" * 5000])
+def test_a_task_of_very_many_digits_is_none(site: Site, task: str) -> None:
+    assert site.get(f"tasks/{task}").status_code == 404
