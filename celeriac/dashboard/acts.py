@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from fastapi import Response
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
+from celeriac.dashboard.errors import told
 from celeriac.dashboard.page import Page
 from celeriac.dashboard.words import plural
 from celeriac.errors import CeleriacError
 from celeriac.operate import PATIENCE, steer
 from celeriac.operate.steer import Steered
 from celeriac.store.failures import is_locked
+
+logger = logging.getLogger(__name__)
 
 #: Refusals that are told; the rest is counted.
 TOLD = 5
@@ -53,10 +57,29 @@ def move(
     """Steers each of these tasks that allows it, a bounded transaction at a time."""
 
     def act() -> str:
-        batches = steer.in_batches(page.celeriac.database, ids, verb, patience=PATIENCE)
-        return summary(sum(batches, Steered()), done_to)
+        return each(steer.in_batches(page.celeriac.database, ids, verb, patience=PATIENCE), done_to)
 
     return done(page, back, act)
+
+
+def each(batches: Iterable[Steered], done_to: str) -> str:
+    """What they came to. Each batch is committed: what stops a later one is told with what was done until then."""
+    steered = Steered()
+    try:
+        for batch in batches:
+            steered += batch
+    except Exception as error:
+        if not steered.changed:
+            raise
+        logger.exception("Stopped amid many tasks")
+        return f"{summary(steered, done_to)} Then it stopped, and the rest is as it was: {_why(error)}"
+    return summary(steered, done_to)
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, DBAPIError) and is_locked(error):
+        return "somebody's open transaction has what this needs. Try again soon."
+    return told(error)[1]
 
 
 def summary(steered: Steered, done_to: str) -> str:

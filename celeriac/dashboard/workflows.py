@@ -12,7 +12,6 @@ from celeriac.dashboard.forms import Sent
 from celeriac.dashboard.guard import May
 from celeriac.dashboard.page import Elsewhere, Page
 from celeriac.operate import PATIENCE, workflows
-from celeriac.operate.steer import Steered
 from celeriac.store.states import ALL
 
 router = APIRouter()
@@ -50,6 +49,6 @@ def cancel(workflow: str, page: Annotated[Page, Depends(May("cancel"))], form: S
     def act() -> str:
         label = page.read(insights.workflow_of, workflow)
         some = workflows.cancel(page.celeriac.database, label, by=page.bearer.name, why=form["why"], patience=PATIENCE)
-        return acts.summary(sum(some, Steered()), "cancelled")
+        return acts.each(some, "cancelled")
 
     return acts.done(page, page.to("workflows", workflow), act)

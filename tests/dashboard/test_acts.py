@@ -8,6 +8,8 @@ from urllib.parse import unquote
 
 import pytest
 
+from celeriac.dashboard import acts
+from celeriac.operate import steer
 from tests.api.works import audited, row, task
 from tests.dashboard.site import Site, worker
 
@@ -77,6 +79,19 @@ def test_a_bulk_changes_just_what_its_page_showed(site: Site) -> None:
     assert site.told("tasks/retry", sure="yes", task=form[1]) == "7 tasks will run again."
     assert row(site, later, "status") == ("failed",)
     assert row(site, shown[0], "status") == ("pending",)
+
+
+def test_a_bulk_that_is_stopped_midway_says_what_it_has_done(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steer, "BATCH", 2)
+    monkeypatch.setattr(acts, "PATIENCE", 0.1)
+    failed = [task(site, "failed", "crawl") for _ in range(4)]
+    with site.rows.engine.connect() as other:
+        other.exec_driver_sql("BEGIN")
+        other.exec_driver_sql(f"SELECT 1 FROM celeriac.history WHERE id = {failed[3]} FOR UPDATE")
+        said = site.told("tasks/retry", task=failed)
+        other.exec_driver_sql("ROLLBACK")
+    assert said.startswith("2 tasks will run again. Then it stopped, and the rest is as it was: somebody&#39;s open")
+    assert [row(site, one, "status") for one in failed] == [("pending",)] * 2 + [("failed",)] * 2
 
 
 def test_however_long_what_is_told_a_browser_keeps_it(site: Site) -> None:
