@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from copy import copy
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -49,9 +50,9 @@ class Kept:
             if began > self.until:
                 self.value, self.error = _tried(read)
                 ended = time.monotonic()
-                self.until = ended + SERVES + TIMES * (ended - began)
+                self.until = ended + SERVES + (0.0 if is_passing(self.error) else TIMES * (ended - began))
             if self.error is not None:
-                raise self.error
+                raise _bare(self.error)
             return self.value
 
 
@@ -59,7 +60,19 @@ def _tried(read: Callable[[], Any]) -> tuple[Any, DBAPIError | None]:
     try:
         return read(), None
     except DBAPIError as error:
-        return None, error
+        return None, _bare(error)
+
+
+def is_passing(error: DBAPIError | None) -> bool:
+    """Whether it says nothing of how long the insight takes: Postgres may be back in a moment."""
+    return error is not None and not isinstance(error.orig, QueryCanceledError)
+
+
+def _bare(error: DBAPIError) -> DBAPIError:
+    """A copy without traceback: that of what is raised to many would grow with each, and holds their frames."""
+    if error.orig is not None:
+        error.orig.__traceback__ = None
+    return copy(error).with_traceback(None)
 
 
 class Reading:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import html
 import re
+import traceback
 from datetime import datetime, timedelta
-from itertools import pairwise
+from itertools import count, pairwise
+from types import SimpleNamespace
 from urllib.parse import quote
 
 import httpx
 import pytest
+from psycopg2 import OperationalError
+from psycopg2.extensions import QueryCanceledError
+from sqlalchemy.exc import DBAPIError
 
 from celeriac.dashboard import reading
 from celeriac.dashboard.templates import ALSO, NAV
@@ -352,3 +357,25 @@ def test_what_is_nonsense_is_no_failure(site: Site, path: str) -> None:
 @pytest.mark.parametrize("task", ["9" * 30, "9" * 5000])
 def test_a_task_of_very_many_digits_is_none(site: Site, task: str) -> None:
     assert site.get(f"tasks/{task}").status_code == 404
+
+
+def test_what_failed_is_kept_without_its_frames_and_no_longer_than_it_must(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "SERVES", 60.0)
+    now = count(10, 10)
+    monkeypatch.setattr(reading, "time", SimpleNamespace(monotonic=lambda: next(now)))
+    for kind, again in ((OperationalError, 1), (QueryCanceledError, 0)):
+        asked: list[Exception] = []
+        kept = reading.Kept()
+
+        def read(kind: type[Exception] = kind, asked: list[Exception] = asked) -> None:
+            asked.append(DBAPIError("SELECT 1", None, kind("no")))
+            raise asked[-1]
+
+        raised = []
+        for _ in range(9):
+            with pytest.raises(DBAPIError) as info:
+                kept.get(read)
+            raised.append(info.value)
+        assert len(asked) == 1 + again
+        assert len({id(error) for error in raised}) == 9
+        assert {len(list(traceback.walk_tb(error.__traceback__))) for error in raised} == {2}
