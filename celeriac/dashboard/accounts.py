@@ -49,14 +49,15 @@ def shown(account: str, page: Viewer) -> Response:
 def _policy(connection: Any, account: str) -> dict[str, Any]:
     """Its own, or what holds for all."""
     try:
-        return insights.account_policy(connection, account)
+        return {"known": True} | insights.account_policy(connection, account)
     except Unknown:
-        return {"account": account, "weight": 1.0, "cap": None, "paused": False}
+        known = policies.is_known(connection, account)
+        return {"account": account, "weight": 1.0, "cap": None, "paused": False, "known": known}
 
 
 @router.post("/pause-account/{account:path}")
 def pause(account: str, page: Steerer, form: Sent) -> Response:
-    verb = partial(policies.pause_account, account=account, by=page.bearer.name, why=form["why"])
+    verb = partial(policies.pause_account, account=account, create=_create(form), by=page.bearer.name, why=form["why"])
     return acts.change(
         page, page.to("accounts", account), verb, f"{account} is paused: what is claimed already runs on."
     )
@@ -64,18 +65,24 @@ def pause(account: str, page: Steerer, form: Sent) -> Response:
 
 @router.post("/resume-account/{account:path}")
 def resume(account: str, page: Steerer, form: Sent) -> Response:
-    verb = partial(policies.resume_account, account=account, by=page.bearer.name, why=form["why"])
+    verb = partial(policies.resume_account, account=account, create=False, by=page.bearer.name, why=form["why"])
     return acts.change(page, page.to("accounts", account), verb, f"{account} is resumed.")
 
 
 @router.post("/set-account/{account:path}")
 def change(account: str, page: Steerer, form: Sent) -> Response:
     def act() -> str:
-        changes = _changes(form)
-        page.write(partial(policies.set_account, account=account, by=page.bearer.name, why=form["why"], **changes))
+        changes, create = _changes(form), _create(form)
+        verb = partial(policies.set_account, account=account, create=create, by=page.bearer.name, why=form["why"])
+        page.write(partial(verb, **changes))
         return f"{account}: " + ", ".join(f"{name} {value}" for name, value in changes.items()) + "."
 
     return acts.done(page, page.to("accounts", account), act)
+
+
+def _create(form: Form) -> bool:
+    """Whether an account nobody knows is meant: a slip in a name would pause nobody, and say that it did."""
+    return form["create"] == "yes"
 
 
 def _changes(form: Form) -> Any:

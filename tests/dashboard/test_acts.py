@@ -131,8 +131,22 @@ def test_a_role_is_paused_resumed_and_limited(site: Site) -> None:
     assert [a[1] for a in audited(site, "role", "crawl")] == ["pause", "resume", "limits", "limits"]
 
 
+def test_whether_a_pass_is_asked_for_is_said_as_it_is(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert site.told("pass-of-role/crawl") == "A pass of crawl was asked for."
+    refused = site.post("pass-of-role/nobody").headers["set-cookie"]
+    assert "Nothing was changed" in unquote(refused)
+    monkeypatch.setattr(site.app.publisher, "kick", lambda *_: False)
+    assert "Redis does not answer" in site.told("pass-of-role/crawl")
+
+
 def test_an_account_gets_a_weight_a_cap_and_a_pause(site: Site) -> None:
-    assert site.told("set-account/anna/berlin", weight="2.5", cap="3") == "anna/berlin: weight 2.5, cap 3."
+    assert "Nothing was changed" in site.told("set-account/anna/berlin", weight="2.5", cap="3")
+    assert "Nothing was changed" in site.told("pause-account/anna/berlin")
+    assert 'name="create"' in site.html("accounts/anna/berlin")
+    assert (
+        site.told("set-account/anna/berlin", weight="2.5", cap="3", create="yes") == "anna/berlin: weight 2.5, cap 3."
+    )
+    assert 'name="create"' not in site.html("accounts/anna/berlin")
     site.told("pause-account/anna/berlin", why="unpaid")
     assert "It is paused" in site.html("accounts/anna/berlin")
     site.told("resume-account/anna/berlin")
