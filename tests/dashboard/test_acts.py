@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from urllib.parse import unquote
 
 import pytest
@@ -137,6 +138,9 @@ def test_whether_a_pass_is_asked_for_is_said_as_it_is(site: Site, monkeypatch: p
     assert "Nothing was changed" in unquote(refused)
     monkeypatch.setattr(site.app.publisher, "kick", lambda *_: False)
     assert "Redis does not answer" in site.told("pass-of-role/crawl")
+    slow = replace(site.app.role_named("crawl")[0], prompt=False)
+    monkeypatch.setattr(site.app, "role_named", lambda _: (slow, None))
+    assert "crawl is not prompt" in site.told("pass-of-role/crawl")
 
 
 def test_an_account_gets_a_weight_a_cap_and_a_pause(site: Site) -> None:

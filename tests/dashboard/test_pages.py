@@ -14,9 +14,9 @@ import httpx
 import pytest
 from psycopg2 import OperationalError
 from psycopg2.extensions import QueryCanceledError
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DataError, DBAPIError
 
-from celeriac.dashboard import reading
+from celeriac.dashboard import errors, reading
 from celeriac.dashboard.templates import ALSO, NAV
 from celeriac.store.connections import Database
 from tests.api.works import task
@@ -379,3 +379,8 @@ def test_what_failed_is_kept_without_its_frames_and_no_longer_than_it_must(monke
         assert len(asked) == 1 + again
         assert len({id(error) for error in raised}) == 9
         assert {len(list(traceback.walk_tb(error.__traceback__))) for error in raised} == {2}
+
+
+def test_what_postgres_does_not_take_is_a_slip_of_who_gave_it() -> None:
+    status, said = errors.told(DataError("SELECT 1", None, ValueError("out of range")))
+    assert (status, "nothing that Postgres takes" in said) == (422, True)
