@@ -48,7 +48,7 @@ LOCK = text("SELECT pg_try_advisory_xact_lock(hashtextextended('celeriac migrate
 TRIES = 0.1
 
 #: Of whoever has the lock and waits for statements elsewhere.
-PATIENT = text("SET LOCAL idle_in_transaction_session_timeout = 0")
+PATIENT = "SET LOCAL idle_in_transaction_session_timeout = 0"
 
 LEAVE = text("INSERT INTO celeriac.afterwards (revision, statements) VALUES (:revision, :statements)")
 
@@ -123,7 +123,7 @@ def _do_afterwards(engine: Engine) -> None:
     """However long others' transactions keep these statements waiting: they keep nobody."""
     with engine.begin() as turn, engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         _take_turn(turn)
-        turn.execute(PATIENT)
+        turn.exec_driver_sql(PATIENT)
         while left := connection.execute(LEFT).one_or_none():
             for statement in left.statements:
                 connection.exec_driver_sql(statement.replace("%", "%%"))
