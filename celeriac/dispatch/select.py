@@ -9,6 +9,7 @@ from sqlalchemy import Connection, text
 
 from celeriac.dispatch.fairness import Claimant
 from celeriac.store.connections import Prepared
+from celeriac.store.turns import TURNS
 
 # Each LIMIT has its index's ORDER BY, and none stands in an EXISTS, which would drop both: else the planner may read a
 # whole table in the hope of meeting such a row soon.
@@ -46,20 +47,7 @@ SELECT
 # INVARIANT of `onward`, `around`: each step is one descent into `ready_in_order`, to the next account with an entry.
 # `around` is read only if `onward` ran out of accounts before `walk` found :accounts of them, each with one look at its
 # policy. `waiting` counts at most :depth entries of an account, none of one that is shut.
-CLAIMANTS = text("""
-WITH RECURSIVE onward AS (
-    (SELECT account FROM celeriac.ready WHERE role = :role AND account > :cursor ORDER BY account LIMIT 1)
-    UNION ALL
-    SELECT next.account FROM onward, LATERAL (
-        SELECT account FROM celeriac.ready
-        WHERE role = :role AND account > onward.account ORDER BY account LIMIT 1) AS next
-), around AS (
-    (SELECT account FROM celeriac.ready WHERE role = :role AND account <= :cursor ORDER BY account LIMIT 1)
-    UNION ALL
-    SELECT next.account FROM around, LATERAL (
-        SELECT account FROM celeriac.ready
-        WHERE role = :role AND account > around.account AND account <= :cursor ORDER BY account LIMIT 1) AS next
-), walk AS (
+CLAIMANTS = text(f"""{TURNS}, walk AS (
     SELECT turn.account, policy.weight, policy.cap, policy.shut, row_number() OVER () AS place
     FROM (SELECT account FROM onward UNION ALL SELECT account FROM around) AS turn
     LEFT JOIN LATERAL (

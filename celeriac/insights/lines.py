@@ -9,6 +9,8 @@ from typing import Any
 
 from sqlalchemy import Connection, TextClause, text
 
+from celeriac.store.turns import TURNS
+
 MEMBERS = text("""
 SELECT count(*) AS n, max(id) AS newest FROM (
     SELECT id FROM celeriac.tasks WHERE barrier = (SELECT barrier FROM celeriac.barriers WHERE id = :id)
@@ -42,20 +44,7 @@ SELECT count(*) FROM (
 # INVARIANT: as in `celeriac.dispatch.select`, each step is one descent to the next account with an entry. At most
 # :accounts that are open are looked at, as behind so many, of whom :free hold nothing, nobody gets anything; and :most
 # that are shut.
-OTHERS_FIRST = text("""
-WITH RECURSIVE onward AS (
-    (SELECT account FROM celeriac.ready WHERE role = :role AND account > :cursor ORDER BY account LIMIT 1)
-    UNION ALL
-    SELECT next.account FROM onward, LATERAL (
-        SELECT account FROM celeriac.ready
-        WHERE role = :role AND account > onward.account ORDER BY account LIMIT 1) AS next
-), around AS (
-    (SELECT account FROM celeriac.ready WHERE role = :role AND account <= :cursor ORDER BY account LIMIT 1)
-    UNION ALL
-    SELECT next.account FROM around, LATERAL (
-        SELECT account FROM celeriac.ready
-        WHERE role = :role AND account > around.account AND account <= :cursor ORDER BY account LIMIT 1) AS next
-), walk AS (
+OTHERS_FIRST = text(f"""{TURNS}, walk AS (
     SELECT * FROM (
         SELECT turn.account, coalesce(policy.weight, 1) AS weight, policy.cap, coalesce(policy.shut, false) AS shut,
             coalesce(CAST(CAST(:holding AS jsonb) ->> turn.account AS integer), 0) AS holds

@@ -37,3 +37,4 @@ def test_a_server_looks_where_no_beat_and_no_worker_does(
     with serving(database_url, redis_url, tmp_path / "log", CELERIAC_SWEEP_INTERVAL_MS="100") as api:
         api.rows("INSERT INTO dead_letters (digest, reason, size, message) VALUES (sha256('x'), 'x', 1, 'x')")
         until(lambda: [one["name"] for one in api.get("/api/alerts")["alerts"]] == ["dead_letters"], "the alert")
+        assert api.rows("SELECT FROM beats") == api.rows("SELECT FROM workers") == []

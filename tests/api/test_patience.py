@@ -93,6 +93,7 @@ def test_a_workers_report_waits_briefly_for_somebodys_row(api: Api) -> None:
     with open_transaction(api) as connection:
         connection.exec_driver_sql("SELECT FROM celeriac.workers WHERE worker_id = 'held worker' FOR UPDATE")
         told_to_wait(api, "POST", "/api/workers/heartbeat", said)
+    assert api.ask("POST", "/api/workers/heartbeat", json=said).is_success
 
 
 def test_requests_that_wait_for_a_row_leave_room_for_others(api: Api) -> None:
@@ -131,7 +132,9 @@ def test_a_new_schedule_waits_briefly_for_somebodys_of_its_name(api: Api) -> Non
             "INSERT INTO celeriac.scheduled_jobs (name, target, cron_expression) VALUES ('held name', 'x', '@daily')"
         )
         told_to_wait(api, "POST", JOBS, body)
-    api.delete(f"{JOBS}/{api.post(JOBS, body)['id']}")
+    made = api.post(JOBS, body)
+    assert made["name"] == "held name"
+    api.delete(f"{JOBS}/{made['id']}")
 
 
 def paused(api: Api) -> list[str]:

@@ -223,39 +223,47 @@ def test_what_a_migration_does_afterwards_is_begun_anew_where_it_failed(empty: E
         assert connection.exec_driver_sql("SELECT count(*) FROM celeriac.afterwards").scalar_one() == 0
 
 
-def test_what_a_migration_does_afterwards_keeps_nobody_waiting(empty: Engine, tmp_path: Path) -> None:
-    """It waits itself, for as long as it takes."""
+@pytest.fixture
+def in_use(empty: Engine, tmp_path: Path) -> Iterator[Callable[[], None]]:
+    """A table that a caller's open transaction has written to, and a migration that builds an index on it afterwards.
+
+    Called, it commits.
+    """
     made, _, _ = ADDS_AN_INDEX.partition("def upgrade")
     (tmp_path / "unique_0001.py").write_text(f"{made}def upgrade(): ...\n")
     migrate(empty)
-    with ThreadPoolExecutor(1) as executor, empty.connect() as caller, empty.connect() as another:
-        another.execution_options(isolation_level="AUTOCOMMIT")
+    with empty.connect() as caller:
         caller.exec_driver_sql("CREATE TABLE names (name text, CONSTRAINT named CHECK (name IS NOT NULL) NOT VALID)")
         caller.commit()
         caller.exec_driver_sql("INSERT INTO names VALUES ('a')")
+        yield caller.commit
+
+
+def test_what_a_migration_does_afterwards_keeps_nobody_waiting(
+    empty: Engine, in_use: Callable[[], None], tmp_path: Path
+) -> None:
+    """It waits itself, for as long as it takes."""
+    with ThreadPoolExecutor(1) as executor, empty.connect() as another:
+        another.execution_options(isolation_level="AUTOCOMMIT")
         migrating = executor.submit(migrate, empty, tmp_path, lock_timeout=0.1)
         until(lambda: another.exec_driver_sql(BUILDING).scalar_one(), "the index to wait for the caller")
         another.exec_driver_sql("SET lock_timeout = '1 s'; INSERT INTO names VALUES ('b')")
-        caller.commit()
+        in_use()
         migrating.result(30)
         assert another.exec_driver_sql(WHOLE).one() == (True, True)
 
 
-def test_two_migrations_at_once_build_an_index_beside_each_other(empty: Engine, tmp_path: Path) -> None:
+def test_two_migrations_at_once_build_an_index_beside_each_other(
+    empty: Engine, in_use: Callable[[], None], tmp_path: Path
+) -> None:
     """Whoever waits for its turn has no snapshot that the index would wait for."""
-    made, _, _ = ADDS_AN_INDEX.partition("def upgrade")
-    (tmp_path / "unique_0001.py").write_text(f"{made}def upgrade(): ...\n")
-    migrate(empty)
-    with ThreadPoolExecutor(2) as executor, empty.connect() as caller, empty.connect() as another:
+    with ThreadPoolExecutor(2) as executor, empty.connect() as another:
         another.execution_options(isolation_level="AUTOCOMMIT")
-        caller.exec_driver_sql("CREATE TABLE names (name text, CONSTRAINT named CHECK (name IS NOT NULL) NOT VALID)")
-        caller.commit()
-        caller.exec_driver_sql("INSERT INTO names VALUES ('a')")
         both = [executor.submit(migrate, empty, tmp_path) for _ in range(2)]
         until(lambda: another.exec_driver_sql(BUILDING).scalar_one(), "the index to wait for the caller")
         waits = "SELECT count(*) > 1 FROM pg_stat_activity WHERE query LIKE '%%pg_try_advisory%%celeriac migrate%%'"
         until(lambda: another.exec_driver_sql(waits).scalar_one(), "the other to wait for its turn")
-        caller.commit()
+        in_use()
         for migrating in both:
             migrating.result(30)
         assert another.exec_driver_sql(WHOLE).one() == (True, True)
