@@ -21,8 +21,10 @@ from celeriac.store.started import Started
 
 logger = logging.getLogger(__name__)
 
-#: How many waiting rows of an account a pass counts at first; more only where they could matter.
+#: How many waiting rows of an account a pass counts at first; more only where they could matter, and of all accounts
+#: together so many at once.
 FIRST_LOOK = 16
+DEEPER_LOOK = 2_000
 
 #: How many accounts with something ready count where an account resumes its share of the window.
 OTHERS = 16
@@ -197,6 +199,8 @@ class Dispatcher:
         taken = claim.claim(connection, role.name, given)
         if not taken:
             return self._nothing(connection, role, seen, claimants, free, started)
+        if len(claimants) == 1 and len(taken) < claimants[0].waiting == free:
+            claimants = [_deepened(claimants[0], {taken[0].account: len(taken)})]
         cursors = (seen.cursor, next_cursor(claimants, given, seen.cursor))
         record.done(
             connection, role.name, by=self.by, free=free, seen=claimants, given=claim.given(taken), cursors=cursors,
@@ -213,13 +217,19 @@ class Dispatcher:
     def _decide(
         self, connection: Connection, role: Role, seen: select.Survey, free: int
     ) -> tuple[list[Claimant], dict[str, int]]:
-        """Allocates; looks deeper into accounts whose counted tasks ran out, until none did."""
+        """Allocates; looks deeper into accounts whose counted tasks ran out, until none did.
+
+        Of an only account the claim tells what it has, and nobody walks over its dead entries once more.
+        """
         depth = min(free, FIRST_LOOK)
         claimants = self._open_accounts(connection, role, seen, free, depth)
         given = allocate(claimants, free)
         while short := [c.account for c in claimants if c.waiting == depth < free and given.get(c.account) == depth]:
-            depth = min(free, depth * 4)
-            deeper = select.waiting(connection, role.name, short, depth)
+            if len(claimants) == 1:
+                depth, deeper = free, {short[0]: free}
+            else:
+                depth = min(free, max(depth * 4, DEEPER_LOOK // len(short)))
+                deeper = select.waiting(connection, role.name, short, depth)
             claimants = [_deepened(c, deeper) for c in claimants]
             given = allocate(claimants, free)
         return claimants, given

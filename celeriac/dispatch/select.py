@@ -8,7 +8,8 @@ from datetime import datetime
 from sqlalchemy import Connection, text
 
 from celeriac.dispatch.fairness import Claimant
-from celeriac.store.connections import Prepared
+from celeriac.store.connections import Prepared, for_cursor
+from celeriac.store.plans import IN_ORDER
 from celeriac.store.turns import TURNS
 
 # Each LIMIT has its index's ORDER BY, and none stands in an EXISTS, which would drop both: else the planner may read a
@@ -79,18 +80,19 @@ READY = text("SELECT true FROM celeriac.ready WHERE role = :role ORDER BY accoun
 
 PARKED = text("SELECT true FROM celeriac.parked WHERE role = :role LIMIT 1")
 
+# The room first: who settles asks more often than there is any, and the entries of `ready` may be dead ones for long.
 WORK_AND_ROOM = text("""
-SELECT NOT coalesce((SELECT paused FROM celeriac.roles WHERE role = :role), false)
+SELECT coalesce((
+        SELECT sum(cardinality(ids)) FROM celeriac.tickets
+        WHERE role = :role AND claimed_at >= coalesce(
+            (SELECT held_since FROM celeriac.batchers WHERE role = :role), '-infinity')), 0) < :below
+    AND NOT coalesce((SELECT paused FROM celeriac.roles WHERE role = :role), false)
     AND coalesce(
         (SELECT true FROM celeriac.ready WHERE role = :role ORDER BY account LIMIT 1),
         (SELECT true FROM celeriac.later
             WHERE role = :role AND due_at <= statement_timestamp() ORDER BY due_at LIMIT 1),
         false
     ) AND coalesce((
-        SELECT sum(cardinality(ids)) FROM celeriac.tickets
-        WHERE role = :role AND claimed_at >= coalesce(
-            (SELECT held_since FROM celeriac.batchers WHERE role = :role), '-infinity')), 0) < :below
-    AND coalesce((
         SELECT celeriac.tokens(l) >= 1 + coalesce((
             SELECT sum(cardinality(ids)) FROM celeriac.tickets
             WHERE role = :role AND worker_id IS NULL AND claimed_at >= coalesce(
@@ -112,6 +114,8 @@ CROSS JOIN LATERAL (
         (SELECT held_since FROM celeriac.batchers b WHERE b.role = l.role), '-infinity')) AS waits
 WHERE (SELECT true FROM celeriac.ready r WHERE r.role = l.role ORDER BY r.account LIMIT 1)
 """)
+
+_LOCK_AND_PLAN = f"{IN_ORDER}; {for_cursor(LOCK)}"
 
 _WORK_AND_ROOM = Prepared(WORK_AND_ROOM, {"role": "text", "below": "integer"})
 
@@ -160,8 +164,11 @@ class Accounts:
 
 
 def lock_pass(connection: Connection, role: str) -> bool:
-    """True if this transaction is the role's only pass. Take it before reading: it orders what is read."""
-    return bool(connection.execute(LOCK, {"role": role}).scalar_one())
+    """True if this transaction is the role's only pass. Take it before reading: it orders what is read.
+
+    What the transaction does is planned by look-ups: a backlog that came just now has no statistics.
+    """
+    return bool(connection.exec_driver_sql(_LOCK_AND_PLAN, {"role": role}).scalar_one())
 
 
 def survey(connection: Connection, role: str, queue: str) -> Survey:

@@ -2,7 +2,7 @@
 
 An old transaction keeps every dead entry in place, and each claim would walk over them. So the current segment is
 sealed, what lives in it moves to the next one, and the sealed one is truncated: that needs no vacuum. A turn without
-need would only move entries about: it takes many dead entries, more than there are live ones, and an empty next
+need would only move entries about: it takes many dead entries, the more the more live ones there are, and an empty next
 segment.
 """
 
@@ -19,13 +19,16 @@ from celeriac.store.connections import Database
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
 
-#: A segment is sealed when it has more dead entries than this, and more of them than live ones.
+#: A segment is sealed when it has more dead entries than this, and their number's square is more than `WORTH` times the
+#: live ones'. By then the passes since the last turn have walked over dead entries for as long as a move of the live
+#: ones takes: a pass of 500 tasks walks over each dead entry four times, in 0.1 us; a move takes 4.6 us an entry.
 MANY = 5_000
+WORTH = 12_000
 
 SEGMENTS = 3
 
-#: Entries a transaction moves, and how long (milliseconds) a truncation waits for whoever reads or writes the segment.
-BATCH, PATIENCE_MS = 500, 50
+#: Pages a transaction moves, and how long (milliseconds) a truncation waits for whoever reads or writes the segment.
+PAGES, PATIENCE_MS = 32, 50
 
 # What the statistics say, which every process reports at its own pace, and each segment's bytes.
 STATE = text("""
@@ -39,11 +42,12 @@ FROM celeriac.ring, to_regclass('celeriac.ready_' || ring.seg) AS current
 SEAL = text("UPDATE celeriac.ring SET seg = :next WHERE seg = :seg")
 
 # INVARIANT: an entry is in one segment at a time; one that somebody claims just now is passed over. By now the segment
-# may be the current one again: then nothing is moved.
+# may be the current one again: then nothing is moved. Each page is read once, or the dead ones before were read again.
 MOVE = """
 WITH taken AS MATERIALIZED (
-    SELECT ctid FROM celeriac.ready_{seg} WHERE {seg} <> (SELECT seg FROM celeriac.ring)
-    LIMIT {batch} FOR UPDATE SKIP LOCKED
+    SELECT ctid FROM celeriac.ready_{seg}
+    WHERE ctid >= '({page},0)' AND ctid < '({end},0)' AND {seg} <> (SELECT seg FROM celeriac.ring)
+    FOR UPDATE SKIP LOCKED
 ), gone AS (
     DELETE FROM celeriac.ready_{seg} WHERE ctid = ANY (ARRAY(SELECT ctid FROM taken)) RETURNING *
 ), moved AS (
@@ -51,6 +55,10 @@ WITH taken AS MATERIALIZED (
     SELECT (SELECT seg FROM celeriac.ring), role, account, priority, due_at, id, losses FROM gone RETURNING role
 )
 SELECT count(*) AS n, array_agg(DISTINCT role) AS roles FROM moved
+"""
+
+SIZE = """
+SELECT pg_relation_size('celeriac.ready_{seg}') / CAST(current_setting('block_size') AS bigint)
 """
 
 # INVARIANT: looked at under the lock, with a new snapshot: who read the ring before may have inserted.
@@ -87,7 +95,7 @@ class State:
     @property
     def is_worn(self) -> bool:
         """And the next segment is empty: truncated, or never used."""
-        return self.dead > MANY and self.dead > self.live and not self.sizes[self.next]
+        return self.dead > MANY and self.dead**2 > WORTH * self.live and not self.sizes[self.next]
 
     @property
     def sealed(self) -> list[int]:
@@ -127,16 +135,17 @@ def _turn(app: Celeriac, state: State) -> int:
 
 def empty(app: Celeriac, seg: int) -> int:
     """Moves what lives in a sealed segment and truncates it; what is locked stays for the next sweep."""
-    moved = 0
-    while some := _move(app, seg):
-        moved += some
+    with app.database.statement() as connection:
+        pages = connection.exec_driver_sql(SIZE.format(seg=seg)).scalar_one()
+    # The last first: what is moved leaves a dead entry, and passes walk over those before the first live one.
+    moved = sum(_move(app, seg, page) for page in reversed(range(0, pages, PAGES)))
     briefly(app.database, lambda connection: _truncate(connection, seg), patience_ms=PATIENCE_MS)
     return moved
 
 
-def _move(app: Celeriac, seg: int) -> int:
+def _move(app: Celeriac, seg: int, page: int) -> int:
     with app.database.transaction() as connection:
-        done = connection.exec_driver_sql(MOVE.format(seg=seg, batch=BATCH)).one()
+        done = connection.exec_driver_sql(MOVE.format(seg=seg, page=page, end=page + PAGES)).one()
     if done.n:
         app.kick(done.roles)  # a pass that looked meanwhile may have found nothing
     return int(done.n)

@@ -10,7 +10,7 @@ from sqlalchemy import event
 
 from celeriac import Celeriac
 from celeriac.dispatch import record, select
-from celeriac.dispatch.passes import PASSES, Dispatcher, Pass
+from celeriac.dispatch.passes import FIRST_LOOK, PASSES, Dispatcher, Pass
 from celeriac.dispatch.publish import Ticket
 from celeriac.repair import lost_tickets
 from celeriac.store.connections import Database
@@ -75,6 +75,21 @@ def test_of_two_passes_at_once_one_finds_the_role_busy(
         assert dispatcher.run_pass(ROLE) == Pass(busy=True, why_nothing="another pass is under way")
         assert dispatcher.run_pass(role(name="another")).busy is False
     assert passes.given() == {"a": 3}
+
+
+def test_a_pass_is_planned_by_look_ups_in_an_index_s_order(database: Database) -> None:
+    """Of a backlog without statistics an account's first entries were found by sorting all 200,000."""
+    with database.transaction() as connection:
+        assert select.lock_pass(connection, "work")
+        settings = [connection.exec_driver_sql(f"SHOW enable_{how}").scalar_one() for how in ("bitmapscan", "sort")]
+    assert settings == ["off", "off"]
+
+
+def test_of_an_only_account_a_pass_counts_what_it_claimed(passes: Passes, waiting: Waiting) -> None:
+    waiting(a=FIRST_LOOK + 3)
+    assert passes.given() == {"a": FIRST_LOOK + 3}
+    (claimants, _given) = passes.written("claimants, given")[-1]
+    assert claimants == [{"account": "a", "waiting": FIRST_LOOK + 3}]
 
 
 def test_the_only_pass_of_the_half_minute_waits_for_a_moments_lock(

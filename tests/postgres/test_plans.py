@@ -17,7 +17,7 @@ from celeriac.enqueue.adopted import Letter
 from celeriac.enqueue.ready import ready_row
 from celeriac.insights import lists
 from celeriac.store.connections import Database
-from celeriac.store.plans import BY_LOOKUPS
+from celeriac.store.plans import BY_LOOKUPS, IN_ORDER
 from tests.postgres.backlog import SHAPES, TOKEN, analyze, analyze_while_idle, fill, is_large
 from tests.postgres.conftest import new_task
 from tests.postgres.plans import Plan, explain
@@ -382,11 +382,18 @@ def by_lookups(name: str) -> bool:
     )
 
 
+def in_order(name: str) -> bool:
+    """Whether it is part of a pass, which plans so."""
+    return name == "dispatch.claim.CLAIM" or name.startswith(("dispatch.select.", "dispatch.record."))
+
+
 def rolled_back(connection: Connection, name: str, given: Given) -> Plan:
     statement = MEET_ROOMS[name]
     savepoint = connection.begin_nested()
     if by_lookups(name):
         connection.exec_driver_sql(BY_LOOKUPS)
+    if in_order(name):
+        connection.exec_driver_sql(IN_ORDER)
     plan = explain(connection, statement, **{p: given[p] for p in statement._bindparams})
     savepoint.rollback()
     return plan

@@ -37,7 +37,7 @@ STATEMENTS = {
 }
 STATEMENTS |= {f"page of {part}": page for part, page in PAGES.items()}
 STATEMENTS |= {
-    "move": text(ring.MOVE.format(seg=0, batch=1)),
+    "move": text(ring.MOVE.format(seg=0, page=0, end=1)),
     "add days": text(migrate.ADD_DAYS),
 }
 STATEMENTS |= {f"end of {part}": end for part, end in ENDS.items()}
