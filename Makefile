@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick proof celery-suites up bench check format clean
+.PHONY: help demo test quick proof faults celery-suites up bench check format clean
 
 help: ## What there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,6 +29,11 @@ quick: check ## What needs no server: lint, types, import contracts and the pure
 
 proof: $(READY) ## The proof under load, at full size: schedules, races and floods for many minutes
 	$(BIN)/python -m pytest tests/faults --full --timeout 1800
+
+# F=--guards, "--only kill-workers --minutes 5 --seed 7", --list: see docs/faults.md.
+F ?=
+faults: $(READY) ## Everything fails under load and nothing is lost, for 15 minutes: F=--guards proves that it can fail
+	$(BIN)/python -m faults $(F)
 
 celery-suites: $(READY) ## Celery's own integration suites, on plain Celery and on Celeriac: T=test_inspect.py
 	$(BIN)/python -m tests.stock $(T)

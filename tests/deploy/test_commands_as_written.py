@@ -1,7 +1,7 @@
 """Every command of README.md and docs/*.md is run as it is written there.
 
 Here, by test_compose.py (`docker compose`, and each service's own command), by tests/api/test_api_page.py (`curl`), or
-by tests/faults/test_demos.py.
+by tests/faults/test_demos.py and test_faults.py.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from tests.deploy.finishing import Finishing, failing, finish
 from tests.deploy.surroundings import free_ports, surroundings
 from tests.deploy.written import ASKING, EVERY, PAGES, WRITTEN, commands, lasting
 from tests.faults.test_demos import DEMOS
+from tests.faults.test_faults import FAULTS
 from tests.processes import Rows, Running, process, until
 from tests.systems.stack import on_servers
 
@@ -175,7 +176,7 @@ def answers(url: str) -> bool:
 def test_no_command_is_left_out() -> None:
     """What stands in no list has no test; what is in a list and nowhere written is no longer as written."""
     here = {*QUICKLY, *ALONE, *ON_OURS, *LASTS, *STACKS, HEALTH}
-    elsewhere = {test_compose.COMMAND, *(COMPOSED & EVERY), *ASKING, *DEMOS}
+    elsewhere = {test_compose.COMMAND, *(COMPOSED & EVERY), *ASKING, *DEMOS, *FAULTS}
     assert here | elsewhere == EVERY
 
 

@@ -1,0 +1,125 @@
+"""`python -m faults`: everything fails, one after the other, and nothing is lost. Exit status 0 if that holds.
+
+Each fault is tried once, in the order of the catalogue, and then at random until the minutes are over. `--guards`
+proves that the harness can fail: what a promise rests on is switched off, one after the other, and each time it has to
+say that something is wrong. `FAULTS_SIZE=small`: three faults, one guard, on a small stack.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import os
+import platform
+import random
+import signal
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NoReturn
+
+from faults import of_callers, of_clocks, of_postgres, of_processes, of_redis, report
+from faults.guards import GUARDS
+from faults.judge import rate
+from faults.ledger import END
+from faults.rounds import Fault, Rounds, Row
+from faults.size import sized
+from faults.stack import Size, Stack, stack
+
+CATALOGUE = {
+    fault.name: fault
+    for fault in (*of_processes.FAULTS, *of_redis.FAULTS, *of_postgres.FAULTS, *of_callers.FAULTS, *of_clocks.FAULTS)
+}
+
+#: What is tried, on which stack, for how many minutes, and how many calls a second there are (None: it is measured).
+TRIED = sized(tuple(CATALOGUE), ("stop-worker", "redis-flushed", "commits-lost"))
+FEW = Size(beats=1, prefork=2, threads=0, api=False)
+SIZE, MINUTES, RATE = sized((Size(), 15.0, None), (FEW, 0.0, 40.0))
+PROVED = sized(tuple(GUARDS), ("unique",))
+
+#: The load is what the machine does with it at most, divided by this; and it is measured with so many calls a second.
+SHARE, UNBOUNDED, MEASURED_FOR = 3, 400.0, 6.0
+
+#: What a guard that is switched off leaves undone is given up sooner.
+GUARD_DRAIN, GUARD_RATE = 12.0, 40.0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = argparse.ArgumentParser("faults", description=__doc__)
+    options.add_argument("--seed", type=int, help="of what is random: another one each time, and printed")
+    options.add_argument("--only", action="append", choices=CATALOGUE, metavar="NAME", help="this fault alone")
+    options.add_argument("--minutes", type=float, help="for how long: 15, or once through what --only names")
+    options.add_argument("--rate", type=float, help="calls a second: a third of what the machine does")
+    options.add_argument("--guards", action="store_true", help="prove that it can fail")
+    options.add_argument("--guard", choices=GUARDS, help="that one alone")
+    options.add_argument("--list", action="store_true", help="what is tried")
+    given = options.parse_args(arguments)
+    signal.signal(signal.SIGTERM, _interrupt)
+    if given.list:
+        for fault in CATALOGUE.values():
+            print(f"{fault.name:20} {fault.says}")
+        return 0
+    seed = random.randrange(2**32) if given.seed is None else given.seed
+    if given.guards or given.guard:
+        return prove([given.guard] if given.guard else PROVED, seed)
+    minutes = given.minutes if given.minutes is not None else 0.0 if given.only else MINUTES
+    return try_faults(given.only or TRIED, seed, minutes, given.rate or RATE)
+
+
+def _interrupt(*_: object) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def try_faults(names: Sequence[str], seed: int, minutes: float, per_second: float | None) -> int:
+    rows: list[Row] = []
+    until = time.monotonic() + minutes * 60
+    with stack(SIZE, seed) as made:
+        per_second = per_second or measured(made)
+        print(f"seed {seed}, {per_second:.0f} calls/s, {platform.machine()}, {os.cpu_count()} cores")
+        print(report.head(), flush=True)
+        rounds = Rounds(made, per_second)
+        for fault in _drawn(names, random.Random(seed)):
+            if len(rows) >= len(names) and time.monotonic() > until:
+                break
+            rows.append(rounds.play(fault))
+            print(report.line(rows[-1]), flush=True)
+    print(report.totals(rows))
+    return 0 if all(row.holds for row in rows) else 1
+
+
+def _drawn(names: Sequence[str], chance: random.Random) -> Iterator[Fault]:
+    """Each once, then at random."""
+    return itertools.chain(
+        (CATALOGUE[name] for name in names), (CATALOGUE[chance.choice(names)] for _ in itertools.count())
+    )
+
+
+def measured(made: Stack) -> float:
+    """A third of the calls a second that are done when all come at once, and all of them are over afterwards."""
+    rounds = Rounds(made, UNBOUNDED)
+    made.load.go(UNBOUNDED)
+    time.sleep(2.0)
+    begins = time.monotonic()
+    time.sleep(MEASURED_FOR)
+    done = rate((line["at"] for line in made.ledger.read() if line["what"] == END), begins, time.monotonic())
+    made.load.rest()
+    rounds.settle_down()
+    return max(10.0, done / SHARE)
+
+
+def prove(names: Iterable[str], seed: int) -> int:
+    """Exit status 0 only if each guard that is switched off is missed."""
+    missed = []
+    for guard in (GUARDS[name] for name in names):
+        with stack(FEW, seed, broken=guard.name) as made:
+            row = Rounds(made, GUARD_RATE, patience=GUARD_DRAIN, drain=GUARD_DRAIN).play(CATALOGUE[guard.fault])
+        caught = guard.shows in (row.verdict.wrong if row.verdict else {})
+        told = "; ".join(row.problems)[:300] or "all holds"
+        print(f"{guard.name:10} {guard.says}: {'caught' if caught else 'NOT CAUGHT'} ({told})", flush=True)
+        missed += [guard.name] * (not caught)
+    print(f"not caught: {', '.join(missed)}" if missed else "the harness sees each guard that is missing")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

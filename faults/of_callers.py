@@ -1,0 +1,134 @@
+"""Faults of those who share the database: open transactions on every kind of key, moves of the schema under load."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sqlalchemy import Connection, text
+
+from faults.keys import LOCKS, UNIQUES
+from faults.members import PATIENCE, ROOT
+from faults.rounds import Fault
+from faults.stack import Stack
+
+#: Seconds a transaction stays open.
+OPEN = 5.0
+
+DROP_LAST_DAY = """
+DO $$ BEGIN
+    SET LOCAL lock_timeout = '500ms';
+    PERFORM celeriac.drop_history_day(max(to_date(right(relname, 8), 'YYYYMMDD')))
+    FROM pg_class WHERE relname ~ '^history_[0-9]{8}$';
+EXCEPTION WHEN lock_not_available THEN NULL; END $$
+"""
+
+
+@contextmanager
+def transaction(stack: Stack) -> Iterator[Connection]:
+    """Somebody's, past the proxy; rolled back at the end."""
+    with stack.engine.connect().execution_options(isolation_level="READ COMMITTED") as connection:
+        yield connection
+        connection.rollback()
+
+
+def _enqueue(connection: Connection, role: str, arguments: dict[str, object], **more: str) -> None:
+    given = "".join(f", {name} => :{name}" for name in more)
+    call = f"SELECT celeriac.enqueue(:role, CAST(:arguments AS jsonb){given})"
+    connection.execute(text(call), {"role": role, "arguments": json.dumps(arguments), **more})
+
+
+def keys_rushed(stack: Stack) -> None:
+    """Many enqueue for one unique key at the same time: one task of it at a time, whoever's."""
+    threads = [threading.Thread(target=_rush, args=(stack, n)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def _rush(stack: Stack, n: int) -> None:
+    for key in range(5):
+        stack.enqueue("single", 1, json.dumps({"key": f"rushed {(key + n) % 5}", "seconds": 0.3}))
+        time.sleep(0.1)
+
+
+def lock_keys_open(stack: Stack) -> None:
+    """A caller has enqueued tasks for every lock key and does not commit."""
+    with transaction(stack) as connection:
+        for key in range(LOCKS):
+            _enqueue(connection, "locked", {"key": str(key)})
+        time.sleep(OPEN)
+
+
+def unique_keys_open(stack: Stack) -> None:
+    """A caller has every unique key that is free, and does not commit: others wait or go to the outbox."""
+    with transaction(stack) as connection:
+        connection.execute(text("SET LOCAL lock_timeout = '2 s'"))
+        for key in range(UNIQUES):
+            _enqueue(connection, "single", {"key": str(key)})
+        time.sleep(OPEN)
+
+
+def task_ids_open(stack: Stack) -> None:
+    """A caller has task ids that schedules and plain Celery apps are about to use: here the harness's own."""
+    with transaction(stack) as connection:
+        for n in range(5):
+            _enqueue(connection, "quick", {"account": "open"}, task_id=f"open-{n}")
+        time.sleep(OPEN)
+
+
+def rows_locked(stack: Stack) -> None:
+    """Somebody has rows of every room locked, a few hundred at a time."""
+    for _ in range(3):
+        with transaction(stack) as connection:
+            for room in ("tasks", "ready", "tickets", "later", "behind", "locks"):
+                connection.execute(text(f"SELECT FROM celeriac.{room} LIMIT 200 FOR UPDATE SKIP LOCKED"))
+            time.sleep(OPEN / 3)
+
+
+def ring_turned(stack: Stack) -> None:
+    """The ring of `ready` turns several times a second, as if dead entries piled up."""
+    until = time.monotonic() + OPEN
+    while time.monotonic() < until:
+        stack.sql("UPDATE celeriac.ring SET seg = (seg + 1) % 3")
+        time.sleep(0.3)
+
+
+def partitions_changed(stack: Stack) -> None:
+    """Days of the history are taken and made anew, as at midnight; those of tomorrow and later, which are empty."""
+    until = time.monotonic() + OPEN
+    while time.monotonic() < until:
+        _run(stack, "sweep", "history", "prune")
+        stack.sql(DROP_LAST_DAY)
+
+
+def migrated(stack: Stack) -> None:
+    """`celeriac migrate` beside the running system: every routine is replaced while it is used."""
+    for _ in range(2):
+        _run(stack, "migrate")
+
+
+def _run(stack: Stack, *command: str) -> None:
+    environ = {**stack.environ, "FAULTS_WHO": "command"}
+    subprocess.run(
+        [sys.executable, "-m", "celery", "-A", "faults.app", "celeriac", *command], cwd=ROOT, env=environ, check=True,
+        stdout=subprocess.DEVNULL, timeout=PATIENCE,
+    )  # fmt: skip
+
+
+FAULTS = [
+    Fault("keys-rushed", "eight callers enqueue for the same unique keys at once", keys_rushed),
+    Fault("lock-keys-open", "an open transaction has enqueued for every lock key, 5 s", lock_keys_open),
+    Fault("unique-keys-open", "an open transaction has every unique key, 5 s", unique_keys_open),
+    Fault("task-ids-open", "an open transaction has task ids, 5 s", task_ids_open),
+    Fault("rows-locked", "an open transaction has rows of every room locked, 5 s", rows_locked),
+    Fault("ring-turned", "the ring turns three times a second, 5 s", ring_turned),
+    Fault("partitions-changed", "days of the history come and go, 5 s", partitions_changed),
+    Fault("migrated", "celeriac migrate runs twice under load", migrated),
+]

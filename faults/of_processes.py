@@ -1,0 +1,202 @@
+"""Faults of processes: killed, frozen, replaced, poisoned."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from faults.ledger import BEGIN, BROKE, END
+from faults.members import Member, until
+from faults.rounds import Fault
+from faults.stack import Stack
+
+#: How long (seconds) something goes on that is repeated, and how often.
+LASTS, EVERY = 4.0, 0.4
+
+#: Seconds after which every lease is over and its tasks have begun elsewhere, if they ever do.
+LEASE_OVER = 15.0
+
+
+def again_and_again(act: Callable[[], object], lasts: float = LASTS, every: float = EVERY) -> None:
+    until_when = time.monotonic() + lasts
+    while time.monotonic() < until_when:
+        act()
+        time.sleep(every)
+
+
+def kill_children(stack: Stack) -> None:
+    def kill_one() -> None:
+        stack.enqueue("long", 2, '{"seconds": 0.5}')
+        workers = [m for m in stack.fleet.of("worker") if "threads" not in m.name and m.children()]
+        if workers:
+            stack.kill(stack.chance.choice(stack.chance.choice(workers).children()))
+
+    again_and_again(kill_one)
+
+
+def kill_parents(stack: Stack) -> None:
+    """Their children live on, and have to notice."""
+    for member in stack.fleet.of("worker"):
+        member.kill(whole=False)
+        time.sleep(1.0)
+
+
+def kill_workers(stack: Stack) -> None:
+    """With all they do: a task each is under way in the first."""
+    busy(stack)
+    for member in stack.fleet.of("worker"):
+        member.kill()
+        time.sleep(1.0)
+
+
+def kill_beats(stack: Stack) -> None:
+    """One after the other, then all at once."""
+    for member in stack.fleet.of("beat"):
+        member.kill()
+        time.sleep(1.0)
+    for member in stack.fleet.of("beat"):
+        member.kill()
+
+
+def kill_api(stack: Stack) -> None:
+    for member in stack.fleet.of("api"):
+        member.kill()
+
+
+def kill_producers(stack: Stack) -> None:
+    again_and_again(stack.load.kill_and_replace, 3.0, 1.5)
+
+
+def busy(stack: Stack, seconds: float = 1.0, tasks: int = 6) -> list[str]:
+    """Long tasks that have begun: their ids."""
+    asked = stack.enqueue("long", tasks, f'{{"seconds": {seconds}}}')
+    until(lambda: set(asked) & {line["id"] for line in stack.ledger.read() if line["what"] == BEGIN}, LEASE_OVER)
+    return asked
+
+
+def stop_worker(stack: Stack) -> None:
+    """A worker is frozen past its leases, until what it ran has begun elsewhere; then it wakes up and goes on."""
+    victim = stack.fleet.of("worker")[0]
+    asked = stack.enqueue("long", 4, '{"seconds": 2.5}')
+    mine: list[str] = []
+
+    def has_begun() -> bool:
+        lines = stack.ledger.read()
+        over = {line["run"] for line in lines if line["what"] in (END, BROKE)}
+        mine[:] = [
+            line["id"] for line in lines
+            if line["what"] == BEGIN and line["who"] == victim.name and line["id"] in asked and line["run"] not in over
+        ]  # fmt: skip
+        return bool(mine)
+
+    until(has_begun, LEASE_OVER)
+    pids = [victim.pid, *victim.children()]
+    stack.fleet.freeze(pids)
+    until(lambda: _elsewhere(stack, victim, mine), LEASE_OVER)
+    stack.fleet.thaw(pids)
+    time.sleep(1.0)
+
+
+def _elsewhere(stack: Stack, victim: Member, tasks: list[str]) -> bool:
+    lines = stack.ledger.read()
+    return any(line["what"] == BEGIN and line["who"] != victim.name and line["id"] in tasks for line in lines)
+
+
+def stop_parent(stack: Stack) -> None:
+    """Its children run on, and nobody renews their leases: they have to stop before others begin."""
+    victim = stack.fleet.of("worker")[0]
+    stack.enqueue("long", 6, '{"seconds": 8}')
+    time.sleep(1.0)
+    stack.fleet.freeze([victim.pid])
+    time.sleep(8.0)
+    stack.fleet.thaw([victim.pid])
+
+
+def stop_children(stack: Stack) -> None:
+    victim = stack.fleet.of("worker")[0]
+    pids = victim.children()
+    stack.fleet.freeze(pids)
+    time.sleep(6.0)
+    stack.fleet.thaw(pids)
+
+
+def stop_beats(stack: Stack) -> None:
+    pids = [member.pid for member in stack.fleet.of("beat")]
+    stack.fleet.freeze(pids)
+    time.sleep(5.0)
+    stack.fleet.thaw(pids)
+
+
+def rolling_restart(stack: Stack) -> None:
+    """SIGTERM to each in turn; the next one when it is back."""
+    for member in [*stack.fleet.of("worker"), *stack.fleet.of("beat"), *stack.fleet.of("api")]:
+        before = member.pid
+        member.terminate()
+        until(lambda member=member, before=before: member.pid != before, 60.0)  # type: ignore[misc]
+        time.sleep(0.5)
+
+
+def kill_named_parents(stack: Stack) -> None:
+    """A worker with a name of its own (`WORKER_ID`), which its successor takes over while its children live on."""
+    member = stack.member("worker-named", "worker", "-c", "2", "-l", "WARNING", WORKER_ID="named")
+    stack.fleet.add(member)
+    for _ in range(3):
+        began = time.monotonic()
+        stack.enqueue("long", 6, '{"seconds": 3}')
+        until(lambda began=began: _has_begun(stack, member.name, began), LEASE_OVER)  # type: ignore[misc]
+        member.kill(whole=False)
+    stack.fleet.remove(member)
+
+
+def _has_begun(stack: Stack, who: str, since: float) -> bool:
+    lines = stack.ledger.read()
+    return any(
+        line["what"] == BEGIN and line["who"] == who and line["role"] == "long" and line["at"] > since
+        for line in lines
+    )  # fmt: skip
+
+
+def two_of_a_name(stack: Stack) -> None:
+    """Two workers that both believe to be `twin`, which docs/workers.md forbids."""
+    twins = [stack.member(f"worker-twin-{n}", "worker", "-c", "2", "-l", "WARNING", WORKER_ID="twin") for n in range(2)]
+    for twin in twins:
+        stack.fleet.add(twin)
+        began = time.monotonic()
+        stack.enqueue("long", 6, '{"seconds": 2}')
+        until(lambda twin=twin, began=began: _has_begun(stack, twin.name, began), LEASE_OVER)  # type: ignore[misc]
+    time.sleep(3.0)
+    for twin in twins:
+        stack.fleet.remove(twin)
+
+
+def poison(stack: Stack) -> None:
+    """Handlers that take their process down; others share their tickets."""
+    stack.enqueue("poison", 2, '{"deadly": true}', expects="failed")
+    stack.enqueue("poison", 20, '{"deadly": false}')
+    until(lambda: not stack.sql("SELECT FROM celeriac.tasks WHERE role = 'poison'"), 40.0)
+
+
+def leak(stack: Stack) -> None:
+    """Handlers that leave 20 MB each behind."""
+    stack.enqueue("leaky", 8, '{"megabytes": 20}')
+    time.sleep(2.0)
+
+
+FAULTS = [
+    Fault("none", "nothing: the load alone", lambda _: time.sleep(2.0)),
+    Fault("kill-children", "a child of a worker is killed every 0.4 s", kill_children),
+    Fault("kill-parents", "the parent of each worker is killed; its children live on", kill_parents),
+    Fault("kill-workers", "each worker is killed whole, in mid-run", kill_workers),
+    Fault("kill-beats", "one beat after the other is killed, then all at once", kill_beats),
+    Fault("kill-api", "the API server is killed", kill_api),
+    Fault("kill-producers", "who enqueues is killed in mid-call", kill_producers),
+    Fault("stop-worker", "a worker is frozen until its tasks have begun elsewhere, and wakes up", stop_worker),
+    Fault("stop-parent", "the parent of a worker is frozen for two leases", stop_parent),
+    Fault("stop-children", "the children of a worker are frozen for 6 s", stop_children),
+    Fault("stop-beats", "all beats are frozen for 5 s", stop_beats),
+    Fault("rolling-restart", "SIGTERM to each process in turn", rolling_restart),
+    Fault("kill-named-parents", "the parent of a worker with a WORKER_ID is killed in mid-run", kill_named_parents),
+    Fault("two-of-a-name", "two workers have the same WORKER_ID", two_of_a_name, allows=("overlapped",)),
+    Fault("poison", "two tasks kill their process each time, among twenty that share their tickets", poison),
+    Fault("leak", "handlers leave 160 MB behind in their processes", leak),
+]

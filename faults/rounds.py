@@ -1,0 +1,181 @@
+"""A round: steady load, a fault in its midst, recovery, rest. Then: what was accepted, and what became of it?"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from faults.judge import Ended, Verdict, judge, missing, rate, recovery
+from faults.keys import TICK
+from faults.ledger import BEGIN, END, FELL, Line
+from faults.members import until
+from faults.size import sized
+from faults.stack import Stack
+
+#: Seconds of load before a fault, of which the first does not count; and within which all is as before again.
+BEFORE, PATIENCE = sized(4.0, 2.0), 60.0
+
+#: Seconds in which what is accepted has to be over once the load rests. A lease, its rescue and a backoff fit in.
+DRAIN = 60.0
+
+#: What is over, of these tasks.
+HISTORY = """
+SELECT h.task_id, h.status, h.result #>> '{}' AS run,
+    ARRAY(SELECT run FROM effects e WHERE e.task_id = h.task_id) AS writes
+FROM celeriac.history h WHERE h.task_id = ANY (:tasks)
+"""
+
+#: Schedules go on all the time.
+LEFT = """
+SELECT task_id FROM celeriac.tasks WHERE role <> 'tick'
+UNION ALL SELECT 'in the outbox: ' || id FROM celeriac.intake
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Something that is done to the stack under load. Returns when it is over.
+
+    `wipes`: Redis loses its memory. `allows`: what is known to go wrong with it, and documented: not judged.
+    `impossible`: says why it cannot be had here, if so.
+    """
+
+    name: str
+    says: str
+    act: Callable[[Stack], None]
+    wipes: bool = False
+    allows: tuple[str, ...] = ()
+    impossible: Callable[[], str | None] = lambda: None
+
+
+@dataclass(slots=True)
+class Row:
+    """What one fault came to."""
+
+    name: str
+    verdict: Verdict | None = None
+    before: float = 0.0
+    during: float = 0.0
+    after: float = 0.0
+    recovered: float = 0.0
+    problems: list[str] = field(default_factory=list)
+    skipped: str | None = None
+
+    @property
+    def holds(self) -> bool:
+        return not self.problems
+
+
+class Rounds:
+    """One after the other on one stack.
+
+    Seconds: `patience` until all is as before, `drain` until what was accepted is over.
+    """
+
+    def __init__(self, stack: Stack, per_second: float, *, patience: float = PATIENCE, drain: float = DRAIN) -> None:
+        self.stack, self.per_second, self.patience, self.drain = stack, per_second, patience, drain
+        self.last_tick: str | None = None
+
+    def play(self, fault: Fault) -> Row:
+        row = Row(fault.name)
+        if (why := fault.impossible()) is not None:
+            row.skipped = why
+            return row
+        stack, ledger = self.stack, self.stack.ledger
+        ledger.turn_page()
+        stack.hold_old_transaction()
+        stack.load.go(self.per_second)
+        time.sleep(BEFORE)
+        begins = time.monotonic()
+        fault.act(stack)
+        ends = time.monotonic()
+        self._await_recovery(row, begins, ends)
+        stack.load.rest()
+        rested = stack.sql("SELECT to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS')")[0][0]
+        self._await_end(rested)
+        self._conclude(row, fault)
+        return row
+
+    def settle_down(self) -> None:
+        """Until nothing is left of a load that has ended."""
+        until(lambda: not self.stack.sql(f"{LEFT} LIMIT 1"), self.drain)
+
+    # -- recovery --------------------------------------------------------------------------------------------------
+
+    def _await_recovery(self, row: Row, begins: float, ends: float) -> None:
+        ledger = self.stack.ledger
+        row.before = rate(_ends(ledger.read()), begins - BEFORE + 1, begins)
+        row.during = rate(_ends(ledger.read()), begins, ends)
+
+        def is_back() -> bool:
+            time.sleep(0.2)
+            row.recovered = recovery(_ends(ledger.read()), ends, row.before)
+            return row.recovered < float("inf") and not self._idle(ends)
+
+        if not until(is_back, self.patience):
+            row.problems += [f"{name} took no work within {self.patience:g} s" for name in self._idle(ends)]
+            if row.recovered == float("inf"):
+                row.problems.append(f"the rate was not back to 90 % within {self.patience:g} s")
+        row.after = rate(_ends(ledger.read()), ends, time.monotonic())
+
+    def _idle(self, since: float) -> list[str]:
+        """The workers that have begun nothing since, and the API if it has accepted nothing."""
+        lines = [line for line in self.stack.ledger.read() if line["at"] >= since]
+        busy = {line["who"] for line in lines if line["what"] == BEGIN}
+        idle = [member.name for member in self.stack.fleet.of("worker") if member.name not in busy]
+        if self.stack.fleet.of("api") and not any(line.get("way") == "http" and "id" in line for line in lines):
+            idle.append("api")
+        return idle
+
+    def _await_end(self, rested: str) -> None:
+        """Until nothing is left, and the schedule's instants up to the rest have come."""
+
+        def is_over() -> bool:
+            time.sleep(0.1)
+            instants = self._instants()
+            return bool(instants) and max(instants) >= rested and not self.stack.sql(f"{LEFT} LIMIT 1")
+
+        until(is_over, self.drain)
+
+    # -- what became of it -----------------------------------------------------------------------------------------
+
+    def _conclude(self, row: Row, fault: Fault) -> None:
+        lines = self.stack.ledger.read()
+        ended = self._history({line["id"] for line in lines if "id" in line})
+        left = [found for (found,) in self.stack.sql(LEFT)]
+        row.verdict = judge(lines, ended, left, wipes=fault.wipes)
+        row.problems += [f"{what}: {n}" for what, n in row.verdict.wrong.items() if what not in fault.allows]
+        row.problems += [
+            f"{line['member']} ended by itself: {line['said'][-300:]}" for line in lines if line["what"] == FELL
+        ]
+        row.problems += self._missed()
+        row.problems += self._in_disorder()
+
+    def _history(self, tasks: set[str]) -> dict[str, Ended]:
+        found = self.stack.sql(HISTORY, tasks=sorted(tasks))
+        return {row.task_id: Ended(row.status, row.run, tuple(row.writes)) for row in found}
+
+    def _instants(self) -> list[str]:
+        return [
+            line["id"].partition("@")[2] for line in self.stack.ledger.read()
+            if line["what"] == END and line.get("role") == "tick"
+        ]  # fmt: skip
+
+    def _missed(self) -> list[str]:
+        instants = self._instants()
+        if not instants:
+            return ["the schedule enqueued nothing"]
+        seen = [*([self.last_tick] if self.last_tick else []), *instants]
+        self.last_tick = max(instants)
+        return [f"instants of the schedule that nobody ran: {len(gone)}" for gone in [missing(seen, TICK)] if gone]
+
+    def _in_disorder(self) -> list[str]:
+        from celeriac.store.invariants import violations
+
+        with self.stack.engine.connect() as connection:
+            return [f"invariant: {line}" for line in violations(connection)[:3]]
+
+
+def _ends(lines: list[Line]) -> list[float]:
+    return [line["at"] for line in lines if line["what"] == END]

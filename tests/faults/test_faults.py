@@ -1,0 +1,23 @@
+"""The harness of faults, in its small form, as docs/faults.md starts it: it holds, and it can fail."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.deploy.finishing import Finishing, failing
+from tests.deploy.surroundings import make_venv, surroundings
+
+FAULTS = {
+    "make faults": Finishing("3 of 3 faults held"),
+    "python -m faults --guards": Finishing("the harness sees each guard that is missing"),
+    "python -m faults --list": Finishing("kill-workers"),
+}
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("command", FAULTS)
+def test_nothing_is_lost_whatever_fails_and_a_missing_guard_is_seen(command: str, tmp_path: Path) -> None:
+    environ = surroundings(make_venv(tmp_path), FAULTS_SIZE="small")
+    assert "\n\n".join(failing({command: FAULTS[command]}, {command: environ})) == ""

@@ -1,0 +1,117 @@
+"""The harness of faults judges by what was written down: each figure of a verdict tells what it is there for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from faults.judge import Ended, Verdict, judge, missing, rate, recovery
+
+Line = dict[str, Any]
+
+
+def accepted(task: str, **more: Any) -> Line:
+    return {"what": "accepted", "at": 0.0, "id": task, **more}
+
+
+def ran(task: str, name: str, began: float, ended: float | None = None, **more: Any) -> list[Line]:
+    begin = {"what": "begin", "at": began, "id": task, "run": name, "attempt": 0, "pid": 1, **more}
+    return [begin, *([] if ended is None else [{"what": "end", "at": ended, "id": task, "run": name}])]
+
+
+def done(run: str, *writes: str) -> Ended:
+    return Ended("completed", run, writes)
+
+
+FINE = [accepted("a"), *ran("a", "r1", 1, 2)]
+
+
+def test_what_was_accepted_and_has_run_is_finished() -> None:
+    found = judge(FINE, {"a": done("r1")})
+    assert (found.accepted, found.finished, found.wrong, found.again) == (1, 1, {}, 0)
+
+
+WRONG: dict[str, Callable[[], Verdict]] = {
+    "lost": lambda: judge([accepted("a")], {}),
+    "wrongly failed": lambda: judge(FINE, {"a": Ended("failed", None)}),
+    "rolled back and run": lambda: judge([*ran("b", "r1", 1, 2), {"what": "rolled_back", "at": 3, "id": "b"}], {}),
+    "overlapped": lambda: judge([accepted("a"), *ran("a", "r1", 1, 3), *ran("a", "r2", 2, 4)], {"a": done("r2")}),
+    "keys overlapped": lambda: judge([*ran("a", "r1", 1, 3, key="k"), *ran("b", "r2", 2, 4, key="k")], {}),
+    "stale accepted": lambda: judge([accepted("a"), *ran("a", "r1", 1, 2), *ran("a", "r2", 3, 4)], {"a": done("r1")}),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_each_wrong_is_told_by_its_name(what: str) -> None:
+    found = WRONG[what]()
+    assert found.wrong == {what: 1}
+    assert len(found.examples) == 1
+
+
+def test_what_is_left_when_the_load_has_ended_is_lost_whoever_asked_for_it() -> None:
+    """A call whose answer was lost may have come to a task: then that has to finish as well."""
+    refused = {"what": "refused", "at": 1, "way": "one"}
+    assert (judge([refused], {}, ["u"]).lost, judge([refused], {}).lost, judge([refused], {}).unknown) == (1, 0, 1)
+    assert judge([accepted("a")], {}, ["a"]).lost == 1
+
+
+def test_a_task_that_has_to_fail_is_finished_when_it_did() -> None:
+    found = judge([accepted("a", expects="failed")], {"a": Ended("failed", None)})
+    assert (found.finished, found.wrong) == (1, {})
+    assert judge([accepted("a", expects="failed")], {"a": done("r1")}).failed == 1
+
+
+def test_a_run_that_was_killed_has_no_end_to_overlap_with() -> None:
+    found = judge([accepted("a"), *ran("a", "r1", 1), *ran("a", "r2", 2, 3)], {"a": done("r2")})
+    assert (found.wrong, found.again) == ({}, 1)
+
+
+def test_a_retry_is_another_attempt_and_no_run_again() -> None:
+    lines = [*ran("a", "r1", 1), {"what": "broke", "at": 2, "id": "a", "run": "r1"}, *ran("a", "r2", 3, 4, attempt=1)]
+    found = judge(lines, {"a": done("r2")})
+    assert (found.again, found.wrong) == (0, {})
+
+
+def test_who_was_frozen_cannot_know_and_is_counted_apart() -> None:
+    runs = [*ran("a", "r1", 1, 9, pid=7), *ran("a", "r2", 5, 6, pid=8)]
+    of_it, of_another = ({"what": "paused", "at": 2, "frozen": pid} for pid in (7, 8))
+    found = judge([*runs, of_it], {"a": done("r2")})
+    assert (found.wrong, found.paused) == ({}, 1)
+    assert judge([*runs, of_another], {"a": done("r2")}).overlapped == 1
+
+
+@pytest.mark.parametrize("writes", [("r1",), ("r1", "r2"), ("r2", "r2")])
+def test_writes_of_another_run_or_twice_are_stale(writes: tuple[str, ...]) -> None:
+    lines = [accepted("a"), *ran("a", "r1", 1, 2), *ran("a", "r2", 3, 4)]
+    assert judge(lines, {"a": done("r2", *writes)}).stale == 1
+    assert judge(lines, {"a": done("r2", "r2")}).stale == 0
+
+
+def test_plain_messages_in_a_redis_that_was_emptied_are_counted_apart() -> None:
+    plain = [accepted("p", way="plain")]
+    assert (judge(plain, {}, wipes=True).lost, judge(plain, {}, wipes=True).wiped) == (0, 1)
+    assert judge(plain, {}).lost == 1
+    assert judge([*plain, *ran("p", "r1", 1)], {}, wipes=True).lost == 1
+
+
+def test_a_call_that_met_an_open_unique_key_came_to_the_task_that_has_it() -> None:
+    call = accepted("a", key="unique 1", is_new=None) | {"at": 1.5}
+    assert judge([call, *ran("b", "r1", 1, 2, key="unique 1")], {"b": done("r1")}).wrong == {}
+    assert judge([call, *ran("b", "r1", 0, 1, key="unique 1")], {"b": done("r1")}).lost == 1
+
+
+def test_recovery_is_counted_until_the_rate_is_back() -> None:
+    steady = [n / 10 for n in range(1000)]
+    assert recovery(steady, 0, 10) == pytest.approx(0.0, abs=0.2)
+    assert recovery([at for at in steady if at > 30], 0, 10) == pytest.approx(30, abs=0.3)
+    assert recovery([n / 2 for n in range(200)], 0, 10) == math.inf
+    assert rate(steady, 0, 50) == pytest.approx(10)
+
+
+def test_an_instant_that_nobody_ran_is_missing() -> None:
+    at = "2031-01-01T00:00:0{}Z".format
+    assert missing([at(3), at(1), at(2), at(1)], 1) == []
+    assert missing([at(1), at(4)], 1) == ["2031-01-01T00:00:02+00:00", "2031-01-01T00:00:03+00:00"]
