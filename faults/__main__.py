@@ -22,7 +22,7 @@ from faults import of_callers, of_clocks, of_postgres, of_processes, of_redis, r
 from faults.guards import GUARDS
 from faults.judge import rate
 from faults.ledger import END
-from faults.rounds import Fault, Rounds, Row
+from faults.rounds import WARM, Fault, Rounds, Row
 from faults.size import sized
 from faults.stack import Size, Stack, stack
 
@@ -37,8 +37,9 @@ FEW = Size(beats=1, prefork=2, threads=0, api=False)
 SIZE, MINUTES, RATE = sized((Size(), 15.0, None), (FEW, 0.0, 40.0))
 PROVED = sized(tuple(GUARDS), ("unique",))
 
-#: The load is what the machine does with it at most, divided by this; and it is measured with so many calls a second.
-SHARE, UNBOUNDED, MEASURED_FOR = 3, 400.0, 6.0
+#: The load is what the machine does with it at most, divided by this; and it is measured with so many calls a second,
+#: of which bulks and canvases have several tasks.
+SHARE, UNBOUNDED, MEASURED_FOR, TASKS_A_CALL = 3, 400.0, 6.0, 1.5
 
 #: What a guard that is switched off leaves undone is given up sooner.
 GUARD_DRAIN, GUARD_RATE = 12.0, 40.0
@@ -74,6 +75,7 @@ def try_faults(names: Sequence[str], seed: int, minutes: float, per_second: floa
     rows: list[Row] = []
     until = time.monotonic() + minutes * 60
     with stack(SIZE, seed) as made:
+        Rounds(made, WARM).warm_up()
         per_second = per_second or measured(made)
         print(f"seed {seed}, {per_second:.0f} calls/s, {platform.machine()}, {os.cpu_count()} cores")
         print(report.head(), flush=True)
@@ -96,15 +98,14 @@ def _drawn(names: Sequence[str], chance: random.Random) -> Iterator[Fault]:
 
 def measured(made: Stack) -> float:
     """A third of the calls a second that are done when all come at once, and all of them are over afterwards."""
-    rounds = Rounds(made, UNBOUNDED)
     made.load.go(UNBOUNDED)
     time.sleep(2.0)
     begins = time.monotonic()
     time.sleep(MEASURED_FOR)
     done = rate((line["at"] for line in made.ledger.read() if line["what"] == END), begins, time.monotonic())
     made.load.rest()
-    rounds.settle_down()
-    return max(10.0, done / SHARE)
+    Rounds(made, UNBOUNDED).settle_down()
+    return max(10.0, done / TASKS_A_CALL / SHARE)
 
 
 def prove(names: Iterable[str], seed: int) -> int:
@@ -112,7 +113,8 @@ def prove(names: Iterable[str], seed: int) -> int:
     missed = []
     for guard in (GUARDS[name] for name in names):
         with stack(FEW, seed, broken=guard.name) as made:
-            row = Rounds(made, GUARD_RATE, patience=GUARD_DRAIN, drain=GUARD_DRAIN).play(CATALOGUE[guard.fault])
+            rounds = Rounds(made, GUARD_RATE, patience=GUARD_DRAIN, drain=GUARD_DRAIN)
+            row = rounds.play(CATALOGUE[guard.fault])
         caught = guard.shows in (row.verdict.wrong if row.verdict else {})
         told = "; ".join(row.problems)[:300] or "all holds"
         print(f"{guard.name:10} {guard.says}: {'caught' if caught else 'NOT CAUGHT'} ({told})", flush=True)

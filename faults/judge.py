@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import pairwise
 
 from faults.ledger import ACCEPTED, BEGIN, BROKE, END, PAUSED, REFUSED, ROLLED_BACK, Line
@@ -18,6 +18,7 @@ class Ended:
     status: str
     run: str | None
     writes: tuple[str, ...] = ()
+    error: str | None = None
 
 
 @dataclass(slots=True)
@@ -81,7 +82,7 @@ def judge(
 
     def named(what: str, ids: Iterable[str]) -> int:
         found = sorted(ids)
-        told.extend(f"{what}: {one}" for one in found[:3])
+        told.extend(f"{what}: {one}{_why(ended.get(one))}" for one in found[:3])
         return len(found)
 
     expected = {i: line.get("expects", "completed") for i, line in accepted.items()}
@@ -109,6 +110,10 @@ def judge(
         wiped=len(wiped),
         examples=tuple(told),
     )
+
+
+def _why(ended: Ended | None) -> str:
+    return f" ({ended.error[:300]})" if ended is not None and ended.error else ""
 
 
 def _is_merged(accepted: Line, runs: Iterable[Run]) -> bool:
@@ -190,11 +195,6 @@ def rate(ends: Iterable[float], since: float, until: float) -> float:
     return sum(since <= at < until for at in ends) / max(until - since, 1e-9)
 
 
-def missing(instants: Iterable[str], every: float) -> list[str]:
-    """The instants of a schedule that nobody ran, between the first and the last that somebody did."""
-    times = sorted({datetime.fromisoformat(instant) for instant in instants})
-    step, found = timedelta(seconds=every), []
-    for before, after in pairwise(times):
-        while (before := before + step) < after:
-            found.append(before.isoformat())
-    return found
+def missing(instants: Iterable[datetime], every: float) -> int:
+    """How many instants of a schedule nobody ran, between the first and the last that somebody did."""
+    return sum(round((after - before).total_seconds() / every) - 1 for before, after in pairwise(sorted(set(instants))))

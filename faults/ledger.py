@@ -61,6 +61,7 @@ class Ledger:
                 self.lines += [json.loads(line) for line in whole.splitlines()]
             return self.lines
 
-    def turn_page(self) -> None:
-        self.read()
-        self.lines = []
+    def turn_page(self) -> list[Line]:
+        """What stood on it."""
+        read, self.lines = self.read(), []
+        return read

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import psutil
 import psycopg2
+from sqlalchemy.exc import DBAPIError
 
 from faults.of_processes import again_and_again
 from faults.rounds import Fault
@@ -171,13 +173,19 @@ def out_of_disk(stack: Stack) -> None:
             while True:
                 ballast.write(b"\0" * 65536)
                 ballast.flush()
-        time.sleep(AWAY)
+        again_and_again(lambda: _press(stack))
         (place / "ballast").unlink()
         time.sleep(1.0)
         _move(stack, "pg_default")
         stack.sql("DROP TABLESPACE small")
     finally:
         subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+def _press(stack: Stack) -> None:
+    """Enough that what room there is in the tables is used up; all of it, or nothing, is accepted."""
+    with suppress(DBAPIError):
+        stack.enqueue("quick", 300, json.dumps({"account": "x" * 500}))
 
 
 def _move(stack: Stack, space: str, create: str | None = None) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from faults.judge import Ended, Verdict, judge, missing, rate, recovery
 from faults.keys import TICK
@@ -16,12 +17,15 @@ from faults.stack import Stack
 #: Seconds of load before a fault, of which the first does not count; and within which all is as before again.
 BEFORE, PATIENCE = sized(4.0, 2.0), 60.0
 
+#: Calls a second while processes start.
+WARM = 30.0
+
 #: Seconds in which what is accepted has to be over once the load rests. A lease, its rescue and a backoff fit in.
 DRAIN = 60.0
 
 #: What is over, of these tasks.
 HISTORY = """
-SELECT h.task_id, h.status, h.result #>> '{}' AS run,
+SELECT h.task_id, h.status, h.role || ': ' || h.error_message AS error, h.result #>> '{}' AS run,
     ARRAY(SELECT run FROM effects e WHERE e.task_id = h.task_id) AS writes
 FROM celeriac.history h WHERE h.task_id = ANY (:tasks)
 """
@@ -60,6 +64,7 @@ class Row:
     after: float = 0.0
     recovered: float = 0.0
     problems: list[str] = field(default_factory=list)
+    allowed: list[str] = field(default_factory=list)
     skipped: str | None = None
 
     @property
@@ -75,7 +80,7 @@ class Rounds:
 
     def __init__(self, stack: Stack, per_second: float, *, patience: float = PATIENCE, drain: float = DRAIN) -> None:
         self.stack, self.per_second, self.patience, self.drain = stack, per_second, patience, drain
-        self.last_tick: str | None = None
+        self.ticks: set[datetime] = set()
 
     def play(self, fault: Fault) -> Row:
         row = Row(fault.name)
@@ -83,7 +88,7 @@ class Rounds:
             row.skipped = why
             return row
         stack, ledger = self.stack, self.stack.ledger
-        ledger.turn_page()
+        self._note_ticks(ledger.turn_page())
         stack.hold_old_transaction()
         stack.load.go(self.per_second)
         time.sleep(BEFORE)
@@ -92,10 +97,19 @@ class Rounds:
         ends = time.monotonic()
         self._await_recovery(row, begins, ends)
         stack.load.rest()
-        rested = stack.sql("SELECT to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS')")[0][0]
+        (rested,) = stack.sql("SELECT clock_timestamp()")[0]
         self._await_end(rested)
-        self._conclude(row, fault)
+        self._conclude(row, fault, rested)
         return row
+
+    def warm_up(self) -> None:
+        """Until every process is at work. Raises RuntimeError."""
+        begins = time.monotonic()
+        self.stack.load.go(self.per_second)
+        if not until(lambda: not self._idle(begins), PATIENCE):
+            raise RuntimeError(f"these never took any work: {', '.join(self._idle(begins))}")
+        self.stack.load.rest()
+        self.settle_down()
 
     def settle_down(self) -> None:
         """Until nothing is left of a load that has ended."""
@@ -128,47 +142,48 @@ class Rounds:
             idle.append("api")
         return idle
 
-    def _await_end(self, rested: str) -> None:
+    def _await_end(self, rested: datetime) -> None:
         """Until nothing is left, and the schedule's instants up to the rest have come."""
 
         def is_over() -> bool:
             time.sleep(0.1)
-            instants = self._instants()
-            return bool(instants) and max(instants) >= rested and not self.stack.sql(f"{LEFT} LIMIT 1")
+            return not self._missed(rested) and not self.stack.sql(f"{LEFT} LIMIT 1")
 
         until(is_over, self.drain)
 
     # -- what became of it -----------------------------------------------------------------------------------------
 
-    def _conclude(self, row: Row, fault: Fault) -> None:
+    def _conclude(self, row: Row, fault: Fault, rested: datetime) -> None:
         lines = self.stack.ledger.read()
         ended = self._history({line["id"] for line in lines if "id" in line})
         left = [found for (found,) in self.stack.sql(LEFT)]
         row.verdict = judge(lines, ended, left, wipes=fault.wipes)
-        row.problems += [f"{what}: {n}" for what, n in row.verdict.wrong.items() if what not in fault.allows]
+        row.problems += [f"{what}: {n}" for what, n in row.verdict.wrong.items()]
         row.problems += [
             f"{line['member']} ended by itself: {line['said'][-300:]}" for line in lines if line["what"] == FELL
         ]
-        row.problems += self._missed()
+        row.problems += self._missed(rested)
+        self.ticks = {at for at in self.ticks if at >= rested}
         row.problems += self._in_disorder()
+        row.allowed = [problem for problem in row.problems if any(known in problem for known in fault.allows)]
+        row.problems = [problem for problem in row.problems if problem not in row.allowed]
 
     def _history(self, tasks: set[str]) -> dict[str, Ended]:
         found = self.stack.sql(HISTORY, tasks=sorted(tasks))
-        return {row.task_id: Ended(row.status, row.run, tuple(row.writes)) for row in found}
+        return {row.task_id: Ended(row.status, row.run, tuple(row.writes), row.error) for row in found}
 
-    def _instants(self) -> list[str]:
-        return [
-            line["id"].partition("@")[2] for line in self.stack.ledger.read()
-            if line["what"] == END and line.get("role") == "tick"
-        ]  # fmt: skip
+    def _note_ticks(self, lines: list[Line]) -> None:
+        ran = (line for line in lines if line["what"] == END and line["role"] == "tick")
+        self.ticks |= {datetime.fromisoformat(line["id"].partition("@")[2]) for line in ran}
 
-    def _missed(self) -> list[str]:
-        instants = self._instants()
-        if not instants:
-            return ["the schedule enqueued nothing"]
-        seen = [*([self.last_tick] if self.last_tick else []), *instants]
-        self.last_tick = max(instants)
-        return [f"instants of the schedule that nobody ran: {len(gone)}" for gone in [missing(seen, TICK)] if gone]
+    def _missed(self, rested: datetime) -> list[str]:
+        """What is wrong with the schedule's instants up to the rest."""
+        self._note_ticks(self.stack.ledger.read())
+        after = [at for at in self.ticks if at >= rested]
+        if not after:
+            return ["the schedule stands still"]
+        gone = missing([at for at in self.ticks if at <= min(after)], TICK)
+        return [f"instants of the schedule that nobody ran: {gone}"] if gone else []
 
     def _in_disorder(self) -> list[str]:
         from celeriac.store.invariants import violations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -112,6 +113,6 @@ def test_recovery_is_counted_until_the_rate_is_back() -> None:
 
 
 def test_an_instant_that_nobody_ran_is_missing() -> None:
-    at = "2031-01-01T00:00:0{}Z".format
-    assert missing([at(3), at(1), at(2), at(1)], 1) == []
-    assert missing([at(1), at(4)], 1) == ["2031-01-01T00:00:02+00:00", "2031-01-01T00:00:03+00:00"]
+    first, second, third, fourth = (datetime(2031, 1, 1, 0, 0, n, tzinfo=UTC) for n in range(4))
+    assert missing([third, first, second, first], 1) == 0
+    assert missing([first, fourth], 1) == 2
