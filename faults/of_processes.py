@@ -144,19 +144,26 @@ def kill_named_parents(stack: Stack) -> None:
     member = stack.member("worker-named", "worker", "-c", "2", "-l", "WARNING", WORKER_ID="named")
     stack.fleet.add(member)
     for _ in range(3):
-        began = time.monotonic()
-        stack.enqueue("long", MORE, '{"seconds": 2}')
-        until(lambda began=began: _has_begun(stack, member.name, began), LEASE_OVER)  # type: ignore[misc]
+        keep_busy(stack, member)
         member.kill(whole=False)
+    until(lambda: member.is_running, LEASE_OVER)
+    keep_busy(stack, member)
     stack.fleet.remove(member)
 
 
-def _has_begun(stack: Stack, who: str, since: float) -> bool:
-    lines = stack.ledger.read()
-    return any(
-        line["what"] == BEGIN and line["who"] == who and line["role"] == "long" and line["at"] > since
-        for line in lines
-    )  # fmt: skip
+def keep_busy(stack: Stack, member: Member) -> None:
+    """Until it is at work, and then until it runs a long task."""
+    for role in (None, "long"):
+        began = time.monotonic()
+        if role is not None:
+            stack.enqueue(role, MORE, '{"seconds": 2}')
+        until(lambda role=role, began=began: _has_begun(stack, member.name, began, role), 2 * LEASE_OVER)  # type: ignore[misc]
+
+
+def _has_begun(stack: Stack, who: str, since: float, role: str | None) -> bool:
+    """Whether it has begun a task since, of that role or of any."""
+    begun = (line for line in stack.ledger.read() if line["what"] == BEGIN and line["at"] > since)
+    return any(line["who"] == who and role in (None, line["role"]) for line in begun)
 
 
 def two_of_a_name(stack: Stack) -> None:
@@ -164,9 +171,7 @@ def two_of_a_name(stack: Stack) -> None:
     twins = [stack.member(f"worker-twin-{n}", "worker", "-c", "2", "-l", "WARNING", WORKER_ID="twin") for n in range(2)]
     for twin in twins:
         stack.fleet.add(twin)
-        began = time.monotonic()
-        stack.enqueue("long", MORE, '{"seconds": 2}')
-        until(lambda twin=twin, began=began: _has_begun(stack, twin.name, began), LEASE_OVER)  # type: ignore[misc]
+        keep_busy(stack, twin)
     time.sleep(3.0)
     for twin in twins:
         stack.fleet.remove(twin)
