@@ -73,6 +73,15 @@ def snoozed(task: Started, seconds: float, why: str) -> Outcome:
     )  # fmt: skip
 
 
+#: When (seconds) a task is tried again for which Postgres had no connection left.
+ROOM_AFTER = 1.0
+
+
+def crowded_out(task: Started, error: BaseException) -> Outcome:
+    """Postgres had no connection left for its handler: no doing of the task's, so no loss, however long it lasts."""
+    return snoozed(task, ROOM_AFTER, str(described(error)))
+
+
 def lost(task: Started, error: BaseException) -> Outcome:
     """It came to nothing, and no attempt is burnt: Postgres took its writes back, or went away.
 

@@ -21,12 +21,12 @@ from celeriac.canvas.parts import barrier_of, flattened
 from celeriac.errors import EnqueueRefused
 from celeriac.run import run as running
 from celeriac.run.app import RunApp
-from celeriac.run.outcomes import completed, described, failed, lost, retried
+from celeriac.run.outcomes import completed, crowded_out, described, failed, lost, retried
 from celeriac.seam import producer, results
 from celeriac.settle.tombstones import Tombstone
 from celeriac.store import states
 from celeriac.store.encoding import MOST_BYTES, Unfit, encoded
-from celeriac.store.failures import is_restart
+from celeriac.store.failures import is_full, is_restart
 
 logger = logging.getLogger(__name__)
 
@@ -152,6 +152,8 @@ class RowBackend(BaseBackend):
         return self.store_result(task_id, exc, state, traceback=traceback, request=request)
 
     def _outcome(self, run: running.Run, state: str, error: Any, traceback: Any) -> Any:
+        if is_full(error):
+            return crowded_out(run.task, error)
         if is_restart(error):
             return lost(run.task, error)
         return retried(run, error) if state == "RETRY" else failed(run, error, self._told(error, traceback))

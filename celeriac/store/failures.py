@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import psycopg2
@@ -53,17 +53,29 @@ def blame(context: ExceptionContext) -> None:
     context.original_exception.__dict__["of_celeriac"] = True
 
 
+#: How a server answers that has no connection left, for anybody or for this login.
+_FULL = ("too many clients", "too many connections", "remaining connection slots")
+
+
+def is_full(error: BaseException | None) -> bool:
+    """Whether a handler met with the engine's Postgres having no connection left for it."""
+    return any(words in str(told) for told in _of_celeriac(error) for words in _FULL)
+
+
 def is_restart(error: BaseException | None) -> bool:
-    """Whether a handler met with the engine's Postgres going away, be it wrapped in an error of its own.
+    """Whether a handler met with the engine's Postgres going away.
 
     A time limit on the handler's own statement is none.
     """
+    return any(is_gone(told) and not isinstance(told.orig, QueryCanceledError) for told in _of_celeriac(error))
+
+
+def _of_celeriac(error: BaseException | None) -> Iterator[Any]:
+    """What the engine's own Postgres said, be it wrapped in an error of a handler's."""
     while error is not None:
-        orig = getattr(error, "orig", None)
-        if is_gone(error) and getattr(orig, "of_celeriac", False) and not isinstance(orig, QueryCanceledError):
-            return True
+        if getattr(getattr(error, "orig", None), "of_celeriac", False):
+            yield error
         error = error.__cause__ or getattr(error, "because", None)
-    return False
 
 
 def is_retryable(error: BaseException) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -14,6 +14,7 @@ from celeriac.run import outcomes
 from celeriac.run.arrive import run_ticket
 from celeriac.settle import release
 from celeriac.store.connections import Database
+from celeriac.testing.servers import fresh_name
 from tests.postgres.conftest import new_task
 from tests.postgres.stages import claimed, running, settled
 from tests.processes import Rows
@@ -129,6 +130,26 @@ def test_an_error_of_its_own_writes_is_the_attempts(run: Callable[..., list[str]
     assert run(fault) == ["failure"]
     assert rows(STATUS) == [("failed", 0, 0, 1)]
     assert rows.one(NOTES) == 0
+
+
+@pytest.fixture
+def crowded(app: Celeriac, rows: Rows) -> Iterator[None]:
+    """Handlers come as somebody for whom Postgres has no connection left."""
+    name = fresh_name("crowded")
+    rows(f"CREATE ROLE {name} LOGIN CONNECTION LIMIT 0")
+    event.listen(app.database.engine, "do_connect", lambda *given: given[3].update(user=name))
+    yield
+    rows(f"DROP ROLE {name}")
+
+
+def test_a_postgres_without_a_connection_left_costs_a_task_nothing_but_time(
+    run: Callable[..., list[str]], crowded: None, rows: Rows
+) -> None:
+    """However long that lasts: it is no loss that could count against the task."""
+    run(lambda _: None, max_losses=1)
+    assert rows(STATUS) == [("pending", 0, 0, 0)]
+    ((waits_for, why),) = rows("SELECT waits_for, error_message FROM worker_tasks WHERE role = 'work'")
+    assert (waits_for, "too many connections" in str(why)) == ("time", True)
 
 
 UP = "CREATE OR REPLACE FUNCTION celeriac.up_since() RETURNS timestamptz LANGUAGE sql STABLE AS $$ SELECT {} $$"
