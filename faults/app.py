@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
 
 from celeriac import Celeriac, Task
 from celeriac.schedules import enqueuing
@@ -88,12 +89,14 @@ def flaky(self: Task[..., Any]) -> str:
         return run
 
 
-@app.task(role="writes", bind=True, stale_after=LEASE)
+@app.task(
+    role="writes", bind=True, autoretry_for=(DBAPIError,), max_retries=None, retry_backoff=0.2, stale_after=LEASE
+)  # fmt: skip
 def writes(self: Task[..., Any]) -> str:
-    """Writes within the attempt's transaction."""
+    """Writes within the attempt's transaction. What its own statement meets is its own business: it is tried again."""
     with noted(self) as run:
-        self.session.execute(text("INSERT INTO effects VALUES (:id, :run)"), {"id": self.request.id, "run": run})
         work(0.01)
+        self.session.execute(text("INSERT INTO effects VALUES (:id, :run)"), {"id": self.request.id, "run": run})
         return run
 
 
