@@ -49,9 +49,9 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
     `settings` defaults to the environment. `migrations` is a folder of the application's own Alembic versions,
     `schedules` a list of `celeriac.schedules.batcher`, `sweeping` and `enqueuing`; `hooks` names those of them that
     may be triggered over HTTP, by path. `routers` ("module:list") are FastAPI routers of the application's own,
-    imported when the HTTP API is served; `alerts` ("module:list") are `celeriac.alerts.Rule`s of its own. `adopt` lets
-    every role that does not say otherwise take the messages of plain Celery apps on the same Redis
-    (`docs/adopting.md`).
+    imported when the HTTP API is served; `alerts` ("module:list") are `celeriac.alerts.Rule`s of its own. `jobs` is the
+    role that `/api/admin/jobs` lists and counts where a request names none; without it, all. `adopt` lets every role
+    that does not say otherwise take the messages of plain Celery apps on the same Redis (`docs/adopting.md`).
     """
 
     registry_cls = "celeriac.seam.registry:Registry"
@@ -59,7 +59,7 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
     def __init__(
         self, main: str | None = None, *, settings: Settings | None = None, migrations: Path | None = None,
         schedules: Sequence[Any] = (), hooks: Mapping[str, str] | None = None, routers: str | None = None,
-        alerts: str | None = None, adopt: bool = False, **options: Any,
+        alerts: str | None = None, jobs: str | None = None, adopt: bool = False, **options: Any,
     ) -> None:  # fmt: skip
         self.settings = settings or Settings.from_environ()
         self.migrations = migrations
@@ -68,6 +68,7 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
         self.hooks = dict(hooks or {})
         self.routers = routers
         self.alerts = alerts
+        self.jobs = jobs
         self.adopt = adopt
         options["task_cls"] = with_rows(options.get("task_cls") or self.task_cls)
         options.setdefault("amqp", "celeriac.seam.amqp:RoleQueues")

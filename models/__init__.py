@@ -1,15 +1,15 @@
 """What the application stores: its own tables, beside the engine's."""
 
-from models import stores
+from models import stores, subreddits
 from models.base import Base
 from models.instasites import Account, Instasite, InstasiteAnalytics, Template
 from models.legacy import DispensaryCrawlJob, JobRunLog, JobSchedule
 from models.stores import Dispensary, Product, ProductChange
-from models.subreddits import RedditAuthor, RedditBudget, RedditPost, Subreddit
+from models.subreddits import RedditAuthor, RedditBudget, RedditComment, RedditPost, Subreddit
 from models.thumbnails import AgencyWebsite
 
 #: Functions and views the migrations create beside the tables, in this order.
-ROUTINES = stores.ROUTINES
+ROUTINES = (*stores.ROUTINES, *subreddits.ROUTINES)
 
 __all__ = [
     "ROUTINES",
@@ -26,6 +26,7 @@ __all__ = [
     "ProductChange",
     "RedditAuthor",
     "RedditBudget",
+    "RedditComment",
     "RedditPost",
     "Subreddit",
     "Template",

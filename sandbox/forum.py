@@ -26,11 +26,12 @@ class Missing(Exception):
 
 @dataclass(frozen=True)
 class Community:
-    """`posts` as Reddit tells them, oldest first."""
+    """`posts` and `comments` as Reddit tells them, oldest first."""
 
     display_name: str
     standing: Standing
     posts: tuple[Mapping[str, Any], ...]
+    comments: tuple[Mapping[str, Any], ...]
 
 
 class Forum:
@@ -44,11 +45,15 @@ class Forum:
         with self._lock:
             self._communities.clear()
 
-    def open(self, display_name: str, *, posts: int = 30, authors: int = 10, standing: Standing = "public") -> None:
-        """A subreddit with so many posts by so many authors, some of whom post in others, too; or an old one anew."""
+    def open(
+        self, display_name: str, *, posts: int = 30, comments: int = 20, authors: int = 10,
+        standing: Standing = "public",
+    ) -> None:  # fmt: skip
+        """A subreddit with so many of each by so many authors, some of whom write in others; or an old one anew."""
         made = tuple(_post(display_name, n, authors) for n in range(posts))
+        said = tuple(_comment(display_name, n, authors, posts) for n in range(comments if posts else 0))
         with self._lock:
-            self._communities[display_name.lower()] = Community(display_name, standing, made)
+            self._communities[display_name.lower()] = Community(display_name, standing, made, said)
 
     def about(self, name: str) -> dict[str, Any]:
         """Raises Missing."""
@@ -62,12 +67,13 @@ class Forum:
         return {"kind": "t5", "data": data}
 
     def listing(self, name: str, order: str, wanted: Mapping[str, str]) -> dict[str, Any]:
-        """A page of it: `limit` posts `after` or `before` the one of that name. Raises Missing."""
-        posts = list(reversed(self._community(name).posts))
+        """A page of posts or comments: `limit` of them `after` or `before` the one of that name. Raises Missing."""
+        community = self._community(name)
+        things = list(reversed(community.comments if order == "comments" else community.posts))
         if order == "hot":
-            posts.sort(key=lambda post: -post["score"])
-        page, after, before = _page(posts, wanted)
-        children = [{"kind": "t3", "data": post} for post in page]
+            things.sort(key=lambda post: -post["score"])
+        page, after, before = _page(things, wanted)
+        children = [{"kind": thing["name"][:2], "data": thing} for thing in page]
         return {"kind": "Listing", "data": {"children": children, "after": after, "before": before, "dist": len(page)}}
 
     def _community(self, name: str) -> Community:
@@ -94,14 +100,33 @@ def _page(
 
 
 def _post(display_name: str, n: int, authors: int) -> Mapping[str, Any]:
-    """The author of every tenth is deleted, and of every other fifth one of the few who post everywhere."""
     dice = random.Random(f"{display_name}/{n}")
-    author = f"{'someone' if n % 5 == 1 else display_name}_{dice.randrange(authors)}"
-    name = f"t3_{display_name.lower()}{n:05}"
-    deleted = n % 10 == 9
-    return {
+    name = _name("t3", display_name, n)
+    return _by(dice, display_name, n, authors) | {
         "name": name, "id": name[3:], "title": f"{display_name}, number {n}", "subreddit": display_name,
-        "author": "[deleted]" if deleted else author, "permalink": f"/r/{display_name}/comments/{name[3:]}/",
+        "permalink": f"/r/{display_name}/comments/{name[3:]}/",
         "url": f"https://www.reddit.com/r/{display_name}/comments/{name[3:]}/", "score": dice.randrange(5000),
         "num_comments": dice.randrange(300), "over_18": False, "created_utc": float(EPOCH + 60 * n),
-    } | ({} if deleted else {"author_fullname": f"t2_{author.lower()}"})  # fmt: skip
+    }  # fmt: skip
+
+
+def _comment(display_name: str, n: int, authors: int, posts: int) -> Mapping[str, Any]:
+    """Every third answers the comment before it, the others a post."""
+    dice = random.Random(f"{display_name}/comment {n}")
+    name, post = _name("t1", display_name, n), _name("t3", display_name, (n - (n % 3 == 2)) % posts)
+    return _by(dice, display_name, n, authors) | {
+        "name": name, "id": name[3:], "subreddit": display_name, "link_id": post,
+        "parent_id": _name("t1", display_name, n - 1) if n % 3 == 2 else post, "body": f"Comment {n}.",
+        "permalink": f"/r/{display_name}/comments/{post[3:]}/_/{name[3:]}/", "score": dice.randrange(500),
+        "created_utc": float(EPOCH + 60 * n + 30),
+    }  # fmt: skip
+
+
+def _name(kind: str, display_name: str, n: int) -> str:
+    return f"{kind}_{display_name.lower()}{n:05}"
+
+
+def _by(dice: random.Random, display_name: str, n: int, authors: int) -> dict[str, Any]:
+    """The author of every tenth is deleted, and of every other fifth one of the few who write everywhere."""
+    author = f"{'someone' if n % 5 == 1 else display_name}_{dice.randrange(authors)}"
+    return {"author": "[deleted]"} if n % 10 == 9 else {"author": author, "author_fullname": f"t2_{author.lower()}"}

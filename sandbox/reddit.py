@@ -3,6 +3,7 @@
     POST /reddit/api/v1/access_token       app-only OAuth (client_credentials)
     GET  /reddit/oauth/r/<name>/about      a subreddit
     GET  /reddit/oauth/r/<name>/new, hot   its posts, 100 a page, by `after`, `before` and `limit`
+    GET  /reddit/oauth/r/<name>/comments   its newest comments, likewise
 
 Source: Reddit's API documentation (OAuth2; Listings); "Reddit Data API Wiki" (rate limits and their headers).
 """
@@ -25,7 +26,7 @@ from sandbox.forum import Forum, Missing
 from sandbox.stand_ins import Asked, Reply, Request
 
 TOKEN_SECONDS = 86_400
-_READ = re.compile(r"/reddit/oauth/r/([^/]+)/(about|new|hot)(?:/|\.json)?")
+_READ = re.compile(r"/reddit/oauth/r/([^/]+)/(about|new|hot|comments)(?:/|\.json)?")
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ class RedditApi:
             self._limiter = Limiter(Window())
             self._visits: list[Visit] = []
             self._served: Counter[str] = Counter()
-            self._posts: set[str] = set()
+            self._seen: dict[str, set[str]] = {"t3": set(), "t1": set()}
 
     def limit(self, requests: int, seconds: float) -> None:
         """Another limit, in a fresh window."""
@@ -118,14 +119,15 @@ class RedditApi:
         }
 
     def describe(self) -> Any:
-        """`served`: listings and descriptions by subreddit; `posts`: ids of all that were served."""
+        """`served`: listings and descriptions by subreddit; `posts`, `comments`: ids of all that were served."""
         with self._lock:
             limiter = self._limiter
             told = {"most": limiter.most, "refused": limiter.refused, "windows": limiter.windows}
             return {
                 "limit": asdict(limiter.window) | told,
                 "served": dict(self._served),
-                "posts": sorted(self._posts),
+                "posts": sorted(self._seen["t3"]),
+                "comments": sorted(self._seen["t1"]),
                 "tokens": len(self._tokens),
             }
 
@@ -173,7 +175,8 @@ class RedditApi:
             return _missing(name, missing)
         self._served[name] += 1
         if operation != "about":
-            self._posts |= {child["data"]["name"] for child in document["data"]["children"]}
+            for child in document["data"]["children"]:
+                self._seen[child["kind"]].add(child["data"]["name"])
         return Reply(200, document)
 
 

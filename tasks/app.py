@@ -14,4 +14,5 @@ app = Celeriac(
     hooks=HOOKS,
     routers="tasks.endpoints:routers",
     alerts="tasks.watching:RULES",
+    jobs="crawl_subreddit",
 )

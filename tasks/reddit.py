@@ -23,9 +23,11 @@ from requests import Response
 from tasks.environment import address, positive, required, whole
 from tasks.reddit_answers import (
     About,
+    Comment,
     Limit,
     Post,
     RedditUnavailable,
+    comment,
     limit_of,
     moment,
     post,
@@ -55,11 +57,13 @@ class RedditSettings:
     url: str = "https://www.reddit.com"
     timeout_seconds: float = 16.0
     posts_per_listing: int = PAGE
+    comments_per_crawl: int = PAGE
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] = os.environ) -> RedditSettings:
         """Reads REDDIT_*; what is unset keeps its default. Raises ConfigurationError."""
         posts = whole("REDDIT_POSTS_PER_LISTING", PAGE, at_least=1, at_most=LONGEST_LISTING, environ=environ)
+        comments = whole("REDDIT_COMMENTS_PER_CRAWL", PAGE, at_least=0, at_most=LONGEST_LISTING, environ=environ)
         return cls(
             client_id=required("REDDIT_CLIENT_ID", "the Reddit app's", environ=environ),
             client_secret=required("REDDIT_CLIENT_SECRET", "the Reddit app's", environ=environ),
@@ -68,12 +72,13 @@ class RedditSettings:
             url=address("REDDIT_URL", cls.url, environ=environ),
             timeout_seconds=positive("REDDIT_TIMEOUT_SECONDS", cls.timeout_seconds, environ=environ),
             posts_per_listing=posts,
+            comments_per_crawl=comments,
         )
 
     @property
     def requests_per_crawl(self) -> int:
-        """The most one crawl asks: about the subreddit, and each page of each listing."""
-        return 1 + len(LISTINGS) * -(-self.posts_per_listing // PAGE)
+        """The most one crawl asks: about the subreddit, each page of each listing, and each of its comments."""
+        return 1 + len(LISTINGS) * -(-self.posts_per_listing // PAGE) + -(-self.comments_per_crawl // PAGE)
 
 
 class Meter(Protocol):
@@ -91,7 +96,7 @@ class Reddit:
 
     def __init__(self, settings: RedditSettings) -> None:
         self.meter: Meter | None = None
-        self._limit = settings.posts_per_listing
+        self._limit, self._comments = settings.posts_per_listing, settings.comments_per_crawl
         kept = {"timeout": settings.timeout_seconds, "client": self}
         self._reddit = praw.Reddit(
             client_id=settings.client_id, client_secret=settings.client_secret, user_agent=settings.user_agent,
@@ -128,6 +133,13 @@ class Reddit:
         with telling_of(name):
             subreddit = self._reddit.subreddit(name)
             return [post(vars(found)) for found in getattr(subreddit, listing)(limit=self._limit)]
+
+    def comments(self, name: str) -> list[Comment]:
+        """The newest of all its posts. Raises RedditError."""
+        if not self._comments:
+            return []
+        with telling_of(name):
+            return [comment(vars(found)) for found in self._reddit.subreddit(name).comments(limit=self._comments)]
 
 
 class OneTry(prawcore.Requestor):

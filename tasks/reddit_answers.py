@@ -78,6 +78,19 @@ class Post:
 
 
 @dataclass(frozen=True)
+class Comment:
+    """Without its text. `author` None: deleted, or not told; `parent` is the comment it answers, or else the `post`."""
+
+    reddit_id: str
+    author: str | None
+    author_id: str | None
+    post: str
+    parent: str
+    score: int
+    posted_at: datetime
+
+
+@dataclass(frozen=True)
 class Limit:
     """What an answer's headers say: requests that remain until the limit is reset, in so many seconds."""
 
@@ -144,6 +157,20 @@ def post(found: Mapping[str, Any]) -> Post:
         score=int(found["score"]),
         comments=int(found["num_comments"]),
         over_18=bool(found["over_18"]),
+        posted_at=moment(found["created_utc"]),
+    )
+
+
+def comment(found: Mapping[str, Any]) -> Comment:
+    """From its plain attributes, as a post."""
+    author = found["author"]
+    return Comment(
+        reddit_id=storable(found["name"]),
+        author=storable(author.name) if author else None,
+        author_id=found.get("author_fullname"),
+        post=storable(found["link_id"]),
+        parent=storable(found["parent_id"]),
+        score=int(found["score"]),
         posted_at=moment(found["created_utc"]),
     )
 

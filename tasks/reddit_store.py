@@ -6,14 +6,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
-from sqlalchemy import func, update
+from sqlalchemy import ColumnElement, Select, func, select, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
-from models import RedditAuthor, RedditPost, Subreddit
-from tasks.reddit_answers import About, Post
+from celeriac import Permanent
+from models import RedditAuthor, RedditComment, RedditPost, Subreddit
+from tasks.reddit_answers import About, Comment, Post
 
 T = TypeVar("T")
+
+Row = dict[str, Any]
 
 #: Rows a statement.
 BATCH = 500
@@ -21,10 +24,16 @@ BATCH = 500
 
 @dataclass(frozen=True)
 class Seen:
-    """A subreddit as a crawl saw it; `posts` of all listings, each once."""
+    """A subreddit as a crawl saw it; `posts` of all listings, and `comments`, each once."""
 
     about: About
     posts: Sequence[Post]
+    comments: Sequence[Comment] = ()
+
+
+def held(which: ColumnElement[bool]) -> Select[int]:
+    """The id of that subreddit, which nobody deletes until the transaction ends."""
+    return select(Subreddit.id).where(which).with_for_update(read=True, key_share=True)
 
 
 def mark_unavailable(session: Session, subreddit_id: int, reason: str) -> None:
@@ -34,18 +43,21 @@ def mark_unavailable(session: Session, subreddit_id: int, reason: str) -> None:
 
 
 def store(session: Session, subreddit_id: int, seen: Seen) -> dict[str, int]:
-    """In the crawl's transaction. The counts of what was seen."""
-    authors = store_authors(session, seen.posts)
-    store_posts(session, subreddit_id, seen.posts, authors)
+    """In the crawl's transaction. The counts of what was seen. Raises Permanent if somebody deleted the subreddit."""
+    if session.scalar(held(Subreddit.id == subreddit_id)) is None:
+        raise Permanent(f"Subreddit {subreddit_id} not found")
+    authors = store_authors(session, [*seen.posts, *seen.comments])
+    _store(session, RedditPost, POST_CHANGES, _rows(subreddit_id, seen.posts, authors))
+    _store(session, RedditComment, COMMENT_CHANGES, _rows(subreddit_id, seen.comments, authors))
     now = func.clock_timestamp()
     found = asdict(seen.about) | {"unavailable": None, "checked_at": now, "last_crawled_at": now}
     session.execute(update(Subreddit).where(Subreddit.id == subreddit_id).values(found))
-    return {"posts": len(seen.posts), "authors": len(authors)}
+    return {"posts": len(seen.posts), "comments": len(seen.comments), "authors": len(authors)}
 
 
-def store_authors(session: Session, posts: Iterable[Post]) -> dict[str, int]:
+def store_authors(session: Session, theirs: Iterable[Post | Comment]) -> dict[str, int]:
     """Their ids by name. All crawls write authors in one order: two with the same ones cannot block each other."""
-    named = {post.author: post.author_id for post in posts if post.author}
+    named = {one.author: one.author_id for one in theirs if one.author}
     ids: dict[str, int] = {}
     for some in _batches(sorted(named)):
         new = insert(RedditAuthor).values([{"name": name, "reddit_id": named[name]} for name in some])
@@ -59,20 +71,23 @@ def store_authors(session: Session, posts: Iterable[Post]) -> dict[str, int]:
 
 
 #: What a later look may find changed.
-CHANGES = ("author_id", "title", "url", "score", "comments", "over_18")
+POST_CHANGES = ("author_id", "title", "url", "score", "comments", "over_18")
+COMMENT_CHANGES = ("author_id", "score")
 
 
-def store_posts(session: Session, subreddit_id: int, posts: Sequence[Post], authors: dict[str, int]) -> None:
-    for some in _batches(posts):
-        new = insert(RedditPost).values([_row(subreddit_id, post, authors) for post in some])
-        changed: dict[str, Any] = {name: new.excluded[name] for name in CHANGES}
+def _store(
+    session: Session, table: type[RedditPost] | type[RedditComment], changes: Sequence[str], rows: Sequence[Row]
+) -> None:
+    for some in _batches(rows):
+        new = insert(table).values(list(some))
+        changed: Row = {name: new.excluded[name] for name in changes}
         again = changed | {"last_seen_at": func.clock_timestamp(), "updated_at": func.clock_timestamp()}
         session.execute(new.on_conflict_do_update(index_elements=["reddit_id"], set_=again))
 
 
-def _row(subreddit_id: int, post: Post, authors: dict[str, int]) -> dict[str, Any]:
-    row = asdict(post)
-    return row | {"subreddit_id": subreddit_id, "author_id": authors.get(row.pop("author"))}
+def _rows(subreddit_id: int, seen: Sequence[Post] | Sequence[Comment], authors: dict[str, int]) -> list[Row]:
+    rows = [asdict(one) for one in seen]
+    return [row | {"subreddit_id": subreddit_id, "author_id": authors.get(row.pop("author"))} for row in rows]
 
 
 def _batches(items: Sequence[T]) -> Iterator[Sequence[T]]:

@@ -1,4 +1,4 @@
-"""Subreddits: crawl what Reddit shows of each, store its posts and their authors, and come back when it is stale.
+"""Subreddits: crawl what Reddit shows of each, store posts, comments and their authors, and come back when it is stale.
 
 A subreddit has one crawl at a time, waiting or running, and may be crawled again after it. Users' crawls have
 priority 50 to 70, scheduled ones 10 to 30, those in the background 0. A crawl that fails is retried after 1 minute
@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Row, func, select, tuple_
+from sqlalchemy import Row, func, select, text, tuple_
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
@@ -26,7 +26,7 @@ from tasks.pace import waiting_out_limits
 from tasks.reddit import LISTINGS, Reddit, RedditSettings, subreddit_name
 from tasks.reddit_answers import Post, SubredditGone
 from tasks.reddit_budget import Budget
-from tasks.reddit_store import Seen, mark_unavailable, store
+from tasks.reddit_store import Seen, held, mark_unavailable, store
 
 #: What users ask for; the background has 0.
 USERS_PRIORITY = 60
@@ -37,6 +37,9 @@ AT_ONCE = whole("REDDIT_CRAWLS_AT_ONCE", 8, at_least=1)
 #: Before the first retry (seconds); the next ones double it up to the longest.
 RETRY_AFTER = number("REDDIT_RETRY_SECONDS", 60, at_least=0.1)
 LONGEST_RETRY = 86_400
+
+#: After the first attempt, unless a call or a schedule says otherwise.
+RETRIES = 3
 
 #: A running crawl whose worker was silent for so long (minutes) waits again. One that lives is never reset.
 RESET_AFTER = number("RESET_CRAWLING_AFTER_MIN", 15, at_least=0.01)
@@ -50,11 +53,17 @@ RESERVE = whole("REDDIT_BUDGET_RESERVE", 10, at_least=0)
 #: Subreddits a statement of the stale ones' pass.
 BATCH = 500
 
+# Null is without end, and stays so.
+RAISE_RETRIES = text("""
+UPDATE celeriac.worker_tasks SET max_retries = :retries
+WHERE task_id = :task AND status = 'pending' AND max_retries < :retries
+""")
+
 
 @app.task(
     bind=True, role="crawl_subreddit", lock_by="subreddit_id", unique_by="subreddit_id",
-    priority_range=(0, 100), batch_size=AT_ONCE, window=AT_ONCE, chunk=1, autoretry_for=(Exception,), max_retries=3,
-    retry_backoff=RETRY_AFTER, retry_backoff_max=LONGEST_RETRY, retry_jitter=0.2, timeout=600,
+    priority_range=(0, 100), batch_size=AT_ONCE, window=AT_ONCE, chunk=1, autoretry_for=(Exception,),
+    max_retries=RETRIES, retry_backoff=RETRY_AFTER, retry_backoff_max=LONGEST_RETRY, retry_jitter=0.2, timeout=600,
     stale_after=RESET_AFTER * 60, keep=days(7),
 )  # fmt: skip
 def crawl(self: Task[..., Any], subreddit_id: int) -> dict[str, int]:
@@ -79,7 +88,8 @@ def look(task: Task[..., Any], subreddit_id: int) -> Seen:
         for listing in LISTINGS:
             posts |= {post.reddit_id: post for post in reddit.posts(name, listing)}
             task.progress({"posts": len(posts)})
-    return Seen(about, list(posts.values()))
+        comments = {comment.reddit_id: comment for comment in reddit.comments(name)}
+    return Seen(about, list(posts.values()), list(comments.values()))
 
 
 @cache
@@ -101,25 +111,31 @@ def _name(subreddit_id: int) -> str:
 # -- asking for crawls -------------------------------------------------------------------------------------------------
 
 
-def request_crawl(subreddit: str, priority: int = USERS_PRIORITY, session: Session | None = None) -> Enqueued:
+def request_crawl(
+    subreddit: str, priority: int = USERS_PRIORITY, session: Session | None = None, *, max_retries: int = RETRIES
+) -> Enqueued:
     """A crawl of the subreddit of that name, which is remembered if it is new.
 
-    One that waits already is the one; it takes this priority if its own is lower. In `session`'s transaction if given.
-    Raises ValueError for what names no subreddit, and BadArguments for a priority outside 0 to 100.
+    One that waits already is the one; it takes this priority, and as many retries, if its own are fewer. In
+    `session`'s transaction if given. Raises ValueError for what names no subreddit, and BadArguments for a priority
+    outside 0 to 100 or fewer retries than 0.
     """
     if session is None:
         with Session(app.database.engine) as own, own.begin():
-            return request_crawl(subreddit, priority, own)
-    found = crawl.using(priority=priority, session=session).delay(remember(session, subreddit_name(subreddit)))
+            return request_crawl(subreddit, priority, own, max_retries=max_retries)
+    call = crawl.using(priority=priority, max_retries=max_retries, session=session)
+    found = call.delay(remember(session, subreddit_name(subreddit)))
     if not found.is_new:
         app.prioritise(found.id, priority, only_raise=True, by="request_crawl", session=session)
+        session.execute(RAISE_RETRIES, {"task": found.id, "retries": max_retries})
     return found
 
 
 def remember(session: Session, name: str) -> int:
-    """The id of the subreddit of that (lower-case) name, which is made if there is none."""
-    session.execute(insert(Subreddit).values(name=name).on_conflict_do_nothing())
-    return session.scalars(select(Subreddit.id).where(Subreddit.name == name)).one()
+    """The id of the subreddit of that (lower-case) name, made if there is none; not deleted before what is enqueued."""
+    while (known := session.scalar(held(Subreddit.name == name))) is None:
+        session.execute(insert(Subreddit).values(name=name).on_conflict_do_nothing())
+    return known
 
 
 @app.task(
@@ -156,4 +172,5 @@ def _stale(place: tuple[datetime, int]) -> Any:
         .where(tuple_(checked, Subreddit.id) > place)
         .order_by(checked, Subreddit.id)
         .limit(BATCH)
+        .with_for_update(read=True, key_share=True)
     )

@@ -87,9 +87,9 @@ _STATS = {"queued": "queued", "running": "crawling", "completed": "success", "fa
 
 
 @router.get("/stats")
-async def stats(_: Reader, figures: Counted, role: Name | None = None) -> JobStats:
-    """How many jobs there are in each status, of a role or of all systems together."""
-    found = await figures.counts(role)
+async def stats(app: App, _: Reader, figures: Counted, role: Name | None = None) -> JobStats:
+    """How many jobs there are in each status: of a role, or else of the one that the app calls its jobs."""
+    found = await figures.counts(role or app.jobs)
     counts = {name: sum(found[status].n for status in CRAWLS[word]) for name, word in _STATS.items()}
     estimated = [name for name, word in _STATS.items() if not all(found[status].exact for status in CRAWLS[word])]
     return JobStats.model_validate(counts | {"estimated": estimated})
@@ -97,8 +97,11 @@ async def stats(_: Reader, figures: Counted, role: Name | None = None) -> JobSta
 
 @router.get("")
 def list_jobs(query: Annotated[JobQuery, Query()], app: App, _: Reader) -> Jobs:
-    """Newest first, of one status or all. `after` leads on at the same cost; `offset` is bounded."""
-    wanted = insights.Filter(statuses=CRAWLS[query.status] if query.status else None, role=query.role)
+    """Newest first, of one status or all, of a role or the app's jobs. `after` leads on at the same cost; `offset` is
+    bounded.
+    """
+    statuses = CRAWLS[query.status] if query.status else None
+    wanted = insights.Filter(statuses=statuses, role=query.role or app.jobs)
     with app.database.reading() as connection:
         page = insights.list_tasks(connection, wanted, limit=query.limit, after=query.after, offset=query.offset)
     return Jobs(jobs=[Job.of(item) for item in page.items], next=page.next)

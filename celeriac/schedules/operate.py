@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from psycopg2.errors import UniqueViolation
 from sqlalchemy import Connection, RowMapping
 from sqlalchemy.exc import IntegrityError
 
@@ -34,7 +35,7 @@ _TOLD = ("name", "target", *CHANGEABLE)
 def create(app: Celeriac, entry: Entry, *, by: str, why: str = "") -> RowMapping:
     """A schedule of an operator's. Raises BadValue, EnqueueRefused, or IllegalMove if the name is taken."""
     refuse_what_cannot_run(app, entry)
-    with _one_of_a_name(entry.name), app.database.transaction(patience=PATIENCE) as connection:
+    with _taken(entry.name, entry.kwargs), app.database.transaction(patience=PATIENCE) as connection:
         row = written.planned(connection, written.create(connection, entry, by))
         _audit(connection, "create", None, row, by, why)
         return row
@@ -44,7 +45,8 @@ def change(
     app: Celeriac, name: Name, changes: Mapping[str, Any], *, action: str = "update", by: str, why: str = ""
 ) -> RowMapping:
     """Raises Unknown, BadValue, EnqueueRefused, or IllegalMove; one of the beat config keeps its name."""
-    with _one_of_a_name(str(changes.get("name", name))), app.database.transaction(patience=PATIENCE) as connection:
+    called, kwargs = str(changes.get("name", name)), changes.get("kwargs", {})
+    with _taken(called, kwargs), app.database.transaction(patience=PATIENCE) as connection:
         before = found(connection, name, lock=True)
         if before["declared"] is not None and changes.get("name", before["name"]) != before["name"]:
             raise IllegalMove(f"{before['name']!r} stands in the beat config: its name is that of its entry there")
@@ -78,7 +80,7 @@ def run_now(app: Celeriac, name: Name, *, by: str) -> str:
 
     One of the beat config needs no beat for it.
     """
-    with app.database.transaction(patience=PATIENCE) as connection:
+    with _taken(str(name), {}), app.database.transaction(patience=PATIENCE) as connection:
         if written.find(connection, name) is None and (entry := entries(app).get(str(name))) is not None:
             written.install_missing(connection, entry, f"beat {app.main}", int(app.settings.deployment), by)
         row = found(connection, name)
@@ -114,11 +116,14 @@ def _try(field: str, given: object, act: Callable[[], object]) -> None:
 
 
 @contextmanager
-def _one_of_a_name(name: str) -> Iterator[None]:
+def _taken(name: str, kwargs: Mapping[str, Any]) -> Iterator[None]:
+    """Raises IllegalMove where the name is taken, BadValue for what a constraint of the application's refuses."""
     try:
         yield
     except IntegrityError as error:
-        raise IllegalMove(f"there is a schedule named {name!r} already; nothing was changed") from error
+        if isinstance(error.orig, UniqueViolation):
+            raise IllegalMove(f"there is a schedule named {name!r} already; nothing was changed") from error
+        raise BadValue(f"kwargs={dict(kwargs)!r:.200}: {written.what_refuses(error)}; nothing was changed") from error
 
 
 def _audit(

@@ -154,13 +154,15 @@ class Timetable:
         """
         listed = list(entries(self.app).values())
         with self.app.database.transaction(patience=tick.PATIENCE) as connection:
-            foreign, shared = written.install(
+            done = written.install(
                 connection, listed, self.owner, int(self.app.settings.deployment), self.app.process_name
             )
-        for name in foreign:
+        for name in done.foreign:
             logger.error("The schedule %r is in the beat config, but one of that name belongs to somebody else", name)
-        if shared:
-            logger.warning("Left to another beat, which has to run: %s", ", ".join(shared))
+        for name, why in done.refused.items():
+            logger.error("The schedule %r of the beat config was left out: %s", name, why)
+        if done.shared:
+            logger.warning("Left to another beat, which has to run: %s", ", ".join(done.shared))
         return len(listed)
 
     def tick(self, but: Collection[int] = ()) -> Ticked | None:

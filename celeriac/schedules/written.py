@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection, RowMapping, TextClause, text
+from sqlalchemy.exc import IntegrityError
 
 from celeriac.schedules.decide import CHANGEABLE, Entry, Job, decide, merged
 
@@ -108,26 +110,45 @@ def _does_the_same(entry: Entry, row: Mapping[str, Any]) -> bool:
     return entry.kind != "task" and (entry.kind, entry.target) == (row["kind"], row["target"])
 
 
-def install(
-    connection: Connection, entries: Sequence[Entry], owner: str, release: int, by: str
-) -> tuple[list[str], list[str]]:
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """What of a beat config was left alone: names that belong to somebody else, those of passes and sweeps that another
+    beat runs, and those a constraint of an application's refuses, with what it says.
+    """
+
+    foreign: list[str]
+    shared: list[str]
+    refused: dict[str, str]
+
+
+def install(connection: Connection, entries: Sequence[Entry], owner: str, release: int, by: str) -> Installed:
     """Writes a beat config. What an operator changed stays; what left the config is switched off.
 
-    A newer release's rows are left alone. Returns the names that belong to somebody else, which are left alone, too:
-    those of something else, and those of passes and sweeps that another beat runs.
+    A newer release's rows are left alone.
     """
     connection.execute(LOCK, {"owner": owner})
     names = [entry.name for entry in entries]
     rows = {row.name: dict(row._mapping) for row in connection.execute(OWNED, {"names": names, "owner": owner})}
     foreign = [entry for entry in entries if entry.name in rows and rows[entry.name]["owner"] != owner]
+    refused: dict[str, str] = {}
     for entry in entries:
         row = rows.get(entry.name)
         if entry not in foreign and (row is None or row["release"] <= release):
-            _put(connection, entry, merged(entry, row), owner, release, by)
+            try:
+                with connection.begin_nested():
+                    _put(connection, entry, merged(entry, row), owner, release, by)
+            except IntegrityError as error:
+                refused[entry.name] = what_refuses(error)
     connection.execute(RETIRE, {"owner": owner, "release": release, "names": names})
     connection.execute(UNQUARANTINE, {"owner": API})
     shared = [entry.name for entry in foreign if _does_the_same(entry, rows[entry.name])]
-    return [entry.name for entry in foreign if entry.name not in shared], shared
+    return Installed([entry.name for entry in foreign if entry.name not in shared], shared, refused)
+
+
+def what_refuses(error: IntegrityError) -> str:
+    """Postgres' own sentence: `Key (subreddit_id)=(7) is not present in table "subreddits".`"""
+    told = getattr(error.orig, "diag", None)
+    return str((told and (told.message_detail or told.message_primary)) or error.orig)
 
 
 def install_missing(connection: Connection, entry: Entry, owner: str, release: int, by: str) -> None:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from celeriac import Celeriac
+from celeriac.schedules import enqueuing, operate
 from demo.screen import Screen
 from demo.size import sized
 from demo.stage import Setting, Stage, worker_and_beat
@@ -18,6 +20,7 @@ from demo.subreddits import evidence, verdicts
 from demo.subreddits.verdicts import Wish
 from demo.verdict import Verdict
 from demo.watch import watch
+from models import Subreddit
 from sandbox import Plan
 from sandbox.faults import evenly
 
@@ -29,8 +32,11 @@ NEW = tuple(f"Wanted_{n}" for n in range(sized(6, 2)))
 SUBREDDITS = BACKGROUND + NEW
 USERS_AFTER = sized(6, 2)
 
-#: Reddit's limit in the demo: requests in so many seconds. A crawl takes 3.
-LIMIT = sized((60, 6.0), (25, 3.0))
+#: Has a schedule and a crawl that waits, and is deleted before a worker comes.
+DELETED = "Deleted"
+
+#: Reddit's limit in the demo: requests in so many seconds. A crawl takes 4.
+LIMIT = sized((80, 6.0), (33, 3.0))
 
 PROCESSES = sized(4, 2)
 LATENCY_MS = (30, 120)
@@ -63,13 +69,14 @@ def play(on: Stage, screen: Screen) -> Sequence[Verdict]:
 
     _introduce(on, screen)
     accept(app)
-    screen.say(f"{len(BACKGROUND)} background crawls are accepted: rows, before there is any worker.\n")
+    screen.say(f"{len(BACKGROUND)} background crawls are accepted: rows, before there is any worker.")
+    screen.say("Another subreddit is deleted again, with its schedule and its crawl.\n")
     queues = "crawl_subreddit,enqueue_stale_subreddits"
     with worker_and_beat(on, "-c", str(PROCESSES), "-Q", queues) as processes:
         at_work = AtWork(app, screen)
         watch(at_work.look, processes, screen, gives_up_after=GIVES_UP_AFTER)
     with app.database.statement() as connection:
-        found = evidence.gather(connection, on.outside.reddit, SUBREDDITS, at_work.wishes, PROCESSES)
+        found = evidence.gather(connection, on.outside.reddit, SUBREDDITS, DELETED, at_work.wishes, PROCESSES)
     screen.say(f"\n{evidence.summary(found)}\n")
     return verdicts.verdicts(found)
 
@@ -83,7 +90,7 @@ def _introduce(on: Stage, screen: Screen) -> None:
     seed = on.outside.faults.plan.seed
     screen.say(f"Reddit: a sandbox that allows {requests} requests in {seconds:g} s and fails {FAULTS:.0%} of them;")
     screen.say(
-        f"seed {seed}. A crawl takes 3. celery -A tasks worker: {PROCESSES} processes. The first retry waits about"
+        f"seed {seed}. A crawl takes 4. celery -A tasks worker: {PROCESSES} processes. The first retry waits about"
     )
     screen.say(f"{RETRY:g} s (REDDIT_RETRY_SECONDS={RETRY:g}, so that it takes less time; a minute is the rule).")
 
@@ -92,8 +99,13 @@ def accept(app: Celeriac) -> None:
     from tasks.subreddits import request_crawl
 
     with Session(app.database.engine) as session, session.begin():
-        for name in BACKGROUND:
+        for name in (DELETED, *BACKGROUND):
             request_crawl(name, priority=0, session=session)
+    with Session(app.database.engine) as session, session.begin():
+        doomed = session.scalars(select(Subreddit).where(Subreddit.name == DELETED.lower())).one()
+        entry = enqueuing("of the deleted one", "@daily", "crawl_subreddit", {"subreddit_id": doomed.id})(app)
+        operate.create(app, entry, by="the demo")
+        session.delete(doomed)
 
 
 class AtWork:

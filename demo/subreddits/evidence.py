@@ -8,7 +8,7 @@ from itertools import groupby
 
 from sqlalchemy import Connection, text
 
-from demo.subreddits.verdicts import Crawl, Evidence, Stored, Visiting, Wish
+from demo.subreddits.verdicts import Crawl, Deleted, Evidence, Stored, Visiting, Wish
 from sandbox.reddit import RedditApi, Visit
 
 PROGRESS = text("""
@@ -29,7 +29,15 @@ WHERE t.role = 'crawl_subreddit' ORDER BY t.id
 """)
 
 STORED = text("""
-SELECT p.reddit_id AS post, a.name AS author FROM reddit_posts p LEFT JOIN reddit_authors a ON a.id = p.author_id
+SELECT t.reddit_id, a.name AS author FROM (
+    SELECT reddit_id, author_id FROM reddit_posts UNION ALL SELECT reddit_id, author_id FROM reddit_comments
+) t LEFT JOIN reddit_authors a ON a.id = t.author_id
+""")
+
+DELETED = text("""
+SELECT count(*) FILTER (WHERE kind = 'schedule' AND action = 'delete') AS schedules,
+    count(*) FILTER (WHERE kind = 'task' AND action = 'cancel') AS crawls
+FROM celeriac.audit WHERE why = concat('r/', CAST(:name AS text), ' was deleted')
 """)
 
 NOW = text("SELECT extract(epoch FROM clock_timestamp())::float")
@@ -61,14 +69,15 @@ def now(connection: Connection) -> float:
 
 
 def gather(
-    connection: Connection, reddit: RedditApi, names: Sequence[str], wishes: Sequence[Wish], at_once: int
+    connection: Connection, reddit: RedditApi, names: Sequence[str], deleted: str, wishes: Sequence[Wish], at_once: int
 ) -> Evidence:
-    stored = {row.post: row.author for row in connection.execute(STORED)}
+    stored = {row.reddit_id: row.author for row in connection.execute(STORED)}
     told = reddit.describe()
     return Evidence(
         names=[name.lower() for name in names],
         crawls=[Crawl(*row) for row in connection.execute(CRAWLS)],
-        stored=Stored(stored, set(told["posts"]), _told(reddit, names)),
+        stored=Stored(stored, {*told["posts"], *told["comments"]}, _told(reddit, names)),
+        deleted=Deleted(*connection.execute(DELETED, {"name": deleted.lower()}).one()),
         visits=list(visits(reddit.visits)),
         wishes=wishes,
         at_once=at_once,
@@ -77,10 +86,10 @@ def gather(
 
 
 def _told(reddit: RedditApi, names: Sequence[str]) -> dict[str, str | None]:
-    """All posts there are, with their authors."""
-    pages = [reddit.forum.listing(name, "new", {"limit": "100"}) for name in names]
-    posts = [child["data"] for page in pages for child in page["data"]["children"]]
-    return {post["name"]: None if post["author"] == "[deleted]" else post["author"] for post in posts}
+    """All posts and comments there are, with their authors."""
+    pages = [reddit.forum.listing(name, order, {"limit": "100"}) for name in names for order in ("new", "comments")]
+    things = [child["data"] for page in pages for child in page["data"]["children"]]
+    return {thing["name"]: None if thing["author"] == "[deleted]" else thing["author"] for thing in things}
 
 
 def visits(requests: Sequence[Visit]) -> Iterator[Visiting]:
@@ -106,6 +115,6 @@ def summary(found: Evidence) -> str:
         [
             f"crawls   {len(found.crawls)}, retried {retried} times, and {snoozed} times put off for the limit",
             f"Reddit   {limit['windows']} windows of {limit['requests']} requests; {limit['most']} at most were used",
-            f"stored   {len(found.stored.posts)} posts, {len(found.stored.authors)} authors",
+            f"stored   {found.stored.counted}, {len(found.stored.authors)} authors",
         ]
     )

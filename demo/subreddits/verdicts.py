@@ -41,15 +41,28 @@ class Wish:
 
 @dataclass(frozen=True)
 class Stored:
-    """Posts with their authors: those in the database, and those Reddit has; and which Reddit served."""
+    """Posts and comments with their authors: those in the database, and those Reddit has; and which Reddit served."""
 
-    posts: Mapping[str, str | None]
+    things: Mapping[str, str | None]
     served: set[str]
     told: Mapping[str, str | None]
 
     @property
     def authors(self) -> set[str]:
-        return {author for author in self.posts.values() if author}
+        return {author for author in self.things.values() if author}
+
+    @property
+    def counted(self) -> str:
+        posts = sum(thing.startswith("t3_") for thing in self.things)
+        return f"{posts} posts and {len(self.things) - posts} comments"
+
+
+@dataclass(frozen=True)
+class Deleted:
+    """What the audit trail says went with a subreddit that was deleted."""
+
+    schedules: int
+    crawls: int
 
 
 @dataclass(frozen=True)
@@ -57,6 +70,7 @@ class Evidence:
     names: Sequence[str]
     crawls: Sequence[Crawl]
     stored: Stored
+    deleted: Deleted
     visits: Sequence[Visiting]
     wishes: Sequence[Wish]
     at_once: int
@@ -65,7 +79,7 @@ class Evidence:
 
 def verdicts(evidence: Evidence) -> list[Verdict]:
     """One for each condition; the demo succeeds if all hold."""
-    conditions = (each_crawled_once, all_stored, users_first, none_overlapped, limit_kept)
+    conditions = (each_crawled_once, all_stored, users_first, none_overlapped, limit_kept, deleted_is_left_alone)
     return [condition(evidence) for condition in conditions]
 
 
@@ -79,9 +93,9 @@ def each_crawled_once(evidence: Evidence) -> Verdict:
 
 def all_stored(evidence: Evidence) -> Verdict:
     stored = evidence.stored
-    same = stored.posts == stored.told and stored.posts.keys() == stored.served
+    same = stored.things == stored.told and stored.things.keys() == stored.served
     authors = {author for author in stored.told.values() if author}
-    says = f"{len(stored.posts)} posts are stored, {len(stored.served)} were served"
+    says = f"{stored.counted} are stored, {len(stored.served)} were served"
     return Verdict(same, f"{says}; {len(stored.authors)} of {len(authors)} authors are stored")
 
 
@@ -129,3 +143,10 @@ def limit_kept(evidence: Evidence) -> Verdict:
     limit = evidence.limit
     says = f"Reddit refused {limit['refused']} requests beyond its limit of {limit['requests']} a window"
     return Verdict(limit["refused"] == 0 and limit["windows"] > 1, f"{says}, in {limit['windows']} windows")
+
+
+def deleted_is_left_alone(evidence: Evidence) -> Verdict:
+    """That Reddit was not asked about it is judged with the others: what it saw are the subreddits there are."""
+    went = evidence.deleted
+    says = f"a subreddit that was deleted took {went.schedules} schedule and {went.crawls} waiting crawl with it"
+    return Verdict((went.schedules, went.crawls) == (1, 1), says)

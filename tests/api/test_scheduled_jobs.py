@@ -37,6 +37,7 @@ def of_beat(api: Api, servers: Servers, database_of_the_api: str) -> Iterator[No
 @pytest.fixture
 def job(api: Api) -> Iterator[int]:
     """The seed's job's id."""
+    api.rows("INSERT INTO subreddits (id, name) VALUES (1, 'askreddit') ON CONFLICT DO NOTHING")
     made = api.post(JOBS, ASKREDDIT)["id"]
     yield made
     api.rows("DELETE FROM celeriac.scheduled_jobs WHERE id = :i", i=made)
@@ -54,6 +55,21 @@ def test_a_job_is_created_as_the_seed_does(api: Api, job: int) -> None:
     assert "already" in api.refused(409, "POST", JOBS, json=ASKREDDIT)["detail"]
 
 
+def test_a_job_of_a_subreddit_that_is_not_there_is_refused(api: Api, job: int) -> None:
+    document = api.refused(422, "POST", JOBS, json=ASKREDDIT | {"name": "of nothing", "subreddit_id": 404})
+    assert [error["field"] for error in document["errors"]] == ["kwargs"]
+    assert 'Key (subreddit_id)=(404) is not present in table "subreddits"' in document["detail"]
+    api.refused(422, "PUT", f"{JOBS}/{job}", json={"subreddit_id": 404})
+    assert api.get(f"{JOBS}/{job}")["kwargs"] == {"subreddit_id": 1}
+
+
+def test_a_subreddit_that_is_deleted_takes_its_jobs_with_it(api: Api, job: int) -> None:
+    api.rows("DELETE FROM subreddits WHERE id = 1")
+    api.refused(404, "GET", f"{JOBS}/{job}")
+    _, action, before, _, why = audited(api, "schedule", job)[-1]
+    assert (action, before["name"], why) == ("delete", "daily-askreddit", "r/askreddit was deleted")
+
+
 def test_jobs_are_listed_with_limit_and_offset(api: Api, job: int) -> None:
     names = [one["name"] for one in api.get(JOBS)["scheduled_jobs"]]
     assert names == sorted(names)
@@ -69,12 +85,12 @@ def test_a_job_is_read(api: Api, job: int) -> None:
 
 
 def test_options_of_each_call_are_set_and_those_that_do_not_exist_refused(api: Api, job: int) -> None:
-    given = {"account": "acme", "expires": 300}
+    given = {"account": "acme", "expires": 300, "max_retries": 10}
     assert api.put(f"{JOBS}/{job}", {"options": given})["options"] == given
     told = api.post(f"{JOBS}/{job}/run-now")["told"]
     assert api.rows(
-        "SELECT account, expires_at > created_at FROM celeriac.worker_tasks WHERE task_id = :t", t=told
-    ) == [("acme", True)]
+        "SELECT account, expires_at > created_at, max_retries FROM celeriac.worker_tasks WHERE task_id = :t", t=told
+    ) == [("acme", True, 10)]
     api.refused(422, "PUT", f"{JOBS}/{job}", json={"options": {"expire": 5}})
 
 

@@ -104,12 +104,17 @@ def test_counts_are_those_of_the_rows(api: Api) -> None:
 
 
 def test_job_statistics_use_the_seeds_words(api: Api) -> None:
+    """And are of crawl jobs alone, which the application calls its jobs."""
+    task(api, "cancelled", role="crawl_subreddit")
     task(api, "cancelled")
     told = api.get("/api/admin/jobs/stats")
-    counts = api.get("/api/tasks/counts")
+    counts = api.get("/api/tasks/counts?role=crawl_subreddit")
     assert told["queued"] == counts["pending"] + counts["claimed"]
     assert (told["running"], told["completed"]) == (counts["running"], counts["completed"])
     assert told["failed"] == counts["failed"] + counts["cancelled"]
+    of_all = api.get("/api/tasks/counts")
+    assert told["failed"] < of_all["failed"] + of_all["cancelled"]
+    assert {job["role"] for job in api.get("/api/admin/jobs?limit=1000")["jobs"]} == {"crawl_subreddit"}
 
 
 def test_statistics_are_of_a_role_where_one_is_named(api: Api) -> None:

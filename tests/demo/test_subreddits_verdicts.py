@@ -8,12 +8,12 @@ import pytest
 
 from demo.subreddits import NEW, PROCESSES, SUBREDDITS, WAITING, verdicts
 from demo.subreddits.evidence import summary, visits
-from demo.subreddits.verdicts import Crawl, Evidence, Stored, Visiting, Wish
+from demo.subreddits.verdicts import Crawl, Deleted, Evidence, Stored, Visiting, Wish
 from sandbox.reddit import Visit
 
 NAMES = [name.lower() for name in SUBREDDITS]
 WISHED = [name.lower() for name in (*WAITING, *NEW)]
-POSTS = {f"t3_{name}": f"{name}_author" for name in NAMES}
+THINGS = {f"{kind}_{name}": f"{name}_author" for name in NAMES for kind in ("t3", "t1")}
 LIMIT = {"requests": 60, "seconds": 6.0, "most": 50, "refused": 0, "windows": 3}
 
 
@@ -23,7 +23,8 @@ def good() -> Evidence:
     return Evidence(
         names=NAMES,
         crawls=[Crawl(name, "completed") for name in NAMES],
-        stored=Stored(POSTS, set(POSTS), POSTS),
+        stored=Stored(THINGS, set(THINGS), THINGS),
+        deleted=Deleted(1, 1),
         visits=[Visiting(name, 1, at, at + 1) for name, at in begins.items()],
         wishes=[Wish(name, 5.0) for name in WISHED],
         at_once=PROCESSES,
@@ -34,7 +35,7 @@ def good() -> Evidence:
 def failing(evidence: Evidence) -> set[str]:
     conditions = (
         verdicts.each_crawled_once, verdicts.all_stored, verdicts.users_first, verdicts.none_overlapped,
-        verdicts.limit_kept,
+        verdicts.limit_kept, verdicts.deleted_is_left_alone,
     )  # fmt: skip
     assert [c(evidence) for c in conditions] == verdicts.verdicts(evidence)
     return {condition.__name__ for condition in conditions if not condition(evidence).holds}
@@ -43,6 +44,7 @@ def failing(evidence: Evidence) -> set[str]:
 def test_a_good_run_is_accepted_and_summed_up() -> None:
     assert failing(good()) == set()
     assert "3 windows of 60 requests" in summary(good())
+    assert f"{len(NAMES)} posts and {len(NAMES)} comments" in summary(good())
 
 
 @pytest.mark.parametrize(
@@ -59,15 +61,15 @@ def test_each_is_crawled_once(crawls: list[Crawl]) -> None:
     assert failing(replace(good(), crawls=crawls)) == {"each_crawled_once"}
 
 
-@pytest.mark.parametrize("part", ["posts", "served", "told"])
+@pytest.mark.parametrize("part", ["things", "served", "told"])
 def test_what_is_stored_is_what_was_served_and_what_there_is(part: str) -> None:
     stored = good().stored
-    less: object = set(list(POSTS)[1:]) if part == "served" else dict(list(POSTS.items())[1:])
+    less: object = set(list(THINGS)[1:]) if part == "served" else dict(list(THINGS.items())[1:])
     assert failing(replace(good(), stored=replace(stored, **{part: less}))) == {"all_stored"}
 
 
 def test_a_wrong_author_is_not_what_was_served() -> None:
-    stored = replace(good().stored, posts=POSTS | {"t3_wanted_0": "somebody"})
+    stored = replace(good().stored, things=THINGS | {"t1_wanted_0": "somebody"})
     assert failing(replace(good(), stored=stored)) == {"all_stored"}
 
 
@@ -93,6 +95,11 @@ def test_no_subreddit_is_crawled_twice_at_once() -> None:
 @pytest.mark.parametrize("what", [{"refused": 1}, {"windows": 1}])
 def test_the_limit_is_kept_and_was_one(what: dict[str, float]) -> None:
     assert failing(replace(good(), limit=LIMIT | what)) == {"limit_kept"}
+
+
+@pytest.mark.parametrize("went", [Deleted(0, 1), Deleted(1, 0), Deleted(2, 1)])
+def test_a_subreddit_that_is_deleted_is_not_crawled(went: Deleted) -> None:
+    assert failing(replace(good(), deleted=went)) == {"deleted_is_left_alone"}
 
 
 def test_a_crawl_is_one_processs_requests_from_about_to_the_next() -> None:

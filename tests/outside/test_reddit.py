@@ -56,7 +56,21 @@ def test_a_listing_is_read_page_by_page_in_its_order(outside: sandbox.Sandbox, r
     assert meter.spent == 3
     hottest = [post.score for post in reddit.posts("python", "hot")]
     assert hottest == sorted(hottest, reverse=True)
-    assert meter.spent == 6 < settings_for(outside, REDDIT_POSTS_PER_LISTING="220").requests_per_crawl == 7
+    assert meter.spent == 6
+
+
+@pytest.mark.parametrize(("comments", "asked"), [("0", 0), ("100", 1), ("150", 2)])
+def test_as_many_comments_are_read_as_the_setting_says(outside: sandbox.Sandbox, comments: str, asked: int) -> None:
+    outside.reddit.forum.open("Python", comments=220)
+    settings = settings_for(outside, REDDIT_COMMENTS_PER_CRAWL=comments)
+    meter = Meter()
+    with Reddit(settings).metered(meter) as client:
+        newest = client.comments("python")
+    assert [one.reddit_id for one in newest] == [f"t1_python{n:05}" for n in range(219, 219 - int(comments), -1)]
+    assert meter.spent == asked
+    assert settings.requests_per_crawl == 3 + asked
+    assert {one.parent[:2] for one in newest} == ({"t1", "t3"} if newest else set())
+    assert all(one.author is None for one in newest if int(one.reddit_id[-5:]) % 10 == 9)
 
 
 def test_a_deleted_author_is_nobody(reddit: Reddit) -> None:
@@ -134,6 +148,7 @@ def test_wrong_credentials_name_the_settings(outside: sandbox.Sandbox) -> None:
         ({"REDDIT_CLIENT_ID": ""}, "REDDIT_CLIENT_ID"),
         ({"REDDIT_CLIENT_SECRET": ""}, "REDDIT_CLIENT_SECRET"),
         ({"REDDIT_POSTS_PER_LISTING": "1001"}, "REDDIT_POSTS_PER_LISTING"),
+        ({"REDDIT_COMMENTS_PER_CRAWL": "-1"}, "REDDIT_COMMENTS_PER_CRAWL"),
         ({"REDDIT_URL": "reddit.com"}, "REDDIT_URL"),
     ],
 )

@@ -163,7 +163,7 @@ def installed(app: Celeriac, *schedules: Any, release: int = 0) -> list[str]:
     timetable = Timetable(app)
     with app.database.transaction() as connection:
         listed = list(entries(app, {}).values())
-        return written.install(connection, listed, timetable.owner, release, "a test")[0]
+        return written.install(connection, listed, timetable.owner, release, "a test").foreign
 
 
 def test_the_edited_config_takes_effect_and_what_an_operator_changed_stays(

@@ -44,5 +44,5 @@ def test_an_author_keeps_the_id_once_told(database: Database, rows: Rows) -> Non
     for told in ("t2_a", None):
         with Session(database.engine) as session, session.begin():
             seen = Post("t3_x", "somebody", told, "", "", "", 0, 0, False, MOMENT)
-            assert store(session, 1, Seen(ABOUT, [seen])) == {"posts": 1, "authors": 1}
+            assert store(session, 1, Seen(ABOUT, [seen])) == {"posts": 1, "comments": 0, "authors": 1}
     assert rows("SELECT reddit_id FROM reddit_authors") == [("t2_a",)]

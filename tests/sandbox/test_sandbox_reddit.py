@@ -69,6 +69,18 @@ def test_a_page_holds_25_posts_unless_told_and_100_at_most(outside: sandbox.Sand
     assert len(names(reddit.get("r/python/hot", params={"limit": 1000}))) == 100
 
 
+def test_comments_answer_posts_and_each_other(outside: sandbox.Sandbox, reddit: httpx.Client) -> None:
+    outside.reddit.forum.open("Python", posts=2, comments=6)
+    page = reddit.get("r/python/comments").json()["data"]["children"]
+    assert {child["kind"] for child in page} == {"t1"}
+    answers = [(child["data"]["name"][-1], child["data"]["parent_id"], child["data"]["link_id"]) for child in page]
+    first, second = "t3_python00000", "t3_python00001"
+    assert answers == [
+        ("5", "t1_python00004", first), ("4", first, first), ("3", second, second),
+        ("2", "t1_python00001", second), ("1", second, second), ("0", first, first),
+    ]  # fmt: skip
+
+
 def test_the_limit_counts_down_refuses_and_starts_anew(outside: sandbox.Sandbox, reddit: httpx.Client) -> None:
     outside.reddit.forum.open("Python")
     outside.reddit.limit(2, 600)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from sandbox.reddit import RedditApi
@@ -78,8 +79,12 @@ class Crawls:
             LEFT JOIN reddit_authors a ON a.id = p.author_id WHERE s.name = :name"""
         return {str(post): author for post, author in self.rows(stored, name=name)}
 
-    def told(self, name: str) -> dict[str, str | None]:
-        """The author of each post that Reddit has, unless it is deleted."""
-        listing = self.reddit.forum.listing(name, "new", {"limit": "100"})
-        posts = [child["data"] for child in listing["data"]["children"]]
-        return {post["name"]: None if post["author"] == "[deleted]" else post["author"] for post in posts}
+    def listing(self, name: str, order: str) -> list[Mapping[str, Any]]:
+        """What Reddit has: posts, or comments."""
+        page = self.reddit.forum.listing(name, order, {"limit": "100"})
+        return [child["data"] for child in page["data"]["children"]]
+
+    def told(self, name: str, order: str = "new") -> dict[str, str | None]:
+        """The author of each post or comment that Reddit has, unless it is deleted."""
+        things = self.listing(name, order)
+        return {thing["name"]: None if thing["author"] == "[deleted]" else thing["author"] for thing in things}

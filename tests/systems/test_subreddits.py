@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -59,10 +60,30 @@ def test_a_crawl_stores_what_reddit_tells(crawls: Crawls, name: str) -> None:
     row = crawls.ends(request_crawl(f"/r/{name.title()}/").id)
     told = crawls.told(name)
     assert crawls.posts(name) == told
-    assert row["result"] == {"posts": 30, "authors": len(set(told.values()) - {None})}
+    said = crawls.told(name, "comments")
+    authors = {*told.values(), *said.values()} - {None}
+    assert row["result"] == {"posts": 30, "comments": 20, "authors": len(authors)}
     stored = crawls.subreddit(name)
     assert (stored["display_name"], stored["subscribers"], stored["unavailable"]) == (name.title(), 1030, None)
     assert min(stored["last_crawled_at"], stored["checked_at"]) > stored["created_at"]
+
+
+EDGES = """
+SELECT a.name, b.name, r.comments FROM reddit_answers r
+JOIN reddit_authors a ON a.id = r.author_id JOIN reddit_authors b ON b.id = r.answered_id
+WHERE r.subreddit_id = :subreddit
+"""
+
+
+def test_its_comments_tell_who_answers_whom(crawls: Crawls, name: str) -> None:
+    """The edges of a map of users, as many comments each as there are between two of them."""
+    crawls.ends(request_crawl(name).id)
+    edges = crawls.rows(EDGES, subreddit=crawls.subreddit(name)["id"])
+    authors = crawls.told(name, "new") | crawls.told(name, "comments")
+    answers = ((authors[said["name"]], authors[said["parent_id"]]) for said in crawls.listing(name, "comments"))
+    expected = Counter((who, whom) for who, whom in answers if who and whom and who != whom)
+    assert {(who, whom): n for who, whom, n in edges} == expected
+    assert len(expected) > 5
 
 
 def test_a_subreddit_is_crawled_again_and_what_is_known_is_renewed(crawls: Crawls, name: str) -> None:
@@ -122,7 +143,9 @@ def test_of_many_requests_at_once_one_crawl_comes(crawls: Crawls, name: str) -> 
     assert sum(one.is_new is True for one in found) == 1
     crawls.paused(False)
     crawls.ends(found[0].id)
-    assert [visit.operation for visit in crawls.reddit.visits if visit.subreddit == name] == ["about", "new", "hot"]
+    assert [visit.operation for visit in crawls.reddit.visits if visit.subreddit == name] == [
+        "about", "new", "hot", "comments",
+    ]  # fmt: skip
 
 
 def test_a_user_who_asks_for_what_waits_already_moves_it_forward(crawls: Crawls, name: str) -> None:
@@ -131,6 +154,17 @@ def test_a_user_who_asks_for_what_waits_already_moves_it_forward(crawls: Crawls,
     for priority, then in ((60, 60), (10, 60), (70, 70)):
         again = request_crawl(name, priority)
         assert (again.id, again.is_new, crawls.task(waiting.id)["priority"]) == (waiting.id, False, then)
+
+
+def test_a_request_says_its_retries_and_a_later_one_raises_them(crawls: Crawls, name: str) -> None:
+    crawls.paused(True)
+    waiting = request_crawl(name)
+    for asked, then in ((3, 3), (10, 10), (5, 10)):
+        assert request_crawl(name, max_retries=asked).id == waiting.id
+        assert crawls.task(waiting.id)["max_retries"] == then
+    with pytest.raises(BadArguments, match="max_retries"):
+        request_crawl(name, max_retries=-1)
+    assert crawls.task(request_crawl(f"{name}_critical", max_retries=12).id)["max_retries"] == 12
 
 
 def test_users_crawls_start_before_background_ones_that_wait_longer(crawls: Crawls, name: str) -> None:
@@ -211,7 +245,7 @@ def test_a_crawl_with_more_retries_waits_about_a_day_in_the_end(crawls: Crawls, 
 
 
 def test_an_exhausted_limit_is_waited_for_without_a_request_or_an_attempt(crawls: Crawls, name: str) -> None:
-    crawls.reddit.limit(3, 100)
+    crawls.reddit.limit(4, 100)
     crawls.ends(request_crawl(name).id)
     other = f"{name}_other"
     crawls.reddit.forum.open(other.title())
