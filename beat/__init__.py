@@ -24,6 +24,8 @@ SCHEDULES = [
         "missing-thumbnails", "*/5 * * * *", "enqueue_missing_thumbnails", enabled_by="QM_SITES_BUILD_THUMBNAILS"
     ),
     enqueuing("fix-stale-thumbnails", "0 * * * *", "fix_stale_thumbnails", enabled_by="QM_SITES_FIX_STALE_THUMBNAILS"),
+    # Pictures nobody refers to any more, as far as their builds did not see to them.
+    enqueuing("old-thumbnails", "0 4 * * 0", "find_old_thumbnails", enabled_by="QM_SITES_BUILD_THUMBNAILS"),
     # -- Stores --------------------------------------------------------------------------------------------------------
     # Each store is resynced once in four hours; new ones are found, and the analytics refreshed, once a day.
     enqueuing("resyncs", "0 */4 * * *", "generate_resync", enabled_by="STORES"),

@@ -6,7 +6,7 @@ from models.instasites import Account, Instasite, InstasiteAnalytics, Template
 from models.legacy import DispensaryCrawlJob, JobRunLog, JobSchedule
 from models.stores import Dispensary, Product, ProductChange
 from models.subreddits import RedditAuthor, RedditBudget, RedditComment, RedditPost, Subreddit
-from models.thumbnails import AgencyWebsite
+from models.thumbnails import AgencyWebsite, ThumbnailCheck
 
 #: Functions and views the migrations create beside the tables, in this order.
 ROUTINES = (*stores.ROUTINES, *subreddits.ROUTINES)
@@ -30,4 +30,5 @@ __all__ = [
     "RedditPost",
     "Subreddit",
     "Template",
+    "ThumbnailCheck",
 ]

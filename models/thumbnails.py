@@ -7,10 +7,11 @@ Field names are those of the stale fixer's document. `details` of a site with a 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Identity, Index, Text, text
+from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Identity, Index, Text, func, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from models.base import Base, Dated, Json
@@ -19,8 +20,11 @@ NO_DESKTOP = "((details -> 'thumbnails') ->> 'desktop') IS NULL"
 IN_PROGRESS = f"thumbnail_build_in_progress AND {NO_DESKTOP}"
 MISSING = (
     f"status = 'PUBLISHED' AND ((details -> 'previews') ->> 'all') IS NOT NULL AND {NO_DESKTOP}"
-    " AND NOT thumbnail_build_in_progress"
+    " AND thumbnail_build_in_progress IS NOT TRUE"
 )
+
+#: What a build writes at its end, and the stale fixer: both are unset, as for a site that was never rendered.
+NOT_IN_PROGRESS: Mapping[str, Any] = {"thumbnail_build_in_progress": None, "thumbnail_process_started_at": None}
 
 
 class Thumbnailed:
@@ -33,7 +37,7 @@ class Thumbnailed:
     IN_PROGRESS: ClassVar[str]
     MISSING: ClassVar[str] = MISSING
 
-    thumbnail_build_in_progress: Mapped[bool] = mapped_column(server_default=text("false"))
+    thumbnail_build_in_progress: Mapped[bool | None]
     thumbnail_process_started_at: Mapped[datetime | None]
 
 
@@ -64,3 +68,17 @@ class AgencyWebsite(Thumbnailed, Dated, Base):
     name: Mapped[str] = mapped_column(Text, server_default=text("''"))
     status: Mapped[str] = mapped_column(Text, server_default=text("'DRAFT'"))
     details: Mapped[Json] = mapped_column(server_default="{}")
+
+
+class ThumbnailCheck(Base):
+    """What one run of the stale fixer found stuck of a table, how many of them it reset, and how many were left."""
+
+    __tablename__ = "thumbnail_checks"
+    __table_args__ = (Index("thumbnail_checks_by_age", "at"),)
+
+    id: Mapped[int] = mapped_column(BigInteger, Identity(), primary_key=True)
+    at: Mapped[datetime] = mapped_column(server_default=func.now())
+    sites: Mapped[str] = mapped_column(Text)
+    found: Mapped[int] = mapped_column(BigInteger)
+    reset: Mapped[int] = mapped_column(BigInteger)
+    remaining: Mapped[int] = mapped_column(BigInteger)

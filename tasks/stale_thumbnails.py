@@ -16,11 +16,13 @@ from dataclasses import asdict, dataclass
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, Float, Select, and_, cast, extract, func, select, text, update
+from sqlalchemy import ColumnElement, Float, Select, and_, cast, delete, extract, func, select, text, update
 from sqlalchemy.orm import Session
 from sqlalchemy.sql.dml import ReturningUpdate
 
 from celeriac import ONE, Task, days
+from models import ThumbnailCheck
+from models.thumbnails import NOT_IN_PROGRESS
 from tasks.app import app
 from tasks.environment import number
 from tasks.thumbnails import SITES, Site
@@ -28,6 +30,9 @@ from tasks.thumbnails import SITES, Site
 logger = logging.getLogger(__name__)
 
 HOUR = 3600.0
+
+#: Days for which checks are kept.
+CHECKS_KEPT = 30
 
 #: Rows a transaction resets, and how many of the oldest are told.
 BATCH, OLDEST = 1000, 10
@@ -56,19 +61,21 @@ class Stuck:
 
 
 @app.task(
-    bind=True, role="fix_stale_thumbnails", unique_by=ONE, autoretry_for=(Exception,), max_retries=3, retry_backoff=30,
-    timeout=300, stale_after=120, keep=days(7), enabled_by="QM_SITES_FIX_STALE_THUMBNAILS",
+    bind=True, role="fix_stale_thumbnails", unique_by=ONE, max_retries=0, timeout=300, stale_after=120, keep=days(7),
+    enabled_by="QM_SITES_FIX_STALE_THUMBNAILS",
 )  # fmt: skip
 def fix_stale_thumbnails(self: Task[..., Any]) -> dict[str, Any]:
-    """Resets what is stuck, in batches, each a transaction of its own.
+    """Resets what is stuck, in batches, each a transaction of its own. One that fails is not retried: the next comes.
 
-    Its result: how many it reset, the oldest of those it found, and how many are stuck still.
+    Its result: how many it reset, the oldest of those it found, and how many are stuck still. It leaves its counts in
+    `thumbnail_checks`.
     """
     try:
         with self.early_commit() as session:
             found = stuck(session)
         done = {site.__tablename__: _reset_all(self, site) for site in SITES.values()}
         still = stuck(self.session)
+        remember(self.session, found, done, still)
     except Exception:
         logger.exception("ThumbnailHealthCheck: Error in thumbnail health check")
         raise
@@ -98,8 +105,7 @@ def reset(site: Site, seconds: float) -> ReturningUpdate[int]:
     """
     found = select(site.id).where(_is_stuck(site, seconds)).order_by(site.thumbnail_process_started_at)
     oldest = found.limit(BATCH).with_for_update(skip_locked=True, key_share=True).cte("oldest")
-    cleared = {"thumbnail_build_in_progress": False, "thumbnail_process_started_at": None}
-    return update(site).where(site.id.in_(select(oldest.c.id))).values(cleared).returning(site.id)
+    return update(site).where(site.id.in_(select(oldest.c.id))).values(NOT_IN_PROGRESS).returning(site.id)
 
 
 def _is_stuck(site: Site, seconds: float) -> ColumnElement[bool]:
@@ -116,6 +122,15 @@ def stuck(session: Session) -> Stuck:
         for site_id, hours in session.execute(longest(site, seconds))
     ]
     return Stuck(counts, heapq.nlargest(OLDEST, oldest, key=lambda found: found.hours))
+
+
+def remember(session: Session, found: Stuck, done: Mapping[str, int], still: Stuck) -> None:
+    """A row for each table, kept for a month."""
+    session.execute(delete(ThumbnailCheck).where(ThumbnailCheck.at < func.now() - timedelta(days=CHECKS_KEPT)))
+    session.add_all(
+        ThumbnailCheck(sites=table, found=n, reset=done[table], remaining=still.counts[table])
+        for table, n in found.counts.items()
+    )
 
 
 def count(site: Site, seconds: float) -> Select[int]:

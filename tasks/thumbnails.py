@@ -2,21 +2,24 @@
 
 `enqueue_missing_thumbnails` finds the sites without one, `build_thumbnail` renders them. A build says when it began
 before it renders; one that fails or dies leaves that standing, and `fix_stale_thumbnails` clears it after a while: only
-then is the site enqueued again. `QM_SITES_BUILD_THUMBNAILS=false` switches building off.
+then is the site enqueued again. `tidy_thumbnails` removes what a build has replaced.
+`QM_SITES_BUILD_THUMBNAILS=false` switches building off.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, Literal
 
 from sqlalchemy import Select, func, select, text, update
+from sqlalchemy.orm import Session
 
 from celeriac import ONE, Permanent, Task, days
 from models import AgencyWebsite, Instasite
+from models.thumbnails import NOT_IN_PROGRESS
 from tasks import browser
 from tasks.app import app
 from tasks.browser import NoBrowser, Viewports
@@ -41,6 +44,9 @@ RETRY = number("THUMBNAILS_RETRY_SECONDS", 30, at_least=0.1)
 
 #: Seconds until the next look for a browser where there is none.
 BROWSER_LOOK_EVERY = number("THUMBNAILS_BROWSER_LOOK_SECONDS", 300, at_least=0.1)
+
+#: Seconds for which pictures that were replaced are kept: pages that show them may be open still.
+KEEP_OLD = number("THUMBNAILS_KEEP_OLD_SECONDS", 3600, at_least=0)
 
 #: Sites a transaction enqueues.
 BATCH = 500
@@ -71,6 +77,7 @@ def build_thumbnail(self: Task[..., Any], kind: Kind, site_id: int, account_id: 
     store = Store.from_env(os.environ)
     thumbnails = {name: store.put(f"{kind}/{site_id}", name, picture) for name, picture in taken.items()}
     finish(self, SITES[kind], site_id, thumbnails)
+    tidy_thumbnails.using(countdown=KEEP_OLD).delay(kind, site_id)
     return thumbnails
 
 
@@ -94,9 +101,31 @@ def begin(task: Task[..., Any], site: Site, site_id: int) -> str | None:
 
 
 def finish(task: Task[..., Any], site: Site, site_id: int, thumbnails: Mapping[str, str]) -> None:
-    done = {"thumbnail_build_in_progress": False, "thumbnail_process_started_at": None}
     details = site.details.concat({"thumbnails": thumbnails})
-    task.session.execute(update(site).where(site.id == site_id).values(done | {"details": details}))
+    task.session.execute(update(site).where(site.id == site_id).values({**NOT_IN_PROGRESS, "details": details}))
+
+
+@app.task(
+    bind=True, role="tidy_thumbnails", lock_by="{kind}_id:{site_id}", unique_by="{kind}:{site_id}", chunk=1,
+    autoretry_for=(Exception,), max_retries=3, retry_backoff=60, timeout=120, stale_after=120, keep=days(1),
+    enabled_by="QM_SITES_BUILD_THUMBNAILS",
+)  # fmt: skip
+def tidy_thumbnails(self: Task[..., Any], kind: Kind, site_id: int) -> dict[str, int]:
+    """Removes the site's pictures that its row does not refer to: those of earlier builds, and what a crash left."""
+    store, folder = Store.from_env(os.environ), f"{kind}/{site_id}"
+    # INVARIANT: listed first, and the row read while this run has the lock of the site's builds: what it does not refer
+    # to then, no build will, however late the removal.
+    there = store.names(folder)
+    with self.early_commit() as session:
+        old = there - referred(session, SITES[kind], [site_id]).get(site_id, set())
+    store.remove(folder, old)
+    return {"removed": len(old)}
+
+
+def referred(session: Session, site: Site, ids: Sequence[int]) -> dict[int, set[str]]:
+    """By site, the names of the files that it refers to."""
+    found = session.execute(select(site.id, site.details["thumbnails"]).where(site.id.in_(ids)))
+    return {site_id: {str(url).rpartition("/")[2] for url in (urls or {}).values() if url} for site_id, urls in found}
 
 
 @app.task(

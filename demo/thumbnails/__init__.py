@@ -41,6 +41,7 @@ def setting(seed: int | None) -> Setting:
         "NODE_ENV": "production",
         "THUMBNAILS_RETRY_SECONDS": f"{RETRY:g}",
         "THUMBNAILS_TIMEOUT_SECONDS": "60",
+        "THUMBNAILS_KEEP_OLD_SECONDS": "0",
         "CPU_BACKOFF_THRESHOLD": "1",
         "CELERIAC_DRAIN_GRACE_MS": "2000",
     }
@@ -52,18 +53,20 @@ def play(on: Stage, screen: Screen) -> Sequence[Verdict]:
     from tasks.thumbnails import VIEWPORTS
 
     _introduce(screen)
-    on = replace(on, environ={**on.environ, "THUMBNAILS_URL": (on.logs / "thumbnails").as_uri()})
+    url = (on.logs / "thumbnails").as_uri()
+    on = replace(on, environ={**on.environ, "THUMBNAILS_URL": url})
     with Session(app.database.engine) as session, session.begin():
         cases = plan.create(session, on.outside.http_url)
+    old = plan.leave_old(cases, url)
     with app.database.statement() as connection:
         before = evidence.versions(connection)
     _enqueue(app, screen)
-    queues = "build_thumbnail,enqueue_missing_thumbnails,fix_stale_thumbnails"
+    queues = "build_thumbnail,enqueue_missing_thumbnails,fix_stale_thumbnails,tidy_thumbnails,find_old_thumbnails"
     with worker_and_beat(on, "-c", str(PROCESSES), "-Q", queues) as processes:
         at_work = AtWork(app, screen)
         watch(at_work.look, processes, screen, gives_up_after=GIVES_UP_AFTER)
     with app.database.statement() as connection:
-        found = evidence.gather(connection, on.outside, cases, before, VIEWPORTS, at_work.killed)
+        found = evidence.gather(connection, on.outside, cases, before, VIEWPORTS, at_work.killed, old, url)
     screen.say()
     return verdicts.verdicts(found)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -44,7 +45,7 @@ SELECT worker_pid, kwargs ->> 'kind', (kwargs ->> 'site_id')::bigint FROM worker
 WHERE role = 'build_thumbnail' AND status = 'running' ORDER BY started_at LIMIT 1
 """)
 
-RESETS = text("SELECT result -> 'reset' FROM worker_tasks WHERE role = 'fix_stale_thumbnails' AND status = 'completed'")
+RESETS = text("SELECT sites, CAST(sum(reset) AS integer) AS reset FROM thumbnail_checks GROUP BY sites ORDER BY sites")
 
 
 def versions(connection: Connection) -> dict[tuple[str, int], str]:
@@ -54,19 +55,20 @@ def versions(connection: Connection) -> dict[tuple[str, int], str]:
 
 def gather(
     connection: Connection, outside: Sandbox, cases: Cases, before: Mapping[tuple[str, int], str],
-    wanted: Mapping[str, Size], killed: list[tuple[str, int]],
+    wanted: Mapping[str, Size], killed: list[tuple[str, int]], old: int, url: str,
 ) -> Evidence:  # fmt: skip
-    sites = [_site(row, cases[row.kind, row.id], before[row.kind, row.id]) for row in connection.execute(SITES)]
-    reset: dict[str, int] = {}
-    for counts in connection.execute(RESETS).scalars():
-        reset = {table: reset.get(table, 0) + n for table, n in counts.items()}
-    return Evidence(sites, wanted, reset, outside.previews.visits, killed)
+    rows = connection.execute(SITES).all()
+    sites = [_site(row, cases[row.kind, row.id], before[row.kind, row.id]) for row in rows]
+    reset = {row.sites: row.reset for row in connection.execute(RESETS)}
+    shown = {address for row in rows for address in (row.thumbnails or {}).values() if _is_ours(address)}
+    lying = {path.as_uri() for path in Path(urlsplit(url).path).rglob("*") if path.is_file()}
+    return Evidence(sites, wanted, reset, outside.previews.visits, killed, old, sorted(lying - shown))
 
 
 def _site(row: Any, case: Case, version: str) -> Site:
     files = {name: _read(address) for name, address in (row.thumbnails or {}).items() if _is_ours(address)}
     return Site(
-        kind=row.kind, id=row.id, case=case.name, fate=case.fate, in_progress=row.in_progress,
+        kind=row.kind, id=row.id, case=case.name, fate=case.fate, in_progress=bool(row.in_progress),
         changed=row.version != version, sizes={name: _size(file) for name, file in files.items()} or None,
         digest=sha256(files["desktop"]).hexdigest() if "desktop" in files else None, task=row.status,
         attempts=row.attempts or 0,

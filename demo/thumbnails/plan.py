@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal
@@ -35,6 +35,7 @@ class Case:
 CASES = (
     Case("new", sized(5, 1), "rendered"),
     Case("stuck", sized(3, 1), "rendered", minutes=180),
+    Case("rebuilt", sized(2, 1), "rendered"),
     Case("late", 1, "rendered", query=LATE),
     Case("broken", 1, "failed", query=BROKEN),
     Case("draft", sized(2, 1), "left alone", status="DRAFT"),
@@ -61,6 +62,14 @@ def create(session: Session, http_url: str) -> dict[tuple[str, int], Case]:
                 (kind, site): case for site in _sites(session, model, account.id, case, f"{http_url}/preview/{kind}")
             }
     return made
+
+
+def leave_old(cases: Mapping[tuple[str, int], Case], url: str) -> int:
+    """Pictures of sites that were rendered before they were built anew, as a build of then left them; how many."""
+    from tasks.storage import Store
+
+    store, rebuilt = Store(url), [site for site, case in cases.items() if case.name == "rebuilt"]
+    return len([store.put(f"{kind}/{site}", "desktop", b"old") for kind, site in rebuilt])
 
 
 def _sites(session: Session, model: Any, account: int, case: Case, url: str) -> Iterator[int]:

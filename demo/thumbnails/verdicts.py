@@ -32,13 +32,17 @@ class Site:
 
 @dataclass(frozen=True)
 class Evidence:
-    """`reset`: what the stale fixer says; `visits`: pages asked for, each with the cookie it came with."""
+    """`reset`: what the stale fixer wrote down; `visits`: pages asked for, each with the cookie it came with; `old`:
+    how many pictures of earlier builds there were; `unseen`: files in the end that no site shows.
+    """
 
     sites: Sequence[Site]
     wanted: Mapping[str, Size]
     reset: Mapping[str, int]
     visits: Sequence[tuple[str, str]]
     killed: Sequence[tuple[str, int]]
+    old: int
+    unseen: Sequence[str]
 
     def of(self, fate: Fate) -> list[Site]:
         return [site for site in self.sites if site.fate == fate]
@@ -48,7 +52,7 @@ def verdicts(evidence: Evidence) -> list[Verdict]:
     """One for each condition; the demo succeeds if all hold."""
     conditions = (
         all_rendered, each_its_own, stuck_were_reset, others_left_alone, broken_wait, contexts_apart,
-        killed_was_repeated,
+        killed_was_repeated, old_are_removed,
     )  # fmt: skip
     return [condition(evidence) for condition in conditions]
 
@@ -107,3 +111,8 @@ def killed_was_repeated(evidence: Evidence) -> Verdict:
     again = [site for site in evidence.killed if site in rendered]
     says = f"{len(evidence.killed)} process was killed while it rendered; {len(again)} of its sites was rendered again"
     return Verdict(bool(again) and len(again) == len(evidence.killed), says)
+
+
+def old_are_removed(evidence: Evidence) -> Verdict:
+    says = f"{evidence.old} pictures were replaced, a build was killed midway: {len(evidence.unseen)} files are left"
+    return Verdict(evidence.old > 0 and not evidence.unseen, says)

@@ -170,6 +170,15 @@ def test_a_hook_needs_no_beat_that_has_started(of_beat: None, api: Api) -> None:
     assert api.rows.one("SELECT owner FROM celeriac.scheduled_jobs WHERE name = :n", n=name) == "beat tasks"
 
 
+def test_the_stale_fixer_is_triggered_before_any_beat_has_run(api: Api) -> None:
+    """By the path of its document."""
+    api.rows("DELETE FROM celeriac.scheduled_jobs WHERE name = 'fix-stale-thumbnails'")
+    told = api.post("/api/trigger/sites/fixStaleThumbnails")["told"]
+    assert api.rows("SELECT role, status FROM worker_tasks WHERE task_id = :told", told=told) == [
+        ("fix_stale_thumbnails", "pending")
+    ]
+
+
 def test_when_a_job_runs_next_is_known_before_a_beat_looks(api: Api, job: int) -> None:
     def due(shown: dict) -> timedelta:
         return datetime.fromisoformat(shown["next_run_at"]) - datetime.now(UTC)

@@ -19,7 +19,8 @@ def good() -> Evidence:
     named = [(kind, case) for kind in KINDS for case in CASES for _ in range(case.sites)]
     sites = [_as_it_should_be(Site(kind, n, case.name, case.fate, False)) for n, (kind, case) in enumerate(named)]
     visits = [("new-1", ""), ("new-1", "visited=new-1"), ("new-2", "")]
-    return Evidence(sites, SIZES, {"agency_websites": 3, "instasites": 3}, visits, [("agency_website", 1)])
+    reset = {"agency_websites": 3, "instasites": 3}
+    return Evidence(sites, SIZES, reset, visits, [("agency_website", 1)], 4, [])
 
 
 def _as_it_should_be(site: Site) -> Site:
@@ -46,6 +47,7 @@ def failing(evidence: Evidence) -> set[str]:
     conditions = (
         verdicts.all_rendered, verdicts.each_its_own, verdicts.stuck_were_reset, verdicts.others_left_alone,
         verdicts.broken_wait, verdicts.contexts_apart, verdicts.killed_was_repeated,
+        verdicts.old_are_removed,
     )  # fmt: skip
     assert [c(evidence) for c in conditions] == verdicts.verdicts(evidence)
     return {condition.__name__ for condition in conditions if not condition(evidence).holds}
@@ -69,6 +71,8 @@ def test_what_should_happen_is_accepted() -> None:
         ("broken_wait", with_site("failed", in_progress=False)),
         ("broken_wait", with_site("failed", attempts=1)),
         ("contexts_apart", lambda e: replace(e, visits=[*e.visits, ("new-2", "visited=new-1")])),
+        ("old_are_removed", lambda e: replace(e, unseen=["file:///thumbnails/instasite/7/desktop-0.png"])),
+        ("old_are_removed", lambda e: replace(e, old=0)),
         ("killed_was_repeated", lambda e: replace(e, killed=[])),
         ("killed_was_repeated", lambda e: replace(e, killed=[("agency_website", 999)])),
     ],

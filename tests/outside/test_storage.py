@@ -20,12 +20,23 @@ def test_a_file_is_found_under_its_address(tmp_path: Path, kind: str) -> None:
         assert file.read() == b"picture"
 
 
-def test_the_same_content_has_the_same_address_and_other_content_another(tmp_path: Path) -> None:
+def test_no_address_is_given_twice(tmp_path: Path) -> None:
+    """A file that nobody refers to any more may be removed at any later time."""
     store = Store(tmp_path.as_uri())
-    first = store.put("instasite/7", "desktop", b"picture")
-    assert store.put("instasite/7", "desktop", b"picture") == first
-    assert store.put("instasite/7", "desktop", b"another") != first
-    assert len(list((tmp_path / "instasite" / "7").iterdir())) == 2
+    assert store.put("instasite/7", "desktop", b"picture") != store.put("instasite/7", "desktop", b"picture")
+    assert len(store.names("instasite/7")) == 2
+
+
+@pytest.mark.parametrize("kind", ["file", "memory"])
+def test_what_lies_there_is_named_and_removed(tmp_path: Path, kind: str) -> None:
+    store = Store(tmp_path.as_uri() if kind == "file" else f"memory://{tmp_path.name}")
+    assert (list(store.folders()), store.names("instasite/7")) == ([], set())
+    old, new = (store.put("instasite/7", "desktop", picture).rpartition("/")[2] for picture in (b"old", b"new"))
+    store.put("agency_website/8", "desktop", b"picture")
+    assert sorted(store.folders()) == ["agency_website/8", "instasite/7"]
+    assert store.names("instasite/7") == {old, new}
+    store.remove("instasite/7", [old, "gone already"])
+    assert store.names("instasite/7") == {new}
 
 
 def test_a_file_whose_writing_broke_off_has_no_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,8 +57,8 @@ class Sites:
         ((row,),) = self.rows(f"SELECT to_jsonb(s) FROM {MODELS[kind].__tablename__} s WHERE id = :site", site=site)
         return dict(row)
 
-    def standing(self, kind: str, site: int) -> tuple[bool, bool]:
-        """Whether a build is in progress, and whether its time is written."""
+    def standing(self, kind: str, site: int) -> tuple[bool | None, bool]:
+        """Whether a build is in progress (None: unset), and whether its time is written."""
         row = self.row(kind, site)
         return row["thumbnail_build_in_progress"], row["thumbnail_process_started_at"] is not None
 
@@ -69,7 +69,8 @@ class Sites:
 
     def task(self, kind: str, site: int) -> dict[str, Any]:
         """The latest row of its `build_thumbnail`; empty if there is none."""
-        wanted = "SELECT to_jsonb(t) FROM worker_tasks t WHERE unique_key = :key ORDER BY id DESC LIMIT 1"
+        wanted = """SELECT to_jsonb(t) FROM worker_tasks t WHERE role = 'build_thumbnail' AND unique_key = :key
+            ORDER BY id DESC LIMIT 1"""
         found = self.rows(wanted, key=f"{kind}:{site}")
         return dict(found[0][0]) if found else {}
 

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from celeriac.repair import sweep
+from models import Account, AgencyWebsite, Instasite
 from tasks.app import app
 from tasks.stale_thumbnails import fix_stale_thumbnails, stuck
-from tests.processes import Running, until
+from tests.processes import ROOT, Running, until
 from tests.systems.sites import KINDS, Sites
 from tests.systems.stack import Stack
 
 HOUR = 60
-RESET, UNTOUCHED = (False, False), (True, True)
+RESET, UNTOUCHED = (None, False), (True, True)
 
 #: Minutes in progress and what else the row has; whether it is reset in production, and outside.
 RECIPES: dict[str, tuple[dict[str, Any], bool, bool]] = {
@@ -64,6 +68,54 @@ def expected(column: int) -> set[tuple[str, str]]:
 
 def test_in_production_what_is_stuck_for_2_hours_is_reset(sites: Sites, fixer: Running) -> None:
     assert reset_by(sites, recipes(sites)) == expected(1)
+
+
+THREE_HOURS_AGO = datetime.now(UTC) - timedelta(hours=3)
+
+
+def as_documented(model: type[AgencyWebsite] | type[Instasite], preview: str, **ours: Any) -> AgencyWebsite | Instasite:
+    """As the document creates it, with what our tables want besides."""
+    return model(
+        status="PUBLISHED",
+        details={
+            "previews": {"all": preview},
+            "thumbnails": {"desktop": None, "tablet": None, "mobile": None},
+        },
+        thumbnail_build_in_progress=True,
+        thumbnail_process_started_at=THREE_HOURS_AGO,
+        **ours,
+    )
+
+
+def test_the_documents_own_sites_are_counted_listed_and_unset(sites: Sites, fixer: Running) -> None:
+    """Its recipes, one after the other: create stuck jobs, monitor them, verify the reset."""
+    with Session(app.database.engine) as session:
+        account = Account(name="Anna", email="anna@example.com")
+        session.add(account)
+        session.flush()
+        made = [
+            as_documented(AgencyWebsite, "https://preview.example.com/site/123", account_id=account.id),
+            as_documented(
+                Instasite, "https://preview.example.com/site/456", account_id=account.id, published_at=THREE_HOURS_AGO
+            ),
+        ]
+        session.add_all(made)
+        session.commit()
+        for model in (AgencyWebsite, Instasite):
+            is_stuck = (
+                model.details["thumbnails"]["desktop"].as_string().is_(None),
+                model.thumbnail_build_in_progress.is_(True),
+                model.thumbnail_process_started_at < datetime.now(UTC) - timedelta(hours=2),
+            )
+            assert session.scalars(select(func.count()).select_from(model).where(*is_stuck)).one() == 1
+            in_progress = select(model).where(model.thumbnail_build_in_progress, is_stuck[-1])
+            (oldest,) = session.scalars(in_progress.order_by(model.thumbnail_process_started_at).limit(10))
+            assert oldest in made
+        session.commit()
+        sites.ended(fix_stale_thumbnails.delay().id)
+        for site in made:
+            session.refresh(site)
+            assert (site.thumbnail_build_in_progress, site.thumbnail_process_started_at) == (None, None)
 
 
 def test_it_tells_what_it_reset_the_ten_oldest_and_what_is_stuck_still(sites: Sites, fixer: Running) -> None:
@@ -117,17 +169,43 @@ def table_away(sites: Sites) -> Iterator[None]:
         sites.rows("ALTER TABLE away RENAME TO agency_websites")
 
 
-def test_a_failure_is_told_and_does_not_lock_it_out(sites: Sites, fixer: Running) -> None:
+def test_a_failure_is_told_not_retried_and_does_not_lock_it_out(sites: Sites, fixer: Running) -> None:
     site = sites.new("instasite", in_progress=3 * HOUR)
     with table_away(sites):
-        failed = fix_stale_thumbnails.using(max_retries=0).delay()
-        sites.ended(failed.id, "failed")
-        retried = fix_stale_thumbnails.delay()
-        until(lambda: sites.task_of(retried.id)["waits_for"] == "time", "the retry")
+        failed = sites.ended(fix_stale_thumbnails.delay().id, "failed")
+    assert (failed["retry_count"], failed["max_retries"]) == (0, 0)
     assert "ThumbnailHealthCheck: Error in thumbnail health check" in fixer.printed()
-    sites.go_on()
-    sites.ended(retried.id)
+    sites.ended(fix_stale_thumbnails.delay().id)
     assert sites.standing("instasite", site) == RESET
+
+
+def test_what_was_stuck_is_kept_run_by_run(sites: Sites, fixer: Running) -> None:
+    sites.rows("DELETE FROM thumbnail_checks")
+    sites.rows(CHECKED, at="31 days", n=99)
+    for n in (2, 0):
+        for _ in range(n):
+            sites.new("instasite", in_progress=3 * HOUR)
+        sites.ended(fix_stale_thumbnails.delay().id)
+    (block,) = re.findall(r"```sql\n(.*?)```", (ROOT / "docs" / "thumbnails.md").read_text(), re.DOTALL)
+    assert [row[1:] for row in sites.rows(block)] == [("agency_websites", 0, 0), ("instasites", 2, 2)]
+    kept = "SELECT found, reset, remaining FROM thumbnail_checks WHERE sites = 'instasites' ORDER BY id"
+    assert sites.rows(kept) == [(2, 2, 0), (0, 0, 0)]
+
+
+CHECKED = """
+INSERT INTO thumbnail_checks (at, sites, found, reset, remaining)
+VALUES (now() - CAST(:at AS interval), 'instasites', :n, :n, 0)
+"""
+
+
+@pytest.mark.parametrize(("found", "fires"), [([100, 0, 0], []), ([11, 40], []), ([5, 40, 11, 12], [("instasites",)])])
+def test_many_that_get_stuck_hour_after_hour_are_told(sites: Sites, found: list[int], fires: list[object]) -> None:
+    """A restart that leaves a hundred, once, is nothing to speak of."""
+    sites.rows("DELETE FROM thumbnail_checks")
+    for hours, n in enumerate(reversed(found)):
+        sites.rows(CHECKED, at=f"{hours} hours", n=n)
+    sweep(app, "alerts")
+    assert sites.rows("SELECT subject FROM celeriac.alerts WHERE name = 'thumbnails_keep_getting_stuck'") == fires
 
 
 def test_what_is_stuck_can_be_asked_without_fixing_it(sites: Sites, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,8 @@ from celeriac import repair
 from models import Instasite, Template
 from tasks.app import app
 from tasks.instasites import build
-from tasks.thumbnails import VIEWPORTS, build_thumbnail, enqueue_missing_thumbnails
+from tasks.old_thumbnails import find_old_thumbnails
+from tasks.thumbnails import VIEWPORTS, build_thumbnail, enqueue_missing_thumbnails, tidy_thumbnails
 from tests.processes import Running, until
 from tests.systems.sites import KINDS, Sites
 from tests.systems.stack import Stack
@@ -40,7 +41,7 @@ def builder(sites: Sites, stack: Stack, browser: Path) -> Running:
         "CHROMIUM_PATH": str(browser),
         "CPU_BACKOFF_THRESHOLD": "1",
     }
-    return stack.worker("build_thumbnail", "enqueue_missing_thumbnails", "instasite_build")
+    return stack.worker("build_thumbnail", "enqueue_missing_thumbnails", "instasite_build", "tidy_thumbnails")
 
 
 def size(address: str) -> tuple[int, ...]:
@@ -75,8 +76,60 @@ def test_published_sites_without_a_thumbnail_are_found_rendered_and_marked(sites
     for kind, site in wanted:
         thumbnails = sites.thumbnails(kind, site)
         assert {name: size(address) for name, address in thumbnails.items()} == VIEWPORTS
-        assert sites.standing(kind, site) == (False, False)
+        assert sites.standing(kind, site) == (None, False)
     assert [sites.task(kind, site) for kind, site in left] == [{}] * len(left)
+
+
+def shown(address: str) -> Path:
+    return Path(urlsplit(address).path)
+
+
+def test_pictures_that_were_replaced_are_removed_once_nobody_refers_to_them(sites: Sites, builder: Running) -> None:
+    site = sites.new("instasite", preview="rebuilt")
+    enqueue("instasite", site)
+    old = sites.thumbnails("instasite", site)
+    sites.rows("UPDATE instasites SET details = details - 'thumbnails' WHERE id = :site", site=site)
+    sites.previews_of("instasite", site, "rebuilt-anew")
+    enqueue("instasite", site)
+    until(lambda: sites.row("instasite", site)["details"].get("thumbnails"), "the new pictures")
+    new = sites.row("instasite", site)["details"]["thumbnails"]
+    assert not set(new.values()) & set(old.values())
+    assert all(shown(address).exists() for address in (*old.values(), *new.values())), "for an hour"
+    sites.go_on()
+    until(lambda: not any(shown(address).exists() for address in old.values()), "the old ones to be removed")
+    assert all(shown(address).exists() for address in new.values())
+
+
+def test_what_crashes_and_deleted_sites_left_is_found_and_removed(sites: Sites, builder: Running, stack: Stack) -> None:
+    site, gone = (sites.new("agency_website", preview=name) for name in ("swept", "deleted"))
+    for one in (site, gone):
+        enqueue("agency_website", one)
+    kept, lost = (sites.thumbnails("agency_website", one) for one in (site, gone))
+    folder = shown(kept["desktop"]).parent
+    left = [folder / "desktop-0.png", folder / ".0.part"]
+    for file in left:
+        file.write_bytes(b"half")
+    sites.rows("DELETE FROM agency_websites WHERE id = :site", site=gone)
+    sites.rows("DELETE FROM worker_tasks WHERE role = 'tidy_thumbnails'")
+    stack.worker("find_old_thumbnails")
+    told = sites.ended(find_old_thumbnails.delay().id)["result"]
+    assert told["enqueued"] == 2
+    until(lambda: not any(file.exists() for file in (*left, *map(shown, lost.values()))), "the leftovers to be removed")
+    assert all(shown(address).exists() for address in kept.values())
+    assert sites.ended(find_old_thumbnails.delay().id)["result"] == told | {"enqueued": 0}
+
+
+def test_nothing_is_removed_beside_a_build_of_the_site(sites: Sites, builder: Running) -> None:
+    """Its pictures lie there before its row refers to them."""
+    site = sites.new("instasite", preview="beside")
+    with sites.previews.held():
+        enqueue("instasite", site)
+        running_in(sites, "instasite", site)
+        tidies = tidy_thumbnails.delay("instasite", site)
+        assert sites.task_of(tidies.id)["waits_for"] == "lock"
+    thumbnails = sites.thumbnails("instasite", site)
+    assert sites.ended(tidies.id)["result"] == {"removed": 0}
+    assert all(shown(address).exists() for address in thumbnails.values())
 
 
 def test_a_site_that_is_enqueued_is_not_enqueued_again(sites: Sites, builder: Running) -> None:
@@ -96,7 +149,7 @@ def test_others_see_that_a_build_is_in_progress_and_since_when(sites: Sites, bui
         assert sites.standing(kind, site) == (True, True)
         assert sites.row(kind, site)["details"]["thumbnails"]["desktop"] is None
     sites.thumbnails(kind, site)
-    assert sites.standing(kind, site) == (False, False)
+    assert sites.standing(kind, site) == (None, False)
 
 
 def test_a_page_that_fails_is_tried_again_and_stays_in_progress_for_the_stale_fixer(
@@ -109,7 +162,7 @@ def test_a_page_that_fails_is_tried_again_and_stays_in_progress_for_the_stale_fi
     sites.previews_of("agency_website", site, "better")
     sites.go_on()
     sites.thumbnails("agency_website", site)
-    assert sites.standing("agency_website", site) == (False, False)
+    assert sites.standing("agency_website", site) == (None, False)
 
 
 def test_a_process_killed_while_it_renders_leaves_no_half_thumbnail_and_no_browser(
@@ -125,7 +178,7 @@ def test_a_process_killed_while_it_renders_leaves_no_half_thumbnail_and_no_brows
     assert browsers
     assert not any(process.is_running() for process in browsers)
     assert set(sites.thumbnails("instasite", site)) == set(VIEWPORTS)
-    assert sites.standing("instasite", site) == (False, False)
+    assert sites.standing("instasite", site) == (None, False)
 
 
 def test_a_worker_paused_while_it_renders_changes_nothing_when_it_wakes(
@@ -160,7 +213,7 @@ def test_a_site_without_a_page_for_a_preview_fails_at_once(sites: Sites, builder
     enqueue("instasite", site)
     until(lambda: sites.task("instasite", site)["status"] == "failed", "the failure")
     assert "no address of a page" in sites.task("instasite", site)["error_message"]
-    assert sites.standing("instasite", site) == (False, False)
+    assert sites.standing("instasite", site) == (None, False)
 
 
 def test_an_instasites_build_leads_to_its_thumbnails_and_shares_their_lock(sites: Sites, builder: Running) -> None:
@@ -189,7 +242,7 @@ def test_without_a_browser_builds_wait_and_burn_no_attempt_until_there_is_one(
         "SELECT count(*) >= 4 FROM celeriac.task_events e JOIN worker_tasks t ON t.id = e.task WHERE e.kind = 'snooze'"
     )
     until(lambda: sites.rows.one(looks), "four looks in vain")
-    assert (sites.task("instasite", site)["retry_count"], sites.standing("instasite", site)) == (0, (False, False))
+    assert (sites.task("instasite", site)["retry_count"], sites.standing("instasite", site)) == (0, (None, False))
     said = builder.printed().count("build_thumbnail waits for a browser")
     assert 1 <= said <= 3  # once a process; one of the first two was killed
     assert f"CHROMIUM_PATH='{browser}' is no program: install Debian's package chromium" in builder.printed()
