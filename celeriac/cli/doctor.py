@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,7 +13,8 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from celeriac import insights
 from celeriac.app import Celeriac
-from celeriac.cli import output
+from celeriac.cli import output, work
+from celeriac.cli.findings import LATE, Seen, Trouble, named
 from celeriac.cli.group import PROBLEM, Command, FindApp
 from celeriac.cli.status import SILENT
 from celeriac.errors import ConfigurationError
@@ -31,27 +32,8 @@ FEW_DEAD = 10_000
 #: Part of the connections that may be in use.
 FULL = 0.8
 
-#: Seconds the clocks may differ, and since a beat's last tick: it ticks each second.
-SKEW, LATE = 5.0, 60.0
-
-#: Names told in a line.
-TOLD = 10
-
-
-@dataclass(frozen=True, slots=True)
-class Trouble:
-    """`cure`: what to do, a command or a statement where there is one."""
-
-    says: str
-    cure: str
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """What a check found: how things stand, and what is wrong."""
-
-    says: str
-    troubles: list[Trouble] = field(default_factory=list)
+#: Seconds the clocks may differ.
+SKEW = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +76,7 @@ def _postgres(app: Celeriac) -> Seen:
 def _revision(app: Celeriac) -> Seen:
     with app.database.statement() as connection:
         missing = unapplied(connection, app.migrations)
-    lacks = [Trouble(f"the database lacks {_named(missing)}", f"run `{MIGRATE}`")] if missing else []
+    lacks = [Trouble(f"the database lacks {named(missing)}", f"run `{MIGRATE}`")] if missing else []
     return Seen("the database is at the code's", lacks)
 
 
@@ -217,7 +199,7 @@ def _beat(app: Celeriac) -> Seen:
     if ages and ages[0] <= LATE:  # of whichever app: another's beat leaves this one's schedules alone
         names = {job["name"] for job in scheduled if not job["quarantined"] and job["late_seconds"] > LATE}
     run = f"run `celery -A {app.main or 'tasks'} beat`"
-    waiting = [Trouble(f"{last}, and schedules wait for one: {_named(names)}", run)] if names else []
+    waiting = [Trouble(f"{last}, and schedules wait for one: {named(names)}", run)] if names else []
     cannot = [
         Trouble(f"the schedule {job['name']} cannot run: {job['quarantined']}", "change it; that tries it again")
         for job in scheduled
@@ -250,11 +232,6 @@ def _alive(workers: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [w for w in workers if w["status"] != "stopped" and w["heartbeat_age"] < SILENT]
 
 
-def _named(names: Any) -> str:
-    some = sorted(names)
-    return ", ".join(some[:TOLD]) + (f" and {len(some) - TOLD} more" if len(some) > TOLD else "")
-
-
 Check = Callable[[Celeriac], Seen]
 
 _POSTGRES = frozenset({"postgres"})
@@ -274,6 +251,11 @@ CHECKS: tuple[tuple[str, Check, frozenset[str]], ...] = (
     ("roles", _roles, _TABLES),
     ("beat", _beat, _TABLES),
     ("tickets", _tickets, _TABLES),
+    ("pauses", work.pauses, _TABLES),
+    ("outcomes", work.outcomes, _TABLES),
+    ("retries", work.retries, _TABLES),
+    ("schedules", work.schedules, _TABLES),
+    ("priorities", work.priorities, _TABLES),
 )
 
 

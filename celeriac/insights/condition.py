@@ -55,6 +55,32 @@ WHERE k.worker_id IS NOT NULL AND (CAST(:worker_id AS text) IS NULL OR k.worker_
 GROUP BY k.worker_id ORDER BY seconds DESC
 """)
 
+#: Tasks of a role that are counted at most.
+COUNTED = 1_000
+
+# A paused role's are promoted once it is resumed. Of what failed, the newest of a role tell.
+RETRIES = text("""
+SELECT r.role, CAST(overdue.n AS integer) AS overdue, overdue.seconds, CAST(failed.n AS integer) AS used_up
+FROM celeriac.roles r
+CROSS JOIN LATERAL (
+    SELECT count(*) AS n,
+        CAST(extract(epoch FROM statement_timestamp() - min(due_at)) AS double precision) AS seconds
+    FROM (
+        SELECT due_at FROM celeriac.later
+        WHERE role = r.role AND due_at < statement_timestamp() - :late * interval '1 second'
+        ORDER BY due_at LIMIT :most) AS l
+    WHERE NOT r.paused
+) AS overdue
+CROSS JOIN LATERAL (
+    SELECT count(*) AS n FROM (
+        SELECT retry_count, max_retries, completed_at FROM celeriac.history
+        WHERE status = 'failed' AND role = r.role ORDER BY -id LIMIT :most) AS h
+    WHERE completed_at > statement_timestamp() - interval '1 day' AND retry_count > 0 AND retry_count >= max_retries
+) AS failed
+WHERE overdue.n > 0 OR failed.n > 0
+ORDER BY r.role
+""")
+
 CLOCK = text("SELECT clock_timestamp()")
 
 
@@ -94,6 +120,24 @@ class SilentWorker:
     worker_id: str
     tasks: int
     seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Retries:
+    """Of a role: how many wait although their time came, the first so many seconds ago; and how many failed within a
+    day and had used up their retries.
+    """
+
+    role: str
+    overdue: int
+    seconds: float | None
+    used_up: int
+
+
+def retries(connection: Connection, late: float) -> list[Retries]:
+    """Of roles with either. `late`: seconds after which what is due ought to have gone on. Counts stop at `COUNTED`."""
+    rows = connection.execute(RETRIES, {"late": late, "most": COUNTED}).mappings()
+    return [Retries(**row) for row in rows]
 
 
 def beats(connection: Connection) -> list[dict[str, Any]]:

@@ -314,6 +314,7 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
             work | {"account": account, "cursor": cursor, "level": level} | slots
             for account, cursor, level in (("deep", "", 0), ("deep", "", 1000), ("q2", "m5", 0), ("q2", "z", 3.5))
         ],
+        "insights.condition.RETRIES": [{"late": 60, "most": SELECTED}],
         "insights.situation.STANDING": [work | {"account": "q1"}, {"role": "nothing of it", "account": ""}],
         "insights.situation.HEAD": [{"lock_key": "key-1"}],
         "insights.system.PASSES": [work | {"before": None, "most": SELECTED}],

@@ -1,0 +1,127 @@
+"""Why work does not go on: pauses, long runs and failures, retries, schedules and priorities, for `celeriac doctor`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from celeriac import insights
+from celeriac.alerts.measure import measure
+from celeriac.alerts.rules import RULES, evaluate
+from celeriac.app import Celeriac
+from celeriac.cli import output
+from celeriac.cli.findings import LATE, Seen, Trouble, named
+from celeriac.insights import condition
+
+#: Rules whose threshold is the limit here as well, and what to do.
+_CURES: Mapping[str, str] = {
+    "long_running": "`celeriac list --role {role} --status running` names it; `celeriac cancel` stops it",
+    "failed_rate": "`celeriac failures --role {role} --since 3600` groups their errors",
+}
+
+
+def pauses(app: Celeriac) -> Seen:
+    """Roles that somebody has paused, and that have work."""
+    with app.database.reading() as connection:
+        depths = insights.depth(connection)
+    waiting = [depth for depth in depths if depth.paused and depth.pending.n + depth.claimed > 0]
+    return Seen(
+        "no role is paused that has work",
+        [
+            Trouble(
+                f"{depth.role} is paused, and {depth.pending.n + depth.claimed:,} of its tasks wait",
+                f"run `celeriac resume role {depth.role}`, if it is not meant any more",
+            )
+            for depth in waiting
+        ],
+    )
+
+
+def outcomes(app: Celeriac) -> Seen:
+    """What runs for too long, and which roles fail too often: above what alerts fire at."""
+    rules = [rule for rule in RULES if rule.name in _CURES]
+    with app.database.transaction() as connection:
+        found = measure(app, connection, rules)
+    above = evaluate(rules, (one for some in found.values() for one in some), app.settings)
+    return Seen(
+        "nothing runs for too long, and no role fails often",
+        [Trouble(f"{one.subject}: {one.says}", _CURES[one.name].format(role=one.subject)) for one in above],
+    )
+
+
+def retries(app: Celeriac) -> Seen:
+    """Whether what waits for a time goes on at it, and what has no retry left."""
+    with app.database.reading() as connection:
+        found = condition.retries(connection, LATE)
+    used_up = {one.role: one.used_up for one in found if one.used_up}
+    told = ", ".join(f"{n:,} of {role}" for role, n in used_up.items())
+    says = "what waits for its time goes on at it"
+    if told:
+        says += f"; failed within a day after all their retries: {told} (`celeriac retry` gives them new ones)"
+    return Seen(
+        says,
+        [
+            Trouble(
+                f"{one.overdue:,} tasks of {one.role} wait although their time came, the first "
+                f"{output.age(one.seconds)} ago: nobody promotes them",
+                f"run `celery -A {app.main or 'tasks'} beat`, or a worker; `celeriac sweep promote` does it once",
+            )
+            for one in found
+            if one.overdue
+        ],
+    )
+
+
+def schedules(app: Celeriac) -> Seen:
+    """Which are off, which comes next, and which left instants out; a beat that does not tick is told by itself."""
+    with app.database.reading() as connection:
+        jobs = insights.schedules(connection)
+        now = condition.now(connection)
+    on = [job for job in jobs if job["enabled"]]
+    off = named(job["name"] for job in jobs if not job["enabled"])
+    tasks = [job for job in on if job["kind"] == "task" and not job["quarantined"]]
+    first = min(tasks, key=lambda job: job["next_run_at"], default=None)
+    coming = f", next {first['name']} at {first['next_run_at']:%Y-%m-%d %H:%M:%S %Z}" if first else ""
+    hour = now - timedelta(hours=1)
+    return Seen(
+        f"{len(on)} are on{coming}" + (f"; off: {off}" if off else ""),
+        [
+            Trouble(
+                f"{job['name']} left out an instant at {job['last_skip_at']:%H:%M:%S %Z}: it was missed, or its last "
+                "task was not over",
+                f"`celeriac why {job['last_task_id']}` tells of that task"
+                if job["last_task_id"]
+                else "keep a beat running; `misfire` says what becomes of missed instants",
+            )
+            for job in tasks
+            if job["last_skip_at"] is not None and job["last_skip_at"] > hour
+        ],
+    )
+
+
+def priorities(app: Celeriac) -> Seen:
+    """What waits at which priority, and whether what waits long ages."""
+    with app.database.reading() as connection:
+        roles = insights.metrics(connection)
+        aging = [job for job in insights.schedules(connection) if (job["kind"], job["target"]) == ("sweep", "aging")]
+    waiting = [f"{role['role']} {_histogram(role['priorities'])}" for role in roles if role["priorities"]]
+    says = "; ".join(waiting) or "nothing waits"
+    off = [
+        Trouble(
+            "the sweep aging is switched off: what waits at a low priority may wait for ever",
+            f"run `celeriac schedule toggle '{job['name']}' on`",
+        )
+        for job in aging
+        if not job["enabled"]
+    ]
+    return Seen(f"{says}; of an account, the highest go first, and the oldest of them{_aged(aging, app)}", off)
+
+
+def _histogram(priorities: Mapping[int, int]) -> str:
+    return ", ".join(f"{n:,} at {tens}" for tens, n in sorted(priorities.items(), reverse=True))
+
+
+def _aged(aging: list[dict[str, Any]], app: Celeriac) -> str:
+    last = [job["last_run_at"] for job in aging if job["last_run_at"]]
+    return f"; aging last ran at {last[0]:%H:%M:%S %Z}, up to {app.settings.aging_ceiling:g}" if last else ""
