@@ -62,11 +62,8 @@ CROSS JOIN LATERAL (
     FROM celeriac.tickets WHERE role = r.role
 ) AS active
 CROSS JOIN LATERAL (
-    SELECT newest.failed, newest.completed + coalesce((
-        SELECT CAST(sum(completed) AS bigint) FROM celeriac.outcomes
-        WHERE role = r.role AND r.definition ? 'keep' AND r.definition ->> 'keep' IS NULL
-            AND minute > greatest(statement_timestamp() - interval '1 hour', newest.since - interval '1 minute')
-    ), 0) AS completed
+    SELECT newest.failed + coalesce(counted.failed, 0) AS failed,
+        newest.completed + coalesce(counted.completed, 0) AS completed
     FROM (
         SELECT count(*) FILTER (WHERE status = 'completed') AS completed,
             count(*) FILTER (WHERE status = 'failed') AS failed,
@@ -75,7 +72,13 @@ CROSS JOIN LATERAL (
             SELECT status, completed_at FROM celeriac.history
             WHERE role = r.role AND completed_at > statement_timestamp() - interval '1 hour'
             ORDER BY completed_at DESC LIMIT :newest) AS h
-    ) AS newest
+    ) AS newest CROSS JOIN LATERAL (
+        SELECT CAST(sum(completed) AS bigint) AS completed,
+            CAST(sum(failed) FILTER (WHERE r.definition -> 'keep' = '0') AS bigint) AS failed
+        FROM celeriac.outcomes
+        WHERE role = r.role AND r.definition -> 'keep' IN ('null', '0')
+            AND minute > greatest(statement_timestamp() - interval '1 hour', newest.since - interval '1 minute')
+    ) AS counted
 ) AS hour
 """)
 

@@ -30,6 +30,7 @@ class Figures:
         self.app = app
         self.counts = SharedBy(self._counts)
         self.capacity = SharedBy(self._capacity)
+        self.metrics = SharedBy(self._metrics)
 
     def _counts(self, role: str | None) -> dict[str, Count]:
         with self.app.database.reading() as connection:
@@ -38,6 +39,10 @@ class Figures:
     def _capacity(self, role: str | None) -> list[dict[str, Any]]:
         with self.app.database.statement() as connection:
             return insights.capacity(connection, role)
+
+    def _metrics(self, role: str | None) -> list[dict[str, Any]]:
+        with self.app.database.statement() as connection:
+            return insights.metrics(connection, role)
 
 
 async def _figures(request: Request) -> Figures:

@@ -32,6 +32,7 @@ from celeriac.api import (
     metrics,
     operators,
     policies,
+    rates,
     scheduled_jobs,
     steering,
     system,
@@ -61,8 +62,8 @@ if TYPE_CHECKING:
 ROUTERS = tuple(
     module.router
     for module in (
-        health, document, enqueue, matching, capacity, steering, tasks, jobs, scheduled_jobs, trigger, system, policies,
-        workers, dead_letters, workflows, operators, alerts, metrics,
+        health, document, enqueue, matching, capacity, rates, steering, tasks, jobs, scheduled_jobs, trigger, system,
+        policies, workers, dead_letters, workflows, operators, alerts, metrics,
     )
 )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""The system at a glance: depth and fairness of each role, accounts' policies, the audit trail."""
+"""The system at a glance: depth, fairness and last review of each role, accounts' policies, the audit trail."""
 
 from __future__ import annotations
 
@@ -71,6 +71,24 @@ class Passes(BaseModel):
     passes: list[Pass]
 
 
+class Review(Shown):
+    """The state of a role's queue, as the last review left it."""
+
+    role: str = Field(examples=["instasite_build"])
+    state: str = Field(examples=["reviewed"])
+    reviewed_at: datetime
+    reviewed_by: str
+    found: dict[str, int] = Field(
+        description="what it found `active`, `ready` and `due` (counted up to 1,000), and what it `rescued`, `removed` "
+        "and `promoted`",
+        examples=[{"active": 3, "ready": 12, "due": 0, "rescued": 1, "removed": 0, "promoted": 4}],
+    )
+
+
+class Reviews(BaseModel):
+    reviews: list[Review]
+
+
 class AccountPolicy(Shown):
     account: str = Field(examples=["7"])
     weight: float = Field(examples=[2.0])
@@ -123,6 +141,23 @@ def passes(
     """Fairness, pass by pass: who had how much waiting and got how much, newest first."""
     with app.database.reading() as connection:
         return Passes.model_validate({"passes": insights.passes(connection, role, limit=limit, before=before)})
+
+
+@router.get("/reviews")
+def reviews(app: App, _: Reader) -> Reviews:
+    """The Queue Master's State Documents: what the last review left of each role's queue."""
+    with app.database.reading() as connection:
+        return Reviews.model_validate({"reviews": insights.reviews(connection)})
+
+
+@router.get("/reviews/{role}")
+def review_of_role(role: Annotated[Name, Path()], app: App, _: Reader) -> Review:
+    """The one of this role. 404 before its first review."""
+    with app.database.reading() as connection:
+        found = insights.reviews(connection, role)
+    if not found:
+        raise not_found(f"review of the role {role!r}")
+    return Review.model_validate(found[0])
 
 
 @router.get("/accounts")

@@ -1,4 +1,4 @@
-"""Figures and records: how many workers the work needs, and who changed what."""
+"""Figures and records: how many workers the work needs, how it goes, what was reviewed, and who changed what."""
 
 from __future__ import annotations
 
@@ -15,6 +15,11 @@ _CAPACITY = (
     "role", "pending", "ready", "claimed", "running", "completed_1_h", "failed_1_h", "workers", "seconds",
     "per_worker_h", "hours_to_drain", "for_1_h", "for_4_h", "for_8_h",
 )  # fmt: skip
+_METRICS = (
+    "role", "queue_depth", "success_rate", "retry_rate", "retry_success_rate", "average_wait", "average_run",
+    "longest_running",
+)  # fmt: skip
+_REVIEWS = ("role", "state", "reviewed_at", "reviewed_by", "active", "ready", "due", "rescued", "removed", "promoted")
 _AUDIT = ("id", "at", "by", "action", "kind", "target", "before", "after", "why")
 
 
@@ -31,6 +36,30 @@ def capacity(find: FindApp, /, role: str | None) -> None:
 
 
 @click.command(cls=Command)
+@click.argument("role", required=False)
+@click.pass_obj
+def metrics(find: FindApp, /, role: str | None) -> None:
+    """Show how it goes: each role's queue, and the last hour's success and retry rates, waits and run times."""
+    with find().database.statement() as connection:
+        rows = insights.metrics(connection, role)
+    if role is not None and not rows:
+        raise Unknown(f"there is no role {role!r}")
+    output.tell(rows, output.table([_rates(row) for row in rows], _METRICS))
+
+
+@click.command(cls=Command)
+@click.argument("role", required=False)
+@click.pass_obj
+def reviews(find: FindApp, /, role: str | None) -> None:
+    """Show what the Queue Master's last review left of each role's queue."""
+    with find().database.reading() as connection:
+        rows = insights.reviews(connection, role)
+    if role is not None and not rows:
+        raise Unknown(f"no review of a role {role!r} yet: see `celeriac sweep review`")
+    output.tell(rows, output.table([row | row["found"] for row in rows], _REVIEWS))
+
+
+@click.command(cls=Command)
 @click.option("--kind", help="Of a task, role, account, schedule, token or worker; with --target.")
 @click.option("--target", help="Of this one: a task's row id, a role, an account, …")
 @click.option("--limit", default=20, show_default=True)
@@ -41,6 +70,11 @@ def audit(find: FindApp, /, **wanted: Any) -> None:
     with find().database.reading() as connection:
         rows = insights.audit_trail(connection, **wanted)
     output.tell(rows, output.table(rows, _AUDIT))
+
+
+def _rates(row: dict[str, Any]) -> dict[str, Any]:
+    rates = {name: share for name, share in row.items() if name.endswith("_rate") and share is not None}
+    return row | {name: f"{share:.0%}".replace("%", " %") for name, share in rates.items()}
 
 
 def _capacity(row: dict[str, Any]) -> dict[str, Any]:
@@ -54,4 +88,4 @@ def _capacity(row: dict[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-COMMANDS = (capacity, audit)
+COMMANDS = (capacity, metrics, reviews, audit)

@@ -23,6 +23,7 @@ from celeriac.insights.system import (
     beats,
     passes,
     paused_accounts,
+    reviews,
     schedules,
     workers,
 )
@@ -79,6 +80,7 @@ __all__ = [
     "paused_accounts",
     "pending_alerts",
     "queue_of",
+    "reviews",
     "schedules",
     "shares",
     "silences",

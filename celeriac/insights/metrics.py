@@ -12,8 +12,8 @@ MEASURE = text("""
 SELECT r.role,
     backlog.ready + backlog.later + backlog.behind_lock + backlog.parked + backlog.members + backlog.claimed
         AS queue_depth,
-    hour.failed_rate, hour.retry_success_rate,
-    hour.wait_seconds AS average_wait, backlog.longest_running
+    1 - hour.failed_rate AS success_rate, hour.failed_rate, hour.retry_rate, hour.retry_success_rate,
+    hour.wait_seconds AS average_wait, hour.run_seconds AS average_run, backlog.longest_running
 FROM celeriac.roles r
 CROSS JOIN LATERAL celeriac.backlog(r.role) AS backlog
 CROSS JOIN LATERAL celeriac.last_hour(r.role) AS hour

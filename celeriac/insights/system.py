@@ -1,4 +1,4 @@
-"""Workers, passes, schedules, policies and the audit trail."""
+"""Workers, passes, reviews, schedules, policies and the audit trail."""
 
 from __future__ import annotations
 
@@ -23,6 +23,10 @@ PASSES = text("""
 SELECT * FROM celeriac.passes
 WHERE role BETWEEN :role AND :role AND id < coalesce(CAST(:before AS bigint), 9223372036854775807)
 ORDER BY role DESC, id DESC LIMIT :most
+""")
+
+REVIEWS = text("""
+SELECT * FROM celeriac.queue_states WHERE CAST(:role AS text) IS NULL OR role = :role ORDER BY role LIMIT :most
 """)
 
 SCHEDULES = text("""
@@ -61,6 +65,11 @@ def workers(connection: Connection, *, limit: int = MOST) -> list[dict[str, Any]
 def passes(connection: Connection, role: str, *, limit: int = 100, before: int | None = None) -> list[dict[str, Any]]:
     """What the role's last passes saw (`claimants`), gave, or why nothing; newest first."""
     return _rows(connection, PASSES, limit, role=role, before=before)
+
+
+def reviews(connection: Connection, role: str | None = None, *, limit: int = MOST) -> list[dict[str, Any]]:
+    """What the last review wrote of each role's queue, by role: the Queue Master's State Document."""
+    return _rows(connection, REVIEWS, limit, role=role)
 
 
 def schedules(connection: Connection, *, limit: int = MOST) -> list[dict[str, Any]]:

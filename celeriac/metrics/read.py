@@ -69,7 +69,8 @@ FROM celeriac.roles r CROSS JOIN LATERAL (
 """)
 
 RECENT = text("""
-SELECT r.role, newest.completed + coalesce(counted.completed, 0) AS completed, newest.failed, newest.cancelled
+SELECT r.role, newest.completed + coalesce(counted.completed, 0) AS completed,
+    newest.failed + coalesce(counted.failed, 0) AS failed, newest.cancelled
 FROM celeriac.roles r CROSS JOIN LATERAL (
     SELECT count(*) FILTER (WHERE status = 'completed') AS completed,
         count(*) FILTER (WHERE status = 'failed') AS failed,
@@ -80,9 +81,11 @@ FROM celeriac.roles r CROSS JOIN LATERAL (
         ORDER BY completed_at DESC LIMIT :most) AS h
 ) AS newest
 LEFT JOIN LATERAL (
-    SELECT CAST(sum(completed) AS bigint) AS completed FROM celeriac.outcomes
+    SELECT CAST(sum(completed) AS bigint) AS completed,
+        CAST(sum(failed) FILTER (WHERE r.definition -> 'keep' = '0') AS bigint) AS failed
+    FROM celeriac.outcomes
     WHERE role = r.role AND minute > statement_timestamp() - interval '1 hour'
-        AND r.definition ? 'keep' AND r.definition ->> 'keep' IS NULL
+        AND r.definition -> 'keep' IN ('null', '0')
 ) AS counted ON true
 """)
 

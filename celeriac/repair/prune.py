@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime
 from functools import partial
@@ -178,14 +179,21 @@ def prune_finished(app: RepairApp) -> int:
 
 def prune_tasks(app: RepairApp) -> int:
     """Finished tasks older than their role's `keep`; whole days of history where nobody keeps one of theirs."""
+    dropped, removed = prune_by_role(app)
+    return dropped + removed.total()
+
+
+def prune_by_role(app: RepairApp) -> tuple[int, Counter[str]]:
+    """The same: how many days went as a whole, and how many tasks of each role beside them."""
     with app.database.statement() as connection:
         undeclared = [name for name in connection.execute(UNDECLARED).scalars() if is_built_in(name)]
         roles = connection.execute(KEPT, {"days": app.settings.event_days, "undeclared": undeclared}).all()
         days = connection.execute(DAYS).all()
     kept = {row.role: row.since for row in roles}
     dropped = sum(briefly(app.database, partial(_drop_day, day=day, kept=kept)) for day in days)
-    delivered = sum(_prune(app.database, DELIVERED, role=row.role) for row in roles if row.forgets)
-    return dropped + delivered + sum(_prune_role(app.database, role, since) for role, since in kept.items())
+    removed = Counter({row.role: _prune(app.database, DELIVERED, role=row.role) for row in roles if row.forgets})
+    removed.update({role: _prune_role(app.database, role, since) for role, since in kept.items()})
+    return dropped, removed
 
 
 def _drop_day(connection: Connection, day: Row[Any], kept: Mapping[str, datetime]) -> bool:

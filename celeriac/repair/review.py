@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Connection, text
 
 from celeriac.repair.promote import promote_by_role
-from celeriac.repair.prune import prune_tasks
+from celeriac.repair.prune import prune_by_role
 from celeriac.repair.rescue import rescue_by_role
 
 if TYPE_CHECKING:
@@ -46,11 +46,15 @@ def review(connection: Connection, by: str, done: Mapping[str, Mapping[str, int]
 
 
 def review_queues(app: Celeriac) -> int:
-    """The Queue Master's review: rescue, removal, promotion, each role's state; idle queues with work are woken."""
+    """The Queue Master's review: rescue, removal, promotion, each role's state; idle queues with work are woken.
+
+    Several at once do no harm: each task is rescued, removed and promoted once.
+    """
     rescued, promoted = rescue_by_role(app), promote_by_role(app)
-    removed = prune_tasks(app)
-    done = {role: {"rescued": rescued[role], "promoted": promoted[role]} for role in {*rescued, *promoted}}
+    dropped, removed = prune_by_role(app)
+    did = {"rescued": rescued, "removed": removed, "promoted": promoted}
+    done = {role: {what: n[role] for what, n in did.items()} for role in {*rescued, *removed, *promoted}}
     with app.database.transaction() as connection:
         idle = review(connection, app.process_name, done)
     app.kick(idle)
-    return rescued.total() + promoted.total() + removed
+    return rescued.total() + promoted.total() + dropped + removed.total()

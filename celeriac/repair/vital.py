@@ -1,4 +1,4 @@
-"""The repairs without which tasks stay stuck: workers run them too, where no beat does.
+"""The repairs without which tasks stay stuck: workers run them too, where no beat does, and as they start a review.
 
 Single-flight: of all workers one runs a sweep that is due, and none while a beat's schedule of it keeps its time. The
 ring, which wears out within seconds, has its own turns (`ring.turn_by_worker`).
@@ -7,6 +7,7 @@ ring, which wears out within seconds, has its own turns (`ring.turn_by_worker`).
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, text
@@ -21,17 +22,21 @@ logger = logging.getLogger(__name__)
 
 VITAL = ("rescue", "lost_tickets", "hand_over", "promote", "history")
 
+#: What the Queue Master's document has a process do as it starts to handle tasks, where there is no master.
+AT_START = ("review",)
+
 #: A schedule that is overdue by so many intervals has no beat.
 MISSED = 3
 
 # INVARIANT: whoever writes the row has the sweep, until another interval is over. What an operator switched off stays
-# off.
+# off, but for what a process does as it starts: that is for those who have no master.
 TAKE = text("""
 INSERT INTO celeriac.repairs (name, at)
 SELECT wanted.name, clock_timestamp() FROM unnest(CAST(:names AS text[])) AS wanted (name)
 WHERE NOT EXISTS (
     SELECT FROM celeriac.scheduled_jobs s WHERE s.kind = 'sweep' AND s.target = wanted.name
-        AND NOT (s.enabled AND s.next_run_at < statement_timestamp() - :missed * interval '1 second'))
+        AND CASE WHEN s.enabled THEN s.next_run_at >= statement_timestamp() - :missed * interval '1 second'
+            ELSE NOT :if_off END)
 ORDER BY wanted.name
 ON CONFLICT (name) DO UPDATE SET at = excluded.at
 WHERE repairs.at < excluded.at - :every * interval '1 second'
@@ -39,17 +44,26 @@ RETURNING name
 """)
 
 
-def due(connection: Connection, every: float) -> list[str]:
-    """The vital sweeps that are this process's to run now, each once every so many seconds."""
-    wanted = {"names": list(VITAL), "every": every, "missed": MISSED * every}
+def due(connection: Connection, every: float, names: Sequence[str] = VITAL, *, if_off: bool = False) -> list[str]:
+    """Those of these sweeps that are this process's to run now, each once every so many seconds."""
+    wanted = {"names": list(names), "every": every, "missed": MISSED * every, "if_off": if_off}
     return list(connection.execute(TAKE, wanted).scalars())
 
 
 def repair(app: Celeriac) -> int:
     """Runs what is due; how many rows were repaired."""
+    return _run(app, VITAL)
+
+
+def at_start(app: Celeriac) -> int:
+    """The same of what a process does as it starts."""
+    return _run(app, AT_START, if_off=True)
+
+
+def _run(app: Celeriac, names: Sequence[str], *, if_off: bool = False) -> int:
     with app.database.statement() as connection:
-        names = due(connection, app.settings.sweep_interval)
-    return sum(_sweep(app, name) for name in names)
+        mine = due(connection, app.settings.sweep_interval, names, if_off=if_off)
+    return sum(_sweep(app, name) for name in mine)
 
 
 def _sweep(app: Celeriac, name: str) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 from celery.app.task import Task as CeleryTask
@@ -76,6 +77,9 @@ class Roles:
         return self._known[task.name]
 
 
+#: What Celery's defaults come to where a task is declared without `role=`.
+CELERYS = {"keep": timedelta(days=1), "timeout": None}
+
 #: Tasks of Celery's own that rows have no need of. The others (of maps, of `replace`) run where Celery would run them.
 _NO_ROLES = (
     TICKET, "celery.backend_cleanup", "celery.chord_unlock", "celery.group", "celery.chain", "celery.chord",
@@ -116,13 +120,14 @@ def role_of(name: str, options: Mapping[str, Any], task: CeleryTask | None) -> R
     """`task` supplies what Celery knows as attributes: time limits, its queue (or route), its retry count."""
     plain = {k: v for k, v in options.items() if k in OPTIONS}
     if task is not None:
-        app_wide = task.app.usual_role_options()
+        has_role = getattr(task, "_has_role", False)
+        app_wide = ({} if has_role else CELERYS) | task.app.usual_role_options()
         plain.setdefault("rate_limit", task.rate_limit)
         plain.setdefault("max_retries", task.max_retries)
         plain |= _limits(task.soft_time_limit, task.time_limit, plain)
         plain.setdefault("priority", getattr(task, "priority", None) or 0)
         plain = app_wide | plain
-        usual = "" if getattr(task, "_has_role", False) else task.app.conf.task_default_queue
+        usual = "" if has_role else task.app.conf.task_default_queue
         plain["queue"] = getattr(task, "queue", None) or routed_queue(task) or usual
     role = Role(
         name=name,
@@ -136,7 +141,9 @@ def role_of(name: str, options: Mapping[str, Any], task: CeleryTask | None) -> R
 
 
 def _limits(soft: Any, hard: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Celery's time limits, where our own options are not given. Celery takes 0 for none."""
+    """Celery's time limits, if it says any, where our own options are not given. Celery takes 0 for none."""
+    if soft is None and hard is None:
+        return {}
     limits = {"timeout": soft or None, "hard_timeout": hard or None}
     return {k: v for k, v in limits.items() if k not in given}
 

@@ -31,8 +31,8 @@ class Role:
     or running at once. `every` is how often beat's pass runs; `prompt` dispatches after each enqueue and settle, too.
     `chunk` is the rows per ticket: a number, or "auto" (measured: about `chunk_target` seconds of work a ticket).
     `max_rounds` rounds of `max_retries` + 1 attempts, `round_delay` apart; what `dont_autoretry_for` names ends
-    them all. `keep` is how long a finished row stays: a timedelta, `FOREVER`, or None (gone with its success; a failed
-    row stays until it is retried or removed).
+    them all. `keep` is how long a finished row stays: a timedelta (0: gone at once, however it ended), `FOREVER`, or
+    None (gone with its success; one that failed or was cancelled stays as long as events).
     At `timeout` a run gets SoftTimeLimitExceeded, at `hard_timeout` its process is stopped: without one,
     `CELERIAC_TIME_LIMIT_GRACE_MS` after `timeout`.
     `stale_after` is the lease: a running task whose worker is silent for so long is rescued (at least a second).
@@ -62,13 +62,13 @@ class Role:
     retry_for: tuple[type[BaseException], ...] = ()
     dont_retry_for: tuple[type[BaseException], ...] = ()
     backoff: Backoff | None = None
-    timeout: float | None = None
+    timeout: float | None = 300.0
     hard_timeout: float | None = None
     stale_after: float = 600.0
     wait_objective: float | None = None
     max_losses: int = 3
     memory_per_task: int | None = None
-    keep: timedelta | Literal["forever"] | None = timedelta(days=1)
+    keep: timedelta | Literal["forever"] | None = timedelta(days=30)
     enabled_by: str | None = None
     rate_limit: str | float | None = None
     adopt: bool = False
@@ -103,6 +103,11 @@ class Role:
     def has_keys(self) -> bool:
         """Whether a call's arguments give any key of its row."""
         return not (self.fair_by is None and self.lock_by is None and self.unique_by is None)
+
+    @property
+    def keeps_successes(self) -> bool:
+        """Whether a success leaves a row; else its workers count what their tasks come to."""
+        return bool(self.keep)
 
     @property
     def time_limit(self) -> float | None:

@@ -18,7 +18,7 @@ from celeriac.store.states import STAYS
 
 
 def completed(run: Run, result: Any) -> Outcome:
-    task, keep = run.task, run.role.keep is not None
+    task, keep = run.task, run.role.keeps_successes
     return Outcome(
         task=task, status=states.COMPLETED, result=result, keep=keep, retry_count=task.retry_count, tries=task.tries
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Sequence
 
 from sqlalchemy.exc import DBAPIError
@@ -34,10 +35,10 @@ class Tally:
         """Those of the runs that have been settled, which took so long together."""
         if not runs:
             return
-        ended = [run for run in runs if run.became in (COMPLETED, FAILED)]
-        completed = sum(run.became == COMPLETED for run in ended)
-        again = sum(run.became == COMPLETED and bool(run.task.retry_count or run.task.tries) for run in ended)
-        some = Counts(completed, len(ended) - completed, again, seconds)
+        ended = Counter((run.became, bool(run.task.retry_count or run.task.tries)) for run in runs)
+        again = {status: ended[status, True] for status in (COMPLETED, FAILED)}
+        every = {status: n + ended[status, False] for status, n in again.items()}
+        some = Counts(every[COMPLETED], every[FAILED], again[COMPLETED], again[FAILED], seconds)
         with self._lock:
             self._counts[role] = _sum(self._counts.get(role, Counts()), some)
 

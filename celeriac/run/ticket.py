@@ -112,7 +112,7 @@ class TicketRun:
         """What the tasks leave to do. They are settled: whoever looks next does what cannot be done now."""
         try:
             self._observe(ran)
-            if self.role.keep is None:
+            if not self.role.keeps_successes:
                 self.app.tally.write_in_time()
             if not closed():
                 self.app.dispatcher.dispatch_if_due(self.role)
@@ -208,7 +208,7 @@ class TicketRun:
                 self.app.settler.settle(self.finished)
             finally:  # one that Postgres refused keeps none of the others from being told
                 self._tell_settled()
-            if self.role.keep is None:
+            if not self.role.keeps_successes:
                 self.app.tally.count(self.role.name, self.finished, self.seconds - self.counted)
                 self.counted = self.seconds
             self._disown(run.task.id for run in self.finished)

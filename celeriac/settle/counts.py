@@ -10,14 +10,16 @@ from sqlalchemy import Connection, text
 
 # In one order, so that no two who count wait for each other.
 COUNT = text("""
-INSERT INTO celeriac.outcomes AS o (role, minute, completed, failed, completed_again, run_seconds)
-SELECT role, date_trunc('minute', statement_timestamp()), completed, failed, completed_again, run_seconds
+INSERT INTO celeriac.outcomes AS o (role, minute, completed, failed, completed_again, failed_again, run_seconds)
+SELECT role, date_trunc('minute', statement_timestamp()), completed, failed, completed_again, failed_again, run_seconds
 FROM jsonb_to_recordset(CAST(:counts AS jsonb)) AS c (
-    role text, completed bigint, failed bigint, completed_again bigint, run_seconds double precision)
+    role text, completed bigint, failed bigint, completed_again bigint, failed_again bigint,
+    run_seconds double precision)
 ORDER BY role
 ON CONFLICT (role, minute) DO UPDATE
 SET completed = o.completed + excluded.completed, failed = o.failed + excluded.failed,
     completed_again = o.completed_again + excluded.completed_again,
+    failed_again = o.failed_again + excluded.failed_again,
     run_seconds = o.run_seconds + excluded.run_seconds
 """)
 
@@ -29,6 +31,7 @@ class Counts:
     completed: int = 0
     failed: int = 0
     completed_again: int = 0
+    failed_again: int = 0
     run_seconds: float = 0.0
 
 

@@ -111,7 +111,9 @@ WITH outcome AS (
         worker_id, worker_pid, claimed_at, started_at, completed_at)
     SELECT {_KEPT}, args, kwargs, becomes, result, error, retry_count, tries,
         worker_id, worker_pid, claimed_at, started_at, clock_timestamp()
-    FROM judged WHERE becomes <> 'pending' AND (keep OR barrier IS NOT NULL) AND kind IS DISTINCT FROM '{REPLACED}'
+    FROM judged
+    WHERE becomes <> 'pending' AND (keep OR barrier IS NOT NULL) AND kind IS DISTINCT FROM '{REPLACED}'
+        AND celeriac.leaves_row(role, barrier)
 ), again AS (
     UPDATE celeriac.tasks t
     SET retry_count = j.retry_count, tries = j.tries, args = j.args, kwargs = j.kwargs, scheduled_for = j.due,

@@ -1,4 +1,4 @@
-"""A thread of the parent: the outbox, the ring, and the vital repairs where no beat runs them."""
+"""A thread of the parent: the outbox, the ring, and a review and the vital repairs where no beat runs them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from celeriac.worker.app import WorkerApp
 logger = logging.getLogger(__name__)
 
 #: By name: the sweeps stand above the worker, and know it.
-REPAIR, TURN = "celeriac.repair.vital:repair", "celeriac.repair.ring:turn_by_worker"
+AT_START, REPAIR = "celeriac.repair.vital:at_start", "celeriac.repair.vital:repair"
+TURN = "celeriac.repair.ring:turn_by_worker"
 
 #: How often (seconds) the ring is looked at, at least. Under an old transaction thousands of entries die in a second,
 #: and each claim walks over them until the ring turns.
@@ -24,7 +25,7 @@ LOOK_EVERY = 1.0
 
 
 class Repairs(threading.Thread):
-    """Each look the outbox and the ring, every `sweep_interval` the vital repairs, until `ending`."""
+    """A review; then each look the outbox and the ring, every `sweep_interval` the vital repairs, until `ending`."""
 
     def __init__(self, app: WorkerApp, ending: threading.Event) -> None:
         super().__init__(name="celeriac-repairs", daemon=True)
@@ -36,6 +37,7 @@ class Repairs(threading.Thread):
         self.ending = ending
 
     def run(self) -> None:
+        self._try(lambda: symbol_by_name(AT_START)(self.app))
         while not self.ending.wait(min(self.every, self.app.settings.poll_interval, LOOK_EVERY)):
             self.look(time.monotonic())
 

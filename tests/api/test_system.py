@@ -24,6 +24,14 @@ def test_what_the_batcher_decided_and_why(api: Api) -> None:
     assert api.get(f"/api/roles/seen/passes?before={last['id']}")["passes"] == [first]
 
 
+def test_the_state_a_review_left_of_a_role_s_queue(api: Api) -> None:
+    api.rows("INSERT INTO celeriac.queue_states (role, reviewed_by, found) VALUES ('seen', 'beat', '{\"due\": 2}')")
+    told = api.get("/api/reviews/seen")
+    assert (told["state"], told["reviewed_by"], told["found"]) == ("reviewed", "beat", {"due": 2})
+    assert told in api.get("/api/reviews")["reviews"]
+    api.refused(404, "GET", "/api/reviews/no_such_role")
+
+
 def test_policies_of_accounts(api: Api) -> None:
     api.put("/api/accounts/policy-a", {"weight": 2, "create": True})
     api.put("/api/accounts/policy-b", {"cap": 1, "create": True})

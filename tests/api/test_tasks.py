@@ -149,6 +149,18 @@ def test_capacity_says_how_many_workers_clear_the_queue(api: Api) -> None:
     api.refused(404, "GET", "/api/tasks/capacity/no_such_role")
 
 
+def test_metrics_say_how_a_role_goes(api: Api) -> None:
+    api.rows("INSERT INTO celeriac.roles (role, definition) VALUES ('measured', '{}')")
+    task(api, role="measured", priority=55)
+    for status in ("completed", "completed", "completed", "failed"):
+        task(api, status, role="measured")
+    told = api.get("/api/tasks/metrics/measured")
+    assert (told["queue_depth"], told["priorities"]) == (1, {"50": 1})
+    assert (told["success_rate"], told["failed_rate"], told["retry_rate"]) == (0.75, 0.25, 0.25)
+    assert told["role"] in [role["role"] for role in api.get("/api/tasks/metrics")["roles"]]
+    api.refused(404, "GET", "/api/tasks/metrics/no_such_role")
+
+
 def test_tasks_of_silent_workers_are_recovered(api: Api) -> None:
     silent, alive = task(api, "running"), task(api, "running")
     api.rows("UPDATE worker_tasks SET last_heartbeat_at = now() - interval '11 minutes' WHERE id = :i", i=silent)

@@ -21,7 +21,7 @@ from tests import life
 
 #: Whose tasks the sequences steer; the highest priority of `build` is 60.
 ROLES = (
-    Role(name="build", max_losses=2, keep=timedelta(0), priority_range=(0, 60), prompt=False),
+    Role(name="build", max_losses=2, keep=timedelta(microseconds=1), priority_range=(0, 60), prompt=False),
     Role(name="sync", max_losses=3, keep=None, prompt=False),
 )
 

@@ -181,8 +181,8 @@ def test_of_a_role_that_keeps_no_successes_the_counted_ones_are_in_the_rate(touc
     registered(rows, "work", "kept")
     live_worker(rows, queues='["work", "kept"]')
     rows("""UPDATE roles SET definition = definition || '{"keep": null}' WHERE role = 'work'""")
-    rows("""INSERT INTO outcomes (role, minute, completed, failed, completed_again, run_seconds)
-        SELECT role, date_trunc('minute', now()) - interval '1 minute', 30, 0, 0, 0 FROM roles""")
+    rows("""INSERT INTO outcomes (role, minute, completed, failed, completed_again, failed_again, run_seconds)
+        SELECT role, date_trunc('minute', now()) - interval '1 minute', 30, 0, 0, 0, 0 FROM roles""")
     for role in ("work", "kept"):
         finished(rows, role, "failed", n=25)
     looked(touchy, rows)

@@ -93,7 +93,7 @@ def test_a_schedule_in_quarantine_is_late_to_figures_and_alerts(app: Celeriac, r
 
 def test_successes_of_a_role_that_keeps_none_are_counted(app: Celeriac, rows: Rows) -> None:
     registered(rows, "work", keep=None)
-    rows("INSERT INTO outcomes VALUES ('work', date_trunc('minute', now()), 7, 0, 0, 1)")
+    rows("INSERT INTO outcomes VALUES ('work', date_trunc('minute', now()), 7, 0, 0, 0, 1)")
     assert at(figures(app), "recent_tasks", role="work", outcome="completed") == 7
 
 

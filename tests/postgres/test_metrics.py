@@ -25,8 +25,9 @@ def of(database: Database, role: str = "work") -> dict[str, Any]:
 def test_a_role_nobody_used_has_no_rates(database: Database, rows: Rows) -> None:
     registered(rows, "work", "other")
     assert of(database) == {
-        "role": "work", "queue_depth": 0, "failed_rate": None, "retry_success_rate": None, "average_wait": None,
-        "longest_running": None, "priorities": {},
+        "role": "work", "queue_depth": 0, "success_rate": None, "failed_rate": None, "retry_rate": None,
+        "retry_success_rate": None, "average_wait": None, "average_run": None, "longest_running": None,
+        "priorities": {},
     }  # fmt: skip
     with database.statement() as connection:
         assert [row["role"] for row in metrics(connection)] == ["other", "work"]
@@ -52,8 +53,18 @@ def test_rates_are_of_the_last_hour(database: Database, rows: Rows) -> None:
     finished(rows, status="failed", n=50, ago=61)
     finished(rows, status="cancelled", n=9, retry_count=1)
     row = of(database)
-    assert row["failed_rate"] == pytest.approx(0.1)
-    assert row["retry_success_rate"] == pytest.approx(0.75)
+    assert (row["success_rate"], row["failed_rate"]) == (pytest.approx(0.9), pytest.approx(0.1))
+    assert (row["retry_rate"], row["retry_success_rate"]) == (pytest.approx(0.4), pytest.approx(0.75))
+    assert row["average_run"] == pytest.approx(1)
+
+
+def test_what_failed_for_good_in_its_first_attempt_was_not_retried(database: Database, rows: Rows) -> None:
+    """Its rounds are used up all the same."""
+    registered(rows, "work")
+    finished(rows, n=9)
+    finished(rows, status="failed")
+    rows("UPDATE worker_tasks SET tries = 5, max_retries = 4 WHERE status = 'failed'")
+    assert (of(database)["retry_rate"], of(database)["retry_success_rate"]) == (0, None)
 
 
 def test_a_role_that_forgets_its_successes_has_rates_as_well(app: Celeriac, database: Database, rows: Rows) -> None:
@@ -74,6 +85,7 @@ def test_a_role_that_forgets_its_successes_has_rates_as_well(app: Celeriac, data
     app.tally.write()
     row = of(database)
     assert (row["failed_rate"], row["retry_success_rate"]) == (pytest.approx(0.1), pytest.approx(0.5))
+    assert (row["success_rate"], row["retry_rate"]) == (pytest.approx(0.9), pytest.approx(0.2))
     told = rows("SELECT completed_last_hour, failed_last_hour FROM celeriac.v_worker_capacity WHERE role = 'work'")
     assert told == [(9, 1)]
     rows("UPDATE celeriac.outcomes SET minute = minute - interval '61 minutes'")

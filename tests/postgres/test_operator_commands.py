@@ -17,10 +17,12 @@ from celeriac.cli import within_celery
 from celeriac.enqueue.insert import Receipt
 from celeriac.errors import ConfigurationError
 from celeriac.insights import lists
+from celeriac.repair import sweep
 from celeriac.store.connections import Database
 from celeriac.store.drift import MIGRATE, drift, expected
 from tests.postgres import stages
 from tests.postgres.conftest import new_task
+from tests.postgres.finished import finished, registered
 from tests.processes import Rows
 
 Put = Callable[..., Receipt]
@@ -113,6 +115,27 @@ def test_capacity_and_the_audit_trail_are_told(run: Run, rows: Rows, put: Put) -
     assert (entry["action"], entry["by"], entry["why"]) == ("cancel", f"cli:{getpass.getuser()}", "sold")
     assert "sold" in run("audit").output
     assert run("audit", "--kind", "task").exit_code == REFUSED
+
+
+def test_metrics_of_the_last_hour_are_told(run: Run, rows: Rows) -> None:
+    registered(rows, "work")
+    finished(rows, n=9, seconds=2)
+    finished(rows, status="failed", seconds=2)
+    (figures,) = value(run("metrics", "work", "--json"))
+    assert (figures["success_rate"], figures["retry_rate"]) == (pytest.approx(0.9), 0)
+    line = run("metrics").output.splitlines()[-1]
+    assert line.split("  ")[0] == "work"
+    assert ("90 %" in line, "2.0" in line) == (True, True)
+    assert run("metrics", "nonesuch").exit_code == REFUSED
+
+
+def test_the_state_that_the_last_review_left_is_told(run: Run, rows: Rows, app: Celeriac) -> None:
+    registered(rows, "work")
+    assert run("reviews", "work").exit_code == REFUSED
+    sweep(app, "review")
+    (state,) = value(run("reviews", "work", "--json"))
+    assert (state["state"], state["reviewed_by"], state["found"]["ready"]) == ("reviewed", app.process_name, 0)
+    assert run("reviews").output.splitlines()[-1].split()[:2] == ["work", "reviewed"]
 
 
 def test_workers_tell_memory_cpu_and_why_they_back_off(run: Run, rows: Rows) -> None:

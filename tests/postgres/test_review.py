@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 
 import pytest
 
-from celeriac import Celeriac, repair
+from celeriac import Celeriac, days, repair
 from celeriac.dispatch.keys import ticket_key
 from celeriac.dispatch.passes import Dispatcher
 from celeriac.enqueue.insert import Receipt
@@ -86,7 +88,7 @@ def test_a_retry_whose_lock_somebody_leads_lines_up_behind_it(
 
 @pytest.fixture
 def reviewed(app: Celeriac) -> Celeriac:
-    @app.task(role="work", prompt=True, stale_after=10, shared=False)
+    @app.task(role="work", prompt=True, stale_after=10, keep=days(1), shared=False)
     def work() -> None: ...
 
     @app.task(role="unhurried", prompt=False, shared=False)
@@ -114,10 +116,31 @@ def test_a_review_rescues_promotes_removes_and_leaves_each_queue_s_state(
         VALUES ('old', 'work', 'completed', now() - interval '2 days')""")
     assert repair.sweep(reviewed, "review") == 3
     states = dict(rows("SELECT role, found FROM queue_states WHERE state = 'reviewed'"))
-    assert states["work"] == {"active": 0, "ready": 1, "due": 0, "rescued": 1, "promoted": 0}
-    assert states["unhurried"] == {"active": 0, "ready": 1, "due": 0, "rescued": 0, "promoted": 1}
+    assert states["work"] == {"active": 0, "ready": 1, "due": 0, "rescued": 1, "removed": 1, "promoted": 0}
+    assert states["unhurried"] == {"active": 0, "ready": 1, "due": 0, "rescued": 0, "removed": 0, "promoted": 1}
     assert rows.one("SELECT count(*) FROM worker_tasks WHERE task_id = 'old'") == 0
     assert rows.one("SELECT min(reviewed_at) > now() - interval '1 minute' FROM queue_states")
+
+
+def test_two_masters_at_once_do_each_thing_once(reviewed: Celeriac, database: Database, rows: Rows) -> None:
+    """Each with connections of its own, as in two processes."""
+    other = Celeriac("another master", settings=reviewed.settings, set_as_current=False)
+    running(database, *(new_task("work") for _ in range(100)))
+    rows("UPDATE worker_tasks SET last_heartbeat_at = now() - interval '11 seconds'")
+    rows("""INSERT INTO worker_tasks (task_id, role, status, completed_at)
+        SELECT 'old ' || n, 'work', (ARRAY['completed', 'failed', 'cancelled'])[n % 3 + 1], now() - interval '2 days'
+        FROM generate_series(1, 3000) n""")
+    begin = Barrier(2)
+
+    def master(app: Celeriac) -> int:
+        begin.wait()
+        return repair.sweep(app, "review")
+
+    with ThreadPoolExecutor(2) as pool:
+        assert sum(pool.map(master, (reviewed, other))) == 3100
+    other.database.dispose()
+    assert rows("SELECT status, losses, count(*) FROM worker_tasks GROUP BY 1, 2") == [("pending", 1, 100)]
+    assert rows("SELECT kind, count(*), count(DISTINCT task) FROM task_events GROUP BY 1") == [("rescue", 100, 100)]
 
 
 def test_a_review_wakes_idle_queues_that_have_work(reviewed: Celeriac, put: Put) -> None:

@@ -63,5 +63,33 @@ def test_a_sweep_that_fails_keeps_no_other_from_running(
     assert "The sweep hand_over failed; it is tried again in 30 s" in caplog.text
 
 
+def test_without_a_master_the_first_process_to_start_reviews(app: Celeriac, database: Database, rows: Rows) -> None:
+    """As the Queue Master's document has it; those that start beside it leave it to that one."""
+    app.register_roles()
+    rows("INSERT INTO roles (role, definition) VALUES ('work', '{\"keep\": 60}')")
+    rows("""INSERT INTO worker_tasks (task_id, role, status, completed_at)
+        VALUES ('1', 'work', 'failed', now() - interval '1 h')""")
+    running(database, new_task())
+    rows("UPDATE tickets SET heartbeat_at = now() - interval '1 day'")
+    assert (vital.at_start(app), vital.at_start(app)) == (2, 0)
+    assert rows("SELECT state FROM queue_states WHERE role = 'work'") == [("reviewed",)]
+
+
+def test_a_master_that_is_switched_off_is_none(app: Celeriac, rows: Rows) -> None:
+    """`masterInterval: false`."""
+    app.register_roles()
+    rows("INSERT INTO roles (role, definition) VALUES ('work', '{}')")
+    rows(SCHEDULE.replace("rescue", "review"), enabled=False, late=0)
+    vital.at_start(app)
+    assert rows("SELECT role FROM queue_states WHERE role = 'work'") == [("work",)]
+
+
+def test_with_a_master_a_process_that_starts_leaves_the_review_to_it(app: Celeriac, rows: Rows) -> None:
+    rows("INSERT INTO roles (role, definition) VALUES ('work', '{}')")
+    rows(SCHEDULE.replace("rescue", "review"), enabled=True, late=-1)
+    vital.at_start(app)
+    assert rows("SELECT count(*) FROM queue_states") == [(0,)]
+
+
 def test_every_vital_repair_is_a_sweep() -> None:
-    assert set(vital.VITAL) <= set(SWEEPS)
+    assert {*vital.VITAL, *vital.AT_START} <= set(SWEEPS)

@@ -43,6 +43,14 @@ def test_what_fell_silent_is_rescued_once_an_interval_is_over(app: Celeriac, row
 
 
 @pytest.mark.usefixtures("silent")
+def test_a_worker_that_starts_reviews_before_it_looks(app: Celeriac, rows: Rows) -> None:
+    ending = threading.Event()
+    ending.set()
+    Repairs(app, ending).run()
+    assert rows("SELECT status, losses FROM worker_tasks") == [("pending", 1)]
+
+
+@pytest.mark.usefixtures("silent")
 def test_the_next_repairs_come_an_interval_later(app: Celeriac, rows: Rows) -> None:
     thread = Repairs(app, threading.Event())
     first = thread.due

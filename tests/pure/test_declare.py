@@ -9,7 +9,7 @@ import pytest
 
 from celeriac import Celeriac, ConfigurationError, Settings, days
 from celeriac.roles.backoff import Backoff
-from celeriac.roles.declare import Declared, declare
+from celeriac.roles.declare import CELERYS, Declared, declare
 from celeriac.roles.options import CELERY_OPTIONS, OPTIONS, RETRY_OPTIONS
 from celeriac.roles.role import Role
 from celeriac.seam.decorator import TaskOptions
@@ -178,7 +178,7 @@ def test_a_task_without_options_is_a_role_of_its_own_name_on_celerys_default_que
     def ordinary() -> None: ...
 
     made = declared(app, ordinary).role
-    assert made == Role(name=ordinary.name, by_name=made.by_name, queue="celery")
+    assert made == Role(name=ordinary.name, by_name=made.by_name, queue="celery", **CELERYS)
 
 
 def test_a_declared_role_stores_its_arguments_by_name_unless_told_otherwise(app: Celeriac) -> None:
@@ -215,7 +215,8 @@ def test_max_retries_in_retry_kwargs_counts_as_it_does_for_celery(app: Celeriac)
 @pytest.mark.parametrize(
     ("options", "timeout", "hard_timeout"),
     [
-        ({}, None, None),
+        ({}, 300, None),
+        ({"timeout": None}, None, None),
         ({"soft_time_limit": 5, "time_limit": 9}, 5, 9),
         ({"time_limit": 9}, None, 9),
         ({"time_limit": 0}, None, None),

@@ -9,7 +9,7 @@ import pytest
 
 from celeriac.errors import Permanent
 from celeriac.roles.backoff import Backoff
-from celeriac.roles.role import Role
+from celeriac.roles.role import Role, days
 from celeriac.roles.rules import FOREVER
 from celeriac.run import outcomes
 from celeriac.run.run import RetryAsked, Run
@@ -40,7 +40,7 @@ def test_success_keeps_the_counts_and_the_result() -> None:
     assert outcome.result == {"ok": True}
 
 
-@pytest.mark.parametrize(("keep", "stays"), [(None, False), (FOREVER, True)])
+@pytest.mark.parametrize(("keep", "stays"), [(None, False), (days(0), False), (days(1), True), (FOREVER, True)])
 def test_a_role_that_keeps_nothing_loses_its_row_with_its_success(keep: Any, stays: bool) -> None:
     assert outcomes.completed(run(Role(name="build", keep=keep)), None).keep is stays
 

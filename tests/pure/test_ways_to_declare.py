@@ -147,7 +147,7 @@ def test_methods_of_a_class_are_no_options_whatever_their_names(app: Celeriac) -
 
     app.register_task(Sync())
     made = role(app, "sync")
-    assert (made.window, made.keep) == (Role(name="x").window, Role(name="x").keep)
+    assert (made.window, made.keep) == (Role(name="x").window, timedelta(days=1))
     assert callable(made.lock_by)
     assert made.lock_by({"store_id": 7}) == "7"
 
@@ -169,6 +169,13 @@ def test_result_expires_is_how_long_rows_stay_whose_role_does_not_say(app: Celer
     by_decorator(app, name="three days", keep=timedelta(days=3))
     assert role(app, "hour").keep == timedelta(hours=1)
     assert role(app, "three days").keep == timedelta(days=3)
+
+
+def test_a_role_has_the_queue_master_s_defaults_and_a_plain_task_celery_s(app: Celeriac) -> None:
+    by_decorator(app, name="plain")
+    by_decorator(app, role="ours")
+    assert (role(app, "plain").keep, role(app, "plain").timeout) == (timedelta(days=1), None)
+    assert (role(app, "ours").keep, role(app, "ours").timeout) == (timedelta(days=30), 300)
 
 
 @pytest.mark.parametrize("never", [None, 0, timedelta(0)])

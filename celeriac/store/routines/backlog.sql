@@ -29,30 +29,40 @@ FROM (
 ) AS active
 $$;
 
+-- Whether a finished task was tried before. Whoever fails for good has used up all rounds, also in its first attempt.
+CREATE OR REPLACE FUNCTION celeriac.was_retried(status text, retry_count integer, tries integer, max_retries integer)
+RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
+SELECT retry_count > 0
+    OR CASE WHEN status = 'completed' THEN tries > 0 WHEN max_retries = 0 THEN tries > 1 ELSE false END
+$$;
+
 -- What rates and means are of: the newest 10,000. A task waits from when it was due. Of a role that keeps no successes,
--- whose history tells of the others alone, what its workers have counted by minutes.
+-- whose history tells of the others alone, what its workers have counted by minutes; of one that keeps nothing, their count
+-- of its failures, too.
 CREATE OR REPLACE FUNCTION celeriac.last_hour(for_role text) RETURNS TABLE (
-    completed bigint, failed bigint, failed_rate double precision, retry_success_rate double precision,
-    run_seconds double precision, wait_seconds double precision
+    completed bigint, failed bigint, failed_rate double precision, retry_rate double precision,
+    retry_success_rate double precision, run_seconds double precision, wait_seconds double precision
 ) LANGUAGE sql STABLE SET enable_seqscan = off AS $$
 WITH newest AS MATERIALIZED (
-    SELECT status, retry_count > 0 OR tries > 0 AS again, id, completed_at, started_at,
+    SELECT status, celeriac.was_retried(status, retry_count, tries, max_retries) AS again, id, completed_at, started_at,
         greatest(created_at, scheduled_for) AS due_at
     FROM celeriac.history WHERE role = for_role AND completed_at > statement_timestamp() - interval '1 hour'
     ORDER BY completed_at DESC, id DESC LIMIT 10000
 ), rest AS (
     SELECT older.* FROM (SELECT completed_at, id FROM newest ORDER BY completed_at DESC, id DESC OFFSET 9999) AS last,
     LATERAL (
-        SELECT status, retry_count > 0 OR tries > 0 AS again FROM celeriac.history h
+        SELECT status, celeriac.was_retried(status, retry_count, tries, max_retries) AS again FROM celeriac.history h
         WHERE role = for_role AND h.completed_at > statement_timestamp() - interval '1 hour'
             AND (h.completed_at, h.id) < (last.completed_at, last.id)
         ORDER BY h.completed_at DESC, h.id DESC LIMIT 990000) AS older
 )
-SELECT CAST(coalesce(counted.completed, kept.completed) AS bigint), kept.failed,
+SELECT CAST(coalesce(counted.completed, kept.completed) AS bigint), CAST(ended.failed AS bigint),
     CASE WHEN counted.completed IS NULL THEN means.failed_rate
-        ELSE kept.failed / nullif(counted.completed + kept.failed, 0) END,
+        ELSE ended.failed / nullif(counted.completed + ended.failed, 0) END,
+    CASE WHEN counted.completed IS NULL THEN means.retry_rate
+        ELSE (counted.completed_again + ended.failed_again) / nullif(counted.completed + ended.failed, 0) END,
     CASE WHEN counted.completed IS NULL THEN means.retry_success_rate
-        ELSE counted.completed_again / nullif(counted.completed_again + kept.failed_again, 0) END,
+        ELSE counted.completed_again / nullif(counted.completed_again + ended.failed_again, 0) END,
     coalesce(means.run_seconds, counted.run_seconds), means.wait_seconds
 FROM (
     SELECT count(*) FILTER (WHERE status = 'completed') AS completed,
@@ -62,19 +72,26 @@ FROM (
 ) AS kept
 CROSS JOIN (
     SELECT avg(CASE status WHEN 'failed' THEN 1.0 WHEN 'completed' THEN 0.0 END) AS failed_rate,
+        avg(CASE WHEN again THEN 1.0 ELSE 0.0 END) FILTER (WHERE status <> 'cancelled') AS retry_rate,
         avg(CASE status WHEN 'failed' THEN 0.0 WHEN 'completed' THEN 1.0 END) FILTER (WHERE again) AS retry_success_rate,
         avg(extract(epoch FROM completed_at - started_at)) FILTER (WHERE status = 'completed') AS run_seconds,
         avg(extract(epoch FROM started_at - due_at)) AS wait_seconds
     FROM newest
 ) AS means
 CROSS JOIN (
-    SELECT CAST(sum(completed) AS double precision) AS completed,
-        CAST(sum(completed_again) AS double precision) AS completed_again,
-        sum(run_seconds) / nullif(sum(completed + failed), 0) AS run_seconds
-    FROM celeriac.outcomes
-    WHERE role = for_role AND minute > statement_timestamp() - interval '1 hour' AND EXISTS (
-        SELECT FROM celeriac.roles WHERE role = for_role AND definition ? 'keep' AND definition ->> 'keep' IS NULL)
+    SELECT CAST(sum(o.completed) AS double precision) AS completed,
+        CAST(sum(o.completed_again) AS double precision) AS completed_again,
+        CAST(sum(o.failed) FILTER (WHERE r.definition -> 'keep' = '0') AS double precision) AS failed,
+        CAST(sum(o.failed_again) FILTER (WHERE r.definition -> 'keep' = '0') AS double precision) AS failed_again,
+        sum(o.run_seconds) / nullif(sum(o.completed + o.failed), 0) AS run_seconds
+    FROM celeriac.roles r JOIN celeriac.outcomes o ON o.role = r.role
+    WHERE r.role = for_role AND r.definition -> 'keep' IN ('null', '0')
+        AND o.minute > statement_timestamp() - interval '1 hour'
 ) AS counted
+CROSS JOIN LATERAL (
+    SELECT kept.failed + coalesce(counted.failed, 0) AS failed,
+        kept.failed_again + coalesce(counted.failed_again, 0) AS failed_again
+) AS ended
 $$;
 
 -- By tens: 0 counts 0 to 9. Of each room the first 100,000.

@@ -35,7 +35,7 @@ BEGIN
                 expires_at, args, kwargs, headers, claimed_at, clock_timestamp(), progress, reason, retry_count,
                 max_retries, tries, max_rounds, losses, timeout, parent_id, enqueued_by, created_at, workflow,
                 barrier, place
-            FROM found WHERE found.id = ANY (ended)
+            FROM found WHERE found.id = ANY (ended) AND celeriac.leaves_row(role, barrier)
         ), fallen AS (
             SELECT count(celeriac.fall_out(id, task_id, role, account, headers, 'cancelled', reason, workflow, barrier))
             FROM found WHERE found.id = ANY (ended) AND headers -> 'canvas' IS NOT NULL

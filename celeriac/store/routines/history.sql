@@ -1,3 +1,9 @@
+-- Whether a task of this role that has failed or was cancelled leaves a row: where `keep` is 0 only if a body may read it.
+CREATE OR REPLACE FUNCTION celeriac.leaves_row(of_role text, barrier uuid) RETURNS boolean LANGUAGE sql STABLE AS $$
+SELECT barrier IS NOT NULL
+    OR NOT EXISTS (SELECT FROM celeriac.roles WHERE role = of_role AND definition -> 'keep' = '0')
+$$;
+
 -- Makes the partition of `history` for a day (UTC), unless it is there or somebody makes one just now; whether it did.
 -- Rows of that day that the default partition took meanwhile move into it. Partitions are their owner's, so it acts with
 -- that one's rights.

@@ -58,7 +58,7 @@ WITH held AS MATERIALIZED (
         kwargs, headers, worker_id, worker_pid, claimed_at, began_at, clock_timestamp(), progress, reason, retry_count,
         max_retries, tries, max_rounds, losses + CASE WHEN is_lost THEN 1 ELSE 0 END, timeout, parent_id, enqueued_by,
         created_at, workflow, barrier, place
-    FROM judged WHERE becomes <> 'pending'
+    FROM judged WHERE becomes <> 'pending' AND celeriac.leaves_row(role, barrier)
 ), fallen AS (
     SELECT count(celeriac.fall_out(id, task_id, role, account, headers, becomes, reason, workflow, barrier))
     FROM judged WHERE becomes <> 'pending' AND headers -> 'canvas' IS NOT NULL

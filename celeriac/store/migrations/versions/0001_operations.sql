@@ -116,6 +116,7 @@ CREATE TABLE celeriac.outcomes (
     completed bigint NOT NULL,
     failed bigint NOT NULL,
     completed_again bigint NOT NULL,
+    failed_again bigint NOT NULL,
     run_seconds double precision NOT NULL,
     PRIMARY KEY (role, minute)
 );

@@ -1,0 +1,49 @@
+"""How it goes: how much succeeds, what is tried again, how long tasks wait and run."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path
+from pydantic import BaseModel, Field
+
+from celeriac.api.app import Counted
+from celeriac.api.callers import Reader
+from celeriac.api.fields import Name
+from celeriac.api.problems import not_found
+
+router = APIRouter(prefix="/api/tasks/metrics", tags=["tasks"])
+
+
+class Metrics(BaseModel):
+    """Of the last hour, where it is a rate or a mean; null while nothing tells."""
+
+    role: str = Field(examples=["instasite_build"])
+    queue_depth: int = Field(description="tasks that wait or are claimed", examples=[340])
+    success_rate: float | None = Field(description="0 to 1", examples=[0.95])
+    failed_rate: float | None
+    retry_rate: float | None = Field(description="of those that ended, the share that was tried again", examples=[0.05])
+    retry_success_rate: float | None = Field(description="of these, the share that succeeded")
+    average_wait: float | None = Field(description="seconds from when a task was due until it began")
+    average_run: float | None = Field(description="seconds of work a task", examples=[45.0])
+    longest_running: float | None = Field(description="seconds")
+    priorities: dict[int, int] = Field(description="queued tasks by priority, in tens")
+
+
+class MetricsOfRoles(BaseModel):
+    roles: list[Metrics]
+
+
+@router.get("")
+async def metrics_of_all(_: Reader, figures: Counted) -> MetricsOfRoles:
+    """Every registered role."""
+    return MetricsOfRoles.model_validate({"roles": await figures.metrics(None)})
+
+
+@router.get("/{role}")
+async def metrics_of_role(role: Annotated[Name, Path()], _: Reader, figures: Counted) -> Metrics:
+    """One role: its queue, the last hour's rates and means, and what waits by priority."""
+    found = await figures.metrics(role)
+    if not found:
+        raise not_found(f"role {role!r}")
+    return Metrics.model_validate(found[0])
