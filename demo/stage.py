@@ -34,8 +34,8 @@ PATIENCE = 60.0
 
 #: Settings of the surroundings that must not leak into the demo: it talks to the sandbox and nobody else.
 FOREIGN = (
-    "DUDA_", "DUTCHIE_", "SMTP_", "QM_", "INSTASITES_", "THUMBNAILS_", "NODE_ENV", "STORES", "REDDIT_", "STALE_DAYS",
-    "RESET_CRAWLING_",
+    "DUDA_", "CLOUDFLARE_", "DUTCHIE_", "SMTP_", "QM_", "INSTASITES_", "THUMBNAILS_", "NODE_ENV", "STORES", "REDDIT_",
+    "STALE_DAYS", "RESET_CRAWLING_",
 )  # fmt: skip
 
 

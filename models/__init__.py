@@ -2,7 +2,7 @@
 
 from models import stores, subreddits
 from models.base import Base
-from models.instasites import Account, Instasite, InstasiteAnalytics, Template
+from models.instasites import Account, DnsAccount, Instasite, InstasiteAnalytics, Template
 from models.legacy import DispensaryCrawlJob, JobRunLog, JobSchedule
 from models.stores import Dispensary, Product, ProductChange
 from models.subreddits import RedditAuthor, RedditBudget, RedditComment, RedditPost, Subreddit
@@ -18,6 +18,7 @@ __all__ = [
     "Base",
     "Dispensary",
     "DispensaryCrawlJob",
+    "DnsAccount",
     "Instasite",
     "InstasiteAnalytics",
     "JobRunLog",

@@ -24,6 +24,22 @@ class Account(Dated, Base):
     name: Mapped[str] = mapped_column(Text)
     email: Mapped[str] = mapped_column(Text)
 
+    dns: Mapped[DnsAccount | None] = relationship()
+
+
+class DnsAccount(Dated, Base):
+    """Who serves an account's domains. `token`: the account's own at that provider, or the environment's."""
+
+    __tablename__ = "dns_accounts"
+    __table_args__ = (CheckConstraint("provider IN ('cloudflare')", name="dns_accounts_provider_known"),)
+
+    account_id: Mapped[int] = mapped_column(ForeignKey("accounts.id", ondelete="CASCADE"), primary_key=True)
+    provider: Mapped[str] = mapped_column(Text)
+    token: Mapped[str | None] = mapped_column(Text)
+
+    def __repr__(self) -> str:
+        return f"DnsAccount(account_id={self.account_id}, provider={self.provider!r})"  # the token stays secret
+
 
 class Template(Dated, Base):
     """A Duda template sites are made from."""

@@ -1,4 +1,4 @@
-"""Local stand-ins of what is outside: Duda's API and the pages of its previews, Dutchie's menus, Reddit, SMTP, DNS.
+"""Local stand-ins of what is outside: Duda's API and its previews, Cloudflare, Dutchie's menus, Reddit, SMTP, DNS.
 
 They listen on real sockets and speak the documented protocols; see `python -m sandbox --help`, or in a test:
 
@@ -15,6 +15,7 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from sandbox.cloudflare import Cloudflare
 from sandbox.duda import DudaApi
 from sandbox.faults import Faults, Plan
 from sandbox.mail import Mailbox, MailServer
@@ -65,8 +66,8 @@ class Sandbox:
         http_port, smtp_port, dns_port = ports
         self.sites, self.faults, self.mailbox, self.names = Sites(templates), Faults(plan), Mailbox(), Names()
         self.previews, self.menus, self.reddit = Previews(), Menus(), RedditApi(credentials)
-        self.duda = DudaApi(self.sites, credentials)
-        self._others: tuple[StandIn, ...] = (self.previews, self.menus, self.reddit)
+        self.duda, self.cloudflare = DudaApi(self.sites, credentials), Cloudflare(self.names)
+        self._others: tuple[StandIn, ...] = (self.previews, self.menus, self.reddit, self.cloudflare)
         self._stand_ins: tuple[StandIn, ...] = (self.duda, *self._others)
         with ExitStack() as started:
             server = Server((host, http_port), self.faults, self._control, self._stand_ins)

@@ -21,7 +21,8 @@ SUBREDDITS = ("Python", "AskReddit", "WorldNews")
 
 
 def parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
-    options = argparse.ArgumentParser("sandbox", description="Local stand-ins of Duda, Dutchie, Reddit, mail and DNS.")
+    description = "Local stand-ins of Duda, Cloudflare, Dutchie, Reddit, mail and DNS."
+    options = argparse.ArgumentParser("sandbox", description=description)
 
     def add(name: str, default: str, kind: Callable[[str], object], meaning: str) -> None:
         variable = "SANDBOX_" + name.upper().replace("-", "_")

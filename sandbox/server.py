@@ -110,7 +110,7 @@ class Handler(BaseHTTPRequestHandler):
         else:
             self._send(refusal(404, "ResourceNotExist", f"There is no {self.command} {path}"))
 
-    do_POST = do_PUT = do_GET  # noqa: N815
+    do_POST = do_PUT = do_PATCH = do_GET  # noqa: N815
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
         pass

@@ -9,15 +9,17 @@ from __future__ import annotations
 import logging
 import os
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
 
 from celeriac import Permanent, Task, days
 from celeriac.signals import pass_finished
-from models import Instasite, InstasiteAnalytics
+from models import DnsAccount, Instasite, InstasiteAnalytics
+from models.base import Json
 from tasks.app import app
+from tasks.dns_provider import DnsError, DnsRefused, NoZone, provider_of
 from tasks.domains import DomainLookupFailed, points_to
 from tasks.duda import Duda, DudaSettings
 from tasks.duda_answers import DudaError, DudaRefused, DudaUnavailable
@@ -39,15 +41,16 @@ DOMAIN_LOOK_EVERY = number("INSTASITES_DOMAIN_LOOK_SECONDS", 300, at_least=0.1)
 SITES_DOMAIN = "multiscreensite.com"
 SITE_URL = os.environ.get("DUDA_SITE_URL") or f"https://%s.{SITES_DOMAIN}"
 
-#: Builds in flight at once; the rest waits in SQL, where the order can still change.
-WINDOW = BATCH_SIZE
+#: Builds in flight at once; the rest waits in SQL, where the order can still change. Of builds that take a minute, 120
+#: have to be in flight for 120 a minute.
+WINDOW = whole("QM_INSTASITES_WINDOW", BATCH_SIZE, at_least=1)
 
 
 @app.task(
     bind=True, role="instasite_build", fair_by="account_id", lock_by="instasite_id",
     unique_by="instasite_id", prompt=False, batch_size=BATCH_SIZE, window=WINDOW, every=INTERVAL, chunk=1,
     autoretry_for=(DudaUnavailable, Exception), dont_autoretry_for=(DudaRefused,),
-    max_retries=4, retry_backoff=5, retry_backoff_max=40, retry_jitter=0.1, max_rounds=5,
+    max_retries=4, retry_backoff=5, retry_backoff_max=40, retry_jitter=False, max_rounds=5,
     timeout=300, stale_after=120, keep=None, enabled_by="QM_INSTASITES",
 )  # fmt: skip
 def build(self: Task[..., Any], instasite_id: int, account_id: int) -> dict[str, Any]:  # noqa: ARG001 - fair_by
@@ -55,38 +58,52 @@ def build(self: Task[..., Any], instasite_id: int, account_id: int) -> dict[str,
 
     Safe to repeat: a site an earlier attempt created is found by its external id.
     """
-    site = self.session.get(Instasite, instasite_id, with_for_update={"key_share": True})
-    if site is None:
-        raise Permanent(f"Instasite {instasite_id} not found")
-    if site.template is None:
-        raise Permanent("Template not found")
-    name = publish(self, site)
-    site.status, site.published_at = "PUBLISHED", func.clock_timestamp()  # now() is when the build began
+    wanted = wanted_of(self.session.get(Instasite, instasite_id), instasite_id)
+    self.session.rollback()  # no transaction, and no connection, is held while Duda takes its time
+    name = publish(self, instasite_id, wanted)
+    site = self.session.get_one(Instasite, instasite_id, with_for_update={"key_share": True})
+    if wanted_of(site, instasite_id) != wanted:
+        raise self.snooze(0, "the site was changed while it was built")
+    site.status, site.published_at = "PUBLISHED", func.clock_timestamp()  # now() is when this transaction began
     previews = {"previews": {"all": SITE_URL.replace("%s", name)}}
     site.details = previews | site.details | {"duda_site_name": name}
     follow_up(site)
     return {"site_name": name}
 
 
+class Wanted(NamedTuple):
+    """What Duda is told of a site."""
+
+    template: int
+    customisations: Json
+    domain: str | None
+
+
+def wanted_of(site: Instasite | None, instasite_id: int) -> Wanted:
+    """Raises Permanent for what cannot be built."""
+    if site is None:
+        raise Permanent(f"Instasite {instasite_id} not found")
+    if site.template is None:
+        raise Permanent("Template not found")
+    return Wanted(site.template.duda_template_id, site.customisations, site.custom_domain)
+
+
 @pass_finished.connect(sender="instasite_build", weak=False)
-def processed(scheduled: int, queued: int, **_: Any) -> None:
+def processed(scheduled: int, pending: int, **_: Any) -> None:
     """The queue master's line of the log."""
-    told = {"initiator": "QM/instasites/build", "sitesScheduled": scheduled, "totalPending": queued}
+    told = {"initiator": "QM/instasites/build", "sitesScheduled": scheduled, "totalPending": pending}
     logger.info("Instasite build service processed. %s", told, extra={"data": told})
 
 
-def publish(task: Task[..., Any], site: Instasite) -> str:
+def publish(task: Task[..., Any], instasite_id: int, wanted: Wanted) -> str:
     """Duda's name of the published site."""
-    assert site.template
-    external_id, template = f"instasite-{site.id}", site.template.duda_template_id
-    customisations, domain = site.customisations, site.custom_domain
     duda = _duda(os.getpid())
     with waiting_out_limits(task):
-        name = duda.ensure_site(template, external_id)
-        if customisations:
-            duda.update_content(name, customisations)
-        if domain:
-            duda.set_domain(name, domain)
+        name = duda.ensure_site(wanted.template, f"instasite-{instasite_id}")
+        if wanted.customisations:
+            duda.update_content(name, wanted.customisations)
+        if wanted.domain:
+            duda.set_domain(name, wanted.domain)
         duda.publish(name)
     return name
 
@@ -103,7 +120,10 @@ def follow_up(site: Instasite) -> None:
     analytics.using(account=account).delay(site.id)
     site_ready_mail.using(account=account).delay(site.id)
     if domain:
-        check_domain.using(account=account).delay(site.id, domain)
+        is_ours = site.account.dns is not None
+        if is_ours:
+            update_dns.using(account=account).delay(site.id, domain)
+        check_domain.using(account=account, countdown=DOMAIN_LOOK_EVERY * is_ours).delay(site.id, domain)
 
 
 @app.task(
@@ -118,6 +138,32 @@ def analytics(self: Task[..., Any], instasite_id: int) -> None:
     with waiting_out_limits(self):
         snapshot = _duda(os.getpid()).get_site(site.details["duda_site_name"])
     session.merge(InstasiteAnalytics(instasite_id=instasite_id, snapshot=dict(snapshot)))
+
+
+@app.task(
+    bind=True, role="instasite_dns", unique_by="{instasite_id}:{domain}",
+    autoretry_for=(DnsError,), dont_autoretry_for=(DnsRefused,), max_retries=8, retry_backoff=10, timeout=60,
+    keep=days(7), enabled_by="QM_INSTASITES",
+)  # fmt: skip
+def update_dns(self: Task[..., Any], instasite_id: int, domain: str) -> dict[str, str]:
+    """Points the custom domain to Duda, where the account's DNS provider serves it. `check_domain` sees the effect."""
+    found = _served_by(self.session, instasite_id, domain)
+    if found is None:
+        return {"skipped": f"{domain} is not the site's domain any more, or its account's DNS is not ours any more"}
+    with waiting_out_limits(self), provider_of(*found) as provider:
+        try:
+            return {"domain": domain, "record": provider.point(domain, CNAME_TARGET)}
+        except NoZone as elsewhere:
+            return {"skipped": str(elsewhere)}
+
+
+def _served_by(session: Session, instasite_id: int, domain: str) -> tuple[str, str | None] | None:
+    """The DNS provider of the site's account, and its token there. Ends its transaction, as `_is_domain_of`."""
+    of_site = Instasite.account_id == DnsAccount.account_id, Instasite.id == instasite_id
+    wanted = select(DnsAccount.provider, DnsAccount.token).where(*of_site, Instasite.custom_domain == domain)
+    found = session.execute(wanted).one_or_none()
+    session.rollback()
+    return None if found is None else found.tuple()
 
 
 @app.task(

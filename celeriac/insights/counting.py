@@ -116,15 +116,7 @@ WHERE CAST(:role AS text) IS NULL OR names.role = :role
 ORDER BY names.role
 """)
 
-QUEUED = text("""
-SELECT greatest(0, n - running) FROM (
-    SELECT CAST(coalesce(sum(cardinality(ids)), 0) AS bigint) AS running FROM celeriac.tickets
-    WHERE role = :role AND worker_id IS NOT NULL
-) AS held, LATERAL (
-    SELECT count(*) AS n FROM (
-        SELECT FROM celeriac.tasks WHERE role = :role ORDER BY -id LIMIT :most + held.running) AS t
-) AS unfinished
-""")
+DUE = text("SELECT ready + due + behind_lock + parked FROM celeriac.backlog(:role)")
 
 #: How many of a role's first pending rows are looked at for the oldest that is ready.
 LOOK = 500
@@ -201,6 +193,6 @@ def _depth(row: dict[str, Any], cap: int) -> RoleDepth:
     )
 
 
-def queued(connection: Connection, role: str, most: int = 1_000_000) -> int:
-    """How many of the role wait or are claimed, at most so many."""
-    return int(connection.execute(QUEUED, {"role": role, "most": most}).scalar_one())
+def due(connection: Connection, role: str) -> int:
+    """How many of the role are due, whatever else they wait for, and not claimed; of each room at most 1,000,000."""
+    return int(connection.execute(DUE, {"role": role}).scalar_one())

@@ -294,6 +294,6 @@ def _pass(app: Celeriac, role: str) -> int:
     scheduled = app.dispatch(role)
     if signals.pass_finished.has_listeners(role):
         with app.database.reading() as connection:
-            left = counting.queued(connection, role)
-        signals.pass_finished.send(sender=role, role=role, scheduled=scheduled, queued=left)
+            left = counting.due(connection, role)
+        signals.pass_finished.send(sender=role, role=role, scheduled=scheduled, pending=scheduled + left)
     return scheduled

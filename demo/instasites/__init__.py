@@ -30,7 +30,7 @@ INTERVAL, BATCH = sized((10.0, 60), (1.0, 6))
 LATENCY_MS = (50, 200)
 FAULTS = 0.05
 PROCESSES = sized(8, 3)
-QUEUES = "instasite_build,instasite_analytics,instasite_domain_check,instasite_ready_mail"
+QUEUES = "instasite_build,instasite_analytics,instasite_dns,instasite_domain_check,instasite_ready_mail"
 
 #: The sandbox holds a hanging request for longer than the client waits and the first retry takes: it acts late.
 CLIENT_WAITS, HANGS_FOR = 2.0, 8.0
@@ -64,6 +64,9 @@ def play(on: Stage, screen: Screen) -> Sequence[Verdict]:
     with app.database.statement() as connection:
         connection.execute(evidence.RUNS_TABLE)
     customers = accept(app)
+    for customer in customers.values():
+        if customer.kind == plan.SERVED:
+            on.outside.cloudflare.open_zone(f"{plan.label(customer)}.example")
     screen.say(f"{plan.BUILDS} builds are accepted, each with its site: rows, before there is any worker.\n")
     with worker_and_beat(on, "-c", str(PROCESSES), "-Q", QUEUES, "--include", "demo.instasites.witness") as processes:
         at_work = AtWork(app, on, customers, screen)
@@ -95,24 +98,27 @@ class AtWork:
     """Until nothing is left to do. The custom domains' CNAME records appear meanwhile."""
 
     def __init__(self, app: Celeriac, on: Stage, customers: Mapping[int, Customer], screen: Screen) -> None:
-        self.app, self.names, self.customers, self.screen = app, on.outside.names, customers, screen
+        self.app, self.names, self.screen = app, on.outside.names, screen
+        self.customers, self.pointed = customers, False
 
     def look(self, seconds: float) -> tuple[str, bool]:
         with self.app.database.statement() as connection:
             now = evidence.progress(connection, self.customers)
-        if now.unfinished and seconds > DOMAINS_AFTER and not self.names.describe():
+        if now.unfinished and seconds > DOMAINS_AFTER and not self.pointed:
             self._point_domains()
         return progress_line(now), not now.unfinished
 
     def _point_domains(self) -> None:
         from tasks.instasites import CNAME_TARGET
 
+        self.pointed = True
+        by_hand = [account for account, customer in self.customers.items() if customer.kind != plan.SERVED]
         with self.app.database.statement() as connection:
-            domains = evidence.domains(connection, self.customers)
+            domains = evidence.domains(connection, by_hand)
         self.names.update(dict.fromkeys(domains, CNAME_TARGET))
-        count = len(domains)
         self.screen.say(
-            f"The customers set the CNAME records of their {count} domains now; until here the checks snooze."
+            f"Customers without a DNS provider set the CNAME records of their {len(domains)} domains now; until here "
+            "the checks snooze."
         )
 
 

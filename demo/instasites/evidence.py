@@ -77,18 +77,21 @@ def gather(connection: Connection, outside: Sandbox, customers: Mapping[int, Cus
     found = outside.describe()
     at_duda = Counter(site["external_uid"] for site in found["sites"])
     mails = Counter(mail["message_id"] for mail in found["mail"])
+    records = {record["name"] for zone in found["cloudflare"].values() for record in zone}
     return Evidence(
-        sites=[_site(row, customers[row["account_id"]], at_duda, mails) for row in rows],
+        sites=[_site(row, customers[row["account_id"]], at_duda, mails, records) for row in rows],
         runs=[Run(*row) for row in connection.execute(RUNS)],
         batches=[_by_name(given, customers) for given in connection.execute(BATCHES).scalars()],
     )
 
 
-def _site(row: Mapping[Any, Any], customer: Customer, at_duda: Counter[str], mails: Counter[str]) -> Site:
+def _site(
+    row: Mapping[Any, Any], customer: Customer, at_duda: Counter[str], mails: Counter[str], records: Collection[str]
+) -> Site:
     own = {name: value for name, value in row.items() if name != "account_id"}
     return Site(
         account=customer.name, kind=customer.kind, at_duda=at_duda[f"instasite-{row['id']}"],
-        mails=mails[f"<instasite-{row['id']}@celeriac.local>"], **own,
+        mails=mails[f"<instasite-{row['id']}@celeriac.local>"], domain_set=row["domain"] in records, **own,
     )  # fmt: skip
 
 

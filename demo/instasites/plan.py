@@ -9,11 +9,14 @@ from typing import Literal
 from sqlalchemy.orm import Session
 
 from demo.size import sized
-from models import Account, Instasite, Template
+from models import Account, DnsAccount, Instasite, Template
 
 Kind = Literal["large", "quiet", "broken"]
 
 DUDA_TEMPLATE = 20012
+
+#: Whose domains are set for them, at their DNS provider; the others set theirs by hand.
+SERVED = "large"
 
 #: Every so many sites, one has a custom domain.
 DOMAIN_EVERY = 10
@@ -49,9 +52,11 @@ def create(session: Session) -> dict[int, Customer]:
 
 
 def _account(session: Session, customer: Customer) -> Account:
-    account = Account(name=customer.name, email=f"owner@{_label(customer)}.example")
+    account = Account(name=customer.name, email=f"owner@{label(customer)}.example")
     session.add(account)
     session.flush()
+    if customer.kind == SERVED:
+        session.add(DnsAccount(account_id=account.id, provider="cloudflare"))
     return account
 
 
@@ -61,11 +66,11 @@ def _sites(account: Account, customer: Customer, template: Template) -> Iterator
             account=account,
             template=None if customer.kind == "broken" else template,
             customisations={"business_data": {"name": f"{customer.name}, branch {n}"}},
-            custom_domain=f"www.branch-{n}.{_label(customer)}.example" if n % DOMAIN_EVERY == 3 else None,
+            custom_domain=f"www.branch-{n}.{label(customer)}.example" if n % DOMAIN_EVERY == 3 else None,
         )
 
 
-def _label(customer: Customer) -> str:
+def label(customer: Customer) -> str:
     return customer.name.replace(" ", "-")
 
 

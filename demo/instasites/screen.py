@@ -44,4 +44,13 @@ def _totals(evidence: Evidence, early_looks: int) -> Iterator[str]:
     yield f"runs        {len(evidence.runs)}, {retried} of them repeated because of a fault"
     yield f"follow-ups  {sum(s.analytics for s in done)} analytics, {sum(s.mails for s in done)} mails"
     verified, wanted = sum(s.domain_verified for s in done), sum(s.domain is not None for s in done)
-    yield f"domains     {verified} of {wanted} verified; {early_looks} looks came before their CNAME"
+    at_provider = sum(s.domain_set for s in done)
+    yield f"domains     {at_provider} of {wanted} set at a DNS provider, the others by hand; {verified} verified"
+    yield f"            {early_looks} looks came before their CNAME"
+    yield f"rate        {rate(done):.0f} builds a minute, from the first pass to the last publication"
+
+
+def rate(done: Sequence[Site]) -> float:
+    """Builds a minute."""
+    last = max((s.published_at for s in done if s.published_at), default=0.0)
+    return len(done) / last * 60 if last else 0.0

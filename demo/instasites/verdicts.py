@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from demo.instasites.plan import Kind
+from demo.instasites.plan import SERVED, Kind
 from demo.verdict import Verdict
 
 MISSING_TEMPLATE = "Template not found"
@@ -18,7 +18,10 @@ QUIET_BEFORE = 2 / 3
 
 @dataclass(frozen=True)
 class Site:
-    """`build`: the state of its build's row, None if there is no row: builds that succeeded leave none."""
+    """`build`: the state of its build's row, None if there is no row: builds that succeeded leave none.
+
+    `domain_set`: at its account's DNS provider.
+    """
 
     id: int
     account: str
@@ -28,6 +31,7 @@ class Site:
     error: str | None = None
     domain: str | None = None
     domain_verified: bool = False
+    domain_set: bool = False
     analytics: bool = False
     mails: int = 0
     at_duda: int = 0
@@ -55,7 +59,7 @@ def verdicts(evidence: Evidence) -> list[Verdict]:
     """One for each condition; the demo succeeds if all hold."""
     conditions = (
         all_published, one_failed_as_meant, none_lost, none_twice_at_once, one_site_each, all_followed_up,
-        quiet_accounts_first,
+        domains_set, quiet_accounts_first,
     )  # fmt: skip
     return [condition(evidence) for condition in conditions]
 
@@ -125,6 +129,15 @@ def all_followed_up(evidence: Evidence) -> Verdict:
     domains = [site.domain_verified for site in done if site.domain]
     says = f"{tracked} analytics, {mailed} mails, {sum(domains)} of {len(domains)} domains followed"
     return Verdict(tracked == mailed == len(done) and all(domains), says)
+
+
+def domains_set(evidence: Evidence) -> Verdict:
+    """At the DNS provider of the account that has one, and nobody else's there."""
+    served = {site.id for site in evidence.sites if site.kind == SERVED and site.domain is not None}
+    at_provider = {site.id for site in evidence.sites if site.domain_set}
+    return Verdict(
+        served == at_provider, f"{len(at_provider)} of {len(served)} domains were set at their account's DNS provider"
+    )
 
 
 def quiet_accounts_first(evidence: Evidence) -> Verdict:

@@ -43,7 +43,8 @@ def test_the_tests_they_name_are_there() -> None:
 def test_its_examples_are_answered_well(api: Api, command: str, tmp_path: Path) -> None:
     """As they stand there, in a shell; what they say of the port is the server's own."""
     port = api.url.removeprefix("http://")
-    (tmp_path / ".curlrc").write_text(f"connect-to = 127.0.0.1:6002:{port}\nfail-with-body")
+    hosts = "".join(f"connect-to = {host}:6002:{port}\n" for host in ("127.0.0.1", "localhost"))
+    (tmp_path / ".curlrc").write_text(f"{hosts}fail-with-body")
     if shutil.which("curl") is None:
         curl.make(tmp_path)
     found = {"PATH": f"{os.environ['PATH']}:{tmp_path}", "CURL_HOME": str(tmp_path), "CURL_TO": port}

@@ -30,8 +30,9 @@ def _built(site: Site) -> Site:
     if site.kind == "broken":
         return replace(site, build="failed", error="Permanent: Template not found")
     finish = 0.2 * site.id if site.kind == "large" else 10.0
-    domain = {"domain": "www.example.com", "domain_verified": True} if site.id % 10 == 3 else {}
-    return replace(site, published_at=finish, analytics=True, mails=1, at_duda=1, **domain)
+    domain = {"domain": "www.example.com", "domain_verified": True, "domain_set": site.kind == "large"}
+    given = domain if site.id % 10 == 3 else {}
+    return replace(site, published_at=finish, analytics=True, mails=1, at_duda=1, **given)
 
 
 def changed(evidence: Evidence, site: int, **fields: Any) -> Evidence:
@@ -43,7 +44,8 @@ def changed(evidence: Evidence, site: int, **fields: Any) -> Evidence:
 def failing(evidence: Evidence) -> set[str]:
     conditions = (
         verdicts.all_published, verdicts.one_failed_as_meant, verdicts.none_lost, verdicts.none_twice_at_once,
-        verdicts.one_site_each, verdicts.all_followed_up, verdicts.quiet_accounts_first,
+        verdicts.one_site_each, verdicts.all_followed_up, verdicts.domains_set,
+        verdicts.quiet_accounts_first,
     )  # fmt: skip
     assert len(verdicts.verdicts(evidence)) == len(conditions)
     assert [c(evidence) for c in conditions] == verdicts.verdicts(evidence)
@@ -79,6 +81,8 @@ def test_the_demo_builds_261_sites_of_which_one_cannot_be_built() -> None:
         (LARGE, {"mails": 0}, {"all_followed_up"}),
         (LARGE, {"mails": 2}, {"all_followed_up"}),
         (WITH_DOMAIN, {"domain_verified": False}, {"all_followed_up"}),
+        (WITH_DOMAIN, {"domain_set": False}, {"domains_set"}),
+        (QUIET, {"domain_set": True}, {"domains_set"}),
         (QUIET, {"published_at": 26.7}, {"quiet_accounts_first"}),
         (QUIET, {"published_at": None}, {"all_published", "none_lost", "quiet_accounts_first"}),
     ],
@@ -141,4 +145,6 @@ def test_the_summary_tells_each_account_and_its_share_of_the_batches() -> None:
     assert lines[1].split() == ["large", "200", "200", "0.0", "s", "39.8", "s", "12"]
     assert lines[2].split() == ["quiet", "1", "15", "15", "10.0", "s", "10.0", "s", "12"]
     assert lines[6].split() == ["broken", "1", "0", "-", "-", "."]
-    assert "4 looks came before" in lines[-1]
+    assert "20 of 26 set at a DNS provider, the others by hand; 26 verified" in lines[-3]
+    assert "4 looks came before" in lines[-2]
+    assert lines[-1].startswith("rate        392 builds a minute")

@@ -45,6 +45,7 @@ ALONE = {
     "python -m bench.backlog": Finishing("not due", SMALL),
     # Without peers: nothing is installed by a test.
     "python -m bench.peers": Finishing("bulk, rows/s", SMALL | {"BENCH_NODE": "/nowhere"}),
+    "python -m bench.builds": Finishing("builds a minute", SMALL),
     "python -m bench.keys": Finishing("ratio", SMALL),
     "python -m bench.workflows": Finishing("ratio", SMALL),
     "python -m bench.steady": Finishing("0 left", SMALL),

@@ -1,4 +1,4 @@
-"""Who connects to `pass_finished` hears what a scheduled pass has published, and what is left."""
+"""Who connects to `pass_finished` hears what a scheduled pass has published, and what was due."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from celeriac import Celeriac, signals
 from celeriac.insights import counting
-from celeriac.insights.counting import queued
+from celeriac.insights.counting import due
 from celeriac.schedules import batcher
 from celeriac.schedules.timetable import Timetable
 
@@ -22,9 +22,9 @@ def left() -> Iterator[list[Any]]:
 
     def count(connection: Any, role: str) -> int:
         counted.append(role)
-        return queued(connection, role)
+        return due(connection, role)
 
-    with patch.object(counting, "queued", count):
+    with patch.object(counting, "due", count):
         yield counted
 
 
@@ -58,12 +58,15 @@ def test_a_scheduled_pass_says_what_it_did(app: Celeriac) -> None:
     timetable = Timetable(app)
     timetable.install()
     work.bulk([(n,) for n in range(5)])
+    work.apply_async((6,), countdown=3600)
     heard: list[dict[str, Any]] = []
 
-    def hear(role: str, scheduled: int, queued: int, **_: Any) -> None:
-        heard.append({"role": role, "scheduled": scheduled, "queued": queued})
+    def hear(role: str, scheduled: int, pending: int, **_: Any) -> None:
+        heard.append({"role": role, "scheduled": scheduled, "pending": pending})
 
     signals.pass_finished.connect(hear)
-    timetable.run_now("batcher passed")
+    for _ in range(2):
+        timetable.run_now("batcher passed")
     signals.pass_finished.disconnect(hear)
-    assert heard == [{"role": "passed", "scheduled": 2, "queued": 5}]
+    passed = {"role": "passed", "scheduled": 2}
+    assert heard == [passed | {"pending": 5}, passed | {"pending": 3}]

@@ -48,8 +48,8 @@ SHORT = {
 #: moving a sealed segment takes whatever entries it meets first.
 EXCEPT = {
     "insights.capacity.CAPACITY", "insights.metrics.MEASURE", "insights.metrics.PRIORITIES",
-    "insights.counting.BELIEVED", "repair.prune.DAYS", "repair.prune.DROP_DAY", "add days", "move",
-    "metrics.read.REVISION",
+    "insights.counting.BELIEVED", "insights.counting.DUE", "repair.prune.DAYS", "repair.prune.DROP_DAY", "add days",
+    "move", "metrics.read.REVISION",
 }  # fmt: skip
 
 
@@ -269,7 +269,6 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
         "insights.workflows.END": [parts],
         "insights.counting.COUNTS": [{"most": SELECTED}],
         "insights.counting.COUNTS_OF_ROLE": [work | {"most": SELECTED}, {"role": "nothing of it", "most": SELECTED}],
-        "insights.counting.QUEUED": [work | {"most": SELECTED}],
         "insights.counting.DEPTH": [{"most": SELECTED, "look": SELECTED, "role": role} for role in (None, "work")],
         "insights.dead_letters.LIST": [{"before": before, "most": SELECTED} for before in (None, letter)],
         "insights.dead_letters.LIST_OF": [

@@ -7,18 +7,20 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 import sandbox
-from models import Account, Instasite, Template
+from models import Account, DnsAccount, Instasite, Template
 from tasks.app import app
 from tasks.instasites import build
 from tests.processes import until
 from tests.systems.stack import Stack
 
-FOLLOW_UPS = ("instasite_analytics", "instasite_domain_check", "instasite_ready_mail")
+FOLLOW_UPS = ("instasite_analytics", "instasite_dns", "instasite_domain_check", "instasite_ready_mail")
 
 LAST_WAIT = """
 SELECT extract(epoch FROM t.scheduled_for - e.at) FROM worker_tasks t JOIN celeriac.task_events e ON e.task = t.id
 WHERE t.role = 'instasite_build' AND t.unique_key = :site ORDER BY e.id DESC LIMIT 1
 """
+
+DUE = "UPDATE worker_tasks SET scheduled_for = now() WHERE unique_key = :key AND waits_for = 'time'"
 
 
 class Works:
@@ -31,8 +33,11 @@ class Works:
     def restart_builder(self) -> None:
         self.builder = self.stack.worker("instasite_build")
 
-    def site(self, *, template: bool = True, at_duda: int = sandbox.TEMPLATES[0], domain: str | None = None) -> int:
-        """`at_duda`: what Duda is told to make it from."""
+    def site(
+        self, *, template: bool = True, at_duda: int = sandbox.TEMPLATES[0], domain: str | None = None,
+        dns: bool = False, token: str | None = None,
+    ) -> int:  # fmt: skip
+        """`at_duda`: what Duda is told to make it from. `dns`: its account has a DNS provider, with this token."""
         with Session(app.database.engine) as session, session.begin():
             site = Instasite(
                 account=Account(name="Anna", email="anna@example.com"),
@@ -42,6 +47,8 @@ class Works:
             )
             session.add(site)
             session.flush()
+            if dns:
+                session.add(DnsAccount(account_id=site.account_id, provider="cloudflare", token=token))
             return site.id
 
     def enqueue(self, site: int) -> None:
@@ -60,6 +67,19 @@ class Works:
         """As `task`, of the check of one of its domains."""
         return self.task(f"{site}:{domain}", "instasite_domain_check")
 
+    def dns(self, site: int, domain: str) -> dict[str, Any]:
+        """As `task`, of what sets one of its domains."""
+        return self.task(f"{site}:{domain}", "instasite_dns")
+
+    def events_of(self, site: int, domain: str) -> list[str]:
+        """What happened to that; empty until there is a row."""
+        found = self.dns(site, domain)
+        return self._events(found["id"]) if found else []
+
+    def due(self, site: int, domain: str) -> None:
+        """The time of whatever waits for that domain has come."""
+        self.rows(DUE, key=f"{site}:{domain}")
+
     def verified(self, site: int) -> object:
         """Its domain that was seen to point to Duda."""
         return self.rows.one("SELECT details ->> 'domain_verified' FROM instasites WHERE id = :id", id=site)
@@ -70,11 +90,11 @@ class Works:
 
     def events(self, site: int, role: str = "instasite_build") -> list[str]:
         """What happened to a task that has a row."""
-        row = self.task(site, role)["id"]
-        return [
-            kind
-            for (kind,) in self.rows("SELECT kind FROM celeriac.task_events WHERE task = :row ORDER BY id", row=row)
-        ]
+        return self._events(self.task(site, role)["id"])
+
+    def _events(self, row: int) -> list[str]:
+        wanted = "SELECT kind FROM celeriac.task_events WHERE task = :row ORDER BY id"
+        return [kind for (kind,) in self.rows(wanted, row=row)]
 
     def waits(self, site: int, *events: str) -> float:
         """Until the build waits for its next attempt after these events; the seconds from the last one to it."""
@@ -86,8 +106,7 @@ class Works:
 
     def go_on(self, site: int) -> None:
         """Its time has come."""
-        now = "UPDATE worker_tasks SET scheduled_for = now() WHERE unique_key = :site AND waits_for = 'time'"
-        self.rows(now, site=str(site))
+        self.rows(DUE, key=str(site))
 
     def are_done_with_duda(self) -> bool:
         """Whether no site will ask it any more; those that wait for another attempt need not wait for long."""
