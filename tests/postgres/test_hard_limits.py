@@ -30,8 +30,8 @@ STATUS = "SELECT status FROM worker_tasks ORDER BY id"
 
 def test_a_task_has_its_time_limit_from_when_it_begins_its_own_before_its_roles(database: Database) -> None:
     own, roles = running(database, new_task(timeout=60.0), new_task())
-    limited = Role(name="work", timeout=30.0, hard_timeout=40.0)
-    before = Run(own, limited, database), Run(roles, limited, database), Run(roles, Role(name="work"), database)
+    limited, unlimited = Role(name="work", timeout=30.0, hard_timeout=40.0), Role(name="work", timeout=None)
+    before = Run(own, limited, database), Run(roles, limited, database), Run(roles, unlimited, database)
     assert [run.left and round(run.left) for run in before] == [60, 30, None]
     assert [round(run.grace(5.0)) for run in before] == [5, 10, 5], "until its process is stopped"
 

@@ -240,7 +240,7 @@ def test_what_is_said_while_a_ticket_runs_holds_from_its_next_task_on(
     call.bulk([(n,) for n in range(20)])
     assert run_once(app)
     assert [n for n, _ in ran] == [*range(11)]
-    assert [limit for _, limit in ran] == [None] * 2 + [60.0] * 9
+    assert [limit for _, limit in ran] == [300.0] * 2 + [60.0] * 9
     assert rows("SELECT count(*), max(retry_count) FROM worker_tasks WHERE status = 'pending'") == [(9, 0)]
 
 
