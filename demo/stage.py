@@ -35,7 +35,7 @@ PATIENCE = 60.0
 #: Settings of the surroundings that must not leak into the demo: it talks to the sandbox and nobody else.
 FOREIGN = (
     "DUDA_", "CLOUDFLARE_", "DUTCHIE_", "SMTP_", "QM_", "INSTASITES_", "THUMBNAILS_", "NODE_ENV", "STORES", "REDDIT_",
-    "STALE_DAYS", "RESET_CRAWLING_",
+    "STALE_DAYS", "RESET_CRAWLING_", "WEBMENUS_", "PROXY_", "BROWSER_",
 )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Local stand-ins of what is outside: Duda's API and its previews, Cloudflare, Dutchie's menus, Reddit, SMTP, DNS.
+"""Local stand-ins of what is outside: Duda's API and its previews, Cloudflare, menus, Reddit, SMTP, DNS, proxies.
 
 They listen on real sockets and speak the documented protocols; see `python -m sandbox --help`, or in a test:
 
@@ -22,12 +22,14 @@ from sandbox.mail import Mailbox, MailServer
 from sandbox.menus import Menus
 from sandbox.names import Names, NamesServer
 from sandbox.previews import Previews
+from sandbox.proxies import Proxy
 from sandbox.reddit import RedditApi
 from sandbox.server import Server
 from sandbox.sites import Sites
 from sandbox.stand_ins import StandIn
+from sandbox.webmenus import Echo, WebMenus
 
-S = TypeVar("S", Server, NamesServer, MailServer)
+S = TypeVar("S", Server, NamesServer, MailServer, Proxy)
 
 __all__ = ["TEMPLATES", "Plan", "Sandbox", "start"]
 
@@ -44,16 +46,17 @@ def start(
     plan: Plan | None = None,
     templates: Collection[int] = TEMPLATES,
     credentials: tuple[str, str] = ("sandbox", "sandbox-password"),
+    proxies: int = 0,
 ) -> Sandbox:
-    """Starts all three servers and returns when they answer; port 0 is a free port.
+    """Starts all three servers, and so many proxies, and returns when they answer; port 0 is a free port.
 
     plan: latency, faults and seed (none by default). Raises OSError when a port is taken.
     """
-    return Sandbox(host, (http_port, smtp_port, dns_port), plan or Plan(), templates, credentials)
+    return Sandbox(host, (http_port, smtp_port, dns_port), plan or Plan(), templates, credentials, proxies)
 
 
 class Sandbox:
-    """The running servers, and what they hold: `sites`, `faults`, `mailbox`, `names`, and each stand-in by its name."""
+    """The running servers, and what they hold: `sites`, `faults`, `mailbox`, `names`, `proxies`, stand-ins by name."""
 
     def __init__(
         self,
@@ -62,18 +65,23 @@ class Sandbox:
         plan: Plan,
         templates: Collection[int],
         credentials: tuple[str, str],
+        proxies: int,
     ) -> None:
         http_port, smtp_port, dns_port = ports
         self.sites, self.faults, self.mailbox, self.names = Sites(templates), Faults(plan), Mailbox(), Names()
         self.previews, self.menus, self.reddit = Previews(), Menus(), RedditApi(credentials)
         self.duda, self.cloudflare = DudaApi(self.sites, credentials), Cloudflare(self.names)
-        self._others: tuple[StandIn, ...] = (self.previews, self.menus, self.reddit, self.cloudflare)
+        self.webmenus = WebMenus()
+        self._others: tuple[StandIn, ...] = (
+            self.previews, self.menus, self.webmenus, Echo(), self.reddit, self.cloudflare,
+        )  # fmt: skip
         self._stand_ins: tuple[StandIn, ...] = (self.duda, *self._others)
         with ExitStack() as started:
             server = Server((host, http_port), self.faults, self._control, self._stand_ins)
             self._server = _started(server, started)
             self._names = _started(NamesServer((host, dns_port), self.names), started)
             self._mail = _started(MailServer(self.mailbox, hostname=host, port=smtp_port), started)
+            self.proxies = [_started(Proxy(number), started) for number in range(proxies)]
             self._stop = started.pop_all().close
         self.http_url = f"http://{host}:{self._server.server_port}"
         self.smtp = (host, self._mail.port)

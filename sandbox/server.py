@@ -104,7 +104,8 @@ class Handler(BaseHTTPRequestHandler):
         path, _, query = self.path.partition("?")
         stand_in = next((s for s in self.server.stand_ins if path.startswith(s.prefix)), None)
         if stand_in:
-            self._answer(stand_in.answer(Request(self.command, path, query, self.headers, raw)))
+            request = Request(self.command, path, query, self.headers, raw, self.client_address[0])
+            self._answer(stand_in.answer(request))
         elif path.startswith("/_sandbox/"):
             self._send(self._controlled(path.removeprefix("/_sandbox/"), raw))
         else:

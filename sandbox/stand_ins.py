@@ -11,13 +11,16 @@ from typing import Any, Protocol
 
 @dataclass(frozen=True)
 class Request:
-    """`path` begins with the stand-in's prefix, percent-encoded as it came; `headers` ignore case."""
+    """`path` begins with the stand-in's prefix, percent-encoded as it came; `headers` ignore case; `client` is an
+    address.
+    """
 
     method: str
     path: str
     query: str
     headers: Message
     body: bytes
+    client: str
 
 
 @dataclass(frozen=True)

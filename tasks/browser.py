@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from threading import Thread
+from typing import Any, TypeVar
 
 from tasks.chromium import Chromium, NoBrowser, PageFailed, Viewports, find
 
-__all__ = ["Browser", "NoBrowser", "PageFailed", "Viewports", "find", "pictures"]
+__all__ = ["Browser", "NoBrowser", "PageFailed", "Viewports", "done", "find", "pictures"]
+
+T = TypeVar("T")
 
 #: Seconds without work after which Chromium is closed: it takes some hundred MB.
 IDLE = 60.0
@@ -18,10 +22,8 @@ IDLE = 60.0
 
 @dataclass(frozen=True)
 class Order:
-    url: str
-    viewports: Viewports
-    seconds: float
-    pictures: Future[dict[str, bytes]] = field(default_factory=Future)
+    act: Callable[[Chromium], Any]
+    outcome: Future[Any] = field(default_factory=Future)
 
 
 class Browser:
@@ -37,11 +39,15 @@ class Browser:
         self._thread = Thread(target=self._serve, name="browser", daemon=True)
         self._thread.start()
 
+    def order(self, act: Callable[[Chromium], T]) -> Future[T]:
+        """What `act` comes to in the browser's thread, where it does so to its end whatever becomes of the caller."""
+        order = Order(act)
+        self._orders.put(order)
+        return order.outcome
+
     def pictures(self, url: str, viewports: Viewports, seconds: float) -> dict[str, bytes]:
         """See Chromium."""
-        order = Order(url, viewports, seconds)
-        self._orders.put(order)
-        return order.pictures.result()
+        return self.order(lambda chromium: chromium.pictures(url, viewports, seconds)).result()
 
     def leave(self) -> None:
         """It ends as soon as it has done what it is about."""
@@ -54,9 +60,9 @@ class Browser:
     def _serve(self) -> None:
         while (order := self._next()) is not None:
             try:
-                order.pictures.set_result(self._chromium.pictures(order.url, order.viewports, order.seconds))
+                order.outcome.set_result(order.act(self._chromium))
             except BaseException as error:
-                order.pictures.set_exception(error)
+                order.outcome.set_exception(error)
         self._chromium.stop()
 
     def _next(self) -> Order | None:
@@ -72,13 +78,29 @@ _of_process: dict[int, Browser] = {}
 
 def pictures(program: str, url: str, viewports: Viewports, seconds: float) -> dict[str, bytes]:
     """By this process's browser; see Chromium."""
+    return done(program, lambda chromium: chromium.pictures(url, viewports, seconds))
+
+
+def done(program: str, act: Callable[[Chromium], T]) -> T:
+    """By this process's browser. Whoever is interrupted leaves it to end by itself; the next one has another."""
+    browser = _browser(program)
+    outcome = browser.order(act)
+    try:
+        return outcome.result()
+    except BaseException:
+        if not outcome.done():
+            _leave(browser)
+        raise
+
+
+def _browser(program: str) -> Browser:
     pid = os.getpid()
     if pid not in _of_process:
         _of_process[pid] = Browser(program)
-    try:
-        return _of_process[pid].pictures(url, viewports, seconds)
-    except (PageFailed, NoBrowser):
-        raise
-    except BaseException:
-        _of_process.pop(pid).leave()
-        raise
+    return _of_process[pid]
+
+
+def _leave(browser: Browser) -> None:
+    if _of_process.get(os.getpid()) is browser:
+        del _of_process[os.getpid()]
+    browser.leave()

@@ -1,4 +1,4 @@
-"""Chromium, headless, driven by Playwright: what it is started with, and how it takes a picture of a page.
+"""Chromium, headless, driven by Playwright: what it is started with, how it takes a picture of a page, how it visits.
 
 `CHROMIUM_PATH` names the program; without it, it is looked for in PATH.
 """
@@ -6,13 +6,16 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import time
-from collections.abc import Mapping
-from contextlib import suppress
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any, TypeVar
 
 from tasks.environment import switch
+
+T = TypeVar("T")
 
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
@@ -31,6 +34,18 @@ class NoBrowser(Exception):
 
 class PageFailed(Exception):
     """The page could not be rendered; another attempt may go better."""
+
+
+class PageRefused(PageFailed):
+    """It was answered with an error: its status, and the header Retry-After."""
+
+    def __init__(self, url: str, status: int, retry_after: str | None) -> None:
+        super().__init__(f"{url} answered {status}")
+        self.status, self.retry_after = status, retry_after
+
+
+class BrowserEnded(PageFailed):
+    """The browser crashed or was killed, which says nothing about the page."""
 
 
 def find(environ: Mapping[str, str] = os.environ) -> str:
@@ -60,16 +75,34 @@ class Chromium:
         `seconds` bounds all of it. Raises PageFailed or NoBrowser.
         """
         give_up = time.monotonic() + seconds
+        with self._context(url) as context:
+            return {name: _picture(context, url, size, give_up) for name, size in viewports.items()}
+
+    def visit(self, proxy: Mapping[str, str] | None, give_up: float, work: Callable[[Pages], T]) -> T:
+        """What `work` makes of pages it reads as one visitor, whom nothing ties to any other: a context of their own.
+
+        proxy: server, username, password, as Playwright has them; None: directly. `give_up`, on the monotonic clock,
+        bounds all of it. Raises PageFailed or NoBrowser, and what `work` raises.
+        """
+        agent = random.choice(agents(self._started().version))
+        with self._context("a visit", proxy=proxy, user_agent=agent) as context:
+            return work(Pages(context, give_up))
+
+    @contextmanager
+    def _context(self, of: str, **options: Any) -> Iterator[Any]:
+        """Cookies, storage and cache of its own, gone at its end."""
         browser = self._started()
         from playwright.sync_api import Error
 
         try:
-            with browser.new_context(service_workers="block", accept_downloads=False) as context:
-                return {name: _picture(context, url, size, give_up) for name, size in viewports.items()}
+            with browser.new_context(service_workers="block", accept_downloads=False, **options) as context:
+                yield context
         except Error as error:
+            kind = PageFailed
             if not browser.is_connected():
                 self.stop()
-            raise PageFailed(f"{url}: {error.message.splitlines()[0]}") from error
+                kind = BrowserEnded
+            raise kind(f"{of}: {error.message.splitlines()[0]}") from error
 
     def stop(self) -> None:
         if self._running is None:
@@ -102,15 +135,44 @@ class Chromium:
         self._running = playwright, browser
 
 
+class Pages:
+    """What a visitor reads, page after page, in one tab."""
+
+    def __init__(self, context: Any, give_up: float) -> None:
+        self._tab, self._give_up = context.new_page(), give_up
+
+    def texts(self, url: str, selector: str) -> list[str]:
+        """What all elements of the page with this CSS selector say, once its scripts have made the first of them."""
+        answer = self._tab.goto(url, wait_until="commit", timeout=_left(self._give_up))
+        _expect_success(url, answer)
+        self._tab.wait_for_selector(selector, state="attached", timeout=_left(self._give_up))
+        texts: list[str] = self._tab.eval_on_selector_all(selector, "all => all.map(one => one.textContent)")
+        return texts
+
+
+def agents(version: str) -> list[str]:
+    """What Chromiums of about this version call themselves on the usual systems; none says that it is headless."""
+    newest = int(version.partition(".")[0])
+    systems = ("Windows NT 10.0; Win64; x64", "Macintosh; Intel Mac OS X 10_15_7", "X11; Linux x86_64")
+    return [
+        f"Mozilla/5.0 ({system}) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/{major}.0.0.0 Safari/537.36"
+        for system in systems
+        for major in range(newest - 2, newest + 1)
+    ]
+
+
 def _picture(context: Any, url: str, size: tuple[int, int], give_up: float) -> bytes:
     page = context.new_page()
     page.set_viewport_size({"width": size[0], "height": size[1]})
-    answer = page.goto(url, wait_until="load", timeout=_left(give_up))
-    if answer is not None and answer.status >= 400:
-        raise PageFailed(f"{url} answered {answer.status}")
+    _expect_success(url, page.goto(url, wait_until="load", timeout=_left(give_up)))
     picture: bytes = page.screenshot(type="png", animations="disabled", timeout=_left(give_up))
     page.close()
     return picture
+
+
+def _expect_success(url: str, answer: Any) -> None:
+    if answer is not None and answer.status >= 400:
+        raise PageRefused(url, answer.status, answer.headers.get("retry-after"))
 
 
 def _left(give_up: float) -> float:

@@ -10,7 +10,6 @@ import math
 import os
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -28,9 +27,10 @@ from tasks.platforms import (
     PlatformUnavailable,
     ProductFound,
     StoreFound,
+    expecting,
     offers,
 )
-from tasks.text import storable
+from tasks.text import storable, storable_or_none
 
 MENU_URL = "https://dutchie.com/dispensary/{}"
 
@@ -103,14 +103,14 @@ class Dutchie:
     def stores(self, state: str | None) -> Iterator[StoreFound]:
         wanted = {"activeOnly": True} | ({"state": state} if state else {})
         answer = self._ask("ConsumerDispensaries", STORES, {"filter": wanted})
-        with _shape("a list of dispensaries"):
+        with expecting("a list of dispensaries"):
             return iter([_store(found) for found in answer["filteredDispensaries"]])
 
     def resolve(self, menu_url: str) -> str | None:
         """Raises PlatformRefused for a URL that is no menu of Dutchie's."""
         slug = slug_of(menu_url)
         answer = self._ask("DispensaryBySlug", STORE, {"filter": {"cNameOrID": slug}})
-        with _shape("a list of dispensaries"):
+        with expecting("a list of dispensaries"):
             found = [str(store["id"]) for store in answer["filteredDispensaries"]]
             return found[0] if found else None
 
@@ -125,7 +125,7 @@ class Dutchie:
     def _page(self, store: str, page: int) -> tuple[list[ProductFound], int]:
         wanted = {"dispensaryId": store, "Status": "Active", "pricingType": "rec"}
         answer = self._ask("FilteredProducts", PRODUCTS, {"filter": wanted, "page": page, "perPage": PAGE})
-        with _shape("a page of products"):
+        with expecting("a page of products"):
             found = answer["filteredProducts"]
             return [_product(product) for product in found["products"]], int(found["queryInfo"]["totalPages"])
 
@@ -184,28 +184,24 @@ def _graphql_error(operation: str, errors: Any) -> PlatformUnavailable | Platfor
     return kind(f"{operation}: {code} {first.get('message', errors)}"[:500])
 
 
-@contextmanager
-def _shape(expected: str) -> Iterator[None]:
-    """An answer of another shape than documented is no usable answer."""
-    try:
-        yield
-    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-        raise PlatformUnavailable(f"Dutchie's answer is not {expected}: {error!r}") from error
-
-
 def _store(found: Mapping[str, Any]) -> StoreFound:
     location = found["location"] or {}
     menu_url = MENU_URL.format(storable(found["cName"]))
-    return StoreFound(menu_url, storable(found["name"]), _told(location.get("city")), _told(location.get("state")))
+    return StoreFound(
+        menu_url,
+        storable(found["name"]),
+        storable_or_none(location.get("city")),
+        storable_or_none(location.get("state")),
+    )
 
 
 def _product(found: Mapping[str, Any]) -> ProductFound:
-    name, brand, category = storable(found["Name"]), _told(found["brandName"]), _told(found["type"])
+    name, brand, category = (
+        storable(found["Name"]),
+        storable_or_none(found["brandName"]),
+        storable_or_none(found["type"]),
+    )
     return ProductFound(str(found["id"]), name, brand, category, _price(found), _stock(found))
-
-
-def _told(text: str | None) -> str | None:
-    return None if text is None else storable(text)
 
 
 def _price(found: Mapping[str, Any]) -> Decimal | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cache
@@ -69,13 +70,27 @@ class Platform(Protocol):
         """All that is on the store's menu."""
 
 
+@contextmanager
+def expecting(what: str) -> Iterator[None]:
+    """An answer of another shape than `what` is no usable answer."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, StopIteration) as error:
+        raise PlatformUnavailable(f"it did not answer with {what}: {error!r}") from error
+
+
 #: By name, how to make a process's client.
 PLATFORMS: dict[str, Callable[[], Platform]] = {}
 
+#: Those whose menus only a browser can read.
+WITH_BROWSER: set[str] = set()
 
-def offers(name: str, make: Callable[[], Platform]) -> None:
+
+def offers(name: str, make: Callable[[], Platform], *, needs_browser: bool = False) -> None:
     """Adds a platform."""
     PLATFORMS[name] = make
+    if needs_browser:
+        WITH_BROWSER.add(name)
 
 
 def client_of(name: str) -> Platform:

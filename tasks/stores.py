@@ -17,12 +17,13 @@ from sqlalchemy.orm import Session
 from celeriac import ONE, Enqueued, Permanent, Task, days, insights
 from models import Dispensary
 from models.stores import ANALYTICS
-from tasks import dutchie as dutchie  # It offers itself as a platform.
+from tasks import dutchie as dutchie  # They offer themselves as platforms.
+from tasks import webmenus as webmenus
 from tasks.app import app
 from tasks.catalogue import remember_stores, take_stock, unresolved
 from tasks.environment import number
 from tasks.pace import waiting_out_limits
-from tasks.platforms import PlatformRefused, client_of
+from tasks.platforms import WITH_BROWSER, PlatformRefused, client_of
 
 #: Each store is resynced once in this time, the stores staggered over it in so many batches.
 RESYNC_EVERY = timedelta(hours=4)
@@ -34,13 +35,16 @@ BACKOFF = number("STORES_RETRY_BACKOFF_SECONDS", 60, at_least=0.1)
 #: New stores go before those that are known; what somebody asks for goes before both, however long they have waited.
 NEW_STORE, RUN_NOW = 10, 60
 
+#: Megabytes: a browser with a menu's page. Tasks that only ask an API take no more than their process.
+MEMORY = 400 if WITH_BROWSER else None
+
 StoreRow = Row[int, str, str, str | None]
 
 
 @app.task(
     bind=True, role="store_discovery", unique_by="{platform}:{state_code}", priority=0, chunk=1, window=20,
     autoretry_for=(Exception,), dont_autoretry_for=(PlatformRefused,), max_retries=3, retry_backoff=BACKOFF,
-    timeout=900, stale_after=600, keep=days(7), enabled_by="STORES",
+    timeout=900, stale_after=600, keep=days(7), memory_per_task=MEMORY, enabled_by="STORES",
 )  # fmt: skip
 def store_discovery(self: Task[..., Any], platform: str = "dutchie", state_code: str = "") -> dict[str, int]:
     """Stores the platform's stores of a state, or all, and enqueues what resolves those that are not resolved yet."""
@@ -56,7 +60,7 @@ def store_discovery(self: Task[..., Any], platform: str = "dutchie", state_code:
 @app.task(
     bind=True, role="entry_point_discovery", lock_by="dispensary_id", unique_by="dispensary_id", priority=NEW_STORE,
     chunk=1, window=100, autoretry_for=(Exception,), dont_autoretry_for=(PlatformRefused,), max_retries=3,
-    retry_backoff=BACKOFF, timeout=120, stale_after=600, keep=days(7), enabled_by="STORES",
+    retry_backoff=BACKOFF, timeout=120, stale_after=600, keep=days(7), memory_per_task=MEMORY, enabled_by="STORES",
 )  # fmt: skip
 def entry_point_discovery(self: Task[..., Any], dispensary_id: int) -> dict[str, Any]:
     """Resolves the store's platform id from its menu's URL and enqueues the first fetch of its products.
@@ -89,7 +93,7 @@ def _change(session: Session, dispensary_id: int, **values: Any) -> None:
 @app.task(
     bind=True, role="product_discovery", lock_by="dispensary_id", unique_by="dispensary_id", priority=NEW_STORE,
     chunk=1, window=100, autoretry_for=(Exception,), dont_autoretry_for=(PlatformRefused,), max_retries=3,
-    retry_backoff=BACKOFF, timeout=600, stale_after=600, keep=days(7), enabled_by="STORES",
+    retry_backoff=BACKOFF, timeout=600, stale_after=600, keep=days(7), memory_per_task=MEMORY, enabled_by="STORES",
 )  # fmt: skip
 def product_discovery(self: Task[..., Any], dispensary_id: int) -> dict[str, int]:
     """A new store's products, for the first time."""
@@ -99,7 +103,7 @@ def product_discovery(self: Task[..., Any], dispensary_id: int) -> dict[str, int
 @app.task(
     bind=True, role="product_resync", lock_by="dispensary_id", unique_by="dispensary_id", priority=0,
     chunk=1, window=100, autoretry_for=(Exception,), dont_autoretry_for=(PlatformRefused,), max_retries=3,
-    retry_backoff=BACKOFF, timeout=600, stale_after=600, keep=days(7), enabled_by="STORES",
+    retry_backoff=BACKOFF, timeout=600, stale_after=600, keep=days(7), memory_per_task=MEMORY, enabled_by="STORES",
 )  # fmt: skip
 def product_resync(self: Task[..., Any], dispensary_id: int) -> dict[str, int]:
     """Prices and stock as the store's menu has them now; what changed goes into the history."""

@@ -22,7 +22,9 @@ README = (ROOT / "README.md").read_text()
 PAGES = README + "".join(path.read_text() for path in sorted((ROOT / "docs").glob("*.md")))
 
 #: How the names of the application's variables begin.
-PREFIXES = "CHROMIUM|DNS|DUDA|DUTCHIE|INSTASITES|MAIL|NODE|QM|REDDIT|RESET|SMTP|STALE|STORES|THUMBNAILS"
+PREFIXES = (
+    "BROWSER|CHROMIUM|DNS|DUDA|DUTCHIE|INSTASITES|MAIL|NODE|PROXY|QM|REDDIT|RESET|SMTP|STALE|STORES|THUMBNAILS|WEBMENUS"
+)
 
 
 @pytest.mark.parametrize("setting", [f for f in fields(Settings) if f.metadata], ids=lambda f: str(f.name))

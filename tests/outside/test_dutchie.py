@@ -139,7 +139,7 @@ def test_an_answer_of_another_shape_is_unavailable(
     dutchie: Dutchie, outside: sandbox.Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tasks.dutchie.STORES", "query ConsumerDispensaries { __typename }")
-    with pytest.raises(PlatformUnavailable, match="not a list of dispensaries"):
+    with pytest.raises(PlatformUnavailable, match="did not answer with a list of dispensaries"):
         dutchie.stores(None)
 
 

@@ -46,3 +46,11 @@ def test_what_cannot_be_keeps_the_application_from_starting(name: str, given: st
     started = subprocess.run([sys.executable, "-c", "import tasks"], env=environ, capture_output=True, text=True)
     assert started.returncode == 1
     assert f"ConfigurationError: {name}='{given}' is not usable" in started.stderr
+
+
+@pytest.mark.parametrize(("given", "memory"), [("http://menus.example", "{400}"), ("", "{None}")])
+def test_the_stores_tasks_take_a_browser_s_memory_where_a_platform_needs_one(given: str, memory: str) -> None:
+    asks = "from tasks.stores import PER_STORE; print({task.role.memory_per_task for task in PER_STORE})"
+    environ = {**os.environ, "WEBMENUS_BASE_URL": given}
+    told = subprocess.run([sys.executable, "-c", asks], env=environ, capture_output=True, text=True, check=True)
+    assert told.stdout.strip() == memory

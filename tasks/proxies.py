@@ -1,0 +1,136 @@
+"""The pool of proxies: each is used by one task at a time, the least recently used goes next, and failures rest it.
+
+`SELECT add_proxy('http://10.0.0.7:3128')` and `SELECT remove_proxy('http://10.0.0.7:3128')` fill and empty it.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import unquote, urlsplit
+
+from sqlalchemy import TextClause, text
+
+from celeriac.store.connections import Database
+from tasks.pace import NotNow
+
+#: Failures in a row after which a proxy rests no longer than before, and how long (seconds) that is at most.
+DOUBLES, LONGEST_REST = 10, 3600.0
+
+#: Seconds between two looks of a task for a proxy, while all are in use.
+LOOKS_EVERY = 5.0
+
+# INVARIANT: two at once take two: a row that the other has locked is skipped, one that it has taken is read again as
+# it is by then. A lease that has run out is its holder's no more: what it says at its end finds no row.
+TAKE = text("""
+WITH free AS (
+    SELECT id FROM proxies
+    WHERE coalesce(leased_until, '-infinity') <= clock_timestamp()
+        AND coalesce(cooling_until, '-infinity') <= clock_timestamp()
+    ORDER BY last_used_at NULLS FIRST, id LIMIT 1
+    FOR UPDATE SKIP LOCKED
+)
+UPDATE proxies p SET lease = CAST(:lease AS uuid), last_used_at = clock_timestamp(), updated_at = clock_timestamp(),
+    leased_until = clock_timestamp() + :seconds * interval '1 second'
+FROM free WHERE p.id = free.id
+RETURNING p.url, host(p.address) AS address
+""")
+
+# How many there are, and how long the first of them rests: one that is merely in use may be free at any time.
+NONE_FREE = text("""
+SELECT count(*) AS proxies,
+    min(extract(epoch FROM greatest(cooling_until - clock_timestamp(), interval '0')))::float AS rests
+FROM proxies
+""")
+
+SUCCEEDED = text("""
+UPDATE proxies SET lease = NULL, leased_until = NULL, failures = 0, last_error = NULL, cooling_until = NULL,
+    updated_at = clock_timestamp()
+WHERE lease = CAST(:lease AS uuid)
+""")
+
+FAILED = text("""
+UPDATE proxies SET lease = NULL, leased_until = NULL, failures = failures + 1, last_error = :why,
+    cooling_until = clock_timestamp()
+        + least(:longest, :rest * power(2, least(failures, :doubles))) * interval '1 second',
+    updated_at = clock_timestamp()
+WHERE lease = CAST(:lease AS uuid)
+""")
+
+GIVEN_BACK = text("""
+UPDATE proxies SET lease = NULL, leased_until = NULL, updated_at = clock_timestamp() WHERE lease = CAST(:lease AS uuid)
+""")
+
+
+class NoProxyFree(NotNow):
+    """Each is in use or rests after a failure."""
+
+    def __init__(self, proxies: int, retry_after: float) -> None:
+        super().__init__(proxies, retry_after)
+        self.proxies, self.retry_after = proxies, retry_after
+
+    def __str__(self) -> str:
+        return f"none of {self.proxies} proxies is free: looking again in {self.retry_after:.1f} s"
+
+
+@dataclass(frozen=True)
+class Proxy:
+    """`address` is what the outside is to see of it; None: whatever is not the worker's own."""
+
+    lease: str
+    url: str
+    address: str | None
+
+    @property
+    def name(self) -> str:
+        """Without the password, for logs and errors."""
+        return self._server
+
+    @property
+    def playwrights(self) -> dict[str, str]:
+        """As Playwright wants to hear of it."""
+        given = urlsplit(self.url)
+        said = {"server": self._server, "username": given.username, "password": given.password}
+        return {name: value if name == "server" else unquote(value) for name, value in said.items() if value}
+
+    @property
+    def _server(self) -> str:
+        given = urlsplit(self.url)
+        return f"{given.scheme}://{given.netloc.rpartition('@')[2]}"
+
+
+class Pool:
+    """`seconds`: how long a task may use a proxy; what a killed process has is free again after that. `rest`: seconds
+    a proxy is left alone after its first failure; twice as long after each further one in a row, up to an hour.
+    """
+
+    def __init__(self, database: Database, *, seconds: float, rest: float) -> None:
+        self._database, self._seconds, self._rest = database, seconds, rest
+
+    def take(self) -> Proxy | None:
+        """The one that was used least recently; None if there are none at all. Raises NoProxyFree."""
+        lease = str(uuid.uuid4())
+        with self._database.statement() as connection:
+            taken = connection.execute(TAKE, {"lease": lease, "seconds": self._seconds}).one_or_none()
+            if taken is not None:
+                return Proxy(lease, taken.url, taken.address)
+            proxies, rests = connection.execute(NONE_FREE).one()
+        if not proxies:
+            return None
+        raise NoProxyFree(proxies, max(LOOKS_EVERY, rests or 0))
+
+    def succeeded(self, proxy: Proxy) -> None:
+        self._tell(SUCCEEDED, {"lease": proxy.lease})
+
+    def failed(self, proxy: Proxy, why: str) -> None:
+        rest = {"rest": self._rest, "longest": LONGEST_REST, "doubles": DOUBLES}
+        self._tell(FAILED, {"lease": proxy.lease, "why": why[:500], **rest})
+
+    def give_back(self, proxy: Proxy) -> None:
+        """Neither: what ended the visit was not its doing."""
+        self._tell(GIVEN_BACK, {"lease": proxy.lease})
+
+    def _tell(self, statement: TextClause, given: Mapping[str, object]) -> None:
+        with self._database.statement() as connection:
+            connection.execute(statement, given)

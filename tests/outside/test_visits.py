@@ -1,0 +1,235 @@
+"""A browser task's visit by a real Chromium: a fresh proxy, nothing of another visit, a preflight, always closed."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import suppress
+from threading import Thread
+
+import httpx
+import psutil
+import pytest
+
+import sandbox
+from tasks import browser, visits
+from tasks.app import app
+from tasks.chromium import BrowserEnded, PageFailed, PageRefused, agents
+from tasks.pace import NotNow
+from tasks.platforms import PlatformRateLimited, PlatformRefused, PlatformUnavailable
+from tasks.proxies import NoProxyFree
+from tasks.visits import VisitFailed, address_in, is_to_blame, visit, what_is_wrong
+from tasks.webmenus import WebMenus
+from tests.conftest import Servers
+from tests.outside.test_browser import Interrupted, chromiums
+from tests.processes import Rows, until
+from tests.systems.stack import on_servers
+
+OWN = "127.0.0.1"
+HEALTH = "SELECT failures, last_error, lease IS NULL FROM proxies ORDER BY id"
+
+
+class Outside:
+    """The sandbox with three proxies, the pool that has them, and the platform whose pages are visited."""
+
+    def __init__(self, running: sandbox.Sandbox, rows: Rows) -> None:
+        self.running, self.rows, self.proxies = running, rows, running.proxies
+        self.pages = running.webmenus
+        self.menus = WebMenus(running.environ()["WEBMENUS_BASE_URL"])
+
+    def begin(self) -> None:
+        """A store `az-1`; all proxies are well and in the pool."""
+        self.running.faults.reset()
+        self.pages.clear()
+        self.pages.open_stores(1, products=2)
+        self.rows("DELETE FROM proxies")
+        for proxy in self.proxies:
+            proxy.leaves_by, proxy.is_broken = proxy.address, False
+            self.rows("SELECT add_proxy(:url, :address)", url=proxy.url, address=proxy.address)
+
+    @property
+    def store(self) -> str:
+        return self.pages.id_of("az-1")
+
+    def read(self) -> int:
+        """How many products the store's menu has."""
+        return len(list(self.menus.products(self.store)))
+
+
+@pytest.fixture(scope="module")
+def around(servers: Servers, template: str, chromium: str) -> Iterator[Outside]:
+    quick = {"BROWSER_VISIT_SECONDS": "20", "PROXY_REST_SECONDS": "30"}
+    with sandbox.start(proxies=3) as running, servers.cloned(template) as url:
+        environ = {"DATABASE_URL": url, "REDIS_URL": servers.redis_url, **running.environ(), **quick}
+        rows = Rows(url)
+        with on_servers(app, environ):
+            yield Outside(running, rows)
+            browser._of_process.pop(os.getpid()).close()
+        rows.close()
+
+
+@pytest.fixture
+def outside(around: Outside) -> Outside:
+    around.begin()
+    return around
+
+
+def test_what_pages_tell_is_read_by_another_visitor_each_who_knows_nothing_of_those_before(outside: Outside) -> None:
+    (found,) = outside.menus.stores("AZ")
+    assert (found.name, found.city, found.state) == ("Az 1", "Phoenix", "AZ")
+    assert outside.menus.resolve(found.menu_url) == outside.store
+    first, _ = outside.menus.products(outside.store)
+    assert (first.name, first.brand, first.category, first.price, first.stock) == (
+        "Alpine Flower 0", "Alpine", "Flower", 10, 2
+    )  # fmt: skip
+    assert list(outside.menus.stores("NV")) == []
+    made = outside.pages.visits
+    addresses = [proxy.address for proxy in outside.proxies]
+    assert [visit.address for visit in made] == [*addresses, addresses[0]]
+    assert {(visit.cookie, visit.stored, visit.asked_for_script) for visit in made} == {("", "", True)}
+    assert outside.rows(HEALTH) == [(0, None, True)] * 3
+
+
+def test_the_agents_are_those_of_ordinary_browsers() -> None:
+    told = agents("140.0.7339.127")
+    assert len(set(told)) == 9
+    assert not any("Headless" in agent for agent in told)
+    assert all(f"Chrome/{major}.0.0.0 Safari" in " ".join(told) for major in (138, 139, 140))
+
+
+def test_the_pages_tell_nothing_to_whoever_runs_no_script(outside: Outside) -> None:
+    url = f"{outside.running.http_url}/webmenus/menus/{outside.store}"
+    with httpx.Client(trust_env=False) as client:
+        assert "ld+json" not in client.get(url).text
+        assert client.get(url.replace("/menus/", "/data/menus/")).status_code == 403
+
+
+def test_a_page_that_is_not_there_is_no_fault_of_the_proxy(outside: Outside) -> None:
+    assert outside.menus.resolve(f"{outside.running.http_url}/webmenus/stores/nobody") is None
+    assert outside.rows(HEALTH) == [(0, None, True)] * 3
+    with pytest.raises(PlatformRefused, match="is no menu here: it should begin with"):
+        outside.menus.resolve("https://elsewhere.example/stores/az-1")
+
+
+def test_a_site_that_turns_an_address_away_rests_its_proxy(outside: Outside) -> None:
+    outside.running.faults.order("rate_limited", "page")
+    with pytest.raises(PlatformRateLimited) as limited:
+        outside.read()
+    assert limited.value.retry_after == 1
+    assert [row[0] for row in outside.rows(HEALTH)] == [1, 0, 0]
+
+
+def test_a_page_that_fails_is_worth_another_attempt(outside: Outside) -> None:
+    outside.running.faults.order("server_error", "page")
+    with pytest.raises(PlatformUnavailable, match=r"answered 50\d"):
+        outside.read()
+
+
+def test_a_proxy_that_shows_the_wrong_address_or_none_rests_and_another_is_tried(outside: Outside) -> None:
+    own, other, good = outside.proxies
+    own.leaves_by, other.leaves_by = OWN, "127.0.0.99"
+    outside.rows("UPDATE proxies SET address = NULL WHERE url <> :url", url=other.url)
+    assert outside.read() == 2
+    (first, _, _), (second, _, _), third = [(*row[:2], row[2]) for row in outside.rows(HEALTH)]
+    assert (first, second, third) == (1, 1, (0, None, True))
+    told = [row[1] for row in outside.rows(HEALTH)]
+    assert told[:2] == [
+        f"the outside sees {OWN}, this worker's own address", f"the outside sees 127.0.0.99, not {other.address}"
+    ]  # fmt: skip
+    assert [visit.address for visit in outside.pages.visits] == [good.address]
+    own.leaves_by, good.is_broken = own.address, True
+    with pytest.raises(NoProxyFree):
+        outside.read()
+
+
+def test_no_more_proxies_are_tried_than_is_sensible_and_no_page_is_asked_for(outside: Outside) -> None:
+    for proxy in outside.proxies:
+        proxy.is_broken = True
+    with pytest.raises(
+        PlatformUnavailable, match=r"no proxy passed the preflight: proxy http://127\.0\.0\.11:\d+: .*502"
+    ):
+        outside.read()
+    assert [row[0] for row in outside.rows(HEALTH)] == [1, 1, 1]
+    assert outside.pages.visits == []
+    with pytest.raises(NotNow):
+        outside.read()
+
+
+def test_without_an_echo_no_proxy_is_blamed(outside: Outside, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PROXY_ECHO_URL", f"{outside.running.http_url}/_sandbox/state")
+    with pytest.raises(VisitFailed, match="does not tell this worker's own address: the echo told no address"):
+        visit(lambda _: None)
+    assert outside.rows(HEALTH) == [(0, None, True)] * 3
+
+
+def test_without_proxies_it_says_so_once_and_visits_by_itself(
+    outside: Outside, caplog: pytest.LogCaptureFixture
+) -> None:
+    outside.rows("DELETE FROM proxies")
+    visits._say_once.cache_clear()
+    with caplog.at_level(logging.WARNING, "tasks.visits"):
+        assert [outside.read(), outside.read()] == [2, 2]
+    assert [record.getMessage().partition(":")[0] for record in caplog.records] == ["there are no proxies"]
+    assert [(visit.address, visit.cookie) for visit in outside.pages.visits] == [(OWN, "")] * 2
+
+
+def test_a_browser_that_is_killed_is_no_fault_of_the_proxy(outside: Outside) -> None:
+    def kill(_: object) -> None:
+        for process in chromiums():
+            with suppress(psutil.NoSuchProcess):  # one takes others with it
+                process.kill()
+        until(lambda: not [p for p in chromiums() if p.status() != psutil.STATUS_ZOMBIE], "Chromium to be gone")
+
+    with pytest.raises(PageFailed):
+        visit(lambda pages: (kill(pages), pages.texts(outside.running.http_url, "body")))
+    assert outside.rows(HEALTH) == [(0, None, True)] * 3
+    assert outside.read() == 2
+
+
+def test_what_work_raises_gives_the_proxy_back(outside: Outside) -> None:
+    with pytest.raises(ZeroDivisionError):
+        visit(lambda _: 1 / 0)
+    assert outside.rows(HEALTH) == [(0, None, True)] * 3
+
+
+def test_an_interrupted_visit_keeps_its_proxy_until_its_browser_is_through(outside: Outside) -> None:
+    def interrupt() -> None:
+        until(lambda: outside.running.describe()["requests"].get("page", 0) > asked, "the page to be asked for")
+        os.kill(os.getpid(), signal.SIGUSR2)
+
+    def raises(*_: object) -> None:
+        raise Interrupted
+
+    asked = outside.running.describe()["requests"].get("page", 0)
+    outside.running.faults.order("hang_before", "page")
+    before = signal.signal(signal.SIGUSR2, raises)
+    Thread(target=interrupt).start()
+    with pytest.raises(Interrupted):
+        outside.read()
+    signal.signal(signal.SIGUSR2, before)
+    in_use = "SELECT count(*) FROM proxies WHERE leased_until > now()"
+    assert outside.rows.one(in_use) == 1
+    outside.running.release()
+    until(lambda: outside.rows.one(in_use) == 0, "the proxy to be given back")
+    assert outside.read() == 2
+
+
+@pytest.mark.parametrize(
+    ("error", "before", "after"),
+    [
+        (PageFailed("no answer"), True, True),
+        (PageRefused("/", 429, None), True, True),
+        (PageRefused("/", 404, None), True, False),
+        (BrowserEnded("killed"), False, False),
+    ],
+)
+def test_whose_fault_a_failure_is(error: Exception, before: bool, after: bool) -> None:
+    assert [is_to_blame(error, passed) for passed in (False, True)] == [before, after]
+
+
+def test_an_address_is_compared_in_its_usual_form() -> None:
+    assert address_in(" 2001:DB8:0::1\n") == "2001:db8::1"
+    assert what_is_wrong("203.0.113.7", None, "203.0.113.8") is None
+    assert what_is_wrong("203.0.113.7", "203.0.113.7", "203.0.113.8") is None
