@@ -5,10 +5,9 @@ from __future__ import annotations
 import mmap
 import os
 import secrets
-import socket
 import struct
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from billiard.process import current_process
@@ -37,12 +36,13 @@ def make_own() -> None:
     _limits, _currents = mmap.mmap(-1, len(_limits)), mmap.mmap(-1, len(_currents))
 
 
-def fresh_name(hostname: str) -> str:
-    """A worker's name in SQL, unique to the process: a container's next one has the same host name and number."""
-    return f"{hostname}:{os.getpid()}:{secrets.token_hex(3)}"
+def fresh_name(roles: Sequence[str] = ()) -> str:
+    """A worker's name in SQL, such as worker-product_resync-a1b2c3d4: who serves a single role is named for it."""
+    role = f"{roles[0]}-" if len(roles) == 1 else ""
+    return f"worker-{role}{secrets.token_hex(4)}"
 
 
-_worker_id = fresh_name(socket.gethostname())
+_worker_id = fresh_name()
 _node = ""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from celery import bootsteps, signals
@@ -14,6 +14,7 @@ from celery.worker.state import maybe_shutdown
 from kombu.utils.imports import symbol_by_name
 
 from celeriac.errors import ConfigurationError
+from celeriac.roles.role import Role
 from celeriac.run import shared
 from celeriac.store.built_in import is_built_in
 from celeriac.store.failures import once_postgres_serves
@@ -53,7 +54,8 @@ class LifelineStep(bootsteps.StartStopStep):
         shared.back_off(on=False)
         shared.replace_idle(on=False)
         shared.name_node(worker.hostname)
-        shared.name_worker(worker.app.settings.worker_id or shared.fresh_name(worker.hostname))
+        served = worker.app.roles.of_queues(set(worker.app.amqp.queues.consume_from))
+        shared.name_worker(worker.app.settings.worker_id or shared.fresh_name(_declared(served)))
 
     def start(self, worker: Any) -> None:
         """As soon as Postgres serves. Raises WorkerShutdown for a signal, and for what it tells in a line."""
@@ -69,7 +71,8 @@ class LifelineStep(bootsteps.StartStopStep):
             raise WorkerShutdown(EX_FAILURE) from None
         data = {"event": "worker.started", "worker": shared.worker_id(), "node": shared.node()}
         says = "[TaskWorker] Starting worker %s for role: %s"
-        logger.info(says, shared.worker_id(), _served(lifeline), extra={"data": data})
+        roles = ", ".join(_declared(lifeline.served())) or "none that is declared"
+        logger.info(says, shared.worker_id(), roles, extra={"data": data})
         self.threads = [
             lifeline, lifeline.governor, Watchdog(lifeline), Repairs(worker.app, lifeline.ending),
             Adopter(worker.app, lifeline.queues, lifeline.ending), Herald(worker.app, lifeline.ending),
@@ -113,10 +116,9 @@ def warn_of_queues(app: WorkerApp) -> None:
         )
 
 
-def _served(lifeline: Lifeline) -> str:
+def _declared(served: Iterable[Role]) -> list[str]:
     """Without those of Celery's own that workflows need."""
-    names = [role.name for role in lifeline.served() if not is_built_in(role.name)]
-    return ", ".join(names) or "none that is declared"
+    return [role.name for role in served if not is_built_in(role.name)]
 
 
 def introduce(lifeline: Lifeline) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
@@ -56,6 +57,8 @@ def test_on_request_each_line_is_json(resyncs: ModuleType, worker: Worker, rows:
     until(lambda: done in running.printed(), "its line")
     said = lines(running)
     assert [line["event"] for line in said if "event" in line] == ["worker.started", "task.claimed", "task.completed"]
+    (started,) = [line for line in said if line.get("event") == "worker.started"]
+    assert re.fullmatch("worker-product_resync-[0-9a-f]{8}", started["worker"])
     (claimed,) = [line for line in said if line.get("event") == "task.claimed"]
     assert {name: claimed[name] for name in ("task", "task_id", "role", "dispensary", "level", "attempt")} == {
         "task": task.row_id, "task_id": task.id, "role": "product_resync", "dispensary": 456, "level": "INFO",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -192,4 +193,6 @@ def test_who_takes_over_a_name_releases_what_its_last_bearer_ran(
 
 
 def test_a_workers_own_name_is_never_anothers() -> None:
-    assert shared.fresh_name("host") != shared.fresh_name("host")
+    assert shared.fresh_name() != shared.fresh_name()
+    assert re.fullmatch(r"worker-product_resync-[0-9a-f]{8}", shared.fresh_name(["product_resync"]))
+    assert re.fullmatch(r"worker-[0-9a-f]{8}", shared.fresh_name(["product_resync", "analytics_refresh"]))
