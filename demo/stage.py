@@ -45,10 +45,11 @@ class StageError(Exception):
 
 @dataclass(frozen=True)
 class Setting:
-    """What a demo runs with: settings of the application, latency and faults of the sandbox."""
+    """What a demo runs with: settings of the application, latency, faults and proxies of the sandbox."""
 
     environ: Mapping[str, str] = field(default_factory=dict)
     plan: Plan = field(default_factory=Plan)
+    proxies: int = 0
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,16 @@ class Stage:
     environ: Mapping[str, str]
     outside: sandbox.Sandbox
     logs: Path
+
+
+def browser() -> str:
+    """The program. Raises StageError."""
+    from tasks.chromium import NoBrowser, find
+
+    try:
+        return find()
+    except NoBrowser as missing:
+        raise StageError(str(missing)) from missing
 
 
 @contextmanager
@@ -67,7 +78,7 @@ def stage(setting: Setting, logs: Path) -> Iterator[Stage]:
             urls = {"DATABASE_URL": stack.enter_context(_fresh_database(database_url))}
         with _told(redis.RedisError, "Redis does not answer: check REDIS_URL"):
             urls["REDIS_URL"] = stack.enter_context(_empty_redis(redis_url))
-        outside = stack.enter_context(sandbox.start(plan=setting.plan))
+        outside = stack.enter_context(sandbox.start(plan=setting.plan, proxies=setting.proxies))
         yield Stage({**_surroundings(), **setting.environ, **outside.environ(), **urls}, outside, logs)
 
 

@@ -1,4 +1,6 @@
-"""50 stores, found on a menu platform that fails now and then, resolved, stocked, resynced and summed up.
+"""50 stores, found on menu platforms that fail now and then, resolved, stocked, resynced and summed up.
+
+Most are asked over an API; some have web pages, which browsers visit by proxies.
 
 witness     notes, from inside the worker, when each handler begins and ends
 evidence    reads what happened
@@ -14,17 +16,21 @@ from sqlalchemy.orm import Session
 from celeriac import Celeriac
 from demo.screen import Screen
 from demo.size import sized
-from demo.stage import Process, Setting, Stage, worker_and_beat
+from demo.stage import Process, Setting, Stage, browser, worker_and_beat
 from demo.stores import evidence
 from demo.stores.evidence import Asked
 from demo.stores.verdicts import verdicts
 from demo.verdict import Verdict
 from demo.watch import watch
-from sandbox import Plan
+from sandbox import Plan, Sandbox
 from sandbox.faults import evenly
 from sandbox.menus import Menus
 
-STORES, PRODUCTS, STATE = sized(50, 6), sized(12, 4), "AZ"
+#: Of the stores, so many have web pages.
+STORES, WITH_PAGES, PRODUCTS, STATE = sized(50, 6), sized(5, 2), sized(12, 4), "AZ"
+
+#: The last of them shows the worker's own address.
+PROXIES = sized(5, 3)
 LATENCY_MS = (20, 100)
 FAULTS = 0.08
 PROCESSES = sized(6, 3)
@@ -41,9 +47,12 @@ def setting(seed: int | None) -> Setting:
         "DUTCHIE_REQUESTS_PER_SECOND": "1000",
         "DUTCHIE_TIMEOUT_SECONDS": "1",
         "STORES_RETRY_BACKOFF_SECONDS": "1",
+        "BROWSER_VISIT_SECONDS": "15",
+        "PROXY_REST_SECONDS": "1",
         "CELERIAC_DRAIN_GRACE_MS": "2000",
     }
-    return Setting(environ, Plan(LATENCY_MS, evenly(FAULTS), hang_seconds=3, seed=SEED if seed is None else seed))
+    plan = Plan(LATENCY_MS, evenly(FAULTS), hang_seconds=3, seed=SEED if seed is None else seed)
+    return Setting(environ, plan, PROXIES)
 
 
 def play(on: Stage, screen: Screen) -> Sequence[Verdict]:
@@ -51,37 +60,44 @@ def play(on: Stage, screen: Screen) -> Sequence[Verdict]:
 
     with app.database.statement() as connection:
         connection.execute(evidence.RUNS_TABLE)
+        for proxy in on.outside.proxies:
+            connection.execute(evidence.ADD_PROXY, {"url": proxy.url})
     app.register_roles()
-    menus = on.outside.menus
-    menus.open_stores(STORES, state=STATE, products=PRODUCTS)
+    on.outside.menus.open_stores(STORES - WITH_PAGES, state=STATE, products=PRODUCTS)
+    on.outside.webmenus.open_stores(WITH_PAGES, state=STATE, products=PRODUCTS)
+    on.outside.proxies[-1].leaves_by = evidence.OWN
     _introduce(screen)
     with worker_and_beat(on, "-c", str(PROCESSES), "--include", "demo.stores.witness") as processes:
-        asked = Acts(app, menus, processes, screen).perform()
+        asked = Acts(app, on.outside, processes, screen).perform()
     with app.database.statement() as connection:
-        found = evidence.gather(connection, menus, asked)
+        found = evidence.gather(connection, on.outside, asked)
     screen.say(f"\n{evidence.summary(found)}\n")
     return verdicts(found)
 
 
 def _introduce(screen: Screen) -> None:
     low, high = LATENCY_MS
-    screen.say(f"Dutchie: a sandbox with {STORES} stores of {PRODUCTS} products. It takes {low} to {high} ms and fails")
-    screen.say(f"{FAULTS:.0%} of requests. celery -A tasks worker: {PROCESSES} processes. celery -A tasks beat.\n")
+    at_dutchie = STORES - WITH_PAGES
+    screen.say(f"A sandbox: {at_dutchie} stores at Dutchie, {WITH_PAGES} with web pages, of {PRODUCTS} products each.")
+    screen.say(f"It takes {low} to {high} ms and fails {FAULTS:.0%} of requests. Pages are visited with {browser()}")
+    screen.say(f"by {PROXIES} proxies, one of which leaks the worker's own address.")
+    screen.say(f"celery -A tasks worker: {PROCESSES} processes. celery -A tasks beat.\n")
 
 
 class Acts:
     """One after the other, each until nothing is left to do."""
 
-    def __init__(self, app: Celeriac, menus: Menus, processes: Sequence[Process], screen: Screen) -> None:
-        self.app, self.menus, self.processes, self.screen = app, menus, processes, screen
+    def __init__(self, app: Celeriac, outside: Sandbox, processes: Sequence[Process], screen: Screen) -> None:
+        self.app, self.outside, self.processes, self.screen = app, outside, processes, screen
 
     def perform(self) -> Asked:
         from tasks.stores import analytics_refresh, store_discovery
 
-        self.screen.say("One store_discovery is enqueued; everything else follows from it.")
+        self.screen.say("A store_discovery is enqueued for each platform; everything else follows from them.")
         store_discovery.delay("dutchie", STATE)
+        store_discovery.delay("webmenus", STATE)
         self._watch()
-        changed = change_menus(self.menus)
+        changed = change_menus(self.outside.menus) + change_menus(self.outside.webmenus)
         self.screen.say(
             f"{changed} products have another price now, or are gone; the resyncs come in {BATCHES} batches."
         )

@@ -1,13 +1,21 @@
-"""Reads what happened: from the tables, from the witness's notes and from what is on the sandbox's menus."""
+"""Reads what happened: from the tables, from the witness's notes and from what the sandbox has and saw."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 from sqlalchemy import Connection, text
 
-from sandbox.menus import Menus
+from sandbox import Sandbox
+from sandbox.webmenus import Visit
+
+#: The worker's address, where nothing hides it.
+OWN = "127.0.0.1"
+
+ADD_PROXY = text("SELECT add_proxy(:url)")
 
 #: The witness writes it.
 RUNS_TABLE = text("CREATE TABLE runs (role text, store text, began timestamptz, ended timestamptz)")
@@ -36,7 +44,11 @@ SELECT count(*) FROM runs a JOIN runs b
 ON a.store = b.store AND a.ctid < b.ctid AND a.began < b.ended AND b.began < a.ended
 """)
 
-RESOLVED = text("SELECT menu_url, platform_dispensary_id FROM dispensaries")
+RESOLVED = text("SELECT platform, menu_url, platform_dispensary_id FROM dispensaries")
+
+RESTING = text("SELECT url FROM proxies WHERE failures > 0")
+
+IN_USE = text("SELECT count(lease) FROM proxies")
 
 FIGURES = text("""
 SELECT (SELECT count(*) FROM dispensaries), (SELECT count(*) FROM products),
@@ -77,6 +89,20 @@ class Asked:
 
 
 @dataclass(frozen=True)
+class Visits:
+    """Of browsers to pages. `by`: how many from which address; `known`: how many brought along what an earlier one had
+    left them; `at_once`: pairs at one time from one address. `leak_found`: the proxy that leaks rests; `held`: proxies
+    that nobody gave back.
+    """
+
+    by: Counter[str]
+    known: int
+    at_once: int
+    leak_found: bool
+    held: int
+
+
+@dataclass(frozen=True)
 class Evidence:
     """`tasks`: how many, by role and state. `repeated`: attempts that a fault of the platform cost."""
 
@@ -92,6 +118,7 @@ class Evidence:
     overlaps: int
     repeated: int
     tasks: Mapping[tuple[str, str], int]
+    visits: Visits
 
 
 def progress(connection: Connection) -> Progress:
@@ -107,25 +134,47 @@ def last_store(connection: Connection) -> int:
     return int(connection.execute(LAST_STORE).scalar_one())
 
 
-def gather(connection: Connection, menus: Menus, asked: Asked) -> Evidence:
+def gather(connection: Connection, outside: Sandbox, asked: Asked) -> Evidence:
     stores, products, on_menu, changes, analysed, runs = connection.execute(FIGURES).one()
+    menu = sum(sum(platform.describe().values()) for platform in (outside.menus, outside.webmenus))
     return Evidence(
-        asked, stores, _resolved(connection, menus), products, on_menu, sum(menus.describe().values()), changes,
-        analysed, runs, connection.execute(OVERLAPS).scalar_one(), connection.execute(REPEATED).scalar_one(),
-        {(role, state): count for role, state, count in connection.execute(TASKS)},
+        asked, stores, _resolved(connection, outside), products, on_menu, menu, changes, analysed, runs,
+        connection.execute(OVERLAPS).scalar_one(), connection.execute(REPEATED).scalar_one(),
+        {(role, state): count for role, state, count in connection.execute(TASKS)}, _visits(connection, outside),
     )  # fmt: skip
 
 
-def _resolved(connection: Connection, menus: Menus) -> int:
+def _resolved(connection: Connection, outside: Sandbox) -> int:
     """Stores that have the id the platform has for them."""
-    slugs = {url.rpartition("/")[2]: platform_id for url, platform_id in connection.execute(RESOLVED)}
-    return sum(menus.id_of(slug) == platform_id for slug, platform_id in slugs.items())
+    platforms = {"dutchie": outside.menus, "webmenus": outside.webmenus}
+    found = connection.execute(RESOLVED).all()
+    return sum(platforms[platform].id_of(url.rpartition("/")[2]) == its_id for platform, url, its_id in found)
+
+
+def _visits(connection: Connection, outside: Sandbox) -> Visits:
+    """A visit without an end is one whose page never came: it left nothing and brought nothing."""
+    made = outside.webmenus.visits
+    whole = [visit for visit in made if visit.ended is not None]
+    known = sum(bool(visit.cookie or visit.stored or not visit.asked_for_script) for visit in whole)
+    leaking = outside.proxies[-1].url in connection.execute(RESTING).scalars().all()
+    in_use = connection.execute(IN_USE).scalar_one()
+    return Visits(Counter(visit.address for visit in made), known, at_once(whole), leaking, in_use)
+
+
+def at_once(visits: Sequence[Visit]) -> int:
+    """How many pairs of them were made at one time from one address."""
+    return sum(
+        one.address == other.address and one.began < (other.ended or 0) and other.began < (one.ended or 0)
+        for one, other in combinations(visits, 2)
+    )
 
 
 def summary(evidence: Evidence) -> str:
     roles = sorted({role for role, _ in evidence.tasks})
     lines = [f"{role:22} {_counts(evidence, role)}" for role in roles]
-    return "\n".join([*lines, f"{evidence.runs} runs, {evidence.repeated} of them repeated because of a fault"])
+    visits = ", ".join(f"{count} by {address}" for address, count in sorted(evidence.visits.by.items()))
+    runs = f"{evidence.runs} runs, {evidence.repeated} of them repeated because of a fault"
+    return "\n".join([*lines, runs, f"{evidence.visits.by.total()} visits of pages: {visits}"])
 
 
 def _counts(evidence: Evidence, role: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from demo.stores.evidence import Evidence
+from demo.stores.evidence import OWN, Evidence
 from demo.verdict import Verdict
 
 PER_STORE = ("entry_point_discovery", "product_discovery", "product_resync")
@@ -12,7 +12,7 @@ def verdicts(evidence: Evidence) -> list[Verdict]:
     """One for each condition; the demo succeeds if all hold."""
     conditions = (
         all_discovered, all_resolved, all_stocked, history_is_exact, one_at_a_time, nothing_lost, nothing_doubled,
-        analytics_agree,
+        analytics_agree, proxies_take_turns, visitors_are_strangers, the_leak_is_found,
     )  # fmt: skip
     return [condition(evidence) for condition in conditions]
 
@@ -69,3 +69,22 @@ def nothing_doubled(evidence: Evidence) -> Verdict:
 def analytics_agree(evidence: Evidence) -> Verdict:
     says = f"the analytics count {evidence.analysed} products, the menus {evidence.menu}"
     return Verdict(evidence.analysed == evidence.menu, says)
+
+
+def proxies_take_turns(evidence: Evidence) -> Verdict:
+    visits = evidence.visits
+    says = f"{visits.by.total()} visits by {len(visits.by)} proxies, {visits.held} of them not given back"
+    return Verdict(len(visits.by) > 1 and visits.held == 0, says)
+
+
+def visitors_are_strangers(evidence: Evidence) -> Verdict:
+    visits = evidence.visits
+    says = f"{visits.at_once} visits were at one time by the same proxy, {visits.known} known from an earlier one"
+    return Verdict(visits.at_once == visits.known == 0, says)
+
+
+def the_leak_is_found(evidence: Evidence) -> Verdict:
+    own = evidence.visits.by.get(OWN, 0)
+    found = "rests" if evidence.visits.leak_found else "does not rest"
+    says = f"the proxy that leaks {found}; {own} visits showed the worker's own address"
+    return Verdict(evidence.visits.leak_found and own == 0, says)

@@ -34,12 +34,12 @@ def witnessed(role: str, handler: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def store_of(kwargs: dict[str, Any]) -> str:
-    """By its arguments, whatever lock it has; where they name none, by the lock."""
+def store_of(kwargs: dict[str, Any]) -> str | None:
+    """By its arguments, whatever lock it has; where they name none, by the lock; a task of no store has neither."""
     under_way = running.current()
     assert under_way is not None
     store = kwargs.get("dispensary_id")
-    return str(under_way.task.lock_key) if store is None else f"dispensary_id:{store}"
+    return under_way.task.lock_key if store is None else f"dispensary_id:{store}"
 
 
 for name in ROLES:

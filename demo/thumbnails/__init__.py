@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 from celeriac import Celeriac
 from demo.screen import Screen
 from demo.size import sized
-from demo.stage import Setting, Stage, StageError, worker_and_beat
+from demo.stage import Setting, Stage, browser, worker_and_beat
 from demo.thumbnails import evidence, plan, verdicts
 from demo.thumbnails.plan import CASES
 from demo.verdict import Verdict
@@ -72,13 +72,7 @@ def play(on: Stage, screen: Screen) -> Sequence[Verdict]:
 
 
 def _introduce(screen: Screen) -> None:
-    from tasks.chromium import NoBrowser, find
-
-    try:
-        program = find()
-    except NoBrowser as missing:
-        raise StageError(str(missing)) from missing
-    screen.say(f"Pages: a sandbox. Browser: {program}, driven by {PROCESSES} processes of celery -A tasks worker.")
+    screen.say(f"Pages: a sandbox. Browser: {browser()}, driven by {PROCESSES} processes of celery -A tasks worker.")
     told = ", ".join(f"{case.sites} {case.name}" for case in CASES)
     screen.say(f"Sites, of agency websites and InstaSites each: {told}.")
 
