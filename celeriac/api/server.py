@@ -22,6 +22,7 @@ from starlette.routing import Match
 from celeriac.alerts.review import Watch
 from celeriac.api import (
     alerts,
+    bulks,
     capacity,
     dead_letters,
     document,
@@ -52,6 +53,7 @@ from celeriac.api.turns import HANDLERS, TurnsOfAll, in_turn
 from celeriac.errors import ConfigurationError
 from celeriac.metrics.exporter import Exporter
 from celeriac.operate import LONGEST, PATIENCE
+from celeriac.repair.bulks import Worker
 from celeriac.store.connections import Database
 from celeriac.worker.step import refuse_old_schema
 
@@ -62,8 +64,8 @@ if TYPE_CHECKING:
 ROUTERS = tuple(
     module.router
     for module in (
-        health, document, enqueue, matching, capacity, rates, steering, tasks, jobs, scheduled_jobs, trigger, system,
-        policies, workers, dead_letters, workflows, operators, alerts, metrics,
+        health, document, enqueue, matching, bulks, capacity, rates, steering, tasks, jobs, scheduled_jobs, trigger,
+        system, policies, workers, dead_letters, workflows, operators, alerts, metrics,
     )
 )  # fmt: skip
 
@@ -128,11 +130,13 @@ def _operation_id(route: APIRoute) -> str:
 
 @asynccontextmanager
 async def _lifespan(api: FastAPI) -> AsyncIterator[None]:
-    """Looks at alerts meanwhile, where no beat and no worker does."""
+    """Meanwhile works on bulks, and looks at alerts where no beat and no worker does."""
     document.document(api)
     current_default_thread_limiter().total_tokens = HANDLERS
     ending = threading.Event()
-    Watch(api.state.celeriac, ending).start()
+    app: Celeriac = api.state.celeriac
+    Watch(app, ending).start()
+    Worker(app.database, app.settings.sweep_interval, ending).start()
     yield
     ending.set()
 

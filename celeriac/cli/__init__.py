@@ -8,6 +8,7 @@ choice      the tasks a command means: ids, or a filter
 
 from celeriac.cli import (
     alerts,
+    bulks,
     contention,
     dead_letters,
     doctor,
@@ -27,8 +28,8 @@ from celeriac.cli import (
 from celeriac.cli.group import main, within_celery
 
 for module in (
-    stack, status, doctor, tasks, steering, failures, contention, workflows, policies, workers, recover, schedules,
-    dead_letters, alerts, figures, tokens,
+    stack, status, doctor, tasks, steering, bulks, failures, contention, workflows, policies, workers, recover,
+    schedules, dead_letters, alerts, figures, tokens,
 ):  # fmt: skip
     for command in module.COMMANDS:
         main.add_command(command)

@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from celeriac.dashboard import (
     accounts,
     alerts,
+    bulks,
     capacity,
     enqueue,
     failures,
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 ROUTERS = tuple(
     module.router
     for module in (
-        session, overview, tasks, enqueue, roles, accounts, locks, workers, schedules, failures, records, alerts,
+        session, overview, bulks, tasks, enqueue, roles, accounts, locks, workers, schedules, failures, records, alerts,
         capacity, letters, workflows,
     )
 )  # fmt: skip

@@ -8,11 +8,9 @@ from fastapi import APIRouter, Depends, Response
 
 from celeriac import insights
 from celeriac.dashboard import words
-from celeriac.dashboard.forms import MOST_TASKS
 from celeriac.dashboard.guard import May
 from celeriac.dashboard.page import Page
 from celeriac.dashboard.reading import Found
-from celeriac.dashboard.tasks import confirm
 from celeriac.errors import BadValue, Unknown
 
 router = APIRouter()
@@ -44,18 +42,6 @@ def shown(fingerprint: str, page: Viewer) -> Response:
     tasks = Found([task for task in tasks.value if task is not None])
     return page.show(
         "failure.html", f"Failure {fingerprint}", found=found if found.stopped else Found(group), tasks=tasks
-    )
-
-
-@router.get("/retry-failures/{fingerprint}")
-def retry_all(fingerprint: str, page: Viewer) -> Response:
-    """Which ones that would be; the form there does it."""
-    page.ask()
-    found = page.panel(insights.failed_of, fingerprint)
-    ids = found.value or []
-    sentence = f"the fingerprint {fingerprint}"
-    return confirm(
-        page, "retry", ids[:MOST_TASKS], sentence=sentence, more=len(ids) > MOST_TASKS, told_stopped=found.stopped
     )
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any
 
@@ -12,7 +11,7 @@ from sqlalchemy import Connection
 
 from celeriac import insights
 from celeriac.dashboard import acts, words
-from celeriac.dashboard.forms import MOST_TASKS, Form, Sent
+from celeriac.dashboard.forms import Form, Sent
 from celeriac.dashboard.guard import May
 from celeriac.dashboard.page import Elsewhere, Page
 from celeriac.dashboard.reading import Found
@@ -86,35 +85,16 @@ def _seconds(asked: Mapping[str, str], name: str) -> float | None:
     return seconds
 
 
-@router.get("/tasks/matching")
-def matching(page: Viewer) -> Response:
-    """How many the filter means, and the form that does it to just these."""
-    asked = page.ask("move", *FILTERS)
-    move = asked.get("move", "retry")
-    if move not in ("retry", "cancel") or len(asked) < 2:
-        raise BadValue(f"move={move!r:.50}: give retry or cancel, and at least one filter")
-    meant = wanted(asked)
-    states = [s for s in MOVES[move] if meant.statuses is None or s in meant.statuses]
-    found = Found([])
-    if states:
-        found = page.panel(_ids, replace(meant, statuses=states))
-    sentence = ", ".join(f"{name} {value}" for name, value in asked.items() if name != "move")
-    ids = [] if found.value is None else found.value
-    return confirm(
-        page, move, ids[:MOST_TASKS], sentence=sentence, more=len(ids) > MOST_TASKS, told_stopped=found.stopped
-    )
-
-
-def _ids(connection: Connection, meant: Filter) -> list[int]:
-    return insights.matching(connection, meant, most=MOST_TASKS + 1)
-
-
-def confirm(page: Page, move: str, ids: list[int], **told: Any) -> Response:
-    """The page that asks. `told`: what the template says besides."""
-    found = (page.read(insights.find, task) for task in ids[:SAMPLES])
-    tasks = [task for task in found if task is not None]
+def confirm(page: Page, move: str, ids: list[int]) -> Response:
+    """The page that asks."""
     title = f"{move.capitalize()} {words.plural(len(ids), 'task')}?"
-    return page.show("confirm.html", title, move=move, ids=ids, samples=tasks, unasked=UNASKED, **told)
+    return page.show("confirm.html", title, move=move, ids=ids, samples=samples(page, ids), unasked=UNASKED)
+
+
+def samples(page: Page, ids: Sequence[int]) -> list[dict[str, Any]]:
+    """The first few of them."""
+    found = (page.read(insights.find, task) for task in ids[:SAMPLES])
+    return [task for task in found if task is not None]
 
 
 @router.post("/tasks/retry")
@@ -133,7 +113,7 @@ def _ticked(page: Page, form: Form, move: str, verb: Callable[..., steer.Steered
     if (move == "cancel" and not sure) or (len(ids) > UNASKED and not form["why"]):
         if sure:
             page.notices.append(f"Over {words.figure(UNASKED)} tasks at once need a reason.")
-        return confirm(page, move, ids, sentence="", more=False, told_stopped=None)
+        return confirm(page, move, ids)
     act = partial(verb, by=page.bearer.name, why=form["why"])
     return acts.move(page, _back(page, form), ids, act, done_to)
 

@@ -18,9 +18,9 @@ from celeriac.store.states import ALL
 NAV = (
     ("overview", "Overview", "o"), ("tasks", "Tasks", "t"), ("roles", "Roles", "r"), ("accounts", "Accounts", "a"),
     ("locks", "Locks", "l"), ("workers", "Workers", "w"), ("schedules", "Schedules", "s"),
-    ("failures", "Failures", "f"), ("decisions", "Decisions", "d"), ("capacity", "Capacity", "c"),
-    ("workflows", "Workflows", ""), ("dead-letters", "Dead letters", ""), ("system", "System", ""),
-    ("alerts", "Alerts", ""), ("audit", "Audit", ""),
+    ("failures", "Failures", "f"), ("bulk", "Bulk", "b"), ("decisions", "Decisions", "d"),
+    ("capacity", "Capacity", "c"), ("workflows", "Workflows", ""), ("dead-letters", "Dead letters", ""),
+    ("system", "System", ""), ("alerts", "Alerts", ""), ("audit", "Audit", ""),
 )  # fmt: skip
 
 
@@ -35,6 +35,7 @@ ALSO = {
     "locks": (None, "/api/locks"),
     "failures": (None, "/api/failures"),
     "decisions": (None, "/api/roles/{role}/passes"),
+    "bulk": ("celeriac bulk list", "/api/bulk"),
     "capacity": (None, "/api/tasks/capacity"),
     "workflows": ("celeriac workflow show", "/api/workflows/{workflow}"),
     "dead-letters": ("celeriac dead-letters", "/api/dead-letters"),

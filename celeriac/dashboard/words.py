@@ -169,6 +169,24 @@ def alert(row: Mapping[str, Any]) -> str:
     return str(row["says"] or says)
 
 
+#: What the conditions of a bulk are called on the page of tasks.
+_CONDITIONS = {
+    "statuses": "state", "lock_key": "lock", "unique_key": "unique", "worker_id": "worker", "waits_for": "waits",
+    "older_than": "older", "newer_than": "newer",
+}  # fmt: skip
+
+
+def conditions(told: Mapping[str, Any]) -> str:
+    """What a bulk's filter says, as a part of a sentence."""
+    return ", ".join(f"{_CONDITIONS.get(name, name)} {_condition(name, value)}" for name, value in told.items())
+
+
+def _condition(name: str, value: Any) -> str:
+    if isinstance(value, list):
+        return " or ".join(value)
+    return took(value) if name in ("older_than", "newer_than") else str(value)
+
+
 def sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:].rstrip('.')}."
 

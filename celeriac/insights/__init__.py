@@ -5,13 +5,25 @@ index page by page, counts stop at a bound and say so. Times are the database's.
 """
 
 from celeriac.insights.alerts import firing, pending_alerts, silences
+from celeriac.insights.bulks import bulk, bulks
 from celeriac.insights.capacity import capacity, heartbeats
 from celeriac.insights.checks import Check
 from celeriac.insights.clock import clock
 from celeriac.insights.counting import CAP, Count, RoleDepth, counts, depth
 from celeriac.insights.dead_letters import dead_letter, dead_letters
-from celeriac.insights.failures import FailureGroup, Failures, failed_of, failures
-from celeriac.insights.lists import MOST_OFFSET, MOST_ROWS, WORDS, Filter, Page, list_tasks, matching
+from celeriac.insights.failures import FailureGroup, Failures, failed_of, failed_page, failures
+from celeriac.insights.lists import (
+    MOST_OFFSET,
+    MOST_ROWS,
+    WORDS,
+    Filter,
+    Moment,
+    Page,
+    list_tasks,
+    matching,
+    matching_page,
+    moment,
+)
 from celeriac.insights.locks import Lock, Locks, Waiting, lock, locks, queue_of
 from celeriac.insights.metrics import metrics
 from celeriac.insights.shares import AccountShare, Shares, shares, waiting_of
@@ -46,6 +58,7 @@ __all__ = [
     "History",
     "Lock",
     "Locks",
+    "Moment",
     "Page",
     "RoleDepth",
     "Shares",
@@ -57,6 +70,8 @@ __all__ = [
     "active_under",
     "audit_trail",
     "beats",
+    "bulk",
+    "bulks",
     "capacity",
     "clock",
     "counts",
@@ -64,6 +79,7 @@ __all__ = [
     "dead_letters",
     "depth",
     "failed_of",
+    "failed_page",
     "failures",
     "find",
     "firing",
@@ -75,7 +91,9 @@ __all__ = [
     "lock",
     "locks",
     "matching",
+    "matching_page",
     "metrics",
+    "moment",
     "passes",
     "paused_accounts",
     "pending_alerts",

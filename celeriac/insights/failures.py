@@ -159,15 +159,26 @@ def failed_of(
     ids: list[int] = []
     before: int | None = None
     while True:
-        found, looked_at, last = _page(connection, role, since, before)
-        same = [failure for failure in found if failure.kind.fingerprint == fingerprint]
-        ids += [failure.id for failure in same]
-        if looked_at < LOOKS_AT:
+        some, before = failed_page(connection, fingerprint, before, role=role, since=since)
+        ids += some
+        if before is None:
             break
-        role, before = (same[0].role if same else role), last
     if not ids:
         raise Unknown(f"there are no failures {fingerprint!r}; `celeriac failures` lists those there are")
     return ids
+
+
+def failed_page(
+    connection: Connection, fingerprint: str, before: int | None, *, role: str | None = None,
+    since: float | None = None, until: datetime | None = None,
+) -> tuple[list[int], int | None]:  # fmt: skip
+    """Of the next 5,000 failures those of the group that did not end after `until`; and where to go on, None at the
+    end.
+    """
+    found, looked_at, last = _page(connection, role, since, before)
+    same = [one for one in found if one.kind.fingerprint == fingerprint]
+    ids = [one.id for one in same if until is None or one.completed_at <= until]
+    return ids, None if looked_at < LOOKS_AT else last
 
 
 def grouped(found: Iterable[_Failure]) -> list[FailureGroup]:

@@ -12,7 +12,7 @@ from datetime import datetime
 from itertools import islice
 from typing import Any
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, text
 
 from celeriac.errors import BadValue
 from celeriac.insights.pages import ENDS, PAGES, WALKS
@@ -29,11 +29,17 @@ WORDS = tuple(dict.fromkeys((*ALL, *CRAWLS, *QUEUES)))
 #: Rows a page looks at in search of those the filter means.
 LOOKS_AT = 2_000
 
+MOMENT = text("""
+SELECT coalesce(pg_sequence_last_value(CAST('celeriac.tasks_id_seq' AS regclass)), 0) AS upto,
+    clock_timestamp() AS until
+""")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter:
     """What a list or a bulk means; what is None does not matter. `older_than`, `newer_than`: seconds since it was
     enqueued. `waits_for`: time, lock, account, members, or nothing. `error`: what its last error says somewhere.
+    `upto`, `until`: of an instant's tasks alone, none of a greater id, none that ended later.
     """
 
     statuses: Sequence[str] | None = None
@@ -46,6 +52,8 @@ class Filter:
     older_than: float | None = None
     newer_than: float | None = None
     error: str | None = None
+    upto: int | None = None
+    until: datetime | None = None
 
     @classmethod
     def of(cls, words: Sequence[str], *, waits_for: str | None = None, **conditions: Any) -> Filter:
@@ -101,19 +109,44 @@ def matching(connection: Connection, wanted: Filter, *, most: int) -> list[int]:
     """
     if most < 1:
         raise BadValue(f"most={most}: give 1 or more")
-    walks = (replace(wanted, statuses=statuses) for statuses in _walked_apart(wanted.statuses))
-    found = (task for walk in walks for task in _ids(connection, walk, min(most, MOST_ROWS)))
-    return list(dict.fromkeys(islice(found, most)))  # One may have gone from a status to the next meanwhile.
+    found = islice(_ids(connection, wanted, min(most, MOST_ROWS)), most)
+    return list(dict.fromkeys(found))  # One may have gone from a status to the next meanwhile.
 
 
 def _ids(connection: Connection, wanted: Filter, limit: int) -> Iterator[int]:
-    after: str | None = None
+    place: str | None = None
     while True:
-        page = list_tasks(connection, wanted, limit=limit, after=after)
-        yield from (item["id"] for item in page.items)
-        after = page.next
-        if after is None:
+        ids, place = matching_page(connection, wanted, place, limit=limit)
+        yield from ids
+        if place is None:
             return
+
+
+def matching_page(
+    connection: Connection, wanted: Filter, place: str | None, *, limit: int = MOST_ROWS
+) -> tuple[list[int], str | None]:
+    """A page of `matching`, and the place of the next one: None after the last."""
+    walks = list(_walked_apart(wanted.statuses))
+    walk, _, after = (place or "0 ").partition(" ")
+    if int(walk) >= len(walks):
+        return [], None
+    page = list_tasks(connection, replace(wanted, statuses=walks[int(walk)]), limit=limit, after=after or None)
+    following = f"{int(walk) + 1} " if page.next is None else f"{walk} {page.next}"
+    is_last = page.next is None and int(walk) + 1 == len(walks)
+    return [item["id"] for item in page.items], None if is_last else following
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What was there then: no task of an id above `upto`, none that ended after `until`."""
+
+    upto: int
+    until: datetime
+
+
+def moment(connection: Connection) -> Moment:
+    """Now."""
+    return Moment(**connection.execute(MOMENT).mappings().one())
 
 
 def _walked_apart(statuses: Sequence[str] | None) -> Iterator[Sequence[str] | None]:

@@ -12,7 +12,9 @@ COLUMNS = """
     error_message, retry_count, max_retries, tries, max_rounds, losses, timeout, parent_id, enqueued_by, created_at,
     updated_at"""
 
-FILTER = """
+_AT = "coalesce(CAST(:until AS timestamptz), statement_timestamp())"
+
+FILTER = f"""
     (CAST(:statuses AS text[]) IS NULL OR status = ANY(CAST(:statuses AS text[])))
     AND (CAST(:role AS text) IS NULL OR role = :role)
     AND (CAST(:account AS text) IS NULL OR account = :account)
@@ -21,10 +23,12 @@ FILTER = """
     AND (CAST(:worker_id AS text) IS NULL OR worker_id = :worker_id)
     AND (CAST(:waits_for AS text) IS NULL OR waits_for = :waits_for OR :waits_for = 'nothing' AND waits_for IS NULL)
     AND (CAST(:older_than AS double precision) IS NULL
-        OR created_at < statement_timestamp() - :older_than * interval '1 second')
+        OR created_at < {_AT} - :older_than * interval '1 second')
     AND (CAST(:newer_than AS double precision) IS NULL
-        OR created_at >= statement_timestamp() - :newer_than * interval '1 second')
-    AND (CAST(:error AS text) IS NULL OR strpos(lower(error_message), lower(:error)) > 0)"""
+        OR created_at >= {_AT} - :newer_than * interval '1 second')
+    AND (CAST(:error AS text) IS NULL OR strpos(lower(error_message), lower(:error)) > 0)
+    AND (CAST(:upto AS bigint) IS NULL OR id <= :upto)
+    AND (CAST(:until AS timestamptz) IS NULL OR completed_at IS NULL OR completed_at <= :until)"""
 
 AFTER = "coalesce(CAST(CAST(:after AS text) AS bigint), 9223372036854775807)"
 

@@ -37,7 +37,7 @@ class Change:
 def write(
     connection: Connection, action: str, kind: str, changes: Iterable[Change], *, by: str, why: str | None = None
 ) -> None:
-    """A row each. Raises NotAllowed. `kind` is what was changed: task, role, account, schedule, token, worker."""
+    """A row each. Raises NotAllowed. `kind` is what was changed: task, role, account, schedule, token, worker, bulk."""
     rows = [{"target": c.target, "before": c.before, "after": c.after} for c in changes]
     if rows:
         given = {"by": by, "action": action, "kind": kind, "changes": json.dumps(rows), "why": why or None}

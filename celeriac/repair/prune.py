@@ -158,6 +158,20 @@ DELETE FROM celeriac.outcomes WHERE (role, minute) IN (
     ORDER BY minute LIMIT :batch)
 """)
 
+# What bulks that were stopped had left.
+LEFT_OF_BULKS = text("""
+DELETE FROM celeriac.bulk_tasks WHERE (bulk, id) IN (
+    SELECT t.bulk, t.id FROM celeriac.bulk_actions b, LATERAL (
+        SELECT bulk, id FROM celeriac.bulk_tasks WHERE bulk = b.id ORDER BY id LIMIT :batch) AS t
+    WHERE b.ended_at IS NOT NULL LIMIT :batch)
+""")
+
+BULKS = text("""
+DELETE FROM celeriac.bulk_actions WHERE id IN (
+    SELECT id FROM celeriac.bulk_actions WHERE ended_at < statement_timestamp() - :days * interval '1 day'
+    ORDER BY id LIMIT :batch)
+""")
+
 #: How long (days) a message that was adopted is known.
 KNOWN = 7.0
 
@@ -170,11 +184,13 @@ def prune_finished(app: RepairApp) -> int:
     events, passes = app.settings.event_days, app.settings.pass_hours / 24
     rest: tuple[tuple[TextClause, float], ...] = (
         (EVENTS, events), (PASSES, passes), (WORKERS, events), (BEATS, passes), (ADOPTED, KNOWN), (OUTCOMES, events),
+        (BULKS, events),
         (DEAD_LETTERS, app.settings.dead_letter_days),
     )  # fmt: skip
     if expires := app.backend.prepare_expires(None):
         rest += ((GROUPS, expires / 86_400),)
-    return prune_tasks(app) + sum(_prune(app.database, delete, days=days) for delete, days in rest)
+    left = _prune(app.database, LEFT_OF_BULKS)
+    return prune_tasks(app) + left + sum(_prune(app.database, delete, days=days) for delete, days in rest)
 
 
 def prune_tasks(app: RepairApp) -> int:

@@ -29,6 +29,8 @@ WORKER = {
     "roles": "SELECT, INSERT, UPDATE",
     "role_limits": "SELECT, INSERT, UPDATE",
     "alert_silences": "SELECT, DELETE",
+    "bulk_actions": "SELECT, DELETE",
+    "bulk_tasks": "SELECT, DELETE",
     "account_policies": "SELECT, UPDATE (updated_at)",  # without which nobody may lock a row FOR SHARE
     "version": "SELECT",
     "afterwards": "",

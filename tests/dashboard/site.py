@@ -171,6 +171,13 @@ def furnish(site: Site) -> dict[str, int]:
         evil=EVIL,
     )  # fmt: skip
     site.rows(
+        """INSERT INTO celeriac.bulk_actions (move, filter, upto, until, by, why, state, asked, skipped, skips, trouble,
+            created_at, moving_since, ended_at)
+        VALUES ('retry', CAST(:filter AS jsonb), 1, now(), :evil, :evil, 'stopped', 2, 1, CAST(:skips AS jsonb), :evil,
+            now(), now(), now())""",
+        evil=EVIL, filter=json.dumps({"account": EVIL}), skips=json.dumps([{"id": 7, "reason": EVIL}]),
+    )  # fmt: skip
+    site.rows(
         """INSERT INTO celeriac.dead_letters (digest, name, sender, reason, size, message, args)
         VALUES (sha256('x'), :evil, :evil, :evil, 1, 'x', CAST(:args AS jsonb))""",
         evil=EVIL, args=f'["{EVIL}"]',

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 from dataclasses import replace
@@ -10,9 +11,12 @@ from urllib.parse import unquote
 import pytest
 
 from celeriac.dashboard import acts
+from celeriac.dashboard import bulks as dashboard_bulks
 from celeriac.operate import steer
+from celeriac.repair import bulks as works
 from tests.api.works import audited, row, task
 from tests.dashboard.site import Site, worker
+from tests.processes import until
 
 
 def test_a_failed_task_is_retried_and_the_trail_says_by_whom(site: Site) -> None:
@@ -75,11 +79,80 @@ def test_a_bulk_changes_just_what_its_page_showed(site: Site) -> None:
     assert "Retry 7 tasks" in page
     assert re.search(r'id="live"[^>]* data-still', page)
     later = task(site, "failed", "crawl")
-    form = re.search(r'name="task" value="([\d,]+)"', page)
-    assert form
-    assert site.told("tasks/retry", sure="yes", task=form[1]) == "7 tasks will run again."
+    assert site.told("bulk/retry", **hidden(page), why="mended") == "It was asked for."
+    assert ended(site) == ("done", 7, 7, 0)
+    assert {row(site, one, "status") for one in shown} == {("pending",)}
     assert row(site, later, "status") == ("failed",)
-    assert row(site, shown[0], "status") == ("pending",)
+    (asked, end) = audited(site, "bulk", site.rows.one("SELECT id FROM celeriac.bulk_actions"))[0], shown[0]
+    assert (asked[0], asked[1], asked[3]["filter"], asked[4]) == (
+        "operate", "bulk retry", {"statuses": ["failed"], "role": "crawl"}, "mended"
+    )  # fmt: skip
+    assert [a[4] for a in audited(site, "task", end)] == ["mended"]
+
+
+def hidden(page: str) -> dict[str, str]:
+    """What the form of a question has besides what one types."""
+    fields = re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', page.partition("<main")[2])
+    return {name: html.unescape(value) for name, value in fields}
+
+
+def ended(site: Site) -> tuple[object, ...]:
+    """State, asked, done and skipped of the only bulk, once it is over."""
+    wanted = "SELECT state, asked, done, skipped FROM celeriac.bulk_actions WHERE ended_at IS NOT NULL"
+    until(lambda: site.rows(wanted) != [] and not works._working.locked(), "the bulk to end")
+    (found,) = site.rows(wanted)
+    return tuple(found)
+
+
+def test_a_bulk_of_one_problem_retries_its_failures(site: Site) -> None:
+    mine, other = task(site, "failed", "crawl"), task(site, "failed", "crawl")
+    site.rows("UPDATE celeriac.history SET error_message = 'KeyError: x' WHERE id = :id", id=other)
+    groups = site.get("failures.json").json()["failures"]["groups"]
+    (group,) = [one for one in groups if one["message"] == "broken"]
+    page = site.html(f"retry-failures/{group['fingerprint']}?role=crawl")
+    assert "Retry 1 task" in page
+    site.told("bulk/retry", **hidden(page))
+    assert ended(site) == ("done", 1, 1, 0)
+    assert (row(site, mine, "status"), row(site, other, "status")) == (("pending",), ("failed",))
+
+
+def test_a_bulk_gives_another_priority_and_is_told_on_its_page(site: Site) -> None:
+    waiting = [task(site, "pending", "crawl") for _ in range(3)]
+    page = site.html("tasks/matching?move=prioritise&role=crawl")
+    assert "Prioritise 3 tasks" in page
+    site.told("bulk/prioritise", **hidden(page), priority="7")
+    assert ended(site) == ("done", 3, 3, 0)
+    assert {row(site, one, "priority") for one in waiting} == {(7,)}
+    said = site.html("bulk")
+    number = re.search(r'id="bulk-(\d+)"', said)
+    assert number
+    said = site.html(f"bulk/{number[1]}")
+    assert re.findall(r'<dd id="(\w+)">([^<]+)<', said) == [
+        ("asked", "3"),
+        ("done", "3"),
+        ("skipped", "0"),
+        ("left", "0"),
+    ]
+    assert "all tasks with role crawl" in said
+    assert "Nothing was changed: the bulk" in site.told(f"bulk/{number[1]}/stop")
+
+
+def test_a_bulk_of_many_needs_a_reason_and_what_is_wrong_with_it_is_said(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dashboard_bulks, "UNASKED", 1)
+    for _ in range(2):
+        task(site, "failed", "crawl")
+    page = site.html("tasks/matching?move=retry&role=crawl")
+    assert 'name="why" required' in page
+    for fields, says in (
+        (hidden(page), "need a reason"), ({"why": "x"}, "until="),
+        (hidden(page) | {"upto": "9" * 15, "why": "x"}, "until="),
+        (hidden(page) | {"role": "", "why": "x"}, "a bulk of everything"),
+    ):  # fmt: skip
+        assert says in site.told("bulk/retry", **fields)
+    assert "priority=" in site.told("bulk/prioritise", **hidden(page), why="x")
+    assert site.rows("SELECT * FROM celeriac.bulk_actions") == []
 
 
 def test_a_bulk_that_is_stopped_midway_says_what_it_has_done(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

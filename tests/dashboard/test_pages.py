@@ -33,6 +33,7 @@ PAGES = {
     "workers": ("No worker has ever reported", ("workers",)),
     "schedules": ("Nothing is scheduled", ("scheduled_jobs", "beats")),
     "failures": ("Nothing failed in this time", ("history",)),
+    "bulk": ("No bulk action yet", ("bulk_actions",)),
     "decisions": ("No pass yet", ("passes",)),
     "capacity": ("resync", ("roles",)),
     "workflows": ("A chain, a group or a chord", ()),
@@ -48,7 +49,7 @@ ONE = (
     "accounts/{evil}", "locks/lock:running:{evil}", "locks/free",
     "schedules/nightly%20{evil}", "decisions/1?role=crawl", "dead-letters/1",
     "audit?kind=task&target={evil}", "capacity?role=crawl&workers=2&hours=4",
-    "tasks/matching?move=retry&state=failed",
+    "tasks/matching?move=retry&state=failed", "bulk/1",
 )  # fmt: skip
 
 

@@ -95,6 +95,9 @@ BASE = [
     "INSERT INTO celeriac.adopted (task_id) SELECT 'adopted-' || i FROM generate_series(1, 100) i",
     """INSERT INTO celeriac.dead_letters (digest, name, reason, size, message)
         SELECT sha256(CAST('base ' || i AS bytea)), 'work', 'x', 1, 'x' FROM generate_series(1, 100) i""",
+    """INSERT INTO celeriac.bulk_actions (move, filter, upto, until, by, state, ended_at)
+        VALUES ('retry', '{}', 1, now(), 'x', 'moving', NULL), ('retry', '{}', 1, now(), 'x', 'stopped', now())""",
+    "INSERT INTO celeriac.bulk_tasks (bulk, id) SELECT 1, i FROM generate_series(1, 100) i",
 ]  # fmt: skip
 
 _MANY = tasks("ready", "'many-' || i, 'work', 'm' || i % (:n / 5), NULL, NULL, now() FROM generate_series(1, :n)")
@@ -147,6 +150,7 @@ SHAPES = {
         "INSERT INTO celeriac.adopted (task_id) SELECT 'past-' || i FROM generate_series(1, :n) i",
         """INSERT INTO celeriac.dead_letters (digest, name, reason, size, message)
             SELECT sha256(CAST('past ' || i AS bytea)), 'other', 'x', 1, 'x' FROM generate_series(1, :n / 2) i""",
+        "INSERT INTO celeriac.bulk_tasks (bulk, id) SELECT 1 + i % 2, 1000 + i FROM generate_series(1, :n) i",
     ],
     "failures": [
         past("""'bad-' || i, 'work', 'm' || i % 1000, 'failed', now() - i * interval '1 millisecond'
@@ -160,7 +164,7 @@ SHAPES = {
 
 #: Where tasks are, and what is told of them. `tickets` is small by design, and may be read as a whole.
 ROOMS = ("tasks", "ready", "later", "behind", "parked", "barriers", "joins", "locks", "looks", "intake", "history")
-TOLD = ("task_events", "passes", "audit", "adopted", "dead_letters")
+TOLD = ("task_events", "passes", "audit", "adopted", "dead_letters", "bulk_tasks")
 
 
 def is_large(table: str) -> bool:

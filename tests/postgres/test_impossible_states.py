@@ -121,6 +121,23 @@ IMPOSSIBLE_ROWS: list[tuple[str, str, dict[str, Any]]] = [
     ("alert_deliveries_channel_known", "alert_deliveries", {"channel": "?", "message": "{}"}),
     ("workers_status_known", "workers", {"worker_id": "w", "hostname": "h", "pid": 1, "concurrency": 1, "status": "?"}),
     *(
+        (
+            f"bulk_actions_{check}",
+            "bulk_actions",
+            {"move": "retry", "filter": "{}", "upto": 1, "until": NOW, "by": "b"} | row,
+        )
+        for check, row in (
+            ("move_known", {"move": "?"}),
+            ("priority_of_prioritise", {"priority": 1}),
+            ("priority_of_prioritise", {"move": "prioritise"}),
+            ("state_known", {"state": "?"}),
+            ("ended_as_state_says", {"state": "done"}),
+            ("ended_as_state_says", {"ended_at": NOW}),
+            ("each_task_once", {"asked": 1, "done": 1, "skipped": 1}),
+            ("each_task_once", {"done": -1}),
+        )
+    ),
+    *(
         (f"scheduled_jobs_{check}", "scheduled_jobs", {"name": "n", "target": "t", "cron_expression": "@daily"} | row)
         for check, row in (
             ("kind_known", {"kind": "?"}),

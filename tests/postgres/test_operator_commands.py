@@ -373,3 +373,19 @@ def test_what_is_others_text_never_orders_the_terminal(run: Run, rows: Rows, put
             assert "title" in told.output, command
     items = value(run("list", "--status", "pending", "--json"))["items"]
     assert {item["account"] for item in items} == {EVIL}, "programs get what there is"
+
+
+def test_a_bulk_is_asked_for_shown_worked_on_and_stopped(run: Run, rows: Rows) -> None:
+    fail(rows, 3, "boom")
+    assert "retry all tasks of role work?" in run("bulk", "ask", "retry", "--role", "work", input="n\n").output
+    done = value(run("bulk", "ask", "retry", "--role", "work", "--yes", "--why", "mended", "--json"))
+    assert (done["state"], done["asked"], done["done"], done["why"]) == ("done", 3, 3, "mended")
+    left = value(run("bulk", "ask", "cancel", "--role", "work", "--later", "--yes", "--json"))
+    assert (left["state"], left["asked"]) == ("gathering", 0)
+    assert value(run("bulk", "work", "--json")) == {"moved": 3}
+    assert value(run("bulk", "show", left["id"], "--json"))["state"] == "done"
+    assert [row["id"] for row in value(run("bulk", "list", "--json"))] == [left["id"], done["id"]]
+    assert run("bulk", "stop", left["id"]).exit_code == REFUSED
+    again = value(run("bulk", "ask", "prioritise", "--role", "work", "--priority", 7, "--later", "--yes", "--json"))
+    assert run("bulk", "stop", again["id"], "--why", "wrong").exit_code == DONE
+    assert run("bulk", "ask", "retry", "--yes").exit_code == REFUSED, "a bulk of everything"

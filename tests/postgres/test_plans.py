@@ -40,8 +40,8 @@ FEW = 1_000
 #: Tables that have a row for each role, schedule, process, ticket or token, and the engine's own bookkeeping.
 SHORT = {
     "account_policies", "afterwards", "alert_deliveries", "alert_silences", "alerts", "alerts_pending", "api_tokens",
-    "batchers", "beats", "group_results", "outcomes", "queue_states", "repairs", "ring", "role_limits", "roles",
-    "scheduled_jobs", "tickets", "unparking", "workers",
+    "batchers", "beats", "bulk_actions", "group_results", "outcomes", "queue_states", "repairs", "ring",
+    "role_limits", "roles", "scheduled_jobs", "tickets", "unparking", "workers",
 }  # fmt: skip
 
 #: Not explained here: figures count what there is (`test_plans_of_figures`), these read the catalog or change it, and
@@ -217,6 +217,7 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
             f"repair.prune.{what}": [{"days": 0, "batch": SELECTED}, {"days": 1, "batch": SELECTED}]
             for what in ("PASSES", "ADOPTED", "DEAD_LETTERS")
         },
+        "repair.prune.LEFT_OF_BULKS": [{"batch": SELECTED}],
         "repair.ring.STATE": [{}],
         "metrics.read.OUTBOX_TASKS": [{"most": SELECTED}],
         "metrics.read.ROOMS": [{"most": SELECTED}],
@@ -236,6 +237,8 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
             by | {"task_ids": ["active-1", "next-1", "due-1"], "parents": None},
             by | {"task_ids": task_ids, "parents": [0]},
         ],
+        "operate.bulks.GATHER": [{"bulk": 1, "ids": failed, "place": None}],
+        "operate.bulks.TAKE": [{"bulk": 1, "after": after, "batch": SELECTED} for after in (0, 50)],
         "operate.dead_letters.TAKE": [{"id": letter}],
         "operate.hasten.HASTEN": [{"task_id": "due-1", "by": ""}],
         "operate.prioritise.HOLD": [
@@ -289,6 +292,7 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
                 "times": found(f"SELECT completed_at FROM celeriac.history WHERE id = ANY ('{{{failed_ids}}}')"),
             }
         ],
+        "insights.lists.MOMENT": [{}],
         "insights.locks.WAITED_FOR": [{"most": SELECTED}],
         "insights.locks.HELD": [{"most": SELECTED}],
         "insights.locks.LOCKS": [{"keys": keys, "cap": SELECTED}],
@@ -343,6 +347,8 @@ def pages() -> Mapping[str, list[Given]]:
         "error",
         "account",
         "after",
+        "upto",
+        "until",
     )
     unasked = dict.fromkeys(kinds)
     bounds = {"most": SELECTED, "looks_at": SELECTED, "offset": 0}

@@ -1,0 +1,94 @@
+"""`/api/bulk`: one move of all tasks that a filter means now, however many; the servers work on it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from functools import partial
+from typing import Any, Literal
+
+from fastapi import APIRouter
+from pydantic import BaseModel, Field
+from sqlalchemy import Connection
+
+from celeriac import insights
+from celeriac.api.app import App, write
+from celeriac.api.callers import Operator, Reader
+from celeriac.api.changes import Because, Changed, Reason, change
+from celeriac.api.fields import IdInPath, Limit, Priority
+from celeriac.api.matching import BoundFilter
+from celeriac.api.system import Before
+from celeriac.operate import bulks
+from celeriac.repair import bulks as works
+
+router = APIRouter(prefix="/api/bulk", tags=["bulk"])
+
+BulkMove = Literal["retry", "cancel", "prioritise"]
+
+
+class NewBulk(Because):
+    move: BulkMove
+    filter: BoundFilter = Field(examples=[{"role": "product_resync", "status": ["failed"]}])
+    priority: Priority | None = Field(default=None, description="of prioritise, and only there", examples=[None])
+
+
+class Skipped(BaseModel):
+    id: int
+    reason: str = Field(examples=["the task is running: only what failed or was cancelled can be retried"])
+
+
+class Bulk(BaseModel):
+    id: int
+    move: BulkMove
+    priority: int | None
+    filter: dict[str, Any] = Field(examples=[{"role": "product_resync", "statuses": ["failed"]}])
+    upto: int = Field(description="no task of a greater id is meant")
+    until: datetime = Field(description="nor one that ended later")
+    state: Literal["gathering", "moving", "done", "stopped"]
+    asked: int = Field(description="tasks that are meant; it grows while they are gathered")
+    done: int
+    skipped: int = Field(description="tasks that did not allow it any more")
+    left: int
+    skips: list[Skipped] = Field(description="the first of them")
+    trouble: str | None = Field(description="why the last step came to nothing")
+    by: str
+    why: str | None
+    created_at: datetime
+    moving_since: datetime | None
+    ended_at: datetime | None
+
+
+class Bulks(BaseModel):
+    bulks: list[Bulk]
+
+
+@router.get("")
+def list_bulks(app: App, _: Reader, limit: Limit = 100, before: Before | None = None) -> Bulks:
+    """Newest first."""
+    with app.database.reading() as connection:
+        return Bulks.model_validate({"bulks": insights.bulks(connection, limit=limit, before=before)})
+
+
+@router.post("", status_code=202)
+def ask_bulk(body: NewBulk, app: App, caller: Operator) -> Bulk:
+    """Means what the filter matches now, and nothing that comes later. `/api/tasks/matching` counts first."""
+    wanted = body.filter.as_filter()
+
+    def ask(connection: Connection) -> int:
+        return works.ask(connection, body.move, wanted, priority=body.priority, by=caller.name, why=body.why)
+
+    number = write(app, ask)
+    works.start(app.database)
+    return get_bulk(number, app, caller)
+
+
+@router.get("/{number}")
+def get_bulk(number: IdInPath, app: App, _: Reader) -> Bulk:
+    """How far it is."""
+    with app.database.reading() as connection:
+        return Bulk.model_validate(insights.bulk(connection, number))
+
+
+@router.delete("/{number}")
+def stop_bulk(number: IdInPath, app: App, caller: Operator, body: Reason) -> Changed:
+    """After the batch that is under way; what was moved stays moved. 409 if it is over."""
+    return change(app, partial(bulks.stop, bulk=number, by=caller.name, why=body.why))

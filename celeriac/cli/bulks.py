@@ -1,0 +1,98 @@
+"""Bulks: one move of all tasks that a filter means now, which goes on whatever becomes of this command."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from celeriac import insights
+from celeriac.app import Celeriac
+from celeriac.cli import choice, output
+from celeriac.cli.group import Command, FindApp, Group
+from celeriac.insights import Filter
+from celeriac.operate import PATIENCE, bulks
+from celeriac.repair import bulks as works
+
+_COLUMNS = ("id", "state", "move", "asked", "done", "skipped", "left", "filter", "by", "created_at", "trouble")
+
+
+@click.group(cls=Group)
+def bulk() -> None:
+    """Ask for a bulk, see how far bulks are, go on with them, stop one."""
+
+
+@bulk.command(cls=Command)
+@click.argument("move", type=click.Choice(list(bulks.MOVES)))
+@choice.filtering
+@click.option("--priority", type=int, help="Of prioritise.")
+@click.option("--later", is_flag=True, help="Leave the work to an API server.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--why", default="", help="For the events and the audit trail.")
+@click.pass_obj
+def ask(
+    find: FindApp, /, move: str, priority: int | None, later: bool, yes: bool, why: str, **options: Any
+) -> None:  # fmt: skip
+    """MOVE all tasks that the filter means now, and none that comes later."""
+    app, wanted = find(), Filter.of(**options)
+    if not yes:
+        output.ask(f"{move} all tasks of {', '.join(f'{n} {v}' for n, v in works.conditions(wanted).items())}?")
+    with app.database.transaction(patience=PATIENCE) as connection:
+        number = works.ask(connection, move, wanted, by=output.by(), why=why, priority=priority)
+    if not later:
+        works.work(app.database)
+    _tell(app, number)
+
+
+@bulk.command("list", cls=Command)
+@click.option("--limit", default=20, show_default=True)
+@click.option("--before", type=int, help="The last id of the page before.")
+@click.pass_obj
+def list_(find: FindApp, /, limit: int, before: int | None) -> None:
+    """List bulks, newest first, each with how far it is."""
+    with find().database.reading() as connection:
+        rows = insights.bulks(connection, limit=limit, before=before)
+    output.tell(rows, output.table(rows, _COLUMNS))
+
+
+@bulk.command(cls=Command)
+@click.argument("number", type=click.IntRange(1, 2**63 - 2))
+@click.pass_obj
+def show(find: FindApp, /, number: int) -> None:
+    """Show one: what it means, how far it is, and what it skipped."""
+    _tell(find(), number)
+
+
+@bulk.command(cls=Command)
+@click.pass_obj
+def work(find: FindApp, /) -> None:
+    """Work on those that are not over, beside whoever does so already."""
+    moved = works.work(find().database)
+    output.tell({"moved": moved}, f"{moved:,} tasks")
+
+
+@bulk.command(cls=Command)
+@click.argument("number", type=click.IntRange(1, 2**63 - 2))
+@click.option("--why", default="", help="For the audit trail.")
+@click.pass_obj
+def stop(find: FindApp, /, number: int, why: str) -> None:
+    """Stop one after the batch that is under way; what was moved stays moved."""
+    app = find()
+    with app.database.transaction(patience=PATIENCE) as connection:
+        bulks.stop(connection, number, by=output.by(), why=why)
+    _tell(app, number)
+
+
+def _tell(app: Celeriac, number: int) -> None:
+    with app.database.reading() as connection:
+        found = insights.bulk(connection, number)
+    output.tell(found, _lines(found))
+
+
+def _lines(found: dict[str, Any]) -> Iterator[str]:
+    yield from output.table([found], _COLUMNS)
+    yield from (f"{skip['id']}: {skip['reason']}" for skip in found["skips"])
+
+
+COMMANDS = (bulk,)

@@ -1,0 +1,154 @@
+"""Bulk: one move of all tasks that a filter means; first the question, then how far it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Path, Response
+from sqlalchemy import Connection
+
+from celeriac import insights
+from celeriac.dashboard import acts, words
+from celeriac.dashboard.forms import Form, Sent
+from celeriac.dashboard.guard import May
+from celeriac.dashboard.page import Page
+from celeriac.dashboard.reading import Found
+from celeriac.dashboard.records import number
+from celeriac.dashboard.tasks import FILTERS, UNASKED, samples, wanted
+from celeriac.errors import BadValue, CeleriacError
+from celeriac.insights import Count, Filter, Moment
+from celeriac.operate import bulks
+from celeriac.repair import bulks as works
+
+router = APIRouter()
+
+Viewer = Annotated[Page, Depends(May("view"))]
+Number = Annotated[int, Path(ge=1, le=2**63 - 2)]
+
+ROWS = 50
+
+#: Each move, the permission it needs, and what was done to a task.
+MOVES = {"retry": ("retry", "retried"), "cancel": ("cancel", "cancelled"), "prioritise": ("priority", "moved")}
+
+
+@router.get("/bulk")
+def listed(page: Viewer) -> Response:
+    asked = page.ask("before")
+    found = page.panel(insights.bulks, limit=ROWS, before=number(asked, "before"))
+    return page.show("bulks.html", "Bulk", bulks=found, rows=ROWS)
+
+
+@router.get("/bulk/{number}")
+def shown(number: Number, page: Viewer) -> Response:
+    page.ask()
+    trail = page.panel(insights.audit_trail, kind="bulk", target=str(number), limit=20)
+    return page.show("bulk.html", f"Bulk {number}", bulk=page.read(insights.bulk, number), trail=trail)
+
+
+@router.get("/tasks/matching")
+def matching(page: Viewer) -> Response:
+    """How many the filter means now, and the form that does it to just these."""
+    asked = page.ask("move", *FILTERS)
+    move = asked.pop("move", "retry")
+    if move not in MOVES or not asked:
+        raise BadValue(f"move={move!r:.50}: give {', '.join(MOVES)}, and at least one filter")
+    now, meant = page.read(insights.moment), works.meant(move, wanted(asked))
+    found = Found([]) if meant is None else page.panel(_ids, _at(meant, now), words.CAP + 1)
+    sentence = ", ".join(f"{name} {value}" for name, value in asked.items())
+    return _question(page, move, found, now, sentence, asked)
+
+
+@router.get("/retry-failures/{fingerprint}")
+def failures(fingerprint: str, page: Viewer) -> Response:
+    """The same of the failures of one problem."""
+    role = page.ask("role").get("role")
+    now = page.read(insights.moment)
+    found = page.panel(insights.failed_of, fingerprint, role=role)
+    fields = {works.FINGERPRINT: fingerprint} | ({"role": role} if role else {})
+    return _question(page, "retry", found, now, f"the fingerprint {fingerprint}", fields)
+
+
+def _question(
+    page: Page, move: str, found: Found, now: Moment, sentence: str, fields: Mapping[str, str]
+) -> Response:  # fmt: skip
+    ids = found.value or []
+    n = Count(min(len(ids), words.CAP), exact=len(ids) <= words.CAP)
+    title = f"{move.capitalize()} {words.figure(n)} {'task' if n.n == 1 else 'tasks'}?"
+    permission, done_to = MOVES[move]
+    return page.show(
+        "ask-bulk.html", "How many?" if found.stopped else title, move=move, permission=permission, done_to=done_to,
+        count=Found(n, found.stopped), samples=samples(page, ids), sentence=sentence, unasked=UNASKED,
+        fields={**fields, "upto": str(now.upto), "until": now.until.isoformat()},
+    )  # fmt: skip
+
+
+def _ids(connection: Connection, meant: Filter, most: int) -> list[int]:
+    return insights.matching(connection, meant, most=most)
+
+
+def _at(meant: Filter, now: Moment) -> Filter:
+    return replace(meant, upto=now.upto, until=now.until)
+
+
+@router.post("/bulk/retry")
+def retry(page: Annotated[Page, Depends(May("retry"))], form: Sent) -> Response:
+    return _ask(page, form, "retry")
+
+
+@router.post("/bulk/cancel")
+def cancel(page: Annotated[Page, Depends(May("cancel"))], form: Sent) -> Response:
+    return _ask(page, form, "cancel")
+
+
+@router.post("/bulk/prioritise")
+def prioritise(page: Annotated[Page, Depends(May("priority"))], form: Sent) -> Response:
+    return _ask(page, form, "prioritise")
+
+
+@router.post("/bulk/{number}/stop")
+def stop(number: Number, page: Annotated[Page, Depends(May("cancel"))], form: Sent) -> Response:
+    def verb(connection: Connection) -> object:
+        return bulks.stop(connection, number, by=page.bearer.name, why=form["why"])
+
+    return acts.change(page, page.to("bulk", number), verb, f"Bulk {number} is stopped; what was moved stays moved.")
+
+
+def _ask(page: Page, form: Form, move: str) -> Response:
+    try:
+        asked = {name: form[name] for name in FILTERS if form[name]}
+        meant: Filter | str = form[works.FINGERPRINT] or wanted(asked)
+        at = _moment(form)
+        if not form["why"] and _are_many(page, move, meant, at):
+            raise BadValue(f"over {words.figure(UNASKED)} tasks at once need a reason")
+        priority = form.whole("priority") if move == "prioritise" else None
+
+        def ask(connection: Connection) -> int:
+            role, by, why = asked.get("role"), page.bearer.name, form["why"]
+            return works.ask(connection, move, meant, at=at, role=role, priority=priority, by=by, why=why)
+
+        bulk = page.write(ask)
+    except CeleriacError as error:
+        return page.go(page.to("bulk"), f"Nothing was changed: {error}.")
+    works.start(page.celeriac.database)
+    return page.go(page.to("bulk", bulk), "It was asked for.")
+
+
+def _moment(form: Form) -> Moment:
+    """That of the page that asked. Raises BadValue."""
+    try:
+        until = datetime.fromisoformat(form["until"])
+    except ValueError:
+        until = None
+    if until is None or until.tzinfo is None:
+        raise BadValue(f"until={form['until']!r:.50}: give an instant with its zone")
+    return Moment(form.whole("upto"), until)
+
+
+def _are_many(page: Page, move: str, meant: Filter | str, at: Moment) -> bool:
+    if isinstance(meant, str):
+        return len(page.read(insights.failed_of, meant)) > UNASKED
+    allowed = works.meant(move, meant)
+    return allowed is not None and len(page.read(_ids, _at(allowed, at), UNASKED + 1)) > UNASKED
