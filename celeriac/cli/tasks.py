@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import IO, Any
+from typing import IO, Any, get_args
 
 import click
 
@@ -15,8 +15,8 @@ from celeriac.app import Celeriac
 from celeriac.cli import choice, output
 from celeriac.cli.group import Command, FindApp
 from celeriac.enqueue.bulk import BULK
-from celeriac.errors import BadArguments
-from celeriac.insights import History, Page, Why
+from celeriac.errors import BadArguments, BadValue
+from celeriac.insights import Filter, History, Page, Why, exports
 
 #: Where a filter means few tasks a page may be short: so many are looked through for more.
 PAGES = 50
@@ -78,13 +78,22 @@ def why(find: FindApp, /, task: str) -> None:
 
 @click.command("list", cls=Command)
 @choice.filtering
-@click.option("--limit", default=20, show_default=True)
+@click.option("--limit", type=int, show_default=f"20, of a file {exports.MOST:,}")
 @click.option("--offset", default=0)
 @click.option("--after", help="The `next` of the page before.")
+@click.option("--format", "kind", type=click.Choice(get_args(exports.Kind)), help="As a file, of all that are meant.")
 @click.pass_obj
-def list_(find: FindApp, /, limit: int, offset: int, after: str | None, **options: Any) -> None:
+def list_(
+    find: FindApp, /, limit: int | None, offset: int, after: str | None, kind: exports.Kind | None, **options: Any
+) -> None:  # fmt: skip
     """List tasks, newest first, in whatever state they are."""
     wanted = insights.Filter.of(**options)
+    if kind is not None:
+        if offset:
+            raise click.UsageError("--format has the whole list: give no --offset with it")
+        _export(find(), kind, wanted, exports.MOST if limit is None else limit, after)
+        return
+    limit = 20 if limit is None else limit
     with find().database.reading() as connection:
         page = insights.list_tasks(connection, wanted, limit=limit, after=after, offset=offset)
         for _ in range(PAGES):
@@ -94,6 +103,19 @@ def list_(find: FindApp, /, limit: int, offset: int, after: str | None, **option
             page = Page([*page.items, *rest.items], rest.next)
     more = [f"more with --after '{page.next}'"] if page.next else []
     output.tell(page, [*output.table(page.items, _COLUMNS), *more])
+
+
+def _export(app: Celeriac, kind: exports.Kind, wanted: Filter, most: int, after: str | None) -> None:
+    """A transaction a page."""
+    if not 1 <= most <= exports.MOST:
+        raise BadValue(f"limit={most}: give 1 to {exports.MOST:,}")
+
+    def read(limit: int, after: str | None) -> Page:
+        with app.database.reading() as connection:
+            return insights.list_tasks(connection, wanted, limit=limit, after=after)
+
+    for line in exports.lines(kind, exports.pages(read, most=most, after=after)):
+        output.say(line.removesuffix("\n").removesuffix("\r"))
 
 
 def named(arguments: Iterable[str]) -> dict[str, Any]:

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Response
 from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
+from starlette.responses import StreamingResponse
 
 from celeriac import insights
 from celeriac.dashboard import acts, words
 from celeriac.dashboard.forms import Form, Sent
 from celeriac.dashboard.guard import May
 from celeriac.dashboard.page import Elsewhere, Page
-from celeriac.dashboard.reading import Found
+from celeriac.dashboard.reading import Found, bound
 from celeriac.errors import BadValue
-from celeriac.insights import Filter
+from celeriac.insights import Filter, exports
 from celeriac.insights.tasks import events
 from celeriac.operate import steer
 from celeriac.operate.hasten import hasten
 from celeriac.store.states import FINISHED, MOVES, RUNNING
+
+logger = logging.getLogger(__name__)
 
 router = APIRouter()
 
@@ -61,6 +67,34 @@ def _searched(page: Page, query: str) -> Response:
     except words.BadQuery as bad:
         counts = page.panel(insights.counts, cap=words.CAP)
         return page.show("tasks.html", "Tasks", tasks=Found(), counts=counts, bad=bad, query=query)
+
+
+@router.get("/tasks/export.{kind}")
+def export(kind: exports.Kind, page: Viewer) -> Response:
+    """The whole list as a file, up to 100,000 tasks."""
+    meant = wanted(page.ask(*FILTERS))
+
+    def read(limit: int, after: str | None) -> insights.Page:
+        with page.celeriac.database.reading() as connection:
+            bound(connection)
+            return insights.list_tasks(connection, meant, limit=limit, after=after)
+
+    lines = exports.lines(kind, exports.pages(read, most=exports.MOST))
+    begun = [next(lines, ""), next(lines, "")]
+    headers = {"Content-Disposition": f'attachment; filename="tasks.{kind}"'}
+    return StreamingResponse(_whole(kind, chain(begun, lines)), media_type=_FILES[kind], headers=headers)
+
+
+_FILES: Mapping[exports.Kind, str] = {"csv": "text/csv; charset=utf-8", "ndjson": "application/x-ndjson"}
+
+
+def _whole(kind: exports.Kind, lines: Iterator[str]) -> Iterator[str]:
+    """Or it says that it is not."""
+    try:
+        yield from lines
+    except DBAPIError:
+        logger.exception("An export ended amid its tasks")
+        yield exports.note(kind, "this is not all: Postgres took too long, or went away; narrow the filter")
 
 
 def wanted(asked: Mapping[str, str]) -> Filter:

@@ -12,6 +12,7 @@ from markupsafe import Markup
 
 from celeriac.dashboard import health, words
 from celeriac.dashboard.guard import role_of
+from celeriac.insights import exports
 from celeriac.store.states import ALL
 
 #: The navigation: path, word, key after `g`.
@@ -62,6 +63,7 @@ def environment() -> Environment:
         "nav": NAV,
         "also": ALSO,
         "states": ALL,
+        "most_exported": exports.MOST,
         "role_of": role_of,
         "health_means": health.MEANS,
     }

@@ -25,6 +25,7 @@ def served(servers: Servers) -> Iterator[Served]:
 def site(served: Served, database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     """What is read is told to nobody else, as tests are quicker than it would be forgotten."""
     monkeypatch.setattr(reading, "SERVES", -1.0)
+    monkeypatch.setattr(reading, "TIMES", 0.0)
     site = Site(served, database_url)
     yield site
     site.close()

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import csv
 import html
+import json
 import re
 import traceback
 from datetime import datetime, timedelta
 from itertools import count, pairwise
 from types import SimpleNamespace
+from typing import Any
 from urllib.parse import quote
 
 import httpx
 import pytest
 from psycopg2 import OperationalError
 from psycopg2.extensions import QueryCanceledError
+from sqlalchemy import Connection
 from sqlalchemy.exc import DataError, DBAPIError
 
+from celeriac import insights
 from celeriac.dashboard import errors, reading
 from celeriac.dashboard.templates import ALSO, NAV
+from celeriac.insights import exports, lists
 from celeriac.store.connections import Database
 from tests.api.works import task
 from tests.dashboard.site import EVIL, Site, worker
@@ -199,6 +205,45 @@ def test_a_list_goes_on_where_its_page_ended(site: Site) -> None:
     seen = [int(n) for text in (first, second) for n in re.findall(r'id="task-(\d+)"', text)]
     assert seen == made[::-1]
     assert "Newest" in second
+
+
+def test_a_list_is_exported_as_it_was_filtered(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = [task(site, "failed", "crawl", account="=1+1") for _ in range(25)]
+    task(site, "failed", "resync")
+    link = re.search(r'href="([^"]+)">CSV<', site.html("tasks?role=crawl"))
+    assert link
+    assert html.unescape(link[1]) == "./tasks/export.csv?role=crawl"
+    answer = site.get("tasks/export.csv?role=crawl")
+    assert answer.headers["content-type"] == "text/csv; charset=utf-8"
+    assert answer.headers["content-disposition"] == 'attachment; filename="tasks.csv"'
+    rows = list(csv.DictReader(answer.text.splitlines()))
+    assert [int(row["id"]) for row in rows] == made[::-1]
+    assert {row["account"] for row in rows} == {"'=1+1"}
+    monkeypatch.setattr(exports, "MOST_ROWS", 10)
+    monkeypatch.setattr(exports, "MOST", 22)
+    *told, note = map(json.loads, site.get("tasks/export.ndjson?role=crawl").text.splitlines())
+    assert [one["id"] for one in told] == made[:2:-1]
+    assert "the newest 22; there are more" in note["note"]
+    assert site.get("tasks/export.xls").status_code == 404
+    assert site.get("tasks/export.csv?newer=soon").status_code == 422
+
+
+def test_an_export_that_ends_before_its_end_says_so(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in range(5):
+        task(site, "failed", "crawl")
+    monkeypatch.setattr(exports, "MOST_ROWS", 2)
+    looked: list[int] = []
+    real = lists.list_tasks
+
+    def away(connection: Connection, wanted: lists.Filter, **more: Any) -> lists.Page:
+        looked.append(1)
+        if len(looked) > 2:
+            raise DBAPIError("SELECT 1", None, OperationalError("gone"))
+        return real(connection, wanted, **more)
+
+    monkeypatch.setattr(insights, "list_tasks", away)
+    lines = [json.loads(line) for line in site.get("tasks/export.ndjson?role=crawl").text.splitlines()]
+    assert (len(lines), "this is not all" in lines[-1]["note"]) == (5, True)
 
 
 @pytest.mark.parametrize(

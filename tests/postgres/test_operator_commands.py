@@ -389,3 +389,16 @@ def test_a_bulk_is_asked_for_shown_worked_on_and_stopped(run: Run, rows: Rows) -
     again = value(run("bulk", "ask", "prioritise", "--role", "work", "--priority", 7, "--later", "--yes", "--json"))
     assert run("bulk", "stop", again["id"], "--why", "wrong").exit_code == DONE
     assert run("bulk", "ask", "retry", "--yes").exit_code == REFUSED, "a bulk of everything"
+
+
+def test_a_list_is_a_file_of_all_that_are_meant(run: Run, rows: Rows) -> None:
+    fail(rows, 30, "=boom")
+    fail(rows, 2, "boom", role="other")
+    whole = run("list", "--role", "work", "--format", "csv").output.splitlines()
+    assert (len(whole), whole[0].split(",")[:3]) == (31, ["id", "task_id", "role"])
+    assert all("'=boom" in line for line in whole[1:])
+    some = run("list", "--role", "work", "--format", "ndjson", "--limit", 3).output.splitlines()
+    assert [json.loads(line).get("error_message") for line in some] == ["=boom"] * 3 + [None]
+    assert "the newest 3; there are more" in some[-1]
+    assert run("list", "--format", "csv", "--offset", 1).exit_code == USAGE
+    assert run("list", "--format", "csv", "--limit", 10**6).exit_code == REFUSED
