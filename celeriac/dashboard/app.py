@@ -28,6 +28,7 @@ from celeriac.dashboard import (
     records,
     roles,
     schedules,
+    scheduling,
     session,
     tasks,
     templates,
@@ -46,8 +47,8 @@ if TYPE_CHECKING:
 ROUTERS = tuple(
     module.router
     for module in (
-        session, overview, bulks, tasks, enqueue, roles, accounts, locks, workers, schedules, failures, records, alerts,
-        capacity, letters, workflows,
+        session, overview, bulks, tasks, enqueue, roles, accounts, locks, workers, schedules, scheduling, failures,
+        records, alerts, capacity, letters, workflows,
     )
 )  # fmt: skip
 

@@ -25,6 +25,7 @@ from celeriac.operate.tokens import ADMIN, ENQUEUE, OPERATE, READ, Bearer
 PERMISSIONS: Final = {
     "view": READ, "view_args": READ, "retry": OPERATE, "cancel": OPERATE, "priority": OPERATE, "enqueue": ENQUEUE,
     "schedules": OPERATE, "roles": OPERATE, "accounts": OPERATE, "workers": OPERATE,
+    "define": ADMIN,
 }  # fmt: skip
 
 #: How long (seconds) a browser keeps a session.

@@ -17,7 +17,7 @@ from celeriac.dashboard.guard import May
 from celeriac.dashboard.page import Page
 from celeriac.dashboard.reading import Found
 from celeriac.errors import ConfigurationError, Unknown
-from celeriac.schedules import operate
+from celeriac.schedules import operate, written
 from celeriac.schedules.expressions import parse
 
 router = APIRouter()
@@ -46,18 +46,28 @@ def shown(name: str, page: Viewer) -> Response:
         raise Unknown(f"there is no schedule {name!r}")
     trail = page.panel(insights.audit_trail, kind="schedule", target=str(found["id"]), limit=20)
     following = upcoming(found, page.site.reading.clock())
-    return page.show("schedule.html", f"Schedule {name}", schedule=found, trail=trail, following=following)
+    return page.show(
+        "schedule.html", f"Schedule {name}", schedule=found, trail=trail, following=following,
+        differs=written.differences(found),
+    )  # fmt: skip
 
 
 def upcoming(schedule: Mapping[str, Any], now: datetime) -> list[datetime]:
     """When it fires next, if it stays as it is; on its own zone's clocks."""
-    planned = schedule["next_run_at"]
     try:
-        when, zone = parse(schedule["cron_expression"], schedule["timezone"]), ZoneInfo(schedule["timezone"])
-        first = planned if planned > now else when.resume(planned, now)
-        return [at.astimezone(zone) for at in when.instants(first, datetime.max.replace(tzinfo=UTC), UPCOMING)]
+        return coming(schedule["cron_expression"], schedule["timezone"], now, schedule["next_run_at"])
     except ConfigurationError:
         return []
+
+
+def coming(expression: str, zone: str, now: datetime, planned: datetime | None = None) -> list[datetime]:
+    """The next instants on that zone's clocks, from the one that is planned on. Raises ConfigurationError."""
+    when = parse(expression, zone)
+    first = (
+        planned if planned is not None and planned > now else when.resume(planned, now) if planned else when.first(now)
+    )
+    instants = when.instants(first, datetime.max.replace(tzinfo=UTC), UPCOMING)
+    return [at.astimezone(ZoneInfo(zone)) for at in instants]
 
 
 @router.post("/switch-schedule/{name:path}")

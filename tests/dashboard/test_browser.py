@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from tests.api.works import row, task
 from tests.dashboard.site import Site, worker
-from tests.dashboard.test_pages import ONE, PAGES, filled
+from tests.dashboard.test_pages import FORMS, ONE, PAGES, filled
 
 OFF = {"java_script_enabled": False}
 
@@ -167,7 +167,7 @@ def test_no_page_has_a_barrier(site: Site, browser: Browser, furnished: dict[str
         context.add_cookies([{"name": "celeriac", "value": site.tokens["admin"], "url": site.url}])
         page = context.new_page()
         page.add_init_script(AXE.read_text())
-        for path in ("sign-in", *PAGES, *(filled(path, furnished) for path in ONE)):
+        for path in ("sign-in", *PAGES, *(filled(path, furnished) for path in (*ONE, *FORMS))):
             page.goto(path)
             run = f"async () => (await axe.run({RULES[theme]})).violations.map(v => [v.id, v.nodes.map(n => n.html)])"
             found = page.evaluate(run)

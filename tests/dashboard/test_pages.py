@@ -59,6 +59,10 @@ ONE = (
 )  # fmt: skip
 
 
+#: Pages of admins alone.
+FORMS = ("new-schedule", "edit-schedule/nightly%20{evil}")
+
+
 def headings(text: str) -> list[str]:
     return re.findall(r"<h1[ >]", text)
 
@@ -80,12 +84,19 @@ def test_a_page_without_data_says_so(site: Site, path: str) -> None:
 
 
 def test_pages_with_data_show_what_others_wrote_as_text(site: Site, furnished: dict[str, int]) -> None:
-    for path in (*PAGES, *(filled(path, furnished) for path in ONE)):
+    for path in (*PAGES, *(filled(path, furnished) for path in (*ONE, *FORMS))):
         text = site.html(path)
         assert "<img" not in text, path
         assert len(headings(text)) == 1, path
         assert not re.search(r' (?:style|on\w+)="', text), path
-        if path.partition("?")[0] not in ("workflows", "capacity", "tasks/matching", "overview", "locks/free"):
+        if path.partition("?")[0] not in (
+            "workflows",
+            "capacity",
+            "tasks/matching",
+            "overview",
+            "locks/free",
+            "new-schedule",
+        ):
             assert html.escape(EVIL).replace("&quot;", "&#34;") in text, path
 
 

@@ -1,0 +1,238 @@
+"""Schedules: made, edited, deleted, given back to the code that declares them; by the same functions as the API's."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Response
+from sqlalchemy import RowMapping
+
+from celeriac.dashboard import acts
+from celeriac.dashboard.forms import Form, Sent, is_number
+from celeriac.dashboard.guard import May
+from celeriac.dashboard.page import Page
+from celeriac.dashboard.schedules import coming
+from celeriac.errors import BadValue, CeleriacError, EnqueueRefused, IllegalMove, UnknownRole
+from celeriac.schedules import operate, written
+from celeriac.schedules.decide import CALL_OPTIONS, CHANGEABLE, Entry
+
+router = APIRouter()
+
+Definer = Annotated[Page, Depends(May("define"))]
+
+
+@dataclass(slots=True)
+class Filled:
+    """A form as somebody filled it in: what it says, and what is wrong with which field."""
+
+    said: dict[str, str]
+    given: dict[str, Any] = field(default_factory=dict)
+    wrong: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, form: Form, names: tuple[str, ...]) -> Filled:
+        filled = cls({name: form[name] for name in names})
+        for name in names:
+            try:
+                filled.given[name] = _READ[name](filled.said[name])
+            except BadValue as error:
+                filled.wrong[name] = str(error)
+        return filled
+
+    def refuse(self, error: CeleriacError) -> None:
+        """Next to the field that it is about."""
+        name, says = _refused(error)
+        self.wrong[name if name in self.said else "name"] = says
+
+
+#: A new one's fields, and what they say before anybody has typed.
+NEW = {
+    "name": "", "target": "", "cron_expression": "", "timezone": "UTC", "kwargs": "{}", "options": "{}", "priority": "",
+    "misfire": "once", "misfire_grace": "60", "overlap": "skip", "description": "", "enabled": "yes",
+}  # fmt: skip
+
+
+@router.get("/new-schedule")
+def new(page: Definer) -> Response:
+    page.ask()
+    return _show(page, Filled(dict(NEW)), None)
+
+
+@router.post("/new-schedule")
+def create(page: Definer, form: Sent) -> Response:
+    """Or, of the button that asks for it, the form again with when it would run."""
+
+    def act(given: dict[str, Any]) -> str:
+        made = operate.create(page.celeriac, Entry(kind="task", **given), by=page.bearer.name, why=form["why"])
+        return str(made["name"])
+
+    return _done(page, form, tuple(NEW), None, act, "made")
+
+
+@router.get("/edit-schedule/{name:path}")
+def edit(name: str, page: Definer) -> Response:
+    page.ask()
+    row = _row(page, name)
+    return _show(page, Filled(_said(row)), row)
+
+
+@router.post("/edit-schedule/{name:path}")
+def change(name: str, page: Definer, form: Sent) -> Response:
+    """What is not what the row says. One that somebody changed meanwhile is looked at again."""
+    row = _row(page, name)
+
+    def act(given: dict[str, Any]) -> str:
+        if form["seen"] != row["updated_at"].isoformat():
+            raise BadValue("name: somebody changed it meanwhile: open the form again")
+        changes = {name: value for name, value in given.items() if value != row[name]}
+        done = operate.change(page.celeriac, row["id"], changes, by=page.bearer.name, why=form["why"])
+        return str(done["name"])
+
+    return _done(page, form, tuple(_said(row)), row, act, "changed")
+
+
+@router.post("/delete-schedule/{name:path}")
+def delete(name: str, page: Definer, form: Sent) -> Response:
+    def act() -> str:
+        operate.delete(page.celeriac, name, by=page.bearer.name, why=form["why"])
+        return f"{name} is deleted."
+
+    return acts.done(page, page.to("schedules"), act)
+
+
+@router.post("/reset-schedule/{name:path}")
+def reset(name: str, page: Definer, form: Sent) -> Response:
+    """As the code declares it: from now on it follows the code again."""
+
+    def act() -> str:
+        declared = written.differences(dict(_row(page, name)))
+        if not declared:
+            raise BadValue(f"{name} is as the code declares it")
+        operate.change(page.celeriac, name, declared, action="reset", by=page.bearer.name, why=form["why"])
+        return f"{name} is as the code declares it."
+
+    return acts.done(page, page.to("schedules", name), act)
+
+
+def _done(
+    page: Page, form: Form, names: tuple[str, ...], row: RowMapping | None, act: Callable[[dict[str, Any]], str],
+    done: str,
+) -> Response:  # fmt: skip
+    filled = Filled.of(form, names)
+    if not filled.wrong and not form["preview"]:
+        try:
+            name = act(filled.given)
+            return page.go(page.to("schedules", name), f"{name} is {done}.")
+        except CeleriacError as error:
+            filled.refuse(error)
+    return _show(page, filled, row, seen=form["seen"])
+
+
+def _show(page: Page, filled: Filled, row: RowMapping | None, *, seen: str = "") -> Response:
+    title = "New schedule" if row is None else f"Edit {row['name']}"
+    updated_at = "" if row is None else row["updated_at"].isoformat()
+    return page.show(
+        "schedule-form.html", title, status=422 if filled.wrong else 200, said=filled.said, wrong=filled.wrong,
+        name=row and row["name"], declared=row is not None and row["declared"] is not None, seen=seen or updated_at,
+        following=_following(page, filled),
+    )  # fmt: skip
+
+
+def _following(page: Page, filled: Filled) -> list[datetime]:
+    """When it would run, if that can be told; else what is wrong is said beside its field."""
+    expression, zone = filled.said["cron_expression"], filled.said["timezone"] or "UTC"
+    try:
+        return coming(expression, zone, page.site.reading.clock()) if expression else []
+    except CeleriacError as error:
+        about = "timezone" if "zone" in str(error) else "cron_expression"
+        filled.wrong.setdefault(about, str(error))
+        return []
+
+
+def _row(page: Page, name: str) -> RowMapping:
+    row: RowMapping = page.read(operate.found, name)
+    return row
+
+
+def _said(row: RowMapping) -> dict[str, str]:
+    """Of passes and sweeps, what does not concern a task."""
+    names = ("name", *CHANGEABLE)
+    if row["kind"] != "task":
+        names = tuple(name for name in names if name not in ("kwargs", "options", "priority"))
+    return {name: _text(row[name]) for name in names}
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else ""
+    if isinstance(value, Mapping):
+        return json.dumps(value, ensure_ascii=False)
+    return f"{value:g}" if isinstance(value, float) else "" if value is None else str(value)
+
+
+def _object(said: str) -> dict[str, Any]:
+    try:
+        given = json.loads(said or "{}")
+    except (ValueError, RecursionError) as error:
+        raise BadValue(f"it is no JSON: {error}") from None
+    if not isinstance(given, dict):
+        raise BadValue('give a JSON object, as {"store_id": 7}')
+    return given
+
+
+def _options(said: str) -> dict[str, Any]:
+    given = _object(said)
+    if unknown := sorted(given.keys() - CALL_OPTIONS.keys()):
+        raise BadValue(f"there is no option {unknown[0]!r}; there are {', '.join(CALL_OPTIONS)}")
+    return given
+
+
+def _one_of(*right: str) -> Callable[[str], str]:
+    def read(said: str) -> str:
+        if said not in right:
+            raise BadValue(f"give one of {', '.join(right)}")
+        return said
+
+    return read
+
+
+def _priority(said: str) -> int | None:
+    if said and not is_number(said.removeprefix("-")):
+        raise BadValue("give a whole number, or nothing for the role's own")
+    return int(said) if said else None
+
+
+def _grace(said: str) -> float:
+    try:
+        return float(said)
+    except ValueError:
+        raise BadValue("give seconds") from None
+
+
+_READ: Mapping[str, Callable[[str], Any]] = {
+    "name": str, "target": str, "cron_expression": str, "timezone": lambda said: said or "UTC", "kwargs": _object,
+    "options": _options, "priority": _priority, "misfire": _one_of("skip", "once", "all"), "misfire_grace": _grace,
+    "overlap": _one_of("skip", "allow"), "description": lambda said: said or None, "enabled": bool,
+}  # fmt: skip
+
+#: Where a refusal's message names an option of the call.
+_OPTION = re.compile(r": (\w+)=")
+
+
+def _refused(error: CeleriacError) -> tuple[str, str]:
+    """The field, and what is wrong with it."""
+    match error:
+        case UnknownRole():
+            return "target", str(error)
+        case EnqueueRefused():
+            named = _OPTION.search(str(error))
+            return "priority" if named and named[1] == "priority" else "options" if named else "kwargs", str(error)
+        case IllegalMove():
+            return "name", str(error)
+    about, mark, says = str(error).partition(": ")
+    return (about.partition("=")[0], says) if mark else ("name", str(error))
