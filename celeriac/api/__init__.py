@@ -3,6 +3,7 @@
     protocol    HTTP/1.1, read strictly, and how long a request may take to arrive
     gate        outermost: tokens, limits, security headers
     turns       how many requests of a token, and at an endpoint, are worked on at once
+    paging      how every list is read page by page
     callers     who asks, and which scope a handler needs
     problems    every error as an RFC 9457 document
     server      puts it together: `create(app)`

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Path
+from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel, ConfigDict, Field
 
 from celeriac import insights
@@ -13,10 +14,13 @@ from celeriac.api.app import App
 from celeriac.api.callers import Operator, Reader
 from celeriac.api.changes import Because, Changed, change
 from celeriac.api.fields import Moment, Name, Text
+from celeriac.api.paging import Paged, PageQuery
 from celeriac.operate import silences
 from celeriac.roles.bounds import LONGEST_DELAY, LONGEST_NAME
 
 router = APIRouter(prefix="/api/alerts", tags=["alerts"])
+
+PageOf = Annotated[PageQuery, Query()]
 
 NameInPath = Annotated[Name, Path(description="the rule's")]
 
@@ -44,9 +48,12 @@ class Pending(Shown):
     since: datetime
 
 
-class Alerts(BaseModel):
+class Alerts(Paged):
     alerts: list[Alert]
-    pending: list[Pending] = Field(description="above the threshold, but not yet for as long as the rule wants")
+
+
+class AllPending(Paged):
+    alerts: list[Pending]
 
 
 class Silence(Shown):
@@ -57,7 +64,7 @@ class Silence(Shown):
     why: str | None
 
 
-class Silences(BaseModel):
+class Silences(Paged):
     silences: list[Silence]
 
 
@@ -75,28 +82,41 @@ class ToSilence(Subject):
 
 
 @router.get("")
-def firing(app: App, _: Reader) -> Alerts:
-    """What fires, as the last look saw it, and what may soon."""
+def list_alerts(query: PageOf, app: App, _: Reader) -> Alerts:
+    """What fires, as the last look saw it, the oldest first."""
     with app.database.reading() as connection:
-        found = {"alerts": insights.firing(connection), "pending": insights.pending_alerts(connection)}
-        return Alerts.model_validate(found)
+        found, more = query.of(insights.firing(connection), _since("firing_since"))
+    return Alerts.model_validate({"alerts": found, "next": more})
+
+
+@router.get("/pending")
+def list_pending_alerts(query: PageOf, app: App, _: Reader) -> AllPending:
+    """What may fire soon: it is above its threshold, but not yet for as long as its rule wants."""
+    with app.database.reading() as connection:
+        found, more = query.of(insights.pending_alerts(connection), _since("since"))
+    return AllPending.model_validate({"alerts": found, "next": more})
 
 
 @router.get("/silences")
-def silenced(app: App, _: Reader) -> Silences:
-    """Of which alerts nobody is told."""
+def list_silences(query: PageOf, app: App, _: Reader) -> Silences:
+    """Of which alerts nobody is told, what ends first before the others."""
     with app.database.reading() as connection:
-        return Silences.model_validate({"silences": insights.silences(connection)})
+        found, more = query.of(insights.silences(connection), _since("until"))
+    return Silences.model_validate({"silences": found, "next": more})
 
 
 @router.post("/{name}/silence")
-def silence(name: NameInPath, body: ToSilence, app: App, caller: Operator) -> Changed:
+def silence_alert(name: NameInPath, body: ToSilence, app: App, caller: Operator) -> Changed:
     """Nobody is told of it until then; it is looked at and shown all the same."""
     given: Any = {"until": body.until, "seconds": body.seconds, "why": body.why}
     return change(app, lambda c: silences.silence(c, name, body.subject, by=caller.name, **given))
 
 
 @router.post("/{name}/unsilence")
-def end_silence(name: NameInPath, body: Subject, app: App, caller: Operator) -> Changed:
+def unsilence_alert(name: NameInPath, body: Subject, app: App, caller: Operator) -> Changed:
     """From now on it is told again."""
     return change(app, lambda c: silences.end_silence(c, name, body.subject, by=caller.name, why=body.why))
+
+
+def _since(instant: str) -> Callable[[Mapping[str, Any]], tuple[float, str, str]]:
+    return lambda alert: (alert[instant].timestamp(), alert["name"], alert["subject"])

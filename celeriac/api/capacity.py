@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path
+from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel, Field
 
 from celeriac.api.app import Counted
 from celeriac.api.callers import Reader
 from celeriac.api.fields import Name
+from celeriac.api.paging import Paged, PageQuery
 from celeriac.api.problems import not_found
 
 router = APIRouter(prefix="/api/tasks/capacity", tags=["tasks"])
@@ -38,18 +39,19 @@ class Capacity(BaseModel):
     workers_needed: WorkersNeeded
 
 
-class Capacities(BaseModel):
+class Capacities(Paged):
     roles: list[Capacity]
 
 
 @router.get("")
-async def of_all(_: Reader, figures: Counted) -> Capacities:
-    """Every registered role."""
-    return Capacities.model_validate({"roles": await figures.capacity(None)})
+async def list_capacities(query: Annotated[PageQuery, Query()], _: Reader, figures: Counted) -> Capacities:
+    """Every registered role, by name."""
+    found, more = query.of(await figures.capacity(None), lambda one: (one["role"],))
+    return Capacities.model_validate({"roles": found, "next": more})
 
 
 @router.get("/{role}")
-async def of_role(role: Annotated[Name, Path()], _: Reader, figures: Counted) -> Capacity:
+async def get_capacity(role: Annotated[Name, Path()], _: Reader, figures: Counted) -> Capacity:
     """One role: what waits, how fast it goes, how many workers would clear it in 1, 4 and 8 hours."""
     found = await figures.capacity(role)
     if not found:

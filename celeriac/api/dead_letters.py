@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from datetime import datetime
 from functools import partial
-from typing import Any
+from operator import itemgetter
+from typing import Annotated, Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
 
 from celeriac import insights
 from celeriac.api.app import App
 from celeriac.api.callers import Operator, Reader
 from celeriac.api.changes import Changed, Reason, change
-from celeriac.api.fields import IdInPath, Limit, Name
-from celeriac.api.system import Before
+from celeriac.api.fields import IdInPath, Name
+from celeriac.api.paging import Paged, PageQuery
 from celeriac.operate import dead_letters
 from celeriac.seam.dead_letters import replay
 
@@ -37,18 +38,21 @@ class WholeDeadLetter(DeadLetter):
     message: str = Field(description="as it came, up to its first 64 kB")
 
 
-class DeadLetters(BaseModel):
+class DeadLetters(Paged):
     dead_letters: list[DeadLetter]
 
 
+class LetterQuery(PageQuery):
+    name: Name | None = Field(default=None, description="of the messages for this task")
+
+
 @router.get("")
-def list_dead_letters(
-    app: App, _: Reader, name: Name | None = None, limit: Limit = 100, before: Before | None = None
-) -> DeadLetters:
+def list_dead_letters(query: Annotated[LetterQuery, Query()], app: App, _: Reader) -> DeadLetters:
     """Newest first; of the messages for one task or of all."""
+    asked: dict[str, Any] = {"name": query.name, "before": query.after_id}
     with app.database.reading() as connection:
-        found = insights.dead_letters(connection, name=name, limit=limit, before=before)
-    return DeadLetters.model_validate({"dead_letters": found})
+        found, more = query.read(lambda n: insights.dead_letters(connection, limit=n, **asked), itemgetter("id"))
+    return DeadLetters.model_validate({"dead_letters": found, "next": more})
 
 
 @router.get("/{letter}")

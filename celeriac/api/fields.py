@@ -48,7 +48,5 @@ TaskInPath = Annotated[Name, Path(description="its id, or its task_id", examples
 
 IdInPath = Annotated[int, Path(ge=1, le=2**63 - 1)]
 
-#: Pages of lists: the seeds' limit and offset, bounded; `after` is cheap however far the list goes.
-Limit = Annotated[int, Query(ge=1, le=1000, description="how many at most")]
+#: Of the seeds' lists, beside `limit`; bounded.
 Offset = Annotated[int, Query(ge=0, le=10_000, description="how many to skip; for longer ways use `after`")]
-Place = Annotated[Text, Query(description="a page's `next`")]

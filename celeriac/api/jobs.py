@@ -8,13 +8,14 @@ from functools import partial
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from celeriac import insights
 from celeriac.api.app import App, Counted
 from celeriac.api.callers import Operator, Reader
 from celeriac.api.changes import Because, Changed, ManyChanged, Reason, ToPriority, many, one
-from celeriac.api.fields import Ids, Limit, Name, Offset, Place, TaskInPath, Whole
+from celeriac.api.fields import Ids, Name, Offset, TaskInPath, Whole
+from celeriac.api.paging import Paged, PageQuery
 from celeriac.operate import steer
 from celeriac.roles.bounds import ANY_PRIORITY
 from celeriac.store.states import CRAWLS, WAITS_FOR_TIME, crawl_word
@@ -57,9 +58,8 @@ class Job(BaseModel):
         )
 
 
-class Jobs(BaseModel):
+class Jobs(Paged):
     jobs: list[Job]
-    next: str | None = Field(description="`after` of the following page; null: this is the last")
 
 
 class JobStats(BaseModel):
@@ -72,14 +72,10 @@ class JobStats(BaseModel):
     estimated: list[str]
 
 
-class JobQuery(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class JobQuery(PageQuery):
     status: JobStatus | None = None
     role: Name | None = None
-    limit: Limit = 100
     offset: Offset = 0
-    after: Place | None = None
 
 
 #: What the statistics call the statuses.

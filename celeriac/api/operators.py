@@ -6,18 +6,32 @@ from datetime import datetime
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from celeriac import insights
 from celeriac.api.app import App
 from celeriac.api.callers import Reader
-from celeriac.api.fields import Limit, Name, Text
+from celeriac.api.fields import Name, Text
+from celeriac.api.paging import Paged, PageQuery
 from celeriac.api.system import Count, Shown
+from celeriac.insights.failures import MOST as MOST_GROUPS
 
 router = APIRouter(prefix="/api", tags=["system"])
 
-Since = Annotated[float, Query(ge=0, le=1e9, description="only those of the last so many seconds")]
-LockKey = Annotated[Text, Query(description="only this one, with its queue")]
+#: Keys that are looked at for those with most behind them: of those that are held, and of those waited for.
+KEYS = 500
+
+
+class RoleQuery(PageQuery):
+    role: Name | None = None
+
+
+class FailureQuery(RoleQuery):
+    since: Annotated[float, Field(ge=0, le=1e9, description="only those of the last so many seconds")] | None = None
+
+
+class QueueQuery(PageQuery):
+    lock_key: Text = Field(examples=["dispensary:17"])
 
 
 class FailureGroup(Shown):
@@ -38,7 +52,7 @@ class FailureGroup(Shown):
     accounts_in_all: int
 
 
-class Failures(Shown):
+class Failures(Paged):
     groups: list[FailureGroup] = Field(description="the most frequent first")
     groups_in_all: int
     looked_at: int = Field(description="failures that were read, the newest by id", examples=[5000])
@@ -63,9 +77,9 @@ class AccountShare(Shown):
     held_share: float = Field(description="0 to 1, of what all hold")
 
 
-class Shares(Shown):
+class Shares(Paged):
     accounts: list[AccountShare] = Field(description="who lacks most first")
-    is_all: bool = Field(description="false: there are more accounts than were looked at or are told")
+    is_all: bool = Field(description="false: there are more accounts than were looked at")
 
 
 class Lock(Shown):
@@ -94,35 +108,51 @@ class Waiting(Shown):
     waits_seconds: float
 
 
-class Locks(BaseModel):
-    locks: list[Lock] = Field(description="those with most behind them first, then those held longest")
-    is_all: bool = Field(description="false: there are more")
-    queue: list[Waiting] | None = Field(description="who waits behind the key that was asked for, in order")
+class Locks(Paged):
+    locks: list[Lock] = Field(description="those with most behind them first")
+    is_all: bool = Field(description="false: there are more keys than were looked at")
+
+
+class LockQueue(Paged):
+    lock: Lock
+    queue: list[Waiting] = Field(description="the first 1,000 that wait behind it, in order")
 
 
 @router.get("/failures")
-def failures(app: App, _: Reader, role: Name | None = None, since: Since | None = None, limit: Limit = 100) -> Failures:
+def list_failures(query: Annotated[FailureQuery, Query()], app: App, _: Reader) -> Failures:
     """The newest 5,000 failures in groups of the same: how often, since when, whom they hit."""
     with app.database.reading() as connection:
-        found = insights.failures(connection, role=role, since=since, limit=limit)
-    return Failures.model_validate(found)
+        found = insights.failures(connection, role=query.role, since=query.since, limit=MOST_GROUPS)
+    groups, more = query.of(found.groups, lambda one: (-one.count, -one.last_seen.timestamp(), one.fingerprint))
+    return Failures.model_validate({
+        "groups": groups, "next": more, "groups_in_all": found.groups_in_all, "looked_at": found.looked_at,
+        "reached_end": found.reached_end,
+    }, from_attributes=True)  # fmt: skip
 
 
 @router.get("/shares")
-def shares(app: App, _: Reader, role: Name | None = None, limit: Limit = 200) -> Shares:
+def list_shares(query: Annotated[RoleQuery, Query()], app: App, _: Reader) -> Shares:
     """What each account has waiting and holds, beside what would be fair; of one role, or of all together."""
     with app.database.reading() as connection:
-        return Shares.model_validate(insights.shares(connection, role, limit=limit))
+        found = insights.shares(connection, query.role, limit=insights.MOST_ROWS)
+    accounts, more = query.of(found.accounts, lambda one: (-one.lacks, one.account))
+    return Shares.model_validate({"accounts": accounts, "is_all": found.is_all, "next": more}, from_attributes=True)
 
 
 @router.get("/locks")
-def locks(app: App, _: Reader, lock_key: LockKey | None = None, limit: Limit = 100) -> Locks:
-    """Which lock keys are held or waited for, by whom and since when; of one key, its queue as well."""
+def list_locks(query: Annotated[PageQuery, Query()], app: App, _: Reader) -> Locks:
+    """Which lock keys are held or waited for, by whom and since when."""
     with app.database.reading() as connection:
-        if lock_key is None:
-            found = insights.locks(connection, limit=limit)
-            return Locks.model_validate(
-                {"locks": found.locks, "is_all": found.is_all, "queue": None}, from_attributes=True
-            )
-        one, queue = insights.lock(connection, lock_key), insights.queue_of(connection, lock_key, limit=limit)
-    return Locks.model_validate({"locks": [one], "is_all": True, "queue": queue}, from_attributes=True)
+        found = insights.locks(connection, limit=KEYS)
+    locks, more = query.of(found.locks, lambda one: (-one.waiting.n, one.lock_key))
+    return Locks.model_validate({"locks": locks, "is_all": found.is_all, "next": more}, from_attributes=True)
+
+
+@router.get("/locks/queue")
+def get_lock(query: Annotated[QueueQuery, Query()], app: App, _: Reader) -> LockQueue:
+    """One lock key: who has it, and who waits behind it, in order."""
+    with app.database.reading() as connection:
+        lock = insights.lock(connection, query.lock_key)
+        waiting = insights.queue_of(connection, query.lock_key, limit=insights.MOST_ROWS)
+    queue, more = query.of(waiting, lambda one: (-one.priority, one.due_at.timestamp(), one.id))
+    return LockQueue.model_validate({"lock": lock, "queue": queue, "next": more}, from_attributes=True)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from datetime import datetime
+from operator import itemgetter
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy import RowMapping
 
 from celeriac.api.app import App
 from celeriac.api.callers import Admin, Operator, Reader
 from celeriac.api.changes import Because
-from celeriac.api.fields import Flag, IdInPath, Limit, Name, Number, Offset, Priority, Text, Whole
+from celeriac.api.fields import Flag, IdInPath, Name, Number, Offset, Priority, Text, Whole
+from celeriac.api.paging import Paged, PageQuery
 from celeriac.api.schedulable import role_taking
 from celeriac.schedules import operate, written
 from celeriac.schedules.decide import CHANGEABLE, Entry
@@ -121,8 +123,12 @@ class ScheduledJob(BaseModel):
     updated_at: datetime
 
 
-class ScheduledJobs(BaseModel):
+class ScheduledJobs(Paged):
     scheduled_jobs: list[ScheduledJob]
+
+
+class ScheduleQuery(PageQuery):
+    offset: Offset = 0
 
 
 class Ran(BaseModel):
@@ -130,11 +136,12 @@ class Ran(BaseModel):
 
 
 @router.get("")
-def list_scheduled_jobs(app: App, _: Reader, limit: Limit = 100, offset: Offset = 0) -> ScheduledJobs:
+def list_scheduled_jobs(query: Annotated[ScheduleQuery, Query()], app: App, _: Reader) -> ScheduledJobs:
     """By name."""
+    after = query.after or ""
     with app.database.reading() as connection:
-        rows = written.listed(connection, limit, offset)
-    return ScheduledJobs(scheduled_jobs=[_shown(row) for row in rows])
+        rows, more = query.read(lambda n: written.listed(connection, n, query.offset, after), itemgetter("name"))
+    return ScheduledJobs(scheduled_jobs=[_shown(row) for row in rows], next=more)
 
 
 @router.post("", status_code=201)

@@ -1,8 +1,9 @@
-"""The system at a glance: depth, fairness and last review of each role, accounts' policies, the audit trail."""
+"""The system at a glance: depth, fairness, last review of each role, beats, accounts, the audit trail."""
 
 from __future__ import annotations
 
 from datetime import datetime
+from operator import itemgetter
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query
@@ -11,12 +12,13 @@ from pydantic import BaseModel, ConfigDict, Field
 from celeriac import insights
 from celeriac.api.app import App
 from celeriac.api.callers import Reader
-from celeriac.api.fields import Id, Limit, Name, Text
+from celeriac.api.fields import Name, Text
+from celeriac.api.paging import Paged, PageQuery
 from celeriac.api.problems import not_found
 
 router = APIRouter(prefix="/api", tags=["system"])
 
-Before = Annotated[Id, Query(description="the id of the last one seen: what follows is older")]
+PageOf = Annotated[PageQuery, Query()]
 
 
 class Shown(BaseModel):
@@ -45,7 +47,7 @@ class RoleDepth(Shown):
     oldest_ready_seconds: float | None
 
 
-class Depths(BaseModel):
+class Depths(Paged):
     roles: list[RoleDepth]
 
 
@@ -67,7 +69,7 @@ class Pass(Shown):
     took_ms: float
 
 
-class Passes(BaseModel):
+class Passes(Paged):
     passes: list[Pass]
 
 
@@ -97,7 +99,7 @@ class AccountPolicy(Shown):
     updated_at: datetime
 
 
-class AccountPolicies(BaseModel):
+class AccountPolicies(Paged):
     accounts: list[AccountPolicy]
 
 
@@ -113,19 +115,52 @@ class AuditEntry(Shown):
     why: str | None
 
 
-class AuditTrail(BaseModel):
+class AuditTrail(Paged):
     audit: list[AuditEntry]
 
 
+class AuditQuery(PageQuery):
+    kind: Name | None = Field(default=None, description="with target", examples=["task"])
+    target: Text | None = Field(default=None, description="with kind", examples=["7"])
+
+
+class QueueState(Shown):
+    """A role's queue as the last review found it."""
+
+    role: str = Field(examples=["product_resync"])
+    state: str = Field(examples=["reviewed"])
+    reviewed_at: datetime
+    reviewed_by: str = Field(examples=["beat@node-7:3"])
+    found: dict[str, Any] = Field(examples=[{"ready": 45, "active": 8}])
+
+
+class QueueStates(Paged):
+    queues: list[QueueState]
+
+
+class Beat(Shown):
+    beat_id: str = Field(examples=["beat@node-7:3"])
+    hostname: str = Field(examples=["node-7"])
+    pid: int = Field(examples=[3])
+    started_at: datetime
+    last_tick_at: datetime
+    late_by: float = Field(description="seconds, of its last tick", examples=[0.02])
+
+
+class Beats(Paged):
+    beats: list[Beat]
+
+
 @router.get("/roles")
-def depth(app: App, _: Reader) -> Depths:
-    """What waits and runs of each role, and since when."""
+def list_roles(query: PageOf, app: App, _: Reader) -> Depths:
+    """What waits and runs of each role, and since when; by name."""
     with app.database.reading() as connection:
-        return Depths.model_validate({"roles": insights.depth(connection)}, from_attributes=True)
+        found, more = query.of(insights.depth(connection), lambda one: (one.role,))
+    return Depths.model_validate({"roles": found, "next": more}, from_attributes=True)
 
 
 @router.get("/roles/{role}")
-def depth_of_role(role: Annotated[Name, Path()], app: App, _: Reader) -> RoleDepth:
+def get_role(role: Annotated[Name, Path()], app: App, _: Reader) -> RoleDepth:
     """What waits and runs of one role, and since when."""
     with app.database.reading() as connection:
         found = insights.depth(connection, role)
@@ -135,12 +170,29 @@ def depth_of_role(role: Annotated[Name, Path()], app: App, _: Reader) -> RoleDep
 
 
 @router.get("/roles/{role}/passes")
-def passes(
-    role: Annotated[Name, Path()], app: App, _: Reader, limit: Limit = 100, before: Before | None = None
-) -> Passes:
+def list_passes(role: Annotated[Name, Path()], query: PageOf, app: App, _: Reader) -> Passes:
     """Fairness, pass by pass: who had how much waiting and got how much, newest first."""
+    before = query.after_id
     with app.database.reading() as connection:
-        return Passes.model_validate({"passes": insights.passes(connection, role, limit=limit, before=before)})
+        found, more = query.read(lambda n: insights.passes(connection, role, limit=n, before=before), itemgetter("id"))
+    return Passes.model_validate({"passes": found, "next": more})
+
+
+@router.get("/queues")
+def list_queue_states(query: PageOf, app: App, _: Reader) -> QueueStates:
+    """What the sweep `review` last found of each role's queue, by role."""
+    after = query.after or ""
+    with app.database.reading() as connection:
+        found, more = query.read(lambda n: insights.queue_states(connection, limit=n, after=after), itemgetter("role"))
+    return QueueStates.model_validate({"queues": found, "next": more})
+
+
+@router.get("/beats")
+def list_beats(query: PageOf, app: App, _: Reader) -> Beats:
+    """Those that tick or did lately, by name; all of them act on the same schedules."""
+    with app.database.reading() as connection:
+        found, more = query.of(insights.beats(connection), lambda one: (one["beat_id"],))
+    return Beats.model_validate({"beats": found, "next": more})
 
 
 @router.get("/reviews")
@@ -161,26 +213,27 @@ def review_of_role(role: Annotated[Name, Path()], app: App, _: Reader) -> Review
 
 
 @router.get("/accounts")
-def account_policies(app: App, _: Reader, limit: Limit = 100, after: Text = "") -> AccountPolicies:
-    """Accounts with a weight, a cap or a pause of their own, by name; `after` is the last one seen."""
+def list_accounts(query: PageOf, app: App, _: Reader) -> AccountPolicies:
+    """Accounts with a weight, a cap or a pause of their own, by name."""
+    after = query.after or ""
     with app.database.reading() as connection:
-        found = insights.account_policies(connection, limit=limit, after=after)
-    return AccountPolicies.model_validate({"accounts": found})
+        found, more = query.read(
+            lambda n: insights.account_policies(connection, limit=n, after=after), itemgetter("account")
+        )
+    return AccountPolicies.model_validate({"accounts": found, "next": more})
 
 
 @router.get("/accounts/{account:path}")
-def account_policy(account: Annotated[Text, Path(min_length=1)], app: App, _: Reader) -> AccountPolicy:
+def get_account(account: Annotated[Text, Path(min_length=1)], app: App, _: Reader) -> AccountPolicy:
     """One account's weight, cap and pause. 404 where nobody set any."""
     with app.database.reading() as connection:
         return AccountPolicy.model_validate(insights.account_policy(connection, account))
 
 
 @router.get("/audit")
-def audit_trail(
-    app: App, _: Reader, kind: Name | None = None, target: Text | None = None, limit: Limit = 100,
-    before: Before | None = None,
-) -> AuditTrail:  # fmt: skip
+def list_audit_trail(query: Annotated[AuditQuery, Query()], app: App, _: Reader) -> AuditTrail:
     """Who changed what, newest first; of one target (its kind given as well) or of all."""
+    asked: dict[str, Any] = {"kind": query.kind, "target": query.target, "before": query.after_id}
     with app.database.reading() as connection:
-        found = insights.audit_trail(connection, kind=kind, target=target, limit=limit, before=before)
-    return AuditTrail.model_validate({"audit": found})
+        found, more = query.read(lambda n: insights.audit_trail(connection, limit=n, **asked), itemgetter("id"))
+    return AuditTrail.model_validate({"audit": found, "next": more})

@@ -7,12 +7,13 @@ from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Body, Path, Query
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from celeriac import insights
 from celeriac.api.app import App, Counted
 from celeriac.api.callers import Operator, Reader
-from celeriac.api.fields import Limit, Name, Number, Offset, Place, TaskInPath, Text
+from celeriac.api.fields import Name, Number, Offset, TaskInPath, Text
+from celeriac.api.paging import Paged, PageQuery
 from celeriac.insights import Filter
 from celeriac.insights.checks import Outcome, Reason
 from celeriac.repair.rescue import rescue
@@ -76,9 +77,8 @@ class WholeTask(Task):
     result: Any
 
 
-class Tasks(BaseModel):
+class Tasks(Paged):
     tasks: list[Task]
-    next: str | None = Field(description="`after` of the following page; null: this is the last")
 
 
 class Event(BaseModel):
@@ -173,12 +173,8 @@ class TaskFilter(BaseModel):
         return Filter.of(self.status, **self.model_dump(include={field.name for field in fields(Filter)}))
 
 
-class TaskQuery(TaskFilter):
-    model_config = ConfigDict(extra="forbid")
-
-    limit: Limit = 100
+class TaskQuery(PageQuery, TaskFilter):
     offset: Offset = 0
-    after: Place | None = None
 
 
 @router.get("")
@@ -218,10 +214,11 @@ def last_completion(role: RoleInPath, app: App, _: Reader) -> LastCompletion:
 
 
 @router.get("/role/{role}/recent")
-def recent(role: RoleInPath, app: App, _: Reader, limit: Limit = 100) -> Tasks:
+def recent(role: RoleInPath, query: Annotated[PageQuery, Query()], app: App, _: Reader) -> Tasks:
     """The role's last successes, newest first."""
+    wanted = Filter(role=role, statuses=["completed"])
     with app.database.reading() as connection:
-        page = insights.list_tasks(connection, Filter(role=role, statuses=["completed"]), limit=limit)
+        page = insights.list_tasks(connection, wanted, limit=query.limit, after=query.after)
     return Tasks(tasks=[Task.model_validate(item) for item in page.items], next=page.next)
 
 

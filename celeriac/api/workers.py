@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from datetime import datetime
+from operator import itemgetter
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Path
+from fastapi import APIRouter, Path, Query
 from pydantic import AfterValidator, BaseModel, Field
 
 from celeriac import insights
 from celeriac.api.app import App, write
 from celeriac.api.callers import Operator, Reader
 from celeriac.api.changes import Changed, Reason, change
-from celeriac.api.fields import Limit, Name, Whole
+from celeriac.api.fields import Name, Whole
+from celeriac.api.paging import Paged, PageQuery
 from celeriac.api.problems import not_found
 from celeriac.operate.workers import decommission as ask_to_end
 from celeriac.run import lease, reported
@@ -67,7 +69,7 @@ class Worker(BaseModel):
     task_ids: list[int] = Field(description="what it runs")
 
 
-class Workers(BaseModel):
+class Workers(Paged):
     workers: list[Worker]
 
 
@@ -88,10 +90,14 @@ class Standing(BaseModel):
 
 
 @router.get("")
-def list_workers(app: App, _: Reader, limit: Limit = 1000) -> Workers:
-    """Those that report, or did lately, with what each runs."""
+def list_workers(query: Annotated[PageQuery, Query()], app: App, _: Reader) -> Workers:
+    """Those that report, or did lately, with what each runs; by name."""
+    after = query.after or ""
     with app.database.reading() as connection:
-        return Workers.model_validate({"workers": insights.workers(connection, limit=limit)})
+        found, more = query.read(
+            lambda n: insights.workers_by_name(connection, limit=n, after=after), itemgetter("worker_id")
+        )
+    return Workers.model_validate({"workers": found, "next": more})
 
 
 @router.get("/{worker_id:path}/heartbeat")

@@ -13,7 +13,8 @@ from celeriac import insights
 from celeriac.api.app import App
 from celeriac.api.callers import Operator, Reader
 from celeriac.api.changes import Reason
-from celeriac.api.fields import Limit, Name, Place
+from celeriac.api.fields import Name
+from celeriac.api.paging import Paged, PageQuery
 from celeriac.api.tasks import Status
 from celeriac.operate import PATIENCE, workflows
 from celeriac.operate.steer import Steered
@@ -84,19 +85,14 @@ class Part(BaseModel):
     error_message: str | None
 
 
-class Parts(BaseModel):
+class Parts(Paged):
     tasks: list[Part]
-    next: str | None = Field(description="`after` of the following page; null: this is the last")
 
 
-class PartQuery(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-    status: list[Status] = []
+class PartQuery(PageQuery):
+    status: list[Status] = Field(default_factory=list)
     role: Name | None = None
     barrier: UUID | None = None
-    limit: Limit = 100
-    after: Place | None = None
 
 
 class Cancelled(BaseModel):

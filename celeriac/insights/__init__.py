@@ -36,8 +36,10 @@ from celeriac.insights.system import (
     passes,
     paused_accounts,
     reviews,
+    queue_states,
     schedules,
     workers,
+    workers_by_name,
 )
 from celeriac.insights.tasks import active_under, find, get, last_completion, unfinished
 from celeriac.insights.why import History, Why, history, why
@@ -99,6 +101,7 @@ __all__ = [
     "pending_alerts",
     "queue_of",
     "reviews",
+    "queue_states",
     "schedules",
     "shares",
     "silences",
@@ -106,6 +109,7 @@ __all__ = [
     "waiting_of",
     "why",
     "workers",
+    "workers_by_name",
     "workflow",
     "workflow_of",
     "workflow_tasks",

@@ -36,7 +36,7 @@ def dead_letters(
     connection: Connection, *, name: str | None = None, limit: int = 100, before: int | None = None
 ) -> list[dict[str, Any]]:
     """Newest first; of the messages for one task (its `name`) or of all. Raises BadValue."""
-    if not 1 <= limit <= MOST:
+    if not 1 <= limit <= MOST + 1:  # one more than a page tells whether there is a following one
         raise BadValue(f"limit={limit}: give 1 to {MOST:,}")
     given = {"before": before, "most": limit}
     found = connection.execute(LIST, given) if name is None else connection.execute(LIST_OF, given | {"name": name})

@@ -22,8 +22,8 @@ from celeriac.errors import BadValue, Unknown
 #: Failures that are grouped at most: the newest ones, by id.
 LOOKS_AT = 5_000
 
-#: Groups told at most.
-MOST = 1_000
+#: Groups told at most: as many as there can be.
+MOST = LOOKS_AT
 
 #: Of a group, so many tasks and accounts are told.
 EXAMPLES, ACCOUNTS = 5, 10

@@ -8,15 +8,18 @@ from sqlalchemy import Connection, TextClause, text
 
 from celeriac.errors import BadValue, Unknown
 
-WORKERS = text("""
+_WORKERS = """
 SELECT w.*, extract(epoch FROM statement_timestamp() - w.last_heartbeat_at)::double precision AS heartbeat_age,
     coalesce(held.tasks, '{}') AS task_ids
 FROM celeriac.workers w LEFT JOIN (
     SELECT worker_id, array_agg(id ORDER BY id) AS tasks FROM celeriac.tickets, unnest(ids) AS id
     WHERE worker_id IS NOT NULL GROUP BY worker_id
 ) AS held USING (worker_id)
-ORDER BY w.status, w.last_heartbeat_at DESC LIMIT :most
-""")
+"""
+
+WORKERS = text(f"{_WORKERS} ORDER BY w.status, w.last_heartbeat_at DESC LIMIT :most")
+
+WORKERS_BY_NAME = text(f"{_WORKERS} WHERE w.worker_id > :after ORDER BY w.worker_id LIMIT :most")
 
 # BETWEEN: see `tasks.EVENTS`.
 PASSES = text("""
@@ -43,6 +46,8 @@ PAUSED = text("SELECT account FROM celeriac.account_policies WHERE paused ORDER 
 
 BEATS = text("SELECT * FROM celeriac.beats ORDER BY last_tick_at DESC, beat_id LIMIT :most")
 
+QUEUE_STATES = text("SELECT * FROM celeriac.queue_states WHERE role > :after ORDER BY role LIMIT :most")
+
 AUDIT = text("""
 SELECT * FROM celeriac.audit WHERE id < coalesce(CAST(:before AS bigint), 9223372036854775807)
 ORDER BY id DESC LIMIT :most
@@ -60,6 +65,11 @@ MOST = 1_000
 def workers(connection: Connection, *, limit: int = MOST) -> list[dict[str, Any]]:
     """Those that report or did lately, with the ids of what each runs. `heartbeat_age` in seconds."""
     return _rows(connection, WORKERS, limit)
+
+
+def workers_by_name(connection: Connection, *, limit: int = MOST, after: str = "") -> list[dict[str, Any]]:
+    """The same by name, those that follow `after`: reports change nothing about that order."""
+    return _rows(connection, WORKERS_BY_NAME, limit, after=after)
 
 
 def passes(connection: Connection, role: str, *, limit: int = 100, before: int | None = None) -> list[dict[str, Any]]:
@@ -100,6 +110,11 @@ def beats(connection: Connection, *, limit: int = MOST) -> list[dict[str, Any]]:
     return _rows(connection, BEATS, limit)
 
 
+def queue_states(connection: Connection, *, limit: int = MOST, after: str = "") -> list[dict[str, Any]]:
+    """What the sweep `review` last found of each role, by role, those that follow `after`."""
+    return _rows(connection, QUEUE_STATES, limit, after=after)
+
+
 def audit_trail(
     connection: Connection,
     *,
@@ -118,6 +133,6 @@ def audit_trail(
 
 
 def _rows(connection: Connection, statement: TextClause, limit: int, **given: Any) -> list[dict[str, Any]]:
-    if not 1 <= limit <= MOST:
+    if not 1 <= limit <= MOST + 1:  # one more than a page tells whether there is a following one
         raise BadValue(f"limit={limit}: give 1 to {MOST:,}")
     return [dict(row) for row in connection.execute(statement, given | {"most": limit}).mappings()]

@@ -61,7 +61,7 @@ READ = text(_READ)
 
 FIND = text(f"{_READ} FOR UPDATE")
 
-LIST = text("SELECT * FROM celeriac.scheduled_jobs ORDER BY name LIMIT :limit OFFSET :offset")
+LIST = text("SELECT * FROM celeriac.scheduled_jobs WHERE name > :after ORDER BY name LIMIT :limit OFFSET :offset")
 
 # One that another beat, or an operator, has put there meanwhile stays as it is.
 PUT_MISSING = text(f"{_INSERT} ON CONFLICT (name) DO NOTHING")
@@ -185,8 +185,10 @@ def find(connection: Connection, name: str | int, *, lock: bool = False) -> RowM
     return None if row is None else row._mapping
 
 
-def listed(connection: Connection, limit: int = 100, offset: int = 0) -> list[RowMapping]:
-    return [row._mapping for row in connection.execute(LIST, {"limit": limit, "offset": offset})]
+def listed(connection: Connection, limit: int = 100, offset: int = 0, after: str = "") -> list[RowMapping]:
+    """By name, those that follow `after`."""
+    given = {"limit": limit, "offset": offset, "after": after}
+    return [row._mapping for row in connection.execute(LIST, given)]
 
 
 def change(connection: Connection, row: RowMapping, **changes: Any) -> RowMapping:

@@ -33,7 +33,7 @@ def test_they_are_listed_and_shown(api: Api) -> None:
     first, last = letter(api, "mail.send", to="anna"), letter(api, "mail.send", to="bert")
     listed = api.get("/api/dead-letters?name=mail.send")["dead_letters"]
     assert [(one["id"], one["kwargs"]) for one in listed] == [(last, {"to": "bert"}), (first, {"to": "anna"})]
-    assert [one["id"] for one in api.get(f"/api/dead-letters?before={last}&limit=1")["dead_letters"]] == [first]
+    assert [one["id"] for one in api.get(f"/api/dead-letters?after={last}&limit=1")["dead_letters"]] == [first]
     shown = api.get(f"/api/dead-letters/{first}")
     assert (shown["reason"], shown["sender"], shown["args"]) == ("nobody took it", "gen1@web", [])
     assert json.loads(shown["message"])["headers"]["task"] == "mail.send"

@@ -29,14 +29,14 @@ def test_what_each_account_holds_beside_its_fair_share(api: Api) -> None:
     task(api, "running", role="shared", account="b")
     found = {share["account"]: share for share in api.get("/api/shares?role=shared")["accounts"]}
     assert (found["a"]["waiting"], found["b"]["held"], found["b"]["held_share"]) == ({"n": 1, "exact": True}, 1, 1.0)
-    assert api.get("/api/shares?role=none") == {"accounts": [], "is_all": True}
+    assert api.get("/api/shares?role=none") == {"accounts": [], "is_all": True, "next": None}
 
 
 def test_who_holds_a_lock_and_who_waits_behind(api: Api) -> None:
     holder = task(api, "running", role="locked", lock_key="dispensary:17/a")
     behind = task(api, role="locked", lock_key="dispensary:17/a")
-    told = api.get("/api/locks", params={"lock_key": "dispensary:17/a"})
-    (lock,) = told["locks"]
+    told = api.get("/api/locks/queue", params={"lock_key": "dispensary:17/a"})
+    lock = told["lock"]
     assert (lock["task"], lock["status"], lock["waiting"]["n"]) == (holder, "running", 1)
     assert [(one["place"], one["id"]) for one in told["queue"]] == [(1, behind)]
     assert "dispensary:17/a" in {lock["lock_key"] for lock in api.get("/api/locks?limit=1000")["locks"]}
