@@ -43,7 +43,7 @@ class Created(BaseModel):
 
 
 class Discovery(BaseModel):
-    platform: Name = "dutchie"
+    platform: Name = Field(default="dutchie", examples=["dutchie"])
     state_code: State | None = None
 
 
@@ -99,7 +99,7 @@ def generate_discovery(
 
 
 @migrating.get("/status")
-def migration_status(app: App, _: Reader) -> Told:
+def get_migration_status(app: App, _: Reader) -> Told:
     """The systems before beside the new one."""
     with Session(app.database.engine) as session:
         return Told(told=legacy.status(session))
@@ -124,13 +124,13 @@ def create_resync_tasks(app: App, caller: Admin, body: Annotated[OfState, Body(d
 
 
 @migrating.post("/full-migrate")
-def full_migrate(app: App, caller: Admin, body: MaybeTrial) -> Told:
+def migrate_fully(app: App, caller: Admin, body: MaybeTrial) -> Told:
     """All of it, all or none."""
     return _migrate(app, "full-migrate", caller.name, legacy.full_migrate, body)
 
 
 @of_a_store.get("/{store}/active")
-def active_task(store: StoreInPath, app: App, _: Reader) -> ActiveTask:
+def get_active_task_of_store(store: StoreInPath, app: App, _: Reader) -> ActiveTask:
     """Whether a task of the store is claimed or running."""
     with app.database.statement() as connection:
         found = stores.active_task(connection, store)
@@ -139,7 +139,7 @@ def active_task(store: StoreInPath, app: App, _: Reader) -> ActiveTask:
 
 
 @of_a_store.post("/{store}/run-now", status_code=201, responses=WAS_THERE)
-def run_now(store: StoreInPath, app: App, caller: Enqueuer, response: Response) -> Accepted:
+def run_store_now(store: StoreInPath, app: App, caller: Enqueuer, response: Response) -> Accepted:
     """The store's resync, ahead of others; one that waits or runs already is found instead, and goes ahead."""
     try:
         task = stores.run_now(store)

@@ -6,6 +6,8 @@
     paging      how every list is read page by page
     callers     who asks, and which scope a handler needs
     problems    every error as an RFC 9457 document
+    versions    `/api/v1` is `/api`
+    examples    one for each body and each answer of the document
     server      puts it together: `create(app)`
 
 Importing this package needs no FastAPI; `celeriac.api.server` does.

@@ -8,7 +8,8 @@ from fastapi import APIRouter, FastAPI, Request
 from fastapi.openapi.utils import get_openapi
 
 from celeriac.api.callers import Reader
-from celeriac.api.problems import MEDIA_TYPE, ProblemDocument
+from celeriac.api.examples import Examples
+from celeriac.api.problems import MEDIA_TYPE, Problem, ProblemDocument
 
 _SAYS = {
     400: "It could not be read.",
@@ -28,8 +29,8 @@ _CHANGES = frozenset({"post", "put", "patch", "delete"})
 router = APIRouter(tags=["about"])
 
 
-@router.get("/openapi.json")
-def openapi(request: Request, _: Reader) -> dict[str, Any]:
+@router.get("/openapi.json", responses={200: {"content": {"application/json": {"example": {"openapi": "3.1.0"}}}}})
+def get_openapi_document(request: Request, _: Reader) -> dict[str, Any]:
     """This document."""
     return document(request.app)
 
@@ -39,6 +40,7 @@ def document(api: FastAPI) -> dict[str, Any]:
     if api.openapi_schema is None:
         made = get_openapi(title=api.title, version=api.version, description=api.description, routes=api.routes)
         api.openapi_schema = _with_problems(made)
+        Examples(made).add(made)
     return api.openapi_schema
 
 
@@ -61,7 +63,8 @@ def _schemas_of_problems() -> dict[str, Any]:
 
 def _response(status: int) -> dict[str, Any]:
     schema = {"$ref": "#/components/schemas/ProblemDocument"}
-    return {"description": _SAYS[status], "content": {MEDIA_TYPE: {"schema": schema}}}
+    example = Problem(status, _SAYS[status]).document("/api/tasks/7").model_dump(exclude_none=True)
+    return {"description": _SAYS[status], "content": {MEDIA_TYPE: {"schema": schema, "example": example}}}
 
 
 def _problems(path: str, method: str, operation: dict[str, Any]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from celeriac.api.limits import Buckets
 from celeriac.api.problems import Problem, from_exception
 from celeriac.api.protocol import SECURITY_HEADERS
 from celeriac.api.shared import SharedBy
+from celeriac.api.versions import asked_path
 from celeriac.operate import tokens
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class Gate:
             if answer.begun:
                 raise
             where = "query" if scope["method"] == "GET" else "body"
-            await _told(error, where).response(scope["path"])(scope, receive, answer)
+            await _told(error, where).response(asked_path(scope))(scope, receive, answer)
 
     async def _pass(self, scope: Scope, receive: Receive, answer: Answer) -> None:
         if scope["path"] not in OPEN:

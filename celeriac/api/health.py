@@ -62,13 +62,13 @@ class Standing:
 
 
 @router.get("/healthz")
-async def healthz() -> Health:
+async def get_health() -> Health:
     """The process answers."""
     return Health()
 
 
 @router.get("/readyz")
-async def readyz(request: Request) -> Readiness:
+async def get_readiness(request: Request) -> Readiness:
     """Postgres answers and has the current schema. Redis is told, not asked for: accepting work needs none."""
     problem, redis_answers = await request.app.state.standing()
     if problem:

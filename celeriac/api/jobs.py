@@ -83,7 +83,7 @@ _STATS = {"queued": "queued", "running": "crawling", "completed": "success", "fa
 
 
 @router.get("/stats")
-async def stats(app: App, _: Reader, figures: Counted, role: Name | None = None) -> JobStats:
+async def get_job_stats(app: App, _: Reader, figures: Counted, role: Name | None = None) -> JobStats:
     """How many jobs there are in each status: of a role, or else of the one that the app calls its jobs."""
     found = await figures.counts(role or app.jobs)
     counts = {name: sum(found[status].n for status in CRAWLS[word]) for name, word in _STATS.items()}
@@ -129,37 +129,37 @@ class ManyJobs(Because):
 
 
 @router.put("/bulk/status")
-def set_status_of_many(body: ManyToStatus, app: App, caller: Operator) -> ManyChanged:
+def set_status_of_jobs(body: ManyToStatus, app: App, caller: Operator) -> ManyChanged:
     """Each job that allows it; the answer says why others do not."""
     move = partial(steer.set_status, status=_ASKED[body.status], by=caller.name, why=body.why)
     return many(app, body.job_ids, move)
 
 
 @router.post("/bulk/retry")
-def retry_many(body: ManyJobs, app: App, caller: Operator) -> ManyChanged:
+def retry_jobs(body: ManyJobs, app: App, caller: Operator) -> ManyChanged:
     """Failed jobs are queued again with all their attempts."""
     return many(app, body.job_ids, partial(steer.retry, by=caller.name, why=body.why))
 
 
 @router.put("/{job}/status")
-def set_status(job: TaskInPath, body: ToStatus, app: App, caller: Operator) -> Changed:
+def set_job_status(job: TaskInPath, body: ToStatus, app: App, caller: Operator) -> Changed:
     """409 if the life of a job does not allow it: a crawling one cannot be queued, nor a finished one fail."""
     return one(app, job, partial(steer.set_status, status=_ASKED[body.status], by=caller.name, why=body.why))
 
 
 @router.put("/{job}/priority")
-def set_priority(job: TaskInPath, body: ToPriority, app: App, caller: Operator) -> Changed:
+def set_job_priority(job: TaskInPath, body: ToPriority, app: App, caller: Operator) -> Changed:
     """409 if it is finished, or its role does not take that priority."""
     return one(app, job, partial(steer.set_priority, priority=body.priority, by=caller.name, why=body.why))
 
 
 @router.post("/{job}/boost")
-def boost(job: TaskInPath, body: Boost, app: App, caller: Operator) -> Changed:
+def boost_job(job: TaskInPath, body: Boost, app: App, caller: Operator) -> Changed:
     """Raises the priority, to 100 at most."""
     return one(app, job, partial(steer.boost, boost=body.boost, by=caller.name, why=body.why))
 
 
 @router.post("/{job}/retry")
-def retry(job: TaskInPath, app: App, caller: Operator, body: Reason) -> Changed:
+def retry_job(job: TaskInPath, app: App, caller: Operator, body: Reason) -> Changed:
     """A failed job is queued again with retry_count 0."""
     return one(app, job, partial(steer.retry, by=caller.name, why=body.why))

@@ -58,13 +58,13 @@ class Matched(BaseModel):
 
 
 @router.post("/cancel")
-def cancel_matching(body: Matching, app: App, caller: Operator) -> Matched:
+def cancel_matching_tasks(body: Matching, app: App, caller: Operator) -> Matched:
     """Cancels unfinished tasks that match; with `dry_run` (the default) says how many that would be."""
     return _steer(app, body, "cancel", partial(steer.cancel, by=caller.name, why=body.why))
 
 
 @router.post("/retry")
-def retry_matching(body: Matching, app: App, caller: Operator) -> Matched:
+def retry_matching_tasks(body: Matching, app: App, caller: Operator) -> Matched:
     """Retries failed and cancelled tasks that match; with `dry_run` (the default) says how many that would be."""
     return _steer(app, body, "retry", partial(steer.retry, by=caller.name, why=body.why))
 

@@ -12,8 +12,15 @@ from celeriac.metrics.exporter import CONTENT_TYPE
 router = APIRouter(tags=["about"])
 
 
-@router.get("/metrics", response_class=PlainTextResponse)
-async def metrics(request: Request, _: Reader) -> Response:
+EXAMPLE = 'celeriac_tasks_ready{role="product_resync"} 45.0\n'
+
+
+@router.get(
+    "/metrics",
+    response_class=PlainTextResponse,
+    responses={200: {"content": {"text/plain": {"example": EXAMPLE}}}},
+)
+async def get_metrics(request: Request, _: Reader) -> Response:
     """What SQL knows, as Prometheus' text; a reading holds for five seconds."""
     shared: Shared[bytes] = request.app.state.metrics
     return Response(await shared(), media_type=CONTENT_TYPE)

@@ -77,7 +77,7 @@ def resume_role(role: RoleInPath, app: App, caller: Operator, body: Reason) -> C
 
 
 @router.put("/roles/{role}/limits")
-def set_limits(role: RoleInPath, body: Limits, app: App, caller: Operator) -> Changed:
+def set_role_limits(role: RoleInPath, body: Limits, app: App, caller: Operator) -> Changed:
     """How many of its tasks begin in a time and how long one may run, until they are set or declared again."""
     changed = change(app, lambda c: policies.set_limits(c, role, by=caller.name, why=body.why, **body.changes()))
     app.kick([role])

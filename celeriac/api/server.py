@@ -50,6 +50,7 @@ from celeriac.api.problems import Problem, from_exception
 from celeriac.api.protocol import Protocol
 from celeriac.api.shared import Shared
 from celeriac.api.turns import HANDLERS, TurnsOfAll, in_turn
+from celeriac.api.versions import Versioned, asked_path
 from celeriac.errors import ConfigurationError
 from celeriac.metrics.exporter import Exporter
 from celeriac.operate import LONGEST, PATIENCE
@@ -100,6 +101,7 @@ def create(app: Celeriac) -> FastAPI:
         api.add_exception_handler(kind, _tell)
     api.add_middleware(Gate, celeriac=app)
     api.add_middleware(Mounted, celeriac=app)
+    api.add_middleware(Versioned)
     return api
 
 
@@ -123,9 +125,8 @@ DESCRIPTION = """See and steer tasks, schedules and workers. Every request but h
 
 
 def _operation_id(route: APIRoute) -> str:
-    """What a generated client calls it: its tag and its name, `tasks_retry`."""
-    tag = str(route.tags[0]) if route.tags else ""
-    return f"{tag}_{route.name}".strip("_").replace(" ", "_")
+    """What a generated client calls it, which is what its handler is called: a verb, and what of."""
+    return route.name
 
 
 @asynccontextmanager
@@ -156,7 +157,7 @@ async def _tell(request: Request, error: Exception) -> Response:
     problem = from_exception(error)
     if problem.status_code == 405 and not isinstance(error, Problem):
         problem.headers = {"Allow": _allowed(request)}
-    return problem.response(request.url.path)
+    return problem.response(asked_path(request.scope))
 
 
 def _allowed(request: Request) -> str:

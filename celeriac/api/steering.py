@@ -16,30 +16,30 @@ router = APIRouter(prefix="/api/tasks", tags=["tasks"])
 
 
 @router.post("/bulk/cancel")
-def cancel_many(body: Many, app: App, caller: Operator) -> ManyChanged:
+def cancel_tasks(body: Many, app: App, caller: Operator) -> ManyChanged:
     """Each that is not over yet."""
     return many(app, body.ids, partial(steer.cancel, by=caller.name, why=body.why))
 
 
 @router.post("/bulk/retry")
-def retry_many(body: Many, app: App, caller: Operator) -> ManyChanged:
+def retry_tasks(body: Many, app: App, caller: Operator) -> ManyChanged:
     """Each that failed or was cancelled, with all its attempts."""
     return many(app, body.ids, partial(steer.retry, by=caller.name, why=body.why))
 
 
 @router.post("/{task}/cancel")
-def cancel(task: TaskInPath, app: App, caller: Operator, body: Reason) -> Changed:
+def cancel_task(task: TaskInPath, app: App, caller: Operator, body: Reason) -> Changed:
     """At once, unless it runs: then its worker is asked to stop it (`asked` in `after`)."""
     return one(app, task, partial(steer.cancel, by=caller.name, why=body.why))
 
 
 @router.post("/{task}/retry")
-def retry(task: TaskInPath, app: App, caller: Operator, body: Reason) -> Changed:
+def retry_task(task: TaskInPath, app: App, caller: Operator, body: Reason) -> Changed:
     """A failed or cancelled task waits again, with all its attempts."""
     return one(app, task, partial(steer.retry, by=caller.name, why=body.why))
 
 
 @router.put("/{task}/priority")
-def set_priority(task: TaskInPath, body: ToPriority, app: App, caller: Operator) -> Changed:
+def set_task_priority(task: TaskInPath, body: ToPriority, app: App, caller: Operator) -> Changed:
     """What waits is claimed in its new order from now on."""
     return one(app, task, partial(steer.set_priority, priority=body.priority, by=caller.name, why=body.why))

@@ -12,10 +12,11 @@ from pydantic import BaseModel, Field
 from celeriac import insights
 from celeriac.api.app import App, Counted
 from celeriac.api.callers import Operator, Reader
-from celeriac.api.fields import Name, Number, Offset, TaskInPath, Text
+from celeriac.api.fields import Flag, Name, Number, Offset, TaskInPath, Text
 from celeriac.api.paging import Paged, PageQuery
 from celeriac.insights import Filter
 from celeriac.insights.checks import Outcome, Reason
+from celeriac.insights.condition import silent_workers
 from celeriac.repair.rescue import rescue
 
 router = APIRouter(prefix="/api/tasks", tags=["tasks"])
@@ -149,10 +150,17 @@ class Staleness(BaseModel):
     threshold_minutes: Annotated[Number | None, Field(ge=1, le=1_000_000)] = Field(
         default=None, description="silent for so long; left out, each role's own `stale_after`", examples=[10]
     )
+    dry_run: Flag = Field(default=False, description="only count them")
 
 
 class Recovered(BaseModel):
+    dry_run: bool
+    matching: int = Field(description="running tasks of silent workers as it began", examples=[2])
     recovered: int = Field(examples=[2])
+
+
+#: A body that may be left out.
+HowStale = Annotated[Staleness, Body(default_factory=Staleness)]
 
 
 class TaskFilter(BaseModel):
@@ -188,7 +196,7 @@ def list_tasks(query: Annotated[TaskQuery, Query()], app: App, _: Reader) -> Tas
 
 
 @router.get("/counts")
-async def counts(_: Reader, figures: Counted, role: Name | None = None) -> Counts:
+async def count_tasks(_: Reader, figures: Counted, role: Name | None = None) -> Counts:
     """By status, of a role or of all: claimed and running exact, the others up to 5,000, beyond that what Postgres
     believes, or 5,000 of a role.
     """
@@ -198,13 +206,19 @@ async def counts(_: Reader, figures: Counted, role: Name | None = None) -> Count
 
 
 @router.post("/recover-stale")
-def recover_stale(app: App, caller: Operator, body: Annotated[Staleness, Body(default_factory=Staleness)]) -> Recovered:
-    """Running tasks whose worker fell silent wait again, or fail if they were lost too often."""
-    return Recovered(recovered=rescue(app, minutes=body.threshold_minutes, operator=caller.name))
+def recover_stale_tasks(app: App, caller: Operator, body: HowStale) -> Recovered:
+    """Running tasks whose worker fell silent wait again, or fail if they were lost too often. At once, unless
+    `dry_run` is true.
+    """
+    minutes = body.threshold_minutes
+    with app.database.reading() as connection:
+        silent = silent_workers(connection, None if minutes is None else minutes * 60)
+    done = 0 if body.dry_run else rescue(app, minutes=minutes, operator=caller.name)
+    return Recovered(dry_run=body.dry_run, matching=sum(one.tasks for one in silent), recovered=done)
 
 
 @router.get("/role/{role}/last-completion")
-def last_completion(role: RoleInPath, app: App, _: Reader) -> LastCompletion:
+def get_last_completion(role: RoleInPath, app: App, _: Reader) -> LastCompletion:
     """When a task of the role last succeeded."""
     with app.database.reading() as connection:
         last = insights.last_completion(connection, role) or {}
@@ -214,7 +228,7 @@ def last_completion(role: RoleInPath, app: App, _: Reader) -> LastCompletion:
 
 
 @router.get("/role/{role}/recent")
-def recent(role: RoleInPath, query: Annotated[PageQuery, Query()], app: App, _: Reader) -> Tasks:
+def list_recent_completions(role: RoleInPath, query: Annotated[PageQuery, Query()], app: App, _: Reader) -> Tasks:
     """The role's last successes, newest first."""
     wanted = Filter(role=role, statuses=["completed"])
     with app.database.reading() as connection:
@@ -230,13 +244,13 @@ def get_task(task: TaskInPath, app: App, _: Reader) -> WholeTask:
 
 
 @router.get("/{task}/history")
-def get_history(task: TaskInPath, app: App, _: Reader) -> TaskHistory:
+def get_task_history(task: TaskInPath, app: App, _: Reader) -> TaskHistory:
     """What happened to it, how many go before it, and why it does not run yet."""
     with app.database.reading() as connection:
         return TaskHistory.model_validate(insights.history(connection, task, app.probe), from_attributes=True)
 
 
 @router.get("/{task}/why")
-def get_why(task: TaskInPath, app: App, _: Reader) -> TaskWhy:
+def explain_task(task: TaskInPath, app: App, _: Reader) -> TaskWhy:
     """Why it has not started: one question after the other, up to the first that is answered with no."""
     return TaskWhy.model_validate(app.why(task), from_attributes=True)

@@ -25,7 +25,7 @@ def hooks_are_on() -> bool:
 
 
 @router.post("/{system}/{job}")
-def trigger(system: Part, job: Part, app: App, caller: Operator) -> Ran:
+def trigger_hook(system: Part, job: Part, app: App, caller: Operator) -> Ran:
     """Runs the hook's schedule now. 404 for what is no hook, and for all while the hooks are switched off."""
     path = f"{system}/{job}"
     if not hooks_are_on():

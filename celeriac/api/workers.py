@@ -101,7 +101,7 @@ def list_workers(query: Annotated[PageQuery, Query()], app: App, _: Reader) -> W
 
 
 @router.get("/{worker_id:path}/heartbeat")
-def last_heartbeat(worker_id: WorkerInPath, app: App, _: Reader) -> LastHeartbeat:
+def get_worker_heartbeat(worker_id: WorkerInPath, app: App, _: Reader) -> LastHeartbeat:
     """A live worker's last report, with what it runs now."""
     with app.database.reading() as connection:
         found = insights.heartbeats(connection, worker_id)
@@ -111,7 +111,7 @@ def last_heartbeat(worker_id: WorkerInPath, app: App, _: Reader) -> LastHeartbea
 
 
 @router.post("/heartbeat")
-def report(body: Heartbeat, app: App, caller: Operator) -> Standing:
+def report_heartbeat(body: Heartbeat, app: App, caller: Operator) -> Standing:
     """Says it lives, and hears whether it is to end. A Celery worker reports by itself; 409 for the row of one that
     lives, or of another token's.
     """
@@ -121,6 +121,6 @@ def report(body: Heartbeat, app: App, caller: Operator) -> Standing:
 
 
 @router.post("/{worker_id:path}/decommission")
-def decommission(worker_id: WorkerInPath, app: App, caller: Operator, body: Reason) -> Changed:
+def decommission_worker(worker_id: WorkerInPath, app: App, caller: Operator, body: Reason) -> Changed:
     """It takes nothing more, finishes what it has, and ends; it hears of it with its next heartbeat."""
     return change(app, lambda c: ask_to_end(c, worker_id, by=caller.name, why=body.why))

@@ -110,7 +110,7 @@ def get_workflow(workflow: WorkflowInPath, app: App, _: Reader) -> Workflow:
 
 
 @router.get("/{workflow}/tasks")
-def list_parts(workflow: WorkflowInPath, query: Annotated[PartQuery, Query()], app: App, _: Reader) -> Parts:
+def list_workflow_tasks(workflow: WorkflowInPath, query: Annotated[PartQuery, Query()], app: App, _: Reader) -> Parts:
     """Its parts, newest first; with `role` and `barrier` those of a node."""
     barrier = None if query.barrier is None else str(query.barrier)
     with app.database.reading() as connection:
@@ -122,7 +122,7 @@ def list_parts(workflow: WorkflowInPath, query: Annotated[PartQuery, Query()], a
 
 
 @router.post("/{workflow}/cancel")
-def cancel(workflow: WorkflowInPath, app: App, caller: Operator, body: Reason) -> Cancelled:
+def cancel_workflow(workflow: WorkflowInPath, app: App, caller: Operator, body: Reason) -> Cancelled:
     """All that is open; nothing new of it begins from then on. Said again, it changes nothing."""
     with app.database.reading() as connection:
         label = insights.workflow_of(connection, workflow)

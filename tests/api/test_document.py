@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, get_args
 
+import jsonschema_rs
 import pytest
 
 from celeriac.api.server import create
@@ -33,6 +35,47 @@ def has_example(schema: dict[str, Any], above: tuple[str, ...] = ()) -> bool:
 @pytest.mark.parametrize("name", [name for name in SCHEMAS if name != "BoundFilter"])
 def test_every_body_and_every_answer_has_an_example(name: str) -> None:
     assert has_example(SCHEMAS[name])
+
+
+OPERATIONS = {
+    f"{method} {path}": operation
+    for path, operations in DOCUMENT["paths"].items()
+    for method, operation in operations.items()
+}
+
+
+@pytest.mark.parametrize("named", OPERATIONS)
+def test_every_body_and_every_answer_is_shown_by_an_example_that_fits(named: str) -> None:
+    operation = OPERATIONS[named]
+    parts = [operation.get("requestBody", {"content": {}}), *operation["responses"].values()]
+    contents = [content for part in parts for content in resolved(part)["content"].values()]
+    assert contents
+    for content in contents:
+        validator = jsonschema_rs.validator_for(content["schema"] | {"components": DOCUMENT["components"]})
+        validator.validate(content["example"])
+        assert content["example"], f"an empty one says nothing: {content}"
+
+
+def resolved(part: dict[str, Any]) -> dict[str, Any]:
+    name = part.get("$ref", "").rpartition("/")[2]
+    found: dict[str, Any] = DOCUMENT["components"]["responses"][name] if name else part
+    return found
+
+
+#: What a client's method may begin with.
+VERBS = {
+    "boost", "cancel", "count", "create", "decommission", "delete", "disable", "discard", "explain", "generate", "get",
+    "list", "migrate", "pause", "recover", "replay", "report", "resume", "retry", "run", "set", "silence", "toggle",
+    "trigger", "unsilence", "update",
+}  # fmt: skip
+
+
+def test_operation_ids_are_verbs_each_of_one_operation() -> None:
+    ids = [operation["operationId"] for operation in OPERATIONS.values()]
+    assert len(set(ids)) == len(ids)
+    assert [
+        one for one in ids if not re.fullmatch(r"[a-z]+(_[a-z]+)+", one) or one.partition("_")[0] not in VERBS
+    ] == []
 
 
 def test_every_error_is_a_problem_document() -> None:

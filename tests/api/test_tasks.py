@@ -165,6 +165,9 @@ def test_tasks_of_silent_workers_are_recovered(api: Api) -> None:
     silent, alive = task(api, "running"), task(api, "running")
     api.rows("UPDATE worker_tasks SET last_heartbeat_at = now() - interval '11 minutes' WHERE id = :i", i=silent)
     assert api.post("/api/tasks/recover-stale", {"threshold_minutes": 12})["recovered"] == 0
+    counted = api.post("/api/tasks/recover-stale", {"threshold_minutes": 10, "dry_run": True})
+    assert counted == {"dry_run": True, "matching": 1, "recovered": 0}
+    assert row(api, silent, "status") == ("running",)
     assert api.post("/api/tasks/recover-stale", {"threshold_minutes": 10})["recovered"] == 1
     assert row(api, silent, "status, losses") == ("pending", 1)
     assert row(api, alive, "status") == ("running",)

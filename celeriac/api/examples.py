@@ -1,0 +1,106 @@
+"""Examples in the OpenAPI document: one for each body and each answer, put together from those of its fields.
+
+An answer's has every field; a request's those that are required or have an example of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+#: For fields without an example of their own, by their names, which mean the same wherever they stand.
+_NAMED: Mapping[str, Any] = {
+    "account": "acme", "action": "retry", "args": [], "by": "deploy", "created_by": "deploy", "cursor_after": "bert",
+    "claimants": [{"account": "acme", "waiting": 45, "holding": 2, "weight": 1.0, "cap": None}],
+    "cursor_before": "acme", "enqueued_by": "deploy", "error_message": None, "field": "priority", "free": 6,
+    "given": {"acme": 6}, "hostname": "node-7", "kwargs": {"dispensary_id": 123}, "lock_key": "dispensary:17",
+    "losses": 0, "max_retries": 3, "max_rounds": 1, "message": "Input should be a valid integer",
+    "name": "daily-askreddit", "owner": "api", "pid": 4711, "priority": 10, "queue": "product_resync",
+    "queues": ["product_resync"], "repeated": 0, "resources": {"memory_mb": 256}, "retry_count": 0,
+    "role": "product_resync", "seen_by": "beat@node-7:3", "sender": "gen31@web-1", "status": None, "store": 123,
+    "task_id": "0f3e8c1a-6f1d-4a53-9f8e-9a2f6f0b6c11", "timezone": "UTC", "took_ms": 3.5, "tries": 1,
+    "unique_key": None, "weight": 1.0, "why": "the store is back", "why_nothing": None,
+    "worker_id": "celery@node-7:12",
+}  # fmt: skip
+
+_FORMATS = {
+    "date-time": "2026-11-21T12:00:00Z", "date": "2026-11-21", "uuid": "5b0c9c2e-8b5e-4d43-9f2a-6a1f5e0c7d11",
+}  # fmt: skip
+
+
+class Examples:
+    """Of a document's schemas."""
+
+    def __init__(self, document: Mapping[str, Any]) -> None:
+        self.schemas: Mapping[str, Any] = document["components"]["schemas"]
+
+    def add(self, document: Mapping[str, Any]) -> None:
+        """To each body and each answer that has none."""
+        for operation in _operations(document):
+            for content in _contents(operation.get("requestBody", {})):
+                content.setdefault("example", self.of(content.get("schema", {}), is_sent=True))
+            for response in operation["responses"].values():
+                for content in _contents(response):
+                    content.setdefault("example", self.of(content.get("schema", {}), is_sent=False))
+
+    def of(self, schema: Mapping[str, Any], *, is_sent: bool, name: str = "") -> Any:
+        if (own := _own(schema)) is not None:
+            return own[0]
+        if "$ref" in schema:
+            return self.of(self.schemas[schema["$ref"].rpartition("/")[2]], is_sent=is_sent, name=name)
+        if "enum" in schema:
+            return schema["enum"][0]
+        if several := schema.get("anyOf") or schema.get("oneOf") or schema.get("allOf"):
+            return self._of_one(several, is_sent, name)
+        if name in _NAMED and _fits(_NAMED[name], schema):
+            return _NAMED[name]
+        return self._of_type(schema, is_sent)
+
+    def _of_one(self, several: list[Mapping[str, Any]], is_sent: bool, name: str) -> Any:
+        is_nullable = any(one.get("type") == "null" for one in several)
+        if is_nullable and _NAMED.get(name, name) is None:
+            return None
+        return self.of(next(one for one in several if one.get("type") != "null"), is_sent=is_sent, name=name)
+
+    def _of_type(self, schema: Mapping[str, Any], is_sent: bool) -> Any:
+        match schema.get("type"):
+            case "object":
+                return self._of_object(schema, is_sent)
+            case "array":
+                return [self.of(schema.get("items", {}), is_sent=is_sent)]
+            case "integer" | "number":
+                return max(1, schema.get("minimum", 1))
+            case "boolean":
+                return bool(schema.get("default", False))
+            case "string":
+                return _FORMATS.get(schema.get("format", ""), "text")
+        return None
+
+    def _of_object(self, schema: Mapping[str, Any], is_sent: bool) -> dict[str, Any]:
+        required = schema.get("required", ())
+        return {
+            name: self.of(part, is_sent=is_sent, name=name)
+            for name, part in schema.get("properties", {}).items()
+            if not is_sent or name in required or _own(part) is not None
+        }
+
+
+def _own(schema: Mapping[str, Any]) -> list[Any] | None:
+    if "const" in schema:
+        return [schema["const"]]
+    return schema.get("examples")
+
+
+def _fits(value: Any, schema: Mapping[str, Any]) -> bool:
+    kinds = {"string": str, "integer": int, "number": int | float, "array": list, "object": dict}
+    kind = kinds.get(schema.get("type", ""))
+    return "$ref" not in schema.get("items", {}) and (kind is None or isinstance(value, kind))
+
+
+def _operations(document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    for operations in document["paths"].values():
+        yield from operations.values()
+
+
+def _contents(part: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    yield from part.get("content", {}).values()

@@ -1,0 +1,31 @@
+"""`/api/v1/…` is `/api/…`: the same routes under the name that later versions will leave alone."""
+
+from __future__ import annotations
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+UNDER = "/api"
+
+V1 = "/api/v1"
+
+#: Where a scope keeps the path as it was asked for.
+_ASKED = "celeriac.asked_path"
+
+
+class Versioned:
+    """Outermost: whatever comes after it knows one path for each endpoint."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope.get("path", "")
+        if path.startswith(f"{V1}/"):
+            scope = {**scope, "path": UNDER + path.removeprefix(V1), _ASKED: path}
+        await self.app(scope, receive, send)
+
+
+def asked_path(scope: Scope) -> str:
+    """What whoever asked called it."""
+    asked: str = scope.get(_ASKED) or scope["path"]
+    return asked
