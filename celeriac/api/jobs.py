@@ -8,7 +8,7 @@ from functools import partial
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from celeriac import insights
 from celeriac.api.app import App, Counted
@@ -16,6 +16,7 @@ from celeriac.api.callers import Operator, Reader
 from celeriac.api.changes import Because, Changed, ManyChanged, Reason, ToPriority, many, one
 from celeriac.api.fields import Ids, Name, Offset, TaskInPath, Whole
 from celeriac.api.paging import Paged, PageQuery
+from celeriac.api.parameters import WITH_ARGUMENTS, Arguments
 from celeriac.operate import steer
 from celeriac.roles.bounds import ANY_PRIORITY
 from celeriac.store.states import CRAWLS, WAITS_FOR_TIME, crawl_word
@@ -73,6 +74,8 @@ class JobStats(BaseModel):
 
 
 class JobQuery(PageQuery):
+    model_config = ConfigDict(extra="ignore")  # as `tasks.TaskQuery`
+
     status: JobStatus | None = None
     role: Name | None = None
     offset: Offset = 0
@@ -91,13 +94,13 @@ async def get_job_stats(app: App, _: Reader, figures: Counted, role: Name | None
     return JobStats.model_validate(counts | {"estimated": estimated})
 
 
-@router.get("")
-def list_jobs(query: Annotated[JobQuery, Query()], app: App, _: Reader) -> Jobs:
+@router.get("", openapi_extra=WITH_ARGUMENTS)
+def list_jobs(query: Annotated[JobQuery, Query()], arguments: Arguments, app: App, _: Reader) -> Jobs:
     """Newest first, of one status or all, of a role or the app's jobs. `after` leads on at the same cost; `offset` is
     bounded.
     """
     statuses = CRAWLS[query.status] if query.status else None
-    wanted = insights.Filter(statuses=statuses, role=query.role or app.jobs)
+    wanted = insights.Filter(statuses=statuses, role=query.role or app.jobs, arguments=arguments)
     with app.database.reading() as connection:
         page = insights.list_tasks(connection, wanted, limit=query.limit, after=query.after, offset=query.offset)
     return Jobs(jobs=[Job.of(item) for item in page.items], next=page.next)

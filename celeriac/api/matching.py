@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -33,9 +33,11 @@ class BoundFilter(TaskFilter):
 
     model_config = ConfigDict(extra="forbid")
 
+    arguments: dict[str, Any] | None = Field(default=None, description="that the call gave, by the handler's names")
+
     @model_validator(mode="after")
     def _says_something(self) -> Self:
-        if not any(value not in (None, []) for value in self.model_dump().values()):
+        if not any(value not in (None, [], {}) for value in self.model_dump().values()):
             raise ValueError("give at least one condition")
         return self
 

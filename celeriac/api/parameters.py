@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
-from fastapi import Request
+import json
+from typing import Annotated, Any
+
+from fastapi import Depends, Request
 
 from celeriac.api.document import document
 from celeriac.api.gate import OPEN
-from celeriac.api.problems import FieldError, Problem
+from celeriac.api.problems import FieldError, Problem, invalid
+
+#: What a parameter for one of a handler's arguments begins with, and what the document calls all of them.
+OF_ARGUMENTS, DOCUMENTED = "arg.", "arg.NAME"
+
+#: For `openapi_extra` of the endpoints that take `Arguments`.
+WITH_ARGUMENTS: dict[str, Any] = {
+    "parameters": [
+        {
+            "name": DOCUMENTED, "in": "query", "required": False, "schema": {"type": "string"},
+            "description": "an argument of the handler, by its name: `arg.dispensary_id=17`. The value is JSON, or "
+            "else a text. Several have to hold all. A page looks at a bounded number of tasks for them: it may be "
+            "short, or empty, and `next` leads on",
+        }
+    ]
+}  # fmt: skip
 
 
 async def known_only(request: Request) -> None:
@@ -17,7 +35,34 @@ async def known_only(request: Request) -> None:
     path, method = request.scope["route"].path_format, request.scope["method"].lower()
     operation = document(request.app)["paths"].get(path, {}).get(method, {})
     known = [parameter["name"] for parameter in operation.get("parameters", ()) if parameter["in"] == "query"]
-    if slips := [name for name in asked if name not in known]:
+    if slips := [name for name in asked if name not in known and not _is_argument(name, known)]:
         right = f"there are {', '.join(known)}" if known else "there is none"
         errors = [FieldError(where="query", field=name, message=f"no such parameter; {right}") for name in slips]
         raise Problem(422, f"no such parameter: {', '.join(slips)}; {right}", kind="invalid", errors=errors)
+
+
+async def _arguments(request: Request) -> dict[str, Any] | None:
+    """Raises Problem 422."""
+    found: dict[str, Any] = {}
+    for parameter, value in request.query_params.multi_items():
+        if not parameter.startswith(OF_ARGUMENTS):
+            continue
+        name = parameter.removeprefix(OF_ARGUMENTS)
+        if not name or name in found:
+            raise invalid(parameter, "give the name of an argument, and each once", "query")
+        found[name] = _value(value)
+    return found or None
+
+
+def _value(given: str) -> Any:
+    try:
+        return json.loads(given)
+    except (ValueError, RecursionError):
+        return given
+
+
+def _is_argument(name: str, known: list[str]) -> bool:
+    return DOCUMENTED in known and name.startswith(OF_ARGUMENTS)
+
+
+Arguments = Annotated[dict[str, Any] | None, Depends(_arguments)]

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Body, Path, Query
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from celeriac import insights
 from celeriac.api.app import App, Counted
 from celeriac.api.callers import Operator, Reader
 from celeriac.api.fields import Flag, Name, Number, Offset, TaskInPath, Text
 from celeriac.api.paging import Paged, PageQuery
+from celeriac.api.parameters import WITH_ARGUMENTS, Arguments
 from celeriac.insights import Filter
 from celeriac.insights.checks import Outcome, Reason
 from celeriac.insights.condition import silent_workers
@@ -182,16 +183,17 @@ class TaskFilter(BaseModel):
 
 
 class TaskQuery(PageQuery, TaskFilter):
+    model_config = ConfigDict(extra="ignore")  # `arg.…`; whatever else is no parameter is refused before this
+
     offset: Offset = 0
 
 
-@router.get("")
-def list_tasks(query: Annotated[TaskQuery, Query()], app: App, _: Reader) -> Tasks:
+@router.get("", openapi_extra=WITH_ARGUMENTS)
+def list_tasks(query: Annotated[TaskQuery, Query()], arguments: Arguments, app: App, _: Reader) -> Tasks:
     """Newest first. `after` (a page's `next`) costs the same however far it leads; `offset` is bounded."""
     with app.database.reading() as connection:
-        page = insights.list_tasks(
-            connection, query.as_filter(), limit=query.limit, after=query.after, offset=query.offset
-        )
+        wanted = replace(query.as_filter(), arguments=arguments)
+        page = insights.list_tasks(connection, wanted, limit=query.limit, after=query.after, offset=query.offset)
     return Tasks(tasks=[Task.model_validate(item) for item in page.items], next=page.next)
 
 

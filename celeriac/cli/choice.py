@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,31 @@ from celeriac.insights import WORDS, Filter
 #: A bulk is never cut short by itself.
 EVERY = 2**63 - 1
 
+
+def named(arguments: Iterable[str]) -> dict[str, Any]:
+    """`NAME=VALUE` each; a value is JSON, or else a text."""
+    found: dict[str, Any] = {}
+    for name, value in map(_argument, arguments):
+        if name in found:
+            raise click.UsageError(f"{name} is given twice")
+        found[name] = value
+    return found
+
+
+def _argument(given: str) -> tuple[str, Any]:
+    name, equals, value = given.partition("=")
+    if not equals:
+        raise click.UsageError(f"{given!r}: give arguments as NAME=VALUE")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
+
+
+def _arguments(_: click.Context, __: click.Parameter, given: Sequence[str]) -> dict[str, Any] | None:
+    return named(given) or None
+
+
 _OPTIONS = (
     click.option("--status", "words", multiple=True, type=click.Choice(WORDS), help="Ours, or another system's word."),
     click.option("--role", help="Of this role."),
@@ -27,6 +53,14 @@ _OPTIONS = (
     click.option("--older-than", type=float, metavar="SECONDS", help="Enqueued at least so long ago."),
     click.option("--newer-than", type=float, metavar="SECONDS", help="Enqueued at most so long ago."),
     click.option("--error", metavar="TEXT", help="Whose last error has this in it."),
+    click.option(
+        "--arg",
+        "arguments",
+        multiple=True,
+        metavar="NAME=VALUE",
+        callback=_arguments,
+        help="Called with this argument; a value is JSON, or else a text. Several have to hold all.",
+    ),
 )
 
 

@@ -10,8 +10,8 @@ from sqlalchemy import RowMapping
 
 from celeriac import insights
 from celeriac.cli import output
+from celeriac.cli.choice import named
 from celeriac.cli.group import Command, FindApp, Group
-from celeriac.cli.tasks import named
 from celeriac.schedules import operate
 from celeriac.schedules.decide import Entry
 from celeriac.schedules.written import differences

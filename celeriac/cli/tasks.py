@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from typing import IO, Any, get_args
 
@@ -51,7 +51,7 @@ def enqueue(
             )
         _enqueue_lines(app, role, file, given)
         return
-    done = app.send_task(role, kwargs=named(arguments), **given)
+    done = app.send_task(role, kwargs=choice.named(arguments), **given)
     told = {"id": done.row_id, "task_id": done.id, "is_new": done.is_new}
     output.tell(told, f"{done.row_id} {'enqueued' if done.is_new else 'has this key already, and is not finished'}")
 
@@ -116,26 +116,6 @@ def _export(app: Celeriac, kind: exports.Kind, wanted: Filter, most: int, after:
 
     for line in exports.lines(kind, exports.pages(read, most=most, after=after)):
         output.say(line.removesuffix("\n").removesuffix("\r"))
-
-
-def named(arguments: Iterable[str]) -> dict[str, Any]:
-    """`NAME=VALUE` each; a value is JSON, or else a text."""
-    found: dict[str, Any] = {}
-    for name, value in map(_argument, arguments):
-        if name in found:
-            raise click.UsageError(f"{name} is given twice")
-        found[name] = value
-    return found
-
-
-def _argument(given: str) -> tuple[str, Any]:
-    name, equals, value = given.partition("=")
-    if not equals:
-        raise click.UsageError(f"{given!r}: give arguments as NAME=VALUE")
-    try:
-        return name, json.loads(value)
-    except ValueError:
-        return name, value
 
 
 def _enqueue_lines(app: Celeriac, role: str, file: IO[str], options: dict[str, Any]) -> None:

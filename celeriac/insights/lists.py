@@ -6,7 +6,8 @@ leads on: only a page without `next` is the last.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from itertools import islice
@@ -16,12 +17,16 @@ from sqlalchemy import Connection, text
 
 from celeriac.errors import BadValue
 from celeriac.insights.pages import ENDS, PAGES, WALKS
+from celeriac.store.encoding import Unfit, encoded
 from celeriac.store.states import ALL, CRAWLS, QUEUES, WAITS_FOR_TIME, statuses_of
 
 MOST_ROWS, MOST_OFFSET = 1_000, 10_000
 
 #: Seconds a filter may go back.
 OLDEST = 1e9
+
+#: Bytes of JSON of the arguments that are asked for.
+LARGEST = 8_192
 
 #: What a status may be called.
 WORDS = tuple(dict.fromkeys((*ALL, *CRAWLS, *QUEUES)))
@@ -40,6 +45,7 @@ class Filter:
     """What a list or a bulk means; what is None does not matter. `older_than`, `newer_than`: seconds since it was
     enqueued. `waits_for`: time, lock, account, members, or nothing. `error`: what its last error says somewhere.
     `upto`, `until`: of an instant's tasks alone, none of a greater id, none that ended later.
+    `arguments`: some that the call gave, by the handler's names, whether it gave them by name or by position.
     """
 
     statuses: Sequence[str] | None = None
@@ -54,6 +60,7 @@ class Filter:
     error: str | None = None
     upto: int | None = None
     until: datetime | None = None
+    arguments: Mapping[str, Any] | None = None
 
     @classmethod
     def of(cls, words: Sequence[str], *, waits_for: str | None = None, **conditions: Any) -> Filter:
@@ -82,6 +89,7 @@ def list_tasks(
     refuse(part, limit, after, offset)
     _refuse_ages(wanted)
     given = asdict(wanted) | {"statuses": list(wanted.statuses) if wanted.statuses else None}
+    given["arguments"] = _arguments(wanted.arguments)
     given |= {"after": after, "most": limit + 1, "offset": offset}
     rows, end = [], None
     for looks_at in looks(offset + limit + 1, _picks(wanted, part)):
@@ -188,6 +196,14 @@ def _refuse_ages(wanted: Filter) -> None:
     for name, seconds in (("older_than", wanted.older_than), ("newer_than", wanted.newer_than)):
         if seconds is not None and not 0 <= seconds <= OLDEST:
             raise BadValue(f"{name}={seconds:g}: give 0 to {OLDEST:,.0f} seconds")
+
+
+def _arguments(wanted: Mapping[str, Any] | None) -> str | None:
+    """As rows keep them. Raises BadValue."""
+    try:
+        return json.dumps(encoded(dict(wanted), LARGEST)) if wanted else None
+    except Unfit as error:
+        raise BadValue(f"arguments={list(wanted or ())!r:.100}: no row has such values: {error}") from None
 
 
 def _is_place(part: tuple[str, ...], after: str) -> bool:

@@ -28,7 +28,14 @@ FILTER = f"""
         OR created_at >= {_AT} - :newer_than * interval '1 second')
     AND (CAST(:error AS text) IS NULL OR strpos(lower(error_message), lower(:error)) > 0)
     AND (CAST(:upto AS bigint) IS NULL OR id <= :upto)
-    AND (CAST(:until AS timestamptz) IS NULL OR completed_at IS NULL OR completed_at <= :until)"""
+    AND (CAST(:until AS timestamptz) IS NULL OR completed_at IS NULL OR completed_at <= :until)
+    AND (CAST(:arguments AS jsonb) IS NULL OR NOT EXISTS (
+        SELECT FROM jsonb_each(CAST(:arguments AS jsonb)) AS wanted (name, value)
+        WHERE coalesce(page.kwargs -> wanted.name, page.args -> (
+            SELECT CAST(handler.place AS integer) - 1
+            FROM celeriac.roles r, jsonb_array_elements(r.parameters) WITH ORDINALITY AS handler (parameter, place)
+            WHERE r.role = page.role AND handler.parameter ->> 'name' = wanted.name
+        )) IS DISTINCT FROM wanted.value))"""
 
 AFTER = "coalesce(CAST(CAST(:after AS text) AS bigint), 9223372036854775807)"
 
@@ -119,14 +126,14 @@ _UNFINISHED = """
         coalesce(k.started_at, t.started_at) AS started_at, k.heartbeat_at AS last_heartbeat_at, t.cancel_requested_at,
         CAST(NULL AS timestamptz) AS completed_at, t.progress, t.error_message, t.retry_count, t.max_retries, t.tries,
         t.max_rounds, t.losses, t.timeout, t.parent_id, t.enqueued_by, t.created_at,
-        greatest(t.updated_at, k.claimed_at, k.started_at) AS updated_at
+        greatest(t.updated_at, k.claimed_at, k.started_at) AS updated_at, t.args, t.kwargs
     FROM celeriac.tasks t
     LEFT JOIN celeriac.tickets k ON k.token = CAST((SELECT tokens FROM held) ->> CAST(t.id AS text) AS uuid)
     WHERE t.id = walk.id"""
 
 # By its time as well, which tells its day's partition.
 _FINISHED = f"""
-    SELECT {COLUMNS} FROM celeriac.finished f
+    SELECT {COLUMNS}, args, kwargs FROM celeriac.finished f
     WHERE f.id = walk.id AND f.completed_at = walk.completed_at"""
 
 EITHER = f"({_UNFINISHED} AND walk.completed_at IS NULL) UNION ALL ({_FINISHED})"

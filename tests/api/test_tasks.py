@@ -34,6 +34,31 @@ def test_lists_are_narrowed_by_age_and_error(api: Api) -> None:
         assert ids(api.get(f"/api/tasks?account=narrow&{query}")) == [found], query
 
 
+def test_lists_are_narrowed_by_arguments_however_they_were_given(api: Api) -> None:
+    """By name, or by position, as the registered handler's parameters are called."""
+    api.rows("""INSERT INTO roles (role, definition, parameters)
+        VALUES ('called', '{}', '[{"name": "dispensary_id", "kind": "POSITIONAL_OR_KEYWORD"}, {"name": "note"}]')""")
+    named = task(api, role="called", kwargs='{"dispensary_id": 17, "note": "17"}')
+    placed = task(api, "failed", role="called", args='[17, {"of": [1]}]')
+    other = task(api, role="called", kwargs='{"dispensary_id": 18, "note": null}')
+    task(api, role="called", args="[170]")
+    for query, found in (
+        ("arg.dispensary_id=17", [placed, named]), ("arg.dispensary_id=17.0", [placed, named]),
+        ('arg.dispensary_id="17"', []), ("arg.note=17", []), ('arg.note="17"', [named]), ("arg.note=null", [other]),
+        ('arg.dispensary_id=17&arg.note={"of": [1]}', [placed]), ("arg.note={}", []), ("arg.other=1", []),
+        ("arg.dispensary_id=18&status=queued", [other]),
+    ):  # fmt: skip
+        assert ids(api.get(f"/api/tasks?role=called&{query}")) == found, query
+    assert [job["id"] for job in api.get("/api/admin/jobs?status=failed&arg.dispensary_id=17")["jobs"]] == [placed]
+    bulk = {"filter": {"role": "called", "arguments": {"dispensary_id": 17}}}
+    assert api.post("/api/tasks/matching/cancel", bulk)["matching"] == 1
+    for query, field in (
+        ("/api/tasks?arg.=1", "arg."), ("/api/tasks?arg.a=1&arg.a=2", "arg.a"), ("/api/audit?arg.a=1", "arg.a"),
+        ("/api/tasks?arg.a=NaN", "arguments"), ("/api/tasks?arg.a=%00", "arguments"),
+    ):  # fmt: skip
+        assert api.refused(422, "GET", query)["errors"][0]["field"] == field
+
+
 def test_delayed_is_what_waits_for_its_time(api: Api) -> None:
     task(api, account="delayed")
     later = task(api, account="delayed", waits_for="time")

@@ -119,6 +119,11 @@ def test_list_filters_by_the_words_of_any_system_and_pages(run: Run, put: Put, d
     assert len(value(run("list", "--status", "delayed", "--json"))["items"]) == 1
     assert f"more with --after '{ids[3]}'" in run("list", "--limit", 2, "--offset", 1).output
     assert run("list", "--status", "nonsense").exit_code == USAGE
+    assert run("list", "--arg", "no value").exit_code == USAGE
+    kwargs = value(run("show", str(ids[3]), "--json"))["task"]["kwargs"]
+    called = [given for name, said in kwargs.items() for given in ("--arg", f"{name}={json.dumps(said)}")]
+    assert ids[3] in [item["id"] for item in value(run("list", *called, "--json"))["items"]]
+    assert value(run("list", *called, "--arg", "nothing=1", "--json"))["items"] == []
     assert run("list", "--limit", 0).exit_code == REFUSED
 
 

@@ -345,6 +345,7 @@ def pages() -> Mapping[str, list[Given]]:
         "older_than",
         "newer_than",
         "error",
+        "arguments",
         "account",
         "after",
         "upto",
