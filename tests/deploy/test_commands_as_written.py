@@ -49,6 +49,7 @@ ALONE = {
     "python -m bench.keys": Finishing("ratio", SMALL),
     "python -m bench.workflows": Finishing("ratio", SMALL),
     "python -m bench.steady": Finishing("0 left", SMALL),
+    "python -m tests.documents": Finishing("Subreddit crawl jobs"),
     "pip install 'celeriac[api]'": Finishing("Requirement already satisfied: fastapi", {"PIP_NO_INDEX": "1"}),
     "pip install 'celeriac[dashboard]'": Finishing("Requirement already satisfied: jinja2", {"PIP_NO_INDEX": "1"}),
 }

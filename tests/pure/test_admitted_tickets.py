@@ -20,7 +20,7 @@ from kombu.utils.json import dumps
 
 from celeriac.roles.rules import TICKET
 from celeriac.seam.envelope import NotATicket, check_ticket
-from tests.pure.envelopes import APP, BODY, REAL, packed
+from tests.pure.envelopes import APP, BODY, REAL, TOKEN, packed, unpacked_body
 
 
 class Consumer:
@@ -116,6 +116,11 @@ def fate(consume: Consume, *changes: Change) -> str:
     except Exception as error:
         return f"admitted with {changes!r}, and then it broke the consumer: {error!r}"
     return CONSUMED
+
+
+def test_a_ticket_names_rows_and_carries_no_arguments() -> None:
+    args, kwargs, _ = unpacked_body(REAL)
+    assert (args, kwargs) == (["build", [1, 2, 2**63 - 1], TOKEN], {})
 
 
 def test_an_unchanged_ticket_passes_through_celerys_consumer(consume: Consume) -> None:
