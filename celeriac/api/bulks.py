@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from datetime import datetime
 from functools import partial
-from typing import Any, Literal
+from operator import itemgetter
+from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
 from sqlalchemy import Connection
 
@@ -14,9 +15,9 @@ from celeriac import insights
 from celeriac.api.app import App, write
 from celeriac.api.callers import Operator, Reader
 from celeriac.api.changes import Because, Changed, Reason, change
-from celeriac.api.fields import IdInPath, Limit, Priority
+from celeriac.api.fields import IdInPath, Priority
 from celeriac.api.matching import BoundFilter
-from celeriac.api.system import Before
+from celeriac.api.paging import Paged, PageQuery
 from celeriac.operate import bulks
 from celeriac.repair import bulks as works
 
@@ -57,19 +58,21 @@ class Bulk(BaseModel):
     ended_at: datetime | None
 
 
-class Bulks(BaseModel):
+class Bulks(Paged):
     bulks: list[Bulk]
 
 
 @router.get("")
-def list_bulks(app: App, _: Reader, limit: Limit = 100, before: Before | None = None) -> Bulks:
+def list_bulks(query: Annotated[PageQuery, Query()], app: App, _: Reader) -> Bulks:
     """Newest first."""
+    before = query.after_id
     with app.database.reading() as connection:
-        return Bulks.model_validate({"bulks": insights.bulks(connection, limit=limit, before=before)})
+        found, more = query.read(lambda n: insights.bulks(connection, limit=n, before=before), itemgetter("id"))
+    return Bulks.model_validate({"bulks": found, "next": more})
 
 
 @router.post("", status_code=202)
-def ask_bulk(body: NewBulk, app: App, caller: Operator) -> Bulk:
+def create_bulk(body: NewBulk, app: App, caller: Operator) -> Bulk:
     """Means what the filter matches now, and nothing that comes later. `/api/tasks/matching` counts first."""
     wanted = body.filter.as_filter()
 
@@ -89,6 +92,6 @@ def get_bulk(number: IdInPath, app: App, _: Reader) -> Bulk:
 
 
 @router.delete("/{number}")
-def stop_bulk(number: IdInPath, app: App, caller: Operator, body: Reason) -> Changed:
+def cancel_bulk(number: IdInPath, app: App, caller: Operator, body: Reason) -> Changed:
     """After the batch that is under way; what was moved stays moved. 409 if it is over."""
     return change(app, partial(bulks.stop, bulk=number, by=caller.name, why=body.why))

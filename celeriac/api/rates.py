@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path
+from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel, Field
 
 from celeriac.api.app import Counted
 from celeriac.api.callers import Reader
 from celeriac.api.fields import Name
+from celeriac.api.paging import Paged, PageQuery
 from celeriac.api.problems import not_found
 
 router = APIRouter(prefix="/api/tasks/metrics", tags=["tasks"])
@@ -30,18 +31,19 @@ class Metrics(BaseModel):
     priorities: dict[int, int] = Field(description="queued tasks by priority, in tens")
 
 
-class MetricsOfRoles(BaseModel):
+class MetricsOfRoles(Paged):
     roles: list[Metrics]
 
 
 @router.get("")
-async def metrics_of_all(_: Reader, figures: Counted) -> MetricsOfRoles:
-    """Every registered role."""
-    return MetricsOfRoles.model_validate({"roles": await figures.metrics(None)})
+async def list_metrics(query: Annotated[PageQuery, Query()], _: Reader, figures: Counted) -> MetricsOfRoles:
+    """Every registered role, by name."""
+    found, more = query.of(await figures.metrics(None), lambda one: (one["role"],))
+    return MetricsOfRoles.model_validate({"roles": found, "next": more})
 
 
 @router.get("/{role}")
-async def metrics_of_role(role: Annotated[Name, Path()], _: Reader, figures: Counted) -> Metrics:
+async def get_metrics_of_role(role: Annotated[Name, Path()], _: Reader, figures: Counted) -> Metrics:
     """One role: its queue, the last hour's rates and means, and what waits by priority."""
     found = await figures.metrics(role)
     if not found:

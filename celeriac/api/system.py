@@ -87,7 +87,7 @@ class Review(Shown):
     )
 
 
-class Reviews(BaseModel):
+class Reviews(Paged):
     reviews: list[Review]
 
 
@@ -122,20 +122,6 @@ class AuditTrail(Paged):
 class AuditQuery(PageQuery):
     kind: Name | None = Field(default=None, description="with target", examples=["task"])
     target: Text | None = Field(default=None, description="with kind", examples=["7"])
-
-
-class QueueState(Shown):
-    """A role's queue as the last review found it."""
-
-    role: str = Field(examples=["product_resync"])
-    state: str = Field(examples=["reviewed"])
-    reviewed_at: datetime
-    reviewed_by: str = Field(examples=["beat@node-7:3"])
-    found: dict[str, Any] = Field(examples=[{"ready": 45, "active": 8}])
-
-
-class QueueStates(Paged):
-    queues: list[QueueState]
 
 
 class Beat(Shown):
@@ -178,15 +164,6 @@ def list_passes(role: Annotated[Name, Path()], query: PageOf, app: App, _: Reade
     return Passes.model_validate({"passes": found, "next": more})
 
 
-@router.get("/queues")
-def list_queue_states(query: PageOf, app: App, _: Reader) -> QueueStates:
-    """What the sweep `review` last found of each role's queue, by role."""
-    after = query.after or ""
-    with app.database.reading() as connection:
-        found, more = query.read(lambda n: insights.queue_states(connection, limit=n, after=after), itemgetter("role"))
-    return QueueStates.model_validate({"queues": found, "next": more})
-
-
 @router.get("/beats")
 def list_beats(query: PageOf, app: App, _: Reader) -> Beats:
     """Those that tick or did lately, by name; all of them act on the same schedules."""
@@ -196,14 +173,16 @@ def list_beats(query: PageOf, app: App, _: Reader) -> Beats:
 
 
 @router.get("/reviews")
-def reviews(app: App, _: Reader) -> Reviews:
-    """The Queue Master's State Documents: what the last review left of each role's queue."""
+def list_reviews(query: PageOf, app: App, _: Reader) -> Reviews:
+    """The Queue Master's State Documents: what the last review left of each role's queue, by role."""
+    after = query.after or ""
     with app.database.reading() as connection:
-        return Reviews.model_validate({"reviews": insights.reviews(connection)})
+        found, more = query.read(lambda n: insights.reviews(connection, limit=n, after=after), itemgetter("role"))
+    return Reviews.model_validate({"reviews": found, "next": more})
 
 
 @router.get("/reviews/{role}")
-def review_of_role(role: Annotated[Name, Path()], app: App, _: Reader) -> Review:
+def get_review(role: Annotated[Name, Path()], app: App, _: Reader) -> Review:
     """The one of this role. 404 before its first review."""
     with app.database.reading() as connection:
         found = insights.reviews(connection, role)

@@ -21,7 +21,7 @@ def bulks(connection: Connection, *, limit: int = 100, before: int | None = None
     """Newest first. `asked` grows while the tasks are gathered; `left` of them are still to be moved, after `seconds`
     of moving. Raises BadValue.
     """
-    if not 1 <= limit <= MOST_ROWS:
+    if not 1 <= limit <= MOST_ROWS + 1:  # one more than a page tells whether there is a following one
         raise BadValue(f"limit={limit}: give 1 to {MOST_ROWS:,}")
     return [dict(row) for row in connection.execute(BULKS, {"before": before, "most": limit}).mappings()]
 

@@ -29,7 +29,8 @@ ORDER BY role DESC, id DESC LIMIT :most
 """)
 
 REVIEWS = text("""
-SELECT * FROM celeriac.queue_states WHERE CAST(:role AS text) IS NULL OR role = :role ORDER BY role LIMIT :most
+SELECT * FROM celeriac.queue_states
+WHERE (CAST(:role AS text) IS NULL OR role = :role) AND role > :after ORDER BY role LIMIT :most
 """)
 
 SCHEDULES = text("""
@@ -45,8 +46,6 @@ POLICY = text("SELECT * FROM celeriac.account_policies WHERE account = :account"
 PAUSED = text("SELECT account FROM celeriac.account_policies WHERE paused ORDER BY account LIMIT :most")
 
 BEATS = text("SELECT * FROM celeriac.beats ORDER BY last_tick_at DESC, beat_id LIMIT :most")
-
-QUEUE_STATES = text("SELECT * FROM celeriac.queue_states WHERE role > :after ORDER BY role LIMIT :most")
 
 AUDIT = text("""
 SELECT * FROM celeriac.audit WHERE id < coalesce(CAST(:before AS bigint), 9223372036854775807)
@@ -77,9 +76,11 @@ def passes(connection: Connection, role: str, *, limit: int = 100, before: int |
     return _rows(connection, PASSES, limit, role=role, before=before)
 
 
-def reviews(connection: Connection, role: str | None = None, *, limit: int = MOST) -> list[dict[str, Any]]:
+def reviews(
+    connection: Connection, role: str | None = None, *, limit: int = MOST, after: str = ""
+) -> list[dict[str, Any]]:
     """What the last review wrote of each role's queue, by role: the Queue Master's State Document."""
-    return _rows(connection, REVIEWS, limit, role=role)
+    return _rows(connection, REVIEWS, limit, role=role, after=after)
 
 
 def schedules(connection: Connection, *, limit: int = MOST) -> list[dict[str, Any]]:
@@ -108,11 +109,6 @@ def paused_accounts(connection: Connection, *, limit: int = MOST) -> list[str]:
 def beats(connection: Connection, *, limit: int = MOST) -> list[dict[str, Any]]:
     """Those that tick or did lately, who ticked last first. `late_by`: seconds, of its last tick."""
     return _rows(connection, BEATS, limit)
-
-
-def queue_states(connection: Connection, *, limit: int = MOST, after: str = "") -> list[dict[str, Any]]:
-    """What the sweep `review` last found of each role, by role, those that follow `after`."""
-    return _rows(connection, QUEUE_STATES, limit, after=after)
 
 
 def audit_trail(

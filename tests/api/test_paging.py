@@ -18,7 +18,7 @@ DOCUMENT = create(app).openapi()
 #: What has lists in it and is none: a document of one thing.
 ONE_THING = {
     "/openapi.json", "/api/tasks/counts", "/api/admin/jobs/stats", "/api/tasks/{task}", "/api/tasks/{task}/history",
-    "/api/tasks/{task}/why", "/api/workflows/{workflow}", "/api/workers/{worker_id}/heartbeat",
+    "/api/tasks/{task}/why", "/api/workflows/{workflow}", "/api/workers/{worker_id}/heartbeat", "/api/bulk/{number}",
 }  # fmt: skip
 
 
@@ -64,6 +64,9 @@ KINDS = {
     "/api/tasks/capacity": Listed(
         "roles", "role", "INSERT INTO roles (role, definition) VALUES ('capacity ' || :name, '{}')"
     ),
+    "/api/tasks/metrics": Listed(
+        "roles", "role", "INSERT INTO roles (role, definition) VALUES ('metrics ' || :name, '{}')"
+    ),
     "/api/tasks/role/{role}/recent": Listed("tasks", "id", lambda api, _: task(api, "completed", role="paged")),
     "/api/admin/jobs": Listed(
         "jobs", "id", lambda api, _: task(api, "failed", role="paged jobs"), "role=paged jobs&status=failed"
@@ -77,7 +80,11 @@ KINDS = {
     "/api/roles/{role}/passes": Listed(
         "passes", "id", "INSERT INTO passes (role, by, free, why_nothing) VALUES ('paged', :name, 0, 'no room')"
     ),
-    "/api/queues": Listed("queues", "role", "INSERT INTO queue_states (role, reviewed_by) VALUES (:name, 'beat')"),
+    "/api/reviews": Listed("reviews", "role", "INSERT INTO queue_states (role, reviewed_by) VALUES (:name, 'beat')"),
+    "/api/bulk": Listed(
+        "bulks", "id",
+        "INSERT INTO bulk_actions (move, filter, upto, until, by) VALUES ('cancel', '{}', 0, now(), :name)",
+    ),
     "/api/beats": Listed("beats", "beat_id", "INSERT INTO beats (beat_id, hostname, pid) VALUES (:name, 'node', 1)"),
     "/api/accounts": Listed("accounts", "account", "INSERT INTO account_policies (account, weight) VALUES (:name, 2)"),
     "/api/audit": Listed(
@@ -187,7 +194,7 @@ def made(api: Api, kind: Listed, n: int) -> None:
 @pytest.mark.parametrize("path", KINDS)
 def test_a_place_that_is_none_is_refused(api: Api, path: str) -> None:
     """Except where it is a name, which any text is."""
-    by_name = {"/api/admin/scheduled-jobs", "/api/queues", "/api/accounts", "/api/workers"}
+    by_name = {"/api/admin/scheduled-jobs", "/api/reviews", "/api/accounts", "/api/workers"}
     wanted = dict(part.split("=") for part in KINDS[path].where.split("&") if part)
     for after in ("nowhere", "-1", '{"a": 1}'):
         answer = api.ask("GET", path.format(role="paged", workflow="paged"), params=wanted | {"after": after})

@@ -24,12 +24,6 @@ def test_what_the_batcher_decided_and_why(api: Api) -> None:
     assert api.get(f"/api/roles/seen/passes?after={last['id']}")["passes"] == [first]
 
 
-def test_what_the_last_review_found_of_each_queue(api: Api) -> None:
-    api.rows("""INSERT INTO queue_states (role, reviewed_by, found) VALUES ('reviewed', 'beat-1', '{"ready": 3}')""")
-    (state,) = [one for one in api.get("/api/queues")["queues"] if one["role"] == "reviewed"]
-    assert (state["state"], state["reviewed_by"], state["found"]) == ("reviewed", "beat-1", {"ready": 3})
-
-
 def test_the_beats_that_tick(api: Api) -> None:
     api.rows("INSERT INTO beats (beat_id, hostname, pid, late_by) VALUES ('beat@node:7', 'node', 7, 0.5)")
     (beat,) = [one for one in api.get("/api/beats")["beats"] if one["beat_id"] == "beat@node:7"]

@@ -49,7 +49,9 @@ def test_lists_are_narrowed_by_arguments_however_they_were_given(api: Api) -> No
         ("arg.dispensary_id=18&status=queued", [other]),
     ):  # fmt: skip
         assert ids(api.get(f"/api/tasks?role=called&{query}")) == found, query
-    assert [job["id"] for job in api.get("/api/admin/jobs?status=failed&arg.dispensary_id=17")["jobs"]] == [placed]
+    assert [job["id"] for job in api.get("/api/admin/jobs?role=called&status=failed&arg.dispensary_id=17")["jobs"]] == [
+        placed
+    ]
     bulk = {"filter": {"role": "called", "arguments": {"dispensary_id": 17}}}
     assert api.post("/api/tasks/matching/cancel", bulk)["matching"] == 1
     for query, field in (
