@@ -1,6 +1,8 @@
-"""What one process knows without asking Postgres, on a port of its own: `CELERIAC_METRICS_ADDRESS`.
+"""What one process knows without asking Postgres or Redis, on a port of its own: `CELERIAC_METRICS_ADDRESS`.
 
-A worker's parent and a beat have one where it is set; without it nothing listens and nothing is counted.
+A worker's parent and a beat have one where it is set; without it nothing listens and nothing is counted. `/livez`: it
+would not help to start it anew; `/readyz`: it takes work. Both 200 or 503. A worker that waits for Redis is live, as
+all the others wait, too.
 """
 
 from __future__ import annotations
@@ -9,7 +11,8 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING
 
@@ -19,6 +22,7 @@ from celeriac.metrics.read import Samples
 from celeriac.run import shared
 from celeriac.settings import host_and_port
 from celeriac.worker import request
+from celeriac.worker.pulse import FRESH, PULSE
 
 if TYPE_CHECKING:
     from celeriac.schedules.beat import Scheduler
@@ -30,24 +34,30 @@ logger = logging.getLogger(__name__)
 PATIENCE, LOOK_EVERY = 5.0, 0.5
 
 
+Probe = Callable[[], bool]
+
+
 class ServerOverIPv6(ThreadingHTTPServer):
     address_family = socket.AF_INET6
 
 
 class Port(threading.Thread):
-    """Answers `GET /metrics` until `ending`. An address that is taken is told, and nobody stops for it."""
+    """Answers `GET /metrics` and probes until `ending`. An address that is taken is told, and nobody stops for it."""
 
-    def __init__(self, address: str, figures: Callable[[], Samples], ending: threading.Event) -> None:
+    def __init__(
+        self, address: str, figures: Callable[[], Samples], probes: Mapping[str, Probe], ending: threading.Event
+    ) -> None:
         super().__init__(name="celeriac-metrics", daemon=True)
         self.address = address
         self.figures = figures
+        self.probes = probes
         self.ending = ending
 
     def run(self) -> None:
         try:
             host, port = host_and_port(self.address)
             kind = ServerOverIPv6 if ":" in host else ThreadingHTTPServer
-            server = kind((host, port), _handler(self.figures))
+            server = kind((host, port), _handler(self.figures, self.probes))
         except (ImportError, OSError) as error:  # without the extra `metrics`; an address that is taken
             logger.error("CELERIAC_METRICS_ADDRESS=%s: nobody listens there: %s", self.address, error)
             return
@@ -58,19 +68,24 @@ class Port(threading.Thread):
                 server.handle_request()
 
 
-def _handler(figures: Callable[[], Samples]) -> type[BaseHTTPRequestHandler]:
+def _handler(figures: Callable[[], Samples], probes: Mapping[str, Probe]) -> type[BaseHTTPRequestHandler]:
     from celeriac.metrics.exporter import CONTENT_TYPE, as_text
 
     class Handler(BaseHTTPRequestHandler):
         timeout = PATIENCE
 
         def do_GET(self) -> None:
-            if self.path != "/metrics":
-                self.send_error(404)
-                return
-            body = as_text(figures())
-            self.send_response(200)
-            self.send_header("Content-Type", CONTENT_TYPE)
+            if self.path == "/metrics":
+                self._answer(HTTPStatus.OK, CONTENT_TYPE, as_text(figures()))
+            elif probe := probes.get(self.path):
+                status = HTTPStatus.OK if probe() else HTTPStatus.SERVICE_UNAVAILABLE
+                self._answer(status, "text/plain", b"yes\n" if status is HTTPStatus.OK else b"no\n")
+            else:
+                self.send_error(HTTPStatus.NOT_FOUND)
+
+        def _answer(self, status: HTTPStatus, kind: str, body: bytes) -> None:
+            self.send_response(status)
+            self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
@@ -84,7 +99,8 @@ def _handler(figures: Callable[[], Samples]) -> type[BaseHTTPRequestHandler]:
 def of_worker(lifeline: Lifeline) -> Port | None:
     """A worker's, if it is to have one."""
     address = lifeline.settings.metrics_address
-    return Port(address, lambda: worker_figures(lifeline), lifeline.ending) if address else None
+    probes = {"/livez": PULSE.is_live, "/readyz": PULSE.is_ready}
+    return Port(address, lambda: worker_figures(lifeline), probes, lifeline.ending) if address else None
 
 
 def worker_figures(lifeline: Lifeline) -> Samples:
@@ -107,7 +123,11 @@ def worker_figures(lifeline: Lifeline) -> Samples:
 def of_beat(scheduler: Scheduler) -> Port | None:
     """A beat's, if it is to have one."""
     address = scheduler.app.settings.metrics_address
-    return Port(address, lambda: beat_figures(scheduler), scheduler.ending) if address else None
+    probes = {
+        "/livez": lambda: time.monotonic() - scheduler.began_tick < FRESH,
+        "/readyz": lambda: time.monotonic() - scheduler.ticked_at < FRESH,
+    }
+    return Port(address, lambda: beat_figures(scheduler), probes, scheduler.ending) if address else None
 
 
 def beat_figures(scheduler: Scheduler) -> Samples:

@@ -7,6 +7,7 @@ long one makes nothing late; each is a safety net that the next instant repeats,
 from __future__ import annotations
 
 import logging
+import math
 import sys
 import threading
 import time
@@ -130,6 +131,8 @@ class Scheduler(StockScheduler):
         self.ticks = 0
         self.ending = threading.Event()
         self.late_by = 0.0
+        self.is_told = False
+        self.began_tick = self.ticked_at = -math.inf
         super().__init__(app, *args, **kwargs)
 
     @staticmethod
@@ -149,13 +152,13 @@ class Scheduler(StockScheduler):
             self._refuse_old_schema()
             logger.info("%d schedules in the beat config", self.timetable.install())
             self.app.register_roles()
-            self._tell_figures()
             self.installed = True
 
     def _tell_figures(self) -> None:
-        """On a port, where one is set: figures stand above beat, and know it."""
-        if self.app.settings.metrics_address:
+        """On a port, where one is set: figures stand above beat, and know it. Probes are answered without Postgres."""
+        if not self.is_told and self.app.settings.metrics_address:
             symbol_by_name(PORT)(self).start()
+        self.is_told = True
 
     def _refuse_old_schema(self) -> None:
         """Raises SystemExit, told in a line."""
@@ -178,6 +181,8 @@ class Scheduler(StockScheduler):
         if self.closing:
             raise SystemExit
         self.ticking = True
+        self.began_tick = time.monotonic()
+        self._tell_figures()
         try:
             return self._tick()
         finally:
@@ -188,6 +193,7 @@ class Scheduler(StockScheduler):
             self._install()
             self._round()
             self.ticks += 1
+            self.ticked_at = time.monotonic()
             self._report()
             return self._seconds_to_next()
         except Exception as error:

@@ -19,6 +19,7 @@ from celeriac.worker.app import WorkerApp
 from celeriac.worker.governor import GateStep
 from celeriac.worker.listeners import ListenersStep
 from celeriac.worker.panel import PanelStep
+from celeriac.worker.pulse import PulseStep
 from celeriac.worker.step import LifelineStep
 from celeriac.worker.tickets import TicketTask
 
@@ -28,7 +29,7 @@ def install(app: WorkerApp) -> None:
     app.steps["worker"].add(LifelineStep)
     if app.settings.log_format == "json":
         logs.as_json()
-    app.steps["consumer"].update((GateStep, ListenersStep, PanelStep))
+    app.steps["consumer"].update((GateStep, ListenersStep, PanelStep, PulseStep))
 
     def ticket(role: str, ids: list[int], token: str) -> dict[str, Any]:
         from celeriac.run.arrive import run_ticket

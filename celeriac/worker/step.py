@@ -64,6 +64,9 @@ class LifelineStep(bootsteps.StartStopStep):
         warn_of_queues(worker.app)
         pools.guard(worker.app.tasks)
         self.lifeline = lifeline = Lifeline(worker.app, worker)
+        port = [symbol_by_name(PORT)(lifeline)] if worker.app.settings.metrics_address else []
+        for thread in port:
+            thread.start()  # whoever probes is answered while Postgres is waited for
         try:
             once_postgres_serves(lambda: introduce(lifeline), maybe_shutdown)
         except ConfigurationError as error:
@@ -73,16 +76,15 @@ class LifelineStep(bootsteps.StartStopStep):
         says = "[TaskWorker] Starting worker %s for role: %s"
         roles = ", ".join(_declared(lifeline.served())) or "none that is declared"
         logger.info(says, shared.worker_id(), roles, extra={"data": data})
-        self.threads = [
+        threads = [
             lifeline, lifeline.governor, Watchdog(lifeline), Repairs(worker.app, lifeline.ending),
             Adopter(worker.app, lifeline.queues, lifeline.ending), Herald(worker.app, lifeline.ending),
             Refills(worker.app, lifeline.served, lifeline.ending),
             symbol_by_name(WATCH)(worker.app, lifeline.ending),
         ]  # fmt: skip
-        if worker.app.settings.metrics_address:
-            self.threads.append(symbol_by_name(PORT)(lifeline))
-        for thread in self.threads:
+        for thread in threads:
             thread.start()
+        self.threads = [*port, *threads]
         self._on(signals.worker_shutting_down, lifeline.drain)
         self._on(signals.worker_shutdown, lifeline.stopped)
 

@@ -13,6 +13,7 @@ from celeriac.metrics.catalogue import METRICS
 from tests import processes
 from tests.api.server import free_port
 from tests.end_to_end.conftest import QUICK
+from tests.end_to_end.test_probes import probed
 from tests.postgres.test_exporter import Figures, at, parsed
 from tests.processes import Rows, Running, until
 
@@ -51,6 +52,7 @@ def test_a_beat_tells_that_it_ticks_and_a_taken_port_stops_nobody(
 
     with beat("one") as first:  # type: ignore[attr-defined]
         until(lambda: (found := asked(port)) and at(found, "beat_ticks_total") > 1, "ticks")
+        assert probed(port) == (200, 200)
         with beat("two") as second:  # type: ignore[attr-defined]
             until(lambda: "nobody listens there" in second.printed(), "its line")
             until(lambda: rows.one("SELECT count(*) FROM beats") == 2, "both to tick")
