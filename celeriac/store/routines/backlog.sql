@@ -29,6 +29,27 @@ FROM (
 ) AS active
 $$;
 
+-- How many slots a role could use now: what it holds, and as much of what waits and is due as its window has room for. At
+-- most a window's entries are read; 0 for a role there is none of. An autoscaler's login may execute this and nothing else.
+CREATE OR REPLACE FUNCTION celeriac.wanted_slots(for_role text) RETURNS double precision
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog SET enable_seqscan = off AS $$
+SELECT coalesce((
+    SELECT CASE WHEN r.paused THEN active.n ELSE greatest(active.n, least(size.slots, active.n + waiting.n)) END
+    FROM celeriac.roles r
+    CROSS JOIN LATERAL (SELECT coalesce(CAST(r.definition ->> 'window' AS bigint), 0) AS slots) AS size
+    CROSS JOIN LATERAL (
+        SELECT coalesce(sum(cardinality(ids)), 0) AS n FROM celeriac.tickets WHERE role = for_role) AS active
+    CROSS JOIN LATERAL (
+        SELECT (SELECT count(*) FROM (
+                SELECT FROM celeriac.ready WHERE role = for_role ORDER BY account LIMIT size.slots) AS counted)
+            + (SELECT count(*) FROM (
+                SELECT FROM celeriac.later WHERE role = for_role AND due_at <= statement_timestamp()
+                ORDER BY due_at LIMIT size.slots) AS counted) AS n
+    ) AS waiting
+    WHERE r.role = for_role
+), 0)
+$$;
+
 -- Whether a finished task was tried before. Whoever fails for good has used up all rounds, also in its first attempt.
 CREATE OR REPLACE FUNCTION celeriac.was_retried(status text, retry_count integer, tries integer, max_retries integer)
 RETURNS boolean LANGUAGE sql IMMUTABLE AS $$

@@ -1,0 +1,317 @@
+"""Kubernetes manifests, made of docker-compose.yml: one Deployment a worker service, so both run the same commands.
+
+    python deploy/manifests.py     writes deploy/kubernetes/base and deploy/kubernetes/components/keda anew
+
+What the platform has to add stands in deploy/kubernetes/README.md: a Secret, an image, a Postgres and a Redis.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).resolve().parent.parent
+HERE = ROOT / "deploy" / "kubernetes"
+
+Document = dict[str, Any]
+
+#: Whoever may read these may read the application's data, or send as it: they come from the Secret `celeriac`.
+SECRETS = re.compile(r"^(DATABASE|REDIS)_URL$|^SMTP_|PASSWORD|TOKEN|SECRET")
+
+#: Seconds: what a worker gets to drain (CELERIAC_DRAIN_GRACE_MS), and what a pod gets beyond that to end.
+DRAIN, TO_END = 25, 20
+
+#: The user of deploy/Dockerfile.
+USER = 10001
+
+PORT = 9808
+
+#: Memory: a worker's parent and each of its processes, as measured; a browser, as Chromium takes for a page.
+PARENT_MI, PROCESS_MI, BROWSER_MI = 96, 96, 512
+
+
+def documents() -> dict[str, list[Document]]:
+    """File name → what stands in it, of the base."""
+    services = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
+    workers = {name: shlex.split(one["command"]) for name, one in services.items() if "worker -Q" in _flat(one)}
+    files = {
+        "config.yaml": [config(services["beat"]["environment"])],
+        "migrate.yaml": [migrate()],
+        "beat.yaml": [*beat()],
+        "api.yaml": [*api(services["api"])],
+        "network.yaml": [*network()],
+    }
+    for name, command in workers.items():
+        files[f"worker-{name}.yaml"] = [*worker(name, command, services[name])]
+    return files
+
+
+def autoscaling() -> list[Document]:
+    """The component keda: a ScaledObject a worker, by a bounded figure of SQL."""
+    services = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
+    made: list[Document] = [
+        {
+            "apiVersion": "keda.sh/v1alpha1",
+            "kind": "TriggerAuthentication",
+            "metadata": {"name": "celeriac-autoscaler"},
+            "spec": {
+                "secretTargetRef": [{"parameter": "connection", "name": "celeriac-autoscaler", "key": "connection"}]
+            },
+        }
+    ]
+    for name, one in services.items():
+        if "worker -Q" in _flat(one):
+            command = [_without_default(part) for part in shlex.split(one["command"])]
+            made.append(_scaled(f"worker-{name}", _queues(command), _processes(command)))
+    return made
+
+
+def config(environment: dict[str, object]) -> Document:
+    """Settings with compose's defaults, but for those that name the sandbox: an overlay sets these."""
+    named = {name: _without_default(str(value)) for name, value in environment.items() if not SECRETS.search(name)}
+    named["NODE_ENV"] = "production"
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "celeriac"},
+        "data": {name: value for name, value in sorted(named.items()) if "sandbox" not in value},
+    }
+
+
+def migrate() -> Document:
+    """Before each rollout; two at once are one after the other, by a lock in Postgres."""
+    spec = _pod("migrate", ["celeriac", "migrate"], memory=256, grace=30)
+    spec["restartPolicy"] = "Never"
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": "migrate",
+            "labels": _labels("migrate"),
+            "annotations": {
+                "argocd.argoproj.io/hook": "PreSync",
+                "argocd.argoproj.io/hook-delete-policy": "BeforeHookCreation",
+                "helm.sh/hook": "pre-install,pre-upgrade",
+                "helm.sh/hook-delete-policy": "before-hook-creation",
+            },
+        },
+        "spec": {
+            "backoffLimit": 3,
+            "activeDeadlineSeconds": 900,
+            "template": {"metadata": {"labels": _labels("migrate")}, "spec": spec},
+        },
+    }
+
+
+def beat() -> list[Document]:
+    """Two that act on the same schedules: each instant is taken once, by a row's lock."""
+    spec = _pod("beat", shlex.split("celery -A tasks beat -l INFO"), memory=256, grace=30, probed=True)
+    return [_deployment("beat", spec, replicas=2), _disruption("beat", {"minAvailable": 1})]
+
+
+def api(service: Document) -> list[Document]:
+    spec = _pod("api", shlex.split(service["command"]), memory=512, grace=30)
+    container = spec["containers"][0]
+    container["env"] += [
+        {"name": "CELERIAC_API_HOST", "value": "0.0.0.0"},  # noqa: S104 - a pod's own address
+        {"name": "CELERIAC_API_PORT", "value": "6002"},
+    ]
+    container["ports"] = [{"name": "http", "containerPort": 6002}]
+    container |= _probes("http", "/healthz", "/readyz")
+    ports = [{"name": "http", "port": 80, "targetPort": "http"}]
+    return [
+        _deployment("api", spec, replicas=2),
+        _disruption("api", {"minAvailable": 1}),
+        {
+            "apiVersion": "v1", "kind": "Service", "metadata": {"name": "api", "labels": _labels("api")},
+            "spec": {"selector": _labels("api"), "ports": ports},
+        },
+    ]  # fmt: skip
+
+
+def worker(name: str, command: list[str], service: Document) -> list[Document]:
+    """One Deployment a service. Its pods are busy when they go: the budget lets a quarter go at a time."""
+    command = [_without_default(part) for part in command]
+    processes, has_browser = _processes(command), "CHROMIUM" in str(service.get("build", ""))
+    memory = PARENT_MI + processes * (PROCESS_MI + (BROWSER_MI if has_browser else 0))
+    spec = _pod(f"worker-{name}", command, memory=memory, grace=DRAIN + TO_END, probed=True)
+    container = spec["containers"][0]
+    container["env"] += [
+        {"name": "WORKER_ID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+        {"name": "CELERIAC_MEMORY_LIMIT_MB", "value": str(memory)},
+        {"name": "CELERIAC_DRAIN_GRACE_MS", "value": str(DRAIN * 1000)},
+    ]
+    if has_browser:
+        container["image"] = "celeriac-thumbnails"
+        container["env"] += [
+            {"name": k, "value": str(service["environment"][k])} for k in ("CHROMIUM_SANDBOX", "CPU_BACKOFF_THRESHOLD")
+        ]
+        # A browser's shared memory counts as the pod's memory.
+        spec["volumes"].append({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "256Mi"}})
+        container["volumeMounts"].append({"name": "shm", "mountPath": "/dev/shm"})
+    budget = {"maxUnavailable": "25%", "unhealthyPodEvictionPolicy": "AlwaysAllow"}
+    return [_deployment(f"worker-{name}", spec, replicas=1), _disruption(f"worker-{name}", budget)]
+
+
+def network() -> list[Document]:
+    """Nobody reaches a pod, but for the API's port, and figures and probes by whoever is let in by this label."""
+    monitored = {"namespaceSelector": {"matchLabels": {"celeriac/may-scrape": "true"}}}
+    return [
+        _policy("celeriac", {"app.kubernetes.io/name": "celeriac"}, [{"port": PORT, "protocol": "TCP"}], [monitored]),
+        _policy("api", _labels("api"), [{"port": 6002, "protocol": "TCP"}], None),
+    ]
+
+
+def _pod(name: str, command: list[str], *, memory: int, grace: int, probed: bool = False) -> Document:
+    container: Document = {
+        "name": name.partition("-")[0],
+        "image": "celeriac",
+        "args": command,
+        "env": [{"name": "CELERIAC_METRICS_ADDRESS", "value": f"0.0.0.0:{PORT}"}] if probed else [],
+        "envFrom": [{"configMapRef": {"name": "celeriac"}}, {"secretRef": {"name": "celeriac"}}],
+        "resources": {"requests": {"cpu": "100m", "memory": f"{memory}Mi"}, "limits": {"memory": f"{memory}Mi"}},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
+    }
+    if probed:
+        container["ports"] = [{"name": "metrics", "containerPort": PORT}]
+        container |= _probes("metrics", "/livez", "/readyz")
+    return {
+        "automountServiceAccountToken": False,
+        "terminationGracePeriodSeconds": grace,
+        "securityContext": {
+            "runAsNonRoot": True, "runAsUser": USER, "runAsGroup": USER, "fsGroup": USER,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "topologySpreadConstraints": [
+            {
+                "maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "ScheduleAnyway",
+                "labelSelector": {"matchLabels": _labels(name)},
+            }
+        ],
+        "containers": [container],
+        "volumes": [{"name": "tmp", "emptyDir": {"sizeLimit": "64Mi"}}],
+    }  # fmt: skip
+
+
+def _probes(port: str, live: str, ready: str) -> Document:
+    """Liveness asks no server: an outage of Redis or Postgres restarts nobody."""
+    return {
+        "livenessProbe": {"httpGet": {"path": live, "port": port}, "periodSeconds": 20, "timeoutSeconds": 5},
+        "readinessProbe": {"httpGet": {"path": ready, "port": port}, "periodSeconds": 10, "timeoutSeconds": 5},
+        "startupProbe": {"httpGet": {"path": live, "port": port}, "periodSeconds": 2, "failureThreshold": 60},
+    }
+
+
+def _deployment(name: str, spec: Document, *, replicas: int) -> Document:
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name, "labels": _labels(name)},
+        "spec": {
+            "replicas": replicas,
+            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": "25%"}},
+            "selector": {"matchLabels": _labels(name)},
+            "template": {"metadata": {"labels": _labels(name)}, "spec": spec},
+        },
+    }
+
+
+def _disruption(name: str, budget: Document) -> Document:
+    spec = budget | {"selector": {"matchLabels": _labels(name)}}
+    return {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": name}, "spec": spec}
+
+
+def _policy(name: str, pods: Document, ports: list[Document], sources: list[Document] | None) -> Document:
+    rule = {"ports": ports} | ({"from": sources} if sources else {})
+    spec = {"podSelector": {"matchLabels": pods}, "policyTypes": ["Ingress"], "ingress": [rule]}
+    return {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": name}, "spec": spec}
+
+
+def _scaled(name: str, queues: list[str], processes: int) -> Document:
+    wanted = " + ".join(f"celeriac.wanted_slots('{queue}')" for queue in queues)
+    return {
+        "apiVersion": "keda.sh/v1alpha1",
+        "kind": "ScaledObject",
+        "metadata": {"name": name},
+        "spec": {
+            "scaleTargetRef": {"name": name},
+            "minReplicaCount": 1, "maxReplicaCount": 8, "pollingInterval": 15, "cooldownPeriod": 300,
+            "fallback": {"failureThreshold": 4, "replicas": 2, "behavior": "currentReplicasIfHigher"},
+            "advanced": {"horizontalPodAutoscalerConfig": {"behavior": {
+                "scaleDown": {
+                    "stabilizationWindowSeconds": 300,
+                    "policies": [{"type": "Percent", "value": 25, "periodSeconds": 60}],
+                },
+                "scaleUp": {"policies": [{"type": "Pods", "value": 4, "periodSeconds": 30}]},
+            }}},
+            "triggers": [
+                {
+                    "type": "postgresql", "metricType": "AverageValue",
+                    "authenticationRef": {"name": "celeriac-autoscaler"},
+                    "metadata": {
+                        "query": f"SELECT {wanted}", "targetQueryValue": str(processes),
+                        "activationTargetQueryValue": "0",
+                    },
+                }
+            ],
+        },
+    }  # fmt: skip
+
+
+def _labels(component: str) -> dict[str, str]:
+    return {"app.kubernetes.io/name": "celeriac", "app.kubernetes.io/component": component}
+
+
+def _flat(service: Document) -> str:
+    return " ".join(str(service.get("command", "")).split())
+
+
+def _without_default(part: str) -> str:
+    """`${NAME:-default}`: the default."""
+    return re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", part)
+
+
+def _queues(command: list[str]) -> list[str]:
+    return command[command.index("-Q") + 1].split(",")
+
+
+def _processes(command: list[str]) -> int:
+    return int(command[command.index("-c") + 1])
+
+
+def as_yaml(documents: list[Document]) -> str:
+    return "---\n".join(yaml.safe_dump(one, sort_keys=False, width=120) for one in documents)
+
+
+def files() -> dict[Path, str]:
+    """What is committed, and its text."""
+    made = {HERE / "base" / name: as_yaml(parts) for name, parts in documents().items()}
+    kustomization: Document = {"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization"}
+    base = kustomization | {"resources": sorted(path.name for path in made)}
+    scaled = autoscaling()
+    unscaled = [
+        {"target": {"kind": "Deployment", "name": one["metadata"]["name"]},
+         "patch": "[{op: remove, path: /spec/replicas}]"}
+        for one in scaled if one["kind"] == "ScaledObject"
+    ]  # fmt: skip
+    keda = {"apiVersion": "kustomize.config.k8s.io/v1alpha1", "kind": "Component"}
+    keda |= {"resources": ["scaled.yaml"], "patches": unscaled}  # type: ignore[dict-item]
+    return made | {
+        HERE / "base" / "kustomization.yaml": as_yaml([base]),
+        HERE / "components" / "keda" / "scaled.yaml": as_yaml(scaled),
+        HERE / "components" / "keda" / "kustomization.yaml": as_yaml([keda]),
+    }
+
+
+if __name__ == "__main__":
+    for path, text in files().items():
+        path.write_text(text)
