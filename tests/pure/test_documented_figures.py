@@ -65,8 +65,8 @@ def test_a_build_is_attempted_as_the_documents_say() -> None:
 
 def test_a_crawl_is_attempted_as_the_documents_say() -> None:
     role = subreddits.crawl.role
-    assert (role.priority, role.priority_range, role.max_retries, role.stale_after) == (0, (0, 100), 3, 15 * 60)
-    assert (subreddits.STALE_DAYS, 50 <= subreddits.USERS_PRIORITY <= 70) == (30, True)
+    assert (role.priority, role.priority_range, role.max_retries) == (0, (0, 100), 3)
+    assert 50 <= subreddits.USERS_PRIORITY <= 70
 
 
 def test_workers_have_the_documents_defaults() -> None:

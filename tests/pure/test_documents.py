@@ -16,7 +16,7 @@ LEAST = {
     "Stale thumbnails": 70,
     "InstaSite builds": 86,
     "The Queue Master's review": 44,
-    "Store worker tasks": 196,
+    "Store worker tasks": 198,
     "Subreddit crawl jobs": 130,
 }
 
