@@ -137,14 +137,15 @@ def names() -> set[str]:
 
 @cache
 def sql() -> dict[str, set[str]]:
-    """Each table, view, function, index and constraint, with the words of what makes it and what that reads."""
+    """Each table, view, function, index, constraint: the words of what makes and alters it, and of what that reads."""
     made = (
-        r"(?:OR REPLACE |UNIQUE |MATERIALIZED )*(?:TABLE|VIEW|FUNCTION|INDEX)(?: IF NOT EXISTS)? (?:celeriac\.)?(\w+)"
+        r"^(?:CREATE (?:OR REPLACE |UNIQUE |MATERIALIZED )*(?:TABLE|VIEW|FUNCTION|INDEX)|ALTER TABLE)"
+        r"(?: IF NOT EXISTS)? (?:celeriac\.)?(\w+)"
     )
     found: dict[str, str] = {}
     for path in (path for folder in SQL for path in sorted((ROOT / folder).iterdir()) if path.is_file()):
         for statement in re.split(r"^(?=CREATE |ALTER )", path.read_text(), flags=re.MULTILINE):
-            for name in re.findall(rf"^CREATE {made}", statement) + re.findall(r"CONSTRAINT (\w+)", statement):
+            for name in re.findall(made, statement) + re.findall(r"CONSTRAINT (\w+)", statement):
                 found[name] = found.get(name, "") + statement
     return {name: _words(name, found, set()) for name in found}
 
