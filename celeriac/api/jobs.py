@@ -32,6 +32,7 @@ _ASKED = {word: statuses[0] for word, statuses in CRAWLS.items()}
 class Job(BaseModel):
     id: int = Field(examples=[7])
     role: str = Field(examples=["crawl_subreddit"])
+    unique_key: str | None = Field(description="what it is about: a crawl's is its subreddit's id", examples=["1"])
     status: JobStatus
     priority: int
     retry_count: int

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -13,6 +13,7 @@ from celeriac.app import Celeriac
 from celeriac.cli import output
 from celeriac.cli.findings import LATE, Seen, Trouble, named
 from celeriac.insights import condition
+from celeriac.schedules.timetable import Timetable, entries
 
 #: Rules whose threshold is the limit here as well, and what to do.
 _CURES: Mapping[str, str] = {
@@ -86,7 +87,8 @@ def schedules(app: Celeriac) -> Seen:
     hour = now - timedelta(hours=1)
     return Seen(
         f"{len(on)} are on{coming}" + (f"; off: {off}" if off else ""),
-        [
+        [*_left_out(app, jobs)]
+        + [
             Trouble(
                 f"{job['name']} left out an instant at {job['last_skip_at']:%H:%M:%S %Z}: it was missed, or its last "
                 "task was not over",
@@ -98,6 +100,15 @@ def schedules(app: Celeriac) -> Seen:
             if job["last_skip_at"] is not None and job["last_skip_at"] > hour
         ],
     )
+
+
+def _left_out(app: Celeriac, jobs: list[dict[str, Any]]) -> Iterator[Trouble]:
+    """What the beat config has, and its beat did not take up."""
+    if any(job["owner"] == Timetable(app).owner for job in jobs):
+        for name in sorted(entries(app).keys() - {job["name"] for job in jobs}):
+            yield Trouble(
+                f"{name} stands in the beat config alone", "start beat anew; what refuses it stands in its log"
+            )
 
 
 def priorities(app: Celeriac) -> Seen:

@@ -136,6 +136,8 @@ def test_each_of_its_calls_does_what_it_says(api: Api, five_jobs: None) -> None:
         method, path = call.replace("<status>", "failed").replace("{id}", str(made)).split()
         answer = api.ask(method, path, json=json.loads(body) if body else None)
         assert answer.is_success, f"{call}: {answer.status_code} {answer.text}"
+        if "jobs" in answer.json():
+            assert {job["unique_key"] for job in answer.json()["jobs"]} >= {"1", "2", "3", "4", "5"}
         if call in then:
             expected = then[call].pop(0)
             assert api.rows("SELECT status, priority FROM worker_tasks WHERE id = 1") == [expected], call

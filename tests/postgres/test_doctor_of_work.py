@@ -111,6 +111,15 @@ def test_which_schedules_are_off_and_which_comes_next_is_told(asked: Asked, app:
     assert says.endswith("; off: never")
 
 
+def test_a_schedule_that_beat_could_not_take_up_is_told(asked: Asked, app: Celeriac) -> None:
+    app.schedules = [enqueuing("of nothing", "@daily", "crawl_subreddit", {"subreddit_id": 404})]
+    assert only(asked("schedules"))[0], "no beat of this app has run"
+    Timetable(app).install()
+    ok, says, cure = only(asked("schedules"))
+    assert (ok, says) == (False, "of nothing stands in the beat config alone")
+    assert cure == "start beat anew; what refuses it stands in its log"
+
+
 def test_a_schedule_that_left_out_an_instant_names_its_last_task(asked: Asked, rows: Rows) -> None:
     rows("""INSERT INTO celeriac.scheduled_jobs (name, target, cron_expression, last_skip_at, last_task_id)
         VALUES ('hourly', 'work', '@hourly', now() - interval '10 minutes', 'the-last')""")

@@ -205,6 +205,19 @@ def test_a_worker_login_keeps_history_s_days_and_the_ring(
     assert rows.one("SELECT pg_relation_size('ready_0')") == 0
 
 
+def test_a_worker_login_deletes_a_subreddit_and_the_audit_trail_has_its_schedule(login: Login, rows: Rows) -> None:
+    """Into which workers may write nothing themselves."""
+    worker = login("worker").database
+    rows("INSERT INTO subreddits (id, name) VALUES (1, 'python')")
+    rows("""INSERT INTO celeriac.scheduled_jobs (name, target, kwargs, cron_expression)
+        VALUES ('daily', 'crawl_subreddit', '{"subreddit_id": 1}', '@daily')""")
+    with worker.transaction() as connection:
+        connection.exec_driver_sql("DELETE FROM subreddits")
+    assert rows("SELECT by, action, kind, why FROM celeriac.audit") == [
+        (f"{PREFIX}_login_worker", "delete", "schedule", "r/python was deleted")
+    ]
+
+
 def test_an_admin_login_steers_and_only_adds_to_the_audit_trail(login: Login, rows: Rows, app: Celeriac) -> None:
     admin, task = login("admin").database, app.tasks["sync"].delay(7).row_id
     with admin.transaction() as connection:
