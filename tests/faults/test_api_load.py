@@ -48,8 +48,8 @@ ROOMS = ", ".join(f"celeriac.{room}" for room in ("tasks", "ready", "later", "ti
 LISTS = (
     "/api/tasks", "/api/tasks?status=pending&role=role_3", "/api/tasks?status=completed", "/api/tasks?status=failed",
     "/api/tasks?account=account_77", "/api/tasks?status=running", "/api/tasks?limit=100&offset=700",
-    "/api/tasks/role/role_2/recent", "/api/admin/jobs?status=queued",
-    "/api/admin/jobs?status=failed&limit=100&offset=20",
+    "/api/tasks/role/role_2/recent", "/api/admin/jobs?role=role_2&status=queued",
+    "/api/admin/jobs?role=role_2&status=failed&limit=100&offset=20",
 )  # fmt: skip
 
 FEW = 1_000

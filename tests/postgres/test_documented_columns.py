@@ -18,8 +18,8 @@ COLUMNS = {
         visible_at retry_count max_retries next_retry_at""",
     "worker_tasks": """id role dispensary_id platform status priority scheduled_for worker_id claimed_at started_at
         completed_at last_heartbeat_at result error_message retry_count max_retries created_at updated_at""",
-    "scheduled_jobs": """id name description cron_expression enabled last_run_at next_run_at priority created_at
-        updated_at created_by""",
+    "scheduled_jobs": """id name description subreddit_id cron_expression enabled last_run_at next_run_at priority
+        created_at updated_at created_by""",
 }
 
 #: As the document writes it.
