@@ -187,7 +187,7 @@ def test_a_ticket_is_nobodys_task_to_inspect(shop: ModuleType, worker: Worker, o
 
 def test_a_rate_that_is_set_holds_for_the_role(shop: ModuleType, worker: Worker, rows: Rows, other: Celery) -> None:
     worker("-c", "2")
-    assert only(other.control.rate_limit("add", "1/h", **ANSWER)) == {"ok": "add: rate_limit=1/h"}
+    assert only(other.control.rate_limit("add", "1/h", **ANSWER)) == {"ok": "add: rate_limit=1/h, timeout=300.0"}
     for _ in range(3):
         shop.add.delay(1)
     done = "SELECT count(*) FROM worker_tasks WHERE status = 'completed'"
@@ -198,7 +198,8 @@ def test_a_rate_that_is_set_holds_for_the_role(shop: ModuleType, worker: Worker,
             return insights.history(connection, rows.one("SELECT min(id) FROM tasks")).why
 
     until(lambda: why() == "as many tasks of its role have begun as its rate lets: 1/h", "the others to wait")
-    assert shop.app.control.rate_limit("add", 0, reply=True) == [{shop.app.process_name: {"ok": "add: no limits"}}]
+    unlimited = {"ok": "add: timeout=300.0"}
+    assert shop.app.control.rate_limit("add", 0, reply=True) == [{shop.app.process_name: unlimited}]
     until(lambda: rows.one(done) == 3, "the others")
 
 
