@@ -17,16 +17,20 @@ from celeriac.api.changes import Because, Changed, ManyChanged, Reason, ToPriori
 from celeriac.api.fields import Ids, Name, Offset, TaskInPath, Whole
 from celeriac.api.paging import Paged, PageQuery
 from celeriac.api.parameters import WITH_ARGUMENTS, Arguments
+from celeriac.api.tasks import Word
 from celeriac.operate import steer
 from celeriac.roles.bounds import ANY_PRIORITY
-from celeriac.store.states import CRAWLS, WAITS_FOR_TIME, crawl_word
+from celeriac.store.states import CRAWLS, WAITS_FOR_TIME, WORDS, crawl_word
 
 router = APIRouter(prefix="/api/admin/jobs", tags=["jobs"])
 
 JobStatus = Literal["queued", "crawling", "success", "failed"]
 
-#: What each word asks for; only its worker can bring a job to the other two.
-_ASKED = {word: statuses[0] for word, statuses in CRAWLS.items()}
+#: What each word means here, where the crawl jobs' own go first: their `failed` has the cancelled ones in it.
+_MEANS = WORDS | CRAWLS
+
+#: The status each word asks for; most are its worker's alone to bring a job to.
+_ASKED = {word: statuses[0] for word, statuses in _MEANS.items()}
 
 
 class Job(BaseModel):
@@ -77,7 +81,7 @@ class JobStats(BaseModel):
 class JobQuery(PageQuery):
     model_config = ConfigDict(extra="ignore")  # as `tasks.TaskQuery`
 
-    status: JobStatus | None = None
+    status: Word | None = None
     role: Name | None = None
     offset: Offset = 0
 
@@ -100,8 +104,8 @@ def list_jobs(query: Annotated[JobQuery, Query()], arguments: Arguments, app: Ap
     """Newest first, of one status or all, of a role or the app's jobs. `after` leads on at the same cost; `offset` is
     bounded.
     """
-    statuses = CRAWLS[query.status] if query.status else None
-    wanted = insights.Filter(statuses=statuses, role=query.role or app.jobs, arguments=arguments)
+    words = () if query.status is None else _MEANS[query.status] if query.status in CRAWLS else (query.status,)
+    wanted = insights.Filter.of(words, role=query.role or app.jobs, arguments=arguments)
     with app.database.reading() as connection:
         page = insights.list_tasks(connection, wanted, limit=query.limit, after=query.after, offset=query.offset)
     return Jobs(jobs=[Job.of(item) for item in page.items], next=page.next)
@@ -115,7 +119,7 @@ def get_job(job: TaskInPath, app: App, _: Reader) -> Job:
 
 
 class ToStatus(Because):
-    status: JobStatus = Field(
+    status: Word = Field(
         description="queued retries, failed cancels; a worker alone makes the others", examples=["queued"]
     )
 

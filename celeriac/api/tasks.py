@@ -24,10 +24,10 @@ router = APIRouter(prefix="/api/tasks", tags=["tasks"])
 
 Status = Literal["pending", "claimed", "running", "completed", "failed", "cancelled"]
 
-#: Ours, the crawl jobs' and the queue master's.
+#: Ours, the crawl jobs', the queue master's and the worker tasks'.
 Word = Literal[
     "pending", "claimed", "running", "completed", "failed", "cancelled",
-    "queued", "crawling", "success", "waiting", "delayed", "scheduled", "active", "terminated",
+    "queued", "crawling", "success", "waiting", "delayed", "scheduled", "active", "terminated", "stale",
 ]  # fmt: skip
 
 CheckName = Literal[

@@ -15,7 +15,7 @@ from celeriac.api.callers import Operator, Reader
 from celeriac.api.changes import Reason
 from celeriac.api.fields import Name
 from celeriac.api.paging import Paged, PageQuery
-from celeriac.api.tasks import Status
+from celeriac.api.tasks import Status, Word
 from celeriac.operate import PATIENCE, workflows
 from celeriac.operate.steer import Steered
 
@@ -90,7 +90,7 @@ class Parts(Paged):
 
 
 class PartQuery(PageQuery):
-    status: list[Status] = Field(default_factory=list)
+    status: list[Word] = Field(default_factory=list)
     role: Name | None = None
     barrier: UUID | None = None
 

@@ -13,7 +13,8 @@ from celeriac import insights
 from celeriac.app import Celeriac
 from celeriac.cli import output
 from celeriac.errors import BadValue
-from celeriac.insights import WORDS, Filter
+from celeriac.insights import Filter
+from celeriac.store.states import WORDS
 
 #: A bulk is never cut short by itself.
 EVERY = 2**63 - 1
@@ -44,7 +45,9 @@ def _arguments(_: click.Context, __: click.Parameter, given: Sequence[str]) -> d
 
 
 _OPTIONS = (
-    click.option("--status", "words", multiple=True, type=click.Choice(WORDS), help="Ours, or another system's word."),
+    click.option(
+        "--status", "words", multiple=True, type=click.Choice([*WORDS]), help="Ours, or another system's word."
+    ),
     click.option("--role", help="Of this role."),
     click.option("--account", help="Of this account."),
     click.option("--lock-key", help="With this lock key."),

@@ -12,7 +12,7 @@ from celeriac.cli import output
 from celeriac.cli.group import Command, FindApp, Group
 from celeriac.insights import Workflow
 from celeriac.operate import workflows
-from celeriac.store.states import ALL
+from celeriac.store.states import ALL, WORDS
 
 _COLUMNS = ("role", *ALL, "then", "barrier")
 _PART_COLUMNS = ("id", "role", "status", "waits_for", "parent_id", "place", "body", "barrier", "error_message")
@@ -35,7 +35,7 @@ def show(find: FindApp, /, workflow: str) -> None:
 
 @group.command(cls=Command)
 @click.argument("workflow")
-@click.option("--status", "statuses", multiple=True, type=click.Choice(ALL))
+@click.option("--status", "statuses", multiple=True, type=click.Choice([*WORDS]))
 @click.option("--role", help="Of this role.")
 @click.option("--barrier", type=click.UUID, help="That hold this back: see `show`.")
 @click.option("--limit", default=20, show_default=True)

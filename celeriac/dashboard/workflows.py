@@ -12,7 +12,6 @@ from celeriac.dashboard.forms import Sent
 from celeriac.dashboard.guard import May
 from celeriac.dashboard.page import Elsewhere, Page
 from celeriac.operate import PATIENCE, workflows
-from celeriac.store.states import ALL
 
 router = APIRouter()
 
@@ -33,9 +32,8 @@ def search(page: Viewer) -> Response:
 @router.get("/workflows/{workflow}")
 def shown(workflow: str, page: Viewer) -> Response:
     asked = page.ask("state", "role", "barrier", "before")
-    statuses = [status for status in (asked.get("state"),) if status in ALL]
     parts = page.panel(
-        insights.workflow_tasks, workflow, statuses=statuses or None, role=asked.get("role"),
+        insights.workflow_tasks, workflow, statuses=asked.get("state", "").split(), role=asked.get("role"),
         barrier=asked.get("barrier"), limit=ROWS, after=asked.get("before"),
     )  # fmt: skip
     whole = page.panel(insights.workflow, workflow)

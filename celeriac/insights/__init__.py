@@ -15,7 +15,6 @@ from celeriac.insights.failures import FailureGroup, Failures, failed_of, failed
 from celeriac.insights.lists import (
     MOST_OFFSET,
     MOST_ROWS,
-    WORDS,
     Filter,
     Moment,
     Page,
@@ -48,7 +47,6 @@ __all__ = [
     "CAP",
     "MOST_OFFSET",
     "MOST_ROWS",
-    "WORDS",
     "AccountShare",
     "Broker",
     "Check",

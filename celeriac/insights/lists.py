@@ -18,7 +18,7 @@ from sqlalchemy import Connection, text
 from celeriac.errors import BadValue
 from celeriac.insights.pages import ENDS, PAGES, WALKS
 from celeriac.store.encoding import Unfit, encoded
-from celeriac.store.states import ALL, CRAWLS, QUEUES, WAITS_FOR_TIME, statuses_of
+from celeriac.store.states import ALL, RUNNING, STALE, WAITS_FOR_TIME, WORDS, statuses_of
 
 MOST_ROWS, MOST_OFFSET = 1_000, 10_000
 
@@ -27,9 +27,6 @@ OLDEST = 1e9
 
 #: Bytes of JSON of the arguments that are asked for.
 LARGEST = 8_192
-
-#: What a status may be called.
-WORDS = tuple(dict.fromkeys((*ALL, *CRAWLS, *QUEUES)))
 
 #: Rows a page looks at in search of those the filter means.
 LOOKS_AT = 2_000
@@ -46,6 +43,7 @@ class Filter:
     enqueued. `waits_for`: time, lock, account, members, or nothing. `error`: what its last error says somewhere.
     `upto`, `until`: of an instant's tasks alone, none of a greater id, none that ended later.
     `arguments`: some that the call gave, by the handler's names, whether it gave them by name or by position.
+    `silent`: of those that run, only whom nobody has heard of for as long as their role's `stale_after`.
     """
 
     statuses: Sequence[str] | None = None
@@ -61,16 +59,21 @@ class Filter:
     upto: int | None = None
     until: datetime | None = None
     arguments: Mapping[str, Any] | None = None
+    silent: bool | None = None
 
     @classmethod
     def of(cls, words: Sequence[str], *, waits_for: str | None = None, **conditions: Any) -> Filter:
-        """`words` for statuses; `delayed` alone is what waits for its time. Raises BadValue for what is none."""
+        """`words` for statuses; `delayed` alone is what waits for its time, and what is `stale` runs unheard.
+
+        Raises BadValue for what is none.
+        """
         for word in words:
             if not statuses_of(word):
                 raise BadValue(f"status={word!r}: give some of {', '.join(WORDS)}")
         statuses = tuple(dict.fromkeys(status for word in words for status in statuses_of(word)))
         waits_for = WAITS_FOR_TIME if waits_for is None and tuple(words) == ("delayed",) else waits_for
-        return cls(statuses=statuses or None, waits_for=waits_for, **conditions)
+        running = {word for word in words if RUNNING in statuses_of(word)}
+        return cls(statuses=statuses or None, waits_for=waits_for, silent=running == {STALE} or None, **conditions)
 
 
 @dataclass(frozen=True, slots=True)

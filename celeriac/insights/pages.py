@@ -13,6 +13,11 @@ COLUMNS = """
     updated_at"""
 
 _AT = "coalesce(CAST(:until AS timestamptz), statement_timestamp())"
+# As `celeriac.stale` counts it, of what runs; the rest is meant in any case.
+SILENT = """(CAST(:silent AS boolean) IS NULL OR status <> 'running'
+        OR greatest(last_heartbeat_at, celeriac.up_since()) < statement_timestamp() - interval '1 second' * coalesce(
+            (SELECT CAST(r.definition ->> 'stale_after' AS double precision) FROM celeriac.roles r
+                WHERE r.role = page.role), 600))"""
 
 FILTER = f"""
     (CAST(:statuses AS text[]) IS NULL OR status = ANY(CAST(:statuses AS text[])))
@@ -35,7 +40,8 @@ FILTER = f"""
             SELECT CAST(handler.place AS integer) - 1
             FROM celeriac.roles r, jsonb_array_elements(r.parameters) WITH ORDINALITY AS handler (parameter, place)
             WHERE r.role = page.role AND handler.parameter ->> 'name' = wanted.name
-        )) IS DISTINCT FROM wanted.value))"""
+        )) IS DISTINCT FROM wanted.value))
+    AND {SILENT}"""
 
 AFTER = "coalesce(CAST(CAST(:after AS text) AS bigint), 9223372036854775807)"
 

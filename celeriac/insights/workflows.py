@@ -13,9 +13,9 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, text
 
-from celeriac.errors import BadValue, Unknown
-from celeriac.insights.lists import Page, looks, refuse
-from celeriac.insights.pages import AFTER, EITHER, TOKENS
+from celeriac.errors import Unknown
+from celeriac.insights.lists import Filter, Page, looks, refuse
+from celeriac.insights.pages import AFTER, EITHER, SILENT, TOKENS
 from celeriac.insights.tasks import find
 from celeriac.store.states import ALL, CANCELLED, CLAIMED, COMPLETED, FAILED, FINISHED, PENDING, RUNNING, UNFINISHED
 
@@ -116,6 +116,8 @@ FROM (SELECT task.*, walk.barrier, walk.place, walk.awaits
 WHERE (CAST(:statuses AS text[]) IS NULL OR status = ANY (CAST(:statuses AS text[])))
     AND (CAST(:role AS text) IS NULL OR role = :role)
     AND (CAST(:barrier AS uuid) IS NULL OR barrier = :barrier)
+    AND (CAST(:waits_for AS text) IS NULL OR waits_for = :waits_for)
+    AND {SILENT}
 ORDER BY id DESC LIMIT :most
 """)
 
@@ -207,16 +209,17 @@ def workflow_tasks(
     connection: Connection, given: int | str, *, statuses: Sequence[str] | None = None, role: str | None = None,
     barrier: str | None = None, limit: int = 100, after: str | None = None,
 ) -> Page:  # fmt: skip
-    """Its parts, newest first; `role` and `barrier`: those of a node. Pages are those of `list_tasks`.
+    """Its parts, newest first; `role` and `barrier`: those of a node; `statuses` by any of their words. Pages are those
+    of `list_tasks`.
 
     Each says what it waits for, the barrier it delivers to or holds back with the `body` that waits there, and in
     `awaits` the one it waits at itself. Raises Unknown, BadValue.
     """
     refuse(ALL, limit, after)
-    if wrong := set(statuses or ()) - set(ALL):
-        raise BadValue(f"status={wrong.pop()!r}: give some of {', '.join(ALL)}")
+    wanted = Filter.of(statuses or ())
     asked: dict[str, Any] = {"workflow": workflow_of(connection, given), "role": role, "barrier": barrier}
-    asked |= {"statuses": list(statuses) if statuses else None, "after": after, "most": limit + 1}
+    asked |= {"statuses": list(wanted.statuses) if wanted.statuses else None, "waits_for": wanted.waits_for}
+    asked |= {"silent": wanted.silent, "after": after, "most": limit + 1}
     rows, end = [], None
     for looks_at in looks(limit + 1, picks=bool(statuses or role or barrier)):
         rows = [dict(row) for row in connection.execute(PARTS, asked | {"looks_at": looks_at}).mappings()]

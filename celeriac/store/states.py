@@ -73,11 +73,18 @@ QUEUES: Final = {
 }
 
 
+#: The worker tasks' word for a task that lost its worker: it runs, and nobody has heard of it for its `stale_after`.
+STALE: Final = "stale"
+
+#: Every word a status may be asked for by, and the statuses it means. `failed` is ours.
+WORDS: Final = {**{status: (status,) for status in ALL}, **CRAWLS, **QUEUES, STALE: (RUNNING,), FAILED: (FAILED,)}
+
+
 def crawl_word(status: str) -> str:
     """The crawl jobs' word for a status."""
     return next(word for word, statuses in CRAWLS.items() if status in statuses)
 
 
 def statuses_of(word: str) -> tuple[str, ...]:
-    """The statuses a word means, ours or another system's; none if nobody uses it. `failed` is ours."""
-    return (word,) if word in ALL else (CRAWLS | QUEUES).get(word, ())
+    """The statuses a word means, ours or another system's; none if nobody uses it."""
+    return WORDS.get(word, ())

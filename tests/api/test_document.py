@@ -10,7 +10,7 @@ import pytest
 
 from celeriac.api.server import create
 from celeriac.api.tasks import Word
-from celeriac.insights import WORDS
+from celeriac.store.states import WORDS
 from tasks import app
 
 DOCUMENT = create(app).openapi()

@@ -52,6 +52,15 @@ def test_a_word_that_is_no_status_is_refused_by_its_field(api: Api) -> None:
     assert [(e["where"], e["field"]) for e in document["errors"]] == [("body", "status")]
 
 
+def test_a_status_is_set_by_any_of_its_words(api: Api) -> None:
+    job = task(api)
+    api.put(f"{JOBS}/{job}/status", {"status": "terminated"})
+    assert row(api, job, "status") == ("cancelled",)
+    api.put(f"{JOBS}/{job}/status", {"status": "waiting"})
+    assert row(api, job, "status") == ("pending",)
+    api.refused(409, "PUT", f"{JOBS}/{job}/status", json={"status": "stale"})
+
+
 def test_a_priority_is_set(api: Api) -> None:
     job = task(api)
     api.put(f"{JOBS}/{job}/priority", {"priority": 50})

@@ -8,6 +8,7 @@ import pytest
 
 from celeriac.api.tasks import CheckName
 from celeriac.insights.why import ORDER
+from celeriac.store.states import WORDS
 from tests.api.server import Api
 from tests.api.works import audited, row, task
 
@@ -65,6 +66,24 @@ def test_delayed_is_what_waits_for_its_time(api: Api) -> None:
     task(api, account="delayed")
     later = task(api, account="delayed", waits_for="time")
     assert ids(api.get("/api/tasks?account=delayed&status=delayed")) == [later]
+
+
+def test_every_word_for_a_status_is_accepted_wherever_one_is(api: Api) -> None:
+    failed, cancelled = task(api, "failed"), task(api, "cancelled")
+    for word in WORDS:
+        for path in ("/api/tasks", "/api/admin/jobs"):
+            assert api.ask("GET", f"{path}?status={word}&limit=1").status_code == 200, (path, word)
+    silent = task(api, "running", role="silent")
+    api.rows("UPDATE worker_tasks SET last_heartbeat_at = now() - interval '1 hour' WHERE id = :id", id=silent)
+    assert [found["id"] for found in api.get("/api/tasks?status=stale&role=silent")["tasks"]] == [silent]
+    assert [found["id"] for found in api.get("/api/admin/jobs?status=stale&role=silent")["jobs"]] == [silent]
+    api.rows("UPDATE worker_tasks SET last_heartbeat_at = now() WHERE id = :id", id=silent)
+    assert api.get("/api/tasks?status=stale&role=silent")["tasks"] == []
+    ends = {job["id"] for job in api.get("/api/admin/jobs?status=failed&role=instasite_build")["jobs"]}
+    assert {failed, cancelled} <= ends
+    over = {job["id"] for job in api.get("/api/admin/jobs?status=terminated&role=instasite_build")["jobs"]}
+    assert (failed in over, cancelled in over) == (True, False)
+    api.refused(422, "GET", "/api/tasks?status=nonesuch")
 
 
 def test_a_long_list_is_read_page_by_page(api: Api) -> None:

@@ -60,6 +60,8 @@ def test_its_parts_are_listed(api: Api) -> None:
     members = listed(role="instasite_build", barrier=barrier)["tasks"]
     assert {(part["body"], part["barrier"]) for part in members} == {(parts["body"], barrier)}
     assert [part["id"] for part in listed(status="running")["tasks"]] == [parts["running"]]
+    assert [part["id"] for part in listed(status="crawling")["tasks"]] == [parts["running"]]
+    assert listed(status="stale")["tasks"] == []
     for wrong in ("after=x", "status=done", "barrier=x", "colour=red", "limit=0"):
         api.refused(422, "GET", f"/api/workflows/{label}/tasks?{wrong}")
     api.refused(404, "GET", "/api/workflows/nonesuch/tasks")

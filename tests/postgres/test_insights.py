@@ -20,6 +20,8 @@ from celeriac.store.connections import Database
 from tests import life
 from tests.postgres import stages
 from tests.postgres.conftest import new_task
+from tests.postgres.finished import finished, registered
+from tests.postgres.stages import running
 from tests.processes import Rows
 
 Put = Callable[..., Receipt]
@@ -112,6 +114,25 @@ def test_a_word_nobody_uses_means_nothing_rather_than_everything() -> None:
     assert (Filter.of([]).statuses, Filter.of(["delayed"]).waits_for) == (None, "time")
     with pytest.raises(BadValue, match="status='done'"):
         Filter.of(["queued", "done"])
+
+
+def test_what_is_stale_runs_unheard_for_as_long_as_its_role_allows(
+    database: Database, rows: Rows, ask: Callable[..., Any]
+) -> None:
+    registered(rows, "quick", stale_after=60)
+    roles = ("quick", "quick", "work")
+    heard, silent, patient = (task for role in roles for task in running(database, new_task(role=role)))
+    rows("""UPDATE worker_tasks SET last_heartbeat_at = now() - interval '5 minutes'
+        WHERE id IN (:silent, :patient)""", silent=silent.id, patient=patient.id)  # fmt: skip
+    finished(rows, status="failed")
+
+    def listed(*words: str) -> list[int]:
+        return [task["id"] for task in ask(insights.list_tasks, Filter.of(words)).items]
+
+    assert listed("stale") == [silent.id]
+    assert ask(insights.matching, Filter.of(["stale"]), most=10) == [silent.id]
+    assert listed("stale", "failed")[1:] == [silent.id]
+    assert listed("stale", "running") == listed("crawling", "stale") == [patient.id, silent.id, heard.id]
 
 
 def test_a_bulk_means_the_tasks_its_filter_meets(
@@ -260,6 +281,7 @@ def test_the_words_of_other_systems_mean_our_statuses() -> None:
     ]  # fmt: skip
     assert states.statuses_of("queued") == ("pending", "claimed")
     assert states.statuses_of("failed") == ("failed",)
+    assert states.statuses_of("stale") == ("running",)
     assert states.statuses_of("nonesuch") == ()
     assert set(life.NEXT) == set(states.ALL)
     assert counting.CAP >= 1000

@@ -105,7 +105,7 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
     line = {"id": 1, "role": "work", "account": "deep", "lock_key": "held", "priority": 0, "most": SELECTED}
     line |= {"scheduled_for": "2100-01-01"}
     slots = {"free": SELECTED, "accounts": SELECTED, "most": SELECTED, "holding": '{"q2": 3}'}
-    parts = dict.fromkeys(("statuses", "role", "barrier", "after"))
+    parts = dict.fromkeys(("statuses", "waits_for", "silent", "role", "barrier", "after"))
     parts |= {"workflow": "whole", "most": SELECTED, "looks_at": SELECTED}
     released = {"tokens": [TOKEN, *silent], "only": None, "started": True, "kind": "rescue", "loss": True} | by
     return {
@@ -350,12 +350,14 @@ def pages() -> Mapping[str, list[Given]]:
         "after",
         "upto",
         "until",
+        "silent",
     )
     unasked = dict.fromkeys(kinds)
     bounds = {"most": SELECTED, "looks_at": SELECTED, "offset": 0}
 
     def asked(part: tuple[str, ...]) -> list[Given]:
-        return [unasked | bounds | {"role": role, "statuses": list(part)} for role in (None, "work")]
+        of_any = [unasked | bounds | {"role": role, "statuses": list(part)} for role in (None, "work")]
+        return [*of_any, of_any[0] | {"silent": True}]
 
     return {f"{of} of {part}": asked(part) for part in lists.PAGES for of in ("page", "end")}
 
