@@ -8,6 +8,8 @@ it says the same and leaves everything as it was.
     ├── cancel_pending_crawl_jobs
     ├── a resync for every store, staggered over the day
     └── a store_discovery for each platform, an analytics_refresh
+
+SyncOrchestrator and HydrationWorker have no queue or schedule here to stop: see `PROCESSES`.
 """
 
 from __future__ import annotations
@@ -28,22 +30,45 @@ from tasks.stores import PER_STORE, analytics_refresh, generate_resync_tasks, pr
 Told = dict[str, Any]
 
 
+#: What took the old crawls' raw payloads apart, and why nothing takes its place: whoever deployed it stops it.
+PROCESSES = {
+    "SyncOrchestrator": "stop its processes: each task asks its platform and stores the answer, in one transaction",
+    "HydrationWorker": "stop its processes: no raw payload is kept, so none waits to be taken apart",
+}
+
+
 def status(session: Session) -> Told:
-    """The old systems beside the new one, and whether the migration is complete."""
+    """The old systems beside the new one, whether the migration is complete, and if not, what is left to be done."""
     old, new = _old(session), _new(session)
-    complete = not (old["job_schedules"]["enabled"] or old["dispensary_crawl_jobs"].get("pending"))
-    return {"old": old, "new": new, "complete": complete}
+    left = what_is_left(old, new)
+    return {"old": old, "new": new, "processes": PROCESSES, "complete": not left, "left": left}
+
+
+def what_is_left(old: Told, new: Told) -> list[str]:
+    """In plain words; nothing if what was old is over and what is new has begun."""
+    schedules, jobs, logs = old["job_schedules"], old["dispensary_crawl_jobs"], old["job_run_logs"]
+    begun = new["dispensaries"]["with_resyncs"]
+    reasons = {
+        "nothing of the old systems is here: there is nothing to migrate": not (schedules["total"] or jobs),
+        f"{schedules['enabled']} job_schedules are enabled": schedules["enabled"],
+        f"{jobs.get('pending')} dispensary_crawl_jobs wait": jobs.get("pending"),
+        f"{jobs.get('running')} dispensary_crawl_jobs run": jobs.get("running"),
+        f"{logs['running']} runs of old jobs are not over": logs["running"],
+        "no store takes part in resyncs": not begun,
+    }
+    return [reason for reason, holds in reasons.items() if holds]
 
 
 def _old(session: Session) -> Told:
     schedules = select(func.count(), func.count().filter(JobSchedule.enabled))
-    runs = select(func.count(), func.max(JobRunLog.started_at))
+    running = func.count().filter(JobRunLog.status == "running", JobRunLog.completed_at.is_(None))
+    runs = select(func.count(), running, func.max(JobRunLog.started_at))
     jobs = select(DispensaryCrawlJob.status, func.count()).group_by(DispensaryCrawlJob.status)
     total, enabled = session.execute(schedules.select_from(JobSchedule)).one()
-    logged, last = session.execute(runs.select_from(JobRunLog)).one()
+    logged, unended, last = session.execute(runs.select_from(JobRunLog)).one()
     return {
         "job_schedules": {"total": total, "enabled": enabled},
-        "job_run_logs": {"total": logged, "last_started_at": last and last.isoformat()},
+        "job_run_logs": {"total": logged, "running": unended, "last_started_at": last and last.isoformat()},
         "dispensary_crawl_jobs": {str(state): count for state, count in session.execute(jobs).all()},
     }
 
@@ -105,7 +130,8 @@ def full_migrate(session: Session, *, dry_run: bool = False) -> Told:
             "resyncs": {"created": generate_resync_tasks(session)},
             "first_tasks": {"created": _first_tasks(session)},
         }
-    return {"dry_run": dry_run} | {part: {**done, "dry_run": dry_run} for part, done in told.items()}
+    parts = {part: {**done, "dry_run": dry_run} for part, done in told.items()}
+    return {"dry_run": dry_run, **parts, "processes": PROCESSES}
 
 
 def _first_tasks(session: Session) -> int:

@@ -62,12 +62,12 @@ def store_discovery(self: Task[..., Any], platform: str = "dutchie", state_code:
     chunk=1, window=100, autoretry_for=(Exception,), dont_autoretry_for=(PlatformRefused,), max_retries=3,
     retry_backoff=BACKOFF, timeout=120, stale_after=600, keep=days(7), memory_per_task=MEMORY, enabled_by="STORES",
 )  # fmt: skip
-def entry_point_discovery(self: Task[..., Any], dispensary_id: int) -> dict[str, Any]:
+def entry_point_discovery(self: Task[..., Any], dispensary_id: int, platform: str | None = None) -> dict[str, Any]:
     """Resolves the store's platform id from its menu's URL and enqueues the first fetch of its products.
 
     A second menu of a store that is known already is not crawled from now on.
     """
-    store = _store(self.session, dispensary_id)
+    store = _store(self.session, dispensary_id, platform)
     platform_id = store.platform_dispensary_id or _resolved(self, store)
     same = select(Dispensary.id).filter_by(platform=store.platform, platform_dispensary_id=platform_id)
     if (known := self.session.scalar(same)) not in (None, store.id):
@@ -95,9 +95,9 @@ def _change(session: Session, dispensary_id: int, **values: Any) -> None:
     chunk=1, window=100, autoretry_for=(Exception,), dont_autoretry_for=(PlatformRefused,), max_retries=3,
     retry_backoff=BACKOFF, timeout=600, stale_after=600, keep=days(7), memory_per_task=MEMORY, enabled_by="STORES",
 )  # fmt: skip
-def product_discovery(self: Task[..., Any], dispensary_id: int) -> dict[str, int]:
+def product_discovery(self: Task[..., Any], dispensary_id: int, platform: str | None = None) -> dict[str, int]:
     """A new store's products, for the first time."""
-    return _take_stock(self, dispensary_id)
+    return _take_stock(self, dispensary_id, platform)
 
 
 @app.task(
@@ -105,13 +105,13 @@ def product_discovery(self: Task[..., Any], dispensary_id: int) -> dict[str, int
     chunk=1, window=100, autoretry_for=(Exception,), dont_autoretry_for=(PlatformRefused,), max_retries=3,
     retry_backoff=BACKOFF, timeout=600, stale_after=600, keep=days(7), memory_per_task=MEMORY, enabled_by="STORES",
 )  # fmt: skip
-def product_resync(self: Task[..., Any], dispensary_id: int) -> dict[str, int]:
+def product_resync(self: Task[..., Any], dispensary_id: int, platform: str | None = None) -> dict[str, int]:
     """Prices and stock as the store's menu has them now; what changed goes into the history."""
-    return _take_stock(self, dispensary_id)
+    return _take_stock(self, dispensary_id, platform)
 
 
-def _take_stock(task: Task[..., Any], dispensary_id: int) -> dict[str, int]:
-    store = _store(task.session, dispensary_id)
+def _take_stock(task: Task[..., Any], dispensary_id: int, platform: str | None) -> dict[str, int]:
+    store = _store(task.session, dispensary_id, platform)
     if store.platform_dispensary_id is None:
         raise Permanent(f"store {dispensary_id} has no platform id yet: entry_point_discovery finds it")
     with waiting_out_limits(task):
@@ -120,13 +120,15 @@ def _take_stock(task: Task[..., Any], dispensary_id: int) -> dict[str, int]:
     return {"products": taken.products, "changes": taken.changes}
 
 
-def _store(session: Session, dispensary_id: int) -> StoreRow:
-    """Ends its transaction: none is open while a platform takes its time."""
+def _store(session: Session, dispensary_id: int, platform: str | None) -> StoreRow:
+    """Ends its transaction: none is open while a platform takes its time. `platform`: where the caller has it."""
     columns = (Dispensary.id, Dispensary.platform, Dispensary.menu_url, Dispensary.platform_dispensary_id)
     store = session.execute(select(*columns).filter_by(id=dispensary_id)).one_or_none()
     session.rollback()
     if store is None:
         raise Permanent(f"there is no store {dispensary_id}")
+    if platform not in (None, store.platform):
+        raise Permanent(f"store {dispensary_id} is on {store.platform}, not on {platform}")
     return store
 
 

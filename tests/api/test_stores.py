@@ -75,6 +75,15 @@ def test_all_of_the_migration_in_one_call(api: Api) -> None:
     assert audited(api, "stores", "full-migrate")
 
 
+def test_a_task_is_created_with_the_documents_fields_as_they_stand(api: Api) -> None:
+    here = store(api)
+    body = {"role": "product_resync", "dispensary_id": here, "platform": "dutchie", "priority": 5,
+        "scheduled_for": "2125-01-10T06:00:00Z", "max_retries": 3}  # fmt: skip
+    made = api.post("/api/tasks", body, scope="enqueue")
+    told = "SELECT role, dispensary_id, platform, priority, max_retries, status FROM worker_tasks WHERE id = :id"
+    assert api.rows(told, id=made["id"]) == [("product_resync", here, "dutchie", 5, 3, "pending")]
+
+
 def test_whether_a_store_has_an_active_task(api: Api) -> None:
     here = store(api)
     assert api.get(f"/api/tasks/store/{here}/active") == {"store": here, "active": False, "task": None}

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from sqlalchemy import update
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
@@ -152,7 +153,7 @@ def test_a_period_of_four_hours_holds_its_batches_and_the_next_one_has_its_own(r
 def old(rows: Rows, session: Session) -> None:
     """Three schedules, one of them off, two runs, and jobs in every state."""
     schedules = [JobSchedule(job_name=f"job {n}", enabled=n > 0) for n in range(3)]
-    runs = [JobRunLog(job_name="job 1", status="success") for _ in range(2)]
+    runs = [JobRunLog(job_name="job 1", status=status) for status in ("success", "running")]
     states = ("pending", "pending", "running", "completed", "failed")
     jobs = [DispensaryCrawlJob(dispensary_id=n, job_type="crawl", status=state) for n, state in enumerate(states)]
     session.add_all([*schedules, *runs, *jobs])
@@ -169,7 +170,18 @@ def test_the_status_shows_the_old_systems_beside_the_new(session: Session) -> No
     assert told["old"]["dispensary_crawl_jobs"] == {"pending": 2, "running": 1, "completed": 1, "failed": 1}
     assert told["new"]["dispensaries"] == {"total": 6, "with_resyncs": 6}
     assert told["new"]["tasks"]["product_resync"] == {"pending": 0, "claimed": 0, "running": 0}
-    assert not told["complete"]
+    assert {*told["processes"]} == {"SyncOrchestrator", "HydrationWorker"}
+    assert (told["complete"], told["left"]) == (False, [
+        "2 job_schedules are enabled", "2 dispensary_crawl_jobs wait", "1 dispensary_crawl_jobs run",
+        "1 runs of old jobs are not over",
+    ])  # fmt: skip
+
+
+def test_where_there_is_nothing_old_and_nothing_new_the_migration_is_not_complete(session: Session) -> None:
+    told = legacy.status(session)
+    assert (told["complete"], told["left"]) == (False, [
+        "nothing of the old systems is here: there is nothing to migrate", "no store takes part in resyncs"
+    ])  # fmt: skip
 
 
 @pytest.mark.usefixtures("old")
@@ -181,6 +193,9 @@ def test_each_step_says_what_it_did_and_does_it_once(session: Session) -> None:
     assert legacy.create_resync_tasks(session, "NV")["created"] == 2
     again = legacy.create_resync_tasks(session)
     assert (again["stores"], again["created"], again["existing"]) == (6, 4, 2)
+    assert not legacy.status(session)["complete"], "what ran there runs on"
+    session.execute(update(DispensaryCrawlJob).values(status="completed"))
+    session.execute(update(JobRunLog).values(status="success"))
     assert legacy.status(session)["complete"]
 
 
@@ -189,6 +204,7 @@ def test_the_full_migration_is_all_or_none_and_repeats_nothing(rows: Rows, sessi
     told = legacy.full_migrate(session)
     assert (told["schedules"]["disabled"], told["crawl_jobs"]["cancelled"]) == (2, 2)
     assert (told["resyncs"]["created"], told["first_tasks"]["created"]) == (6, 2)
+    assert {*told["processes"]} == {"SyncOrchestrator", "HydrationWorker"}
     assert rows("SELECT FROM worker_tasks") == []
     session.commit()
     roles = "SELECT role, count(*) FROM worker_tasks GROUP BY role ORDER BY role"
