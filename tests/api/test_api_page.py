@@ -7,9 +7,6 @@ from __future__ import annotations
 
 import ast
 import json
-import os
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -42,13 +39,4 @@ def test_the_tests_they_name_are_there() -> None:
 @pytest.mark.parametrize("command", ASKING)
 def test_its_examples_are_answered_well(api: Api, command: str, tmp_path: Path) -> None:
     """As they stand there, in a shell; what they say of the port is the server's own."""
-    port = api.url.removeprefix("http://")
-    hosts = "".join(f"connect-to = {host}:6002:{port}\n" for host in ("127.0.0.1", "localhost"))
-    (tmp_path / ".curlrc").write_text(f"{hosts}fail-with-body")
-    if shutil.which("curl") is None:
-        curl.make(tmp_path)
-    found = {"PATH": f"{os.environ['PATH']}:{tmp_path}", "CURL_HOME": str(tmp_path), "CURL_TO": port}
-    environ = os.environ | found | {"TOKEN": api.tokens["admin"], "no_proxy": "*"}
-    asked = subprocess.run(["bash", "-c", command], cwd=ROOT, env=environ, capture_output=True, text=True, check=False)
-    assert asked.returncode == 0, f"{asked.stdout}\n{asked.stderr}"
-    assert json.loads(asked.stdout)
+    assert json.loads(curl.answered(api, command, tmp_path))

@@ -34,6 +34,12 @@ WHERE status = 'completed' AND completed_at > NOW() - INTERVAL '24 hours'
 GROUP BY role;
 """
 
+RETRY = """
+UPDATE worker_tasks
+SET status = 'pending', retry_count = retry_count + 1
+WHERE status = 'failed' AND retry_count < max_retries;
+"""
+
 
 def documented(beginning: str) -> str:
     """The block of docs/monitoring.md that begins so."""
@@ -78,6 +84,13 @@ def test_retrying_failed_tasks(database: Database, rows: Rows) -> None:
     ]  # fmt: skip
     rows(documented("UPDATE worker_tasks"))
     assert rows("SELECT count(*) FROM worker_tasks WHERE status = 'failed'") == [(2,)]
+
+
+def test_retrying_failed_tasks_as_the_document_writes_it(rows: Rows) -> None:
+    finished(rows, status="failed", retry_count=1)
+    finished(rows, status="failed", retry_count=3)
+    rows(RETRY)
+    assert rows("SELECT status, retry_count FROM worker_tasks ORDER BY id") == [("pending", 2), ("failed", 3)]
 
 
 def test_the_view_and_the_function_work_in_psql(database_url: str, rows: Rows) -> None:
