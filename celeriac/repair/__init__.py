@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from celeriac.alerts.review import review as review_alerts
-from celeriac.repair import aging, hand_over, history, lost_tickets, promote, prune, rescue, review, ring
+from celeriac.repair import aging, hand_over, history, lost_tickets, minutes, promote, prune, rescue, review, ring
 
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
@@ -30,6 +30,7 @@ SWEEPS: dict[str, Callable[[Celeriac], int]] = {
     "aging": aging.raise_old,
     "review": review.review_queues,
     "alerts": review_alerts,
+    "minutes": minutes.count_minutes,
 }
 
 

@@ -33,14 +33,17 @@ FROM unnest(CAST(:undeclared AS text[])) AS name
 ORDER BY role
 """)
 
-# The names that history has and that are no roles.
-UNDECLARED = text("""
-WITH RECURSIVE names AS (
+# The names that history has, one descent each.
+NAMES = """names AS (
     (SELECT role FROM celeriac.history ORDER BY role LIMIT 1)
     UNION ALL
     SELECT next.role FROM names, LATERAL (
         SELECT role FROM celeriac.history WHERE role > names.role ORDER BY role LIMIT 1) AS next
-)
+)"""
+
+# Those of them that are no roles.
+UNDECLARED = text(f"""
+WITH RECURSIVE {NAMES}
 SELECT role FROM names WHERE NOT EXISTS (SELECT FROM celeriac.roles r WHERE r.role = names.role)
 """)
 
@@ -172,6 +175,15 @@ DELETE FROM celeriac.bulk_actions WHERE id IN (
     ORDER BY id LIMIT :batch)
 """)
 
+MINUTES = text("""
+DELETE FROM celeriac.minutes WHERE (role, minute) IN (
+    SELECT role, minute FROM celeriac.minutes WHERE minute < statement_timestamp() - :days * interval '1 day'
+    ORDER BY minute LIMIT :batch)
+""")
+
+#: How long (days) a minute is kept: charts go back seven.
+MINUTES_KEPT = 8.0
+
 #: How long (days) a message that was adopted is known.
 KNOWN = 7.0
 
@@ -184,8 +196,7 @@ def prune_finished(app: RepairApp) -> int:
     events, passes = app.settings.event_days, app.settings.pass_hours / 24
     rest: tuple[tuple[TextClause, float], ...] = (
         (EVENTS, events), (PASSES, passes), (WORKERS, events), (BEATS, passes), (ADOPTED, KNOWN), (OUTCOMES, events),
-        (BULKS, events),
-        (DEAD_LETTERS, app.settings.dead_letter_days),
+        (BULKS, events), (DEAD_LETTERS, app.settings.dead_letter_days), (MINUTES, MINUTES_KEPT),
     )  # fmt: skip
     if expires := app.backend.prepare_expires(None):
         rest += ((GROUPS, expires / 86_400),)

@@ -91,6 +91,9 @@ BASE = [
     "INSERT INTO celeriac.passes (role, by, free) SELECT 'work', 'x', i FROM generate_series(1, 100) i",
     """INSERT INTO celeriac.audit (by, action, kind, target) SELECT 'a', 'x', 'role', 'work'
         FROM generate_series(1, 100)""",
+    """INSERT INTO celeriac.minutes (role, minute, waits, runs)
+        SELECT 'work', date_trunc('minute', now()) - i * interval '1 minute', ARRAY[1, 2], ARRAY[3]
+        FROM generate_series(0, 99) i""",
     "INSERT INTO celeriac.intake (task) SELECT '{}' FROM generate_series(1, 10)",
     "INSERT INTO celeriac.adopted (task_id) SELECT 'adopted-' || i FROM generate_series(1, 100) i",
     """INSERT INTO celeriac.dead_letters (digest, name, reason, size, message)
@@ -147,6 +150,9 @@ SHAPES = {
         "INSERT INTO celeriac.passes (role, by, free) SELECT 'work', 'x', i FROM generate_series(1, :n / 2) i",
         """INSERT INTO celeriac.audit (by, action, kind, target) SELECT 'a', 'x', 'task', i
             FROM generate_series(1, :n / 2) i""",
+        """INSERT INTO celeriac.minutes (role, minute)
+            SELECT 'work', date_trunc('minute', now()) - i * interval '1 minute'
+            FROM generate_series(3000, 3000 + :n) i""",
         "INSERT INTO celeriac.adopted (task_id) SELECT 'past-' || i FROM generate_series(1, :n) i",
         """INSERT INTO celeriac.dead_letters (digest, name, reason, size, message)
             SELECT sha256(CAST('past ' || i AS bytea)), 'other', 'x', 1, 'x' FROM generate_series(1, :n / 2) i""",
@@ -164,7 +170,7 @@ SHAPES = {
 
 #: Where tasks are, and what is told of them. `tickets` is small by design, and may be read as a whole.
 ROOMS = ("tasks", "ready", "later", "behind", "parked", "barriers", "joins", "locks", "looks", "intake", "history")
-TOLD = ("task_events", "passes", "audit", "adopted", "dead_letters", "bulk_tasks")
+TOLD = ("task_events", "passes", "audit", "adopted", "dead_letters", "bulk_tasks", "minutes")
 
 
 def is_large(table: str) -> bool:

@@ -6,6 +6,7 @@ import json
 import re
 import uuid
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from hashlib import md5
 from typing import Any
 
@@ -16,6 +17,8 @@ from celeriac.enqueue import insert
 from celeriac.enqueue.adopted import Letter
 from celeriac.enqueue.ready import ready_row
 from celeriac.insights import lists
+from celeriac.insights.histogram import BOUNDS
+from celeriac.repair.minutes import Minute
 from celeriac.store.connections import Database
 from celeriac.store.plans import BY_LOOKUPS, IN_ORDER
 from tests.postgres.backlog import SHAPES, TOKEN, analyze, analyze_while_idle, fill, is_large
@@ -40,8 +43,8 @@ FEW = 1_000
 #: Tables that have a row for each role, schedule, process, ticket or token, and the engine's own bookkeeping.
 SHORT = {
     "account_policies", "afterwards", "alert_deliveries", "alert_silences", "alerts", "alerts_pending", "api_tokens",
-    "batchers", "beats", "bulk_actions", "group_results", "outcomes", "queue_states", "repairs", "ring",
-    "role_limits", "roles", "scheduled_jobs", "tickets", "unparking", "workers",
+    "batchers", "beats", "bulk_actions", "group_results", "minutes_in_all", "minutes_until", "outcomes",
+    "queue_states", "repairs", "ring", "role_limits", "roles", "scheduled_jobs", "tickets", "unparking", "workers",
 }  # fmt: skip
 
 #: Not explained here: figures count what there is (`test_plans_of_figures`), these read the catalog or change it, and
@@ -108,6 +111,9 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
     parts = dict.fromkeys(("statuses", "waits_for", "silent", "role", "barrier", "after"))
     parts |= {"workflow": "whole", "most": SELECTED, "looks_at": SELECTED}
     released = {"tokens": [TOKEN, *silent], "only": None, "started": True, "kind": "rescue", "loss": True} | by
+    # Where the long history is not: a fold costs what ended in its minute.
+    (since, until) = connection.exec_driver_sql("SELECT now() - interval '4 min', now() - interval '3 min'").one()
+    minute = {"since": since, "until": until, "bounds": list(BOUNDS)}
     return {
         "seam.results.META": [{"task_ids": ["ready-1", "done-1"]}, {"task_ids": task_ids}],
         "seam.results.OVER": [{"task_ids": ["ready-1", *(f"done-{i}" for i in range(SELECTED))]}],
@@ -211,11 +217,16 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
             work | {"after": None, "since": since, "batch": SELECTED} for since in ("now", "2020-01-01")
         ],
         "repair.prune.UNDECLARED": [{}],
+        "repair.minutes.ENQUEUED": [{"after": ready[0], "upto": ready[-1], "forgets": []}],
+        **{f"repair.minutes.{what}": [minute] for what in ("ENDED", "RUNS", "RETRIED")},
+        "repair.minutes.SEE": [{}],
+        "repair.minutes.STARTED": [{"roles": ["work"], "minutes": [since], "counts": [1]}],
+        "repair.minutes.TELL": [minute | {"told": json.dumps([{"role": "work"} | asdict(Minute())])}],
         "repair.prune.ROLES_OF_DAY": [{"began": "today", "ended": "tomorrow"}],
         "repair.prune.EVENTS": [{"days": 0, "batch": SELECTED}, {"days": 1, "batch": SELECTED}],
         **{
             f"repair.prune.{what}": [{"days": 0, "batch": SELECTED}, {"days": 1, "batch": SELECTED}]
-            for what in ("PASSES", "ADOPTED", "DEAD_LETTERS")
+            for what in ("PASSES", "ADOPTED", "DEAD_LETTERS", "MINUTES")
         },
         "repair.prune.LEFT_OF_BULKS": [{"batch": SELECTED}],
         "repair.ring.STATE": [{}],

@@ -122,6 +122,53 @@ CREATE TABLE celeriac.outcomes (
 );
 CREATE INDEX outcomes_by_age ON celeriac.outcomes (minute);
 
+-- What happened to a role's tasks in each minute: see `celeriac.repair.minutes`, which writes it. NULL is not known.
+-- `..._again`: of these, those that were tried before.
+-- `waits`, `runs`: how many, by how long (`celeriac.insights.histogram.BOUNDS`); the last count is of what is longer.
+CREATE TABLE celeriac.minutes (
+    role text NOT NULL,
+    minute timestamptz NOT NULL,
+    enqueued bigint DEFAULT 0,
+    started bigint DEFAULT 0,
+    completed bigint DEFAULT 0 NOT NULL,
+    failed bigint DEFAULT 0 NOT NULL,
+    cancelled bigint DEFAULT 0 NOT NULL,
+    retried bigint DEFAULT 0 NOT NULL,
+    completed_again bigint DEFAULT 0 NOT NULL,
+    failed_again bigint DEFAULT 0 NOT NULL,
+    waits integer[],
+    runs integer[],
+    PRIMARY KEY (role, minute)
+);
+CREATE INDEX minutes_by_age ON celeriac.minutes (minute);
+
+-- The sums of all minutes there ever were, for counters that do not fall when a minute is pruned.
+CREATE TABLE celeriac.minutes_in_all (
+    role text NOT NULL,
+    enqueued bigint DEFAULT 0 NOT NULL,
+    completed bigint DEFAULT 0 NOT NULL,
+    failed bigint DEFAULT 0 NOT NULL,
+    cancelled bigint DEFAULT 0 NOT NULL,
+    retried bigint DEFAULT 0 NOT NULL,
+    waits bigint[],
+    wait_seconds double precision DEFAULT 0 NOT NULL,
+    runs bigint[],
+    run_seconds double precision DEFAULT 0 NOT NULL,
+    PRIMARY KEY (role)
+);
+
+-- How far they are counted: minutes before `until`; of tasks that were enqueued, those up to `task`. By `seen_at` there
+-- were tasks up to `seen`.
+CREATE TABLE celeriac.minutes_until (
+    until timestamptz NOT NULL,
+    task bigint NOT NULL,
+    seen bigint NOT NULL,
+    seen_at timestamptz NOT NULL
+);
+CREATE UNIQUE INDEX minutes_until_is_one_row ON celeriac.minutes_until ((true));
+INSERT INTO celeriac.minutes_until (until, task, seen, seen_at)
+SELECT first, 0, 0, first FROM date_trunc('minute', now() - interval '1 hour') AS first;
+
 CREATE TABLE celeriac.beats (
     beat_id text NOT NULL,
     hostname text NOT NULL,
