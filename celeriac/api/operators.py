@@ -50,6 +50,7 @@ class FailureGroup(Shown):
     tasks: list[int] = Field(description="the newest few")
     accounts: list[str] = Field(description="those hit most")
     accounts_in_all: int
+    trend: list[int] = Field(description="how many in each of 24 equal parts of the time from `begin` to now")
 
 
 class Failures(Paged):
@@ -57,6 +58,9 @@ class Failures(Paged):
     groups_in_all: int
     looked_at: int = Field(description="failures that were read, the newest by id", examples=[5000])
     reached_end: bool = Field(description="false: there are older ones, which were not looked at")
+    begin: datetime | None = Field(
+        description="when the trends begin: `since` ago, or with the oldest; null: no failure"
+    )
 
 
 class AccountShare(Shown):
@@ -126,7 +130,7 @@ def list_failures(query: Annotated[FailureQuery, Query()], app: App, _: Reader) 
     groups, more = query.of(found.groups, lambda one: (-one.count, -one.last_seen.timestamp(), one.fingerprint))
     return Failures.model_validate({
         "groups": groups, "next": more, "groups_in_all": found.groups_in_all, "looked_at": found.looked_at,
-        "reached_end": found.reached_end,
+        "reached_end": found.reached_end, "begin": found.begin,
     }, from_attributes=True)  # fmt: skip
 
 

@@ -34,7 +34,8 @@ def listed(page: Viewer) -> Response:
     asked = page.ask("after")
     found = page.panel(insights.account_policies, limit=ROWS, after=asked.get("after", ""))
     shares = page.panel(insights.shares, limit=SHARES)
-    return page.show("accounts.html", "Accounts", shares=shares, policies=found, rows=ROWS)
+    hours = page.panel(insights.account_hours)
+    return page.show("accounts.html", "Accounts", shares=shares, hours=hours, policies=found, rows=ROWS)
 
 
 @router.get("/accounts/{account:path}")
@@ -43,7 +44,10 @@ def shown(account: str, page: Viewer) -> Response:
     policy = page.panel(_policy, account)
     tasks = page.panel(insights.list_tasks, Filter(account=account, statuses=list(UNFINISHED)), limit=20)
     trail = page.panel(insights.audit_trail, kind="account", target=account, limit=10)
-    return page.show("account.html", f"Account {account}", account=account, policy=policy, tasks=tasks, trail=trail)
+    hours = page.panel(insights.account_hours, account)
+    return page.show(
+        "account.html", f"Account {account}", account=account, policy=policy, hours=hours, tasks=tasks, trail=trail
+    )
 
 
 def _policy(connection: Any, account: str) -> dict[str, Any]:

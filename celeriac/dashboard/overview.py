@@ -19,6 +19,9 @@ Viewer = Annotated[Page, Depends(May("view"))]
 
 WORST_FIRST = tuple(MEANS)
 
+#: How far back the chart goes where nobody says.
+USUAL_SPAN = "1h"
+
 #: Where an alert of this kind is cured: the page of its subject, or one for all.
 CURES = {
     **dict.fromkeys(("missed_schedule", "skipped_instants"), ("schedules", True)),
@@ -33,12 +36,13 @@ CURES = {
 @router.get("/")
 @router.get("/overview")
 def overview(page: Viewer) -> Response:
-    page.ask()
+    span = page.ask("span").get("span", USUAL_SPAN)
     alerts = page.panel(insights.firing)
     return page.show(
         "overview.html", verdict(alerts), alerts=alerts, counts=page.panel(insights.counts, cap=words.CAP),
         workers=_at_work(page.panel(insights.workers)), roles=roles(page), cures=CURES,
-        beats=page.panel(insights.beats),
+        beats=page.panel(insights.beats), flow=page.panel(insights.flow, span), span=span,
+        lengths=_together(page.panel(insights.lengths)), retries=page.panel(insights.retries),
     )  # fmt: skip
 
 
@@ -48,6 +52,10 @@ def verdict(alerts: Found) -> str:
         return "Whether anything is wrong is unknown"
     n = len(alerts.value)
     return f"{words.plural(n, 'thing needs', 'things need')} you" if n else "All is well"
+
+
+def _together(lengths: Found) -> Found:
+    return lengths if lengths.stopped else Found(insights.together(list(lengths.value.values())))
 
 
 def _at_work(workers: Found) -> Found:
@@ -64,7 +72,8 @@ def roles(page: Page) -> Found:
     if depths.stopped:
         return depths
     capacity, metrics = (_by_role(page.panel(read, figures=True)) for read in (insights.capacity, insights.metrics))
-    found = [_role(depth, capacity.get(depth.role), metrics.get(depth.role)) for depth in depths.value]
+    hours = page.panel(insights.last_hour).value or {}
+    found = [_role(d, capacity.get(d.role), metrics.get(d.role), hours.get(d.role)) for d in depths.value]
     return Found(sorted(found, key=lambda row: WORST_FIRST.index(row["health"])))
 
 
@@ -72,8 +81,10 @@ def _by_role(found: Found) -> dict[str, Any]:
     return {row["role"]: row for row in found.value or ()}
 
 
-def _role(depth: insights.RoleDepth, capacity: Any, metrics: Any) -> dict[str, Any]:
-    return {"depth": depth, "capacity": capacity, "metrics": metrics, "health": health(depth, capacity)}
+def _role(depth: insights.RoleDepth, capacity: Any, metrics: Any, hour: Any) -> dict[str, Any]:
+    """`hour`: what ended in each minute of it; None where nothing did."""
+    of_role = {"depth": depth, "capacity": capacity, "metrics": metrics, "hour": hour}
+    return of_role | {"health": health(depth, capacity)}
 
 
 @router.get("/go")

@@ -11,6 +11,7 @@ from celeriac import insights
 from celeriac.dashboard import acts
 from celeriac.dashboard.forms import Form, Sent
 from celeriac.dashboard.guard import May
+from celeriac.dashboard.overview import USUAL_SPAN
 from celeriac.dashboard.overview import roles as all_roles
 from celeriac.dashboard.page import Page
 from celeriac.dashboard.reading import Found
@@ -34,7 +35,7 @@ def listed(page: Viewer) -> Response:
 
 @router.get("/roles/{role:path}")
 def shown(role: str, page: Viewer) -> Response:
-    page.ask()
+    span = page.ask("span").get("span", USUAL_SPAN)
     roles = all_roles(page)
     if roles.stopped:
         return page.show("role.html", f"Role {role}", found=roles)
@@ -47,7 +48,14 @@ def shown(role: str, page: Viewer) -> Response:
     return page.show(
         "role.html", f"Role {role}", found=Found(mine), passes=page.panel(insights.passes, role, limit=DECISIONS),
         workers=workers, shares=page.panel(insights.shares, role, limit=SHARES),
+        lengths=_lengths(page, role), flow=page.panel(insights.flow, span, role), span=span,
     )  # fmt: skip
+
+
+def _lengths(page: Page, role: str) -> Found:
+    """None where nothing is known."""
+    found = page.panel(insights.lengths)
+    return found if found.stopped else Found(found.value.get(role))
 
 
 @router.post("/pause-role/{role:path}")

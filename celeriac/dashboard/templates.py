@@ -10,7 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
 from jinja2.runtime import Context
 from markupsafe import Markup
 
-from celeriac.dashboard import health, words
+from celeriac.dashboard import charts, health, words
 from celeriac.dashboard.guard import role_of
 from celeriac.insights import exports
 from celeriac.store.states import ALL
@@ -60,6 +60,7 @@ def environment() -> Environment:
     }  # fmt: skip
     made.globals |= {
         "words": words,
+        "charts": charts,
         "nav": NAV,
         "also": ALSO,
         "states": ALL,

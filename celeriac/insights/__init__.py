@@ -4,6 +4,7 @@ Every function takes a connection and answers at a cost that does not follow the
 index page by page, counts stop at a bound and say so. Times are the database's.
 """
 
+from celeriac.insights.accounts import AccountHour, account_hours
 from celeriac.insights.alerts import firing, pending_alerts, silences
 from celeriac.insights.bulks import bulk, bulks
 from celeriac.insights.capacity import capacity, heartbeats
@@ -25,6 +26,7 @@ from celeriac.insights.lists import (
 )
 from celeriac.insights.locks import Lock, Locks, Waiting, lock, locks, queue_of
 from celeriac.insights.metrics import metrics
+from celeriac.insights.minutes import Flow, Lengths, Retries, Step, flow, last_hour, lengths, retries, together
 from celeriac.insights.shares import AccountShare, Shares, shares, waiting_of
 from celeriac.insights.situation import Broker
 from celeriac.insights.system import (
@@ -47,6 +49,8 @@ __all__ = [
     "CAP",
     "MOST_OFFSET",
     "MOST_ROWS",
+    "WORDS",
+    "AccountHour",
     "AccountShare",
     "Broker",
     "Check",
@@ -54,16 +58,21 @@ __all__ = [
     "FailureGroup",
     "Failures",
     "Filter",
+    "Flow",
     "History",
+    "Lengths",
     "Lock",
     "Locks",
     "Moment",
     "Page",
+    "Retries",
     "RoleDepth",
     "Shares",
+    "Step",
     "Waiting",
     "Why",
     "Workflow",
+    "account_hours",
     "account_policies",
     "account_policy",
     "active_under",
@@ -82,10 +91,13 @@ __all__ = [
     "failures",
     "find",
     "firing",
+    "flow",
     "get",
     "heartbeats",
     "history",
     "last_completion",
+    "last_hour",
+    "lengths",
     "list_tasks",
     "lock",
     "locks",
@@ -97,10 +109,13 @@ __all__ = [
     "paused_accounts",
     "pending_alerts",
     "queue_of",
+    "queue_states",
+    "retries",
     "reviews",
     "schedules",
     "shares",
     "silences",
+    "together",
     "unfinished",
     "waiting_of",
     "why",

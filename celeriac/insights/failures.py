@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -25,8 +25,8 @@ LOOKS_AT = 5_000
 #: Groups told at most: as many as there can be.
 MOST = LOOKS_AT
 
-#: Of a group, so many tasks and accounts are told.
-EXAMPLES, ACCOUNTS = 5, 10
+#: Of a group, so many tasks and accounts are told, and counts over time.
+EXAMPLES, ACCOUNTS, PARTS = 5, 10, 24
 
 #: Seconds a look may go back.
 OLDEST = 1e9
@@ -58,7 +58,7 @@ WITH RECURSIVE names AS (
     ORDER BY -id LIMIT :most
 )
 SELECT id, task_id, role, account, completed_at, completed_at >= asked.since AS is_meant,
-    completed_at > statement_timestamp() - interval '1 hour' AS is_recent,
+    completed_at > statement_timestamp() - interval '1 hour' AS is_recent, statement_timestamp() AS now,
     left(split_part(error_message, chr(10), 1), 500) AS message
 FROM walk, asked ORDER BY -id
 """)
@@ -85,7 +85,7 @@ _OTHERS = (f"{Path(__file__).parents[1]}/", "/site-packages/", "/dist-packages/"
 class FailureGroup:
     """Failures that are the same, of those looked at. `message`: the newest one's first line. `pattern`: what all have
     in common of it. `frame`: the innermost of their own, "file:function". `tasks`: the newest few. `accounts`: the
-    first few that were hit, of `accounts_in_all`.
+    first few that were hit, of `accounts_in_all`. `trend`: how many in each of 24 equal parts of the time looked at.
     """
 
     fingerprint: str
@@ -101,18 +101,36 @@ class FailureGroup:
     tasks: list[int]
     accounts: list[str]
     accounts_in_all: int
+    trend: list[int]
 
 
 @dataclass(frozen=True, slots=True)
 class Failures:
     """`groups`: the most frequent first, of `groups_in_all`. `looked_at`: how many failures were read, the newest by
-    id; `reached_end` False: there are older ones.
+    id; `reached_end` False: there are older ones. `begin`: when the trends do: as long ago as was asked for, or with
+    the oldest failure there is; they end now.
     """
 
     groups: list[FailureGroup]
     groups_in_all: int
     looked_at: int
     reached_end: bool
+    begin: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Time:
+    """What is looked at."""
+
+    begin: datetime
+    end: datetime
+
+    def parts(self, times: Iterable[datetime]) -> list[int]:
+        """How many lie in each part of it."""
+        told, part = [0] * PARTS, (self.end - self.begin) / PARTS or timedelta(seconds=1)
+        for at in times:
+            told[max(0, min(PARTS - 1, (at - self.begin) // part))] += 1
+        return told
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,9 +165,13 @@ def failures(
     """The newest 5,000 failures, grouped. `since`: of the last so many seconds only. Raises BadValue."""
     if not 1 <= limit <= MOST:
         raise BadValue(f"limit={limit}: give 1 to {MOST:,}")
-    found, looked_at, _ = _page(connection, role, since, None)
-    groups = grouped(found)
-    return Failures(groups[:limit], len(groups), looked_at, looked_at < LOOKS_AT)
+    found, rows = _page(connection, role, since, None)
+    if not found:
+        return Failures([], 0, len(rows), len(rows) < LOOKS_AT, None)
+    now: datetime = rows[0].now
+    begin = min(failure.completed_at for failure in found) if since is None else now - timedelta(seconds=since)
+    groups = grouped(found, _Time(begin, now))
+    return Failures(groups[:limit], len(groups), len(rows), len(rows) < LOOKS_AT, begin)
 
 
 def failed_of(
@@ -175,18 +197,18 @@ def failed_page(
     """Of the next 5,000 failures those of the group that did not end after `until`; and where to go on, None at the
     end.
     """
-    found, looked_at, last = _page(connection, role, since, before)
+    found, rows = _page(connection, role, since, before)
     same = [one for one in found if one.kind.fingerprint == fingerprint]
     ids = [one.id for one in same if until is None or one.completed_at <= until]
-    return ids, None if looked_at < LOOKS_AT else last
+    return ids, None if len(rows) < LOOKS_AT else rows[-1].id
 
 
-def grouped(found: Iterable[_Failure]) -> list[FailureGroup]:
+def grouped(found: Iterable[_Failure], time: _Time) -> list[FailureGroup]:
     """The most frequent first, of equals that with the newest failure. `found`: newest first."""
     together: dict[str, list[_Failure]] = {}
     for failure in found:
         together.setdefault(failure.kind.fingerprint, []).append(failure)
-    groups = [_group(same) for same in together.values()]
+    groups = [_group(same, time) for same in together.values()]
     return sorted(groups, key=lambda group: (-group.count, -group.last_seen.timestamp()))
 
 
@@ -206,8 +228,8 @@ def own_frame(traceback: str | None) -> str | None:
 
 def _page(
     connection: Connection, role: str | None, since: float | None, before: int | None
-) -> tuple[list[_Failure], int, int | None]:
-    """Those meant, how many were looked at, and the last one's id."""
+) -> tuple[list[_Failure], Sequence[Row[Any]]]:
+    """Those meant, and what was looked at."""
     if since is not None and not 0 <= since <= OLDEST:
         raise BadValue(f"since={since:g}: give 0 to {OLDEST:,.0f} seconds")
     given = {"role": role, "since": since, "before": before, "most": LOOKS_AT}
@@ -218,7 +240,7 @@ def _page(
         _Failure(row.id, row.role, row.account, row.completed_at, row.is_recent, row.message or "", kind)
         for row, kind in zip(meant, kinds, strict=True)
     ]
-    return found, len(rows), rows[-1].id if rows else None
+    return found, rows
 
 
 def _kinds(connection: Connection, rows: Sequence[Row[Any]]) -> list[_Kind]:
@@ -246,7 +268,7 @@ def kind_of(role: str, message: str, traceback: str | None) -> _Kind:
     return _Kind(kind, pattern, frame, sha256(same.encode()).hexdigest()[:12])
 
 
-def _group(same: list[_Failure]) -> FailureGroup:
+def _group(same: list[_Failure], time: _Time) -> FailureGroup:
     newest = same[0]
     accounts = Counter(failure.account for failure in same if failure.account)
     times = [failure.completed_at for failure in same]
@@ -256,4 +278,5 @@ def _group(same: list[_Failure]) -> FailureGroup:
         last_hour=sum(failure.is_recent for failure in same), first_seen=min(times), last_seen=max(times),
         tasks=[failure.id for failure in same[:EXAMPLES]],
         accounts=[account for account, _ in accounts.most_common(ACCOUNTS)], accounts_in_all=len(accounts),
+        trend=time.parts(times),
     )  # fmt: skip

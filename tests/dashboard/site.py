@@ -72,7 +72,8 @@ class Site:
         self.app, self.rows = served.app, Rows(database_url)
         self.app.__dict__["database"] = Database(database_url, pool_size=20)
         self.app.register_roles()
-        served.state.site.reading.forget()
+        self.reading = served.state.site.reading
+        self.reading.forget()
         self.host = f"127.0.0.1:{served.port}"
         self.url = f"http://{self.host}/admin"
         self.tokens = {scope: self.token(scope, scope) for scope in ("read", "operate", "admin")}
@@ -182,4 +183,8 @@ def furnish(site: Site) -> dict[str, int]:
         VALUES (sha256('x'), :evil, :evil, :evil, 1, 'x', CAST(:args AS jsonb))""",
         evil=EVIL, args=f'["{EVIL}"]',
     )  # fmt: skip
+    site.rows("UPDATE celeriac.minutes_until SET until = date_trunc('minute', now())")
+    site.rows("""INSERT INTO celeriac.minutes (role, minute, enqueued, completed, failed, waits, runs)
+        SELECT 'crawl', until - i * interval '1 minute', i % 7, i % 5, i % 3, ARRAY[1, 2], ARRAY[0, 3]
+        FROM celeriac.minutes_until, generate_series(1, 60) i""")
     return made

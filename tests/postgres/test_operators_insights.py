@@ -51,6 +51,18 @@ def test_failures_that_are_the_same_are_one_group(database: Database, rows: Rows
     assert (found.groups_in_all, found.looked_at, found.reached_end) == (3, 95, True)
 
 
+def test_a_group_tells_when_its_failures_were(database: Database, rows: Rows) -> None:
+    fail(rows, 24, "HTTPError: status ", apart=59.0)
+    fail(rows, 1, "ValueError: ", role="other", apart=1.0)
+    day = seen(database, since=86_400.0)
+    assert [group.trend for group in day.groups] == [[1] * 24, [0] * 23 + [1]]
+    found = seen(database)
+    assert [sum(group.trend) for group in found.groups] == [24, 1]
+    assert (found.groups[0].trend[0], found.groups[1].trend[-1]) == (2, 1)
+    assert found.begin == found.groups[0].first_seen
+    assert seen(database, role="none").begin is None
+
+
 def test_they_are_asked_for_by_role_and_time(database: Database, rows: Rows) -> None:
     fail(rows, 10, "ValueError: ", apart=60.0)
     fail(rows, 2, "ValueError: ", role="other")

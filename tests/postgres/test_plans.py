@@ -113,6 +113,7 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
     released = {"tokens": [TOKEN, *silent], "only": None, "started": True, "kind": "rescue", "loss": True} | by
     # Where the long history is not: a fold costs what ended in its minute.
     (since, until) = connection.exec_driver_sql("SELECT now() - interval '4 min', now() - interval '3 min'").one()
+    began = connection.exec_driver_sql("SELECT now() - interval '1 hour'").scalar_one()
     minute = {"since": since, "until": until, "bounds": list(BOUNDS)}
     return {
         "seam.results.META": [{"task_ids": ["ready-1", "done-1"]}, {"task_ids": task_ids}],
@@ -281,6 +282,13 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
         "insights.workflows.PARENTS": [{"workflow": "whole", "ids": some} for some in (running, failed)],
         "insights.workflows.PARTS": [parts, parts | {"after": str(failed[9]), "barrier": barriers[2]}],
         "insights.workflows.END": [parts],
+        "insights.accounts.ENDED": [
+            {"account": account, "newest": SELECTED, "accounts": SELECTED} for account in (None, "q1")
+        ],
+        **{
+            f"insights.minutes.{what}": [work | {"step": 60, "since": began, "until": until}]
+            for what in ("FLOW", "FLOW_OF", "ENDED", "LENGTHS", "AGAIN")
+        },
         "insights.counting.COUNTS": [{"most": SELECTED}],
         "insights.counting.COUNTS_OF_ROLE": [work | {"most": SELECTED}, {"role": "nothing of it", "most": SELECTED}],
         "insights.counting.DEPTH": [{"most": SELECTED, "look": SELECTED, "role": role} for role in (None, "work")],

@@ -1,0 +1,129 @@
+"""Charts: what an insight says over time, as lines of SVG. All lengths are of their view boxes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, tzinfo
+from math import ceil, floor, log10
+from typing import NamedTuple, Protocol
+
+from celeriac.insights.minutes import Flow, Step
+
+#: Of a chart; the axes' labels stand in the margins.
+WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 720, 190, 46, 20, 8
+
+#: Of the strip of an hour.
+STRIP = 20
+
+#: Of a step's place, how much its bar takes.
+FULL = 0.8
+
+#: Labels below a chart.
+TIMES = 6
+
+
+class Ended(Protocol):
+    @property
+    def completed(self) -> int: ...
+    @property
+    def failed(self) -> int: ...
+
+
+class Failed(NamedTuple):
+    failed: int
+    completed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Bars:
+    """Upright lines so `wide`: what completed, and upon it what failed."""
+
+    completed: str
+    failed: str
+    wide: float
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """`line`: what was enqueued. `levels`: heights and what they stand for; `times`: places and theirs."""
+
+    bars: Bars
+    line: str
+    levels: list[tuple[float, int]]
+    times: list[tuple[float, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """`behind`: steps in which more was enqueued than ended. `busiest`: in which most ended."""
+
+    enqueued: int
+    completed: int
+    failed: int
+    behind: int
+    busiest: Step
+
+
+def chart(flow: Flow, zone: tzinfo) -> Chart:
+    """Completed and failed as bars, enqueued as a line, on axes that begin at 0."""
+    top = nice(max((max(step.completed + step.failed, step.enqueued or 0) for step in flow.steps), default=0))
+    wide, high = (WIDTH - LEFT) / len(flow.steps), HEIGHT - BOTTOM - TOP
+    scale = high / top
+    line = [
+        f"{LEFT + (n + 0.5) * wide:.1f} {TOP + high - (step.enqueued or 0) * scale:.1f}"
+        for n, step in enumerate(flow.steps)
+    ]
+    levels = [(round(TOP + high - level * scale, 1), level) for level in sorted({0, top // 2, top})]
+    return Chart(
+        _bars(flow.steps, LEFT, wide, TOP + high, scale), f"M{'L'.join(line)}", levels,
+        list(_times(flow, wide, zone)),
+    )  # fmt: skip
+
+
+def strip(steps: Sequence[Ended]) -> Bars:
+    """A small one, without axes, as high as its highest bar: of steps that lie 2 apart."""
+    top = max((step.completed + step.failed for step in steps), default=0) or 1
+    return _bars(steps, 0, 2, STRIP, STRIP / top)
+
+
+def trend(failed: Sequence[int]) -> Bars:
+    """A strip of failures alone."""
+    return strip([Failed(n) for n in failed])
+
+
+def summary(flow: Flow) -> Summary:
+    steps = flow.steps
+    return Summary(
+        sum(step.enqueued or 0 for step in steps), sum(step.completed for step in steps),
+        sum(step.failed for step in steps),
+        sum((step.enqueued or 0) > step.completed + step.failed for step in steps),
+        max(steps, key=lambda step: step.completed + step.failed),
+    )  # fmt: skip
+
+
+def nice(n: int) -> int:
+    """The next of 2, 4, 10, 20, 40, 100 …, so that its half is whole as well."""
+    power = 10 ** max(0, floor(log10(max(n, 1))))
+    return next(top for top in (power, 2 * power, 4 * power, 10 * power) if top >= max(n, 2))
+
+
+def _bars(steps: Sequence[Ended], left: float, wide: float, foot: float, scale: float) -> Bars:
+    completed, failed = "", ""
+    for n, step in enumerate(steps):
+        x = f"{left + (n + 0.5) * wide:.1f}"
+        upon = foot - step.completed * scale
+        completed += f"M{x} {foot:g}V{upon:.1f}" if step.completed else ""
+        failed += f"M{x} {upon:.1f}V{upon - step.failed * scale:.1f}" if step.failed else ""
+    return Bars(completed, failed, round(wide * FULL, 2))
+
+
+def _times(flow: Flow, wide: float, zone: tzinfo) -> Iterator[tuple[float, str]]:
+    every = ceil(len(flow.steps) / TIMES)
+    written = "%d %b" if len(flow.steps) * flow.step > 86_400 else "%H:%M"
+    for n in range(0, len(flow.steps), every):
+        yield round(LEFT + n * wide, 1), _at(flow.steps[n].at, zone, written)
+
+
+def _at(at: datetime, zone: tzinfo, written: str) -> str:
+    return at.astimezone(zone).strftime(written)

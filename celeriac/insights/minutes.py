@@ -1,0 +1,148 @@
+"""What happened over time: sums over the minutes that are counted; `celeriac.repair.minutes` tells what each is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import Connection, text
+
+from celeriac.errors import BadValue
+from celeriac.insights.histogram import BUCKETS, quantile
+
+#: How far back one may look, and how long (both in seconds) a step of it is.
+SPANS: Mapping[str, tuple[int, int]] = {"1h": (3_600, 60), "24h": (86_400, 900), "7d": (604_800, 7_200)}
+
+UNTIL = text("SELECT until FROM celeriac.minutes_until")
+
+_SUMS = """
+SELECT date_bin(:step * interval '1 second', minute, CAST(:since AS timestamptz)) AS at,
+    CAST(sum(enqueued) AS bigint) AS enqueued, CAST(sum(started) AS bigint) AS started,
+    CAST(sum(completed) AS bigint) AS completed, CAST(sum(failed) AS bigint) AS failed,
+    CAST(sum(cancelled) AS bigint) AS cancelled, CAST(sum(retried) AS bigint) AS retried,
+    bool_or(enqueued IS NULL) AS is_partial
+FROM celeriac.minutes"""
+
+FLOW = text(f"{_SUMS} WHERE minute >= :since AND minute < :until GROUP BY 1 ORDER BY 1")
+
+FLOW_OF = text(f"{_SUMS} WHERE role = :role AND minute >= :since AND minute < :until GROUP BY 1 ORDER BY 1")
+
+ENDED = text("""
+SELECT role, minute AS at, completed, failed FROM celeriac.minutes
+WHERE minute >= :since AND minute < :until AND completed + failed > 0
+""")
+
+LENGTHS = text("""
+SELECT role, n, CAST(sum(wait) AS bigint) AS waits, CAST(sum(run) AS bigint) AS runs
+FROM celeriac.minutes, unnest(waits, runs) WITH ORDINALITY AS u (wait, run, n)
+WHERE minute >= :since AND minute < :until
+GROUP BY role, n
+""")
+
+AGAIN = text("""
+SELECT CAST(coalesce(sum(completed_again), 0) AS bigint), CAST(coalesce(sum(failed_again), 0) AS bigint)
+FROM celeriac.minutes WHERE minute >= :since AND minute < :until
+""")
+
+#: What figures without a span of their own are of (seconds).
+HOUR = 3_600
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What happened from `at` on, for a step. None is not known of any role."""
+
+    at: datetime
+    enqueued: int | None = 0
+    started: int | None = 0
+    completed: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    retried: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """`steps`: all of them, of `step` seconds each, the last of which ends at `until`: so far it is counted.
+
+    `is_partial`: of roles that keep no successes what was enqueued and started is not known, and not in the sums.
+    """
+
+    until: datetime
+    step: int
+    steps: list[Step]
+    is_partial: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """How long tasks waited before they started, and ran, as counts in `histogram.BOUNDS`."""
+
+    waits: list[int] = field(default_factory=lambda: [0] * BUCKETS)
+    runs: list[int] = field(default_factory=lambda: [0] * BUCKETS)
+
+    def wait(self, share: float) -> float | None:
+        return quantile(self.waits, share)
+
+    def run(self, share: float) -> float | None:
+        return quantile(self.runs, share)
+
+
+@dataclass(frozen=True, slots=True)
+class Retries:
+    """Of tasks that were tried more than once, how many ended well; and not."""
+
+    completed: int
+    failed: int
+
+
+def flow(connection: Connection, span: str = "1h", role: str | None = None) -> Flow:
+    """What happened within that of `SPANS`, of one role or of all. Raises BadValue."""
+    if span not in SPANS:
+        raise BadValue(f"span={span!r:.50}: give one of {', '.join(SPANS)}")
+    seconds, step = SPANS[span]
+    asked = _span(connection, seconds) | {"step": step}
+    statement = FLOW if role is None else FLOW_OF
+    rows = connection.execute(statement, asked | ({} if role is None else {"role": role})).all()
+    found = {row.at: Step(*row[:-1]) for row in rows}
+    times = [asked["since"] + timedelta(seconds=n * step) for n in range(seconds // step)]
+    return Flow(asked["until"], step, [found.get(at, Step(at)) for at in times], any(row.is_partial for row in rows))
+
+
+def last_hour(connection: Connection) -> dict[str, list[Step]]:
+    """By role that ended anything, a step for each of the last hour's minutes."""
+    asked = _span(connection, HOUR)
+    found: dict[str, list[Step]] = {}
+    for row in connection.execute(ENDED, asked):
+        minutes = found.setdefault(row.role, [Step(asked["since"] + timedelta(minutes=n)) for n in range(HOUR // 60)])
+        nth = int((row.at - asked["since"]).total_seconds()) // 60
+        minutes[nth] = Step(row.at, completed=row.completed, failed=row.failed)
+    return found
+
+
+def lengths(connection: Connection) -> dict[str, Lengths]:
+    """By role, of the last hour; those of which nothing is known are left out."""
+    found: dict[str, Lengths] = {}
+    for row in connection.execute(LENGTHS, _span(connection, HOUR)):
+        of_role = found.setdefault(row.role, Lengths())
+        of_role.waits[row.n - 1], of_role.runs[row.n - 1] = row.waits or 0, row.runs or 0
+    return found
+
+
+def together(of_roles: Sequence[Lengths]) -> Lengths:
+    return Lengths(
+        [sum(n) for n in zip(*(one.waits for one in of_roles), strict=True)] or [0] * BUCKETS,
+        [sum(n) for n in zip(*(one.runs for one in of_roles), strict=True)] or [0] * BUCKETS,
+    )
+
+
+def retries(connection: Connection) -> Retries:
+    """Of all roles, within the last hour."""
+    return Retries(*connection.execute(AGAIN, _span(connection, HOUR)).one())
+
+
+def _span(connection: Connection, seconds: int) -> dict[str, Any]:
+    until: datetime = connection.execute(UNTIL).scalar_one()
+    return {"since": until - timedelta(seconds=seconds), "until": until}

@@ -1,0 +1,68 @@
+"""Charts are lines that keep to their box, whatever the figures."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from celeriac.dashboard import charts
+from celeriac.insights.minutes import SPANS, Flow, Step
+
+AT = datetime(2026, 11, 22, 12, tzinfo=UTC)
+
+FIGURES = st.integers(0, 10**9)
+
+
+def flow(*steps: tuple[int | None, int, int], seconds: int = 60) -> Flow:
+    """Enqueued, completed, failed."""
+    told = [
+        Step(AT + timedelta(seconds=n * seconds), e, completed=c, failed=f) for n, (e, c, f) in enumerate(steps)
+    ]  # fmt: skip
+    return Flow(AT + timedelta(seconds=len(steps) * seconds), seconds, told, False)
+
+
+@given(st.lists(st.tuples(st.none() | FIGURES, FIGURES, FIGURES), min_size=1, max_size=100))
+def test_nothing_is_drawn_beside_the_box(steps: list[tuple[int | None, int, int]]) -> None:
+    drawn = charts.chart(flow(*steps), UTC)
+    lines = drawn.line + drawn.bars.completed + drawn.bars.failed
+    for x, y in re.findall(r"[ML](-?[\d.]+) (-?[\d.]+)", lines):
+        assert charts.LEFT <= float(x) <= charts.WIDTH
+        assert charts.TOP <= float(y) <= charts.HEIGHT - charts.BOTTOM
+    assert all(float(y) >= charts.TOP for y in re.findall(r"V(-?[\d.]+)", lines))
+
+
+def test_what_failed_stands_upon_what_completed_below_the_line_of_what_came() -> None:
+    drawn = charts.chart(flow((20, 10, 5), (0, 0, 0)), UTC)
+    assert drawn.levels == [(170.0, 0), (89.0, 10), (8.0, 20)]
+    assert drawn.bars.completed == "M214.5 170V89.0"
+    assert drawn.bars.failed == "M214.5 89.0V48.5"
+    assert drawn.line == "M214.5 8.0L551.5 170.0"
+
+
+def test_an_axis_ends_with_a_round_number_whose_half_is_whole() -> None:
+    assert [charts.nice(n) for n in (0, 1, 2, 3, 5, 10, 11, 45, 99, 2001)] == [2, 2, 2, 4, 10, 10, 20, 100, 100, 4000]
+
+
+def test_times_below_the_axis_are_of_the_page_s_zone_and_days_where_it_spans_some() -> None:
+    def labels(span: str) -> list[str]:
+        seconds, step = SPANS[span]
+        told = flow(*((0, 0, 0),) * (seconds // step), seconds=step)
+        return [time for _, time in charts.chart(told, UTC).times]
+
+    assert labels("1h") == ["12:00", "12:10", "12:20", "12:30", "12:40", "12:50"]
+    assert labels("24h")[:2] == ["12:00", "16:00"]
+    assert labels("7d")[:2] == ["22 Nov", "23 Nov"]
+
+
+def test_the_summary_tells_where_more_came_than_ended() -> None:
+    told = charts.summary(flow((9, 3, 1), (None, 8, 2), (1, 1, 0)))
+    assert (told.enqueued, told.completed, told.failed, told.behind) == (10, 12, 3, 1)
+    assert told.busiest.at == AT + timedelta(minutes=1)
+
+
+def test_a_strip_is_as_high_as_its_highest_bar() -> None:
+    drawn = charts.strip(flow((0, 1, 1), (0, 0, 0), (0, 1, 0)).steps)
+    assert (drawn.completed, drawn.failed) == ("M1.0 20V10.0M5.0 20V10.0", "M1.0 10.0V0.0")
