@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, text
 
-from celeriac.alerts import fairness
 from celeriac.alerts.rules import Measured, Rule, evaluate, measure_of
+from celeriac.insights import rounds
 from celeriac.store.plans import lookups
 
 if TYPE_CHECKING:
@@ -208,7 +208,7 @@ def _lost(_: Celeriac, connection: Connection) -> Iterable[Measured]:
 
 def _fairness(_: Celeriac, connection: Connection) -> Iterable[Measured]:
     with lookups(connection):
-        return [Measured("fairness_lag", *one) for one in fairness.lags(connection).items()]
+        return [Measured("fairness_lag", *one) for one in rounds.lags(connection).items()]
 
 
 def _postgres(_: Celeriac, connection: Connection) -> Iterable[Measured]:

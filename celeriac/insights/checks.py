@@ -152,5 +152,14 @@ def turn(s: Situation) -> Check:
         says = f"it is not its turn: {ahead} of its account go first, which may have {s.of.cap - s.holding} more"
         return Check("turn", "no", says, facts, "not_its_turn")
     if ahead + others >= s.free:
-        return Check("turn", "no", f"it is not its turn: a pass has {s.free} slots, {first}", facts, "not_its_turn")
+        says = f"it is not its turn: a pass has {s.free} slots, {first}{_fairly(s)}"
+        return Check("turn", "no", says, facts | {"fair": s.fair, "rounds_waited": s.rounds}, "not_its_turn")
     return Check("turn", "yes", f"it is its turn: a pass has {s.free} slots, {first}", facts)
+
+
+def _fairly(s: Situation) -> str:
+    """What its account holds, beside what would be fair, and how long it holds nothing."""
+    if s.fair is None:
+        return ""
+    waits = f", and it waits {s.rounds} round{'s' * (s.rounds != 1)} already" if s.rounds else ""
+    return f"; its account holds {s.holding}, {s.fair:.1f} would be fair{waits}"

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from sqlalchemy import Connection, Row, TextClause, text
 
-from celeriac.insights import lines
+from celeriac.insights import lines, rounds, shares
 from celeriac.store.states import PENDING, RUNNING, WAITS_FOR_LOCK, WAITS_FOR_MEMBERS
 
 STANDING = text("""
@@ -270,6 +270,17 @@ class Situation:
             self.connection, self.task, ahead=self.ahead_in_account, weight=self.of.weight, cursor=self.of.cursor,
             holding=self.held.accounts, free=self.free,
         )  # fmt: skip
+
+    @cached_property
+    def fair(self) -> float | None:
+        """Slots of its role that would be fair to its account; None: it is not among the accounts looked at."""
+        accounts = shares.shares(self.connection, self.task["role"], limit=shares.MOST).accounts
+        return next((share.fair for share in accounts if share.account == self.task["account"]), None)
+
+    @cached_property
+    def rounds(self) -> int:
+        """That its account waits while it holds nothing, by the record of the last passes."""
+        return rounds.rounds(self.connection, self.task["role"], self.task["account"])
 
     def _one(self, statement: TextClause, **given: Any) -> Row[Any]:
         return self.connection.execute(statement, given).one()

@@ -8,7 +8,8 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
-from celeriac.alerts import fairness, measure
+from celeriac.alerts import measure
+from celeriac.insights import rounds
 from celeriac.metrics.catalogue import BY_NAME, COUNTED, OUTCOMES, STATES, TABLES
 from celeriac.store.built_in import is_built_in
 
@@ -190,7 +191,7 @@ def _ended(connection: Connection, told: Samples, roles: set[str]) -> None:
             told.put("recent_tasks", row[outcome], row["role"], outcome)
     waiting = {row.role: row.n for row in connection.execute(WAITING, {"most": ACCOUNTS})}
     lost = {row.role: row.n for row in connection.execute(measure.LOST, {"most": measure.MOST_EVENTS})}
-    lags = fairness.lags(connection)
+    lags = rounds.lags(connection)
     oldest = {row.role: row.seconds for row in connection.execute(measure.OLDEST, {"most": LEVELS})}
     told_of = {
         "accounts_waiting": waiting, "tickets_lost": lost, "fairness_lag_rounds": lags, "oldest_ready_seconds": oldest

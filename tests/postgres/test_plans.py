@@ -235,7 +235,7 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
         "metrics.read.ROOMS": [{"most": SELECTED}],
         "metrics.read.RECENT": [{"most": SELECTED}],
         "metrics.read.WAITING": [{"most": SELECTED}],
-        "alerts.fairness.LAST": [{"most": SELECTED, "largest": 65_536}],
+        "insights.rounds.LAST": [{"role": role, "most": SELECTED, "largest": 65_536} for role in (None, "work")],
         "alerts.measure.LETTERS": [{"most": SELECTED}],
         "alerts.measure.LOST": [{"most": SELECTED}],
         "alerts.measure.OLDEST": [{"most": SELECTED}],
@@ -402,7 +402,7 @@ def by_lookups(name: str) -> bool:
     return name not in AS_USUAL and (
         name.startswith(("insights.", "metrics.", "operate.", "repair.", "canvas.", "page of", "end of"))
         or name in ("dispatch.parking.PARK", "dispatch.parking.UNPARK")
-        or name in ("alerts.fairness.LAST", "alerts.measure.LETTERS", "alerts.measure.LOST", "alerts.measure.OLDEST")
+        or name in ("alerts.measure.LETTERS", "alerts.measure.LOST", "alerts.measure.OLDEST")
         or name == "alerts.measure.ROLES"
         or name in ("dispatch.claim.RESUME", "dispatch.promote.DUE", "enqueue.insert.EXISTING")
         or name in ("enqueue.gates.CLOSE", "enqueue.insert.STILL_BEHIND", "enqueue.insert.AGAIN")

@@ -224,6 +224,19 @@ def test_a_full_window(world: World, put: Put, database: Database) -> None:
     assert world.claims(task)
 
 
+def test_an_account_that_holds_nothing_is_told_for_how_many_rounds(world: World, put: Put, rows: Rows) -> None:
+    """Whether promise 10 holds for it, from the record of the passes."""
+    world.declare(batch_size=1)
+    put(account="many")
+    quiet = put(account="quiet")
+    rows("""INSERT INTO passes (role, by, free, claimants, given)
+        VALUES ('work', 'beat', 1, '[{"account": "quiet", "waiting": 1}, {"account": "many", "waiting": 2}]',
+            '{"many": 1}')""")
+    facts = world.check(quiet, "turn").facts
+    assert (facts["holding"], facts["fair"], facts["rounds_waited"]) == (0, 1, 1)
+    assert world.why(quiet).headline.endswith("; its account holds 0, 1.0 would be fair, and it waits 1 round already")
+
+
 def test_whose_turn_it_is(world: World, put: Put, database: Database) -> None:
     world.declare(batch_size=1)
     many, quiet = [put(account="many") for _ in range(3)], put(account="quiet")
@@ -234,6 +247,8 @@ def test_whose_turn_it_is(world: World, put: Put, database: Database) -> None:
     assert world.reason(many[1]) == "not_its_turn"
     facts = world.check(many[2], "turn").facts
     assert (facts["holding"], facts["ahead"], facts["others_first"], facts["free"]) == (1, 1, 1, 1)
+    assert (facts["fair"], facts["rounds_waited"]) == (3, 0)
+    assert world.why(many[2]).headline.endswith("; its account holds 1, 3.0 would be fair")
     assert world.claims(quiet)
     assert world.claims(many[1])
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from hypothesis import given
 from hypothesis import strategies as st
 
-from celeriac.alerts.fairness import Pass, lag
 from celeriac.dispatch.fairness import Claimant, allocate, next_cursor
+from celeriac.insights.rounds import Pass, lag
 
 ACCOUNTS = "abcdef"
 
@@ -63,3 +63,10 @@ def test_who_has_been_served_or_could_not_be_waits_no_more() -> None:
     holds = [{"account": "b", "waiting": 1, "holding": 1}]
     assert [lag([Pass([*seen(a=5), *other], {"a": 2})]) for other in (capped, holds)] == [0, 0]
     assert lag([]) == 0
+
+
+def test_of_one_account_its_own_rounds_count() -> None:
+    waits = [{"account": "late", "waiting": 1}]
+    passes = [Pass([], {"other": 9}), Pass(waits, {"other": 1}), Pass(waits, {"other": 1})]
+    assert [lag(passes, account) for account in (None, "late", "other", "nobody")] == [2, 2, 0, 0]
+    assert lag([*passes, Pass(waits, {"late": 1})], "late") == 0

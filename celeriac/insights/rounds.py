@@ -23,7 +23,8 @@ SELECT r.role, newest.given,
 FROM celeriac.roles r CROSS JOIN LATERAL (
     SELECT * FROM celeriac.passes WHERE role BETWEEN r.role AND r.role ORDER BY role DESC, id DESC LIMIT :most
 ) AS newest
-WHERE newest.why_nothing IS NULL AND newest.at > statement_timestamp() - interval '10 minutes'
+WHERE r.role = coalesce(CAST(:role AS text), r.role) AND newest.why_nothing IS NULL
+    AND newest.at > statement_timestamp() - interval '10 minutes'
 ORDER BY r.role, newest.id
 """)
 
@@ -38,18 +39,30 @@ class Pass:
 
 def lags(connection: Connection) -> dict[str, int]:
     """By role, the rounds that an account which holds nothing waits already; 1 is the bound, 0 is nobody waits."""
-    rows = connection.execute(LAST, {"most": PASSES, "largest": LARGEST}).all()
+    return {role: lag(passes) for role, passes in _passes(connection, None).items()}
+
+
+def rounds(connection: Connection, role: str, account: str) -> int:
+    """Those that this account waits already while it holds nothing."""
+    return lag(_passes(connection, role).get(role, ()), account)
+
+
+def _passes(connection: Connection, role: str | None) -> dict[str, list[Pass]]:
+    rows = connection.execute(LAST, {"role": role, "most": PASSES, "largest": LARGEST})
     return {
-        role: lag(Pass(row.claimants, row.given) for row in some) for role, some in groupby(rows, lambda row: row.role)
+        name: [Pass(row.claimants, row.given) for row in some] for name, some in groupby(rows, lambda row: row.role)
     }
 
 
-def lag(passes: Iterable[Pass]) -> int:
-    """Of those that wait since some pass with nothing held, the most slots that another got meanwhile. Pure."""
+def lag(passes: Iterable[Pass], account: str | None = None) -> int:
+    """Of those that wait since some pass with nothing held, or of this one, the most slots that another got meanwhile.
+
+    Pure.
+    """
     since: dict[str, int] = {}
     got: dict[int, Counter[str]] = {}
     for number, one in enumerate(passes):
-        waits = _waits(one)
+        waits = _waits(one) & {account} if account is not None else _waits(one)
         since = {account: since.get(account, number) for account in waits}
         got = {first: got.get(first, Counter()) for first in {*since.values()}}
         for slots in got.values():
