@@ -17,25 +17,30 @@ Source = Literal["sql", "worker", "beat"]
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """`name` without the prefix; one that only grows ends in `_total`."""
+    """`name` without the prefix; one that only grows ends in `_total`, or counts by length (`is_histogram`)."""
 
     name: str
     says: str
     labels: tuple[str, ...] = ()
     source: Source = "sql"
+    is_histogram: bool = False
 
     @property
     def full_name(self) -> str:
         return PREFIX + self.name
 
     @property
-    def kind(self) -> Literal["counter", "gauge"]:
-        return "counter" if self.name.endswith("_total") else "gauge"
+    def kind(self) -> Literal["counter", "gauge", "histogram"]:
+        return "histogram" if self.is_histogram else "counter" if self.name.endswith("_total") else "gauge"
 
 
 ROLE = ("role",)
 
 _TO = f"counted to {COUNTED + 1:,}"
+
+#: Of figures that are counted by the minute, afterwards (`celeriac.repair.minutes`).
+_LATER = "; a minute late"
+_KEPT = f"{_LATER}, and not told of roles that keep no successes"
 
 METRICS = (
     Metric("tasks_ready", f"Tasks that could start now, {_TO}", ROLE),
@@ -47,6 +52,12 @@ METRICS = (
     Metric("tasks_running", "Tasks that run", ROLE),
     Metric("tasks_stale", "Tasks that run with a lease that is over", ROLE),
     Metric("recent_tasks", "Of the newest 1,000 that ended within an hour, by what they came to", ("role", "outcome")),
+    Metric("tasks_enqueued_total", f"Tasks that were enqueued{_KEPT}", ROLE),
+    Metric("tasks_ended_total", f"Tasks that ended, by what they came to{_LATER}", ("role", "outcome")),
+    Metric("tasks_retried_total", f"Attempts after which another was to come{_LATER}", ROLE),
+    Metric("wait_seconds", f"From when a task was due to when its ticket began{_KEPT}", ROLE, is_histogram=True),
+    Metric("run_seconds", f"From there to its outcome, the mean of those of a ticket{_KEPT}", ROLE, is_histogram=True),
+    Metric("minutes_behind_seconds", "Since the minute up to which these are counted; two minutes are usual"),
     Metric(
         "oldest_ready_seconds", "For how long the oldest could have started, of 1,000 accounts and priorities", ROLE
     ),

@@ -5,16 +5,18 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from prometheus_client.core import Metric as Family
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
 from sqlalchemy.exc import SQLAlchemyError
 
 from celeriac.alerts.review import rules_there_are
+from celeriac.insights.histogram import BOUNDS, cumulative
 from celeriac.metrics.catalogue import BY_NAME, PREFIX
 from celeriac.metrics.read import Samples, read
 
@@ -67,21 +69,32 @@ class Exporter:
 
 def as_text(told: Samples) -> bytes:
     """In the order of the catalogue."""
-    return generate_latest(_Collected(told.values))
+    return generate_latest(_Collected(told))
 
 
 class _Collected(Collector):
-    def __init__(self, values: Mapping[str, Mapping[tuple[str, ...], float]]) -> None:
-        self.values = values
+    def __init__(self, told: Samples) -> None:
+        self.told = told
 
     def collect(self) -> Iterable[Family]:
-        return list(_families(self.values))
+        return list(_families(self.told))
 
 
-def _families(values: Mapping[str, Mapping[tuple[str, ...], float]]) -> Iterator[Family]:
+def _families(told: Samples) -> Iterator[Family]:
     for name, metric in BY_NAME.items():
-        if samples := values.get(name):
-            family = Family((PREFIX + name).removesuffix("_total"), metric.says, metric.kind)
-            for labels, value in samples.items():
-                family.add_sample(PREFIX + name, dict(zip(metric.labels, labels, strict=True)), value)
+        family = Family((PREFIX + name).removesuffix("_total"), metric.says, metric.kind)
+        for labels, value in told.values.get(name, {}).items():
+            family.add_sample(PREFIX + name, dict(zip(metric.labels, labels, strict=True)), value)
+        for labels, (counts, seconds) in told.histograms.get(name, {}).items():
+            _add_histogram(family, dict(zip(metric.labels, labels, strict=True)), counts, seconds)
+        if family.samples:
             yield family
+
+
+def _add_histogram(family: Family, labels: dict[str, str], counts: Sequence[int], seconds: float) -> None:
+    """As Prometheus has them: each bucket with what is in those below."""
+    bounds = [*(floatToGoString(bound) for bound in BOUNDS), "+Inf"]
+    for bound, n in zip(bounds, cumulative(counts), strict=True):
+        family.add_sample(f"{family.name}_bucket", labels | {"le": bound}, n)
+    family.add_sample(f"{family.name}_count", labels, sum(counts))
+    family.add_sample(f"{family.name}_sum", labels, seconds)

@@ -1,4 +1,4 @@
-"""Grafana's dashboard: six rows, each panel with a unit and a sentence."""
+"""Grafana's dashboard: seven rows, each panel with a unit and a sentence."""
 
 from __future__ import annotations
 
@@ -29,6 +29,23 @@ def _by_role(name: str) -> str:
     return f"max by (role) (celeriac_{name}{_OF_ROLE})"
 
 
+#: A minute's figures come once it is over: rates want some of them.
+COUNTED = "[10m]"
+
+SHARES = (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))
+
+
+def _a_second(name: str) -> str:
+    """Each server tells the same: of several, the highest."""
+    labels = "role, outcome" if name == "tasks_ended_total" else "role"
+    return f"sum(max by ({labels}) (rate(celeriac_{name}{_OF_ROLE}{COUNTED})))"
+
+
+def _quantile(name: str, share: float, by: str = "") -> str:
+    told = f"max by (role, le) (rate(celeriac_{name}_bucket{_OF_ROLE}{COUNTED}))"
+    return f"histogram_quantile({share}, sum by ({by}le) ({told}))"
+
+
 def _waiting() -> list[tuple[str, str]]:
     rooms = ("ready", "delayed", "locked", "parked", "awaiting", "claimed", "running")
     return [(room, f"sum({_by_role(f'tasks_{room}')})") for room in rooms]
@@ -56,10 +73,26 @@ ROWS: Sequence[tuple[str, Sequence[Panel]]] = (
         (
             Panel("Where tasks are", "By room; each is counted to 10,001 a role", "short", _waiting()),
             Panel("Running", "By role", "short", [("{{role}}", _by_role("tasks_running"))]),
-            Panel("Run", "Tasks a second, as the workers' own ports tell", "ops",
+            Panel("Runs", "Tasks a second, as the workers' own ports tell", "ops",
                 [("{{role}}", f"sum by (role) (rate(celeriac_worker_tasks_run_total{_OF_ROLE}[$__rate_interval]))")]),
+            Panel("Come and gone", "Tasks a second; where more are enqueued than end, a backlog grows", "ops",
+                [("enqueued", _a_second("tasks_enqueued_total")), ("retried", _a_second("tasks_retried_total")),
+                 ("ended", _a_second("tasks_ended_total"))]),
             Panel("What they came to", "Of the newest 1,000 that ended within an hour", "short",
                 [("{{outcome}}", f"sum by (outcome) (max by (role, outcome) (celeriac_recent_tasks{_OF_ROLE}))")]),
+        ),
+    ),
+    (
+        "Time",
+        (
+            Panel("Wait", "From when a task was due to when it began; roles that keep their successes", "s",
+                [(name, _quantile("wait_seconds", share)) for name, share in SHARES]),
+            Panel("Run", "From when its ticket began to its outcome", "s",
+                [(name, _quantile("run_seconds", share)) for name, share in SHARES]),
+            Panel("Wait, by role", "95 % of its tasks waited less", "s",
+                [("{{role}}", _quantile("wait_seconds", 0.95, "role, "))]),
+            Panel("Run, by role", "95 % of its tasks ran for less", "s",
+                [("{{role}}", _quantile("run_seconds", 0.95, "role, "))]),
         ),
     ),
     (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,6 +10,7 @@ from sqlalchemy import Connection, text
 
 from celeriac.alerts import measure
 from celeriac.insights import rounds
+from celeriac.insights.histogram import BUCKETS
 from celeriac.metrics.catalogue import BY_NAME, COUNTED, OUTCOMES, STATES, TABLES
 from celeriac.store.built_in import is_built_in
 
@@ -114,6 +115,17 @@ FROM celeriac.scheduled_jobs ORDER BY name LIMIT :most
 
 BEATS = text("SELECT count(*) FROM celeriac.beats WHERE last_tick_at > statement_timestamp() - interval '1 minute'")
 
+# Of roles that keep no successes (`forgets`) nobody knows it all.
+IN_ALL = text("""
+SELECT r.role, coalesce(r.definition -> 'keep' IN ('null', '0'), false) AS forgets,
+    t.enqueued, t.completed, t.failed, t.cancelled, t.retried, t.waits, t.wait_seconds, t.runs, t.run_seconds
+FROM celeriac.roles r LEFT JOIN celeriac.minutes_in_all t ON t.role = r.role
+""")
+
+BEHIND = text("""
+SELECT CAST(extract(epoch FROM statement_timestamp() - until) AS double precision) FROM celeriac.minutes_until
+""")
+
 FIRING = text("SELECT name, count(*) AS n FROM celeriac.alerts GROUP BY name")
 
 OUTBOX_TASKS = text("SELECT count(*) FROM (SELECT id FROM celeriac.intake ORDER BY id LIMIT :most) AS waiting")
@@ -128,14 +140,20 @@ REVISION = text("SELECT version_num FROM celeriac.version")
 
 @dataclass
 class Samples:
-    """By metric, each set of its labels' values and what it is at."""
+    """By metric, each set of its labels' values and what it is at; of a histogram its counts, and their sum."""
 
     values: dict[str, dict[tuple[str, ...], float]] = field(default_factory=dict)
+    histograms: dict[str, dict[tuple[str, ...], tuple[Sequence[int], float]]] = field(default_factory=dict)
 
     def put(self, name: str, value: Any, *labels: str) -> None:
         metric = BY_NAME[name]
         assert len(labels) == len(metric.labels), name
         self.values.setdefault(name, {})[labels] = float(value or 0)
+
+    def count(self, name: str, counts: Sequence[int] | None, seconds: float | None, *labels: str) -> None:
+        """By `insights.histogram.BOUNDS`; None of nothing yet."""
+        assert len(labels) == len(BY_NAME[name].labels), name
+        self.histograms.setdefault(name, {})[labels] = (counts or [0] * BUCKETS, seconds or 0.0)
 
     def zeros(self, name: str, labels: Iterable[str], *before: str) -> None:
         """Where nothing is told yet."""
@@ -152,6 +170,7 @@ def read(connection: Connection, rules: Iterable[str], wait: float) -> Samples:
     roles = _rooms(connection, told)
     _served(connection, told, roles, wait)
     _ended(connection, told, roles)
+    _in_all(connection, told, roles)
     _schedules(connection, told)
     _whole(connection, told)
     firing: Mapping[str, int] = {row.name: row.n for row in connection.execute(FIRING)}
@@ -199,6 +218,20 @@ def _ended(connection: Connection, told: Samples, roles: set[str]) -> None:
     for name, found in told_of.items():
         for role in roles:
             told.put(name, found.get(role, 0), role)
+
+
+def _in_all(connection: Connection, told: Samples, roles: set[str]) -> None:
+    """What was counted by the minute, ever since."""
+    for row in connection.execute(IN_ALL):
+        if (role := row.role) in roles:
+            for outcome in OUTCOMES:
+                told.put("tasks_ended_total", getattr(row, outcome), role, outcome)
+            told.put("tasks_retried_total", row.retried, role)
+            if not row.forgets:
+                told.put("tasks_enqueued_total", row.enqueued, role)
+                told.count("wait_seconds", row.waits, row.wait_seconds, role)
+                told.count("run_seconds", row.runs, row.run_seconds, role)
+    told.put("minutes_behind_seconds", connection.execute(BEHIND).scalar_one())
 
 
 def _schedules(connection: Connection, told: Samples) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections import Counter
 from dataclasses import replace
@@ -15,7 +16,7 @@ from celeriac.alerts.rules import RULES
 from celeriac.metrics import exporter
 from celeriac.metrics.catalogue import METRICS, PREFIX
 from celeriac.metrics.exporter import Exporter
-from celeriac.repair import sweep
+from celeriac.repair import minutes, sweep
 from celeriac.store.connections import Database
 from tests.postgres.conftest import new_task
 from tests.postgres.finished import finished, live_worker, registered
@@ -44,7 +45,7 @@ def at(found: Figures, name: str, **labels: str) -> float:
 def test_every_label_set_of_a_registered_role_is_there_at_0(app: Celeriac, rows: Rows) -> None:
     registered(rows, "idle")
     found = figures(app)
-    told = {name for name, _ in found}
+    told = {re.sub("^(wait|run)_seconds_.*", r"\1_seconds", name) for name, _ in found}
     per_schedule = {metric.name for metric in METRICS if metric.labels == ("schedule",)}
     assert told == {metric.name for metric in METRICS if metric.source == "sql"} - per_schedule
     of_role = {which: value for which, value in found.items() if ("role", "idle") in which[1]}
@@ -95,6 +96,40 @@ def test_successes_of_a_role_that_keeps_none_are_counted(app: Celeriac, rows: Ro
     registered(rows, "work", keep=None)
     rows("INSERT INTO outcomes VALUES ('work', date_trunc('minute', now()), 7, 0, 0, 0, 1)")
     assert at(figures(app), "recent_tasks", role="work", outcome="completed") == 7
+
+
+def test_what_is_counted_by_the_minute_only_grows(app: Celeriac, rows: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
+    registered(rows, "work")
+    registered(rows, "forgets", keep=None)
+    monkeypatch.setattr(minutes, "LAG", -1.0)
+    told, runs = [], []
+    for n in (2, 0, 3):
+        rows(
+            "UPDATE minutes_until SET until = a, seen_at = a FROM date_trunc('minute', now() - interval '9 minutes') a"
+        )
+        finished(rows, "work", n=n, ago=5, waited=3, seconds=20)
+        finished(rows, "work", "failed", n=n, ago=5, seconds=0.2)
+        finished(rows, "forgets", "failed", n=n, ago=5)
+        for _ in range(2):
+            sweep(app, "minutes")
+        rows("DELETE FROM history")
+        rows("DELETE FROM minutes")
+        found = figures(app)
+        outcomes = [at(found, "tasks_ended_total", role="work", outcome=o) for o in ("completed", "failed")]
+        waits = [at(found, "wait_seconds_bucket", role="work", le=le) for le in ("0.005", "2.5", "5.0", "+Inf")]
+        names = ("wait_seconds_count", "wait_seconds_sum", "run_seconds_count")
+        told.append((outcomes, waits, [round(at(found, name, role="work"), 3) for name in names]))
+        runs.append(at(found, "run_seconds_sum", role="work"))
+    assert told == [
+        ([2, 2], [2, 2, 4, 4], [4, 6, 4]),
+        ([2, 2], [2, 2, 4, 4], [4, 6, 4]),
+        ([5, 5], [5, 5, 10, 10], [10, 15, 10]),
+    ]
+    assert 0 < runs[0] == runs[1] < runs[2]
+    assert at(found, "tasks_ended_total", role="forgets", outcome="failed") == 5
+    unknown = ("tasks_enqueued_total", "wait_seconds_count", "run_seconds_count")
+    assert not [name for name, labels in found if ("role", "forgets") in labels and name in unknown]
+    assert 0 <= at(found, "minutes_behind_seconds") < 120
 
 
 def test_a_role_nobody_registered_is_no_label(app: Celeriac, database: Database, rows: Rows) -> None:

@@ -20,10 +20,13 @@ from tests.processes import ROOT
 GROUPS: Any = yaml.safe_load(rules())
 ALERTS: list[dict[str, Any]] = GROUPS["groups"][0]["rules"]
 EVERY = [*(alert["expr"] for alert in ALERTS), *expressions()]
-LABELS = {metric.full_name: {*metric.labels, "instance"} for metric in METRICS}
+LABELS = {metric.full_name: {*metric.labels, "instance"} for metric in METRICS if not metric.is_histogram} | {
+    f"{metric.full_name}_bucket": {*metric.labels, "instance", "le"} for metric in METRICS if metric.is_histogram
+}
 
 WORDS = {
     "max", "sum", "by", "on", "unless", "or", "and", "absent", "increase", "rate", "changes", "offset", "vector",
+    "histogram_quantile",
 }  # fmt: skip
 
 
