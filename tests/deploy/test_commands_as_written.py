@@ -48,6 +48,7 @@ ALONE = {
     "python -m bench.builds": Finishing("builds a minute", SMALL),
     "python -m bench.keys": Finishing("ratio", SMALL),
     "python -m bench.workflows": Finishing("ratio", SMALL),
+    "python -m bench.metrics_cost": Finishing("ratio", SMALL),
     "python -m bench.steady": Finishing("0 left", SMALL),
     "python -m tests.documents": Finishing("Subreddit crawl jobs"),
     "pip install 'celeriac[api]'": Finishing("Requirement already satisfied: fastapi", {"PIP_NO_INDEX": "1"}),
