@@ -9,7 +9,7 @@ from datetime import datetime
 
 from faults.judge import Ended, Verdict, judge, missing, rate, recovery
 from faults.keys import TICK
-from faults.ledger import BEGIN, END, FELL, Line
+from faults.ledger import BEGIN, END, FELL, REFUSED, Line
 from faults.members import until
 from faults.size import sized
 from faults.stack import Stack
@@ -107,7 +107,11 @@ class Rounds:
         begins = time.monotonic()
         self.stack.load.go(self.per_second)
         if not until(lambda: not self._idle(begins), PATIENCE):
-            raise RuntimeError(f"these never took any work: {', '.join(self._idle(begins))}")
+            refused = {
+                f"{line['way']}: {line['error']}" for line in self.stack.ledger.read() if line["what"] == REFUSED
+            }
+            never = ", ".join(self._idle(begins))
+            raise RuntimeError(f"these never took any work: {never}. Refused: {'; '.join(sorted(refused)[:5])}")
         self.stack.load.rest()
         self.settle_down()
 
