@@ -23,6 +23,7 @@ from celeriac.schedules import enqueuing
 from faults import guards
 from faults.keys import TICK
 from faults.ledger import BEGIN, BROKE, END, Pen
+from faults.size import sized
 
 app = Celeriac(
     "faults", schedules=[enqueuing("tick", f"@every {TICK * 1000:.0f}ms", "tick", misfire="all", overlap="allow")]
@@ -31,7 +32,7 @@ pen = Pen(Path(os.environ["FAULTS_LEDGER"]), os.environ["FAULTS_WHO"])
 guards.switch_off(os.environ.get("FAULTS_BROKEN", ""))
 
 #: A lease in which a process of a busy machine gets its turn.
-LEASE = 4.0
+LEASE = sized(4.0, 3.0)
 
 _number = itertools.count()
 _leaked: list[bytearray] = []

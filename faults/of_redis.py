@@ -11,6 +11,7 @@ from celeriac.dispatch.keys import ticket_key
 from faults.members import until
 from faults.of_processes import again_and_again
 from faults.rounds import Fault
+from faults.size import sized
 from faults.stack import Stack
 
 #: Seconds something is away.
@@ -23,7 +24,7 @@ QUEUES = ("quick", "locked", "single", "tick")
 def flushed(stack: Stack) -> None:
     """While tickets wait there: more long tasks than there are processes."""
     client = stack.redis()
-    for _ in range(3):
+    for _ in range(sized(3, 1)):
         stack.enqueue("long", 30, '{"seconds": 0.2}')
         until(lambda: client.llen(ticket_key("long")), 5.0)
         client.flushall()

@@ -25,7 +25,7 @@ def line(row: Row) -> str:
     cells = [*map(str, counts), str(v.stale), f"{row.recovered:.1f}", *(f"{rate:.0f}" for rate in rates)]
     told = "".join(f"\n    NOT HELD: {problem}" for problem in row.problems)
     told += "".join(f"\n        {example}" for example in v.examples if row.problems)
-    told += "".join(f"\n    (known: {problem})" for problem in row.allowed)
+    told += "".join(f"\n    (known: {problem.splitlines()[0][:100]})" for problem in row.allowed)
     told += f"\n    ({v.wiped} plain Celery messages were in the Redis that lost its memory)" if v.wiped else ""
     return "| " + " | ".join([row.name, *cells]) + " |" + told
 

@@ -30,6 +30,9 @@ SELECT h.task_id, h.status, h.role || ': ' || h.error_message AS error, h.result
 FROM celeriac.history h WHERE h.task_id = ANY (:tasks)
 """
 
+#: The beats that have said so within the last seconds.
+TICKING = "SELECT pid FROM celeriac.beats WHERE clock_timestamp() - last_tick_at < :seconds * interval '1 second'"
+
 #: Schedules go on all the time.
 LEFT = """
 SELECT task_id FROM celeriac.tasks WHERE role <> 'tick'
@@ -138,10 +141,12 @@ class Rounds:
         row.after = rate(_ends(ledger.read()), ends, time.monotonic())
 
     def _idle(self, since: float) -> list[str]:
-        """The workers that have begun nothing since, and the API if it has accepted nothing."""
+        """The workers that have begun nothing since, beats that have not ticked, the API if it has accepted nothing."""
         lines = [line for line in self.stack.ledger.read() if line["at"] >= since]
         busy = {line["who"] for line in lines if line["what"] == BEGIN}
         idle = [member.name for member in self.stack.fleet.of("worker") if member.name not in busy]
+        ticking = {pid for (pid,) in self.stack.sql(TICKING, seconds=time.monotonic() - since)}
+        idle += [member.name for member in self.stack.fleet.of("beat") if member.pid not in ticking]
         if self.stack.fleet.of("api") and not any(line.get("way") == "http" and "id" in line for line in lines):
             idle.append("api")
         return idle
