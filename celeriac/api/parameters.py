@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Any
 
 from fastapi import Depends, Request
@@ -10,6 +9,7 @@ from fastapi import Depends, Request
 from celeriac.api.document import document
 from celeriac.api.gate import OPEN
 from celeriac.api.problems import FieldError, Problem, invalid
+from celeriac.insights import as_argument
 
 #: What a parameter for one of a handler's arguments begins with, and what the document calls all of them.
 OF_ARGUMENTS, DOCUMENTED = "arg.", "arg.NAME"
@@ -50,15 +50,8 @@ async def _arguments(request: Request) -> dict[str, Any] | None:
         name = parameter.removeprefix(OF_ARGUMENTS)
         if not name or name in found:
             raise invalid(parameter, "give the name of an argument, and each once", "query")
-        found[name] = _value(value)
+        found[name] = as_argument(value)
     return found or None
-
-
-def _value(given: str) -> Any:
-    try:
-        return json.loads(given)
-    except (ValueError, RecursionError):
-        return given
 
 
 def _is_argument(name: str, known: list[str]) -> bool:

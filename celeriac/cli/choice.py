@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +12,7 @@ from celeriac import insights
 from celeriac.app import Celeriac
 from celeriac.cli import output
 from celeriac.errors import BadValue
-from celeriac.insights import Filter
+from celeriac.insights import Filter, as_argument
 from celeriac.store.states import WORDS
 
 #: A bulk is never cut short by itself.
@@ -34,10 +33,7 @@ def _argument(given: str) -> tuple[str, Any]:
     name, equals, value = given.partition("=")
     if not equals:
         raise click.UsageError(f"{given!r}: give arguments as NAME=VALUE")
-    try:
-        return name, json.loads(value)
-    except ValueError:
-        return name, value
+    return name, as_argument(value)
 
 
 def _arguments(_: click.Context, __: click.Parameter, given: Sequence[str]) -> dict[str, Any] | None:

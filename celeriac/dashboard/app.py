@@ -32,6 +32,7 @@ from celeriac.dashboard import (
     session,
     tasks,
     templates,
+    views,
     workers,
     workflows,
 )
@@ -48,7 +49,7 @@ ROUTERS = tuple(
     module.router
     for module in (
         session, overview, bulks, tasks, enqueue, roles, accounts, locks, workers, schedules, scheduling, failures,
-        records, alerts, capacity, letters, workflows,
+        records, alerts, capacity, letters, workflows, views,
     )
 )  # fmt: skip
 

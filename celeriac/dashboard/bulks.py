@@ -17,7 +17,7 @@ from celeriac.dashboard.guard import May
 from celeriac.dashboard.page import Page
 from celeriac.dashboard.reading import Found
 from celeriac.dashboard.records import number
-from celeriac.dashboard.tasks import FILTERS, UNASKED, samples, wanted
+from celeriac.dashboard.tasks import UNASKED, filters_of, is_filter, samples, wanted
 from celeriac.errors import BadValue, CeleriacError
 from celeriac.insights import Count, Filter, Moment
 from celeriac.operate import bulks
@@ -51,7 +51,7 @@ def shown(number: Number, page: Viewer) -> Response:
 @router.get("/tasks/matching")
 def matching(page: Viewer) -> Response:
     """How many the filter means now, and the form that does it to just these."""
-    asked = page.ask("move", *FILTERS)
+    asked = page.ask("move", *filters_of(page))
     move = asked.pop("move", "retry")
     if move not in MOVES or not asked:
         raise BadValue(f"move={move!r:.50}: give {', '.join(MOVES)}, and at least one filter")
@@ -118,7 +118,7 @@ def stop(number: Number, page: Annotated[Page, Depends(May("cancel"))], form: Se
 
 def _ask(page: Page, form: Form, move: str) -> Response:
     try:
-        asked = {name: form[name] for name in FILTERS if form[name]}
+        asked = {name: form[name] for name in form.fields if is_filter(name) and form[name]}
         meant: Filter | str = form[works.FINGERPRINT] or wanted(asked)
         at = _moment(form)
         if not form["why"] and _are_many(page, move, meant, at):

@@ -25,7 +25,7 @@ from celeriac.operate.tokens import ADMIN, ENQUEUE, OPERATE, READ, Bearer
 PERMISSIONS: Final = {
     "view": READ, "view_args": READ, "retry": OPERATE, "cancel": OPERATE, "priority": OPERATE, "enqueue": ENQUEUE,
     "schedules": OPERATE, "roles": OPERATE, "accounts": OPERATE, "workers": OPERATE,
-    "define": ADMIN,
+    "define": ADMIN, "views": OPERATE,
 }  # fmt: skip
 
 #: How long (seconds) a browser keeps a session.

@@ -134,7 +134,7 @@ class Page:
 
     def filtered(self) -> dict[str, str]:
         """What it was asked for, without its place in the list."""
-        return {name: value for name, value in self.asked.items() if name not in ("before", "after", "q")}
+        return {name: value for name, value in self.asked.items() if name not in ("before", "after", "q", "was")}
 
     def json_link(self) -> str:
         path = self._path.strip("/") or "overview"

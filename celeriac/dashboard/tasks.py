@@ -14,8 +14,9 @@ from sqlalchemy.exc import DBAPIError
 from starlette.responses import StreamingResponse
 
 from celeriac import insights
-from celeriac.dashboard import acts, words
+from celeriac.dashboard import acts, grammar, words
 from celeriac.dashboard.forms import Form, Sent
+from celeriac.dashboard.grammar import ARGUMENT, BadQuery
 from celeriac.dashboard.guard import May
 from celeriac.dashboard.page import Elsewhere, Page
 from celeriac.dashboard.reading import Found, bound
@@ -48,31 +49,65 @@ UNASKED = 1_000
 
 @router.get("/tasks")
 def listed(page: Viewer) -> Response:
-    asked = page.ask(*FILTERS, "q", "before")
-    if asked.get("q"):
-        return _searched(page, asked["q"])
-    counts = page.panel(insights.counts, cap=words.CAP)
+    asked = page.ask(*filters_of(page), "q", "was", "before")
+    line, bad = asked.get("q"), None
+    if line is not None:
+        try:
+            raise Elsewhere(page.to("tasks", **_meant(line)))
+        except BadQuery as error:
+            bad = error
+    return _listed(page, _last_good(asked) if bad else asked, line, bad)
+
+
+def _listed(page: Page, asked: Mapping[str, str], line: str | None, bad: BadQuery | None) -> Response:
     try:
         tasks = page.panel(insights.list_tasks, wanted(asked), limit=ROWS, after=asked.get("before"))
     except BadValue as error:
         page.notices.append(f"{error}.")
         tasks = Found()
-    return page.show("tasks.html", "Tasks", tasks=tasks, counts=counts)
+    return page.show(
+        "tasks.html", "Tasks", tasks=tasks, counts=page.panel(insights.counts, cap=words.CAP), bad=bad,
+        line=grammar.written(page.filtered()) if line is None else line, was=grammar.written(_filter(asked)),
+        views=page.panel(insights.saved_views, page.bearer.name),
+    )  # fmt: skip
 
 
-def _searched(page: Page, query: str) -> Response:
-    """A line of search is a filter, which has an address."""
+def _meant(line: str) -> dict[str, str]:
+    """A line of search is a filter, which has an address. Raises BadQuery, at the value that is wrong."""
+    terms = grammar.parse(line, FILTERS)
+    for term in terms.values():
+        try:
+            wanted({term.name: term.value})
+        except BadValue as error:
+            raise BadQuery(str(error), term.at) from None
+    return {name: term.value for name, term in terms.items()}
+
+
+def _last_good(asked: Mapping[str, str]) -> dict[str, str]:
+    """The rows there were stay beside a line that cannot be read."""
     try:
-        raise Elsewhere(page.to("tasks", **words.query(query, FILTERS)))
-    except words.BadQuery as bad:
-        counts = page.panel(insights.counts, cap=words.CAP)
-        return page.show("tasks.html", "Tasks", tasks=Found(), counts=counts, bad=bad, query=query)
+        return _meant(asked.get("was", ""))
+    except BadQuery:
+        return {}
+
+
+def is_filter(name: str) -> bool:
+    return name in FILTERS or (name.startswith(ARGUMENT) and len(name) > len(ARGUMENT))
+
+
+def filters_of(page: Page) -> tuple[str, ...]:
+    """Those there always are, and the arguments that are asked for."""
+    return (*FILTERS, *sorted(name for name in page.request.query_params if name not in FILTERS and is_filter(name)))
+
+
+def _filter(asked: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in asked.items() if is_filter(name)}
 
 
 @router.get("/tasks/export.{kind}")
 def export(kind: exports.Kind, page: Viewer) -> Response:
     """The whole list as a file, up to 100,000 tasks."""
-    meant = wanted(page.ask(*FILTERS))
+    meant = wanted(page.ask(*filters_of(page)))
 
     def read(limit: int, after: str | None) -> insights.Page:
         with page.celeriac.database.reading() as connection:
@@ -105,8 +140,13 @@ def wanted(asked: Mapping[str, str]) -> Filter:
         asked.get("state", "").replace(",", " ").split(), role=asked.get("role"), account=asked.get("account"),
         lock_key=asked.get("lock"), unique_key=asked.get("unique"), worker_id=asked.get("worker"),
         waits_for=asked.get("waits"), error=asked.get("error"), newer_than=_seconds(asked, "newer"),
-        older_than=_seconds(asked, "older"),
+        older_than=_seconds(asked, "older"), arguments=_arguments(asked) or None,
     )  # fmt: skip
+
+
+def _arguments(asked: Mapping[str, str]) -> dict[str, Any]:
+    given = {name.removeprefix(ARGUMENT): value for name, value in asked.items() if name.startswith(ARGUMENT)}
+    return {name: insights.as_argument(value) for name, value in given.items()}
 
 
 def _seconds(asked: Mapping[str, str], name: str) -> float | None:
@@ -154,7 +194,8 @@ def _ticked(page: Page, form: Form, move: str, verb: Callable[..., steer.Steered
 
 def _back(page: Page, form: Form) -> str:
     """The list as it was filtered."""
-    return page.to("tasks", **{name: form[f"was_{name}"] for name in FILTERS})
+    was = {name.removeprefix("was_"): form[name] for name in form.fields if name.startswith("was_")}
+    return page.to("tasks", **_filter(was))
 
 
 @router.get("/tasks/{task}")

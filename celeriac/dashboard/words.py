@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -109,35 +109,6 @@ def seconds(given: str) -> float | None:
     return None if found is None else float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}[found[2]]
 
 
-class BadQuery(ValueError):
-    """A line of search that cannot be read. `at`: where."""
-
-    def __init__(self, message: str, at: int) -> None:
-        super().__init__(message)
-        self.at = at
-
-
-_TERM = re.compile(r'\s*(?:(\w+):(?:"([^"]*)"|(\S+)))')
-
-
-def query(given: str, known: tuple[str, ...]) -> dict[str, str]:
-    """`state:failed role:crawl lock:"store 7"` as a filter. Raises BadQuery."""
-    return dict(_terms(given.rstrip(), known))
-
-
-def _terms(given: str, known: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-    at = 0
-    while at < len(given):
-        found = _TERM.match(given, at)
-        start = at + len(given[at:]) - len(given[at:].lstrip())
-        if found is None:
-            raise BadQuery("give name:value, a value with spaces in double quotes", start)
-        if found[1] not in known:
-            raise BadQuery(f"{found[1]!r} is no filter; there are {', '.join(known)}", start)
-        yield found[1], found[2] if found[2] is not None else found[3]
-        at = found.end()
-
-
 #: Seconds of silence after which a worker is late, or gone; and a beat.
 LATE, GONE, NO_TICK = 60.0, 120.0, 60.0
 
@@ -178,7 +149,9 @@ _CONDITIONS = {
 
 def conditions(told: Mapping[str, Any]) -> str:
     """What a bulk's filter says, as a part of a sentence."""
-    return ", ".join(f"{_CONDITIONS.get(name, name)} {_condition(name, value)}" for name, value in told.items())
+    flat = {name: value for name, value in told.items() if name != "arguments"}
+    flat |= {f"arg.{name}": value for name, value in told.get("arguments", {}).items()}
+    return ", ".join(f"{_CONDITIONS.get(name, name)} {_condition(name, value)}" for name, value in flat.items())
 
 
 def _condition(name: str, value: Any) -> str:

@@ -19,6 +19,7 @@ from celeriac.insights.lists import (
     Filter,
     Moment,
     Page,
+    as_argument,
     list_tasks,
     matching,
     matching_page,
@@ -42,6 +43,7 @@ from celeriac.insights.system import (
     workers_by_name,
 )
 from celeriac.insights.tasks import active_under, find, get, last_completion, unfinished
+from celeriac.insights.views import saved_views
 from celeriac.insights.why import History, Why, history, why
 from celeriac.insights.workflows import Workflow, workflow, workflow_of, workflow_tasks
 
@@ -76,6 +78,7 @@ __all__ = [
     "account_policies",
     "account_policy",
     "active_under",
+    "as_argument",
     "audit_trail",
     "beats",
     "bulk",
@@ -112,6 +115,7 @@ __all__ = [
     "queue_states",
     "retries",
     "reviews",
+    "saved_views",
     "schedules",
     "shares",
     "silences",

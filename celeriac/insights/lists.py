@@ -76,6 +76,14 @@ class Filter:
         return cls(statuses=statuses or None, waits_for=waits_for, silent=running == {STALE} or None, **conditions)
 
 
+def as_argument(given: str) -> Any:
+    """What somebody typed for one: JSON, or else a text."""
+    try:
+        return json.loads(given)
+    except (ValueError, RecursionError):
+        return given
+
+
 @dataclass(frozen=True, slots=True)
 class Page:
     """`next`: give it as `after` for what follows."""

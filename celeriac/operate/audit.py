@@ -37,7 +37,9 @@ class Change:
 def write(
     connection: Connection, action: str, kind: str, changes: Iterable[Change], *, by: str, why: str | None = None
 ) -> None:
-    """A row each. Raises NotAllowed. `kind` is what was changed: task, role, account, schedule, token, worker, bulk."""
+    """A row each. Raises NotAllowed. `kind` is what was changed: task, role, account, schedule, token, worker, bulk or
+    view.
+    """
     rows = [{"target": c.target, "before": c.before, "after": c.after} for c in changes]
     if rows:
         given = {"by": by, "action": action, "kind": kind, "changes": json.dumps(rows), "why": why or None}

@@ -31,6 +31,7 @@ WORKER = {
     "alert_silences": "SELECT, DELETE",
     "bulk_actions": "SELECT, DELETE",
     "bulk_tasks": "SELECT, DELETE",
+    "saved_views": "",
     "account_policies": "SELECT, UPDATE (updated_at)",  # without which nobody may lock a row FOR SHARE
     "version": "SELECT",
     "afterwards": "",

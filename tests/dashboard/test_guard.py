@@ -20,6 +20,10 @@ from tests.dashboard.test_pages import ONE, PAGES, filled
 OPEN = "/sign-in"
 
 
+#: What changes nothing but what is somebody's own.
+ONES_OWN = ("/sign-out", "/looks", "/views/mine", "/forget-view/mine")
+
+
 def routes() -> Iterator[tuple[str, Any]]:
     """Of all pages and buttons; what else there is are files."""
     for route in (route for router in dashboard.ROUTERS for route in router.routes):
@@ -53,7 +57,7 @@ def test_every_route_declares_a_permission() -> None:
             assert permission(route) is None
         else:
             assert permission(route) in PERMISSIONS, f"{method} {route.path}"
-        if method == "POST" and route.path not in (OPEN, "/sign-out", "/looks"):
+        if method == "POST" and route.path not in (OPEN, *ONES_OWN):
             assert PERMISSIONS[permission(route) or ""] != READ, route.path
     assert len(posts()) > 20
 
@@ -69,7 +73,7 @@ def test_a_viewer_may_do_nothing(site: Site) -> None:
 def test_a_viewer_is_offered_nothing(site: Site, furnished: dict[str, int]) -> None:
     for path in (*PAGES, *(filled(path, furnished) for path in ONE if "matching" not in path)):
         forms = re.findall(r'<form method="post"[^>]*action="([^"]*)"', site.html(path, "read"))
-        assert {form.rpartition("/")[2] for form in forms} <= {"looks", "sign-out", "retry"}, path
+        assert {form.rpartition("/")[2] for form in forms} <= {"looks", "sign-out", "retry", "mine"}, path
         assert "<button formaction" not in site.html(path, "read")
 
 

@@ -202,9 +202,30 @@ def test_a_filter_is_an_address_and_what_is_none_is_said(site: Site) -> None:
     assert grammar.headers["location"] == "./tasks?state=failed&lock=store+7"
     wrong = site.get("tasks", params={"q": "state:failed colour:red"}).text
     assert "             ^ &#39;colour&#39; is no filter; there are state, role" in wrong
+    wrong = site.get("tasks", params={"q": "role:crawl state:asleep", "was": "role:resync"}).text
+    assert "                 ^ status=&#39;asleep&#39;: give some of" in wrong
+    assert f"#{other}" in wrong, "the rows there were stay"
+    assert f"#{mine}" not in wrong
+    assert 'value="role:crawl state:failed"' not in site.html("tasks?state=failed&role=crawl"), "in one order"
+    assert 'value="state:failed role:crawl"' in site.html("tasks?state=failed&role=crawl")
     assert "older=" in site.html("tasks?older=soon")
     assert f"#{mine}" in site.html("tasks?error=broken&newer=1h")
     assert f"#{mine}" not in site.html("tasks?error=whole")
+
+
+def test_a_task_is_found_by_its_arguments_given_by_name_or_by_place(site: Site) -> None:
+    named = task(site, "failed", "crawl", kwargs='{"store_id": 17}')
+    placed, other = task(site, "pending", "crawl", args="[17]"), task(site, "failed", "crawl", args="[18]")
+    asked = site.get("tasks", params={"q": "arg.store_id:17"})
+    assert asked.headers["location"] == "./tasks?arg.store_id=17"
+    found = site.html("tasks?arg.store_id=17")
+    assert set(re.findall(r'id="task-(\d+)"', found)) == {str(named), str(placed)}
+    assert 'value="arg.store_id:17"' in found
+    assert site.html("tasks?arg.store_id=17&state=failed").count(f"#{named}<") == 1
+    assert re.findall(r'id="task-(\d+)"', site.html("tasks?arg.store_id=17&arg.account_id=3")) == []
+    assert "Retry 2 tasks" in site.html("tasks/matching?move=retry&role=crawl&state=failed")
+    assert "Retry 1 task?" in site.html("tasks/matching?move=retry&arg.store_id=17")
+    assert f"#{other}" in site.html("tasks?arg.store_id=18")
 
 
 def test_a_list_goes_on_where_its_page_ended(site: Site) -> None:

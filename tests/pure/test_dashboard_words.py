@@ -8,7 +8,6 @@ import pytest
 
 from celeriac.dashboard import reading, words
 from celeriac.dashboard.health import health
-from celeriac.dashboard.words import BadQuery
 from celeriac.insights import Count, RoleDepth
 
 
@@ -37,18 +36,6 @@ def test_figures() -> None:
 )
 def test_resources_in_the_words_of_the_workers_dashboard(percent: float | None, word: str) -> None:
     assert words.resource(percent) == word
-
-
-def test_a_search_is_a_filter() -> None:
-    known = ("state", "lock")
-    assert words.query('state:failed  lock:"store 7" ', known) == {"state": "failed", "lock": "store 7"}
-    for given, at in (("state:failed x:1", 13), ("state:failed oops", 13), ('lock:"a', None)):
-        if at is None:
-            assert words.query(given, known) == {"lock": '"a'}
-            continue
-        with pytest.raises(BadQuery) as bad:
-            words.query(given, known)
-        assert bad.value.at == at
 
 
 def test_whether_sql_and_redis_are_in_step() -> None:

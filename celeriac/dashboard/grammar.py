@@ -1,0 +1,99 @@
+"""The line of search: `state:failed role:crawl arg.store_id:17 error:"HTTP 502"` is a filter, and a filter such a line.
+
+Only what has whitespace, a quote or a backslash needs quotes; within them a backslash goes before a quote or itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+#: Before the name of an argument.
+ARGUMENT = "arg."
+
+
+class BadQuery(ValueError):
+    """A line that cannot be read. `at`: where."""
+
+    def __init__(self, message: str, at: int) -> None:
+        super().__init__(message)
+        self.at = at
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """`at`: where its value begins."""
+
+    name: str
+    value: str
+    at: int
+
+
+_NAME = re.compile(r"[^\s:\"\\]+")
+_BARE = re.compile(r"[^\s\"\\]+")
+_QUOTED = re.compile(r'"((?:[^"\\]|\\["\\])*)"')
+_SPACE = re.compile(r"\s*")
+_ESCAPED = re.compile(r"\\([\"\\])")
+
+
+def parse(line: str, known: tuple[str, ...]) -> dict[str, Term]:
+    """Each term by its name, in their order. Raises BadQuery."""
+    found: dict[str, Term] = {}
+    for begins, term in _terms(line):
+        if term.name not in known and not _is_argument(term.name):
+            there = ", ".join((*known, f"{ARGUMENT}…"))
+            raise BadQuery(f"{term.name!r:.50} is no filter; there are {there}", begins)
+        if term.name in found:
+            raise BadQuery(f"{term.name} is given twice", begins)
+        found[term.name] = term
+    return found
+
+
+def written(told: Mapping[str, str]) -> str:
+    """The line that says the same."""
+    return " ".join(f"{name}:{_quoted(value)}" for name, value in told.items())
+
+
+def _terms(line: str) -> Iterator[tuple[int, Term]]:
+    at = _space(line, 0)
+    while at < len(line):
+        name = _NAME.match(line, at)
+        if name is None or not line.startswith(":", name.end()):
+            raise BadQuery("give name:value", at)
+        begins = name.end() + 1
+        value, end = _value(line, begins)
+        yield at, Term(name[0], value, begins)
+        at = _space(line, end)
+
+
+def _value(line: str, at: int) -> tuple[str, int]:
+    if line.startswith('"', at):
+        quoted = _QUOTED.match(line, at)
+        if quoted is None:
+            raise BadQuery("this quote is not closed, or a backslash in it is not before a quote or a backslash", at)
+        value, end = _ESCAPED.sub(r"\1", quoted[1]), quoted.end()
+    else:
+        bare = _BARE.match(line, at)
+        value, end = (bare[0], bare.end()) if bare else ("", at)
+    if not value:
+        raise BadQuery("give a value, one with spaces in double quotes", at)
+    if end < len(line) and not line[end].isspace():
+        raise BadQuery("a value with quotes, backslashes or spaces stands in double quotes as a whole", end)
+    return value, end
+
+
+def _space(line: str, at: int) -> int:
+    found = _SPACE.match(line, at)
+    return found.end() if found else at
+
+
+def _is_argument(name: str) -> bool:
+    return name.startswith(ARGUMENT) and len(name) > len(ARGUMENT)
+
+
+def _quoted(value: str) -> str:
+    if _BARE.fullmatch(value):
+        return value
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'

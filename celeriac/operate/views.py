@@ -1,0 +1,56 @@
+"""Saved views: filters of the list of tasks that somebody gave a name, for themselves or for all."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Final
+
+from sqlalchemy import Connection, text
+
+from celeriac.errors import BadValue, Unknown
+from celeriac.operate import audit
+from celeriac.operate.audit import Change
+from celeriac.roles.bounds import LONGEST_NAME
+
+#: Of whom it is, if it is everybody's: no token has this name.
+ALL: Final = ""
+
+#: Views of one owner.
+MOST = 100
+
+# INVARIANT: whoever saves two at once at the bound has one too many at most.
+SAVE = text("""
+INSERT INTO celeriac.saved_views (owner, name, filter)
+SELECT :owner, :name, CAST(:filter AS json)
+WHERE EXISTS (SELECT FROM celeriac.saved_views WHERE owner = :owner AND name = :name)
+    OR (SELECT count(*) FROM celeriac.saved_views WHERE owner = :owner) < :most
+ON CONFLICT (owner, name) DO UPDATE SET filter = excluded.filter, saved_at = clock_timestamp()
+RETURNING true
+""")
+
+FORGET = text("DELETE FROM celeriac.saved_views WHERE owner = :owner AND name = :name RETURNING filter")
+
+
+def save(connection: Connection, owner: str, name: str, told: Mapping[str, str], *, by: str) -> None:
+    """In the place of the owner's view of that name, if there is one. Raises BadValue."""
+    if not (name.isprintable() and 0 < len(name) <= LONGEST_NAME):
+        raise BadValue(f"name={name!r:.100}: give 1 to {LONGEST_NAME} printable characters")
+    if not told:
+        raise BadValue("filter: give at least one condition")
+    given = {"owner": owner, "name": name, "filter": json.dumps(dict(told)), "most": MOST}
+    if connection.execute(SAVE, given).scalar_one_or_none() is None:
+        raise BadValue(f"name={name!r}: there are {MOST} views already: forget one first")
+    audit.write(connection, "save", "view", [Change(_target(owner, name), None, dict(told))], by=by)
+
+
+def forget(connection: Connection, owner: str, name: str, *, by: str) -> None:
+    """Raises Unknown."""
+    was = connection.execute(FORGET, {"owner": owner, "name": name}).scalar_one_or_none()
+    if was is None:
+        raise Unknown(f"there is no view {name!r}")
+    audit.write(connection, "forget", "view", [Change(_target(owner, name), was, None)], by=by)
+
+
+def _target(owner: str, name: str) -> str:
+    return f"{owner}: {name}" if owner else name
