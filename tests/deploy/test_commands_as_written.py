@@ -47,6 +47,7 @@ ALONE = {
     "python -m bench.peers": Finishing("bulk, rows/s", SMALL | {"BENCH_NODE": "/nowhere"}),
     "python -m bench.builds": Finishing("builds a minute", SMALL),
     "python -m bench.keys": Finishing("ratio", SMALL),
+    "python -m bench.pages": Finishing("the first page of a cold browser", SMALL),
     "python -m bench.workflows": Finishing("ratio", SMALL),
     "python -m bench.metrics_cost": Finishing("ratio", SMALL),
     "python -m bench.steady": Finishing("0 left", SMALL),
