@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from importlib.resources import files
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
@@ -156,20 +157,29 @@ def test_workers_and_what_they_use(site: Site, page: Page) -> None:
     expect(tired.locator(".badge")).to_have_count(0, timeout=10_000)
 
 
-#: In the dark only colours are other ones.
-RULES = {"light": "{}", "dark": "{runOnly: ['color-contrast']}"}
+#: How a page is looked at, and by which rules: in the dark only colours are other ones; on a small screen, in colours
+#: of the reader's own, what is near to another or does not fit.
+LOOKS: dict[str, tuple[dict[str, Any], str]] = {
+    "light": ({"color_scheme": "light"}, "{}"),
+    "dark": ({"color_scheme": "dark"}, "{runOnly: ['color-contrast']}"),
+    "small": (
+        {"viewport": {"width": 360, "height": 700}, "forced_colors": "active"},
+        "{runOnly: ['target-size', 'scrollable-region-focusable', 'meta-viewport', 'link-in-text-block']}",
+    ),
+}
 
 
-@pytest.mark.parametrize("theme", RULES)
-def test_no_page_has_a_barrier(site: Site, browser: Browser, furnished: dict[str, int], theme: str) -> None:
+@pytest.mark.parametrize("look", LOOKS)
+def test_no_page_has_a_barrier(site: Site, browser: Browser, furnished: dict[str, int], look: str) -> None:
     """As axe-core finds them: WCAG 2.2 AA, and what is good practice."""
-    with browser.new_context(base_url=site.url + "/", color_scheme=theme, bypass_csp=True) as context:
+    options, rules = LOOKS[look]
+    with browser.new_context(base_url=site.url + "/", bypass_csp=True, **options) as context:
         context.add_cookies([{"name": "celeriac", "value": site.tokens["admin"], "url": site.url}])
         page = context.new_page()
         page.add_init_script(AXE.read_text())
         for path in ("sign-in", *PAGES, *(filled(path, furnished) for path in (*ONE, *FORMS))):
             page.goto(path)
-            run = f"async () => (await axe.run({RULES[theme]})).violations.map(v => [v.id, v.nodes.map(n => n.html)])"
+            run = f"async () => (await axe.run({rules})).violations.map(v => [v.id, v.nodes.map(n => n.html)])"
             found = page.evaluate(run)
             assert found == [], path
 
@@ -211,3 +221,153 @@ def test_no_page_is_wider_than_a_small_screen(site: Site, page: Page, furnished:
     for path in (*PAGES, *(filled(path, furnished) for path in ONE), f"tasks/{long}", f"accounts/{'a' * 200}"):
         page.goto(path)
         assert page.evaluate("document.documentElement.scrollWidth") <= 360, path
+
+
+def test_a_cold_browser_gets_little_and_seldom(site: Site, page: Page) -> None:
+    """The first page with what belongs to it, on the wire: 40 kB in 8 requests; the next one 15 kB."""
+    for n in range(50):
+        task(site, "failed", "crawl", lock_key=f"store:{n}")
+    answers: dict[str, Any] = {}
+    page.on("response", lambda answer: answers.setdefault(answer.url, answer))
+    known: set[str] = set()
+    for path, most, requests in (("overview", 40_000, 8), ("tasks", 15_000, 2)):
+        page.goto(path)
+        expect(page.locator("#light")).to_have_text("live")
+        new = [answer for url, answer in answers.items() if url not in known]
+        weight = sum(int(answer.header_value("content-length") or 0) for answer in new)
+        assert 0 < weight <= most, path
+        assert 0 < len(new) <= requests, path
+        known = set(answers)
+
+
+def test_ten_tabs_of_one_browser_are_all_live(site: Site, page: Page) -> None:
+    number = task(site, "running", "crawl")
+    tabs = [page, *(page.context.new_page() for _ in range(9))]
+    for tab in tabs:
+        tab.goto("tasks")
+    site.rows(BREAK, id=number)
+    for tab in tabs:
+        expect(state(tab, number)).to_have_text(re.compile("failed"), timeout=10_000)
+        tab.close()
+
+
+def test_a_hidden_tab_asks_nothing_until_it_is_seen(site: Site, page: Page) -> None:
+    page.add_init_script(
+        "Object.defineProperty(document, 'hidden', {get: () => window.away ?? false, configurable: true})"
+    )
+    page.clock.install()
+    page.goto("tasks")
+    expect(page.locator("#light")).to_have_text("live")
+    page.evaluate("window.away = true")
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.clock.fast_forward(20_000)
+    assert asked == []
+    with page.expect_response(re.compile("/admin/tasks$")):
+        page.evaluate("window.away = false; document.dispatchEvent(new Event('visibilitychange'))")
+
+
+def test_a_bulk_goes_on_while_one_looks(site: Site, page: Page) -> None:
+    failed = [task(site, "failed", "crawl") for _ in range(3)]
+    page.goto("tasks?state=failed")
+    page.get_by_role("link", name="Retry all matching…").click()
+    expect(page.locator("h1")).to_have_text("Retry 3 tasks?")
+    later = task(site, "failed", "crawl")
+    page.get_by_role("button", name="Retry 3 tasks").click()
+    expect(page.locator(".lede")).to_contain_text("done", timeout=10_000)
+    expect(page.locator("#done")).to_have_text("3")
+    assert [row(site, one, "status") for one in (*failed, later)] == [("pending",)] * 3 + [("failed",)]
+
+
+def test_the_task_queue_summary_is_what_there_is(site: Site, page: Page) -> None:
+    for status, n in (("pending", 3), ("running", 2), ("completed", 4), ("failed", 1)):
+        for _ in range(n):
+            task(site, status, "crawl")
+    page.goto("")
+    expect(page.locator("#summary")).to_have_text("Task Queue Summary")
+    for status, n in (("pending", "3"), ("running", "2"), ("completed", "4"), ("failed", "1")):
+        expect(page.locator(f"div:has(> #n-{status})")).to_have_text(re.compile(rf"^{status}{n}$", re.IGNORECASE))
+    task(site, "failed", "crawl")
+    expect(page.locator("#n-failed")).to_have_text("2", timeout=10_000)
+
+
+def test_workers_are_counted_for_one_four_and_eight_hours(site: Site, page: Page) -> None:
+    """As 500 tasks wait, and a worker does 50 an hour."""
+    site.rows("INSERT INTO worker_tasks (task_id, role) SELECT i, 'crawl' FROM generate_series(1, 500) i")
+    site.rows("INSERT INTO celeriac.batchers (role, cursor, seconds_per_task) VALUES ('crawl', '', 72)")
+    page.goto("capacity")
+    cells = page.locator("#role-crawl td").all_inner_texts()
+    assert (cells[0], cells[-3:]) == ("500", ["10", "3", "2"])
+
+
+def test_the_key_metrics_of_a_role_are_on_its_page(site: Site, page: Page) -> None:
+    """Queue depth, failed rate, retry success rate, priority distribution, average wait."""
+    for priority in (5, 15, 15):
+        task(site, "pending", "crawl", priority=priority)
+    failed, done, again = (task(site, status, "crawl") for status in ("failed", "completed", "completed"))
+    site.rows("UPDATE celeriac.history SET started_at = created_at + interval '4 seconds', completed_at = now()")
+    site.rows("UPDATE celeriac.history SET retry_count = CASE WHEN id = :id THEN 1 ELSE 0 END", id=again)
+    page.goto("roles/crawl")
+    figures = page.locator("dl.figures")
+    expect(figures).to_contain_text("Wait, mean4 s")
+    expect(figures).to_contain_text("Failed33.3 %")
+    expect(figures).to_contain_text("Retry success100.0 %")
+    expect(page.locator("section:has(> #waiting) dt").first).to_have_text("3")
+    by_priority = page.locator("section:has(> #priorities) dl")
+    expect(by_priority).to_have_text(re.compile(r"0 to 9\s*1\s*10 to 19\s*2"))
+    assert failed != done
+
+
+def test_what_should_alert_does(site: Site, page: Page) -> None:
+    """Depth over 1,000, over 10 % failed, over an hour in work, a schedule that missed its time."""
+    for name, value, threshold in (
+        ("queue_depth", 1_200, 1_000), ("failed_rate", 0.2, 0.1), ("long_running", 7_200, 3_600),
+        ("missed_schedule", 90, 60),
+    ):  # fmt: skip
+        site.rows("INSERT INTO celeriac.alerts (name, subject, value, threshold) VALUES (:n, 'crawl', :v, :t)",
+            n=name, v=value, t=threshold)  # fmt: skip
+    page.goto("overview")
+    expect(page.locator("h1")).to_have_text("4 things need you")
+    expect(page.locator("#alert-queue_depth-crawl")).to_contain_text("has 1200 for queue depth, over 1000")
+    page.goto("alerts")
+    for name in ("queue_depth", "failed_rate", "long_running", "missed_schedule"):
+        expect(page.locator("main")).to_contain_text(name.replace("_", " "))
+
+
+def test_one_boosts_a_task_and_runs_a_schedule_now(site: Site, page: Page) -> None:
+    number = task(site, "pending", "crawl", priority=90)
+    page.goto(f"tasks/{number}")
+    page.get_by_role("button", name=re.compile("[Bb]oost")).click()
+    expect(page.locator(".told")).to_have_text("It was moved up.")
+    assert row(site, number, "priority") == (100,)
+    site.rows("""INSERT INTO celeriac.scheduled_jobs (name, target, cron_expression, kwargs)
+        VALUES ('nightly', 'crawl', '@daily', '{"store_id": 7}')""")
+    page.goto("schedules/nightly")
+    page.get_by_role("button", name="Run nightly now").click()
+    expect(page.locator(".told")).to_contain_text("nightly was run")
+
+
+@pytest.mark.parametrize("page", [OFF], indirect=True)
+def test_without_javascript_a_schedule_is_made_once_it_is_right(site: Site, page: Page) -> None:
+    page.context.add_cookies([{"name": "celeriac", "value": site.tokens["admin"], "url": site.url}])
+    page.goto("schedules")
+    page.get_by_role("link", name="New schedule…").click()
+    page.get_by_label("Name").fill("nightly")
+    page.get_by_label("Role").fill("crawl")
+    page.get_by_label("When").fill("30 3 * * *")
+    page.get_by_label("Arguments").fill('{"store_id": 7}')
+    page.get_by_role("button", name="Show the next five").click()
+    expect(page.locator("tbody tr")).to_have_count(5)
+    assert site.rows("SELECT * FROM celeriac.scheduled_jobs") == []
+    page.get_by_role("button", name="Make it").click()
+    expect(page.locator(".told")).to_have_text("nightly is made.")
+
+
+def test_what_is_very_long_or_written_otherwise_is_shown_as_it_is(site: Site, page: Page) -> None:
+    """A megabyte of arguments, 64-bit integers, emoji, writing from right to left."""
+    number = task(site, "failed", "crawl", account="متجر 🛒", kwargs='{"n": 9223372036854775807, "note": "🥕 שלום"}')
+    site.rows("UPDATE celeriac.history SET args = jsonb_build_array(repeat('x', 1000000)) WHERE id = :id", id=number)
+    page.goto(f"tasks/{number}")
+    for said in ("متجر 🛒", "9223372036854775807", "🥕 שלום"):
+        expect(page.locator("main")).to_contain_text(said)
+    assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")

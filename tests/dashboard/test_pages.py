@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import csv
 import html
 import json
@@ -462,3 +463,13 @@ def test_what_failed_is_kept_without_its_frames_and_no_longer_than_it_must(monke
 def test_what_postgres_does_not_take_is_a_slip_of_who_gave_it() -> None:
     status, said = errors.told(DataError("SELECT 1", None, ValueError("out of range")))
     assert (status, "nothing that Postgres takes" in said) == (422, True)
+
+
+def test_each_element_of_the_page_of_the_docs_has_a_test_in_a_browser() -> None:
+    table = (ROOT / "docs" / "dashboard.md").read_text().partition("## The elements")[2]
+    lines = [line for line in table.splitlines() if line.startswith("| ") and "---" not in line][1:]
+    named = [re.search(r"`(test_\w+)` \|$", line) for line in lines]
+    there = ast.parse((ROOT / "tests" / "dashboard" / "test_browser.py").read_text()).body
+    tests = {node.name for node in there if isinstance(node, ast.FunctionDef)}
+    assert len(lines) > 10
+    assert [line for line, name in zip(lines, named, strict=True) if name is None or name[1] not in tests] == []

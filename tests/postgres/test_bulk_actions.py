@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -267,6 +268,23 @@ def test_whoever_asks_while_one_works_is_seen_to(database: Database, rows: Rows)
     second = asked(database)
     works.start(database)
     until(lambda: shown(database, second)["state"] == "done", "the second to end")
+
+
+def test_a_server_goes_on_with_what_was_left(database: Database, rows: Rows) -> None:
+    """As it starts, and with what others leave meanwhile."""
+    fail(rows, 50, "boom")
+    first = asked(database)
+    works.step(database)
+    ending = threading.Event()
+    server = works.Worker(database, 0.05, ending)
+    server.start()
+    until(lambda: shown(database, first)["state"] == "done", "what was left to be done")
+    fail(rows, 5, "boom")
+    second = asked(database)
+    until(lambda: shown(database, second)["state"] == "done", "what was left meanwhile to be done")
+    ending.set()
+    server.join()
+    assert set(rows(RETRIED)) == {(1,)}
 
 
 @pytest.fixture(autouse=True)
