@@ -22,8 +22,11 @@ def wanted() -> bool:
 
 def claimed(task: Started, role: Role) -> None:
     """Who has it now."""
-    whose = "".join(f" for {what} {value}" for what, value in _of(task, role).items())
-    _say("task.claimed", task, f"[TaskWorker] Claimed task {task.id} ({task.role}){whose}", _of(task, role))
+    about = _of(task, role)
+    whose = "".join(f" for {what} {value}" for what, value in about.items())
+    if task.account and not masked(task.headers) and task.account not in map(str, about.values()):
+        whose += f" of account {task.account}"
+    _say("task.claimed", task, f"[TaskWorker] Claimed task {task.id} ({task.role}){whose}", about)
 
 
 def settled(run: Run, seconds: float | None) -> None:
@@ -41,7 +44,9 @@ def _say(event: str, task: Started, line: str, more: dict[str, Any]) -> None:
     """`attempt` and `round` count from 1."""
     known = {"event": event, "task": task.id, "task_id": task.task_id, "role": task.role, "worker": worker_id()}
     attempt = {"attempt": task.retry_count + 1, "round": task.tries + 1}
-    logger.info("%s", line, extra={"data": {**known, **attempt, **_traced(task), **more}})
+    whose = {"account": task.account, "lock_key": task.lock_key}
+    said = {name: value for name, value in whose.items() if value and not masked(task.headers)}
+    logger.info("%s", line, extra={"data": {**known, **attempt, **said, **_traced(task), **more}})
 
 
 def _traced(task: Started) -> dict[str, str]:

@@ -10,8 +10,8 @@ from celeriac.store.connections import Prepared
 from celeriac.store.started import Started
 
 COLUMNS = """
-    t.id, t.task_id, t.role, t.args, t.kwargs, t.headers, t.retry_count, t.max_retries, t.tries, t.max_rounds, t.losses,
-    t.priority, t.timeout, t.parent_id, t.lock_key"""
+    t.id, t.task_id, t.role, t.account, t.args, t.kwargs, t.headers, t.retry_count, t.max_retries, t.tries,
+    t.max_rounds, t.losses, t.priority, t.timeout, t.parent_id, t.lock_key"""
 
 # :again: an earlier ask may have been answered on a connection that broke; what it started is this process's already.
 START = text(f"""

@@ -17,6 +17,7 @@ class Started:
     id: int
     task_id: str
     role: str
+    account: str
     args: list[Any]
     kwargs: dict[str, Any]
     headers: dict[str, Any] | None

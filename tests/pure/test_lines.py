@@ -16,9 +16,8 @@ from celeriac.store.started import Started
 def started(**headers: Any) -> Started:
     kept = {"retry_count": 0, "max_retries": None, "tries": 0, "max_rounds": 1, "losses": 0, "priority": 0}
     whose = {"timeout": None, "parent_id": None, "lock_key": None, "token": "t"}
-    return Started(
-        id=7, task_id="i", role="bill", args=[], kwargs={"patient_id": 4711}, headers=headers, **kept, **whose
-    )
+    about = {"account": "acme", "args": [], "kwargs": {"patient_id": 4711}, "headers": headers}
+    return Started(id=7, task_id="i", role="bill", **about, **kept, **whose)
 
 
 def test_a_line_has_an_event_its_attempt_and_its_callers_trace(caplog: pytest.LogCaptureFixture) -> None:
@@ -29,6 +28,8 @@ def test_a_line_has_an_event_its_attempt_and_its_callers_trace(caplog: pytest.Lo
     (line,) = caplog.records
     told = line.data  # type: ignore[attr-defined]
     assert (told["event"], told["attempt"], told["round"]) == ("task.claimed", 3, 2)
+    assert (told["account"], "lock_key" in told) == ("acme", False)
+    assert line.getMessage().endswith("(bill) of account acme")
     assert (told["trace_id"], told["span_id"]) == ("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7")
 
 
@@ -46,3 +47,4 @@ def test_a_masked_argument_is_in_no_line(mask: dict[str, str], caplog: pytest.Lo
     (line,) = caplog.records
     assert ("4711" in caplog.text) is (not mask)
     assert ("patient" in line.data) is (not mask)  # type: ignore[attr-defined]
+    assert ("acme" in f"{line.data} {caplog.text}") is (not mask)  # type: ignore[attr-defined]
