@@ -12,7 +12,7 @@ help: ## What there is
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[local,systems,sandbox,solar,gevent,dashboard,test]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[local,systems,sandbox,solar,gevent,dashboard,otel,test]'
 	@touch $@
 
 SYSTEM ?= instasites

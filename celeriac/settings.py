@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from importlib.util import find_spec
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -37,6 +38,8 @@ class Settings:
     worker_id: str | None = None
     worker_role: str | None = None
     log_format: str = "text"
+    # Whether enqueues and runs are told to OpenTelemetry.
+    otel: bool = False
     # Where alerts are told. Both addresses may have a password in them.
     alert_webhook: str | None = None
     alert_mail: str | None = None
@@ -98,6 +101,7 @@ class Settings:
             worker_id=given.get("WORKER_ID") or None,
             worker_role=given.get("WORKER_ROLE") or None,
             log_format=_log_format(given.get("CELERIAC_LOG_FORMAT") or "text"),
+            otel=_otel(given.get("CELERIAC_OTEL") or "false"),
             metrics_address=_checked_address(given.get("CELERIAC_METRICS_ADDRESS") or None),
             **more,
         )
@@ -107,6 +111,21 @@ def _log_format(given: str) -> str:
     if given not in ("text", "json"):
         raise ConfigurationError(f"CELERIAC_LOG_FORMAT={given!r} is not usable: give text or json")
     return given
+
+
+def _otel(given: str) -> bool:
+    if given not in ("true", "false"):
+        raise ConfigurationError(f"CELERIAC_OTEL={given!r} is not usable: give true or false")
+    if given == "true" and not _is_installed("opentelemetry.sdk"):
+        raise ConfigurationError("CELERIAC_OTEL=true needs OpenTelemetry: pip install 'celeriac[otel]'")
+    return given == "true"
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
 
 
 def _told(given: Mapping[str, str]) -> dict[str, str | None]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 from uuid import UUID, uuid5
 
 from celery.utils import uuid
-from fastapi import APIRouter, Header, Response
+from fastapi import APIRouter, Depends, Header, Response
 from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy import Connection
 
@@ -104,28 +105,52 @@ Key = Annotated[
 ]
 
 
+#: W3C Trace Context. One that is malformed is passed over, as that asks.
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
+
+
+async def _traced(
+    traceparent: Annotated[
+        str | None, Header(description="of the caller's span: the task belongs to its trace")
+    ] = None,
+    tracestate: Annotated[str | None, Header(max_length=512)] = None,
+) -> dict[str, Any]:
+    """What the rows' headers keep of it."""
+    if traceparent is None or not _TRACEPARENT.fullmatch(traceparent):
+        return {}
+    state = {"tracestate": tracestate} if tracestate and tracestate.isprintable() else {}
+    return {"headers": {"headers": {"traceparent": traceparent, **state}}}
+
+
+Traced = Annotated[dict[str, Any], Depends(_traced)]
+
+
 @router.post("/api/tasks", status_code=201, responses=WAS_THERE)
-def create_task(body: TaskToBe, app: App, caller: Enqueuer, response: Response, key: Key = None) -> Accepted:
+def create_task(
+    body: TaskToBe, app: App, caller: Enqueuer, response: Response, traced: Traced, key: Key = None
+) -> Accepted:
     """Accepts a task: one row, in the state it has once this answers."""
-    (receipt,) = _enqueue(app, [_task(app, body, caller, key)], caller.name)
+    (receipt,) = _enqueue(app, [_task(app, body, caller, key, traced)], caller.name)
     response.status_code = 201 if receipt.is_new else 200
     return Accepted.model_validate(receipt)
 
 
 @router.post("/api/tasks/bulk", status_code=201)
-def create_tasks(body: TasksToBe, app: App, caller: Enqueuer, key: Key = None) -> AllAccepted:
+def create_tasks(body: TasksToBe, app: App, caller: Enqueuer, traced: Traced, key: Key = None) -> AllAccepted:
     """Accepts all of them in one transaction, or none."""
-    tasks = [_task(app, task, caller, key, f"tasks.{n}") for n, task in enumerate(body.tasks)]
+    tasks = [_task(app, task, caller, key, traced, f"tasks.{n}") for n, task in enumerate(body.tasks)]
     return AllAccepted(tasks=[Accepted.model_validate(receipt) for receipt in _enqueue(app, tasks, caller.name)])
 
 
-def _task(app: Celeriac, body: TaskToBe, caller: Bearer, key: str | None, within: str = "") -> NewTask:
+def _task(
+    app: Celeriac, body: TaskToBe, caller: Bearer, key: str | None, traced: dict[str, Any], within: str = ""
+) -> NewTask:
     task_id = body.task_id or (uuid() if key is None else str(uuid5(OF_KEYS, f"{caller.id} {within} {key}")))
     try:
         role, signature = app.role_named(body.role)
         return new_task(
             role, signature, task_id, body.args, body.arguments(),
-            limit=app.settings.max_argument_bytes, enqueued_by=caller.name, **body.options(),
+            limit=app.settings.max_argument_bytes, enqueued_by=caller.name, **body.options(), **traced,
         )  # fmt: skip
     except EnqueueRefused as error:
         raise from_refusal(error, within) from error

@@ -29,11 +29,19 @@ class Backend(Protocol):
     def exception_to_python(self, exc: Any) -> Any: ...
 
 
+class Execute(Protocol):
+    """Runs a task's handler; the outcome is in its run. `direct`: what the direct calls of its ticket share."""
+
+    def __call__(self, app: RunApp, run: Run, direct: Any = None) -> None: ...
+
+
 class RunApp(DispatchApp, Protocol):
     """Its settings, what of Celery's own a run needs, and the parts that runs are made of."""
 
     settings: Settings
 
+    @property
+    def execute(self) -> Execute: ...
     @property
     def conf(self) -> Any: ...
     @property

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from celeriac.dispatch.publish import Publisher
+from celeriac.run.app import Execute
 from celeriac.run.journal import BATCH, Event, Journal, message
 from celeriac.run.limited import Limited
 from celeriac.run.tally import Tally
@@ -25,6 +26,17 @@ class Process:
         def database(self) -> Database: ...
         @property
         def publisher(self) -> Publisher: ...
+
+    @property
+    def execute(self) -> Execute:
+        """How each run is executed; asked once a ticket."""
+        if self.settings.otel:
+            from celeriac.run import tracing
+
+            return tracing.executed
+        from celeriac.run.execute import execute
+
+        return execute
 
     @cached_property
     def journal(self) -> Journal:

@@ -18,7 +18,7 @@ from celeriac.roles import registry
 from celeriac.roles.role import Role
 from celeriac.run import outcomes
 from celeriac.run.app import RunApp
-from celeriac.run.execute import Direct, directly, execute
+from celeriac.run.execute import Direct, directly
 from celeriac.run.limited import Heeded
 from celeriac.run.places import Place, places
 from celeriac.run.run import Run
@@ -82,6 +82,7 @@ class TicketRun:
         self.handing_back = False
         self.lock = threading.RLock()
         self.told = told(app, role)
+        self.execute = app.execute
         self.limits: Heeded
         self.place: Place
         self.note: Callable[[int], None]
@@ -174,7 +175,7 @@ class TicketRun:
         if self.told is not None:
             self.told.started(task)
         try:
-            execute(self.app, run, direct)
+            self.execute(self.app, run, direct)
         finally:
             self.place.current = None
             self._unlimit(run)

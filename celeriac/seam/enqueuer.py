@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from sqlalchemy import Connection, event
 from sqlalchemy.exc import DBAPIError
@@ -37,8 +37,13 @@ class Enqueuer:
         importlib.import_module("celeriac.seam.transport")
         self.app = app
         self.kicker = Kicker(self._send)
+        self.insert: Callable[[list[NewTask], Bound | None], list[Receipt | None]] = self._insert_when_ready
+        if app.settings.otel:
+            from celeriac.run import tracing
 
-    def insert(self, tasks: list[NewTask], bound: Bound | None) -> list[Receipt | None]:
+            self.insert = tracing.traced(self._insert_when_ready)
+
+    def _insert_when_ready(self, tasks: list[NewTask], bound: Bound | None) -> list[Receipt | None]:
         """Inserts in the caller's transaction if there is one, else in one of its own, and sees to an early start.
 
         Within a handler (and without a transaction of the caller) the rows wait for the handler's outcome; once that is

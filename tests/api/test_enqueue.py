@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 
 import httpx
@@ -13,6 +14,9 @@ from celeriac.api.enqueue import TaskToBe, create_task
 from celeriac.operate.tokens import Bearer
 from tests.api.server import Api, problem
 from tests.api.works import audited
+
+#: Dispensaries that no other test has.
+_trace = itertools.count(8_800_000)
 
 
 def build(site: int, account: int = 1, **more: object) -> dict[str, object]:
@@ -167,5 +171,25 @@ def test_only_what_waits_for_a_lock_is_looked_at_again(app: Celeriac, monkeypatc
     monkeypatch.setattr(app.database, "reading", lambda reading=app.database.reading: read.append(1) or reading())
     for options, looks in (({}, 0), ({"unique_key": "k"}, 0), ({"delay": 60}, 0), ({"lock_key": "k"}, 1)):
         read.clear()
-        create_task(TaskToBe(role="work", **options), app, Bearer("1", "shop", frozenset()), Response())
+        create_task(TaskToBe(role="work", **options), app, Bearer("1", "shop", frozenset()), Response(), {})
         assert len(read) == looks, options
+
+
+def test_a_task_belongs_to_the_trace_of_the_request(api: Api) -> None:
+    """W3C Trace Context; what is malformed is passed over."""
+    parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    for given, kept in (
+        ({"traceparent": parent, "tracestate": "a=1"}, {"traceparent": parent, "tracestate": "a=1"}),
+        ({"traceparent": parent.replace("4bf92f3577b34da6a3ce929d0e0e4736", "0" * 32)}, None),
+        ({"traceparent": "00-x", "tracestate": "a=1"}, None),
+        ({"tracestate": "a=1"}, None),
+    ):
+        made = api.post("/api/tasks", {"role": "product_resync", "dispensary_id": next(_trace)}, headers=given)
+        told = api.rows.one("SELECT headers -> 'headers' FROM worker_tasks WHERE id = :i", i=made["id"])
+        assert told == kept, given
+    body = {"tasks": [{"role": "product_resync", "dispensary_id": next(_trace)} for _ in range(2)]}
+    rows = [task["id"] for task in api.post("/api/tasks/bulk", body, headers={"traceparent": parent})["tasks"]]
+    found = api.rows(
+        "SELECT DISTINCT headers #>> '{headers,traceparent}' FROM worker_tasks WHERE id = ANY (:i)", i=rows
+    )
+    assert found == [(parent,)]

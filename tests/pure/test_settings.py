@@ -56,7 +56,14 @@ NUMBERS = {
 
 def test_every_setting_is_tested_here() -> None:
     told = {"alert_webhook", "alert_mail", "alert_mail_from", "alert_mail_to"}
-    tested = {*TEXTS.values(), *(setting for setting, *_ in NUMBERS.values()), "log_format", "metrics_address", *told}
+    tested = {
+        *TEXTS.values(),
+        *(setting for setting, *_ in NUMBERS.values()),
+        "log_format",
+        "metrics_address",
+        "otel",
+        *told,
+    }
     assert {f.name for f in fields(Settings)} == tested
 
 

@@ -1,0 +1,139 @@
+"""Spans of OpenTelemetry: one for each enqueue, one for each run (the extra `otel`; `CELERIAC_OTEL=true`).
+
+The provider is the application's: this asks the API for a tracer, and where no SDK is set up nothing is recorded. A row
+keeps its enqueue's span in its headers, as `traceparent` and `tracestate` (W3C Trace Context).
+
+Names and attributes are those of the semantic conventions for messaging, v1.44: a first attempt belongs to its caller's
+trace; a later one begins a trace of its own, with a link to that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from importlib.metadata import version
+from typing import Any, TypeVar
+
+from celery import signals
+from opentelemetry import context, trace
+from opentelemetry.context import Context
+from opentelemetry.trace import Link, Span, SpanKind, StatusCode
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from celeriac.enqueue.insert import NewTask
+from celeriac.run.app import RunApp
+from celeriac.run.execute import Direct, execute
+from celeriac.run.run import Run
+from celeriac.run.shared import worker_id
+from celeriac.settle.write import LOST
+from celeriac.store.started import Started, masked
+from celeriac.store.states import CANCELLED, COMPLETED
+
+T = TypeVar("T")
+
+SCHEMA = "https://opentelemetry.io/schemas/1.44.0"
+
+SYSTEM = {"messaging.system": "celeriac"}
+
+#: What a span says of an error at most (characters).
+MOST = 500
+
+_tracer = trace.get_tracer("celeriac", version("celeriac"), schema_url=SCHEMA)
+
+_w3c = TraceContextTextMapPropagator()
+
+
+def traced(insert: Callable[[list[NewTask], Any], T]) -> Callable[[list[NewTask], Any], T]:
+    """An insert with a span around it, which its rows name as where they come from."""
+
+    def inserting(tasks: list[NewTask], bound: Any) -> T:
+        with _sending(tasks):
+            carrier: dict[str, Any] = {}
+            _w3c.inject(carrier)
+            return insert([_with(task, carrier) for task in tasks] if carrier else tasks, bound)
+
+    return inserting
+
+
+def executed(app: RunApp, run: Run, direct: Direct | None = None) -> None:
+    """`execute` in a span, which is the current one of the handler and of what it enqueues."""
+    parent, links = _origin(run.task)
+    about = _of_run(run)
+    name = f"process {run.role.name}"
+    with _tracer.start_as_current_span(name, parent, SpanKind.CONSUMER, about, links) as span:
+        execute(app, run, direct)
+        _tell_end(span, run)
+
+
+@contextmanager
+def _sending(tasks: Sequence[NewTask]) -> Iterator[None]:
+    roles = sorted({task.role for task in tasks})
+    name = f"send {roles[0]}" if len(roles) == 1 else "send"
+    about: dict[str, Any] = SYSTEM | {"messaging.operation.name": "enqueue", "messaging.operation.type": "send"}
+    about |= {"messaging.destination.name": roles[0]} if len(roles) == 1 else {}
+    about |= {"messaging.batch.message_count": len(tasks)} if len(tasks) > 1 else {}
+    about |= {"messaging.message.id": tasks[0].task_id} if len(tasks) == 1 else {}
+    with _tracer.start_as_current_span(name, _callers(tasks), SpanKind.PRODUCER, about):
+        yield
+
+
+def _callers(tasks: Sequence[NewTask]) -> Context | None:
+    """The current span's; where there is none, what the call's own headers say."""
+    if trace.get_current_span().get_span_context().is_valid or not tasks:
+        return None
+    return _w3c.extract(_own(tasks[0].headers))
+
+
+def _with(task: NewTask, carrier: Mapping[str, Any]) -> NewTask:
+    return replace(task, headers={**(task.headers or {}), "headers": {**_own(task.headers), **carrier}})
+
+
+def _own(headers: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Those of the call, among what the row keeps of its message."""
+    found = (headers or {}).get("headers")
+    return dict(found) if isinstance(found, Mapping) else {}
+
+
+def _origin(task: Started) -> tuple[Context, Sequence[Link]]:
+    """What its span belongs to, and what it is linked with."""
+    said = {name: value for name, value in _own(task.headers).items() if isinstance(value, str)}
+    callers = _w3c.extract(said, context.Context())
+    if not (task.retry_count or task.tries or task.losses):
+        return callers, ()
+    origin = trace.get_current_span(callers).get_span_context()
+    return context.Context(), [Link(origin)] if origin.is_valid else ()
+
+
+def _of_run(run: Run) -> dict[str, Any]:
+    task = run.task
+    whose = {} if masked(task.headers) or not task.account else {"celeriac.account": task.account}
+    return SYSTEM | whose | {
+        "messaging.operation.name": "process", "messaging.operation.type": "process",
+        "messaging.destination.name": task.role, "messaging.message.id": task.task_id,
+        "celeriac.task": task.id, "celeriac.role": task.role, "celeriac.worker": worker_id(),
+        "celeriac.attempt": task.retry_count + 1, "celeriac.round": task.tries + 1,
+    }  # fmt: skip
+
+
+def _tell_end(span: Span, run: Run) -> None:
+    """What it came to. An error that is tried again is one of this attempt all the same."""
+    outcome = run.outcome
+    if outcome is None:
+        return
+    span.set_attribute("celeriac.outcome", outcome.kind or outcome.status)
+    if outcome.error is None or outcome.status in (COMPLETED, CANCELLED) or outcome.kind == "snooze":
+        return
+    kind, _, said = outcome.error.partition(": ") if outcome.status != LOST else (LOST, "", outcome.error)
+    span.set_attribute("error.type", kind)
+    span.set_status(StatusCode.ERROR, outcome.error[:MOST])
+    about = {"exception.type": kind, "exception.message": said[:MOST]}
+    span.add_event("exception", about | ({"exception.stacktrace": run.traceback} if run.traceback else {}))
+
+
+@signals.worker_process_shutdown.connect(weak=False)
+def _flush(**_: Any) -> None:
+    """A process of a pool ends without what Python runs at an exit."""
+    flush = getattr(trace.get_tracer_provider(), "force_flush", None)
+    if flush is not None:
+        flush(2_000)
