@@ -102,13 +102,13 @@ def serving(database_url: str, redis_url: str, log: Path, *, app: str = "tasks",
         [sys.executable, "-c", main, "-A", app, "serve", "--port", str(port)], {"PYTHONPATH": str(ROOT), **given}, log
     ) as running:
         api = Api(f"http://127.0.0.1:{port}", database_url)
-        until(lambda: running.process.poll() is not None or _ready(api), "the API to be ready")
+        until(lambda: running.process.poll() is not None or is_ready(api), "the API to be ready")
         assert running.process.poll() is None, running.printed()[-3000:]
         yield api
         api.close()
 
 
-def _ready(api: Api) -> bool:
+def is_ready(api: Api) -> bool:
     try:
         return api.http.get("/readyz").status_code == 200
     except httpx.TransportError:

@@ -50,6 +50,7 @@ ALONE = {
     "python -m bench.pages": Finishing("the first page of a cold browser", SMALL),
     "python -m bench.workflows": Finishing("ratio", SMALL),
     "python -m bench.metrics_cost": Finishing("ratio", SMALL),
+    "python -m bench.api_load": Finishing("answers a second", SMALL),
     "python -m bench.steady": Finishing("0 left", SMALL),
     "python -m tests.documents": Finishing("Subreddit crawl jobs"),
     "pip install 'celeriac[api]'": Finishing("Requirement already satisfied: fastapi", {"PIP_NO_INDEX": "1"}),
