@@ -159,7 +159,8 @@ class Operators:
     def recover_stale(self, minutes: int | None) -> None:
         silent = [task.id for task in self.look().values() if task.silent]
         body = {} if minutes is None else {"threshold_minutes": minutes}
-        assert self.ask("POST", "/api/tasks/recover-stale", body) == (200, {"recovered": len(silent)})
+        told = {"dry_run": False, "matching": len(silent), "recovered": len(silent)}
+        assert self.ask("POST", "/api/tasks/recover-stale", body) == (200, told)
         self._accept("recover-stale", "task", *silent)
 
     # -- tasks to be -----------------------------------------------------------------------------------------------

@@ -136,6 +136,15 @@ def test_a_menu_of_several_pages_is_read_to_its_end(stores: Stores) -> None:
     assert stores.task("product_discovery", store)["result"] == {"products": 230, "changes": 230}
 
 
+def test_a_task_may_name_its_store_s_platform_and_no_other(stores: Stores) -> None:
+    (store,) = stores.discover("AK", 1)
+    product_resync.delay(store, platform="dutchie")
+    assert stores.until_done("product_resync", store)["result"] == {"products": 5, "changes": 0}
+    product_resync.delay(store, platform="webmenus")
+    failed = stores.until_done("product_resync", store, "failed")
+    assert failed["error_message"] == f"Permanent: store {store} is on dutchie, not on webmenus"
+
+
 def test_a_store_that_dutchie_does_not_know_fails_at_once(stores: Stores) -> None:
     stores.discover("OR", 1)
     stores.menus.close_store("or-1")
