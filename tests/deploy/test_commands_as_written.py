@@ -54,6 +54,9 @@ ALONE = {
     "python -m bench.steady": Finishing("0 left", SMALL),
     "python -m tests.documents": Finishing("Subreddit crawl jobs"),
     "pip install 'celeriac[api]'": Finishing("Requirement already satisfied: fastapi", {"PIP_NO_INDEX": "1"}),
+    "pip install 'celeriac[otel]'": Finishing(
+        "Requirement already satisfied: opentelemetry-sdk", {"PIP_NO_INDEX": "1"}
+    ),
     "pip install 'celeriac[dashboard]'": Finishing("Requirement already satisfied: jinja2", {"PIP_NO_INDEX": "1"}),
 }
 ON_OURS = {"celery -A tasks celeriac status": Finishing(" workers, ")}

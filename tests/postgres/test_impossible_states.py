@@ -112,6 +112,11 @@ IMPOSSIBLE_ROWS: list[tuple[str, str, dict[str, Any]]] = [
     ("claimed_at", "tickets", TICKET | {"claimed_at": None}),
     ("ring_seg_check", "ring", {"seg": 3}),
     ("ring_is_one_row", "ring", {"seg": 1}),
+    (
+        "minutes_until_is_one_row",
+        "minutes_until",
+        {"until": "2026-01-01", "task": 0, "seen": 0, "seen_at": "2026-01-01"},
+    ),
     *(
         ("account_policies_weight_in_range", "account_policies", {"account": "a", "weight": weight})
         for weight in (0, -1, 1e-9, "NaN", "Infinity", 1_000_001)

@@ -332,6 +332,7 @@ def completion_held_up(works: Works, site: int) -> Iterator[None]:
     with Session(app.database.engine) as session:
         analytics.using(session=session).delay(site)
         works.enqueue(site)
+        until(lambda: [s for s in works.at_duda(site) if s["published"]], "Duda's publication")
         until(lambda: works.rows(WAITS_FOR_A_TRANSACTION), "the completing transaction")
         yield
         session.rollback()
