@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -106,7 +107,7 @@ def judge(
         overlapped=named("overlapped", same.truly),
         keys_overlapped=named("key overlapped", keys.truly),
         paused=len(same.paused) + len(keys.paused),
-        stale=named("stale accepted", _stale(ended, by_task)),
+        stale=named("stale accepted", _stale(ended, by_task, pauses)),
         wiped=len(wiped),
         examples=tuple(told),
     )
@@ -167,14 +168,22 @@ def _overlaps(
     return found
 
 
-def _stale(ended: Mapping[str, Ended], by_task: Mapping[str, Sequence[Run]]) -> set[str]:
-    """Tasks whose outcome is not that of the run which began last, or which wrote otherwise than once, with it."""
+def _stale(ended: Mapping[str, Ended], by_task: Mapping[str, Sequence[Run]], pauses: Sequence[Pause]) -> set[str]:
+    """Tasks whose outcome is not that of the run which began last, or which wrote otherwise than once, with it.
+
+    A process that was frozen between its start in SQL and its handler begins as it wakes, though others ran the task
+    meanwhile: that run counts only if its outcome does.
+    """
     found = set()
     for task, end in ended.items():
         runs = by_task.get(task)
         if end.status != "completed" or not runs or end.run is None:
             continue
-        if end.run != runs[-1].name or any(run != end.run for run in end.writes) or len(end.writes) > 1:
+        began = next((run.began for run in runs if run.name == end.run), -math.inf)
+        last = [run.name for run in runs if not any(pid == run.pid and at < began < run.began for pid, at in pauses)][
+            -1
+        ]
+        if end.run != last or any(run != end.run for run in end.writes) or len(end.writes) > 1:
             found.add(task)
     return found
 

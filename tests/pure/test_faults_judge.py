@@ -91,6 +91,15 @@ def test_writes_of_another_run_or_twice_are_stale(writes: tuple[str, ...]) -> No
     assert judge(lines, {"a": done("r2", "r2")}).stale == 0
 
 
+def test_a_frozen_process_that_begins_as_it_wakes_has_made_nothing_stale() -> None:
+    """Its outcome is refused; where it counts all the same, or nobody was frozen, the guard is missing."""
+    frozen = {"what": "paused", "at": 1, "frozen": 7}
+    lines = [accepted("a"), frozen, *ran("a", "r1", 2, 3), *ran("a", "late", 4, 5, pid=7)]
+    assert judge(lines, {"a": done("r1", "r1")}).stale == 0
+    assert judge(lines, {"a": done("late", "r1", "late")}).stale == 1
+    assert judge([line for line in lines if line is not frozen], {"a": done("r1", "r1")}).stale == 1
+
+
 def test_plain_messages_in_a_redis_that_was_emptied_are_counted_apart() -> None:
     plain = [accepted("p", way="plain")]
     assert (judge(plain, {}, wipes=True).lost, judge(plain, {}, wipes=True).wiped) == (0, 1)
