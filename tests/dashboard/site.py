@@ -71,6 +71,8 @@ class Site:
     def __init__(self, served: Served, database_url: str) -> None:
         self.app, self.rows = served.app, Rows(database_url)
         self.app.__dict__["database"] = Database(database_url, pool_size=20)
+        for made_of_another in ("by_name", "enqueuer"):
+            self.app.__dict__.pop(made_of_another, None)
         self.app.register_roles()
         self.reading = served.state.site.reading
         self.reading.forget()

@@ -68,6 +68,8 @@ WORKERS = """INSERT INTO celeriac.workers (worker_id, hostname, pid, concurrency
         ('store-9:12', 'store-9', 12, 3, '[]', now() - interval '1 hour')"""
 FAILURE = """INSERT INTO worker_tasks (id, task_id, role, status, completed_at, error_message)
     VALUES (2000, 'failed', 'product_resync', 'failed', now(), 'HTTPStatusError: 502 of ''https://dutchie.example/7''')"""
+BULK = """INSERT INTO celeriac.bulk_actions (id, move, filter, upto, until, by)
+    OVERRIDING SYSTEM VALUE VALUES (2, 'cancel', '{"role": "product_resync"}', 0, now(), 'ann')"""
 LETTER = """INSERT INTO celeriac.dead_letters (digest, name, reason, size, message)
     VALUES (sha256(:message), 'product_resync', 'x', length(:message), :message)"""
 
@@ -96,6 +98,7 @@ def environ(database_url: str, redis_url: str, venv: Path) -> Iterator[dict[str,
 def test_the_commands_that_end_do_what_they_say(page: Path, environ: dict[str, str], rows: Rows) -> None:
     rows(WORKERS)
     rows(FAILURE)
+    rows(BULK)
     rows("INSERT INTO worker_tasks (id, task_id, role, workflow) VALUES (1000, 'nightly', 'product_resync', 'nightly')")
     for store in range(1, 5):
         body = json.dumps([[], {"dispensary_id": store}, {}])

@@ -99,6 +99,7 @@ def test_stamped_rows_are_revoked_by_their_stamps(shop: ModuleType, worker: Work
     shop.app.control.revoke_by_stamped_headers({"monitoring": ["a", "x"], "other": "c"})
     assert [status(rows, task) for task in tasks] == ["cancelled", "pending", "pending", "pending"]
     worker("-c", "1", "-Q", "slow")
+    until(lambda: other.control.ping(timeout=1, limit=1), "it to hear")
     told = only(other.control.revoke_by_stamped_headers({"monitoring": "b"}, **ANSWER))
     assert told == {"ok": f"cancelled: {tasks[1].id}"}
     assert [status(rows, task) for task in tasks] == ["cancelled", "cancelled", "pending", "pending"]
@@ -179,6 +180,7 @@ def test_the_other_tasks_of_a_ticket_are_reserved(shop: ModuleType, worker: Work
 
 def test_a_ticket_is_nobodys_task_to_inspect(shop: ModuleType, worker: Worker, other: Celery) -> None:
     worker("-c", "1")
+    until(lambda: other.control.ping(timeout=1, limit=1), "it to hear")
     inspect = other.control.inspect(timeout=PATIENCE, limit=1)
     answers = [inspect.active(), inspect.reserved(), inspect.scheduled(), inspect.revoked(), inspect.stats()]
     assert [only(answer) for answer in answers[:-1]] == [[], [], [], []]
@@ -187,6 +189,7 @@ def test_a_ticket_is_nobodys_task_to_inspect(shop: ModuleType, worker: Worker, o
 
 def test_a_rate_that_is_set_holds_for_the_role(shop: ModuleType, worker: Worker, rows: Rows, other: Celery) -> None:
     worker("-c", "2")
+    until(lambda: other.control.ping(timeout=1, limit=1), "it to hear")
     assert only(other.control.rate_limit("add", "1/h", **ANSWER)) == {"ok": "add: rate_limit=1/h, timeout=300.0"}
     for _ in range(3):
         shop.add.delay(1)
@@ -207,6 +210,7 @@ def test_time_limits_that_are_set_hold_for_the_role(
     shop: ModuleType, worker: Worker, rows: Rows, other: Celery
 ) -> None:
     worker("-c", "1")
+    until(lambda: other.control.ping(timeout=1, limit=1), "it to hear")
     assert only(other.control.time_limit("slow", soft=0.2, **ANSWER)) == {"ok": "slow: timeout=0.2"}
     task = shop.slow.apply_async((30.0,), max_retries=0)
     until(lambda: status(rows, task) == "failed", "the time limit")
@@ -215,6 +219,7 @@ def test_time_limits_that_are_set_hold_for_the_role(
 
 def test_limits_of_no_role_and_no_limits_are_refused(shop: ModuleType, worker: Worker, other: Celery) -> None:
     worker("-c", "1")
+    until(lambda: other.control.ping(timeout=1, limit=1), "it to hear")
     assert only(other.control.rate_limit("nobody", "1/m", **ANSWER))["error"].startswith("no role 'nobody'")
     assert "give a number a second" in only(other.control.rate_limit("add", "often", **ANSWER))["error"]
     with pytest.raises(Unknown, match="no role 'nobody'"):
