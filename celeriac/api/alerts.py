@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Path
 from pydantic import BaseModel, ConfigDict, Field
 
 from celeriac import insights
@@ -14,13 +14,12 @@ from celeriac.api.app import App
 from celeriac.api.callers import Operator, Reader
 from celeriac.api.changes import Because, Changed, change
 from celeriac.api.fields import Moment, Name, Text
-from celeriac.api.paging import Paged, PageQuery
+from celeriac.api.paging import Paged, PageOf
 from celeriac.operate import silences
 from celeriac.roles.bounds import LONGEST_DELAY, LONGEST_NAME
 
 router = APIRouter(prefix="/api/alerts", tags=["alerts"])
 
-PageOf = Annotated[PageQuery, Query()]
 
 NameInPath = Annotated[Name, Path(description="the rule's")]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import datetime
 from functools import partial
 from operator import itemgetter
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter
 from pydantic import BaseModel, Field
 from sqlalchemy import Connection
 
@@ -17,7 +17,7 @@ from celeriac.api.callers import Operator, Reader
 from celeriac.api.changes import Because, Changed, Reason, change
 from celeriac.api.fields import IdInPath, Priority
 from celeriac.api.matching import BoundFilter
-from celeriac.api.paging import Paged, PageQuery
+from celeriac.api.paging import Paged, PageOf
 from celeriac.operate import bulks
 from celeriac.repair import bulks as works
 
@@ -63,7 +63,7 @@ class Bulks(Paged):
 
 
 @router.get("")
-def list_bulks(query: Annotated[PageQuery, Query()], app: App, _: Reader) -> Bulks:
+def list_bulks(query: PageOf, app: App, _: Reader) -> Bulks:
     """Newest first."""
     before = query.after_id
     with app.database.reading() as connection:

@@ -113,12 +113,12 @@ async def _traced(
     traceparent: Annotated[
         str | None, Header(description="of the caller's span: the task belongs to its trace")
     ] = None,
-    tracestate: Annotated[str | None, Header(max_length=512)] = None,
+    tracestate: Annotated[str | None, Header(description="with it, to 512 characters")] = None,
 ) -> dict[str, Any]:
     """What the rows' headers keep of it."""
     if traceparent is None or not _TRACEPARENT.fullmatch(traceparent):
         return {}
-    state = {"tracestate": tracestate} if tracestate and tracestate.isprintable() else {}
+    state = {"tracestate": tracestate} if tracestate and len(tracestate) <= 512 and tracestate.isprintable() else {}
     return {"headers": {"headers": {"traceparent": traceparent, **state}}}
 
 

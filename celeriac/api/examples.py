@@ -33,6 +33,7 @@ class Examples:
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         self.schemas: Mapping[str, Any] = document["components"]["schemas"]
+        self._within: list[str] = []
 
     def add(self, document: Mapping[str, Any]) -> None:
         """To each body and each answer that has none."""
@@ -47,7 +48,7 @@ class Examples:
         if (own := _own(schema)) is not None:
             return own[0]
         if "$ref" in schema:
-            return self.of(self.schemas[schema["$ref"].rpartition("/")[2]], is_sent=is_sent, name=name)
+            return self._of_named(schema["$ref"].rpartition("/")[2], is_sent, name)
         if "enum" in schema:
             return schema["enum"][0]
         if several := schema.get("anyOf") or schema.get("oneOf") or schema.get("allOf"):
@@ -55,6 +56,16 @@ class Examples:
         if name in _NAMED and _fits(_NAMED[name], schema):
             return _NAMED[name]
         return self._of_type(schema, is_sent)
+
+    def _of_named(self, schema: str, is_sent: bool, name: str) -> Any:
+        """None within itself, as of a tree's nodes: there an example ends."""
+        if schema in self._within:
+            return None
+        self._within.append(schema)
+        try:
+            return self.of(self.schemas[schema], is_sent=is_sent, name=name)
+        finally:
+            self._within.pop()
 
     def _of_one(self, several: list[Mapping[str, Any]], is_sent: bool, name: str) -> Any:
         is_nullable = any(one.get("type") == "null" for one in several)
@@ -67,7 +78,8 @@ class Examples:
             case "object":
                 return self._of_object(schema, is_sent)
             case "array":
-                return [self.of(schema.get("items", {}), is_sent=is_sent)]
+                one = self.of(schema.get("items", {}), is_sent=is_sent)
+                return [] if one is None else [one]
             case "integer" | "number":
                 return max(1, schema.get("minimum", 1))
             case "boolean":

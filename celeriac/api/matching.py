@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any, Self
 
@@ -17,10 +16,9 @@ from celeriac.api.callers import Operator
 from celeriac.api.changes import Because, Refused, refusals
 from celeriac.api.fields import Flag, Whole
 from celeriac.api.tasks import TaskFilter
-from celeriac.insights import Filter
 from celeriac.operate import PATIENCE, steer
 from celeriac.operate.steer import Steered
-from celeriac.store.states import MOVES
+from celeriac.repair.bulks import meant
 
 router = APIRouter(prefix="/api/tasks/matching", tags=["tasks"])
 
@@ -72,8 +70,8 @@ def retry_matching_tasks(body: Matching, app: App, caller: Operator) -> Matched:
 
 
 def _steer(app: App, body: Matching, move: str, act: Callable[[Connection, Sequence[int]], Steered]) -> Matched:
-    wanted = _that_allow(move, body.filter.as_filter())
-    if not wanted.statuses:
+    wanted = meant(move, body.filter.as_filter())
+    if wanted is None:
         return Matched(dry_run=body.dry_run, matching=0, complete=True, changed=0, refused=0, refusals=[])
     with app.database.reading() as connection:
         found = insights.matching(connection, wanted, most=body.most + 1)
@@ -84,9 +82,3 @@ def _steer(app: App, body: Matching, move: str, act: Callable[[Connection, Seque
         dry_run=body.dry_run, matching=len(ids), complete=complete, changed=len(done.changed),
         refused=len(done.refused), refusals=refusals(done)[:TOLD],
     )  # fmt: skip
-
-
-def _that_allow(move: str, wanted: Filter) -> Filter:
-    """Those of the filter's statuses that the move can start from."""
-    possible = [status for status in MOVES[move] if wanted.statuses is None or status in wanted.statuses]
-    return replace(wanted, statuses=possible)

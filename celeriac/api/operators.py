@@ -12,7 +12,7 @@ from celeriac import insights
 from celeriac.api.app import App
 from celeriac.api.callers import Reader
 from celeriac.api.fields import Name, Text
-from celeriac.api.paging import Paged, PageQuery
+from celeriac.api.paging import Paged, PageOf, PageQuery
 from celeriac.api.system import Count, Shown
 from celeriac.insights.failures import MOST as MOST_GROUPS
 
@@ -144,7 +144,7 @@ def list_shares(query: Annotated[RoleQuery, Query()], app: App, _: Reader) -> Sh
 
 
 @router.get("/locks")
-def list_locks(query: Annotated[PageQuery, Query()], app: App, _: Reader) -> Locks:
+def list_locks(query: PageOf, app: App, _: Reader) -> Locks:
     """Which lock keys are held or waited for, by whom and since when."""
     with app.database.reading() as connection:
         found = insights.locks(connection, limit=KEYS)

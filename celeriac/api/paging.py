@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, TypeVar
 
+from fastapi import Query
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from celeriac.errors import BadValue
@@ -42,7 +43,7 @@ class PageQuery(BaseModel):
         """For lists by id. Raises BadValue."""
         if self.after is None:
             return None
-        if not (self.after.isascii() and self.after.isdigit() and int(self.after) < 2**63):
+        if not (len(self.after) < 20 and self.after.isascii() and self.after.isdigit() and int(self.after) < 2**63):
             raise self._misplaced()
         return int(self.after)
 
@@ -76,3 +77,6 @@ class PageQuery(BaseModel):
 
     def _misplaced(self) -> BadValue:
         return BadValue(f"after={self.after!r:.100}: give the `next` of the page before, with the same filter")
+
+
+PageOf = Annotated[PageQuery, Query()]

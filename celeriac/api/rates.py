@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Path
 from pydantic import BaseModel, Field
 
 from celeriac.api.app import Counted
 from celeriac.api.callers import Reader
 from celeriac.api.fields import Name
-from celeriac.api.paging import Paged, PageQuery
+from celeriac.api.paging import Paged, PageOf
 from celeriac.api.problems import not_found
 
 router = APIRouter(prefix="/api/tasks/metrics", tags=["tasks"])
@@ -36,7 +36,7 @@ class MetricsOfRoles(Paged):
 
 
 @router.get("")
-async def list_metrics(query: Annotated[PageQuery, Query()], _: Reader, figures: Counted) -> MetricsOfRoles:
+async def list_metrics(query: PageOf, _: Reader, figures: Counted) -> MetricsOfRoles:
     """Every registered role, by name."""
     found, more = query.of(await figures.metrics(None), lambda one: (one["role"],))
     return MetricsOfRoles.model_validate({"roles": found, "next": more})

@@ -13,12 +13,10 @@ from celeriac import insights
 from celeriac.api.app import App
 from celeriac.api.callers import Reader
 from celeriac.api.fields import Name, Text
-from celeriac.api.paging import Paged, PageQuery
+from celeriac.api.paging import Paged, PageOf, PageQuery
 from celeriac.api.problems import not_found
 
 router = APIRouter(prefix="/api", tags=["system"])
-
-PageOf = Annotated[PageQuery, Query()]
 
 
 class Shown(BaseModel):

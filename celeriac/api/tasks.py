@@ -13,7 +13,7 @@ from celeriac import insights
 from celeriac.api.app import App, Counted
 from celeriac.api.callers import Operator, Reader
 from celeriac.api.fields import Flag, Name, Number, Offset, TaskInPath, Text
-from celeriac.api.paging import Paged, PageQuery
+from celeriac.api.paging import Paged, PageOf, PageQuery
 from celeriac.api.parameters import WITH_ARGUMENTS, Arguments
 from celeriac.insights import Filter
 from celeriac.insights.checks import Outcome, Reason
@@ -230,7 +230,7 @@ def get_last_completion(role: RoleInPath, app: App, _: Reader) -> LastCompletion
 
 
 @router.get("/role/{role}/recent")
-def list_recent_completions(role: RoleInPath, query: Annotated[PageQuery, Query()], app: App, _: Reader) -> Tasks:
+def list_recent_completions(role: RoleInPath, query: PageOf, app: App, _: Reader) -> Tasks:
     """The role's last successes, newest first."""
     wanted = Filter(role=role, statuses=["completed"])
     with app.database.reading() as connection:

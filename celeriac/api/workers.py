@@ -6,7 +6,7 @@ from datetime import datetime
 from operator import itemgetter
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Path
 from pydantic import AfterValidator, BaseModel, Field
 
 from celeriac import insights
@@ -14,7 +14,7 @@ from celeriac.api.app import App, write
 from celeriac.api.callers import Operator, Reader
 from celeriac.api.changes import Changed, Reason, change
 from celeriac.api.fields import Name, Whole
-from celeriac.api.paging import Paged, PageQuery
+from celeriac.api.paging import Paged, PageOf
 from celeriac.api.problems import not_found
 from celeriac.operate.workers import decommission as ask_to_end
 from celeriac.run import lease, reported
@@ -90,7 +90,7 @@ class Standing(BaseModel):
 
 
 @router.get("")
-def list_workers(query: Annotated[PageQuery, Query()], app: App, _: Reader) -> Workers:
+def list_workers(query: PageOf, app: App, _: Reader) -> Workers:
     """Those that report, or did lately, with what each runs; by name."""
     after = query.after or ""
     with app.database.reading() as connection:

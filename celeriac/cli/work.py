@@ -113,8 +113,9 @@ def _left_out(app: Celeriac, jobs: list[dict[str, Any]]) -> Iterator[Trouble]:
 
 def priorities(app: Celeriac) -> Seen:
     """What waits at which priority, and whether what waits long ages."""
-    with app.database.reading() as connection:
+    with app.database.statement() as connection:
         roles = insights.metrics(connection)
+    with app.database.reading() as connection:
         aging = [job for job in insights.schedules(connection) if (job["kind"], job["target"]) == ("sweep", "aging")]
     waiting = [f"{role['role']} {_histogram(role['priorities'])}" for role in roles if role["priorities"]]
     says = "; ".join(waiting) or "nothing waits"

@@ -90,7 +90,7 @@ def change(name: str, page: Definer, form: Sent) -> Response:
         if form["seen"] != row["updated_at"].isoformat():
             raise BadValue("name: somebody changed it meanwhile: open the form again")
         changes = {name: value for name, value in given.items() if value != row[name]}
-        done = operate.change(page.celeriac, row["id"], changes, by=page.bearer.name, why=form["why"])
+        done = operate.change(page.celeriac, name, changes, by=page.bearer.name, why=form["why"])
         return str(done["name"])
 
     return _done(page, form, tuple(_said(row)), row, act, "changed")
@@ -172,7 +172,7 @@ def _text(value: Any) -> str:
         return "yes" if value else ""
     if isinstance(value, Mapping):
         return json.dumps(value, ensure_ascii=False)
-    return f"{value:g}" if isinstance(value, float) else "" if value is None else str(value)
+    return f"{value:.15g}" if isinstance(value, float) else "" if value is None else str(value)
 
 
 def _object(said: str) -> dict[str, Any]:

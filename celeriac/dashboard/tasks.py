@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Path, Response
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as NoConnection
 from starlette.responses import StreamingResponse
 
 from celeriac import insights
@@ -127,7 +128,7 @@ def _whole(kind: exports.Kind, lines: Iterator[str]) -> Iterator[str]:
     """Or it says that it is not."""
     try:
         yield from lines
-    except DBAPIError:
+    except (DBAPIError, NoConnection):
         logger.exception("An export ended amid its tasks")
         yield exports.note(kind, "this is not all: Postgres took too long, or went away; narrow the filter")
 

@@ -155,7 +155,7 @@ def conditions(told: Mapping[str, Any]) -> str:
 
 
 def _condition(name: str, value: Any) -> str:
-    if isinstance(value, list):
+    if name == "statuses":
         return " or ".join(value)
     return took(value) if name in ("older_than", "newer_than") else str(value)
 

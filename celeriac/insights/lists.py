@@ -98,9 +98,8 @@ def list_tasks(
     """Newest first: by id, or by completion where only completed tasks are wanted. Raises BadValue."""
     part = _part(wanted.statuses)
     refuse(part, limit, after, offset)
-    _refuse_ages(wanted)
     given = asdict(wanted) | {"statuses": list(wanted.statuses) if wanted.statuses else None}
-    given["arguments"] = _arguments(wanted.arguments)
+    given["arguments"] = check(wanted)
     given |= {"after": after, "most": limit + 1, "offset": offset}
     rows, end = [], None
     for looks_at in looks(offset + limit + 1, _picks(wanted, part)):
@@ -203,10 +202,12 @@ def refuse(part: tuple[str, ...], limit: int, after: str | None, offset: int = 0
         raise BadValue(f"after={after!r:.100}: give the `next` of the page before, with the same filter")
 
 
-def _refuse_ages(wanted: Filter) -> None:
+def check(wanted: Filter) -> str | None:
+    """Its arguments, as statements take them. Raises BadValue for what no list could be narrowed by."""
     for name, seconds in (("older_than", wanted.older_than), ("newer_than", wanted.newer_than)):
         if seconds is not None and not 0 <= seconds <= OLDEST:
             raise BadValue(f"{name}={seconds:g}: give 0 to {OLDEST:,.0f} seconds")
+    return _arguments(wanted.arguments)
 
 
 def _arguments(wanted: Mapping[str, Any] | None) -> str | None:

@@ -58,6 +58,8 @@ def ask(
     at = at or now
     if at.upto > now.upto or at.until > now.until:
         raise BadValue(f"until={at.until}: give an instant that was")
+    if isinstance(wanted, Filter):
+        insights.check(wanted)
     of_failures = {FINGERPRINT: wanted} | ({"role": role} if role else {})
     told = of_failures if isinstance(wanted, str) else conditions(wanted)
     return bulks.ask(connection, move, told, upto=at.upto, until=at.until, by=by, why=why, priority=priority)

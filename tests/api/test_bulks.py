@@ -50,3 +50,10 @@ def test_a_priority_is_one_of_prioritise_alone(api: Api) -> None:
     for body in ({"move": "retry", "filter": {}}, {"move": "forget", "filter": wanted}):
         api.refused(422, "POST", "/api/bulk", json=body)
     assert api.refused(404, "GET", "/api/bulk/99999999")["detail"] == "there is no bulk 99999999"
+
+
+def test_a_bulk_that_no_step_could_take_is_refused_as_it_is_asked_for(api: Api) -> None:
+    """Accepted, it would be tried again until somebody stops it."""
+    for wanted in ({"arguments": {"note": "x" * 9_000}}, {"role": "crawl", "arguments": {"note": "\x00"}}):
+        api.refused(422, "POST", "/api/bulk", json={"move": "cancel", "filter": wanted})
+    assert api.rows.one("SELECT count(*) FROM bulk_actions WHERE filter -> 'arguments' ? 'note'") == 0

@@ -8,6 +8,7 @@ from typing import Any, get_args
 import jsonschema_rs
 import pytest
 
+from celeriac.api.examples import Examples
 from celeriac.api.server import create
 from celeriac.api.tasks import Word
 from celeriac.store.states import WORDS
@@ -92,3 +93,11 @@ def test_a_filter_takes_every_word_there_is_for_a_status() -> None:
 
 def test_it_says_nothing_of_what_pydantic_made() -> None:
     assert not {"HTTPValidationError", "ValidationError"} & set(SCHEMAS)
+
+
+def test_a_schema_that_refers_to_itself_has_an_example_that_ends() -> None:
+    """An application's own: a tree of comments, say."""
+    tree = {"properties": {"label": {"type": "string"}, "parts": {"type": "array", "items": {"$ref": "#/x/Tree"}},
+        "above": {"anyOf": [{"$ref": "#/x/Tree"}, {"type": "null"}]}}, "type": "object"}  # fmt: skip
+    examples = Examples({"components": {"schemas": {"Tree": tree}}})
+    assert examples.of({"$ref": "#/x/Tree"}, is_sent=False) == {"label": "text", "parts": [], "above": None}

@@ -93,3 +93,9 @@ def depth(**given: object) -> RoleDepth:
 )
 def test_how_a_role_is(given: dict[str, object], workers: int, word: str) -> None:
     assert health(depth(**given), {"active_workers": workers}) == word
+
+
+def test_what_a_bulk_means_whatever_its_arguments_are() -> None:
+    told = {"statuses": ["failed", "cancelled"], "older_than": 60.0, "arguments": {"ids": [1, 2], "note": "x"}}
+    said = words.conditions(told)
+    assert said == "state failed or cancelled, older 1 m, arg.ids [1, 2], arg.note x"
