@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
@@ -17,6 +17,7 @@ from celeriac.dispatch.publish import Publisher, Ticket, rows_per_ticket, split
 from celeriac.roles.role import Role
 from celeriac.settle import release
 from celeriac.store.connections import Database
+from celeriac.store.plans import in_order
 from celeriac.store.started import Started
 
 logger = logging.getLogger(__name__)
@@ -193,13 +194,15 @@ class Dispatcher:
             parking.unpark(connection, PARKED)
         if seen.due:
             promote.promote_due(connection, role.name, max(2 * role.batch_size, 1000), seen.cursor)
+        if seen.resumed or seen.due:
+            in_order(connection)
         if seen.paused or free <= 0:
             return self._nothing(connection, role, seen, [], free, started)
         claimants, given = self._decide(connection, role, seen, free)
         taken = claim.claim(connection, role.name, given)
         if not taken:
             return self._nothing(connection, role, seen, claimants, free, started)
-        if len(claimants) == 1 and len(taken) < claimants[0].waiting == free:
+        if len(claimants) == 1 and len(taken) < given[claimants[0].account] == free:
             claimants = [_deepened(claimants[0], {taken[0].account: len(taken)})]
         cursors = (seen.cursor, next_cursor(claimants, given, seen.cursor))
         record.done(
@@ -219,13 +222,13 @@ class Dispatcher:
     ) -> tuple[list[Claimant], dict[str, int]]:
         """Allocates; looks deeper into accounts whose counted tasks ran out, until none did.
 
-        Of an only account the claim tells what it has, and nobody walks over its dead entries once more.
+        Of an only account without a cap the claim tells what it has: nobody walks over its dead entries once more.
         """
         depth = min(free, FIRST_LOOK)
         claimants = self._open_accounts(connection, role, seen, free, depth)
         given = allocate(claimants, free)
         while short := [c.account for c in claimants if c.waiting == depth < free and given.get(c.account) == depth]:
-            if len(claimants) == 1:
+            if len(claimants) == 1 and claimants[0].cap is None:
                 depth, deeper = free, {short[0]: free}
             else:
                 depth = min(free, max(depth * 4, DEEPER_LOOK // len(short)))
@@ -242,6 +245,7 @@ class Dispatcher:
             found = select.accounts(connection, role.name, seen, free, depth)
             if not found.shut or not parking.park(connection, role.name, found.shut, PARKED):
                 break
+            in_order(connection)
             if found.is_all:
                 break
         return found.open
@@ -286,8 +290,7 @@ def first_steps(role: Role, seen: select.Survey) -> int:
 
 
 def _deepened(claimant: Claimant, waiting: dict[str, int]) -> Claimant:
-    found = waiting.get(claimant.account, claimant.waiting)
-    return Claimant(claimant.account, found, claimant.holding, claimant.weight, claimant.cap)
+    return replace(claimant, waiting=waiting.get(claimant.account, claimant.waiting))
 
 
 def _milliseconds(since: float) -> float:

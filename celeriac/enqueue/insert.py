@@ -148,12 +148,13 @@ SELECT given.task_id AS wanted, found.id, found.task_id, found.expired, found.ne
 FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS given (
     task_id text, role text, unique_key text, args jsonb, kwargs jsonb
 ), LATERAL (
-    (SELECT t.id, t.task_id, t.role, t.args, t.kwargs, t.retry_count > 0 AS tried, t.account, t.lock_key, t.priority,
-            t.scheduled_for AS due_at, false AS expired, false AS never_came
+    (SELECT t.id, t.task_id, t.role, t.args, t.kwargs, t.retry_count > 0 OR t.tries > 0 AS tried, t.account,
+            t.lock_key, t.priority, t.scheduled_for AS due_at, false AS expired, false AS never_came
         FROM celeriac.tasks t WHERE t.task_id = given.task_id)
     UNION ALL
-    (SELECT h.id, h.task_id, h.role, h.args, h.kwargs, h.retry_count > 0, h.account, h.lock_key, h.priority, NULL,
-            false, coalesce(h.headers -> 'canvas' ? 'never_came', false)
+    (SELECT h.id, h.task_id, h.role, h.args, h.kwargs,
+            h.retry_count > 0 OR h.tries > CAST(h.status = 'failed' AS integer), h.account, h.lock_key, h.priority,
+            NULL, false, coalesce(h.headers -> 'canvas' ? 'never_came', false)
         FROM celeriac.history h WHERE h.task_id = given.task_id LIMIT 1)
     UNION ALL
     (SELECT t.id, t.task_id, t.role, t.args, t.kwargs, false, t.account, t.lock_key, t.priority, t.scheduled_for,

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 from sqlalchemy import Connection, Row
+from sqlalchemy.exc import DBAPIError
 
 from celeriac import insights
 from celeriac.errors import BadValue
@@ -135,8 +136,12 @@ def _tell(database: Database, bulk: int, error: Exception) -> None:
     else:
         trouble = "a step failed, and the log of who worked on it says why; it is tried again"
         logger.error("A step of bulk %d failed", bulk, exc_info=error)
-    with database.transaction(patience=PATIENCE) as connection:
-        bulks.say_trouble(connection, bulk, trouble)
+    try:
+        with database.transaction(patience=PATIENCE) as connection:
+            bulks.say_trouble(connection, bulk, trouble)
+    except DBAPIError as busy:
+        if not is_locked(busy):  # somebody works on it already
+            raise
 
 
 _asked, _working = threading.Event(), threading.Lock()

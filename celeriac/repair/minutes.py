@@ -83,7 +83,8 @@ FORGETS = text("SELECT role FROM celeriac.roles WHERE definition -> 'keep' IN ('
 _OF_MINUTE = f"""
 WITH RECURSIVE {NAMES}, ended AS (
     SELECT h.* FROM names CROSS JOIN LATERAL (
-        SELECT role, status, retry_count > 0 OR tries > 0 AS again, worker_id, worker_pid, started_at, completed_at,
+        SELECT role, status, celeriac.was_retried(status, retry_count, tries, max_retries) AS again,
+            worker_id, worker_pid, started_at, completed_at,
             date_part('epoch', started_at - greatest(created_at, scheduled_for)) AS waited
         FROM celeriac.history
         WHERE role = names.role AND completed_at >= CAST(:since AS timestamptz)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import psycopg2
+from psycopg2 import errorcodes
 from psycopg2.errors import DeadlockDetected, LockNotAvailable
 from psycopg2.extensions import QueryCanceledError, TransactionRollbackError
 from sqlalchemy.engine import ExceptionContext
@@ -54,12 +55,17 @@ def blame(context: ExceptionContext) -> None:
 
 
 #: How a server answers that has no connection left, for anybody or for this login.
+_REFUSED = (None, errorcodes.TOO_MANY_CONNECTIONS)
 _FULL = ("too many clients", "too many connections", "remaining connection slots")
 
 
 def is_full(error: BaseException | None) -> bool:
-    """Whether a handler met with the engine's Postgres having no connection left for it."""
-    return any(words in str(told) for told in _of_celeriac(error) for words in _FULL)
+    """Whether a handler met with the engine's Postgres having no connection left for it.
+
+    It is the server that says so, as it refuses a connection: a statement's own error may have such words as a value.
+    """
+    refusals = (told.orig for told in _of_celeriac(error) if isinstance(told.orig, psycopg2.OperationalError))
+    return any(words in str(orig) for orig in refusals if orig.pgcode in _REFUSED for words in _FULL)
 
 
 def is_restart(error: BaseException | None) -> bool:

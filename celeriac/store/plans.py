@@ -16,7 +16,8 @@ OTHERWISE = ("enable_seqscan", "enable_bitmapscan", "enable_hashjoin", "enable_m
 BY_LOOKUPS = "; ".join(f"SET LOCAL {setting} = off" for setting in OTHERWISE)
 
 #: And by an index's order: a LIMIT's first entries, not all of them sorted, however few they are believed to be.
-IN_ORDER = f"{BY_LOOKUPS}; SET LOCAL enable_sort = off"
+#: What has to be sorted all the same seems dear then, and is not worth compiling.
+IN_ORDER = f"{BY_LOOKUPS}; SET LOCAL enable_sort = off; SET LOCAL jit = off"
 
 #: For a plan that is kept and joins parts of its own, a thousand rows each: those by hashes, tables by look-ups.
 KEPT_PLAN = "; ".join(f"SET LOCAL {setting} = off" for setting in OTHERWISE if setting != "enable_hashjoin")
@@ -29,3 +30,8 @@ def lookups(connection: Connection) -> Iterator[None]:
     connection.exec_driver_sql(BY_LOOKUPS)
     yield
     connection.exec_driver_sql(AS_USUAL)
+
+
+def in_order(connection: Connection) -> None:
+    """What follows in the transaction is planned so."""
+    connection.exec_driver_sql(IN_ORDER)

@@ -39,6 +39,9 @@ class PulseStep(bootsteps.StartStopStep):
 
     requires = ("celery.worker.consumer.tasks:Tasks",)
 
+    #: None: a connection was lost before this was started.
+    timer: Any = None
+
     def start(self, c: Any) -> None:
         PULSE.stamp()
         PULSE.consuming = True
@@ -46,4 +49,5 @@ class PulseStep(bootsteps.StartStopStep):
 
     def stop(self, c: Any) -> None:  # noqa: ARG002 - Celery's signature
         PULSE.consuming = False
-        self.timer.cancel()
+        if self.timer is not None:
+            self.timer.cancel()

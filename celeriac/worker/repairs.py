@@ -37,9 +37,15 @@ class Repairs(threading.Thread):
         self.ending = ending
 
     def run(self) -> None:
-        self._try(lambda: symbol_by_name(AT_START)(self.app))
+        # By itself: after an outage it may remove very much, and the outbox is not to wait for that.
+        review = threading.Thread(target=self._review, name="celeriac-review", daemon=True)
+        review.start()
         while not self.ending.wait(min(self.every, self.app.settings.poll_interval, LOOK_EVERY)):
             self.look(time.monotonic())
+        review.join()
+
+    def _review(self) -> None:
+        self._try(lambda: symbol_by_name(AT_START)(self.app))
 
     def look(self, now: float) -> None:
         self._try(self._admit)

@@ -138,10 +138,24 @@ def test_a_task_id_is_no_other_tasks(plain: Task[..., Any], sync: Task[..., Any]
     assert rows("SELECT task_id FROM worker_tasks ORDER BY id") == [("mine",), ("another",)]
 
 
-def test_a_task_that_was_tried_again_with_other_arguments_is_the_same(plain: Task[..., Any], rows: Rows) -> None:
+@pytest.mark.parametrize("again", ["retry_count = 1", "tries = 1"])
+def test_a_task_that_was_tried_again_with_other_arguments_is_the_same(
+    plain: Task[..., Any], app: Celeriac, rows: Rows, again: str
+) -> None:
+    """A new round counts retries anew, and keeps the arguments."""
     first = plain.apply_async(("a",), task_id="mine")
-    rows("UPDATE tasks SET kwargs = '{}', retry_count = 1")
+    rows(f"UPDATE tasks SET kwargs = '{{}}', {again}")
     assert plain.apply_async(("a",), task_id="mine").row_id == first.row_id
+    app.register_roles()
+    in_sql = "SELECT (celeriac.enqueue('plain', '[\"a\"]', task_id => 'mine')).id"
+    assert rows.one(in_sql) == first.row_id
+
+
+def test_a_task_that_failed_in_its_only_attempt_is_no_other_tasks(plain: Task[..., Any], rows: Rows) -> None:
+    plain.apply_async(("a",), task_id="mine")
+    rows("UPDATE worker_tasks SET status = 'failed', tries = 1, completed_at = now()")
+    with pytest.raises(IdTaken):
+        plain.apply_async(("b",), task_id="mine")
 
 
 def test_ids_of_schedules_are_nobody_elses(plain: Task[..., Any], rows: Rows) -> None:

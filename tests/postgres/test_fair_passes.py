@@ -116,6 +116,15 @@ def test_a_heavier_account_gets_more(passes: Passes, waiting: Waiting, rows: Row
     assert passes.given(role(batch_size=70)) == {"a": 40, "b": 20, "c": 10}
 
 
+def test_of_an_only_account_with_a_cap_it_is_counted_what_waits(passes: Passes, waiting: Waiting, rows: Rows) -> None:
+    """It gets what its cap leaves room for, and not all there is."""
+    policy(rows, "a", cap=20)
+    waiting(a=50)
+    assert passes.given() == {"a": 20}
+    (claimants, _given) = passes.written("claimants, given")[-1]
+    assert claimants == [{"account": "a", "waiting": 50, "cap": 20}]
+
+
 def test_a_cap_counts_what_the_account_holds(passes: Passes, waiting: Waiting, rows: Rows) -> None:
     policy(rows, "a", cap=5)
     waiting(a=100, b=10)

@@ -19,9 +19,9 @@ from tests.processes import Rows
 #: A task that ended so many seconds into a minute, began and was due so long before.
 ENDED = """
 INSERT INTO worker_tasks (task_id, role, status, worker_id, worker_pid, last_heartbeat_at, created_at, scheduled_for,
-    started_at, completed_at, retry_count)
+    started_at, completed_at, retry_count, tries)
 SELECT CAST(gen_random_uuid() AS text), :role, :status, 'w', :pid, :at, begun - :waited * interval '1 second',
-    begun - :waited * interval '1 second', begun, :at, :retries
+    begun - :waited * interval '1 second', begun, :at, :retries, CAST(:status = 'failed' AS integer)
 FROM LATERAL (SELECT CAST(:at AS timestamptz) - :ran * interval '1 second' AS begun) AS b
 """
 

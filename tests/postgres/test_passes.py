@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
-from sqlalchemy import event
+from sqlalchemy import Connection, event
 
 from celeriac import Celeriac
-from celeriac.dispatch import record, select
+from celeriac.dispatch import claim, record, select
 from celeriac.dispatch.passes import FIRST_LOOK, PASSES, Dispatcher, Pass
 from celeriac.dispatch.publish import Ticket
 from celeriac.repair import lost_tickets
@@ -82,6 +83,24 @@ def test_a_pass_is_planned_by_look_ups_in_an_index_s_order(database: Database) -
     with database.transaction() as connection:
         assert select.lock_pass(connection, "work")
         settings = [connection.exec_driver_sql(f"SHOW enable_{how}").scalar_one() for how in ("bitmapscan", "sort")]
+    assert settings == ["off", "off"]
+
+
+def test_a_pass_goes_on_in_order_after_it_has_made_due_tasks_ready(
+    dispatcher: Dispatcher, database: Database, rows: Rows, waiting: Waiting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    enqueued(database, new_task(account="late", delay=1000.0))
+    rows("UPDATE worker_tasks SET scheduled_for = now()")
+    waiting(a=3)
+    settings: list[str] = []
+    claim_as_usual = claim.claim
+
+    def watched(connection: Connection, *given: Any) -> Any:
+        settings.extend(connection.exec_driver_sql(f"SHOW enable_{how}").scalar_one() for how in ("bitmapscan", "sort"))
+        return claim_as_usual(connection, *given)
+
+    monkeypatch.setattr(claim, "claim", watched)
+    assert dispatcher.dispatch(ROLE) == 4
     assert settings == ["off", "off"]
 
 

@@ -39,3 +39,9 @@ def test_one_that_lost_its_connection_is_live_again(clock: list[float]) -> None:
     worker.consuming = False
     clock[0] += FRESH
     assert (worker.is_live(), worker.is_ready()) == (True, False)
+
+
+def test_a_step_that_was_never_started_can_be_stopped() -> None:
+    """As where Redis goes away while the worker connects for the first time."""
+    pulse.PulseStep(None).stop(None)
+    assert not pulse.PULSE.consuming

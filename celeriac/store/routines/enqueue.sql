@@ -272,15 +272,17 @@ BEGIN
         EXIT WHEN receipt.is_new;
         CONTINUE WHEN celeriac.make_way(task.role, task.unique_key, task.enqueued_by);
         SELECT t.id, t.task_id,
-            t.task_id = task.task_id AND t.retry_count = 0  -- a retry may have other arguments
+            t.task_id = task.task_id AND NOT t.tried  -- a retry may have other arguments, and a new round keeps them
                 AND (t.role, t.args, t.kwargs) <> (task.role, call -> 'args', call -> 'kwargs')
         INTO receipt.id, receipt.task_id, differs FROM (
-            (SELECT id, task_id, role, args, kwargs, retry_count FROM celeriac.tasks WHERE task_id = task.task_id)
+            (SELECT id, task_id, role, args, kwargs, retry_count > 0 OR tries > 0 AS tried FROM celeriac.tasks
+                WHERE task_id = task.task_id)
             UNION ALL
-            (SELECT id, task_id, role, args, kwargs, retry_count FROM celeriac.tasks
+            (SELECT id, task_id, role, args, kwargs, false FROM celeriac.tasks
                 WHERE role = task.role AND unique_key = task.unique_key)
             UNION ALL
-            (SELECT id, task_id, role, args, kwargs, retry_count FROM celeriac.history WHERE task_id = task.task_id LIMIT 1)
+            (SELECT id, task_id, role, args, kwargs, retry_count > 0 OR tries > CAST(status = 'failed' AS integer)
+                FROM celeriac.history WHERE task_id = task.task_id LIMIT 1)
             LIMIT 1
         ) AS t;
         IF differs THEN
