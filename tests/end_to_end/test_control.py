@@ -169,8 +169,9 @@ def test_inspect_tells_of_rows(shop: ModuleType, worker: Worker, rows: Rows, oth
 
 def test_the_other_tasks_of_a_ticket_are_reserved(shop: ModuleType, worker: Worker, other: Celery) -> None:
     worker("-c", "1")
-    ids = {task.id for task in shop.mixed.bulk([(0.2,)] * 20)}
+    ids = {task.id for task in shop.mixed.bulk([(1.0,)] * 20)}
     inspect = other.control.inspect(timeout=PATIENCE, limit=1)
+    until(lambda: only(inspect.active()), "one to run: until then each of them may be reserved")
     held = {told["id"] for told in until(lambda: only(inspect.reserved()), "some to be reserved")}
     assert held <= ids
     assert 1 <= len(held) < 20, "one runs, nine wait in its ticket; the other ticket may be here by now"
