@@ -11,25 +11,32 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
+from celeriac.dispatch.resuming import Point, Points, behind
 from celeriac.store.plans import lookups
 
 # INVARIANT of `taken`: each account's best entries by (priority, due time, id); one that somebody else has locked is
-# passed over. Only heads of lock keys are ready, so no claim can meet a held lock.
-CLAIM = text("""
+# passed over. Only heads of lock keys are ready, so no claim can meet a held lock. `point`: where
+# an account's share ends.
+_CLAIM = """
 WITH taken AS MATERIALIZED (
-    SELECT best.tableoid, best.ctid, best.rank, share.place
+    SELECT best.tableoid, best.ctid, best.rank, share.place, best.rank = share.n AS is_last
     FROM unnest(CAST(:accounts AS text[]), CAST(:slots AS integer[])) WITH ORDINALITY AS share (account, n, place),
     LATERAL (
         SELECT entry.tableoid, entry.ctid, row_number() OVER () AS rank FROM (
-            SELECT tableoid, ctid FROM celeriac.ready WHERE role = :role AND account = share.account
+            SELECT tableoid, ctid FROM celeriac.ready WHERE role = :role AND account = share.account{behind}
             ORDER BY priority DESC, due_at, id LIMIT share.n FOR UPDATE SKIP LOCKED
         ) AS entry
     ) AS best
 )
 DELETE FROM celeriac.ready r USING taken
 WHERE r.ctid = taken.ctid AND r.tableoid = taken.tableoid AND r.ctid = ANY (ARRAY(SELECT ctid FROM taken))
-RETURNING r.id, r.account, r.losses, taken.rank, taken.place
-""")
+RETURNING r.id, r.account, r.losses,
+    CASE WHEN taken.is_last THEN jsonb_build_array(r.priority, r.due_at, r.id) END AS point, taken.rank, taken.place
+"""
+
+CLAIM = text(_CLAIM.format(behind=""))
+
+CLAIM_BEHIND = text(_CLAIM.format(behind=behind("share.account")))
 
 # Tasks named by id, where they are ready and their account is neither paused nor bounded; the rest a pass decides on.
 RESUME = text("""
@@ -61,11 +68,12 @@ FROM jsonb_to_recordset(CAST(:tickets AS jsonb)) AS ticket (
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """A task that was claimed, and how often it was lost."""
+    """A task that was claimed, and how often it was lost. `point`: its entry's, where its account's share ends."""
 
     id: int
     account: str
     losses: int
+    point: Point | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,15 +97,25 @@ class Held:
         return [task.id for task in self.tasks]
 
 
-def claim(connection: Connection, role: str, shares: Mapping[str, int]) -> list[Taken]:
-    """The tasks a pass got, accounts taking turns. Hold them in the same transaction.
+def claim(connection: Connection, role: str, shares: Mapping[str, int], points: Points | None = None) -> list[Taken]:
+    """The tasks a pass got, accounts taking turns, from their fronts or behind `points`. Hold them in the same
+    transaction.
 
     Less than its share gets an account some of whose entries somebody else has locked.
     """
     if not shares:
         return []
-    rows = connection.execute(CLAIM, {"role": role, "accounts": list(shares), "slots": list(shares.values())}).all()
-    return [Taken(*row[:3]) for row in sorted(rows, key=lambda row: (row.rank, row.place))]
+    wanted: dict[str, Any] = {"role": role, "accounts": list(shares), "slots": list(shares.values())}
+    if points is None:
+        rows = connection.execute(CLAIM, wanted).all()
+    else:
+        rows = connection.execute(CLAIM_BEHIND, wanted | {"points": json.dumps(dict(points))}).all()
+    return [Taken(*row[:4]) for row in sorted(rows, key=lambda row: (row.rank, row.place))]
+
+
+def reached(taken: Sequence[Taken]) -> dict[str, Point]:
+    """Where the accounts' shares end; of those that got less, nothing."""
+    return {task.account: task.point for task in taken if task.point}
 
 
 def given(taken: Sequence[Taken]) -> dict[str, int]:

@@ -8,7 +8,7 @@ one pass could not split evenly the next one starts with.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 
@@ -49,7 +49,7 @@ def allocate(claimants: Sequence[Claimant], free: int) -> dict[str, int]:
     return given
 
 
-def next_cursor(claimants: Sequence[Claimant], given: dict[str, int], cursor: str) -> str:
+def next_cursor(claimants: Sequence[Claimant], given: Mapping[str, int], cursor: str) -> str:
     """The account after which the next pass starts: the one that got the last slot.
 
     Slots go out in the order of (level before the slot, turn), so the last went to the highest such pair. Whoever was

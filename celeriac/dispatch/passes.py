@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
-from celeriac.dispatch import claim, parking, promote, record, select
+from celeriac.dispatch import claim, decide, parking, promote, record, select
 from celeriac.dispatch.claim import Held, Holder, fresh_token
-from celeriac.dispatch.fairness import Claimant, allocate, next_cursor
+from celeriac.dispatch.fairness import Claimant, next_cursor
 from celeriac.dispatch.publish import Publisher, Ticket, rows_per_ticket, split
 from celeriac.roles.role import Role
 from celeriac.settle import release
@@ -22,21 +22,12 @@ from celeriac.store.started import Started
 
 logger = logging.getLogger(__name__)
 
-#: How many waiting rows of an account a pass counts at first; more only where they could matter, and of all accounts
-#: together so many at once.
-FIRST_LOOK = 16
-DEEPER_LOOK = 2_000
-
 #: How many accounts with something ready count where an account resumes its share of the window.
 OTHERS = 16
 
 #: A prompt role's passes in a row. Where tasks settle as fast as they are published each makes room for another, but a
 #: lifeline has heartbeats to send, and beat sweeps to run; whoever settles asks again.
 PASSES = 4
-
-#: How often a pass walks on behind accounts that are shut, and how many tasks of each it parks on the way.
-WALKS = 20
-PARKED = 500
 
 #: A role without passes in between: its pass waits so long (seconds) for whoever has the role's lock for a moment.
 WAIT = 1.0
@@ -191,67 +182,31 @@ class Dispatcher:
         room = min(role.batch_size, role.window - sum(seen.holding.values()), first_steps(role, seen))
         free = seen.by_rate(room)
         if seen.resumed:
-            parking.unpark(connection, PARKED)
+            parking.unpark(connection, decide.PARKED)
         if seen.due:
             promote.promote_due(connection, role.name, max(2 * role.batch_size, 1000), seen.cursor)
         if seen.resumed or seen.due:
             in_order(connection)
         if seen.paused or free <= 0:
             return self._nothing(connection, role, seen, [], free, started)
-        claimants, given = self._decide(connection, role, seen, free)
-        taken = claim.claim(connection, role.name, given)
-        if not taken:
-            return self._nothing(connection, role, seen, claimants, free, started)
-        if len(claimants) == 1 and len(taken) < given[claimants[0].account] == free:
-            claimants = [_deepened(claimants[0], {taken[0].account: len(taken)})]
-        cursors = (seen.cursor, next_cursor(claimants, given, seen.cursor))
+        done = decide.decide(connection, role.name, seen, free)
+        if not done.taken:
+            return self._nothing(connection, role, seen, done.claimants, free, started)
+        cursors = (seen.cursor, next_cursor(done.claimants, done.given, seen.cursor))
         record.done(
-            connection, role.name, by=self.by, free=free, seen=claimants, given=claim.given(taken), cursors=cursors,
-            held_since=seen.held_since, took_ms=_milliseconds(started),
+            connection, role.name, by=self.by, free=free, seen=done.claimants, given=claim.given(done.taken),
+            cursors=cursors, held_since=seen.held_since, took_ms=_milliseconds(started), resume=done.resume,
         )  # fmt: skip
-        size = rows_per_ticket(role.chunk, seen.seconds_per_task, role.chunk_target, len(taken), seen.slots)
-        held = [Held(fresh_token(), some) for some in split(taken, size)]
+        size = rows_per_ticket(role.chunk, seen.seconds_per_task, role.chunk_target, len(done.taken), seen.slots)
+        held = [Held(fresh_token(), some) for some in split(done.taken, size)]
         if own is not None:
             held[0] = Held(own.token, held[0].tasks, own.holder)
         claim.hold(connection, role.name, held)
         tickets = [Ticket(role.name, role.queue, ticket.ids, ticket.token) for ticket in held]
         return Pass(tickets, started=own.read(connection, held[0]) if own else ())
 
-    def _decide(
-        self, connection: Connection, role: Role, seen: select.Survey, free: int
-    ) -> tuple[list[Claimant], dict[str, int]]:
-        """Allocates; looks deeper into accounts whose counted tasks ran out, until none did.
-
-        Of an only account without a cap the claim tells what it has: nobody walks over its dead entries once more.
-        """
-        depth = min(free, FIRST_LOOK)
-        claimants = self._open_accounts(connection, role, seen, free, depth)
-        given = allocate(claimants, free)
-        while short := [c.account for c in claimants if c.waiting == depth < free and given.get(c.account) == depth]:
-            if len(claimants) == 1 and claimants[0].cap is None:
-                depth, deeper = free, {short[0]: free}
-            else:
-                depth = min(free, max(depth * 4, DEEPER_LOOK // len(short)))
-                deeper = select.waiting(connection, role.name, short, depth)
-            claimants = [_deepened(c, deeper) for c in claimants]
-            given = allocate(claimants, free)
-        return claimants, given
-
-    def _open_accounts(
-        self, connection: Connection, role: Role, seen: select.Survey, free: int, depth: int
-    ) -> list[Claimant]:
-        """Those that may get something. Tasks of accounts that are shut are parked as a pass meets them, once."""
-        for _ in range(WALKS):
-            found = select.accounts(connection, role.name, seen, free, depth)
-            if not found.shut or not parking.park(connection, role.name, found.shut, PARKED):
-                break
-            in_order(connection)
-            if found.is_all:
-                break
-        return found.open
-
     def _nothing(
-        self, connection: Connection, role: Role, seen: select.Survey, claimants: list[Claimant], free: int,
+        self, connection: Connection, role: Role, seen: select.Survey, claimants: Sequence[Claimant], free: int,
         started: float,
     ) -> Pass:  # fmt: skip
         why = self._why_nothing(connection, role, seen, claimants, free)
@@ -262,7 +217,7 @@ class Dispatcher:
         return Pass(why_nothing=why)
 
     def _why_nothing(
-        self, connection: Connection, role: Role, seen: select.Survey, claimants: list[Claimant], free: int
+        self, connection: Connection, role: Role, seen: select.Survey, claimants: Sequence[Claimant], free: int
     ) -> str:
         if seen.paused:
             return "the role is paused"
@@ -287,10 +242,6 @@ def first_steps(role: Role, seen: select.Survey) -> int:
     if role.chunk == "auto" and role.prompt and seen.seconds_per_task is None:
         return max(2 * seen.slots, 8)
     return role.batch_size
-
-
-def _deepened(claimant: Claimant, waiting: dict[str, int]) -> Claimant:
-    return replace(claimant, waiting=waiting.get(claimant.account, claimant.waiting))
 
 
 def _milliseconds(since: float) -> float:

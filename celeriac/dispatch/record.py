@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy import Connection, text
 
 from celeriac.dispatch.fairness import Claimant
+from celeriac.dispatch.resuming import Resume
 
 RECORD = text("""
 WITH pass AS (
@@ -17,9 +18,13 @@ WITH pass AS (
     VALUES (:role, :by, :free, CAST(:claimants AS jsonb), CAST(:given AS jsonb), :before, :after, :took_ms)
     RETURNING id
 )
-INSERT INTO celeriac.batchers (role, cursor, last_pass, held_since) SELECT :role, :after, id, :held_since FROM pass
+INSERT INTO celeriac.batchers (role, cursor, last_pass, held_since, points, rescan_at)
+SELECT :role, :after, id, :held_since, CAST(:points AS jsonb),
+    clock_timestamp() + CAST(:seconds AS double precision) * interval '1 second'
+FROM pass
 ON CONFLICT (role) DO UPDATE
-SET cursor = excluded.cursor, last_pass = excluded.last_pass, held_since = excluded.held_since
+SET cursor = excluded.cursor, last_pass = excluded.last_pass, held_since = excluded.held_since,
+    points = excluded.points, rescan_at = coalesce(excluded.rescan_at, batchers.rescan_at)
 """)
 
 # An empty pass for the reason of the last one only counts up; the guard keeps it so when the last one was not empty.
@@ -37,6 +42,8 @@ INSERT INTO celeriac.batchers (role, cursor, last_pass) SELECT :role, :before, i
 ON CONFLICT (role) DO UPDATE SET last_pass = excluded.last_pass
 """)
 
+FORGET = text("UPDATE celeriac.batchers SET points = NULL WHERE role = :role AND points IS NOT NULL")
+
 
 def done(
     connection: Connection,
@@ -49,8 +56,11 @@ def done(
     cursors: tuple[str, str],
     held_since: datetime,
     took_ms: float,
+    resume: Resume | None,
 ) -> None:
-    """What was seen and decided, the cursor for the next pass, and since when tickets of the role hold something."""
+    """What was seen and decided, the cursor for the next pass, what it goes on from, and since when tickets of the role
+    hold something.
+    """
     row = {
         "role": role,
         "by": by,
@@ -59,6 +69,8 @@ def done(
         "before": cursors[0],
         "after": cursors[1],
         "held_since": held_since,
+        "points": json.dumps(dict(resume.points)) if resume else None,
+        "seconds": resume.seconds if resume else None,
     }
     connection.execute(RECORD, row | {"claimants": _as_json(seen), "given": json.dumps(given)})
 
@@ -73,6 +85,11 @@ def nothing(
         return
     row = {"role": role, "by": by, "free": free, "claimants": _as_json(seen), "before": cursor}
     connection.execute(NOTHING, row | {"why": why, "took_ms": took_ms})
+
+
+def forget(connection: Connection, role: str) -> None:
+    """No resume points: nothing stands behind them."""
+    connection.execute(FORGET, {"role": role})
 
 
 def _as_json(seen: Sequence[Claimant]) -> str:

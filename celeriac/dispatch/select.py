@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, Row, TextClause, text
 
 from celeriac.dispatch.fairness import Claimant
+from celeriac.dispatch.resuming import Points, behind
 from celeriac.store.connections import Prepared, for_cursor
 from celeriac.store.plans import IN_ORDER
 from celeriac.store.turns import TURNS
@@ -31,6 +35,7 @@ SELECT
     coalesce((SELECT cursor FROM batcher), '') AS cursor,
     (SELECT seconds_per_task FROM batcher) AS seconds_per_task,
     (SELECT last_pass FROM batcher) AS last_pass,
+    (SELECT points FROM batcher WHERE rescan_at > statement_timestamp()) AS points,
     (SELECT coalesce(jsonb_object_agg(account, n), '{}') FROM (
         SELECT account, count(*) AS n FROM held, unnest(held.accounts) AS account GROUP BY account
     ) AS holding) AS holding,
@@ -48,7 +53,7 @@ SELECT
 # INVARIANT of `onward`, `around`: each step is one descent into `ready_in_order`, to the next account with an entry.
 # `around` is read only if `onward` ran out of accounts before `walk` found :accounts of them, each with one look at its
 # policy. `waiting` counts at most :depth entries of an account, none of one that is shut.
-CLAIMANTS = text(f"""{TURNS}, walk AS (
+_CLAIMANTS = """{turns}, walk AS (
     SELECT turn.account, policy.weight, policy.cap, policy.shut, row_number() OVER () AS place
     FROM (SELECT account FROM onward UNION ALL SELECT account FROM around) AS turn
     LEFT JOIN LATERAL (
@@ -62,25 +67,40 @@ SELECT walk.account, waiting.n AS waiting, coalesce(walk.weight, 1) AS weight, w
 FROM walk
 CROSS JOIN LATERAL (
     SELECT count(*) AS n FROM (
-        SELECT FROM celeriac.ready WHERE role = :role AND account = walk.account AND walk.shut IS NOT TRUE
+        SELECT FROM celeriac.ready WHERE role = :role AND account = walk.account AND walk.shut IS NOT TRUE{behind}
         ORDER BY priority DESC, due_at, id LIMIT :depth) AS counted
 ) AS waiting
 ORDER BY walk.place
-""")
+"""
 
-WAITING = text("""
+_WAITING = """
 SELECT wanted.account, (
     SELECT count(*) FROM (
-        SELECT FROM celeriac.ready WHERE role = :role AND account = wanted.account
+        SELECT FROM celeriac.ready WHERE role = :role AND account = wanted.account{behind}
         ORDER BY priority DESC, due_at, id LIMIT :depth) AS counted) AS waiting
 FROM unnest(CAST(:accounts AS text[])) AS wanted (account)
-""")
+"""
+
+CLAIMANTS = text(_CLAIMANTS.format(turns=TURNS, behind=""))
+
+WAITING = text(_WAITING.format(behind=""))
+
+# The accounts that have resume points, in the same order.
+KNOWN = """
+WITH known AS (SELECT account FROM jsonb_object_keys(CAST(:points AS jsonb)) AS key (account)),
+onward AS (SELECT account FROM known WHERE account > :cursor ORDER BY account),
+around AS (SELECT account FROM known WHERE account <= :cursor ORDER BY account)"""
+
+CLAIMANTS_BEHIND = text(_CLAIMANTS.format(turns=KNOWN, behind=behind("walk.account")))
+
+WAITING_BEHIND = text(_WAITING.format(behind=behind("wanted.account")))
 
 READY = text("SELECT true FROM celeriac.ready WHERE role = :role ORDER BY account LIMIT 1")
 
 PARKED = text("SELECT true FROM celeriac.parked WHERE role = :role LIMIT 1")
 
 # The room first: who settles asks more often than there is any, and the entries of `ready` may be dead ones for long.
+# Where a pass left resume points, the next one tells whether there is more.
 WORK_AND_ROOM = text("""
 SELECT coalesce((
         SELECT sum(cardinality(ids)) FROM celeriac.tickets
@@ -88,6 +108,8 @@ SELECT coalesce((
             (SELECT held_since FROM celeriac.batchers WHERE role = :role), '-infinity')), 0) < :below
     AND NOT coalesce((SELECT paused FROM celeriac.roles WHERE role = :role), false)
     AND coalesce(
+        (SELECT true FROM celeriac.batchers
+            WHERE role = :role AND points IS NOT NULL AND rescan_at > statement_timestamp()),
         (SELECT true FROM celeriac.ready WHERE role = :role ORDER BY account LIMIT 1),
         (SELECT true FROM celeriac.later
             WHERE role = :role AND due_at <= statement_timestamp() ORDER BY due_at LIMIT 1),
@@ -100,6 +122,11 @@ SELECT coalesce((
         FROM celeriac.role_limits l WHERE role = :role AND rate_limit IS NOT NULL), true)
 """)
 
+
+# By the statistics, which every process reports at its own pace.
+DEAD = text("""
+SELECT sum(pg_stat_get_dead_tuples(to_regclass('celeriac.ready_' || n))) FROM generate_series(0, 2) AS n
+""")
 
 # A step is a tenth of the bucket, one token at least: what the next pass is to find beside what waits to begin.
 REFILLS = text("""
@@ -123,13 +150,15 @@ _WORK_AND_ROOM = Prepared(WORK_AND_ROOM, {"role": "text", "below": "integer"})
 @dataclass(frozen=True, slots=True)
 class Survey:
     """The state a pass decides on. `holding`: active tasks per account; `slots`: consumers of live workers;
-    `resumed`: accounts were whose tasks may still be parked; `tokens`: how many may begin, by its rate.
+    `resumed`: accounts were whose tasks may still be parked; `tokens`: how many may begin, by its rate;
+    `points`: the resume points of the last pass, while they hold.
     """
 
     paused: bool
     cursor: str
     seconds_per_task: float | None
     last_pass: int | None
+    points: Points | None
     holding: dict[str, int]
     due: bool
     slots: int
@@ -175,15 +204,18 @@ def survey(connection: Connection, role: str, queue: str) -> Survey:
     return Survey(*connection.execute(SURVEY, {"role": role, "queue": queue}).one())
 
 
-def accounts(connection: Connection, role: str, seen: Survey, free: int, depth: int) -> Accounts:
-    """Accounts with ready tasks in rotation order, each with at most `depth` of them counted.
+def accounts(
+    connection: Connection, role: str, seen: Survey, free: int, depth: int, points: Points | None = None
+) -> Accounts:
+    """Accounts with ready tasks in rotation order, each with at most `depth` of them counted; or those with `points`
+    alone, and what they have behind them.
 
     At least `free` accounts that hold nothing, if there are so many: whoever stands behind them could get nothing
     anyway.
     """
     most = free + len(seen.holding)
     wanted = {"role": role, "cursor": seen.cursor, "accounts": most, "depth": depth}
-    rows = connection.execute(CLAIMANTS, wanted).all()
+    rows = _from(connection, CLAIMANTS, CLAIMANTS_BEHIND, wanted, points)
     claimants = [
         Claimant(row.account, row.waiting, seen.holding.get(row.account, 0), row.weight, row.cap)
         for row in rows
@@ -192,10 +224,25 @@ def accounts(connection: Connection, role: str, seen: Survey, free: int, depth: 
     return Accounts(claimants, [row.account for row in rows if row.shut], len(rows) < most)
 
 
-def waiting(connection: Connection, role: str, accounts: list[str], depth: int) -> dict[str, int]:
-    """How many ready tasks each of these accounts has, counting at most `depth`."""
-    rows = connection.execute(WAITING, {"role": role, "accounts": accounts, "depth": depth})
+def waiting(
+    connection: Connection, role: str, accounts: list[str], depth: int, points: Points | None = None
+) -> dict[str, int]:
+    """How many ready tasks each of these accounts has, in all or behind its point, counting at most `depth`."""
+    rows = _from(connection, WAITING, WAITING_BEHIND, {"role": role, "accounts": accounts, "depth": depth}, points)
     return {row.account: row.waiting for row in rows}
+
+
+def _from(
+    connection: Connection, front: TextClause, behind: TextClause, wanted: dict[str, Any], points: Points | None
+) -> Sequence[Row[Any]]:
+    if points is None:
+        return connection.execute(front, wanted).all()
+    return connection.execute(behind, wanted | {"points": json.dumps(dict(points))}).all()
+
+
+def dead_entries(connection: Connection) -> int:
+    """How many entries of `ready` are gone and not yet vacuumed, or may not be."""
+    return int(connection.execute(DEAD).scalar_one())
 
 
 def has_ready(connection: Connection, role: str) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from celery import _state
-from sqlalchemy import create_engine
+from sqlalchemy import Connection, create_engine
 
 from celeriac import Celeriac
 from celeriac.dispatch.passes import Dispatcher
@@ -118,3 +118,13 @@ def waiting(rows: Rows) -> Waiting:
 @pytest.fixture
 def passes(dispatcher: Dispatcher, rows: Rows) -> Passes:
     return Passes(dispatcher, rows)
+
+
+@pytest.fixture
+def old_transaction(database_url: str) -> Iterator[Connection]:
+    """Open since before anything died: nothing that dies may be vacuumed."""
+    engine = create_engine(database_url, isolation_level="REPEATABLE READ")
+    with engine.connect() as connection:
+        connection.exec_driver_sql("SELECT count(*) FROM celeriac.roles")
+        yield connection
+    engine.dispose()

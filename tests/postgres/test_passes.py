@@ -11,7 +11,8 @@ from sqlalchemy import Connection, event
 
 from celeriac import Celeriac
 from celeriac.dispatch import claim, record, select
-from celeriac.dispatch.passes import FIRST_LOOK, PASSES, Dispatcher, Pass
+from celeriac.dispatch.decide import FIRST_LOOK
+from celeriac.dispatch.passes import PASSES, Dispatcher, Pass
 from celeriac.dispatch.publish import Ticket
 from celeriac.repair import lost_tickets
 from celeriac.store.connections import Database

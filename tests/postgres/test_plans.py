@@ -53,7 +53,7 @@ SHORT = {
 EXCEPT = {
     "insights.capacity.CAPACITY", "insights.metrics.MEASURE", "insights.metrics.PRIORITIES",
     "insights.counting.BELIEVED", "insights.counting.DUE", "repair.prune.DAYS", "repair.prune.DROP_DAY", "add days",
-    "move", "metrics.read.REVISION",
+    "move", "metrics.read.REVISION", "dispatch.select.DEAD",
 }  # fmt: skip
 
 
@@ -93,6 +93,7 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
     (letter,) = found("SELECT max(id) FROM celeriac.dead_letters")
     lone, one = ready[0], running[0]
     share = SELECTED // len(accounts)
+    points = {"points": json.dumps({account: [0, "2026-01-01", 0] for account in accounts})}
     barriers = [str(uuid.UUID(md5(f"{name}".encode()).hexdigest())) for name in
         ("wide", "body-1", "body-2", *(f"body-{i}" for i in range(3, SELECTED)))]  # fmt: skip
     keys = ["held", *(f"key-{i}" for i in range(SELECTED)), *(f"look-{i}" for i in range(20))]
@@ -172,8 +173,12 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
             work | {"accounts": accounts, "slots": [share] * len(accounts)},
             work | {"accounts": accounts[:1], "slots": [SELECTED]},
         ],
+        "dispatch.claim.CLAIM_BEHIND": [
+            work | points | {"accounts": accounts, "slots": [share] * len(accounts)},
+            work | points | {"accounts": accounts[:1], "slots": [SELECTED]},
+        ],
         "dispatch.claim.RESUME": [{"ids": ready, "room": SELECTED, "share": SELECTED, "holding": "{}"}],
-        "dispatch.record.RECORD": [work | passed | {"held_since": "2026-01-01"}],
+        "dispatch.record.RECORD": [work | passed | points | {"held_since": "2026-01-01", "seconds": 1}],
         "dispatch.record.REPEAT": [{"last_pass": 1, "why": "", "took_ms": 1}],
         "dispatch.record.NOTHING": [work | passed | {"why": ""}],
         "dispatch.parking.PARK": [work | {"accounts": ["q1"], "batch": SELECTED}],
@@ -189,7 +194,11 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
             work | {"cursor": cursor, "accounts": SELECTED, "depth": depth}
             for cursor, depth in (("m5", 16), ("", 16), ("z", SELECTED))
         ],
+        "dispatch.select.CLAIMANTS_BEHIND": [
+            work | points | {"cursor": cursor, "accounts": SELECTED, "depth": SELECTED} for cursor in ("m5", "", "z")
+        ],
         "dispatch.select.WAITING": [work | {"accounts": accounts, "depth": SELECTED}],
+        "dispatch.select.WAITING_BEHIND": [work | points | {"accounts": accounts, "depth": SELECTED}],
         "dispatch.select.READY": [work, {"role": "nothing of it"}],
         "dispatch.select.PARKED": [work, {"role": "nothing of it"}],
         "dispatch.select.WORK_AND_ROOM": [work | {"below": 1500}, {"role": "nothing of it", "below": 1500}],
@@ -413,7 +422,7 @@ def by_lookups(name: str) -> bool:
 
 def in_order(name: str) -> bool:
     """Whether it is part of a pass, which plans so."""
-    return name == "dispatch.claim.CLAIM" or name.startswith(("dispatch.select.", "dispatch.record."))
+    return name.startswith(("dispatch.claim.CLAIM", "dispatch.select.", "dispatch.record."))
 
 
 def rolled_back(connection: Connection, name: str, given: Given) -> Plan:

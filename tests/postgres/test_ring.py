@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
-from sqlalchemy import Connection, create_engine, text
+from sqlalchemy import Connection, text
 
 from celeriac import Celeriac
 from celeriac.repair import ring
@@ -34,16 +32,6 @@ SEGMENT = "SELECT seg FROM ring"
 FIRST = text(
     "SELECT id FROM celeriac.ready WHERE role = 'work' AND account = '' ORDER BY priority DESC, due_at, id LIMIT 1"
 )
-
-
-@pytest.fixture
-def old_transaction(database_url: str) -> Iterator[Connection]:
-    """Open since before anything died: nothing that dies may be vacuumed."""
-    engine = create_engine(database_url, isolation_level="REPEATABLE READ")
-    with engine.connect() as connection:
-        connection.exec_driver_sql("SELECT count(*) FROM celeriac.roles")
-        yield connection
-    engine.dispose()
 
 
 @pytest.fixture

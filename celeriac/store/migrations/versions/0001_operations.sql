@@ -85,12 +85,15 @@ CREATE TABLE celeriac.audit (
 CREATE INDEX audit_by_age ON celeriac.audit (at);
 CREATE INDEX audit_of_target ON celeriac.audit (kind, target, id);
 
+-- `points`: resume points, which hold until `rescan_at`.
 CREATE TABLE celeriac.batchers (
     role text NOT NULL,
     cursor text DEFAULT '' NOT NULL,
     last_pass bigint,
     seconds_per_task double precision,
     held_since timestamptz DEFAULT '-infinity' NOT NULL,
+    points jsonb,
+    rescan_at timestamptz,
     PRIMARY KEY (role)
 );
 

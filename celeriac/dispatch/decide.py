@@ -1,0 +1,118 @@
+"""Decide: whom one pass gives its slots, and what it then claims."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from sqlalchemy import Connection
+
+from celeriac.dispatch import claim, parking, record, resuming, select
+from celeriac.dispatch.claim import Taken
+from celeriac.dispatch.fairness import Claimant, allocate
+from celeriac.dispatch.resuming import Points, Resume
+from celeriac.store.plans import in_order
+
+#: How many waiting rows of an account a pass counts at first; more only where they could matter, and of all accounts
+#: together so many at once.
+FIRST_LOOK = 16
+DEEPER_LOOK = 2_000
+
+#: How often a pass walks on behind accounts that are shut, and how many tasks of each it parks on the way.
+WALKS = 20
+PARKED = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Whom a pass saw, what each was to get, the tasks it claimed, and what the next pass goes on from."""
+
+    claimants: Sequence[Claimant]
+    given: Mapping[str, int]
+    taken: Sequence[Taken] = ()
+    resume: Resume | None = None
+
+
+def decide(connection: Connection, role: str, seen: select.Survey, free: int) -> Decision:
+    """Allocates `free` slots and claims their tasks: behind the resume points where those suffice, else from the fronts
+    of all accounts.
+    """
+    if seen.points:
+        done = _behind(connection, role, seen, free, seen.points)
+        if done is not None:
+            return done
+    done = _from_fronts(connection, role, seen, free)
+    if seen.points and not done.taken:
+        record.forget(connection, role)
+    return done
+
+
+def _behind(connection: Connection, role: str, seen: select.Survey, free: int, points: Points) -> Decision | None:
+    """None: all accounts have to be looked at, as those with points have too little behind them, or one is shut."""
+    found = select.accounts(connection, role, seen, free, min(free, FIRST_LOOK), points)
+    if found.shut:
+        return None
+    claimants, given = _allocated(connection, role, free, found.open, points)
+    if sum(given.values()) < free:
+        return None
+    taken = claim.claim(connection, role, given, points)
+    resume = resuming.after_resuming(points, given, claim.reached(taken))
+    return Decision(_told_by_claim(claimants, taken, free), given, taken, resume) if taken else None
+
+
+def _from_fronts(connection: Connection, role: str, seen: select.Survey, free: int) -> Decision:
+    began = time.perf_counter()
+    found = _open_accounts(connection, role, seen, free)
+    claimants, given = _allocated(connection, role, free, found.open, None)
+    taken = claim.claim(connection, role, given)
+    took = time.perf_counter() - began
+    resume = None
+    if found.is_all:
+        resume = resuming.after_scan(took, [c.account for c in claimants], claim.reached(taken))
+    if resume and select.dead_entries(connection) < resuming.DEAD:
+        resume = None  # it was slow for another reason
+    return Decision(_told_by_claim(claimants, taken, free), given, taken, resume)
+
+
+def _allocated(
+    connection: Connection, role: str, free: int, claimants: list[Claimant], points: Points | None
+) -> tuple[list[Claimant], dict[str, int]]:
+    """Allocates; looks deeper into accounts whose counted tasks ran out, until none did.
+
+    Of an only account without a cap the claim tells what it has: nobody walks over its dead entries once more.
+    """
+    depth = min(free, FIRST_LOOK)
+    given = allocate(claimants, free)
+    while short := [c.account for c in claimants if c.waiting == depth < free and given.get(c.account) == depth]:
+        if len(claimants) == 1 and claimants[0].cap is None:
+            depth, deeper = free, {short[0]: free}
+        else:
+            depth = min(free, max(depth * 4, DEEPER_LOOK // len(short)))
+            deeper = select.waiting(connection, role, short, depth, points)
+        claimants = [_deepened(c, deeper) for c in claimants]
+        given = allocate(claimants, free)
+    return claimants, given
+
+
+def _open_accounts(connection: Connection, role: str, seen: select.Survey, free: int) -> select.Accounts:
+    """Those that may get something. Tasks of accounts that are shut are parked as a pass meets them, once."""
+    for _ in range(WALKS):
+        found = select.accounts(connection, role, seen, free, min(free, FIRST_LOOK))
+        if not found.shut or not parking.park(connection, role, found.shut, PARKED):
+            break
+        in_order(connection)
+        if found.is_all:
+            break
+    return found
+
+
+def _told_by_claim(claimants: list[Claimant], taken: Sequence[Taken], free: int) -> Sequence[Claimant]:
+    """As the claim counted an only account, which was to get all."""
+    if len(claimants) == 1 and claimants[0].waiting == free > len(taken) > 0:
+        return [_deepened(claimants[0], {claimants[0].account: len(taken)})]
+    return claimants
+
+
+def _deepened(claimant: Claimant, waiting: Mapping[str, int]) -> Claimant:
+    return replace(claimant, waiting=waiting.get(claimant.account, claimant.waiting))

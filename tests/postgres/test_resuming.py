@@ -1,0 +1,149 @@
+"""Where dead entries pile up, a pass goes on where the last one stopped, and looks from the front often enough."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from celeriac import Celeriac
+from celeriac.dispatch import claim, resuming, select
+from celeriac.dispatch.passes import Dispatcher
+from celeriac.store.connections import Database
+from tests.postgres.conftest import new_task
+from tests.postgres.passes import Passes, Waiting, policy, role
+from tests.postgres.plans import explain
+from tests.postgres.stages import enqueued
+from tests.processes import Rows
+
+#: With no way round by worker_tasks.
+FILL = """
+INSERT INTO celeriac.ready (seg, role, account, priority, due_at, id)
+SELECT 0, 'work', '', 0, now(), i FROM generate_series(1, :n) AS i
+"""
+
+TEN = role(batch_size=10)
+
+POINTS = "SELECT points FROM batchers WHERE points IS NOT NULL AND rescan_at > now()"
+
+
+@pytest.fixture
+def dear(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every scan from the front counts as slow, and what it leaves holds for as long as a test may take."""
+    monkeypatch.setattr(resuming, "DEAR", 0.0)
+    monkeypatch.setattr(resuming, "DEAD", 0)
+    monkeypatch.setattr(resuming, "TIMES", 1e9)
+    monkeypatch.setattr(resuming, "LONGEST", 1e6)
+
+
+def rescan(rows: Rows) -> None:
+    """The time has come to look from the front."""
+    rows("UPDATE celeriac.batchers SET rescan_at = now()")
+
+
+def points(rows: Rows) -> set[str]:
+    """The accounts that have some."""
+    return {account for (stored,) in rows(POINTS) for account in stored}  # type: ignore[attr-defined]
+
+
+@pytest.mark.usefixtures("old_transaction")
+@pytest.mark.breaks_invariants
+def test_a_pass_behind_resume_points_meets_no_dead_entry(database: Database, rows: Rows) -> None:
+    rows(FILL, n=20_000)
+    rows("DELETE FROM celeriac.ready WHERE id <= 19900")
+    with database.transaction() as connection:
+        assert select.lock_pass(connection, "work")
+        front = explain(connection, claim.CLAIM, role="work", accounts=[""], slots=[10])
+        (point,) = claim.reached(claim.claim(connection, "work", {"": 10})).items()
+        wanted: dict[str, Any] = {"role": "work", "accounts": [""], "slots": [10], "points": json.dumps(dict([point]))}
+        assert explain(connection, claim.CLAIM_BEHIND, **wanted).pages < front.pages / 5
+        wanted = {"role": "work", "cursor": "", "accounts": 10, "depth": 16}
+        front = explain(connection, select.CLAIMANTS, **wanted)
+        wanted["points"] = json.dumps(dict([point]))
+        assert explain(connection, select.CLAIMANTS_BEHIND, **wanted).pages < front.pages / 5
+
+
+@pytest.mark.usefixtures("dear")
+def test_it_takes_what_stands_behind_them_each_once_and_in_turn(
+    passes: Passes, database: Database, waiting: Waiting, rows: Rows
+) -> None:
+    waiting(a=50, b=50, c=50)
+    assert passes.given(TEN) == {"a": 4, "b": 3, "c": 3}
+    assert points(rows) == {"a", "b", "c"}
+    enqueued(database, new_task(account="0"), new_task(account="a", priority=9))
+    assert [passes.given(TEN) for _ in range(2)] == [{"a": 2, "b": 4, "c": 4}, {"a": 4, "b": 3, "c": 3}]
+    in_order = "SELECT array_agg(id ORDER BY id) FROM worker_tasks WHERE account = 'a' AND status = :status"
+    (taken, left) = [rows.one(in_order, status=status) for status in ("claimed", "pending")]
+    assert len(taken) == 10  # type: ignore[arg-type]
+    assert max(taken) < min(left)  # type: ignore[type-var]
+    rescan(rows)
+    assert passes.given(TEN)["0"] == 1
+    assert rows.one("SELECT status FROM worker_tasks WHERE priority = 9") == "claimed"
+
+
+@pytest.mark.usefixtures("dear")
+def test_where_too_little_stands_behind_them_the_fronts_are_looked_at(
+    passes: Passes, database: Database, waiting: Waiting, rows: Rows
+) -> None:
+    waiting(a=15)
+    assert passes.given(TEN) == {"a": 10}
+    enqueued(database, new_task(account="a", priority=9), new_task(account="b"))
+    assert passes.given(TEN) == {"a": 6, "b": 1}
+    assert passes.why_nothing(TEN) == "nothing is ready"
+    assert not points(rows)
+
+
+@pytest.mark.usefixtures("dear")
+def test_an_account_that_is_paused_meanwhile_gets_nothing_and_one_with_a_cap_no_more(
+    passes: Passes, waiting: Waiting, rows: Rows
+) -> None:
+    waiting(a=50, b=50, c=50)
+    passes.given(TEN)
+    policy(rows, "a", paused=True)
+    policy(rows, "b", cap=4)
+    assert passes.given(TEN) == {"b": 1, "c": 9}
+
+
+@pytest.mark.usefixtures("dear")
+def test_what_others_have_locked_is_looked_for_again(passes: Passes, database: Database, waiting: Waiting) -> None:
+    waiting(a=30)
+    assert passes.given(TEN) == {"a": 10}
+    with database.transaction() as other:
+        other.exec_driver_sql("SELECT FROM celeriac.ready ORDER BY priority DESC, due_at, id LIMIT 15 FOR UPDATE")
+        assert passes.given(TEN) == {"a": 5}
+    assert passes.given(TEN) == {"a": 10}
+    assert passes.given(TEN) == {"a": 5}
+
+
+@pytest.mark.usefixtures("dear")
+def test_whoever_asks_for_work_is_sent_to_the_pass_while_points_hold(
+    passes: Passes, dispatcher: Dispatcher, waiting: Waiting
+) -> None:
+    waiting(a=20)
+    passes.finished(TEN)
+    assert dispatcher.has_work_and_room(TEN)
+    passes.finished(TEN)
+    assert dispatcher.has_work_and_room(TEN), "nobody has looked yet"
+    assert passes.why_nothing(TEN) == "nothing is ready"
+    assert not dispatcher.has_work_and_room(TEN)
+
+
+def test_a_quick_scan_leaves_none_nor_one_of_many_accounts() -> None:
+    reached: dict[str, resuming.Point] = {"a": [0, "2026-01-01T00:00:00+00:00", 1]}
+    assert resuming.after_scan(resuming.DEAR / 2, ["a"], reached) is None
+    assert resuming.after_scan(0.02, ["a"], reached) == resuming.Resume(reached, 0.2)
+    assert resuming.after_scan(60, ["a"], reached) == resuming.Resume(reached, resuming.LONGEST)
+    assert resuming.after_scan(60, ["a", "b"], reached) is None, "of b more may wait before what comes behind"
+    many = {str(n): reached["a"] for n in range(resuming.MOST + 1)}
+    assert resuming.after_scan(60, list(many), many) is None
+
+
+@pytest.mark.usefixtures("dear")
+def test_time_that_passes_in_a_test_ends_them(passes: Passes, app: Celeriac, waiting: Waiting, rows: Rows) -> None:
+    from celeriac.testing import advance
+
+    waiting(a=30)
+    passes.given(TEN)
+    advance(2e6, app=app)
+    assert not points(rows)
