@@ -35,7 +35,8 @@ def run(
     """
     outcomes, log = suites / f"{name}.json", suites / f"{name}.log"
     outcomes.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "pytest", "-q", "-c", "pyproject.toml", "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", "-q", "-c", "pyproject.toml"]
+    command += ["-p", "no:cacheprovider", "-p", "no:rerunfailures"]  # what is tried once more is named here
     command += [f"-p{plugin}" for plugin in ("tests.stock.record", *plugins)]
     command += [f"--outcomes={outcomes}", f"--timeout={limit:g}"]
     command += [f"{FOLDER}{test}" for test in tests]
