@@ -102,7 +102,7 @@ class Cloudflare:
 
     def _list_zones(self, token: str, asked: dict[str, str]) -> Reply:
         with self._lock:
-            seen = self._zones.get(token, {}).items()
+            seen = list(self._zones.get(token, {}).items())
         return _done([{"id": i, "name": n, "status": "active"} for i, n in seen if asked.get("name", n) == n])
 
     def _list_records(self, zone: str, asked: dict[str, str]) -> Reply:

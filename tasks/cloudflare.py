@@ -16,8 +16,9 @@ from typing import Any, Self
 import httpx
 
 from tasks.dns_provider import Change, DnsError, DnsLockedOut, DnsRateLimited, DnsRefused, DnsUnavailable, NoZone
+from tasks.domains import plain
 from tasks.environment import address, positive, require
-from tasks.pace import retry_after_seconds
+from tasks.pace import PASSING, retry_after_seconds
 
 #: Kinds of records beside which a name can have no CNAME ("An A, AAAA, or CNAME record with that host already exists").
 RIVALS = ("A", "AAAA")
@@ -25,26 +26,29 @@ RIVALS = ("A", "AAAA")
 #: Codes of errors: the token is malformed; a record of that name has come meanwhile.
 MALFORMED_TOKEN, CAME_MEANWHILE = {6003, 6111}, {81053, 81054, 81057, 81058}
 
-#: The server gave up waiting for the request, something else is at the same record, or it is too early.
-PASSING = {408, 409, 423, 425}
-
 
 @dataclass(frozen=True)
 class CloudflareSettings:
-    """token: an API token with Zone Read and DNS Edit. timeout_seconds: for each read or write."""
+    """token: an API token with Zone Read and DNS Edit. timeout_seconds: for each read or write.
+
+    is_accounts_own: the token is the account's, not the environment's, which sees the zones of all accounts.
+    """
 
     token: str = field(repr=False)
+    is_accounts_own: bool = False
     base_url: str = "https://api.cloudflare.com/client/v4"
     timeout_seconds: float = 10.0
 
     @classmethod
     def from_env(cls, token: str | None = None, environ: Mapping[str, str] = os.environ) -> CloudflareSettings:
         """Reads CLOUDFLARE_*; CLOUDFLARE_API_TOKEN where the account has no token. Raises ConfigurationError."""
+        is_own = bool(token)
         token = token or environ.get("CLOUDFLARE_API_TOKEN", "")
         require(bool(token), "CLOUDFLARE_API_TOKEN is empty: set it, or the token in the account's row of dns_accounts")
         require(token.isascii() and token.isprintable(), "CLOUDFLARE_API_TOKEN, or an account's, is no API token")
         return cls(
             token=token,
+            is_accounts_own=is_own,
             base_url=address("CLOUDFLARE_BASE_URL", cls.base_url, environ=environ),
             timeout_seconds=positive("CLOUDFLARE_TIMEOUT_SECONDS", cls.timeout_seconds, environ=environ),
         )
@@ -54,6 +58,7 @@ class Cloudflare:
     """A `DnsProvider`."""
 
     def __init__(self, settings: CloudflareSettings) -> None:
+        self._is_accounts_own = settings.is_accounts_own
         self._client = httpx.Client(
             base_url=settings.base_url, timeout=settings.timeout_seconds,
             headers={"Authorization": f"Bearer {settings.token}", "User-Agent": "celeriac-instasites"},
@@ -68,8 +73,12 @@ class Cloudflare:
         self._client.close()
 
     def point(self, domain: str, target: str) -> Change:
-        """Not proxied, so that name servers show the CNAME. Other records of the name are not touched."""
-        domain = domain.rstrip(".").lower()
+        """Not proxied, so that name servers show the CNAME. Other records of the name are not touched.
+
+        A CNAME that points elsewhere is changed by the account's own token alone: by the environment's, any account
+        could take over a name of another one.
+        """
+        domain, target = plain(domain), plain(target)
         records = f"zones/{self._zone_of(domain)}/dns_records"
         found = _rows(self._ask("GET", records, params={"name": domain}))
         if rivals := sorted({record["type"] for record in found if record["type"] in RIVALS}):
@@ -79,8 +88,11 @@ class Cloudflare:
         if existing is None:
             self._ask("POST", records, json={"type": "CNAME", "name": domain, "ttl": 1} | wanted)  # 1 is automatic
             return "created"
-        if (existing["content"].rstrip(".").lower(), existing.get("proxied", False)) == (target, False):
+        is_right = plain(existing["content"]) == target
+        if is_right and not existing.get("proxied", False):
             return "unchanged"
+        if not (is_right or self._is_accounts_own):
+            raise DnsRefused(_somebody_s(domain, existing["content"]))
         self._ask("PATCH", f"{records}/{existing['id']}", json=wanted)
         return "changed"
 
@@ -97,6 +109,13 @@ class Cloudflare:
         except httpx.RequestError as error:
             raise DnsUnavailable(f"{method} {path}: {type(error).__name__}: {error}") from error
         return _result(response)
+
+
+def _somebody_s(domain: str, content: str) -> str:
+    return (
+        f"{domain} is a CNAME of {content}, which may be somebody else's: with CLOUDFLARE_API_TOKEN, the token of all "
+        "accounts, it is not changed. Remove the record, or set the account's own token in its row of dns_accounts"
+    )
 
 
 def _from_within(domain: str) -> Iterator[str]:

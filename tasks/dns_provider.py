@@ -3,7 +3,7 @@
     DnsError
     ├── DnsUnavailable    timeout, reset, 5xx, 408, 409, 423, 425, an answer that is not the provider's: try again later
     ├── DnsRateLimited    429: try again after `retry_after` seconds
-    ├── DnsLockedOut      401, 403, a malformed token: try again when the account's token is mended
+    ├── DnsLockedOut      401, 403, a malformed token, wrong settings: try again when an operator has mended them
     └── DnsRefused        any other error: repeating it changes nothing
         └── NoZone        the domain is served by somebody else
 
@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Literal, Protocol, Self
 
+from celeriac import ConfigurationError
 from tasks.pace import NotNow, RateLimited
 
 Change = Literal["created", "changed", "unchanged"]
@@ -61,8 +62,11 @@ class DnsProvider(Protocol):
 
 
 def provider_of(name: str, token: str | None, environ: Mapping[str, str] = os.environ) -> DnsProvider:
-    """The provider of that name with the account's token, or the environment's. Raises ConfigurationError."""
-    return _PROVIDERS[name](token, environ)
+    """The provider of that name with the account's token, or the environment's. Raises DnsLockedOut."""
+    try:
+        return _PROVIDERS[name](token, environ)
+    except ConfigurationError as mistake:
+        raise DnsLockedOut(str(mistake)) from mistake
 
 
 def _cloudflare(token: str | None, environ: Mapping[str, str]) -> DnsProvider:

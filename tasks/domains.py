@@ -51,7 +51,7 @@ def points_to(
     timeout: float = TIMEOUT,
 ) -> bool:
     """Whether `domain`'s CNAME is `host`, whatever their case and final dots. Errors as `cname_target`."""
-    return cname_target(domain, nameservers=nameservers, port=port, timeout=timeout) == _plain(host)
+    return cname_target(domain, nameservers=nameservers, port=port, timeout=timeout) == plain(host)
 
 
 def nameserver_from_env(environ: Mapping[str, str] = os.environ) -> tuple[str, int] | None:
@@ -102,9 +102,10 @@ def _name(domain: str) -> dns.name.Name:
 def _target(answer: dns.resolver.Answer) -> str | None:
     for record in answer:
         if isinstance(record, dns.rdtypes.ANY.CNAME.CNAME):
-            return _plain(record.target.to_text())
+            return plain(record.target.to_text())
     return None
 
 
-def _plain(host: str) -> str:
+def plain(host: str) -> str:
+    """As it is compared: in lower case, without a final dot."""
     return host.rstrip(".").lower()

@@ -18,12 +18,9 @@ from typing import Any, cast
 
 import httpx
 
-from tasks.pace import NotNow, RateLimited, retry_after_seconds
+from tasks.pace import PASSING, NotNow, RateLimited, retry_after_seconds
 
 logger = logging.getLogger(__name__)
-
-#: The server gave up waiting for the request, something else is at the same site, or it is too early.
-PASSING = {408, 409, 423, 425}
 
 
 class DudaError(Exception):

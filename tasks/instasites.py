@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
 
-from celeriac import Permanent, Task, days
+from celeriac import ConfigurationError, Permanent, Task, days
 from celeriac.signals import pass_finished
 from models import DnsAccount, Instasite, InstasiteAnalytics
 from models.base import Json
@@ -22,7 +22,7 @@ from tasks.app import app
 from tasks.dns_provider import DnsError, DnsRefused, NoZone, provider_of
 from tasks.domains import DomainLookupFailed, points_to
 from tasks.duda import Duda, DudaSettings
-from tasks.duda_answers import DudaError, DudaRefused, DudaUnavailable
+from tasks.duda_answers import DudaError, DudaLockedOut, DudaRefused, DudaUnavailable
 from tasks.environment import number, whole
 from tasks.mail import MailRefused, MailSettings, MailUnavailable, send_site_ready
 from tasks.pace import waiting_out_limits
@@ -97,8 +97,8 @@ def processed(scheduled: int, pending: int, **_: Any) -> None:
 
 def publish(task: Task[..., Any], instasite_id: int, wanted: Wanted) -> str:
     """Duda's name of the published site."""
-    duda = _duda(os.getpid())
     with waiting_out_limits(task):
+        duda = _duda(os.getpid())
         name = duda.ensure_site(wanted.template, f"instasite-{instasite_id}")
         if wanted.customisations:
             duda.update_content(name, wanted.customisations)
@@ -110,8 +110,14 @@ def publish(task: Task[..., Any], instasite_id: int, wanted: Wanted) -> str:
 
 @cache
 def _duda(_pid: int) -> Duda:
-    """This process's client: its connections and its pace serve every task that runs here, and no other process."""
-    return Duda(DudaSettings.from_env())
+    """This process's client: its connections and its pace serve every task that runs here, and no other process.
+
+    Raises DudaLockedOut where it is not set up: as with a wrong password, all wait until an operator has mended it.
+    """
+    try:
+        return Duda(DudaSettings.from_env())
+    except ConfigurationError as mistake:
+        raise DudaLockedOut(str(mistake)) from mistake
 
 
 def follow_up(site: Instasite) -> None:

@@ -16,6 +16,10 @@ from celeriac import Task
 RETRY_AFTER_DEFAULT = 3.0  # Where a service documents no Retry-After: Duda's tightest limit is 20 publishes a minute.
 RETRY_AFTER_LIMIT = 3600.0
 
+#: Statuses of a refusal that passes: the server gave up waiting for the request, something else is at the same thing,
+#: or it is too early (RFC 9110, 15.5.9 and 15.5.10; RFC 4918, 11.3; RFC 8470, 5.2).
+PASSING = frozenset({408, 409, 423, 425})
+
 
 class NotNow(Exception):
     """A service takes nothing from any of us, whatever is asked. `retry_after`: seconds until the next request."""

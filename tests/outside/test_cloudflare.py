@@ -10,6 +10,7 @@ import pytest
 
 import sandbox
 from celeriac import ConfigurationError
+from sandbox.cloudflare import TOKEN
 from sandbox.stand_ins import Reply
 from tasks.cloudflare import Cloudflare, CloudflareSettings
 from tasks.dns_provider import (
@@ -47,13 +48,49 @@ def test_case_and_final_dot_of_a_domain_do_not_matter(provider: DnsProvider) -> 
     assert [provider.point(domain, TARGET) for domain in ("WWW.Joes.Example.", DOMAIN)] == ["created", "unchanged"]
 
 
+@pytest.mark.parametrize("target", ["S.MultiScreenSite.com.", TARGET])
+def test_nor_do_they_of_the_target(provider: DnsProvider, outside: sandbox.Sandbox, target: str) -> None:
+    outside.cloudflare.put("joes.example", "CNAME", DOMAIN, "s.multiscreensite.COM.")
+    assert provider.point(DOMAIN, target) == "unchanged"
+
+
 @pytest.mark.parametrize(("content", "proxied"), [("elsewhere.example", False), (TARGET, True)])
-def test_a_cname_that_points_elsewhere_or_is_hidden_is_changed(
-    provider: DnsProvider, outside: sandbox.Sandbox, content: str, proxied: bool
+def test_a_cname_that_points_elsewhere_or_is_hidden_is_changed_with_the_account_s_own_token(
+    outside: sandbox.Sandbox, content: str, proxied: bool
 ) -> None:
+    outside.cloudflare.open_zone("joes.example", token="joe's")
     outside.cloudflare.put("joes.example", "CNAME", DOMAIN, content, proxied=proxied)
-    assert provider.point(DOMAIN, TARGET) == "changed"
+    with provider_of("cloudflare", "joe's") as provider:
+        assert provider.point(DOMAIN, TARGET) == "changed"
     assert records(outside) == [(DOMAIN, TARGET, False)]
+
+
+def test_with_the_environment_s_token_nobody_s_cname_is_taken_over(
+    provider: DnsProvider, outside: sandbox.Sandbox
+) -> None:
+    outside.cloudflare.put("joes.example", "CNAME", DOMAIN, "shop.joes.example")
+    with pytest.raises(DnsRefused, match=r"is a CNAME of shop\.joes\.example, .* own token in its row"):
+        provider.point(DOMAIN, TARGET)
+    assert records(outside) == [(DOMAIN, "shop.joes.example", False)]
+    outside.cloudflare.put("joes.example", "CNAME", DOMAIN, TARGET, proxied=True)
+    assert provider.point(DOMAIN, TARGET) == "changed", "what points to Duda already is only shown"
+
+
+def test_settings_that_are_wrong_lock_out_until_they_are_mended() -> None:
+    for environ in ({}, {"CLOUDFLARE_API_TOKEN": "general", "CLOUDFLARE_BASE_URL": "nowhere"}):
+        with pytest.raises(DnsLockedOut, match="CLOUDFLARE_"):
+            provider_of("cloudflare", None, environ)
+
+
+def test_a_zone_may_be_opened_while_the_zones_are_listed(outside: sandbox.Sandbox) -> None:
+    class Opening(dict[str, str]):
+        def get(self, name: str, default: Any = None) -> Any:
+            outside.cloudflare.open_zone(f"{default}.example")
+            return super().get(name, default)
+
+    outside.cloudflare.open_zone("joes.example")
+    listed = outside.cloudflare._list_zones(TOKEN, Opening())
+    assert [zone["name"] for zone in listed.document["result"]] == ["joes.example"]
 
 
 def test_an_address_that_bars_the_cname_is_left_and_told_of(provider: DnsProvider, outside: sandbox.Sandbox) -> None:
@@ -155,7 +192,7 @@ def test_the_settings_are_read_from_the_environment_and_the_token_stays_secret()
     assert CloudflareSettings.from_env(None, environ).token == "general"
     own = CloudflareSettings.from_env("own", environ)
     assert (own.token, own.timeout_seconds) == ("own", 3)
-    assert "own" not in repr(own).replace("CloudflareSettings", "")
+    assert "'own'" not in repr(own)
     for token in ("", "no token\n", "schlüssel"):
         with pytest.raises(ConfigurationError, match="CLOUDFLARE_API_TOKEN"):
             CloudflareSettings.from_env(None, {"CLOUDFLARE_API_TOKEN": token})

@@ -1,4 +1,4 @@
-"""What the client decides without asking anybody: settings, pace, Retry-After."""
+"""What is decided without asking anybody: settings, pace, Retry-After."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from celeriac import ConfigurationError
+from celeriac import ConfigurationError, Snooze
 from tasks.duda import DudaSettings, domain_prefix_for
+from tasks.instasites import Wanted, build, publish
 from tasks.pace import RETRY_AFTER_DEFAULT, RETRY_AFTER_LIMIT, Pace, retry_after_seconds
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
@@ -178,3 +179,9 @@ def test_a_derived_prefix_is_stable_distinct_and_of_a_length_duda_takes() -> Non
     assert len(prefixes) == 1000
     assert {len(prefix) for prefix in prefixes} == {21}
     assert domain_prefix_for("job-1") == "site-026ab639c21df8aa"  # Changing it would create sites twice.
+
+
+def test_a_build_where_duda_is_not_set_up_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DUDA_API_USER", raising=False)
+    with pytest.raises(Snooze, match="snoozed for 60 s: DUDA_API_USER is empty: set it"):
+        publish(build, 1, Wanted(1, {}, None))
