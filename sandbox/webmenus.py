@@ -19,8 +19,11 @@ from urllib.parse import parse_qs, unquote
 from sandbox.menus import Item, Menus, Store
 from sandbox.stand_ins import Asked, Reply, Request, refusal
 
+#: What it tells of itself is the site, not the menu.
 SHELL = b"""<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>Menu</title><link rel="icon" href="data:,"></head>
+<html lang="en"><head><meta charset="utf-8"><title>Menu</title><link rel="icon" href="data:,">
+<script type="application/ld+json">{"@context": "https://schema.org", "@type": "WebSite", "name": "Menus"}</script>
+<script type="application/ld+json">["no object"]</script><script type="application/ld+json">{no JSON</script></head>
 <body><noscript>This menu needs JavaScript.</noscript><script src="/webmenus/menu.js"></script></body></html>"""
 
 SCRIPT = b"""

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any, TypeVar
 
-from tasks.chromium import Chromium, NoBrowser, PageFailed, Viewports, find
+from tasks.chromium import LOOK_EVERY, Chromium, NoBrowser, PageFailed, Viewports, find
 
-__all__ = ["Browser", "NoBrowser", "PageFailed", "Viewports", "done", "find", "pictures"]
+__all__ = ["Browser", "NoBrowser", "PageFailed", "Viewports", "done", "find", "found", "pictures"]
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -76,21 +81,45 @@ class Browser:
 _of_process: dict[int, Browser] = {}
 
 
+def found() -> str:
+    """The program. Raises NoBrowser, of which the process's log tells once."""
+    with _telling():
+        return find()
+
+
 def pictures(program: str, url: str, viewports: Viewports, seconds: float) -> dict[str, bytes]:
     """By this process's browser; see Chromium."""
     return done(program, lambda chromium: chromium.pictures(url, viewports, seconds))
 
 
 def done(program: str, act: Callable[[Chromium], T]) -> T:
-    """By this process's browser. Whoever is interrupted leaves it to end by itself; the next one has another."""
+    """By this process's browser. Whoever is interrupted leaves it to end by itself; the next one has another.
+
+    Raises NoBrowser, as `found`, and what `act` raises.
+    """
     browser = _browser(program)
     outcome = browser.order(act)
     try:
-        return outcome.result()
+        with _telling():
+            return outcome.result()
     except BaseException:
         if not outcome.done():
             _leave(browser)
         raise
+
+
+@contextmanager
+def _telling() -> Iterator[None]:
+    try:
+        yield
+    except NoBrowser as missing:
+        _say_once(os.getpid(), str(missing))
+        raise
+
+
+@cache
+def _say_once(_pid: int, why: str) -> None:
+    logger.warning("tasks wait for a browser, looking every %g s: %s", LOOK_EVERY, why)
 
 
 def _browser(program: str) -> Browser:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import shutil
@@ -13,7 +14,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
-from tasks.environment import switch
+from tasks.environment import number, switch
+from tasks.pace import NotNow
 
 T = TypeVar("T")
 
@@ -27,9 +29,17 @@ FLAGS = (
 
 Viewports = Mapping[str, tuple[int, int]]
 
+#: Seconds between two looks for a browser where there is none.
+LOOK_EVERY = number("BROWSER_LOOK_SECONDS", 300, at_least=0.1)
 
-class NoBrowser(Exception):
+#: Milliseconds between two looks at a page whose scripts are at work.
+PAGE_LOOK_EVERY = 100.0
+
+
+class NoBrowser(NotNow):
     """There is none, or it does not start; the message says what to do."""
+
+    retry_after = LOOK_EVERY
 
 
 class PageFailed(Exception):
@@ -42,6 +52,13 @@ class PageRefused(PageFailed):
     def __init__(self, url: str, status: int, retry_after: str | None) -> None:
         super().__init__(f"{url} answered {status}")
         self.status, self.retry_after = status, retry_after
+
+
+class PageIncomplete(PageFailed):
+    """It came, and not what was wanted of it."""
+
+    def __init__(self, url: str, why: str) -> None:
+        super().__init__(f"{url} came without what was wanted of it: {why}")
 
 
 class BrowserEnded(PageFailed):
@@ -102,7 +119,7 @@ class Chromium:
             if not browser.is_connected():
                 self.stop()
                 kind = BrowserEnded
-            raise kind(f"{of}: {error.message.splitlines()[0]}") from error
+            raise kind(f"{of}: {_first_line(error)}") from error
 
     def stop(self) -> None:
         if self._running is None:
@@ -141,13 +158,42 @@ class Pages:
     def __init__(self, context: Any, give_up: float) -> None:
         self._tab, self._give_up = context.new_page(), give_up
 
-    def texts(self, url: str, selector: str) -> list[str]:
-        """What all elements of the page with this CSS selector say, once its scripts have made the first of them."""
-        answer = self._tab.goto(url, wait_until="commit", timeout=_left(self._give_up))
-        _expect_success(url, answer)
-        self._tab.wait_for_selector(selector, state="attached", timeout=_left(self._give_up))
+    def texts(
+        self, url: str, selector: str, wanted: Callable[[list[str]], bool] = bool, *, seconds: float = math.inf
+    ) -> list[str]:
+        """What all elements of the page with this CSS selector say, once that is what is `wanted`: any, by default.
+
+        `seconds` bounds it, besides the visit's own end. Raises PageFailed: PageIncomplete once the page has come.
+        """
+        give_up = min(self._give_up, time.monotonic() + seconds)
+        _expect_success(url, self._tab.goto(url, wait_until="commit", timeout=_left(give_up)))
+        with self._come(url):
+            while not wanted(texts := self._told(selector, give_up)):
+                if time.monotonic() >= give_up:
+                    raise PageIncomplete(url, f"{len(texts)} elements {selector}, and none of the kind")
+                self._tab.wait_for_timeout(PAGE_LOOK_EVERY)
+        return texts
+
+    def _told(self, selector: str, give_up: float) -> list[str]:
+        """Waits first, which has a time limit as reading has none: a page whose scripts never rest answers neither."""
+        self._tab.wait_for_selector(selector, state="attached", timeout=_left(give_up))
         texts: list[str] = self._tab.eval_on_selector_all(selector, "all => all.map(one => one.textContent)")
         return texts
+
+    @contextmanager
+    def _come(self, url: str) -> Iterator[None]:
+        from playwright.sync_api import Error
+
+        try:
+            yield
+        except Error as error:
+            if not self._tab.context.browser.is_connected():
+                raise
+            raise PageIncomplete(url, _first_line(error)) from error
+
+
+def _first_line(error: Any) -> str:
+    return str(error.message).partition("\n")[0]
 
 
 def agents(version: str) -> list[str]:

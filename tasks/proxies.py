@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from urllib.parse import unquote, urlsplit
 
 from sqlalchemy import TextClause, text
@@ -79,25 +79,20 @@ class Proxy:
     """`address` is what the outside is to see of it; None: whatever is not the worker's own."""
 
     lease: str
-    url: str
+    url: str = field(repr=False)  # it may hold a password
     address: str | None
 
     @property
-    def name(self) -> str:
-        """Without the password, for logs and errors."""
-        return self._server
-
-    @property
-    def playwrights(self) -> dict[str, str]:
-        """As Playwright wants to hear of it."""
-        given = urlsplit(self.url)
-        said = {"server": self._server, "username": given.username, "password": given.password}
-        return {name: value if name == "server" else unquote(value) for name, value in said.items() if value}
-
-    @property
-    def _server(self) -> str:
+    def server(self) -> str:
+        """Without user and password: its name in logs and errors."""
         given = urlsplit(self.url)
         return f"{given.scheme}://{given.netloc.rpartition('@')[2]}"
+
+    @property
+    def for_playwright(self) -> dict[str, str]:
+        given = urlsplit(self.url)
+        user = {"username": given.username, "password": given.password}
+        return {"server": self.server} | {name: unquote(value) for name, value in user.items() if value}
 
 
 class Pool:

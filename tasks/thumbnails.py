@@ -8,10 +8,8 @@ then is the site enqueued again. `tidy_thumbnails` removes what a build has repl
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Mapping, Sequence
-from functools import cache
 from typing import Any, Literal
 
 from sqlalchemy import Select, func, select, text, update
@@ -22,11 +20,10 @@ from models import AgencyWebsite, Instasite
 from models.thumbnails import NOT_IN_PROGRESS
 from tasks import browser
 from tasks.app import app
-from tasks.browser import NoBrowser, Viewports
+from tasks.browser import Viewports
 from tasks.environment import number
+from tasks.pace import waiting_out_limits
 from tasks.storage import Store
-
-logger = logging.getLogger(__name__)
 
 Kind = Literal["agency_website", "instasite"]
 Site = type[AgencyWebsite] | type[Instasite]
@@ -41,9 +38,6 @@ TIMEOUT = number("THUMBNAILS_TIMEOUT_SECONDS", 180, at_least=1)
 
 #: Seconds before the first retry of a page that failed; each further one waits twice as long.
 RETRY = number("THUMBNAILS_RETRY_SECONDS", 30, at_least=0.1)
-
-#: Seconds until the next look for a browser where there is none.
-BROWSER_LOOK_EVERY = number("THUMBNAILS_BROWSER_LOOK_SECONDS", 300, at_least=0.1)
 
 #: Seconds for which pictures that were replaced are kept: pages that show them may be open still.
 KEEP_OLD = number("THUMBNAILS_KEEP_OLD_SECONDS", 3600, at_least=0)
@@ -65,25 +59,17 @@ def build_thumbnail(self: Task[..., Any], kind: Kind, site_id: int, account_id: 
     """
     if kind not in SITES:
         raise Permanent(f"there is no kind of site {kind!r}; there are: {', '.join(SITES)}")
-    try:
-        program = browser.find()
+    with waiting_out_limits(self):
+        program = browser.found()
         url = begin(self, SITES[kind], site_id)
         if url is None:
             return {"skipped": "not published, gone, or with a thumbnail already"}
         taken = browser.pictures(program, url, VIEWPORTS, TIMEOUT)
-    except NoBrowser as missing:
-        _say_once(os.getpid(), str(missing))
-        raise self.snooze(BROWSER_LOOK_EVERY, f"no browser: {missing}") from missing
     store = Store.from_env(os.environ)
     thumbnails = {name: store.put(f"{kind}/{site_id}", name, picture) for name, picture in taken.items()}
     finish(self, SITES[kind], site_id, thumbnails)
     tidy_thumbnails.using(countdown=KEEP_OLD).delay(kind, site_id)
     return thumbnails
-
-
-@cache
-def _say_once(_pid: int, why: str) -> None:
-    logger.warning("build_thumbnail waits for a browser, looking every %g s: %s", BROWSER_LOOK_EVERY, why)
 
 
 def begin(task: Task[..., Any], site: Site, site_id: int) -> str | None:

@@ -4,8 +4,8 @@
           ▲                                        │ no: the proxy rests
           └────────────────────────────────────────┘ at most PREFLIGHTS times
 
-The proxy goes back when its context is closed, not before: an interrupted task's browser is still about its page. What
-a killed process has is free again when its lease runs out.
+All of it happens in the browser's thread, so that a proxy goes back when its context is closed, not before: an
+interrupted task's browser is still about its page. What a killed process has is free again when its lease runs out.
 """
 
 from __future__ import annotations
@@ -23,9 +23,8 @@ import httpx
 
 from tasks import browser
 from tasks.app import app
-from tasks.chromium import BrowserEnded, Chromium, NoBrowser, PageFailed, PageRefused, Pages, find
+from tasks.chromium import BrowserEnded, Chromium, PageFailed, PageIncomplete, PageRefused, Pages
 from tasks.environment import address, positive
-from tasks.pace import NotNow
 from tasks.proxies import Pool, Proxy
 
 logger = logging.getLogger(__name__)
@@ -39,9 +38,6 @@ PREFLIGHTS = 3
 #: What a site answers whom it wants no more of.
 TURNED_AWAY = (403, 429)
 
-#: Seconds between two looks for a browser where there is none.
-BROWSER_LOOK_EVERY = 300.0
-
 #: Seconds by which a proxy's lease outlasts the visit: closing takes its time.
 CLOSING = 15.0
 
@@ -50,18 +46,15 @@ class VisitFailed(Exception):
     """There was none; another attempt may go better."""
 
 
-class NoBrowserHere(NotNow):
-    retry_after = BROWSER_LOOK_EVERY
-
-
 @dataclass(frozen=True)
 class VisitSettings:
     """echo_url: tells, as text, from which address it was asked. visit_seconds: for a visit, its preflights included.
-    rest_seconds: a proxy's after its first failure.
+    preflight_seconds: for each of these. rest_seconds: a proxy's after its first failure.
     """
 
     echo_url: str = "https://api.ipify.org"
     visit_seconds: float = 60.0
+    preflight_seconds: float = 15.0
     rest_seconds: float = 60.0
 
     @classmethod
@@ -70,6 +63,7 @@ class VisitSettings:
         return cls(
             address("PROXY_ECHO_URL", cls.echo_url, environ=environ),
             positive("BROWSER_VISIT_SECONDS", cls.visit_seconds, environ=environ),
+            positive("PROXY_PREFLIGHT_SECONDS", cls.preflight_seconds, environ=environ),
             positive("PROXY_REST_SECONDS", cls.rest_seconds, environ=environ),
         )
 
@@ -77,14 +71,11 @@ class VisitSettings:
 def visit(work: Work[T]) -> T:
     """What `work` makes of the pages it reads. Raises VisitFailed, PageFailed, NotNow, and what `work` raises."""
     settings = VisitSettings.from_env()
-    try:
-        program = find()
-        return _visited(program, settings, work)
-    except NoBrowser as missing:
-        raise NoBrowserHere(f"no browser: {missing}") from missing
+    return browser.done(browser.found(), lambda chromium: _visited(chromium, settings, work))
 
 
-def _visited(program: str, settings: VisitSettings, work: Work[T]) -> T:
+def _visited(chromium: Chromium, settings: VisitSettings, work: Work[T]) -> T:
+    """Its time, and its proxy's lease, begin now that the browser is free for it."""
     give_up = time.monotonic() + settings.visit_seconds
     pool = Pool(app.database, seconds=settings.visit_seconds + CLOSING, rest=settings.rest_seconds)
     own = ""
@@ -93,11 +84,11 @@ def _visited(program: str, settings: VisitSettings, work: Work[T]) -> T:
         proxy = pool.take()
         if proxy is None:
             _say_once(os.getpid())
-            return browser.done(program, lambda chromium: chromium.visit(None, give_up, work))
-        attempt = Attempt(pool, proxy, settings.echo_url, give_up)
+            return chromium.visit(None, give_up, work)
+        attempt = Attempt(pool, proxy, settings, give_up)
         own = own or attempt.own_address()
         try:
-            return browser.done(program, lambda chromium: attempt.visit(chromium, own, work))  # noqa: B023 - within it
+            return attempt.visit(chromium, own, work)
         except PreflightFailed as failed:
             refused.append(str(failed))
             logger.warning("%s", failed)
@@ -116,26 +107,21 @@ class PreflightFailed(Exception):
 class Attempt:
     """A visit by one proxy."""
 
-    def __init__(self, pool: Pool, proxy: Proxy, echo_url: str, give_up: float) -> None:
-        self._pool, self._proxy, self._echo_url, self._give_up = pool, proxy, echo_url, give_up
+    def __init__(self, pool: Pool, proxy: Proxy, settings: VisitSettings, give_up: float) -> None:
+        self._pool, self._proxy, self._settings, self._give_up = pool, proxy, settings, give_up
         self._passed = False
 
     def own_address(self) -> str:
-        """The worker's, as the outside sees it. The proxy goes back where that cannot be found out."""
+        """The proxy goes back where that cannot be found out."""
         try:
-            answer = httpx.get(self._echo_url, timeout=max(1.0, self._give_up - time.monotonic()))
-            return address_in(answer.raise_for_status().text)
-        except (httpx.HTTPError, PreflightFailed) as error:
-            self._pool.give_back(self._proxy)
-            raise VisitFailed(f"{self._echo_url} does not tell this worker's own address: {error}") from error
+            return own_address(self._settings)
         except BaseException:
             self._pool.give_back(self._proxy)
             raise
 
     def visit(self, chromium: Chromium, own: str, work: Work[T]) -> T:
-        """In the browser's thread, so that the proxy goes back even where the task is interrupted."""
         try:
-            done = chromium.visit(self._proxy.playwrights, self._give_up, lambda pages: self._work(pages, own, work))
+            done = chromium.visit(self._proxy.for_playwright, self._give_up, lambda pages: self._work(pages, own, work))
         except (PageFailed, PreflightFailed) as error:
             if is_to_blame(error, self._passed):
                 self._pool.failed(self._proxy, str(error))
@@ -143,7 +129,7 @@ class Attempt:
                 self._pool.give_back(self._proxy)
             if self._passed or isinstance(error, BrowserEnded):
                 raise
-            raise PreflightFailed(f"proxy {self._proxy.name}: {error}") from error
+            raise PreflightFailed(f"proxy {self._proxy.server}: {error}") from error
         except BaseException:
             self._pool.give_back(self._proxy)
             raise
@@ -151,11 +137,20 @@ class Attempt:
         return done
 
     def _work(self, pages: Pages, own: str, work: Work[T]) -> T:
-        seen = address_in("".join(pages.texts(self._echo_url, "body")))
-        if (wrong := what_is_wrong(seen, self._proxy.address, own)) is not None:
+        told = pages.texts(self._settings.echo_url, "body", seconds=self._settings.preflight_seconds)
+        if (wrong := what_is_wrong(address_in("".join(told)), self._proxy.address, own)) is not None:
             raise PreflightFailed(wrong)
         self._passed = True
         return work(pages)
+
+
+def own_address(settings: VisitSettings) -> str:
+    """The worker's, as the outside sees it, by none of the proxies the environment may name. Raises VisitFailed."""
+    try:
+        answer = httpx.get(settings.echo_url, timeout=settings.preflight_seconds, trust_env=False)
+        return address_in(answer.raise_for_status().text)
+    except (httpx.HTTPError, PreflightFailed) as error:
+        raise VisitFailed(f"{settings.echo_url} does not tell this worker's own address: {error}") from error
 
 
 def is_to_blame(error: Exception, passed: bool) -> bool:
@@ -165,7 +160,9 @@ def is_to_blame(error: Exception, passed: bool) -> bool:
     """
     if isinstance(error, BrowserEnded):
         return False
-    return not (passed and isinstance(error, PageRefused)) or error.status in TURNED_AWAY
+    if isinstance(error, PageRefused):
+        return not passed or error.status in TURNED_AWAY
+    return not (passed and isinstance(error, PageIncomplete))
 
 
 def address_in(text: str) -> str:

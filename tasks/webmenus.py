@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import partial
@@ -72,11 +72,19 @@ class WebMenus:
             return iter([_product(product) for product in _items(menu)])
 
     def _read(self, url: str, kind: str) -> Thing:
-        """The first thing of this kind that the page tells of."""
+        """The first thing of this kind that the page tells of, once it does."""
         with _failures():
-            texts = visit(lambda pages: pages.texts(url, JSON_LD))
-        with expecting(f"a page with a {kind}"):
-            return next(thing for thing in map(json.loads, texts) if thing["@type"] == kind)
+            texts = visit(lambda pages: pages.texts(url, JSON_LD, lambda told: any(_things(told, kind))))
+        return next(_things(texts, kind))
+
+
+def _things(texts: Iterable[str], kind: str) -> Iterator[Thing]:
+    """Pages tell of much besides, of the site itself, say, and not always readably."""
+    for text in texts:
+        with suppress(ValueError):
+            thing = json.loads(text)
+            if isinstance(thing, dict) and thing.get("@type") == kind:
+                yield thing
 
 
 class PageMissing(PlatformRefused):

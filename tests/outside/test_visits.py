@@ -5,9 +5,12 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import socket
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from threading import Thread
+from threading import Event, Thread
 
 import httpx
 import psutil
@@ -16,11 +19,11 @@ import pytest
 import sandbox
 from tasks import browser, visits
 from tasks.app import app
-from tasks.chromium import BrowserEnded, PageFailed, PageRefused, agents
+from tasks.chromium import BrowserEnded, NoBrowser, PageFailed, PageIncomplete, PageRefused, agents
 from tasks.pace import NotNow
 from tasks.platforms import PlatformRateLimited, PlatformRefused, PlatformUnavailable
 from tasks.proxies import NoProxyFree
-from tasks.visits import VisitFailed, address_in, is_to_blame, visit, what_is_wrong
+from tasks.visits import VisitFailed, VisitSettings, address_in, is_to_blame, own_address, visit, what_is_wrong
 from tasks.webmenus import WebMenus
 from tests.conftest import Servers
 from tests.outside.test_browser import Interrupted, chromiums
@@ -102,7 +105,7 @@ def test_the_agents_are_those_of_ordinary_browsers() -> None:
 def test_the_pages_tell_nothing_to_whoever_runs_no_script(outside: Outside) -> None:
     url = f"{outside.running.http_url}/webmenus/menus/{outside.store}"
     with httpx.Client(trust_env=False) as client:
-        assert "ld+json" not in client.get(url).text
+        assert "ItemList" not in client.get(url).text
         assert client.get(url.replace("/menus/", "/data/menus/")).status_code == 403
 
 
@@ -155,6 +158,62 @@ def test_no_more_proxies_are_tried_than_is_sensible_and_no_page_is_asked_for(out
     assert outside.pages.visits == []
     with pytest.raises(NotNow):
         outside.read()
+
+
+def test_a_page_that_came_without_what_is_wanted_of_it_is_no_fault_of_the_proxy(
+    outside: Outside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BROWSER_VISIT_SECONDS", "4")
+    with (
+        outside.pages.held(),
+        pytest.raises(PlatformUnavailable, match="came without what was wanted of it"),
+    ):
+        outside.read()
+    assert outside.rows(HEALTH) == [(0, None, True)] * 3
+
+
+def test_a_proxy_that_says_nothing_leaves_time_for_the_next(outside: Outside, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PROXY_PREFLIGHT_SECONDS", "2")
+    with socket.create_server((OWN, 0)) as silent:
+        outside.rows("SELECT add_proxy(:url)", url=f"http://{OWN}:{silent.getsockname()[1]}")
+        outside.rows("UPDATE proxies SET last_used_at = now() WHERE address IS NOT NULL")
+        assert outside.read() == 2
+    (*_, (failures, why, _)) = outside.rows(HEALTH)
+    assert (failures, "Timeout" in why) == (1, True)
+
+
+def test_time_and_lease_begin_when_the_browser_is_free(outside: Outside) -> None:
+    visit(lambda _: None)
+    process, free = browser._browser(browser.found()), Event()
+    process.order(lambda _: free.wait())
+    with ThreadPoolExecutor() as others:
+        waits = others.submit(visit, lambda pages: pages._give_up)
+        until(lambda: process._orders.qsize() == 1, "the visit to wait for the browser")
+        assert outside.rows(HEALTH) == [(0, None, True)] * 3, "no proxy is taken"
+        freed = time.monotonic()
+        free.set()
+        assert waits.result() >= freed + 20
+
+
+def test_the_worker_s_own_address_is_found_out_by_no_proxy_of_the_environment(
+    outside: Outside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", outside.proxies[0].url)
+    assert own_address(VisitSettings.from_env()) == OWN
+
+
+def test_where_there_is_no_browser_a_visit_waits_for_one_and_says_so_once(
+    outside: Outside, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("CHROMIUM_PATH", "/nowhere")
+    for _ in range(2):
+        with pytest.raises(NoBrowser) as missing:
+            outside.read()
+    assert (isinstance(missing.value, NotNow), missing.value.retry_after) == (True, 300)
+    told = [record.getMessage() for record in caplog.records]
+    assert [line.partition(": install")[0] for line in told] == [
+        "tasks wait for a browser, looking every 300 s: CHROMIUM_PATH='/nowhere' is no program"
+    ]
 
 
 def test_without_an_echo_no_proxy_is_blamed(outside: Outside, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -222,6 +281,7 @@ def test_an_interrupted_visit_keeps_its_proxy_until_its_browser_is_through(outsi
         (PageFailed("no answer"), True, True),
         (PageRefused("/", 429, None), True, True),
         (PageRefused("/", 404, None), True, False),
+        (PageIncomplete("/", "no menu"), True, False),
         (BrowserEnded("killed"), False, False),
     ],
 )

@@ -150,8 +150,9 @@ def test_states_that_cannot_be_are_refused(rows: Rows, change: str, constraint: 
 
 def test_a_password_is_the_browser_s_and_not_the_log_s() -> None:
     proxy = Proxy("a lease", "http://anna:p%40ss@proxy.example:3128", None)
-    assert proxy.playwrights == {"server": "http://proxy.example:3128", "username": "anna", "password": "p@ss"}
-    assert proxy.name == "http://proxy.example:3128"
+    assert proxy.for_playwright == {"server": "http://proxy.example:3128", "username": "anna", "password": "p@ss"}
+    assert proxy.server == "http://proxy.example:3128"
+    assert "p%40ss" not in repr(proxy)
 
 
 def test_the_statements_of_the_stores_page_run(rows: Rows) -> None:

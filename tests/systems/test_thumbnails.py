@@ -37,7 +37,7 @@ def browser(stack: Stack, chromium: str) -> Path:
 def builder(sites: Sites, stack: Stack, browser: Path) -> Running:
     stack.environ |= {
         "THUMBNAILS_URL": (stack.logs / "thumbnails").as_uri(),
-        "THUMBNAILS_BROWSER_LOOK_SECONDS": "0.2",
+        "BROWSER_LOOK_SECONDS": "0.2",
         "CHROMIUM_PATH": str(browser),
         "CPU_BACKOFF_THRESHOLD": "1",
     }
@@ -243,7 +243,7 @@ def test_without_a_browser_builds_wait_and_burn_no_attempt_until_there_is_one(
     )
     until(lambda: sites.rows.one(looks), "four looks in vain")
     assert (sites.task("instasite", site)["retry_count"], sites.standing("instasite", site)) == (0, (None, False))
-    said = builder.printed().count("build_thumbnail waits for a browser")
+    said = builder.printed().count("tasks wait for a browser")
     assert 1 <= said <= 3  # once a process; one of the first two was killed
     assert f"CHROMIUM_PATH='{browser}' is no program: install Debian's package chromium" in builder.printed()
     browser.symlink_to(target)
