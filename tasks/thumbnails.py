@@ -28,7 +28,7 @@ from tasks.storage import Store
 Kind = Literal["agency_website", "instasite"]
 Site = type[AgencyWebsite] | type[Instasite]
 
-SITES: Mapping[str, Site] = {"agency_website": AgencyWebsite, "instasite": Instasite}
+SITES: Mapping[Kind, Site] = {"agency_website": AgencyWebsite, "instasite": Instasite}
 
 #: Width and height in CSS pixels.
 VIEWPORTS: Viewports = {"desktop": (1440, 900), "tablet": (768, 1024), "mobile": (390, 844)}
@@ -65,10 +65,11 @@ def build_thumbnail(self: Task[..., Any], kind: Kind, site_id: int, account_id: 
         if url is None:
             return {"skipped": "not published, gone, or with a thumbnail already"}
         taken = browser.pictures(program, url, VIEWPORTS, TIMEOUT)
-    store = Store.from_env(os.environ)
-    thumbnails = {name: store.put(f"{kind}/{site_id}", name, picture) for name, picture in taken.items()}
+    store, folder = Store.from_env(os.environ), f"{kind}/{site_id}"
+    thumbnails = {name: store.put(folder, name, picture) for name, picture in taken.items()}
     finish(self, SITES[kind], site_id, thumbnails)
-    tidy_thumbnails.using(countdown=KEEP_OLD).delay(kind, site_id)
+    if replaced := store.names(folder) - names_in(thumbnails):
+        tidy_thumbnails.using(countdown=KEEP_OLD).delay(kind, site_id, sorted(replaced))
     return thumbnails
 
 
@@ -92,26 +93,28 @@ def finish(task: Task[..., Any], site: Site, site_id: int, thumbnails: Mapping[s
 
 
 @app.task(
-    bind=True, role="tidy_thumbnails", lock_by="{kind}_id:{site_id}", unique_by="{kind}:{site_id}", chunk=1,
-    autoretry_for=(Exception,), max_retries=3, retry_backoff=60, timeout=120, stale_after=120, keep=days(1),
-    enabled_by="QM_SITES_BUILD_THUMBNAILS",
+    bind=True, role="tidy_thumbnails", chunk=1, autoretry_for=(Exception,), max_retries=3, retry_backoff=60,
+    timeout=120, stale_after=120, keep=days(1), enabled_by="QM_SITES_BUILD_THUMBNAILS",
 )  # fmt: skip
-def tidy_thumbnails(self: Task[..., Any], kind: Kind, site_id: int) -> dict[str, int]:
-    """Removes the site's pictures that its row does not refer to: those of earlier builds, and what a crash left."""
-    store, folder = Store.from_env(os.environ), f"{kind}/{site_id}"
-    # INVARIANT: listed first, and the row read while this run has the lock of the site's builds: what it does not refer
-    # to then, no build will, however late the removal.
-    there = store.names(folder)
+def tidy_thumbnails(self: Task[..., Any], kind: Kind, site_id: int, names: list[str]) -> dict[str, int]:
+    """Removes these pictures of the site, which were nobody's when this was enqueued, unless its row refers to one.
+
+    What was replaced since then is another task's, whose time comes later.
+    """
     with self.early_commit() as session:
-        old = there - referred(session, SITES[kind], [site_id]).get(site_id, set())
-    store.remove(folder, old)
+        old = set(names) - referred(session, SITES[kind], [site_id]).get(site_id, set())
+    Store.from_env(os.environ).remove(f"{kind}/{site_id}", old)
     return {"removed": len(old)}
 
 
 def referred(session: Session, site: Site, ids: Sequence[int]) -> dict[int, set[str]]:
     """By site, the names of the files that it refers to."""
     found = session.execute(select(site.id, site.details["thumbnails"]).where(site.id.in_(ids)))
-    return {site_id: {str(url).rpartition("/")[2] for url in (urls or {}).values() if url} for site_id, urls in found}
+    return {site_id: names_in(urls or {}) for site_id, urls in found}
+
+
+def names_in(thumbnails: Mapping[str, str | None]) -> set[str]:
+    return {url.rpartition("/")[2] for url in thumbnails.values() if url}
 
 
 @app.task(

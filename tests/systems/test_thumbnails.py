@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import struct
+from datetime import timedelta
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -16,11 +17,13 @@ from celeriac import repair
 from models import Instasite, Template
 from tasks.app import app
 from tasks.instasites import build
-from tasks.old_thumbnails import find_old_thumbnails
-from tasks.thumbnails import VIEWPORTS, build_thumbnail, enqueue_missing_thumbnails, tidy_thumbnails
+from tasks.old_thumbnails import find_old_thumbnails, nobodys
+from tasks.thumbnails import VIEWPORTS, build_thumbnail, enqueue_missing_thumbnails
 from tests.processes import Running, until
 from tests.systems.sites import KINDS, Sites
 from tests.systems.stack import Stack
+
+SOONEST = "SELECT min(scheduled_for) FROM worker_tasks WHERE role = 'tidy_thumbnails' AND waits_for = 'time'"
 
 both_kinds = pytest.mark.parametrize("kind", KINDS)
 
@@ -90,11 +93,13 @@ def test_pictures_that_were_replaced_are_removed_once_nobody_refers_to_them(site
     old = sites.thumbnails("instasite", site)
     sites.rows("UPDATE instasites SET details = details - 'thumbnails' WHERE id = :site", site=site)
     sites.previews_of("instasite", site, "rebuilt-anew")
+    before = sites.rows.one("SELECT clock_timestamp()")
     enqueue("instasite", site)
     until(lambda: sites.row("instasite", site)["details"].get("thumbnails"), "the new pictures")
     new = sites.row("instasite", site)["details"]["thumbnails"]
     assert not set(new.values()) & set(old.values())
-    assert all(shown(address).exists() for address in (*old.values(), *new.values())), "for an hour"
+    assert all(shown(address).exists() for address in (*old.values(), *new.values()))
+    assert sites.rows.one(SOONEST) >= before + timedelta(hours=1), "since they were replaced"
     sites.go_on()
     until(lambda: not any(shown(address).exists() for address in old.values()), "the old ones to be removed")
     assert all(shown(address).exists() for address in new.values())
@@ -112,23 +117,31 @@ def test_what_crashes_and_deleted_sites_left_is_found_and_removed(sites: Sites, 
     sites.rows("DELETE FROM agency_websites WHERE id = :site", site=gone)
     sites.rows("DELETE FROM worker_tasks WHERE role = 'tidy_thumbnails'")
     stack.worker("find_old_thumbnails")
+    before = sites.rows.one("SELECT clock_timestamp()")
     told = sites.ended(find_old_thumbnails.delay().id)["result"]
     assert told["enqueued"] == 2
+    assert sites.rows.one(SOONEST) >= before + timedelta(hours=1), "pages may show them still"
+    sites.go_on()
     until(lambda: not any(file.exists() for file in (*left, *map(shown, lost.values()))), "the leftovers to be removed")
     assert all(shown(address).exists() for address in kept.values())
     assert sites.ended(find_old_thumbnails.delay().id)["result"] == told | {"enqueued": 0}
 
 
-def test_nothing_is_removed_beside_a_build_of_the_site(sites: Sites, builder: Running) -> None:
+def test_a_site_that_is_rendered_is_left_to_its_build(sites: Sites, builder: Running, stack: Stack) -> None:
     """Its pictures lie there before its row refers to them."""
     site = sites.new("instasite", preview="beside")
     with sites.previews.held():
         enqueue("instasite", site)
         running_in(sites, "instasite", site)
-        tidies = tidy_thumbnails.delay("instasite", site)
-        assert sites.task_of(tidies.id)["waits_for"] == "lock"
+        left = stack.logs / "thumbnails" / "instasite" / str(site) / "left.png"
+        left.parent.mkdir(parents=True)
+        left.write_bytes(b"half")
+        there = {("instasite", site): {"left.png"}}
+        with Session(app.database.engine) as session:
+            assert nobodys(session, there) == {}
     thumbnails = sites.thumbnails("instasite", site)
-    assert sites.ended(tidies.id)["result"] == {"removed": 0}
+    sites.go_on()
+    until(lambda: not left.exists(), "what was left to be removed")
     assert all(shown(address).exists() for address in thumbnails.values())
 
 
