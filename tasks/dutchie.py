@@ -6,13 +6,11 @@ GraphQL tells counts as a refusal, unless the server says that it was its own.
 
 from __future__ import annotations
 
-import math
 import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from decimal import Decimal
 from itertools import count
 from typing import Any
 from urllib.parse import urlsplit
@@ -28,7 +26,9 @@ from tasks.platforms import (
     ProductFound,
     StoreFound,
     expecting,
+    lowest,
     offers,
+    together,
 )
 from tasks.text import storable, storable_or_none
 
@@ -201,18 +201,13 @@ def _product(found: Mapping[str, Any]) -> ProductFound:
         storable_or_none(found["brandName"]),
         storable_or_none(found["type"]),
     )
-    return ProductFound(str(found["id"]), name, brand, category, _price(found), _stock(found))
+    price, stock = lowest(found["recPrices"] or found["Prices"] or ()), together(_stock(found))
+    return ProductFound(str(found["id"]), name, brand, category, price, stock)
 
 
-def _price(found: Mapping[str, Any]) -> Decimal | None:
-    prices = [Decimal(str(price)) for price in found["recPrices"] or found["Prices"] or ()]
-    return min((price for price in prices if price.is_finite() and price >= 0), default=None)
-
-
-def _stock(found: Mapping[str, Any]) -> int | None:
-    told = [option["quantityAvailable"] for option in (found["POSMetaData"] or {}).get("children", ())]
-    counts = [math.floor(number) for number in told if number is not None]
-    return max(0, sum(counts)) if counts else None
+def _stock(found: Mapping[str, Any]) -> Iterator[Any]:
+    options = (found["POSMetaData"] or {}).get("children", ())
+    return (option["quantityAvailable"] for option in options)
 
 
 offers("dutchie", lambda: Dutchie(DutchieSettings.from_env()))

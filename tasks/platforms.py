@@ -8,13 +8,14 @@ PlatformError
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cache
-from typing import Protocol
+from typing import Any, Protocol
 
 from tasks.pace import RateLimited
 
@@ -68,6 +69,18 @@ class Platform(Protocol):
 
     def products(self, platform_dispensary_id: str) -> Iterator[ProductFound]:
         """All that is on the store's menu."""
+
+
+def lowest(prices: Iterable[Any]) -> Decimal | None:
+    """Of a product's options; None if none of them has one."""
+    told = (Decimal(str(price)) for price in prices if price is not None)
+    return min((price for price in told if price.is_finite() and price >= 0), default=None)
+
+
+def together(stock: Iterable[Any]) -> int | None:
+    """Of all a product's options, in whole pieces; None if none of them says."""
+    told = [math.floor(Decimal(str(number))) for number in stock if number is not None]
+    return max(0, sum(told)) if told else None
 
 
 @contextmanager

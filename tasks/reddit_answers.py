@@ -146,33 +146,31 @@ def _reason(error: prawcore.ResponseException) -> str:
 
 def post(found: Mapping[str, Any]) -> Post:
     """From its plain attributes: PRAW asks Reddit again for one that is missing."""
-    author = found["author"]
     return Post(
-        reddit_id=storable(found["name"]),
-        author=storable(author.name) if author else None,
-        author_id=found.get("author_fullname"),
+        **_written(found),
         title=storable(found["title"]),
         permalink=storable(found["permalink"]),
         url=storable(found["url"]),
-        score=int(found["score"]),
         comments=int(found["num_comments"]),
         over_18=bool(found["over_18"]),
-        posted_at=moment(found["created_utc"]),
     )
 
 
 def comment(found: Mapping[str, Any]) -> Comment:
     """From its plain attributes, as a post."""
+    return Comment(**_written(found), post=storable(found["link_id"]), parent=storable(found["parent_id"]))
+
+
+def _written(found: Mapping[str, Any]) -> dict[str, Any]:
+    """What posts and comments have in common."""
     author = found["author"]
-    return Comment(
-        reddit_id=storable(found["name"]),
-        author=storable(author.name) if author else None,
-        author_id=found.get("author_fullname"),
-        post=storable(found["link_id"]),
-        parent=storable(found["parent_id"]),
-        score=int(found["score"]),
-        posted_at=moment(found["created_utc"]),
-    )
+    return {
+        "reddit_id": storable(found["name"]),
+        "author": storable(author.name) if author else None,
+        "author_id": found.get("author_fullname"),
+        "score": int(found["score"]),
+        "posted_at": moment(found["created_utc"]),
+    }
 
 
 def moment(seconds: float) -> datetime:

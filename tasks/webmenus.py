@@ -16,7 +16,6 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from decimal import Decimal
 from functools import partial
 from typing import Any, cast
 from urllib.parse import quote, urlencode
@@ -31,7 +30,9 @@ from tasks.platforms import (
     ProductFound,
     StoreFound,
     expecting,
+    lowest,
     offers,
+    together,
 )
 from tasks.text import storable, storable_or_none
 from tasks.visits import VisitFailed, visit
@@ -125,12 +126,10 @@ def _store(store: Thing) -> StoreFound:
 
 def _product(product: Thing) -> ProductFound:
     offered = product.get("offers") or []
-    prices = [Decimal(str(offer["price"])) for offer in offered if offer.get("price") is not None]
-    stock = [int(offer["inventoryLevel"]["value"]) for offer in offered if offer.get("inventoryLevel")]
     return ProductFound(
         str(product["sku"]), storable(product["name"]), storable_or_none((product.get("brand") or {}).get("name")),
-        storable_or_none(product.get("category")), min((p for p in prices if p.is_finite() and p >= 0), default=None),
-        max(0, sum(stock)) if stock else None,
+        storable_or_none(product.get("category")), lowest(offer.get("price") for offer in offered),
+        together((offer.get("inventoryLevel") or {}).get("value") for offer in offered),
     )  # fmt: skip
 
 
