@@ -12,7 +12,12 @@ Left out, a role's batcher runs as often as the role says, a sweep every CELERIA
 variable changes it without an edit: CELERIAC_SCHEDULE_SWEEP_RESCUE="@every 10s", CELERIAC_SCHEDULE_SWEEP_AGING=off.
 """
 
+import os
+
 from celeriac.schedules import batcher, enqueuing, sweeping
+
+#: Menu platforms whose stores are looked for: that of web pages only where somebody says where these are.
+PLATFORMS = ["dutchie", *(["webmenus"] if os.environ.get("WEBMENUS_BASE_URL") else [])]
 
 SCHEDULES = [
     # -- InstaSites ----------------------------------------------------------------------------------------------------
@@ -29,7 +34,12 @@ SCHEDULES = [
     # -- Stores --------------------------------------------------------------------------------------------------------
     # Each store is resynced once in four hours; new ones are found, and the analytics refreshed, once a day.
     enqueuing("resyncs", "0 */4 * * *", "generate_resync", enabled_by="STORES"),
-    enqueuing("store discovery", "0 3 * * *", "store_discovery", {"platform": "dutchie"}, enabled_by="STORES"),
+    *(
+        enqueuing(
+            f"store discovery {platform}", "0 3 * * *", "store_discovery", {"platform": platform}, enabled_by="STORES"
+        )
+        for platform in PLATFORMS
+    ),
     enqueuing("analytics", "0 5 * * *", "analytics_refresh", enabled_by="STORES"),
     # -- Subreddits ----------------------------------------------------------------------------------------------------
     # Those Reddit has not told of for STALE_DAYS, in the background.

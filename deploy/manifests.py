@@ -146,7 +146,7 @@ def worker(name: str, command: list[str], service: Document) -> list[Document]:
         {"name": "CELERIAC_DRAIN_GRACE_MS", "value": str(DRAIN * 1000)},
     ]
     if has_browser:
-        container["image"] = "celeriac-thumbnails"
+        container["image"] = "celeriac-browser"
         container["env"] += [
             {"name": k, "value": str(service["environment"][k])} for k in ("CHROMIUM_SANDBOX", "CPU_BACKOFF_THRESHOLD")
         ]
@@ -276,8 +276,8 @@ def _flat(service: Document) -> str:
 
 
 def _without_default(part: str) -> str:
-    """`${NAME:-default}`: the default."""
-    return re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", part)
+    """`${NAME:-default}`, `${NAME-default}`: the default."""
+    return re.sub(r"\$\{\w+:?-([^}]*)\}", r"\1", part)
 
 
 def _queues(command: list[str]) -> list[str]:

@@ -17,7 +17,7 @@ import yaml
 
 from tests.processes import ROOT
 
-_VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}|\$\$")
+_VARIABLE = re.compile(r"\$\{(\w+)(?:(:?)-([^}]*))?\}|\$\$")
 
 
 def read() -> dict[str, Any]:
@@ -26,17 +26,21 @@ def read() -> dict[str, Any]:
 
 
 def interpolated(value: Any, environ: Mapping[str, str]) -> Any:
-    """As Compose does it: `${NAME:-default}`, and `$$` for a dollar sign. Raises KeyError without a default."""
+    """As Compose does it: `${NAME:-default}`, `${NAME-default}`, which an empty value replaces as well, and `$$` for a
+    dollar sign. Raises KeyError without a default.
+    """
     if isinstance(value, dict):
         return {name: interpolated(v, environ) for name, v in value.items()}
     if isinstance(value, list):
         return [interpolated(v, environ) for v in value]
 
     def replaced(found: re.Match[str]) -> str:
-        name, default = found[1], found[2]
+        name, also_if_empty, default = found.groups()
         if name is None:
             return "$"
-        return environ.get(name) or (environ[name] if default is None else default)
+        if default is None:
+            return environ[name]
+        return (environ.get(name) or default) if also_if_empty else environ.get(name, default)
 
     return _VARIABLE.sub(replaced, value) if isinstance(value, str) else value
 

@@ -46,6 +46,17 @@ CHOSEN = dict.fromkeys(re.findall(r"\w+_PROCESSES", str(FILE)), "1") | {
 }
 
 
+def test_whoever_takes_stores_tasks_has_the_browser_that_those_on_web_pages_need() -> None:
+    has_browser = {n for n in WORKERS if FILE["services"][n]["build"].get("args", {}).get("CHROMIUM")}
+    takes = {n for n in WORKERS if re.search("store_discovery|product_resync", FILE["services"][n]["command"])}
+    assert takes == {"stores", "product-resync"}
+    assert takes <= has_browser
+    assert {interpolated(FILE["services"][n]["environment"]["WEBMENUS_BASE_URL"], {}) for n in (*takes, "beat")} == {
+        "http://sandbox:8800/webmenus"
+    }
+    assert interpolated("${A-b}${A:-b}", {"A": ""}) == "b", "empty: no such platform"
+
+
 class System:
     """All services of the file on this machine, once they are up."""
 

@@ -48,9 +48,17 @@ def test_what_cannot_be_keeps_the_application_from_starting(name: str, given: st
     assert f"ConfigurationError: {name}='{given}' is not usable" in started.stderr
 
 
-@pytest.mark.parametrize(("given", "memory"), [("http://menus.example", "{400}"), ("", "{None}")])
-def test_the_stores_tasks_take_a_browser_s_memory_where_a_platform_needs_one(given: str, memory: str) -> None:
-    asks = "from tasks.stores import PER_STORE; print({task.role.memory_per_task for task in PER_STORE})"
+@pytest.mark.parametrize(
+    ("given", "told"), [("http://menus.example", "{400} ['dutchie', 'webmenus']"), ("", "{None} ['dutchie']")]
+)
+def test_where_stores_have_web_pages_they_are_looked_for_daily_by_workers_with_a_browser_s_memory(
+    given: str, told: str
+) -> None:
+    asks = (
+        "from celeriac.schedules.timetable import entries; from tasks import app; from tasks.stores import PER_STORE; "
+        "print({task.role.memory_per_task for task in PER_STORE},"
+        " [one.kwargs['platform'] for one in entries(app, {}).values() if 'platform' in one.kwargs])"
+    )
     environ = {**os.environ, "WEBMENUS_BASE_URL": given}
-    told = subprocess.run([sys.executable, "-c", asks], env=environ, capture_output=True, text=True, check=True)
-    assert told.stdout.strip() == memory
+    asked = subprocess.run([sys.executable, "-c", asks], env=environ, capture_output=True, text=True, check=True)
+    assert asked.stdout.strip() == told

@@ -17,7 +17,7 @@ from tasks.instasites import build
 
 SCHEDULES = {
     "fix-stale-thumbnails": "0 * * * *",
-    "store discovery": "0 3 * * *",
+    "store discovery dutchie": "0 3 * * *",
     "resyncs": "0 */4 * * *",
     "analytics": "0 5 * * *",
     "stale subreddits": "0 */6 * * *",
