@@ -114,7 +114,8 @@ class Settler:
         """The handler's writes commit with the outcome, or, if the row is no longer this run's, not at all.
 
         An error of its commit is the attempt's error: it propagates, and the tracer records the failure. If Postgres
-        went away, or ended the transaction for another's sake, it raises LeaseLost: the task runs again.
+        went away, ended the transaction for another's sake, or cut the COMMIT short by a limit on statements or locks,
+        it raises LeaseLost: the task runs again.
         """
         try:
             session.flush()

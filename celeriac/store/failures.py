@@ -85,10 +85,13 @@ def _of_celeriac(error: BaseException | None) -> Iterator[Any]:
 
 
 def is_retryable(error: BaseException) -> bool:
-    """Whether the same transaction may succeed another time: Postgres went away, or ended it for another's sake."""
+    """Whether the same transaction may succeed another time: Postgres went away, or ended it for another's sake.
+
+    A limit on time or on waiting for locks is a statement's own; at the COMMIT, which no statement is, it is nobody's.
+    """
     orig = getattr(error, "orig", None)
-    if isinstance(orig, QueryCanceledError):  # a time limit on the statement
-        return False
+    if isinstance(orig, QueryCanceledError | LockNotAvailable):
+        return isinstance(error, DBAPIError) and error.statement is None
     return is_gone(error) or isinstance(orig, TransactionRollbackError)
 
 

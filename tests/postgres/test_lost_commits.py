@@ -80,6 +80,10 @@ def times_out(session: Session) -> None:
     session.execute(text("SELECT pg_sleep(10)"))
 
 
+def is_locked_out(session: Session) -> None:
+    session.execute(text("DO $$ BEGIN RAISE EXCEPTION 'lock timeout' USING ERRCODE = '55P03'; END $$"))
+
+
 def taken(session: Session) -> None:
     session.execute(text("INSERT INTO notes VALUES ('seen')"))
 
@@ -104,6 +108,33 @@ def test_a_deadlock_at_the_commit_burns_no_attempt(run: Callable[..., list[str]]
     assert (rows.one(NOTES), rows.one(FOLLOW_UPS)) == (0, 0)
 
 
+AT_COMMIT = """
+CREATE FUNCTION at_commit() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {}; RETURN NULL; END $$;
+CREATE CONSTRAINT TRIGGER at_commit AFTER INSERT ON notes DEFERRABLE INITIALLY DEFERRED
+    FOR EACH ROW EXECUTE FUNCTION at_commit()
+"""
+
+
+@pytest.mark.parametrize(
+    "says",
+    [
+        # Raised, as the clock of a statement stops when its COMMIT begins to work: only a busy machine is late for it.
+        "RAISE EXCEPTION 'canceling statement due to statement timeout' USING ERRCODE = '57014'",
+        "RAISE EXCEPTION 'canceling statement due to lock timeout' USING ERRCODE = '55P03'",
+        "RAISE EXCEPTION 'deadlock detected' USING ERRCODE = '40P01'",
+        "SET LOCAL transaction_timeout = 50; PERFORM pg_sleep(10)",
+    ],
+)
+def test_a_commit_that_meets_a_limit_of_postgres_burns_no_attempt(
+    run: Callable[..., list[str]], rows: Rows, says: str
+) -> None:
+    """The handler has ended by then: it can neither catch that nor retry for it."""
+    rows(AT_COMMIT.format(says))
+    assert run(lambda _: None) == []
+    assert rows(STATUS) == [("pending", 1, 0, 0)]
+    assert (rows.one(NOTES), rows.one(FOLLOW_UPS)) == (0, 0)
+
+
 def test_a_task_that_ends_postgres_each_time_ends(run: Callable[..., list[str]], terminate: Break, rows: Rows) -> None:
     run(terminate, max_losses=1)
     assert rows(STATUS) == [("failed", 1, 0, 0)]
@@ -124,7 +155,7 @@ def test_a_commit_whose_answer_was_lost_counts(
     assert rows("SELECT kind FROM task_events") == []
 
 
-@pytest.mark.parametrize("fault", [times_out, taken, cannot_be_sent])
+@pytest.mark.parametrize("fault", [times_out, is_locked_out, taken, cannot_be_sent])
 @pytest.mark.filterwarnings("ignore:Exception raised outside body")
 def test_an_error_of_its_own_writes_is_the_attempts(run: Callable[..., list[str]], rows: Rows, fault: Break) -> None:
     assert run(fault) == ["failure"]
