@@ -40,6 +40,9 @@ SIZE, MINUTES, RATE = sized((Size(), 15.0, None), (FEW, 0.0, 40.0))
 #: of which bulks and canvases have several tasks.
 SHARE, UNBOUNDED, MEASURED_FOR, TASKS_A_CALL = 3, 400.0, 6.0, 1.5
 
+#: Seconds in which that flood has to be over.
+FLOOD_DRAIN = 300.0
+
 #: The guard that each run ends without: it has to see that.
 LAST = GUARDS["unique"]
 
@@ -108,7 +111,7 @@ def measured(made: Stack) -> float:
     time.sleep(MEASURED_FOR)
     done = rate((line["at"] for line in made.ledger.read() if line["what"] == END), begins, time.monotonic())
     made.load.rest()
-    Rounds(made, UNBOUNDED).settle_down()
+    Rounds(made, UNBOUNDED, drain=FLOOD_DRAIN).settle_down()
     return max(10.0, done / TASKS_A_CALL / SHARE)
 
 

@@ -153,7 +153,10 @@ Pause = tuple[int, float]
 def _overlaps(
     runs: Iterable[Run], by: Callable[[Run], str | None], pauses: Sequence[Pause], *, other_task: bool = False
 ) -> _Overlaps:
-    """Runs that began before an earlier one of the same name had ended; `other_task`: only of different tasks."""
+    """Runs that began before an earlier one of the same name had ended; `other_task`: only of different tasks.
+
+    Either may be of a process that was frozen: in its handler, or between its start in SQL and its handler.
+    """
     found = _Overlaps([], [])
     longest: dict[str, Run] = {}
     for run in runs:
@@ -163,9 +166,16 @@ def _overlaps(
             longest[name] = run
         if before is None or run.began >= before.ended or (other_task and run.task == before.task):
             continue
-        frozen = any(pid == before.pid and before.began < at < run.began for pid, at in pauses)
+        frozen = any(pid == before.pid and before.began < at < run.began for pid, at in pauses) or _woke(
+            run, before.began, pauses
+        )
         (found.paused if frozen else found.truly).append(name)
     return found
+
+
+def _woke(run: Run, other_began: float, pauses: Sequence[Pause]) -> bool:
+    """Whether its process was frozen before its handler began, and another run began meanwhile."""
+    return any(pid == run.pid and at < other_began < run.began for pid, at in pauses)
 
 
 def _stale(ended: Mapping[str, Ended], by_task: Mapping[str, Sequence[Run]], pauses: Sequence[Pause]) -> set[str]:
@@ -180,9 +190,7 @@ def _stale(ended: Mapping[str, Ended], by_task: Mapping[str, Sequence[Run]], pau
         if end.status != "completed" or not runs or end.run is None:
             continue
         began = next((run.began for run in runs if run.name == end.run), -math.inf)
-        last = [run.name for run in runs if not any(pid == run.pid and at < began < run.began for pid, at in pauses)][
-            -1
-        ]
+        last = [run.name for run in runs if not _woke(run, began, pauses)][-1]
         if end.run != last or any(run != end.run for run in end.writes) or len(end.writes) > 1:
             found.add(task)
     return found

@@ -8,8 +8,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -34,7 +34,6 @@ class Member:
         self.pids: list[int] = []
         #: Whether its end is our doing.
         self.is_told = False
-        self.started_at = 0.0
 
     def start(self) -> None:
         with self.log.open("ab") as output:
@@ -44,7 +43,6 @@ class Member:
             )  # fmt: skip
         self.pids.append(self.process.pid)
         self.is_told = False
-        self.started_at = time.monotonic()
 
     @property
     def pid(self) -> int:
@@ -114,7 +112,7 @@ class Fleet(threading.Thread):
             self.members.append(member)
 
     def remove(self, member: Member) -> None:
-        with self.lock:
+        with self.lock, suppress(ValueError):  # one that never joined
             self.members.remove(member)
         member.end()
 
@@ -125,17 +123,43 @@ class Fleet(threading.Thread):
         for member in self.members:
             member.end()
 
-    def freeze(self, pids: list[int]) -> None:
-        """SIGSTOP; the ledger knows, as who is frozen cannot know what goes on."""
-        for pid in pids:
-            self.pen.write(PAUSED, frozen=pid)
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGSTOP)
+    @contextmanager
+    def joined(self, *members: Member) -> Iterator[None]:
+        """More of them for a while."""
+        try:
+            for member in members:
+                self.add(member)
+            yield
+        finally:
+            for member in members:
+                self.remove(member)
 
-    def thaw(self, pids: list[int]) -> None:
-        for pid in pids:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGCONT)
+    @contextmanager
+    def frozen(self, pids: list[int]) -> Iterator[None]:
+        """SIGSTOP; the ledger knows, as who is frozen cannot know what goes on."""
+        try:
+            for pid in pids:
+                self.pen.write(PAUSED, frozen=pid)
+                _signal(pid, signal.SIGSTOP)
+            yield
+        finally:
+            for pid in pids:
+                _signal(pid, signal.SIGCONT)
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+class Unmet(Exception):
+    """What a fault needs did not come: it was not the fault that it says it is."""
+
+
+def must(condition: Callable[[], object], patience: float, what: str) -> None:
+    """Returns once it came true. Raises Unmet, which names `what` was awaited."""
+    if not until(condition, patience):
+        raise Unmet(f"waited {patience:g} s in vain for {what}")
 
 
 def until(condition: Callable[[], object], patience: float) -> bool:

@@ -169,10 +169,9 @@ def out_of_disk(stack: Stack) -> None:
         inside = place / "space"
         stack.postgres.account.make_folder(inside)
         _move(stack, "small", create=f"CREATE TABLESPACE small LOCATION '{inside}'")
-        with (place / "ballast").open("wb") as ballast, suppress(OSError):
+        with (place / "ballast").open("wb", buffering=0) as ballast, suppress(OSError):
             while True:
                 ballast.write(b"\0" * 65536)
-                ballast.flush()
         again_and_again(lambda: _press(stack))
         (place / "ballast").unlink()
         time.sleep(1.0)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from faults.ledger import BEGIN, BROKE, END
-from faults.members import Member, until
+from faults.members import Member, must
 from faults.rounds import Fault
 from faults.stack import Stack
 
@@ -30,9 +30,9 @@ def again_and_again(act: Callable[[], object], lasts: float = LASTS, every: floa
 def kill_children(stack: Stack) -> None:
     def kill_one() -> None:
         stack.enqueue("long", 2, '{"seconds": 0.5}')
-        workers = [m for m in stack.fleet.of("worker") if "threads" not in m.name and m.children()]
-        if workers:
-            stack.kill(stack.chance.choice(stack.chance.choice(workers).children()))
+        families = [member.children() for member in stack.fleet.of("worker") if "threads" not in member.name]
+        if alive := [children for children in families if children]:
+            stack.kill(stack.chance.choice(stack.chance.choice(alive)))
 
     again_and_again(kill_one)
 
@@ -73,7 +73,10 @@ def kill_producers(stack: Stack) -> None:
 def busy(stack: Stack, seconds: float = 1.0, tasks: int = 6) -> list[str]:
     """Long tasks that have begun: their ids."""
     asked = stack.enqueue("long", tasks, f'{{"seconds": {seconds}}}')
-    until(lambda: set(asked) & {line["id"] for line in stack.ledger.read() if line["what"] == BEGIN}, LEASE_OVER)
+    must(
+        lambda: set(asked) & {line["id"] for line in stack.ledger.read() if line["what"] == BEGIN}, LEASE_OVER,
+        "a long task to begin",
+    )  # fmt: skip
     return asked
 
 
@@ -92,11 +95,9 @@ def stop_worker(stack: Stack) -> None:
         ]  # fmt: skip
         return bool(mine)
 
-    until(has_begun, LEASE_OVER)
-    pids = [victim.pid, *victim.children()]
-    stack.fleet.freeze(pids)
-    until(lambda: _elsewhere(stack, victim, mine), LEASE_OVER)
-    stack.fleet.thaw(pids)
+    must(has_begun, LEASE_OVER, f"a long task to begin in {victim.name}")
+    with stack.fleet.frozen([victim.pid, *victim.children()]):
+        must(lambda: _elsewhere(stack, victim, mine), LEASE_OVER, f"what {victim.name} ran to begin elsewhere")
     time.sleep(1.0)
 
 
@@ -110,24 +111,18 @@ def stop_parent(stack: Stack) -> None:
     victim = stack.fleet.of("worker")[0]
     stack.enqueue("long", 6, '{"seconds": 8}')
     time.sleep(1.0)
-    stack.fleet.freeze([victim.pid])
-    time.sleep(8.0)
-    stack.fleet.thaw([victim.pid])
+    with stack.fleet.frozen([victim.pid]):
+        time.sleep(8.0)
 
 
 def stop_children(stack: Stack) -> None:
-    victim = stack.fleet.of("worker")[0]
-    pids = victim.children()
-    stack.fleet.freeze(pids)
-    time.sleep(6.0)
-    stack.fleet.thaw(pids)
+    with stack.fleet.frozen(stack.fleet.of("worker")[0].children()):
+        time.sleep(6.0)
 
 
 def stop_beats(stack: Stack) -> None:
-    pids = [member.pid for member in stack.fleet.of("beat")]
-    stack.fleet.freeze(pids)
-    time.sleep(5.0)
-    stack.fleet.thaw(pids)
+    with stack.fleet.frozen([member.pid for member in stack.fleet.of("beat")]):
+        time.sleep(5.0)
 
 
 def rolling_restart(stack: Stack) -> None:
@@ -135,20 +130,19 @@ def rolling_restart(stack: Stack) -> None:
     for member in [*stack.fleet.of("worker"), *stack.fleet.of("beat"), *stack.fleet.of("api")]:
         before = member.pid
         member.terminate()
-        until(lambda member=member, before=before: member.pid != before, 60.0)  # type: ignore[misc]
+        must(lambda member=member, before=before: member.pid != before, 60.0, f"{member.name} to be back")  # type: ignore[misc]
         time.sleep(0.5)
 
 
 def kill_named_parents(stack: Stack) -> None:
     """A worker with a name of its own (`WORKER_ID`), which its successor takes over while its children live on."""
     member = stack.member("worker-named", "worker", "-c", "2", "-l", "WARNING", WORKER_ID="named")
-    stack.fleet.add(member)
-    for _ in range(3):
+    with stack.fleet.joined(member):
+        for _ in range(3):
+            keep_busy(stack, member)
+            member.kill(whole=False)
+        must(lambda: member.is_running, LEASE_OVER, f"{member.name} to be back")
         keep_busy(stack, member)
-        member.kill(whole=False)
-    until(lambda: member.is_running, LEASE_OVER)
-    keep_busy(stack, member)
-    stack.fleet.remove(member)
 
 
 def keep_busy(stack: Stack, member: Member) -> None:
@@ -157,7 +151,10 @@ def keep_busy(stack: Stack, member: Member) -> None:
         began = time.monotonic()
         if role is not None:
             stack.enqueue(role, MORE, '{"seconds": 2}')
-        until(lambda role=role, began=began: _has_begun(stack, member.name, began, role), 2 * LEASE_OVER)  # type: ignore[misc]
+        must(
+            lambda role=role, began=began: _has_begun(stack, member.name, began, role),  # type: ignore[misc]
+            2 * LEASE_OVER, f"{member.name} to begin {role or 'anything'}",
+        )  # fmt: skip
 
 
 def _has_begun(stack: Stack, who: str, since: float, role: str | None) -> bool:
@@ -169,19 +166,18 @@ def _has_begun(stack: Stack, who: str, since: float, role: str | None) -> bool:
 def two_of_a_name(stack: Stack) -> None:
     """Two workers that both believe to be `twin`, which docs/workers.md forbids."""
     twins = [stack.member(f"worker-twin-{n}", "worker", "-c", "2", "-l", "WARNING", WORKER_ID="twin") for n in range(2)]
-    for twin in twins:
-        stack.fleet.add(twin)
-        keep_busy(stack, twin)
-    time.sleep(3.0)
-    for twin in twins:
-        stack.fleet.remove(twin)
+    with stack.fleet.joined(twins[0]):
+        keep_busy(stack, twins[0])
+        with stack.fleet.joined(twins[1]):
+            keep_busy(stack, twins[1])
+            time.sleep(3.0)
 
 
 def poison(stack: Stack) -> None:
     """Handlers that take their process down; others share their tickets."""
     stack.enqueue("poison", 2, '{"deadly": true}', expects="failed")
     stack.enqueue("poison", 20, '{"deadly": false}')
-    until(lambda: not stack.sql("SELECT FROM celeriac.tasks WHERE role = 'poison'"), 40.0)
+    must(lambda: not stack.sql("SELECT FROM celeriac.tasks WHERE role = 'poison'"), 40.0, "each poison to be over")
 
 
 def leak(stack: Stack) -> None:
@@ -204,7 +200,9 @@ FAULTS = [
     Fault("stop-beats", "all beats are frozen for 5 s", stop_beats),
     Fault("rolling-restart", "SIGTERM to each process in turn", rolling_restart),
     Fault("kill-named-parents", "the parent of a worker with a WORKER_ID is killed in mid-run", kill_named_parents),
-    Fault("two-of-a-name", "two workers have the same WORKER_ID", two_of_a_name, allows=("overlapped",)),
+    Fault(
+        "two-of-a-name", "two workers have the same WORKER_ID", two_of_a_name, allows=("overlapped", "keys overlapped")
+    ),
     Fault(
         "poison",
         "two tasks kill their process each time, among twenty that share their tickets",

@@ -8,7 +8,7 @@ from contextlib import suppress
 import redis
 
 from celeriac.dispatch.keys import ticket_key
-from faults.members import until
+from faults.members import must
 from faults.of_processes import again_and_again
 from faults.rounds import Fault
 from faults.size import sized
@@ -26,7 +26,7 @@ def flushed(stack: Stack) -> None:
     client = stack.redis()
     for _ in range(sized(3, 1)):
         stack.enqueue("long", 30, '{"seconds": 0.2}')
-        until(lambda: client.llen(ticket_key("long")), 5.0)
+        must(lambda: client.llen(ticket_key("long")), 15.0, "tickets to wait in Redis")
         client.flushall()
         time.sleep(1.0)
     client.close()

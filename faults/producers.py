@@ -11,8 +11,6 @@ import json
 import os
 import random
 import sys
-import threading
-import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -26,6 +24,7 @@ from sqlalchemy.orm import Session
 from faults.app import app, flaky, link, locked, pen, quick, single, writes
 from faults.keys import ACCOUNTS, LOCKS, UNIQUES
 from faults.ledger import ACCEPTED, REFUSED, ROLLED_BACK
+from faults.pace import Way
 
 #: Calls of a bulk.
 BULK = 10
@@ -155,43 +154,14 @@ WAYS: list[tuple[Callable[[], None], float, int]] = [
 HTTP: tuple[Callable[[], None], float, int] = (over_http, 0.05, 1)
 
 
-class Way(threading.Thread):
-    """One way, at its pace: what an outage has held up is not made up for."""
-
-    def __init__(self, call: Callable[[], None], share: float) -> None:
-        super().__init__(name=call.__name__, daemon=True)
-        self.call, self.share = call, share
-        self.rate = 0.0
-        self.is_resting = threading.Event()
-        self.changed = threading.Event()
-
-    def run(self) -> None:
-        due = time.monotonic()
-        while True:
-            rate = self.rate * self.share
-            if rate <= 0:
-                self.is_resting.set()
-                self.changed.wait()
-                self.changed.clear()
-                due = time.monotonic() + random.random() / 10
-                continue
-            due = max(due + 1 / rate, time.monotonic() - 0.2)
-            if (rest := due - time.monotonic()) > 0:
-                time.sleep(min(rest, 1.0))
-            self._try()
-
-    def _try(self) -> None:
-        try:
-            self.call()
-        except Exception as error:
-            pen.write(REFUSED, way=self.name, error=f"{type(error).__name__}: {str(error)[:150]}")
-            time.sleep(0.1)
+def refused(way: str, error: Exception) -> None:
+    pen.write(REFUSED, way=way, error=f"{type(error).__name__}: {str(error)[:150]}")
 
 
 def ways() -> Iterator[Way]:
     for call, share, threads in [*WAYS, *([HTTP] if os.environ.get("FAULTS_HTTP") else [])]:
         for _ in range(threads):
-            yield Way(call, share / threads)
+            yield Way(call, share / threads, refused)
 
 
 def main() -> None:
@@ -202,9 +172,7 @@ def main() -> None:
     for line in sys.stdin:
         rate = float(line)
         for way in going:
-            way.is_resting.clear()
-            way.rate = rate
-            way.changed.set()
+            way.go(rate)
         if not rate:
             for way in going:
                 way.is_resting.wait()

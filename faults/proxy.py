@@ -20,6 +20,7 @@ import json
 import random
 import re
 import sys
+from collections import deque
 from typing import Any, cast
 from urllib.parse import unquote, urlsplit
 
@@ -83,6 +84,8 @@ class Client(asyncio.Protocol):
         self.server: asyncio.Transport | None = None
         self.early: list[bytes] = []
         self.held: list[tuple[bool, bytes]] = []
+        #: What comes late, by whether it goes to the server: what comes after it never overtakes it.
+        self.late: dict[bool, deque[bytes]] = {True: deque(), False: deque()}
         self.losing = False
         self.commands = b""
 
@@ -129,10 +132,14 @@ class Client(asyncio.Protocol):
     def pass_on(self, to_server: bool, data: bytes) -> None:
         if self.gate.mode == "freeze":
             self.held.append((to_server, data))
-        elif self.gate.mode == "slow":
-            asyncio.get_running_loop().call_later(self.gate.order["seconds"], self.write, to_server, data)
+        elif self.gate.mode == "slow" or self.late[to_server]:
+            self.late[to_server].append(data)
+            asyncio.get_running_loop().call_later(self.gate.order.get("seconds", 0.0), self.write_next, to_server)
         else:
             self.write(to_server, data)
+
+    def write_next(self, to_server: bool) -> None:
+        self.write(to_server, self.late[to_server].popleft())
 
     def thaw(self) -> None:
         held, self.held = self.held, []

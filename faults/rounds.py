@@ -10,7 +10,7 @@ from datetime import datetime
 from faults.judge import Ended, Verdict, judge, missing, rate, recovery
 from faults.keys import TICK
 from faults.ledger import BEGIN, END, FELL, REFUSED, Line
-from faults.members import until
+from faults.members import Unmet, must, until
 from faults.size import sized
 from faults.stack import Stack
 
@@ -44,7 +44,8 @@ UNION ALL SELECT 'in the outbox: ' || id FROM celeriac.intake
 class Fault:
     """Something that is done to the stack under load. Returns when it is over.
 
-    `wipes`: Redis loses its memory. `allows`: what is known to go wrong with it, and documented: not judged.
+    `wipes`: Redis loses its memory. `allows`: what is known to go wrong with it, and documented: not judged; what a
+    problem says before its colon.
     `impossible`: says why it cannot be had here, if so.
     """
 
@@ -54,6 +55,9 @@ class Fault:
     wipes: bool = False
     allows: tuple[str, ...] = ()
     impossible: Callable[[], str | None] = lambda: None
+
+    def knows(self, problem: str) -> bool:
+        return problem.partition(":")[0] in self.allows
 
 
 @dataclass(slots=True)
@@ -96,7 +100,10 @@ class Rounds:
         stack.load.go(self.per_second)
         time.sleep(BEFORE)
         begins = time.monotonic()
-        fault.act(stack)
+        try:
+            fault.act(stack)
+        except Unmet as unmet:
+            row.problems.append(str(unmet))
         ends = time.monotonic()
         self._await_recovery(row, begins, ends)
         stack.load.rest()
@@ -119,8 +126,8 @@ class Rounds:
         self.settle_down()
 
     def settle_down(self) -> None:
-        """Until nothing is left of a load that has ended."""
-        until(lambda: not self.stack.sql(f"{LEFT} LIMIT 1"), self.drain)
+        """Until nothing is left of a load that has ended. Raises Unmet."""
+        must(lambda: not self.stack.sql(f"{LEFT} LIMIT 1"), self.drain, "all tasks to be over")
 
     # -- recovery --------------------------------------------------------------------------------------------------
 
@@ -174,7 +181,7 @@ class Rounds:
         row.problems += self._missed(rested)
         self.ticks = {at for at in self.ticks if at >= rested}
         row.problems += self._in_disorder()
-        row.allowed = [problem for problem in row.problems if any(known in problem for known in fault.allows)]
+        row.allowed = [problem for problem in row.problems if fault.knows(problem)]
         row.problems = [problem for problem in row.problems if problem not in row.allowed]
 
     def _history(self, tasks: set[str]) -> dict[str, Ended]:

@@ -84,6 +84,17 @@ def test_who_was_frozen_cannot_know_and_is_counted_apart() -> None:
     assert judge([*runs, of_another], {"a": done("r2")}).overlapped == 1
 
 
+def test_who_was_frozen_before_its_handler_began_cannot_know_either() -> None:
+    """It wakes up and begins, while who has the task by now runs it, or another of its key."""
+    frozen = {"what": "paused", "at": 1, "frozen": 7}
+    runs = [*ran("a", "r1", 2, 9), *ran("a", "late", 4, 5, pid=7)]
+    found = judge([frozen, *runs], {"a": done("r1")})
+    assert (found.wrong, found.paused) == ({}, 1)
+    assert judge([frozen | {"at": 3}, *runs], {"a": done("r1")}).overlapped == 1
+    keyed = [frozen, *ran("a", "r1", 2, 9, key="k"), *ran("b", "late", 4, 5, key="k", pid=7)]
+    assert (judge(keyed, {}).keys_overlapped, judge(keyed, {}).paused) == (0, 1)
+
+
 @pytest.mark.parametrize("writes", [("r1",), ("r1", "r2"), ("r2", "r2")])
 def test_writes_of_another_run_or_twice_are_stale(writes: tuple[str, ...]) -> None:
     lines = [accepted("a"), *ran("a", "r1", 1, 2), *ran("a", "r2", 3, 4)]
