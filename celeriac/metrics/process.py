@@ -124,7 +124,7 @@ def of_beat(scheduler: Scheduler) -> Port | None:
     """A beat's, if it is to have one."""
     address = scheduler.app.settings.metrics_address
     probes = {
-        "/livez": lambda: time.monotonic() - scheduler.began_tick < FRESH,
+        "/livez": lambda: time.monotonic() - scheduler.moved_at < FRESH,
         "/readyz": lambda: time.monotonic() - scheduler.ticked_at < FRESH,
     }
     return Port(address, lambda: beat_figures(scheduler), probes, scheduler.ending) if address else None

@@ -130,9 +130,11 @@ class Scheduler(StockScheduler):
         self.reported = 0.0
         self.ticks = 0
         self.ending = threading.Event()
+        self.closed = threading.Event()
         self.late_by = 0.0
-        self.is_told = False
-        self.began_tick = self.ticked_at = -math.inf
+        self.is_watched = False
+        #: When (monotonic) its loop went on, and when a tick was over.
+        self.moved_at = self.ticked_at = -math.inf
         super().__init__(app, *args, **kwargs)
 
     @staticmethod
@@ -154,11 +156,16 @@ class Scheduler(StockScheduler):
             self.app.register_roles()
             self.installed = True
 
-    def _tell_figures(self) -> None:
-        """On a port, where one is set: figures stand above beat, and know it. Probes are answered without Postgres."""
-        if not self.is_told and self.app.settings.metrics_address:
+    def _be_watched(self) -> None:
+        """Figures are told on a port, where one is set: they stand above beat. Probes are answered without Postgres."""
+        if self.is_watched:
+            return
+        from celeriac.schedules.watch import Watch  # the worker's part, which an app that enqueues does without
+
+        self.is_watched = True
+        Watch(self).start()
+        if self.app.settings.metrics_address:
             symbol_by_name(PORT)(self).start()
-        self.is_told = True
 
     def _refuse_old_schema(self) -> None:
         """Raises SystemExit, told in a line."""
@@ -181,8 +188,8 @@ class Scheduler(StockScheduler):
         if self.closing:
             raise SystemExit
         self.ticking = True
-        self.began_tick = time.monotonic()
-        self._tell_figures()
+        self.moved_at = time.monotonic()
+        self._be_watched()
         try:
             return self._tick()
         finally:
@@ -210,6 +217,7 @@ class Scheduler(StockScheduler):
         """Each due schedule once: one that has a day of instants to make up for keeps no other waiting."""
         had_its_turn: list[int] = []
         while (ticked := self.timetable.tick(had_its_turn)) is not None:
+            self.moved_at = time.monotonic()
             had_its_turn.append(ticked.job.id)
             self._ran(ticked)
 
@@ -242,6 +250,7 @@ class Scheduler(StockScheduler):
         if self.ticking:
             return
         self.acts.close()
+        self.closed.set()
         if self.refused:
             return
         try:

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
+import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
 import pytest
 
-from celeriac import local
+from celeriac import Celeriac, Settings, local
+from celeriac.metrics import process as port_of
+from celeriac.schedules import Scheduler, watch
+from celeriac.store import connections
 from tests import processes
+from tests.api.server import free_port
 from tests.end_to_end.conftest import QUICK, shop_server
+from tests.end_to_end.test_probes import probed
 from tests.processes import Rows, Running, until
 
 #: The shop's `slow` is stale after 3 s, so the watchdog's limit is half of that.
@@ -49,6 +57,16 @@ def whole(server: local.PostgresServer) -> list[int]:
     return [postmaster.pid, *(child.pid for child in postmaster.children(recursive=True))]
 
 
+@contextmanager
+def frozen(server: local.PostgresServer) -> Iterator[None]:
+    pids = whole(server)
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    yield
+    for pid in pids:
+        os.kill(pid, signal.SIGCONT)
+
+
 def later_heartbeat(rows: Rows) -> Callable[[], bool]:
     before = rows(HEARTBEAT)
     return lambda: rows(HEARTBEAT) > before
@@ -59,12 +77,8 @@ def test_a_server_that_freezes_is_let_go_and_found_again(
 ) -> None:
     rows("""INSERT INTO worker_tasks (task_id, role, kwargs) VALUES ('t', 'slow', '{"seconds": 0.5}')""")
     until(lambda: rows("SELECT FROM ran"), "the task to begin")
-    frozen = whole(server)
-    for pid in frozen:
-        os.kill(pid, signal.SIGSTOP)
-    until(lambda: DROPPED in worker.printed(), "the watchdog to end the heartbeat's connection")
-    for pid in frozen:
-        os.kill(pid, signal.SIGCONT)
+    with frozen(server):
+        until(lambda: DROPPED in worker.printed(), "the watchdog to end the heartbeat's connection")
     until(later_heartbeat(rows), "another heartbeat")
     until(lambda: rows.one("SELECT status = 'completed' FROM worker_tasks"), "the task to be completed")
     assert worker.process.poll() is None
@@ -106,3 +120,40 @@ def frozen_while_idle(rows: Rows) -> list[int]:
     for pid in set(found) - set(idle):
         os.kill(pid, signal.SIGCONT)
     return idle
+
+
+@pytest.fixture
+def beat(server: local.PostgresServer, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scheduler]:
+    """It ticks in a thread, with a minute's worth of patience in five seconds."""
+    monkeypatch.setattr(port_of, "FRESH", 5.0)
+    monkeypatch.setattr(watch, "LIMIT", 1.0)
+    monkeypatch.setattr(connections, "CONNECT_TIMEOUT", 2)
+    settings = Settings(database_url=server.url, redis_url=redis_url, metrics_address=str(free_port()))
+    beat, over = Scheduler(Celeriac("frozen", settings=settings, set_as_current=False)), threading.Event()
+
+    def tick() -> None:
+        while not over.is_set():
+            over.wait(min(beat.tick(), 0.1))
+
+    thread = threading.Thread(target=tick)
+    thread.start()
+    yield beat
+    over.set()
+    thread.join()
+    beat.close()
+    beat.app.publisher.close()
+    beat.app.database.dispose()
+
+
+def test_a_beat_is_live_however_long_a_server_is_frozen_and_ticks_again(
+    server: local.PostgresServer, beat: Scheduler
+) -> None:
+    """Who asked for another beat as this one hangs would get one that hangs as well."""
+    port = int(str(beat.app.settings.metrics_address))
+    until(lambda: probed(port) == (200, 200), "ticks")
+    with frozen(server):
+        began = time.monotonic()
+        until(lambda: probed(port)[1] == 503, "it to say that it takes nothing")
+        while time.monotonic() < began + 6.0:
+            assert probed(port)[0] == 200
+    until(lambda: probed(port) == (200, 200), "ticks")
