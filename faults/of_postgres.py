@@ -13,8 +13,10 @@ from pathlib import Path
 
 import psutil
 import psycopg2
+from psycopg2.errors import DiskFull
 from sqlalchemy.exc import DBAPIError
 
+from faults.members import must
 from faults.of_processes import again_and_again
 from faults.rounds import Fault
 from faults.size import sized
@@ -163,7 +165,7 @@ def no_file_system() -> str | None:
 def out_of_disk(stack: Stack) -> None:
     """The tables of the unfinished lie on a file system of their own, which is full for a while."""
     place = stack.folder / "small"
-    place.mkdir()
+    place.mkdir(exist_ok=True)  # where this was tried before
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={ROOM}", "tmpfs", str(place)], check=True)
     try:
         inside = place / "space"
@@ -172,6 +174,7 @@ def out_of_disk(stack: Stack) -> None:
         with (place / "ballast").open("wb", buffering=0) as ballast, suppress(OSError):
             while True:
                 ballast.write(b"\0" * 65536)
+        must(lambda: _press(stack), AWAY, "the file system to be full")
         again_and_again(lambda: _press(stack))
         (place / "ballast").unlink()
         time.sleep(1.0)
@@ -181,10 +184,13 @@ def out_of_disk(stack: Stack) -> None:
         subprocess.run(["umount", "--lazy", str(place)], check=True)
 
 
-def _press(stack: Stack) -> None:
-    """Enough that what room there is in the tables is used up; all of it, or nothing, is accepted."""
-    with suppress(DBAPIError):
+def _press(stack: Stack) -> bool:
+    """Whether there is no room for more than what there is in the tables; all of it, or nothing, is accepted."""
+    try:
         stack.enqueue("quick", 300, json.dumps({"account": "x" * 500}))
+    except DBAPIError as error:
+        return isinstance(error.orig, DiskFull)
+    return False
 
 
 def _move(stack: Stack, space: str, create: str | None = None) -> None:
