@@ -14,6 +14,8 @@ from typing import Any
 
 import yaml
 
+from celeriac.worker.limits import limit_for
+
 ROOT = Path(__file__).resolve().parent.parent
 HERE = ROOT / "deploy" / "kubernetes"
 
@@ -30,8 +32,12 @@ USER = 10001
 
 PORT = 9808
 
-#: Memory: a worker's parent and each of its processes, as measured; a browser, as Chromium takes for a page.
-PARENT_MI, PROCESS_MI, BROWSER_MI = 96, 96, 512
+#: Of two the other one stays; where there is only one, as in the overlay `dev`, a node can be drained all the same.
+ONE_AT_A_TIME: Document = {"maxUnavailable": 1, "unhealthyPodEvictionPolicy": "AlwaysAllow"}
+
+#: Memory: a worker's parent and each of its processes, as measured; a browser, as Chromium takes for a page; and what
+#: tasks with one say that they take (`memory_per_task`), by which a worker decides how many it runs at once.
+PARENT_MI, PROCESS_MI, BROWSER_MI, WITH_BROWSER_MI = 96, 96, 512, 400
 
 
 def documents() -> dict[str, list[Document]]:
@@ -86,6 +92,8 @@ def migrate() -> Document:
     """Before each rollout; two at once are one after the other, by a lock in Postgres."""
     spec = _pod("migrate", ["celeriac", "migrate"], memory=256, grace=30)
     spec["restartPolicy"] = "Never"
+    # As a hook it comes before what it belongs to: at the first time there is no ConfigMap, nor does it need one.
+    spec["containers"][0]["envFrom"][0]["configMapRef"]["optional"] = True
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -102,6 +110,7 @@ def migrate() -> Document:
         "spec": {
             "backoffLimit": 3,
             "activeDeadlineSeconds": 900,
+            "ttlSecondsAfterFinished": 600,
             "template": {"metadata": {"labels": _labels("migrate")}, "spec": spec},
         },
     }
@@ -110,7 +119,7 @@ def migrate() -> Document:
 def beat() -> list[Document]:
     """Two that act on the same schedules: each instant is taken once, by a row's lock."""
     spec = _pod("beat", shlex.split("celery -A tasks beat -l INFO"), memory=256, grace=30, probed=True)
-    return [_deployment("beat", spec, replicas=2), _disruption("beat", {"minAvailable": 1})]
+    return [_deployment("beat", spec, replicas=2), _disruption("beat", ONE_AT_A_TIME)]
 
 
 def api(service: Document) -> list[Document]:
@@ -125,7 +134,7 @@ def api(service: Document) -> list[Document]:
     ports = [{"name": "http", "port": 80, "targetPort": "http"}]
     return [
         _deployment("api", spec, replicas=2),
-        _disruption("api", {"minAvailable": 1}),
+        _disruption("api", ONE_AT_A_TIME),
         {
             "apiVersion": "v1", "kind": "Service", "metadata": {"name": "api", "labels": _labels("api")},
             "spec": {"selector": _labels("api"), "ports": ports},
@@ -138,6 +147,8 @@ def worker(name: str, command: list[str], service: Document) -> list[Document]:
     command = [_without_default(part) for part in command]
     processes, has_browser = _processes(command), "CHROMIUM" in str(service.get("build", ""))
     memory = PARENT_MI + processes * (PROCESS_MI + (BROWSER_MI if has_browser else 0))
+    if has_browser:
+        memory = max(memory, int(limit_for(processes, WITH_BROWSER_MI)))
     spec = _pod(f"worker-{name}", command, memory=memory, grace=DRAIN + TO_END, probed=True)
     container = spec["containers"][0]
     container["env"] += [

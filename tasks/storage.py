@@ -1,7 +1,7 @@
 """Where thumbnails are kept: a folder or any object store fsspec knows.
 
 `THUMBNAILS_URL` says where (`file:///srv/thumbnails`, `s3://bucket/thumbnails`; an object store needs its own package,
-such as s3fs), `THUMBNAILS_PUBLIC_URL` under which address browsers find the same.
+S3 the extra `s3`), `THUMBNAILS_PUBLIC_URL` under which address browsers find the same.
 """
 
 from __future__ import annotations

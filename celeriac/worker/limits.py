@@ -57,6 +57,11 @@ def announcement(worker: str, before: Standing, after: Standing) -> str | None:
     return f"[TaskWorker] {worker} " + (f"backing off: {after.reason}" if after.reason else "resuming normal operation")
 
 
+def limit_for(tasks: int, memory_per_task: float) -> float:
+    """The memory limit (MB) under which a worker may run so many tasks at once."""
+    return RUNTIME_MB + BUFFER_MB + (tasks + HEAD_ROOM) * memory_per_task
+
+
 def tasks_that_fit(limit_mb: float, memory_per_task: float) -> int:
     """How many tasks of so many MB a worker may run at once."""
     room = (limit_mb - RUNTIME_MB - BUFFER_MB) / memory_per_task

@@ -215,6 +215,19 @@ def test_the_image_is_made_of_what_is_there_by_nobody_special() -> None:
     assert users[-1:] not in ([], ["root"], ["0"])
 
 
+def test_the_image_can_keep_thumbnails_where_the_pages_say() -> None:
+    (extras,) = re.findall(r"^ARG EXTRAS=(\S+)$", (ROOT / "deploy" / "Dockerfile").read_text(), re.MULTILINE)
+    optional = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    installed = {re.split(r"\W", one)[0] for extra in extras.split(",") for one in optional[extra]}
+    assert {"fsspec", "s3fs"} <= installed
+
+
+def test_the_first_process_is_the_images_own() -> None:
+    """It waits for orphans; with another `init` above it, it is no first process, and says so at each start."""
+    assert 'ENTRYPOINT ["tini", "--"]' in (ROOT / "deploy" / "Dockerfile").read_text()
+    assert [name for name in OURS if {"init", "entrypoint"} & set(FILE["services"][name])] == []
+
+
 def test_every_service_of_ours_is_built_from_that_dockerfile() -> None:
     built = {name for name, service in FILE["services"].items() if "build" in service}
     assert built == set(OURS)

@@ -13,6 +13,10 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from celeriac.worker.controller import most_demanding
+from celeriac.worker.limits import tasks_that_fit
+from tasks import app
+from tests.deploy.test_compose import WORKERS
 from tests.processes import ROOT, Rows
 
 sys.path.insert(0, str(ROOT / "deploy"))
@@ -20,6 +24,9 @@ import manifests
 
 HERE = ROOT / "deploy" / "kubernetes"
 VERSION = "1.34"
+
+#: What asks no server, by the name of the port: a worker's and a beat's own, the API's.
+LIVE = {"metrics": "/livez", "http": "/healthz"}
 
 Document = dict[str, Any]
 
@@ -50,6 +57,10 @@ def complaints(documents: list[Document]) -> list[str]:
 def _against_rules(one: Document) -> Iterator[str]:
     if one.get("kind") == "ConfigMap":
         yield from (f"{key} is a secret" for key in one["data"] if manifests.SECRETS.search(key))
+    if one.get("kind") == "PodDisruptionBudget" and "minAvailable" in one["spec"]:
+        yield "keeps a node from being drained where there is one pod"
+    if one.get("kind") == "Job":
+        yield from _against_rules_of_hooks(one)
     template = one.get("spec", {}).get("template")
     if one.get("kind") not in ("Deployment", "Job") or not template:
         return
@@ -62,6 +73,18 @@ def _against_rules(one: Document) -> Iterator[str]:
         yield "has a token of the platform"
     for container in pod["containers"]:
         yield from _against_container_rules(container, pod)
+
+
+def _against_rules_of_hooks(job: Document) -> Iterator[str]:
+    if not all(
+        source["configMapRef"].get("optional")
+        for container in job["spec"]["template"]["spec"]["containers"]
+        for source in container["envFrom"]
+        if "configMapRef" in source
+    ):
+        yield "comes before its ConfigMap"
+    if "ttlSecondsAfterFinished" not in job["spec"]:
+        yield "cannot be applied once more"
 
 
 def _against_container_rules(container: Document, pod: Document) -> Iterator[str]:
@@ -77,7 +100,8 @@ def _against_container_rules(container: Document, pod: Document) -> Iterator[str
     drain = {env["name"]: env.get("value") for env in container.get("env", ())}.get("CELERIAC_DRAIN_GRACE_MS")
     if drain and pod["terminationGracePeriodSeconds"] * 1000 < int(drain) + 20_000:
         yield "is killed before it has drained"
-    if "livenessProbe" in container and container["livenessProbe"]["httpGet"]["path"] not in ("/livez", "/healthz"):
+    probe = container.get("livenessProbe", {}).get("httpGet")
+    if probe and LIVE.get(probe["port"]) != probe["path"]:
         yield "is restarted for what others do"
 
 
@@ -99,33 +123,67 @@ def _worker(documents: list[Document]) -> Document:
     return next(one for one in documents if one["metadata"]["name"] == "worker-product-resync")
 
 
-def _container(documents: list[Document]) -> Document:
-    found: Document = _worker(documents)["spec"]["template"]["spec"]["containers"][0]
+def _pod(documents: list[Document]) -> Document:
+    found: Document = _worker(documents)["spec"]["template"]["spec"]
     return found
 
 
-BROKEN: dict[str, Callable[[list[Document]], object]] = {
-    "nothing": lambda d: d.clear(),
-    "a misspelt field": lambda d: _worker(d)["spec"].update(replica=3),
-    "a wrong type": lambda d: _worker(d)["spec"].update(replicas="three"),
-    "a selector of others": lambda d: _worker(d)["spec"]["selector"]["matchLabels"].update(x="y"),
-    "root": lambda d: _worker(d)["spec"]["template"]["spec"]["securityContext"].pop("runAsNonRoot"),
-    "a writable image": lambda d: _container(d)["securityContext"].update(readOnlyRootFilesystem=False),
-    "capabilities": lambda d: _container(d)["securityContext"].pop("capabilities"),
-    "no memory limit": lambda d: _container(d)["resources"].pop("limits"),
-    "a moving tag": lambda d: _container(d).update(image="celeriac:latest"),
-    "too little grace": lambda d: _worker(d)["spec"]["template"]["spec"].update(terminationGracePeriodSeconds=30),
-    "a secret in the open": lambda d: next(o for o in d if o["kind"] == "ConfigMap")["data"].update(DATABASE_URL="x"),
-    "liveness that asks Redis": lambda d: _container(d)["livenessProbe"]["httpGet"].update(path="/readyz"),
-    "a token of the platform": lambda d: _worker(d)["spec"]["template"]["spec"].pop("automountServiceAccountToken"),
-}
+def _container(documents: list[Document]) -> Document:
+    found: Document = _pod(documents)["containers"][0]
+    return found
+
+
+def _job(documents: list[Document]) -> Document:
+    return next(one for one in documents if one["kind"] == "Job")
+
+
+#: What makes them wrong, and what is said of it.
+BROKEN: dict[str, tuple[Callable[[list[Document]], object], str]] = {
+    "nothing": (lambda d: d.clear(), "nothing to look at"),
+    "a misspelt field": (lambda d: _worker(d)["spec"].update(replica=3), "replica"),
+    "a wrong type": (lambda d: _worker(d)["spec"].update(replicas="three"), "three"),
+    "a selector of others": (lambda d: _worker(d)["spec"]["selector"]["matchLabels"].update(x="y"), "its selector"),
+    "root": (lambda d: _pod(d)["securityContext"].pop("runAsNonRoot"), "may run as root"),
+    "a writable image": (
+        lambda d: _container(d)["securityContext"].update(readOnlyRootFilesystem=False), "may write to its image"
+    ),
+    "capabilities": (lambda d: _container(d)["securityContext"].pop("capabilities"), "keeps capabilities"),
+    "no memory limit": (lambda d: _container(d)["resources"].pop("limits"), "has no memory limit"),
+    "a moving tag": (lambda d: _container(d).update(image="celeriac:latest"), "has a tag that moves"),
+    "too little grace": (lambda d: _pod(d).update(terminationGracePeriodSeconds=30), "before it has drained"),
+    "a secret in the open": (
+        lambda d: next(o for o in d if o["kind"] == "ConfigMap")["data"].update(DATABASE_URL="x"),
+        "DATABASE_URL is a secret",
+    ),
+    "liveness that asks Redis": (
+        lambda d: _container(d)["livenessProbe"]["httpGet"].update(path="/readyz"), "restarted for what others do"
+    ),
+    "liveness of another port": (
+        lambda d: _container(d)["livenessProbe"]["httpGet"].update(path="/healthz"), "restarted for what others do"
+    ),
+    "a token of the platform": (lambda d: _pod(d).pop("automountServiceAccountToken"), "has a token of the platform"),
+    "a budget that lets nobody go": (
+        lambda d: next(o for o in d if o["kind"] == "PodDisruptionBudget")["spec"].update(minAvailable=1),
+        "keeps a node from being drained",
+    ),
+    "a hook that waits for settings": (
+        lambda d: _first_container(_job(d))["envFrom"][0]["configMapRef"].pop("optional"), "comes before its ConfigMap"
+    ),
+    "a job that stays": (lambda d: _job(d)["spec"].pop("ttlSecondsAfterFinished"), "cannot be applied once more"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("slip", BROKEN)
 def test_what_is_broken_is_refused(slip: str) -> None:
     documents = copy.deepcopy(base())
-    BROKEN[slip](documents)
-    assert complaints(documents)
+    breaks, said = BROKEN[slip]
+    breaks(documents)
+    (complaint,) = complaints(documents)
+    assert said in complaint
+
+
+def test_more_than_ten_broken_variants_are_refused() -> None:
+    assert len(BROKEN) > 10
 
 
 @pytest.mark.parametrize("overlay", ["dev", "prod"])
@@ -135,31 +193,55 @@ def test_an_overlay_names_what_there_is(overlay: str) -> None:
     assert set(wanted) <= known
     for path in (*wanted["resources"], *wanted.get("components", ())):
         assert (HERE / "overlays" / overlay / path / "kustomization.yaml").is_file()
-    images = {c["image"] for one in base() if (c := _first_container(one))}
+    images = {container["image"] for one in base() if (container := _first_container(one))}
     assert {image["name"] for image in wanted["images"]} == images
     assert all(image.get("newTag") not in (None, "latest") for image in wanted["images"])
     names = {one["metadata"]["name"] for one in base() if one["kind"] == "Deployment"}
     assert {one["name"] for one in wanted.get("replicas", ())} <= names
 
 
-def _first_container(one: Document) -> Document | None:
-    containers = one.get("spec", {}).get("template", {}).get("spec", {}).get("containers")
-    return containers[0] if containers else None
+def _first_container(one: Document) -> Document:
+    """Of what has none: an empty one."""
+    containers: list[Document] = one.get("spec", {}).get("template", {}).get("spec", {}).get("containers", [{}])
+    return containers[0]
 
 
-def test_each_worker_is_scaled_by_a_figure_of_its_own_queues(rows: Rows) -> None:
+def _workers() -> dict[str, Document]:
+    """The containers of those that run the services of docker-compose.yml, by the service."""
+    found = {one["metadata"]["name"]: _first_container(one) for one in base() if one["kind"] == "Deployment"}
+    return {name: found[f"worker-{name}"] for name in WORKERS}
+
+
+def _option(container: Document, name: str) -> str:
+    arguments = container["args"]
+    return str(arguments[arguments.index(name) + 1])
+
+
+def _roles(queues: str) -> set[str]:
+    """Those whose tasks come to these queues."""
+    return {role.name for role in app.roles.of_queues(queues.split(","))}
+
+
+@pytest.mark.parametrize("service", WORKERS)
+def test_a_worker_has_memory_for_as_many_tasks_as_it_has_processes(service: str) -> None:
+    container = _workers()[service]
+    (limit,) = (int(env["value"]) for env in container["env"] if env["name"] == "CELERIAC_MEMORY_LIMIT_MB")
+    demanding = most_demanding(app.roles, set(_option(container, "-Q").split(",")))
+    assert container["resources"]["limits"]["memory"] == f"{limit}Mi"
+    if demanding is not None and demanding.memory_per_task is not None:
+        assert tasks_that_fit(limit, demanding.memory_per_task) >= int(_option(container, "-c"))
+
+
+def test_each_worker_is_scaled_by_figures_of_the_roles_of_its_queues(rows: Rows) -> None:
     """The scaler takes one row with one number: 0 for a role that is not registered."""
     scaled = [one for one in read(HERE / "components" / "keda" / "scaled.yaml") if one["kind"] == "ScaledObject"]
-    workers = {one["metadata"]["name"]: one for one in base() if one["metadata"]["name"].startswith("worker-")}
-    assert {one["spec"]["scaleTargetRef"]["name"] for one in scaled} == set(workers)
-    for one in scaled:
+    targets = {one["spec"]["scaleTargetRef"]["name"]: one["spec"]["triggers"] for one in scaled}
+    workers = _workers()
+    assert set(targets) == {f"worker-{name}" for name in workers}
+    for name, container in workers.items():
         ((query, target),) = [
-            (t["metadata"]["query"], t["metadata"]["targetQueryValue"]) for t in one["spec"]["triggers"]
+            (t["metadata"]["query"], t["metadata"]["targetQueryValue"]) for t in targets[f"worker-{name}"]
         ]
         assert rows(query) == [(0.0,)]
-        deployment = next(
-            d for d in base() if d["metadata"]["name"] == one["metadata"]["name"] and d["kind"] == "Deployment"
-        )
-        arguments = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
-        assert arguments[arguments.index("-c") + 1] == target
-        assert re.findall(r"'(\w+)'", query) == arguments[arguments.index("-Q") + 1].split(",")
+        assert _option(container, "-c") == target
+        assert set(re.findall(r"'(\w+)'", query)) == _roles(_option(container, "-Q"))
