@@ -17,6 +17,7 @@ from celeriac.cli import (
     policies,
     recover,
     schedules,
+    simulate,
     stack,
     status,
     steering,
@@ -29,7 +30,7 @@ from celeriac.cli.group import main, within_celery
 
 for module in (
     stack, status, doctor, tasks, steering, bulks, failures, contention, workflows, policies, workers, recover,
-    schedules, dead_letters, alerts, figures, tokens,
+    schedules, dead_letters, alerts, figures, simulate, tokens,
 ):  # fmt: skip
     for command in module.COMMANDS:
         main.add_command(command)

@@ -14,6 +14,7 @@ from celeriac.dispatch import claim, decide, parking, promote, record, select
 from celeriac.dispatch.claim import Held, Holder, fresh_token
 from celeriac.dispatch.fairness import Claimant, next_cursor
 from celeriac.dispatch.publish import Publisher, Ticket, rows_per_ticket, split
+from celeriac.dispatch.window import may_claim, refill_below
 from celeriac.roles.role import Role
 from celeriac.settle import release
 from celeriac.store.connections import Database
@@ -179,8 +180,7 @@ class Dispatcher:
 
     def _locked_pass(self, connection: Connection, role: Role, started: float, own: Own | None) -> Pass:
         seen = select.survey(connection, role.name, role.queue)
-        room = min(role.batch_size, role.window - sum(seen.holding.values()), first_steps(role, seen))
-        free = seen.by_rate(room)
+        free = seen.by_rate(may_claim(role, sum(seen.holding.values()), seen.slots, seen.seconds_per_task))
         if seen.resumed:
             parking.unpark(connection, decide.PARKED)
         if seen.due:
@@ -230,18 +230,6 @@ class Dispatcher:
             if claimants or select.has_ready(connection, role.name) or select.has_parked(connection, role.name)
             else "nothing is ready"
         )
-
-
-def refill_below(role: Role) -> int:
-    """A quarter of the window has to be free before a pass pays; a small window fills slot by slot."""
-    return role.window - role.window // 4
-
-
-def first_steps(role: Role, seen: select.Survey) -> int:
-    """A role that sizes its tickets by measure starts with a few tasks; the rest follows as they settle."""
-    if role.chunk == "auto" and role.prompt and seen.seconds_per_task is None:
-        return max(2 * seen.slots, 8)
-    return role.batch_size
 
 
 def _milliseconds(since: float) -> float:

@@ -13,13 +13,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from kombu.exceptions import KombuError
 from kombu.messaging import Producer
 
 from celeriac.dispatch.app import DispatchApp
-from celeriac.dispatch.claim import Taken
 from celeriac.dispatch.keys import ticket_key
 from celeriac.roles.rules import TICKET
 from celeriac.store.forks import after_fork
@@ -73,7 +72,17 @@ def rows_per_ticket(chunk: int | str, seconds_per_task: float | None, target: fl
     return max(1, min(worth, spread, MAX_ROWS))
 
 
-def split(taken: Sequence[Taken], size: int) -> list[list[Taken]]:
+class Losable(Protocol):
+    """A task that was claimed, and how often it was lost."""
+
+    @property
+    def losses(self) -> int: ...
+
+
+Lost = TypeVar("Lost", bound=Losable)
+
+
+def split(taken: Sequence[Lost], size: int) -> list[list[Lost]]:
     """Which tasks share a ticket. One that was lost twice may be what kills its processes: it runs alone."""
     together = [task for task in taken if task.losses < SUSPECT]
     shared = [together[i : i + size] for i in range(0, len(together), size)]

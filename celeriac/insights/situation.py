@@ -187,7 +187,7 @@ class Situation:
 
     @property
     def lookers(self) -> list[Worker]:
-        """Those that make passes of a prompt role: once a quarter of the window is free (`passes.refill_below`)."""
+        """Those that make passes of a prompt role: once a quarter of the window is free (`window.refill_below`)."""
         is_nearly_full = self.held.n >= self.of.size - self.of.size // 4
         return [] if is_nearly_full or not self.of.prompt else self.takers
 

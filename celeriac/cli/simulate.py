@@ -1,0 +1,118 @@
+"""Simulate: what a fleet would come to, in virtual time. Reads nothing and changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import click
+
+from celeriac.cli import output
+from celeriac.cli.group import Command, Problem
+from celeriac.cli.seconds import Seconds
+from celeriac.insights.spans import span
+from celeriac.roles.role import Role
+from celeriac.simulate.day import Day
+from celeriac.simulate.fleet import Pace
+from celeriac.simulate.report import Simulation
+
+#: Of the fleet's time, where no rate is asked for.
+USUAL_LOAD: Final = 0.8
+
+#: Tasks that wait are kept in memory, some 300 bytes each.
+MOST_WAITING: Final = 5_000_000
+
+_WAITS = ("of", "order", "n", "mean", "p50", "p95", "p99", "max")
+_SHARES = ("of", "tasks", "slots_held", "fair")
+_COURSE = ("hour", "tasks", "backlog", "utilisation")
+
+
+@click.command(cls=Command)
+@click.option(
+    "--workers",
+    type=click.IntRange(1, 100_000),
+    default=10,
+    show_default=True,
+    help="Processes, each busy with a ticket at a time.",
+)
+@click.option("--accounts", type=click.IntRange(10, 10_000_000), default=1000, show_default=True)
+@click.option(
+    "--hours",
+    type=Seconds(0.01, 24 * 31),
+    default=24.0,
+    show_default=True,
+    metavar="HOURS",
+    help="How long the day is, from quiet to busy and back.",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="The same values give the same day.")
+@click.option("--seconds", type=Seconds(0.001, 86_400), default=10.0, show_default=True, help="A task's mean run time.")
+@click.option(
+    "--rate",
+    type=Seconds(1e-6, 1e6),
+    metavar="PER_SECOND",
+    help=f"Tasks a second, on average; else {USUAL_LOAD:.0%} of what the workers can do.",
+)
+@click.option("--window", type=click.IntRange(1, 1_000_000), help="The role's; else two for each worker.")
+def simulate(
+    workers: int, accounts: int, hours: float, seed: int, seconds: float, rate: float | None, window: int | None
+) -> None:
+    """Show what a made-up day comes to: waits beside plain FIFO's, shares beside fair ones, whether the promise of
+    fairness held (else the exit status is 1), how busy the workers were and what waited.
+    """  # fmt: skip
+    day = Day(accounts, hours, rate or USUAL_LOAD * workers / seconds, seconds, seed)
+    _refuse_a_flood(day, workers)
+    role = Role(name="simulated", window=window or 2 * workers)
+    found = Simulation(day, role, workers, Pace()).run()
+    output.tell(found, _lines(found))
+    if not found["fairness"]["holds"]:
+        raise Problem(f"the promise of fairness was broken in {found['fairness']['broken']:,} passes")
+
+
+def _refuse_a_flood(day: Day, workers: int) -> None:
+    left = (day.rate - workers / day.seconds) * day.length
+    if left > MOST_WAITING:
+        raise click.UsageError(
+            f"{left:,.0f} tasks would wait at the end of the day, and {MOST_WAITING:,} are the most that are kept: "
+            "give more --workers, fewer --seconds, a lower --rate or fewer --hours"
+        )
+
+
+def _lines(found: Mapping[str, Any]) -> Iterator[str]:
+    backlog, fairness = found["backlog"], found["fairness"]
+    yield (
+        f"{found['workers']:,} workers, {found['accounts']:,} accounts, {found['tasks']:,} tasks in "
+        f"{found['hours']:g} h; a window of {found['window']:,}, seed {found['seed']}"
+    )
+    yield (
+        f"busy {found['utilisation']:.0%}; {backlog['mean']:,.0f} waited on average, {backlog['max']:,} at most; "
+        f"all done after {found['drained_after_hours']:.1f} h"
+    )
+    yield (
+        f"fairness held: in none of {fairness['passes']:,} passes did an account get a second slot while one waited "
+        f"that held nothing; the longest round was {fairness['longest_round']:,} slots"
+        if fairness["holds"]
+        else f"fairness BROKEN in {fairness['broken']:,} of {fairness['passes']:,} passes"
+    )
+    yield ""
+    yield from output.table([_spans(row) for row in found["waits"]], _WAITS)
+    yield ""
+    yield from output.table(
+        [row | {"slots_held": _percent(row["held"]), "fair": _percent(row["fair"])} for row in found["shares"]], _SHARES
+    )
+    yield ""
+    yield from output.table([_course(row) for row in found["course"]], _COURSE)
+
+
+def _spans(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: span(value) if isinstance(value, float) else value for name, value in row.items()}
+
+
+def _percent(share: float | None) -> str | None:
+    return None if share is None else f"{share:.1%}"
+
+
+def _course(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {**row, "utilisation": _percent(row["utilisation"])}
+
+
+COMMANDS = (simulate,)

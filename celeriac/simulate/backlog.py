@@ -1,0 +1,114 @@
+"""What Postgres holds of a role: who is ready and who holds what. One pass does what `Dispatcher.run_pass` does.
+
+Who gets the slots is decided by the passes' own code. `tests/postgres/test_simulated_passes.py` compares the choices.
+"""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from typing import NamedTuple
+
+from celeriac.dispatch.fairness import Claimant, allocate, next_cursor
+from celeriac.simulate.rounds import Rounds
+from celeriac.simulate.turns import Turns
+
+
+class Task(NamedTuple):
+    """Its first fields are the order within an account: the highest priority, what was due first, the lowest id.
+
+    `account` is the place of its name among all accounts' names; `seconds`: how long it runs. `key`: its lock key.
+    """
+
+    rank: int
+    due: float
+    id: int
+    account: int
+    seconds: float
+    key: str | None = None
+    losses: int = 0
+
+
+class Policy(NamedTuple):
+    """What an operator said of an account; `cap` None: no bound."""
+
+    weight: float = 1.0
+    cap: int | None = None
+
+
+_USUAL = Policy()
+
+
+class Backlog:
+    """`names` of the accounts, sorted as the database sorts them."""
+
+    def __init__(self, names: Sequence[str], policies: Mapping[int, Policy] | None = None) -> None:
+        self.names = names
+        self.policies = policies or {}
+        self.rounds = Rounds(len(names))
+        self.ready: dict[int, list[Task]] = {}
+        self.holding: dict[int, int] = {}
+        self.waiting = self.active = 0
+        self.cursor = ""
+        self._turns = Turns(len(names))
+
+    def add(self, task: Task) -> None:
+        """It may start now."""
+        account = task.account
+        if (entries := self.ready.get(account)) is None:
+            entries = self.ready[account] = []
+            self._turns.add(account)
+            self._if_it_waits(account)
+        heapq.heappush(entries, task)
+        self.waiting += 1
+
+    def run_pass(self, free: int) -> list[Task]:
+        """What it claims, in the order of the tickets: accounts take turns."""
+        if free <= 0 or not self.waiting:
+            return []
+        # As `select.accounts`: whoever stands behind so many could get nothing anyway.
+        first = bisect_right(self.names, self.cursor)
+        walk = list(islice(self._turns.walk(first), free + len(self.holding)))
+        claimants = [self._claimant(account, free) for account in walk]
+        given = allocate(claimants, free)
+        self.cursor = next_cursor(claimants, given, self.cursor)
+        places = dict(zip((claimant.account for claimant in claimants), walk, strict=True))
+        shares = {places[name]: n for name, n in given.items()}
+        self.rounds.passed(shares)
+        return _taking_turns([self._claim(account, n) for account, n in shares.items()])
+
+    def settle(self, task: Task) -> None:
+        """It is over, or given back."""
+        self.active -= 1
+        held = self.holding.pop(task.account) - 1
+        if held:
+            self.holding[task.account] = held
+        elif task.account in self.ready:
+            self._if_it_waits(task.account)
+
+    def _claimant(self, account: int, free: int) -> Claimant:
+        weight, cap = self.policies.get(account, _USUAL)
+        waiting = min(len(self.ready[account]), free)
+        return Claimant(self.names[account], waiting, self.holding.get(account, 0), weight, cap)
+
+    def _claim(self, account: int, n: int) -> list[Task]:
+        entries = self.ready[account]
+        taken = [heapq.heappop(entries) for _ in range(n)]
+        if not entries:
+            del self.ready[account]
+            self._turns.discard(account)
+        self.holding[account] = self.holding.get(account, 0) + n
+        self.waiting -= n
+        self.active += n
+        return taken
+
+    def _if_it_waits(self, account: int) -> None:
+        if account not in self.holding and self.policies.get(account, _USUAL).cap != 0:
+            self.rounds.waits(account)
+
+
+def _taking_turns(taken: Sequence[Sequence[Task]]) -> list[Task]:
+    longest = max(map(len, taken), default=0)
+    return [some[rank] for rank in range(longest) for some in taken if rank < len(some)]

@@ -1,0 +1,89 @@
+"""A made-up day: accounts by Zipf's law, busy hours and quiet ones, and one customer who calls for much at once."""
+
+from __future__ import annotations
+
+import heapq
+import math
+import random
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+
+from celeriac.simulate.backlog import Task
+
+#: The busiest hour has so much more than the mean, the quietest so much less.
+SWING = 0.6
+
+#: The noisy customer's part of the day's tasks, in how many bursts, and how long (seconds) one lasts.
+NOISE, BURSTS, BURST = 0.1, 3, 60.0
+
+#: Accounts whose waits are told one by one.
+HEAVIEST = 3
+
+
+@dataclass(frozen=True)
+class Day:
+    """`rate`: tasks a second, on average. `seconds`: how long one runs on average, by a lognormal law.
+
+    The same values give the same day.
+    """
+
+    accounts: int
+    hours: float
+    rate: float
+    seconds: float
+    seed: int = 0
+
+    @property
+    def length(self) -> float:
+        """In seconds. It goes from quiet to busy and back, however long it is."""
+        return self.hours * 3600
+
+    @cached_property
+    def names(self) -> list[str]:
+        digits = len(str(self.accounts - 1))
+        return [f"{n:0{digits}}" for n in range(self.accounts)]
+
+    @cached_property
+    def by_size(self) -> array[int]:
+        """The accounts, those with most tasks first; their names tell nothing of it."""
+        order = array("I", range(self.accounts))
+        random.Random(self.seed).shuffle(order)
+        return order
+
+    @property
+    def noisy(self) -> int:
+        """An ordinary customer otherwise."""
+        return self.by_size[self.accounts // 2]
+
+    @property
+    def heaviest(self) -> list[int]:
+        return [account for account in self.by_size[: HEAVIEST + 1] if account != self.noisy][:HEAVIEST]
+
+    def arrivals(self) -> Iterator[Task]:
+        """In the order of time; made one by one."""
+        for number, (due, account, seconds) in enumerate(heapq.merge(self._customers(), self._noise())):
+            yield Task(0, due, number, account, seconds)
+
+    def _customers(self) -> Iterator[tuple[float, int, float]]:
+        dice = random.Random(f"customers {self.seed}")
+        sizes = array("d", accumulate(1 / rank for rank in range(1, self.accounts + 1)))
+        by_size, whole, now = self.by_size, sizes[-1], 0.0
+        calm, turn, usual = self.rate * (1 - NOISE), 2 * math.pi / self.length, self._usual()
+        while (now := now + dice.expovariate(calm * (1 - SWING * math.cos(turn * now)))) < self.length:
+            yield now, by_size[bisect_left(sizes, dice.random() * whole)], dice.lognormvariate(usual, 1.0)
+
+    def _noise(self) -> Iterator[tuple[float, int, float]]:
+        dice = random.Random(f"noise {self.seed}")
+        n, noisy, usual = int(self.rate * NOISE * self.length / BURSTS), self.noisy, self._usual()
+        for burst in range(1, BURSTS + 1):
+            begins = self.length * burst / (BURSTS + 1)
+            for due in sorted(begins + dice.random() * min(BURST, self.length / 100) for _ in range(n)):
+                yield due, noisy, dice.lognormvariate(usual, 1.0)
+
+    def _usual(self) -> float:
+        """The logarithm of the median: the mean is `seconds`."""
+        return math.log(self.seconds) - 0.5

@@ -1,0 +1,47 @@
+"""Whether the promise of fairness holds, pass after pass (architecture.md, promise 10).
+
+While an account waits that holds nothing, no other gets a second slot. So fewer slots go elsewhere than there are
+accounts. Checked of each pass against what it gave, not by how it decided.
+"""
+
+from __future__ import annotations
+
+import heapq
+from array import array
+from collections.abc import Mapping
+
+
+class Rounds:
+    """`passes`: how many gave something. `broken`: those in which the promise was not kept.
+
+    `longest`: the most slots that went elsewhere while one account waited; a round is at most one for each other.
+    """
+
+    def __init__(self, accounts: int) -> None:
+        self.passes = self.broken = self.longest = 0
+        self._slots = 0
+        self._since: dict[int, tuple[int, int]] = {}  # the pass before which it began to wait, and the slots until then
+        self._oldest: list[tuple[int, int]] = []
+        self._last = array("q", [-1]) * accounts
+
+    def waits(self, account: int) -> None:
+        """It has something ready, and holds nothing."""
+        self._since[account] = (self.passes, self._slots)
+        heapq.heappush(self._oldest, (self.passes, account))
+
+    def passed(self, given: Mapping[int, int]) -> None:
+        """What a pass gave each account. An account's round ends with its own slot, beside which others' are level."""
+        for account in given:
+            if (began := self._since.pop(account, None)) is not None:
+                self.longest = max(self.longest, self._slots - began[1])
+        if (since := self._first_that_waits()) is not None:
+            self.broken += any(n > 1 or self._last[account] >= since for account, n in given.items())
+        for account in given:
+            self._last[account] = self.passes
+        self._slots += sum(given.values())
+        self.passes += bool(given)
+
+    def _first_that_waits(self) -> int | None:
+        while self._oldest and self._since.get(self._oldest[0][1], (-1,))[0] != self._oldest[0][0]:
+            heapq.heappop(self._oldest)
+        return self._oldest[0][0] if self._oldest else None

@@ -1,0 +1,75 @@
+"""How long tasks waited: in all, of some accounts, and the mean and the longest of each account."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections import Counter
+from collections.abc import Collection, Sequence
+
+#: A bucket ends so much above its beginning: a quantile is off by half of that at most.
+STEP = math.log(1.01)
+
+#: What is shorter (seconds) is no wait.
+SHORTEST = 0.001
+
+
+class Waits:
+    """Counts in buckets that grow by a hundredth; the mean and the longest are exact."""
+
+    def __init__(self) -> None:
+        self.n = 0
+        self.sum = self.max = 0.0
+        self._buckets: Counter[int] = Counter()
+
+    def add(self, seconds: float) -> None:
+        self.n += 1
+        self.sum += seconds
+        self.max = max(self.max, seconds)
+        self._buckets[math.ceil(math.log(seconds / SHORTEST) / STEP) if seconds > SHORTEST else 0] += 1
+
+    @property
+    def mean(self) -> float:
+        return self.sum / self.n if self.n else 0.0
+
+    def quantile(self, share: float) -> float:
+        """Below it lies that share of them."""
+        rank, below = share * self.n, 0
+        for bucket in sorted(self._buckets):
+            below += self._buckets[bucket]
+            if below >= rank:
+                return min(self.max, SHORTEST * math.exp((bucket - 0.5) * STEP)) if bucket else 0.0
+        return 0.0
+
+
+class Ledger:
+    """Of all accounts a few bytes each; of those that are `watched` all that `Waits` has."""
+
+    def __init__(self, accounts: int, watched: Collection[int] = ()) -> None:
+        self.all = Waits()
+        self.watched = {account: Waits() for account in watched}
+        self._n = array("I", bytes(4 * accounts))
+        self._sum = array("d", bytes(8 * accounts))
+        self._max = array("d", bytes(8 * accounts))
+
+    def add(self, account: int, seconds: float) -> None:
+        self.all.add(seconds)
+        if (own := self.watched.get(account)) is not None:
+            own.add(seconds)
+        self._n[account] += 1
+        self._sum[account] += seconds
+        if seconds > self._max[account]:
+            self._max[account] = seconds
+
+    def means(self) -> list[float]:
+        """Of each account that had a task, ascending."""
+        return sorted(total / n for total, n in zip(self._sum, self._n, strict=True) if n)
+
+    def longest(self) -> list[float]:
+        """Of each account that had a task, ascending."""
+        return sorted(most for most, n in zip(self._max, self._n, strict=True) if n)
+
+
+def at(ascending: Sequence[float], share: float) -> float:
+    """The value below which that share lies; 0 of none."""
+    return ascending[min(len(ascending) - 1, int(share * len(ascending)))] if ascending else 0.0
