@@ -5,14 +5,14 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick proof faults celery-suites up bench check format clean
+.PHONY: help demo test quick proof faults celery-suites up bench docs check format clean
 
 help: ## What there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[local,systems,sandbox,solar,gevent,dashboard,otel,test]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[local,systems,sandbox,solar,gevent,dashboard,otel,docs,test]'
 	@touch $@
 
 SYSTEM ?= instasites
@@ -71,6 +71,10 @@ up: $(READY) ## Run the whole stack in the foreground: servers, sandbox, worker,
 bench: $(READY) ## Measure against plain Celery, side by side
 	$(BIN)/python -m bench
 
+docs: export NO_MKDOCS_2_WARNING ?= 1
+docs: $(READY) ## The site of README.md and docs, in build/site; fails where a link or an anchor leads nowhere
+	$(BIN)/python -m mkdocs build --strict
+
 check: $(READY) ## Lint, types and import contracts
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -82,4 +86,4 @@ format: $(READY) ## Format the code
 	$(BIN)/ruff check --fix .
 
 clean: ## Remove the virtual environment and local data
-	rm -rf $(VENV) .celeriac .cache
+	rm -rf $(VENV) .celeriac .cache build

@@ -38,6 +38,7 @@ ASIDE = "-p no:cacheprovider"
 #: On servers of their own.
 ALONE = {
     "make bench": Finishing("start latency p99", SMALL),
+    "make docs": Finishing("Documentation built"),
     "make proof": Finishing(
         "1 passed", {"PYTEST_ADDOPTS": f"{ASIDE} --ignore tests/faults/test_api_contract.py -k 100_000_stuck"}
     ),
