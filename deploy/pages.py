@@ -10,6 +10,9 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
+from celeriac.alerts.rules import RULES, Rule
+from celeriac.metrics.prometheus import UNSEEN, alert_name
+
 ROOT = Path(__file__).parents[1]
 
 #: By their path in the repository.
@@ -20,6 +23,8 @@ OUTSIDE = {
     "deploy/kubernetes/README.md": "kubernetes.md",
 }
 WITHIN = {page: path for path, page in OUTSIDE.items()}
+
+RUNBOOKS = {rule.name: rule for rule in (*RULES, UNSEEN)}
 
 LINK = re.compile(r"\[(?P<text>[^\]]*)\]\((?P<target>[^)\s#]+)(?P<anchor>#[^)\s]*)?\)")
 
@@ -32,7 +37,14 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, page: Page, files: Files, **_: object) -> str:
     uri = page.file.src_uri
+    if uri.startswith("runbooks/"):
+        markdown = re.sub(r"(?<=\n)", f"\n{alert(RUNBOOKS[page.file.name])}\n", markdown, count=1)
     return LINK.sub(lambda found: linked(found, uri, files), markdown)
+
+
+def alert(rule: Rule) -> str:
+    """What is said of each: by the name it has in Prometheus it is searched for."""
+    return f"*{rule.severity}, of {rule.of}; `{alert_name(rule)}` in Prometheus*"
 
 
 def linked(found: re.Match[str], uri: str, files: Files) -> str:

@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping
 from celeriac.alerts.rules import RULES, Rule
 from celeriac.settings import Settings
 
-RUNBOOK = "docs/observability.md#alerts"
+#: A page for each rule, by its name.
+RUNBOOKS = "docs/runbooks"
 
 HEAD = """\
 # Made by `python -m celeriac.metrics` of the rules in celeriac/alerts/rules.py: change them there. Thresholds are the
@@ -51,7 +52,7 @@ def _lines(rule: Rule, settings: Settings) -> Iterator[str]:
     yield f"    severity: {rule.severity}"
     yield "  annotations:"
     yield f"    summary: {json.dumps(summary(rule, settings))}"
-    yield f"    runbook: {RUNBOOK}"
+    yield f"    runbook: {RUNBOOKS}/{rule.name}.md"
 
 
 def summary(rule: Rule, settings: Settings) -> str:

@@ -1,4 +1,4 @@
-"""Every command of README.md and docs/*.md is run as it is written there.
+"""Every command of README.md and the pages in docs is run as it is written there.
 
 Here, by test_compose.py (`docker compose`, and each service's own command), by tests/api/test_api_page.py (`curl`), or
 by tests/faults/test_demos.py and test_faults.py.
@@ -27,7 +27,7 @@ from tests.deploy.surroundings import free_ports, surroundings
 from tests.deploy.written import ASKING, EVERY, PAGES, WRITTEN, commands, lasting
 from tests.faults.test_demos import DEMOS
 from tests.faults.test_faults import FAULTS
-from tests.processes import Rows, Running, process, until
+from tests.processes import ROOT, Rows, Running, process, until
 from tests.systems.stack import on_servers
 
 SMALL = {"BENCH_SIZE": "small"}
@@ -71,6 +71,8 @@ FAILURE = """INSERT INTO worker_tasks (id, task_id, role, status, completed_at, 
     VALUES (2000, 'failed', 'product_resync', 'failed', now(), 'HTTPStatusError: 502 of ''https://dutchie.example/7''')"""
 BULK = """INSERT INTO celeriac.bulk_actions (id, move, filter, upto, until, by)
     OVERRIDING SYSTEM VALUE VALUES (2, 'cancel', '{"role": "product_resync"}', 0, now(), 'ann')"""
+WAITING = """INSERT INTO worker_tasks (id, task_id, role, account, workflow)
+    VALUES (1000, 'nightly', 'product_resync', '', 'nightly'), (1001, 'hourly', 'product_resync', 'acme', NULL)"""
 LETTER = """INSERT INTO celeriac.dead_letters (digest, name, reason, size, message)
     VALUES (sha256(:message), 'product_resync', 'x', length(:message), :message)"""
 
@@ -95,17 +97,25 @@ def environ(database_url: str, redis_url: str, venv: Path) -> Iterator[dict[str,
         yield surroundings(venv, **given)
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if {*QUICKLY} & {*WRITTEN[p]}], ids=lambda page: str(page.stem))
-def test_the_commands_that_end_do_what_they_say(page: Path, environ: dict[str, str], rows: Rows) -> None:
+def of_folder(page: Path) -> str:
+    """Pages of a folder are run one after the other on one database."""
+    return page.stem if page.parent in (ROOT, ROOT / "docs") else page.parent.name
+
+
+RUN = {of_folder(page): [c for p in PAGES if of_folder(p) == of_folder(page) for c in WRITTEN[p]] for page in PAGES}
+
+
+@pytest.mark.parametrize("pages", [name for name, written in RUN.items() if {*QUICKLY} & {*written}])
+def test_the_commands_that_end_do_what_they_say(pages: str, environ: dict[str, str], rows: Rows) -> None:
     rows(WORKERS)
     rows(FAILURE)
     rows(BULK)
-    rows("INSERT INTO worker_tasks (id, task_id, role, workflow) VALUES (1000, 'nightly', 'product_resync', 'nightly')")
+    rows(WAITING)
     for store in range(1, 5):
         body = json.dumps([[], {"dispensary_id": store}, {}])
         message = MESSAGE | {"headers": {"task": "product_resync", "id": str(store)}, "body": body}
         rows(LETTER, message=json.dumps(message).encode())
-    for command in WRITTEN[page]:
+    for command in RUN[pages]:
         if command in QUICKLY:
             result = CliRunner().invoke(main, shlex.split(command)[1:])
             assert result.exit_code == 0, f"{command}\n{result.output}\n{result.exception!r}"

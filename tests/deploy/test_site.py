@@ -47,6 +47,10 @@ def test_a_browser_gets_nothing_of_it_from_another_host(site: Path) -> None:
     assert [one for one in loaded | styles if re.match(r"(?:\w+:)?//", one)] == []
 
 
+def test_a_runbook_is_found_by_the_name_prometheus_has_for_it(site: Path) -> None:
+    assert "CeleriacNoWorker" in (site / "runbooks" / "no_worker.html").read_text()
+
+
 def test_a_link_out_of_docs_is_the_path_of_its_file(site: Path) -> None:
     promises = (site / "architecture.html").read_text()
     assert '<span title="tests/postgres/test_enqueue.py">test_enqueue</span>' in promises

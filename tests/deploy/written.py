@@ -1,4 +1,4 @@
-"""The commands of README.md and docs/*.md: lines of code blocks, and what stands in backticks within the text."""
+"""The commands of README.md and the pages in docs: lines of blocks, and what stands in backticks in the text."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.processes import ROOT
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 #: Any of them may come with a path. Alone on a line of a block it is a command; within the text it takes an argument.
 PROGRAMS = (

@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 import yaml
 
-from celeriac.alerts.rules import RULES
+from celeriac.alerts.rules import RULES, Rule
 from celeriac.metrics.__main__ import files
 from celeriac.metrics.catalogue import METRICS, PREFIX
 from celeriac.metrics.grafana import ROWS, expressions
 from celeriac.metrics.prometheus import UNSEEN, alert_name, expression, rules
 from celeriac.settings import Settings
 from tests.processes import ROOT
+from tests.pure.test_observability_page import VARIABLES
 
 GROUPS: Any = yaml.safe_load(rules())
 ALERTS: list[dict[str, Any]] = GROUPS["groups"][0]["rules"]
@@ -52,6 +53,23 @@ def test_thresholds_that_are_settings_are_in_the_expressions() -> None:
     for rule in RULES:
         own = "$threshold" if rule.name != "long_wait" else "celeriac_wait_objective_seconds"
         assert (own in rule.promql) or not isinstance(rule.threshold, str), rule.name
+
+
+def test_each_alert_has_its_runbook_and_there_is_no_other() -> None:
+    pages = {alert["annotations"]["runbook"] for alert in ALERTS}
+    assert pages == {str(page.relative_to(ROOT)) for page in (ROOT / "docs" / "runbooks").glob("*.md")}
+    assert pages == {f"docs/runbooks/{rule.name}.md" for rule in (*RULES, UNSEEN)}
+
+
+@pytest.mark.parametrize("rule", [*RULES, UNSEEN], ids=lambda rule: rule.name)
+def test_a_runbook_says_what_it_means_where_to_look_what_cures_it_and_how_to_silence_it(rule: Rule) -> None:
+    page = (ROOT / "docs" / "runbooks" / f"{rule.name}.md").read_text()
+    title, *parts = re.split(r"^#+ (.*)\n", page, flags=re.MULTILINE)[1::2]
+    assert (title, parts) == (rule.name, ["Look", "Cure", "Silence"])
+    if isinstance(rule.threshold, str):
+        assert f"`{VARIABLES[rule.threshold]}`" in page
+    if rule is not UNSEEN:
+        assert f"celeriac alert silence {rule.name} " in page
 
 
 @pytest.mark.parametrize("written", EVERY)

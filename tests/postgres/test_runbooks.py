@@ -1,0 +1,36 @@
+"""The queries of docs/runbooks find what they are there for."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from sqlalchemy import text
+
+from celeriac.store.connections import Database
+from tests.processes import ROOT, Rows
+
+HELD = {
+    "missed_schedule": "SELECT FROM celeriac.scheduled_jobs FOR UPDATE",
+    "unfair": "SELECT FROM celeriac.ready FOR UPDATE",
+    "held_snapshot": "CREATE TABLE written (n integer)",
+}
+
+
+def queries(name: str) -> list[str]:
+    return re.findall(r"```sql\n(.*?)```", (ROOT / "docs" / "runbooks" / f"{name}.md").read_text(), re.DOTALL)
+
+
+def test_every_page_with_queries_is_looked_at() -> None:
+    assert {page.stem for page in (ROOT / "docs" / "runbooks").glob("*.md") if queries(page.stem)} == set(HELD)
+
+
+@pytest.mark.parametrize("name", HELD)
+def test_the_first_query_of_a_page_finds_who_holds_what_is_held(name: str, database: Database, rows: Rows) -> None:
+    first, *others = queries(name)
+    assert rows(first) == []
+    with database.engine.connect() as open_one:
+        pid = open_one.execute(text("SELECT pg_backend_pid()")).scalar_one()
+        open_one.execute(text(HELD[name]))
+        assert [row[0] for row in rows(first)] == [pid]
+    assert [rows(other) for other in others] == [[] for _ in others]
