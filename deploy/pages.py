@@ -1,4 +1,4 @@
-"""What MkDocs calls as it builds the site (mkdocs.yml): pages that lie outside docs, and links that lead out of it."""
+"""What MkDocs calls as it builds the site (mkdocs.yml): pages that do not lie in docs, links that lead out of it."""
 
 from __future__ import annotations
 

@@ -35,7 +35,8 @@ class Role:
     None (gone with its success; one that failed or was cancelled stays as long as events).
     At `timeout` a run gets SoftTimeLimitExceeded, at `hard_timeout` its process is stopped: without one,
     `CELERIAC_TIME_LIMIT_GRACE_MS` after `timeout`.
-    `stale_after` is the lease: a running task whose worker is silent for so long is rescued (at least a second).
+    `stale_after` is the lease: a running task whose worker is silent for so long is rescued (at least a second); after
+    `max_losses` of them it fails. `queue` is where its tickets wait in Redis: without one, that of the role's name.
     `wait_objective` is how long a task that could start may wait: then an alert fires; None: `CELERIAC_ALERT_WAIT_MS`.
     `memory_per_task` (megabytes) caps how many run at once in a worker, by the memory it has; None caps nothing.
     `rate_limit` ("10/m", or a number a second) bounds how many begin, over all workers, with a burst of one period.

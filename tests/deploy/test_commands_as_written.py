@@ -1,7 +1,7 @@
 """Every command of README.md and the pages in docs is run as it is written there.
 
-Here, by test_compose.py (`docker compose`, and each service's own command), by tests/api/test_api_page.py (`curl`), or
-by tests/faults/test_demos.py and test_faults.py.
+Here, by test_compose.py (`docker compose`, and each service's own command), by test_site.py (`make docs`), by
+tests/api/test_api_page.py (`curl`), or by tests/faults/test_demos.py and test_faults.py.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -21,10 +20,10 @@ from click.testing import CliRunner
 
 from celeriac.cli import main
 from tasks import app
-from tests.deploy import test_compose
+from tests.deploy import test_compose, test_site
 from tests.deploy.finishing import Finishing, failing, finish
 from tests.deploy.surroundings import free_ports, surroundings
-from tests.deploy.written import ASKING, EVERY, PAGES, WRITTEN, commands, lasting
+from tests.deploy.written import ASKING, EVERY, PAGES, WRITTEN, commands, lasting, names
 from tests.faults.test_demos import DEMOS
 from tests.faults.test_faults import FAULTS
 from tests.processes import ROOT, Rows, Running, process, until
@@ -38,7 +37,6 @@ ASIDE = "-p no:cacheprovider"
 #: On servers of their own.
 ALONE = {
     "make bench": Finishing("start latency p99", SMALL),
-    "make docs": Finishing("Documentation built"),
     "make proof": Finishing(
         "1 passed", {"PYTEST_ADDOPTS": f"{ASIDE} --ignore tests/faults/test_api_contract.py -k 100_000_stuck"}
     ),
@@ -198,7 +196,7 @@ def answers(url: str) -> bool:
 def test_no_command_is_left_out() -> None:
     """What stands in no list has no test; what is in a list and nowhere written is no longer as written."""
     here = {*QUICKLY, *ALONE, *ON_OURS, *LASTS, *STACKS, HEALTH}
-    elsewhere = {test_compose.COMMAND, *(COMPOSED & EVERY), *ASKING, *DEMOS, *FAULTS}
+    elsewhere = {test_compose.COMMAND, test_site.COMMAND, *(COMPOSED & EVERY), *ASKING, *DEMOS, *FAULTS}
     assert here | elsewhere == EVERY
 
 
@@ -230,9 +228,5 @@ psql -c "SELECT 1"
 
 
 def test_every_command_has_a_place_in_the_pages() -> None:
-    def names(group: Any, before: str = "") -> set[str]:
-        found = {f"{before}{name}": command for name, command in group.commands.items()}
-        return {n for name, c in found.items() for n in (names(c, f"{name} ") if hasattr(c, "commands") else {name})}
-
     pages = "".join(page.read_text() for page in PAGES)
     assert {name for name in names(main) if f"celeriac {name}" not in pages} == set()

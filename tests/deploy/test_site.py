@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-import os
+import inspect
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from celeriac import errors
+from celeriac.cli import main
+from celeriac.roles.rules import RULES
+from tests.api.page import LISTED
+from tests.deploy.finishing import finish
+from tests.deploy.surroundings import surroundings
+from tests.deploy.written import names
 from tests.processes import ROOT
 
 #: What a browser gets by itself; links to follow are not among it.
@@ -17,20 +22,15 @@ LOADED = re.compile(r"<(?:script|img|iframe|source|video|link)\b[^>]*?\b(?:src|h
 OF_STYLE = re.compile(r"(?:url\(|@import )[\"']?([^\"')]+)")
 
 
-def build(folder: Path, config: Path = ROOT / "mkdocs.yml") -> tuple[int, str]:
-    """Its exit status, and what it says."""
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-f", str(config), "-d", str(folder)]
-    given = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
-    done = subprocess.run(command, cwd=ROOT, env=given, capture_output=True, text=True, check=False)
-    return done.returncode, done.stderr
+#: As README.md gives it.
+COMMAND = "make docs"
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("site")
-    status, said = build(folder)
-    assert status == 0, said
-    return folder
+def site(venv: Path) -> Path:
+    done = finish(COMMAND, surroundings(venv))
+    assert done.returncode == 0, done.stdout
+    return ROOT / "build" / "site"
 
 
 def test_every_page_has_its_place(site: Path) -> None:
@@ -57,16 +57,40 @@ def test_a_link_out_of_docs_is_the_path_of_its_file(site: Path) -> None:
     assert 'href="docs/' not in (site / "index.html").read_text()
 
 
-def test_what_leads_nowhere_is_refused(tmp_path: Path) -> None:
+def test_the_reference_has_every_variable_the_engine_reads(site: Path) -> None:
+    read = re.findall(r'"([A-Z]+_[A-Z_]+)"', (ROOT / "celeriac" / "settings.py").read_text())
+    page = (site / "settings.html").read_text()
+    assert len(read) > 40
+    assert [name for name in read if f"<code>{name}</code>" not in page] == []
+
+
+def test_the_reference_says_of_each_option_what_it_must_be_and_means(site: Path) -> None:
+    page = (site / "role-options.html").read_text()
+    options = re.findall(r"<td><code>(\w+)</code></td>\s*<td>.*?</td>\s*<td>(.*?)</td>\s*<td>(.*?)</td>", page)
+    prose, _, _ = page.partition("<table>")
+    assert {name for name, _, _ in options} == {*RULES} - {"name"}
+    assert [name for name, right, means in options if not right or not (means or f"<code>{name}</code>" in prose)] == []
+
+
+def test_the_reference_has_every_command_endpoint_and_error(site: Path) -> None:
+    commands, endpoints, told = ((site / f"{name}.html").read_text() for name in ("commands", "endpoints", "errors"))
+    assert [name for name in names(main) if f'">celeriac {name}' not in commands] == []
+    assert [
+        one for one in LISTED if f"<code>{one.method} {one.path}</code></td>\n<td>{one.scope}" not in endpoints
+    ] == []
+    raised = {name for name, one in vars(errors).items() if inspect.isclass(one) and one.__module__ == errors.__name__}
+    assert set(re.findall(r"<td><code>(\w+)</code></td>\s*<td>.*?</td>\s*<td>.+</td>", told)) == raised
+
+
+def test_what_leads_nowhere_is_refused(tmp_path: Path, venv: Path) -> None:
     """A page, an anchor, a file of the repository; and a page that nothing leads to."""
     pages = tmp_path / "docs"
     pages.mkdir()
     (pages / "one.md").write_text("# One\n\n[a](gone.md), [b](#gone), [c](../celeriac/gone.py)\n")
     (pages / "alone.md").write_text("# Alone\n")
-    config = tmp_path / "mkdocs.yml"
     own = f"INHERIT: {ROOT / 'mkdocs.yml'}\nhooks: [{ROOT / 'deploy' / 'pages.py'}]\nnav: [one.md]\nextra_css: []\n"
-    config.write_text(own)
-    status, said = build(tmp_path / "site", config)
-    assert status == 1
+    (tmp_path / "mkdocs.yml").write_text(own)
+    done = finish(f"python -m mkdocs build --strict -f {tmp_path / 'mkdocs.yml'}", surroundings(venv))
+    assert done.returncode == 1
     for wrong in ("'gone.md'", "'#gone'", "'../celeriac/gone.py'", "alone.md"):
-        assert wrong in said
+        assert wrong in done.stdout

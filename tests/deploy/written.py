@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from pathlib import Path
+from typing import Any
 
 from tests.processes import ROOT
 
@@ -46,6 +47,12 @@ def lasting(command: str) -> str | None:
     """What it prints once it is up, if it lasts."""
     words = " ".join(shlex.split(command))
     return next((up for part, up in LASTING.items() if re.search(rf"{part}\b", words)), None)
+
+
+def names(group: Any, before: str = "") -> set[str]:
+    """Of all commands below a group."""
+    found = {f"{before}{name}": command for name, command in group.commands.items()}
+    return {n for name, c in found.items() for n in (names(c, f"{name} ") if hasattr(c, "commands") else {name})}
 
 
 WRITTEN: dict[Path, list[str]] = {page: commands(page.read_text()) for page in PAGES}
