@@ -14,6 +14,7 @@ from celeriac.cli import (
     doctor,
     failures,
     figures,
+    init,
     policies,
     recover,
     schedules,
@@ -29,7 +30,7 @@ from celeriac.cli import (
 from celeriac.cli.group import main, within_celery
 
 for module in (
-    stack, status, doctor, tasks, steering, bulks, failures, contention, workflows, policies, workers, recover,
+    init, stack, status, doctor, tasks, steering, bulks, failures, contention, workflows, policies, workers, recover,
     schedules, dead_letters, alerts, figures, simulate, tokens,
 ):  # fmt: skip
     for command in module.COMMANDS:

