@@ -36,6 +36,7 @@ from celeriac.roles.role import days
 from celeriac.roles.rules import FOREVER
 from celeriac.seam.task import Enqueued, Task
 from celeriac.settings import Settings
+from celeriac.version import __version__
 
 __all__ = [
     "FOREVER",
@@ -60,5 +61,6 @@ __all__ = [
     "TaskCancelled",
     "Unknown",
     "UnknownRole",
+    "__version__",
     "days",
 ]

@@ -8,7 +8,6 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
@@ -56,6 +55,7 @@ from celeriac.metrics.exporter import Exporter
 from celeriac.operate import LONGEST, PATIENCE
 from celeriac.repair.bulks import Worker
 from celeriac.store.connections import Database
+from celeriac.version import __version__
 from celeriac.worker.step import refuse_old_schema
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class Api(FastAPI):
 def create(app: Celeriac) -> FastAPI:
     """Serves the engine's endpoints, and those the application lists as `Celeriac(routers="module:list")`."""
     api = Api(
-        title="Celeriac", version=version("celeriac"), description=DESCRIPTION,
+        title="Celeriac", version=__version__, description=DESCRIPTION,
         dependencies=[Depends(known_only), Depends(in_turn, scope="function")],
         generate_unique_id_function=_operation_id,
         docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False, lifespan=_lifespan,

@@ -30,6 +30,7 @@ from celeriac.errors import (
     Unknown,
 )
 from celeriac.store.failures import is_locked
+from celeriac.version import __version__
 
 PROBLEM: Final = 1
 REFUSED: Final = 3
@@ -118,7 +119,7 @@ Group.group_class = Group
 @click.option(
     "-A", "--app", "name", default="tasks", envvar="CELERIAC_APP", show_default=True, help="The app's module."
 )
-@click.version_option(package_name="celeriac")
+@click.version_option(__version__)
 @click.pass_context
 def main(context: click.Context, name: str) -> None:
     """Celeriac: Celery with SQL roots."""

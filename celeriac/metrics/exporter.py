@@ -6,7 +6,6 @@ import logging
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from prometheus_client.core import Metric as Family
@@ -19,6 +18,7 @@ from celeriac.alerts.review import rules_there_are
 from celeriac.insights.histogram import BOUNDS, cumulative
 from celeriac.metrics.catalogue import BY_NAME, PREFIX
 from celeriac.metrics.read import Samples, read
+from celeriac.version import __version__
 
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
@@ -57,7 +57,7 @@ class Exporter:
             told = Samples()
         told.put("scrape_ok", bool(told.values))
         told.put("redis_up", self.app.publisher.answers())
-        told.put("build_info", 1, version("celeriac"))
+        told.put("build_info", 1, __version__)
         told.put("scrape_duration_seconds", time.monotonic() - began)
         return told
 

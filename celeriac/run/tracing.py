@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from importlib.metadata import version
 from typing import Any, TypeVar
 
 from celery import signals
@@ -29,6 +28,7 @@ from celeriac.run.shared import worker_id
 from celeriac.settle.write import LOST
 from celeriac.store.started import Started, masked
 from celeriac.store.states import CANCELLED, COMPLETED
+from celeriac.version import __version__
 
 T = TypeVar("T")
 
@@ -39,7 +39,7 @@ SYSTEM = {"messaging.system": "celeriac"}
 #: What a span says of an error at most (characters).
 MOST = 500
 
-_tracer = trace.get_tracer("celeriac", version("celeriac"), schema_url=SCHEMA)
+_tracer = trace.get_tracer("celeriac", __version__, schema_url=SCHEMA)
 
 _w3c = TraceContextTextMapPropagator()
 

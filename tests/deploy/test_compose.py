@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import base64
+import glob
 import json
 import os
 import re
@@ -239,3 +240,12 @@ def test_the_installed_engine_is_whole() -> None:
     listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
     there = {path.parent.relative_to(ROOT) for path in (ROOT / "celeriac").rglob("__init__.py")}
     assert sorted(listed) == sorted(str(path).replace("/", ".") for path in there)
+
+
+def test_what_the_engine_reads_beside_its_modules_is_packed() -> None:
+    """Templates, routines, static files: `make dist` compares what is in the wheel with what git knows."""
+    data = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]["celeriac"]
+    engine = ROOT / "celeriac"
+    packed = {name for pattern in data for name in glob.glob(pattern, root_dir=engine)}
+    there = {path for path in engine.rglob("*") if path.is_file() and path.suffix not in (".py", ".pyc")}
+    assert {str(path.relative_to(engine)) for path in there} == packed
