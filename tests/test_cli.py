@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -52,6 +53,14 @@ def test_migrate_check_sweep_and_dispatch(given: dict[str, str]) -> None:
     swept = celeriac("sweep", "--all")
     assert [line.split(":")[0] for line in swept.stdout.splitlines()] == list(SWEEPS)
     assert celeriac("dispatch", "instasite_build").stdout == "instasite_build: 0 tasks published\n"
+
+
+def test_a_postgres_that_is_too_old_is_told_in_a_line(given: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("celeriac.store.migrate.OLDEST_POSTGRES", 99)
+    for command in ("migrate", "check"):
+        told = celeriac(command)
+        assert (told.exit_code, type(told.exception)) == (1, SystemExit)
+        assert re.fullmatch(r"(Error: )?Postgres 1\d\.\d+ is too old: Celeriac needs 99 or later; .*\n", told.stderr)
 
 
 def test_a_database_newer_than_the_code_is_told_in_a_line(given: dict[str, str]) -> None:

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 ENGINE_VERSIONS = Path(__file__).parent / "migrations" / "versions"
 
+#: The oldest major version that `make matrix` runs the engine's tests on.
+OLDEST_POSTGRES = 15
+
 #: Everything of the engine's lies in a schema of its own.
 SCHEMA = "celeriac"
 
@@ -138,8 +141,21 @@ def apply_routines(connection: Connection) -> None:
 
 
 def unapplied(connection: Connection, application: Path | None = None) -> set[str]:
-    """Revisions the code has and the database lacks. Raises ConfigurationError if it has some the code lacks."""
+    """Revisions the code has and the database lacks.
+
+    Raises ConfigurationError if it has some the code lacks, or is of a Postgres too old for any of them.
+    """
+    refuse_old_postgres(connection)
     return {name for branch in _branches(application) for name in _unapplied(connection, branch)}
+
+
+def refuse_old_postgres(connection: Connection) -> None:
+    found = connection.dialect.server_version_info or (0,)
+    if int(found[0]) < OLDEST_POSTGRES:
+        raise ConfigurationError(
+            f"Postgres {'.'.join(map(str, found))} is too old: Celeriac needs {OLDEST_POSTGRES} or later; "
+            "DATABASE_URL has to name such a server"
+        )
 
 
 def _branches(application: Path | None) -> list[Branch]:
