@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick proof faults celery-suites up bench docs dist check format clean
+.PHONY: help demo test quick proof faults celery-suites up bench docs pgbouncer dist check format clean
 
 help: ## What there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -74,6 +74,9 @@ bench: $(READY) ## Measure against plain Celery, side by side
 docs: export NO_MKDOCS_2_WARNING ?= 1
 docs: $(READY) ## The site of README.md and docs, in build/site; fails where a link or an anchor leads nowhere
 	$(BIN)/python -m mkdocs build --strict
+
+pgbouncer: $(READY) ## The engine's tests with PgBouncer between, which has to be installed: T=tests/postgres
+	$(BIN)/python -m tests.matrix.pooled $(T)
 
 dist: $(READY) ## What is released, made twice and tried: sdist, wheel, and what the wheel needs (CycloneDX)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[release]'

@@ -25,6 +25,7 @@ from celeriac.store.connections import Database
 from celeriac.store.migrate import migrate
 from celeriac.testing.servers import Servers
 from celeriac.testing.servers import servers as testing_servers
+from tests.matrix.pooled import through
 from tests.processes import Rows
 
 ROOT = Path(__file__).parent.parent
@@ -141,7 +142,7 @@ def stock(servers: Servers, template: str) -> Iterator[Stock]:
 @pytest.fixture
 def database_url(stock: Stock) -> Iterator[str]:
     with stock.taken() as url:
-        yield url
+        yield through(url)
 
 
 @pytest.fixture

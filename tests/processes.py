@@ -16,6 +16,7 @@ import psutil
 from sqlalchemy import create_engine, text
 
 from tests.forked import Forked, can_be_forked
+from tests.matrix.pooled import around
 
 ROOT = Path(__file__).parent.parent
 T = TypeVar("T")
@@ -39,7 +40,7 @@ class Rows:
 
     def __init__(self, url: str) -> None:
         self.engine = create_engine(
-            url, isolation_level="AUTOCOMMIT", connect_args={"options": "-c search_path=public,celeriac"}
+            around(url), isolation_level="AUTOCOMMIT", connect_args={"options": "-c search_path=public,celeriac"}
         )
 
     def __call__(self, statement: str, **given: object) -> list[tuple]:  # type: ignore[type-arg]

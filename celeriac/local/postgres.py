@@ -64,7 +64,7 @@ class PostgresServer(Server):
         unfinished.rename(self.data)
 
     def _run_initdb(self, home: Path) -> None:
-        command = [str(postgres_programs(self.account) / "initdb"), "-D", self._as_seen_from_inside(home)]
+        command = [str(self._programs() / "initdb"), "-D", self._as_seen_from_inside(home)]
         command += ["-U", "postgres", "-E", "UTF8", "--no-locale", "--no-instructions"]
         command += ["--auth-local=trust", "--auth-host=reject"]
         with self._surroundings(home) as options:
@@ -94,8 +94,11 @@ class PostgresServer(Server):
                     raise
                 time.sleep(0.1)
 
+    def _programs(self) -> Path:
+        return postgres_programs(self.account)
+
     def _command(self) -> list[str]:
-        program = postgres_programs(self.account) / "postgres"
+        program = self._programs() / "postgres"
         # The setting is a list of quoted names, so that a comma in a path is no separator.
         sockets = '"' + str(self.socket_folder).replace('"', '""') + '"'
         settings = SETTINGS | {"unix_socket_directories": sockets}

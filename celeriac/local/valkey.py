@@ -61,6 +61,9 @@ class ValkeyServer(Server):
     def _launch_on(self, port: int) -> None:
         self._launch(self._command(port), self.home, lambda pid: self._answers(port, pid))
 
+    def _program(self) -> Path:
+        return valkey_program(self.account)
+
     def _command(self, port: int) -> list[str]:
         settings = {
             "bind": HOST,
@@ -71,7 +74,7 @@ class ValkeyServer(Server):
             "pidfile": PID_FILE,
         }
         options = [word for name, value in settings.items() for word in (f"--{name}", value)]
-        return [str(valkey_program(self.account)), *options]
+        return [str(self._program()), *options]
 
     def _answers(self, port: int, pid: int) -> bool:
         """Whether this very server answers, and not another that was quicker to take the port."""

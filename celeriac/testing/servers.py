@@ -110,7 +110,7 @@ def servers() -> Iterator[Servers]:
         yield found
         found.close()
         return
-    with tempfile.TemporaryDirectory(prefix="celeriac-tests-", dir=_memory()) as folder:
+    with tempfile.TemporaryDirectory(prefix="celeriac-tests-", dir=memory()) as folder:
         os.chmod(folder, 0o755)  # noqa: S103 - Postgres runs as another user
         with local.join(Path(folder), postgres=not database_url, redis=not redis_url) as stack:
             copying = "WAL_LOG" if database_url else "FILE_COPY"
@@ -123,7 +123,7 @@ def servers() -> Iterator[Servers]:
             found.close()
 
 
-def _memory() -> str | None:
+def memory() -> str | None:
     """A folder in memory, where there is plenty of it: a database made there costs a tenth."""
     folder = Path("/dev/shm")
     return str(folder) if folder.is_dir() and shutil.disk_usage(folder).free > PLENTY else None

@@ -1,0 +1,105 @@
+"""Debian's servers as child processes, each in a folder of its own, as the embedded ones are."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+from urllib.parse import quote
+
+import psycopg2
+from sqlalchemy import make_url
+
+from celeriac.local import PostgresServer, ValkeyServer
+from celeriac.local.server import Server
+from celeriac.testing.servers import OUTLIVES_NO_POWER_CUT
+
+CLUSTERS = Path("/usr/lib/postgresql")
+REDIS = Path("/usr/bin/redis-server")
+
+
+class Postgres(PostgresServer):
+    """Of Debian's package for this major version."""
+
+    def __init__(self, folder: Path, major: int) -> None:
+        super().__init__(folder)
+        self.major = major
+
+    def _programs(self) -> Path:
+        return CLUSTERS / str(self.major) / "bin"
+
+    def _command(self) -> list[str]:
+        return [*super()._command(), *(word for name in OUTLIVES_NO_POWER_CUT for word in ("-c", f"{name}=off"))]
+
+
+class Redis(ValkeyServer):
+    """Of Debian's package redis-server."""
+
+    name = "Redis"
+
+    def _program(self) -> Path:
+        return REDIS
+
+
+class PgBouncer(Server):
+    """Of Debian's package pgbouncer, in transaction mode, in front of that Postgres."""
+
+    name = "PgBouncer"
+    farewell = signal.SIGINT
+
+    def __init__(self, folder: Path, behind: str, *, servers: int) -> None:
+        """`behind`: Postgres' address; `servers`: connections to each of its databases."""
+        super().__init__(folder)
+        self.behind, self.servers = make_url(behind), servers
+        self.home = self.folder / "home"
+
+    @property
+    def url(self) -> str:
+        return f"postgresql+psycopg2://postgres@/celeriac?host={quote(str(self.home))}&port=6432"
+
+    def _start(self) -> None:
+        self.account.make_folder(self.home)
+        settings = self.home / "pgbouncer.ini"
+        settings.write_text(CONFIGURATION.format(where=self._where(), servers=self.servers))
+        settings.chmod(0o644)
+        # PgBouncer takes its settings from its own folder, as the user that Postgres runs as.
+        self._launch([str(found("pgbouncer")), settings.name], self.home, self._answers)
+
+    def _where(self) -> str:
+        there = self.behind
+        host, port = there.query.get("host", there.host), there.query.get("port", there.port)
+        given = {"host": host, "port": port or 5432, "user": there.username, "password": there.password}
+        return " ".join(f"{name}={value}" for name, value in given.items() if value)
+
+    def _answers(self, _: int) -> bool:
+        with suppress(psycopg2.OperationalError):
+            psycopg2.connect(make_url(self.url).set(drivername="postgresql").render_as_string(False)).close()
+            return True
+        return False
+
+
+#: As docs/pgbouncer.md has it. Whoever gets to the socket may log in: its folder is closed.
+CONFIGURATION = """[databases]
+* = {where}
+[pgbouncer]
+pool_mode = transaction
+default_pool_size = {servers}
+max_client_conn = 2000
+unix_socket_dir = .
+listen_port = 6432
+auth_type = any
+"""
+
+
+def found(program: str) -> Path | None:
+    path = shutil.which(program, path=f"{os.environ['PATH']}:/usr/sbin")
+    return Path(path) if path else None
+
+
+def version(program: Path) -> str:
+    """As it says itself: 15.18, 7.0.15, 1.18.0."""
+    said = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout
+    return next(word.removeprefix("v=") for word in said.split() if word.removeprefix("v=")[:1].isdigit())
