@@ -87,10 +87,8 @@ def change(name: str, page: Definer, form: Sent) -> Response:
     row = _row(page, name)
 
     def act(given: dict[str, Any]) -> str:
-        if form["seen"] != row["updated_at"].isoformat():
-            raise BadValue("name: somebody changed it meanwhile: open the form again")
         changes = {name: value for name, value in given.items() if value != row[name]}
-        done = operate.change(page.celeriac, name, changes, by=page.bearer.name, why=form["why"])
+        done = operate.change(page.celeriac, name, changes, by=page.bearer.name, why=form["why"], seen=form["seen"])
         return str(done["name"])
 
     return _done(page, form, tuple(_said(row)), row, act, "changed")

@@ -42,12 +42,18 @@ def create(app: Celeriac, entry: Entry, *, by: str, why: str = "") -> RowMapping
 
 
 def change(
-    app: Celeriac, name: Name, changes: Mapping[str, Any], *, action: str = "update", by: str, why: str = ""
-) -> RowMapping:
-    """Raises Unknown, BadValue, EnqueueRefused, or IllegalMove; one of the beat config keeps its name."""
+    app: Celeriac, name: Name, changes: Mapping[str, Any], *, action: str = "update", by: str, why: str = "",
+    seen: str | None = None,
+) -> RowMapping:  # fmt: skip
+    """`seen`: its `updated_at`, in ISO 8601, as whoever changes it has read it. One of the beat config keeps its name.
+
+    Raises Unknown, BadValue, EnqueueRefused, or IllegalMove, also where somebody changed it since it was seen.
+    """
     called, kwargs = str(changes.get("name", name)), changes.get("kwargs", {})
     with _taken(called, kwargs), app.database.transaction(patience=PATIENCE) as connection:
         before = found(connection, name, lock=True)
+        if seen is not None and before["updated_at"].isoformat() != seen:
+            raise IllegalMove("somebody changed it meanwhile: open the form again")
         if before["declared"] is not None and changes.get("name", before["name"]) != before["name"]:
             raise IllegalMove(f"{before['name']!r} stands in the beat config: its name is that of its entry there")
         entry = Entry(**{field: before[field] for field in ("name", "kind", "target", *CHANGEABLE)})
@@ -81,17 +87,17 @@ def run_now(app: Celeriac, name: Name, *, by: str) -> str:
     One of the beat config needs no beat for it.
     """
     with _taken(str(name), {}), app.database.transaction(patience=PATIENCE) as connection:
-        if written.find(connection, name) is None and (entry := entries(app).get(str(name))) is not None:
+        if isinstance(name, str) and written.find(connection, name) is None and (entry := entries(app).get(name)):
             written.install_missing(connection, entry, f"beat {app.main}", int(app.settings.deployment), by)
         row = found(connection, name)
-    told = Timetable(app).run_now(row["name"])
+    told = Timetable(app).run_now(row["id"])
     with app.database.transaction(patience=PATIENCE) as connection:
         audit.write(connection, "run-now", "schedule", [Change(str(row["id"]), None, {"told": told})], by=by)
     return told
 
 
 def found(connection: Connection, name: Name, *, lock: bool = False) -> RowMapping:
-    """By name or id. Raises Unknown."""
+    """A text is its name, a number its id. Raises Unknown."""
     row = written.find(connection, name, lock=lock)
     if row is None:
         raise Unknown(f"there is no schedule {name!r}; nothing was changed")

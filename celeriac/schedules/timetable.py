@@ -261,7 +261,7 @@ class Timetable:
             raise ConfigurationError(f"there is no sweep {target!r}; there are: {', '.join(SWEEPS)}")
         return lambda: sweep(app, target)
 
-    def run_now(self, name: str) -> str:
+    def run_now(self, name: str | int) -> str:
         """Runs a schedule once, beside its instants, switched on or not; what came of it, in a line.
 
         A task that may not overlap with an unfinished one is not enqueued again: that one is told. Raises

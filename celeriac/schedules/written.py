@@ -52,14 +52,12 @@ UNQUARANTINE = text(
     "UPDATE celeriac.scheduled_jobs SET quarantined = NULL WHERE quarantined IS NOT NULL AND owner = :owner"
 )
 
-_READ = """
-SELECT * FROM celeriac.scheduled_jobs WHERE name = :name OR CAST(id AS text) = :name
-ORDER BY name = :name DESC LIMIT 1
-"""
+_NAMED = "SELECT * FROM celeriac.scheduled_jobs WHERE name = :name"
+_NUMBERED = "SELECT * FROM celeriac.scheduled_jobs WHERE id = :name"
 
-READ = text(_READ)
+READ, READ_BY_ID = text(_NAMED), text(_NUMBERED)
 
-FIND = text(f"{_READ} FOR UPDATE")
+FIND, FIND_BY_ID = text(f"{_NAMED} FOR UPDATE"), text(f"{_NUMBERED} FOR UPDATE")
 
 LIST = text("SELECT * FROM celeriac.scheduled_jobs WHERE name > :after ORDER BY name LIMIT :limit OFFSET :offset")
 
@@ -180,8 +178,9 @@ def create(connection: Connection, entry: Entry, by: str) -> RowMapping:
 
 
 def find(connection: Connection, name: str | int, *, lock: bool = False) -> RowMapping | None:
-    """By name, else by id. `lock`: nobody else changes it before this transaction ends."""
-    row = connection.execute(FIND if lock else READ, {"name": str(name)}).one_or_none()
+    """A text is its name, a number its id. `lock`: nobody else changes it before this transaction ends."""
+    read, find_it = (READ_BY_ID, FIND_BY_ID) if isinstance(name, int) else (READ, FIND)
+    row = connection.execute(find_it if lock else read, {"name": name}).one_or_none()
     return None if row is None else row._mapping
 
 

@@ -84,6 +84,20 @@ def test_a_job_is_read(api: Api, job: int) -> None:
     api.refused(404, "GET", f"{JOBS}/999999999")
 
 
+def test_a_job_whose_name_is_anothers_id_does_not_stand_for_it(api: Api, job: int) -> None:
+    namesake = api.post(JOBS, ASKREDDIT | {"name": str(job)})["id"]
+    try:
+        assert api.get(f"{JOBS}/{job}")["name"] == "daily-askreddit"
+        assert api.post(f"{JOBS}/{job}/toggle", {"enabled": False})["name"] == "daily-askreddit"
+        told = api.post(f"{JOBS}/{job}/run-now")["told"]
+        api.rows("UPDATE worker_tasks SET status = 'cancelled' WHERE task_id = :told", told=told)
+        assert told.startswith("daily-askreddit@")
+        assert api.delete(f"{JOBS}/{job}")["id"] == job
+        api.refused(404, "GET", f"{JOBS}/{job}")
+    finally:
+        api.delete(f"{JOBS}/{namesake}")
+
+
 def test_options_of_each_call_are_set_and_those_that_do_not_exist_refused(api: Api, job: int) -> None:
     given = {"account": "acme", "expires": 300, "max_retries": 10}
     assert api.put(f"{JOBS}/{job}", {"options": given})["options"] == given

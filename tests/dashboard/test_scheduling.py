@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import html
 import re
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from celeriac.schedules import written
+from celeriac.schedules import operate, written
 from celeriac.schedules.decide import Entry
 from tests.api.works import audited
 from tests.dashboard.site import Site
+from tests.processes import until
 
 NIGHTLY = {
     "name": "nightly", "target": "crawl", "cron_expression": "30 3 * * *", "timezone": "Asia/Kolkata",
@@ -53,6 +55,21 @@ def test_one_is_made_edited_and_deleted_and_the_trail_says_by_whom(site: Site) -
     assert [(by, action, why) for by, action, _, _, why in trail] == [
         ("admin", "create", "asked for"), ("admin", "update", None), ("admin", "delete", "sold")
     ]  # fmt: skip
+
+
+def test_of_two_editors_at_once_the_second_is_told_of_the_first(site: Site) -> None:
+    site.post("new-schedule", "admin", **NIGHTLY)
+    seen = re.search(r'name="seen" value="([^"]+)"', site.html("edit-schedule/nightly"))
+    assert seen
+    second = NIGHTLY | {"priority": "9", "seen": seen[1]}
+    waits = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+    with ThreadPoolExecutor(1) as thread:
+        with site.app.database.transaction() as first:
+            written.change(first, operate.found(first, "nightly", lock=True), priority=7)
+            told = thread.submit(wrong, site, "edit-schedule/nightly", **second)
+            until(lambda: site.rows(waits), "the second to wait")
+        assert "somebody changed it meanwhile" in told.result(timeout=10)["name"]
+    assert rows(site) == [("nightly", "30 3 * * *", 7, True)]
 
 
 def test_a_form_shows_the_next_five_in_two_zones_and_changes_nothing(site: Site) -> None:

@@ -296,12 +296,18 @@ def test_run_now_waits_briefly_for_somebodys_unique_key(app: Celeriac, timetable
     assert timetable.run_now("job")
 
 
-def test_a_schedule_is_found_by_its_name_though_it_is_anothers_id(app: Celeriac, put: Put, rows: Rows) -> None:
+def test_a_schedule_is_found_by_its_name_or_by_its_id_and_never_by_the_others(
+    app: Celeriac, put: Put, rows: Rows
+) -> None:
     put("first")
     first = rows.one("SELECT id FROM scheduled_jobs")
+    for lock in (False, True):
+        with app.database.transaction() as connection:
+            assert written.find(connection, str(first), lock=lock) is None, "a name is no id"
     put(str(first))
     for lock in (False, True):
         with app.database.transaction() as connection:
-            found = written.find(connection, str(first), lock=lock)
-            assert found
-            assert found["name"] == str(first)
+            by_id, by_name = (written.find(connection, given, lock=lock) for given in (first, str(first)))
+            assert by_id
+            assert by_name
+            assert (by_id["name"], by_name["name"]) == ("first", str(first))
