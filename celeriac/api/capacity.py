@@ -11,7 +11,7 @@ from celeriac.api.app import Counted
 from celeriac.api.callers import Reader
 from celeriac.api.fields import Name
 from celeriac.api.paging import Paged, PageOf
-from celeriac.api.problems import not_found
+from celeriac.api.problems import first_of
 
 router = APIRouter(prefix="/api/tasks/capacity", tags=["tasks"])
 
@@ -53,7 +53,4 @@ async def list_capacities(query: PageOf, _: Reader, figures: Counted) -> Capacit
 @router.get("/{role}")
 async def get_capacity(role: Annotated[Name, Path()], _: Reader, figures: Counted) -> Capacity:
     """One role: what waits, how fast it goes, how many workers would clear it in 1, 4 and 8 hours."""
-    found = await figures.capacity(role)
-    if not found:
-        raise not_found(f"role {role!r}")
-    return Capacity.model_validate(found[0])
+    return Capacity.model_validate(first_of(await figures.capacity(role), f"role {role!r}"))

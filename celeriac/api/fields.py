@@ -49,4 +49,6 @@ TaskInPath = Annotated[Name, Path(description="its id, or its task_id", examples
 IdInPath = Annotated[int, Path(ge=1, le=2**63 - 1)]
 
 #: Of the seeds' lists, beside `limit`; bounded.
-Offset = Annotated[int, Query(ge=0, le=10_000, description="how many to skip; for longer ways use `after`")]
+Offset = Annotated[
+    int, Query(ge=0, le=10_000, description="how many to skip, without `after`; for longer ways use that")
+]

@@ -9,10 +9,10 @@ from fastapi import Depends, Request
 from celeriac.api.document import document
 from celeriac.api.gate import OPEN
 from celeriac.api.problems import FieldError, Problem, invalid
-from celeriac.insights import as_argument
+from celeriac.insights import ARGUMENT, as_argument
 
-#: What a parameter for one of a handler's arguments begins with, and what the document calls all of them.
-OF_ARGUMENTS, DOCUMENTED = "arg.", "arg.NAME"
+#: What the document calls the parameters for a handler's arguments.
+DOCUMENTED = f"{ARGUMENT}NAME"
 
 #: For `openapi_extra` of the endpoints that take `Arguments`.
 WITH_ARGUMENTS: dict[str, Any] = {
@@ -45,9 +45,9 @@ async def _arguments(request: Request) -> dict[str, Any] | None:
     """Raises Problem 422."""
     found: dict[str, Any] = {}
     for parameter, value in request.query_params.multi_items():
-        if not parameter.startswith(OF_ARGUMENTS):
+        if not parameter.startswith(ARGUMENT):
             continue
-        name = parameter.removeprefix(OF_ARGUMENTS)
+        name = parameter.removeprefix(ARGUMENT)
         if not name or name in found:
             raise invalid(parameter, "give the name of an argument, and each once", "query")
         found[name] = as_argument(value)
@@ -55,7 +55,7 @@ async def _arguments(request: Request) -> dict[str, Any] | None:
 
 
 def _is_argument(name: str, known: list[str]) -> bool:
-    return DOCUMENTED in known and name.startswith(OF_ARGUMENTS)
+    return DOCUMENTED in known and name.startswith(ARGUMENT)
 
 
 Arguments = Annotated[dict[str, Any] | None, Depends(_arguments)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
-from typing import Any
+from typing import Any, TypeVar
 
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Field
@@ -26,6 +26,8 @@ from celeriac.errors import (
 )
 from celeriac.operate import LONGEST
 from celeriac.store.failures import is_cut_off, is_gone, is_locked
+
+T = TypeVar("T")
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -92,6 +94,13 @@ def from_exception(error: Exception, where: str = "body") -> Problem:
 
 def not_found(what: str) -> Problem:
     return Problem(404, f"there is no {what}")
+
+
+def first_of(found: Sequence[T], what: str) -> T:
+    """Raises Problem 404 if there is none."""
+    if not found:
+        raise not_found(what)
+    return found[0]
 
 
 def invalid(field: str, message: str, where: str = "body") -> Problem:

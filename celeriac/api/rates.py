@@ -11,7 +11,7 @@ from celeriac.api.app import Counted
 from celeriac.api.callers import Reader
 from celeriac.api.fields import Name
 from celeriac.api.paging import Paged, PageOf
-from celeriac.api.problems import not_found
+from celeriac.api.problems import first_of
 
 router = APIRouter(prefix="/api/tasks/metrics", tags=["tasks"])
 
@@ -45,7 +45,4 @@ async def list_metrics(query: PageOf, _: Reader, figures: Counted) -> MetricsOfR
 @router.get("/{role}")
 async def get_metrics_of_role(role: Annotated[Name, Path()], _: Reader, figures: Counted) -> Metrics:
     """One role: its queue, the last hour's rates and means, and what waits by priority."""
-    found = await figures.metrics(role)
-    if not found:
-        raise not_found(f"role {role!r}")
-    return Metrics.model_validate(found[0])
+    return Metrics.model_validate(first_of(await figures.metrics(role), f"role {role!r}"))

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy import RowMapping
 
+from celeriac import insights
 from celeriac.api.app import App
 from celeriac.api.callers import Admin, Operator, Reader
 from celeriac.api.changes import Because
@@ -138,6 +139,7 @@ class Ran(BaseModel):
 @router.get("")
 def list_scheduled_jobs(query: Annotated[ScheduleQuery, Query()], app: App, _: Reader) -> ScheduledJobs:
     """By name."""
+    insights.refuse_both(query.after, query.offset)
     after = query.after or ""
     with app.database.reading() as connection:
         rows, more = query.read(lambda n: written.listed(connection, n, query.offset, after), itemgetter("name"))

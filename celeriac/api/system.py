@@ -14,7 +14,7 @@ from celeriac.api.app import App
 from celeriac.api.callers import Reader
 from celeriac.api.fields import Name, Text
 from celeriac.api.paging import Paged, PageOf, PageQuery
-from celeriac.api.problems import not_found
+from celeriac.api.problems import first_of
 
 router = APIRouter(prefix="/api", tags=["system"])
 
@@ -148,9 +148,7 @@ def get_role(role: Annotated[Name, Path()], app: App, _: Reader) -> RoleDepth:
     """What waits and runs of one role, and since when."""
     with app.database.reading() as connection:
         found = insights.depth(connection, role)
-    if not found:
-        raise not_found(f"role {role!r}")
-    return RoleDepth.model_validate(found[0])
+    return RoleDepth.model_validate(first_of(found, f"role {role!r}"))
 
 
 @router.get("/roles/{role}/passes")
@@ -184,9 +182,7 @@ def get_review(role: Annotated[Name, Path()], app: App, _: Reader) -> Review:
     """The one of this role. 404 before its first review."""
     with app.database.reading() as connection:
         found = insights.reviews(connection, role)
-    if not found:
-        raise not_found(f"review of the role {role!r}")
-    return Review.model_validate(found[0])
+    return Review.model_validate(first_of(found, f"review of the role {role!r}"))
 
 
 @router.get("/accounts")

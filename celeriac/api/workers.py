@@ -15,7 +15,7 @@ from celeriac.api.callers import Operator, Reader
 from celeriac.api.changes import Changed, Reason, change
 from celeriac.api.fields import Name, Whole
 from celeriac.api.paging import Paged, PageOf
-from celeriac.api.problems import not_found
+from celeriac.api.problems import first_of
 from celeriac.operate.workers import decommission as ask_to_end
 from celeriac.run import lease, reported
 from celeriac.store.encoding import encoded
@@ -105,9 +105,7 @@ def get_worker_heartbeat(worker_id: WorkerInPath, app: App, _: Reader) -> LastHe
     """A live worker's last report, with what it runs now."""
     with app.database.reading() as connection:
         found = insights.heartbeats(connection, worker_id)
-    if not found:
-        raise not_found(f"live worker {worker_id!r}")
-    return LastHeartbeat.model_validate(found[0])
+    return LastHeartbeat.model_validate(first_of(found, f"live worker {worker_id!r}"))
 
 
 @router.post("/heartbeat")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Any
 
 from celery.utils import uuid
@@ -10,12 +9,12 @@ from fastapi import APIRouter, Depends, Path, Response
 from sqlalchemy import Connection
 
 from celeriac import insights
-from celeriac.dashboard.forms import Form, Sent
+from celeriac.dashboard.forms import Sent, as_object
 from celeriac.dashboard.guard import May
 from celeriac.dashboard.page import Page
 from celeriac.enqueue.insert import NewTask, Receipt, enqueue
 from celeriac.enqueue.intake import new_task
-from celeriac.errors import BadArguments, CeleriacError
+from celeriac.errors import CeleriacError
 from celeriac.operate import audit
 from celeriac.operate.audit import Change
 from celeriac.store.encoding import revived
@@ -33,7 +32,11 @@ def new(role: str, page: Enqueuer, form: Sent) -> Response:
     options = {name: form[name] for name in ("account", "lock_key", "unique_key") if form[name]}
 
     def call() -> dict[str, Any]:
-        return {"kwargs": _object(form), "priority": form.whole("priority") if form["priority"] else None, **options}
+        return {
+            "kwargs": as_object(form["kwargs"]),
+            "priority": form.whole("priority") if form["priority"] else None,
+            **options,
+        }
 
     return _enqueued(page, role, page.to("roles", role), call)
 
@@ -77,16 +80,3 @@ def _insert(connection: Connection, task: NewTask, by: str) -> Receipt:
         made = Change(str(receipt.id), None, {"role": task.role, "task_id": task.task_id, "status": PENDING})
         audit.write(connection, "enqueue", "task", [made], by=by)
     return receipt
-
-
-def _object(form: Form) -> dict[str, Any]:
-    """Raises BadArguments."""
-    try:
-        given = json.loads(form["kwargs"] or "{}")
-    except ValueError as error:
-        raise BadArguments(f"the arguments are no JSON: {error}") from None
-    except RecursionError:
-        raise BadArguments("the arguments are nested too deeply") from None
-    if not isinstance(given, dict):
-        raise BadArguments('the arguments are no JSON object: give them by name, as {"store_id": 7}')
-    return given

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import json
+from typing import Annotated, Any
 from urllib.parse import parse_qs
 
 from fastapi import Depends, HTTPException, Request
@@ -42,6 +43,17 @@ class Form:
         if not is_number(given.removeprefix("-")):
             raise BadValue(f"{name}={given!r:.100}: give a whole number")
         return int(given)
+
+
+def as_object(said: str) -> dict[str, Any]:
+    """What a field for JSON says, arguments by name say. Raises BadValue."""
+    try:
+        given = json.loads(said or "{}")
+    except (ValueError, RecursionError) as error:
+        raise BadValue(f"it is no JSON: {error}") from None
+    if not isinstance(given, dict):
+        raise BadValue('give a JSON object, as {"store_id": 7}')
+    return given
 
 
 def is_number(given: str) -> bool:

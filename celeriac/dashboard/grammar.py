@@ -9,8 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-#: Before the name of an argument.
-ARGUMENT = "arg."
+from celeriac.insights import ARGUMENT
 
 
 class BadQuery(ValueError):
@@ -41,7 +40,7 @@ def parse(line: str, known: tuple[str, ...]) -> dict[str, Term]:
     """Each term by its name, in their order. Raises BadQuery."""
     found: dict[str, Term] = {}
     for begins, term in _terms(line):
-        if term.name not in known and not _is_argument(term.name):
+        if term.name not in known and not is_argument(term.name):
             there = ", ".join((*known, f"{ARGUMENT}…"))
             raise BadQuery(f"{term.name!r:.50} is no filter; there are {there}", begins)
         if term.name in found:
@@ -88,7 +87,8 @@ def _space(line: str, at: int) -> int:
     return found.end() if found else at
 
 
-def _is_argument(name: str) -> bool:
+def is_argument(name: str) -> bool:
+    """Whether a filter of this name is for one of the handler's arguments."""
     return name.startswith(ARGUMENT) and len(name) > len(ARGUMENT)
 
 

@@ -13,7 +13,7 @@ from fastapi import APIRouter, Depends, Response
 from sqlalchemy import RowMapping
 
 from celeriac.dashboard import acts
-from celeriac.dashboard.forms import Form, Sent, is_number
+from celeriac.dashboard.forms import Form, Sent, as_object, is_number
 from celeriac.dashboard.guard import May
 from celeriac.dashboard.page import Page
 from celeriac.dashboard.schedules import coming
@@ -173,18 +173,8 @@ def _text(value: Any) -> str:
     return f"{value:.15g}" if isinstance(value, float) else "" if value is None else str(value)
 
 
-def _object(said: str) -> dict[str, Any]:
-    try:
-        given = json.loads(said or "{}")
-    except (ValueError, RecursionError) as error:
-        raise BadValue(f"it is no JSON: {error}") from None
-    if not isinstance(given, dict):
-        raise BadValue('give a JSON object, as {"store_id": 7}')
-    return given
-
-
 def _options(said: str) -> dict[str, Any]:
-    given = _object(said)
+    given = as_object(said)
     if unknown := sorted(given.keys() - CALL_OPTIONS.keys()):
         raise BadValue(f"there is no option {unknown[0]!r}; there are {', '.join(CALL_OPTIONS)}")
     return given
@@ -213,7 +203,7 @@ def _grace(said: str) -> float:
 
 
 _READ: Mapping[str, Callable[[str], Any]] = {
-    "name": str, "target": str, "cron_expression": str, "timezone": lambda said: said or "UTC", "kwargs": _object,
+    "name": str, "target": str, "cron_expression": str, "timezone": lambda said: said or "UTC", "kwargs": as_object,
     "options": _options, "priority": _priority, "misfire": _one_of("skip", "once", "all"), "misfire_grace": _grace,
     "overlap": _one_of("skip", "allow"), "description": lambda said: said or None, "enabled": bool,
 }  # fmt: skip

@@ -17,12 +17,12 @@ from starlette.responses import StreamingResponse
 from celeriac import insights
 from celeriac.dashboard import acts, grammar, words
 from celeriac.dashboard.forms import Form, Sent
-from celeriac.dashboard.grammar import ARGUMENT, BadQuery
+from celeriac.dashboard.grammar import BadQuery, is_argument
 from celeriac.dashboard.guard import May
 from celeriac.dashboard.page import Elsewhere, Page
 from celeriac.dashboard.reading import Found, bound
 from celeriac.errors import BadValue
-from celeriac.insights import Filter, exports
+from celeriac.insights import ARGUMENT, Filter, exports
 from celeriac.insights.tasks import events
 from celeriac.operate import steer
 from celeriac.operate.hasten import hasten
@@ -93,7 +93,7 @@ def _last_good(asked: Mapping[str, str]) -> dict[str, str]:
 
 
 def is_filter(name: str) -> bool:
-    return name in FILTERS or (name.startswith(ARGUMENT) and len(name) > len(ARGUMENT))
+    return name in FILTERS or is_argument(name)
 
 
 def filters_of(page: Page) -> tuple[str, ...]:
@@ -146,7 +146,7 @@ def wanted(asked: Mapping[str, str]) -> Filter:
 
 
 def _arguments(asked: Mapping[str, str]) -> dict[str, Any]:
-    given = {name.removeprefix(ARGUMENT): value for name, value in asked.items() if name.startswith(ARGUMENT)}
+    given = {name.removeprefix(ARGUMENT): value for name, value in asked.items() if is_argument(name)}
     return {name: insights.as_argument(value) for name, value in given.items()}
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from celeriac.insights import Count
+from celeriac.insights import ARGUMENT, Count
 from celeriac.store.states import ALL, CRAWLS, QUEUES
 
 #: A state is a glyph, a word and a colour, never one of them alone.
@@ -150,7 +150,7 @@ _CONDITIONS = {
 def conditions(told: Mapping[str, Any]) -> str:
     """What a bulk's filter says, as a part of a sentence."""
     flat = {name: value for name, value in told.items() if name != "arguments"}
-    flat |= {f"arg.{name}": value for name, value in told.get("arguments", {}).items()}
+    flat |= {f"{ARGUMENT}{name}": value for name, value in told.get("arguments", {}).items()}
     return ", ".join(f"{_CONDITIONS.get(name, name)} {_condition(name, value)}" for name, value in flat.items())
 
 

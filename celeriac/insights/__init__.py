@@ -14,6 +14,7 @@ from celeriac.insights.counting import CAP, Count, RoleDepth, counts, depth
 from celeriac.insights.dead_letters import dead_letter, dead_letters
 from celeriac.insights.failures import FailureGroup, Failures, failed_of, failed_page, failures
 from celeriac.insights.lists import (
+    ARGUMENT,
     MOST_OFFSET,
     MOST_ROWS,
     Filter,
@@ -25,6 +26,7 @@ from celeriac.insights.lists import (
     matching,
     matching_page,
     moment,
+    refuse_both,
 )
 from celeriac.insights.locks import Lock, Locks, Waiting, lock, locks, queue_of
 from celeriac.insights.metrics import metrics
@@ -49,6 +51,7 @@ from celeriac.insights.why import History, Why, history, why
 from celeriac.insights.workflows import Workflow, workflow, workflow_of, workflow_tasks
 
 __all__ = [
+    "ARGUMENT",
     "CAP",
     "MOST_OFFSET",
     "MOST_ROWS",
@@ -115,6 +118,7 @@ __all__ = [
     "pending_alerts",
     "queue_of",
     "queue_states",
+    "refuse_both",
     "retries",
     "reviews",
     "saved_views",

@@ -76,6 +76,10 @@ class Filter:
         return cls(statuses=statuses or None, waits_for=waits_for, silent=running == {STALE} or None, **conditions)
 
 
+#: What goes before the name of an argument, wherever a list is asked for one.
+ARGUMENT = "arg."
+
+
 def as_argument(given: str) -> Any:
     """What somebody typed for one: JSON, or else a text."""
     try:
@@ -198,8 +202,15 @@ def refuse(part: tuple[str, ...], limit: int, after: str | None, offset: int = 0
         raise BadValue(f"limit={limit}: give 1 to {MOST_ROWS:,}")
     if not 0 <= offset <= MOST_OFFSET:
         raise BadValue(f"offset={offset}: give 0 to {MOST_OFFSET:,}, or follow `next` from page to page")
+    refuse_both(after, offset)
     if after is not None and not _is_place(part, after):
         raise BadValue(f"after={after!r:.100}: give the `next` of the page before, with the same filter")
+
+
+def refuse_both(after: str | None, offset: int) -> None:
+    """A number to skip is counted from the beginning, a place is not. Raises BadValue."""
+    if after is not None and offset:
+        raise BadValue(f"offset={offset}: give `offset` or `after`, not both")
 
 
 def check(wanted: Filter) -> str | None:

@@ -191,6 +191,16 @@ def made(api: Api, kind: Listed, n: int) -> None:
     api.rows(kind.make, **{name: value for name, value in given.items() if f":{name}" in kind.make})
 
 
+@pytest.mark.parametrize("path", ["/api/tasks", "/api/admin/jobs", "/api/admin/scheduled-jobs"])
+def test_a_place_and_a_number_to_skip_at_once_are_refused(api: Api, path: str) -> None:
+    """Whether the number were counted from the place or from the beginning, some would read it the other way."""
+    answer = api.ask("GET", path, params={"after": "7", "offset": 1})
+    assert answer.status_code == 422, answer.text
+    assert "give `offset` or `after`, not both" in answer.json()["detail"], answer.text
+    assert [error["field"] for error in answer.json()["errors"]] == ["offset"]
+    assert api.ask("GET", path, params={"after": "7", "offset": 0}).status_code == 200
+
+
 @pytest.mark.parametrize("path", KINDS)
 def test_a_place_that_is_none_is_refused(api: Api, path: str) -> None:
     """Except where it is a name, which any text is."""
