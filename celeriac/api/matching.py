@@ -47,11 +47,14 @@ class Matching(Because):
 
 
 class Matched(BaseModel):
-    """`complete` false: there are more; ask again."""
+    """`complete` false: there are more. Ask again; where it `gave_up`, narrow the filter or have `POST /api/bulk` look
+    through all of them.
+    """
 
     dry_run: bool
     matching: int = Field(examples=[3])
     complete: bool
+    gave_up: bool = Field(description="whether it looked no further, as so few of the tasks it looked at match")
     changed: int
     refused: int
     refusals: list[Refused] = Field(description=f"the first {TOLD}")
@@ -72,13 +75,15 @@ def retry_matching_tasks(body: Matching, app: App, caller: Operator) -> Matched:
 def _steer(app: App, body: Matching, move: str, act: Callable[[Connection, Sequence[int]], Steered]) -> Matched:
     wanted = meant(move, body.filter.as_filter())
     if wanted is None:
-        return Matched(dry_run=body.dry_run, matching=0, complete=True, changed=0, refused=0, refusals=[])
+        return Matched(
+            dry_run=body.dry_run, matching=0, complete=True, gave_up=False, changed=0, refused=0, refusals=[]
+        )  # fmt: skip
     with app.database.reading() as connection:
         found = insights.matching(connection, wanted, most=body.most + 1)
-    ids, complete = found[: body.most], len(found) <= body.most
+    ids, complete = found.ids[: body.most], len(found.ids) <= body.most and not found.gave_up
     batches = steer.in_batches(app.database, ids, act, patience=PATIENCE)
     done = Steered() if body.dry_run else sum(batches, Steered())
     return Matched(
-        dry_run=body.dry_run, matching=len(ids), complete=complete, changed=len(done.changed),
-        refused=len(done.refused), refusals=refusals(done)[:TOLD],
+        dry_run=body.dry_run, matching=len(ids), complete=complete, gave_up=found.gave_up,
+        changed=len(done.changed), refused=len(done.refused), refusals=refusals(done)[:TOLD],
     )  # fmt: skip

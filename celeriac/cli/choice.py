@@ -102,7 +102,7 @@ def chosen(app: Celeriac, tasks: Sequence[str], wanted: Filter, *, most: int | N
     if most is not None and most < 1:
         raise BadValue(f"most={most}: give 1 or more")
     with app.database.reading() as connection:
-        ids = insights.matching(connection, wanted, most=EVERY)
+        ids = insights.matching(connection, wanted, most=EVERY).ids
     found = Chosen(ids[:most], len(ids))
     if not sure and ids:
         output.ask(f"{verb} {found}?")

@@ -19,7 +19,8 @@ from celeriac.dashboard.reading import Found
 from celeriac.dashboard.records import number
 from celeriac.dashboard.tasks import UNASKED, filters_of, is_filter, samples, wanted
 from celeriac.errors import BadValue, CeleriacError
-from celeriac.insights import Count, Filter, Moment
+from celeriac.insights import Count, Filter, Matching, Moment
+from celeriac.insights.lists import LOOKS_AT, VAIN
 from celeriac.operate import bulks
 from celeriac.repair import bulks as works
 
@@ -56,7 +57,7 @@ def matching(page: Viewer) -> Response:
     if move not in MOVES or not asked:
         raise BadValue(f"move={move!r:.50}: give {', '.join(MOVES)}, and at least one filter")
     now, meant = page.read(insights.moment), works.meant(move, wanted(asked))
-    found = Found([]) if meant is None else page.panel(_ids, _at(meant, now), words.CAP + 1)
+    found = Found(Matching([])) if meant is None else page.panel(_matching, _at(meant, now), words.CAP + 1)
     sentence = ", ".join(f"{name} {value}" for name, value in asked.items())
     return _question(page, move, found, now, sentence, asked)
 
@@ -66,7 +67,7 @@ def failures(fingerprint: str, page: Viewer) -> Response:
     """The same of the failures of one problem."""
     role = page.ask("role").get("role")
     now = page.read(insights.moment)
-    found = page.panel(insights.failed_of, fingerprint, role=role)
+    found = page.panel(_failed, fingerprint, role, words.CAP + 1)
     fields = {works.FINGERPRINT: fingerprint} | ({"role": role} if role else {})
     return _question(page, "retry", found, now, f"the fingerprint {fingerprint}", fields)
 
@@ -74,19 +75,29 @@ def failures(fingerprint: str, page: Viewer) -> Response:
 def _question(
     page: Page, move: str, found: Found, now: Moment, sentence: str, fields: Mapping[str, str]
 ) -> Response:  # fmt: skip
-    ids = found.value or []
-    n = Count(min(len(ids), words.CAP), exact=len(ids) <= words.CAP)
-    title = f"{move.capitalize()} {words.figure(n)} {'task' if n.n == 1 else 'tasks'}?"
+    meant: Matching = found.value or Matching([])
+    n = Count(min(len(meant.ids), words.CAP), exact=len(meant.ids) <= words.CAP)
+    many = f"{words.figure(n)} {'task' if n.n == 1 else 'tasks'}{' or more' if meant.gave_up else ''}"
+    title = f"{move.capitalize()} {many}?"
     permission, done_to = MOVES[move]
     return page.show(
         "ask-bulk.html", "How many?" if found.stopped else title, move=move, permission=permission, done_to=done_to,
-        count=Found(n, found.stopped), samples=samples(page, ids), sentence=sentence, unasked=UNASKED,
+        count=Found(n, found.stopped), many=many, gave_up=meant.gave_up, looked_at=LOOKS_AT * VAIN,
+        needs_why=found.stopped is not None or _needs_why(meant), samples=samples(page, meant.ids), sentence=sentence,
         fields={**fields, "upto": str(now.upto), "until": now.until.isoformat()},
     )  # fmt: skip
 
 
-def _ids(connection: Connection, meant: Filter, most: int) -> list[int]:
+def _matching(connection: Connection, meant: Filter, most: int) -> Matching:
     return insights.matching(connection, meant, most=most)
+
+
+def _failed(connection: Connection, fingerprint: str, role: str | None, most: int) -> Matching:
+    return Matching(insights.failed_of(connection, fingerprint, role=role, most=most))
+
+
+def _needs_why(meant: Matching) -> bool:
+    return len(meant.ids) > UNASKED or meant.gave_up
 
 
 def _at(meant: Filter, now: Moment) -> Filter:
@@ -121,7 +132,7 @@ def _ask(page: Page, form: Form, move: str) -> Response:
         asked = {name: form[name] for name in form.fields if is_filter(name) and form[name]}
         meant: Filter | str = form[works.FINGERPRINT] or wanted(asked)
         at = _moment(form)
-        if not form["why"] and _are_many(page, move, meant, at):
+        if not form["why"] and _are_many(page, move, meant, at, asked.get("role")):
             raise BadValue(f"over {words.figure(UNASKED)} tasks at once need a reason")
         priority = form.whole("priority") if move == "prioritise" else None
 
@@ -147,8 +158,9 @@ def _moment(form: Form) -> Moment:
     return Moment(form.whole("upto"), until)
 
 
-def _are_many(page: Page, move: str, meant: Filter | str, at: Moment) -> bool:
+def _are_many(page: Page, move: str, meant: Filter | str, at: Moment, role: str | None) -> bool:
+    """Or may be."""
     if isinstance(meant, str):
-        return len(page.read(insights.failed_of, meant)) > UNASKED
+        return _needs_why(page.read(_failed, meant, role, UNASKED + 1))
     allowed = works.meant(move, meant)
-    return allowed is not None and len(page.read(_ids, _at(allowed, at), UNASKED + 1)) > UNASKED
+    return allowed is not None and _needs_why(page.read(_matching, _at(allowed, at), UNASKED + 1))

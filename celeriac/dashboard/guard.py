@@ -163,7 +163,7 @@ class Guard:
 
         is_head = scope["method"] == "HEAD"
         if is_head:
-            scope = {**scope, "method": "GET"}
+            scope = {**scope, "method": "GET", "without_body": True}
         if scope["method"] in SAFE or is_same_origin(Headers(scope=scope)):
             await self.app(scope, receive, sealed)
         else:

@@ -84,6 +84,11 @@ class Page:
         return bool(self.request.scope.get("json")) or accepts.startswith("application/json")
 
     @property
+    def without_body(self) -> bool:
+        """Whether only the headers are asked for (HEAD)."""
+        return bool(self.request.scope.get("without_body"))
+
+    @property
     def root(self) -> str:
         """From this page's address to the dashboard's."""
         return root_of(self.request)

@@ -115,9 +115,11 @@ def export(kind: exports.Kind, page: Viewer) -> Response:
             bound(connection)
             return insights.list_tasks(connection, meant, limit=limit, after=after)
 
+    headers = {"Content-Disposition": f'attachment; filename="tasks.{kind}"'}
+    if page.without_body:
+        return Response(media_type=_FILES[kind], headers=headers)
     lines = exports.lines(kind, exports.pages(read, most=exports.MOST))
     begun = [next(lines, ""), next(lines, "")]
-    headers = {"Content-Disposition": f'attachment; filename="tasks.{kind}"'}
     return StreamingResponse(_whole(kind, chain(begun, lines)), media_type=_FILES[kind], headers=headers)
 
 

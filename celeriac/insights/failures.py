@@ -175,19 +175,26 @@ def failures(
 
 
 def failed_of(
-    connection: Connection, fingerprint: str, *, role: str | None = None, since: float | None = None
-) -> list[int]:
-    """The ids of all failures of a group, newest first: it goes back as far as they are kept. Raises Unknown."""
+    connection: Connection, fingerprint: str, *, role: str | None = None, since: float | None = None,
+    most: int | None = None,
+) -> list[int]:  # fmt: skip
+    """The ids of all failures of a group, or of `most`, newest first: it goes back as far as they are kept.
+
+    Raises Unknown.
+    """
     ids: list[int] = []
     before: int | None = None
-    while True:
-        some, before = failed_page(connection, fingerprint, before, role=role, since=since)
-        ids += some
-        if before is None:
+    while most is None or len(ids) < most:
+        found, rows = _page(connection, role, since, before)
+        same = [one for one in found if one.kind.fingerprint == fingerprint]
+        ids += [one.id for one in same]
+        role = same[0].role if same else role  # All of a group are of one role: of no other is one looked at.
+        if len(rows) < LOOKS_AT:
             break
+        before = rows[-1].id
     if not ids:
         raise Unknown(f"there are no failures {fingerprint!r}; `celeriac failures` lists those there are")
-    return ids
+    return ids[:most]
 
 
 def failed_page(

@@ -10,7 +10,6 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
-from itertools import islice
 from typing import Any
 
 from sqlalchemy import Connection, text
@@ -28,8 +27,8 @@ OLDEST = 1e9
 #: Bytes of JSON of the arguments that are asked for.
 LARGEST = 8_192
 
-#: Rows a page looks at in search of those the filter means.
-LOOKS_AT = 2_000
+#: Rows a page looks at in search of those the filter means, and pages a bulk is looked for in beyond those it fills.
+LOOKS_AT, VAIN = 2_000, 50
 
 MOMENT = text("""
 SELECT coalesce(pg_sequence_last_value(CAST('celeriac.tasks_id_seq' AS regclass)), 0) AS upto,
@@ -124,24 +123,30 @@ def looks(rows: int, picks: bool) -> Sequence[int]:
     return (2 * rows, LOOKS_AT) if 2 * rows < LOOKS_AT else (max(rows, LOOKS_AT),)
 
 
-def matching(connection: Connection, wanted: Filter, *, most: int) -> list[int]:
-    """The ids of up to `most` tasks, for a bulk. Each status is walked by itself: nothing else is looked at.
+@dataclass(frozen=True, slots=True)
+class Matching:
+    """Ids of tasks. `gave_up`: too few of those it looked at were meant, and it looked no further."""
+
+    ids: list[int]
+    gave_up: bool = False
+
+
+def matching(connection: Connection, wanted: Filter, *, most: int) -> Matching:
+    """Up to `most` tasks, for a bulk. Each status is walked by itself: nothing else is looked at.
 
     Raises BadValue.
     """
     if most < 1:
         raise BadValue(f"most={most}: give 1 or more")
-    found = islice(_ids(connection, wanted, min(most, MOST_ROWS)), most)
-    return list(dict.fromkeys(found))  # One may have gone from a status to the next meanwhile.
-
-
-def _ids(connection: Connection, wanted: Filter, limit: int) -> Iterator[int]:
+    found: list[int] = []
     place: str | None = None
-    while True:
-        ids, place = matching_page(connection, wanted, place, limit=limit)
-        yield from ids
-        if place is None:
-            return
+    for _ in range(most // MOST_ROWS + VAIN):
+        some, place = matching_page(connection, wanted, place, limit=min(most, MOST_ROWS))
+        found += some
+        if place is None or len(found) >= most:
+            # One may have gone from a status to the next meanwhile.
+            return Matching(list(dict.fromkeys(found[:most])))
+    return Matching(list(dict.fromkeys(found)), gave_up=True)
 
 
 def matching_page(

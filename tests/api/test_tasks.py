@@ -241,7 +241,9 @@ def test_a_bulk_by_filter_counts_first_and_changes_then(api: Api) -> None:
     waiting = task(api, account="bulk")
     wanted = {"filter": {"account": "bulk"}}
     told = api.post("/api/tasks/matching/retry", wanted)
-    assert (told["dry_run"], told["matching"], told["complete"], told["changed"]) == (True, 3, True, 0)
+    assert (told["dry_run"], told["matching"], told["complete"], told["gave_up"], told["changed"]) == (
+        True, 3, True, False, 0
+    )  # fmt: skip
     assert row(api, mine[0], "status") == ("failed",)
     assert api.post("/api/tasks/matching/retry", wanted | {"dry_run": False})["changed"] == 3
     assert all(row(api, one, "status") == ("pending",) for one in [*mine, waiting])

@@ -10,8 +10,9 @@ from urllib.parse import unquote
 
 import pytest
 
-from celeriac.dashboard import acts
+from celeriac.dashboard import acts, words
 from celeriac.dashboard import bulks as dashboard_bulks
+from celeriac.insights import lists
 from celeriac.operate import steer
 from celeriac.repair import bulks as works
 from tests.api.works import audited, row, task
@@ -88,6 +89,21 @@ def test_a_bulk_changes_just_what_its_page_showed(site: Site) -> None:
         "operate", "bulk retry", {"statuses": ["failed"], "role": "crawl"}, "mended"
     )  # fmt: skip
     assert [a[4] for a in audited(site, "task", end)] == ["mended"]
+
+
+def test_a_bulk_that_few_tasks_match_says_that_there_may_be_more(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lists, "LOOKS_AT", 4)
+    monkeypatch.setattr(lists, "VAIN", 2)
+    monkeypatch.setattr(words, "CAP", 5)
+    monkeypatch.setattr(dashboard_bulks, "UNASKED", 5)
+    rare, *_ = [task(site, "failed", "crawl", error_message="usual") for _ in range(40)]
+    site.rows("UPDATE celeriac.history SET error_message = 'rare' WHERE id = :id", id=rare)
+    page = site.html("tasks/matching?move=retry&error=rare")
+    assert "Retry 0 tasks or more?" in page
+    assert "match that the count stopped there" in page
+    assert "need a reason" in site.told("bulk/retry", **hidden(page))
+    assert site.told("bulk/retry", **hidden(page), why="mended") == "It was asked for."
+    assert ended(site) == ("done", 1, 1, 0)
 
 
 def hidden(page: str) -> dict[str, str]:

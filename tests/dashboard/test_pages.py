@@ -415,6 +415,10 @@ def test_head_is_a_page_without_its_body(site: Site) -> None:
     asked, whole = site.ask("HEAD", "tasks"), site.get("tasks", "admin")
     assert (asked.status_code, asked.content) == (200, b"")
     assert asked.headers["content-type"] == whole.headers["content-type"]
+    with site.locked("tasks", "history"):
+        export = site.ask("HEAD", "tasks/export.csv")
+    assert (export.status_code, export.headers["content-type"]) == (200, "text/csv; charset=utf-8")
+    assert export.headers["content-disposition"] == 'attachment; filename="tasks.csv"'
     refused = site.ask("DELETE", "tasks", headers={"Sec-Fetch-Site": "same-origin"})
     assert (refused.status_code, refused.headers["allow"]) == (405, "GET")
 

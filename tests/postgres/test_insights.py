@@ -130,7 +130,7 @@ def test_what_is_stale_runs_unheard_for_as_long_as_its_role_allows(
         return [task["id"] for task in ask(insights.list_tasks, Filter.of(words)).items]
 
     assert listed("stale") == [silent.id]
-    assert ask(insights.matching, Filter.of(["stale"]), most=10) == [silent.id]
+    assert ask(insights.matching, Filter.of(["stale"]), most=10).ids == [silent.id]
     assert listed("stale", "failed")[1:] == [silent.id]
     assert listed("stale", "running") == listed("crawling", "stale") == [patient.id, silent.id, heard.id]
 
@@ -140,9 +140,27 @@ def test_a_bulk_means_the_tasks_its_filter_meets(
 ) -> None:
     wanted = Filter(statuses=("failed", "cancelled"), account="account-0")
     meant = rows("SELECT id FROM worker_tasks WHERE status IN ('failed', 'cancelled') AND account = 'account-0'")
-    found = ask(insights.matching, wanted, most=1000)
+    found = ask(insights.matching, wanted, most=1000).ids
     assert sorted(found) == sorted(task for (task,) in meant) != []
-    assert ask(insights.matching, wanted, most=2) == found[:2]
+    assert ask(insights.matching, wanted, most=2).ids == found[:2]
+
+
+def test_a_bulk_that_few_tasks_match_looks_so_far_and_says_that_it_looked_no_further(
+    ask: Callable[..., Any], rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lists, "LOOKS_AT", 20)
+    monkeypatch.setattr(lists, "VAIN", 3)
+    rows("""INSERT INTO worker_tasks (task_id, role, status, completed_at, error_message)
+        SELECT 'failed ' || i, 'work', 'failed', now(), CASE WHEN i IN (1, 195) THEN 'rare' ELSE 'usual' END
+        FROM generate_series(1, 200) i""")
+    pages = []
+    monkeypatch.setattr(lists, "list_tasks", lambda *a, **o: pages.append(insights.list_tasks(*a, **o)) or pages[-1])
+    rare = Filter(statuses=("failed",), error="rare")
+    found = ask(insights.matching, rare, most=5)
+    assert (len(found.ids), found.gave_up, len(pages)) == (1, True, 3)
+    everywhere = ask(insights.matching, rare, most=100_000)
+    assert (len(everywhere.ids), everywhere.gave_up) == (2, False)
+    assert not ask(insights.matching, Filter(statuses=("failed",)), most=5).gave_up
 
 
 def test_a_bulk_of_what_is_unfinished_never_reads_what_is_over(
@@ -153,7 +171,7 @@ def test_a_bulk_of_what_is_unfinished_never_reads_what_is_over(
     pages = []
     monkeypatch.setattr(lists, "LOOKS_AT", 20)
     monkeypatch.setattr(lists, "list_tasks", lambda *a, **o: pages.append(insights.list_tasks(*a, **o)) or pages[-1])
-    found = ask(insights.matching, Filter(statuses=states.UNFINISHED), most=30)
+    found = ask(insights.matching, Filter(statuses=states.UNFINISHED), most=30).ids
     assert sorted(found) == sorted(task for status in states.UNFINISHED for task in mixed[status])
     assert len(pages) < 10
 

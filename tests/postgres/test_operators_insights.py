@@ -105,7 +105,10 @@ def test_who_asks_again_reads_only_what_failed_since(
 def test_beyond_what_is_looked_at_it_says_so_and_a_group_is_whole(
     database: Database, rows: Rows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(import_module("celeriac.insights.failures"), "LOOKS_AT", 10)
+    module = import_module("celeriac.insights.failures")
+    page, looked_in = module._page, list[str | None]()
+    monkeypatch.setattr(module, "_page", lambda c, role, *rest: looked_in.append(role) or page(c, role, *rest))
+    monkeypatch.setattr(module, "LOOKS_AT", 10)
     fail(rows, 25, "ValueError: ")
     fail(rows, 5, "KeyError: ", role="other")
     found = seen(database)
@@ -113,7 +116,10 @@ def test_beyond_what_is_looked_at_it_says_so_and_a_group_is_whole(
     groups = {group.role: group for group in found.groups}
     assert (groups["work"].count, groups["other"].count) == (5, 5)
     with database.reading() as connection:
+        looked_in.clear()
         ids = insights.failed_of(connection, groups["work"].fingerprint)
+        assert looked_in == [None, "work", "work", "work"], "a group has one role"
+        assert insights.failed_of(connection, groups["work"].fingerprint, most=3) == ids[:3]
         with pytest.raises(Unknown, match="there are no failures 'none'"):
             insights.failed_of(connection, "none")
     assert ids == [i for (i,) in rows("SELECT id FROM worker_tasks WHERE role = 'work' ORDER BY id DESC")]
