@@ -65,8 +65,9 @@ CROSS JOIN LATERAL (
     SELECT newest.failed + coalesce(counted.failed, 0) AS failed,
         newest.completed + coalesce(counted.completed, 0) AS completed
     FROM (
-        SELECT count(*) FILTER (WHERE status = 'completed') AS completed,
-            count(*) FILTER (WHERE status = 'failed') AS failed,
+        SELECT count(*) FILTER (WHERE status = 'completed' AND NOT celeriac.is_counted(r.definition, status))
+                AS completed,
+            count(*) FILTER (WHERE status = 'failed' AND NOT celeriac.is_counted(r.definition, status)) AS failed,
             CASE WHEN count(*) = :newest THEN min(completed_at) END AS since
         FROM (
             SELECT status, completed_at FROM celeriac.history

@@ -74,8 +74,9 @@ RECENT = text("""
 SELECT r.role, newest.completed + coalesce(counted.completed, 0) AS completed,
     newest.failed + coalesce(counted.failed, 0) AS failed, newest.cancelled
 FROM celeriac.roles r CROSS JOIN LATERAL (
-    SELECT count(*) FILTER (WHERE status = 'completed') AS completed,
-        count(*) FILTER (WHERE status = 'failed') AS failed,
+    SELECT count(*) FILTER (WHERE status = 'completed' AND NOT celeriac.is_counted(r.definition, status))
+            AS completed,
+        count(*) FILTER (WHERE status = 'failed' AND NOT celeriac.is_counted(r.definition, status)) AS failed,
         count(*) FILTER (WHERE status = 'cancelled') AS cancelled
     FROM (
         SELECT status FROM celeriac.history

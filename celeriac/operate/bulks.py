@@ -60,7 +60,7 @@ RETURNING id
 
 MOVED = text("""
 UPDATE celeriac.bulk_actions SET done = done + :done, skipped = skipped + :skipped, place = :place, trouble = NULL,
-    skips = CASE WHEN jsonb_array_length(skips) < :told THEN skips || CAST(:skips AS jsonb) ELSE skips END
+    skips = skips || CAST(:skips AS jsonb)
 WHERE id = :bulk
 """)
 
@@ -122,7 +122,7 @@ def move_some(connection: Connection, bulk: Row[Any]) -> int:
     with lookups(connection):
         ids = sorted(connection.execute(TAKE, taken).scalars())
     if ids:
-        _note(connection, bulk.id, _move(bulk)(connection, ids), ids[-1])
+        _note(connection, bulk, _move(bulk)(connection, ids), ids[-1])
     if len(ids) < steer.BATCH:
         told = _end(connection, bulk.id, "done")
         audit.write(connection, "end", "bulk", [Change(str(bulk.id), None, told)], by=bulk.by, why=bulk.why)
@@ -139,12 +139,12 @@ def _move(bulk: Row[Any]) -> Move:
     return partial(MOVES[bulk.move], **given | ({} if bulk.priority is None else {"priority": bulk.priority}))
 
 
-def _note(connection: Connection, bulk: int, moved: Steered, last: int) -> None:
+def _note(connection: Connection, bulk: Row[Any], moved: Steered, last: int) -> None:
     gone = dict.fromkeys(moved.missing, "it is not here any more")
     skips = [{"id": task, "reason": why} for task, why in (moved.refused | gone).items()]
     connection.execute(MOVED, {
-        "bulk": bulk, "done": len(moved.changed), "skipped": len(skips), "place": str(last), "told": TOLD,
-        "skips": json.dumps(skips[:TOLD]),
+        "bulk": bulk.id, "done": len(moved.changed), "skipped": len(skips), "place": str(last),
+        "skips": json.dumps(skips[: TOLD - len(bulk.skips)]),
     })  # fmt: skip
 
 

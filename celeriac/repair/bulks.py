@@ -68,7 +68,9 @@ def ask(
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """`moved`: so many tasks were gathered or moved. `went_on` False: something kept it from that."""
+    """`moved`: so many of its tasks were moved; none by a step that gathers them. `went_on` False: something kept it
+    from its next tasks.
+    """
 
     bulk: int
     moved: int = 0

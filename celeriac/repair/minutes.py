@@ -5,6 +5,7 @@ moves in the transaction that writes what is before it: a minute is counted once
 knows:
 
 enqueued    tasks by when they were created, found by their ids: those of transactions that commit within `LAG` seconds.
+            What its role keeps so briefly that it is pruned before it is counted, a minute or so later, is missed.
 started     by when the last attempt began, of tasks that have ended since: what still runs comes when it ends.
 completed   by when the outcome was written; `failed` and `cancelled` as well. One that somebody retries before it was
             counted has no outcome any more.
@@ -80,15 +81,16 @@ SELECT count(*) FROM known
 
 FORGETS = text("SELECT role FROM celeriac.roles WHERE definition -> 'keep' IN ('null', '0')")
 
+# INVARIANT: no row of what the workers count themselves, `COUNTED`.
 _OF_MINUTE = f"""
 WITH RECURSIVE {NAMES}, ended AS (
-    SELECT h.* FROM names CROSS JOIN LATERAL (
+    SELECT h.* FROM names LEFT JOIN celeriac.roles r ON r.role = names.role CROSS JOIN LATERAL (
         SELECT role, status, celeriac.was_retried(status, retry_count, tries, max_retries) AS again,
             worker_id, worker_pid, started_at, completed_at,
             date_part('epoch', started_at - greatest(created_at, scheduled_for)) AS waited
         FROM celeriac.history
         WHERE role = names.role AND completed_at >= CAST(:since AS timestamptz)
-            AND completed_at < CAST(:until AS timestamptz)) AS h
+            AND completed_at < CAST(:until AS timestamptz) AND NOT celeriac.is_counted(r.definition, status)) AS h
 )"""
 
 # Times are exact to the microsecond, and a bucket includes its bound: hence the half of one. `date_part` gives a
@@ -287,7 +289,9 @@ def _forgetful(
     known: dict[str, Minute] = {}
     for role in {*forgets} & (told.keys() | counted.keys()):
         one = told.get(role, Minute())
-        known[role] = Minute(False, 0, one.failed, one.cancelled, one.retried, 0, one.failed_again)
+        known[role] = Minute(
+            False, one.completed, one.failed, one.cancelled, one.retried, one.completed_again, one.failed_again
+        )
         for name in ("completed", "failed", "completed_again", "failed_again") if role in counted else ():
             setattr(known[role], name, getattr(known[role], name) + getattr(counted[role], name))
     return known

@@ -166,7 +166,7 @@ LEFT_OF_BULKS = text("""
 DELETE FROM celeriac.bulk_tasks WHERE (bulk, id) IN (
     SELECT t.bulk, t.id FROM celeriac.bulk_actions b, LATERAL (
         SELECT bulk, id FROM celeriac.bulk_tasks WHERE bulk = b.id ORDER BY id LIMIT :batch) AS t
-    WHERE b.ended_at IS NOT NULL LIMIT :batch)
+    WHERE b.state = 'stopped' LIMIT :batch)
 """)
 
 BULKS = text("""

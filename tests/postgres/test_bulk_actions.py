@@ -150,6 +150,19 @@ def test_what_has_moved_on_is_skipped_with_its_reason(database: Database, rows: 
     assert rows("SELECT status FROM worker_tasks WHERE id = :id", id=third) == [("pending",)]
 
 
+def test_of_what_is_skipped_so_many_reasons_are_kept(
+    database: Database, rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bulks, "TOLD", 25)
+    fail(rows, 60, "boom")
+    bulk = asked(database)
+    until(lambda: shown(database, bulk)["state"] == "moving" or not works.step(database), "it to be gathered")
+    rows("DELETE FROM celeriac.history")
+    works.work(database)
+    assert figures(database, bulk) == ("done", 60, 0, 60, 0)
+    assert len(shown(database, bulk)["skips"]) == 25, "two batches of 20 come to more"
+
+
 def test_one_that_cannot_go_on_says_why_and_keeps_no_other_from_it(
     database: Database, rows: Rows, monkeypatch: pytest.MonkeyPatch
 ) -> None:

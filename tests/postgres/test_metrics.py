@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from celeriac import Celeriac
+from celeriac.alerts import measure
 from celeriac.insights.metrics import metrics
+from celeriac.metrics import read
 from celeriac.store.connections import Database
 from tests.postgres.conftest import new_task
 from tests.postgres.finished import finished, registered
@@ -90,6 +92,25 @@ def test_a_role_that_forgets_its_successes_has_rates_as_well(app: Celeriac, data
     assert told == [(9, 1)]
     rows("UPDATE celeriac.outcomes SET minute = minute - interval '61 minutes'")
     assert rows("SELECT completed FROM celeriac.last_hour('work')") == [(0,)]
+
+
+@pytest.mark.parametrize("keep", [None, 0])
+def test_a_member_of_a_group_that_leaves_its_row_to_the_body_is_counted_once(
+    database: Database, rows: Rows, keep: int | None
+) -> None:
+    """Its worker has counted it as well, as all of a role that keeps no successes."""
+    registered(rows, "work", keep=keep)
+    finished(rows, n=30)
+    finished(rows, status="failed", n=10)
+    rows("INSERT INTO outcomes VALUES ('work', date_trunc('minute', now()), 30, 10, 0, 0, 40)")
+    assert rows("SELECT completed, failed FROM celeriac.last_hour('work')") == [(30, 10)]
+    assert of(database)["failed_rate"] == pytest.approx(0.25)
+    with database.statement() as connection:
+        recent = connection.execute(read.RECENT, {"most": 1_000}).mappings().one()
+        asked = {"samples": measure.SAMPLES, "most": 10, "newest": 10_000}
+        measured = connection.execute(measure.ROLES, asked).mappings().one()
+    assert (recent["completed"], recent["failed"]) == (30, 10)
+    assert measured["failed_rate"] == pytest.approx(0.25)
 
 
 def test_what_postgres_did_not_take_is_counted_later(app: Celeriac, rows: Rows) -> None:

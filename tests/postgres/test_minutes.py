@@ -209,6 +209,8 @@ def test_of_a_role_that_keeps_no_successes_what_its_workers_counted_is_known(
     registered(rows, "work", keep=None)
     ended(rows, first, status="failed")
     registered(rows, "nothing", keep=0)
+    for status in ("completed", "failed"):
+        ended(rows, first, "nothing", status, retries=2)  # members of a group: their rows are the body's
     registered(rows, "kept", keep=60)
     rows(
         """INSERT INTO outcomes VALUES ('work', :at, 7, 1, 0, 0, 3.5), ('kept', :at, 9, 0, 0, 0, 1),

@@ -77,11 +77,11 @@ WITH newest AS MATERIALIZED (
             AND (h.completed_at, h.id) < (last.completed_at, last.id)
         ORDER BY h.completed_at DESC, h.id DESC LIMIT 990000) AS older
 )
-SELECT CAST(coalesce(counted.completed, kept.completed) AS bigint), CAST(ended.failed AS bigint),
+SELECT CAST(ended.completed AS bigint), CAST(ended.failed AS bigint),
     CASE WHEN counted.completed IS NULL THEN means.failed_rate
-        ELSE ended.failed / nullif(counted.completed + ended.failed, 0) END,
+        ELSE ended.failed / nullif(ended.completed + ended.failed, 0) END,
     CASE WHEN counted.completed IS NULL THEN means.retry_rate
-        ELSE (counted.completed_again + ended.failed_again) / nullif(counted.completed + ended.failed, 0) END,
+        ELSE (counted.completed_again + ended.failed_again) / nullif(ended.completed + ended.failed, 0) END,
     CASE WHEN counted.completed IS NULL THEN means.retry_success_rate
         ELSE counted.completed_again / nullif(counted.completed_again + ended.failed_again, 0) END,
     coalesce(means.run_seconds, counted.run_seconds), means.wait_seconds
@@ -90,6 +90,7 @@ FROM (
         count(*) FILTER (WHERE status = 'failed') AS failed,
         count(*) FILTER (WHERE status = 'failed' AND again) AS failed_again
     FROM (SELECT status, again FROM newest UNION ALL SELECT status, again FROM rest) AS finished
+    WHERE NOT celeriac.is_counted((SELECT definition FROM celeriac.roles WHERE role = for_role), status)
 ) AS kept
 CROSS JOIN (
     SELECT avg(CASE status WHEN 'failed' THEN 1.0 WHEN 'completed' THEN 0.0 END) AS failed_rate,
@@ -110,7 +111,8 @@ CROSS JOIN (
         AND o.minute > statement_timestamp() - interval '1 hour'
 ) AS counted
 CROSS JOIN LATERAL (
-    SELECT kept.failed + coalesce(counted.failed, 0) AS failed,
+    SELECT kept.completed + coalesce(counted.completed, 0) AS completed,
+        kept.failed + coalesce(counted.failed, 0) AS failed,
         kept.failed_again + coalesce(counted.failed_again, 0) AS failed_again
 ) AS ended
 $$;

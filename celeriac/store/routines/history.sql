@@ -4,6 +4,13 @@ SELECT barrier IS NOT NULL
     OR NOT EXISTS (SELECT FROM celeriac.roles WHERE role = of_role AND definition -> 'keep' = '0')
 $$;
 
+-- Whether the workers of a role of this definition have counted what ended so (`outcomes`). A member of a group leaves its
+-- row to the body all the same, which then is not counted as well.
+CREATE OR REPLACE FUNCTION celeriac.is_counted(definition jsonb, status text) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
+SELECT coalesce(CASE status WHEN 'completed' THEN definition -> 'keep' IN ('null', '0')
+    WHEN 'failed' THEN definition -> 'keep' = '0' END, false)
+$$;
+
 -- Makes the partition of `history` for a day (UTC), unless it is there or somebody makes one just now; whether it did.
 -- Rows of that day that the default partition took meanwhile move into it. Partitions are their owner's, so it acts with
 -- that one's rights.
