@@ -6,7 +6,8 @@ import importlib
 import signal
 import sys
 import threading
-from collections.abc import AsyncIterator, Iterable
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from anyio.to_thread import current_default_thread_limiter
 from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
+from fastapi.utils import generate_unique_id
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
@@ -84,10 +86,11 @@ class Api(FastAPI):
 
 def create(app: Celeriac) -> FastAPI:
     """Serves the engine's endpoints, and those the application lists as `Celeriac(routers="module:list")`."""
+    theirs = _of_the_application(app)
     api = Api(
         title="Celeriac", version=__version__, description=DESCRIPTION,
         dependencies=[Depends(known_only), Depends(in_turn, scope="function")],
-        generate_unique_id_function=_operation_id,
+        generate_unique_id_function=_operation_ids(theirs),
         docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False, lifespan=_lifespan,
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )  # fmt: skip
@@ -95,7 +98,7 @@ def create(app: Celeriac) -> FastAPI:
     api.state.standing = Shared(health.Standing(app).look)
     api.state.figures = Figures(app)
     api.state.metrics = Shared(Exporter(app).text)
-    for router in (*_of_the_application(app), *ROUTERS):
+    for router in (*theirs, *ROUTERS):
         api.include_router(router)
     for kind in (HTTPException, RequestValidationError):
         api.add_exception_handler(kind, _tell)
@@ -124,9 +127,23 @@ DESCRIPTION = """See and steer tasks, schedules and workers. Every request but h
 (`celeriac token create`); every error is an RFC 9457 problem document."""
 
 
-def _operation_id(route: APIRoute) -> str:
-    """What a generated client calls it, which is what its handler is called: a verb, and what of."""
-    return route.name
+def _operation_ids(theirs: Sequence[APIRouter]) -> Callable[[APIRoute], str]:
+    """What a generated client calls an operation, which is what its handler is called: a verb, and what of.
+
+    One of the application's whose name is taken, or would be none in a program, has its path and method in it.
+    """
+    ours = {route.endpoint for route in _routes(ROUTERS)}
+    taken = Counter(route.name for route in _routes((*theirs, *ROUTERS)))
+
+    def operation_id(route: APIRoute) -> str:
+        is_its_own = route.name.isidentifier() and taken[route.name] == 1
+        return route.name if is_its_own or route.endpoint in ours else generate_unique_id(route)
+
+    return operation_id
+
+
+def _routes(routers: Iterable[APIRouter]) -> Iterator[APIRoute]:
+    return (route for router in routers for route in router.routes if isinstance(route, APIRoute))
 
 
 @asynccontextmanager
@@ -142,7 +159,7 @@ async def _lifespan(api: FastAPI) -> AsyncIterator[None]:
     ending.set()
 
 
-def _of_the_application(app: Celeriac) -> Iterable[APIRouter]:
+def _of_the_application(app: Celeriac) -> Sequence[APIRouter]:
     if app.routers is None:
         return ()
     module, _, attribute = app.routers.partition(":")

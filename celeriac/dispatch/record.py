@@ -18,13 +18,14 @@ WITH pass AS (
     VALUES (:role, :by, :free, CAST(:claimants AS jsonb), CAST(:given AS jsonb), :before, :after, :took_ms)
     RETURNING id
 )
-INSERT INTO celeriac.batchers (role, cursor, last_pass, held_since, points, rescan_at)
+INSERT INTO celeriac.batchers (role, cursor, last_pass, held_since, points, rescan_at, passes)
 SELECT :role, :after, id, :held_since, CAST(:points AS jsonb),
-    clock_timestamp() + CAST(:seconds AS double precision) * interval '1 second'
+    clock_timestamp() + CAST(:seconds AS double precision) * interval '1 second', 1
 FROM pass
 ON CONFLICT (role) DO UPDATE
 SET cursor = excluded.cursor, last_pass = excluded.last_pass, held_since = excluded.held_since,
-    points = excluded.points, rescan_at = coalesce(excluded.rescan_at, batchers.rescan_at)
+    points = excluded.points, rescan_at = coalesce(excluded.rescan_at, batchers.rescan_at),
+    passes = batchers.passes + 1
 """)
 
 # An empty pass for the reason of the last one only counts up; the guard keeps it so when the last one was not empty.

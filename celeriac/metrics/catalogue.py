@@ -57,6 +57,7 @@ METRICS = (
     Metric("tasks_retried_total", f"Attempts after which another was to come{_LATER}", ROLE),
     Metric("wait_seconds", f"From when a task was due to when its ticket began{_KEPT}", ROLE, is_histogram=True),
     Metric("run_seconds", f"From there to its outcome, the mean of those of a ticket{_KEPT}", ROLE, is_histogram=True),
+    Metric("passes_total", "Passes that claimed anything", ROLE),
     Metric("minutes_behind_seconds", "Since the minute up to which these are counted; two minutes are usual"),
     Metric(
         "oldest_ready_seconds", "For how long the oldest could have started, of 1,000 accounts and priorities", ROLE
@@ -89,6 +90,7 @@ METRICS = (
     Metric("scrape_duration_seconds", "What the last reading took"),
     Metric("worker_tasks_run_total", "Tasks that ran here", ROLE, "worker"),
     Metric("worker_tasks_lost_total", "Tasks of tickets that arrived here and were no longer theirs", ROLE, "worker"),
+    Metric("kicks_total", "Kicks that arrived here: a pass is asked for, or a lone task named", ROLE, "worker"),
     Metric("worker_tickets_active", "Tickets that run here", source="worker"),
     Metric("worker_tickets_reserved", "Tickets that were taken from Redis and are not over", source="worker"),
     Metric("worker_processes", "Processes, threads or greenlets for tasks", source="worker"),

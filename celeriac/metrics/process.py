@@ -108,6 +108,7 @@ def worker_figures(lifeline: Lifeline) -> Samples:
     for role in lifeline.served():
         told.put("worker_tasks_run_total", state.total_count.get(role.name, 0), role.name)
         told.put("worker_tasks_lost_total", request.lost[role.name], role.name)
+        told.put("kicks_total", request.kicks[role.name], role.name)
     told.put("worker_tickets_active", len(state.active_requests))
     told.put("worker_tickets_reserved", len(state.reserved_requests))
     told.put("worker_processes", lifeline.worker.concurrency)

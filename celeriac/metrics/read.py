@@ -119,8 +119,9 @@ BEATS = text("SELECT count(*) FROM celeriac.beats WHERE last_tick_at > statement
 # Of roles that keep no successes (`forgets`) nobody knows it all.
 IN_ALL = text("""
 SELECT r.role, coalesce(r.definition -> 'keep' IN ('null', '0'), false) AS forgets,
-    t.enqueued, t.completed, t.failed, t.cancelled, t.retried, t.waits, t.wait_seconds, t.runs, t.run_seconds
+    t.enqueued, t.completed, t.failed, t.cancelled, t.retried, t.waits, t.wait_seconds, t.runs, t.run_seconds, b.passes
 FROM celeriac.roles r LEFT JOIN celeriac.minutes_in_all t ON t.role = r.role
+LEFT JOIN celeriac.batchers b ON b.role = r.role
 """)
 
 BEHIND = text("""
@@ -222,12 +223,13 @@ def _ended(connection: Connection, told: Samples, roles: set[str]) -> None:
 
 
 def _in_all(connection: Connection, told: Samples, roles: set[str]) -> None:
-    """What was counted by the minute, ever since."""
+    """What was counted by the minute, and by the passes themselves, ever since."""
     for row in connection.execute(IN_ALL):
         if (role := row.role) in roles:
             for outcome in OUTCOMES:
                 told.put("tasks_ended_total", getattr(row, outcome), role, outcome)
             told.put("tasks_retried_total", row.retried, role)
+            told.put("passes_total", row.passes, role)
             if not row.forgets:
                 told.put("tasks_enqueued_total", row.enqueued, role)
                 told.count("wait_seconds", row.waits, row.wait_seconds, role)

@@ -22,6 +22,9 @@ _counting = threading.Lock()
 #: By role, the tasks of tickets that arrived when they were somebody else's.
 lost: Counter[str] = Counter()
 
+#: By role, the messages that were no tickets.
+kicks: Counter[str] = Counter()
+
 
 class TicketRequest(Request):
     """Keeps SQL off the hub's thread: the lifeline releases. What a worker has done is counted in rows."""
@@ -34,6 +37,8 @@ class TicketRequest(Request):
         with _counting:
             super().on_accepted(pid, time_accepted)
             count(self.name, -1)
+            role, _, token = self.args
+            kicks[role] += not token
 
     def on_success(self, failed__retval__runtime: Any, **kwargs: Any) -> Any:
         failed, done, _ = failed__retval__runtime

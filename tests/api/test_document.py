@@ -7,7 +7,9 @@ from typing import Any, get_args
 
 import jsonschema_rs
 import pytest
+from fastapi import APIRouter
 
+from celeriac.api import server
 from celeriac.api.examples import Examples
 from celeriac.api.server import create
 from celeriac.api.tasks import Word
@@ -77,6 +79,37 @@ def test_operation_ids_are_verbs_each_of_one_operation() -> None:
     assert [
         one for one in ids if not re.fullmatch(r"[a-z]+(_[a-z]+)+", one) or one.partition("_")[0] not in VERBS
     ] == []
+
+
+def listing() -> APIRouter:
+    """Of an application, whose handler is called as one of the engine's is."""
+    made = APIRouter()
+
+    @made.get("/shop/tasks")
+    def list_tasks() -> None: ...
+
+    return made
+
+
+def test_operations_of_an_application_keep_what_they_are_called_and_take_no_others_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    own, again = listing(), listing()
+    own.add_api_route("/shop/carts", lambda: None, name="list_carts")
+    own.add_api_route("/shop/carts/{cart}", lambda: None, name="a cart, and no name")
+    monkeypatch.setattr(server, "_of_the_application", lambda _: (own, again_under("/second", again)))
+    paths = create(app).openapi()["paths"]
+    ids = {path: told["get"]["operationId"] for path, told in paths.items() if "get" in told}
+    everybody = [told["operationId"] for operations in paths.values() for told in operations.values()]
+    assert len(everybody) == len(set(everybody))
+    assert all(one.isidentifier() for one in everybody)
+    assert (ids["/api/tasks"], ids["/shop/carts"]) == ("list_tasks", "list_carts")
+
+
+def again_under(prefix: str, router: APIRouter) -> APIRouter:
+    above = APIRouter(prefix=prefix)
+    above.include_router(router)
+    return above
 
 
 def test_every_error_is_a_problem_document() -> None:

@@ -38,6 +38,7 @@ def test_a_worker_tells_what_it_has_run(shop: ModuleType, worker: Callable[..., 
     assert {name for name, _ in found} == {metric.name for metric in METRICS if metric.source == "worker"}
     assert (at(found, "worker_processes"), at(found, "worker_backing_off"), at(found, "worker_draining")) == (2, 0, 0)
     assert at(found, "worker_heartbeat_age_seconds") < 30
+    assert at(found, "kicks_total", role="slow") >= 1, "the bulk's, at least"
     assert running.stop() == 0
 
 

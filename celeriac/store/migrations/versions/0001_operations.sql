@@ -94,6 +94,7 @@ CREATE TABLE celeriac.batchers (
     held_since timestamptz DEFAULT '-infinity' NOT NULL,
     points jsonb,
     rescan_at timestamptz,
+    passes bigint DEFAULT 0 NOT NULL,
     PRIMARY KEY (role)
 );
 
