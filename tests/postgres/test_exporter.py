@@ -70,10 +70,11 @@ def test_figures_are_those_of_the_rows(app: Celeriac, database: Database, rows: 
         VALUES ('s', 'work', '@hourly', now() - interval '1 minute', 2)""")
     rows("""INSERT INTO alerts (name, subject, value, threshold)
         VALUES ('queue_depth', 'a', 2, 1), ('queue_depth', 'b', 2, 1)""")
+    rows("INSERT INTO batchers (role, passes) VALUES ('work', 7)")
     found = figures(app)
     expected = {
         "tasks_ready": 2, "tasks_claimed": 1, "tasks_running": 1, "tasks_delayed": 1, "window": 10, "slots_free": 8,
-        "worker_slots": 4, "workers_idle": 3, "accounts_waiting": 2, "tickets_lost": 1,
+        "worker_slots": 4, "workers_idle": 3, "accounts_waiting": 2, "tickets_lost": 1, "passes_total": 7,
     }  # fmt: skip
     assert {name: at(found, name, role="work") for name in expected} == expected
     assert [at(found, "recent_tasks", role="work", outcome=o) for o in ("completed", "failed")] == [3, 2]

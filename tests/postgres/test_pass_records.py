@@ -43,6 +43,7 @@ def test_empty_passes_for_one_reason_are_one_row(passes: Passes, waiting: Waitin
     assert [row[:2] for row in rows(reasons)] == [
         ("nothing is ready", 2), (None, 0), ("the window is full", 1), (None, 0), ("nothing is ready", 1)
     ]  # fmt: skip
+    assert rows("SELECT passes FROM batchers") == [(2,)], "those that claimed anything"
 
 
 def test_each_roles_empty_passes_are_its_own(passes: Passes) -> None:
