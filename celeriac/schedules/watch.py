@@ -5,18 +5,34 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from celeriac.store.connections import Database
 from celeriac.worker.pulse import FRESH
 from celeriac.worker.watchdog import shut_sockets
-
-if TYPE_CHECKING:
-    from celeriac.schedules.beat import Scheduler
 
 logger = logging.getLogger(__name__)
 
 #: Seconds a step of a tick may hang: less than its loop may stand still for, so that no outage has beat restarted.
 LIMIT = FRESH / 2
+
+
+class HasDatabase(Protocol):
+    """The app."""
+
+    @property
+    def database(self) -> Database: ...
+
+
+class Ticks(Protocol):
+    """A scheduler: whether a tick is under way, when it last got on (monotonic seconds), and whether all is over."""
+
+    ticking: bool
+    moved_at: float
+    closed: threading.Event
+
+    @property
+    def app(self) -> HasDatabase: ...
 
 
 class Watch(threading.Thread):
@@ -25,7 +41,7 @@ class Watch(threading.Thread):
     What runs beside it hangs as well, or runs again at its next instant.
     """
 
-    def __init__(self, scheduler: Scheduler) -> None:
+    def __init__(self, scheduler: Ticks) -> None:
         super().__init__(name="celeriac-beat-watch", daemon=True)
         self.scheduler = scheduler
 
