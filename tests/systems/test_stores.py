@@ -266,6 +266,8 @@ def test_beat_finds_stores_daily_and_resyncs_them_every_four_hours(stores: Store
     assert wanted | daily | {"generate_resync": "0 */4 * * *"} == wanted
     stores.rows("UPDATE dispensaries SET crawl_enabled = false")
     (slug,) = stores.menus.open_stores(1, state="BT")
-    stores.stack.beat(CELERIAC_SCHEDULE_STORE_DISCOVERY="@every 500ms", CELERIAC_SCHEDULE_RESYNCS="@every 500ms")
+    stores.stack.beat(
+        CELERIAC_SCHEDULE_STORE_DISCOVERY_DUTCHIE="@every 500ms", CELERIAC_SCHEDULE_RESYNCS="@every 500ms"
+    )
     until(lambda: stores.rows("SELECT FROM dispensaries WHERE state = 'BT' AND last_resync_at IS NOT NULL"), slug)
     until(lambda: stores.task("product_resync", stores.id(slug)), "its resync")
