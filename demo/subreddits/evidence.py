@@ -23,7 +23,9 @@ WAITING = text("SELECT count(*) FROM worker_tasks WHERE role = 'crawl_subreddit'
 
 CRAWLS = text("""
 SELECT s.name, t.status, t.retry_count, (
-    SELECT count(*) FROM celeriac.task_events e WHERE e.task = t.id AND e.kind = 'snooze') AS snoozes
+    SELECT count(*) FROM celeriac.task_events e WHERE e.task = t.id AND e.kind = 'snooze') AS snoozes, (
+    SELECT extract(epoch FROM min(e.at))::float FROM celeriac.task_events e
+    WHERE e.task = t.id AND e.kind IN ('snooze', 'retry')) AS put_off
 FROM worker_tasks t JOIN subreddits s ON CAST(s.id AS text) = t.unique_key
 WHERE t.role = 'crawl_subreddit' ORDER BY t.id
 """)

@@ -13,12 +13,13 @@ from demo.verdict import Verdict
 
 @dataclass(frozen=True)
 class Crawl:
-    """A row, as it ended."""
+    """A row, as it ended. `put_off`: when it was for the first time, by the limit or a fault, if it was."""
 
     subreddit: str
     status: str
     retries: int = 0
     snoozes: int = 0
+    put_off: float | None = None
 
 
 @dataclass(frozen=True)
@@ -100,32 +101,34 @@ def all_stored(evidence: Evidence) -> Verdict:
 
 
 def users_first(evidence: Evidence) -> Verdict:
-    """After a wish, only as many others may begin before it as had been claimed by then."""
-    before = {wish.subreddit: _began_between(evidence, wish) for wish in evidence.wishes}
+    """After a wish, only as many others may have their turn before it as had been claimed by then."""
+    before = {wish.subreddit: _turns_between(evidence, wish) for wish in evidence.wishes}
     most = max(before.values(), default=math.inf)
     waited = _waited(evidence)
     says = f"{len(before)} users' crawls began after {most:g} at most of {waited} in the background that waited longer"
     return Verdict(most <= evidence.at_once < waited, says)
 
 
-def _began(evidence: Evidence) -> dict[str, float]:
-    began: dict[str, float] = {}
-    for visit in evidence.visits:
-        began[visit.subreddit] = min(visit.began, began.get(visit.subreddit, math.inf))
-    return began
+def _turns(evidence: Evidence) -> dict[str, float]:
+    """When each had its first turn: as Reddit saw it, or as a fault or the limit ended it before Reddit did."""
+    seen = [(visit.subreddit, visit.began) for visit in evidence.visits]
+    turns: dict[str, float] = {}
+    for name, at in [*seen, *((c.subreddit, c.put_off) for c in evidence.crawls if c.put_off is not None)]:
+        turns[name] = min(at, turns.get(name, math.inf))
+    return turns
 
 
-def _began_between(evidence: Evidence, wish: Wish) -> float:
-    began, wished = _began(evidence), {wish.subreddit for wish in evidence.wishes}
-    if wish.subreddit not in began:
+def _turns_between(evidence: Evidence, wish: Wish) -> float:
+    turns, wished = _turns(evidence), {wish.subreddit for wish in evidence.wishes}
+    if wish.subreddit not in turns:
         return math.inf
-    return sum(wish.at < at < began[wish.subreddit] for name, at in began.items() if name not in wished)
+    return sum(wish.at < at < turns[wish.subreddit] for name, at in turns.items() if name not in wished)
 
 
 def _waited(evidence: Evidence) -> int:
-    """In the background, and begun only after the first wish."""
+    """In the background, and with their first turn only after the first wish."""
     first, wished = min((wish.at for wish in evidence.wishes), default=math.inf), {w.subreddit for w in evidence.wishes}
-    return sum(at > first for name, at in _began(evidence).items() if name not in wished)
+    return sum(at > first for name, at in _turns(evidence).items() if name not in wished)
 
 
 def none_overlapped(evidence: Evidence) -> Verdict:

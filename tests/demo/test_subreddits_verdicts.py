@@ -84,6 +84,13 @@ def test_users_begin_after_no_more_than_was_claimed() -> None:
     assert failing(replace(good(), wishes=[])) == {"users_first"}
 
 
+def test_a_user_s_crawl_that_a_fault_ended_before_reddit_saw_it_has_had_its_turn() -> None:
+    late = [replace(v, began=30.0) if v.subreddit == WISHED[0] else v for v in good().visits]
+    assert failing(replace(good(), visits=late)) == {"users_first"}
+    put_off = [replace(c, retries=1, put_off=10.5) if c.subreddit == WISHED[0] else c for c in good().crawls]
+    assert failing(replace(good(), visits=late, crawls=put_off)) == set()
+
+
 def test_no_subreddit_is_crawled_twice_at_once() -> None:
     (first, *_) = good().visits
     later, while_it_runs = replace(first, token=2, began=3.0, ended=4.0), replace(first, token=2, began=1.5)
