@@ -14,10 +14,11 @@ from contextlib import contextmanager
 
 from bench.size import sized
 from celeriac import local
+from celeriac.local.valkey import free_port
 from celeriac.store.connections import Database
 from celeriac.store.migrate import migrate
 from tasks import app
-from tests.api.server import UNLIMITED, Api, free_port, is_ready
+from tests.api.server import UNLIMITED, Api, is_ready
 from tests.faults.clients import Answers, ask_for
 from tests.faults.test_api_load import LISTS, asks, cost, fill
 from tests.processes import until

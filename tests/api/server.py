@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ from typing import Any
 
 import httpx
 
+from celeriac.local.valkey import free_port
 from celeriac.operate import tokens
 from celeriac.store.connections import Database
 from tests.processes import ROOT, Rows, process, until
@@ -84,12 +84,6 @@ def problem(answer: httpx.Response, status: int) -> dict[str, Any]:
     assert document["title"]
     assert document["detail"]
     return document
-
-
-def free_port() -> int:
-    with socket.socket() as tcp:
-        tcp.bind(("127.0.0.1", 0))
-        return int(tcp.getsockname()[1])
 
 
 @contextmanager

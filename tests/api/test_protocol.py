@@ -13,7 +13,7 @@ import pytest
 import uvicorn
 
 from celeriac.api.protocol import Protocol
-from tests.api.server import free_port
+from celeriac.local.valkey import free_port
 from tests.processes import until
 
 LARGE = 32 * 2**20

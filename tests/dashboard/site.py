@@ -13,9 +13,9 @@ import uvicorn
 
 from celeriac import Celeriac, Settings
 from celeriac.api.server import create
+from celeriac.local.valkey import free_port
 from celeriac.operate import tokens
 from celeriac.store.connections import Database
-from tests.api.server import free_port
 from tests.api.works import task
 from tests.processes import Rows, until
 

@@ -40,7 +40,7 @@ ALONE = {
     "make proof": Finishing(
         "1 passed", {"PYTEST_ADDOPTS": f"{ASIDE} --ignore tests/faults/test_api_contract.py -k 100_000_stuck"}
     ),
-    "make test": Finishing(" passed", {"PYTEST_ADDOPTS": f"{ASIDE} tests/pure/test_retries.py"}),
+    "make test": Finishing(" passed", {"PYTEST_ADDOPTS": f"{ASIDE} --maxprocesses 1 tests/pure/test_retries.py"}),
     "python -m bench.backlog": Finishing("not due", SMALL),
     # Without peers: nothing is installed by a test.
     "python -m bench.peers": Finishing("bulk, rows/s", SMALL | {"BENCH_NODE": "/nowhere"}),

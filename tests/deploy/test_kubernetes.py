@@ -6,6 +6,7 @@ import copy
 import re
 import sys
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,9 @@ def read(path: Path) -> list[Document]:
     return list(yaml.safe_load_all(path.read_text()))
 
 
+@cache
 def base() -> list[Document]:
+    """Read once, and never changed."""
     return [
         one for name in read(HERE / "base" / "kustomization.yaml")[0]["resources"] for one in read(HERE / "base" / name)
     ]
@@ -179,7 +182,7 @@ def test_what_is_broken_is_refused(slip: str) -> None:
     documents = copy.deepcopy(base())
     breaks, said = BROKEN[slip]
     breaks(documents)
-    (complaint,) = complaints(documents)
+    (complaint,) = complaints([one for one in documents if one not in base()])
     assert said in complaint
 
 

@@ -14,11 +14,11 @@ import psutil
 import pytest
 
 from celeriac import Celeriac, Settings, local
+from celeriac.local.valkey import free_port
 from celeriac.metrics import process as port_of
 from celeriac.schedules import Scheduler, watch
 from celeriac.store import connections
 from tests import processes
-from tests.api.server import free_port
 from tests.end_to_end.conftest import QUICK, shop_server
 from tests.end_to_end.test_probes import probed
 from tests.processes import Rows, Running, until

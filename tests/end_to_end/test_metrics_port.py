@@ -9,9 +9,9 @@ from types import ModuleType
 from uuid import uuid4
 
 from celeriac.dispatch.publish import Ticket
+from celeriac.local.valkey import free_port
 from celeriac.metrics.catalogue import METRICS
 from tests import processes
-from tests.api.server import free_port
 from tests.end_to_end.conftest import QUICK
 from tests.end_to_end.test_probes import probed
 from tests.postgres.test_exporter import Figures, at, parsed

@@ -11,8 +11,8 @@ from types import ModuleType
 
 import pytest
 
+from celeriac.local.valkey import free_port
 from tests import processes
-from tests.api.server import free_port
 from tests.end_to_end.conftest import QUICK
 from tests.processes import Running, until
 
