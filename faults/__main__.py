@@ -34,7 +34,7 @@ CATALOGUE = {
 #: What is tried, on which stack, for how many minutes, and how many calls a second there are (None: it is measured).
 TRIED = sized(tuple(CATALOGUE), ("stop-worker", "redis-flushed", "commits-lost"))
 FEW = Size(beats=1, prefork=2, threads=0, api=False)
-SIZE, MINUTES, RATE = sized((Size(), 15.0, None), (FEW, 0.0, 40.0))
+SIZE, MINUTES, RATE = sized((Size(), 15.0, None), (FEW, 0.0, 20.0))
 
 #: The load is what the machine does with it at most, divided by this; and it is measured with so many calls a second,
 #: of which bulks and canvases have several tasks.
@@ -127,7 +127,7 @@ def prove(names: Iterable[str], seed: int) -> int:
 
 def is_seen(made: Stack, guard: Guard) -> bool:
     """Whether the harness sees, as what it shows, that this guard is switched off."""
-    row = Rounds(made, GUARD_RATE, patience=GUARD_DRAIN, drain=GUARD_DRAIN).play(CATALOGUE[guard.fault])
+    row = Rounds(made, GUARD_RATE, patience=None, drain=GUARD_DRAIN).play(CATALOGUE[guard.fault])
     seen = row.verdict is not None and guard.shows in row.verdict.wrong
     told = "; ".join(row.problems)[:300] or "all holds"
     print(f"without {guard.name}: {guard.says}: {'seen' if seen else 'NOT SEEN'} ({told})", flush=True)

@@ -82,10 +82,12 @@ class Row:
 class Rounds:
     """One after the other on one stack.
 
-    Seconds: `patience` until all is as before, `drain` until what was accepted is over.
+    Seconds: `patience` until all is as before, None where nobody asks; `drain` until what was accepted is over.
     """
 
-    def __init__(self, stack: Stack, per_second: float, *, patience: float = PATIENCE, drain: float = DRAIN) -> None:
+    def __init__(
+        self, stack: Stack, per_second: float, *, patience: float | None = PATIENCE, drain: float = DRAIN
+    ) -> None:
         self.stack, self.per_second, self.patience, self.drain = stack, per_second, patience, drain
         self.ticks: set[datetime] = set()
 
@@ -105,7 +107,8 @@ class Rounds:
         except Unmet as unmet:
             row.problems.append(str(unmet))
         ends = time.monotonic()
-        self._await_recovery(row, begins, ends)
+        if self.patience is not None:
+            self._await_recovery(row, begins, ends, self.patience)
         stack.load.rest()
         (rested,) = stack.sql("SELECT clock_timestamp()")[0]
         self._await_end(rested)
@@ -131,7 +134,7 @@ class Rounds:
 
     # -- recovery --------------------------------------------------------------------------------------------------
 
-    def _await_recovery(self, row: Row, begins: float, ends: float) -> None:
+    def _await_recovery(self, row: Row, begins: float, ends: float, patience: float) -> None:
         ledger = self.stack.ledger
         row.before = rate(_ends(ledger.read()), begins - BEFORE + 1, begins)
         row.during = rate(_ends(ledger.read()), begins, ends)
@@ -141,10 +144,10 @@ class Rounds:
             row.recovered = recovery(_ends(ledger.read()), ends, row.before)
             return row.recovered < float("inf") and not self._idle(ends)
 
-        if not until(is_back, self.patience):
-            row.problems += [f"{name} took no work within {self.patience:g} s" for name in self._idle(ends)]
+        if not until(is_back, patience):
+            row.problems += [f"{name} took no work within {patience:g} s" for name in self._idle(ends)]
             if row.recovered == float("inf"):
-                row.problems.append(f"the rate was not back to 90 % within {self.patience:g} s")
+                row.problems.append(f"the rate was not back to 90 % within {patience:g} s")
         row.after = rate(_ends(ledger.read()), ends, time.monotonic())
 
     def _idle(self, since: float) -> list[str]:
