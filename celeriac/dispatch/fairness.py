@@ -53,7 +53,7 @@ def next_cursor(claimants: Sequence[Claimant], given: Mapping[str, int], cursor:
     """The account after which the next pass starts: the one that got the last slot.
 
     Slots go out in the order of (level before the slot, turn), so the last went to the highest such pair. Whoever was
-    level with it and stands behind it got nothing, and comes first next time. Hence promise 10: while an account that
+    level with it and stands behind it got nothing, and comes first next time. Hence guarantee 10: while an account that
     holds nothing waits, each slot that goes elsewhere moves the cursor towards it, past another account.
     """
     levels = [(c.holding + given[c.account] - 1) / c.weight if c.account in given else -1.0 for c in claimants]

@@ -1,6 +1,6 @@
 """Whether the promise of fairness holds, by the record of the last passes: an account that holds nothing is next.
 
-While it waits, no other account gets a second slot (architecture.md, promise 10).
+While it waits, no other account gets a second slot (docs/guarantees.md, 10).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whether the promise of fairness holds, pass after pass (architecture.md, promise 10).
+"""Whether the promise of fairness holds, pass after pass (docs/guarantees.md, 10).
 
 While an account waits that holds nothing, no other gets a second slot. So fewer slots go elsewhere than there are
 accounts. Checked of each pass against what it gave, not by how it decided.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import NamedTuple
 
 from tests.processes import ROOT
@@ -26,6 +27,6 @@ def failing(commands: Mapping[str, Finishing], given: Mapping[str, Mapping[str, 
             yield f"{command}\n{one.stdout[-3000:]}"
 
 
-def finish(command: str, environ: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+def finish(command: str, environ: Mapping[str, str], folder: Path = ROOT) -> subprocess.CompletedProcess[str]:
     both = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    return subprocess.run(["bash", "-c", command], cwd=ROOT, env=environ, text=True, check=False, **both)  # type: ignore[call-overload,no-any-return]
+    return subprocess.run(["bash", "-c", command], cwd=folder, env=environ, text=True, check=False, **both)  # type: ignore[call-overload,no-any-return]

@@ -1,7 +1,8 @@
 """Every command of README.md and the pages in docs is run as it is written there.
 
 Here, by test_compose.py (`docker compose`, and each service's own command), by test_site.py (`make docs`), by
-tests/api/test_api_page.py (`curl`), or by tests/faults/test_demos.py and test_faults.py.
+test_tutorial.py (all of docs/tutorial.md), by tests/api/test_api_page.py (`curl`), or by tests/faults/test_demos.py and
+test_faults.py.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from click.testing import CliRunner
 
 from celeriac.cli import main
 from tasks import app
-from tests.deploy import test_compose, test_site
+from tests.deploy import test_compose, test_site, test_tutorial
 from tests.deploy.finishing import Finishing, failing, finish
 from tests.deploy.surroundings import free_ports, surroundings
 from tests.deploy.written import ASKING, EVERY, PAGES, WRITTEN, commands, lasting, names
@@ -80,11 +81,14 @@ STACKS = ["celeriac up", "make up"]
 #: Run beside them.
 HEALTH = "python deploy/health.py beat"
 
+TUTORIAL = {*WRITTEN[test_tutorial.PAGE]}
 COMPOSED = {test_compose.COMMAND} | {test_compose.FILE["services"][name]["command"] for name in test_compose.OURS}
 LASTS = sorted(command for command in EVERY - COMPOSED - set(STACKS) if lasting(command))
 
 #: In this process, page by page.
-QUICKLY = sorted(command for command in EVERY - COMPOSED if command.startswith("celeriac ") and not lasting(command))
+QUICKLY = sorted(
+    command for command in EVERY - COMPOSED - TUTORIAL if command.startswith("celeriac ") and not lasting(command)
+)
 
 
 @pytest.fixture
@@ -200,7 +204,7 @@ def answers(url: str) -> bool:
 def test_no_command_is_left_out() -> None:
     """What stands in no list has no test; what is in a list and nowhere written is no longer as written."""
     here = {*QUICKLY, *ALONE, *ON_OURS, *LASTS, *STACKS, HEALTH}
-    elsewhere = {test_compose.COMMAND, test_site.COMMAND, *(COMPOSED & EVERY), *ASKING, *DEMOS, *FAULTS}
+    elsewhere = {test_compose.COMMAND, test_site.COMMAND, *TUTORIAL, *(COMPOSED & EVERY), *ASKING, *DEMOS, *FAULTS}
     assert here | elsewhere == EVERY
 
 

@@ -225,7 +225,7 @@ def test_a_full_window(world: World, put: Put, database: Database) -> None:
 
 
 def test_an_account_that_holds_nothing_is_told_for_how_many_rounds(world: World, put: Put, rows: Rows) -> None:
-    """Whether promise 10 holds for it, from the record of the passes."""
+    """Whether guarantee 10 holds for it, from the record of the passes."""
     world.declare(batch_size=1)
     put(account="many")
     quiet = put(account="quiet")
