@@ -1,4 +1,4 @@
-"""Simulate: what a fleet would come to, in virtual time. Reads nothing and changes nothing."""
+"""Simulate: what a fleet would come to, in virtual time. Changes nothing."""
 
 from __future__ import annotations
 
@@ -6,21 +6,28 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import click
+from click.core import ParameterSource
 
 from celeriac.cli import output
 from celeriac.cli.group import Command, Problem
+from celeriac.cli.replays import replay
 from celeriac.cli.seconds import Seconds
+from celeriac.insights.failures import OLDEST
 from celeriac.insights.spans import span
 from celeriac.roles.role import Role
 from celeriac.simulate.day import Day
 from celeriac.simulate.fleet import Pace
 from celeriac.simulate.report import Simulation
 
-#: Of the fleet's time, where no rate is asked for.
+#: Where nobody says how many; and the part of their time, where nobody says at which rate tasks come.
+USUAL_WORKERS: Final = 10
 USUAL_LOAD: Final = 0.8
 
 #: Tasks that wait are kept in memory, some 300 bytes each.
 MOST_WAITING: Final = 5_000_000
+
+_OF_A_DAY = ("accounts", "hours", "seed", "seconds", "rate", "window")
+_OF_HISTORY = ("role", "since")
 
 _WAITS = ("of", "order", "n", "mean", "p50", "p95", "p99", "max")
 _SHARES = ("of", "tasks", "slots_held", "fair")
@@ -31,9 +38,7 @@ _COURSE = ("hour", "tasks", "backlog", "utilisation")
 @click.option(
     "--workers",
     type=click.IntRange(1, 100_000),
-    default=10,
-    show_default=True,
-    help="Processes, each busy with a ticket at a time.",
+    help=f"Processes, each busy with a ticket at a time; else {USUAL_WORKERS}, or as many as there were.",
 )
 @click.option("--accounts", type=click.IntRange(10, 10_000_000), default=1000, show_default=True)
 @click.option(
@@ -53,12 +58,49 @@ _COURSE = ("hour", "tasks", "backlog", "utilisation")
     help=f"Tasks a second, on average; else {USUAL_LOAD:.0%} of what the workers can do.",
 )
 @click.option("--window", type=click.IntRange(1, 1_000_000), help="The role's; else two for each worker.")
+@click.option("--from-history", is_flag=True, help="No made-up day, but what ran of a role, or of each.")
+@click.option("--role", help="Of the history, this role alone.")
+@click.option(
+    "--since",
+    type=Seconds(0.001, OLDEST),
+    default=86_400.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Of the history, what ended in the last so many seconds.",
+)
+@click.pass_context
 def simulate(
-    workers: int, accounts: int, hours: float, seed: int, seconds: float, rate: float | None, window: int | None
+    context: click.Context,
+    /,
+    workers: int | None,
+    rate: float | None,
+    window: int | None,
+    from_history: bool,
+    role: str | None,
+    since: float,
+    **day: Any,
 ) -> None:
     """Show what a made-up day comes to: waits beside plain FIFO's, shares beside fair ones, whether the promise of
-    fairness held (else the exit status is 1), how busy the workers were and what waited.
-    """  # fmt: skip
+    fairness held (else the exit status is 1), how busy the workers were and what waited. Or what a role's own history
+    would have come to with so many workers, and how far off the replay is.
+    """
+    _refuse_what_does_not_count(context, from_history)
+    if from_history:
+        replay(context.obj(), role, since, workers)
+    else:
+        _made_up(workers or USUAL_WORKERS, rate, window, **day)
+
+
+def _refuse_what_does_not_count(context: click.Context, from_history: bool) -> None:
+    for name in _OF_A_DAY if from_history else _OF_HISTORY:
+        if context.get_parameter_source(name) is not ParameterSource.DEFAULT:
+            says = "means nothing with" if from_history else "needs"
+            raise click.UsageError(f"--{name} {says} --from-history")
+
+
+def _made_up(
+    workers: int, rate: float | None, window: int | None, accounts: int, hours: float, seed: int, seconds: float
+) -> None:
     day = Day(accounts, hours, rate or USUAL_LOAD * workers / seconds, seconds, seed)
     _refuse_a_flood(day, workers)
     role = Role(name="simulated", window=window or 2 * workers)

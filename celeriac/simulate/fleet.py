@@ -20,7 +20,7 @@ from celeriac.simulate.backlog import Backlog, Task
 from celeriac.simulate.locks import Locks
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Pace:
     """Seconds the machinery takes. `arrive`: from the call to an idle worker's pass; `between`: two tickets."""
 
@@ -54,7 +54,7 @@ class Fleet:
         self.locks = Locks()
         self.seconds_per_task: float | None = None
         self.kicked = False
-        self.now = 0.0
+        self.now = self.ended = 0.0
         self._queue: deque[list[Task]] = deque()  # an empty one is a kick
         self._events: list[tuple[float, int, _Event, list[Task]]] = []
         self._number = count()
@@ -130,6 +130,7 @@ class Fleet:
         self._in(sum(task.seconds for task in ticket), _Event.END, ticket)
 
     def _end(self, ticket: list[Task]) -> None:
+        self.ended = self.now
         for task in ticket:
             self.backlog.settle(task)
             if (following := self.locks.release(task)) is not None:

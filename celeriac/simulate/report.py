@@ -77,7 +77,7 @@ class Simulation:
             "hours": self.day.hours,
             "seed": self.day.seed,
             "tasks": self.tasks,
-            "drained_after_hours": self.fleet.now / 3600,
+            "drained_after_hours": self.fleet.ended / 3600,
             "utilisation": sum(look["busy"] for look in within) / len(within),
             "backlog": {"mean": sum(look["waiting"] for look in within) / len(within),
                 "max": max(look["waiting"] for look in self.course), "at_the_end": within[-1]["waiting"]},

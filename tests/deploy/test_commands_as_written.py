@@ -67,8 +67,8 @@ MESSAGE = {"content-type": "application/json", "content-encoding": "utf-8", "pro
 WORKERS = """INSERT INTO celeriac.workers (worker_id, hostname, pid, concurrency, queues, last_heartbeat_at)
     VALUES ('store-7:31', 'store-7', 31, 3, '["product_resync"]', now()),
         ('store-9:12', 'store-9', 12, 3, '[]', now() - interval '1 hour')"""
-FAILURE = """INSERT INTO worker_tasks (id, task_id, role, status, completed_at, error_message)
-    VALUES (2000, 'failed', 'product_resync', 'failed', now(), 'HTTPStatusError: 502 of ''https://dutchie.example/7''')"""
+FAILURE = """INSERT INTO worker_tasks (id, task_id, role, status, started_at, completed_at, error_message)
+    VALUES (2000, 'failed', 'product_resync', 'failed', now(), now(), 'HTTPStatusError: 502 of ''https://dutchie.example/7''')"""
 BULK = """INSERT INTO celeriac.bulk_actions (id, move, filter, upto, until, by)
     OVERRIDING SYSTEM VALUE VALUES (2, 'cancel', '{"role": "product_resync"}', 0, now(), 'ann')"""
 WAITING = """INSERT INTO worker_tasks (id, task_id, role, account, workflow)

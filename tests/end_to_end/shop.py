@@ -218,3 +218,8 @@ def leaky(self: Task[..., Any], megabytes: int) -> int:
     """Leaves so much memory behind in its process."""
     _kept.append(bytearray(b"x") * (megabytes * 1024 * 1024))
     return os.getpid()
+
+
+@app.task(shared=False, role="nap", chunk=1, window=8)
+def nap(seconds: float) -> None:
+    time.sleep(seconds)

@@ -1,0 +1,105 @@
+"""A replay of what the simulator itself did comes out the same, whatever fleet it was; what differs is told."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from itertools import count
+
+import pytest
+from click.testing import CliRunner
+
+from celeriac.cli import main
+from celeriac.insights.ran import Ran
+from celeriac.roles.role import Role
+from celeriac.simulate.backlog import Backlog, Task
+from celeriac.simulate.fleet import Fleet, Pace
+from celeriac.simulate.replay import Replay
+
+ROLE = Role(name="work", chunk=1, window=6)
+NAMES = ["a", "b", "c"]
+
+
+def ran(workers: int, pace: Pace, role: Role = ROLE, n: int = 300, keys: bool = False) -> list[Ran]:
+    """What history has of a fleet's work: a flood that comes faster than it is done, at an hour of some epoch."""
+    dice, epoch = random.Random(workers), 1_700_000_000.0
+    tasks = [
+        Task(0, i * 0.02, i, dice.choice([0, 0, 0, 1, 2]), dice.uniform(0.1, 1.0), f"k{i % 9}" if keys else None)
+        for i in range(n)
+    ]
+    history: list[Ran] = []
+    free, process = [(0.0, number) for number in range(workers)], count()
+
+    def began(task: Task, now: float) -> None:
+        at, number = min((at, number) for at, number in free if at <= now + 1e-9)
+        free[free.index((at, number))] = (now + task.seconds, number)
+        due, start = epoch + task.due, epoch + now
+        history.append(
+            Ran(task.id, NAMES[task.account], 0, task.key, ("host", number), due, due, start, start + task.seconds,
+                again=next(process) == 0)
+        )  # fmt: skip
+
+    Fleet(role, Backlog(NAMES), workers, pace, on_start=began).run(tasks)
+    return history
+
+
+@pytest.mark.parametrize(("workers", "keys"), [(1, False), (3, False), (4, True)])
+def test_a_replay_finds_how_many_processes_there_were_and_comes_out_as_it_was(workers: int, keys: bool) -> None:
+    told = Replay(ran(workers, Pace(0.02, 0.002), keys=keys), ROLE, {}).report(None)
+    assert (told["workers_there"], told["tasks"], told["accounts"], told["ran_before"]) == (workers, 300, 3, 1)
+    assert told["arrive"] == pytest.approx(0.02, abs=0.011)
+    assert told["between"] == pytest.approx(0.002, abs=0.0005)
+    assert told["error"]["mean"] < 0.02
+    assert told["error"]["p95"] < 0.02
+    assert told["would_be"] == told["replayed"]
+
+
+def test_a_task_that_took_no_time_was_run_by_somebody() -> None:
+    one = Ran(1, "a", 0, None, (None, None), due=5.0, claimed=5.0, started=5.0, ended=5.0, again=False)
+    told = Replay([one], ROLE, {}).report(None)
+    assert (told["workers_there"], told["replayed"]["n"], told["error"]["mean"]) == (1, 1, None)
+
+
+def test_more_workers_would_have_let_less_wait() -> None:
+    told = Replay(ran(2, Pace(0.01, 0.002)), ROLE, {}).report(8)
+    assert (told["workers_there"], told["workers"]) == (2, 8)
+    assert told["would_be"]["mean"] < told["replayed"]["mean"] / 2
+    assert told["would_take_hours"] < told["hours"] / 2
+
+
+def test_what_a_process_needs_between_two_tickets_is_read_from_those_that_could_be_claimed_by_then() -> None:
+    one = Ran(1, "a", 0, None, ("w", 1), due=0.0, claimed=0.0, started=0.1, ended=1.0, again=False)
+    rows = [
+        one,
+        one._replace(id=2, started=1.2, ended=2.0),
+        one._replace(id=3, started=2.4, ended=3.0),
+        one._replace(id=4, claimed=5.0, started=5.0, ended=6.0, lock_key="held until then"),
+        one._replace(id=5, due=9.0, claimed=9.0, started=9.1, ended=9.5),
+    ]
+    replay = Replay(rows, ROLE, {})
+    assert replay.pace.between == pytest.approx(0.3)
+    assert replay.pace.arrive == pytest.approx(0.1)
+
+
+def test_the_tasks_of_a_ticket_share_its_time_and_its_start() -> None:
+    one = Ran(1, "a", 0, None, ("w", 1), due=0.0, claimed=0.5, started=1.0, ended=2.0, again=False)
+    rows = [one, one._replace(id=2, ended=4.0), one._replace(id=3, due=0.2, process=("w", 2), ended=1.5)]
+    replay = Replay(rows, replace(ROLE, chunk=2), {})
+    assert replay.there == 2
+    assert [task.seconds for task in replay._arrivals()] == pytest.approx([1.5, 1.5, 0.5])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--from-history", "--seed", "1"), "--seed means nothing with --from-history"),
+        (("--from-history", "--window", "1"), "--window means nothing with --from-history"),
+        (("--role", "work"), "--role needs --from-history"),
+        (("--since", "60"), "--since needs --from-history"),
+        (("--from-history", "--since", "0"), "is not in the range"),
+    ],
+)
+def test_options_that_would_not_count_are_refused(arguments: tuple[str, ...], says: str) -> None:
+    refused = CliRunner().invoke(main, ["simulate", *arguments])
+    assert refused.exit_code == 2
+    assert says in refused.stderr
