@@ -13,6 +13,7 @@ from celeriac.repair import ring
 from celeriac.seam import results
 from celeriac.store import migrate
 from celeriac.store.connections import Database
+from celeriac.store.plans import BY_LOOKUPS, IN_ORDER, KEPT_PLAN
 
 PACKAGES = (
     "alerts", "canvas", "enqueue", "dispatch", "metrics", "run", "settle", "roles", "repair", "schedules", "operate",
@@ -62,3 +63,16 @@ def test_every_statement_can_be_prepared(database: Database) -> None:
         except Exception as error:
             refused[name] = str(error)[:300]
     assert refused == {}
+
+
+def test_what_is_planned_by_look_ups_is_not_compiled(database: Database) -> None:
+    """Up to Postgres 17 such plans may seem dear enough for it, and a look at a lock key took seconds (decision 16)."""
+    functions = text("SELECT proname, proconfig FROM pg_proc WHERE 'enable_seqscan=off' = ANY (proconfig)")
+    with database.statement() as connection:
+        settings = {name: set(given) for name, given in connection.execute(functions)}
+        assert settings
+        assert [name for name, given in settings.items() if "jit=off" not in given] == []
+    for planned in (BY_LOOKUPS, IN_ORDER, KEPT_PLAN):
+        with database.transaction() as connection:
+            connection.exec_driver_sql(planned)
+            assert connection.exec_driver_sql("SHOW jit").scalar_one() == "off"

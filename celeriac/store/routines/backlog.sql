@@ -7,7 +7,7 @@
 CREATE OR REPLACE FUNCTION celeriac.backlog(for_role text) RETURNS TABLE (
     ready bigint, later bigint, due bigint, behind_lock bigint, parked bigint, members bigint, claimed bigint, running bigint,
     longest_running double precision
-) LANGUAGE sql STABLE SET enable_seqscan = off AS $$
+) LANGUAGE sql STABLE SET jit = off SET enable_seqscan = off AS $$
 SELECT
     (SELECT count(*) FROM (
         SELECT FROM celeriac.ready WHERE role = for_role ORDER BY account LIMIT 1000000) AS counted),
@@ -32,7 +32,7 @@ $$;
 -- How many slots a role could use now: what it holds, and as much of what waits and is due as its window has room for. At
 -- most a window's entries are read; 0 for a role there is none of. An autoscaler's login may execute this and nothing else.
 CREATE OR REPLACE FUNCTION celeriac.wanted_slots(for_role text) RETURNS double precision
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog SET enable_seqscan = off AS $$
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog SET jit = off SET enable_seqscan = off AS $$
 SELECT coalesce((
     SELECT CASE WHEN r.paused THEN active.n ELSE greatest(active.n, least(size.slots, active.n + waiting.n)) END
     FROM celeriac.roles r
@@ -63,7 +63,7 @@ $$;
 CREATE OR REPLACE FUNCTION celeriac.last_hour(for_role text) RETURNS TABLE (
     completed bigint, failed bigint, failed_rate double precision, retry_rate double precision,
     retry_success_rate double precision, run_seconds double precision, wait_seconds double precision
-) LANGUAGE sql STABLE SET enable_seqscan = off AS $$
+) LANGUAGE sql STABLE SET jit = off SET enable_seqscan = off AS $$
 WITH newest AS MATERIALIZED (
     SELECT status, celeriac.was_retried(status, retry_count, tries, max_retries) AS again, id, completed_at, started_at,
         greatest(created_at, scheduled_for) AS due_at
@@ -119,7 +119,7 @@ $$;
 
 -- By tens: 0 counts 0 to 9. Of each room the first 100,000.
 CREATE OR REPLACE FUNCTION celeriac.priorities(for_role text) RETURNS jsonb
-LANGUAGE sql STABLE SET enable_seqscan = off AS $$
+LANGUAGE sql STABLE SET jit = off SET enable_seqscan = off AS $$
 SELECT coalesce(jsonb_object_agg(tens, n), '{}') FROM (
     SELECT CAST(floor(priority / 10.0) * 10 AS integer) AS tens, count(*) AS n FROM (
         (SELECT priority FROM celeriac.ready WHERE role = for_role ORDER BY account LIMIT 100000)

@@ -7,6 +7,7 @@
 -- somebody holds is looked at again.
 CREATE OR REPLACE FUNCTION celeriac.let_through(of_barriers uuid[])
 RETURNS TABLE (id bigint, role text, lock_key text) LANGUAGE sql
+SET jit = off
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 WITH wanted AS MATERIALIZED (
     SELECT b.barrier, (SELECT true FROM celeriac.tasks t WHERE t.barrier = b.barrier

@@ -2,6 +2,7 @@
 -- key it gave up, to be handed over after the commit. Tasks that are over, or were never there, are left out.
 CREATE OR REPLACE FUNCTION celeriac.cancel(wanted bigint[], event_kind text, reason text, by_whom text)
 RETURNS TABLE (id bigint, task_id text, role text, was text, gives_up text, barrier uuid) LANGUAGE plpgsql
+SET jit = off
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 #variable_conflict use_column
 DECLARE

@@ -53,6 +53,7 @@ $$;
 -- for: then each key is tried alone. The timeout is the function's own.
 CREATE OR REPLACE FUNCTION celeriac.hand_over(keys text[])
 RETURNS TABLE (id bigint, role text, lock_key text) LANGUAGE plpgsql SET lock_timeout = '100ms'
+SET jit = off
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 #variable_conflict use_column
 DECLARE

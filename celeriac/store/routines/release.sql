@@ -28,6 +28,7 @@ $$;
 CREATE OR REPLACE FUNCTION celeriac.release(
     of_tickets uuid[], only_ids bigint[], started boolean, event_kind text, reason text, by_whom text, is_loss boolean
 ) RETURNS TABLE (id bigint, role text, lock_key text, becomes text, hands_over boolean, barrier uuid) LANGUAGE sql
+SET jit = off
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 WITH held AS MATERIALIZED (
     SELECT k.* FROM celeriac.tickets k

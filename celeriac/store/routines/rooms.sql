@@ -38,6 +38,7 @@ SELECT * FROM celeriac.unfinished UNION ALL SELECT * FROM celeriac.finished;
 
 -- The tickets that hold some of these tasks: of their roles, claimed since the time before which none is left.
 CREATE OR REPLACE FUNCTION celeriac.tickets_with(wanted bigint[]) RETURNS SETOF uuid LANGUAGE sql STABLE
+SET jit = off
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 SELECT k.token FROM (SELECT DISTINCT t.role FROM celeriac.tasks t WHERE t.id = ANY (wanted)) AS r
 JOIN celeriac.tickets k ON k.role = r.role AND k.ids && wanted AND k.claimed_at >= coalesce(
@@ -49,6 +50,7 @@ $$;
 -- INVARIANT: entry first, task after it, as everybody does; what moves meanwhile is looked for again.
 -- However little is known of the rooms: each is looked up by its index, none is read.
 CREATE OR REPLACE FUNCTION celeriac.hold(wanted bigint[], only_waiting boolean) RETURNS SETOF bigint LANGUAGE plpgsql
+SET jit = off
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 #variable_conflict use_column
 DECLARE
@@ -103,6 +105,7 @@ END $$;
 -- Takes unfinished tasks, held by this transaction, out of the rooms they are in, and their lock keys from them: the
 -- keys that may be handed over now. What becomes of the tasks is the caller's.
 CREATE OR REPLACE FUNCTION celeriac.leave(leaving bigint[]) RETURNS text[] LANGUAGE plpgsql
+SET jit = off
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE
     given_up text[];
