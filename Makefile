@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick proof faults celery-suites up bench docs pgbouncer dist check format clean
+.PHONY: help demo test quick proof faults celery-suites up bench docs pgbouncer matrix dist check format clean
 
 help: ## What there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -77,6 +77,9 @@ docs: $(READY) ## The site of README.md and docs, in build/site; fails where a l
 
 pgbouncer: $(READY) ## The engine's tests with PgBouncer between, which has to be installed: T=tests/postgres
 	$(BIN)/python -m tests.matrix.pooled $(T)
+
+matrix: $(READY) ## The engine's tests on old and new servers and Pythons, as far as they are there
+	$(BIN)/python -m tests.matrix $(T)
 
 dist: $(READY) ## What is released, made twice and tried: sdist, wheel, and what the wheel needs (CycloneDX)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[release]'

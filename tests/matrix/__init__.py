@@ -3,7 +3,9 @@
 servers      Debian's, started as the embedded ones are
 pooled       `make pgbouncer`: the engine's tests through PgBouncer
 connections  how many connections workers have, directly and through it
-load         what connections runs
+__main__     `make matrix`: the engine's tests on each Postgres, Redis and Python there is
+mixed        two releases on one database, under load
+load         what connections and mixed run
 """
 
 #: What of the engine meets Postgres: from the enqueue to the settle, locks, schedules, workflows, and a worker.

@@ -1,0 +1,131 @@
+"""`make matrix`: the engine's tests on each Postgres, Redis and Python there is, and a table of what ran.
+
+    python -m tests.matrix [pytest's arguments]
+
+It installs no server. A Python other than this one gets an environment in .cache/matrix.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from celeriac.store.migrate import OLDEST_POSTGRES
+from celeriac.testing.servers import memory
+from tests.matrix import ENGINE
+from tests.matrix.servers import CLUSTERS, REDIS, Postgres, Redis, found, version
+from tests.processes import ROOT
+
+PYTHONS = ("3.11", "3.12", "3.13", "3.14")
+
+#: What the engine's tests import; the whole of the extra `test` would take minutes.
+NEEDED = ("hypothesis", "pytest", "pytest-timeout", "pytest-xdist")
+
+EMBEDDED = "18 (embedded)", "Valkey 9 (embedded)"
+
+#: As old as may be.
+DEBIANS = OLDEST_POSTGRES
+
+
+class Missing(Exception):
+    """The message says what to install."""
+
+
+class Row(NamedTuple):
+    python: str
+    postgres: str
+    redis: str
+    run: Callable[[], tuple[bool, str]]
+
+
+def main() -> int:
+    lines = [("Python", "Postgres", "Redis", "tests")]
+    good = True
+    for row in rows():
+        try:
+            passed, came_to = row.run()
+            good &= passed
+        except Missing as missing:
+            came_to = f"not run: {missing}"
+        lines.append((row.python, row.postgres, row.redis, came_to))
+        print(" | ".join(lines[-1]), flush=True)
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    print("\n" + "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines))
+    return 0 if good else 1
+
+
+def rows() -> Iterator[Row]:
+    this = ".".join(map(str, sys.version_info[:2]))
+    yield Row(this, *EMBEDDED, lambda: tests(sys.executable, {}))
+    yield Row(this, f"{DEBIANS} (Debian)", "7.0 (Debian)", lambda: on_debians(sys.executable))
+    for other in PYTHONS:
+        if other != this:
+            yield Row(other, *EMBEDDED, lambda other=other: tests(environment(other), {}))  # type: ignore[misc]
+
+
+def tests(python: str | Path, servers: Mapping[str, str]) -> tuple[bool, str]:
+    """Whether all is well, and what pytest says in the end."""
+    environ = {name: value for name, value in os.environ.items() if name not in ("DATABASE_URL", "REDIS_URL")}
+    command = [str(python), "-m", "pytest", "-n", "2", "-p", "no:cacheprovider", *(sys.argv[1:] or ENGINE)]
+    began = time.monotonic()
+    done = subprocess.run(
+        command, cwd=ROOT, env={**environ, **servers}, text=True, check=False,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    if done.returncode:
+        print(done.stdout, flush=True)
+    said = re.findall(r"\d+ (?:passed|failed|errors?)", done.stdout)
+    return done.returncode == 0, f"{', '.join(said) or f'status {done.returncode}'} in {time.monotonic() - began:.0f} s"
+
+
+def on_debians(python: str) -> tuple[bool, str]:
+    if not (CLUSTERS / str(DEBIANS)).exists():
+        raise Missing(f"install Debian's package postgresql-{DEBIANS}")
+    if not REDIS.exists() or not version(REDIS).startswith("7.0."):
+        raise Missing("install the package redis-server of Debian 12")
+    with debians() as servers:
+        return tests(python, servers)
+
+
+@contextmanager
+def debians() -> Iterator[dict[str, str]]:
+    with tempfile.TemporaryDirectory(prefix="celeriac-matrix-", dir=memory()) as name:
+        folder = Path(name)
+        folder.chmod(0o755)  # both run as another user than root
+        database, redis = Postgres(folder / "postgres", DEBIANS), Redis(folder / "redis")
+        try:
+            database.start()
+            redis.start()
+            yield {"DATABASE_URL": database.url, "REDIS_URL": redis.url}
+        finally:
+            redis.stop()
+            database.stop()
+
+
+def environment(release: str) -> Path:
+    """The Python of an environment with what the tests need, made once."""
+    program = f"python{release}"
+    asked = subprocess.run([program, "--version"], capture_output=True, check=False) if found(program) else None
+    if asked is None or asked.returncode:
+        raise Missing(f"no {program} on the PATH")
+    folder = ROOT / ".cache" / "matrix" / release
+    python = folder / "bin" / "python"
+    ready = folder / ".ready"
+    if not ready.exists():
+        subprocess.run([program, "-m", "venv", "--clear", folder], check=True)
+        install = [str(python), "-m", "pip", "install", "--quiet", "--constraint", f"{ROOT}/constraints.txt"]
+        subprocess.run([*install, "--editable", f"{ROOT}[local,api]", *NEEDED], check=True)
+        ready.touch()
+    return python
+
+
+if __name__ == "__main__":
+    sys.exit(main())
