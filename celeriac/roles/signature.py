@@ -22,6 +22,7 @@ class Signature:
         self.role = role
         self.inner = inspect.Signature(parameters)
         self.names = [p.name for p in parameters]
+        self.positional = {p.name for p in parameters if p.kind is inspect.Parameter.POSITIONAL_ONLY}
         kinds = {p.kind for p in parameters}
         self.is_plain = kinds <= {inspect.Parameter.POSITIONAL_OR_KEYWORD}
         self.nameable = not kinds & {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.POSITIONAL_ONLY}
@@ -44,6 +45,9 @@ class Signature:
         if not kwargs and len(args) == len(self.names) and self.is_plain:
             return dict(zip(self.names, args, strict=True))
         try:
+            # From Python 3.13 on such a name goes to `**kwargs`; a row, which has arguments by name, cannot tell it.
+            if named := sorted(self.positional & kwargs.keys()):
+                raise TypeError(f"{', '.join(named)}: positional only, but passed as a keyword")
             bound = self.inner.bind(*args, **kwargs)
         except TypeError as error:
             raise BadArguments(f"{self.role}{self.inner}: {error}; nothing was enqueued") from None

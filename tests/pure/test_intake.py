@@ -67,6 +67,13 @@ def test_positional_only_arguments_stay_positional() -> None:
     assert (made.args, made.kwargs, made.account) == ([3, 4], {}, "3")
 
 
+def test_a_positional_only_argument_is_not_named_whatever_python_makes_of_it() -> None:
+    """From 3.13 on `**more` takes the name, and the row would run as another call."""
+    signature = Signature.of(lambda site=1, /, **more: (site, more), role="build")
+    with pytest.raises(BadArguments, match=r"site.*nothing was enqueued$"):
+        new_task(Role(name="build"), signature, "id", (), {"site": None}, limit=NO_LIMIT)
+
+
 def test_a_unique_key_is_the_value_alone_as_it_holds_within_its_role() -> None:
     assert task(3, role=Role(name="build", unique_by="store_id")).unique_key == "7"
 
