@@ -371,3 +371,72 @@ def test_what_is_very_long_or_written_otherwise_is_shown_as_it_is(site: Site, pa
     for said in ("متجر 🛒", "9223372036854775807", "🥕 שלום"):
         expect(page.locator("main")).to_contain_text(said)
     assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+
+
+def test_what_is_committed_is_seen_with_the_next_look_two_seconds_later(site: Site, page: Page) -> None:
+    number = task(site, "pending", "crawl", priority=1)
+    page.clock.install()
+    page.goto(f"tasks/{number}")
+    expect(page.locator("#light")).to_have_text("live")
+    for priority in (7, 8, 9):
+        site.rows("UPDATE worker_tasks SET priority = :p WHERE id = :id", p=priority, id=number)
+        with page.expect_response(re.compile(f"/admin/tasks/{number}$")):
+            page.clock.fast_forward(2_000)
+        expect(page.locator("dt:text-is('Priority') + dd")).to_have_text(re.compile(rf"^{priority}\b"))
+
+
+def test_while_hundreds_of_rows_change_what_the_reader_has_stays(site: Site, page: Page) -> None:
+    ids = [task(site, "pending", "crawl") for _ in range(60)]
+    page.goto("tasks")
+    page.locator(".filters summary").click()
+    page.locator(f"#task-{ids[30]} input").check()
+    page.locator("#q").fill("state:failed")
+    page.evaluate("document.getElementById('q').setSelectionRange(3, 3); window.scrollTo(0, 300)")
+    kept = "[window.scrollY, document.activeElement.id, document.getElementById('q').selectionStart]"
+    before, order = page.evaluate(kept), page.locator("tbody tr").evaluate_all("rows => rows.map(row => row.id)")
+    for n in range(300):
+        site.rows("UPDATE worker_tasks SET priority = :n WHERE id = :id", n=n % 100, id=ids[n % 60])
+        if n % 60 == 0:
+            task(site, "pending", "crawl")
+    site.rows(BREAK.replace("WHERE", "WHERE status = 'pending' AND"), id=ids[-1])
+    expect(page.locator("#newer")).to_have_text("5 newer, show", timeout=15_000)
+    assert page.evaluate(kept) == before
+    assert page.locator("tbody tr").evaluate_all("rows => rows.map(row => row.id)") == order
+    expect(page.locator(f"#task-{ids[30]} input")).to_be_checked()
+    expect(page.locator(".filters")).to_have_attribute("open", "")
+
+
+def test_an_account_with_little_is_not_behind_one_with_much_and_the_decision_says_so(site: Site, page: Page) -> None:
+    site.rows(
+        "INSERT INTO worker_tasks (task_id, role, account) SELECT i, 'crawl', 'much' FROM generate_series(1, 500) i"
+    )
+    while site.app.dispatch("crawl"):
+        pass
+    assert site.rows.one("SELECT count(*) FROM worker_tasks WHERE status = 'claimed'") == 60
+    site.rows("""UPDATE worker_tasks SET status = 'completed', completed_at = now()
+        WHERE id IN (SELECT id FROM worker_tasks WHERE status = 'claimed' LIMIT 2)""")
+    little = task(site, "pending", "crawl", account="little")
+    site.app.dispatch("crawl")
+    assert row(site, little, "status") == ("claimed",)
+    page.goto("roles/crawl")
+    shares = page.locator("section:has(> #shares)")
+    expect(shares).to_contain_text("little")
+    expect(shares).to_contain_text("much")
+    decision = site.rows.one("SELECT id FROM celeriac.passes WHERE given ? 'little'")
+    page.goto(f"decisions/{decision}?role=crawl")
+    expect(page.locator("tbody tr")).to_have_count(2)
+    expect(page.locator("#replay")).to_contain_text("the answer is the same")
+
+
+def test_on_the_day_the_clocks_change_all_is_told_in_one_zone(site: Site, page: Page) -> None:
+    """Half past two comes twice: the offset says which."""
+    page.context.add_cookies([{"name": "celeriac-zone", "value": "Europe%2FBerlin", "url": site.url}])
+    for at, zone in (("2025-10-26T00:30:00+00", "CEST"), ("2025-10-26T01:30:00+00", "CET")):
+        number = task(site, "failed", "crawl")
+        site.rows("UPDATE celeriac.history SET started_at = :at WHERE id = :id", at=at, id=number)
+        page.goto(f"tasks/{number}")
+        shown = page.locator(f'time[datetime^="{at[:19]}"]').first
+        expect(shown).to_have_text("26 Oct 2025 02:30:00")
+        expect(shown).to_have_attribute("title", f"2025-10-26 02:30:00 {zone}")
+        titles = page.locator("#live time[title]").evaluate_all("all => all.map(one => one.title.split(' ').pop())")
+        assert set(titles) <= {"CET", "CEST"}
