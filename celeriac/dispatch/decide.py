@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from sqlalchemy import Connection
 
@@ -54,11 +55,12 @@ def _behind(connection: Connection, role: str, seen: select.Survey, free: int, p
     if found.shut:
         return None
     claimants, given = _allocated(connection, role, free, found.open, points)
-    if sum(given.values()) < free:
+    ended = [c.account for c in claimants if given.get(c.account, 0) >= c.waiting]
+    if sum(given.values()) < free or select.has_lower(connection, role, ended, points):
         return None
     taken = claim.claim(connection, role, given, points)
     resume = resuming.after_resuming(points, given, claim.reached(taken))
-    return Decision(_told_by_claim(claimants, taken, free), given, taken, resume) if taken else None
+    return Decision(claimants, given, taken, resume) if taken else None
 
 
 def _from_fronts(connection: Connection, role: str, seen: select.Survey, free: int) -> Decision:
@@ -67,12 +69,17 @@ def _from_fronts(connection: Connection, role: str, seen: select.Survey, free: i
     claimants, given = _allocated(connection, role, free, found.open, None)
     taken = claim.claim(connection, role, given)
     took = time.perf_counter() - began
+
+    def points() -> dict[str, resuming.Point]:
+        reached = claim.reached(taken)
+        without = [c.account for c in claimants if c.account not in reached]
+        return reached | select.before_fronts(connection, role, without)
+
     resume = None
-    if found.is_all:
-        resume = resuming.after_scan(took, [c.account for c in claimants], claim.reached(taken))
-    if resume and select.dead_entries(connection) < resuming.DEAD:
-        resume = None  # it was slow for another reason
-    return Decision(_told_by_claim(claimants, taken, free), given, taken, resume)
+    if taken and found.is_all:
+        dead = partial(select.dead_entries, connection)
+        resume = resuming.after_scan(took, len(taken), len(claimants), points, dead)
+    return Decision(_told_by_claim(claimants, given, taken, free), given, taken, resume)
 
 
 def _allocated(
@@ -80,12 +87,13 @@ def _allocated(
 ) -> tuple[list[Claimant], dict[str, int]]:
     """Allocates; looks deeper into accounts whose counted tasks ran out, until none did.
 
-    Of an only account without a cap the claim tells what it has: nobody walks over its dead entries once more.
+    Of an only account without a cap the claim tells what it has: nobody walks over its dead entries once more. Behind
+    points there are none.
     """
     depth = min(free, FIRST_LOOK)
     given = allocate(claimants, free)
     while short := [c.account for c in claimants if c.waiting == depth < free and given.get(c.account) == depth]:
-        if len(claimants) == 1 and claimants[0].cap is None:
+        if len(claimants) == 1 and claimants[0].cap is None and points is None:
             depth, deeper = free, {short[0]: free}
         else:
             depth = min(free, max(depth * 4, DEEPER_LOOK // len(short)))
@@ -99,17 +107,20 @@ def _open_accounts(connection: Connection, role: str, seen: select.Survey, free:
     """Those that may get something. Tasks of accounts that are shut are parked as a pass meets them, once."""
     for _ in range(WALKS):
         found = select.accounts(connection, role, seen, free, min(free, FIRST_LOOK))
-        if not found.shut or not parking.park(connection, role, found.shut, PARKED):
+        if not found.shut:
             break
+        parked = parking.park(connection, role, found.shut, PARKED)
         in_order(connection)
-        if found.is_all:
+        if not parked or found.is_all:
             break
     return found
 
 
-def _told_by_claim(claimants: list[Claimant], taken: Sequence[Taken], free: int) -> Sequence[Claimant]:
+def _told_by_claim(
+    claimants: list[Claimant], given: Mapping[str, int], taken: Sequence[Taken], free: int
+) -> Sequence[Claimant]:
     """As the claim counted an only account, which was to get all."""
-    if len(claimants) == 1 and claimants[0].waiting == free > len(taken) > 0:
+    if len(claimants) == 1 and given.get(claimants[0].account) == free > len(taken) > 0:
         return [_deepened(claimants[0], {claimants[0].account: len(taken)})]
     return claimants
 

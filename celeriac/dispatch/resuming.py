@@ -2,19 +2,19 @@
 
 Under somebody's old transaction entries that are gone stay in the index, and a scan from an account's front walks over
 all of them. A pass that did so slowly leaves the last entry it took of each account, and the next ones go on behind
-those, so that scans from the front take a tenth of the time at most. What comes in front of a resume point meanwhile
-(a higher priority, another account, a retry) waits for the next scan: docs/decisions/0025.
+those for ten times as long as the scan took. What comes in front of a resume point meanwhile (a higher priority, a
+retry), and an account that has none, wait for the next scan: docs/decisions/0025.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
-#: A scan from the front that took so long (seconds), where so many entries are dead, leaves resume points, for so many
-#: times as long, at most `LONGEST`.
-DEAR = 0.01
-DEAD = 5_000
+#: A scan from the front that took so long (seconds), and so much longer for each task, where so many entries are dead,
+#: leaves resume points, for so many times as long, at most `LONGEST`.
+DEAR, EACH = 0.01, 20e-6
+DEAD = 20_000
 TIMES = 10
 LONGEST = 2.0
 
@@ -34,14 +34,20 @@ class Resume:
     seconds: float | None = None
 
 
-def after_scan(took: float, accounts: Collection[str], reached: Points) -> Resume | None:
-    """After a scan of these accounts' fronts in so many seconds; None: the next pass scans as well."""
-    is_dear = took >= DEAR and len(accounts) <= MOST and reached.keys() == set(accounts)
-    return Resume(reached, min(TIMES * took, LONGEST)) if is_dear else None
+def after_scan(
+    took: float, tasks: int, accounts: int, points: Callable[[], Points], dead: Callable[[], int]
+) -> Resume | None:
+    """After a scan of so many accounts' fronts in so many seconds; None: the next pass scans as well.
+
+    `points` and `dead` are asked only after a slow one.
+    """
+    if took < DEAR + EACH * tasks or accounts > MOST or dead() < DEAD:
+        return None
+    return Resume(points(), min(TIMES * took, LONGEST))
 
 
 def after_resuming(points: Points, given: Collection[str], reached: Points) -> Resume | None:
-    """After a pass that went on from `points`; None where it came to an account's end, or met a locked entry."""
+    """After a pass that went on from `points`; None where some account got less, as others have its entries locked."""
     return Resume({**points, **reached}) if reached.keys() == set(given) else None
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, TextClause, text
 
 from celeriac.dispatch.fairness import Claimant
-from celeriac.dispatch.resuming import Points, behind
+from celeriac.dispatch.resuming import Point, Points, behind
 from celeriac.store.connections import Prepared, for_cursor
 from celeriac.store.plans import IN_ORDER
 from celeriac.store.turns import TURNS
@@ -94,6 +94,24 @@ around AS (SELECT account FROM known WHERE account <= :cursor ORDER BY account)"
 CLAIMANTS_BEHIND = text(_CLAIMANTS.format(turns=KNOWN, behind=behind("walk.account")))
 
 WAITING_BEHIND = text(_WAITING.format(behind=behind("wanted.account")))
+
+# Whether one of these accounts has something of a lower priority than its point's.
+LOWER = text("""
+SELECT true FROM unnest(CAST(:accounts AS text[])) AS wanted (account)
+WHERE (SELECT true FROM celeriac.ready WHERE role = :role AND account = wanted.account
+    AND priority < CAST(CAST(:points AS jsonb) -> wanted.account ->> 0 AS integer)
+    ORDER BY priority DESC, due_at, id LIMIT 1)
+LIMIT 1
+""")
+
+# A point before each account's first entry.
+FRONTS = text("""
+SELECT wanted.account, jsonb_build_array(first.priority, first.due_at, first.id - 1) AS point
+FROM unnest(CAST(:accounts AS text[])) AS wanted (account)
+CROSS JOIN LATERAL (
+    SELECT priority, due_at, id FROM celeriac.ready WHERE role = :role AND account = wanted.account
+    ORDER BY priority DESC, due_at, id LIMIT 1) AS first
+""")
 
 READY = text("SELECT true FROM celeriac.ready WHERE role = :role ORDER BY account LIMIT 1")
 
@@ -238,6 +256,18 @@ def _from(
     if points is None:
         return connection.execute(front, wanted).all()
     return connection.execute(behind, wanted | {"points": json.dumps(dict(points))}).all()
+
+
+def has_lower(connection: Connection, role: str, accounts: Sequence[str], points: Points) -> bool:
+    """Whether one of these accounts has something of a lower priority than its point's."""
+    wanted = {"role": role, "accounts": list(accounts), "points": json.dumps(dict(points))}
+    return bool(accounts) and connection.execute(LOWER, wanted).scalar_one_or_none() is not None
+
+
+def before_fronts(connection: Connection, role: str, accounts: Sequence[str]) -> dict[str, Point]:
+    """Points before the first entries of these accounts."""
+    rows = connection.execute(FRONTS, {"role": role, "accounts": list(accounts)}).all() if accounts else []
+    return {row.account: row.point for row in rows}
 
 
 def dead_entries(connection: Connection) -> int:

@@ -198,6 +198,8 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
             work | points | {"cursor": cursor, "accounts": SELECTED, "depth": SELECTED} for cursor in ("m5", "", "z")
         ],
         "dispatch.select.WAITING": [work | {"accounts": accounts, "depth": SELECTED}],
+        "dispatch.select.LOWER": [work | points | {"accounts": accounts}],
+        "dispatch.select.FRONTS": [work | {"accounts": accounts}],
         "dispatch.select.WAITING_BEHIND": [work | points | {"accounts": accounts, "depth": SELECTED}],
         "dispatch.select.READY": [work, {"role": "nothing of it"}],
         "dispatch.select.PARKED": [work, {"role": "nothing of it"}],

@@ -15,7 +15,7 @@ from tests.postgres.conftest import new_task
 from tests.postgres.passes import Passes, Waiting, policy, role
 from tests.postgres.plans import explain
 from tests.postgres.stages import enqueued
-from tests.processes import Rows
+from tests.processes import Rows, until
 
 #: With no way round by worker_tasks.
 FILL = """
@@ -129,14 +129,58 @@ def test_whoever_asks_for_work_is_sent_to_the_pass_while_points_hold(
     assert not dispatcher.has_work_and_room(TEN)
 
 
+@pytest.mark.usefixtures("dear")
+def test_an_account_with_lower_priorities_is_not_left_behind_one_with_a_flood(
+    passes: Passes, database: Database, rows: Rows
+) -> None:
+    """Behind its point it has little, elsewhere much: the fronts are looked at, and its share is whole."""
+    enqueued(database, *(new_task(account="a", priority=i % 3) for i in range(60)))
+    enqueued(database, *(new_task(account="b", priority=5) for _ in range(200)))
+    given = [passes.finished(TEN) for _ in range(8)]
+    assert {account: sum(one.get(account, 0) for one in given) for account in "ab"} == {"a": 40, "b": 40}
+    assert points(rows) == {"a", "b"}
+
+
+@pytest.mark.usefixtures("dear")
+def test_who_got_nothing_in_the_scan_has_a_point_before_its_first_entry(
+    passes: Passes, waiting: Waiting, rows: Rows
+) -> None:
+    waiting(a=50, b=50, c=50)
+    policy(rows, "b", cap=2)
+    assert passes.given(role(batch_size=6)) == {"a": 2, "b": 2, "c": 2}
+    rescan(rows)
+    assert passes.given(role(batch_size=2)) == {"a": 1, "c": 1}
+    assert points(rows) == {"a", "b", "c"}
+    rows("UPDATE celeriac.account_policies SET cap = NULL")
+    assert passes.given(role(batch_size=1)) == {"b": 1}
+    assert rows.one("SELECT count(*) FROM worker_tasks WHERE account = 'b' AND status = 'claimed'") == 3
+
+
 def test_a_quick_scan_leaves_none_nor_one_of_many_accounts() -> None:
-    reached: dict[str, resuming.Point] = {"a": [0, "2026-01-01T00:00:00+00:00", 1]}
-    assert resuming.after_scan(resuming.DEAR / 2, ["a"], reached) is None
-    assert resuming.after_scan(0.02, ["a"], reached) == resuming.Resume(reached, 0.2)
-    assert resuming.after_scan(60, ["a"], reached) == resuming.Resume(reached, resuming.LONGEST)
-    assert resuming.after_scan(60, ["a", "b"], reached) is None, "of b more may wait before what comes behind"
-    many = {str(n): reached["a"] for n in range(resuming.MOST + 1)}
-    assert resuming.after_scan(60, list(many), many) is None
+    points: dict[str, resuming.Point] = {"a": [0, "2026-01-01T00:00:00+00:00", 1]}
+
+    def left(took: float, tasks: int = 0, accounts: int = 1, dead: int = resuming.DEAD) -> resuming.Resume | None:
+        return resuming.after_scan(took, tasks, accounts, lambda: points, lambda: dead)
+
+    assert left(resuming.DEAR) == resuming.Resume(points, resuming.TIMES * resuming.DEAR)
+    assert left(60) == resuming.Resume(points, resuming.LONGEST)
+    assert left(resuming.DEAR / 2) is None
+    assert left(resuming.DEAR, tasks=1) is None, "a larger pass takes longer"
+    assert left(60, accounts=resuming.MOST + 1) is None
+    assert left(60, dead=resuming.DEAD - 1) is None, "slow for another reason"
+
+
+@pytest.mark.usefixtures("old_transaction")
+@pytest.mark.breaks_invariants
+def test_dead_entries_are_counted_by_the_statistics(database: Database, rows: Rows) -> None:
+    rows(FILL, n=1_000)
+    rows("DELETE FROM celeriac.ready WHERE id <= 900")
+
+    def dead() -> int:
+        with database.statement() as connection:
+            return select.dead_entries(connection)
+
+    until(lambda: dead() == 900, "the statistics to be told")
 
 
 @pytest.mark.usefixtures("dear")
