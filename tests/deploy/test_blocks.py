@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from celery import _state
 
 from celeriac.store.connections import Database
 from tasks import app
@@ -49,9 +50,19 @@ def servers_of_the_page(database_url: str, redis_url: str) -> Iterator[None]:
         yield
 
 
-def test_python_runs(servers_of_the_page: None) -> None:
+@pytest.fixture
+def apps_of_the_page(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What a page declares is no task of later apps, and its app nobody's current one."""
+    monkeypatch.setattr(_state, "_on_app_finalizers", set(_state._on_app_finalizers))
+    before = _state.get_current_app()
+    yield
+    before.set_current()
+
+
+@pytest.mark.usefixtures("servers_of_the_page", "apps_of_the_page")
+def test_python_runs() -> None:
     for page, given in GIVEN.items():
-        names: dict[str, Any] = {}
+        names: dict[str, Any] = {"__name__": page.stem}
         for block in (given, *blocks(page, "python")):
             exec(compile(block, str(page), "exec"), names)
         if names["app"] is not app:

@@ -140,7 +140,7 @@ class Operators:
         rows = self.look()
         matching = {task.id for task in rows.values() if _matches(task, wanted, str(order.move))}
         body = {"filter": wanted, "most": most}
-        counted = {"matching": min(len(matching), most), "complete": len(matching) <= most}
+        counted = {"matching": min(len(matching), most), "complete": len(matching) <= most, "gave_up": False}
         nothing = {"dry_run": True, "changed": 0, "refused": 0, "refusals": []}
         assert self.ask(order.method, order.path, body) == (200, counted | nothing)
         assert self._changed(rows) == set()
