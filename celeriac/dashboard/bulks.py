@@ -20,7 +20,6 @@ from celeriac.dashboard.records import number
 from celeriac.dashboard.tasks import UNASKED, filters_of, is_filter, samples, wanted
 from celeriac.errors import BadValue, CeleriacError
 from celeriac.insights import Count, Filter, Matching, Moment
-from celeriac.insights.lists import LOOKS_AT, VAIN
 from celeriac.operate import bulks
 from celeriac.repair import bulks as works
 
@@ -82,7 +81,7 @@ def _question(
     permission, done_to = MOVES[move]
     return page.show(
         "ask-bulk.html", "How many?" if found.stopped else title, move=move, permission=permission, done_to=done_to,
-        count=Found(n, found.stopped), many=many, gave_up=meant.gave_up, looked_at=LOOKS_AT * VAIN,
+        count=Found(n, found.stopped), many=many, gave_up=meant.gave_up,
         needs_why=found.stopped is not None or _needs_why(meant), samples=samples(page, meant.ids), sentence=sentence,
         fields={**fields, "upto": str(now.upto), "until": now.until.isoformat()},
     )  # fmt: skip
@@ -93,7 +92,7 @@ def _matching(connection: Connection, meant: Filter, most: int) -> Matching:
 
 
 def _failed(connection: Connection, fingerprint: str, role: str | None, most: int) -> Matching:
-    return Matching(insights.failed_of(connection, fingerprint, role=role, most=most))
+    return insights.failing(connection, fingerprint, role=role, most=most)
 
 
 def _needs_why(meant: Matching) -> bool:

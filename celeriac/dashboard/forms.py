@@ -46,13 +46,13 @@ class Form:
 
 
 def as_object(said: str) -> dict[str, Any]:
-    """What a field for JSON says, arguments by name say. Raises BadValue."""
+    """The JSON object that a field holds. Raises BadValue."""
     try:
         given = json.loads(said or "{}")
     except (ValueError, RecursionError) as error:
-        raise BadValue(f"it is no JSON: {error}") from None
+        raise BadValue(f"{said!r:.50} is no JSON: {error}") from None
     if not isinstance(given, dict):
-        raise BadValue('give a JSON object, as {"store_id": 7}')
+        raise BadValue(f"{said!r:.50}: give a JSON object, as {'store_id': 7}")
     return given
 
 

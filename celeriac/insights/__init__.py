@@ -12,7 +12,7 @@ from celeriac.insights.checks import Check
 from celeriac.insights.clock import clock
 from celeriac.insights.counting import CAP, Count, RoleDepth, counts, depth
 from celeriac.insights.dead_letters import dead_letter, dead_letters
-from celeriac.insights.failures import FailureGroup, Failures, failed_of, failed_page, failures
+from celeriac.insights.failures import FailureGroup, Failures, failed_of, failed_page, failing, failures
 from celeriac.insights.lists import (
     ARGUMENT,
     MOST_OFFSET,
@@ -98,6 +98,7 @@ __all__ = [
     "depth",
     "failed_of",
     "failed_page",
+    "failing",
     "failures",
     "find",
     "firing",

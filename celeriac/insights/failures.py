@@ -1,26 +1,25 @@
-"""Failures, grouped: how many different things go wrong, of which role, since when, and for whom.
-
-Two failures are the same if their role, their exception's type, their message without what differs from task to task
-(numbers, ids, what is quoted) and the innermost of their own frames are.
-"""
+"""Failures, grouped: how many different things go wrong, of which role, since when, and for whom."""
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from hashlib import sha256
-from pathlib import Path
-from typing import Any
+from itertools import islice
+from typing import Any, NoReturn
 
 from sqlalchemy import Connection, Row, text
 
 from celeriac.errors import BadValue, Unknown
+from celeriac.insights.fingerprints import Kind, kind_of
+from celeriac.insights.lists import Matching
 
 #: Failures that are grouped at most: the newest ones, by id.
 LOOKS_AT = 5_000
+
+#: So many times as many are looked at for those of a group, where it is only to be said how many there are.
+PAGES = 20
 
 #: Groups told at most: as many as there can be.
 MOST = LOOKS_AT
@@ -69,16 +68,6 @@ SELECT wanted.id, right(found.result ->> 'traceback', 2000) AS traceback
 FROM unnest(CAST(:ids AS bigint[]), CAST(:times AS timestamptz[])) AS wanted (id, completed_at), LATERAL (
     SELECT result FROM celeriac.history WHERE id = wanted.id AND completed_at = wanted.completed_at LIMIT 1) AS found
 """)
-
-_QUOTED = re.compile(r"""(?<!\w)(?:'[^']*'|"[^"]*"|`[^`]*`)(?!\w)""")
-_UUID = re.compile(r"\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b")
-_HEX = re.compile(r"\b(?:0x[0-9a-fA-F]+|(?=[a-fA-F]*[0-9])[0-9a-fA-F]{8,})\b")
-_DIGITS = re.compile(r"\d+(?:[.,:]\d+)*")
-_TYPE = re.compile(r"([A-Za-z_][\w.]*): ")
-_FRAME = re.compile(r'^  File "([^"]+)", line \d+, in (.+)$', re.MULTILINE)
-
-#: Files of others: of the engine, of what is installed, of Python.
-_OTHERS = (f"{Path(__file__).parents[1]}/", "/site-packages/", "/dist-packages/", "/lib/python", "<")
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,14 +123,6 @@ class _Time:
 
 
 @dataclass(frozen=True, slots=True)
-class _Kind:
-    type: str | None
-    pattern: str
-    frame: str | None
-    fingerprint: str
-
-
-@dataclass(frozen=True, slots=True)
 class _Failure:
     id: int
     role: str
@@ -149,11 +130,11 @@ class _Failure:
     completed_at: datetime
     is_recent: bool
     message: str
-    kind: _Kind
+    kind: Kind
 
 
 #: What was found out of failures, which never changes: whoever asks again reads only what came since.
-_known: dict[tuple[int, str, datetime], _Kind] = {}
+_known: dict[tuple[int, str, datetime], Kind] = {}
 
 #: So many are kept.
 KEPT = 20_000
@@ -175,26 +156,41 @@ def failures(
 
 
 def failed_of(
-    connection: Connection, fingerprint: str, *, role: str | None = None, since: float | None = None,
-    most: int | None = None,
-) -> list[int]:  # fmt: skip
-    """The ids of all failures of a group, or of `most`, newest first: it goes back as far as they are kept.
+    connection: Connection, fingerprint: str, *, role: str | None = None, since: float | None = None
+) -> list[int]:
+    """The ids of all failures of a group, newest first: it goes back as far as they are kept. Raises Unknown."""
+    ids = [i for page in _of_group(connection, fingerprint, role, since) for i in page]
+    return ids or _unknown(fingerprint)
 
-    Raises Unknown.
-    """
+
+def failing(connection: Connection, fingerprint: str, *, role: str | None = None, most: int) -> Matching:
+    """Up to `most` of them, among the newest 100,000 failures. Raises Unknown."""
     ids: list[int] = []
+    pages = _of_group(connection, fingerprint, role, None)
+    for page in islice(pages, PAGES):
+        ids += page
+        if len(ids) >= most:
+            return Matching(ids[:most])
+    if next(pages, None) is not None:
+        return Matching(ids, gave_up=True)
+    return Matching(ids or _unknown(fingerprint))
+
+
+def _of_group(connection: Connection, fingerprint: str, role: str | None, since: float | None) -> Iterator[list[int]]:
+    """By the pages in which they are looked for."""
     before: int | None = None
-    while most is None or len(ids) < most:
+    while True:
         found, rows = _page(connection, role, since, before)
         same = [one for one in found if one.kind.fingerprint == fingerprint]
-        ids += [one.id for one in same]
-        role = same[0].role if same else role  # All of a group are of one role: of no other is one looked at.
+        yield [one.id for one in same]
         if len(rows) < LOOKS_AT:
-            break
+            return
+        role = same[0].role if same else role  # All of a group are of one role: of no other is one looked at.
         before = rows[-1].id
-    if not ids:
-        raise Unknown(f"there are no failures {fingerprint!r}; `celeriac failures` lists those there are")
-    return ids[:most]
+
+
+def _unknown(fingerprint: str) -> NoReturn:
+    raise Unknown(f"there are no failures {fingerprint!r}; `celeriac failures` lists those there are")
 
 
 def failed_page(
@@ -219,20 +215,6 @@ def grouped(found: Iterable[_Failure], time: _Time) -> list[FailureGroup]:
     return sorted(groups, key=lambda group: (-group.count, -group.last_seen.timestamp()))
 
 
-def pattern_of(message: str) -> str:
-    """A message without what differs from task to task."""
-    for part, instead in ((_QUOTED, "''"), (_UUID, "#"), (_HEX, "#"), (_DIGITS, "#")):
-        message = part.sub(instead, message)
-    return " ".join(message.split())
-
-
-def own_frame(traceback: str | None) -> str | None:
-    """The innermost frame that is neither a library's nor the engine's: "file:function", as lines move."""
-    frames = _FRAME.findall(traceback or "")
-    own = [(file, function) for file, function in frames if not any(other in file for other in _OTHERS)]
-    return f"{own[-1][0].rpartition('/')[2]}:{own[-1][1]}" if own else None
-
-
 def _page(
     connection: Connection, role: str | None, since: float | None, before: int | None
 ) -> tuple[list[_Failure], Sequence[Row[Any]]]:
@@ -250,7 +232,7 @@ def _page(
     return found, rows
 
 
-def _kinds(connection: Connection, rows: Sequence[Row[Any]]) -> list[_Kind]:
+def _kinds(connection: Connection, rows: Sequence[Row[Any]]) -> list[Kind]:
     known = {key: kind for row in rows if (kind := _known.get(key := _key(row))) is not None}
     new = [row for row in rows if _key(row) not in known]
     given = {"ids": [row.id for row in new], "times": [row.completed_at for row in new]}
@@ -264,15 +246,6 @@ def _kinds(connection: Connection, rows: Sequence[Row[Any]]) -> list[_Kind]:
 
 def _key(row: Row[Any]) -> tuple[int, str, datetime]:
     return row.id, row.task_id, row.completed_at
-
-
-def kind_of(role: str, message: str, traceback: str | None) -> _Kind:
-    """What a failure has in common with those that are the same."""
-    said = _TYPE.match(message)
-    kind = said and said[1]
-    pattern, frame = pattern_of(message), own_frame(traceback)
-    same = "\n".join((role, kind or "", pattern, frame or ""))
-    return _Kind(kind, pattern, frame, sha256(same.encode()).hexdigest()[:12])
 
 
 def _group(same: list[_Failure], time: _Time) -> FailureGroup:

@@ -138,15 +138,14 @@ def matching(connection: Connection, wanted: Filter, *, most: int) -> Matching:
     """
     if most < 1:
         raise BadValue(f"most={most}: give 1 or more")
-    found: list[int] = []
+    found: dict[int, None] = {}  # one may have gone from a status to the next meanwhile
     place: str | None = None
     for _ in range(most // MOST_ROWS + VAIN):
         some, place = matching_page(connection, wanted, place, limit=min(most, MOST_ROWS))
-        found += some
+        found |= dict.fromkeys(some)
         if place is None or len(found) >= most:
-            # One may have gone from a status to the next meanwhile.
-            return Matching(list(dict.fromkeys(found[:most])))
-    return Matching(list(dict.fromkeys(found)), gave_up=True)
+            return Matching(list(found)[:most])
+    return Matching(list(found), gave_up=True)
 
 
 def matching_page(

@@ -144,7 +144,7 @@ def _note(connection: Connection, bulk: Row[Any], moved: Steered, last: int) -> 
     skips = [{"id": task, "reason": why} for task, why in (moved.refused | gone).items()]
     connection.execute(MOVED, {
         "bulk": bulk.id, "done": len(moved.changed), "skipped": len(skips), "place": str(last),
-        "skips": json.dumps(skips[: TOLD - len(bulk.skips)]),
+        "skips": json.dumps(skips[: max(0, TOLD - len(bulk.skips))]),
     })  # fmt: skip
 
 

@@ -50,6 +50,6 @@ class Watch(threading.Thread):
         while not self.scheduler.closed.wait(LIMIT / 16):
             now = time.monotonic()
             if self.scheduler.ticking and now - max(self.scheduler.moved_at, let_go) > LIMIT:
-                logger.error("Postgres has not answered beat for %g s; dropping its connections", LIMIT)
+                logger.error("A tick of beat has waited for Postgres for %g s; dropping its connections", LIMIT)
                 let_go = now
                 shut_sockets(self.scheduler.app.database)

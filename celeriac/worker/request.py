@@ -37,8 +37,9 @@ class TicketRequest(Request):
         with _counting:
             super().on_accepted(pid, time_accepted)
             count(self.name, -1)
-            role, _, token = self.args
-            kicks[role] += not token
+            match self.args:
+                case (role, _, token) if not token:
+                    kicks[role] += 1
 
     def on_success(self, failed__retval__runtime: Any, **kwargs: Any) -> Any:
         failed, done, _ = failed__retval__runtime

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from celeriac.dashboard import page
 from celeriac.schedules import operate, written
 from celeriac.schedules.decide import Entry
 from tests.api.works import audited
@@ -57,7 +58,8 @@ def test_one_is_made_edited_and_deleted_and_the_trail_says_by_whom(site: Site) -
     ]  # fmt: skip
 
 
-def test_of_two_editors_at_once_the_second_is_told_of_the_first(site: Site) -> None:
+def test_of_two_editors_at_once_the_second_is_told_of_the_first(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page, "PATIENCE", 60.0)
     site.post("new-schedule", "admin", **NIGHTLY)
     seen = re.search(r'name="seen" value="([^"]+)"', site.html("edit-schedule/nightly"))
     assert seen

@@ -62,9 +62,11 @@ def frozen(server: local.PostgresServer) -> Iterator[None]:
     pids = whole(server)
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
-    yield
-    for pid in pids:
-        os.kill(pid, signal.SIGCONT)
+    try:
+        yield
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
 
 
 def later_heartbeat(rows: Rows) -> Callable[[], bool]:

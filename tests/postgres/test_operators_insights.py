@@ -11,6 +11,7 @@ from celeriac import insights
 from celeriac.enqueue.insert import Receipt
 from celeriac.errors import BadValue, Unknown
 from celeriac.insights import AccountShare, Count, Failures, Lock, failures
+from celeriac.insights.lists import Matching
 from celeriac.store.connections import Database
 from tests.postgres import stages
 from tests.postgres.conftest import new_task
@@ -119,7 +120,10 @@ def test_beyond_what_is_looked_at_it_says_so_and_a_group_is_whole(
         looked_in.clear()
         ids = insights.failed_of(connection, groups["work"].fingerprint)
         assert looked_in == [None, "work", "work", "work"], "a group has one role"
-        assert insights.failed_of(connection, groups["work"].fingerprint, most=3) == ids[:3]
+        assert insights.failing(connection, groups["work"].fingerprint, most=3) == Matching(ids[:3])
+        assert insights.failing(connection, groups["work"].fingerprint, most=30) == Matching(ids)
+        monkeypatch.setattr(module, "PAGES", 1)
+        assert insights.failing(connection, groups["work"].fingerprint, most=30).gave_up
         with pytest.raises(Unknown, match="there are no failures 'none'"):
             insights.failed_of(connection, "none")
     assert ids == [i for (i,) in rows("SELECT id FROM worker_tasks WHERE role = 'work' ORDER BY id DESC")]

@@ -27,6 +27,15 @@ def test_a_pass_writes_down_what_it_saw_and_gave(passes: Passes, waiting: Waitin
     assert all(took > 0 for (took,) in passes.written("took_ms"))
 
 
+def test_what_an_only_account_with_a_cap_has_waiting_is_told_as_it_is(
+    passes: Passes, waiting: Waiting, rows: Rows
+) -> None:
+    policy(rows, "a", cap=2)
+    waiting(a=30)
+    assert passes.given(role(batch_size=10)) == {"a": 2}
+    assert passes.written("claimants, given") == [([{"account": "a", "waiting": 10, "cap": 2}], {"a": 2})]
+
+
 def test_empty_passes_for_one_reason_are_one_row(passes: Passes, waiting: Waiting, rows: Rows) -> None:
     reasons = "SELECT why_nothing, repeated, last_at > at FROM celeriac.passes ORDER BY id"
     for _ in range(3):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from celeriac.insights.failures import own_frame, pattern_of
+from celeriac.insights.fingerprints import own_frame, pattern_of
 
 
 @pytest.mark.parametrize(

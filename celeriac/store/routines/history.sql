@@ -5,7 +5,8 @@ SELECT barrier IS NOT NULL
 $$;
 
 -- Whether the workers of a role of this definition have counted what ended so (`outcomes`). A member of a group leaves its
--- row to the body all the same, which then is not counted as well.
+-- row to the body all the same, which then is not counted as well. By the definition of now: what ended before `keep` was
+-- changed is not told apart, and an hour's figures may miss it.
 CREATE OR REPLACE FUNCTION celeriac.is_counted(definition jsonb, status text) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
 SELECT coalesce(CASE status WHEN 'completed' THEN definition -> 'keep' IN ('null', '0')
     WHEN 'failed' THEN definition -> 'keep' = '0' END, false)

@@ -1,0 +1,55 @@
+"""What failures have in common, by which they are grouped.
+
+Two are the same if their role, their exception's type, their message without what differs from task to task (numbers,
+ids, what is quoted) and the innermost of their own frames are. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+_QUOTED = re.compile(r"""(?<!\w)(?:'[^']*'|"[^"]*"|`[^`]*`)(?!\w)""")
+_UUID = re.compile(r"\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b")
+_HEX = re.compile(r"\b(?:0x[0-9a-fA-F]+|(?=[a-fA-F]*[0-9])[0-9a-fA-F]{8,})\b")
+_DIGITS = re.compile(r"\d+(?:[.,:]\d+)*")
+_TYPE = re.compile(r"([A-Za-z_][\w.]*): ")
+_FRAME = re.compile(r'^  File "([^"]+)", line \d+, in (.+)$', re.MULTILINE)
+
+#: Files of others: of the engine, of what is installed, of Python.
+_OTHERS = (f"{Path(__file__).parents[1]}/", "/site-packages/", "/dist-packages/", "/lib/python", "<")
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """`frame`: "file:function". `fingerprint`: a digest of the role and all of these."""
+
+    type: str | None
+    pattern: str
+    frame: str | None
+    fingerprint: str
+
+
+def kind_of(role: str, message: str, traceback: str | None) -> Kind:
+    """What a failure has in common with those that are the same."""
+    said = _TYPE.match(message)
+    kind = said and said[1]
+    pattern, frame = pattern_of(message), own_frame(traceback)
+    same = "\n".join((role, kind or "", pattern, frame or ""))
+    return Kind(kind, pattern, frame, sha256(same.encode()).hexdigest()[:12])
+
+
+def pattern_of(message: str) -> str:
+    """A message without what differs from task to task."""
+    for part, instead in ((_QUOTED, "''"), (_UUID, "#"), (_HEX, "#"), (_DIGITS, "#")):
+        message = part.sub(instead, message)
+    return " ".join(message.split())
+
+
+def own_frame(traceback: str | None) -> str | None:
+    """The innermost frame that is neither a library's nor the engine's: "file:function", as lines move."""
+    frames = _FRAME.findall(traceback or "")
+    own = [(file, function) for file, function in frames if not any(other in file for other in _OTHERS)]
+    return f"{own[-1][0].rpartition('/')[2]}:{own[-1][1]}" if own else None
