@@ -52,7 +52,7 @@ def as_object(said: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise BadValue(f"{said!r:.50} is no JSON: {error}") from None
     if not isinstance(given, dict):
-        raise BadValue(f"{said!r:.50}: give a JSON object, as {'store_id': 7}")
+        raise BadValue(f'{said!r:.50}: give a JSON object, such as {{"store_id": 7}}')
     return given
 
 
