@@ -287,7 +287,7 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
         self.enqueuer.kick(roles)
 
 
-chords.join_transactions(Celeriac)
+chords.adapt_chords(Celeriac)
 
 if TYPE_CHECKING:
     # Celery has no types, so mypy takes its subclasses for anything. Here it compares what the folders ask for.
