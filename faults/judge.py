@@ -9,7 +9,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 
-from faults.ledger import ACCEPTED, BEGIN, BROKE, END, PAUSED, REFUSED, ROLLED_BACK, Line
+from faults.ledger import ACCEPTED, BEGIN, BROKE, END, PAUSED, REFUSED, ROLLED_BACK, THAWED, Line
+
+#: Seconds within which a process that wakes up past its lease is stopped: it looks every quarter of a second, once it
+#: gets its turn on a busy machine.
+STOPPED_WITHIN = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +96,7 @@ def judge(
     gone = accepted.keys() - ended.keys() - merged
     wiped = {i for i in gone if wipes and accepted[i].get("way") == "plain" and i not in by_task}
     wrongly = {i for i, end in ended.items() if end.status != expected.get(i, "completed")}
-    pauses = [(line["frozen"], line["at"]) for line in lines if line["what"] == PAUSED]
+    pauses = _pauses(lines)
     same = _overlaps(runs, lambda run: run.task, pauses)
     keys = _overlaps([run for run in runs if run.key is not None], lambda run: run.key, pauses, other_task=True)
     rolled_back = {line["id"] for line in lines if line["what"] == ROLLED_BACK}
@@ -146,8 +150,25 @@ class _Overlaps:
     paused: list[str]
 
 
-#: A process, and when it was frozen.
-Pause = tuple[int, float]
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """A process that was frozen, and from when until when it may not know what goes on."""
+
+    pid: int
+    since: float
+    until: float
+
+
+def _pauses(lines: Iterable[Line]) -> list[Pause]:
+    """One for each time that a process was frozen; until the end of the round where nobody thawed it."""
+    found: list[Pause] = []
+    since: dict[int, float] = {}
+    for line in lines:
+        if line["what"] == PAUSED:
+            since[line["frozen"]] = line["at"]
+        elif line["what"] == THAWED:
+            found.append(Pause(line["frozen"], since.pop(line["frozen"]), line["at"] + STOPPED_WITHIN))
+    return [*found, *(Pause(pid, at, math.inf) for pid, at in since.items())]
 
 
 def _overlaps(
@@ -166,16 +187,19 @@ def _overlaps(
             longest[name] = run
         if before is None or run.began >= before.ended or (other_task and run.task == before.task):
             continue
-        frozen = any(pid == before.pid and before.began < at < run.began for pid, at in pauses) or _woke(
-            run, before.began, pauses
-        )
+        frozen = _slept(before, run.began, pauses) or _woke(run, before.began, pauses)
         (found.paused if frozen else found.truly).append(name)
     return found
 
 
+def _slept(run: Run, other_began: float, pauses: Sequence[Pause]) -> bool:
+    """Whether its process was frozen while its handler ran, and another run began meanwhile."""
+    return any(p.pid == run.pid and run.began < p.since < other_began <= p.until for p in pauses)
+
+
 def _woke(run: Run, other_began: float, pauses: Sequence[Pause]) -> bool:
-    """Whether its process was frozen before its handler began, and another run began meanwhile."""
-    return any(pid == run.pid and at < other_began < run.began for pid, at in pauses)
+    """Whether its process was frozen before its handler began, which it did as it woke, and another run meanwhile."""
+    return any(p.pid == run.pid and p.since < other_began < run.began <= p.until for p in pauses)
 
 
 def _stale(ended: Mapping[str, Ended], by_task: Mapping[str, Sequence[Run]], pauses: Sequence[Pause]) -> set[str]:

@@ -15,7 +15,8 @@ from typing import Any
 
 #: What a line may say (`what`).
 ACCEPTED, REFUSED, ROLLED_BACK = "accepted", "refused", "rolled_back"
-BEGIN, END, BROKE, PAUSED, FELL = "begin", "end", "broke", "paused", "fell"
+BEGIN, END, BROKE, FELL = "begin", "end", "broke", "fell"
+PAUSED, THAWED = "paused", "thawed"
 
 Line = dict[str, Any]
 

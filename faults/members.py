@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 
-from faults.ledger import FELL, PAUSED, Pen
+from faults.ledger import FELL, PAUSED, THAWED, Pen
 
 ROOT = Path(__file__).parent.parent
 
@@ -136,15 +136,27 @@ class Fleet(threading.Thread):
 
     @contextmanager
     def frozen(self, pids: list[int]) -> Iterator[None]:
-        """SIGSTOP; the ledger knows, as who is frozen cannot know what goes on."""
+        """`stopped`, and the ledger knows from when until when, as who is frozen cannot know what goes on."""
+        for pid in pids:
+            self.pen.write(PAUSED, frozen=pid)
         try:
-            for pid in pids:
-                self.pen.write(PAUSED, frozen=pid)
-                _signal(pid, signal.SIGSTOP)
-            yield
+            with stopped(pids):
+                yield
         finally:
             for pid in pids:
-                _signal(pid, signal.SIGCONT)
+                self.pen.write(THAWED, frozen=pid)
+
+
+@contextmanager
+def stopped(pids: list[int]) -> Iterator[None]:
+    """SIGSTOP, and SIGCONT whatever happens meanwhile."""
+    try:
+        for pid in pids:
+            _signal(pid, signal.SIGSTOP)
+        yield
+    finally:
+        for pid in pids:
+            _signal(pid, signal.SIGCONT)
 
 
 def _signal(pid: int, number: signal.Signals) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from faults.judge import Ended, Verdict, judge, missing, rate, recovery
+from faults.judge import STOPPED_WITHIN, Ended, Verdict, judge, missing, rate, recovery
 
 Line = dict[str, Any]
 
@@ -93,6 +93,33 @@ def test_who_was_frozen_before_its_handler_began_cannot_know_either() -> None:
     assert judge([frozen | {"at": 3}, *runs], {"a": done("r1")}).overlapped == 1
     keyed = [frozen, *ran("a", "r1", 2, 9, key="k"), *ran("b", "late", 4, 5, key="k", pid=7)]
     assert (judge(keyed, {}).keys_overlapped, judge(keyed, {}).paused) == (0, 1)
+
+
+AWAKE = 3.0
+
+#: Runs that overlap, or of which the last has no outcome, though one of their processes was frozen before.
+EXCUSED_FOR: dict[str, Callable[[float], Verdict]] = {
+    "it began late": lambda at: judge(
+        [*FROZEN, *ran("a", "r1", 2, at + 5), *ran("a", "late", at, at + 1, pid=7)], {"a": done("r1")}
+    ),
+    "another began": lambda at: judge(
+        [*FROZEN, *ran("a", "slept", 0, at + 5, pid=7), *ran("a", "r1", at, at + 1)], {"a": done("r1")}
+    ),
+    "its key was another's": lambda at: judge(
+        [*FROZEN, *ran("a", "r1", 2, at + 5, key="k"), *ran("b", "late", at, at + 1, key="k", pid=7)], {}
+    ),
+    "it was over by then": lambda at: judge(
+        [*FROZEN, *ran("a", "r1", 2, 3), *ran("a", "late", at, at + 1, pid=7)], {"a": done("r1")}
+    ),
+}
+FROZEN = [{"what": "paused", "at": 1, "frozen": 7}, {"what": "thawed", "at": AWAKE, "frozen": 7}]
+
+
+@pytest.mark.parametrize("when", EXCUSED_FOR)
+def test_who_was_thawed_has_to_know_soon(when: str) -> None:
+    """What it does a while after it woke up is judged like all else, however often it was frozen."""
+    assert EXCUSED_FOR[when](AWAKE + STOPPED_WITHIN / 2).wrong == {}
+    assert EXCUSED_FOR[when](AWAKE + STOPPED_WITHIN + 1).wrong != {}
 
 
 @pytest.mark.parametrize("writes", [("r1",), ("r1", "r2"), ("r2", "r2")])
