@@ -49,9 +49,11 @@ def _restarted(stack: Stack, said: Path) -> Iterator[None]:
     stack.postgres.stop()
     with patch.dict(os.environ, lie | {"FAKETIME_DONT_FAKE_MONOTONIC": "1", "DONT_FAKE_MONOTONIC": "1"}):
         stack.postgres.start()
-    yield
-    stack.postgres.stop()
-    stack.postgres.start()
+    try:
+        yield
+    finally:
+        stack.postgres.stop()
+        stack.postgres.start()
 
 
 FAULTS = [Fault("server-adrift", "Postgres' clock jumps 20 s ahead, and back", server_adrift, impossible=no_faketime)]

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -16,7 +15,7 @@ import psycopg2
 from psycopg2.errors import DiskFull
 from sqlalchemy.exc import DBAPIError
 
-from faults.members import must
+from faults.members import must, stopped
 from faults.of_processes import again_and_again
 from faults.rounds import Fault
 from faults.size import sized
@@ -51,27 +50,16 @@ def frozen(stack: Stack) -> None:
     """For two leases: nobody can renew any."""
     postmaster = psutil.Process(stack.postgres.pid)
     pids = [postmaster.pid, *(child.pid for child in postmaster.children(recursive=True))]
-    for pid in pids:
-        _signal(pid, signal.SIGSTOP)
-    time.sleep(2 * AWAY)
-    for pid in pids:
-        _signal(pid, signal.SIGCONT)
-
-
-def _signal(pid: int, number: signal.Signals) -> None:
-    with suppress(ProcessLookupError):
-        os.kill(pid, number)
+    with stopped(pids):
+        time.sleep(2 * AWAY)
 
 
 def backend_frozen(stack: Stack) -> None:
     """Those that have nothing locked: a network that is cut off in the middle looks like it."""
     pids = [pid for (pid,) in stack.sql(
         "SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'celeriac%' AND state = 'idle'")][:6]  # fmt: skip
-    for pid in pids:
-        _signal(pid, signal.SIGSTOP)
-    time.sleep(2 * AWAY)
-    for pid in pids:
-        _signal(pid, signal.SIGCONT)
+    with stopped(pids):
+        time.sleep(2 * AWAY)
 
 
 @contextmanager
@@ -163,25 +151,32 @@ def no_file_system() -> str | None:
 
 
 def out_of_disk(stack: Stack) -> None:
-    """The tables of the unfinished lie on a file system of their own, which is full for a while."""
+    """The tables of the unfinished lie on a file system of their own, which is full for a while.
+
+    Whatever fails, there is room first: then the tables can go back to where they were, and the rest be put away.
+    """
     place = stack.folder / "small"
     place.mkdir(exist_ok=True)  # where this was tried before
+    inside, ballast = place / "space", place / "ballast"
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={ROOM}", "tmpfs", str(place)], check=True)
-    try:
-        inside = place / "space"
+    with ExitStack() as last_first:
+        last_first.callback(subprocess.run, ["umount", "--lazy", str(place)], check=True)
         stack.postgres.account.make_folder(inside)
-        _move(stack, "small", create=f"CREATE TABLESPACE small LOCATION '{inside}'")
-        with (place / "ballast").open("wb", buffering=0) as ballast, suppress(OSError):
-            while True:
-                ballast.write(b"\0" * 65536)
+        stack.sql(f"CREATE TABLESPACE small LOCATION '{inside}'")
+        last_first.callback(stack.sql, "DROP TABLESPACE small")
+        last_first.callback(_move, stack, "pg_default")
+        _move(stack, "small")
+        last_first.callback(ballast.unlink, missing_ok=True)
+        _fill(ballast)
         must(lambda: _press(stack), AWAY, "the file system to be full")
         again_and_again(lambda: _press(stack))
-        (place / "ballast").unlink()
-        time.sleep(1.0)
-        _move(stack, "pg_default")
-        stack.sql("DROP TABLESPACE small")
-    finally:
-        subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+def _fill(ballast: Path) -> None:
+    """Until its file system is full; if it is larger than it should be, no further."""
+    with ballast.open("wb", buffering=0) as opened, suppress(OSError):
+        for _ in range(ROOM // 65536):
+            opened.write(b"\0" * 65536)
 
 
 def _press(stack: Stack) -> bool:
@@ -193,9 +188,7 @@ def _press(stack: Stack) -> bool:
     return False
 
 
-def _move(stack: Stack, space: str, create: str | None = None) -> None:
-    if create is not None:
-        stack.sql(create)
+def _move(stack: Stack, space: str) -> None:
     tables = ("tasks", "ready_0", "ready_1", "ready_2", "tickets", "later", "behind", "locks", "looks")
     for table in tables:
         stack.sql(f"ALTER TABLE celeriac.{table} SET TABLESPACE {space}")

@@ -140,8 +140,9 @@ def kill_named_parents(stack: Stack) -> None:
     with stack.fleet.joined(member):
         for _ in range(3):
             keep_busy(stack, member)
+            before = member.pid
             member.kill(whole=False)
-        must(lambda: member.is_running, LEASE_OVER, f"{member.name} to be back")
+            must(lambda before=before: member.pid != before, LEASE_OVER, f"{member.name} to be back")  # type: ignore[misc]
         keep_busy(stack, member)
 
 

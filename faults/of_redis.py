@@ -47,8 +47,10 @@ def killed(stack: Stack) -> None:
 
 def frozen(stack: Stack) -> None:
     stack.valkey.pause()
-    time.sleep(AWAY + 2)
-    stack.valkey.resume()
+    try:
+        time.sleep(AWAY + 2)
+    finally:
+        stack.valkey.resume()
 
 
 def slow(stack: Stack) -> None:

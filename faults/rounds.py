@@ -116,7 +116,7 @@ class Rounds:
         return row
 
     def warm_up(self) -> None:
-        """Until every process is at work. Raises RuntimeError."""
+        """Until every process is at work, and all of that is over. Raises Unmet."""
         begins = time.monotonic()
         self.stack.load.go(self.per_second)
         if not until(lambda: not self._idle(begins), PATIENCE):
@@ -124,7 +124,7 @@ class Rounds:
                 f"{line['way']}: {line['error']}" for line in self.stack.ledger.read() if line["what"] == REFUSED
             }
             never = ", ".join(self._idle(begins))
-            raise RuntimeError(f"these never took any work: {never}. Refused: {'; '.join(sorted(refused)[:5])}")
+            raise Unmet(f"these never took any work: {never}. Refused: {'; '.join(sorted(refused)[:5])}")
         self.stack.load.rest()
         self.settle_down()
 

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import psutil
 import pytest
 
-from faults.members import Unmet, must, until
+from faults import of_postgres, of_processes, rounds
+from faults.ledger import PAUSED, THAWED, Ledger, Pen
+from faults.members import Fleet, Member, Unmet, must, until
 from faults.pace import Way
 from faults.proxy import Client, Gate
-from faults.rounds import Fault
+from faults.rounds import Fault, Rounds
 
 
 def test_a_way_calls_no_more_often_than_its_share() -> None:
@@ -102,3 +111,105 @@ def test_what_must_come_is_named_where_it_does_not() -> None:
 )
 def test_what_a_fault_allows_is_that_and_nothing_like_it(problem: str, known: bool) -> None:
     assert Fault("twins", "two of a name", lambda _: None, allows=("overlapped",)).knows(problem) is known
+
+
+@pytest.fixture
+def sleeper() -> Iterator[int]:
+    """A process that does nothing: its id."""
+    with subprocess.Popen(["sleep", "60"]) as process:
+        yield process.pid
+        process.kill()
+
+
+def _is_stopped(pid: int) -> bool:
+    return psutil.Process(pid).status() == psutil.STATUS_STOPPED
+
+
+def test_who_is_frozen_goes_on_whatever_happens_and_the_ledger_knows_both(sleeper: int, tmp_path: Path) -> None:
+    fleet = Fleet([], Pen(tmp_path, "harness"))
+    with suppress(KeyboardInterrupt), fleet.frozen([sleeper]):
+        must(lambda: _is_stopped(sleeper), 5.0, "it to stop")
+        raise KeyboardInterrupt
+    must(lambda: not _is_stopped(sleeper), 5.0, "it to go on")
+    told = [(line["what"], line["frozen"]) for line in Ledger(tmp_path).read()]
+    assert told == [(PAUSED, sleeper), (THAWED, sleeper)]
+
+
+def test_a_frozen_postgres_goes_on_whatever_happens(sleeper: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(_: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(of_postgres, "time", SimpleNamespace(sleep=interrupt))
+    for freeze in (of_postgres.frozen, of_postgres.backend_frozen):
+        stack: Any = SimpleNamespace(postgres=SimpleNamespace(pid=sleeper), sql=lambda _: [(sleeper,)])
+        with suppress(KeyboardInterrupt):
+            freeze(stack)
+        must(lambda: not _is_stopped(sleeper), 5.0, "it to go on")
+
+
+class Full:
+    """A stack, as far as the fault of a full disk needs it: what is done, in order, and what fails of it."""
+
+    def __init__(self, folder: Path, fails: str) -> None:
+        self.folder, self.fails = folder, fails
+        self.postgres = SimpleNamespace(account=SimpleNamespace(make_folder=Path.mkdir))
+        self.done: list[str] = []
+
+    def run(self, command: list[str], **_: object) -> None:
+        self.sql(command[0])
+
+    def enqueue(self, *_: object) -> None:
+        self.sql("enqueue")
+
+    def sql(self, statement: str) -> None:
+        is_full = (self.folder / "small" / "ballast").exists()
+        self.done.append("full" if is_full else statement.rpartition("TABLESPACE ")[2].partition(" ")[0])
+        if self.fails in statement:
+            raise ConnectionError(statement)
+
+
+@pytest.mark.parametrize("fails", ["enqueue", "CREATE", "SET TABLESPACE small", "pg_default", "DROP"])
+def test_a_full_disk_is_freed_first_whatever_fails(fails: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stack: Any = Full(tmp_path, fails)
+    monkeypatch.setattr(of_postgres, "ROOM", 2**17)
+    monkeypatch.setattr(of_postgres, "AWAY", 0.0)
+    monkeypatch.setattr(of_postgres.subprocess, "run", stack.run)
+    with pytest.raises(ConnectionError):
+        of_postgres.out_of_disk(stack)
+    assert stack.done[-1] == "umount"
+    if fails in ("enqueue", "pg_default", "DROP"):
+        assert "full" in stack.done
+        after = stack.done[len(stack.done) - stack.done[::-1].index("full") :]
+        assert {"pg_default", "small"} <= set(after)
+
+
+class Busy:
+    """A stack whose workers begin something whenever they are asked; nobody starts again what ends."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.fleet = Fleet([], Pen(folder, "harness"))
+        self.ledger = SimpleNamespace(read=self.begun)
+        self.enqueue = lambda *_: None
+
+    def begun(self) -> list[dict[str, object]]:
+        return [{"what": "begin", "at": time.monotonic(), "who": "w", "role": "long"}]
+
+    def member(self, *_: object, **__: object) -> Member:
+        return Member("w", ["-c", "import time; time.sleep(60)"], {}, self.folder)
+
+
+def test_a_named_worker_that_stays_away_fails_its_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(of_processes, "LEASE_OVER", 0.3)
+    stack: Any = Busy(tmp_path)
+    with pytest.raises(Unmet, match="w to be back"):
+        of_processes.kill_named_parents(stack)
+
+
+def test_a_stack_that_does_not_come_to_work_is_told_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rounds, "PATIENCE", 0.1)
+    idle = SimpleNamespace(of=lambda kind: [SimpleNamespace(name="worker-0")] if kind == "worker" else [])
+    load = SimpleNamespace(go=lambda _: None)
+    stack: Any = SimpleNamespace(fleet=idle, load=load, sql=lambda *_, **__: [], ledger=SimpleNamespace(read=list))
+    with pytest.raises(Unmet, match="worker-0"):
+        Rounds(stack, 1.0).warm_up()
