@@ -28,7 +28,11 @@ class Account(Dated, Base):
 
 
 class DnsAccount(Dated, Base):
-    """Who serves an account's domains. `token`: the account's own at that provider, or the environment's."""
+    """Who serves an account's domains.
+
+    `token`: the account's own at that provider. None: the environment's, which sees the zones of all accounts. It makes
+    and changes records in `zone` alone, the domain that is the account's there.
+    """
 
     __tablename__ = "dns_accounts"
     __table_args__ = (CheckConstraint("provider IN ('cloudflare')", name="dns_accounts_provider_known"),)
@@ -36,6 +40,7 @@ class DnsAccount(Dated, Base):
     account_id: Mapped[int] = mapped_column(ForeignKey("accounts.id", ondelete="CASCADE"), primary_key=True)
     provider: Mapped[str] = mapped_column(Text)
     token: Mapped[str | None] = mapped_column(Text)
+    zone: Mapped[str | None] = mapped_column(Text)
 
     def __repr__(self) -> str:
         return f"DnsAccount(account_id={self.account_id}, provider={self.provider!r})"  # the token stays secret

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import httpx
 
@@ -32,15 +32,19 @@ class CloudflareSettings:
     """token: an API token with Zone Read and DNS Edit. timeout_seconds: for each read or write.
 
     is_accounts_own: the token is the account's, not the environment's, which sees the zones of all accounts.
+    zone: the one that is the account's among those, if it is known.
     """
 
     token: str = field(repr=False)
     is_accounts_own: bool = False
+    zone: str | None = None
     base_url: str = "https://api.cloudflare.com/client/v4"
     timeout_seconds: float = 10.0
 
     @classmethod
-    def from_env(cls, token: str | None = None, environ: Mapping[str, str] = os.environ) -> CloudflareSettings:
+    def from_env(
+        cls, token: str | None = None, zone: str | None = None, environ: Mapping[str, str] = os.environ
+    ) -> CloudflareSettings:
         """Reads CLOUDFLARE_*; CLOUDFLARE_API_TOKEN where the account has no token. Raises ConfigurationError."""
         is_own = bool(token)
         token = token or environ.get("CLOUDFLARE_API_TOKEN", "")
@@ -49,6 +53,7 @@ class CloudflareSettings:
         return cls(
             token=token,
             is_accounts_own=is_own,
+            zone=plain(zone) if zone else None,
             base_url=address("CLOUDFLARE_BASE_URL", cls.base_url, environ=environ),
             timeout_seconds=positive("CLOUDFLARE_TIMEOUT_SECONDS", cls.timeout_seconds, environ=environ),
         )
@@ -58,7 +63,7 @@ class Cloudflare:
     """A `DnsProvider`."""
 
     def __init__(self, settings: CloudflareSettings) -> None:
-        self._is_accounts_own = settings.is_accounts_own
+        self._settings = settings
         self._client = httpx.Client(
             base_url=settings.base_url, timeout=settings.timeout_seconds,
             headers={"Authorization": f"Bearer {settings.token}", "User-Agent": "celeriac-instasites"},
@@ -75,32 +80,34 @@ class Cloudflare:
     def point(self, domain: str, target: str) -> Change:
         """Not proxied, so that name servers show the CNAME. Other records of the name are not touched.
 
-        A CNAME that points elsewhere is changed by the account's own token alone: by the environment's, any account
-        could take over a name of another one.
+        The environment's token makes and changes records in the account's own zone alone: elsewhere any account could
+        take over names of another one.
         """
         domain, target = plain(domain), plain(target)
-        records = f"zones/{self._zone_of(domain)}/dns_records"
+        zone = self._zone_of(domain)
+        records = f"zones/{zone.id}/dns_records"
         found = _rows(self._ask("GET", records, params={"name": domain}))
         if rivals := sorted({record["type"] for record in found if record["type"] in RIVALS}):
             raise DnsRefused(f"{domain} has a record of type {' and '.join(rivals)}: remove it, as it bars a CNAME")
         wanted = {"content": target, "proxied": False}
         existing = next((record for record in found if record["type"] == "CNAME"), None)
+        is_ours = self._settings.is_accounts_own or zone.name == self._settings.zone
+        is_right = existing is not None and plain(existing["content"]) == target
+        if existing is not None and is_right and not (is_ours and existing.get("proxied", False)):
+            return "unchanged"
+        if not is_ours:
+            raise DnsRefused(_somebody_s(domain, zone.name))
         if existing is None:
             self._ask("POST", records, json={"type": "CNAME", "name": domain, "ttl": 1} | wanted)  # 1 is automatic
             return "created"
-        is_right = plain(existing["content"]) == target
-        if is_right and not existing.get("proxied", False):
-            return "unchanged"
-        if not (is_right or self._is_accounts_own):
-            raise DnsRefused(_somebody_s(domain, existing["content"]))
         self._ask("PATCH", f"{records}/{existing['id']}", json=wanted)
         return "changed"
 
-    def _zone_of(self, domain: str) -> str:
-        """The id of the closest zone above a domain, or of its own. Raises NoZone."""
+    def _zone_of(self, domain: str) -> _Zone:
+        """The closest zone above a domain, or its own. Raises NoZone."""
         for name in _from_within(domain):
             for zone in _rows(self._ask("GET", "zones", params={"name": name})):
-                return str(zone["id"])
+                return _Zone(str(zone["id"]), name)
         raise NoZone(f"the account has no zone of {domain} at Cloudflare")
 
     def _ask(self, method: str, path: str, **more: Any) -> Any:
@@ -111,10 +118,16 @@ class Cloudflare:
         return _result(response)
 
 
-def _somebody_s(domain: str, content: str) -> str:
+class _Zone(NamedTuple):
+    id: str
+    name: str
+
+
+def _somebody_s(domain: str, zone: str) -> str:
     return (
-        f"{domain} is a CNAME of {content}, which may be somebody else's: with CLOUDFLARE_API_TOKEN, the token of all "
-        "accounts, it is not changed. Remove the record, or set the account's own token in its row of dns_accounts"
+        f"{domain} is in the zone {zone}, which may be another account's: with CLOUDFLARE_API_TOKEN, the token of all "
+        "accounts, nothing is made or changed there. If it is this account's, say so in its row of dns_accounts: "
+        f"set zone to {zone}, or token to the account's own"
     )
 
 

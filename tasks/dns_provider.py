@@ -53,7 +53,10 @@ class DnsProvider(Protocol):
     """With the rights of one account. Raises DnsError."""
 
     def point(self, domain: str, target: str) -> Change:
-        """The domain's CNAME is `target` from now on, and it has no other; what that took. Safe to repeat."""
+        """The domain's CNAME is `target` from now on, and it has no other; what that took. Safe to repeat.
+
+        Raises DnsRefused where that takes a change of what may be another account's.
+        """
 
     def __enter__(self) -> Self: ...
     def __exit__(
@@ -61,18 +64,25 @@ class DnsProvider(Protocol):
     ) -> None: ...
 
 
-def provider_of(name: str, token: str | None, environ: Mapping[str, str] = os.environ) -> DnsProvider:
-    """The provider of that name with the account's token, or the environment's. Raises DnsLockedOut."""
+def provider_of(
+    name: str, token: str | None, zone: str | None = None, environ: Mapping[str, str] = os.environ
+) -> DnsProvider:
+    """The provider of that name with the account's token, or the environment's, which may change `zone` alone.
+
+    Raises DnsLockedOut.
+    """
     try:
-        return _PROVIDERS[name](token, environ)
+        return _PROVIDERS[name](token, zone, environ)
     except ConfigurationError as mistake:
         raise DnsLockedOut(str(mistake)) from mistake
 
 
-def _cloudflare(token: str | None, environ: Mapping[str, str]) -> DnsProvider:
+def _cloudflare(token: str | None, zone: str | None, environ: Mapping[str, str]) -> DnsProvider:
     from tasks.cloudflare import Cloudflare, CloudflareSettings
 
-    return Cloudflare(CloudflareSettings.from_env(token, environ))
+    return Cloudflare(CloudflareSettings.from_env(token, zone, environ))
 
 
-_PROVIDERS: Mapping[str, Callable[[str | None, Mapping[str, str]], DnsProvider]] = {"cloudflare": _cloudflare}
+_PROVIDERS: Mapping[str, Callable[[str | None, str | None, Mapping[str, str]], DnsProvider]] = {
+    "cloudflare": _cloudflare
+}

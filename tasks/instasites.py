@@ -163,10 +163,11 @@ def update_dns(self: Task[..., Any], instasite_id: int, domain: str) -> dict[str
             return {"skipped": str(elsewhere)}
 
 
-def _served_by(session: Session, instasite_id: int, domain: str) -> tuple[str, str | None] | None:
-    """The DNS provider of the site's account, and its token there. Ends its transaction, as `_is_domain_of`."""
+def _served_by(session: Session, instasite_id: int, domain: str) -> tuple[str, str | None, str | None] | None:
+    """The site's account's DNS provider, and its token and zone there. Ends its transaction, as `_is_domain_of`."""
     of_site = Instasite.account_id == DnsAccount.account_id, Instasite.id == instasite_id
-    wanted = select(DnsAccount.provider, DnsAccount.token).where(*of_site, Instasite.custom_domain == domain)
+    wanted = select(DnsAccount.provider, DnsAccount.token, DnsAccount.zone)
+    wanted = wanted.where(*of_site, Instasite.custom_domain == domain)
     found = session.execute(wanted).one_or_none()
     session.rollback()
     return None if found is None else found.tuple()

@@ -66,7 +66,7 @@ def play(on: Stage, screen: Screen) -> Sequence[Verdict]:
     customers = accept(app)
     for customer in customers.values():
         if customer.kind == plan.SERVED:
-            on.outside.cloudflare.open_zone(f"{plan.label(customer)}.example")
+            on.outside.cloudflare.open_zone(plan.zone(customer))
     screen.say(f"{plan.BUILDS} builds are accepted, each with its site: rows, before there is any worker.\n")
     with worker_and_beat(on, "-c", str(PROCESSES), "-Q", QUEUES, "--include", "demo.instasites.witness") as processes:
         at_work = AtWork(app, on, customers, screen)

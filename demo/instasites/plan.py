@@ -56,7 +56,7 @@ def _account(session: Session, customer: Customer) -> Account:
     session.add(account)
     session.flush()
     if customer.kind == SERVED:
-        session.add(DnsAccount(account_id=account.id, provider="cloudflare"))
+        session.add(DnsAccount(account_id=account.id, provider="cloudflare", zone=zone(customer)))
     return account
 
 
@@ -68,6 +68,11 @@ def _sites(account: Account, customer: Customer, template: Template) -> Iterator
             customisations={"business_data": {"name": f"{customer.name}, branch {n}"}},
             custom_domain=f"www.branch-{n}.{label(customer)}.example" if n % DOMAIN_EVERY == 3 else None,
         )
+
+
+def zone(customer: Customer) -> str:
+    """At the DNS provider, if it is theirs."""
+    return f"{label(customer)}.example"
 
 
 def label(customer: Customer) -> str:

@@ -24,13 +24,14 @@ from tasks.dns_provider import (
     provider_of,
 )
 
-DOMAIN, TARGET = "www.joes.example", "s.multiscreensite.com"
+DOMAIN, TARGET, ZONE = "www.joes.example", "s.multiscreensite.com", "joes.example"
 
 
 @pytest.fixture
 def provider(outside: sandbox.Sandbox) -> Iterator[DnsProvider]:
+    """With the environment's token, of an account whose zone is joes.example."""
     outside.cloudflare.open_zone("joes.example")
-    with provider_of("cloudflare", None) as provider:
+    with provider_of("cloudflare", None, ZONE) as provider:
         yield provider
 
 
@@ -55,31 +56,47 @@ def test_nor_do_they_of_the_target(provider: DnsProvider, outside: sandbox.Sandb
 
 
 @pytest.mark.parametrize(("content", "proxied"), [("elsewhere.example", False), (TARGET, True)])
-def test_a_cname_that_points_elsewhere_or_is_hidden_is_changed_with_the_account_s_own_token(
-    outside: sandbox.Sandbox, content: str, proxied: bool
+@pytest.mark.parametrize(("token", "zone"), [("joe's", None), (None, "Joes.Example.")])
+def test_a_cname_that_points_elsewhere_or_is_hidden_is_changed_in_the_account_s_own_zone(
+    outside: sandbox.Sandbox, token: str | None, zone: str | None, content: str, proxied: bool
 ) -> None:
-    outside.cloudflare.open_zone("joes.example", token="joe's")
+    outside.cloudflare.open_zone("joes.example", token=token or TOKEN)
     outside.cloudflare.put("joes.example", "CNAME", DOMAIN, content, proxied=proxied)
-    with provider_of("cloudflare", "joe's") as provider:
+    with provider_of("cloudflare", token, zone) as provider:
         assert provider.point(DOMAIN, TARGET) == "changed"
     assert records(outside) == [(DOMAIN, TARGET, False)]
 
 
-def test_with_the_environment_s_token_nobody_s_cname_is_taken_over(
-    provider: DnsProvider, outside: sandbox.Sandbox
+NOT_THE_ACCOUNT_S = pytest.mark.parametrize("zone", [None, "annas.example", "example", "www.joes.example"])
+
+
+@NOT_THE_ACCOUNT_S
+@pytest.mark.parametrize("before", [None, "shop.joes.example"])
+def test_with_the_environment_s_token_no_name_in_another_s_zone_is_taken(
+    outside: sandbox.Sandbox, zone: str | None, before: str | None
 ) -> None:
-    outside.cloudflare.put("joes.example", "CNAME", DOMAIN, "shop.joes.example")
-    with pytest.raises(DnsRefused, match=r"is a CNAME of shop\.joes\.example, .* own token in its row"):
+    outside.cloudflare.open_zone("joes.example")
+    if before:
+        outside.cloudflare.put("joes.example", "CNAME", DOMAIN, before)
+    refusal = r"is in the zone joes\.example, .* set zone to joes\.example, or token"
+    with provider_of("cloudflare", None, zone) as provider, pytest.raises(DnsRefused, match=refusal):
         provider.point(DOMAIN, TARGET)
-    assert records(outside) == [(DOMAIN, "shop.joes.example", False)]
+    assert records(outside) == ([(DOMAIN, before, False)] if before else [])
+
+
+@NOT_THE_ACCOUNT_S
+def test_there_what_is_right_is_left_as_it_is(outside: sandbox.Sandbox, zone: str | None) -> None:
+    outside.cloudflare.open_zone("joes.example")
     outside.cloudflare.put("joes.example", "CNAME", DOMAIN, TARGET, proxied=True)
-    assert provider.point(DOMAIN, TARGET) == "changed", "what points to Duda already is only shown"
+    with provider_of("cloudflare", None, zone) as provider:
+        assert provider.point(DOMAIN, TARGET) == "unchanged"
+    assert records(outside) == [(DOMAIN, TARGET, True)]
 
 
 def test_settings_that_are_wrong_lock_out_until_they_are_mended() -> None:
     for environ in ({}, {"CLOUDFLARE_API_TOKEN": "general", "CLOUDFLARE_BASE_URL": "nowhere"}):
         with pytest.raises(DnsLockedOut, match="CLOUDFLARE_"):
-            provider_of("cloudflare", None, environ)
+            provider_of("cloudflare", None, None, environ)
 
 
 def test_a_zone_may_be_opened_while_the_zones_are_listed(outside: sandbox.Sandbox) -> None:
@@ -102,7 +119,8 @@ def test_an_address_that_bars_the_cname_is_left_and_told_of(provider: DnsProvide
 
 def test_the_closest_zone_is_taken(provider: DnsProvider, outside: sandbox.Sandbox) -> None:
     outside.cloudflare.open_zone("shop.joes.example")
-    provider.point("www.shop.joes.example", TARGET)
+    with provider_of("cloudflare", None, "shop.joes.example") as of_the_shop:
+        of_the_shop.point("www.shop.joes.example", TARGET)
     assert records(outside) == []
     assert provider.point("joes.example", TARGET) == "created", "a zone's own name"
 
@@ -127,7 +145,7 @@ def test_a_record_whose_creation_nobody_heard_of_is_found(
 ) -> None:
     monkeypatch.setenv("CLOUDFLARE_TIMEOUT_SECONDS", "0.3")
     outside.faults.order(fault, "create_record")
-    with provider_of("cloudflare", None) as impatient:
+    with provider_of("cloudflare", None, ZONE) as impatient:
         with pytest.raises(DnsUnavailable, match="POST zones/"):
             impatient.point(DOMAIN, TARGET)
         outside.release()
@@ -189,13 +207,13 @@ def test_an_answer_that_is_not_cloudflare_s_is_unavailable(
 
 def test_the_settings_are_read_from_the_environment_and_the_token_stays_secret() -> None:
     environ = {"CLOUDFLARE_API_TOKEN": "general", "CLOUDFLARE_TIMEOUT_SECONDS": "3"}
-    assert CloudflareSettings.from_env(None, environ).token == "general"
-    own = CloudflareSettings.from_env("own", environ)
+    assert CloudflareSettings.from_env(None, None, environ).token == "general"
+    own = CloudflareSettings.from_env("own", None, environ)
     assert (own.token, own.timeout_seconds) == ("own", 3)
     assert "'own'" not in repr(own)
     for token in ("", "no token\n", "schlüssel"):
         with pytest.raises(ConfigurationError, match="CLOUDFLARE_API_TOKEN"):
-            CloudflareSettings.from_env(None, {"CLOUDFLARE_API_TOKEN": token})
+            CloudflareSettings.from_env(None, None, {"CLOUDFLARE_API_TOKEN": token})
 
 
 def test_the_token_is_asked_for_as_a_bearer(outside: sandbox.Sandbox) -> None:

@@ -96,7 +96,7 @@ def test_a_domain_given_up_while_it_is_looked_up_is_not_recorded(works: Works, m
 
 def test_a_custom_domain_is_set_at_the_account_s_dns_provider(works: Works) -> None:
     works.outside.cloudflare.open_zone("dora.example")
-    site, domain = works.site(domain="www.dora.example", dns=True), "www.dora.example"
+    site, domain = works.site(domain="www.dora.example", dns=True, zone="dora.example"), "www.dora.example"
     works.outside.faults.order("reset_after", "create_record")
     works.enqueue(site)
     until(lambda: works.events_of(site, domain) == ["retry"], "the first attempt, whose answer was lost")
@@ -115,6 +115,16 @@ def test_a_domain_that_the_account_has_no_zone_of_waits_for_its_owner(works: Wor
     assert "no zone of www.emil.example" in works.dns(site, domain)["result"]["skipped"]
     works.outside.names.update({domain: CNAME_TARGET})
     until(lambda: works.verified(site) == domain, "the check that sees it")
+
+
+def test_a_domain_in_a_zone_of_another_account_is_not_set(works: Works) -> None:
+    """The environment's token sees all zones: a customer says what domain it is, an operator whose the zone is."""
+    works.outside.cloudflare.open_zone("gabi.example")
+    site, domain = works.site(domain="shop.gabi.example", dns=True, zone="hans.example"), "shop.gabi.example"
+    works.enqueue(site)
+    until(lambda: works.dns(site, domain).get("status") == "failed", "the refusal")
+    assert "set zone to gabi.example" in works.dns(site, domain)["error_message"]
+    assert works.outside.cloudflare.describe()["gabi.example"] == []
 
 
 def test_an_account_s_own_token_that_is_wrong_burns_no_attempt(works: Works) -> None:
@@ -280,7 +290,7 @@ def test_the_page_s_queries_run_as_they_stand(stack: Stack, new_database: Callab
         assert rows(pending) == [(1,)]
         app.dispatch("instasite_build")
     assert rows(cursor) == [(None,)]
-    assert rows("SELECT provider, token FROM dns_accounts WHERE account_id = 1") == [("cloudflare", None)]
+    assert rows("SELECT provider, token, zone FROM dns_accounts") == [("cloudflare", None, "joes.example")]
     rows.close()
 
 

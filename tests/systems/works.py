@@ -35,9 +35,9 @@ class Works:
 
     def site(
         self, *, template: bool = True, at_duda: int = sandbox.TEMPLATES[0], domain: str | None = None,
-        dns: bool = False, token: str | None = None,
+        dns: bool = False, token: str | None = None, zone: str | None = None,
     ) -> int:  # fmt: skip
-        """`at_duda`: what Duda is told to make it from. `dns`: its account has a DNS provider, with this token."""
+        """`at_duda`: what Duda is told to make it from. `dns`: its account has a DNS provider, with that."""
         with Session(app.database.engine) as session, session.begin():
             site = Instasite(
                 account=Account(name="Anna", email="anna@example.com"),
@@ -48,7 +48,7 @@ class Works:
             session.add(site)
             session.flush()
             if dns:
-                session.add(DnsAccount(account_id=site.account_id, provider="cloudflare", token=token))
+                session.add(DnsAccount(account_id=site.account_id, provider="cloudflare", token=token, zone=zone))
             return site.id
 
     def enqueue(self, site: int) -> None:
