@@ -71,16 +71,24 @@ class Platform(Protocol):
         """All that is on the store's menu."""
 
 
+#: Dollars and pieces that are no price and no stock any more; what is below fits NUMERIC(10, 2) and INTEGER.
+NO_PRICE, NO_STOCK = 10**8 - 1, 10**9
+
+
 def lowest(prices: Iterable[Any]) -> Decimal | None:
-    """Of a product's options; None if none of them has one."""
-    told = (Decimal(str(price)) for price in prices if price is not None)
-    return min((price for price in told if price.is_finite() and price >= 0), default=None)
+    """Of a product's options; None if none of them has one. A number that is no price is passed over."""
+    return min((price for price in _numbers(prices, NO_PRICE) if price >= 0), default=None)
 
 
 def together(stock: Iterable[Any]) -> int | None:
-    """Of all a product's options, in whole pieces; None if none of them says."""
-    told = [math.floor(Decimal(str(number))) for number in stock if number is not None]
-    return max(0, sum(told)) if told else None
+    """Of all a product's options, in whole pieces; None if none of them says, or if it is no stock together."""
+    told = [math.floor(number) for number in _numbers(stock, NO_STOCK)]
+    return max(0, sum(told)) if told and sum(told) < NO_STOCK else None
+
+
+def _numbers(told: Iterable[Any], below: int) -> Iterator[Decimal]:
+    given = (Decimal(str(number)) for number in told if number is not None)
+    return (number for number in given if number.is_finite() and abs(number) < below)
 
 
 @contextmanager
