@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from queue import Empty, SimpleQueue
-from threading import Thread
+from threading import Lock, Thread
 from typing import Any, TypeVar
 
 from tasks.chromium import LOOK_EVERY, Chromium, NoBrowser, PageFailed, Viewports, find
@@ -31,6 +31,10 @@ class Order:
     outcome: Future[Any] = field(default_factory=Future)
 
 
+class Left(Exception):
+    """This browser takes no more orders; another one does."""
+
+
 class Browser:
     """Chromium in a thread of its own.
 
@@ -41,13 +45,20 @@ class Browser:
     def __init__(self, program: str) -> None:
         self._chromium = Chromium(program)
         self._orders: SimpleQueue[Order | None] = SimpleQueue()
+        self._is_left, self._at_the_door = False, Lock()
         self._thread = Thread(target=self._serve, name="browser", daemon=True)
         self._thread.start()
 
     def order(self, act: Callable[[Chromium], T]) -> Future[T]:
-        """What `act` comes to in the browser's thread, where it does so to its end whatever becomes of the caller."""
+        """What `act` comes to in the browser's thread; begun, it goes on to its end whatever becomes of the caller.
+
+        Raises Left.
+        """
         order = Order(act)
-        self._orders.put(order)
+        with self._at_the_door:
+            if self._is_left:
+                raise Left
+            self._orders.put(order)
         return order.outcome
 
     def pictures(self, url: str, viewports: Viewports, seconds: float) -> dict[str, bytes]:
@@ -55,8 +66,10 @@ class Browser:
         return self.order(lambda chromium: chromium.pictures(url, viewports, seconds)).result()
 
     def leave(self) -> None:
-        """It ends as soon as it has done what it is about."""
-        self._orders.put(None)
+        """It ends as soon as it has done what was ordered until here."""
+        with self._at_the_door:
+            self._is_left = True
+            self._orders.put(None)
 
     def close(self) -> None:
         self.leave()
@@ -64,6 +77,8 @@ class Browser:
 
     def _serve(self) -> None:
         while (order := self._next()) is not None:
+            if not order.outcome.set_running_or_notify_cancel():
+                continue
             try:
                 order.outcome.set_result(order.act(self._chromium))
             except BaseException as error:
@@ -93,19 +108,28 @@ def pictures(program: str, url: str, viewports: Viewports, seconds: float) -> di
 
 
 def done(program: str, act: Callable[[Chromium], T]) -> T:
-    """By this process's browser. Whoever is interrupted leaves it to end by itself; the next one has another.
+    """By this process's browser. Whoever is interrupted amid it leaves it to end by itself; the next one has another.
 
     Raises NoBrowser, as `found`, and what `act` raises.
     """
-    browser = _browser(program)
-    outcome = browser.order(act)
+    browser, outcome = _ordered(program, act)
     try:
         with _telling():
             return outcome.result()
     except BaseException:
-        if not outcome.done():
+        if not (outcome.cancel() or outcome.done()):
             _leave(browser)
         raise
+
+
+def _ordered(program: str, act: Callable[[Chromium], T]) -> tuple[Browser, Future[T]]:
+    """Another thread may leave the browser between the two."""
+    while True:
+        browser = _browser(program)
+        try:
+            return browser, browser.order(act)
+        except Left:
+            _leave(browser)
 
 
 @contextmanager

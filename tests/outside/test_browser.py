@@ -7,8 +7,9 @@ import signal
 import socket
 import struct
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from threading import Thread
+from threading import Event, Thread
 from typing import Any, NoReturn
 
 import psutil
@@ -16,7 +17,7 @@ import pytest
 
 import sandbox
 from tasks import browser
-from tasks.browser import Browser, NoBrowser, PageFailed, find
+from tasks.browser import Browser, Left, NoBrowser, PageFailed, find
 from tests.processes import until
 
 SIZES = {"wide": (640, 300), "narrow": (200, 400)}
@@ -141,6 +142,64 @@ def test_a_browser_without_work_closes_and_starts_again(
     until(lambda: len(chromiums()) <= before, "Chromium to close")
     assert idle.pictures(page(outside, "1"), ONE_SIZE, 20)
     idle.close()
+
+
+@pytest.fixture
+def waiting() -> Iterator[tuple[Browser, Event]]:
+    """One that waits for an event, about no page: its program is never started."""
+    waiting, is_busy, go_on = Browser("/bin/false"), Event(), Event()
+    waiting.order(lambda _: (is_busy.set(), go_on.wait()))
+    assert is_busy.wait(10)
+    yield waiting, go_on
+    go_on.set()
+    waiting.close()
+
+
+def test_an_order_that_was_cancelled_is_skipped(waiting: tuple[Browser, Event]) -> None:
+    busy, go_on = waiting
+    begun: list[int] = []
+    first, second, third = (busy.order(lambda _, n=n: begun.append(n)) for n in range(3))  # type: ignore[misc]
+    assert second.cancel()
+    go_on.set()
+    third.result(10)
+    assert (begun, first.done()) == ([0, 2], True)
+
+
+def test_who_is_interrupted_before_its_turn_takes_the_browser_from_nobody(
+    waiting: tuple[Browser, Event], monkeypatch: pytest.MonkeyPatch, interrupted: None
+) -> None:
+    busy, _ = waiting
+    monkeypatch.setitem(browser._of_process, os.getpid(), busy)
+
+    def interrupt() -> None:
+        until(lambda: busy._orders.qsize() == 1, "the order to wait")
+        os.kill(os.getpid(), signal.SIGUSR2)
+
+    Thread(target=interrupt).start()
+    with pytest.raises(Interrupted):
+        browser.done("/bin/false", lambda _: None)
+    assert browser._of_process[os.getpid()] is busy
+
+
+def test_a_browser_that_was_left_does_what_was_ordered_and_takes_no_more(waiting: tuple[Browser, Event]) -> None:
+    busy, go_on = waiting
+    before = busy.order(lambda _: "done")
+    busy.leave()
+    with pytest.raises(Left):
+        busy.order(lambda _: "never")
+    go_on.set()
+    assert before.result(10) == "done"
+
+
+def test_who_comes_to_a_browser_that_was_left_has_another(
+    waiting: tuple[Browser, Event], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    busy, _ = waiting
+    monkeypatch.setitem(browser._of_process, os.getpid(), busy)
+    busy.leave()
+    with ThreadPoolExecutor(1) as other:
+        assert other.submit(browser.done, "/bin/false", lambda _: "done").result(10) == "done"
+    browser._of_process[os.getpid()].close()
 
 
 def test_no_browser_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
