@@ -10,9 +10,13 @@ import os
 import random
 import shutil
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from threading import Timer
 from typing import Any, TypeVar
+
+import psutil
 
 from tasks.environment import number, switch
 from tasks.pace import NotNow
@@ -31,6 +35,9 @@ Viewports = Mapping[str, tuple[int, int]]
 
 #: Seconds between two looks for a browser where there is none.
 LOOK_EVERY = number("BROWSER_LOOK_SECONDS", 300, at_least=0.1)
+
+#: Of a visit's time, what is left to close its context, in seconds; at most a quarter.
+CLOSING = 3.0
 
 #: Milliseconds between two looks at a page whose scripts are at work.
 PAGE_LOOK_EVERY = 100.0
@@ -80,7 +87,9 @@ class Chromium:
 
     def __init__(self, program: str) -> None:
         self._program = program
+        self._mark = f"--celeriac={uuid.uuid4().hex}"
         self._running: tuple[Any, Any] | None = None
+        self._is_killed = False
 
     @property
     def runs(self) -> bool:
@@ -99,11 +108,37 @@ class Chromium:
         """What `work` makes of pages it reads as one visitor, whom nothing ties to any other: a context of their own.
 
         proxy: server, username, password, as Playwright has them; None: directly. `give_up`, on the monotonic clock,
-        bounds all of it. Raises PageFailed or NoBrowser, and what `work` raises.
+        bounds all of it: a browser that is not through by then is killed. Raises PageFailed or NoBrowser, and what
+        `work` raises.
         """
-        agent = random.choice(agents(self._started().version))
-        with self._context("a visit", proxy=proxy, user_agent=agent) as context:
-            return work(Pages(context, give_up))
+        left = give_up - time.monotonic()
+        with self._killed_after(left):
+            agent = random.choice(agents(self._started().version))
+            with self._context("a visit", proxy=proxy, user_agent=agent) as context:
+                return work(Pages(context, give_up - min(CLOSING, left / 4)))
+
+    @contextmanager
+    def _killed_after(self, seconds: float) -> Iterator[None]:
+        """Playwright knows no time limit for reading a page and closing a context, and a page may never rest."""
+        timer = Timer(max(0.0, seconds), self._kill)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    def _kill(self) -> None:
+        """By its mark, beside other browsers of this process; and its parent, Playwright's driver.
+
+        A call whose browser ends at the wrong moment waits for ever, but not one whose driver does.
+        """
+        self._is_killed = True
+        for process in psutil.Process().children(recursive=True):
+            with suppress(psutil.Error):  # one that has ended
+                if self._mark in process.cmdline() and (driver := process.parent()) is not None:
+                    for one in (driver, *driver.children(recursive=True)):
+                        _end(one)
 
     @contextmanager
     def _context(self, of: str, **options: Any) -> Iterator[Any]:
@@ -116,7 +151,7 @@ class Chromium:
                 yield context
         except Error as error:
             kind = PageFailed
-            if not browser.is_connected():
+            if self._is_killed or not browser.is_connected():
                 self.stop()
                 kind = BrowserEnded
             raise kind(f"{of}: {_first_line(error)}") from error
@@ -143,13 +178,13 @@ class Chromium:
     def _launch(self, playwright: Any) -> None:
         try:
             browser = playwright.chromium.launch(
-                executable_path=self._program, args=list(FLAGS), handle_sigint=False, handle_sigterm=False,
+                executable_path=self._program, args=[*FLAGS, self._mark], handle_sigint=False, handle_sigterm=False,
                 handle_sighup=False, chromium_sandbox=switch("CHROMIUM_SANDBOX", default=os.geteuid() != 0),
             )  # fmt: skip
         except BaseException as error:
             playwright.stop()
             raise NoBrowser(f"{self._program} does not start: {str(error)[:500]}") from error
-        self._running = playwright, browser
+        self._running, self._is_killed = (playwright, browser), False
 
 
 class Pages:
@@ -190,6 +225,12 @@ class Pages:
             if not self._tab.context.browser.is_connected():
                 raise
             raise PageIncomplete(url, _first_line(error)) from error
+
+
+def _end(process: psutil.Process) -> None:
+    if process.pid != os.getpid():
+        with suppress(psutil.Error):
+            process.kill()
 
 
 def _first_line(error: Any) -> str:

@@ -11,12 +11,15 @@ interrupted task's browser is still about its page. What a killed process has is
 from __future__ import annotations
 
 import logging
+import math
 import os
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import cache
 from ipaddress import ip_address
+from threading import Thread
 from typing import TypeVar
 
 import httpx
@@ -38,8 +41,9 @@ PREFLIGHTS = 3
 #: What a site answers whom it wants no more of.
 TURNED_AWAY = (403, 429)
 
-#: Seconds by which a proxy's lease outlasts the visit: closing takes its time.
-CLOSING = 15.0
+#: Seconds by which a proxy's lease outlasts the visit, which has closed its context by then: its outcome is still to be
+#: written down.
+TO_TELL = 15.0
 
 
 class VisitFailed(Exception):
@@ -67,6 +71,10 @@ class VisitSettings:
             positive("PROXY_REST_SECONDS", cls.rest_seconds, environ=environ),
         )
 
+    def leave_time(self, give_up: float) -> bool:
+        """Until then, for what a preflight may take, or for its share of a visit that is shorter than that."""
+        return give_up - time.monotonic() >= min(self.preflight_seconds, self.visit_seconds / (PREFLIGHTS + 1))
+
 
 def visit(work: Work[T]) -> T:
     """What `work` makes of the pages it reads. Raises VisitFailed, PageFailed, NotNow, and what `work` raises."""
@@ -77,10 +85,10 @@ def visit(work: Work[T]) -> T:
 def _visited(chromium: Chromium, settings: VisitSettings, work: Work[T]) -> T:
     """Its time, and its proxy's lease, begin now that the browser is free for it."""
     give_up = time.monotonic() + settings.visit_seconds
-    pool = Pool(app.database, seconds=settings.visit_seconds + CLOSING, rest=settings.rest_seconds)
+    pool = Pool(app.database, seconds=settings.visit_seconds + TO_TELL, rest=settings.rest_seconds)
     own = ""
     refused: list[str] = []
-    while len(refused) < PREFLIGHTS and time.monotonic() < give_up:
+    while len(refused) < PREFLIGHTS and (not refused or settings.leave_time(give_up)):
         proxy = pool.take()
         if proxy is None:
             _say_once(os.getpid())
@@ -109,12 +117,12 @@ class Attempt:
 
     def __init__(self, pool: Pool, proxy: Proxy, settings: VisitSettings, give_up: float) -> None:
         self._pool, self._proxy, self._settings, self._give_up = pool, proxy, settings, give_up
-        self._passed = False
+        self._passed, self._had_time = False, True
 
     def own_address(self) -> str:
         """The proxy goes back where that cannot be found out."""
         try:
-            return own_address(self._settings)
+            return own_address(self._settings, self._give_up)
         except BaseException:
             self._pool.give_back(self._proxy)
             raise
@@ -123,7 +131,7 @@ class Attempt:
         try:
             done = chromium.visit(self._proxy.for_playwright, self._give_up, lambda pages: self._work(pages, own, work))
         except (PageFailed, PreflightFailed) as error:
-            if is_to_blame(error, self._passed):
+            if is_to_blame(error, self._passed, self._had_time):
                 self._pool.failed(self._proxy, str(error))
             else:
                 self._pool.give_back(self._proxy)
@@ -137,28 +145,51 @@ class Attempt:
         return done
 
     def _work(self, pages: Pages, own: str, work: Work[T]) -> T:
+        self._had_time = self._settings.leave_time(self._give_up)
         told = pages.texts(self._settings.echo_url, "body", seconds=self._settings.preflight_seconds)
         if (wrong := what_is_wrong(address_in("".join(told)), self._proxy.address, own)) is not None:
             raise PreflightFailed(wrong)
-        self._passed = True
+        self._passed, self._had_time = True, self._settings.leave_time(self._give_up)
         return work(pages)
 
 
-def own_address(settings: VisitSettings) -> str:
-    """The worker's, as the outside sees it, by none of the proxies the environment may name. Raises VisitFailed."""
+def own_address(settings: VisitSettings, give_up: float = math.inf) -> str:
+    """The worker's, as the outside sees it, by none of the proxies the environment may name. Raises VisitFailed.
+
+    It takes as long as a preflight may at most, and not beyond `give_up`.
+    """
+    seconds = max(0.001, min(settings.preflight_seconds, give_up - time.monotonic()))
     try:
-        answer = httpx.get(settings.echo_url, timeout=settings.preflight_seconds, trust_env=False)
-        return address_in(answer.raise_for_status().text)
+        return address_in(_text_of(settings.echo_url, seconds))
     except (httpx.HTTPError, PreflightFailed) as error:
         raise VisitFailed(f"{settings.echo_url} does not tell this worker's own address: {error}") from error
 
 
-def is_to_blame(error: Exception, passed: bool) -> bool:
+def _text_of(url: str, seconds: float) -> str:
+    """Each read has a time limit of httpx's; all of them together have this one. Raises HTTPError."""
+    outcome: Future[str] = Future()
+
+    def ask() -> None:
+        try:
+            outcome.set_result(client.get(url).raise_for_status().text)
+        except BaseException as error:
+            outcome.set_exception(error)
+
+    with httpx.Client(timeout=seconds, trust_env=False) as client:
+        Thread(target=ask, name="own address", daemon=True).start()
+        try:
+            return outcome.result(seconds)
+        except TimeoutError as late:
+            raise httpx.ReadTimeout(f"no answer within {seconds:g} s") from late
+
+
+def is_to_blame(error: Exception, passed: bool, had_time: bool) -> bool:
     """Whether the proxy is, for a failure before or after it passed its preflight.
 
-    Afterwards, what the site answered is the page's own affair, unless it is how sites turn an address away.
+    Afterwards, what the site answered is the page's own affair, unless it is how sites turn an address away. Of a proxy
+    that had too little time, after others, only an answer tells anything.
     """
-    if isinstance(error, BrowserEnded):
+    if isinstance(error, BrowserEnded) or not (had_time or isinstance(error, (PageRefused, PreflightFailed))):
         return False
     if isinstance(error, PageRefused):
         return not passed or error.status in TURNED_AWAY

@@ -19,11 +19,20 @@ import pytest
 import sandbox
 from tasks import browser, visits
 from tasks.app import app
-from tasks.chromium import BrowserEnded, NoBrowser, PageFailed, PageIncomplete, PageRefused, agents
+from tasks.chromium import CLOSING, BrowserEnded, NoBrowser, PageFailed, PageIncomplete, PageRefused, agents
 from tasks.pace import NotNow
 from tasks.platforms import PlatformRateLimited, PlatformRefused, PlatformUnavailable
 from tasks.proxies import NoProxyFree
-from tasks.visits import VisitFailed, VisitSettings, address_in, is_to_blame, own_address, visit, what_is_wrong
+from tasks.visits import (
+    PreflightFailed,
+    VisitFailed,
+    VisitSettings,
+    address_in,
+    is_to_blame,
+    own_address,
+    visit,
+    what_is_wrong,
+)
 from tasks.webmenus import WebMenus
 from tests.conftest import Servers
 from tests.outside.test_browser import Interrupted, chromiums
@@ -163,7 +172,7 @@ def test_no_more_proxies_are_tried_than_is_sensible_and_no_page_is_asked_for(out
 def test_a_page_that_came_without_what_is_wanted_of_it_is_no_fault_of_the_proxy(
     outside: Outside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("BROWSER_VISIT_SECONDS", "4")
+    monkeypatch.setenv("BROWSER_VISIT_SECONDS", "8")
     with (
         outside.pages.held(),
         pytest.raises(PlatformUnavailable, match="came without what was wanted of it"),
@@ -182,17 +191,44 @@ def test_a_proxy_that_says_nothing_leaves_time_for_the_next(outside: Outside, mo
     assert (failures, "Timeout" in why) == (1, True)
 
 
+def test_a_proxy_that_others_left_too_little_time_is_not_blamed(
+    outside: Outside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BROWSER_VISIT_SECONDS", "8")
+    monkeypatch.setenv("PROXY_PREFLIGHT_SECONDS", "7")
+    outside.rows("DELETE FROM proxies")
+    with socket.create_server((OWN, 0)) as first, socket.create_server((OWN, 0)) as second:
+        for silent in (first, second):
+            outside.rows("SELECT add_proxy(:url)", url=f"http://{OWN}:{silent.getsockname()[1]}")
+        with pytest.raises(PlatformUnavailable, match="no proxy passed the preflight"):
+            outside.read()
+    assert [(failures, free) for failures, _, free in outside.rows(HEALTH)] == [(1, True), (0, True)]
+
+
+def test_a_page_that_never_rests_is_over_when_its_visit_is(outside: Outside, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading has no time limit of Playwright's: the browser is killed, before the proxy is anybody else's."""
+    monkeypatch.setenv("BROWSER_VISIT_SECONDS", "6")
+    with pytest.raises(BrowserEnded):
+        visit(lambda pages: pages._tab.evaluate("() => { for (;;) {} }"))
+    monkeypatch.undo()
+    assert outside.rows(HEALTH) == [(0, None, True)] * 3
+    assert outside.read() == 2
+
+
 def test_time_and_lease_begin_when_the_browser_is_free(outside: Outside) -> None:
     visit(lambda _: None)
-    process, free = browser._browser(browser.found()), Event()
-    process.order(lambda _: free.wait())
+    process, is_busy, free = browser._browser(browser.found()), Event(), Event()
+    process.order(lambda _: (is_busy.set(), free.wait()))
+    assert is_busy.wait(10)
     with ThreadPoolExecutor() as others:
         waits = others.submit(visit, lambda pages: pages._give_up)
-        until(lambda: process._orders.qsize() == 1, "the visit to wait for the browser")
-        assert outside.rows(HEALTH) == [(0, None, True)] * 3, "no proxy is taken"
-        freed = time.monotonic()
-        free.set()
-        assert waits.result() >= freed + 20
+        try:
+            until(lambda: process._orders.qsize() == 1, "the visit to wait for the browser")
+            assert outside.rows(HEALTH) == [(0, None, True)] * 3, "no proxy is taken"
+            freed = time.monotonic()
+        finally:
+            free.set()
+        assert waits.result() >= freed + 20 - CLOSING
 
 
 def test_the_worker_s_own_address_is_found_out_by_no_proxy_of_the_environment(
@@ -202,10 +238,33 @@ def test_the_worker_s_own_address_is_found_out_by_no_proxy_of_the_environment(
     assert own_address(VisitSettings.from_env()) == OWN
 
 
+def test_an_echo_that_trickles_in_is_given_up(outside: Outside) -> None:
+    """Byte after byte, none of them late: there is a time limit for all of them."""
+    with socket.create_server((OWN, 0)) as listening, ThreadPoolExecutor() as others:
+        hears = others.submit(_trickle, listening)
+        echo = f"http://{OWN}:{listening.getsockname()[1]}/"
+        with pytest.raises(VisitFailed, match=r"does not tell this worker's own address: no answer within 0\.5 s"):
+            own_address(VisitSettings(echo, preflight_seconds=0.5))
+        with pytest.raises(VisitFailed, match="no answer within 0"):
+            own_address(VisitSettings(echo, preflight_seconds=60), give_up=time.monotonic() + 0.1)
+        hears.result(30)
+
+
+def _trickle(listening: socket.socket) -> None:
+    """Until who asked has gone."""
+    connection, _ = listening.accept()
+    with connection, suppress(OSError):
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")
+        while True:
+            connection.sendall(b"1")
+            time.sleep(0.02)
+
+
 def test_where_there_is_no_browser_a_visit_waits_for_one_and_says_so_once(
     outside: Outside, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("CHROMIUM_PATH", "/nowhere")
+    browser._say_once.cache_clear()
     for _ in range(2):
         with pytest.raises(NoBrowser) as missing:
             outside.read()
@@ -264,10 +323,12 @@ def test_an_interrupted_visit_keeps_its_proxy_until_its_browser_is_through(outsi
     asked = outside.running.describe()["requests"].get("page", 0)
     outside.running.faults.order("hang_before", "page")
     before = signal.signal(signal.SIGUSR2, raises)
-    Thread(target=interrupt).start()
-    with pytest.raises(Interrupted):
-        outside.read()
-    signal.signal(signal.SIGUSR2, before)
+    try:
+        Thread(target=interrupt).start()
+        with pytest.raises(Interrupted):
+            outside.read()
+    finally:
+        signal.signal(signal.SIGUSR2, before)
     in_use = "SELECT count(*) FROM proxies WHERE leased_until > now()"
     assert outside.rows.one(in_use) == 1
     outside.running.release()
@@ -286,7 +347,13 @@ def test_an_interrupted_visit_keeps_its_proxy_until_its_browser_is_through(outsi
     ],
 )
 def test_whose_fault_a_failure_is(error: Exception, before: bool, after: bool) -> None:
-    assert [is_to_blame(error, passed) for passed in (False, True)] == [before, after]
+    assert [is_to_blame(error, passed, True) for passed in (False, True)] == [before, after]
+
+
+def test_without_time_it_is_the_proxy_s_only_if_something_was_answered() -> None:
+    told: list[Exception] = [PageFailed("Timeout"), PageIncomplete("/", "late"), PageRefused("/", 502, None)]
+    assert [is_to_blame(error, False, False) for error in told] == [False, False, True]
+    assert is_to_blame(PreflightFailed("the outside sees 127.0.0.99"), False, False)
 
 
 def test_an_address_is_compared_in_its_usual_form() -> None:
