@@ -103,7 +103,7 @@ def test_a_server_that_is_killed_is_told_as_stale_and_is_live_again_once_it_is_b
     page.locator(f"#task-{task} input").check()
     page.locator("#q").press_sequentially("state:fai")
     server.kill()
-    expect(page.locator("#light")).to_have_text(re.compile("stale .+"), timeout=5_000)
+    expect(page.locator("#light")).to_have_text(re.compile("stale .+"), timeout=SOON)
     expect(page.locator(f"#task-{task}")).to_be_visible()
     waiting.app.cancel(stack.rows.one("SELECT task_id FROM worker_tasks"))
     stack.serve()
