@@ -199,6 +199,38 @@ def test_every_variable_has_a_default_for_local_use() -> None:
     assert "${" not in json.dumps(interpolated(FILE, {}))
 
 
+def _documented() -> dict[str, str]:
+    """The application's settings with their defaults, as the pages' tables have them."""
+    of_all = (ROOT / "README.md").read_text().partition("The application's (those of")[2].partition("## Figures")[0]
+    pages = [(ROOT / "docs" / f"{name}.md").read_text() for name in ("thumbnails", "stores", "subreddits")]
+    rows = re.findall(r"^\| (`[A-Z].*?) \| (.*?) \|", "".join([of_all, *pages]), re.MULTILINE)
+    found: dict[str, str] = {}
+    for names, defaults in rows:
+        listed = re.findall(r"`([A-Z_]+)`", names)
+        told = [one.strip() for one in defaults.split(",")]
+        found |= dict(zip(listed, told if len(told) == len(listed) else [""] * len(listed), strict=True)) | found
+    return found
+
+
+#: Those of some services alone, and those that the image has settled.
+OF_SOME = {"THUMBNAILS_URL": {"thumbnails"}, "THUMBNAILS_PUBLIC_URL": {"thumbnails"},
+           "CHROMIUM_SANDBOX": {"thumbnails", "stores", "product-resync"}, "CHROMIUM_PATH": set()}  # fmt: skip
+
+#: What is another number here than by default: shared out among its processes; the sandbox's.
+OTHERWISE = {"DUDA_REQUESTS_PER_SECOND", "SMTP_PORT"}
+
+
+@pytest.mark.parametrize("name", _documented())
+def test_a_setting_that_the_pages_tell_reaches_the_services(name: str) -> None:
+    """With the default that they tell, too. Roles are made of settings, so whoever imports them has all."""
+    own = dict.fromkeys(set(OURS) - {"sandbox"}, name) if name not in OF_SOME else dict.fromkeys(OF_SOME[name], name)
+    chosen, default = interpolated(FILE["services"], {name: "chosen"}), _documented()[name]
+    given = {service: chosen[service]["environment"].get(name) for service in own}
+    assert set(given.values()) <= ({"chosen"} if name != "CHROMIUM_SANDBOX" else {"false"})
+    if re.fullmatch(r"[\d.]+", default) and name not in OTHERWISE:
+        assert {FILE["services"][service]["environment"][name] for service in own} == {f"${{{name}:-{default}}}"}
+
+
 def test_ports_are_open_to_this_machine_only() -> None:
     ports = [port for service in FILE["services"].values() for port in service.get("ports", ())]
     assert ports
