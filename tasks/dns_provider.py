@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Literal, Protocol, Self
 
 from celeriac import ConfigurationError
+from tasks.environment import tell
 from tasks.pace import NotNow, RateLimited
 
 Change = Literal["created", "changed", "unchanged"]
@@ -74,6 +75,7 @@ def provider_of(
     try:
         return _PROVIDERS[name](token, zone, environ)
     except ConfigurationError as mistake:
+        tell(mistake)
         raise DnsLockedOut(str(mistake)) from mistake
 
 

@@ -6,13 +6,17 @@ secret.
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import re
 from collections.abc import Mapping
+from functools import cache
 
 from celeriac import ConfigurationError
 from celeriac.roles.role import is_on
+
+logger = logging.getLogger(__name__)
 
 _ADDRESS = re.compile(r"https?://([\w.-]+|\[[\da-fA-F:]+\])(:\d+)?(/[\w./-]*)?")
 
@@ -63,6 +67,16 @@ def address(name: str, default: str, *, environ: Mapping[str, str] = os.environ)
     given = environ.get(name) or default
     require(bool(_ADDRESS.fullmatch(given)), f"{name} must look like {default}, without credentials, query or fragment")
     return given
+
+
+def tell(mistake: ConfigurationError) -> None:
+    """Once, in this process's log: tasks that wait for a setting to be mended have not failed, so nobody looks."""
+    _tell(os.getpid(), str(mistake))
+
+
+@cache
+def _tell(_pid: int, mistake: str) -> None:
+    logger.error("tasks wait until this is mended: %s", mistake)
 
 
 def require(holds: bool, message: str) -> None:

@@ -23,7 +23,7 @@ from tasks.dns_provider import DnsError, DnsRefused, NoZone, provider_of
 from tasks.domains import DomainLookupFailed, points_to
 from tasks.duda import Duda, DudaSettings
 from tasks.duda_answers import DudaError, DudaLockedOut, DudaRefused, DudaUnavailable
-from tasks.environment import number, whole
+from tasks.environment import number, tell, whole
 from tasks.mail import MailRefused, MailSettings, MailUnavailable, send_site_ready
 from tasks.pace import waiting_out_limits
 
@@ -117,6 +117,7 @@ def _duda(_pid: int) -> Duda:
     try:
         return Duda(DudaSettings.from_env())
     except ConfigurationError as mistake:
+        tell(mistake)
         raise DudaLockedOut(str(mistake)) from mistake
 
 

@@ -23,6 +23,7 @@ from tasks.dns_provider import (
     NoZone,
     provider_of,
 )
+from tasks.environment import _tell
 
 DOMAIN, TARGET, ZONE = "www.joes.example", "s.multiscreensite.com", "joes.example"
 
@@ -93,10 +94,15 @@ def test_there_what_is_right_is_left_as_it_is(outside: sandbox.Sandbox, zone: st
     assert records(outside) == [(DOMAIN, TARGET, True)]
 
 
-def test_settings_that_are_wrong_lock_out_until_they_are_mended() -> None:
-    for environ in ({}, {"CLOUDFLARE_API_TOKEN": "general", "CLOUDFLARE_BASE_URL": "nowhere"}):
+def test_settings_that_are_wrong_lock_out_until_they_are_mended(caplog: pytest.LogCaptureFixture) -> None:
+    """The log says so once for each: what waits has not failed, so nobody would look for it."""
+    _tell.cache_clear()
+    for environ in ({}, {"CLOUDFLARE_API_TOKEN": "general", "CLOUDFLARE_BASE_URL": "nowhere"}) * 2:
         with pytest.raises(DnsLockedOut, match="CLOUDFLARE_"):
             provider_of("cloudflare", None, None, environ)
+    told = [record.getMessage().partition(": ") for record in caplog.records]
+    assert [begins for begins, _, _ in told] == ["tasks wait until this is mended"] * 2
+    assert all("CLOUDFLARE_" in mistake for _, _, mistake in told)
 
 
 def test_a_zone_may_be_opened_while_the_zones_are_listed(outside: sandbox.Sandbox) -> None:

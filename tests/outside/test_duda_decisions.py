@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from celeriac import ConfigurationError, Snooze
 from tasks.duda import DudaSettings, domain_prefix_for
+from tasks.environment import _tell
 from tasks.instasites import Wanted, build, publish
 from tasks.pace import RETRY_AFTER_DEFAULT, RETRY_AFTER_LIMIT, Pace, retry_after_seconds
 
@@ -181,7 +182,13 @@ def test_a_derived_prefix_is_stable_distinct_and_of_a_length_duda_takes() -> Non
     assert domain_prefix_for("job-1") == "site-026ab639c21df8aa"  # Changing it would create sites twice.
 
 
-def test_a_build_where_duda_is_not_set_up_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_build_where_duda_is_not_set_up_waits_for_it_and_the_log_says_so_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.delenv("DUDA_API_USER", raising=False)
-    with pytest.raises(Snooze, match="snoozed for 60 s: DUDA_API_USER is empty: set it"):
-        publish(build, 1, Wanted(1, {}, None))
+    _tell.cache_clear()
+    for site in (1, 2):
+        with pytest.raises(Snooze, match="snoozed for 60 s: DUDA_API_USER is empty: set it"):
+            publish(build, site, Wanted(1, {}, None))
+    (record,) = caplog.records
+    assert record.getMessage().startswith("tasks wait until this is mended: DUDA_API_USER is empty: set it")
