@@ -20,6 +20,7 @@ import psutil
 
 from tasks.environment import number, switch
 from tasks.pace import NotNow
+from tasks.text import without_credentials
 
 T = TypeVar("T")
 
@@ -57,7 +58,7 @@ class PageRefused(PageFailed):
     """It was answered with an error: its status, and the header Retry-After."""
 
     def __init__(self, url: str, status: int, retry_after: str | None) -> None:
-        super().__init__(f"{url} answered {status}")
+        super().__init__(f"{without_credentials(url)} answered {status}")
         self.status, self.retry_after = status, retry_after
 
 
@@ -65,7 +66,7 @@ class PageIncomplete(PageFailed):
     """It came, and not what was wanted of it."""
 
     def __init__(self, url: str, why: str) -> None:
-        super().__init__(f"{url} came without what was wanted of it: {why}")
+        super().__init__(f"{without_credentials(url)} came without what was wanted of it: {why}")
 
 
 class BrowserEnded(PageFailed):
@@ -154,7 +155,7 @@ class Chromium:
             if self._is_killed or not browser.is_connected():
                 self.stop()
                 kind = BrowserEnded
-            raise kind(f"{of}: {_first_line(error)}") from error
+            raise kind(f"{without_credentials(of)}: {_first_line(error)}") from error
 
     def stop(self) -> None:
         if self._running is None:
@@ -234,7 +235,7 @@ def _end(process: psutil.Process) -> None:
 
 
 def _first_line(error: Any) -> str:
-    return str(error.message).partition("\n")[0]
+    return without_credentials(str(error.message).partition("\n")[0])
 
 
 def agents(version: str) -> list[str]:

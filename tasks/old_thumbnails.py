@@ -13,10 +13,10 @@ from sqlalchemy.orm import Session
 from celeriac import ONE, Task, days
 from tasks.app import app
 from tasks.storage import Store
-from tasks.thumbnails import KEEP_OLD, SITES, Kind, referred, tidy_thumbnails
+from tasks.thumbnails import KEEP_OLD, MOST, SITES, Kind, listed, referred, tidy_thumbnails
 
-#: Folders a transaction compares with their sites, files of a folder that one task removes.
-BATCH, MOST = 500, 1000
+#: Folders a transaction compares with their sites.
+BATCH = 500
 
 #: Kind and id of its site.
 Folder = tuple[Kind, int]
@@ -34,7 +34,7 @@ def find_old_thumbnails(self: Task[..., Any]) -> dict[str, int]:
     store = Store.from_env(os.environ)
     folders, seen, new = _folders(store), 0, 0
     while some := list(islice(folders, BATCH)):
-        there = {(kind, site_id): store.names(f"{kind}/{site_id}") for kind, site_id in some}
+        there = {(kind, site_id): listed(store, f"{kind}/{site_id}") for kind, site_id in some}
         with self.early_commit() as session:
             calls = [(kind, site_id, names) for (kind, site_id), names in nobodys(session, there).items()]
             new += len(tidy_thumbnails.bulk(calls, session=session, countdown=KEEP_OLD))

@@ -11,6 +11,8 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
+from tasks.text import without_credentials
+
 
 def default_folder(environ: Mapping[str, str]) -> str:
     """Beside the embedded servers' data."""
@@ -39,7 +41,11 @@ class Store:
         self._files.makedirs(f"{self._root}/{folder}", exist_ok=True)
         self._files.pipe_file(part, data)
         self._files.mv(part, there)
-        return f"{self._public_url}/{path}" if self._public_url else str(self._files.unstrip_protocol(there))
+        return f"{self._public_url}/{path}" if self._public_url else self._address(there)
+
+    def _address(self, path: str) -> str:
+        """Without a user and password of THUMBNAILS_URL's: it is shown to whoever sees the site."""
+        return without_credentials(str(self._files.unstrip_protocol(path)))
 
     def folders(self) -> Iterator[str]:
         """Those that something was put into, two levels deep: `instasite/7`."""

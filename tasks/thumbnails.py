@@ -8,6 +8,7 @@ then is the site enqueued again. `tidy_thumbnails` removes what a build has repl
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
@@ -24,6 +25,9 @@ from tasks.browser import Viewports
 from tasks.environment import number
 from tasks.pace import waiting_out_limits
 from tasks.storage import Store
+from tasks.text import without_credentials
+
+logger = logging.getLogger(__name__)
 
 Kind = Literal["agency_website", "instasite"]
 Site = type[AgencyWebsite] | type[Instasite]
@@ -42,8 +46,8 @@ RETRY = number("THUMBNAILS_RETRY_SECONDS", 30, at_least=0.1)
 #: Seconds for which pictures that were replaced are kept: pages that show them may be open still.
 KEEP_OLD = number("THUMBNAILS_KEEP_OLD_SECONDS", 3600, at_least=0)
 
-#: Sites a transaction enqueues.
-BATCH = 500
+#: Sites a transaction enqueues; pictures that one task removes, as its arguments may not have any size.
+BATCH, MOST = 500, 1000
 
 
 @app.task(
@@ -68,9 +72,19 @@ def build_thumbnail(self: Task[..., Any], kind: Kind, site_id: int, account_id: 
     store, folder = Store.from_env(os.environ), f"{kind}/{site_id}"
     thumbnails = {name: store.put(folder, name, picture) for name, picture in taken.items()}
     finish(self, SITES[kind], site_id, thumbnails)
-    if replaced := store.names(folder) - names_in(thumbnails):
-        tidy_thumbnails.using(countdown=KEEP_OLD).delay(kind, site_id, sorted(replaced))
+    if replaced := listed(store, folder) - names_in(thumbnails):
+        tidy_thumbnails.using(countdown=KEEP_OLD).delay(kind, site_id, sorted(replaced)[:MOST])
     return thumbnails
+
+
+def listed(store: Store, folder: str) -> set[str]:
+    """What lies in the site's folder; nothing where the store does not tell: the next search asks it again."""
+    try:
+        return store.names(folder)
+    except Exception as error:
+        told = without_credentials(str(error))
+        logger.warning("the pictures in %s cannot be listed: %s: %s", folder, type(error).__name__, told)
+        return set()
 
 
 def begin(task: Task[..., Any], site: Site, site_id: int) -> str | None:
@@ -83,7 +97,7 @@ def begin(task: Task[..., Any], site: Site, site_id: int) -> str | None:
             return None
         url = (details.get("previews") or {}).get("all") or ""
         if not url.startswith(("http://", "https://")):
-            raise Permanent(f"its preview is no address of a page: {url!r}")
+            raise Permanent(f"its preview is no address of a page: {without_credentials(url)!r}")
     return str(url)
 
 
@@ -96,11 +110,14 @@ def finish(task: Task[..., Any], site: Site, site_id: int, thumbnails: Mapping[s
     bind=True, role="tidy_thumbnails", chunk=1, autoretry_for=(Exception,), max_retries=3, retry_backoff=60,
     timeout=120, stale_after=120, keep=days(1), enabled_by="QM_SITES_BUILD_THUMBNAILS",
 )  # fmt: skip
-def tidy_thumbnails(self: Task[..., Any], kind: Kind, site_id: int, names: list[str]) -> dict[str, int]:
+def tidy_thumbnails(self: Task[..., Any], kind: Kind, site_id: int, names: Sequence[str] = ()) -> dict[str, int]:
     """Removes these pictures of the site, which were nobody's when this was enqueued, unless its row refers to one.
 
-    What was replaced since then is another task's, whose time comes later.
+    What was replaced since then is another task's, whose time comes later. A task that names none was enqueued by an
+    older release: what it was about, `find_old_thumbnails` finds.
     """
+    if not names:
+        return {"removed": 0}
     with self.early_commit() as session:
         old = set(names) - referred(session, SITES[kind], [site_id]).get(site_id, set())
     Store.from_env(os.environ).remove(f"{kind}/{site_id}", old)
@@ -113,8 +130,8 @@ def referred(session: Session, site: Site, ids: Sequence[int]) -> dict[int, set[
     return {site_id: names_in(urls or {}) for site_id, urls in found}
 
 
-def names_in(thumbnails: Mapping[str, str | None]) -> set[str]:
-    return {url.rpartition("/")[2] for url in thumbnails.values() if url}
+def names_in(thumbnails: Mapping[str, Any]) -> set[str]:
+    return {str(url).rpartition("/")[2] for url in thumbnails.values() if url}
 
 
 @app.task(

@@ -100,6 +100,13 @@ def test_a_page_that_fails_says_why_and_the_next_one_succeeds(
     assert browsing.pictures(page(outside, "1"), SIZES, 20)
 
 
+@pytest.mark.parametrize(("path", "told"), [("1?status=503", "answered 503"), ("1?late=20", "Timeout")])
+def test_a_failure_tells_no_password(browsing: Browser, outside: sandbox.Sandbox, path: str, told: str) -> None:
+    with pytest.raises(PageFailed, match=told) as failed:
+        browsing.pictures(page(outside, path).replace("://", "://anna:secret@"), SIZES, 2)
+    assert "secret" not in str(failed.value)
+
+
 def test_a_server_that_is_not_there_is_a_failed_page(browsing: Browser) -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))

@@ -9,6 +9,7 @@ import fsspec
 import pytest
 
 from tasks.storage import Store, default_folder
+from tasks.thumbnails import listed
 
 
 @pytest.mark.parametrize("kind", ["file", "memory"])
@@ -50,6 +51,30 @@ def test_a_file_whose_writing_broke_off_has_no_address(tmp_path: Path, monkeypat
     with pytest.raises(OSError, match="disk full"):
         store.put("instasite/7", "desktop", b"picture")
     assert list(tmp_path.rglob("*.png")) == []
+
+
+def test_a_password_is_in_no_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """THUMBNAILS_URL may have one; whoever sees a site sees the address of its picture."""
+    store = Store(tmp_path.as_uri())
+    monkeypatch.setattr(store._files, "unstrip_protocol", lambda path: f"sftp://anna:secret@files.example{path}")
+    assert store.put("instasite/7", "desktop", b"").startswith("sftp://files.example/")
+
+
+def test_of_a_folder_that_cannot_be_listed_nothing_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The pictures are there and the site refers to them: its build has not failed."""
+    store = Store(tmp_path.as_uri())
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError("https://anna:secret@files.example/ refuses ListBucket")
+
+    monkeypatch.setattr(store._files, "ls", refuse)
+    assert listed(store, "instasite/7") == set()
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        "the pictures in instasite/7 cannot be listed: PermissionError: https://files.example/ refuses ListBucket"
+    )
 
 
 def test_a_public_address_replaces_the_stores_own(tmp_path: Path) -> None:

@@ -194,8 +194,9 @@ def test_a_proxy_that_says_nothing_leaves_time_for_the_next(outside: Outside, mo
 def test_a_proxy_that_others_left_too_little_time_is_not_blamed(
     outside: Outside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    visit(lambda _: None)
     monkeypatch.setenv("BROWSER_VISIT_SECONDS", "8")
-    monkeypatch.setenv("PROXY_PREFLIGHT_SECONDS", "7")
+    monkeypatch.setenv("PROXY_PREFLIGHT_SECONDS", "6")
     outside.rows("DELETE FROM proxies")
     with socket.create_server((OWN, 0)) as first, socket.create_server((OWN, 0)) as second:
         for silent in (first, second):

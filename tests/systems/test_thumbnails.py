@@ -18,7 +18,7 @@ from models import Instasite, Template
 from tasks.app import app
 from tasks.instasites import build
 from tasks.old_thumbnails import find_old_thumbnails, nobodys
-from tasks.thumbnails import VIEWPORTS, build_thumbnail, enqueue_missing_thumbnails
+from tasks.thumbnails import MOST, VIEWPORTS, build_thumbnail, enqueue_missing_thumbnails
 from tests.processes import Running, until
 from tests.systems.sites import KINDS, Sites
 from tests.systems.stack import Stack
@@ -125,6 +125,24 @@ def test_what_crashes_and_deleted_sites_left_is_found_and_removed(sites: Sites, 
     until(lambda: not any(file.exists() for file in (*left, *map(shown, lost.values()))), "the leftovers to be removed")
     assert all(shown(address).exists() for address in kept.values())
     assert sites.ended(find_old_thumbnails.delay().id)["result"] == told | {"enqueued": 0}
+
+
+def test_a_tidying_names_no_more_than_its_arguments_hold(sites: Sites, builder: Running, stack: Stack) -> None:
+    site = sites.new("instasite", preview="full")
+    folder = stack.logs / "thumbnails" / "instasite" / str(site)
+    folder.mkdir(parents=True)
+    for n in range(MOST + 5):
+        (folder / f"left-{n:04}.png").touch()
+    enqueue("instasite", site)
+    sites.thumbnails("instasite", site)
+    tidying = "role = 'tidy_thumbnails' AND kwargs @> jsonb_build_object('kind', 'instasite', 'site_id', :site)"
+    named = f"SELECT jsonb_array_length(kwargs -> 'names') FROM worker_tasks WHERE {tidying}"
+    assert sites.rows.one(named, site=site) == MOST
+
+
+def test_a_tidying_of_an_older_release_that_names_nothing_removes_nothing(sites: Sites, builder: Running) -> None:
+    call = 'SELECT task_id FROM celeriac.enqueue(\'tidy_thumbnails\', \'{"kind": "instasite", "site_id": 1}\')'
+    assert sites.ended(sites.rows.one(call))["result"] == {"removed": 0}
 
 
 def test_a_site_that_is_rendered_is_left_to_its_build(sites: Sites, builder: Running, stack: Stack) -> None:
