@@ -212,14 +212,15 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
         return app_wide.role_options(self.conf) | {"adopt": self.adopt}
 
     def register_roles(self) -> None:
-        """Writes what this code declares to `roles`; never over a newer `CELERIAC_DEPLOYMENT`.
+        """Writes what is new or changed in this code's declarations to `roles`; never over a newer
+        `CELERIAC_DEPLOYMENT`. With it goes the one setting that `celeriac.enqueue` needs and SQL cannot read.
 
-        With it goes the one setting that `celeriac.enqueue` needs and SQL cannot read.
+        Raises DBAPIError (LockNotAvailable) where somebody's open transaction keeps one that changes for too long.
         """
         limit = {"max_argument_bytes": int(self.settings.max_argument_bytes)}
         rows = [declared.row() for declared in self.roles.all()]
         rows = [row | {"definition": row["definition"] | limit} for row in rows]
-        with self.database.statement() as connection:
+        with self.database.transaction(patience=registry.PATIENCE) as connection:
             registry.register(connection, rows, int(self.settings.deployment))
             limits.register(connection, [row["role"] for row in rows])
 

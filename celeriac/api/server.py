@@ -57,6 +57,7 @@ from celeriac.metrics.exporter import Exporter
 from celeriac.operate import LONGEST, PATIENCE
 from celeriac.repair.bulks import Worker
 from celeriac.store.connections import Database
+from celeriac.store.failures import once_postgres_serves
 from celeriac.version import __version__
 from celeriac.worker.step import refuse_old_schema
 
@@ -113,7 +114,7 @@ def serve(app: Celeriac, host: str, port: int, proxies: str | None = None) -> No
     trigger.hooks_are_on()
     app.database = Database(app.database_url, name="celeriac api", pool_size=HANDLERS + VERIFIERS, on_ready=app.kick)
     refuse_old_schema(app)
-    app.register_roles()
+    once_postgres_serves(app.register_roles, lambda: None)
     app.database.limit(lock=PATIENCE, statement=LONGEST)
     # Once it has stopped, uvicorn raises the signal again, which would end the process by it.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))

@@ -19,10 +19,11 @@ SELECT r.role, celeriac.declared_limits(r.definition), r.definition ->> 'rate_li
     celeriac.burst(r.definition ->> 'rate_limit')
 FROM celeriac.roles r"""
 
-# INVARIANT: what operators said is forgotten once the declared limits are others.
-REGISTER = text(f"""{AS_DECLARED}
-WHERE r.role = ANY (CAST(:roles AS text[])) AND (r.definition ->> 'rate_limit' IS NOT NULL
-    OR EXISTS (SELECT FROM celeriac.role_limits o WHERE o.role = r.role))
+# INVARIANT: what operators said is forgotten once the declared limits are others. Rows that are as declared are not
+# locked.
+REGISTER = text(f"""{AS_DECLARED} LEFT JOIN celeriac.role_limits o ON o.role = r.role
+WHERE r.role = ANY (CAST(:roles AS text[])) AND (r.definition ->> 'rate_limit' IS NOT NULL OR o.role IS NOT NULL)
+    AND o.declared IS DISTINCT FROM celeriac.declared_limits(r.definition)
 ORDER BY r.role
 ON CONFLICT (role) DO UPDATE
 SET declared = excluded.declared, rate_limit = excluded.rate_limit, tokens = least(celeriac.tokens(l), excluded.tokens),

@@ -8,11 +8,18 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
-# INVARIANT: an older release never overwrites a newer one's definition.
+#: How long (seconds) one that has changed waits for somebody's open transaction that has its row.
+PATIENCE = 0.5
+
+# INVARIANT: an older release never overwrites a newer one's definition. What is as declared is not written, and not
+# locked: a conflict locks its row even where it changes nothing.
 REGISTER = text("""
 INSERT INTO celeriac.roles (role, definition, parameters, release)
 SELECT role, definition, parameters, :release
 FROM jsonb_to_recordset(CAST(:roles AS jsonb)) AS r (role text, definition jsonb, parameters jsonb)
+WHERE NOT EXISTS (
+    SELECT FROM celeriac.roles known WHERE known.role = r.role AND (known.release > :release
+        OR (known.definition, known.parameters, known.release) = (r.definition, r.parameters, :release)))
 ORDER BY role
 ON CONFLICT (role) DO UPDATE
 SET definition = excluded.definition, parameters = excluded.parameters, release = excluded.release,

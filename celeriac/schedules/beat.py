@@ -20,6 +20,7 @@ from celery.beat import Scheduler as StockScheduler
 from celery.beat import Service as StockService
 from celery.platforms import EX_FAILURE
 from celery.utils.imports import symbol_by_name
+from sqlalchemy.exc import DBAPIError
 
 from celeriac.errors import ConfigurationError
 from celeriac.schedules import written
@@ -40,6 +41,9 @@ LOOK_EVERY = 1.0
 
 #: And this long it waits (seconds) for what is due but held by somebody: another beat, or an open transaction.
 LOOK_AGAIN = 0.01
+
+#: How soon (seconds) it reads a beat config again that met somebody's lock.
+INSTALL_AGAIN = 5.0
 
 #: Passes and sweeps at once, and how long (seconds) a beat that ends waits for them.
 ACTS = 4
@@ -124,6 +128,7 @@ class Scheduler(StockScheduler):
         self.acts = Acts(app)
         self.away = Away()
         self.installed = False
+        self.install_at = -math.inf
         self.refused = False
         self.ticking = False
         self.closing = False
@@ -150,11 +155,22 @@ class Scheduler(StockScheduler):
             logger.warning(note)
 
     def _install(self) -> None:
-        if not self.installed:
-            self._refuse_old_schema()
+        """Where an open transaction of somebody's keeps a row of it, what is installed already goes on meanwhile."""
+        if self.installed or time.monotonic() < self.install_at:
+            return
+        self._refuse_old_schema()
+        try:
             logger.info("%d schedules in the beat config", self.timetable.install())
             self.app.register_roles()
             self.installed = True
+        except DBAPIError as error:
+            if not is_locked(error):
+                raise
+            self.install_at = time.monotonic() + INSTALL_AGAIN
+            logger.warning(
+                "The beat config waits for an open transaction that has the row of a schedule or a role; "
+                "it is read again in %g s", INSTALL_AGAIN
+            )  # fmt: skip
 
     def _be_watched(self) -> None:
         """Figures are told on a port, where one is set: they stand above beat. Probes are answered without Postgres."""
@@ -208,7 +224,7 @@ class Scheduler(StockScheduler):
                 self.away.say(error)
                 return RETRY_EVERY
             if is_locked(error):
-                logger.warning("Beat waits for an open transaction that has the row of a schedule or a role")
+                logger.warning("Beat waits for an open transaction that has what it writes locked")
                 return LOOK_EVERY
             logger.exception("A tick failed; the next one is in %g s", LOOK_EVERY)
             return LOOK_EVERY

@@ -126,11 +126,14 @@ class Away:
             return
         self._next = time.monotonic() + SAY_EVERY
         # The driver names the server, and never the password.
-        logger.warning("Waiting for Postgres: %s", str(getattr(error, "orig", error)).partition("\n")[0])
+        said = str(getattr(error, "orig", error)).partition("\n")[0]
+        why = "somebody's open transaction has locked what is to be written" if is_locked(error) else said
+        logger.warning("Waiting for Postgres: %s", why)
 
 
 def once_postgres_serves(act: Callable[[], T], may_wait: Callable[[], None]) -> T:
-    """Tries again for as long as Postgres is away: `act` has to be safe to repeat.
+    """Tries again for as long as Postgres is away, or somebody's lock outlasts the patience there is: `act` has to be
+    safe to repeat.
 
     `may_wait` is called before each try; what it raises ends the waiting.
     """
@@ -140,7 +143,7 @@ def once_postgres_serves(act: Callable[[], T], may_wait: Callable[[], None]) -> 
         try:
             return act()
         except DBAPIError as error:
-            if not is_gone(error):
+            if not is_gone(error) and not is_locked(error):
                 raise
             away.say(error)
             time.sleep(RETRY_EVERY)

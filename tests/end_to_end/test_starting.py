@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from sqlalchemy import make_url
+from sqlalchemy import create_engine, make_url, text
 
 from celeriac import local
 from tests import processes
@@ -77,6 +77,21 @@ def test_a_beat_waits_as_well(server: local.PostgresServer, url: str, redis_url:
         assert PASSWORD not in running.printed()
         assert "Traceback" not in running.printed()
         assert running.stop() == 0
+
+
+def test_a_worker_waits_for_the_open_transaction_that_has_the_row_of_a_role(
+    database_url: str, redis_url: str, rows: Rows, tmp_path: Path
+) -> None:
+    engine = create_engine(database_url)
+    with engine.connect() as somebody:
+        somebody.execute(text("INSERT INTO celeriac.roles (role, definition) VALUES ('add', '{}')"))
+        with starting("worker", database_url, redis_url, tmp_path / "log") as running:
+            until(lambda: lines(running, f"{WAITING}somebody's open transaction"), "it to say so")
+            somebody.rollback()
+            rows("""INSERT INTO worker_tasks (task_id, role, kwargs) VALUES ('t', 'add', '{"a": 1}')""")
+            until(lambda: rows.one("SELECT status = 'completed' FROM worker_tasks"), "the task to be completed")
+            assert "Traceback" not in running.printed()
+    engine.dispose()
 
 
 @pytest.mark.parametrize(

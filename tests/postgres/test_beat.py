@@ -11,6 +11,7 @@ from sqlalchemy import make_url
 
 from celeriac import Celeriac, ConfigurationError, repair
 from celeriac.schedules import batcher, enqueuing, sweeping, written
+from celeriac.schedules import beat as beating
 from celeriac.schedules.beat import LOOK_EVERY, Scheduler
 from celeriac.schedules.timetable import Timetable, entries
 from celeriac.store.failures import RETRY_EVERY
@@ -145,13 +146,23 @@ def test_beat_rests_while_somebody_holds_what_is_due(app: Celeriac, beat: Schedu
     assert rows.one("SELECT count(*) FROM worker_tasks") == 1
 
 
-def test_a_beat_that_starts_waits_briefly_for_somebodys_row(
-    app: Celeriac, beat: Scheduler, rows: Rows, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    "held",
+    [
+        "SELECT FROM celeriac.scheduled_jobs WHERE name = 'n' FOR UPDATE",
+        "INSERT INTO celeriac.roles (role, definition) VALUES ('work', '{}')",
+    ],
+    ids=["a schedule", "a role"],
+)
+def test_a_beat_that_starts_waits_briefly_for_somebodys_row_and_runs_what_is_installed(
+    app: Celeriac, beat: Scheduler, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, held: str
 ) -> None:
+    monkeypatch.setattr(beating, "INSTALL_AGAIN", 0.0)
     installed(app, enqueuing("n", "@daily", "work"))
     with app.database.transaction() as operator:
-        operator.exec_driver_sql("SELECT FROM celeriac.scheduled_jobs WHERE name = 'n' FOR UPDATE")
-        assert beat.tick() == LOOK_EVERY
+        operator.exec_driver_sql(held)
+        assert beat.tick() <= LOOK_EVERY
+        assert (beat.installed, "sweep rescue" in beat.acts.running) == (False, True)
     assert "waits for an open transaction" in caplog.text
     assert "Traceback" not in caplog.text
     beat.tick()

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
 from celeriac import Celeriac, Settings
@@ -128,6 +129,25 @@ def test_registering_again_writes_nothing(new_app: NewApp, rows: Rows) -> None:
     written = rows("SELECT xmin::text, updated_at FROM celeriac.roles ORDER BY role")
     declares(new_app())
     assert rows("SELECT xmin::text, updated_at FROM celeriac.roles ORDER BY role") == written
+
+
+def test_registering_again_waits_for_nobodys_open_transaction(new_app: NewApp) -> None:
+    declares(new_app(), rate_limit="5/m")
+    other = new_app()
+    with other.database.transaction() as somebody:
+        somebody.exec_driver_sql("SELECT FROM celeriac.roles, celeriac.role_limits FOR UPDATE")
+        declares(new_app(), rate_limit="5/m")
+
+
+def test_registering_what_has_changed_waits_for_an_open_transaction_briefly(new_app: NewApp, rows: Rows) -> None:
+    declares(new_app())
+    other = new_app()
+    with other.database.transaction() as somebody:
+        somebody.exec_driver_sql("SELECT FROM celeriac.roles FOR UPDATE")
+        with pytest.raises(DBAPIError, match="lock timeout"):
+            declares(new_app(), priority=9)
+    declares(new_app(), priority=9)
+    assert rows.one("SELECT definition ->> 'priority' FROM celeriac.roles WHERE role = 'sync'") == "9"
 
 
 def test_registering_leaves_a_paused_role_paused(new_app: NewApp, rows: Rows) -> None:
