@@ -111,10 +111,10 @@ def _made_up(
 
 
 def _refuse_a_flood(day: Day, workers: int) -> None:
-    left = (day.rate - workers / day.seconds) * day.length
-    if left > MOST_WAITING:
+    most = day.most_waiting(workers / day.seconds)
+    if most > MOST_WAITING:
         raise click.UsageError(
-            f"{left:,.0f} tasks would wait at the end of the day, and {MOST_WAITING:,} are the most that are kept: "
+            f"{most:,.0f} tasks would wait at once, and {MOST_WAITING:,} are the most that are kept: "
             "give more --workers, fewer --seconds, a lower --rate or fewer --hours"
         )
 

@@ -23,6 +23,9 @@ NOISE, BURSTS, BURST = 0.1, 3, 60.0
 #: Accounts whose waits are told one by one.
 HEAVIEST = 3
 
+#: Into so many steps a day is cut to tell how many tasks wait at most.
+STEPS = 1_000
+
 
 @dataclass(frozen=True)
 class Day:
@@ -72,17 +75,39 @@ class Day:
         dice = random.Random(f"customers {self.seed}")
         sizes = array("d", accumulate(1 / rank for rank in range(1, self.accounts + 1)))
         by_size, whole, now = self.by_size, sizes[-1], 0.0
-        calm, turn, usual = self.rate * (1 - NOISE), 2 * math.pi / self.length, self._usual()
-        while (now := now + dice.expovariate(calm * (1 - SWING * math.cos(turn * now)))) < self.length:
+        usual = self._usual()
+        while (now := now + dice.expovariate(self._customers_at(now))) < self.length:
             yield now, by_size[bisect_left(sizes, dice.random() * whole)], dice.lognormvariate(usual, 1.0)
 
     def _noise(self) -> Iterator[tuple[float, int, float]]:
         dice = random.Random(f"noise {self.seed}")
-        n, noisy, usual = int(self.rate * NOISE * self.length / BURSTS), self.noisy, self._usual()
-        for burst in range(1, BURSTS + 1):
-            begins = self.length * burst / (BURSTS + 1)
-            for due in sorted(begins + dice.random() * min(BURST, self.length / 100) for _ in range(n)):
+        noisy, usual = self.noisy, self._usual()
+        for part in self._bursts():
+            begins = self.length * part
+            for due in sorted(begins + dice.random() * min(BURST, self.length / 100) for _ in range(self._burst())):
                 yield due, noisy, dice.lognormvariate(usual, 1.0)
+
+    def most_waiting(self, capacity: float) -> float:
+        """About how many tasks wait at most, where so many (a second) end: arrivals flow, a burst comes at once."""
+        step, bursts = self.length / STEPS, {round(STEPS * part) for part in self._bursts()}
+        waiting = most = 0.0
+        for n in range(STEPS):
+            waiting += self._burst() if n in bursts else 0
+            most = max(most, waiting)
+            waiting = max(0.0, waiting + (self._customers_at((n + 0.5) * step) - capacity) * step)
+        return max(most, waiting)
+
+    def _customers_at(self, now: float) -> float:
+        """Tasks a second of all but the noisy customer's bursts."""
+        return self.rate * (1 - NOISE) * (1 - SWING * math.cos(2 * math.pi / self.length * now))
+
+    def _bursts(self) -> list[float]:
+        """When they begin, in parts of the day."""
+        return [burst / (BURSTS + 1) for burst in range(1, BURSTS + 1)]
+
+    def _burst(self) -> int:
+        """Tasks of one."""
+        return int(self.rate * NOISE * self.length / BURSTS)
 
     def _usual(self) -> float:
         """The logarithm of the median: the mean is `seconds`."""

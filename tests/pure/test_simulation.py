@@ -95,13 +95,21 @@ def test_a_day_that_kept_the_promise_is_exit_status_0_and_one_that_broke_it_1(mo
         (("--accounts", "many"), "'many' is not a valid integer"),
         (("--hours", "nan"), "not a number of seconds"),
         (("--rate", "0"), "is not in the range"),
-        (("--hours", "100", "--rate", "1000"), "tasks would wait at the end of the day"),
+        (("--hours", "100", "--rate", "1000"), "tasks would wait at once"),
+        (("--hours", "24", "--workers", "100000", "--seconds", "10"), "tasks would wait at once"),
+        (("--hours", "24", "--workers", "100000", "--rate", "5000"), "tasks would wait at once"),
     ],
 )
 def test_what_cannot_be_simulated_is_refused_with_what_would_be_right(arguments: tuple[str, ...], says: str) -> None:
     refused = simulate(*arguments)
     assert refused.exit_code == 2
     assert says in refused.stderr
+
+
+def test_how_many_wait_at_most_is_known_before() -> None:
+    day = Day(accounts=50, hours=1.0, rate=0.64, seconds=5.0)
+    most = json.loads(simulate("--json").stdout)["backlog"]["max"]
+    assert day.most_waiting(0.8) == pytest.approx(most, rel=0.25)
 
 
 # -- the fleet -------------------------------------------------------------------------------------------------------
