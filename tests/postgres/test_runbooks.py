@@ -10,11 +10,15 @@ from sqlalchemy import text
 from celeriac.store.connections import Database
 from tests.processes import ROOT, Rows
 
+#: What locks what a page's first query looks at.
 HELD = {
     "missed_schedule": "SELECT FROM celeriac.scheduled_jobs FOR UPDATE",
     "unfair": "SELECT FROM celeriac.ready FOR UPDATE",
     "held_snapshot": "CREATE TABLE written (n integer)",
 }
+
+#: What reads the same, keeps its transaction open, and holds nobody up.
+READ = {"missed_schedule": "SELECT FROM celeriac.scheduled_jobs", "unfair": "SELECT FROM celeriac.ready"}
 
 
 def queries(name: str) -> list[str]:
@@ -34,3 +38,11 @@ def test_the_first_query_of_a_page_finds_who_holds_what_is_held(name: str, datab
         open_one.execute(text(HELD[name]))
         assert [row[0] for row in rows(first)] == [pid]
     assert [rows(other) for other in others] == [[] for _ in others]
+
+
+@pytest.mark.parametrize("name", READ)
+def test_who_only_reads_is_not_blamed(name: str, database: Database, rows: Rows) -> None:
+    first, *_ = queries(name)
+    with database.engine.connect() as open_one:
+        open_one.execute(text(READ[name]))
+        assert rows(first) == []
