@@ -26,8 +26,11 @@ from tests.processes import ROOT
 
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 
-#: What the engine's tests import; the whole of the extra `test` would take minutes.
-NEEDED = ("hypothesis", "pytest", "pytest-timeout", "pytest-xdist")
+#: What the engine's tests import, or their configuration names; the whole of the extra `test` would take minutes.
+NEEDED = ("hypothesis", "pytest", "pytest-rerunfailures", "pytest-timeout", "pytest-xdist")
+
+#: What says which packages an environment gets.
+SAID = ("pyproject.toml", "constraints.txt")
 
 EMBEDDED = "18 (embedded)", "Valkey 9 (embedded)"
 
@@ -111,19 +114,19 @@ def debians() -> Iterator[dict[str, str]]:
 
 
 def environment(release: str) -> Path:
-    """The Python of an environment with what the tests need, made once."""
+    """The Python of an environment with what the tests need; made anew where that has changed."""
     program = f"python{release}"
     asked = subprocess.run([program, "--version"], capture_output=True, check=False) if found(program) else None
     if asked is None or asked.returncode:
         raise Missing(f"no {program} on the PATH")
     folder = ROOT / ".cache" / "matrix" / release
     python = folder / "bin" / "python"
-    ready = folder / ".ready"
-    if not ready.exists():
+    ready, asked_for = folder / ".ready", "".join([*((ROOT / name).read_text() for name in SAID), *NEEDED])
+    if not ready.exists() or ready.read_text() != asked_for:
         subprocess.run([program, "-m", "venv", "--clear", folder], check=True)
         install = [str(python), "-m", "pip", "install", "--quiet", "--constraint", f"{ROOT}/constraints.txt"]
         subprocess.run([*install, "--editable", f"{ROOT}[local,api]", *NEEDED], check=True)
-        ready.touch()
+        ready.write_text(asked_for)
     return python
 
 

@@ -81,7 +81,7 @@ class PgBouncer(Server):
         return False
 
 
-#: As docs/pgbouncer.md has it. Whoever gets to the socket may log in: its folder is closed.
+#: As docs/servers.md has it. Whoever gets to the socket may log in: its folder is closed.
 CONFIGURATION = """[databases]
 * = {where}
 [pgbouncer]
