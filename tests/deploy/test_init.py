@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tomllib
+from glob import glob
 from pathlib import Path
 
 import pytest
@@ -69,4 +71,8 @@ def test_a_second_time_it_refuses_and_changes_nothing(project: Path) -> None:
 
 
 def test_everything_it_writes_is_packed() -> None:
-    assert files().keys() == {".env.example", ".gitignore", "README.md", "pytest.ini", "tasks.py", "test_tasks.py"}
+    """By the patterns of the wheel's files, of which `*` matches none that begins with a dot."""
+    patterns = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]["celeriac"]
+    packed = {path for pattern in patterns for path in glob(pattern, root_dir=ROOT / "celeriac")}
+    assert {f"cli/project/{name}.txt" for name in files()} <= packed
+    assert {".env.example", ".gitignore"} <= files().keys()
