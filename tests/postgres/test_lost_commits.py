@@ -122,7 +122,7 @@ CREATE CONSTRAINT TRIGGER at_commit AFTER INSERT ON notes DEFERRABLE INITIALLY D
         "RAISE EXCEPTION 'canceling statement due to statement timeout' USING ERRCODE = '57014'",
         "RAISE EXCEPTION 'canceling statement due to lock timeout' USING ERRCODE = '55P03'",
         "RAISE EXCEPTION 'deadlock detected' USING ERRCODE = '40P01'",
-        "SET LOCAL transaction_timeout = 50; PERFORM pg_sleep(10)",
+        "PERFORM pg_terminate_backend(pg_backend_pid()); PERFORM pg_sleep(10)",
     ],
 )
 def test_a_commit_that_meets_a_limit_of_postgres_burns_no_attempt(
