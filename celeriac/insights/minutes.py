@@ -15,10 +15,20 @@ from celeriac.insights.histogram import BUCKETS, quantile
 #: How far back one may look, and how long (both in seconds) a step of it is.
 SPANS: Mapping[str, tuple[int, int]] = {"1h": (3_600, 60), "24h": (86_400, 900), "7d": (604_800, 7_200)}
 
+#: Of all roles together so many rows are read, a row being a minute of a role: of what is more, the newest.
+MOST = 500_000
+
 UNTIL = text("SELECT until FROM celeriac.minutes_until")
 
+# The newest minute of which not all rows would be read.
+BEYOND = text("""
+SELECT minute FROM celeriac.minutes WHERE minute >= :since AND minute < :until
+ORDER BY minute DESC LIMIT 1 OFFSET :most
+""")
+
 _SUMS = """
-SELECT date_bin(:step * interval '1 second', minute, CAST(:since AS timestamptz)) AS at,
+SELECT greatest(date_bin(:step * interval '1 second', minute, CAST(:origin AS timestamptz)),
+        CAST(:since AS timestamptz)) AS at,
     CAST(sum(enqueued) AS bigint) AS enqueued, CAST(sum(started) AS bigint) AS started,
     CAST(sum(completed) AS bigint) AS completed, CAST(sum(failed) AS bigint) AS failed,
     CAST(sum(cancelled) AS bigint) AS cancelled, CAST(sum(retried) AS bigint) AS retried,
@@ -68,12 +78,15 @@ class Flow:
     """`steps`: all of them, of `step` seconds each, the last of which ends at `until`: so far it is counted.
 
     `is_partial`: of roles that keep no successes what was enqueued and started is not known, and not in the sums.
+    `is_cut`: the span began earlier, and so many roles had so much to tell that its beginning was left out; the first
+    step may be shorter.
     """
 
     until: datetime
     step: int
     steps: list[Step]
     is_partial: bool
+    is_cut: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +116,17 @@ def flow(connection: Connection, span: str = "1h", role: str | None = None) -> F
     if span not in SPANS:
         raise BadValue(f"span={span!r:.50}: give one of {', '.join(SPANS)}")
     seconds, step = SPANS[span]
-    asked = _span(connection, seconds) | {"step": step}
-    statement = FLOW if role is None else FLOW_OF
-    rows = connection.execute(statement, asked | ({} if role is None else {"role": role})).all()
+    asked = _span(connection, seconds)
+    origin = since = asked["since"]
+    if role is None and (beyond := connection.execute(BEYOND, asked | {"most": MOST}).scalar_one_or_none()):
+        since = beyond + timedelta(minutes=1)
+    statement, of = (FLOW, {}) if role is None else (FLOW_OF, {"role": role})
+    rows = connection.execute(statement, asked | of | {"step": step, "origin": origin, "since": since}).all()
     found = {row.at: Step(*row[:-1]) for row in rows}
-    times = [asked["since"] + timedelta(seconds=n * step) for n in range(seconds // step)]
-    return Flow(asked["until"], step, [found.get(at, Step(at)) for at in times], any(row.is_partial for row in rows))
+    times = [origin + timedelta(seconds=n * step) for n in range(seconds // step)]
+    told = [max(at, since) for at in times if at + timedelta(seconds=step) > since]
+    is_partial = any(row.is_partial for row in rows)
+    return Flow(asked["until"], step, [found.get(at, Step(at)) for at in told], is_partial, since > origin)
 
 
 def last_hour(connection: Connection) -> dict[str, list[Step]]:

@@ -65,6 +65,26 @@ def test_what_is_not_known_of_a_role_is_left_out_and_said(database: Database, ro
     assert (alone.steps[-1].enqueued, alone.steps[-1].completed, alone.is_partial) == (None, 9, True)
 
 
+def test_of_many_roles_the_newest_minutes_that_are_read_whole_are_told(
+    database: Database, rows: Rows, until: datetime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for ago in (1, 2, 20, 400):
+        for role in ("a", "b", "c"):
+            minute(rows, until - timedelta(minutes=ago), role, completed=ago)
+    monkeypatch.setattr(minutes, "MOST", 8)
+    with database.reading() as connection:
+        hour, day = insights.flow(connection), insights.flow(connection, "24h")
+        of_one = insights.flow(connection, "24h", role="a")
+    since = until - timedelta(minutes=19)
+    assert (hour.is_cut, hour.steps[0].at, len(hour.steps)) == (True, since, 19)
+    assert [step.completed for step in hour.steps if step.completed] == [6, 3]
+    assert [(step.at, step.completed) for step in day.steps] == [(since, 0), (until - timedelta(minutes=15), 9)]
+    assert (of_one.is_cut, len(of_one.steps), sum(step.completed for step in of_one.steps)) == (False, 96, 423)
+    monkeypatch.setattr(minutes, "MOST", 9)
+    with database.reading() as connection:
+        assert not insights.flow(connection).is_cut
+
+
 def test_lengths_are_those_of_the_last_hour_by_role(database: Database, rows: Rows, until: datetime) -> None:
     for ago, n in ((1, 1), (59, 3), (61, 1000)):
         at = until - timedelta(minutes=ago)
@@ -90,7 +110,7 @@ SELECT role, date_trunc('minute', now()) - i * interval '1 minute', 1, :told, :t
 FROM generate_series(1, :n) i, (VALUES ('work'), ('other')) AS r (role)
 """
 
-READ = (minutes.FLOW, minutes.FLOW_OF, minutes.ENDED, minutes.LENGTHS, minutes.AGAIN)
+READ = (minutes.BEYOND, minutes.FLOW, minutes.FLOW_OF, minutes.ENDED, minutes.LENGTHS, minutes.AGAIN)
 
 
 @pytest.mark.parametrize("believes", ["nothing", "the truth", "it is idle"])
@@ -105,7 +125,8 @@ def test_an_hour_costs_an_hour_however_many_days_are_kept(clone: Clone, believes
             connection.execute(text(MANY), {"n": n, "told": counts([])})
             if believes == "the truth":
                 analyze(connection)
-            given = {"step": 60, "role": "work"} | minutes._span(connection, 3_600)
+            given = {"step": 60, "role": "work", "most": minutes.MOST} | minutes._span(connection, 3_600)
+            given["origin"] = given["since"]
             with lookups(connection):
                 plans = [explain(connection, one, **{p: given[p] for p in one._bindparams}) for one in READ]
             pages.append([plan.pages for plan in plans])

@@ -298,9 +298,10 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
             {"account": account, "newest": SELECTED, "accounts": SELECTED} for account in (None, "q1")
         ],
         **{
-            f"insights.minutes.{what}": [work | {"step": 60, "since": began, "until": until}]
+            f"insights.minutes.{what}": [work | {"step": 60, "since": began, "until": until, "origin": began}]
             for what in ("FLOW", "FLOW_OF", "ENDED", "LENGTHS", "AGAIN")
         },
+        "insights.minutes.BEYOND": [{"since": began, "until": until, "most": SELECTED}],
         "insights.counting.COUNTS": [{"most": SELECTED}],
         "insights.counting.COUNTS_OF_ROLE": [work | {"most": SELECTED}, {"role": "nothing of it", "most": SELECTED}],
         "insights.counting.DEPTH": [{"most": SELECTED, "look": SELECTED, "role": role} for role in (None, "work")],
