@@ -22,6 +22,8 @@ from tests.processes import until
 
 JOBS = "/api/admin/scheduled-jobs"
 
+SUBREDDIT = "INSERT INTO subreddits (id, name) VALUES (1, 'askreddit') ON CONFLICT DO NOTHING"
+
 WAITING = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
 
 TAKEN = "SELECT count(*) FROM worker_tasks WHERE unique_key = :key"
@@ -117,6 +119,7 @@ def test_requests_that_wait_for_a_row_leave_room_for_others(api: Api) -> None:
 def test_a_change_of_a_schedule_waits_briefly_for_somebodys_row(
     api: Api, method: str, path: str, body: dict[str, Any]
 ) -> None:
+    api.rows(SUBREDDIT)
     job = api.post(JOBS, {"name": f"held {method}", "cron_expression": "@yearly", "subreddit_id": 1})
     with open_transaction(api) as connection:
         connection.exec_driver_sql(f"SELECT FROM celeriac.scheduled_jobs WHERE id = {job['id']} FOR UPDATE")
@@ -126,6 +129,7 @@ def test_a_change_of_a_schedule_waits_briefly_for_somebodys_row(
 
 
 def test_a_new_schedule_waits_briefly_for_somebodys_of_its_name(api: Api) -> None:
+    api.rows(SUBREDDIT)
     body = {"name": "held name", "cron_expression": "@yearly", "subreddit_id": 1}
     with open_transaction(api) as connection:
         connection.exec_driver_sql(
