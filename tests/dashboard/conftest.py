@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 from celeriac.dashboard import reading
 from tasks.chromium import FLAGS
 from tests.conftest import Servers
 from tests.dashboard.site import Served, Site, furnish
+from tests.dashboard.stack import Stack
 
 
 @pytest.fixture(scope="session")
@@ -44,14 +47,43 @@ def browser(chromium: str) -> Iterator[Browser]:
         browser.close()
 
 
+@contextmanager
+def silent(context: BrowserContext) -> Iterator[Page]:
+    """A page that writes nothing to the console and throws nothing; else it fails the test."""
+    page, said = context.new_page(), list[str]()
+    page.on("console", lambda message: said.append(f"{message.type}: {message.text}"))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    yield page
+    assert said == []
+
+
 @pytest.fixture
 def page(browser: Browser, site: Site, request: pytest.FixtureRequest) -> Iterator[Page]:
-    """Signed in as an operator. What a page writes to the console, or throws, fails the test."""
+    """Signed in as an operator."""
     options = {"viewport": {"width": 1400, "height": 900}} | getattr(request, "param", {})
     with browser.new_context(base_url=site.url + "/", **options) as context:
         context.add_cookies([{"name": "celeriac", "value": site.tokens["operate"], "url": site.url}])
-        page, said = context.new_page(), list[str]()
-        page.on("console", lambda message: said.append(f"{message.type}: {message.text}"))
-        page.on("pageerror", lambda error: said.append(str(error)))
+        with silent(context) as page:
+            yield page
+
+
+@pytest.fixture
+def stack(database_url: str, redis_url: str, tmp_path: Path) -> Iterator[Stack]:
+    stack = Stack(database_url, redis_url, tmp_path)
+    with stack.ends:
+        yield stack
+
+
+@pytest.fixture
+def context(stack: Stack, browser: Browser) -> Iterator[BrowserContext]:
+    """Signed in as an admin of the stack. What the browser says of servers that are away is meant."""
+    with browser.new_context(base_url=f"{stack.url}/admin/") as context:
+        context.add_cookies([{"name": "celeriac", "value": stack.api.tokens["admin"], "url": stack.url}])
+        yield context
+
+
+@pytest.fixture
+def watched(context: BrowserContext) -> Iterator[Page]:
+    """A page of the stack whose server stays."""
+    with silent(context) as page:
         yield page
-        assert said == []

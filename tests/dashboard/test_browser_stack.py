@@ -4,93 +4,20 @@ from __future__ import annotations
 
 import json
 import re
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
-import pytest
 import redis
 from click.testing import CliRunner
-from playwright.sync_api import Browser, BrowserContext, Page, expect
+from playwright.sync_api import BrowserContext, Page, expect
 
-from celeriac import Celeriac, Settings
 from celeriac.cli import within_celery
 from celeriac.operate import policies
 from celeriac.repair import sweep
-from tests import processes
-from tests.api.server import UNLIMITED, Api, free_port, is_ready
 from tests.dashboard import waiting
-from tests.end_to_end.conftest import QUICK
-from tests.processes import ROOT, Rows, Running, process, until
-
-MODULE = "tests.dashboard.waiting"
+from tests.dashboard.stack import SOON, Stack
+from tests.processes import until
 
 SHORT_OF_MEMORY = {"CELERIAC_MEMORY_LIMIT_MB": "50", "CPU_BACKOFF_THRESHOLD": "1"}
-
-#: Milliseconds a page may take to show what a worker did: a look, two polls and a busy machine.
-SOON = 15_000
-
-
-class Stack:
-    """Servers and workers of `waiting`, on a database of their own; they end with the test."""
-
-    def __init__(self, database_url: str, redis_url: str, folder: Path) -> None:
-        self.database_url, self.redis_url, self.folder = database_url, redis_url, folder
-        self.app: Celeriac = waiting.app
-        for name in ("database", "publisher", "enqueuer", "by_name", "limited", "tally"):
-            self.app.__dict__.pop(name, None)
-        self.app.settings = Settings.from_environ({**QUICK, "DATABASE_URL": database_url, "REDIS_URL": redis_url})
-        self.app.conf.broker_url = redis_url
-        self.app.register_roles()
-        self.rows = Rows(database_url)
-        self.port = free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
-        self.ends = ExitStack()
-        self.ends.callback(self.app.database.dispose)
-        self.ends.callback(self.app.publisher.close)
-        self.ends.callback(self.rows.close)
-        self.api = Api(self.url, database_url)
-        self.ends.callback(self.api.close)
-
-    def serve(self) -> Running:
-        """`celeriac serve`, always at the same address."""
-        given = {"DATABASE_URL": self.database_url, "REDIS_URL": self.redis_url, "PYTHONPATH": str(ROOT), **UNLIMITED}
-        main = "from celeriac.cli import main; main()"
-        command = [sys.executable, "-c", main, "-A", MODULE, "serve", "--port", str(self.port)]
-        running = self.ends.enter_context(process(command, given, self.folder / "server"))
-        until(lambda: running.process.poll() is not None or is_ready(self.api), "the server to be ready")
-        return running
-
-    def worker(self, *queues: str, **environ: str) -> Running:
-        log = self.folder / f"worker {' '.join(queues)}"
-        arguments = ("-c", "1", "-Q", ",".join(queues), "-n", f"{queues[0]}@%h")
-        return self.ends.enter_context(
-            processes.worker(MODULE, self.database_url, self.redis_url, log, *arguments, environ=QUICK | environ)
-        )
-
-    def do(self, act: Callable[..., Any], *given: Any, **more: Any) -> None:
-        with self.app.database.transaction() as connection:
-            act(connection, *given, **more, by="ann")
-
-    def status(self, task: int) -> object:
-        return self.rows.one("SELECT status FROM worker_tasks WHERE id = :id", id=task)
-
-
-@pytest.fixture
-def stack(database_url: str, redis_url: str, tmp_path: Path) -> Iterator[Stack]:
-    stack = Stack(database_url, redis_url, tmp_path)
-    with stack.ends:
-        yield stack
-
-
-@pytest.fixture
-def context(stack: Stack, browser: Browser) -> Iterator[BrowserContext]:
-    with browser.new_context(base_url=f"{stack.url}/admin/") as context:
-        context.add_cookies([{"name": "celeriac", "value": stack.api.tokens["admin"], "url": stack.url}])
-        yield context
 
 
 def test_a_server_that_is_killed_is_told_as_stale_and_is_live_again_once_it_is_back(

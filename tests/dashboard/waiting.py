@@ -16,5 +16,6 @@ def wait(seconds: float = 0.0) -> None:
 for role, options in {
     "plain": {"stale_after": 3, "max_losses": 5}, "narrow": {"window": 1}, "paused": {},
     "batched": {"prompt": False, "batch_size": 1}, "unsent": {}, "heavy": {},
+    "mailed": {"prompt": False}, "mortal": {"stale_after": 3, "retry_backoff": 60},
 }.items():  # fmt: skip
     app.task(shared=False, role=role, name=role, chunk=1, **options)(wait)  # type: ignore[call-overload]
