@@ -117,7 +117,9 @@ class ScheduledJob(BaseModel):
     last_task_id: str | None
     differs: dict[str, Any] = Field(description="what the beat config says otherwise", examples=[{"priority": 5}])
     skips: int = Field(description="instants left out: missed, or while the last task was unfinished")
-    last_report: dict[str, Any] | None = Field(description="what the last pass or sweep came to")
+    last_report: dict[str, Any] | None = Field(
+        description="what the last pass or sweep came to; of a task, why instants were left out"
+    )
     quarantined: str | None = Field(description="why it cannot run, until it is changed")
     created_by: str | None
     created_at: datetime

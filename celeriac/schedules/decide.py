@@ -166,6 +166,15 @@ def _missed(job: Job, expression: Expression, until: datetime) -> tuple[list[dat
     return ([job.next_run_at], 0) if job.misfire == "once" else ([], 1)
 
 
+def why_left_out(job: Job, due: Plan, plan: Plan) -> str | None:
+    """Why instants were left out: of what was `due`, and what the `plan` made of it. None if none was."""
+    whys = [f"no beat ticked within {job.misfire_grace:g} s of the instant"] if due.skipped else []
+    if plan.skipped > due.skipped:
+        late = "one task stands for all that were due at once, as no beat had ticked"
+        whys.append(late if plan.run else f"its last task, {job.last_task_id}, was unfinished")
+    return "; ".join(whys) or None
+
+
 def merged(entry: Entry, row: Mapping[str, Any] | None) -> dict[str, Any]:
     """The fields a row gets when the beat config is read: the config's, but what an operator changed stays.
 

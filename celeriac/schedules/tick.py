@@ -23,7 +23,9 @@ ADVANCE = text("""
 UPDATE celeriac.scheduled_jobs
 SET next_run_at = :next_run_at, planned_as = :planned_as, last_run_at = coalesce(:last_run_at, last_run_at),
     last_task_id = coalesce(:last_task_id, last_task_id), skips = skips + :skipped,
-    last_skip_at = CASE WHEN :skipped > 0 THEN clock_timestamp() ELSE last_skip_at END
+    last_skip_at = CASE WHEN :skipped > 0 THEN clock_timestamp() ELSE last_skip_at END,
+    last_report = CASE WHEN :skipped > 0 THEN jsonb_build_object(
+        'left_out', CAST(:skipped AS bigint), 'since', next_run_at, 'why', CAST(:why AS text)) ELSE last_report END
 WHERE id = :id
 """)
 
@@ -62,10 +64,12 @@ def wait_briefly(connection: Connection) -> None:
     connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{PATIENCE * 1000:.0f} ms'")
 
 
-def advance(connection: Connection, job: Job, plan: Plan, last_task_id: str | None) -> None:
+def advance(connection: Connection, job: Job, plan: Plan, last_task_id: str | None, why: str | None = None) -> None:
+    """`why`: instants were left out."""
     last = plan.run[-1] if plan.run else None
     given = {"next_run_at": plan.next_run_at, "planned_as": job.plan_key, "last_run_at": last}
-    connection.execute(ADVANCE, given | {"id": job.id, "last_task_id": last_task_id, "skipped": plan.skipped})
+    given |= {"id": job.id, "last_task_id": last_task_id, "skipped": plan.skipped, "why": why}
+    connection.execute(ADVANCE, given)
 
 
 def remember(connection: Connection, job: Job, task_id: str) -> None:

@@ -26,7 +26,7 @@ from celeriac.roles.role import is_on
 from celeriac.run.outcomes import described
 from celeriac.schedules import celerys, tick, written
 from celeriac.schedules.arguments import kept, task_of
-from celeriac.schedules.decide import Entry, Job, Plan, decide, every, overridden
+from celeriac.schedules.decide import Entry, Job, Plan, decide, every, overridden, why_left_out
 from celeriac.store.failures import is_gone
 
 if TYPE_CHECKING:
@@ -215,14 +215,15 @@ class Timetable:
 
     def _run(self, connection: Connection, job: Job, now: datetime) -> Ticked:
         try:
-            plan = self._without_overlap(connection, job, decide(job, now))
+            due = decide(job, now)
+            plan = self._without_overlap(connection, job, due)
             act = self._act(job) if job.kind != "task" and plan.run else None
             last = self._enqueue(connection, job, plan) if job.kind == "task" else None
         except SQLAlchemyError:
             raise
         except Exception as error:
             return self._quarantine(connection, job, error)
-        tick.advance(connection, job, plan, last)
+        tick.advance(connection, job, plan, last, why_left_out(job, due, plan))
         late_by = (now - plan.run[-1]).total_seconds() if plan.run else 0.0
         return Ticked(job, plan, late_by, act)
 

@@ -97,7 +97,21 @@ def test_a_beat_that_was_off_for_three_periods(
 def test_what_is_late_within_the_grace_runs_each_instant(timetable: Timetable, put: Put, rows: Rows) -> None:
     put(ago=3.5, misfire="skip", misfire_grace=2.6 * 3600, overlap="allow")
     assert tick_all(timetable) == 3
-    assert rows.one("SELECT skips FROM celeriac.scheduled_jobs") == 1
+    assert left_out(rows) == (1, 1, "no beat ticked within 9360 s of the instant")
+
+
+def left_out(rows: Rows) -> tuple[Any, ...]:
+    """How many in all; how many last, and why."""
+    (found,) = rows("SELECT skips, last_report ->> 'left_out', last_report ->> 'why' FROM celeriac.scheduled_jobs")
+    return (found[0], int(found[1]), found[2])
+
+
+def test_what_comes_late_all_at_once_is_one_task_unless_it_may_overlap(
+    timetable: Timetable, put: Put, rows: Rows
+) -> None:
+    put(ago=2.5, misfire="once", misfire_grace=10 * 3600)
+    assert tick_all(timetable) == 1
+    assert left_out(rows) == (2, 2, "one task stands for all that were due at once, as no beat had ticked")
 
 
 def test_a_task_that_is_unfinished_keeps_the_next_out(
@@ -107,7 +121,8 @@ def test_a_task_that_is_unfinished_keeps_the_next_out(
     assert tick_all(timetable) == 1
     plan(app, "job", 0)
     assert tick_all(timetable) == 0
-    assert rows.one("SELECT skips FROM celeriac.scheduled_jobs") == 1
+    last = rows.one("SELECT task_id FROM worker_tasks")
+    assert left_out(rows) == (1, 1, f"its last task, {last}, was unfinished")
     rows("UPDATE worker_tasks SET status = 'cancelled', completed_at = now()")
     plan(app, "job", 0)
     assert tick_all(timetable) == 1
