@@ -14,6 +14,7 @@ from celeriac.dashboard.page import Page
 from celeriac.dashboard.reading import Found
 from celeriac.dispatch.fairness import Claimant, allocate
 from celeriac.errors import BadValue, Unknown
+from celeriac.insights.shares import Claim, fair_slots
 
 router = APIRouter()
 
@@ -43,7 +44,7 @@ def decision(number: Pass, page: Viewer) -> Response:
     (one,) = found
     seen = claimants(one["claimants"])
     return page.show(
-        "decision.html", f"Decision {number}", one=one, seen=[_told(c, one["given"].get(c.account, 0)) for c in seen],
+        "decision.html", f"Decision {number}", one=one, seen=_told(seen, one["free"], one["given"]),
         replay=allocate(seen, one["free"]) if one["given"] else {},
     )  # fmt: skip
 
@@ -55,8 +56,13 @@ def claimants(recorded: Sequence[Mapping[str, Any]]) -> list[Claimant]:
 _KNOWN = ("account", "waiting", "holding", "weight", "cap")
 
 
-def _told(c: Claimant, given: int) -> dict[str, Any]:
-    return {"claimant": c, "given": given, "why": why_given(c, given)}
+def _told(seen: Sequence[Claimant], free: int, given: Mapping[str, int]) -> list[dict[str, Any]]:
+    """`fair`: what each would hold if these shared out anew what they hold and what was free."""
+    fair = fair_slots([Claim(c.holding + c.wants, c.weight) for c in seen], free + sum(c.holding for c in seen))
+    return [
+        {"claimant": c, "fair": slots, "given": given.get(c.account, 0), "why": why_given(c, given.get(c.account, 0))}
+        for c, slots in zip(seen, fair, strict=True)
+    ]
 
 
 def why_given(c: Claimant, given: int) -> str:

@@ -48,6 +48,7 @@ def shown(role: str, page: Viewer) -> Response:
     return page.show(
         "role.html", f"Role {role}", found=Found(mine), passes=page.panel(insights.passes, role, limit=DECISIONS),
         workers=workers, shares=page.panel(insights.shares, role, limit=SHARES),
+        waited=page.panel(insights.rounds_waited, role),
         lengths=_lengths(page, role), flow=page.panel(insights.flow, span, role), span=span,
     )  # fmt: skip
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 from zoneinfo import ZoneInfo
 
@@ -103,14 +103,19 @@ def system(page: Viewer) -> Response:
 
 def _tickets(page: Page) -> Found:
     """What SQL has claimed beside what lies in Redis, of each queue where there is any."""
-    depths = page.panel(insights.depth)
-    if depths.stopped:
-        return depths
-    claimed: Counter[str] = Counter()
-    for depth in depths.value:
-        claimed[depth.queue] += depth.claimed
-    lengths = page.site.reading.lengths(sorted(claimed))
-    told = [(queue, n, lengths[queue]) for queue, n in sorted(claimed.items())]
-    return Found(
-        [{"queue": q, "claimed": n, "in_redis": r, "verdict": words.in_step(n, r)} for q, n, r in told if n or r != 0]
-    )
+    unstarted = page.panel(insights.unstarted)
+    if unstarted.stopped:
+        return unstarted
+    lengths = page.site.reading.lengths([one.queue for one in unstarted.value])
+    told = [(one, lengths[one.queue]) for one in unstarted.value]
+    return Found([_ticket_row(page, one, n) for one, n in told if one.tickets or n != 0])
+
+
+def _ticket_row(page: Page, one: insights.Unstarted, in_redis: int | None) -> dict[str, Any]:
+    """`again_from`: when the oldest counts as lost, if it does not lie in Redis."""
+    lacks = in_redis is not None and one.tickets > in_redis and one.oldest is not None
+    grace = timedelta(seconds=page.celeriac.probe.republish_after)
+    return asdict(one) | {
+        "in_redis": in_redis, "verdict": words.in_step(one.tickets, in_redis),
+        "again_from": one.oldest + grace if lacks and one.oldest else None,
+    }  # fmt: skip

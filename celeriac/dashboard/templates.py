@@ -49,6 +49,10 @@ _TIME = Markup('<time datetime="{}" title="{}">{}</time>')
 _TICKING = Markup('<time datetime="{}" title="{}" data-ago>{}</time>')
 
 
+#: Seconds that the reads of one page may lie apart, clock included: what is ahead by less has just been. `live.js` too.
+APART = 1.5
+
+
 def environment() -> Environment:
     made = Environment(
         loader=PackageLoader("celeriac.dashboard", ""), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
@@ -76,8 +80,9 @@ def ago(context: Context, at: datetime | None) -> Any:
     """How long ago, or in how long; it ticks in the browser."""
     if at is None:
         return words.NONE
-    seconds = math.floor((context["now"] - at).total_seconds())
-    text = words.took(seconds) if seconds >= 0 else f"in {words.took(-seconds)}"
+    seconds = (context["now"] - at).total_seconds()
+    has_been = seconds > -APART
+    text = words.took(math.floor(max(seconds, 0))) if has_been else f"in {words.took(math.ceil(-seconds))}"
     return _TICKING.format(words.iso(at), _told(context, at), text)
 
 

@@ -125,13 +125,15 @@ def ticking(beats: Sequence[Mapping[str, Any]], now: datetime) -> list[Mapping[s
     return [beat for beat in beats if (now - beat["last_tick_at"]).total_seconds() <= NO_TICK]
 
 
-def in_step(claimed: int, in_redis: int | None) -> str:
-    """Of a queue: whether the tasks that SQL has claimed and the tickets in Redis go together."""
+def in_step(tickets: int, in_redis: int | None) -> str:
+    """Of a queue: whether the tickets that nobody has started, as SQL has them, lie in Redis, where kicks lie too."""
     if in_redis is None:
         return "unknown: Redis does not answer"
-    if claimed and not in_redis:
-        return "taken by workers, or lost"
-    return "in step" if claimed or not in_redis else "leftovers, which start nothing"
+    if tickets > in_redis:
+        return f"SQL ahead by {figure(tickets - in_redis)}: workers have just taken them, or they are lost"
+    if in_redis > tickets:
+        return f"Redis ahead by {figure(in_redis - tickets)}: kicks or leftovers, which do no harm"
+    return "in step"
 
 
 def alert(row: Mapping[str, Any]) -> str:

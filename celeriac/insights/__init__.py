@@ -32,9 +32,11 @@ from celeriac.insights.lists import (
 from celeriac.insights.locks import Lock, Locks, Waiting, lock, locks, queue_of
 from celeriac.insights.metrics import metrics
 from celeriac.insights.minutes import Flow, Lengths, Retries, Step, flow, last_hour, lengths, retries, together
+from celeriac.insights.rounds import rounds_waited
 from celeriac.insights.shares import AccountShare, Shares, shares, waiting_of
 from celeriac.insights.situation import Broker
 from celeriac.insights.system import (
+    Unstarted,
     account_policies,
     account_policy,
     audit_trail,
@@ -43,6 +45,7 @@ from celeriac.insights.system import (
     paused_accounts,
     reviews,
     schedules,
+    unstarted,
     workers,
     workers_by_name,
 )
@@ -77,6 +80,7 @@ __all__ = [
     "RoleDepth",
     "Shares",
     "Step",
+    "Unstarted",
     "Waiting",
     "Why",
     "Workflow",
@@ -124,12 +128,14 @@ __all__ = [
     "refuse_both",
     "retries",
     "reviews",
+    "rounds_waited",
     "saved_views",
     "schedules",
     "shares",
     "silences",
     "together",
     "unfinished",
+    "unstarted",
     "waiting_of",
     "why",
     "workers",

@@ -42,6 +42,11 @@ def lags(connection: Connection) -> dict[str, int]:
     return {role: lag(passes) for role, passes in _passes(connection, None).items()}
 
 
+def rounds_waited(connection: Connection, role: str) -> int:
+    """The same of one role."""
+    return lag(_passes(connection, role).get(role, ()))
+
+
 def rounds(connection: Connection, role: str, account: str) -> int:
     """Those that this account waits already while it holds nothing."""
     return lag(_passes(connection, role).get(role, ()), account)

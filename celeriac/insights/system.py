@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, TextClause, text
@@ -47,6 +49,14 @@ PAUSED = text("SELECT account FROM celeriac.account_policies WHERE paused ORDER 
 
 BEATS = text("SELECT * FROM celeriac.beats ORDER BY last_tick_at DESC, beat_id LIMIT :most")
 
+UNSTARTED = text("""
+SELECT coalesce(r.definition ->> 'queue', r.role, k.role) AS queue, count(k.token) AS tickets,
+    CAST(coalesce(sum(cardinality(k.ids)), 0) AS integer) AS tasks, min(k.claimed_at) AS oldest
+FROM celeriac.roles r FULL JOIN (
+    SELECT role, token, ids, claimed_at FROM celeriac.tickets WHERE worker_id IS NULL) AS k ON k.role = r.role
+GROUP BY 1 ORDER BY 1
+""")
+
 AUDIT = text("""
 SELECT * FROM celeriac.audit WHERE id < coalesce(CAST(:before AS bigint), 9223372036854775807)
 ORDER BY id DESC LIMIT :most
@@ -59,6 +69,16 @@ ORDER BY id DESC LIMIT :most
 """)
 
 MOST = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Unstarted:
+    """Tickets of a queue that no worker has started, of so many tasks. `oldest`: when the first was claimed."""
+
+    queue: str
+    tickets: int
+    tasks: int
+    oldest: datetime | None
 
 
 def workers(connection: Connection, *, limit: int = MOST) -> list[dict[str, Any]]:
@@ -109,6 +129,11 @@ def paused_accounts(connection: Connection, *, limit: int = MOST) -> list[str]:
 def beats(connection: Connection, *, limit: int = MOST) -> list[dict[str, Any]]:
     """Those that tick or did lately, who ticked last first. `late_by`: seconds, of its last tick."""
     return _rows(connection, BEATS, limit)
+
+
+def unstarted(connection: Connection) -> list[Unstarted]:
+    """Of each queue, by name: the tickets that no worker has started; none of most."""
+    return [Unstarted(*row) for row in connection.execute(UNSTARTED)]
 
 
 def audit_trail(

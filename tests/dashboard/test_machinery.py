@@ -25,4 +25,4 @@ def test_tickets_that_redis_has_lost_are_told_beside_what_sql_has_claimed(site: 
     assert site.app.dispatcher.dispatch(role) == 1
     assert "in step" in site.html("system")
     redis.Redis.from_url(site.app.settings.redis_url).flushdb()
-    assert "taken by workers, or lost" in site.html("system")
+    assert "SQL ahead by 1: workers have just taken them, or they are lost" in site.html("system")

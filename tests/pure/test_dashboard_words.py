@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from celeriac.dashboard import reading, words
+from celeriac.dashboard import reading, templates, words
 from celeriac.dashboard.health import health
 from celeriac.insights import Count, RoleDepth
 
@@ -39,10 +43,17 @@ def test_resources_in_the_words_of_the_workers_dashboard(percent: float | None, 
 
 
 def test_whether_sql_and_redis_are_in_step() -> None:
-    assert [words.in_step(*given) for given in ((0, 0), (3, 1), (3, 0), (0, 2), (3, None))] == [
-        "in step", "in step", "taken by workers, or lost", "leftovers, which start nothing",
-        "unknown: Redis does not answer",
+    assert [words.in_step(*given) for given in ((0, 0), (3, 3), (3, 1), (0, 2), (3, None))] == [
+        "in step", "in step", "SQL ahead by 2: workers have just taken them, or they are lost",
+        "Redis ahead by 2: kicks or leftovers, which do no harm", "unknown: Redis does not answer",
     ]  # fmt: skip
+
+
+def test_what_was_read_a_moment_after_the_clock_has_just_been() -> None:
+    now = datetime(2026, 7, 1, 12, tzinfo=UTC)
+    context: Any = {"now": now, "page": SimpleNamespace(zone=UTC)}
+    told = [str(templates.ago(context, now + timedelta(seconds=ahead))) for ahead in (1.0, 0.0, -2.5, 90.0)]
+    assert [re.sub("<[^>]+>", "", text) for text in told] == ["0 s", "0 s", "2 s", "in 1 m 30 s"]
 
 
 def test_what_takes_long_is_read_seldom(monkeypatch: pytest.MonkeyPatch) -> None:

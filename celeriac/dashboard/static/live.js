@@ -1,7 +1,7 @@
 // Keeps an open page current: asks every 2 s whether it has changed, and changes what is shown in place. What the
 // reader has ticked, typed, opened, selected or scrolled to stays. Without this module every page works all the same.
 
-const EVERY = 2000, AT_MOST = 16000
+const EVERY = 2000, AT_MOST = 16000, APART = 1.5
 const policy = window.trustedTypes?.createPolicy("celeriac", { createHTML: (html) => html }) ?? { createHTML: (html) => html }
 const light = document.getElementById("light")
 const clock = document.querySelector("time[data-clock]")
@@ -147,7 +147,7 @@ function tick() {
   const now = Date.now() + ahead
   for (const time of document.querySelectorAll("time[data-ago]")) {
     const seconds = (now - Date.parse(time.dateTime)) / 1000
-    const text = seconds >= 0 ? took(Math.floor(seconds)) : `in ${took(Math.ceil(-seconds))}`
+    const text = seconds > -APART ? took(Math.floor(Math.max(seconds, 0))) : `in ${took(Math.ceil(-seconds))}`
     if (time.textContent !== text) time.textContent = text
   }
   if (clock) clock.textContent = new Date(now).toLocaleTimeString("sv", { timeZone: light?.dataset.zone })
