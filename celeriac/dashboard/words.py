@@ -51,11 +51,11 @@ def took(seconds: float | None) -> str:
 
 
 def figure(value: Any) -> str:
-    """With thin groups of three: `12 404`. An estimate is at least what was counted: `10 000+`."""
+    """With thin groups of three: `12 404`. An estimate is at least what was counted: `10 000+`, or `500+`."""
     if value is None:
         return NONE
     if isinstance(value, Count):
-        return figure(value.n) if value.exact else f"{figure(CAP)}+"
+        return figure(value.n) if value.exact else f"{figure(min(value.n, CAP))}+"
     if isinstance(value, float) and not value.is_integer():
         return f"{value:,.1f}".replace(",", "\u202f")
     return f"{int(value):,}".replace(",", "\u202f")

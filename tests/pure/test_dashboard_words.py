@@ -27,9 +27,8 @@ def test_durations(seconds: float | None, said: str) -> None:
 
 
 def test_figures() -> None:
-    assert [words.figure(n) for n in (None, 0, 12_404, 2.5, Count(5), Count(1_234_567, exact=False))] == [
-        "–", "0", "12\u202f404", "2.5", "5", "10\u202f000+"
-    ]  # fmt: skip
+    figures = (None, 0, 12_404, 2.5, Count(5), Count(1_234_567, exact=False), Count(500, exact=False))
+    assert [words.figure(n) for n in figures] == ["–", "0", "12\u202f404", "2.5", "5", "10\u202f000+", "500+"]
     assert words.share(262, 12_666) == "2.1 % (262 of 12\u202f666)"
     assert words.share(0, 0) == "–"
 
