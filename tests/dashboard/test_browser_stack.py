@@ -110,3 +110,15 @@ def test_why_a_task_waits_is_said_alike_everywhere_and_cured_it_runs(stack: Stac
         until(lambda task=task: stack.status(task) == "completed", f"{name} to be cured")  # type: ignore[misc]
         page.goto(f"tasks/{task}")
         expect(page.locator(".lede")).to_contain_text("Completed on")
+
+
+def test_a_task_that_runs_is_told_to_stop_and_then_is_stopped(stack: Stack, watched: Page) -> None:
+    stack.serve()
+    stack.worker("plain")
+    number = stack.app.tasks["plain"].delay(600.0).row_id
+    until(lambda: stack.status(number) == "running", "it to run")
+    watched.goto(f"tasks/{number}")
+    watched.get_by_text("Cancel…").click()
+    watched.get_by_role("button", name=f"Cancel task {number}").click()
+    expect(watched.locator(".told")).to_have_text("It was told to stop.")
+    expect(watched.locator(".lede")).to_contain_text("cancelled", timeout=SOON)

@@ -8,6 +8,7 @@ import html
 import json
 import re
 import traceback
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from itertools import count, pairwise
 from types import SimpleNamespace
@@ -164,6 +165,23 @@ def test_all_who_look_at_once_cost_one_query(site: Site, monkeypatch: pytest.Mon
     assert site.html("tasks") == before
     site.told(f"tasks/{made}/priority", priority=3)
     assert f"#{made}" in site.html("tasks")
+
+
+def test_fifty_who_look_at_the_same_second_cost_one_query(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "SERVES", 60.0)
+    asked: list[int] = []
+    real = insights.list_tasks
+
+    def counted(*given: Any, **named: Any) -> insights.Page:
+        asked.append(1)
+        return real(*given, **named)
+
+    monkeypatch.setattr(insights, "list_tasks", counted)
+    headers = {"Cookie": f"celeriac={site.tokens['read']}", "Live": "1"}
+    with ThreadPoolExecutor(50) as viewers:
+        answers = list(viewers.map(lambda _: httpx.get(f"{site.url}/tasks", headers=headers, timeout=30), range(50)))
+    assert {answer.status_code for answer in answers} == {200}
+    assert len(asked) == 1
 
 
 def test_what_is_stopped_is_waited_for_once(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -467,6 +485,16 @@ def test_what_failed_is_kept_without_its_frames_and_no_longer_than_it_must(monke
 def test_what_postgres_does_not_take_is_a_slip_of_who_gave_it() -> None:
     status, said = errors.told(DataError("SELECT 1", None, ValueError("out of range")))
     assert (status, "nothing that Postgres takes" in said) == (422, True)
+
+
+def test_what_the_page_of_the_docs_says_is_tried_in_a_browser_is() -> None:
+    table = (
+        (ROOT / "docs" / "dashboard.md").read_text().partition("## What is tried")[2].partition("## The elements")[0]
+    )
+    named = re.findall(r"`(test_\w+)`", table)
+    there = "".join(path.read_text() for path in (ROOT / "tests" / "dashboard").glob("test_browser*.py"))
+    assert len(named) > 20
+    assert [name for name in named if f"def {name}(" not in there] == []
 
 
 def test_each_element_of_the_page_of_the_docs_has_a_test_in_a_browser() -> None:

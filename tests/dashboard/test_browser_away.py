@@ -1,0 +1,84 @@
+"""The dashboard in a real browser while Redis or Postgres is away, and once it is back."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+from sqlalchemy import create_engine
+
+from celeriac import local
+from celeriac.store.migrate import migrate
+from tests.dashboard.stack import SOON, Stack
+
+
+@pytest.fixture(scope="module")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[local.PostgresServer]:
+    """A server of the module's own."""
+    server = local.PostgresServer(tmp_path_factory.mktemp("postgres"))
+    server.start()
+    engine = create_engine(server.url)
+    migrate(engine)
+    engine.dispose()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def own(postgres: local.PostgresServer, valkey: local.ValkeyServer, tmp_path: Path) -> Iterator[Stack]:
+    stack = Stack(postgres.url, valkey.url, tmp_path)
+    with stack.ends:
+        yield stack
+
+
+@pytest.fixture
+def page(own: Stack, browser: Browser) -> Iterator[Page]:
+    """What the browser says of servers that are away is meant."""
+    own.serve()
+    with browser.new_context(base_url=f"{own.url}/admin/") as context:
+        context.add_cookies([{"name": "celeriac", "value": own.api.tokens["admin"], "url": own.url}])
+        yield context.new_page()
+
+
+def test_without_redis_a_banner_says_so_and_tasks_are_listed(
+    own: Stack, page: Page, valkey: local.ValkeyServer
+) -> None:
+    before = own.app.tasks["plain"].delay().row_id
+    page.goto("tasks")
+    banner = page.locator("#redis-away")
+    expect(page.locator(f"#task-{before}")).to_be_visible()
+    expect(banner).to_have_count(0)
+    valkey.stop()
+    expect(banner).to_contain_text("Work is accepted and kept; starts are delayed.", timeout=SOON)
+    after = own.app.tasks["plain"].delay().row_id
+    page.locator("#newer a").click()
+    expect(page.locator(f"#task-{after} .state")).to_contain_text("pending")
+    page.goto("system")
+    expect(page.locator("section:has(> #redis)")).to_contain_text("It does not answer")
+    valkey.start()
+    expect(banner).to_have_count(0, timeout=SOON)
+    expect(page.locator("section:has(> #redis)")).to_contain_text("It answers")
+
+
+def test_without_postgres_what_was_read_stays_with_its_age_and_a_new_page_says_so(
+    own: Stack, page: Page, postgres: local.PostgresServer
+) -> None:
+    task = own.app.tasks["plain"].delay().row_id
+    page.goto("tasks")
+    page.locator(f"#task-{task} input").check()
+    postgres.stop()
+    expect(page.locator("#light")).to_have_text(re.compile("stale .+ s"), timeout=SOON)
+    expect(page.locator("body")).to_have_class("stale")
+    expect(page.locator(f"#task-{task}")).to_be_visible()
+    fresh = page.context.new_page()
+    answer = fresh.goto("workers")
+    assert answer is not None
+    assert answer.status == 503
+    expect(fresh.locator("main")).to_contain_text("Postgres does not answer")
+    postgres.start()
+    expect(page.locator("#light")).to_have_text("live", timeout=2 * SOON)
+    expect(page.locator("body")).not_to_have_class("stale")
+    expect(page.locator(f"#task-{task} input")).to_be_checked()
