@@ -20,9 +20,12 @@ def test_a_beat_that_is_gone_is_told_with_the_command_that_starts_one(site: Site
 
 
 def test_tickets_that_redis_has_lost_are_told_beside_what_sql_has_claimed(site: Site) -> None:
+    client = redis.Redis.from_url(site.app.settings.redis_url)
+    client.flushdb()
     task(site, "pending", "crawl")
     role, _ = site.app.role_named("crawl")
     assert site.app.dispatcher.dispatch(role) == 1
     assert "in step" in site.html("system")
-    redis.Redis.from_url(site.app.settings.redis_url).flushdb()
+    client.flushdb()
     assert "SQL ahead by 1: workers have just taken them, or they are lost" in site.html("system")
+    client.close()
