@@ -10,12 +10,13 @@ options, the body among them, and freezes it anew: a quarter of what a member co
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import wraps
 from itertools import repeat
 from typing import Any
 
 from celery.canvas import _chord, group
+from celery.utils.functional import _regen
 
 from celeriac.enqueue.calls import transaction_of
 from celeriac.seam import producer as rows
@@ -28,7 +29,7 @@ _run = _chord.run
 class _Header(group):
     """A header whose tasks are sent as they were frozen; they are copies already."""
 
-    _results: Iterable[Any]
+    _results: Sequence[Any]
 
     def _freeze_group_tasks(self, *args: Any, **kwargs: Any) -> Any:
         frozen = super()._freeze_group_tasks(*args, **kwargs)
@@ -57,7 +58,8 @@ def adapt_chords(apps: type[SeamApp]) -> None:
 
     @wraps(_run)
     def run(self: Any, header: Any, *args: Any, **options: Any) -> Any:
-        if isinstance(self.app, apps) and type(header) is group:
+        # A generator's tasks are frozen as it gives them, and are not to be asked for sooner than they are sent.
+        if isinstance(self.app, apps) and type(header) is group and not isinstance(header.tasks, _regen):
             header.__class__ = _Header
         return _run(self, header, *args, **options)
 
