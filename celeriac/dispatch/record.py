@@ -12,35 +12,41 @@ from sqlalchemy import Connection, text
 from celeriac.dispatch.fairness import Claimant
 from celeriac.dispatch.resuming import Resume
 
-RECORD = text("""
+#: Of the role's row: no pass but this one changes it.
+GENERATION = """coalesce(
+    (SELECT generation FROM celeriac.batchers WHERE role = :role ORDER BY generation DESC LIMIT 1), 0)"""
+
+RECORD = text(f"""
 WITH pass AS (
     INSERT INTO celeriac.passes (role, by, free, claimants, given, cursor_before, cursor_after, took_ms)
     VALUES (:role, :by, :free, CAST(:claimants AS jsonb), CAST(:given AS jsonb), :before, :after, :took_ms)
     RETURNING id
 )
-INSERT INTO celeriac.batchers (role, cursor, last_pass, held_since, points, rescan_at, passes)
-SELECT :role, :after, id, :held_since, CAST(:points AS jsonb),
+INSERT INTO celeriac.batchers (role, generation, cursor, last_pass, held_since, points, rescan_at, passes)
+SELECT :role, {GENERATION}, :after, id, :held_since, CAST(:points AS jsonb),
     clock_timestamp() + CAST(:seconds AS double precision) * interval '1 second', 1
 FROM pass
-ON CONFLICT (role) DO UPDATE
-SET cursor = excluded.cursor, last_pass = excluded.last_pass, held_since = excluded.held_since,
+ON CONFLICT (role, generation) DO UPDATE
+SET generation = (batchers.passes + 1) / 100, cursor = excluded.cursor, last_pass = excluded.last_pass,
+    held_since = excluded.held_since,
     points = excluded.points, rescan_at = coalesce(excluded.rescan_at, batchers.rescan_at),
     passes = batchers.passes + 1
 """)
 
 # An empty pass for the reason of the last one only counts up; the guard keeps it so when the last one was not empty.
+# Not for ever: each time leaves a version of the row, which stays under somebody's old transaction.
 REPEAT = text("""
 UPDATE celeriac.passes SET repeated = repeated + 1, last_at = statement_timestamp(), took_ms = :took_ms
-WHERE id = :last_pass AND why_nothing = :why
+WHERE id = :last_pass AND why_nothing = :why AND repeated < 1000
 """)
 
-NOTHING = text("""
+NOTHING = text(f"""
 WITH pass AS (
     INSERT INTO celeriac.passes (role, by, free, claimants, cursor_before, cursor_after, why_nothing, took_ms)
     VALUES (:role, :by, :free, CAST(:claimants AS jsonb), :before, :before, :why, :took_ms) RETURNING id
 )
-INSERT INTO celeriac.batchers (role, cursor, last_pass) SELECT :role, :before, id FROM pass
-ON CONFLICT (role) DO UPDATE SET last_pass = excluded.last_pass
+INSERT INTO celeriac.batchers (role, generation, cursor, last_pass) SELECT :role, {GENERATION}, :before, id FROM pass
+ON CONFLICT (role, generation) DO UPDATE SET last_pass = excluded.last_pass
 """)
 
 FORGET = text("UPDATE celeriac.batchers SET points = NULL WHERE role = :role AND points IS NOT NULL")

@@ -25,7 +25,7 @@ LOCK = text("SELECT pg_try_advisory_xact_lock(hashtextextended('celeriac pass ' 
 # INVARIANT of `held_since`: no ticket that holds something was claimed before, so nobody walks over the dead entries of
 # those that are gone; a minute is more than a claim takes to commit.
 SURVEY = text("""
-WITH batcher AS (SELECT * FROM celeriac.batchers WHERE role = :role),
+WITH batcher AS (SELECT * FROM celeriac.batchers WHERE role = :role ORDER BY generation DESC LIMIT 1),
 held AS (
     SELECT ids, accounts, claimed_at, worker_id FROM celeriac.tickets
     WHERE role = :role AND claimed_at >= coalesce((SELECT held_since FROM batcher), '-infinity')
@@ -120,14 +120,16 @@ PARKED = text("SELECT true FROM celeriac.parked WHERE role = :role LIMIT 1")
 # The room first: who settles asks more often than there is any, and the entries of `ready` may be dead ones for long.
 # Where a pass left resume points, the next one tells whether there is more.
 WORK_AND_ROOM = text("""
+WITH state AS MATERIALIZED (
+    SELECT held_since, points IS NOT NULL AND rescan_at > statement_timestamp() AS resumes
+    FROM celeriac.batchers WHERE role = :role ORDER BY generation DESC LIMIT 1
+)
 SELECT coalesce((
         SELECT sum(cardinality(ids)) FROM celeriac.tickets
-        WHERE role = :role AND claimed_at >= coalesce(
-            (SELECT held_since FROM celeriac.batchers WHERE role = :role), '-infinity')), 0) < :below
+        WHERE role = :role AND claimed_at >= coalesce((SELECT held_since FROM state), '-infinity')), 0) < :below
     AND NOT coalesce((SELECT paused FROM celeriac.roles WHERE role = :role), false)
     AND coalesce(
-        (SELECT true FROM celeriac.batchers
-            WHERE role = :role AND points IS NOT NULL AND rescan_at > statement_timestamp()),
+        (SELECT true FROM state WHERE resumes),
         (SELECT true FROM celeriac.ready WHERE role = :role ORDER BY account LIMIT 1),
         (SELECT true FROM celeriac.later
             WHERE role = :role AND due_at <= statement_timestamp() ORDER BY due_at LIMIT 1),
@@ -135,8 +137,8 @@ SELECT coalesce((
     ) AND coalesce((
         SELECT celeriac.tokens(l) >= 1 + coalesce((
             SELECT sum(cardinality(ids)) FROM celeriac.tickets
-            WHERE role = :role AND worker_id IS NULL AND claimed_at >= coalesce(
-                (SELECT held_since FROM celeriac.batchers WHERE role = :role), '-infinity')), 0)
+            WHERE role = :role AND worker_id IS NULL
+                AND claimed_at >= coalesce((SELECT held_since FROM state), '-infinity')), 0)
         FROM celeriac.role_limits l WHERE role = :role AND rate_limit IS NOT NULL), true)
 """)
 
@@ -156,7 +158,8 @@ CROSS JOIN LATERAL (SELECT greatest(1, celeriac.burst(l.rate_limit) / 10) AS tok
 CROSS JOIN LATERAL (
     SELECT coalesce(sum(cardinality(t.ids)), 0) AS n FROM celeriac.tickets t
     WHERE t.role = l.role AND t.worker_id IS NULL AND t.claimed_at >= coalesce(
-        (SELECT held_since FROM celeriac.batchers b WHERE b.role = l.role), '-infinity')) AS waits
+        (SELECT held_since FROM celeriac.batchers b WHERE b.role = l.role ORDER BY generation DESC LIMIT 1),
+        '-infinity')) AS waits
 WHERE (SELECT true FROM celeriac.ready r WHERE r.role = l.role ORDER BY r.account LIMIT 1)
 """)
 

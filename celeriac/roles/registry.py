@@ -31,11 +31,15 @@ WHERE roles.release <= excluded.release
 
 LOOK_UP = text("SELECT definition, parameters FROM celeriac.roles WHERE role = :role")
 
+# The row's key changes with the role's passes: an insert that meets it could make a second one.
 OBSERVE = text("""
-INSERT INTO celeriac.batchers (role, seconds_per_task) VALUES (:role, :seconds)
-ON CONFLICT (role) DO UPDATE
-SET seconds_per_task = coalesce(batchers.seconds_per_task, excluded.seconds_per_task) * 0.5
-    + excluded.seconds_per_task * 0.5
+UPDATE celeriac.batchers
+SET seconds_per_task = coalesce(seconds_per_task, CAST(:seconds AS double precision)) * 0.5 + :seconds * 0.5
+WHERE role = :role
+""")
+
+OBSERVE_FIRST = text("""
+INSERT INTO celeriac.batchers (role, seconds_per_task) VALUES (:role, :seconds) ON CONFLICT DO NOTHING
 """)
 
 
@@ -52,4 +56,6 @@ def look_up(connection: Connection, role: str) -> tuple[dict[str, Any], list[dic
 
 def observe(connection: Connection, role: str, seconds: float) -> None:
     """A recent mean run time, which sizes the tickets of `chunk="auto"`; written seldom, not per task."""
-    connection.execute(OBSERVE, {"role": role, "seconds": seconds})
+    observed = {"role": role, "seconds": seconds}
+    if not connection.execute(OBSERVE, observed).rowcount:
+        connection.execute(OBSERVE_FIRST, observed)

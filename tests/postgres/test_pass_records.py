@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import random
+from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
+from celeriac.dispatch import record, select
 from celeriac.dispatch.fairness import Claimant, allocate
+from celeriac.store.connections import Database
 from tests.postgres.passes import Passes, Waiting, finish, policy, role
+from tests.postgres.plans import explain
 from tests.processes import Rows
 
 
@@ -79,3 +85,27 @@ def test_what_a_pass_decided_is_answered_by_replaying_it(
     assert len(stored) >= 5
     for claimants, free, given, _ in stored:
         assert allocate([Claimant(**c) for c in claimants], free) == given
+
+
+@pytest.mark.usefixtures("old_transaction")
+def test_under_an_old_transaction_the_roles_row_is_found_among_few_versions(database: Database, rows: Rows) -> None:
+    """Each pass leaves a version of it that may not be vacuumed."""
+    written: dict[str, Any] = dict.fromkeys(("before", "after"), "") | dict.fromkeys(("claimants", "given"), "{}")
+    written |= {"role": "work", "by": "test", "free": 0, "took_ms": 0.0, "held_since": datetime.now(UTC)}
+    written |= {"points": json.dumps([random.random() for _ in range(60)]), "seconds": None}
+    for _ in range(300):
+        with database.transaction() as connection:
+            connection.execute(record.RECORD, written)
+    with database.transaction() as connection:
+        survey = explain(connection, select.SURVEY, role="work", queue="work")
+        once_more = explain(connection, record.RECORD, **written)
+    (pages,) = rows("SELECT pg_relation_size('celeriac.batchers') / 8192")[0]
+    assert survey.pages < int(str(pages)) > once_more.pages
+    assert rows("SELECT generation, passes FROM batchers") == [(3, 301)]
+
+
+def test_many_empty_passes_are_not_one_row_for_ever(passes: Passes, rows: Rows) -> None:
+    assert passes.why_nothing() == "nothing is ready"
+    rows("UPDATE celeriac.passes SET repeated = 1000")
+    passes.why_nothing()
+    assert passes.written("repeated") == [(1000,), (0,)]

@@ -42,7 +42,7 @@ SET jit = off
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 SELECT k.token FROM (SELECT DISTINCT t.role FROM celeriac.tasks t WHERE t.id = ANY (wanted)) AS r
 JOIN celeriac.tickets k ON k.role = r.role AND k.ids && wanted AND k.claimed_at >= coalesce(
-    (SELECT b.held_since FROM celeriac.batchers b WHERE b.role = r.role), '-infinity')
+    (SELECT b.held_since FROM celeriac.batchers b WHERE b.role = r.role ORDER BY b.generation DESC LIMIT 1), '-infinity')
 $$;
 
 -- Locks each of these tasks where it is, and in its row, until the transaction ends: nobody moves it. Which unfinished

@@ -86,8 +86,11 @@ CREATE INDEX audit_by_age ON celeriac.audit (at);
 CREATE INDEX audit_of_target ON celeriac.audit (kind, target, id);
 
 -- `points`: resume points, which hold until `rescan_at`.
+-- One row for each role. `generation` counts up with its passes, a hundred each: under somebody's old transaction every
+-- version of the row stays, and whoever looks for the newest generation passes over those of this one alone.
 CREATE TABLE celeriac.batchers (
     role text NOT NULL,
+    generation bigint DEFAULT 0 NOT NULL,
     cursor text DEFAULT '' NOT NULL,
     last_pass bigint,
     seconds_per_task double precision,
@@ -95,7 +98,7 @@ CREATE TABLE celeriac.batchers (
     points jsonb,
     rescan_at timestamptz,
     passes bigint DEFAULT 0 NOT NULL,
-    PRIMARY KEY (role)
+    PRIMARY KEY (role, generation)
 );
 
 -- `declared`: what the code says. The rest is in force: `rate_limit` ("10/m", NULL for none) with its bucket, and, where an
