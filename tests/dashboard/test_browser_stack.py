@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from types import SimpleNamespace
 
 import redis
 from click.testing import CliRunner
-from playwright.sync_api import BrowserContext, Page, expect
+from playwright.sync_api import BrowserContext, Page, Route, expect
 
 from celeriac.cli import within_celery
 from celeriac.operate import policies
@@ -39,6 +40,28 @@ def test_a_server_that_is_killed_is_told_as_stale_and_is_live_again_once_it_is_b
     expect(page.locator(f"#task-{task} .state")).to_contain_text("cancelled", timeout=SOON)
     expect(page.locator(f"#task-{task} input")).to_be_checked()
     expect(page.locator("#q")).to_have_value("state:failed")
+
+
+def test_who_is_not_there_is_looked_for_at_the_same_pace_who_answers_with_errors_is_not(
+    stack: Stack, context: BrowserContext
+) -> None:
+    stack.serve()
+    page = context.new_page()
+    page.clock.install()
+    page.goto("tasks")
+
+    def looks(answer: Callable[[Route], None]) -> int:
+        """Within 24 s of the browser's."""
+        asked: list[Route] = []
+        page.route("**/tasks", lambda route: (asked.append(route), answer(route)))
+        for _ in range(24):
+            page.clock.run_for(1_000)
+            page.evaluate("fetch('static/live.js')")  # the look before it has been answered
+        page.unroute("**/tasks")
+        return len(asked)
+
+    assert looks(lambda route: route.abort("connectionrefused")) >= 8
+    assert looks(lambda route: route.fulfill(status=503)) <= 5
 
 
 def told(stack: Stack, page: Page, task: int) -> str:

@@ -117,9 +117,10 @@ async function look() {
     state.wait = EVERY
     state.heard = Date.now()
     state.stale = false
-  } catch {
+  } catch (error) {
     state.stale = true
-    state.wait = Math.min(AT_MOST, state.wait * 2)
+    // Nobody there to be spared: who is back is seen at once. Who answers with errors, or not in time, is asked less often.
+    state.wait = error instanceof TypeError ? EVERY : Math.min(AT_MOST, state.wait * 2)
   } finally {
     state.asking = false
   }
