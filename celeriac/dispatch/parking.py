@@ -47,7 +47,8 @@ WITH open AS MATERIALIZED (
 ), gone AS (
     DELETE FROM celeriac.parked WHERE ctid = ANY (ARRAY(SELECT ctid FROM taken)) RETURNING *
 ), tasks AS (
-    SELECT gone.*, t.lock_key, t.losses FROM gone JOIN celeriac.tasks t ON t.id = gone.id
+    SELECT gone.*, t.lock_key, t.losses
+    FROM gone, LATERAL (SELECT lock_key, losses FROM celeriac.tasks WHERE id = gone.id LIMIT 1) AS t
 ), {placed("tasks")}, done AS (
     DELETE FROM celeriac.unparking u USING open
     WHERE u.account = open.account AND NOT EXISTS (

@@ -23,12 +23,14 @@ from celeriac.store.turns import TURNS
 LOCK = text("SELECT pg_try_advisory_xact_lock(hashtextextended('celeriac pass ' || :role, 0))")
 
 # INVARIANT of `held_since`: no ticket that holds something was claimed before, so nobody walks over the dead entries of
-# those that are gone; a minute is more than a claim takes to commit.
+# those that are gone. A pass commits its claims before the next one begins; a lone task is claimed by one statement
+# without a transaction, and five seconds are more than its commit takes. The order stands there for the index it needs.
 SURVEY = text("""
 WITH batcher AS (SELECT * FROM celeriac.batchers WHERE role = :role ORDER BY generation DESC LIMIT 1),
 held AS (
     SELECT ids, accounts, claimed_at, worker_id FROM celeriac.tickets
     WHERE role = :role AND claimed_at >= coalesce((SELECT held_since FROM batcher), '-infinity')
+    ORDER BY role, claimed_at
 )
 SELECT
     coalesce((SELECT paused FROM celeriac.roles WHERE role = :role), false) AS paused,
@@ -44,7 +46,7 @@ SELECT
     (SELECT coalesce(sum(concurrency), 0) FROM celeriac.workers
         WHERE status = 'active' AND queues ? :queue
           AND last_heartbeat_at > statement_timestamp() - interval '2 minutes') AS slots,
-    least((SELECT min(claimed_at) FROM held), statement_timestamp() - interval '1 minute') AS held_since,
+    least((SELECT min(claimed_at) FROM held), statement_timestamp() - interval '5 seconds') AS held_since,
     EXISTS (SELECT FROM celeriac.unparking) AS resumed,
     (SELECT floor(celeriac.tokens(l)) - (SELECT coalesce(sum(cardinality(ids)), 0) FROM held WHERE worker_id IS NULL)
         FROM celeriac.role_limits l WHERE role = :role AND rate_limit IS NOT NULL) AS tokens

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 from celeriac.dispatch import parking
 from celeriac.operate import policies, prioritise
 from celeriac.store.connections import Database
 from celeriac.store.invariants import violations
+from celeriac.store.plans import lookups
 from tests.postgres.conftest import new_task
+from tests.postgres.plans import explain
 from tests.postgres.stages import enqueued
 from tests.processes import Rows
 
@@ -52,3 +56,13 @@ def test_many_accounts_come_back_in_batches(database: Database, rows: Rows) -> N
         left.append(rows.one("SELECT count(*) FROM celeriac.parked"))
     assert left == [5, 1, 0]
     assert rows.one("SELECT count(*) FROM celeriac.unparking") == 0
+
+
+@pytest.mark.usefixtures("old_transaction")
+def test_looking_for_parked_tasks_meets_no_dead_ones(database: Database, rows: Rows) -> None:
+    """Believed to be few, as those that live are, all of them would be read to find none."""
+    rows("INSERT INTO celeriac.tasks (task_id, role) SELECT gen_random_uuid(), 'work' FROM generate_series(1, 20000)")
+    rows("DELETE FROM celeriac.tasks")
+    rows("ANALYZE celeriac.tasks")
+    with database.transaction() as connection, lookups(connection):
+        assert explain(connection, parking.UNPARK, batch=100).pages < 100
