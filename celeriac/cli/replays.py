@@ -1,8 +1,8 @@
-"""Replays: a role's own history on another fleet, for `celeriac simulate --from-history`."""
+"""Replays: what ran, on another fleet, for `celeriac simulate --from-history`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -13,11 +13,11 @@ from celeriac.app import Celeriac
 from celeriac.cli import output
 from celeriac.cli.group import Problem
 from celeriac.errors import Unknown
-from celeriac.insights.ran import Ran, ran
+from celeriac.insights.ran import Ran, counted, ran
 from celeriac.insights.spans import span
 from celeriac.roles.role import Role
 from celeriac.simulate.backlog import Policy
-from celeriac.simulate.replay import Replay
+from celeriac.simulate.replay import Replay, compared, together
 
 #: Tasks of a role: what is replayed is kept in memory.
 MOST: Final = 500_000
@@ -32,22 +32,33 @@ class NoHistory(click.ClickException):
 
 
 def replay(app: Celeriac, name: str | None, since: float, workers: int | None) -> None:
-    """Tells of that role, or of each that ran something in the last `since` seconds."""
-    roles = [declared.role for declared in app.roles.all() if name in (None, declared.role.name)]
-    if name is not None and not roles:
+    """Tells of that role, or of each that ran something in the last `since` seconds. Roles that ran in the same workers
+    are played together, whichever is told of.
+    """
+    roles = {declared.role.name: declared.role for declared in app.roles.all()}
+    if name is not None and name not in roles:
         raise Unknown(f"there is no role {name!r}")
     with app.database.reading() as connection:
         until = insights.clock(connection)
-    replays = [found for role in roles if (found := _replay(app, role, until - timedelta(seconds=since), until))]
-    if not replays:
+    begin = until - timedelta(seconds=since)
+    ran_by = {role.name: found for role in roles.values() if (found := _ran(app, role, begin, until))}
+    if not ran_by or name not in (None, *ran_by):
         raise NoHistory(f"nothing {f'of {name} ' if name else ''}ran in the last {span(since)} that history keeps")
-    told = [one.report(workers) for one in replays]
-    output.tell(told, _lines(told))
+    told, policies = list[dict[str, Any]](), _policies(app)
+    for names in together(ran_by):
+        if name is None or name in names:
+            of_group = [one for role in names for one in ran_by[role]]
+            told += Replay(of_group, [roles[role] for role in names], policies, app.settings.poll_interval).report(
+                workers
+            )
+    told = [one for one in told if name in (None, one["role"])]
+    shown = {"all": _all(told), "roles": told, "not_kept": _not_kept(app, roles, ran_by, begin, until)}
+    output.tell(shown, _lines(shown))
     if broken := [one["role"] for one in told if not one["fairness"]["holds"]]:
         raise Problem(f"the promise of fairness was broken: {', '.join(broken)}")
 
 
-def _replay(app: Celeriac, role: Role, since: datetime, until: datetime) -> Replay | None:
+def _ran(app: Celeriac, role: Role, since: datetime, until: datetime) -> list[Ran]:
     after: tuple[datetime, int] | None = (since, 0)
     found: list[Ran] = []
     while after is not None:
@@ -56,7 +67,23 @@ def _replay(app: Celeriac, role: Role, since: datetime, until: datetime) -> Repl
         found += page
         if len(found) > MOST:
             raise click.UsageError(f"{role.name}: more than {MOST:,} tasks ran since then: give a shorter --since")
-    return Replay(found, role, _policies(app)) if found else None
+    return found
+
+
+def _all(told: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Of all roles together."""
+    waits = [one.pop("waits") for one in told]
+    return compared(*([wait for some in kind for wait in some] for kind in zip(*waits, strict=True)))
+
+
+def _not_kept(
+    app: Celeriac, roles: Mapping[str, Role], ran_by: Mapping[str, Sequence[Ran]], since: datetime, until: datetime
+) -> dict[str, int]:
+    """By role that keeps no successes: how many tasks its workers counted that history has not."""
+    with app.database.reading() as connection:
+        n = counted(connection, since, until)
+    gone = {name: n[name] - len(ran_by.get(name, ())) for name in n if name in roles}
+    return {name: lacks for name, lacks in sorted(gone.items()) if lacks > 0 and not roles[name].keeps_successes}
 
 
 def _policies(app: Celeriac) -> dict[str, Policy]:
@@ -70,25 +97,52 @@ def _policies(app: Celeriac) -> dict[str, Policy]:
     return found
 
 
-def _lines(told: list[dict[str, Any]]) -> Iterator[str]:
-    yield from output.table([row for one in told for row in _rows(one)], _COLUMNS)
+def _lines(found: Mapping[str, Any]) -> Iterator[str]:
+    told = found["roles"]
+    everything = {"role": "all", **found["all"]}
+    yield from output.table([row for one in (*told, everything) for row in _rows(one)], _COLUMNS)
+    yield ""
+    yield f"all: {everything['happened']['n']:,} waits; the replay is off by {_off(everything)}"
+    for name, lacks in found["not_kept"].items():
+        yield (
+            f"{name} keeps no successes: {lacks:,} of its tasks took processes of which history knows nothing, and the "
+            "replay lacks them"
+        )
     for one in told:
-        off = {name: "unknown" if part is None else f"{part:.1%}" for name, part in one["error"].items()}
         yield ""
+        yield from _of_role(one)
+
+
+def _of_role(one: Mapping[str, Any]) -> Iterator[str]:
+    shared = f", beside {', '.join(one['with'])}" if one["with"] else ""
+    yield (
+        f"{one['role']}: {one['tasks']:,} tasks of {one['accounts']:,} accounts in {span(one['hours'] * 3600)}{shared};"
+        f" the replay is off by {_off(one)}"
+    )
+    yield (
+        f"with {one['workers']:,} workers all would be done after {span(one['would_take_hours'] * 3600)}; the "
+        f"machinery took {one['arrive'] * 1000:.0f} ms to a claim, {one['between'] * 1000:.0f} ms between tickets"
+    )
+    for n, why in (
+        (one["later"], "waited for their time, or were called for in SQL: when a worker looked is not known"),
+        (one["moved"], "were given another priority or time while they waited"),
+    ):
+        if n:
+            yield f"{n:,} of them are played, and not compared: they {why}"
+    if one["ran_before"]:
         yield (
-            f"{one['role']}: {one['tasks']:,} tasks of {one['accounts']:,} accounts in {span(one['hours'] * 3600)}; "
-            f"the replay is off by {off['mean']} (mean) and {off['p95']} (p95)"
+            f"{one['ran_before']:,} of them had run before, {one['earlier']:,} times that are played: how long those "
+            "took is an estimate, and their waits are not known"
         )
-        yield (
-            f"with {one['workers']:,} workers all would be done after {span(one['would_take_hours'] * 3600)}; the "
-            f"machinery took {one['arrive'] * 1000:.0f} ms to a start, {one['between'] * 1000:.0f} ms between tickets"
-        )
-        if one["ran_before"]:
-            yield f"{one['ran_before']:,} of them had run before: history, and so the replay, has their last run alone"
+
+
+def _off(one: Mapping[str, Any]) -> str:
+    off = {name: "unknown" if part is None else f"{part:.1%}" for name, part in one["error"].items()}
+    return f"{off['mean']} (mean) and {off['p95']} (p95)"
 
 
 def _rows(one: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    there, workers = one["workers_there"], one["workers"]
+    there, workers = one.get("workers_there"), one.get("workers")
     for what, fleet in (("happened", there), ("replayed", there), ("would_be", workers)):
         waits = {name: span(value) if name != "n" else value for name, value in one[what].items()}
         yield {"role": one["role"], "what": what.replace("_", " "), "workers": fleet, **waits}

@@ -16,7 +16,7 @@ from celeriac.insights.failures import OLDEST
 from celeriac.insights.spans import span
 from celeriac.roles.role import Role
 from celeriac.simulate.day import Day
-from celeriac.simulate.fleet import Pace
+from celeriac.simulate.line import Pace
 from celeriac.simulate.report import Simulation
 
 #: Where nobody says how many; and the part of their time, where nobody says at which rate tasks come.
@@ -59,7 +59,7 @@ _COURSE = ("hour", "tasks", "backlog", "utilisation")
 )
 @click.option("--window", type=click.IntRange(1, 1_000_000), help="The role's; else two for each worker.")
 @click.option("--from-history", is_flag=True, help="No made-up day, but what ran of a role, or of each.")
-@click.option("--role", help="Of the history, this role alone.")
+@click.option("--role", help="Of the history, tell of this role alone.")
 @click.option(
     "--since",
     type=Seconds(0.001, OLDEST),

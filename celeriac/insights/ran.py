@@ -17,27 +17,61 @@ SELECT id, account, priority, lock_key, completed_at, worker_id, worker_pid,
     CAST(extract(epoch FROM coalesce(claimed_at, started_at)) AS double precision) AS claimed,
     CAST(extract(epoch FROM started_at) AS double precision) AS started,
     CAST(extract(epoch FROM completed_at) AS double precision) AS ended,
-    retry_count + losses > 0 AS again
-FROM celeriac.history
+    CAST(extract(epoch FROM created_at) AS double precision) AS created,
+    scheduled_for > created_at OR coalesce(enqueued_by, '') LIKE '%sql:%' AS later,
+    retry_count + losses > 0 AS again, earlier.ends, earlier.by, earlier.kinds, earlier.moved
+FROM celeriac.history h CROSS JOIN LATERAL (
+    SELECT array_agg(CAST(extract(epoch FROM at) AS double precision) ORDER BY id) FILTER (WHERE ran) AS ends,
+        array_agg(by ORDER BY id) FILTER (WHERE ran) AS by, array_agg(kind ORDER BY id) FILTER (WHERE ran) AS kinds,
+        max(CAST(extract(epoch FROM at) AS double precision)) FILTER (WHERE NOT ran) AS moved
+    FROM (SELECT id, at, by, kind, from_status = 'running' AS ran FROM celeriac.task_events
+        WHERE task BETWEEN h.id AND h.id AND to_status = 'pending' AND from_status IN ('running', 'pending')) AS e
+) AS earlier
 WHERE role = :role AND (completed_at, id) > (CAST(:after AS timestamptz), :id)
     AND completed_at <= CAST(:until AS timestamptz)
 ORDER BY completed_at, id LIMIT :most
 """)
 
+COUNTED = text("""
+SELECT role, CAST(sum(completed + failed) AS bigint) AS n FROM celeriac.outcomes
+WHERE minute >= CAST(:since AS timestamptz) AND minute <= CAST(:until AS timestamptz) GROUP BY role
+""")
+
+
+#: A worker, and the number of one of its processes.
+Process = tuple[str | None, int | None]
+
+
+class Before(NamedTuple):
+    """A run that was not its task's last: when it ended, as what, and in the process of which number."""
+
+    ended: float
+    kind: str
+    pid: int | None
+
 
 class Ran(NamedTuple):
-    """`again`: it ran before, too; what is known is its last run. Tasks of one ticket have `process` and `started`."""
+    """The last run of a task; those of one ticket have `process` and `started`. Times are epoch seconds.
+
+    `later`: nobody kicked for it: it waited for its time, or was called for in SQL. `moved`: when somebody last gave it
+    another priority or time while it waited. `again`: it ran before, too; `earlier`: that, as far as its events tell.
+    """
 
     id: int
+    role: str
     account: str
     priority: int
     lock_key: str | None
-    process: tuple[str | None, int | None]
+    process: Process
     due: float
     claimed: float
     started: float
     ended: float
-    again: bool
+    created: float
+    later: bool = False
+    again: bool = False
+    moved: float | None = None
+    earlier: tuple[Before, ...] = ()
 
 
 class Page(NamedTuple):
@@ -52,11 +86,25 @@ def ran(connection: Connection, role: str, after: tuple[datetime, int], until: d
     given = {"role": role, "after": after[0], "id": after[1], "until": until, "most": most}
     rows = connection.execute(RAN, given).all()
     last = (rows[-1].completed_at, rows[-1].id) if len(rows) == most else None
-    return Page([_read(row) for row in rows if row.started is not None], last)
+    return Page([_read(role, row) for row in rows if row.started is not None], last)
 
 
-def _read(row: Row[Any]) -> Ran:
+def counted(connection: Connection, since: datetime, until: datetime) -> dict[str, int]:
+    """By role that keeps no successes, how many tasks ended by its workers' count, in the minutes between."""
+    return {row.role: row.n for row in connection.execute(COUNTED, {"since": since, "until": until})}
+
+
+def _read(role: str, row: Row[Any]) -> Ran:
+    told = zip(row.ends or (), row.kinds or (), row.by or (), strict=True)
+    earlier = tuple(Before(ended, kind, _pid(by)) for ended, kind, by in told)
     return Ran(
-        row.id, row.account, row.priority, row.lock_key, (row.worker_id, row.worker_pid), row.due, row.claimed,
-        row.started, row.ended, row.again,
+        row.id, role, row.account, row.priority, row.lock_key, (row.worker_id, row.worker_pid), row.due, row.claimed,
+        row.started, row.ended, row.created, row.later, row.again or bool(earlier), row.moved,
+        earlier,
     )  # fmt: skip
+
+
+def _pid(by: str | None) -> int | None:
+    """Of a process that names itself as its app does; who else moved a task has none."""
+    number = (by or "").rpartition(":")[2]
+    return int(number) if number.isdecimal() else None

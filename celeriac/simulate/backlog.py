@@ -20,6 +20,9 @@ class Task(NamedTuple):
     """Its first fields are the order within an account: the highest priority, what was due first, the lowest id.
 
     `account` is the place of its name among all accounts' names; `seconds`: how long it runs. `key`: its lock key.
+    `later`: nobody kicks for it as its time comes. `line`: its role's place in the fleet.
+    `after`: its part of the seconds from its ticket's end to its process' next; None: as its line's pace says.
+    `is_last`: it does not run again.
     """
 
     rank: int
@@ -29,6 +32,10 @@ class Task(NamedTuple):
     seconds: float
     key: str | None = None
     losses: int = 0
+    later: bool = False
+    line: int = 0
+    after: float | None = None
+    is_last: bool = True
 
 
 class Policy(NamedTuple):

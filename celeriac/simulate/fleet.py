@@ -1,4 +1,4 @@
-"""The fleet as discrete events: arrivals, kicks, tickets in the queue, workers that take them, beat's passes.
+"""The fleet as discrete events: arrivals, kicks, tickets in the queues, workers that take them, looks, beat's passes.
 
 As in the engine, what is claimed waits in the queue in its order; all else waits in the backlog, where a pass decides.
 """
@@ -6,26 +6,15 @@ As in the engine, what is claimed waits in the queue in its order; all else wait
 from __future__ import annotations
 
 import heapq
-from collections import deque
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
 from itertools import count
 
 from celeriac.dispatch.passes import PASSES
-from celeriac.dispatch.publish import rows_per_ticket, split
-from celeriac.dispatch.window import may_claim, refill_below
-from celeriac.roles.role import Role
-from celeriac.simulate.backlog import Backlog, Task
+from celeriac.simulate.backlog import Task
+from celeriac.simulate.line import Line
 from celeriac.simulate.locks import Locks
-
-
-@dataclass(frozen=True)
-class Pace:
-    """Seconds the machinery takes. `arrive`: from the call to an idle worker's pass; `between`: two tickets."""
-
-    arrive: float = 0.01
-    between: float = 0.005
+from celeriac.simulate.queues import Queues
 
 
 class _Event(IntEnum):
@@ -33,30 +22,31 @@ class _Event(IntEnum):
     END = 1
     FREE = 2
     BEAT = 3
-    LOOK = 4
+    POLL = 4
+    LOOK = 5
 
 
 class Fleet:
-    """Runs until nothing is left. Tells each ticket's tasks as they start, and each `look_every` seconds the state."""
+    """Runs until nothing is left. Processes serve all lines, and each task names its own.
+
+    `on_start` hears of each ticket's tasks as they start, `on_look` each `look_every` seconds. `poll`: how often
+    (seconds) the workers look for work nobody kicked for; None: never.
+    """
 
     def __init__(
-        self, role: Role, backlog: Backlog, workers: int, pace: Pace, *,
-        on_start: Callable[[Task, float], None], on_look: Callable[[float], None] | None = None,
-        look_every: float = 60.0,
+        self, lines: Sequence[Line], workers: int, *, on_start: Callable[[Task, float], None],
+        on_look: Callable[[float], None] | None = None, look_every: float = 60.0, poll: float | None = None,
     ) -> None:  # fmt: skip
-        self.role = role
-        self.backlog = backlog
+        self.lines = lines
         self.workers = self.idle = workers
-        self.pace = pace
         self.on_start = on_start
         self.on_look = on_look
         self.look_every = look_every
+        self.poll = poll
         self.locks = Locks()
-        self.seconds_per_task: float | None = None
-        self.kicked = False
         self.now = self.ended = 0.0
-        self._queue: deque[list[Task]] = deque()  # an empty one is a kick
-        self._events: list[tuple[float, int, _Event, list[Task]]] = []
+        self._queues: Queues[tuple[int, list[Task]]] = Queues((line.role.queue for line in lines), workers)
+        self._events: list[tuple[float, int, _Event, int, list[Task]]] = []
         self._number = count()
         self._more = False
 
@@ -66,100 +56,103 @@ class Fleet:
         return self.workers - self.idle
 
     def run(self, arrivals: Iterable[Task]) -> None:
-        """In the order of time."""
+        """In the order of time. What was due before 0 comes then."""
         coming = iter(arrivals)
         task = next(coming, None)
         self._more = task is not None
-        self._in(self.role.every, _Event.BEAT)
+        for number, line in enumerate(self.lines):
+            self._in(line.role.every, _Event.BEAT, number)
+        if self.poll:
+            self._in(self.poll, _Event.POLL)
         if self.on_look:
             self._in(0.0, _Event.LOOK)
         while task is not None or self._events:
             if task is not None and (not self._events or task.due <= self._events[0][0]):
                 self.now = max(self.now, task.due)
-                self._arrive(task)
+                if self.lines[task.line].come(task, self.locks):
+                    self._kick(task.line)
                 task = next(coming, None)
                 self._more = task is not None
             else:
-                self.now, _, event, ticket = heapq.heappop(self._events)
-                self._happen(event, ticket)
+                self.now, _, event, number, ticket = heapq.heappop(self._events)
+                self._happen(event, number, ticket)
 
-    def _arrive(self, task: Task) -> None:
-        if self.locks.take(task):
-            self.backlog.add(task)
-            self._kick()
-
-    def _kick(self) -> None:
+    def _kick(self, number: int) -> None:
         """One is under way at most: whoever takes it up sees what has come until then."""
-        if self.role.prompt and not self.kicked:
-            self.kicked = True
-            self._in(self.pace.arrive, _Event.KICK)
+        line = self.lines[number]
+        if line.role.prompt and not line.kicked:
+            line.kicked = True
+            self._in(line.pace.arrive, _Event.KICK, number)
 
-    def _happen(self, event: _Event, ticket: list[Task]) -> None:
+    def _happen(self, event: _Event, number: int, ticket: list[Task]) -> None:
         match event:
             case _Event.KICK:
-                self._queue.append([])
+                self._publish(number, [[]])
             case _Event.END:
-                self._end(ticket)
+                self._end(number, ticket)
             case _Event.FREE:
                 self.idle += 1
             case _Event.BEAT:
-                self._dispatch()
-                self._again(self.role.every, event)
+                self._dispatch(number)
+                self._again(self.lines[number].role.every, event, number)
+            case _Event.POLL:
+                self._poll()
+                self._again(self.poll or 0.0, event)
             case _Event.LOOK:
                 if self.on_look:
                     self.on_look(self.now)
                 self._again(self.look_every, event)
-        while self.idle and self._queue:
-            self._take(self._queue.popleft())
+        while self.idle and (taken := self._queues.take()):
+            self._take(*taken)
 
-    def _again(self, seconds: float, event: _Event) -> None:
-        if self._more or self.backlog.waiting or self.backlog.active:
-            self._in(seconds, event)
+    def _again(self, seconds: float, event: _Event, number: int = 0) -> None:
+        if self._more or not all(line.is_over for line in self.lines):
+            self._in(seconds, event, number)
 
-    def _take(self, ticket: list[Task]) -> None:
-        """A kick asks for a pass; the first of its tickets stays with the worker that runs it."""
+    def _take(self, number: int, ticket: list[Task]) -> None:
+        """An empty one is a kick: it asks for a pass, whose first ticket stays with the process that makes it."""
         if not ticket:
-            self.kicked = False
-            if not (tickets := self._claim()):
+            self.lines[number].kicked = False
+            if not (tickets := self.lines[number].claim(self.locks, self.workers)):
                 return
             ticket = tickets[0]
-            self._queue.extend(tickets[1:])
+            self._publish(number, tickets[1:])
         self.idle -= 1
         for task in ticket:
             self.on_start(task, self.now)
-        self._in(sum(task.seconds for task in ticket), _Event.END, ticket)
+        self._in(sum(task.seconds for task in ticket), _Event.END, number, ticket)
 
-    def _end(self, ticket: list[Task]) -> None:
-        self.ended = self.now
+    def _end(self, number: int, ticket: list[Task]) -> None:
+        self.ended, line = self.now, self.lines[number]
         for task in ticket:
-            self.backlog.settle(task)
+            line.backlog.settle(task)
             if (following := self.locks.release(task)) is not None:
-                self.backlog.add(following)
-        self._observe(sum(task.seconds for task in ticket) / len(ticket))
-        if self.role.prompt and self.backlog.waiting and self.backlog.active < refill_below(self.role):
-            self._dispatch()
-        self._in(self.pace.between, _Event.FREE)
+                self.lines[following.line].backlog.add(following)
+                if following.line != number:
+                    self._kick(following.line)
+        line.observe(sum(task.seconds for task in ticket) / len(ticket))
+        if line.role.prompt and line.pays:
+            self._dispatch(number)
+        after = [task.after for task in ticket if task.after is not None]
+        self._in(sum(after) if after else line.pace.between, _Event.FREE)
 
-    def _dispatch(self) -> None:
-        for _ in range(PASSES if self.role.prompt else 1):
-            if not (tickets := self._claim()):
+    def _poll(self) -> None:
+        for number, line in enumerate(self.lines):
+            if not line.role.prompt:
+                line.promote(self.locks)
+            elif line.pays:
+                self._dispatch(number)
+
+    def _dispatch(self, number: int) -> None:
+        line = self.lines[number]
+        for _ in range(PASSES if line.role.prompt else 1):
+            if not (tickets := line.claim(self.locks, self.workers)):
                 return
-            self._queue.extend(tickets)
+            self._publish(number, tickets)
 
-    def _claim(self) -> list[list[Task]]:
-        """One pass: its tickets."""
-        free = may_claim(self.role, self.backlog.active, self.workers, self.seconds_per_task)
-        taken = self.backlog.run_pass(free)
-        if not taken:
-            return []
-        role = self.role
-        size = rows_per_ticket(role.chunk, self.seconds_per_task, role.chunk_target, len(taken), self.workers)
-        return split(taken, size)
+    def _publish(self, number: int, tickets: Iterable[list[Task]]) -> None:
+        for ticket in tickets:
+            self._queues.put(self.lines[number].role.queue, (number, ticket))
 
-    def _observe(self, seconds: float) -> None:
-        """As `registry.observe`."""
-        before = seconds if self.seconds_per_task is None else self.seconds_per_task
-        self.seconds_per_task = (before + seconds) / 2
-
-    def _in(self, seconds: float, event: _Event, ticket: list[Task] | None = None) -> None:
-        heapq.heappush(self._events, (self.now + seconds, next(self._number), event, ticket or []))
+    def _in(self, seconds: float, event: _Event, number: int = 0, ticket: list[Task] | None = None) -> None:
+        heapq.heappush(self._events, (self.now + seconds, next(self._number), event, number, ticket or []))

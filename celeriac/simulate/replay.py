@@ -1,164 +1,166 @@
-"""A role's own history, once more: what would have been with so many workers, and how far off a replay is.
+"""History once more: what would have been with so many workers, and how far off a replay is.
 
-What the machinery takes (`Pace`) and how many processes there were is read from the same history. Pure.
+Roles that ran in the same workers are played together, on the processes they shared. What the machinery takes and how
+many processes there were is read from the same history. Pure.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from statistics import fmean, median
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from celeriac.insights.ran import Ran
 from celeriac.roles.role import Role
+from celeriac.simulate import machinery
 from celeriac.simulate.backlog import Backlog, Policy, Task
-from celeriac.simulate.fleet import Fleet, Pace
+from celeriac.simulate.fleet import Fleet
+from celeriac.simulate.line import Line
 from celeriac.simulate.report import told
 from celeriac.simulate.waits import Waits
 
+#: How often workers look for what nobody kicked for (seconds), by default.
+POLL = 1.0
 
-@dataclass(frozen=True, slots=True)
-class Ticket:
-    """Tasks that one process began together, one after the other. `open`: from when on a pass could claim them."""
 
-    open: float
-    started: float
-    ended: float
+def together(roles: Mapping[str, Sequence[Ran]]) -> list[list[str]]:
+    """Names of roles that ran something, those that share a worker in one list."""
+    groups: list[tuple[set[str | None], list[str]]] = []
+    for name, ran in roles.items():
+        workers, names = {one.process[0] for one in ran}, [name]
+        for group in [group for group in groups if group[0] & workers]:
+            groups.remove(group)
+            workers, names = workers | group[0], group[1] + names
+        groups.append((workers, names))
+    return [names for _, names in groups]
 
 
 class Replay:
-    """Of what ran of one role, at least one task; `policies` of its accounts, by name."""
+    """Of what ran of some roles in the same processes, at least one task; `policies` of accounts, by name."""
 
-    def __init__(self, ran: Sequence[Ran], role: Role, policies: Mapping[str, Policy]) -> None:
+    def __init__(
+        self, ran: Iterable[Ran], roles: Sequence[Role], policies: Mapping[str, Policy], poll: float = POLL
+    ) -> None:
         self.ran = sorted(ran, key=lambda one: (one.due, one.id))
-        self.role = role
-        self.names = sorted({one.account for one in ran})
-        self.policies = {n: policies[name] for n, name in enumerate(self.names) if name in policies}
-        self.tickets = _tickets(self.ran, {name for name, policy in policies.items() if policy.cap is not None})
-        self.there = _most_at_once(self.tickets)
-        self.pace = Pace(_arrive(self.ran, self.there), _between(self.tickets))
+        self.roles = roles
+        self.policies = policies
+        self.poll = poll
+        #: Before the first start there was no process: what was due by then waits from there on.
+        self.begin = min(one.started for one in self.ran)
+        tickets = machinery.tickets(self.ran, {name for name, policy in policies.items() if policy.cap is not None})
+        self.there = machinery.most_at_once((ticket.started, ticket.ended) for ticket in tickets)
+        ends = machinery.ends_by_process(self.ran, {ticket.process for ticket in tickets})
+        self.earlier = machinery.earlier(self.ran, tickets, ends)
+        self._gaps = machinery.gaps(tickets, ends)
+        self.paces = machinery.paces([role.name for role in roles], self.ran, self._gaps, self.there)
+        self._tickets = {(ticket.process, ticket.started): ticket for ticket in tickets}
+        self.compared = [one for one in self.ran if not (one.later or one.moved is not None)]
 
-    def report(self, workers: int | None) -> dict[str, Any]:
-        """What `celeriac simulate --from-history --json` shows of a role."""
+    def report(self, workers: int | None) -> list[dict[str, Any]]:
+        """What `celeriac simulate --from-history --json` shows of each role, and `waits` of it, for sums."""
         happened, (replayed, _) = self._happened(), self._with(self.there)
         would, fleet = self._with(workers or self.there)
+        return [
+            self._told(role, line, [waits[role.name] for waits in (happened, replayed, would)], fleet)
+            for role, line in zip(self.roles, fleet.lines, strict=True)
+        ]
+
+    def _told(self, role: Role, line: Line, waits: Sequence[list[float]], fleet: Fleet) -> dict[str, Any]:
+        ran = [one for one in self.ran if one.role == role.name]
+        pace, rounds = self.paces[role.name], line.backlog.rounds
         return {
-            "role": self.role.name,
-            "tasks": len(self.ran),
-            "ran_before": sum(one.again for one in self.ran),
-            "hours": (max(one.ended for one in self.ran) - self.ran[0].due) / 3600,
-            "accounts": len(self.names),
+            "role": role.name,
+            "with": [other.name for other in self.roles if other is not role],
+            "tasks": len(ran),
+            "later": sum(one.later for one in ran),
+            "moved": sum(one.moved is not None and not one.later for one in ran),
+            "ran_before": sum(one.again for one in ran),
+            "earlier": sum(run.of.role == role.name for run in self.earlier),
+            "hours": (max(one.ended for one in ran) - ran[0].due) / 3600,
+            "accounts": len({one.account for one in ran}),
             "workers_there": self.there,
-            "arrive": self.pace.arrive,
-            "between": self.pace.between,
-            "happened": told(happened),
-            "replayed": told(replayed),
-            "error": {
-                "mean": _off(replayed.mean, happened.mean),
-                "p95": _off(replayed.quantile(0.95), happened.quantile(0.95)),
-            },
+            "arrive": pace.arrive,
+            "between": pace.between,
+            **compared(*waits),
             "workers": fleet.workers,
-            "would_be": told(would),
             "would_take_hours": fleet.ended / 3600,
-            "fairness": {"holds": not fleet.backlog.rounds.broken, "broken": fleet.backlog.rounds.broken},
+            "fairness": {"holds": not rounds.broken, "broken": rounds.broken},
+            "waits": waits,
         }
 
-    def _happened(self) -> Waits:
-        waits = Waits()
-        for one in self.ran:
-            waits.add(max(0.0, one.started - one.due))
+    def _happened(self) -> dict[str, list[float]]:
+        waits: dict[str, list[float]] = defaultdict(list)
+        for one in self.compared:
+            waits[one.role].append(max(0.0, one.started - max(one.due, self.begin)))
         return waits
 
-    def _with(self, workers: int) -> tuple[Waits, Fleet]:
-        waits = Waits()
-        fleet = Fleet(
-            self.role, Backlog(self.names, self.policies), workers, self.pace,
-            on_start=lambda task, now: waits.add(now - task.due),
-        )  # fmt: skip
-        fleet.run(self._arrivals())
+    def _with(self, workers: int) -> tuple[dict[str, list[float]], Fleet]:
+        waits: dict[str, list[float]] = defaultdict(list)
+
+        compared = {one.id for one in self.compared}
+
+        def started(task: Task, now: float) -> None:
+            if task.is_last and task.id in compared:
+                waits[self.roles[task.line].name].append(now - max(0.0, task.due))
+
+        lines = [self._line(role) for role in self.roles]
+        fleet = Fleet(lines, workers, on_start=started, poll=self.poll)
+        fleet.run(self._arrivals(lines))
         return waits, fleet
 
-    def _arrivals(self) -> Iterator[Task]:
-        """From 0 on. Each task of a ticket took the same part of it: a ticket's history has one start."""
-        places = {name: n for n, name in enumerate(self.names)}
-        begin = self.ran[0].due
-        for one in self.ran:
-            ticket, n = self.tickets[_key(one)]
-            seconds = max(0.0, ticket.ended - ticket.started) / n
-            yield Task(-one.priority, one.due - begin, one.id, places[one.account], seconds, one.lock_key)
+    def _line(self, role: Role) -> Line:
+        names = sorted({one.account for one in self.ran if one.role == role.name})
+        policies = {n: self.policies[name] for n, name in enumerate(names) if name in self.policies}
+        return Line(role, Backlog(names, policies), self.paces[role.name])
+
+    def _arrivals(self, lines: Sequence[Line]) -> list[Task]:
+        """From 0 on. Each task of a ticket took the same part of it: a ticket's history has one start. What is known
+        of a run that was not its task's last comes when it began.
+        """
+        places = [{name: n for n, name in enumerate(line.backlog.names)} for line in lines]
+        numbers = {line.role.name: number for number, line in enumerate(lines)}
+
+        def task(one: Ran, due: float, **more: Any) -> Task:
+            line = numbers[one.role]
+            return Task(
+                -one.priority, due - self.begin, one.id, places[line][one.account], key=one.lock_key, line=line, **more
+            )
+
+        known = [
+            task(one, one.due if one.moved is None else max(one.due, one.moved), later=one.later, **self._took(one))
+            for one in self.ran
+        ]
+        unseen = [task(run.of, run.due, seconds=run.ended - run.started, is_last=False) for run in self.earlier]
+        return sorted(known + unseen, key=lambda task: (task.due, task.id))
+
+    def _took(self, one: Ran) -> dict[str, float]:
+        """Its part of its ticket's time, and of what its process took until the next one."""
+        ticket = self._tickets[one.process, one.started]
+        after = self._gaps.get(ticket, self.paces[one.role].between)
+        return {"seconds": max(0.0, ticket.ended - ticket.started) / ticket.tasks, "after": after / ticket.tasks}
 
 
-_Key = tuple[tuple[str | None, int | None], float]
-
-
-def _key(one: Ran) -> _Key:
-    return one.process, one.started
-
-
-def _tickets(ran: Sequence[Ran], capped: Collection[str]) -> dict[_Key, tuple[Ticket, int]]:
-    """Each with how many tasks it had. What a lock key or a cap may have held back was open when it was claimed."""
-    together: dict[_Key, list[Ran]] = defaultdict(list)
-    for one in ran:
-        together[_key(one)].append(one)
+def compared(happened: Sequence[float], replayed: Sequence[float], would: Sequence[float]) -> dict[str, Any]:
+    """Waits in seconds: their figures, and how far off the replay is, as parts of what happened."""
+    was, again = _waits(happened), _waits(replayed)
     return {
-        key: (
-            Ticket(
-                max(one.claimed if one.lock_key or one.account in capped else one.due for one in some),
-                some[0].started,
-                max(one.ended for one in some),
-            ),
-            len(some),
-        )
-        for key, some in together.items()
+        "happened": told(was),
+        "replayed": told(again),
+        "would_be": told(_waits(would)),
+        "error": {
+            "mean": _off(again.mean, was.mean),
+            "p95": _off(again.quantile(0.95), was.quantile(0.95)),
+        },
     }
 
 
-def _most_at_once(tickets: Mapping[_Key, tuple[Ticket, int]]) -> int:
-    """How many tickets were under way: the processes there were, if there ever was work for all."""
-    steps = [(ticket.started, 1) for ticket, _ in tickets.values()] + [(t.ended, -1) for t, _ in tickets.values()]
-    most, now = 1, 0
-    for _, step in sorted(steps):
-        now += step
-        most = max(most, now)
-    return most
-
-
-def _arrive(ran: Sequence[Ran], workers: int) -> float:
-    """The usual wait of a task that found a process idle."""
-    ends = sorted(one.ended for one in ran)
-    alone = [
-        one.started - one.due
-        for before, one in enumerate(ran)
-        if before - bisect_right(ends, one.due) < workers and one.lock_key is None
-    ]
-    return max(0.0, median(alone)) if alone else Pace.arrive
-
-
-def _between(tickets: Mapping[_Key, tuple[Ticket, int]]) -> float:
-    """The mean time from a ticket's end to the start of its process' next, where that one was open by then."""
-    gaps: list[float] = []
-    of_process: dict[Any, list[Ticket]] = defaultdict(list)
-    for (process, _), (ticket, _) in tickets.items():
-        of_process[process].append(ticket)
-    for some in of_process.values():
-        gaps += _gaps(some)
-    return fmean(gaps) if gaps else Pace.between
-
-
-def _gaps(tickets: Sequence[Ticket]) -> Iterator[float]:
-    """A process of threads has several under way: the one that ended last goes on first."""
-    ends: list[float] = []
-    steps = [(t.ended, t.open, False) for t in tickets] + [(t.started, t.open, True) for t in tickets]
-    for at, since, starts in sorted(steps, key=lambda step: (step[0], step[2])):
-        if not starts:
-            ends.append(at)
-        elif ends and since <= (ended := ends.pop()):
-            yield at - ended
+def _waits(seconds: Iterable[float]) -> Waits:
+    waits = Waits()
+    for one in seconds:
+        waits.add(one)
+    return waits
 
 
 def _off(replayed: float, happened: float) -> float | None:
-    """As a part of what happened; None where nobody waited."""
+    """None where nobody waited."""
     return abs(replayed - happened) / happened if happened else None

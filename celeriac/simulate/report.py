@@ -11,7 +11,8 @@ from celeriac.roles.role import Role
 from celeriac.simulate.backlog import Backlog, Task
 from celeriac.simulate.day import Day
 from celeriac.simulate.fifo import Fifo
-from celeriac.simulate.fleet import Fleet, Pace
+from celeriac.simulate.fleet import Fleet
+from celeriac.simulate.line import Line, Pace
 from celeriac.simulate.waits import Ledger, Waits, at
 
 #: Looks at the state in a day, lines of its course, and each how many looks shares are compared: that reads all
@@ -61,7 +62,7 @@ class Simulation:
         self.course: list[dict[str, float]] = []
         self.tasks = 0
         self.fleet = Fleet(
-            role, self.backlog, workers, pace, on_start=self._started, on_look=self._look,
+            [Line(role, self.backlog, pace)], workers, on_start=self._started, on_look=self._look,
             look_every=day.length / LOOKS,
         )  # fmt: skip
 

@@ -223,3 +223,13 @@ def leaky(self: Task[..., Any], megabytes: int) -> int:
 @app.task(shared=False, role="nap", chunk=1, window=8)
 def nap(seconds: float) -> None:
     time.sleep(seconds)
+
+
+@app.task(shared=False, role="doze", chunk=1, window=20)
+def doze(seconds: float) -> None:
+    time.sleep(seconds)
+
+
+@app.task(shared=False, role="snore", chunk=1, window=40)
+def snore(seconds: float) -> None:
+    time.sleep(seconds)

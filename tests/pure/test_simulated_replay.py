@@ -5,16 +5,18 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 from itertools import count
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 from celeriac.cli import main
-from celeriac.insights.ran import Ran
+from celeriac.insights.ran import Before, Ran
 from celeriac.roles.role import Role
 from celeriac.simulate.backlog import Backlog, Task
-from celeriac.simulate.fleet import Fleet, Pace
-from celeriac.simulate.replay import Replay
+from celeriac.simulate.fleet import Fleet
+from celeriac.simulate.line import Line, Pace
+from celeriac.simulate.replay import Replay, together
 
 ROLE = Role(name="work", chunk=1, window=6)
 NAMES = ["a", "b", "c"]
@@ -34,20 +36,26 @@ def ran(workers: int, pace: Pace, role: Role = ROLE, n: int = 300, keys: bool = 
         at, number = min((at, number) for at, number in free if at <= now + 1e-9)
         free[free.index((at, number))] = (now + task.seconds, number)
         due, start = epoch + task.due, epoch + now
+        claimed = min(start, due + pace.arrive)
         history.append(
-            Ran(task.id, NAMES[task.account], 0, task.key, ("host", number), due, due, start, start + task.seconds,
-                again=next(process) == 0)
+            Ran(task.id, role.name, NAMES[task.account], 0, task.key, ("host", number), due, claimed, start,
+                start + task.seconds, due, again=next(process) == 0)
         )  # fmt: skip
 
-    Fleet(role, Backlog(NAMES), workers, pace, on_start=began).run(tasks)
+    Fleet([Line(role, Backlog(NAMES), pace)], workers, on_start=began).run(tasks)
     return history
+
+
+def play(history: list[Ran], workers: int | None = None) -> dict[str, Any]:
+    (told,) = Replay(history, [ROLE], {}).report(workers)
+    return told
 
 
 @pytest.mark.parametrize(("workers", "keys"), [(1, False), (3, False), (4, True)])
 def test_a_replay_finds_how_many_processes_there_were_and_comes_out_as_it_was(workers: int, keys: bool) -> None:
-    told = Replay(ran(workers, Pace(0.02, 0.002), keys=keys), ROLE, {}).report(None)
+    told = play(ran(workers, Pace(0.02, 0.002), keys=keys))
     assert (told["workers_there"], told["tasks"], told["accounts"], told["ran_before"]) == (workers, 300, 3, 1)
-    assert told["arrive"] == pytest.approx(0.02, abs=0.011)
+    assert told["arrive"] == pytest.approx(0.01, abs=0.011)
     assert told["between"] == pytest.approx(0.002, abs=0.0005)
     assert told["error"]["mean"] < 0.02
     assert told["error"]["p95"] < 0.02
@@ -55,20 +63,19 @@ def test_a_replay_finds_how_many_processes_there_were_and_comes_out_as_it_was(wo
 
 
 def test_a_task_that_took_no_time_was_run_by_somebody() -> None:
-    one = Ran(1, "a", 0, None, (None, None), due=5.0, claimed=5.0, started=5.0, ended=5.0, again=False)
-    told = Replay([one], ROLE, {}).report(None)
+    told = play([Ran(1, "work", "a", 0, None, (None, None), 5.0, 5.0, 5.0, 5.0, 5.0)])
     assert (told["workers_there"], told["replayed"]["n"], told["error"]["mean"]) == (1, 1, None)
 
 
 def test_more_workers_would_have_let_less_wait() -> None:
-    told = Replay(ran(2, Pace(0.01, 0.002)), ROLE, {}).report(8)
+    told = play(ran(2, Pace(0.01, 0.002)), 8)
     assert (told["workers_there"], told["workers"]) == (2, 8)
     assert told["would_be"]["mean"] < told["replayed"]["mean"] / 2
     assert told["would_take_hours"] < told["hours"] / 2
 
 
 def test_what_a_process_needs_between_two_tickets_is_read_from_those_that_could_be_claimed_by_then() -> None:
-    one = Ran(1, "a", 0, None, ("w", 1), due=0.0, claimed=0.0, started=0.1, ended=1.0, again=False)
+    one = Ran(1, "work", "a", 0, None, ("w", 1), due=0.0, claimed=0.0, started=0.1, ended=1.0, created=0.0)
     rows = [
         one,
         one._replace(id=2, started=1.2, ended=2.0),
@@ -76,17 +83,44 @@ def test_what_a_process_needs_between_two_tickets_is_read_from_those_that_could_
         one._replace(id=4, claimed=5.0, started=5.0, ended=6.0, lock_key="held until then"),
         one._replace(id=5, due=9.0, claimed=9.0, started=9.1, ended=9.5),
     ]
-    replay = Replay(rows, ROLE, {})
-    assert replay.pace.between == pytest.approx(0.3)
-    assert replay.pace.arrive == pytest.approx(0.1)
+    told = play(rows)
+    assert told["between"] == pytest.approx(0.3)
+    assert told["arrive"] == pytest.approx(0.0)
 
 
 def test_the_tasks_of_a_ticket_share_its_time_and_its_start() -> None:
-    one = Ran(1, "a", 0, None, ("w", 1), due=0.0, claimed=0.5, started=1.0, ended=2.0, again=False)
+    one = Ran(1, "work", "a", 0, None, ("w", 1), due=0.0, claimed=0.5, started=1.0, ended=2.0, created=0.0)
     rows = [one, one._replace(id=2, ended=4.0), one._replace(id=3, due=0.2, process=("w", 2), ended=1.5)]
-    replay = Replay(rows, replace(ROLE, chunk=2), {})
+    replay = Replay(rows, [replace(ROLE, chunk=2)], {})
     assert replay.there == 2
-    assert [task.seconds for task in replay._arrivals()] == pytest.approx([1.5, 1.5, 0.5])
+    arrivals = replay._arrivals([Line(ROLE, Backlog(["a"]), Pace())])
+    assert [task.seconds for task in arrivals] == pytest.approx([1.5, 1.5, 0.5])
+
+
+def test_roles_that_share_a_worker_are_one_group_by_way_of_others_too() -> None:
+    one = Ran(1, "a", "", 0, None, ("w1", 1), 0.0, 0.0, 0.0, 1.0, 0.0)
+    both = [one, one._replace(process=("w2", 1))]
+    apart = {"a": [one], "b": [one._replace(process=("w2", 1))], "c": [one._replace(process=("w3", 1))]}
+    assert together(apart) == [["a"], ["b"], ["c"]]
+    assert sorted(map(sorted, together({**apart, "d": both}))) == [["a", "b", "d"], ["c"]]
+
+
+def test_runs_that_were_not_the_last_take_their_process_and_are_not_compared() -> None:
+    """The second task waits for a second, in which the first one fails, to be tried again later."""
+    before = (Before(1.0, "retry", 1),)
+    rows = [
+        Ran(1, "work", "a", 0, None, ("w", 1), 5.0, 5.0, 5.0, 6.0, 0.0, later=True, again=True, earlier=before),
+        Ran(2, "work", "a", 0, None, ("w", 1), 0.0, 0.0, 1.0, 2.0, 0.0),
+    ]
+    told = play([*rows, rows[1]._replace(id=3, due=-1.0, claimed=-1.0, started=-1.0, ended=0.0)])
+    assert (told["tasks"], told["later"], told["earlier"], told["happened"]["n"]) == (3, 1, 1, 2)
+    assert told["replayed"]["max"] == pytest.approx(1.0, abs=0.1)
+
+
+def test_who_was_given_another_priority_while_it_waited_is_not_compared() -> None:
+    one = Ran(1, "work", "a", 0, None, ("w", 1), 0.0, 0.0, 0.0, 1.0, 0.0)
+    told = play([one, one._replace(id=2, priority=9, started=1.0, ended=2.0, moved=0.5)])
+    assert (told["moved"], told["happened"]["n"]) == (1, 1)
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,9 @@ from celeriac.simulate import backlog
 from celeriac.simulate.backlog import Backlog, Task
 from celeriac.simulate.day import Day
 from celeriac.simulate.fifo import Fifo
-from celeriac.simulate.fleet import Fleet, Pace
+from celeriac.simulate.fleet import Fleet
+from celeriac.simulate.line import Line, Pace
+from celeriac.simulate.queues import Queues
 from celeriac.simulate.rounds import Rounds
 from celeriac.simulate.turns import WIDTH, Turns
 from celeriac.simulate.waits import Ledger, Waits
@@ -42,13 +44,25 @@ def run(
     """When each began."""
     began: Started = []
     role = Role(**({"name": "work", "chunk": 1} | options))
-    fleet = Fleet(role, Backlog(names), workers, pace, on_start=lambda task, now: began.append((now, task)))
+    fleet = Fleet([Line(role, Backlog(names), pace)], workers, on_start=lambda task, now: began.append((now, task)))
     fleet.run(tasks)
     return began
 
 
 def task(number: int, due: float = 0.0, account: int = 0, seconds: float = 1.0, **more: Any) -> Task:
     return Task(0, due, number, account, seconds, **more)
+
+
+def run_several(
+    tasks: Sequence[Task], workers: int = 1, poll: float | None = None, roles: int = 2, **options: Any
+) -> list[tuple[float, int]]:
+    """When each began, and its id; of roles that share the processes."""
+    began: list[tuple[float, int]] = []
+    lines = [
+        Line(Role(**({"name": f"role{n}", "chunk": 1} | options)), Backlog(["a"]), AT_ONCE) for n in range(roles)
+    ]  # fmt: skip
+    Fleet(lines, workers, on_start=lambda task, now: began.append((now, task.id)), poll=poll).run(tasks)
+    return began
 
 
 # -- the whole -------------------------------------------------------------------------------------------------------
@@ -233,3 +247,32 @@ def test_a_made_up_day_has_its_rate_its_run_time_its_busy_hours_and_its_noise() 
     assert of[day.heaviest[0]] == pytest.approx(2 * of[day.heaviest[1]], rel=0.1)
     calm = [one for one in tasks if one.account != day.noisy]
     assert sum(2400 < one.due < 4800 for one in calm) > 2 * sum(one.due < 2400 for one in calm)
+
+
+# -- several roles ---------------------------------------------------------------------------------------------------
+
+
+def test_a_workers_queues_take_turns() -> None:
+    tasks = [task(n, line=0) for n in range(4)] + [task(n, line=1) for n in range(4, 6)]
+    began = run_several(sorted(tasks))
+    assert sorted(number for _, number in began) == list(range(6))
+    assert [at for at, _ in began] == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
+    order = [number for _, number in began]
+    assert order.index(4) < order.index(3)
+
+
+def test_a_queue_that_was_served_goes_to_the_end_of_the_line_and_a_worker_holds_one_ticket_a_process() -> None:
+    queues = Queues[str](["a", "b"], held=1)
+    for ticket in ("a1", "a2", "a3"):
+        queues.put("a", ticket)
+    queues.put("b", "b1")
+    assert [queues.take() for _ in range(5)] == ["a1", "b1", "a2", "a3", None]
+
+
+def test_a_lock_key_is_one_for_all_roles_and_who_is_next_is_kicked_for() -> None:
+    tasks = [task(0, line=0, key="k"), task(1, 0.1, line=1, key="k"), task(2, 0.2, line=1)]
+    assert run_several(tasks, workers=3) == [(0.0, 0), (0.2, 2), (1.0, 1)]
+
+
+def test_what_nobody_kicks_for_is_found_by_the_workers_look() -> None:
+    assert run_several([task(0, 0.25, later=True)], poll=0.4, every=30.0) == [(0.4, 0)]

@@ -1,0 +1,75 @@
+"""A role in the fleet: what waits for its passes, what waits for its time, and what its machinery takes."""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+
+from celeriac.dispatch.publish import rows_per_ticket, split
+from celeriac.dispatch.window import may_claim, refill_below
+from celeriac.roles.role import Role
+from celeriac.simulate.backlog import Backlog, Task
+from celeriac.simulate.locks import Locks
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Seconds the machinery takes. `arrive`: from the call to an idle worker's pass; `between`: two tickets."""
+
+    arrive: float = 0.01
+    between: float = 0.005
+
+
+class Line:
+    """`kicked`: somebody asked for a pass that has not begun."""
+
+    def __init__(self, role: Role, backlog: Backlog, pace: Pace) -> None:
+        self.role = role
+        self.backlog = backlog
+        self.pace = pace
+        self.kicked = False
+        self._seconds_per_task: float | None = None
+        self._later: list[Task] = []
+
+    @property
+    def is_over(self) -> bool:
+        return not (self.backlog.waiting or self.backlog.active or self._later)
+
+    @property
+    def pays(self) -> bool:
+        """Whether a pass would find work and room, as `Dispatcher.has_work_and_room`."""
+        return bool(self.backlog.waiting or self._later) and self.backlog.active < refill_below(self.role)
+
+    def come(self, task: Task, locks: Locks) -> bool:
+        """Its time has come. Whether somebody kicks: of what waited for its time a look or another's pass learns."""
+        if task.later:
+            heapq.heappush(self._later, task)
+            return False
+        return self._ready(task, locks)
+
+    def promote(self, locks: Locks) -> None:
+        """All that waited for its time is ready, or lines up behind its lock key's head."""
+        later, self._later = self._later, []
+        for task in sorted(later, key=lambda task: task.due):
+            self._ready(task, locks)
+
+    def claim(self, locks: Locks, workers: int) -> list[list[Task]]:
+        """One pass: its tickets."""
+        self.promote(locks)
+        free = may_claim(self.role, self.backlog.active, workers, self._seconds_per_task)
+        taken = self.backlog.run_pass(free)
+        if not taken:
+            return []
+        role = self.role
+        return split(taken, rows_per_ticket(role.chunk, self._seconds_per_task, role.chunk_target, len(taken), workers))
+
+    def observe(self, seconds: float) -> None:
+        """As `registry.observe`."""
+        before = seconds if self._seconds_per_task is None else self._seconds_per_task
+        self._seconds_per_task = (before + seconds) / 2
+
+    def _ready(self, task: Task, locks: Locks) -> bool:
+        if not locks.take(task):
+            return False
+        self.backlog.add(task)
+        return True

@@ -1,0 +1,43 @@
+"""Tickets on their way: those in Redis, and the few a worker has taken before one of its processes is free."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Queues(Generic[T]):
+    """Kombu asks a worker's queues in turn: the one that was served goes to the end of the line.
+
+    `held`: tickets a worker takes ahead, in the order in which they came: Celery's prefetch, one for each process.
+    """
+
+    def __init__(self, names: Iterable[str], held: int) -> None:
+        self._queues: dict[str, deque[T]] = {name: deque() for name in names}
+        self._turns = list(self._queues)
+        self._held: deque[T] = deque()
+        self._most = held
+
+    def put(self, name: str, ticket: T) -> None:
+        self._queues[name].append(ticket)
+        self._fetch()
+
+    def take(self) -> T | None:
+        """The next one for a process that is free."""
+        if not self._held:
+            return None
+        ticket = self._held.popleft()
+        self._fetch()
+        return ticket
+
+    def _fetch(self) -> None:
+        while len(self._held) < self._most:
+            served = next((name for name in self._turns if self._queues[name]), None)
+            if served is None:
+                return
+            self._held.append(self._queues[served].popleft())
+            self._turns.remove(served)
+            self._turns.append(served)
