@@ -330,7 +330,6 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
         "insights.locks.LOCKS": [{"keys": keys, "cap": SELECTED}],
         "insights.locks.QUEUE": [{"lock_key": key, "most": SELECTED} for key in ("held", "key-1")],
         "insights.ran.RAN": [work | {"after": began, "id": 0, "until": until, "most": SELECTED}],
-        "insights.ran.COUNTED": [{"since": began, "until": until}],
         "insights.shares.WAITING": [
             {"role": role, "accounts": SELECTED, "most": 2} for role in (None, "work", "nothing of it")
         ],
