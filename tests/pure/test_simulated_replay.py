@@ -137,3 +137,31 @@ def test_options_that_would_not_count_are_refused(arguments: tuple[str, ...], sa
     refused = CliRunner().invoke(main, ["simulate", *arguments])
     assert refused.exit_code == 2
     assert says in refused.stderr
+
+
+def test_roles_on_the_same_processes_come_out_as_they_were_only_when_they_are_played_together() -> None:
+    """A flood of one role, and tasks of two others that come while it waits: alone, they would find processes idle."""
+    dice, epoch, workers, pace = random.Random(5), 1_700_000_000.0, 3, Pace(0.02, 0.002)
+    roles = [replace(ROLE, name=name, queue=name) for name in ("flood", "few", "fewer")]
+    tasks = [Task(0, 0.0, i, 0, dice.uniform(0.1, 1.0)) for i in range(90)]
+    tasks += [Task(0, 1.0 + i * 0.9, 100 + i, 0, dice.uniform(0.1, 1.0), line=1 + i % 2) for i in range(24)]
+    free, history = [(0.0, number) for number in range(workers)], list[Ran]()
+
+    def began(task: Task, now: float) -> None:
+        at, number = min((at, number) for at, number in free if at <= now + 1e-9)
+        free[free.index((at, number))] = (now + task.seconds, number)
+        due, start = epoch + task.due, epoch + now
+        claimed, name = min(start, due + pace.arrive), roles[task.line].name
+        history.append(
+            Ran(task.id, name, "a", 0, None, ("w", number), due, claimed, start, start + task.seconds, due)
+        )  # fmt: skip
+
+    Fleet([Line(role, Backlog(["a"]), pace) for role in roles], workers, on_start=began, poll=1.0).run(
+        sorted(tasks, key=lambda task: task.due)
+    )
+    of = {role.name: [one for one in history if one.role == role.name] for role in roles}
+    assert [sorted(names) for names in together(of)] == [["few", "fewer", "flood"]]
+    shared = Replay(history, roles, {}).report(None)
+    alone = [Replay(of[role.name], [role], {}).report(None)[0] for role in roles]
+    assert all(max(told["error"].values()) < 0.1 for told in shared)
+    assert [max(told["error"].values()) > 0.9 for told in alone] == [False, True, True]
