@@ -64,6 +64,8 @@ FROM (SELECT {values} i) AS p (task_id, role, account, status, completed_at)"""
 #: What every backlog has: 200 ready tasks, 60 active ones (12 unstarted, 12 silent), 200 that are due, some history,
 #: 100 keys with a head and one behind it, 20 keys that wait for a look, an account that was resumed.
 BASE = [
+    # As there is wherever work has been done for a day: right after midnight UTC some of the history is of that one.
+    "SELECT celeriac.add_history_day(CAST(now() AT TIME ZONE 'UTC' AS date) - 1)",
     """INSERT INTO celeriac.roles (role, definition) VALUES ('work', '{"keep": 60}')""",
     tasks("ready", "'ready-' || i, 'work', 'q' || i % 20, NULL, 'r' || i, now() FROM generate_series(1, 200)"),
     tasks("one ticket", "'active-' || i, 'work', 'q' || i % 20, NULL, NULL, now() FROM generate_series(1, 36)"),
