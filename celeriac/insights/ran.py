@@ -18,7 +18,7 @@ SELECT id, account, priority, lock_key, completed_at, worker_id, worker_pid,
     CAST(extract(epoch FROM started_at) AS double precision) AS started,
     CAST(extract(epoch FROM completed_at) AS double precision) AS ended,
     CAST(extract(epoch FROM created_at) AS double precision) AS created,
-    scheduled_for > created_at OR coalesce(enqueued_by, '') LIKE '%sql:%' AS later,
+    scheduled_for > created_at OR position('sql:' IN coalesce(enqueued_by, '')) > 0 AS later,
     retry_count + losses > 0 AS again, earlier.ends, earlier.by, earlier.kinds, earlier.moved
 FROM celeriac.history h CROSS JOIN LATERAL (
     SELECT array_agg(CAST(extract(epoch FROM at) AS double precision) ORDER BY id) FILTER (WHERE ran) AS ends,

@@ -47,9 +47,11 @@ class Process(Place):
         self.listen()
 
     def listen(self) -> None:
-        """Anew after a fork: Celery resets handlers. In tests the main thread and an embedded worker's take turns."""
+        """Anew after a fork: Celery resets handlers. In tests the main thread and an embedded worker's take turns, and
+        whoever sets another handler for a while may put back none: then the signal would end the process.
+        """
         hears = threading.current_thread() is threading.main_thread()
-        if hears and not self.hears:
+        if hears and signal.getsignal(signal.SIGUSR2) != self._interrupted:
             signal.signal(signal.SIGUSR2, self._interrupted)
         self.hears = hears
 

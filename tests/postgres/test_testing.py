@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
@@ -123,9 +124,11 @@ def test_a_time_limit_ends_a_run(app: Celeriac) -> None:
         while True:
             ...
 
-    done = testing.run(slow)
-    assert done.status == "failed"
-    assert isinstance(done.exception, SoftTimeLimitExceeded)
+    for _ in range(2):
+        done = testing.run(slow)
+        assert done.status == "failed"
+        assert isinstance(done.exception, SoftTimeLimitExceeded)
+        signal.signal(signal.SIGUSR2, signal.SIG_DFL)  # as whoever took it for a while puts it back
 
 
 # -- drain -------------------------------------------------------------------------------------------------------------
