@@ -1,4 +1,4 @@
-"""Query parameters: one that an endpoint does not have is a slip, and told as such."""
+"""Query parameters: one that an endpoint does not have is a slip, and so is one of two values. Both are told."""
 
 from __future__ import annotations
 
@@ -34,11 +34,15 @@ async def known_only(request: Request) -> None:
         return
     path, method = request.scope["route"].path_format, request.scope["method"].lower()
     operation = document(request.app)["paths"].get(path, {}).get(method, {})
-    known = [parameter["name"] for parameter in operation.get("parameters", ()) if parameter["in"] == "query"]
+    parameters = {one["name"]: one["schema"] for one in operation.get("parameters", ()) if one["in"] == "query"}
+    known = list(parameters)
     if slips := [name for name in asked if name not in known and not _is_argument(name, known)]:
         right = f"there are {', '.join(known)}" if known else "there is none"
         errors = [FieldError(where="query", field=name, message=f"no such parameter; {right}") for name in slips]
         raise Problem(422, f"no such parameter: {', '.join(slips)}; {right}", kind="invalid", errors=errors)
+    for name in asked:
+        if len(request.query_params.getlist(name)) > 1 and parameters.get(name, {}).get("type") != "array":
+            raise invalid(name, f"{name}: give it once", "query")
 
 
 async def _arguments(request: Request) -> dict[str, Any] | None:

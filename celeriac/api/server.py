@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import re
 import signal
 import sys
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -180,7 +181,16 @@ async def _tell(request: Request, error: Exception) -> Response:
 
 def _allowed(request: Request) -> str:
     """The router tells of the first endpoint at the path alone."""
-    routes = request.app.router.routes
-    asked = {method: {**request.scope, "method": method} for method in ("GET", "POST", "PUT", "PATCH", "DELETE")}
+    routes, named = request.app.router.routes, _documented(request)
+    methods = [method for method in ("GET", "POST", "PUT", "PATCH", "DELETE") if not named or method.lower() in named]
+    asked = {method: {**request.scope, "method": method} for method in methods}
     allowed = [method for method in asked if any(r.matches(asked[method])[0] is Match.FULL for r in routes)]
     return ", ".join(["GET", "HEAD", *allowed[1:]] if "GET" in allowed else allowed)
+
+
+def _documented(request: Request) -> Mapping[str, Any]:
+    """What the document has at the path: `/api/tasks/bulk` is a path of its own, though it would do as `{task}`."""
+    paths = document.document(request.app)["paths"]
+    parts = {path: re.split(r"{\w+}", path) for path in paths}
+    fitting = [path for path in paths if re.fullmatch(".+".join(map(re.escape, parts[path])), request.scope["path"])]
+    return paths[max(fitting, key=lambda path: len("".join(parts[path])))] if fitting else {}

@@ -50,6 +50,9 @@ def test_what_is_not_there_and_what_cannot_be_done_are_problems(api: Api) -> Non
         ("/healthz", "GET, HEAD"),
         ("/api/tasks", "GET, HEAD, POST"),
         ("/api/tasks/bulk/cancel", "POST"),
+        ("/api/tasks/bulk", "POST"),
+        ("/api/accounts/a/b/pause", "POST"),
+        ("/api/v1/accounts/a/b", "GET, HEAD, PUT"),
     ):
         answer = api.ask("PATCH", path)
         assert problem(answer, 405)
@@ -60,6 +63,24 @@ def test_what_is_not_there_and_what_cannot_be_done_are_problems(api: Api) -> Non
 def test_a_parameter_that_does_not_exist_is_a_slip(api: Api, path: str) -> None:
     document = api.refused(422, "GET", f"{path}?limmit=5")
     assert [(error["where"], error["field"]) for error in document["errors"]] == [("query", "limmit")]
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("/api/dead-letters?name=a&name=b", "name"), ("/api/tasks?after=7&after=8", "after"),
+        ("/api/roles?limit=1&limit=1", "limit"),
+        ("/api/tasks?status=failed&role=a&status=cancelled&role=b", "role"),
+    ],
+)  # fmt: skip
+def test_a_parameter_that_is_no_list_is_given_once(api: Api, path: str, name: str) -> None:
+    """Which of two values would hold, a caller could only guess."""
+    document = api.refused(422, "GET", path)
+    assert [(error["where"], error["field"]) for error in document["errors"]] == [("query", name)]
+
+
+def test_a_parameter_that_is_a_list_is_given_several_times(api: Api) -> None:
+    assert api.get("/api/tasks?status=failed&status=cancelled&limit=1")["tasks"] is not None
 
 
 def test_head_is_get_without_the_body(api: Api) -> None:
