@@ -6,7 +6,7 @@ import datetime
 from collections.abc import Callable
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body, Path, Response
+from fastapi import APIRouter, Body, Response
 from pydantic import BaseModel, Field
 from sqlalchemy.orm import Session
 
@@ -14,7 +14,7 @@ from celeriac import insights
 from celeriac.api.app import App
 from celeriac.api.callers import Admin, Enqueuer, Reader
 from celeriac.api.enqueue import WAS_THERE, Accepted
-from celeriac.api.fields import Flag, Name, Whole
+from celeriac.api.fields import AS_TEXT, Flag, IdInPath, Name, Whole
 from celeriac.api.problems import invalid, not_found
 from celeriac.api.tasks import WholeTask
 from celeriac.operate import audit
@@ -26,7 +26,6 @@ generating = APIRouter(prefix="/api/tasks/generate", tags=["stores"])
 migrating = APIRouter(prefix="/api/tasks/migration", tags=["migration"])
 of_a_store = APIRouter(prefix="/api/tasks/store", tags=["stores"])
 
-StoreInPath = Annotated[int, Path(ge=1, le=2**63 - 1)]
 State = Annotated[Name, Field(examples=["AZ"])]
 
 #: Batches a day: one every quarter of an hour.
@@ -34,8 +33,11 @@ MOST_BATCHES = 96
 
 
 class Resyncs(BaseModel):
-    batches_per_day: Annotated[Whole, Field(ge=1, le=MOST_BATCHES)] = stores.BATCHES
-    date: Annotated[datetime.date | None, Field(description="UTC; today's if left out", examples=["2025-01-10"])] = None
+    batches_per_day: Annotated[int, Whole(1, MOST_BATCHES)] = stores.BATCHES
+    date: Annotated[
+        Annotated[datetime.date, AS_TEXT] | None,
+        Field(description="UTC; today's if left out", examples=["2025-01-10"]),
+    ] = None
 
 
 class Created(BaseModel):
@@ -43,7 +45,7 @@ class Created(BaseModel):
 
 
 class Discovery(BaseModel):
-    platform: Name = Field(default="dutchie", examples=["dutchie"])
+    platform: Name = Field(default="dutchie", examples=["dutchie"], json_schema_extra={"enum": [*sorted(PLATFORMS)]})
     state_code: State | None = None
 
 
@@ -130,7 +132,7 @@ def migrate_fully(app: App, caller: Admin, body: MaybeTrial) -> Told:
 
 
 @of_a_store.get("/{store}/active")
-def get_active_task_of_store(store: StoreInPath, app: App, _: Reader) -> ActiveTask:
+def get_active_task_of_store(store: IdInPath, app: App, _: Reader) -> ActiveTask:
     """Whether a task of the store is claimed or running."""
     with app.database.statement() as connection:
         found = stores.active_task(connection, store)
@@ -139,7 +141,7 @@ def get_active_task_of_store(store: StoreInPath, app: App, _: Reader) -> ActiveT
 
 
 @of_a_store.post("/{store}/run-now", status_code=201, responses=WAS_THERE)
-def run_store_now(store: StoreInPath, app: App, caller: Enqueuer, response: Response) -> Accepted:
+def run_store_now(store: IdInPath, app: App, caller: Enqueuer, response: Response) -> Accepted:
     """The store's resync, ahead of others; one that waits or runs already is found instead, and goes ahead."""
     try:
         task = stores.run_now(store)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Path
+from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel, ConfigDict, Field
 
 from celeriac import insights
@@ -14,7 +14,7 @@ from celeriac.api.app import App
 from celeriac.api.callers import Operator, Reader
 from celeriac.api.changes import Because, Changed, change
 from celeriac.api.fields import Moment, Name, Text
-from celeriac.api.paging import Paged, PageOf
+from celeriac.api.paging import AFTER, NUMBER, TEXT, Paged, PageQuery, Place, ranks
 from celeriac.operate import silences
 from celeriac.roles.bounds import LONGEST_DELAY, LONGEST_NAME
 
@@ -47,6 +47,13 @@ class Pending(Shown):
     since: datetime
 
 
+class AlertQuery(PageQuery):
+    after: Annotated[Annotated[Place, ranks(NUMBER, TEXT, TEXT)] | None, AFTER] = None
+
+
+PageOfAlerts = Annotated[AlertQuery, Query()]
+
+
 class Alerts(Paged):
     alerts: list[Alert]
 
@@ -76,12 +83,19 @@ class Subject(Because):
 class ToSilence(Subject):
     """Until an instant, or for so many seconds: one of both."""
 
+    model_config = ConfigDict(
+        json_schema_extra={"oneOf": [
+            {"required": ["until"], "properties": {"until": {"type": "string"}}},
+            {"required": ["seconds"], "properties": {"seconds": {"type": "number"}}},
+        ]}
+    )  # fmt: skip
+
     until: Moment | None = None
-    seconds: Annotated[float, Field(gt=0, le=LONGEST_DELAY)] | None = Field(default=None, examples=[3600])
+    seconds: Annotated[float, Field(ge=1, le=LONGEST_DELAY)] | None = Field(default=None, examples=[3600])
 
 
 @router.get("")
-def list_alerts(query: PageOf, app: App, _: Reader) -> Alerts:
+def list_alerts(query: PageOfAlerts, app: App, _: Reader) -> Alerts:
     """What fires, as the last look saw it, the oldest first."""
     with app.database.reading() as connection:
         found, more = query.of(insights.firing(connection), _since("firing_since"))
@@ -89,7 +103,7 @@ def list_alerts(query: PageOf, app: App, _: Reader) -> Alerts:
 
 
 @router.get("/pending")
-def list_pending_alerts(query: PageOf, app: App, _: Reader) -> AllPending:
+def list_pending_alerts(query: PageOfAlerts, app: App, _: Reader) -> AllPending:
     """What may fire soon: it is above its threshold, but not yet for as long as its rule wants."""
     with app.database.reading() as connection:
         found, more = query.of(insights.pending_alerts(connection), _since("since"))
@@ -97,7 +111,7 @@ def list_pending_alerts(query: PageOf, app: App, _: Reader) -> AllPending:
 
 
 @router.get("/silences")
-def list_silences(query: PageOf, app: App, _: Reader) -> Silences:
+def list_silences(query: PageOfAlerts, app: App, _: Reader) -> Silences:
     """Of which alerts nobody is told, what ends first before the others."""
     with app.database.reading() as connection:
         found, more = query.of(insights.silences(connection), _since("until"))

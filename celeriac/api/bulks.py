@@ -8,7 +8,7 @@ from operator import itemgetter
 from typing import Any, Literal
 
 from fastapi import APIRouter
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy import Connection
 
 from celeriac import insights
@@ -17,7 +17,7 @@ from celeriac.api.callers import Operator, Reader
 from celeriac.api.changes import Because, Changed, Reason, change
 from celeriac.api.fields import IdInPath, Priority
 from celeriac.api.matching import BoundFilter
-from celeriac.api.paging import Paged, PageOf
+from celeriac.api.paging import Paged, PageOfIds
 from celeriac.operate import bulks
 from celeriac.repair import bulks as works
 
@@ -27,6 +27,14 @@ BulkMove = Literal["retry", "cancel", "prioritise"]
 
 
 class NewBulk(Because):
+    model_config = ConfigDict(
+        json_schema_extra={"anyOf": [
+            {"properties": {"move": {"const": "prioritise"}, "priority": {"type": "integer"}},
+             "required": ["priority"]},
+            {"properties": {"move": {"enum": ["retry", "cancel"]}, "priority": {"type": "null"}}},
+        ]}
+    )  # fmt: skip
+
     move: BulkMove
     filter: BoundFilter = Field(examples=[{"role": "product_resync", "status": ["failed"]}])
     priority: Priority | None = Field(default=None, description="of prioritise, and only there", examples=[None])
@@ -63,7 +71,7 @@ class Bulks(Paged):
 
 
 @router.get("")
-def list_bulks(query: PageOf, app: App, _: Reader) -> Bulks:
+def list_bulks(query: PageOfIds, app: App, _: Reader) -> Bulks:
     """Newest first."""
     before = query.after_id
     with app.database.reading() as connection:

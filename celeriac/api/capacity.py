@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 from celeriac.api.app import Counted
 from celeriac.api.callers import Reader
 from celeriac.api.fields import Name
-from celeriac.api.paging import Paged, PageOf
+from celeriac.api.paging import Paged, PageOfNames
 from celeriac.api.problems import first_of
 
 router = APIRouter(prefix="/api/tasks/capacity", tags=["tasks"])
@@ -44,7 +44,7 @@ class Capacities(Paged):
 
 
 @router.get("")
-async def list_capacities(query: PageOf, _: Reader, figures: Counted) -> Capacities:
+async def list_capacities(query: PageOfNames, _: Reader, figures: Counted) -> Capacities:
     """Every registered role, by name."""
     found, more = query.of(await figures.capacity(None), lambda one: (one["role"],))
     return Capacities.model_validate({"roles": found, "next": more})

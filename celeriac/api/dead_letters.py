@@ -15,7 +15,7 @@ from celeriac.api.app import App
 from celeriac.api.callers import Operator, Reader
 from celeriac.api.changes import Changed, Reason, change
 from celeriac.api.fields import IdInPath, Name
-from celeriac.api.paging import Paged, PageQuery
+from celeriac.api.paging import IdQuery, Paged
 from celeriac.operate import dead_letters
 from celeriac.seam.dead_letters import replay
 
@@ -42,7 +42,7 @@ class DeadLetters(Paged):
     dead_letters: list[DeadLetter]
 
 
-class LetterQuery(PageQuery):
+class LetterQuery(IdQuery):
     name: Name | None = Field(default=None, description="of the messages for this task")
 
 

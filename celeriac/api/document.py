@@ -53,6 +53,8 @@ def _with_problems(made: dict[str, Any]) -> dict[str, Any]:
     for path, operations in made["paths"].items():
         for method, operation in operations.items():
             operation["responses"] |= _problems(path, method, operation)
+            for parameter in operation.get("parameters", ()):
+                parameter["schema"] = _never_null(parameter["schema"])
     return made
 
 
@@ -75,6 +77,12 @@ def _problems(path: str, method: str, operation: dict[str, Any]) -> dict[str, An
     statuses |= {404} if "{" in path else set()
     statuses |= {409, 413, 400} if method in _CHANGES else set()
     return {str(status): _reference(status) for status in sorted(statuses)}
+
+
+def _never_null(schema: dict[str, Any]) -> dict[str, Any]:
+    """A parameter is left out or a text; only bodies have null."""
+    given = [one for one in schema.get("anyOf", ()) if one.get("type") != "null"]
+    return schema if len(given) != 1 else {name: schema[name] for name in schema if name != "anyOf"} | given[0]
 
 
 def _reference(status: int) -> dict[str, str]:

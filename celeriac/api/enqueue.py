@@ -60,7 +60,7 @@ class TaskToBe(BaseModel):
     account: Text | None = None
     lock_key: Text | None = None
     unique_key: Text | None = None
-    max_retries: Annotated[Whole | None, Field(ge=0, le=MOST_RETRIES)] = None
+    max_retries: Annotated[int, Whole(0, MOST_RETRIES)] | None = None
     timeout: Annotated[Number | None, Field(gt=0, le=LONGEST_DELAY, description="seconds")] = None
 
     def arguments(self) -> dict[str, Any]:

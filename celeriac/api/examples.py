@@ -51,7 +51,8 @@ class Examples:
             return self._of_named(schema["$ref"].rpartition("/")[2], is_sent, name)
         if "enum" in schema:
             return schema["enum"][0]
-        if several := schema.get("anyOf") or schema.get("oneOf") or schema.get("allOf"):
+        several = schema.get("anyOf") or schema.get("oneOf") or schema.get("allOf")
+        if several and "properties" not in schema:  # else they say which of the fields go together
             return self._of_one(several, is_sent, name)
         if name in _NAMED and _fits(_NAMED[name], schema):
             return _NAMED[name]

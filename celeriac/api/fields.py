@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from fastapi import Path, Query
-from pydantic import AfterValidator, Field, Strict, StringConstraints
+from pydantic import AfterValidator, BeforeValidator, Field, GetCoreSchemaHandler, Strict, StringConstraints
+from pydantic_core import CoreSchema, core_schema
 
 from celeriac.roles.bounds import ANY_PRIORITY, LONGEST_KEY, LONGEST_NAME
 
@@ -21,8 +23,23 @@ def _is_text(given: str) -> str:
     return given
 
 
-def _with_zone(given: datetime) -> datetime:
-    return given if given.tzinfo else given.replace(tzinfo=UTC)
+def _only_text(given: Any) -> Any:
+    if not isinstance(given, str):
+        raise ValueError("give a text such as 2026-11-21 or 2026-11-21T12:00:00Z")
+    return given
+
+
+def _without_fraction(given: Any) -> Any:
+    """29.0 is an integer: JSON has one kind of number."""
+    return int(given) if isinstance(given, float) and given.is_integer() else given
+
+
+def _in_utc(given: datetime) -> datetime:
+    """In UTC: Postgres takes offsets of less than 16 hours only."""
+    try:
+        return given.astimezone(UTC) if given.tzinfo else given.replace(tzinfo=UTC)
+    except OverflowError:
+        raise ValueError("give an instant within the years 1 to 9999") from None
 
 
 #: Account, lock and unique keys, reasons.
@@ -31,22 +48,39 @@ Name = Annotated[
     str, StringConstraints(min_length=1, max_length=LONGEST_NAME, pattern=_NO_NUL), AfterValidator(_is_text)
 ]
 
+#: Of dates and times in bodies: no number of seconds.
+AS_TEXT = BeforeValidator(_only_text)
+
 #: What names no zone is UTC.
-Moment = Annotated[datetime, AfterValidator(_with_zone)]
+Moment = Annotated[datetime, AS_TEXT, AfterValidator(_in_utc)]
+
+#: Below 2^63, and the same as a float, which the document's bounds are.
+LAST_ID = 9 * 10**18
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """Of an `int` in a body: from `least` to `most`. `false` is none, nor is "7"."""
+
+    least: int
+    most: int
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        bounded = core_schema.int_schema(strict=True, ge=self.least, le=self.most)
+        return core_schema.no_info_before_validator_function(_without_fraction, bounded)
+
 
 #: Of bodies: `false` is no number, nor is "7"; and 1 is not true.
-Whole = Annotated[int, Strict()]
 Number = Annotated[float, Strict()]
 Flag = Annotated[bool, Strict()]
 
-Id = Annotated[int, Field(ge=1, le=2**63 - 1)]
-Ids = Annotated[list[Annotated[Whole, Field(ge=1, le=2**63 - 1)]], Field(min_length=1, max_length=1000)]
-Priority = Annotated[Whole, Field(ge=ANY_PRIORITY[0], le=ANY_PRIORITY[1])]
+Ids = Annotated[list[Annotated[int, Whole(1, LAST_ID)]], Field(min_length=1, max_length=1000)]
+Priority = Annotated[int, Whole(*ANY_PRIORITY)]
 
 #: Of a task, wherever one is named.
 TaskInPath = Annotated[Name, Path(description="its id, or its task_id", examples=["7"])]
 
-IdInPath = Annotated[int, Path(ge=1, le=2**63 - 1)]
+IdInPath = Annotated[int, Path(ge=1, le=LAST_ID)]
 
 #: Of the seeds' lists, beside `limit`; bounded.
 Offset = Annotated[

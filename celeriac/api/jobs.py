@@ -15,7 +15,7 @@ from celeriac.api.app import App, Counted
 from celeriac.api.callers import Operator, Reader
 from celeriac.api.changes import Because, Changed, ManyChanged, Reason, ToPriority, many, one
 from celeriac.api.fields import Ids, Name, Offset, TaskInPath, Whole
-from celeriac.api.paging import Paged, PageQuery
+from celeriac.api.paging import Paged, TasksQuery
 from celeriac.api.parameters import WITH_ARGUMENTS, Arguments
 from celeriac.api.tasks import Word
 from celeriac.operate import steer
@@ -78,7 +78,7 @@ class JobStats(BaseModel):
     estimated: list[str]
 
 
-class JobQuery(PageQuery):
+class JobQuery(TasksQuery):
     model_config = ConfigDict(extra="ignore")  # as `tasks.TaskQuery`
 
     status: Word | None = None
@@ -125,7 +125,7 @@ class ToStatus(Because):
 
 
 class Boost(Because):
-    boost: Annotated[Whole, Field(ge=1, le=ANY_PRIORITY[1], examples=[20])]
+    boost: Annotated[int, Whole(1, ANY_PRIORITY[1]), Field(examples=[20])]
 
 
 class ManyToStatus(ToStatus):

@@ -26,16 +26,28 @@ router = APIRouter(prefix="/api/tasks/matching", tags=["tasks"])
 TOLD = 100
 
 
+#: What says nothing.
+_EMPTY: tuple[Any, ...] = (None, [], {})
+
+
+def _with_a_condition(schema: dict[str, Any]) -> None:
+    """Says in the document that one field at least is there and says something."""
+    schema["minProperties"] = 1
+    schema["anyOf"] = [
+        {"required": [name], "properties": {name: {"not": {"enum": list(_EMPTY)}}}} for name in schema["properties"]
+    ]
+
+
 class BoundFilter(TaskFilter):
     """At least one condition: a bulk of everything is a slip."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", json_schema_extra=_with_a_condition)
 
     arguments: dict[str, Any] | None = Field(default=None, description="that the call gave, by the handler's names")
 
     @model_validator(mode="after")
     def _says_something(self) -> Self:
-        if not any(value not in (None, [], {}) for value in self.model_dump().values()):
+        if not any(value not in _EMPTY for value in self.model_dump().values()):
             raise ValueError("give at least one condition")
         return self
 
@@ -43,7 +55,7 @@ class BoundFilter(TaskFilter):
 class Matching(Because):
     filter: BoundFilter = Field(examples=[{"role": "product_resync", "status": ["failed"]}])
     dry_run: Flag = Field(default=True, description="only count; nothing is changed until this is false")
-    most: Annotated[Whole, Field(ge=1, le=100_000, description="tasks to change at most")] = 10_000
+    most: Annotated[int, Whole(1, 100_000), Field(description="tasks to change at most")] = 10_000
 
 
 class Matched(BaseModel):

@@ -12,7 +12,7 @@ from celeriac import insights
 from celeriac.api.app import App
 from celeriac.api.callers import Reader
 from celeriac.api.fields import Name, Text
-from celeriac.api.paging import Paged, PageOf, PageQuery
+from celeriac.api.paging import AFTER, NUMBER, TEXT, Paged, PageQuery, Place, ranks
 from celeriac.api.system import Count, Shown
 from celeriac.insights.failures import MOST as MOST_GROUPS
 
@@ -27,10 +27,20 @@ class RoleQuery(PageQuery):
 
 
 class FailureQuery(RoleQuery):
+    after: Annotated[Annotated[Place, ranks(NUMBER, NUMBER, TEXT)] | None, AFTER] = None
     since: Annotated[float, Field(ge=0, le=1e9, description="only those of the last so many seconds")] | None = None
 
 
+class ShareQuery(RoleQuery):
+    after: Annotated[Annotated[Place, ranks(NUMBER, TEXT)] | None, AFTER] = None
+
+
+class LockQuery(PageQuery):
+    after: Annotated[Annotated[Place, ranks(NUMBER, TEXT)] | None, AFTER] = None
+
+
 class QueueQuery(PageQuery):
+    after: Annotated[Annotated[Place, ranks(NUMBER, NUMBER, NUMBER)] | None, AFTER] = None
     lock_key: Text = Field(examples=["dispensary:17"])
 
 
@@ -135,7 +145,7 @@ def list_failures(query: Annotated[FailureQuery, Query()], app: App, _: Reader) 
 
 
 @router.get("/shares")
-def list_shares(query: Annotated[RoleQuery, Query()], app: App, _: Reader) -> Shares:
+def list_shares(query: Annotated[ShareQuery, Query()], app: App, _: Reader) -> Shares:
     """What each account has waiting and holds, beside what would be fair; of one role, or of all together."""
     with app.database.reading() as connection:
         found = insights.shares(connection, query.role, limit=insights.MOST_ROWS)
@@ -144,7 +154,7 @@ def list_shares(query: Annotated[RoleQuery, Query()], app: App, _: Reader) -> Sh
 
 
 @router.get("/locks")
-def list_locks(query: PageOf, app: App, _: Reader) -> Locks:
+def list_locks(query: Annotated[LockQuery, Query()], app: App, _: Reader) -> Locks:
     """Which lock keys are held or waited for, by whom and since when."""
     with app.database.reading() as connection:
         found = insights.locks(connection, limit=KEYS)

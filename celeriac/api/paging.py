@@ -7,13 +7,15 @@ inserted meanwhile neither repeats nor hides anything.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
 from fastapi import Query
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, StringConstraints
+from pydantic_core import CoreSchema, core_schema
 
-from celeriac.errors import BadValue
 from celeriac.insights import MOST_ROWS
 
 T = TypeVar("T")
@@ -22,6 +24,42 @@ T = TypeVar("T")
 LONGEST_PLACE = 8_000
 
 Place = Annotated[str, StringConstraints(max_length=LONGEST_PLACE, pattern=r"^[^\x00]*$")]
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What the places of a list look like, in the document and before anything is read."""
+
+    pattern: str
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(self._fitting, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return handler(schema) | {"pattern": f"^({self.pattern})$"}
+
+    def _fitting(self, place: str) -> str:
+        if re.fullmatch(self.pattern, place) is None:
+            raise ValueError("give the `next` of the page before, with the same filter")
+        return place
+
+
+def ranks(*parts: str) -> Form:
+    """JSON as `PageQuery.of` writes it: a list of these."""
+    return Form(r"\[" + ", ".join(parts) + r"\]")
+
+
+#: Below 9 * 10^18, as no id comes near 2^63.
+_ID = "[0-9]{1,18}|[1-8][0-9]{18}"
+
+#: Of ranks, as JSON writes them.
+NUMBER = r"-?(0|[1-9][0-9]{0,18})(\.[0-9]{1,30})?(e[-+][0-9]{1,3})?"
+TEXT = r'"([^"\\\x00-\x1f]|\\["\\bfnrt]|\\u[0-9a-f]{4})*"'
+
+#: Of a list of tasks: an id, after an instant where all of them have ended.
+_INSTANT = r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{6}Z"
+
+AFTER = Field(description="the `next` of the page before, asked for with the same filter")
 
 
 class Paged(BaseModel):
@@ -34,49 +72,50 @@ class PageQuery(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     limit: Annotated[int, Field(ge=1, le=MOST_ROWS, description="how many at most")] = 100
-    after: Annotated[
-        Place | None, Field(description="the `next` of the page before, asked for with the same filter")
-    ] = None
-
-    @property
-    def after_id(self) -> int | None:
-        """For lists by id. Raises BadValue."""
-        if self.after is None:
-            return None
-        if not (len(self.after) < 20 and self.after.isascii() and self.after.isdigit() and int(self.after) < 2**63):
-            raise self._misplaced()
-        return int(self.after)
+    after: Annotated[Place | None, AFTER] = None
 
     def read(self, some: Callable[[int], Sequence[T]], place: Callable[[T], object]) -> tuple[list[T], str | None]:
         """A page and its `next`. `some(n)` reads the next n after the place; one more than is told is read."""
         return self._cut(some(self.limit + 1), lambda last: str(place(last)))
 
     def of(self, all_of_them: Sequence[T], rank: Callable[[T], tuple[Any, ...]]) -> tuple[list[T], str | None]:
-        """A page of what is read whole, in the order of its ranks, of which no two are the same. Raises BadValue."""
-        start = self._start()
-        try:
-            rest = sorted((one for one in all_of_them if start is None or rank(one) > start), key=rank)
-        except TypeError:
-            raise self._misplaced() from None
+        """A page of what is read whole, in the order of its ranks. No two are the same, and `after` has their form."""
+        start = None if self.after is None else tuple(json.loads(self.after))
+        rest = sorted((one for one in all_of_them if start is None or rank(one) > start), key=rank)
         return self._cut(rest, lambda last: json.dumps(rank(last), ensure_ascii=False))
 
     def _cut(self, found: Sequence[T], place: Callable[[T], str]) -> tuple[list[T], str | None]:
         told = list(found[: self.limit])
         return told, place(told[-1]) if len(found) > self.limit else None
 
-    def _start(self) -> tuple[Any, ...] | None:
-        if self.after is None:
-            return None
-        try:
-            start = json.loads(self.after)
-        except (ValueError, RecursionError):
-            start = None
-        if not isinstance(start, list):
-            raise self._misplaced()
-        return tuple(start)
 
-    def _misplaced(self) -> BadValue:
-        return BadValue(f"after={self.after!r:.100}: give the `next` of the page before, with the same filter")
+class IdQuery(PageQuery):
+    """Of a list by id."""
+
+    after: Annotated[Annotated[Place, Form(_ID)] | None, AFTER] = None
+
+    @property
+    def after_id(self) -> int | None:
+        return None if self.after is None else int(self.after)
+
+
+class TasksQuery(PageQuery):
+    after: Annotated[Annotated[Place, Form(f"({_INSTANT} )?({_ID})")] | None, AFTER] = None
+
+
+class EndedQuery(PageQuery):
+    """Of a list of tasks that have ended."""
+
+    after: Annotated[Annotated[Place, Form(f"{_INSTANT} ({_ID})")] | None, AFTER] = None
+
+
+class NameQuery(PageQuery):
+    """Of a list that is read whole, by name."""
+
+    after: Annotated[Annotated[Place, ranks(TEXT)] | None, AFTER] = None
 
 
 PageOf = Annotated[PageQuery, Query()]
+PageOfIds = Annotated[IdQuery, Query()]
+PageOfEnded = Annotated[EndedQuery, Query()]
+PageOfNames = Annotated[NameQuery, Query()]

@@ -13,7 +13,8 @@ from celeriac.api.changes import Because, Changed, Reason, change
 from celeriac.api.fields import Flag, Name, Number, Text, Whole
 from celeriac.api.problems import Problem
 from celeriac.operate import policies
-from celeriac.roles.bounds import HEAVIEST, LIGHTEST, MOST
+from celeriac.roles.bounds import HEAVIEST, LIGHTEST, LONGEST_DELAY, MOST
+from celeriac.roles.rates import WRITTEN
 
 router = APIRouter(prefix="/api", tags=["roles and accounts"])
 
@@ -31,7 +32,7 @@ class Policy(ForAccount):
     weight: Annotated[Number, Field(ge=LIGHTEST, le=HEAVIEST)] | None = Field(
         default=None, description="its share beside others' 1", examples=[2]
     )
-    cap: Annotated[Whole, Field(ge=0, le=MOST)] | None = Field(
+    cap: Annotated[int, Whole(0, MOST)] | None = Field(
         default=None, description="tasks claimed or running at once; null: no cap", examples=[10]
     )
     paused: Flag | None = None
@@ -49,14 +50,21 @@ _POSTED = ("/pause", "/resume")
 OfAccount = Annotated[ForAccount, Body(default_factory=ForAccount)]
 
 
+Seconds = Annotated[Number, Field(gt=0, le=LONGEST_DELAY)]
+
+Rate = Annotated[str, Field(json_schema_extra={"pattern": WRITTEN})]
+
+
 class Limits(Because):
     """What is not given stays; null lifts a limit."""
 
-    rate_limit: str | Number | None = Field(
+    rate_limit: Rate | Annotated[Number, Field(ge=0, le=MOST)] | None = Field(
         default=None, description='tasks that begin, over all workers: "10/m", or a number a second', examples=["10/m"]
     )
-    timeout: Number | None = Field(default=None, description="seconds until SoftTimeLimitExceeded", examples=[60])
-    hard_timeout: Number | None = Field(default=None, description="seconds until its process is stopped", examples=[90])
+    timeout: Seconds | None = Field(default=None, description="seconds until SoftTimeLimitExceeded", examples=[60])
+    hard_timeout: Seconds | None = Field(
+        default=None, description="seconds until its process is stopped", examples=[90]
+    )
 
     def changes(self) -> Any:
         return {name: getattr(self, name) for name in self.model_fields_set - {"why"}}

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 from celeriac.api.app import Counted
 from celeriac.api.callers import Reader
 from celeriac.api.fields import Name
-from celeriac.api.paging import Paged, PageOf
+from celeriac.api.paging import Paged, PageOfNames
 from celeriac.api.problems import first_of
 
 router = APIRouter(prefix="/api/tasks/metrics", tags=["tasks"])
@@ -36,7 +36,7 @@ class MetricsOfRoles(Paged):
 
 
 @router.get("")
-async def list_metrics(query: PageOf, _: Reader, figures: Counted) -> MetricsOfRoles:
+async def list_metrics(query: PageOfNames, _: Reader, figures: Counted) -> MetricsOfRoles:
     """Every registered role, by name."""
     found, more = query.of(await figures.metrics(None), lambda one: (one["role"],))
     return MetricsOfRoles.model_validate({"roles": found, "next": more})

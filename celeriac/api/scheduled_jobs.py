@@ -17,6 +17,7 @@ from celeriac.api.changes import Because
 from celeriac.api.fields import Flag, IdInPath, Name, Number, Offset, Priority, Text, Whole
 from celeriac.api.paging import Paged, PageQuery
 from celeriac.api.schedulable import role_taking
+from celeriac.roles.bounds import LONGEST_DELAY, MOST
 from celeriac.schedules import operate, written
 from celeriac.schedules.decide import CHANGEABLE, Entry
 
@@ -25,6 +26,9 @@ router = APIRouter(prefix="/api/admin/scheduled-jobs", tags=["scheduled jobs"])
 #: Fields of a body that are the row's own; every other one is an argument of the handler.
 _OWN = ("name", *CHANGEABLE)
 _MAY_BE_NULL = ("description", "priority")
+
+
+Distance = Annotated[Number, Field(ge=-LONGEST_DELAY, le=LONGEST_DELAY)]
 
 
 class Options(BaseModel):
@@ -36,10 +40,12 @@ class Options(BaseModel):
     account: Text | None = None
     lock_key: Text | None = None
     unique_key: Text | None = None
-    timeout: Number | None = None
-    max_retries: Whole | None = None
-    countdown: Number | None = None
-    expires: Number | str | None = Field(default=None, description="seconds, or a time", examples=[300])
+    timeout: Annotated[Number, Field(gt=0, le=LONGEST_DELAY)] | None = None
+    max_retries: Annotated[int, Whole(0, MOST)] | None = None
+    countdown: Distance | None = None
+    expires: Distance | Annotated[str, Field(json_schema_extra={"format": "date-time"})] | None = Field(
+        default=None, description="seconds, or a time", examples=[300]
+    )
 
 
 class Settable(Because):

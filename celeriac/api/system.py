@@ -13,7 +13,7 @@ from celeriac import insights
 from celeriac.api.app import App
 from celeriac.api.callers import Reader
 from celeriac.api.fields import Name, Text
-from celeriac.api.paging import Paged, PageOf, PageQuery
+from celeriac.api.paging import IdQuery, Paged, PageOf, PageOfIds, PageOfNames
 from celeriac.api.problems import first_of
 
 router = APIRouter(prefix="/api", tags=["system"])
@@ -117,7 +117,7 @@ class AuditTrail(Paged):
     audit: list[AuditEntry]
 
 
-class AuditQuery(PageQuery):
+class AuditQuery(IdQuery):
     kind: Name | None = Field(default=None, description="with target", examples=["task"])
     target: Text | None = Field(default=None, description="with kind", examples=["7"])
 
@@ -136,7 +136,7 @@ class Beats(Paged):
 
 
 @router.get("/roles")
-def list_roles(query: PageOf, app: App, _: Reader) -> Depths:
+def list_roles(query: PageOfNames, app: App, _: Reader) -> Depths:
     """What waits and runs of each role, and since when; by name."""
     with app.database.reading() as connection:
         found, more = query.of(insights.depth(connection), lambda one: (one.role,))
@@ -152,7 +152,7 @@ def get_role(role: Annotated[Name, Path()], app: App, _: Reader) -> RoleDepth:
 
 
 @router.get("/roles/{role}/passes")
-def list_passes(role: Annotated[Name, Path()], query: PageOf, app: App, _: Reader) -> Passes:
+def list_passes(role: Annotated[Name, Path()], query: PageOfIds, app: App, _: Reader) -> Passes:
     """Fairness, pass by pass: who had how much waiting and got how much, newest first."""
     before = query.after_id
     with app.database.reading() as connection:
@@ -161,7 +161,7 @@ def list_passes(role: Annotated[Name, Path()], query: PageOf, app: App, _: Reade
 
 
 @router.get("/beats")
-def list_beats(query: PageOf, app: App, _: Reader) -> Beats:
+def list_beats(query: PageOfNames, app: App, _: Reader) -> Beats:
     """Those that tick or did lately, by name; all of them act on the same schedules."""
     with app.database.reading() as connection:
         found, more = query.of(insights.beats(connection), lambda one: (one["beat_id"],))

@@ -13,7 +13,7 @@ from celeriac import insights
 from celeriac.api.app import App, Counted
 from celeriac.api.callers import Operator, Reader
 from celeriac.api.fields import Flag, Name, Number, Offset, TaskInPath, Text
-from celeriac.api.paging import Paged, PageOf, PageQuery
+from celeriac.api.paging import Paged, PageOfEnded, TasksQuery
 from celeriac.api.parameters import WITH_ARGUMENTS, Arguments
 from celeriac.insights import Filter
 from celeriac.insights.checks import Outcome, Reason
@@ -182,7 +182,7 @@ class TaskFilter(BaseModel):
         return Filter.of(self.status, **self.model_dump(include={field.name for field in fields(Filter)}))
 
 
-class TaskQuery(PageQuery, TaskFilter):
+class TaskQuery(TasksQuery, TaskFilter):
     model_config = ConfigDict(extra="ignore")  # `arg.…`; whatever else is no parameter is refused before this
 
     offset: Offset = 0
@@ -230,7 +230,7 @@ def get_last_completion(role: RoleInPath, app: App, _: Reader) -> LastCompletion
 
 
 @router.get("/role/{role}/recent")
-def list_recent_completions(role: RoleInPath, query: PageOf, app: App, _: Reader) -> Tasks:
+def list_recent_completions(role: RoleInPath, query: PageOfEnded, app: App, _: Reader) -> Tasks:
     """The role's last successes, newest first."""
     wanted = Filter(role=role, statuses=["completed"])
     with app.database.reading() as connection:

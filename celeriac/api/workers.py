@@ -41,9 +41,9 @@ class Heartbeat(BaseModel):
 
     worker_id: Name = Field(examples=["worker-abc123"])
     hostname: Name | None = Field(default=None, description="left out: its worker_id", examples=["node-7"])
-    pid: Annotated[Whole, Field(ge=0, le=2**31 - 1)] = 0
+    pid: Annotated[int, Whole(0, 2**31 - 1)] = 0
     queues: Annotated[list[Name], Field(max_length=100)] = []
-    max_concurrent_tasks: Annotated[Whole, Field(ge=1, le=100_000)] = 1
+    max_concurrent_tasks: Annotated[int, Whole(1, 100_000)] = 1
     status: WorkerStatus = "active"
     resources: Annotated[dict[str, Any], AfterValidator(_is_small)] = Field(
         default_factory=dict, description=f"at most {MOST_RESOURCES} bytes of JSON", examples=[{"memory_mb": 256}]

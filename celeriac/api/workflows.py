@@ -14,7 +14,7 @@ from celeriac.api.app import App
 from celeriac.api.callers import Operator, Reader
 from celeriac.api.changes import Reason
 from celeriac.api.fields import Name
-from celeriac.api.paging import Paged, PageQuery
+from celeriac.api.paging import IdQuery, Paged
 from celeriac.api.tasks import Status, Word
 from celeriac.operate import PATIENCE, workflows
 from celeriac.operate.steer import Steered
@@ -89,7 +89,7 @@ class Parts(Paged):
     tasks: list[Part]
 
 
-class PartQuery(PageQuery):
+class PartQuery(IdQuery):
     status: list[Word] = Field(default_factory=list)
     role: Name | None = None
     barrier: UUID | None = None

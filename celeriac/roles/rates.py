@@ -6,7 +6,10 @@ import re
 from decimal import Decimal
 from typing import Any
 
-_RATE = re.compile(r"(\d+(?:\.\d+)?)(?:/([smh]))?")
+#: A rate as a text: a count, and the period it is for.
+WRITTEN = r"^ *[0-9]+(\.[0-9]+)?(/[smh])? *$"
+
+_RATE = re.compile(r" *([0-9]+(?:\.[0-9]+)?)(?:/([smh]))? *")
 
 _PERIODS = {"s": 1, "m": 60, "h": 3600}
 

@@ -32,6 +32,15 @@ def test_an_alert_is_silenced_and_told_again(api: Api) -> None:
     assert "one of both" in api.refused(422, "POST", "/api/alerts/queue_depth/silence", json={})["detail"]
 
 
+def test_a_silence_ends_at_an_instant_in_any_zone(api: Api) -> None:
+    path, instant = "/api/alerts/queue_depth/silence", "2091-06-12T00:39:16"
+    changed = api.post(path, {"subject": "far", "until": f"{instant}-21:43"})
+    assert changed["after"]["until"].startswith("2091-06-12T22:22:16")
+    for wrong in ("0001-01-01T00:00:00+01:00", "9999-12-31T23:59:59-01:00", 4_000_000_000):
+        (error,) = api.refused(422, "POST", path, json={"until": wrong})["errors"]
+        assert error["field"] == "until"
+
+
 def test_a_server_looks_where_no_beat_and_no_worker_does(
     servers: Servers, database_url: str, redis_url: str, tmp_path: Path
 ) -> None:
