@@ -24,7 +24,7 @@ LOCK = text("SELECT pg_try_advisory_xact_lock(hashtextextended('celeriac pass ' 
 
 # INVARIANT of `held_since`: no ticket that holds something was claimed before, so nobody walks over the dead entries of
 # those that are gone. A pass commits its claims before the next one begins; a lone task is claimed by one statement
-# without a transaction, and five seconds are more than its commit takes. The order stands there for the index it needs.
+# without a transaction, and 20 s are more than a server stands still before its commit. The order is for its index.
 SURVEY = text("""
 WITH batcher AS (SELECT * FROM celeriac.batchers WHERE role = :role ORDER BY generation DESC LIMIT 1),
 held AS (
@@ -46,7 +46,7 @@ SELECT
     (SELECT coalesce(sum(concurrency), 0) FROM celeriac.workers
         WHERE status = 'active' AND queues ? :queue
           AND last_heartbeat_at > statement_timestamp() - interval '2 minutes') AS slots,
-    least((SELECT min(claimed_at) FROM held), statement_timestamp() - interval '5 seconds') AS held_since,
+    least((SELECT min(claimed_at) FROM held), statement_timestamp() - interval '20 seconds') AS held_since,
     EXISTS (SELECT FROM celeriac.unparking) AS resumed,
     (SELECT floor(celeriac.tokens(l)) - (SELECT coalesce(sum(cardinality(ids)), 0) FROM held WHERE worker_id IS NULL)
         FROM celeriac.role_limits l WHERE role = :role AND rate_limit IS NOT NULL) AS tokens
