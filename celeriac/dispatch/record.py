@@ -13,8 +13,7 @@ from celeriac.dispatch.fairness import Claimant
 from celeriac.dispatch.resuming import Resume
 
 #: Of the role's row: no pass but this one changes it.
-GENERATION = """coalesce(
-    (SELECT generation FROM celeriac.batchers WHERE role = :role ORDER BY generation DESC LIMIT 1), 0)"""
+GENERATION = "coalesce((SELECT generation FROM celeriac.batcher(:role)), 0)"
 
 RECORD = text(f"""
 WITH pass AS (

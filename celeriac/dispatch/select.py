@@ -26,7 +26,7 @@ LOCK = text("SELECT pg_try_advisory_xact_lock(hashtextextended('celeriac pass ' 
 # those that are gone. A pass commits its claims before the next one begins; a lone task is claimed by one statement
 # without a transaction, and 20 s are more than a server stands still before its commit. The order is for its index.
 SURVEY = text("""
-WITH batcher AS (SELECT * FROM celeriac.batchers WHERE role = :role ORDER BY generation DESC LIMIT 1),
+WITH batcher AS (SELECT * FROM celeriac.batcher(:role)),
 held AS (
     SELECT ids, accounts, claimed_at, worker_id FROM celeriac.tickets
     WHERE role = :role AND claimed_at >= coalesce((SELECT held_since FROM batcher), '-infinity')
@@ -124,7 +124,7 @@ PARKED = text("SELECT true FROM celeriac.parked WHERE role = :role LIMIT 1")
 WORK_AND_ROOM = text("""
 WITH state AS MATERIALIZED (
     SELECT held_since, points IS NOT NULL AND rescan_at > statement_timestamp() AS resumes
-    FROM celeriac.batchers WHERE role = :role ORDER BY generation DESC LIMIT 1
+    FROM celeriac.batcher(:role)
 )
 SELECT coalesce((
         SELECT sum(cardinality(ids)) FROM celeriac.tickets
@@ -160,8 +160,7 @@ CROSS JOIN LATERAL (SELECT greatest(1, celeriac.burst(l.rate_limit) / 10) AS tok
 CROSS JOIN LATERAL (
     SELECT coalesce(sum(cardinality(t.ids)), 0) AS n FROM celeriac.tickets t
     WHERE t.role = l.role AND t.worker_id IS NULL AND t.claimed_at >= coalesce(
-        (SELECT held_since FROM celeriac.batchers b WHERE b.role = l.role ORDER BY generation DESC LIMIT 1),
-        '-infinity')) AS waits
+        (SELECT held_since FROM celeriac.batcher(l.role)), '-infinity')) AS waits
 WHERE (SELECT true FROM celeriac.ready r WHERE r.role = l.role ORDER BY r.account LIMIT 1)
 """)
 

@@ -36,8 +36,7 @@ LEFT JOIN LATERAL (SELECT * FROM celeriac.passes WHERE id = b.last_pass LIMIT 1)
 HOLDING = text("""
 WITH held AS MATERIALIZED (
     SELECT ids, accounts, worker_id, claimed_at FROM celeriac.tickets
-    WHERE role = :role AND claimed_at >= coalesce(
-        (SELECT held_since FROM celeriac.batchers WHERE role = :role ORDER BY generation DESC LIMIT 1), '-infinity')
+    WHERE role = :role AND claimed_at >= coalesce((SELECT held_since FROM celeriac.batcher(:role)), '-infinity')
 )
 SELECT CAST(coalesce(sum(cardinality(ids)), 0) AS integer) AS n,
     CAST(coalesce(sum(cardinality(ids)) FILTER (WHERE worker_id IS NULL), 0) AS integer) AS unstarted,

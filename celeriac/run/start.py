@@ -42,8 +42,7 @@ WITH task AS MATERIALIZED (
             SELECT FROM celeriac.ready WHERE role = :role ORDER BY account LIMIT 2) AS entries) < 2
         AND coalesce((SELECT sum(cardinality(ids)) FROM celeriac.tickets
             WHERE role = :role AND claimed_at >= coalesce(
-                (SELECT held_since FROM celeriac.batchers WHERE role = :role ORDER BY generation DESC LIMIT 1),
-                '-infinity')), 0) < :few
+                (SELECT held_since FROM celeriac.batcher(:role)), '-infinity')), 0) < :few
         AND NOT EXISTS (SELECT FROM celeriac.roles WHERE role = :role AND paused)
         AND NOT EXISTS (SELECT FROM task JOIN celeriac.account_policies p USING (account)
             WHERE p.paused OR p.cap IS NOT NULL) AS yes

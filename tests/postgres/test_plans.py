@@ -352,6 +352,7 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
         ],
         "insights.condition.RETRIES": [{"late": 60, "most": SELECTED}],
         "insights.situation.STANDING": [work | {"account": "q1"}, {"role": "nothing of it", "account": ""}],
+        "insights.situation.HOLDING": [work | {"claimed_at": "2026-01-01"}],
         "insights.situation.HEAD": [{"lock_key": "key-1"}],
         "insights.system.PASSES": [work | {"before": None, "most": SELECTED}],
         "insights.system.AUDIT": [{"before": None, "most": SELECTED}],

@@ -36,13 +36,19 @@ FROM celeriac.history;
 CREATE OR REPLACE VIEW celeriac.worker_tasks AS
 SELECT * FROM celeriac.unfinished UNION ALL SELECT * FROM celeriac.finished;
 
+-- The role's row in `batchers`: each hundredth pass it moves to the next generation, so that under an old transaction
+-- nobody walks over the versions of those before. Planned as part of the statement that asks.
+CREATE OR REPLACE FUNCTION celeriac.batcher(of_role text) RETURNS SETOF celeriac.batchers LANGUAGE sql STABLE AS $$
+    SELECT * FROM celeriac.batchers WHERE role = of_role ORDER BY generation DESC LIMIT 1
+$$;
+
 -- The tickets that hold some of these tasks: of their roles, claimed since the time before which none is left.
 CREATE OR REPLACE FUNCTION celeriac.tickets_with(wanted bigint[]) RETURNS SETOF uuid LANGUAGE sql STABLE
 SET jit = off
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 SELECT k.token FROM (SELECT DISTINCT t.role FROM celeriac.tasks t WHERE t.id = ANY (wanted)) AS r
 JOIN celeriac.tickets k ON k.role = r.role AND k.ids && wanted AND k.claimed_at >= coalesce(
-    (SELECT b.held_since FROM celeriac.batchers b WHERE b.role = r.role ORDER BY b.generation DESC LIMIT 1), '-infinity')
+    (SELECT held_since FROM celeriac.batcher(r.role)), '-infinity')
 $$;
 
 -- Locks each of these tasks where it is, and in its row, until the transaction ends: nobody moves it. Which unfinished
