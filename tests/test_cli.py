@@ -89,6 +89,25 @@ def test_errors_are_told_in_a_line(given: dict[str, str]) -> None:
         assert [part for part in says if part not in told.stderr] == []
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "list", "show 1", "why 1", "status", "top", "failures", "capacity", "audit", "workers", "alerts", "locks",
+        "metrics", "schedule list", "dead-letters list", "workflow show 0190b3a0-0000-7000-8000-000000000000",
+        "reviews", "token list", "cancel 1", "retry 1", "pause role instasite_build", "enqueue review",
+    ],
+)  # fmt: skip
+def test_before_the_database_is_ready_each_command_says_what_to_run(given: dict[str, str], line: str) -> None:
+    for urls, says in (
+        (given, "run `celeriac migrate`"),
+        (given | {"DATABASE_URL": "postgresql://localhost:1/none"}, "start it, or check DATABASE_URL"),
+    ):
+        with on_servers(app, urls):
+            told = celeriac(*line.split())
+        assert (told.exit_code, len(told.stderr.splitlines())) == (1, 1)
+        assert says in told.stderr
+
+
 def test_the_doctor_asks_nothing_of_what_is_not_there(given: dict[str, str]) -> None:
     told = celeriac("doctor")
     wrong = [line for line in told.stdout.splitlines() if line.startswith("✕")]

@@ -19,6 +19,7 @@ from sqlalchemy.exc import DBAPIError
 
 from celeriac.app import Celeriac
 from celeriac.cli import output
+from celeriac.enqueue.readiness import why_unready
 from celeriac.errors import (
     BadValue,
     CeleriacError,
@@ -109,7 +110,8 @@ class Group(click.Group):
             if is_locked(error):
                 raise Problem("somebody's open transaction has what this needs: try again soon") from error
             says = str(error.orig).partition("\n")[0]
-            raise Problem(f"Postgres: {says}; `celeriac check` tells what is wrong") from error
+            why = why_unready(error) or f"Postgres: {says}; `celeriac check` tells what is wrong"
+            raise Problem(why) from error
 
 
 Group.group_class = Group

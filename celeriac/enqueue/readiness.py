@@ -1,4 +1,4 @@
-"""What a sender is told of a Postgres that cannot take a row: a line that says what to run, not a page of SQL."""
+"""What is told of a Postgres that cannot do anything yet: a line that says what to run, not a page of SQL."""
 
 from __future__ import annotations
 
@@ -16,16 +16,20 @@ def refuse_unready(error: DBAPIError) -> None:
 
     What was lost on the way is none of it: it may have been written.
     """
+    if (why := why_unready(error)) is not None:
+        raise NotReady(f"{why}; nothing was enqueued", error) from None
+
+
+def why_unready(error: DBAPIError) -> str | None:
+    """What to run before Postgres can do anything, if that is what its error says."""
     said = str(error.orig).strip().partition("\n")[0]
     if isinstance(error.orig, _UNMIGRATED):
-        why = f"the database has not the schema of this release ({said}): run `celeriac migrate`"
-    elif not _is_of_connecting(error):
-        return
-    elif "does not exist" in said:
-        why = f"{said}: create it and run `celeriac migrate`, or check DATABASE_URL"
-    else:
-        why = f"Postgres cannot be reached ({said}): start it, or check DATABASE_URL"
-    raise NotReady(f"{why}; nothing was enqueued", error) from None
+        return f"the database has not the schema of this release ({said}): run `celeriac migrate`"
+    if not _is_of_connecting(error):
+        return None
+    if "does not exist" in said:
+        return f"{said}: create it and run `celeriac migrate`, or check DATABASE_URL"
+    return f"Postgres cannot be reached ({said}): start it, or check DATABASE_URL"
 
 
 def _is_of_connecting(error: DBAPIError) -> bool:
