@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from celery import Celery
-from celery.utils import uuid
 
 from celeriac.dispatch.passes import Dispatcher
 from celeriac.dispatch.publish import Publisher
@@ -36,6 +35,7 @@ from celeriac.seam.steering import Steering
 from celeriac.seam.task import Enqueued, Task, with_rows
 from celeriac.settings import Settings
 from celeriac.store.connections import Database
+from celeriac.store.ids import fresh_id
 
 if TYPE_CHECKING:
     from celeriac.run.app import Backend
@@ -231,7 +231,7 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
         if not isinstance(options.get("task_type"), Task):  # whose `apply_async` has looked at them
             options = self._own_options(name) | options_of_call(name, options)
         options["celeriac_named"] = options.get("task_id") is not None
-        options["task_id"] = options.get("task_id") or uuid()
+        options["task_id"] = options.get("task_id") or fresh_id()
         given = times(name, options)
         clock = {option: time for option, time in given.items() if not isinstance(time, datetime)}
         options |= given | dict.fromkeys(clock)  # Celery would count them from its own now
@@ -248,7 +248,7 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
         """A call by its name and arguments alone."""
         role, signature = self.role_named(name)
         limit, by = self.settings.max_argument_bytes, self.process_name
-        task = new_task(role, signature, uuid(), args, kwargs, limit=limit, enqueued_by=by, is_named=False)
+        task = new_task(role, signature, fresh_id(), args, kwargs, limit=limit, enqueued_by=by, is_named=False)
         return Enqueued.of(self, task.task_id, self.enqueuer.insert([task], None)[0])
 
     def producer_or_acquire(self, given: Any = None) -> AbstractContextManager[Any]:
@@ -267,7 +267,7 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
         limit = self.settings.max_argument_bytes
         plain = getattr(self.tasks.get(name), "_dump_pydantic_arguments", None) or (lambda *call: call)
         tasks = [
-            new_task(role, signature, uuid(), *plain(*call), limit=limit, is_named=False, **fields)
+            new_task(role, signature, fresh_id(), *plain(*call), limit=limit, is_named=False, **fields)
             for call in each(name, calls)
         ]
         receipts = self.enqueuer.insert(tasks, bound)

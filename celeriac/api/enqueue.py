@@ -7,7 +7,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 from uuid import UUID, uuid5
 
-from celery.utils import uuid
 from fastapi import APIRouter, Depends, Header, Response
 from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy import Connection
@@ -25,6 +24,7 @@ from celeriac.operate.audit import Change
 from celeriac.operate.tokens import Bearer
 from celeriac.roles.bounds import LONGEST_DELAY
 from celeriac.roles.bounds import MOST as MOST_RETRIES
+from celeriac.store.ids import fresh_id
 from celeriac.store.states import PENDING, WAITS_FOR_LOCK
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def create_tasks(body: TasksToBe, app: App, caller: Enqueuer, traced: Traced, ke
 def _task(
     app: Celeriac, body: TaskToBe, caller: Bearer, key: str | None, traced: dict[str, Any], within: str = ""
 ) -> NewTask:
-    task_id = body.task_id or (uuid() if key is None else str(uuid5(OF_KEYS, f"{caller.id} {within} {key}")))
+    task_id = body.task_id or (fresh_id() if key is None else str(uuid5(OF_KEYS, f"{caller.id} {within} {key}")))
     try:
         role, signature = app.role_named(body.role)
         return new_task(

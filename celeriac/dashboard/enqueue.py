@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from celery.utils import uuid
 from fastapi import APIRouter, Depends, Path, Response
 from sqlalchemy import Connection
 
@@ -18,6 +17,7 @@ from celeriac.errors import CeleriacError
 from celeriac.operate import audit
 from celeriac.operate.audit import Change
 from celeriac.store.encoding import revived
+from celeriac.store.ids import fresh_id
 from celeriac.store.states import PENDING
 
 router = APIRouter()
@@ -67,7 +67,7 @@ def _enqueue(page: Page, name: str, call: dict[str, Any]) -> Receipt:
     role, signature = page.celeriac.role_named(name)
     limit, by = page.celeriac.settings.max_argument_bytes, page.bearer.name
     args, kwargs = call.pop("args", []), call.pop("kwargs")
-    task = new_task(role, signature, uuid(), args, kwargs, limit=limit, enqueued_by=by, **call)
+    task = new_task(role, signature, fresh_id(), args, kwargs, limit=limit, enqueued_by=by, **call)
     receipt: Receipt = page.write(lambda connection: _insert(connection, task, by))
     page.celeriac.kick([role.name] if receipt.is_new else [])
     return receipt

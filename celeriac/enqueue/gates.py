@@ -8,12 +8,12 @@ expires, and the body fails.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from uuid import uuid4
 
 from sqlalchemy import Connection, text
 
 from celeriac.enqueue.insert import NewTask
 from celeriac.store import look
+from celeriac.store.ids import fresh_id
 from celeriac.store.plans import lookups
 
 #: After so long (seconds) without an end a gate gives up.
@@ -42,7 +42,7 @@ SELECT DISTINCT CAST(barrier AS text) FROM gone
 def gate(member: NewTask) -> NewTask:
     """Beside the first member that is enqueued before the last one is known."""
     return NewTask(
-        task_id=str(uuid4()), role=member.role, args=[], kwargs={}, headers={"canvas": {"gate": True}},
+        task_id=fresh_id(), role=member.role, args=[], kwargs={}, headers={"canvas": {"gate": True}},
         delay=AT_THE_LATEST, expires_in=AT_THE_LATEST, enqueued_by=member.enqueued_by, workflow=member.workflow,
         barrier=member.barrier, is_named=False, is_part=True,
     )  # fmt: skip

@@ -12,7 +12,6 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from celery.utils import uuid
 from sqlalchemy import Connection, text
 
 from celeriac.dispatch.claim import fresh_token
@@ -23,6 +22,7 @@ from celeriac.roles.signature import Signature
 from celeriac.run.shared import worker_id
 from celeriac.seam.task import Task
 from celeriac.store.encoding import encoded, revived
+from celeriac.store.ids import fresh_id
 from celeriac.store.invariants import violations
 from celeriac.store.states import (
     CANCELLED,
@@ -140,7 +140,7 @@ def task_row(
     """
     app = task.app
     new = new_task(
-        task.role, app.role_named(task.name)[1], columns.pop("task_id", uuid()), tuple(args), kwargs or {},
+        task.role, app.role_named(task.name)[1], columns.pop("task_id", fresh_id()), tuple(args), kwargs or {},
         limit=app.settings.max_argument_bytes,
     )  # fmt: skip
     called = {name: getattr(new, name) for name in OF_CALL}

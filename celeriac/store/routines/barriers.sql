@@ -57,7 +57,7 @@ CREATE OR REPLACE FUNCTION celeriac.fall_out(
 ) RETURNS bigint LANGUAGE sql AS $$
 WITH fresh AS (
     INSERT INTO celeriac.tasks (task_id, role, account, headers, max_retries, parent_id, workflow, barrier)
-    SELECT CAST(gen_random_uuid() AS text), role, account,
+    SELECT celeriac.fresh_id(), role, account,
         jsonb_build_object('canvas', (headers -> 'canvas') || jsonb_build_object('fall_out', jsonb_build_object(
             'task_id', task_id, 'status', status, 'error', reason)), 'workflow', workflow), 0, of_task, workflow,
         barrier

@@ -227,7 +227,7 @@ BEGIN
             || celeriac.key(task.role, 'lock_by', rule ->> 'lock_by', call -> 'bound');
     END IF;
 
-    task.task_id := coalesce(enqueue.task_id, gen_random_uuid()::text);
+    task.task_id := coalesce(enqueue.task_id, celeriac.fresh_id());
     task.enqueued_by := coalesce(enqueue.enqueued_by || ' ', '') || 'sql:' || session_user;
     task.priority := coalesce(enqueue.priority, (rule ->> 'priority')::integer);
     task.max_retries := coalesce(enqueue.max_retries, (rule ->> 'max_retries')::integer);
