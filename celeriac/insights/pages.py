@@ -134,7 +134,9 @@ _UNFINISHED = """
         t.max_rounds, t.losses, t.timeout, t.parent_id, t.enqueued_by, t.created_at,
         greatest(t.updated_at, k.claimed_at, k.started_at) AS updated_at, t.args, t.kwargs
     FROM celeriac.tasks t
-    LEFT JOIN celeriac.tickets k ON k.token = CAST((SELECT tokens FROM held) ->> CAST(t.id AS text) AS uuid)
+    LEFT JOIN LATERAL (
+        SELECT * FROM celeriac.tickets
+        WHERE token = CAST((SELECT tokens FROM held) ->> CAST(t.id AS text) AS uuid) LIMIT 1) AS k ON true
     WHERE t.id = walk.id"""
 
 # By its time as well, which tells its day's partition.

@@ -130,7 +130,8 @@ WITH outcome AS (
     SELECT barrier FROM judged WHERE becomes <> 'pending'
 ), {_join("ended_members")}, done AS (
     DELETE FROM celeriac.tickets k USING held h
-    WHERE k.token = h.token AND (SELECT count(*) FROM mine m WHERE m.token = h.token) = cardinality(h.ids)
+    WHERE k.token = ANY (CAST(:tokens AS uuid[])) AND k.token = h.token
+        AND (SELECT count(*) FROM mine m WHERE m.token = h.token) = cardinality(h.ids)
 ), less AS (
     UPDATE celeriac.tickets k SET ids = l.ids, accounts = l.accounts, heartbeat_at = clock_timestamp()
     FROM (
@@ -139,7 +140,8 @@ WITH outcome AS (
         WHERE NOT EXISTS (SELECT FROM mine m WHERE m.id = u.id AND m.token = h.token)
         GROUP BY h.token
     ) AS l
-    WHERE k.token = l.token AND EXISTS (SELECT FROM mine m WHERE m.token = l.token)
+    WHERE k.token = ANY (CAST(:tokens AS uuid[])) AND k.token = l.token
+        AND EXISTS (SELECT FROM mine m WHERE m.token = l.token)
 ), told AS (
     INSERT INTO celeriac.task_events (task, role, kind, from_status, to_status, by, why)
     SELECT id, role, kind, 'running', becomes, :by, error FROM judged WHERE kind IS NOT NULL
@@ -165,7 +167,7 @@ WITH held AS MATERIALIZED (
     FROM gone g JOIN mine m ON m.id = g.id, held h WHERE :keep OR g.barrier IS NOT NULL
 ), {_free_keys("gone")}, {_join("gone")}, done AS (
     DELETE FROM celeriac.tickets k USING held h
-    WHERE k.token = h.token AND (SELECT count(*) FROM mine) = cardinality(h.ids)
+    WHERE k.token = CAST(:token AS uuid) AND (SELECT count(*) FROM mine) = cardinality(h.ids)
 ), less AS (
     UPDATE celeriac.tickets k
     SET ids = ARRAY(SELECT i FROM unnest(h.ids) WITH ORDINALITY AS u (i, n)
@@ -174,7 +176,7 @@ WITH held AS MATERIALIZED (
             WHERE NOT EXISTS (SELECT FROM mine WHERE mine.id = i) ORDER BY n),
         heartbeat_at = clock_timestamp()
     FROM held h
-    WHERE k.token = h.token AND (SELECT count(*) FROM mine) BETWEEN 1 AND cardinality(h.ids) - 1
+    WHERE k.token = CAST(:token AS uuid) AND (SELECT count(*) FROM mine) BETWEEN 1 AND cardinality(h.ids) - 1
 )
 SELECT id, lock_key, 'completed' AS becomes, CAST(barrier AS text) AS barrier FROM gone
 """)

@@ -94,14 +94,15 @@ WITH held AS MATERIALIZED (
         AND EXISTS (SELECT FROM celeriac.behind b WHERE b.lock_key = j.lock_key)
 ), emptied AS (
     DELETE FROM celeriac.tickets k USING held
-    WHERE k.token = held.token AND (only_ids IS NULL OR held.ids <@ only_ids)
+    WHERE k.token = ANY (of_tickets) AND k.token = held.token AND (only_ids IS NULL OR held.ids <@ only_ids)
 ), shrunk AS (
     UPDATE celeriac.tickets k
     SET ids = ARRAY(SELECT i.id FROM unnest(held.ids) WITH ORDINALITY AS i (id, n)
             WHERE i.id <> ALL (only_ids) ORDER BY n),
         accounts = ARRAY(SELECT i.account FROM unnest(held.ids, held.accounts) WITH ORDINALITY AS i (id, account, n)
             WHERE i.id <> ALL (only_ids) ORDER BY n)
-    FROM held WHERE k.token = held.token AND only_ids IS NOT NULL AND NOT held.ids <@ only_ids AND held.ids && only_ids
+    FROM held WHERE k.token = ANY (of_tickets) AND k.token = held.token
+        AND only_ids IS NOT NULL AND NOT held.ids <@ only_ids AND held.ids && only_ids
 ), told AS (
     INSERT INTO celeriac.task_events (task, role, kind, from_status, to_status, by, why)
     SELECT j.id, j.role, event_kind, CASE WHEN j.worker_id IS NULL THEN 'claimed' ELSE 'running' END, j.becomes,
