@@ -14,9 +14,8 @@ from tests.postgres.test_plans import Clone, Measured, measured
 
 GONE = 3_000
 
-#: What each task pays for. `REFUSED` tells of late finishes, which are few.
-HOT = ("dispatch.", "enqueue.insert.INSERT", "run.start.", "settle.release.RELEASE", "settle.write.SETTLE",
-       "settle.write.COMPLETE")  # fmt: skip
+#: What each task pays for.
+HOT = ("dispatch.", "enqueue.insert.INSERT", "run.start.", "settle.write.SETTLE", "settle.write.COMPLETE")
 
 #: Pages that may be added to those: a level of an index, and the way there. The dead ones lie on 58.
 A_FEW = 50
