@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, tzinfo
@@ -18,6 +16,7 @@ from sqlalchemy import Connection
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse
 
 from celeriac.dashboard.reading import Found, Reading
+from celeriac.dashboard.shown import Rendered, Shown, rendered
 from celeriac.operate import PATIENCE
 from celeriac.operate.tokens import Bearer
 from celeriac.store.failures import retry_deadlocks
@@ -30,10 +29,6 @@ THEMES = ("system", "light", "dark")
 #: What a button did, for the page after it, and how long (bytes) a browser lets it be.
 TOLD, LONGEST_TOLD = "celeriac-told", 3_000
 
-#: What of a page changes with every second: it is not worth an answer.
-_TICKS = re.compile(r"(<time[^>]*>)[^<]*")
-_CLOCK = re.compile(r"<time data-clock[^>]*>")
-
 
 @dataclass(frozen=True, slots=True)
 class Site:
@@ -43,6 +38,7 @@ class Site:
     reading: Reading
     templates: Environment
     static: Mapping[str, str]
+    shown: Shown = field(default_factory=Shown)
 
 
 class Elsewhere(Exception):
@@ -176,22 +172,28 @@ class Page:
         if self.wants_json:
             return JSONResponse({name: _bare(value) for name, value in panels.items()}, status)
         told = None if self.live else self.request.cookies.get(TOLD)
-        html = self.render(template, title=title, told=unquote(told) if told else None, **panels)
-        tag = f'"{hashlib.sha256(_still(html).encode()).hexdigest()[:32]}"'
-        if status == 200 and self.request.headers.get("if-none-match") == tag:
-            return Response(status_code=304, headers={"ETag": tag})
-        answer = HTMLResponse(html, status, headers={"ETag": tag})
+        given = panels | {"title": title, "told": unquote(told) if told else None}
+        shown = self._shared(template, given) if self.live else rendered(self.render(template, **given))
+        if status == 200 and self.request.headers.get("if-none-match") == shown.tag:
+            return Response(status_code=304, headers={"ETag": shown.tag})
+        answer = HTMLResponse(shown.html, status, headers={"ETag": shown.tag})
         if told:
             answer.delete_cookie(TOLD, path="/", httponly=True, samesite="lax")
         return answer
 
     def render(self, template: str, **given: Any) -> str:
-        reading = self.site.reading
         shown = self.site.templates.get_template(f"pages/{template}")
-        return shown.render(
-            layout="parts/base.html", page=self, site=self.site, now=reading.clock(),
-            redis_answers=reading.redis_answers(), **given,
-        )  # fmt: skip
+        return shown.render(layout="parts/base.html", page=self, site=self.site, **self._always() | given)
+
+    def _shared(self, template: str, given: Mapping[str, Any]) -> Rendered:
+        """What is live has nothing in it of who looks but what they may, and their time zone."""
+        view = (self.request.method, self.root, self.at, self.permissions, self.zone_name, tuple(self.notices))
+        figures = self._always() | given
+        return self.site.shown.get((template, *view), figures, lambda: self.render(template, **figures))
+
+    def _always(self) -> dict[str, Any]:
+        reading = self.site.reading
+        return {"now": reading.clock(), "redis_answers": reading.redis_answers()}
 
     def go(self, location: str, told: str) -> Response:
         """To another page, which tells what was done."""
@@ -217,10 +219,6 @@ def zone_of(name: str) -> tzinfo | None:
         return ZoneInfo(name) if name else None
     except (ValueError, OSError, KeyError):
         return None
-
-
-def _still(html: str) -> str:
-    return _TICKS.sub(r"\1", _CLOCK.sub("<time>", html))
 
 
 def _bare(value: Any) -> Any:

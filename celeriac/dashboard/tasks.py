@@ -69,7 +69,7 @@ def _listed(page: Page, asked: Mapping[str, str], line: str | None, bad: BadQuer
     return page.show(
         "tasks.html", "Tasks", tasks=tasks, counts=page.panel(insights.counts, cap=words.CAP), bad=bad,
         line=grammar.written(page.filtered()) if line is None else line, was=grammar.written(_filter(asked)),
-        views=page.panel(insights.saved_views, page.bearer.name),
+        views=Found() if page.live else page.panel(insights.saved_views, page.bearer.name),
     )  # fmt: skip
 
 

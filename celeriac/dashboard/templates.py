@@ -56,7 +56,7 @@ APART = 1.5
 def environment() -> Environment:
     made = Environment(
         loader=PackageLoader("celeriac.dashboard", ""), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
-        lstrip_blocks=True,
+        lstrip_blocks=True, auto_reload=False,
     )  # fmt: skip
     made.filters |= {
         "ago": ago, "lasting": lasting, "when": when, "took": words.took, "figure": words.figure, "exact": words.exact,

@@ -24,6 +24,7 @@ from sqlalchemy.exc import DataError, DBAPIError
 
 from celeriac import insights
 from celeriac.dashboard import errors, reading
+from celeriac.dashboard.page import Page
 from celeriac.dashboard.templates import ALSO, NAV
 from celeriac.insights import exports, lists
 from celeriac.store.connections import Database
@@ -182,6 +183,36 @@ def test_fifty_who_look_at_the_same_second_cost_one_query(site: Site, monkeypatc
         answers = list(viewers.map(lambda _: httpx.get(f"{site.url}/tasks", headers=headers, timeout=30), range(50)))
     assert {answer.status_code for answer in answers} == {200}
     assert len(asked) == 1
+
+
+def test_fifty_who_look_at_the_same_second_cost_one_rendering(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of those who may the same; the saved views of each are no part of what is live."""
+    monkeypatch.setattr(reading, "SERVES", 60.0)
+    task(site, "pending", "crawl")
+    rendered: list[str] = []
+    real = Page.render
+
+    def counted(page: Page, template: str, **given: Any) -> str:
+        rendered.append(page.bearer.name)
+        return real(page, template, **given)
+
+    monkeypatch.setattr(Page, "render", counted)
+
+    def look(token: str, **headers: str) -> httpx.Response:
+        return httpx.get(f"{site.url}/tasks", headers={"Cookie": f"celeriac={token}", "Live": "1"} | headers, timeout=30)
+
+    first = look(site.tokens["read"])
+    again = [look(site.tokens["read"]) for _ in range(10)]
+    assert {answer.text for answer in again} == {first.text}
+    assert look(site.tokens["read"], **{"If-None-Match": first.headers["etag"]}).status_code == 304
+    assert len(rendered) == 1
+    assert "Retry ticked tasks" not in first.text
+    assert "Retry ticked tasks" in look(site.tokens["admin"]).text
+    other_zone = f"celeriac={site.tokens['read']}; celeriac-zone=Asia%2FTokyo"
+    assert look("", Cookie=other_zone).text != first.text
+    site.reading.forget()
+    look(site.tokens["read"])
+    assert len(rendered) == 4, "new figures, a new rendering"
 
 
 def test_what_is_stopped_is_waited_for_once(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ const state = { tag: null, paused: false, wait: EVERY, heard: Date.now(), timer:
 
 // The reader's own: what the server says of these does not count once the page is open.
 const KEPT = new Set(["open", "value", "checked", "selected"])
+// Of what is `data-kept` the live answers say nothing: it is the first answer's.
 // Nobody has typed a hidden value: it goes with the label of its button.
 const kept = (node, name) => KEPT.has(name) && !(name === "value" && node.type === "hidden")
 
@@ -21,7 +22,7 @@ function patch(old, fresh) {
     if (old.nodeValue !== fresh.nodeValue) old.nodeValue = fresh.nodeValue
     return
   }
-  if (old.nodeType !== 1 || old.isEqualNode(fresh)) return
+  if (old.nodeType !== 1 || old.hasAttribute("data-kept") || old.isEqualNode(fresh)) return
   for (const { name, value } of fresh.attributes)
     if (!kept(old, name) && old.getAttribute(name) !== value) old.setAttribute(name, value)
   for (const { name } of [...old.attributes])

@@ -1,0 +1,66 @@
+"""What was rendered: for all who look at the same view of the same figures, once."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from celeriac.dashboard.reading import Found
+
+#: Views whose last rendering is kept at once.
+MOST = 100
+
+#: What of a page changes with every second: it is not worth an answer.
+_TICKS = re.compile(r"(<time[^>]*>)[^<]*")
+_CLOCK = re.compile(r"<time data-clock[^>]*>")
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """`tag`: of all but the time. `of`: the figures it shows."""
+
+    html: str
+    tag: str
+    of: tuple[Any, ...] = ()
+
+
+class Shown:
+    """The last rendering of each view, as long as it is asked for with the very same figures."""
+
+    def __init__(self) -> None:
+        self._last: dict[Hashable, Rendered] = {}
+
+    def get(self, view: Hashable, figures: Mapping[str, Any], render: Callable[[], str]) -> Rendered:
+        """`view`: all that the rendering depends on but the figures; nothing in it may be the viewer's own."""
+        of = tuple(_bare(value) for value in figures.values())
+        last = self._last.get(view)
+        if last is None or not _are_the_same(last.of, of):
+            last = rendered(render(), of)
+            if len(self._last) >= MOST:
+                self._last = {}
+            self._last[view] = last
+        return last
+
+
+def rendered(html: str, of: tuple[Any, ...] = ()) -> Rendered:
+    return Rendered(html, f'"{hashlib.sha256(_still(html).encode()).hexdigest()[:32]}"', of)
+
+
+def _bare(value: Any) -> Any:
+    """What `Reading` shares: it wraps it anew for each who asks."""
+    return value.stopped or value.value if isinstance(value, Found) else value
+
+
+def _are_the_same(some: tuple[Any, ...], others: tuple[Any, ...]) -> bool:
+    """The very same things, which a reading serves for a moment; text and numbers may merely be equal."""
+    return len(some) == len(others) and all(
+        a is b or (isinstance(a, str | int | float) and type(a) is type(b) and a == b)
+        for a, b in zip(some, others, strict=True)
+    )
+
+
+def _still(html: str) -> str:
+    return _TICKS.sub(r"\1", _CLOCK.sub("<time>", html))
