@@ -185,7 +185,7 @@ class Page:
         shown = self.site.templates.get_template(f"pages/{template}")
         return shown.render(layout="parts/base.html", page=self, site=self.site, **self._always() | given)
 
-    def _shared(self, template: str, given: Mapping[str, Any]) -> Rendered:
+    def _shared(self, template: str, given: dict[str, Any]) -> Rendered:
         """What is live has nothing in it of who looks but what they may, and their time zone."""
         view = (self.request.method, self.root, self.at, self.permissions, self.zone_name, tuple(self.notices))
         figures = self._always() | given

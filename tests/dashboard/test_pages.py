@@ -199,7 +199,8 @@ def test_fifty_who_look_at_the_same_second_cost_one_rendering(site: Site, monkey
     monkeypatch.setattr(Page, "render", counted)
 
     def look(token: str, **headers: str) -> httpx.Response:
-        return httpx.get(f"{site.url}/tasks", headers={"Cookie": f"celeriac={token}", "Live": "1"} | headers, timeout=30)
+        given = {"Cookie": f"celeriac={token}", "Live": "1"} | headers
+        return httpx.get(f"{site.url}/tasks", headers=given, timeout=30)
 
     first = look(site.tokens["read"])
     again = [look(site.tokens["read"]) for _ in range(10)]
