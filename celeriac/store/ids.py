@@ -7,8 +7,8 @@ import time
 
 
 def fresh_id() -> str:
-    """A UUID of version 7 (RFC 9562): the milliseconds since 1970, then 74 random bits. Alike after a fork, too, to
-    nobody's.
+    """A UUID of version 7 (RFC 9562): the milliseconds since 1970, then 74 random bits, another process's own after a
+    fork.
     """
     drawn = int.from_bytes(os.urandom(10), "big")
     stamp = time.time_ns() // 1_000_000 << 16 | 0x7000 | drawn >> 68
