@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import Connection, text
 
 from celeriac.dispatch.resuming import Point, Points, behind
-from celeriac.store.plans import in_order, lookups
+from celeriac.store.plans import hashes, lookups
 
 # INVARIANT of `taken`: each account's best entries by (priority, due time, id); one that somebody else has locked is
 # passed over. Only heads of lock keys are ready, so no claim can meet a held lock. `point`: where
@@ -106,12 +106,11 @@ def claim(connection: Connection, role: str, shares: Mapping[str, int], points: 
     if not shares:
         return []
     wanted: dict[str, Any] = {"role": role, "accounts": list(shares), "slots": list(shares.values())}
-    connection.exec_driver_sql("SET LOCAL enable_hashjoin = on")  # else each entry is compared with each
-    if points is None:
-        rows = connection.execute(CLAIM, wanted).all()
-    else:
-        rows = connection.execute(CLAIM_BEHIND, wanted | {"points": json.dumps(dict(points))}).all()
-    in_order(connection)
+    with hashes(connection):
+        if points is None:
+            rows = connection.execute(CLAIM, wanted).all()
+        else:
+            rows = connection.execute(CLAIM_BEHIND, wanted | {"points": json.dumps(dict(points))}).all()
     return [Taken(*row[:4]) for row in sorted(rows, key=lambda row: (row.rank, row.place))]
 
 

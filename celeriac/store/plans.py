@@ -32,6 +32,17 @@ def lookups(connection: Connection) -> Iterator[None]:
     connection.exec_driver_sql(AS_USUAL)
 
 
+BY_HASHES = "SET LOCAL enable_hashjoin = on"
+
+
+@contextmanager
+def hashes(connection: Connection) -> Iterator[None]:
+    """In a pass: what joins a part of its own with as many entries, each of which would be compared with each."""
+    connection.exec_driver_sql(BY_HASHES)
+    yield
+    in_order(connection)
+
+
 def in_order(connection: Connection) -> None:
     """What follows in the transaction is planned so."""
     connection.exec_driver_sql(IN_ORDER)

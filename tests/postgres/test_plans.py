@@ -20,7 +20,7 @@ from celeriac.insights import lists
 from celeriac.insights.histogram import BOUNDS
 from celeriac.repair.minutes import Minute
 from celeriac.store.connections import Database
-from celeriac.store.plans import BY_LOOKUPS, IN_ORDER
+from celeriac.store.plans import BY_HASHES, BY_LOOKUPS, IN_ORDER
 from tests.postgres.backlog import SHAPES, TOKEN, analyze, analyze_while_idle, fill, is_large
 from tests.postgres.conftest import new_task
 from tests.postgres.plans import Plan, explain
@@ -437,6 +437,8 @@ def rolled_back(connection: Connection, name: str, given: Given) -> Plan:
         connection.exec_driver_sql(BY_LOOKUPS)
     if in_order(name):
         connection.exec_driver_sql(IN_ORDER)
+    if name.startswith("dispatch.claim.CLAIM"):
+        connection.exec_driver_sql(BY_HASHES)
     plan = explain(connection, statement, **{p: given[p] for p in statement._bindparams})
     savepoint.rollback()
     return plan
