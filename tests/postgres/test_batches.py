@@ -311,11 +311,12 @@ def test_outcomes_the_watch_could_not_settle_are_settled_at_the_end_of_the_run(
 
 @pytest.fixture
 def broken(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Something of ours raises after each task."""
+    """Something of ours raises once the tasks have run, however slowly the first of them did."""
 
     def refuse(*_: Any) -> None:
         raise ZeroDivisionError
 
+    monkeypatch.setattr("celeriac.run.ticket.SETTLE_EVERY", 60.0)
     monkeypatch.setattr(Settler, "settle", refuse)
 
 
