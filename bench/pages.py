@@ -72,6 +72,13 @@ class Told(NamedTuple):
 
 def main() -> None:
     reading.SERVES, reading.TIMES = -1.0, 0.0
+    with filled() as (app, token), serving(app) as url:
+        tell({path: measured(url + path, token) for path in (*pages(app.database), *LISTS)})
+
+
+@contextmanager
+def filled() -> Iterator[tuple[Celeriac, str]]:
+    """An application with that many tasks, and a token that may see all."""
     with local.join_temporary() as stack:
         app = Celeriac("pages", settings=settings(stack.database_url, stack.redis_url))
         app.task(build, name="build", role="build", window=60)
@@ -81,8 +88,7 @@ def main() -> None:
         app.register_roles()
         with app.database.transaction() as connection:
             token = tokens.create(connection, "bench", ["admin"], by="bench")
-        with serving(app) as url:
-            tell({path: measured(url + path, token) for path in (*pages(app.database), *LISTS)})
+        yield app, token
         app.database.dispose()
 
 

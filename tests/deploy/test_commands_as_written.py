@@ -48,6 +48,7 @@ ALONE = {
     "python -m bench.builds": Finishing("builds a minute", SMALL),
     "python -m bench.keys": Finishing("ratio", SMALL),
     "python -m bench.pages": Finishing("the first page of a cold browser", SMALL),
+    "python -m bench.browser": Finishing("a change, from its commit", SMALL),
     "python -m bench.workflows": Finishing("ratio", SMALL),
     "python -m bench.metrics_cost": Finishing("ratio", SMALL),
     "python -m bench.api_load": Finishing("answers a second", SMALL),
