@@ -22,9 +22,9 @@ WITH RECURSIVE keys AS (
         SELECT lock_key FROM celeriac.behind WHERE lock_key > keys.lock_key ORDER BY lock_key LIMIT 1) AS next
 ), walked AS (SELECT lock_key FROM keys LIMIT :batch)
 SELECT walked.lock_key, head.id IS NULL AS missing, lock.head,
-    CASE WHEN NOT celeriac.is_open(head.role, head.account) AND (
+    CASE WHEN EXISTS (SELECT FROM celeriac.held_back(head.role, head.account)) AND (
         SELECT true FROM celeriac.behind b
-        WHERE b.lock_key = walked.lock_key AND celeriac.is_open(b.role, b.account)
+        WHERE b.lock_key = walked.lock_key AND NOT EXISTS (SELECT FROM celeriac.held_back(b.role, b.account))
         ORDER BY b.priority DESC, b.due_at, b.id LIMIT 1) THEN head.id END AS gives_way
 FROM walked
 LEFT JOIN LATERAL (SELECT head FROM celeriac.locks l WHERE l.lock_key = walked.lock_key LIMIT 1) AS lock ON true

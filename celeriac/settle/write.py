@@ -63,17 +63,34 @@ _OF_ITS_ROW = _KEPT.replace("id, task_id", "t.id, t.task_id").replace(
 )
 
 
+def _awaited(of: str) -> str:
+    """Whether somebody is seen to wait for that row's key: one descent each, however many wait."""
+    return f"(SELECT true FROM celeriac.behind b WHERE b.lock_key = {of}.lock_key LIMIT 1) IS NOT NULL"
+
+
+# A key that somebody waits for goes to them at once, within the statement. `handed` reads them once more, and may see
+# newer rows than the statement: under any isolation but the usual one Postgres might refuse all of it for those.
 def _free_keys(of: str) -> str:
-    """What the tasks of that part had locked is free; a key somebody waits for is to be looked at."""
-    return f"""unlocked AS (
+    """What the tasks of that part had locked goes to who is seen to wait for it, or is free: then it is looked at."""
+    return f"""handed AS MATERIALIZED (
+    SELECT h.lock_key, h.role FROM (
+        SELECT array_agg(x.lock_key) AS keys, array_agg(x.id) AS heads FROM {of} x
+        WHERE x.lock_key IS NOT NULL AND {_awaited("x")} AND current_setting('transaction_isolation') = 'read committed'
+        HAVING count(*) > 0
+    ) AS awaited, LATERAL celeriac.hand_over_at_once(awaited.keys, awaited.heads) AS h
+), freed AS MATERIALIZED (
+    SELECT id, lock_key FROM {of} WHERE lock_key IS NOT NULL AND lock_key NOT IN (SELECT lock_key FROM handed)
+), unlocked AS (
     DELETE FROM celeriac.locks
-    WHERE lock_key = ANY (ARRAY(SELECT lock_key FROM {of} WHERE lock_key IS NOT NULL))
-        AND head = ANY (ARRAY(SELECT id FROM {of}))
+    WHERE lock_key = ANY (ARRAY(SELECT lock_key FROM freed)) AND head = ANY (ARRAY(SELECT id FROM freed))
 ), to_look_at AS (
     INSERT INTO celeriac.looks (lock_key)
-    SELECT DISTINCT x.lock_key FROM {of} x
-    WHERE x.lock_key IS NOT NULL AND EXISTS (SELECT FROM celeriac.behind b WHERE b.lock_key = x.lock_key)
+    SELECT DISTINCT x.lock_key FROM freed x WHERE {_awaited("x")}
 )"""
+
+
+#: Besides what became of each: the keys that were handed over, and the roles of their new heads.
+_HANDED = "UNION ALL SELECT NULL, lock_key, role, NULL FROM handed"
 
 
 def _join(of: str) -> str:
@@ -148,6 +165,7 @@ WITH outcome AS (
 )
 SELECT id, lock_key, becomes, CASE WHEN becomes <> 'pending' THEN CAST(barrier AS text) END AS barrier FROM judged
 WHERE (SELECT n FROM fallen) IS NOT NULL
+{_HANDED}
 """)
 
 # The same for successes of one ticket, which are most: no event, no new time, no new arguments.
@@ -178,7 +196,7 @@ WITH held AS MATERIALIZED (
     FROM held h
     WHERE k.token = CAST(:token AS uuid) AND (SELECT count(*) FROM mine) BETWEEN 1 AND cardinality(h.ids) - 1
 )
-SELECT id, lock_key, 'completed' AS becomes, CAST(barrier AS text) AS barrier FROM gone
+SELECT id, lock_key, 'completed' AS becomes, CAST(barrier AS text) AS barrier FROM gone {_HANDED}
 """)
 
 _COMPLETE = Prepared(COMPLETE, {"token": "text", "ids": "bigint[]", "results": "text[]", "keep": "boolean"})
@@ -202,7 +220,8 @@ def settle(
     """What became of each whose outcome counts. Others were somebody else's by now: nothing changed, an event says so.
 
     `again`: the same was said before, and may have been committed although no answer came. `follow_ups` and
-    `tombstones` of an id come if it counts. Lock keys that come free, and barriers, are looked at after the commit.
+    `tombstones` of an id come if it counts. Barriers, and lock keys that nobody was seen to wait for, are looked at
+    after the commit.
     """
     if not outcomes:
         return {}
@@ -210,9 +229,11 @@ def settle(
     rows = _complete(connection, plain)
     if len(plain) < len(outcomes):
         rows += _settle(connection, [o for o in outcomes if not is_plain(o) and o.status != LOST], by)
-    look.ask(connection, [row.lock_key for row in rows])
+    handed = {row.lock_key: row.becomes for row in rows if row.id is None}
+    look.tell(connection, handed.values())
+    look.ask(connection, [row.lock_key for row in rows if row.lock_key not in handed])
     look.ask_joins(connection, [row.barrier for row in rows])
-    settled: dict[int, str] = {row.id: row.becomes for row in rows}
+    settled: dict[int, str] = {row.id: row.becomes for row in rows if row.id is not None}
     new = [task for i, tasks in (follow_ups or {}).items() if i in settled for task in tasks]
     if new:
         follow_up(connection, new)

@@ -1,6 +1,6 @@
 """The look after the commit: what a new state allows to move, moved by a statement of its own once it is committed.
 
-Whoever ends the head of a lock key, or commits a task behind one, asks for a look at that key within its transaction.
+Whoever frees a lock key, or commits a task behind its head, asks for a look at that key within its transaction.
 `Database` looks as soon as the transaction is committed. The look is decided by state and idempotent: it may come
 twice, and where a process died in between, or the transaction is a caller's own, a worker's next look
 or the sweep makes up for it.
@@ -25,8 +25,8 @@ ASKED = text("SELECT lock_key FROM celeriac.looks ORDER BY lock_key LIMIT :batch
 
 JOINS = text("SELECT CAST(barrier AS text) FROM celeriac.joins ORDER BY barrier LIMIT :batch")
 
-#: Stands before a barrier among the keys to look at: no lock key has it.
-_BARRIER = "\0"
+#: Stand before a barrier, and before a role with a new head, among the keys to look at: no lock key has them.
+_BARRIER, _READIED = "\0", "\0\0"
 
 _KEYS = "celeriac keys to look at"
 
@@ -41,6 +41,11 @@ def ask(connection: Connection, keys: Iterable[str | None]) -> None:
 def ask_joins(connection: Connection, barriers: Iterable[str | None]) -> None:
     """The same for barriers, members of which have finished in this transaction."""
     ask(connection, [_BARRIER + barrier for barrier in barriers if barrier is not None])
+
+
+def tell(connection: Connection, roles: Iterable[str]) -> None:
+    """These roles have something to do once this transaction is committed."""
+    ask(connection, [_READIED + role for role in roles])
 
 
 def asked(connection: Connection) -> set[str]:
@@ -61,21 +66,23 @@ def let_through(connection: Connection, barriers: Iterable[str]) -> set[str]:
     return {row.role for row in through} | hand_over(connection, {r.lock_key for r in through if r.lock_key})
 
 
-def _move_on(connection: Connection, keys: Iterable[str]) -> set[str]:
+def _move_on(connection: Connection, keys: set[str]) -> set[str]:
     """Both of them: what is to be looked at, lock keys and barriers."""
-    asked_for = set(keys)
-    barriers = {key for key in asked_for if key.startswith(_BARRIER)}
+    barriers = {key for key in keys if key.startswith(_BARRIER)}
     through = let_through(connection, [key.removeprefix(_BARRIER) for key in barriers])
-    return through | hand_over(connection, asked_for - barriers)
+    return through | hand_over(connection, keys - barriers)
 
 
 def after(connection: Connection, keys: Iterable[str]) -> set[str]:
-    """`hand_over` for a commit that is done: an error leaves the keys to the sweep."""
+    """Roles with something to do after a commit that is done: an error leaves the keys to the sweep."""
+    asked_for = set(keys)
+    told = {key for key in asked_for if key.startswith(_READIED)}
+    roles = {role.removeprefix(_READIED) for role in told}
     try:
-        return _move_on(connection, keys)
+        return roles | _move_on(connection, asked_for - told)
     except DBAPIError as error:
         logger.warning("The sweep hands over what could not be handed over at once: %s", error)
-        return set()
+        return roles
 
 
 def look(connection: Connection, batch: int = 200) -> Sequence[str]:

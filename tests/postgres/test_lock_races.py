@@ -13,6 +13,7 @@ from celeriac import Celeriac
 from celeriac.dispatch import promote
 from celeriac.enqueue import bulk as bulks
 from celeriac.enqueue.insert import Receipt, enqueue
+from celeriac.operate import prioritise
 from celeriac.repair import hand_over
 from celeriac.store import look
 from celeriac.store.connections import Database
@@ -69,6 +70,63 @@ def test_many_keys_whose_lines_somebody_holds_hold_nobody_up(database: Database,
     assert len(leads(rows)) == 50
 
 
+def test_a_settle_whose_snapshot_is_older_than_the_line_leaves_it_to_the_look(database: Database, rows: Rows) -> None:
+    """A handler's session may be of any isolation: what others did to the line is no reason to undo its writes."""
+    (task,) = running(database, new_task(lock_key="k"))
+    (following,) = enqueued(database, new_task(lock_key="k"))
+    repeatable = database.engine.execution_options(isolation_level="REPEATABLE READ")
+    with repeatable.begin() as session:
+        session.exec_driver_sql("SELECT FROM celeriac.behind")
+        rows(f"UPDATE worker_tasks SET priority = 9 WHERE id = {following.id}")
+        assert settle_in(session, outcome(task)) == {task.id}
+    assert leads(rows) == []
+    looked(database)
+    assert leads(rows) == [following.id]
+
+
+@pytest.fixture
+def changed(database: Database, rows: Rows) -> Callable[[Callable[[], object]], None]:
+    """`changed(hands_over)`: while it chooses among who waits, somebody moves them to another place in the line."""
+    choosing = 4711
+    rows(
+        "CREATE OR REPLACE FUNCTION celeriac.held_back(of_role text, of_account text) RETURNS SETOF boolean "
+        f"LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_advisory_xact_lock_shared({choosing}); END $$"
+    )
+
+    def change(hands_over: Callable[[], object]) -> None:
+        with ThreadPoolExecutor(1) as threads, database.transaction() as other:
+            other.exec_driver_sql(f"SELECT pg_advisory_xact_lock({choosing})")
+            handing = threads.submit(hands_over)
+            until(lambda: rows("SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"), "it to choose")
+            with database.transaction() as connection:
+                waiting = connection.exec_driver_sql("SELECT id, celeriac.hold(ARRAY[id], true) FROM celeriac.behind")
+                prioritise.prioritise(connection, {row.id: 9 for row in waiting}, by="test")
+            other.exec_driver_sql("COMMIT; BEGIN")
+            handing.result(PATIENCE)
+
+    return change
+
+
+def test_a_line_that_changes_while_a_settle_chooses_is_left_to_the_look(
+    database: Database, rows: Rows, changed: Callable[[Callable[[], object]], None]
+) -> None:
+    (task,) = running(database, new_task(lock_key="k"))
+    (following,) = enqueued(database, new_task(lock_key="k"))
+    changed(lambda: settled(database, outcome(task)))
+    assert leads(rows) == [following.id]
+
+
+def test_a_line_that_changes_while_a_look_chooses_is_looked_at_again(
+    database: Database, rows: Rows, changed: Callable[[Callable[[], object]], None]
+) -> None:
+    (following,) = enqueued(database, new_task(lock_key="k"))
+    rows("UPDATE worker_tasks SET waits_for = 'lock'")
+    rows("INSERT INTO looks VALUES ('k')")
+    changed(lambda: looked(database))
+    looked(database)
+    assert leads(rows) == [following.id]
+
+
 def test_a_lead_that_is_being_taken_is_not_waited_for(database: Database, rows: Rows) -> None:
     first, second = enqueued(database, new_task(lock_key="k"), new_task(lock_key="k"))
     rows("UPDATE worker_tasks SET waits_for = 'lock'")
@@ -79,12 +137,11 @@ def test_a_lead_that_is_being_taken_is_not_waited_for(database: Database, rows: 
     assert rows(WAITS) == [(first.id, ""), (second.id, "lock")]
 
 
-def test_leading_leaves_the_transactions_lock_timeout_alone(database: Database) -> None:
+def test_leading_leaves_the_transactions_lock_timeout_alone(database: Database, rows: Rows) -> None:
     """What follows in it, a follow-up's insert above all, may have to wait for others longer than a lead may."""
-    (task,) = running(database, new_task(lock_key="k"))
     enqueued(database, new_task(lock_key="k"))
+    rows("UPDATE worker_tasks SET waits_for = 'lock'")
     with database.transaction() as connection:
-        settle_in(connection, outcome(task))
         assert look.hand_over(connection, ["k"]) == {"work"}
         assert connection.exec_driver_sql("SHOW lock_timeout").scalar_one() == "0"
 

@@ -13,11 +13,13 @@ from celeriac.enqueue.insert import Receipt, enqueue
 from celeriac.operate import cancel
 from celeriac.repair import hand_over
 from celeriac.roles.role import Role
+from celeriac.settle.write import Outcome
 from celeriac.store import look
 from celeriac.store.connections import Database
+from celeriac.store.started import Started
 from tests.postgres.conftest import new_task
 from tests.postgres.leads import WAITS, leads
-from tests.postgres.stages import again, claimed, enqueued, looked, outcome, running, settled, started
+from tests.postgres.stages import again, claimed, enqueued, looked, outcome, running, settle_in, settled, started
 from tests.processes import Rows
 
 Put = Callable[..., Receipt]
@@ -29,6 +31,33 @@ def test_an_outcome_gives_the_lead_to_the_next(database: Database, rows: Rows, s
     following = enqueued(database, new_task(lock_key="k"), new_task(lock_key="k"))
     assert settled(database, outcome(task, status)) == {task.id}
     assert leads(rows) == [following[0].id]
+
+
+@pytest.mark.parametrize("ends", [outcome, again])
+def test_a_settle_hands_the_lock_over_itself(
+    database: Database, rows: Rows, ends: Callable[[Started], Outcome]
+) -> None:
+    """Its process may die with its commit: nobody looks after this one."""
+    (task,) = running(database, new_task(lock_key="k"))
+    first, _ = enqueued(database, new_task(lock_key="k"), new_task(lock_key="k"))
+    with database.engine.begin() as last_words:
+        assert settle_in(last_words, ends(task)) == {task.id}
+    assert leads(rows) == [first.id]
+    assert rows("SELECT FROM looks") == []
+
+
+def test_a_role_whose_task_was_handed_the_lock_is_told_after_the_commit(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[set[str]] = []
+    monkeypatch.setattr(database, "on_ready", told.append)
+    (task,) = running(database, new_task(lock_key="k"))
+    enqueued(database, new_task("other", lock_key="k"))
+    told.clear()
+    with database.transaction() as connection:
+        settle_in(connection, outcome(task))
+        assert told == []
+    assert told == [{"other"}]
 
 
 def test_a_task_that_is_not_kept_gives_the_lead_to_the_next(database: Database, rows: Rows) -> None:

@@ -142,8 +142,8 @@ def test_a_routine_somebody_changed_is_the_code_s_again_after_a_migration(migrat
     with migrated.begin() as connection:
         before = catalog(connection)
         connection.exec_driver_sql(
-            "CREATE OR REPLACE FUNCTION celeriac.is_open(of_role text, of_account text) RETURNS boolean"
-            " LANGUAGE sql STABLE AS 'SELECT false'"
+            "CREATE OR REPLACE FUNCTION celeriac.held_back(of_role text, of_account text) RETURNS SETOF boolean"
+            " LANGUAGE sql STABLE AS 'SELECT true'"
         )
         assert catalog(connection) != before
     migrate(migrated, APPLICATION)

@@ -1,45 +1,63 @@
 -- Lock keys pass from task to task here, and nowhere else. A key's head is the one task that may be claimed; the others
--- of the key wait in `behind`. Whoever ends a head, or has just committed a row `behind` one, calls `hand_over` for its
--- key in a transaction of its own, after that commit: decided by state, idempotent, so it may run twice.
+-- of the key wait in `behind`. A settle hands the keys of its tasks to those whom it sees wait. Whoever has freed a key,
+-- or has just committed a row `behind` one, calls `hand_over` for it in a transaction of its own, after that commit:
+-- decided by state, idempotent, so it may run twice.
 
--- Whether a task of this role and account could be claimed now, but for room.
-CREATE OR REPLACE FUNCTION celeriac.is_open(of_role text, of_account text) RETURNS boolean LANGUAGE sql STABLE AS $$
-SELECT NOT EXISTS (SELECT FROM celeriac.roles WHERE role = of_role AND paused)
-    AND NOT EXISTS (SELECT FROM celeriac.account_policies WHERE account = of_account AND (paused OR cap = 0))
+-- A row or two if a task of this role and account cannot be claimed now, for want of anything but room. Planned as part of
+-- the statement that asks.
+CREATE OR REPLACE FUNCTION celeriac.held_back(of_role text, of_account text) RETURNS SETOF boolean LANGUAGE sql STABLE
+AS $$
+SELECT true FROM celeriac.roles WHERE role = of_role AND paused
+UNION ALL
+SELECT true FROM celeriac.account_policies WHERE account = of_account AND (paused OR cap = 0)
 $$;
 
+-- `heads`, in the order of the keys: who has had each, and is ended or delayed by the statement that calls this; null after
+-- a commit.
 -- INVARIANT of `best`: FOR UPDATE stands under the LIMIT, so that an entry which has gone meanwhile, or which somebody's
--- open transaction holds, is passed over for the next best. The insert's conflict is the truth: a key that got a head
--- meanwhile keeps that one. Keys in one order. `looked`: a key all of whose entries are held is looked at again.
-CREATE OR REPLACE FUNCTION celeriac.hand_over_at_once(keys text[])
-RETURNS TABLE (id bigint, role text, lock_key text) LANGUAGE sql AS $$
+-- open transaction holds, is passed over for the next best. One that was changed meanwhile is locked as it is now, and a
+-- DELETE of this statement would not see it: not `seen`, it counts as held. The insert's conflict is the truth: a key that
+-- got a head meanwhile keeps that one. Keys in one order. `looked`: a key all of whose entries are held is looked at again.
+CREATE OR REPLACE FUNCTION celeriac.hand_over_at_once(keys text[], heads bigint[])
+RETURNS TABLE (id bigint, role text, lock_key text) LANGUAGE sql
+SET jit = off
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 WITH best AS MATERIALIZED (
-    SELECT coalesce(able.id, any_one.id) AS id, wanted.key AS lock_key
-    FROM (SELECT DISTINCT key FROM unnest(keys) AS key ORDER BY key) AS wanted
+    SELECT seen.id, seen.ctid AS place, wanted.key AS lock_key, wanted.head
+    FROM (SELECT DISTINCT key, head FROM unnest(keys, heads) AS given (key, head) ORDER BY key) AS wanted
     LEFT JOIN LATERAL (
-        SELECT b.id FROM celeriac.behind b
-        WHERE b.lock_key = wanted.key AND NOT EXISTS (SELECT FROM celeriac.locks l WHERE l.lock_key = wanted.key)
-            AND celeriac.is_open(b.role, b.account)
+        SELECT b.ctid AS place FROM celeriac.behind b
+        WHERE b.lock_key = wanted.key AND NOT EXISTS (
+                SELECT FROM celeriac.locks l WHERE l.lock_key = wanted.key AND l.head IS DISTINCT FROM wanted.head)
+            AND NOT EXISTS (SELECT FROM celeriac.held_back(b.role, b.account))
         ORDER BY b.priority DESC, b.due_at, b.id LIMIT 1 FOR UPDATE SKIP LOCKED
     ) AS able ON true
     LEFT JOIN LATERAL (
-        SELECT b.id FROM celeriac.behind b
-        WHERE able.id IS NULL AND b.lock_key = wanted.key
-            AND NOT EXISTS (SELECT FROM celeriac.locks l WHERE l.lock_key = wanted.key)
+        SELECT b.ctid AS place FROM celeriac.behind b
+        WHERE able.place IS NULL AND b.lock_key = wanted.key AND NOT EXISTS (
+                SELECT FROM celeriac.locks l WHERE l.lock_key = wanted.key AND l.head IS DISTINCT FROM wanted.head)
         ORDER BY b.priority DESC, b.due_at, b.id LIMIT 1 FOR UPDATE SKIP LOCKED
     ) AS any_one ON true
+    LEFT JOIN celeriac.behind seen ON seen.ctid = coalesce(able.place, any_one.place)
 ), looked AS (
     DELETE FROM celeriac.looks
     WHERE ctid = ANY (ARRAY(
         SELECT k.ctid FROM best b JOIN celeriac.looks k ON k.lock_key = b.lock_key
-        WHERE b.id IS NOT NULL OR EXISTS (SELECT FROM celeriac.locks l WHERE l.lock_key = b.lock_key)
-            OR NOT EXISTS (SELECT FROM celeriac.behind w WHERE w.lock_key = b.lock_key)
+        WHERE b.id IS NOT NULL OR EXISTS (
+                SELECT FROM celeriac.locks l WHERE l.lock_key = b.lock_key AND l.head IS DISTINCT FROM b.head)
+            OR (SELECT true FROM celeriac.behind w WHERE w.lock_key = b.lock_key LIMIT 1) IS NULL
         FOR UPDATE OF k SKIP LOCKED))
 ), led AS (
-    INSERT INTO celeriac.locks (lock_key, head) SELECT b.lock_key, b.id FROM best b WHERE b.id IS NOT NULL
-    ON CONFLICT DO NOTHING RETURNING head, locks.lock_key
+    INSERT INTO celeriac.locks (lock_key, head)
+    SELECT b.lock_key, b.id FROM best b WHERE b.id IS NOT NULL AND b.head IS NULL
+    ON CONFLICT DO NOTHING RETURNING head
+), followed AS (
+    UPDATE celeriac.locks l SET head = b.id FROM best b
+    WHERE b.id IS NOT NULL AND l.lock_key = b.lock_key AND l.head = b.head RETURNING b.place
 ), moved AS (
-    DELETE FROM celeriac.behind b USING led WHERE b.lock_key = led.lock_key AND b.id = led.head RETURNING b.*
+    DELETE FROM celeriac.behind WHERE ctid = ANY (ARRAY(
+        SELECT place FROM followed UNION ALL SELECT place FROM best WHERE id = ANY (ARRAY(SELECT head FROM led))))
+    RETURNING *
 ), entered AS (
     INSERT INTO celeriac.ready (seg, role, account, priority, due_at, id, losses)
     SELECT (SELECT seg FROM celeriac.ring), m.role, m.account, m.priority, m.due_at, m.id,
@@ -52,18 +70,16 @@ $$;
 -- Who became a head. A key that somebody's open transaction gives a head just now is left to the sweep rather than waited
 -- for: then each key is tried alone. The timeout is the function's own.
 CREATE OR REPLACE FUNCTION celeriac.hand_over(keys text[])
-RETURNS TABLE (id bigint, role text, lock_key text) LANGUAGE plpgsql SET lock_timeout = '100ms'
-SET jit = off
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+RETURNS TABLE (id bigint, role text, lock_key text) LANGUAGE plpgsql SET lock_timeout = '100ms' AS $$
 #variable_conflict use_column
 DECLARE
     wanted text;
 BEGIN
-    RETURN QUERY SELECT * FROM celeriac.hand_over_at_once(keys);
+    RETURN QUERY SELECT * FROM celeriac.hand_over_at_once(keys, NULL);
 EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
     FOR wanted IN SELECT DISTINCT key FROM unnest(keys) AS key ORDER BY key LOOP
         BEGIN
-            RETURN QUERY SELECT * FROM celeriac.hand_over_at_once(ARRAY[wanted]);
+            RETURN QUERY SELECT * FROM celeriac.hand_over_at_once(ARRAY[wanted], NULL);
         EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
             NULL;
         END;

@@ -99,7 +99,7 @@ CREATE INDEX behind_of_role ON celeriac.behind (role, lock_key);
 CREATE TABLE celeriac.locks (
     lock_key text PRIMARY KEY,
     head bigint NOT NULL
-);
+) WITH (fillfactor = 50);
 
 -- Lock keys somebody waits for that came free, or may have been free, when a transaction was committed: whoever looks
 -- after the commit hands them over and takes them from here. What a process leaves that died in between, or a caller's
