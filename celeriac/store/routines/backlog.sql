@@ -63,7 +63,8 @@ $$;
 CREATE OR REPLACE FUNCTION celeriac.last_hour(for_role text) RETURNS TABLE (
     completed bigint, failed bigint, failed_rate double precision, retry_rate double precision,
     retry_success_rate double precision, run_seconds double precision, wait_seconds double precision
-) LANGUAGE sql STABLE SET jit = off SET enable_seqscan = off AS $$
+) LANGUAGE sql STABLE
+SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 WITH newest AS MATERIALIZED (
     SELECT status, celeriac.was_retried(status, retry_count, tries, max_retries) AS again, id, completed_at, started_at,
         greatest(created_at, scheduled_for) AS due_at
@@ -86,11 +87,16 @@ SELECT CAST(ended.completed AS bigint), CAST(ended.failed AS bigint),
         ELSE counted.completed_again / nullif(counted.completed_again + ended.failed_again, 0) END,
     coalesce(means.run_seconds, counted.run_seconds), means.wait_seconds
 FROM (
-    SELECT count(*) FILTER (WHERE status = 'completed') AS completed,
-        count(*) FILTER (WHERE status = 'failed') AS failed,
-        count(*) FILTER (WHERE status = 'failed' AND again) AS failed_again
-    FROM (SELECT status, again FROM newest UNION ALL SELECT status, again FROM rest) AS finished
-    WHERE NOT celeriac.is_counted((SELECT definition FROM celeriac.roles WHERE role = for_role), status)
+    SELECT CASE WHEN celeriac.is_counted(r.definition, 'completed') THEN 0 ELSE seen.completed END AS completed,
+        CASE WHEN celeriac.is_counted(r.definition, 'failed') THEN 0 ELSE seen.failed END AS failed,
+        CASE WHEN celeriac.is_counted(r.definition, 'failed') THEN 0 ELSE seen.failed_again END AS failed_again
+    FROM (
+        SELECT count(*) FILTER (WHERE status = 'completed') AS completed,
+            count(*) FILTER (WHERE status = 'failed') AS failed,
+            count(*) FILTER (WHERE status = 'failed' AND again) AS failed_again
+        FROM (SELECT status, again FROM newest UNION ALL SELECT status, again FROM rest) AS finished
+    ) AS seen
+    LEFT JOIN celeriac.roles r ON r.role = for_role
 ) AS kept
 CROSS JOIN (
     SELECT avg(CASE status WHEN 'failed' THEN 1.0 WHEN 'completed' THEN 0.0 END) AS failed_rate,
@@ -121,7 +127,7 @@ $$;
 CREATE OR REPLACE FUNCTION celeriac.priorities(for_role text) RETURNS jsonb
 LANGUAGE sql STABLE SET jit = off SET enable_seqscan = off AS $$
 SELECT coalesce(jsonb_object_agg(tens, n), '{}') FROM (
-    SELECT CAST(floor(priority / 10.0) * 10 AS integer) AS tens, count(*) AS n FROM (
+    SELECT CAST(floor(priority / 10.0) * 10 AS integer) AS tens, sum(n) AS n FROM (SELECT priority, count(*) AS n FROM (
         (SELECT priority FROM celeriac.ready WHERE role = for_role ORDER BY account LIMIT 100000)
         UNION ALL
         (SELECT t.priority FROM (
@@ -135,7 +141,7 @@ SELECT coalesce(jsonb_object_agg(tens, n), '{}') FROM (
         (SELECT t.priority FROM (
             SELECT unnest(ids) AS id FROM celeriac.tickets WHERE role = for_role AND worker_id IS NULL LIMIT 100000) AS k
             JOIN celeriac.tasks t ON t.id = k.id)
-    ) AS queued GROUP BY tens) AS histogram
+    ) AS queued GROUP BY priority) AS counted GROUP BY tens) AS histogram
 $$;
 
 CREATE OR REPLACE VIEW celeriac.v_worker_capacity AS
