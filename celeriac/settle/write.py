@@ -229,11 +229,11 @@ def settle(
     rows = _complete(connection, plain)
     if len(plain) < len(outcomes):
         rows += _settle(connection, [o for o in outcomes if not is_plain(o) and o.status != LOST], by)
-    handed = {row.lock_key: row.becomes for row in rows if row.id is None}
+    handed = {key: role for task, key, role, _ in rows if task is None}
     look.tell(connection, handed.values())
-    look.ask(connection, [row.lock_key for row in rows if row.lock_key not in handed])
-    look.ask_joins(connection, [row.barrier for row in rows])
-    settled: dict[int, str] = {row.id: row.becomes for row in rows if row.id is not None}
+    look.ask(connection, {key for _, key, _, _ in rows} - handed.keys())
+    look.ask_joins(connection, {barrier for _, _, _, barrier in rows})
+    settled: dict[int, str] = {task: becomes for task, _, becomes, _ in rows if task is not None}
     new = [task for i, tasks in (follow_ups or {}).items() if i in settled for task in tasks]
     if new:
         follow_up(connection, new)
@@ -264,8 +264,8 @@ def is_plain(outcome: Outcome) -> bool:
     return outcome.status == COMPLETED and outcome.kind is None and outcome.progress is None
 
 
-def _complete(connection: Connection, outcomes: Sequence[Outcome]) -> list[Row[Any]]:
-    rows: list[Row[Any]] = []
+def _complete(connection: Connection, outcomes: Sequence[Outcome]) -> list[Row[Any, Any, Any, Any]]:
+    rows: list[Row[Any, Any, Any, Any]] = []
     for (token, keep), some in groupby(sorted(outcomes, key=_ticket), key=_ticket):
         ended = list(some)
         results = [None if o.result is None else json.dumps(o.result) for o in ended]
@@ -278,7 +278,7 @@ def _ticket(outcome: Outcome) -> tuple[str, bool]:
     return outcome.task.token, outcome.keep
 
 
-def _settle(connection: Connection, outcomes: Sequence[Outcome], by: str) -> list[Row[Any]]:
+def _settle(connection: Connection, outcomes: Sequence[Outcome], by: str) -> list[Row[Any, Any, Any, Any]]:
     if not outcomes:
         return []
     tokens = sorted({o.task.token for o in outcomes})

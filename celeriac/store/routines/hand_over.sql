@@ -13,29 +13,29 @@ SELECT true FROM celeriac.account_policies WHERE account = of_account AND (pause
 $$;
 
 -- `heads`, in the order of the keys: who has had each, and is ended or delayed by the statement that calls this; null after
--- a commit.
+-- a commit. One that has not got its key any more hands nothing over.
 -- INVARIANT of `best`: FOR UPDATE stands under the LIMIT, so that an entry which has gone meanwhile, or which somebody's
 -- open transaction holds, is passed over for the next best. One that was changed meanwhile is locked as it is now, and a
 -- DELETE of this statement would not see it: not `seen`, it counts as held. The insert's conflict is the truth: a key that
 -- got a head meanwhile keeps that one. Keys in one order. `looked`: a key all of whose entries are held is looked at again.
 CREATE OR REPLACE FUNCTION celeriac.hand_over_at_once(keys text[], heads bigint[])
 RETURNS TABLE (id bigint, role text, lock_key text) LANGUAGE sql
-SET jit = off
+SET jit = off SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 WITH best AS MATERIALIZED (
     SELECT seen.id, seen.ctid AS place, wanted.key AS lock_key, wanted.head
     FROM (SELECT DISTINCT key, head FROM unnest(keys, heads) AS given (key, head) ORDER BY key) AS wanted
     LEFT JOIN LATERAL (
         SELECT b.ctid AS place FROM celeriac.behind b
-        WHERE b.lock_key = wanted.key AND NOT EXISTS (
-                SELECT FROM celeriac.locks l WHERE l.lock_key = wanted.key AND l.head IS DISTINCT FROM wanted.head)
+        WHERE b.lock_key = wanted.key
+            AND (wanted.head IS NOT NULL OR NOT EXISTS (SELECT FROM celeriac.locks l WHERE l.lock_key = wanted.key))
             AND NOT EXISTS (SELECT FROM celeriac.held_back(b.role, b.account))
         ORDER BY b.priority DESC, b.due_at, b.id LIMIT 1 FOR UPDATE SKIP LOCKED
     ) AS able ON true
     LEFT JOIN LATERAL (
         SELECT b.ctid AS place FROM celeriac.behind b
-        WHERE able.place IS NULL AND b.lock_key = wanted.key AND NOT EXISTS (
-                SELECT FROM celeriac.locks l WHERE l.lock_key = wanted.key AND l.head IS DISTINCT FROM wanted.head)
+        WHERE able.place IS NULL AND b.lock_key = wanted.key
+            AND (wanted.head IS NOT NULL OR NOT EXISTS (SELECT FROM celeriac.locks l WHERE l.lock_key = wanted.key))
         ORDER BY b.priority DESC, b.due_at, b.id LIMIT 1 FOR UPDATE SKIP LOCKED
     ) AS any_one ON true
     LEFT JOIN celeriac.behind seen ON seen.ctid = coalesce(able.place, any_one.place)
