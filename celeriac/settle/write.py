@@ -65,7 +65,8 @@ _OF_ITS_ROW = _KEPT.replace("id, task_id", "t.id, t.task_id").replace(
 
 def _awaited(of: str) -> str:
     """Whether somebody is seen to wait for that row's key: one descent each, however many wait."""
-    return f"(SELECT true FROM celeriac.behind b WHERE b.lock_key = {of}.lock_key LIMIT 1) IS NOT NULL"
+    in_order = "ORDER BY b.priority DESC, b.due_at, b.id LIMIT 1"
+    return f"(SELECT true FROM celeriac.behind b WHERE b.lock_key = {of}.lock_key {in_order}) IS NOT NULL"
 
 
 # A key that somebody waits for goes to them at once, within the statement. `handed` reads them once more, and may see

@@ -18,6 +18,7 @@ $$;
 -- open transaction holds, is passed over for the next best. One that was changed meanwhile is locked as it is now, and a
 -- DELETE of this statement would not see it: not `seen`, it counts as held. The insert's conflict is the truth: a key that
 -- got a head meanwhile keeps that one. Keys in one order. `looked`: a key all of whose entries are held is looked at again.
+-- However little is known of the tables, each is looked up for each key, and no part is compared with another row by row.
 CREATE OR REPLACE FUNCTION celeriac.hand_over_at_once(keys text[], heads bigint[])
 RETURNS TABLE (id bigint, role text, lock_key text) LANGUAGE sql
 SET jit = off SET plan_cache_mode = force_generic_plan
@@ -42,21 +43,27 @@ WITH best AS MATERIALIZED (
 ), looked AS (
     DELETE FROM celeriac.looks
     WHERE ctid = ANY (ARRAY(
-        SELECT k.ctid FROM best b JOIN celeriac.looks k ON k.lock_key = b.lock_key
+        SELECT k.place FROM best b, LATERAL (
+            SELECT ctid AS place FROM celeriac.looks WHERE lock_key = b.lock_key OFFSET 0 FOR UPDATE SKIP LOCKED) AS k
         WHERE b.id IS NOT NULL OR EXISTS (
                 SELECT FROM celeriac.locks l WHERE l.lock_key = b.lock_key AND l.head IS DISTINCT FROM b.head)
-            OR (SELECT true FROM celeriac.behind w WHERE w.lock_key = b.lock_key LIMIT 1) IS NULL
-        FOR UPDATE OF k SKIP LOCKED))
+            OR (SELECT true FROM celeriac.behind w WHERE w.lock_key = b.lock_key
+                ORDER BY w.priority DESC, w.due_at, w.id LIMIT 1) IS NULL))
 ), led AS (
     INSERT INTO celeriac.locks (lock_key, head)
     SELECT b.lock_key, b.id FROM best b WHERE b.id IS NOT NULL AND b.head IS NULL
     ON CONFLICT DO NOTHING RETURNING head
 ), followed AS (
-    UPDATE celeriac.locks l SET head = b.id FROM best b
-    WHERE b.id IS NOT NULL AND l.lock_key = b.lock_key AND l.head = b.head RETURNING b.place
+    UPDATE celeriac.locks l SET head = own.id FROM (
+        SELECT b.id, b.head, b.place,
+            (SELECT ctid FROM celeriac.locks WHERE lock_key = b.lock_key LIMIT 1) AS lock_place
+        FROM best b WHERE b.id IS NOT NULL AND b.head IS NOT NULL
+    ) AS own WHERE l.ctid = own.lock_place AND l.head = own.head RETURNING own.place
 ), moved AS (
     DELETE FROM celeriac.behind WHERE ctid = ANY (ARRAY(
-        SELECT place FROM followed UNION ALL SELECT place FROM best WHERE id = ANY (ARRAY(SELECT head FROM led))))
+        SELECT place FROM followed
+        UNION ALL
+        SELECT place FROM best WHERE (id IN (SELECT head FROM led)) IS TRUE))
     RETURNING *
 ), entered AS (
     INSERT INTO celeriac.ready (seg, role, account, priority, due_at, id, losses)
