@@ -1,7 +1,7 @@
 """`python -m bench.browser`: when a reader in Chromium sees the first row of the tasks page, and a change of one.
 
-Of a warm server beside `BENCH_ROWS` tasks (1,000,000): the first row from the click on a link, of a browser that knows
-nothing of the site, as it is, and with a fourth of this processor behind 10 Mbit/s; a change from its commit.
+Of a warm server beside `BENCH_ROWS` tasks (1,000,000): the first row once its address is asked for, by a browser that
+knows nothing of the site, as it is, and with a fourth of this processor behind 10 Mbit/s; a change from its commit.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def first_row(browser: Browser, url: str, token: str, *, slow: bool) -> float:
 
 
 def changes(browser: Browser, url: str, token: str, database: Database) -> list[float]:
-    """Seconds from each commit, at any time between two looks, until its value is on the page."""
+    """Seconds from each commit, at whatever time between two looks of the page, until its value is on it."""
     dice, found = Random(1), list[float]()
     with page_of(browser, url, token) as page, database.statement() as connection:
         task = connection.execute(text("SELECT max(id) FROM celeriac.tasks")).scalar_one()

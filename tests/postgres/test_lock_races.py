@@ -23,6 +23,10 @@ from tests.postgres.leads import WAITS, leads
 from tests.postgres.stages import again, claimed, enqueued, looked, outcome, running, settle_in, settled, started
 from tests.processes import PATIENCE, Rows, until
 
+#: Advisory locks somebody of this database waits for: other tests have others.
+IN_VAIN = """locktype = 'advisory' AND NOT granted
+    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"""
+
 #: Who finds a key that nobody handed over.
 MAKES_UP: dict[str, Callable[[Celeriac], object]] = {
     "a worker's next look": lambda app: looked(app.database),
@@ -97,7 +101,7 @@ def changed(database: Database, rows: Rows) -> Callable[[Callable[[], object]], 
         with ThreadPoolExecutor(1) as threads, database.transaction() as other:
             other.exec_driver_sql(f"SELECT pg_advisory_xact_lock({choosing})")
             handing = threads.submit(hands_over)
-            until(lambda: rows("SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"), "it to choose")
+            until(lambda: rows(f"SELECT FROM pg_locks WHERE objid = {choosing} AND {IN_VAIN}"), "it to choose")
             with database.transaction() as connection:
                 waiting = connection.exec_driver_sql("SELECT id, celeriac.hold(ARRAY[id], true) FROM celeriac.behind")
                 prioritise.prioritise(connection, {row.id: 9 for row in waiting}, by="test")
