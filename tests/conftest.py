@@ -58,6 +58,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.flaky(reruns=1))
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What a test that was run once more failed of: the second time may tell less."""
+    for report in terminalreporter.stats.get("rerun", ()):
+        terminalreporter.write_sep("_", f"{report.nodeid}, the first time")
+        terminalreporter.write_line(report.longreprtext)
+
+
 class Together(LoadScopeScheduling):
     """Which tests stay in one process, as what the first one starts serves them all; the rest go wherever is room."""
 

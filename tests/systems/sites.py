@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from itertools import count
 from typing import Any
 
 from sqlalchemy import func
@@ -24,14 +25,16 @@ class Sites:
 
     def __init__(self, stack: Stack) -> None:
         self.stack, self.rows, self.previews = stack, stack.rows, stack.outside.previews
+        self._numbers = count()
 
     def new(
         self, kind: str, *, preview: str | None = None, status: str = "PUBLISHED", thumbnail: str | None = None,
         in_progress: float | None = None,
     ) -> int:  # fmt: skip
-        """`in_progress`: since so many minutes."""
+        """`in_progress`: since so many minutes. Each site has a page of its own, two of one `preview` as well."""
         thumbnails = {"desktop": thumbnail, "tablet": thumbnail, "mobile": thumbnail}
-        previews = {"all": f"{self.stack.outside.http_url}/preview/{preview}"} if preview else {}
+        page = f"{self.stack.outside.http_url}/preview/{next(self._numbers)}-{preview}"
+        previews = {"all": page} if preview else {}
         row: dict[str, Any] = {"status": status, "details": {"previews": previews, "thumbnails": thumbnails}}
         if kind == "instasite" and status == "PUBLISHED":
             row["published_at"] = func.now()

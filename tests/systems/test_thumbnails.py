@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import signal
 import struct
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -24,6 +26,8 @@ from tests.systems.sites import KINDS, Sites
 from tests.systems.stack import Stack
 
 SOONEST = "SELECT min(scheduled_for) FROM worker_tasks WHERE role = 'tidy_thumbnails' AND waits_for = 'time'"
+EVENTS = """SELECT count(*) FROM celeriac.task_events e JOIN worker_tasks t ON t.id = e.task
+WHERE e.kind = :kind AND t.kwargs @> jsonb_build_object('site_id', CAST(:site AS bigint))"""
 
 both_kinds = pytest.mark.parametrize("kind", KINDS)
 
@@ -61,6 +65,16 @@ def running_in(sites: Sites, kind: str, site: int) -> int:
     preview = sites.row(kind, site)["details"]["previews"]["all"].rpartition("/")[2]
     until(lambda: sites.asked_for(preview), "the page to be asked for")
     return int(sites.task(kind, site)["worker_pid"])
+
+
+@contextmanager
+def paused(worker: Running) -> Iterator[None]:
+    """Its processes stand still meanwhile, and go on whatever happens: the tests after this one need them."""
+    worker.signal_all(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        worker.signal_all(signal.SIGCONT)
 
 
 # -- building ----------------------------------------------------------------------------------------------------------
@@ -208,6 +222,8 @@ def test_a_process_killed_while_it_renders_leaves_no_half_thumbnail_and_no_brows
         psutil.wait_procs(browsers, timeout=20)
     assert browsers
     assert not any(process.is_running() for process in browsers)
+    until(lambda: sites.rows.one(EVENTS, kind="worker_lost", site=site) == 1, "the loss to be noticed")
+    sites.go_on()
     assert set(sites.thumbnails("instasite", site)) == set(VIEWPORTS)
     assert sites.standing("instasite", site) == (None, False)
 
@@ -216,22 +232,22 @@ def test_a_worker_paused_while_it_renders_changes_nothing_when_it_wakes(
     sites: Sites, builder: Running, stack: Stack
 ) -> None:
     site = sites.new("instasite", preview="paused")
-    with sites.previews.held():
+    with ExitStack() as page:
+        page.enter_context(sites.previews.held())
         enqueue("instasite", site)
         running_in(sites, "instasite", site)
-        builder.signal_all(signal.SIGSTOP)
-    sites.rows("UPDATE worker_tasks SET last_heartbeat_at = now() - interval '1 day' WHERE status = 'running'")
-    assert repair.sweep(app, "rescue") == 1
-    successor = stack.worker("enqueue_missing_thumbnails", "build_thumbnail")
-    sites.thumbnails("instasite", site)
-    now = "thumbnail_build_in_progress = true, thumbnail_process_started_at = now(), details = '{\"thumbnails\": {}}'"
-    sites.rows(f"UPDATE instasites SET {now} WHERE id = :site", site=site)
-    before = sites.row("instasite", site)
-    builder.signal_all(signal.SIGCONT)
-    until(
-        lambda: sites.rows("SELECT FROM celeriac.task_events WHERE kind = 'late_finish'"),
-        "the late finish to be refused",
-    )
+        with paused(builder):
+            page.close()
+            sites.rows("UPDATE worker_tasks SET last_heartbeat_at = now() - interval '1 day' WHERE status = 'running'")
+            repair.sweep(app, "rescue")  # or another worker's sweep did
+            until(lambda: sites.rows.one(EVENTS, kind="rescue", site=site) == 1, "the rescue")
+            sites.go_on()
+            successor = stack.worker("enqueue_missing_thumbnails", "build_thumbnail", name="successor")
+            sites.thumbnails("instasite", site)
+            now = "thumbnail_build_in_progress = true, thumbnail_process_started_at = now()"
+            sites.rows(f"UPDATE instasites SET {now}, details = '{{\"thumbnails\": {{}}}}' WHERE id = :site", site=site)
+            before = sites.row("instasite", site)
+    until(lambda: sites.rows.one(EVENTS, kind="late_finish", site=site) == 1, "the late finish to be refused")
     assert sites.row("instasite", site) == before
     successor.stop()
 
@@ -268,14 +284,13 @@ def test_without_a_browser_builds_wait_and_burn_no_attempt_until_there_is_one(
     site = sites.new("instasite", preview="waits")
     target = browser.readlink()
     browser.unlink()
-    enqueue("instasite", site)
-    looks = (
-        "SELECT count(*) >= 4 FROM celeriac.task_events e JOIN worker_tasks t ON t.id = e.task WHERE e.kind = 'snooze'"
-    )
-    until(lambda: sites.rows.one(looks), "four looks in vain")
-    assert (sites.task("instasite", site)["retry_count"], sites.standing("instasite", site)) == (0, (None, False))
+    try:
+        enqueue("instasite", site)
+        until(lambda: sites.rows.one(EVENTS, kind="snooze", site=site) >= 4, "four looks in vain")
+        assert (sites.task("instasite", site)["retry_count"], sites.standing("instasite", site)) == (0, (None, False))
+    finally:
+        browser.symlink_to(target)
     said = builder.printed().count("tasks wait for a browser")
     assert 1 <= said <= 3  # once a process; one of the first two was killed
     assert f"CHROMIUM_PATH='{browser}' is no program: install Debian's package chromium" in builder.printed()
-    browser.symlink_to(target)
     sites.thumbnails("instasite", site)
