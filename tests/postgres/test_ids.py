@@ -29,6 +29,12 @@ def test_it_is_a_uuid_of_version_7_that_tells_its_time(make: Callable[[], str]) 
     assert before - 0.002 <= (uuid.int >> 80) / 1000 <= time()
 
 
+def test_sql_is_never_ahead_of_its_own_clock(rows: Rows) -> None:
+    """By half a millisecond, were it rounded."""
+    made = rows("SELECT celeriac.fresh_id(), extract(epoch FROM clock_timestamp()) * 1000 FROM generate_series(1, 200)")
+    assert [(made, now) for made, now in made if (UUID(made).int >> 80) > now] == []
+
+
 @MAKERS
 def test_all_the_rest_is_drawn(make: Callable[[], str]) -> None:
     """Each of the 74 bits is now 0, now 1."""
