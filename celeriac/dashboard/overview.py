@@ -66,25 +66,24 @@ def _at_work(workers: Found) -> Found:
     return Found({"up": len(up), "backing_off": sum(bool(row["resources"].get("is_backing_off")) for row in up)})
 
 
-def roles(page: Page) -> Found:
-    """Each with its depth, and its capacity and metrics as far as they were told in time; the worst first."""
-    depths = page.panel(insights.depth, cap=words.CAP)
+def roles(page: Page, role: str | None = None) -> Found:
+    """Each, or one of them, with its depth, and its capacity as far as that was told in time; the worst first."""
+    depths = page.panel(insights.depth, role, cap=words.CAP)
     if depths.stopped:
         return depths
-    capacity, metrics = (_by_role(page.panel(read, figures=True)) for read in (insights.capacity, insights.metrics))
+    capacity = by_role(page.panel(insights.capacity, role, figures=True))
     hours = page.panel(insights.last_hour).value or {}
-    found = [_role(d, capacity.get(d.role), metrics.get(d.role), hours.get(d.role)) for d in depths.value]
+    found = [_role(d, capacity.get(d.role), hours.get(d.role)) for d in depths.value]
     return Found(sorted(found, key=lambda row: WORST_FIRST.index(row["health"])))
 
 
-def _by_role(found: Found) -> dict[str, Any]:
+def by_role(found: Found) -> dict[str, Any]:
     return {row["role"]: row for row in found.value or ()}
 
 
-def _role(depth: insights.RoleDepth, capacity: Any, metrics: Any, hour: Any) -> dict[str, Any]:
+def _role(depth: insights.RoleDepth, capacity: Any, hour: Any) -> dict[str, Any]:
     """`hour`: what ended in each minute of it; None where nothing did."""
-    of_role = {"depth": depth, "capacity": capacity, "metrics": metrics, "hour": hour}
-    return of_role | {"health": health(depth, capacity)}
+    return {"depth": depth, "capacity": capacity, "hour": hour, "health": health(depth, capacity)}
 
 
 @router.get("/go")

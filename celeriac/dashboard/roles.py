@@ -11,8 +11,8 @@ from celeriac import insights
 from celeriac.dashboard import acts
 from celeriac.dashboard.forms import Form, Sent
 from celeriac.dashboard.guard import May
-from celeriac.dashboard.overview import USUAL_SPAN
-from celeriac.dashboard.overview import roles as all_roles
+from celeriac.dashboard.overview import USUAL_SPAN, by_role
+from celeriac.dashboard.overview import roles as roles_of
 from celeriac.dashboard.page import Page
 from celeriac.dashboard.reading import Found
 from celeriac.errors import BadValue, Unknown
@@ -30,26 +30,27 @@ DECISIONS, SHARES = 20, 100
 @router.get("/roles")
 def listed(page: Viewer) -> Response:
     page.ask()
-    return page.show("roles.html", "Roles", roles=all_roles(page))
+    return page.show("roles.html", "Roles", roles=roles_of(page))
 
 
 @router.get("/roles/{role:path}")
 def shown(role: str, page: Viewer) -> Response:
     span = page.ask("span").get("span", USUAL_SPAN)
-    roles = all_roles(page)
+    roles = roles_of(page, role)
     if roles.stopped:
         return page.show("role.html", f"Role {role}", found=roles)
-    mine = next((row for row in roles.value if row["depth"].role == role), None)
-    if mine is None:
+    if not roles.value:
         raise Unknown(f"there is no role {role!r}: start a worker of the code that declares it")
+    (mine,) = roles.value
     workers = page.panel(insights.workers)
     if not workers.stopped:
         workers = Found([worker for worker in workers.value if mine["depth"].queue in worker["queues"]])
     return page.show(
         "role.html", f"Role {role}", found=Found(mine), passes=page.panel(insights.passes, role, limit=DECISIONS),
+        metrics=by_role(page.panel(insights.metrics, role, figures=True)).get(role),
         workers=workers, shares=page.panel(insights.shares, role, limit=SHARES),
-        waited=page.panel(insights.rounds_waited, role),
-        lengths=_lengths(page, role), flow=page.panel(insights.flow, span, role), span=span,
+        waited=page.panel(insights.rounds_waited, role), lengths=_lengths(page, role),
+        flow=page.panel(insights.flow, span, role), span=span,
     )  # fmt: skip
 
 
