@@ -15,6 +15,7 @@ from typing import Any
 
 import yaml
 
+from tests.deploy.jail import jailed
 from tests.processes import ROOT
 
 _VARIABLE = re.compile(r"\$\{(\w+)(?:(:?)-([^}]*))?\}|\$\$")
@@ -69,6 +70,15 @@ class Service:
     def command(self) -> list[str]:
         return shlex.split(self._wanted["command"])
 
+    @property
+    def contained(self) -> list[str]:
+        """The command, under the rules of its container."""
+        return self._jailed(self.command)
+
+    def _jailed(self, command: list[str]) -> list[str]:
+        volumes = [volume.partition(":")[2] for volume in self._wanted.get("volumes", ())]
+        return jailed(command, database_url=self.environ.get("DATABASE_URL", ""), volumes=volumes)
+
     @cached_property
     def environ(self) -> dict[str, str]:
         """Nothing of the surroundings but where the programs are."""
@@ -82,7 +92,9 @@ class Service:
         return [self._network.local(part) for part in command]
 
     def is_healthy(self) -> bool:
-        check = subprocess.run(self.health_check, cwd=ROOT, env=self.environ, capture_output=True, check=False)
+        check = subprocess.run(
+            self._jailed(self.health_check), cwd=ROOT, env=self.environ, capture_output=True, check=False
+        )
         return check.returncode == 0
 
 

@@ -1,4 +1,4 @@
-"""A `docker` for machines without: `docker compose up --build` with a local process for each container.
+"""A `docker` for machines without: `docker compose up --build` with a local process for each container, in a jail.
 
 Postgres and Redis are those of DATABASE_URL and REDIS_URL, the containers' ports those of COMPOSE_PORTS (JSON). What a
 service prints goes to a file of its name in COMPOSE_LOGS. Nothing is built. Until Ctrl-C, as the real one, or until a
@@ -28,7 +28,7 @@ def main(arguments: list[str]) -> int:
     services = compose.services(os.environ, json.loads(os.environ["COMPOSE_PORTS"]))
     logs = Path(os.environ["COMPOSE_LOGS"])
     _migrate(services.pop("migrate"), logs / "migrate")
-    running = {name: Running(one.command, one.environ, logs / name) for name, one in services.items()}
+    running = {name: Running(one.contained, one.environ, logs / name) for name, one in services.items()}
     (logs / "pids").write_text(json.dumps({name: one.pid for name, one in running.items()}))
     while not ended.wait(0.1):
         if gone := [one for one in running.values() if one.process.poll() is not None]:
@@ -42,7 +42,7 @@ def main(arguments: list[str]) -> int:
 def _migrate(service: Service, log: Path) -> None:
     """The others wait for it."""
     with log.open("wb") as output:
-        subprocess.run(service.command, cwd=ROOT, env=service.environ, stdout=output, stderr=output, check=True)
+        subprocess.run(service.contained, cwd=ROOT, env=service.environ, stdout=output, stderr=output, check=True)
 
 
 def _end(running: dict[str, Running]) -> None:

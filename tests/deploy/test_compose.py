@@ -10,6 +10,7 @@ import glob
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import tomllib
@@ -27,6 +28,7 @@ from celeriac.store.connections import Database
 from tasks.app import app
 from tests.conftest import Servers
 from tests.deploy.compose import free_ports, interpolated, read, services
+from tests.deploy.jail import RULES, USER, can_be_had, jailed
 from tests.deploy.surroundings import surroundings
 from tests.deploy.written import lasting
 from tests.processes import ROOT, Rows, Running, process, until
@@ -259,6 +261,48 @@ def test_the_first_process_is_the_images_own() -> None:
     """It waits for orphans; with another `init` above it, it is no first process, and says so at each start."""
     assert 'ENTRYPOINT ["tini", "--"]' in (ROOT / "deploy" / "Dockerfile").read_text()
     assert [name for name in OURS if {"init", "entrypoint"} & set(FILE["services"][name])] == []
+
+
+def test_every_service_of_ours_has_the_rules_of_the_jail() -> None:
+    """In which they have all become healthy and built a site, above."""
+    assert {name: {rule: FILE["services"][name].get(rule) for rule in RULES} for name in OURS} == dict.fromkeys(
+        OURS, RULES
+    )
+    assert [name for name in OURS if {"privileged", "cap_add", "user"} & set(FILE["services"][name])] == []
+
+
+#: Each may be tried in a container; none may succeed.
+FORBIDDEN = {
+    "touch {root}/tasks/written": "Read-only file system",
+    "touch /etc/written": "Read-only file system",
+    "touch /usr/bin/written": "Read-only file system",
+    "mkdir /written": "Read-only file system",
+    "mount -t tmpfs none /tmp": "must be superuser|permission denied",
+    "setpriv --reuid 0 id": "Operation not permitted",
+    "ls /var/lib": "No such file or directory",
+}
+
+
+@pytest.mark.skipif(not can_be_had(), reason="a jail is for root to make")
+@pytest.mark.parametrize("command", FORBIDDEN)
+def test_what_a_container_forbids_is_refused_in_the_jail(command: str) -> None:
+    given = jailed(shlex.split(command.format(root=ROOT)))
+    done = subprocess.run(given, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert re.search(FORBIDDEN[command], done.stderr)
+
+
+@pytest.mark.skipif(not can_be_had(), reason="a jail is for root to make")
+def test_who_is_in_the_jail_has_no_power_and_a_tmp_of_its_own() -> None:
+    look = "touch /tmp/written && id -u && grep -E '^(CapEff|CapBnd|NoNewPrivs)' /proc/self/status && ls /tmp"
+    done = subprocess.run(jailed(["sh", "-c", look]), capture_output=True, text=True, check=True)
+    user, *powers, mine = done.stdout.split("\n")[:-1]
+    assert (int(user), mine) == (USER, "written")
+    assert {line.split()[0]: int(line.split()[1], 16) for line in powers} == {
+        "CapEff:": 0,
+        "CapBnd:": 0,
+        "NoNewPrivs:": 1,
+    }
 
 
 def test_every_service_of_ours_is_built_from_that_dockerfile() -> None:
