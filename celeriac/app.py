@@ -97,8 +97,8 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
 
     @property
     def redis_url(self) -> str:
-        """Raises ConfigurationError for a broker that is no Redis, and for two that disagree."""
-        return broker.url_of(self.conf, self.settings.redis_url) or self.stack.redis_url
+        """Raises ConfigurationError for a broker that is no Redis, for two that disagree, for Sentinels of nobody."""
+        return broker.url_of(self.conf, self.settings) or self.stack.redis_url
 
     @cached_property
     def database(self) -> Database:
@@ -151,9 +151,9 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
         return super()._load_config()
 
     def _connection(self, url: Any, *args: Any, transport_options: Any = None, **options: Any) -> Any:
-        ours = configuration.transport_options(self.conf.broker_transport_options)
-        given = ours | dict(transport_options or {})
-        return super()._connection(url or self.redis_url, *args, transport_options=given, **options)
+        given = configuration.transport_options(self.conf.broker_transport_options) | dict(transport_options or {})
+        url, given = broker.address(url or self.redis_url, given, self.settings)
+        return super()._connection(url, *args, transport_options=given, **options)
 
     @cached_property
     def backend(self) -> RowBackend:

@@ -35,6 +35,8 @@ class Settings:
 
     database_url: str | None = None
     redis_url: str | None = None
+    # Where `REDIS_URL` names Sentinels: what they call the master.
+    redis_master: str | None = None
     worker_id: str | None = None
     worker_role: str | None = None
     log_format: str = "text"
@@ -98,6 +100,7 @@ class Settings:
         return cls(
             database_url=given.get("DATABASE_URL") or None,
             redis_url=given.get("REDIS_URL") or None,
+            redis_master=given.get("CELERIAC_REDIS_MASTER") or None,
             worker_id=given.get("WORKER_ID") or None,
             worker_role=given.get("WORKER_ROLE") or None,
             log_format=_log_format(given.get("CELERIAC_LOG_FORMAT") or "text"),

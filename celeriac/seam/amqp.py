@@ -8,12 +8,14 @@ from typing import Any
 from celery.app.amqp import AMQP, Queues
 from kombu.connection import Connection as StockConnection
 
-from celeriac.seam.transport import Transport
+from celeriac.seam.transport import SentinelTransport, Transport
+
+OURS = {"redis": Transport, "rediss": Transport, "sentinel": SentinelTransport}
 
 
 class Connection(StockConnection):
     def get_transport_cls(self) -> Any:
-        return Transport if self.transport_cls in ("redis", "rediss") else super().get_transport_cls()
+        return OURS.get(self.transport_cls) or super().get_transport_cls()
 
 
 class RoleQueues(AMQP):

@@ -38,10 +38,10 @@ REQUIRED: Mapping[str, Any] = {
 
 #: Of a connection: a user's other options go with these.
 TRANSPORT: Mapping[str, Any] = {
-    "socket_timeout": 15,
+    "socket_timeout": 5,
     "socket_connect_timeout": 5,
     "socket_keepalive": True,
-    "health_check_interval": 10,
+    "health_check_interval": 5,
 }
 
 #: Tickets need no emulated acknowledgement and one list a queue, and are published in batches.

@@ -32,7 +32,7 @@ class Enqueuer:
     """Writes an app's new tasks."""
 
     def __init__(self, app: RunApp) -> None:
-        broker.url_of(app.conf, app.settings.redis_url)  # raises for one that cannot be, though no enqueue needs it
+        broker.url_of(app.conf, app.settings)  # raises for one that cannot be, though no enqueue needs it
         # The kicker's thread needs it, and cannot import it any more while a short program ends.
         importlib.import_module("celeriac.seam.transport")
         self.app = app

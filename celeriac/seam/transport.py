@@ -19,9 +19,12 @@ from queue import Empty
 from typing import Any, TypeVar
 
 from kombu.transport import redis as stock
+from kombu.transport import virtual
 from kombu.utils.encoding import bytes_to_str
 from redis import Redis
+from redis.backoff import NoBackoff
 from redis.exceptions import InvalidResponse, OutOfMemoryError, ResponseError
+from redis.retry import Retry
 
 from celeriac.dispatch.keys import adopting_key, queue_of, ticket_key
 from celeriac.dispatch.quarantine import quarantine
@@ -40,11 +43,24 @@ TELL_FULL_EVERY = 60.0
 REPLIES = re.compile(r"\.reply\.[^.]*\.pidbox$")
 
 
+class QoS(virtual.QoS):
+    """Of tickets, which can be lost: what cannot be put back is handed out anew, and not dumped into a file."""
+
+    def restore_unacked(self) -> list[Any]:
+        if lost := super().restore_unacked():
+            logger.warning("%d tickets could not be put back (%s) and will be handed out anew", len(lost), lost[0][0])
+        return []
+
+
 class Channel(stock.Channel):
     """Checks what comes by queue before it is delivered, and survives what comes by broadcast and keys of all types."""
 
     dropped = 0
     told_full = -math.inf
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.QoS = QoS  # type: ignore[assignment]
 
     def _brpop_read(self, **options: Any) -> bool:
         inner = self.client.parse_response
@@ -176,3 +192,19 @@ class Transport(stock.Transport):
             del self._used_channel_ids[:]  # a channel that fails as it is made keeps its own
             raise
         return connection
+
+
+class SentinelChannel(Channel, stock.SentinelChannel):
+    """The same, of whichever server the Sentinels say is the master now. One that is dead is not asked thrice."""
+
+    sentinel_kwargs: Mapping[str, Any] = {}
+
+    def _get_pool(self, asynchronous: bool = False) -> Any:
+        self.sentinel_kwargs = {**self.sentinel_kwargs, "retry": Retry(NoBackoff(), 0)}
+        return super()._get_pool(asynchronous)
+
+
+class SentinelTransport(Transport, stock.SentinelTransport):
+    """`sentinel://`: a former master that is asked to write says no, and the Sentinels are asked anew."""
+
+    Channel = SentinelChannel

@@ -21,9 +21,14 @@ Make = Callable[..., Celeriac]
 
 @pytest.fixture
 def make() -> Make:
-    def make(redis_url: str | None = REDIS, max_concurrent_tasks: float = 3, **options: Any) -> Celeriac:
+    def make(
+        redis_url: str | None = REDIS, max_concurrent_tasks: float = 3, redis_master: str | None = None, **options: Any
+    ) -> Celeriac:
         settings = Settings(
-            database_url="postgresql://nowhere.invalid/", redis_url=redis_url, max_concurrent_tasks=max_concurrent_tasks
+            database_url="postgresql://nowhere.invalid/",
+            redis_url=redis_url,
+            redis_master=redis_master,
+            max_concurrent_tasks=max_concurrent_tasks,
         )
         return Celeriac("shop", settings=settings, set_as_current=False, **options)
 
@@ -208,6 +213,55 @@ def test_another_broker_than_one_redis_is_refused_in_a_line(make: Make, wrong: A
     app = make(redis_url=None, broker=wrong)
     with pytest.raises(ConfigurationError, match=r"^broker_url=.*: the broker is one Redis or Valkey; give one of"):
         _ = app.redis_url
+
+
+SENTINELS = "sentinel://:secret@one.invalid:26379/2;sentinel://two.invalid"
+
+
+def test_sentinels_are_named_as_celery_names_them_with_their_master(make: Make) -> None:
+    app = make(redis_url=None, broker=SENTINELS, broker_transport_options={"master_name": "tickets"})
+    assert app.redis_url == SENTINELS
+    connection = app.connection_for_write()
+    assert connection.transport_cls == "sentinel"
+    assert connection.transport_options["master_name"] == "tickets"
+    assert app.connection_for_read(transport_options={"socket_connect_timeout": 0.5}).transport_options[
+        "sentinel_kwargs"
+    ] == {"socket_timeout": 0.5, "socket_connect_timeout": 0.5}
+    connection.switch(connection.alt[1])
+    assert (connection.hostname, connection.password, connection.virtual_host) == ("two.invalid", "secret", "2")
+
+
+def test_a_sentinels_own_password_goes_with_ours(make: Make) -> None:
+    theirs = {"password": "theirs", "socket_timeout": 0.1}
+    options = {"master_name": "tickets", "sentinel_kwargs": theirs}
+    app = make(SENTINELS, broker_transport_options=options)
+    given = app.connection_for_write().transport_options["sentinel_kwargs"]
+    assert given == {"password": "theirs", "socket_timeout": 0.1, "socket_connect_timeout": 5}
+
+
+@pytest.mark.parametrize(
+    ("url", "master", "options", "blamed"),
+    [
+        (SENTINELS, None, {}, r"^The broker is named by its Sentinels: say which master .* CELERIAC_REDIS_MASTER"),
+        (SENTINELS, "a", {"master_name": "b"}, r"^CELERIAC_REDIS_MASTER='a' and .*'b' disagree"),
+        (REDIS, "a", {}, r"^CELERIAC_REDIS_MASTER='a' is a name among Sentinels"),
+        ("sentinel://a/0;sentinel://b/1", "a", {}, r"^REDIS_URL='sentinel://a.* not the Sentinels of one Redis"),
+        ("sentinel://a;redis://b", "a", {}, r"^REDIS_URL='sentinel://a.* not the Sentinels of one Redis"),
+    ],
+)
+def test_sentinels_that_cannot_be_asked_are_refused_in_a_line(
+    make: Make, url: str, master: str | None, options: dict[str, str], blamed: str
+) -> None:
+    app = make(url, redis_master=master, broker_transport_options=options)
+    with pytest.raises(ConfigurationError, match=blamed):
+        _ = app.redis_url
+
+
+def test_an_error_about_sentinels_tells_no_password(make: Make) -> None:
+    with pytest.raises(ConfigurationError, match="disagree") as refused:
+        _ = make(SENTINELS, redis_master="a", broker="sentinel://x:hidden@three.invalid").redis_url
+    assert "secret" not in str(refused.value)
+    assert "hidden" not in str(refused.value)
 
 
 def test_without_any_the_connection_is_to_the_embedded_one(make: Make) -> None:

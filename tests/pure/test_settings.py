@@ -10,7 +10,8 @@ from celeriac.errors import ConfigurationError
 from celeriac.settings import Settings, host_and_port
 
 TEXTS = {
-    "DATABASE_URL": "database_url", "REDIS_URL": "redis_url", "WORKER_ID": "worker_id", "WORKER_ROLE": "worker_role"
+    "DATABASE_URL": "database_url", "REDIS_URL": "redis_url", "WORKER_ID": "worker_id", "WORKER_ROLE": "worker_role",
+    "CELERIAC_REDIS_MASTER": "redis_master",
 }  # fmt: skip
 
 #: variable: (setting, a value, what it comes to, too little)

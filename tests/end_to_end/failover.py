@@ -1,0 +1,160 @@
+"""Servers that take over from one another: a Postgres with its standby, Valkeys with their Sentinels."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+import redis
+from sqlalchemy import create_engine
+
+from celeriac import local
+from celeriac.local.postgres import DATABASE, PORT
+from celeriac.local.valkey import HOST, free_port
+from celeriac.store.migrate import migrate
+from tests.end_to_end.shop import RAN
+from tests.processes import Rows, until
+
+#: What the Sentinels call the master, how many there are, and how many have to miss it for so long (milliseconds).
+MASTER, SENTINELS, QUORUM, DOWN_AFTER = "tickets", 3, 2, 1000
+
+
+class Standby(local.PostgresServer):
+    """Follows another server, and takes over once it is told to."""
+
+    def __init__(self, folder: Path, primary: local.PostgresServer) -> None:
+        super().__init__(folder)
+        self.primary = primary
+
+    def promote(self) -> None:
+        rows = Rows(self.url)
+        assert rows.one("SELECT pg_promote()")
+        rows.close()
+
+    def _run_initdb(self, home: Path) -> None:
+        command = [str(self._programs() / "pg_basebackup"), "-D", self._as_seen_from_inside(home), "-X", "stream", "-R"]
+        command += ["-h", str(self.primary.socket_folder), "-p", str(PORT), "-U", "postgres", "-c", "fast"]
+        with self._surroundings(home) as options:
+            subprocess.run(command, check=True, **options)
+        (home / "postmaster.pid").unlink(missing_ok=True)
+
+    def _is_ready(self, pid: int) -> bool:
+        with suppress(FileNotFoundError):
+            lines = (self.data / "postmaster.pid").read_text().splitlines()
+            return len(lines) >= 8 and lines[0] == str(pid) and lines[7].strip() in ("standby", "ready")
+        return False
+
+
+class Pair:
+    """`url` names both, and whoever connects gets the one that takes writes."""
+
+    def __init__(self, primary: local.PostgresServer, standby: Standby) -> None:
+        self.primary, self.standby = primary, standby
+        hosts = ",".join(str(server.socket_folder) for server in (primary, standby))
+        where = f"host={hosts}&port={PORT},{PORT}&target_session_attrs=read-write"
+        self.url = f"postgresql+psycopg2://postgres@/{DATABASE}?{where}"
+
+    def follow(self, names: str) -> None:
+        """Which standbys a commit waits for, as `synchronous_standby_names` says it."""
+        rows = Rows(self.primary.url)
+        rows(f"ALTER SYSTEM SET synchronous_standby_names = '{names}'")
+        rows("SELECT pg_reload_conf()")
+        until(lambda: rows.one("SELECT current_setting('synchronous_standby_names')") == names, "the setting")
+        if names:
+            until(
+                lambda: rows.one("SELECT min(sync_state) FROM pg_stat_replication") == "quorum", "the standby to follow"
+            )
+        rows.close()
+
+
+@contextmanager
+def pair(folder: Path) -> Iterator[Pair]:
+    """Two servers with the engine's schema and the shop's table, the second a standby of the first."""
+    with ExitStack() as stack:
+        primary = local.PostgresServer(folder / "primary")
+        primary.start()
+        stack.callback(primary.stop)
+        engine = create_engine(primary.url)
+        migrate(engine)
+        with engine.begin() as connection:
+            connection.exec_driver_sql(RAN)
+        engine.dispose()
+        standby = Standby(folder / "standby", primary)
+        standby.start()
+        stack.callback(standby.stop)
+        yield Pair(primary, standby)
+
+
+class Replica(local.ValkeyServer):
+    def __init__(self, folder: Path, master: local.ValkeyServer) -> None:
+        super().__init__(folder)
+        self.master = master
+
+    def _command(self, port: int) -> list[str]:
+        return [*super()._command(port), "--replicaof", HOST, str(self.master.port)]
+
+
+class Sentinel(local.ValkeyServer):
+    """Watches a master with others of its kind, and has a replica take over."""
+
+    def __init__(self, folder: Path, master: local.ValkeyServer) -> None:
+        super().__init__(folder)
+        self.master = master
+
+    def _command(self, port: int) -> list[str]:
+        lines = [
+            f"bind {HOST}", f"port {port}", "pidfile valkey.pid",
+            f"sentinel monitor {MASTER} {HOST} {self.master.port} {QUORUM}",
+            f"sentinel down-after-milliseconds {MASTER} {DOWN_AFTER}",
+            f"sentinel failover-timeout {MASTER} 10000",
+        ]  # fmt: skip
+        written = self.home / "sentinel.conf"
+        if not written.exists():
+            written.write_text("\n".join(lines) + "\n")
+            os.chown(written, self.account.uid, self.account.gid)
+        # By way of its own folder, as its user may not pass through those above.
+        return [str(self._program()), f"/proc/self/cwd/{written.name}", "--sentinel"]
+
+
+class Watched:
+    """A master, its replica, and who watches them. `url` names the latter."""
+
+    def __init__(self, master: local.ValkeyServer, replica: Replica, sentinels: list[Sentinel]) -> None:
+        self.master, self.replica, self.sentinels = master, replica, sentinels
+        self.url = ";".join(f"sentinel://{HOST}:{sentinel.port}/0" for sentinel in sentinels)
+
+    def chosen(self) -> int:
+        """The port of the master, as the last Sentinel tells it."""
+        with redis.Redis(HOST, self.sentinels[-1].port or 0) as client:
+            _, port = client.execute_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER)
+            return int(port)
+
+    def ready(self) -> bool:
+        """Whether each Sentinel knows the others and the replica."""
+        with redis.Redis(HOST, self.sentinels[-1].port or 0) as client:
+            told = client.sentinel_master(MASTER)
+        return bool(told["num-slaves"] == 1 and told["num-other-sentinels"] == SENTINELS - 1)
+
+
+@contextmanager
+def watched(folder: Path) -> Iterator[Watched]:
+    with ExitStack() as stack:
+
+        def started(server: local.ValkeyServer) -> None:
+            server.start()
+            stack.callback(server.stop)
+            stack.callback(lambda: server.resume() if server.running else None)
+
+        master = local.ValkeyServer(folder / "master", free_port())
+        started(master)
+        replica = Replica(folder / "replica", master)
+        started(replica)
+        sentinels = [Sentinel(folder / f"sentinel{n}", master) for n in range(SENTINELS)]
+        for sentinel in sentinels:
+            started(sentinel)
+        all_of_them = Watched(master, replica, sentinels)
+        until(all_of_them.ready, "the Sentinels to know each other")
+        yield all_of_them

@@ -1,0 +1,176 @@
+"""The other server takes over: a Postgres standby that is promoted, a Valkey that the Sentinels choose."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+import redis
+from sqlalchemy.exc import DBAPIError
+
+from celeriac import Celeriac, NotReady, Settings, local
+from celeriac.roles import registry
+from tests import processes
+from tests.end_to_end.conftest import QUICK
+from tests.end_to_end.failover import MASTER, Pair, Watched, pair, watched
+from tests.processes import Rows, until
+
+BY_STATUS = "SELECT task_id, status FROM worker_tasks WHERE role = 'add'"
+
+
+class Producer:
+    """Enqueues as fast as it is let, and remembers which tasks were accepted."""
+
+    def __init__(self, database_url: str, **settings: str) -> None:
+        self.app = Celeriac("other", settings=Settings(database_url=database_url, **settings), set_as_current=False)
+        self.accepted: list[str] = []
+        self.refused = 0
+
+    def declare(self) -> None:
+        from tests.end_to_end.shop import app as shop
+
+        with self.app.database.statement() as connection:
+            registry.register(connection, [declared.row() for declared in shop.roles.all()], 0)
+
+    def enqueue(self) -> None:
+        try:
+            self.accepted.append(self.app.send_task("add", kwargs={"a": len(self.accepted)}).id)
+        except (DBAPIError, NotReady):
+            self.refused += 1
+
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        ending = threading.Event()
+
+        def work() -> None:
+            while not ending.wait(0.002):
+                self.enqueue()
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        try:
+            yield
+        finally:
+            ending.set()
+            thread.join()
+
+    def more(self, n: int = 50) -> None:
+        """Once so many more are accepted."""
+        wanted = len(self.accepted) + n
+        until(lambda: len(self.accepted) >= wanted, f"{n} more tasks to be accepted")
+
+    def close(self) -> None:
+        self.app.publisher.close()
+        self.app.database.dispose()
+
+
+def finished(rows: Rows, producer: Producer) -> bool:
+    ended = {task for task, status in rows(BY_STATUS) if status == "completed"}
+    return ended >= set(producer.accepted)
+
+
+def waited_on(server: local.ValkeyServer) -> bool:
+    """Whether a worker waits there for tickets."""
+    with redis.Redis.from_url(server.url) as client:
+        return any(one["cmd"] == "brpop" for one in client.client_list())
+
+
+@pytest.fixture
+def postgres(tmp_path: Path) -> Iterator[Pair]:
+    with pair(tmp_path) as both:
+        yield both
+
+
+@pytest.fixture
+def valkeys(tmp_path: Path) -> Iterator[Watched]:
+    with watched(tmp_path) as servers:
+        yield servers
+
+
+@pytest.fixture
+def life() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+def test_a_standby_that_commits_wait_for_takes_over_and_nothing_is_lost(
+    postgres: Pair, redis_url: str, life: ExitStack, tmp_path: Path
+) -> None:
+    postgres.follow("ANY 1 (*)")
+    producer = Producer(postgres.url, redis_url=redis_url)
+    life.callback(producer.close)
+    producer.declare()
+    life.enter_context(
+        processes.worker("tests.end_to_end.shop", postgres.url, redis_url, tmp_path / "log", environ=QUICK)
+    )
+    with producer.at_work():
+        producer.more()
+        postgres.primary.kill()
+        postgres.standby.promote()
+        producer.more()
+    rows = Rows(postgres.standby.url)
+    life.callback(rows.close)
+    until(lambda: finished(rows, producer), "all that was accepted to run")
+    assert producer.refused, "nobody took writes in between"
+    assert {status for _, status in rows(BY_STATUS)} == {"completed"}
+
+
+def test_what_a_standby_had_not_heard_of_is_lost_and_leaves_nothing_stuck(
+    postgres: Pair, redis_url: str, life: ExitStack, tmp_path: Path
+) -> None:
+    """Accepted by a primary that waits for nobody: its end is theirs, also where their tickets lie in Redis."""
+    producer = Producer(postgres.url, redis_url=redis_url)
+    life.callback(producer.close)
+    producer.declare()
+    rows = Rows(postgres.primary.url)
+    producer.enqueue()
+    heard = list(producer.accepted)
+    until(lambda: rows.one("SELECT min(replay_lsn) >= pg_current_wal_lsn() FROM pg_stat_replication"), "it to be heard")
+    postgres.standby.stop()
+    for _ in range(20):
+        producer.enqueue()
+    producer.app.dispatch("add")
+    rows.close()
+    postgres.primary.kill()
+    postgres.standby.start()
+    postgres.standby.promote()
+    with producer.at_work():
+        producer.more()
+    lost = set(producer.accepted[1:21])
+    life.enter_context(
+        processes.worker("tests.end_to_end.shop", postgres.url, redis_url, tmp_path / "log", environ=QUICK)
+    )
+    rows = Rows(postgres.standby.url)
+    life.callback(rows.close)
+    until(lambda: {status for _, status in rows(BY_STATUS)} == {"completed"}, "what is there to run")
+    there = {task for task, _ in rows(BY_STATUS)}
+    assert there == set(producer.accepted) - lost >= set(heard)
+
+
+@pytest.mark.parametrize("fault", ["killed", "frozen"])
+def test_the_valkey_that_the_sentinels_choose_carries_the_tickets(
+    fault: str, valkeys: Watched, database_url: str, rows: Rows, life: ExitStack, tmp_path: Path
+) -> None:
+    producer = Producer(database_url, redis_url=valkeys.url, redis_master=MASTER)
+    life.callback(producer.close)
+    producer.declare()
+    environ = QUICK | {"CELERIAC_REDIS_MASTER": MASTER}
+    log = tmp_path / "log"
+    life.enter_context(processes.worker("tests.end_to_end.shop", database_url, valkeys.url, log, environ=environ))
+    assert waited_on(valkeys.master)
+    with producer.at_work():
+        producer.more()
+        valkeys.master.kill() if fault == "killed" else valkeys.master.pause()
+        valkeys.sentinels[0].kill()
+        until(lambda: valkeys.chosen() == valkeys.replica.port, "the Sentinels to choose another")
+        producer.more()
+        until(lambda: producer.app.publisher.answers(), "the producer to find it")
+        until(lambda: waited_on(valkeys.replica), "the worker to find it")
+        producer.more()
+        valkeys.master.start() if fault == "killed" else valkeys.master.resume()
+        producer.more()
+    until(lambda: finished(rows, producer), "all that was accepted to run")
+    assert not producer.refused, "an enqueue needs no Redis"
