@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -20,6 +21,7 @@ from faults.of_processes import again_and_again
 from faults.rounds import Fault
 from faults.size import sized
 from faults.stack import Stack
+from faults.standby import Standby, synchronise
 
 AWAY = 4.0
 
@@ -38,6 +40,18 @@ def crashed(stack: Stack) -> None:
         stack.postgres.kill()
         stack.postgres.start()
         time.sleep(1.0)
+
+
+def failed_over(stack: Stack) -> None:
+    """Killed, and a standby of whom each commit has waited takes over at the same address."""
+    standby = Standby(Path(tempfile.mkdtemp(prefix="standby-", dir=stack.folder)), stack.postgres)
+    standby.start()
+    stack.life.callback(standby.stop)
+    synchronise(stack.postgres)
+    time.sleep(AWAY)
+    stack.postgres.kill()
+    standby.promote()
+    stack.hand_over(standby)
 
 
 def gone(stack: Stack) -> None:
@@ -199,6 +213,7 @@ WRITES = "INSERT|UPDATE|DELETE|EXECUTE|celeriac\\.|COMMIT"
 FAULTS = [
     Fault("postgres-restarted", "Postgres is restarted in good order", restarted),
     Fault("postgres-crashed", "Postgres is killed and recovers, twice", crashed),
+    Fault("postgres-failed-over", "Postgres is killed and a synchronous standby takes over", failed_over),
     Fault("postgres-gone", "Postgres is away for 6 s", gone),
     Fault("postgres-frozen", "Postgres is frozen for two leases", frozen),
     Fault("backends-frozen", "idle sessions hang for two leases, as behind a cut network", backend_frozen),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
 from contextlib import suppress
+from pathlib import Path
 
 import redis
 
@@ -13,6 +15,7 @@ from faults.of_processes import again_and_again
 from faults.rounds import Fault
 from faults.size import sized
 from faults.stack import Stack
+from faults.standby import Replica
 
 #: Seconds something is away.
 AWAY = 4.0
@@ -43,6 +46,19 @@ def killed(stack: Stack) -> None:
         stack.valkey.kill()
         stack.valkey.start()
         time.sleep(1.0)
+
+
+def failed_over(stack: Stack) -> None:
+    """Killed, and a replica that has heard nearly all takes over at the same address."""
+    replica = Replica(Path(tempfile.mkdtemp(prefix="replica-", dir=stack.folder)), stack.valkey)
+    replica.start()
+    stack.life.callback(replica.stop)
+    must(replica.follows, 15.0, "the replica to follow")
+    time.sleep(1.0)
+    stack.valkey.kill()
+    time.sleep(1.0)
+    replica.promote()
+    stack.hand_over(replica)
 
 
 def frozen(stack: Stack) -> None:
@@ -93,6 +109,7 @@ FAULTS = [
     Fault("redis-flushed", "FLUSHALL while tickets wait in it", flushed, wipes=True),
     Fault("redis-gone", "Redis is stopped for 4 s and comes back empty", gone, wipes=True),
     Fault("redis-killed", "Redis is killed and comes back empty at once, three times", killed, wipes=True),
+    Fault("redis-failed-over", "Redis is killed and its replica takes over a second later", failed_over, wipes=True),
     Fault("redis-frozen", "Redis is frozen for 6 s: connections stay, nothing answers", frozen),
     Fault("redis-slow", "each answer of Redis, and each command, comes 200 ms late", slow),
     Fault("redis-cut", "all connections to Redis are cut every 0.4 s", cut),

@@ -7,6 +7,7 @@ Prints the two ports it listens on. A line of JSON on its input says what it doe
     freeze    nothing is; it is passed on later
     slow      each piece comes so many `seconds` late
     cut       all connections are closed, once; then as `pass`
+    move      all connections are closed, and those that come lead to another server, at `url`; as `pass`
     errors    (Redis) each command is answered with an error, and goes nowhere
     lose      (Postgres) of the statements that `pattern` finds, the `share` loses its answer: the server has done what
               was asked, and the connection is gone. `before`: the statement itself is lost.
@@ -41,18 +42,19 @@ class Gate:
     """One server, what is done to its traffic, and who is connected."""
 
     def __init__(self, url: str) -> None:
-        self.address = urlsplit(url)
-        self.port = self.address.port or 0
         self.clients: set[Client] = set()
         self.order: dict[str, Any] = {}
         self.chance = random.Random(0)
-        self.tell({"mode": "pass"})
+        self.tell({"mode": "move", "url": url})
 
     def tell(self, order: dict[str, Any]) -> None:
         self.order, self.mode = order, order["mode"]
+        if self.mode == "move":
+            self.address = urlsplit(order["url"])
+            self.port = self.address.port or 0
         self.chance.seed(order.get("seed", 0))
         self.pattern = re.compile(order.get("pattern", "").encode(), re.IGNORECASE)
-        if self.mode == "cut":
+        if self.mode in ("cut", "move"):
             for client in list(self.clients):
                 client.end()
         for client in list(self.clients):

@@ -81,6 +81,8 @@ class Stack:
     #: The harness's own way to Postgres, past the proxy.
     engine: Engine
     chance: random.Random
+    #: What ends with the stack.
+    life: ExitStack
     load: Load = field(init=False)
     old: Any = field(default=None, repr=False)
 
@@ -122,6 +124,17 @@ class Stack:
         self.proxy.stdin.flush()
         self.proxy.stdout.readline()
 
+    def hand_over(self, to: local.PostgresServer | local.ValkeyServer) -> None:
+        """Behind the same address there is another server from now on; whoever is connected is not any more."""
+        if isinstance(to, local.ValkeyServer):
+            self.valkey = to
+        else:
+            self.forget_old_transaction()
+            self.engine.dispose()
+            self.postgres, self.engine = to, _engine(to)
+            self.life.callback(self.engine.dispose)
+        self.spoil("redis" if isinstance(to, local.ValkeyServer) else "postgres", "move", url=to.url)
+
     def member(self, name: str, kind: str, *options: str, **environ: str) -> Member:
         """A process of the app that is not started yet; `kind`: worker, beat or celeriac."""
         command = ["-m", "celery", "-A", "faults.app", kind, *options]
@@ -157,12 +170,12 @@ def stack(size: Size, seed: int, *, broken: str = "") -> Iterator[Stack]:
         proxy, ports = _proxy(valkey.url, postgres.url)
         life.callback(proxy.wait)
         life.callback(proxy.kill)
-        engine = create_engine(postgres.url, isolation_level="AUTOCOMMIT", connect_args={"options": UNHURRIED})
-        life.callback(engine.dispose)
+        engine = _engine(postgres)
         environ = _environ(ports, folder, broken)
         ledger, pen = Ledger(folder / "ledger"), Pen(folder / "ledger", "harness")
         fleet = Fleet([], pen)
-        made = Stack(folder, postgres, valkey, proxy, fleet, ledger, pen, environ, engine, random.Random(seed))
+        made = Stack(folder, postgres, valkey, proxy, fleet, ledger, pen, environ, engine, random.Random(seed), life)
+        life.callback(engine.dispose)
         made.environ = {**environ, "FAULTS_TOKEN": _prepare(engine, broken)}
         fleet.members += _members(made, size)
         life.callback(fleet.close)
@@ -175,6 +188,10 @@ def stack(size: Size, seed: int, *, broken: str = "") -> Iterator[Stack]:
         life.callback(made.load.close)
         life.callback(made.forget_old_transaction)
         yield made
+
+
+def _engine(server: local.PostgresServer) -> Engine:
+    return create_engine(server.url, isolation_level="AUTOCOMMIT", connect_args={"options": UNHURRIED})
 
 
 def _proxy(redis_url: str, database_url: str) -> tuple[subprocess.Popen[str], list[int]]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import redis
@@ -15,37 +14,12 @@ from celeriac import local
 from celeriac.local.postgres import DATABASE, PORT
 from celeriac.local.valkey import HOST, free_port
 from celeriac.store.migrate import migrate
+from faults.standby import Replica, Standby
 from tests.end_to_end.shop import RAN
-from tests.processes import Rows, until
+from tests.processes import until
 
 #: What the Sentinels call the master, how many there are, and how many have to miss it for so long (milliseconds).
 MASTER, SENTINELS, QUORUM, DOWN_AFTER = "tickets", 3, 2, 1000
-
-
-class Standby(local.PostgresServer):
-    """Follows another server, and takes over once it is told to."""
-
-    def __init__(self, folder: Path, primary: local.PostgresServer) -> None:
-        super().__init__(folder)
-        self.primary = primary
-
-    def promote(self) -> None:
-        rows = Rows(self.url)
-        assert rows.one("SELECT pg_promote()")
-        rows.close()
-
-    def _run_initdb(self, home: Path) -> None:
-        command = [str(self._programs() / "pg_basebackup"), "-D", self._as_seen_from_inside(home), "-X", "stream", "-R"]
-        command += ["-h", str(self.primary.socket_folder), "-p", str(PORT), "-U", "postgres", "-c", "fast"]
-        with self._surroundings(home) as options:
-            subprocess.run(command, check=True, **options)
-        (home / "postmaster.pid").unlink(missing_ok=True)
-
-    def _is_ready(self, pid: int) -> bool:
-        with suppress(FileNotFoundError):
-            lines = (self.data / "postmaster.pid").read_text().splitlines()
-            return len(lines) >= 8 and lines[0] == str(pid) and lines[7].strip() in ("standby", "ready")
-        return False
 
 
 class Pair:
@@ -56,18 +30,6 @@ class Pair:
         hosts = ",".join(str(server.socket_folder) for server in (primary, standby))
         where = f"host={hosts}&port={PORT},{PORT}&target_session_attrs=read-write"
         self.url = f"postgresql+psycopg2://postgres@/{DATABASE}?{where}"
-
-    def follow(self, names: str) -> None:
-        """Which standbys a commit waits for, as `synchronous_standby_names` says it."""
-        rows = Rows(self.primary.url)
-        rows(f"ALTER SYSTEM SET synchronous_standby_names = '{names}'")
-        rows("SELECT pg_reload_conf()")
-        until(lambda: rows.one("SELECT current_setting('synchronous_standby_names')") == names, "the setting")
-        if names:
-            until(
-                lambda: rows.one("SELECT min(sync_state) FROM pg_stat_replication") == "quorum", "the standby to follow"
-            )
-        rows.close()
 
 
 @contextmanager
@@ -86,15 +48,6 @@ def pair(folder: Path) -> Iterator[Pair]:
         standby.start()
         stack.callback(standby.stop)
         yield Pair(primary, standby)
-
-
-class Replica(local.ValkeyServer):
-    def __init__(self, folder: Path, master: local.ValkeyServer) -> None:
-        super().__init__(folder)
-        self.master = master
-
-    def _command(self, port: int) -> list[str]:
-        return [*super()._command(port), "--replicaof", HOST, str(self.master.port)]
 
 
 class Sentinel(local.ValkeyServer):

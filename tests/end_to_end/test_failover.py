@@ -13,6 +13,7 @@ from sqlalchemy.exc import DBAPIError
 
 from celeriac import Celeriac, NotReady, Settings, local
 from celeriac.roles import registry
+from faults.standby import synchronise
 from tests import processes
 from tests.end_to_end.conftest import QUICK
 from tests.end_to_end.failover import MASTER, Pair, Watched, pair, watched
@@ -99,7 +100,7 @@ def life() -> Iterator[ExitStack]:
 def test_a_standby_that_commits_wait_for_takes_over_and_nothing_is_lost(
     postgres: Pair, redis_url: str, life: ExitStack, tmp_path: Path
 ) -> None:
-    postgres.follow("ANY 1 (*)")
+    synchronise(postgres.primary)
     producer = Producer(postgres.url, redis_url=redis_url)
     life.callback(producer.close)
     producer.declare()
