@@ -69,7 +69,7 @@ def _asked(server: local.PostgresServer, *statements: str) -> object:
 class Replica(local.ValkeyServer):
     def __init__(self, folder: Path, master: local.ValkeyServer) -> None:
         super().__init__(folder)
-        self.master = master
+        self.master: local.ValkeyServer | None = master
 
     def follows(self) -> bool:
         """Whether it has all that the master had as it joined."""
@@ -77,8 +77,11 @@ class Replica(local.ValkeyServer):
             return bool(client.info("replication")["master_link_status"] == "up")
 
     def promote(self) -> None:
+        """Also for when it is started anew."""
+        self.master = None
         with redis.Redis.from_url(self.url) as client:
             client.replicaof("NO", "ONE")
 
     def _command(self, port: int) -> list[str]:
-        return [*super()._command(port), "--replicaof", HOST, str(self.master.port)]
+        follow = [] if self.master is None else ["--replicaof", HOST, str(self.master.port)]
+        return [*super()._command(port), *follow]
