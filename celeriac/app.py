@@ -146,7 +146,7 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
     # -- configure -------------------------------------------------------------------------------------------------
 
     def _load_config(self) -> Any:
-        usual = {"worker_concurrency": int(self.settings.max_concurrent_tasks)}
+        usual = configuration.by_environment(self.settings)
         self._pending_defaults.appendleft(lambda: configuration.settle(self._conf, usual))
         return super()._load_config()
 

@@ -197,7 +197,7 @@ class Publisher:
                 self._producer = None
                 # A batch that failed says only that; its cause is what Redis said.
                 why = error.__cause__ or error
-                logger.warning("Redis did not take it, leaving it alone for %g s: %s", BREAK, why)
+                logger.warning("Redis did not take it, leaving it alone for %g s: %s", BREAK, in_brief(why))
                 return False
         return True
 
@@ -221,6 +221,11 @@ def redis_failures() -> tuple[type[Exception], ...]:
     from redis.exceptions import RedisError
 
     return (KombuError, RedisError, OSError)
+
+
+def in_brief(error: BaseException) -> str:
+    """What went wrong; of Sentinels without redis-py's account of each client it has asked."""
+    return str(error).partition(" : <redis.")[0]
 
 
 def tokens_in(messages: Sequence[bytes]) -> set[str]:

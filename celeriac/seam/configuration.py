@@ -152,6 +152,12 @@ def by_user(conf: Configuration) -> Configuration:
     return Configuration({}, conf.maps[1:-1], conf._keys, conf.prefix)
 
 
+def by_environment(settings: Settings) -> dict[str, Any]:
+    """What is usual where the environment says so. Flower looks for the master's name there."""
+    options = {"master_name": settings.redis_master} if settings.redis_master else {}
+    return {"worker_concurrency": int(settings.max_concurrent_tasks), "broker_transport_options": options}
+
+
 def transport_options(given: Mapping[str, Any]) -> dict[str, Any]:
     """A user's options of the connection, completed; what tickets need is not the user's to say."""
     return dict(TRANSPORT) | dict(given) | dict(TRANSPORT_REQUIRED)

@@ -21,7 +21,7 @@ from redis.exceptions import OutOfMemoryError, ResponseError
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError
 
 from celeriac.dispatch.keys import adopting_key, is_adopted_from, plain_keys
-from celeriac.dispatch.publish import SHORT_FUSE, redis_failures
+from celeriac.dispatch.publish import SHORT_FUSE, in_brief, redis_failures
 from celeriac.dispatch.quarantine import quarantine
 from celeriac.enqueue import adopted
 from celeriac.enqueue.adopted import Letter
@@ -72,7 +72,7 @@ class Adopter(threading.Thread):
             more = not closed() and self.look()
         except redis_failures() as error:
             self._disconnect()
-            self._tell(f"Redis does not let plain Celery's messages be taken: {error}")
+            self._tell(f"Redis does not let plain Celery's messages be taken: {in_brief(error)}")
             return REST
         except Exception as error:
             self._tell(f"Plain Celery's messages wait: {error}", known=is_gone(error))

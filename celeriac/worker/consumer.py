@@ -13,6 +13,8 @@ from celery.worker.consumer import Consumer as StockConsumer
 from celery.worker.state import maybe_shutdown
 from kombu.exceptions import OperationalError
 
+from celeriac.dispatch.publish import in_brief
+
 logger = logging.getLogger(__name__)
 
 #: Until Redis is tried again (seconds): at first, and at most.
@@ -36,9 +38,9 @@ class Consumer(StockConsumer):
 
         def tell(error: Exception, _: float) -> None:
             nonlocal told
-            if str(error) != told:
-                logger.warning("Waiting for Redis at %s: %s", conn.as_uri(), error)
-            told = str(error)
+            if (why := in_brief(error)) != told:
+                logger.warning("Waiting for Redis at %s: %s", conn.as_uri(), why)
+            told = why
 
         conn.ensure_connection(
             tell, self.app.conf.broker_connection_max_retries, callback=maybe_shutdown,
@@ -57,6 +59,6 @@ class Consumer(StockConsumer):
 
 def _in_words(error: Exception) -> Exception:
     """Celery logs the `repr`, which for an error of redis-py does not say what Redis said."""
-    told = OperationalError(str(error))
+    told = OperationalError(in_brief(error))
     told.__cause__ = error
     return told

@@ -160,7 +160,9 @@ def test_the_valkey_that_the_sentinels_choose_carries_the_tickets(
     producer.declare()
     environ = QUICK | {"CELERIAC_REDIS_MASTER": MASTER}
     log = tmp_path / "log"
-    life.enter_context(processes.worker("tests.end_to_end.shop", database_url, valkeys.url, log, environ=environ))
+    worker = life.enter_context(
+        processes.worker("tests.end_to_end.shop", database_url, valkeys.url, log, environ=environ)
+    )
     assert waited_on(valkeys.master)
     with producer.at_work():
         producer.more()
@@ -175,3 +177,4 @@ def test_the_valkey_that_the_sentinels_choose_carries_the_tickets(
         producer.more()
     until(lambda: finished(rows, producer), "all that was accepted to run")
     assert not producer.refused, "an enqueue needs no Redis"
+    assert "<redis." not in worker.printed(), "a line says what is wrong, not by which objects"

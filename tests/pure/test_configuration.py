@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from celery import Task
+from flower.utils.broker import Broker
 
 from celeriac import Celeriac, ConfigurationError, Settings
 from celeriac.seam.backend import RowBackend
@@ -229,6 +230,13 @@ def test_sentinels_are_named_as_celery_names_them_with_their_master(make: Make) 
     ] == {"socket_timeout": 0.5, "socket_connect_timeout": 0.5}
     connection.switch(connection.alt[1])
     assert (connection.hostname, connection.password, connection.virtual_host) == ("two.invalid", "secret", "2")
+
+
+def test_flower_finds_the_masters_name_where_it_looks(make: Make) -> None:
+    app = make(SENTINELS, redis_master="tickets")
+    broker = Broker(SENTINELS.partition(";")[0], broker_options=app.conf.broker_transport_options)
+    assert broker.master_name == "tickets"
+    assert app.notes() == []
 
 
 def test_a_sentinels_own_password_goes_with_ours(make: Make) -> None:
