@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick proof faults celery-suites up bench docs pgbouncer matrix dist check format clean
+.PHONY: help demo test quick proof faults celery-suites up bench bench-peers docs pgbouncer matrix dist check format clean
 
 help: ## What there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -70,6 +70,9 @@ up: $(READY) ## Run the whole stack in the foreground: servers, sandbox, worker,
 
 bench: $(READY) ## Measure against plain Celery, side by side
 	$(BIN)/python -m bench
+
+bench-peers: $(READY) ## Measure against other task queues, in an environment of theirs
+	$(BIN)/python -m bench.peers
 
 docs: export NO_MKDOCS_2_WARNING ?= 1
 docs: $(READY) ## The site of README.md and docs, in build/site; fails where a link or an anchor leads nowhere

@@ -1,8 +1,9 @@
-"""PgQueuer's part of `bench.peers`: filling its queue, and `python -m bench.pgqueued`, a process of its worker."""
+"""PgQueuer's part, run by a Python that has it: `fill N`, `single N`, `work`."""
 
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -32,24 +33,31 @@ async def worker() -> AsyncIterator[PgQueuer]:
         await connection.close()
 
 
-def fill(n: int) -> float:
-    """Empties queue, log and statistics, then enqueues: the seconds of the latter."""
-    return asyncio.run(_fill(n))
-
-
-async def _fill(n: int) -> float:
+async def fill(n: int) -> float:
+    """Queue, log and statistics are emptied before."""
     connection = await asyncpg.connect()
-    try:
-        queries = Queries(AsyncpgDriver(connection))
-        await queries.clear_queue()
-        await queries.clear_queue_log()
-        await queries.clear_statistics_log()
-        began = time.perf_counter()
+    queries = Queries(AsyncpgDriver(connection))
+    await queries.clear_queue()
+    await queries.clear_queue_log()
+    await queries.clear_statistics_log()
+    began = time.perf_counter()
+    if n:
         await queries.enqueue(["noop"] * n, [b"%d" % i for i in range(n)], [0] * n)
-        return time.perf_counter() - began
-    finally:
-        await connection.close()
+    return time.perf_counter() - began
+
+
+async def single(n: int) -> float:
+    connection = await asyncpg.connect()
+    queries = Queries(AsyncpgDriver(connection))
+    began = time.perf_counter()
+    for i in range(n):
+        await queries.enqueue("noop", b"%d" % i, 0)
+    return time.perf_counter() - began
 
 
 if __name__ == "__main__":
-    uvloop.run(run(worker, batch_size=BATCH))
+    verb, *given = sys.argv[1:]
+    if verb == "work":
+        uvloop.run(run(worker, batch_size=BATCH))
+    else:
+        print(asyncio.run({"fill": fill, "single": single}[verb](int(given[0]))))

@@ -44,7 +44,7 @@ ALONE = {
     "make test": Finishing(" passed", {"PYTEST_ADDOPTS": f"{ASIDE} --maxprocesses 1 tests/pure/test_retries.py"}),
     "python -m bench.backlog": Finishing("not due", SMALL),
     # Without peers: nothing is installed by a test.
-    "python -m bench.peers": Finishing("bulk, rows/s", SMALL | {"BENCH_NODE": "/nowhere"}),
+    "make bench-peers": Finishing("old/clean", SMALL | {"BENCH_PEERS": "/nowhere"}),
     "python -m bench.builds": Finishing("builds a minute", SMALL),
     "python -m bench.keys": Finishing("ratio", SMALL),
     "python -m bench.pages": Finishing("the first page of a cold browser", SMALL),

@@ -1,0 +1,153 @@
+"""The peers, each set up as its own documentation has it for many small tasks, in an environment of their own.
+
+- plain Celery: prefork with two processes, and `-P solo`; results ignored, Celery's defaults otherwise. It has no bulk.
+- PgQueuer: `pgqueuer.run(…, batch_size=500)` on uvloop and one asyncpg connection a process, after `pgq install`
+  (durable tables) and `pgq autovac`. Its log of what succeeded is kept. Filled by one `enqueue` of lists.
+- Procrastinate: its command, 24 jobs at once; jobs that succeeded are kept. Filled by one `batch_defer`.
+- graphile-worker: its command with the preset of its page on performance (`bench/peers/graphile`): a local queue of
+  500, 24 concurrent jobs, completions in batches; no line a success (`NO_LOG_SUCCESS`), as its own measurement has it.
+  It deletes what succeeded. Filled by one `add_jobs`, no rows returned; one by one by `add_job`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+from sqlalchemy import text
+
+from bench.__main__ import DRAIN, _empty, _fill_plain, _left_plain, worker
+from bench.peers.peer import Peer, of_table, process, told
+
+HERE = Path(__file__).parent
+
+#: Where the peers are installed; by us, unless somebody says where.
+ENVIRONMENT = Path(os.environ.get("BENCH_PEERS", HERE.parent.parent / ".peers"))
+GRAPHILE = "graphile-worker@0.17"
+
+ADD_JOBS = text("""
+SELECT count(*) FROM graphile_worker.add_jobs(ARRAY(
+    SELECT json_populate_record(NULL::graphile_worker.job_spec, spec)
+    FROM json_array_elements(CAST(:specs AS json)) spec))
+""")
+
+
+def install() -> None:
+    """What is not there yet. Without npm there is no graphile-worker."""
+    python = ENVIRONMENT / "bin" / "python"
+    if "BENCH_PEERS" in os.environ or python.exists():
+        return
+    subprocess.run([sys.executable, "-m", "venv", str(ENVIRONMENT)], check=True)
+    needed = ["--requirement", str(HERE / "requirements.txt")]
+    subprocess.run([str(python), "-m", "pip", "install", "--quiet", *needed], check=True)
+    if shutil.which("npm"):
+        options = ["--prefix", str(ENVIRONMENT), "--no-save", "--no-package-lock"]
+        subprocess.run(["npm", "install", *options, GRAPHILE], check=False, capture_output=True)
+
+
+def celery() -> Iterator[Peer]:
+    prefork, solo = partial(worker, "plain"), partial(worker, "plain", "-P", "solo", "-c", "1")
+    for pool, work, processes in (("prefork -c 2", prefork, 1), ("solo", solo, 1), ("solo, two processes", solo, 2)):
+        yield Peer(
+            f"plain Celery, {pool}", DRAIN["plain"], _fill_plain_anew, _single_plain, work, _left_plain,
+            lambda: _left_plain() == 0, processes,
+        )  # fmt: skip
+
+
+def pgqueuer() -> Iterator[Peer]:
+    if not (pgq := installed("bin/pgq", "PgQueuer")):
+        return
+    for command in ("install", "autovac"):
+        subprocess.run([pgq, command], check=True, capture_output=True)
+    program = _program("bench.peers.pgqueued")
+    for name, processes in (("PgQueuer", 1), ("PgQueuer, two processes", 2)):
+        yield of_table(
+            name, DRAIN["rows"], "pgqueuer", processes=processes, work=partial(process, [*program, "work"]),
+            fill=lambda n: told([*program, "fill", str(n)]), single=lambda n: told([*program, "single", str(n)]),
+        )  # fmt: skip
+
+
+def procrastinate() -> Iterator[Peer]:
+    if not installed("bin/procrastinate", "Procrastinate"):
+        return
+    run = [*_program("procrastinate"), "--app", "bench.peers.procrastinated.app"]
+    subprocess.run([*run, "schema", "--apply"], check=True, capture_output=True)
+    # Its app may not be of the main module.
+    program = [str(ENVIRONMENT / "bin" / "python"), "-c", "from bench.peers.procrastinated import main; main()"]
+    unfinished = "procrastinate_jobs WHERE status IN ('todo', 'doing')"
+    for name, processes in (("Procrastinate", 1), ("Procrastinate, two processes", 2)):
+        yield of_table(
+            name, DRAIN["plain"], unfinished, processes=processes,
+            work=partial(process, [*run, "worker", "--concurrency", "24"]),
+            fill=lambda n: told([*program, "fill", str(n)]), single=lambda n: told([*program, "single", str(n)]),
+        )  # fmt: skip
+
+
+def graphile() -> Iterator[Peer]:
+    if not (command := installed("node_modules/.bin/graphile-worker", "graphile-worker")):
+        return
+    run = [command, "--config", str(HERE / "graphile" / "graphile.config.js")]
+    subprocess.run([*run, "--schema-only"], check=True, env=_of_graphile(), stdout=subprocess.DEVNULL)
+    for name, processes in (("graphile-worker", 1), ("graphile-worker, two processes", 2)):
+        yield of_table(
+            name, DRAIN["rows"], "graphile_worker.jobs", processes=processes,
+            work=partial(process, run, _of_graphile()), fill=_fill_graphile, single=_single_graphile,
+        )  # fmt: skip
+
+
+def installed(program: str, name: str) -> str | None:
+    """Its path; who is not installed is named and left out."""
+    if (ENVIRONMENT / program).exists():
+        return str(ENVIRONMENT / program)
+    print(f"{name} is left out, as it is not installed in {ENVIRONMENT}", flush=True)
+    return None
+
+
+def _program(module: str) -> list[str]:
+    return [str(ENVIRONMENT / "bin" / "python"), "-m", module]
+
+
+def _fill_plain_anew(n: int) -> None:
+    _empty()
+    _fill_plain(n)
+
+
+def _single_plain(n: int) -> float:
+    from bench.measured import plain_noop
+
+    began = time.perf_counter()
+    for i in range(n):
+        plain_noop.delay(i)
+    return time.perf_counter() - began
+
+
+def _fill_graphile(n: int) -> float:
+    from bench.measured import rows
+
+    with rows.database.statement() as connection:
+        connection.exec_driver_sql("TRUNCATE graphile_worker._private_jobs")
+        began = time.perf_counter()
+        connection.execute(ADD_JOBS, {"specs": json.dumps([{"identifier": "noop", "payload": i} for i in range(n)])})
+        return time.perf_counter() - began
+
+
+def _single_graphile(n: int) -> float:
+    from bench.measured import rows
+
+    with rows.database.statement() as connection:
+        began = time.perf_counter()
+        for i in range(n):
+            connection.exec_driver_sql("SELECT FROM graphile_worker.add_job('noop', %s)", (str(i),))
+        return time.perf_counter() - began
+
+
+def _of_graphile() -> dict[str, str]:
+    """Without SQLAlchemy's address."""
+    return {name: value for name, value in os.environ.items() if name != "DATABASE_URL"} | {"NO_LOG_SUCCESS": "1"}
