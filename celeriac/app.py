@@ -151,8 +151,8 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
         return super()._load_config()
 
     def _connection(self, url: Any, *args: Any, transport_options: Any = None, **options: Any) -> Any:
-        given = configuration.transport_options(self.conf.broker_transport_options) | dict(transport_options or {})
-        url, given = broker.address(url or self.redis_url, given, self.settings)
+        given = configuration.transport_options(self.conf.broker_transport_options)
+        url, given = broker.address(url or self.redis_url, given, transport_options, self.settings)
         return super()._connection(url, *args, transport_options=given, **options)
 
     @cached_property

@@ -10,12 +10,13 @@ It reads what the processes leave in Postgres and imports little: `celery inspec
 from __future__ import annotations
 
 import os
-import re
 import socket
 import sys
 import urllib.request
 
 import psycopg2
+from sqlalchemy import make_url
+from sqlalchemy.dialects.postgresql.psycopg2 import PGDialect_psycopg2
 
 #: Heartbeats come every HEARTBEAT_INTERVAL_MS, 30 seconds; this many may be missed.
 MISSED = 3
@@ -46,8 +47,9 @@ def http(port: str, path: str) -> bool:
 
 
 def _holds(condition: str, *given: object) -> bool:
-    url = re.sub(r"^postgresql\+\w+", "postgresql", os.environ["DATABASE_URL"])
-    connection = psycopg2.connect(url, connect_timeout=5)
+    address = make_url(os.environ["DATABASE_URL"])
+    _, how = PGDialect_psycopg2().create_connect_args(address)  # several hosts, too
+    connection = psycopg2.connect(**how, connect_timeout=5)
     try:
         with connection.cursor() as cursor:
             cursor.execute(condition, given)

@@ -41,15 +41,16 @@ SELECT count(*) FROM graphile_worker.add_jobs(ARRAY(
 
 def install() -> None:
     """What is not there yet. Without npm there is no graphile-worker."""
-    python = ENVIRONMENT / "bin" / "python"
-    if "BENCH_PEERS" in os.environ or python.exists():
+    python, done = ENVIRONMENT / "bin" / "python", ENVIRONMENT / ".ready"
+    if "BENCH_PEERS" in os.environ or done.exists():
         return
     subprocess.run([sys.executable, "-m", "venv", str(ENVIRONMENT)], check=True)
     needed = ["--requirement", str(HERE / "requirements.txt")]
     subprocess.run([str(python), "-m", "pip", "install", "--quiet", *needed], check=True)
     if shutil.which("npm"):
         options = ["--prefix", str(ENVIRONMENT), "--no-save", "--no-package-lock"]
-        subprocess.run(["npm", "install", *options, GRAPHILE], check=False, capture_output=True)
+        subprocess.run(["npm", "install", *options, GRAPHILE], check=True, capture_output=True)
+    done.touch()
 
 
 def celery() -> Iterator[Peer]:
@@ -106,7 +107,7 @@ def installed(program: str, name: str) -> str | None:
     """Its path; who is not installed is named and left out."""
     if (ENVIRONMENT / program).exists():
         return str(ENVIRONMENT / program)
-    print(f"{name} is left out, as it is not installed in {ENVIRONMENT}", flush=True)
+    print(f"{name} is left out: it is not in {ENVIRONMENT}, which is made anew once you remove it", flush=True)
     return None
 
 

@@ -90,7 +90,7 @@ def asked(query: str) -> int:
 
 @contextmanager
 def process(command: Sequence[str], environ: Mapping[str, str] | None = None) -> Iterator[int]:
-    running = subprocess.Popen(command, env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    running = subprocess.Popen(command, env=environ, stdout=subprocess.DEVNULL)
     try:
         yield running.pid
     finally:

@@ -17,6 +17,12 @@ class Connection(StockConnection):
     def get_transport_cls(self) -> Any:
         return OURS.get(self.transport_cls) or super().get_transport_cls()
 
+    def info(self) -> Any:
+        """What `celery inspect stats` and Flower show: not how the Sentinels let one in."""
+        told = super().info()
+        options = told["transport_options"]
+        return told | {"transport_options": {k: v for k, v in options.items() if k != "sentinel_kwargs"}}
+
 
 class RoleQueues(AMQP):
     """Without `-Q` a worker consumes every declared role's queue."""

@@ -27,6 +27,7 @@ from redis.exceptions import InvalidResponse, OutOfMemoryError, ResponseError
 from redis.retry import Retry
 
 from celeriac.dispatch.keys import adopting_key, queue_of, ticket_key
+from celeriac.dispatch.publish import in_brief
 from celeriac.dispatch.quarantine import quarantine
 from celeriac.seam.control import PURGE, PurgeRefused
 from celeriac.seam.envelope import NotATicket, check_reply, check_ticket
@@ -48,7 +49,8 @@ class QoS(virtual.QoS):
 
     def restore_unacked(self) -> list[Any]:
         if lost := super().restore_unacked():
-            logger.warning("%d tickets could not be put back (%s) and will be handed out anew", len(lost), lost[0][0])
+            why = in_brief(lost[0][0])
+            logger.warning("%d tickets could not be put back (%s) and will be handed out anew", len(lost), why)
         return []
 
 

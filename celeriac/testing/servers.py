@@ -154,8 +154,9 @@ def pointed(app: Celeriac, database_url: str, redis_url: str, prefix: str = "") 
 def for_tests(settings: Settings, database_url: str, redis_url: str) -> Settings:
     """A worker looks often, and a busy machine keeps it from nothing."""
     return replace(
-        settings, database_url=database_url, redis_url=redis_url, poll_interval=0.1, memory_backoff=1.0, cpu_backoff=1.0
-    )
+        settings, database_url=database_url, redis_url=redis_url, redis_master=None, poll_interval=0.1,
+        memory_backoff=1.0, cpu_backoff=1.0,
+    )  # fmt: skip
 
 
 @contextmanager

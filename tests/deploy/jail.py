@@ -22,13 +22,16 @@ from tests.processes import ROOT
 #: What docker-compose.yml has to say of a service for the jail to be the same.
 RULES = {
     "read_only": True,
-    "tmpfs": ["/tmp:size=512m"],
+    "tmpfs": ["/tmp:size=1g"],
     "cap_drop": ["ALL"],
     "security_opt": ["no-new-privileges:true"],
 }
 
 #: The image's user, who is as much nobody as the one whom the tests' own Postgres lets in through its socket.
 USER = 10001
+
+#: As the image says it: its user has no folder, and a browser wants one.
+HOME = "/tmp"
 
 #: Where the jail's root is put together: an empty folder of every system, covered in the jail's own view only.
 HALL = "/mnt"
@@ -67,7 +70,7 @@ def jailed(command: Sequence[str], *, database_url: str = "", volumes: Sequence[
         f"mount --rbind /proc {HALL}/proc",
         f"mount --rbind /dev {HALL}/dev",
         f"mount -t tmpfs -o mode=1777,size=64m shm {HALL}/dev/shm",
-        f"mount -t tmpfs -o mode=1777,size=512m tmp {HALL}/tmp",
+        f"mount -t tmpfs -o mode=1777,size=1g,noexec,nosuid,nodev tmp {HALL}/tmp",
         *(_bound(path) for path in seen),
         *(f"mkdir -p {HALL}{path}; mount -t tmpfs -o mode=1777 volume {HALL}{path}" for path in volumes),
         f"mount -o remount,bind,ro {HALL}",
@@ -75,7 +78,7 @@ def jailed(command: Sequence[str], *, database_url: str = "", volumes: Sequence[
     ]
     enter = [str(shutil.which("chroot", path=_SYSTEM)), HALL]
     become = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", *_POWERLESS]
-    at_home = ["env", "-u", "TMPDIR", "HOME=/tmp", "sh", "-c", 'cd "$0" && exec "$@"', str(ROOT)]
+    at_home = ["env", "-u", "TMPDIR", f"HOME={HOME}", "sh", "-c", 'cd "$0" && exec "$@"', str(ROOT)]
     return ["unshare", "--mount", "bash", "-c", "\n".join(lines), "jail", *enter, *become, *at_home, *command]
 
 

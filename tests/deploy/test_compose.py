@@ -28,7 +28,7 @@ from celeriac.store.connections import Database
 from tasks.app import app
 from tests.conftest import Servers
 from tests.deploy.compose import free_ports, interpolated, read, services
-from tests.deploy.jail import RULES, USER, can_be_had, jailed
+from tests.deploy.jail import HOME, RULES, USER, can_be_had, jailed
 from tests.deploy.surroundings import surroundings
 from tests.deploy.written import lasting
 from tests.processes import ROOT, Rows, Running, process, until
@@ -165,6 +165,14 @@ def test_a_site_is_built_through_all_of_it(system: System) -> None:
     assert system.rows("SELECT status FROM instasites") == [("PUBLISHED",)]
 
 
+def test_a_browser_renders_it_and_keeps_pictures_in_its_volume(system: System) -> None:
+    """After the test above, whose site it is; a browser wants a home and room for temporary files."""
+    call = "from tasks.thumbnails import enqueue_missing_thumbnails as find; find.delay()"
+    subprocess.run(["python", "-c", call], cwd=ROOT, env=system.services["thumbnails"].environ, check=True)
+    shown = "SELECT FROM instasites WHERE details #>> '{thumbnails,desktop}' LIKE 'file:///thumbnails/instasite/%'"
+    until(lambda: system.rows(shown), f"thumbnails:\n{system.printed('thumbnails')[-3000:]}")
+
+
 def test_every_service_ends_with_ctrl_c(system: System) -> None:
     """Last: it ends the module's processes."""
     system.docker.process.send_signal(signal.SIGINT)
@@ -247,7 +255,8 @@ def test_the_image_is_made_of_what_is_there_by_nobody_special() -> None:
     assert {f"!{part}" for part in copied} <= set(ignored_but)
     assert any("pip install --constraint constraints.txt" in line for line in lines)
     users = [line.split()[1] for line in lines if line.startswith("USER ")]
-    assert users[-1:] not in ([], ["root"], ["0"])
+    assert users == [str(USER)]
+    assert f" HOME={HOME}\n" in (ROOT / "deploy" / "Dockerfile").read_text()
 
 
 def test_the_image_can_keep_thumbnails_where_the_pages_say() -> None:

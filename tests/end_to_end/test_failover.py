@@ -12,6 +12,7 @@ import redis
 from sqlalchemy.exc import DBAPIError
 
 from celeriac import Celeriac, NotReady, Settings, local
+from celeriac.dispatch.keys import ticket_key
 from celeriac.roles import registry
 from faults.standby import synchronise
 from tests import processes
@@ -134,6 +135,8 @@ def test_what_a_standby_had_not_heard_of_is_lost_and_leaves_nothing_stuck(
     for _ in range(20):
         producer.enqueue()
     producer.app.dispatch("add")
+    with redis.Redis.from_url(redis_url) as client:
+        assert client.llen(ticket_key("add")), "their tickets wait in Redis"
     rows.close()
     postgres.primary.kill()
     postgres.standby.start()
@@ -163,7 +166,7 @@ def test_the_valkey_that_the_sentinels_choose_carries_the_tickets(
     worker = life.enter_context(
         processes.worker("tests.end_to_end.shop", database_url, valkeys.url, log, environ=environ)
     )
-    assert waited_on(valkeys.master)
+    until(lambda: waited_on(valkeys.master), "the worker to wait for tickets")
     with producer.at_work():
         producer.more()
         valkeys.master.kill() if fault == "killed" else valkeys.master.pause()

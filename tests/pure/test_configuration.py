@@ -11,8 +11,10 @@ from celery import Task
 from flower.utils.broker import Broker
 
 from celeriac import Celeriac, ConfigurationError, Settings
+from celeriac.dispatch.publish import SHORT_FUSE
 from celeriac.seam.backend import RowBackend
 from celeriac.seam.task import Task as RowTask
+from celeriac.testing.servers import pointed
 
 REDIS = "redis://nowhere.invalid:6379/0"
 OTHER = "redis://elsewhere.invalid:6379/0"
@@ -239,12 +241,24 @@ def test_flower_finds_the_masters_name_where_it_looks(make: Make) -> None:
     assert app.notes() == []
 
 
-def test_a_sentinels_own_password_goes_with_ours(make: Make) -> None:
-    theirs = {"password": "theirs", "socket_timeout": 0.1}
-    options = {"master_name": "tickets", "sentinel_kwargs": theirs}
-    app = make(SENTINELS, broker_transport_options=options)
-    given = app.connection_for_write().transport_options["sentinel_kwargs"]
-    assert given == {"password": "theirs", "socket_timeout": 0.1, "socket_connect_timeout": 5}
+def test_a_sentinels_own_options_are_kept_but_for_what_is_in_haste(make: Make) -> None:
+    theirs = {"password": "theirs", "socket_timeout": 9}
+    app = make(SENTINELS, broker_transport_options={"master_name": "tickets", "sentinel_kwargs": theirs})
+    patient, hasty = (app.connection_for_write(transport_options=given) for given in (None, SHORT_FUSE))
+    assert patient.transport_options["sentinel_kwargs"] == theirs | {"socket_connect_timeout": 5}
+    assert hasty.transport_options["sentinel_kwargs"] == {
+        "password": "theirs", "socket_timeout": 0.5, "socket_connect_timeout": 0.5,
+    }  # fmt: skip
+    endless = {"master_name": "tickets", "socket_connect_timeout": None}
+    assert make(SENTINELS, broker_transport_options=endless).connection_for_write().transport_options["sentinel_kwargs"]
+
+
+@pytest.mark.parametrize(
+    "said", ["sentinel://:secret@a/1;sentinel://b", "sentinel://a;sentinel://:secret@b/1;", "sentinel://:secret@a/1"]
+)
+def test_any_sentinel_may_say_how_their_redis_lets_one_in(make: Make, said: str) -> None:
+    connection = make(said, redis_master="tickets").connection_for_write()
+    assert (connection.password, connection.virtual_host, connection.port) == ("secret", "1", 26379)
 
 
 @pytest.mark.parametrize(
@@ -253,8 +267,16 @@ def test_a_sentinels_own_password_goes_with_ours(make: Make) -> None:
         (SENTINELS, None, {}, r"^The broker is named by its Sentinels: say which master .* CELERIAC_REDIS_MASTER"),
         (SENTINELS, "a", {"master_name": "b"}, r"^CELERIAC_REDIS_MASTER='a' and .*'b' disagree"),
         (REDIS, "a", {}, r"^CELERIAC_REDIS_MASTER='a' is a name among Sentinels"),
-        ("sentinel://a/0;sentinel://b/1", "a", {}, r"^REDIS_URL='sentinel://a.* not the Sentinels of one Redis"),
-        ("sentinel://a;redis://b", "a", {}, r"^REDIS_URL='sentinel://a.* not the Sentinels of one Redis"),
+        (
+            "sentinel://a/0;sentinel://b/1",
+            "a",
+            {},
+            r"^'sentinel://a/0;sentinel://b/1': user, password and number .*differ",
+        ),
+        ("sentinel://:x@a;sentinel://:y@b", "a", {}, r"^'sentinel://\*\*@a.* and differ$"),
+        ("sentinel://a;redis://:x@b", "a", {}, r"^'sentinel://a;redis://\*\*@b': with Sentinels each address is one"),
+        ("sentinel://a;user:x@b", "a", {}, r"^'sentinel://a.*;\*\*': with Sentinels each address is one"),
+        ("sentinel://a:no", "a", {}, r"^'sentinel://a:no' cannot be read .*: give sentinel://host:port$"),
     ],
 )
 def test_sentinels_that_cannot_be_asked_are_refused_in_a_line(
@@ -270,6 +292,19 @@ def test_an_error_about_sentinels_tells_no_password(make: Make) -> None:
         _ = make(SENTINELS, redis_master="a", broker="sentinel://x:hidden@three.invalid").redis_url
     assert "secret" not in str(refused.value)
     assert "hidden" not in str(refused.value)
+
+
+def test_what_workers_tell_of_their_connection_has_no_password_of_a_sentinel(make: Make) -> None:
+    options = {"master_name": "tickets", "sentinel_kwargs": {"password": "theirs"}}
+    told = make(SENTINELS, broker_transport_options=options).connection_for_read().info()
+    assert "theirs" not in str(told)
+    assert told["transport_options"]["master_name"] == "tickets"
+
+
+def test_in_tests_the_environments_sentinels_are_forgotten(make: Make) -> None:
+    app = make(SENTINELS, redis_master="tickets")
+    with pointed(app, "postgresql://nowhere.invalid/", REDIS):
+        assert app.redis_url == REDIS
 
 
 def test_without_any_the_connection_is_to_the_embedded_one(make: Make) -> None:

@@ -1,0 +1,97 @@
+"""Sentinels, who say which Redis is the master: `sentinel://one:26379;sentinel://two:26379/0`, as Celery has it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeGuard
+
+from kombu.utils.url import as_url, parse_url
+
+from celeriac.errors import ConfigurationError
+from celeriac.settings import Settings
+
+SCHEME, PORT = "sentinel://", 26379
+
+_ACCESS = re.compile(r"(?<=://).*@")
+
+_TIMEOUTS = ("socket_timeout", "socket_connect_timeout")
+
+#: What is said of their Redis, as kombu calls it.
+_OF_REDIS = ("userid", "password", "virtual_host")
+
+
+def are_named(url: object) -> TypeGuard[str]:
+    return isinstance(url, str) and url.startswith(SCHEME)
+
+
+def identity(url: str) -> tuple[object, ...]:
+    """What two URLs of the same Sentinels have in common. Raises ConfigurationError."""
+    every = _parsed(url)
+    return "sentinel", frozenset(_place(parts) for parts in every), *_access(url, every)
+
+
+def connection(
+    url: str, options: Mapping[str, Any], asked: Mapping[str, Any], settings: Settings
+) -> tuple[str, dict[str, Any]]:
+    """A connection's URL and options. `asked`: what this one is asked for beside; Sentinels are waited for as briefly.
+
+    In the URL each has their Redis' user, password and number: kombu reads them where it has connected to.
+    """
+    every = _parsed(url)
+    access = _access(url, every)
+    given = {**options, **asked}
+    theirs = dict.fromkeys(_TIMEOUTS, given.get("socket_connect_timeout")) | dict(given.get("sentinel_kwargs") or {})
+    theirs |= {name: asked["socket_connect_timeout"] for name in _TIMEOUTS if "socket_connect_timeout" in asked}
+    completed = ";".join(as_url("sentinel", *_place(parts), *access) for parts in every)
+    return completed, given | {"master_name": master(given, settings), "sentinel_kwargs": theirs}
+
+
+def master(options: Mapping[str, Any], settings: Settings) -> str:
+    """What they call it. Raises ConfigurationError."""
+    said = options.get("master_name")
+    if said and settings.redis_master and said != settings.redis_master:
+        raise ConfigurationError(
+            f"CELERIAC_REDIS_MASTER={settings.redis_master!r} and broker_transport_options['master_name']={said!r} "
+            "disagree: give one of them"
+        )
+    if not (name := said or settings.redis_master):
+        raise ConfigurationError(
+            "The broker is named by its Sentinels: say which master of theirs it is, in CELERIAC_REDIS_MASTER or "
+            "broker_transport_options['master_name']"
+        )
+    return str(name)
+
+
+def told(url: str) -> str:
+    """Without what lets one in, however it is misspelt."""
+    return ";".join(_ACCESS.sub("**@", one) if "://" in one else "**" for one in url.split(";") if one)
+
+
+def _parsed(url: str) -> Sequence[Mapping[str, Any]]:
+    """Each address; an empty one is none."""
+    every = [one for one in url.split(";") if one]
+    if not all(one.startswith(SCHEME) for one in every):
+        raise ConfigurationError(f"{told(url)!r}: with Sentinels each address is one, as sentinel://host:port")
+    try:
+        return [parse_url(one) for one in every]
+    except ValueError as error:
+        raise ConfigurationError(f"{told(url)!r} cannot be read ({error}): give sentinel://host:port") from None
+
+
+def _place(parts: Mapping[str, Any]) -> tuple[str, int]:
+    return parts["hostname"] or "127.0.0.1", parts["port"] or PORT
+
+
+def _access(url: str, every: Sequence[Mapping[str, Any]]) -> tuple[Any, Any, Any]:
+    """User, password and number of their Redis, which any of them may say."""
+    found = []
+    for name in _OF_REDIS:
+        said = {parts[name] for parts in every if parts[name]}
+        if len(said) > 1:
+            raise ConfigurationError(
+                f"{told(url)!r}: user, password and number are of the one Redis behind these Sentinels, and differ"
+            )
+        found.append(said.pop() if said else None)
+    user, password, number = found
+    return user, password, (number or "").strip("/") or "0"
