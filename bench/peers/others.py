@@ -25,6 +25,7 @@ from sqlalchemy import text
 
 from bench.__main__ import DRAIN, _empty, _fill_plain, _left_plain, worker
 from bench.peers.peer import Peer, of_table, process, told
+from bench.size import sized
 
 HERE = Path(__file__).parent
 
@@ -55,7 +56,8 @@ def install() -> None:
 
 def celery() -> Iterator[Peer]:
     prefork, solo = partial(worker, "plain"), partial(worker, "plain", "-P", "solo", "-c", "1")
-    for pool, work, processes in (("prefork -c 2", prefork, 1), ("solo", solo, 1), ("solo, two processes", solo, 2)):
+    pools = (("prefork -c 2", prefork, 1), ("solo", solo, 1), ("solo, two processes", solo, 2))
+    for pool, work, processes in pools[: sized(3, 1)]:
         yield Peer(
             f"plain Celery, {pool}", DRAIN["plain"], _fill_plain_anew, _single_plain, work, _left_plain,
             lambda: _left_plain() == 0, processes,
