@@ -150,7 +150,7 @@ def _drain(
 def _costs(pid: int) -> Costs:
     from bench.measured import rows
 
-    return costs(rows.database, psutil.Process(pid))
+    return costs(rows.database, psutil.Process(pid).children())
 
 
 def _fill_plain(n: int) -> None:

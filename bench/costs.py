@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
 
@@ -15,10 +15,11 @@ from celeriac.store.connections import Database
 # count as far as they have rows: of a no-op task none is keyed or ended badly.
 WRITTEN = text("""
 SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::double precision AS wal_bytes,
-    (SELECT sum(n_tup_ins + n_tup_upd) FROM pg_stat_all_tables WHERE schemaname = 'celeriac')::double precision AS rows,
+    (SELECT sum(n_tup_ins + n_tup_upd) FROM pg_stat_user_tables
+        WHERE schemaname LIKE :schema)::double precision AS rows,
     (SELECT sum((s.n_tup_ins + s.n_tup_upd - s.n_tup_hot_upd) * (
             SELECT count(*) FROM pg_index i WHERE i.indrelid = s.relid AND i.indpred IS NULL))
-        FROM pg_stat_all_tables s WHERE s.schemaname = 'celeriac')::double precision AS index_entries
+        FROM pg_stat_user_tables s WHERE s.schemaname LIKE :schema)::double precision AS index_entries
 """)
 
 
@@ -38,16 +39,19 @@ class Costs:
         return each | {"worker": each["worker"] * 1e6, "postgres": each["postgres"] * 1e6}
 
 
-def costs(database: Database, worker: psutil.Process) -> Costs:
-    """So far."""
+def costs(
+    database: Database, workers: Sequence[psutil.Process], *, beside: Sequence[psutil.Process] = (),
+    schema: str = "celeriac",
+) -> Costs:  # fmt: skip
+    """So far. `beside`: servers that count as Postgres does; `schema`: whose tables, as LIKE has it."""
     with database.statement() as connection:
         connection.exec_driver_sql("SELECT pg_stat_force_next_flush()")
-        written = connection.execute(WRITTEN).one()
+        written = connection.execute(WRITTEN, {"schema": schema}).one()
         backend = connection.exec_driver_sql("SELECT pg_backend_pid()").scalar_one()
         postmaster = psutil.Process(backend).parent()
     assert postmaster is not None
-    servers = [postmaster, *postmaster.children()]  # it keeps count of the backends that have ended
-    return Costs(_seconds(worker.children()), _seconds(servers), written.wal_bytes, written.index_entries, written.rows)
+    servers = [postmaster, *postmaster.children(), *beside]  # it keeps count of the backends that have ended
+    return Costs(_seconds(workers), _seconds(servers), written.wal_bytes, written.index_entries, written.rows)
 
 
 def _seconds(processes: Iterable[psutil.Process]) -> float:

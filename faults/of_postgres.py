@@ -48,7 +48,7 @@ def failed_over(stack: Stack) -> None:
     standby.start()
     stack.life.callback(standby.stop)
     synchronise(stack.postgres)
-    time.sleep(AWAY)
+    time.sleep(AWAY)  # in which commits wait for it
     stack.postgres.kill()
     standby.promote()
     stack.hand_over(standby)

@@ -54,7 +54,6 @@ def failed_over(stack: Stack) -> None:
     replica.start()
     stack.life.callback(replica.stop)
     must(replica.follows, 15.0, "the replica to follow")
-    time.sleep(1.0)
     stack.valkey.kill()
     time.sleep(1.0)
     replica.promote()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import time
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -13,12 +12,10 @@ import redis
 from celeriac import local
 from celeriac.local.postgres import DATABASE, PORT
 from celeriac.local.valkey import HOST
+from faults.members import PATIENCE, must
 
 #: What a commit waits for: any standby.
 SYNCHRONOUS = "ANY 1 (*)"
-
-#: Seconds in which a standby has to follow.
-PATIENCE = 60.0
 
 FOLLOWED = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'quorum'"
 
@@ -49,10 +46,7 @@ class Standby(local.PostgresServer):
 def synchronise(primary: local.PostgresServer) -> None:
     """From now on each commit waits for a standby; one that starts later is none, and has to be there."""
     _asked(primary, f"ALTER SYSTEM SET synchronous_standby_names = '{SYNCHRONOUS}'", "SELECT pg_reload_conf()")
-    give_up = time.monotonic() + PATIENCE
-    while not _asked(primary, FOLLOWED):
-        assert time.monotonic() < give_up, "no standby follows"
-        time.sleep(0.05)
+    must(lambda: _asked(primary, FOLLOWED), PATIENCE, "the standby to follow")
 
 
 def _asked(server: local.PostgresServer, *statements: str) -> object:

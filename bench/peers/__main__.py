@@ -25,7 +25,7 @@ from sqlalchemy import make_url, text
 
 from bench.__main__ import DRAIN, ENQUEUES, ROUNDS, _empty_rows, prepared, until, worker
 from bench.peers.others import celery, graphile, install, pgqueuer, procrastinate
-from bench.peers.peer import Peer, Spent, of_table, spent
+from bench.peers.peer import Peer, of_table, spent
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Found:
     old: float
     bulk: float | None
     single: float
-    costs: Spent
+    costs: dict[str, float]
 
 
 def main() -> None:
@@ -83,7 +83,7 @@ def measure(peer: Peer, redis_pid: int) -> Found:
     return Found(clean, old, peer.total / bulk if bulk else None, single, costs)
 
 
-def drain(peer: Peer, redis_pid: int) -> tuple[float, Spent, float | None]:
+def drain(peer: Peer, redis_pid: int) -> tuple[float, dict[str, float], float | None]:
     """The rate, what a task cost, and the seconds of the bulk before it."""
     bulk = peer.fill(peer.total)
     tidy()
@@ -94,7 +94,7 @@ def drain(peer: Peer, redis_pid: int) -> tuple[float, Spent, float | None]:
         began = time.perf_counter()
         until(peer.is_over)
         rate = at_first / (time.perf_counter() - began)
-        return rate, spent(pids, redis_pid).of_a_task(before, at_first), bulk
+        return rate, spent(pids, redis_pid).since(before, at_first), bulk
 
 
 def tidy() -> None:
@@ -125,13 +125,13 @@ def report(found: dict[str, list[Found]]) -> None:
     for name, rounds in found.items():
         ratio = median(one.clean / celeriac.clean for one, celeriac in zip(rounds, first, strict=True))
         bulks = [one.bulk for one in rounds if one.bulk]
-        costs = [one.costs for one in rounds]
+        costs = {name: median(one.costs[name] for one in rounds) for name in rounds[0].costs}
         figures = [
             f"{median(one.clean for one in rounds):,.0f}", f"{ratio:.2f}",
             f"{median(one.old / one.clean for one in rounds):.2f}", f"{median(bulks):,.0f}" if bulks else "",
             f"{median(one.single for one in rounds):,.0f}",
-            f"{median(c.worker for c in costs):,.1f}", f"{median(c.servers for c in costs):,.1f}",
-            f"{median(c.wal for c in costs):,.0f}", f"{median(c.rows for c in costs):,.1f}",
+            f"{costs['worker']:,.1f}", f"{costs['postgres']:,.1f}",
+            f"{costs['wal_bytes']:,.0f}", f"{costs['rows']:,.1f}",
         ]  # fmt: skip
         print(f"{name:34}" + "".join(f"{figure:>13}" for figure in figures))
 

@@ -84,7 +84,7 @@ def address(
 ) -> tuple[Any, dict[str, Any]]:
     """A connection's URL and options: the user's, and what this one is asked for."""
     if sentinels.are_named(url):
-        return sentinels.connection(url, options, asked or {}, settings)
+        return sentinels.address(url, options, asked or {}, settings)
     return url, {**options, **(asked or {})}
 
 

@@ -31,7 +31,7 @@ def identity(url: str) -> tuple[object, ...]:
     return "sentinel", frozenset(_place(parts) for parts in every), *_access(url, every)
 
 
-def connection(
+def address(
     url: str, options: Mapping[str, Any], asked: Mapping[str, Any], settings: Settings
 ) -> tuple[str, dict[str, Any]]:
     """A connection's URL and options. `asked`: what this one is asked for beside; Sentinels are waited for as briefly.

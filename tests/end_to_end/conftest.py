@@ -10,7 +10,8 @@ import pytest
 from celery import Celery
 from sqlalchemy import create_engine
 
-from celeriac import Settings, local
+from celeriac import Celeriac, Settings, local
+from celeriac.roles import registry
 from celeriac.store.migrate import migrate
 from tests import processes
 from tests.end_to_end.shop import RAN
@@ -40,6 +41,14 @@ def shop_server(folder: Path) -> Iterator[local.PostgresServer]:
         yield server
     finally:
         server.stop()
+
+
+def declare_shop(app: Celeriac) -> None:
+    """Its roles, for an app that knows the shop's tasks by name only."""
+    from tests.end_to_end.shop import app as shop
+
+    with app.database.statement() as connection:
+        registry.register(connection, [declared.row() for declared in shop.roles.all()], 0)
 
 
 @pytest.fixture

@@ -8,14 +8,12 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import redis
-from sqlalchemy import create_engine
 
 from celeriac import local
 from celeriac.local.postgres import DATABASE, PORT
 from celeriac.local.valkey import HOST, free_port
-from celeriac.store.migrate import migrate
 from faults.standby import Replica, Standby
-from tests.end_to_end.shop import RAN
+from tests.end_to_end.conftest import shop_server
 from tests.processes import until
 
 #: What the Sentinels call the master, how many there are, and how many have to miss it for so long (milliseconds).
@@ -36,14 +34,7 @@ class Pair:
 def pair(folder: Path) -> Iterator[Pair]:
     """Two servers with the engine's schema and the shop's table, the second a standby of the first."""
     with ExitStack() as stack:
-        primary = local.PostgresServer(folder / "primary")
-        primary.start()
-        stack.callback(primary.stop)
-        engine = create_engine(primary.url)
-        migrate(engine)
-        with engine.begin() as connection:
-            connection.exec_driver_sql(RAN)
-        engine.dispose()
+        primary = stack.enter_context(shop_server(folder))
         standby = Standby(folder / "standby", primary)
         standby.start()
         stack.callback(standby.stop)

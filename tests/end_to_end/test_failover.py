@@ -13,10 +13,9 @@ from sqlalchemy.exc import DBAPIError
 
 from celeriac import Celeriac, NotReady, Settings, local
 from celeriac.dispatch.keys import ticket_key
-from celeriac.roles import registry
 from faults.standby import synchronise
 from tests import processes
-from tests.end_to_end.conftest import QUICK
+from tests.end_to_end.conftest import QUICK, declare_shop
 from tests.end_to_end.failover import MASTER, Pair, Watched, pair, watched
 from tests.processes import Rows, until
 
@@ -28,14 +27,9 @@ class Producer:
 
     def __init__(self, database_url: str, **settings: str) -> None:
         self.app = Celeriac("other", settings=Settings(database_url=database_url, **settings), set_as_current=False)
+        declare_shop(self.app)
         self.accepted: list[str] = []
         self.refused = 0
-
-    def declare(self) -> None:
-        from tests.end_to_end.shop import app as shop
-
-        with self.app.database.statement() as connection:
-            registry.register(connection, [declared.row() for declared in shop.roles.all()], 0)
 
     def enqueue(self) -> None:
         try:
@@ -104,7 +98,6 @@ def test_a_standby_that_commits_wait_for_takes_over_and_nothing_is_lost(
     synchronise(postgres.primary)
     producer = Producer(postgres.url, redis_url=redis_url)
     life.callback(producer.close)
-    producer.declare()
     life.enter_context(
         processes.worker("tests.end_to_end.shop", postgres.url, redis_url, tmp_path / "log", environ=QUICK)
     )
@@ -126,7 +119,6 @@ def test_what_a_standby_had_not_heard_of_is_lost_and_leaves_nothing_stuck(
     """Accepted by a primary that waits for nobody: its end is theirs, also where their tickets lie in Redis."""
     producer = Producer(postgres.url, redis_url=redis_url)
     life.callback(producer.close)
-    producer.declare()
     rows = Rows(postgres.primary.url)
     producer.enqueue()
     heard = list(producer.accepted)
@@ -160,7 +152,6 @@ def test_the_valkey_that_the_sentinels_choose_carries_the_tickets(
 ) -> None:
     producer = Producer(database_url, redis_url=valkeys.url, redis_master=MASTER)
     life.callback(producer.close)
-    producer.declare()
     environ = QUICK | {"CELERIAC_REDIS_MASTER": MASTER}
     log = tmp_path / "log"
     worker = life.enter_context(

@@ -11,7 +11,7 @@ import pytest
 
 from celeriac import Celeriac, Settings, local
 from tests import processes
-from tests.end_to_end.conftest import QUICK
+from tests.end_to_end.conftest import QUICK, declare_shop
 from tests.processes import Rows, until
 
 
@@ -27,14 +27,8 @@ def valkey(tmp_path: Path) -> Iterator[local.ValkeyServer]:
 @pytest.fixture
 def enqueuer(valkey: local.ValkeyServer, database_url: str, rows: Rows) -> Iterator[Celeriac]:
     """Knows the shop's tasks by name only."""
-    from tests.end_to_end.shop import app as shop
-
     app = Celeriac("other", settings=Settings(database_url=database_url, redis_url=valkey.url), set_as_current=False)
-    rows_of = [declared.row() for declared in shop.roles.all()]
-    with app.database.statement() as connection:
-        from celeriac.roles import registry
-
-        registry.register(connection, rows_of, 0)
+    declare_shop(app)
     yield app
     app.publisher.close()
     app.database.dispose()
