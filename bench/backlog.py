@@ -18,7 +18,8 @@ from sqlalchemy import Connection, make_url, text
 from bench.size import sized
 from celeriac import local
 from celeriac.dispatch.passes import Dispatcher
-from celeriac.enqueue.insert import NewTask, enqueue
+from celeriac.enqueue.insert import enqueue
+from celeriac.enqueue.rows import NewTask
 from celeriac.roles.role import Role
 from celeriac.store.connections import Database
 from celeriac.store.migrate import migrate
@@ -208,7 +209,7 @@ def _timed(dispatcher: Dispatcher) -> float:
 
 def _enqueue(database: Database) -> float:
     """One by one, each with its commit."""
-    new = [NewTask(task_id=f"new-{next(_number)}", role="build", args=[], kwargs={}) for _ in range(ENQUEUES)]
+    new = [NewTask(task_id=f"new-{next(_number)}", role="build", args="[]", kwargs="{}") for _ in range(ENQUEUES)]
     began = time.perf_counter()
     found = []
     for task in new:

@@ -14,7 +14,8 @@ from bench.size import sized
 from celeriac import local
 from celeriac.dispatch import claim
 from celeriac.dispatch.claim import Held
-from celeriac.enqueue.insert import NewTask, enqueue
+from celeriac.enqueue.insert import enqueue
+from celeriac.enqueue.rows import NewTask
 from celeriac.run import start
 from celeriac.settle import write
 from celeriac.settle.write import Outcome
@@ -75,7 +76,7 @@ def settled(database: Database, *, keyed: bool) -> float:
 def new_task(i: int, waits: bool, keyed: bool) -> NewTask:
     key = f"key {i}" if keyed else None
     name = f"{'next' if waits else 'first'} {i}"
-    return NewTask(task_id=name, role="work", args=[], kwargs={}, account=str(i % SETTLERS), lock_key=key)
+    return NewTask(task_id=name, role="work", args="[]", kwargs="{}", account=str(i % SETTLERS), lock_key=key)
 
 
 def begun(database: Database, account: str) -> list[Started]:

@@ -16,7 +16,7 @@ from celery import Celery
 from celeriac.dispatch.passes import Dispatcher
 from celeriac.dispatch.publish import Publisher
 from celeriac.enqueue.calls import BulkOptions, each, options_of_bulk, options_of_call, times, transaction_of
-from celeriac.enqueue.intake import ByName, new_task
+from celeriac.enqueue.intake import ByName, new_task, new_tasks
 from celeriac.errors import ConfigurationError
 from celeriac.roles import limits, registry
 from celeriac.roles.attributes import said_by
@@ -266,10 +266,7 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
         role, signature = self.role_named(name)
         limit = self.settings.max_argument_bytes
         plain = getattr(self.tasks.get(name), "_dump_pydantic_arguments", None) or (lambda *call: call)
-        tasks = [
-            new_task(role, signature, fresh_id(), *plain(*call), limit=limit, is_named=False, **fields)
-            for call in each(name, calls)
-        ]
+        tasks = new_tasks(role, signature, (plain(*call) for call in each(name, calls)), limit=limit, **fields)
         receipts = self.enqueuer.insert(tasks, bound)
         return [Enqueued.of(self, task.task_id, receipt) for task, receipt in zip(tasks, receipts, strict=True)]
 

@@ -16,8 +16,9 @@ from celeriac.api.callers import Enqueuer
 from celeriac.api.fields import Moment, Name, Number, Priority, Text, Whole
 from celeriac.api.problems import from_refusal
 from celeriac.enqueue.bulk import refuse_different
-from celeriac.enqueue.insert import NewTask, Receipt, as_they_stand, enqueue
+from celeriac.enqueue.insert import as_they_stand, enqueue
 from celeriac.enqueue.intake import new_task
+from celeriac.enqueue.rows import NewTask, Receipt
 from celeriac.errors import EnqueueRefused
 from celeriac.operate import audit
 from celeriac.operate.audit import Change

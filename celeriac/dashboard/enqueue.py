@@ -11,8 +11,9 @@ from celeriac import insights
 from celeriac.dashboard.forms import Sent, as_object
 from celeriac.dashboard.guard import May
 from celeriac.dashboard.page import Page
-from celeriac.enqueue.insert import NewTask, Receipt, enqueue
+from celeriac.enqueue.insert import enqueue
 from celeriac.enqueue.intake import new_task
+from celeriac.enqueue.rows import NewTask, Receipt
 from celeriac.errors import CeleriacError
 from celeriac.operate import audit
 from celeriac.operate.audit import Change

@@ -16,7 +16,7 @@ from typing import Any
 from sqlalchemy import Connection, text
 
 from celeriac.enqueue import outbox
-from celeriac.enqueue.insert import NewTask
+from celeriac.enqueue.rows import NewTask
 
 #: The largest message that is kept whole; of a larger one its beginning.
 MOST_KEPT, BEGINNING = 2**24, 2**16

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 
 from sqlalchemy import Connection
 
-from celeriac.enqueue.insert import NewTask, Receipt, enqueue
+from celeriac.enqueue.insert import enqueue
+from celeriac.enqueue.ready import are_alike, enqueue_alike
+from celeriac.enqueue.rows import NewTask, Receipt
 from celeriac.errors import IdTaken
 
 logger = logging.getLogger(__name__)
@@ -17,13 +19,19 @@ BULK = 1000
 
 
 def enqueue_bulk(connection: Connection, tasks: Sequence[NewTask], *, callers: bool = False) -> list[Receipt]:
-    """Receipts in the order of the tasks. Keys are taken in one order across statements, as within each."""
-    places = sorted(range(len(tasks)), key=lambda place: _key(tasks[place]))
+    """Receipts in the order of the tasks. Unique keys are taken in one order across statements, as within each."""
+    places: Sequence[int] = range(len(tasks))
+    if any(task.unique_key is not None for task in tasks):
+        places = sorted(places, key=lambda place: _key(tasks[place]))
     receipts: dict[int, Receipt] = {}
     for i in range(0, len(tasks), BULK):
         some = places[i : i + BULK]
-        receipts |= zip(some, enqueue(connection, [tasks[place] for place in some], callers=callers), strict=True)
+        receipts |= zip(some, _enqueue(connection, [tasks[place] for place in some], callers), strict=True)
     return [receipts[place] for place in range(len(tasks))]
+
+
+def _enqueue(connection: Connection, tasks: Sequence[NewTask], callers: bool) -> list[Receipt]:
+    return enqueue_alike(connection, tasks) if are_alike(tasks) else enqueue(connection, tasks, callers=callers)
 
 
 def is_anothers(task: NewTask, receipt: Receipt) -> bool:

@@ -16,8 +16,8 @@ from typing import Any
 from celery.utils.saferepr import saferepr
 
 from celeriac.enqueue.adopted import Letter
-from celeriac.enqueue.insert import NewTask
 from celeriac.enqueue.intake import new_task
+from celeriac.enqueue.rows import NewTask
 from celeriac.errors import EnqueueRefused, NotAdopted
 from celeriac.roles.bounds import LONGEST_NAME
 from celeriac.roles.role import Role

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from sqlalchemy import Connection, text
 
-from celeriac.enqueue.insert import NewTask
+from celeriac.enqueue.rows import NewTask
 from celeriac.store import look
 from celeriac.store.ids import fresh_id
 from celeriac.store.plans import lookups
@@ -42,7 +42,7 @@ SELECT DISTINCT CAST(barrier AS text) FROM gone
 def gate(member: NewTask) -> NewTask:
     """Beside the first member that is enqueued before the last one is known."""
     return NewTask(
-        task_id=fresh_id(), role=member.role, args=[], kwargs={}, headers={"canvas": {"gate": True}},
+        task_id=fresh_id(), role=member.role, args="[]", kwargs="{}", headers={"canvas": {"gate": True}},
         delay=AT_THE_LATEST, expires_in=AT_THE_LATEST, enqueued_by=member.enqueued_by, workflow=member.workflow,
         barrier=member.barrier, is_named=False, is_part=True,
     )  # fmt: skip

@@ -2,75 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime
-from operator import attrgetter
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import Connection, Row, text
 
+from celeriac.enqueue.rows import NewTask, Receipt, as_json, keys_as_json, same_call
 from celeriac.errors import CeleriacError
 from celeriac.store import look
 from celeriac.store.plans import lookups
-
-
-@dataclass(slots=True, kw_only=True)
-class NewTask:
-    """A row to be; never changed, and not frozen only as that costs each a microsecond.
-
-    `delay` (seconds from the database's now) or `at` (ISO 8601) or neither: due at once.
-
-    `retry_count`: retries it had before it became a row. `is_named` False: its id was made for it just now, so nobody
-    else can have it. `workflow`: the id of its first task; `barrier`: what waits until this task, too, has finished,
-    with its result at `place`, if there is one; `awaits`: the barrier this one waits at. `is_part`: somebody of its
-    workflow waits for this very task; `again`: a finished one with its id makes way, as its workflow begins anew.
-    """
-
-    task_id: str
-    role: str
-    account: str = ""
-    lock_key: str | None = None
-    unique_key: str | None = None
-    priority: int = 0
-    args: list[Any]
-    kwargs: dict[str, Any]
-    headers: dict[str, Any] | None = None
-    delay: float | None = None
-    at: str | None = None
-    expires_in: float | None = None
-    expires_at: str | None = None
-    max_retries: int | None = 0
-    max_rounds: int = 1
-    timeout: float | None = None
-    parent_id: int | None = None
-    enqueued_by: str | None = None
-    is_named: bool = True
-    retry_count: int | None = None
-    workflow: str | None = None
-    barrier: str | None = None
-    place: int | None = None
-    awaits: str | None = None
-    is_part: bool = False
-    again: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Receipt:
-    """Where an enqueue ended: a new row, or the one that holds its key or id.
-
-    `waits_for`: time or lock, None if it may start now or has. `due_at`: when the one that was
-    there already is due, if it waits for that. `differs`: it has the id, but another role or other arguments.
-    """
-
-    id: int
-    task_id: str
-    is_new: bool
-    waits_for: str | None = None
-    due_at: datetime | None = None
-    differs: bool = False
-
 
 # A row that does not come back met its unique key or id, or its id is that of a finished task. An uncommitted
 # unique key is waited for: all bulks take keys in one order, by code points as Python sorts, so that no two wait for
@@ -190,22 +131,6 @@ MAKE_WAY = text("SELECT celeriac.make_way(:role, :unique_key, :by)")
 #: Each round loses only to a competitor that committed in between; more than a few in a row is a fault of ours.
 ROUNDS = 100
 
-FIELDS = tuple(name for name in NewTask.__slots__ if name not in ("is_part", "again"))
-
-
-_fields = attrgetter(*FIELDS)
-
-
-def as_json(tasks: Sequence[NewTask]) -> str:
-    rows = [zip(FIELDS, _fields(task), strict=True) for task in tasks]
-    return json.dumps([{name: value for name, value in row if value is not None} for row in rows])
-
-
-def keys_as_json(tasks: Sequence[NewTask]) -> str:
-    """What a search for their ids and unique keys has to know."""
-    known = ("task_id", "role", "unique_key", "args", "kwargs")
-    return json.dumps([{name: getattr(t, name) for name in known} for t in tasks])
-
 
 def enqueue(connection: Connection, tasks: Sequence[NewTask], *, callers: bool = False) -> list[Receipt]:
     """A receipt per task, in order. Two tasks with one id, or with one (role, unique key), get the same row.
@@ -227,9 +152,8 @@ def as_they_stand(connection: Connection, receipts: Sequence[Receipt]) -> list[R
 
 
 def _again(task: NewTask, first: NewTask, found: Mapping[str, Receipt]) -> Receipt:
-    differs = (task.role, task.args, task.kwargs) != (first.role, first.args, first.kwargs)
     receipt = found[task.task_id]
-    return replace(receipt, is_new=False, differs=receipt.differs or differs)
+    return replace(receipt, is_new=False, differs=receipt.differs or not same_call(task, first))
 
 
 def _insert_or_find(connection: Connection, tasks: Sequence[NewTask], callers: bool) -> dict[str, Receipt]:

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy.exc import DBAPIError
 
-from celeriac.enqueue.insert import NewTask
 from celeriac.enqueue.instants import is_instants
 from celeriac.enqueue.readiness import refuse_unready
-from celeriac.errors import ArgumentsTooLarge, BadArguments, NotStorable, UnknownRole
+from celeriac.enqueue.rows import NewTask
+from celeriac.errors import ArgumentsTooLarge, BadArguments, EnqueueRefused, NotStorable, UnknownRole
 from celeriac.roles import registry
 from celeriac.roles.bounds import ANY_PRIORITY, CALL, outside
 from celeriac.roles.keys import Key, key_of, lock_of
 from celeriac.roles.role import IN_CODE, Role
 from celeriac.roles.signature import Signature
 from celeriac.store.connections import Database
-from celeriac.store.encoding import TooLarge, Unfit, encoded
+from celeriac.store.encoding import TooLarge, Unfit, encoded, json_text, refuse_larger, size_of
+from celeriac.store.ids import fresh_ids
 
 #: Python reads a row's time in whatever zone its session has; `celeriac.enqueue` has the same bounds.
 EARLIEST, LATEST = datetime(1, 1, 2, tzinfo=UTC), datetime(9999, 12, 30, tzinfo=UTC)
@@ -88,13 +89,31 @@ def arguments_of(role: str, what: Any, limit: float) -> Any:
     """As the row keeps them. Raises NotStorable or ArgumentsTooLarge."""
     try:
         return encoded(what, limit)
-    except TooLarge as error:
-        raise ArgumentsTooLarge(
+    except Unfit as error:
+        raise _refusal(role, error) from None
+
+
+#: Bytes around both of them in `{"args": …, "kwargs": …}`, whose size it is that has a limit.
+_AROUND = len('{"args": , "kwargs": }')
+
+
+def _texts(role: str, args: Any, kwargs: Any, limit: float) -> tuple[str, str]:
+    """Positional and keyword arguments as JSON. Raises NotStorable or ArgumentsTooLarge."""
+    try:
+        positional, named = json_text(list(args)) if args else "[]", json_text(dict(kwargs)) if kwargs else "{}"
+        refuse_larger(_AROUND + size_of(positional) + size_of(named), limit)
+    except Unfit as error:
+        raise _refusal(role, error) from None
+    return positional, named
+
+
+def _refusal(role: str, error: Unfit) -> EnqueueRefused:
+    if isinstance(error, TooLarge):
+        return ArgumentsTooLarge(
             f"{role}: the arguments take {error} (CELERIAC_MAX_ARGUMENT_BYTES): store the data and pass its key; "
             "nothing was enqueued"
-        ) from None
-    except Unfit as error:
-        raise NotStorable(f"{role}: the arguments cannot be stored: {error}; nothing was enqueued") from None
+        )
+    return NotStorable(f"{role}: the arguments cannot be stored: {error}; nothing was enqueued")
 
 
 #: What is stored as text.
@@ -160,23 +179,40 @@ def new_task(
             f"{role.name}: task_id={task_id!r:.100}: give another: what ends in @ and an instant are ids of schedules; "
             "nothing was enqueued"
         )
+    said = _said(role, {"task_id": task_id} | options)
+    return NewTask(**said | _own(role, signature, args, kwargs, said, limit, lenient, unknown))
+
+
+def new_tasks(
+    role: Role, signature: Signature, calls: Iterable[tuple[Any, Mapping[str, Any]]], *, limit: float, **options: Any
+) -> list[NewTask]:
+    """As `new_task`, of calls that have all but their arguments in common; each gets an id of its own."""
+    said = _said(role, {"is_named": False} | options)
+    given = [_own(role, signature, args, kwargs, said, limit) for args, kwargs in calls]
+    return [NewTask(task_id=task_id, **said | own) for task_id, own in zip(fresh_ids(len(given)), given, strict=True)]
+
+
+def _said(role: Role, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of the row that have nothing to do with the call's arguments: the role's, or the call's own."""
+    usual = {"priority": role.priority, "max_retries": role.max_retries, "max_rounds": role.max_rounds}
+    said = _checked(role.name, usual | {k: v for k, v in options.items() if v is not None})
+    refuse_priority(role, said["priority"])
+    return said | {"role": role.name}
+
+
+def _own(
+    role: Role, signature: Signature, args: Any, kwargs: Any, said: Mapping[str, Any], limit: float,
+    lenient: bool = False, unknown: str | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """Fields of the row that are made of the call's arguments."""
     arguments = _bound(signature, args, kwargs, lenient)
     if arguments is not None and role.by_name and signature.nameable:
         args, kwargs = (), _by_name(signature, args, kwargs)
-    body = arguments_of(role.name, {"args": list(args), "kwargs": dict(kwargs)}, limit)
-    row: dict[str, Any] = {
-        "task_id": task_id,
-        "priority": role.priority,
-        "max_retries": role.max_retries,
-        "max_rounds": role.max_rounds,
-    }
-    given = {k: v for k, v in options.items() if v is not None}
+    own: dict[str, Any] = {}
+    own["args"], own["kwargs"] = _texts(role.name, args, kwargs, limit)
     if arguments is not None and role.has_keys:
-        row |= keys(role, arguments, given, unknown)
-    row |= given
-    checked = _checked(role.name, row)
-    refuse_priority(role, checked["priority"])
-    return NewTask(role=role.name, args=body["args"], kwargs=body["kwargs"], **checked)
+        own |= _checked(role.name, keys(role, arguments, said, unknown))
+    return own
 
 
 def _bound(signature: Signature, args: Any, kwargs: Any, lenient: bool) -> dict[str, Any] | None:

@@ -7,6 +7,7 @@ afterwards.
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from collections.abc import Iterator, Sequence
@@ -18,7 +19,8 @@ from sqlalchemy import Connection, Row, text
 from sqlalchemy.exc import DBAPIError
 
 from celeriac.enqueue.bulk import tell_different
-from celeriac.enqueue.insert import NewTask, Receipt, as_json, enqueue
+from celeriac.enqueue.insert import enqueue
+from celeriac.enqueue.rows import NewTask, Receipt, as_json
 from celeriac.store.connections import Database
 from celeriac.store.failures import is_gone
 
@@ -127,7 +129,8 @@ class Admission:
 
 def _task(row: dict[str, Any]) -> NewTask:
     """`as_json` leaves out what is None, which for `max_retries` says something else than its default."""
-    return NewTask(**{"max_retries": None} | row)
+    arguments = {name: json.dumps(row[name]) for name in ("args", "kwargs")}
+    return NewTask(**{"max_retries": None} | row | arguments)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
 from celeriac.enqueue import outbox
-from celeriac.enqueue.insert import NewTask
+from celeriac.enqueue.rows import NewTask
 from celeriac.errors import LeaseLost, NotSettled
 from celeriac.operate.cancel import cancel_all
 from celeriac.run import lease

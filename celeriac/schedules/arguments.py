@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from celeriac.enqueue.insert import NewTask
 from celeriac.enqueue.intake import arguments_of, new_task
+from celeriac.enqueue.rows import NewTask
 from celeriac.errors import ConfigurationError
 from celeriac.schedules.decide import Entry, Job, call_of
 from celeriac.store.encoding import MOST_BYTES, Unfit, encoded, revived

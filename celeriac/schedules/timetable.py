@@ -17,7 +17,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
 from celeriac import signals
-from celeriac.enqueue.insert import NewTask, enqueue
+from celeriac.enqueue.insert import enqueue
 from celeriac.enqueue.instants import instants_id
 from celeriac.errors import CeleriacError, ConfigurationError
 from celeriac.insights import counting
@@ -248,11 +248,11 @@ class Timetable:
         if not plan.run:
             return None
         tick.wait_briefly(connection)
-        tasks = [self._task(job, instants_id(job.name, instant)) for instant in plan.run]
-        return enqueue(connection, tasks)[-1].task_id
+        return self._put(connection, job, [instants_id(job.name, instant) for instant in plan.run])
 
-    def _task(self, job: Job, task_id: str) -> NewTask:
-        return task_of(self.app, job, task_id, enqueued_by=f"schedule {job.name}")
+    def _put(self, connection: Connection, job: Job, ids: list[str]) -> str:
+        by = f"schedule {job.name}"
+        return enqueue(connection, [task_of(self.app, job, given, enqueued_by=by) for given in ids])[-1].task_id
 
     def _act(self, job: Job) -> Callable[[], int]:
         app, target = self.app, job.target
@@ -285,9 +285,9 @@ class Timetable:
             return "", self._act(job)
         if job.overlap == "skip" and job.last_task_id and tick.is_unfinished(connection, job.last_task_id):
             return job.last_task_id, None
-        (receipt,) = enqueue(connection, [self._task(job, f"{job.name}@{uuid4()}")])
-        tick.remember(connection, job, receipt.task_id)
-        return receipt.task_id, None
+        task_id = self._put(connection, job, [f"{job.name}@{uuid4()}"])
+        tick.remember(connection, job, task_id)
+        return task_id, None
 
 
 def _pass(app: Celeriac, role: str) -> int:

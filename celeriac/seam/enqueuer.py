@@ -13,9 +13,9 @@ from sqlalchemy.orm import Session, SessionTransaction
 from celeriac.dispatch.kicks import Kicker
 from celeriac.enqueue import outbox
 from celeriac.enqueue.bulk import enqueue_bulk, is_anothers, refuse_different
-from celeriac.enqueue.insert import NewTask, Receipt
 from celeriac.enqueue.readiness import refuse_unready
 from celeriac.enqueue.ready import enqueue_ready, is_ready
+from celeriac.enqueue.rows import NewTask, Receipt
 from celeriac.errors import EnqueueRefused
 from celeriac.run import run as running
 from celeriac.run.app import RunApp

@@ -14,8 +14,8 @@ from celery.canvas import maybe_signature
 
 from celeriac.canvas.parts import RESULTS, Part, is_uuid, part_of
 from celeriac.enqueue.calls import said_beside
-from celeriac.enqueue.insert import NewTask, Receipt
 from celeriac.enqueue.intake import arguments_of, moment, new_task
+from celeriac.enqueue.rows import NewTask, Receipt
 from celeriac.errors import BadArguments, BadValue
 from celeriac.roles.bounds import is_distance
 from celeriac.roles.role import Role

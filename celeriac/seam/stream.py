@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from celeriac.enqueue.gates import AT_THE_LATEST, close, gate
-from celeriac.enqueue.insert import NewTask
+from celeriac.enqueue.rows import NewTask
 from celeriac.operate.cancel import cancel_all
 from celeriac.seam.app import SeamApp
 from celeriac.store.failures import retry_deadlocks

@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 from vine import promise
 
 from celeriac.enqueue.calls import BulkOptions, CallOptions, options_of_call
-from celeriac.enqueue.insert import Receipt
+from celeriac.enqueue.rows import Receipt
 from celeriac.errors import BadValue, CeleriacError, Snooze
 from celeriac.roles.bounds import is_duration
 from celeriac.roles.role import Role

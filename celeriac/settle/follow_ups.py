@@ -8,7 +8,7 @@ from sqlalchemy import Connection
 
 from celeriac.enqueue import outbox
 from celeriac.enqueue.bulk import enqueue_bulk, is_anothers, tell_different
-from celeriac.enqueue.insert import NewTask
+from celeriac.enqueue.rows import NewTask
 from celeriac.settle.tombstones import Tombstone, bury
 
 
@@ -37,8 +37,8 @@ def _taken(connection: Connection, task: NewTask) -> str | None:
 
 
 def _failed(task: NewTask, why: str) -> Tombstone:
+    args, kwargs = task.arguments
     return Tombstone(
-        task_id=task.task_id, role=task.role, args=task.args, kwargs=task.kwargs, headers=task.headers or {},
-        error=why, result=None, workflow=task.workflow or "", barrier=task.barrier, place=task.place,
-        after=task.parent_id,
+        task_id=task.task_id, role=task.role, args=args, kwargs=kwargs, headers=task.headers or {}, error=why,
+        result=None, workflow=task.workflow or "", barrier=task.barrier, place=task.place, after=task.parent_id,
     )  # fmt: skip

@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, text
 
-from celeriac.enqueue.insert import NewTask
+from celeriac.enqueue.rows import NewTask
 from celeriac.settle import release
 from celeriac.settle.follow_ups import follow_up
 from celeriac.settle.tombstones import Tombstone, bury

@@ -33,23 +33,36 @@ def encoded(what: Any, limit: float) -> Any:
     """As JSON values, of at most `limit` bytes. Raises Unfit."""
     if what is None or what is True or what is False or (type(what) is int and -(2**63) <= what < 2**63):
         return what
+    text = json_text(what)
+    refuse_larger(size_of(text), limit)
+    return json.loads(text)
+
+
+def json_text(what: Any) -> str:
+    """As text that a JSON column takes. Raises Unfit."""
     try:
         text = _encode(what)
-        value = json.loads(text)
-        size = (
-            len(text) if text.isascii() and "\\u" not in text else len(json.dumps(value, ensure_ascii=False).encode())
-        )
+        if "\\ud" in text:  # half of a surrogate pair
+            size_of(text)
     except (TypeError, ValueError, RecursionError) as error:
         raise Unfit(f"not JSON: {error}") from None
-    if text.count("[") + text.count("{") > DEEPEST and _depth(value) > DEEPEST:
+    if text.count("[") + text.count("{") > DEEPEST and _depth(json.loads(text)) > DEEPEST:
         raise Unfit(f"nested more than {DEEPEST} levels deep")
     if '"__type__"' in text:
-        _refuse_forged(value)
-    if _NUL.search(text):
+        _refuse_forged(json.loads(text))
+    if "\\u0000" in text and _NUL.search(text):
         raise Unfit("a NUL character (\\u0000), which Postgres does not store")
+    return text
+
+
+def size_of(text: str) -> int:
+    """Bytes of a text of `json_text` without its escapes, as Postgres shows it."""
+    return len(json.dumps(json.loads(text), ensure_ascii=False).encode()) if "\\u" in text else len(text)
+
+
+def refuse_larger(size: int, limit: float) -> None:
     if size > limit:
         raise TooLarge(f"{size} bytes, the limit is {limit:.0f}")
-    return value
 
 
 def _depth(value: Any) -> int:

@@ -26,7 +26,7 @@ from celeriac.dispatch.quarantine import quarantine
 from celeriac.enqueue import adopted
 from celeriac.enqueue.adopted import Letter
 from celeriac.enqueue.foreign import judge, letter_of
-from celeriac.enqueue.insert import NewTask
+from celeriac.enqueue.rows import NewTask
 from celeriac.run.shared import closed
 from celeriac.store.failures import is_gone
 from celeriac.worker.app import WorkerApp

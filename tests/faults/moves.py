@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from celeriac.dispatch import claim, parking, promote
 from celeriac.dispatch.claim import Held, fresh_token
 from celeriac.enqueue import adopted, outbox
-from celeriac.enqueue.insert import NewTask
+from celeriac.enqueue.rows import NewTask
 from celeriac.repair import hand_over, prune, ring
 from celeriac.run import outcomes, start
 from celeriac.settle import release, write
@@ -249,7 +249,7 @@ class Moves(RuleBasedStateMachine):
     def _new_task(self, role: str, lock: Any, unique: Any) -> NewTask:
         self.put += 1
         return NewTask(
-            task_id=f"follow-up-{self.put}", role=role, lock_key=lock, unique_key=unique, args=[], kwargs={},
+            task_id=f"follow-up-{self.put}", role=role, lock_key=lock, unique_key=unique, args="[]", kwargs="{}",
             enqueued_by="worker",
         )  # fmt: skip
 

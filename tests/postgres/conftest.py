@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any
@@ -12,7 +13,8 @@ from sqlalchemy import Connection, create_engine
 from celeriac import Celeriac
 from celeriac.dispatch.passes import Dispatcher
 from celeriac.dispatch.publish import Ticket
-from celeriac.enqueue.insert import NewTask, Receipt, enqueue
+from celeriac.enqueue.insert import enqueue
+from celeriac.enqueue.rows import NewTask, Receipt
 from celeriac.store.connections import Database
 from celeriac.store.invariants import violations
 from tests.conftest import Servers
@@ -23,8 +25,9 @@ _number = itertools.count(1)
 
 
 def new_task(role: str = "work", **options: Any) -> NewTask:
+    """`args`, `kwargs`: JSON values."""
     given = {"task_id": f"task-{next(_number)}", "role": role, "args": [], "kwargs": {}} | options
-    return NewTask(**given)
+    return NewTask(**given | {name: json.dumps(given[name]) for name in ("args", "kwargs")})
 
 
 class Recorder:

@@ -14,7 +14,8 @@ from contextlib import contextmanager
 from sqlalchemy import Connection, text
 
 from celeriac.dispatch import promote
-from celeriac.enqueue.insert import NewTask, enqueue
+from celeriac.enqueue.insert import enqueue
+from celeriac.enqueue.rows import NewTask
 from celeriac.operate import cancel
 from celeriac.run import start
 from celeriac.settle import write
@@ -47,7 +48,7 @@ def racing(url: str) -> Iterator[Database]:
 
 
 def task(role: str = "work", **options: object) -> NewTask:
-    return NewTask(task_id=str(uuid.uuid4()), role=role, args=[], kwargs={}, **options)  # type: ignore[arg-type]
+    return NewTask(task_id=str(uuid.uuid4()), role=role, args="[]", kwargs="{}", **options)  # type: ignore[arg-type]
 
 
 def claims(url: str, side: int) -> list[tuple[int, str]]:

@@ -9,7 +9,8 @@ from sqlalchemy import Connection
 
 from celeriac.dispatch import claim
 from celeriac.dispatch.claim import Held
-from celeriac.enqueue.insert import NewTask, Receipt, enqueue
+from celeriac.enqueue.insert import enqueue
+from celeriac.enqueue.rows import NewTask, Receipt
 from celeriac.run import start
 from celeriac.settle import write
 from celeriac.settle.write import Outcome

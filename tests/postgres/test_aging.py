@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from celeriac import Celeriac, Settings, repair
-from celeriac.enqueue.insert import Receipt
+from celeriac.enqueue.rows import Receipt
 from celeriac.operate import prioritise, steer
 from celeriac.repair import aging as age
 from celeriac.repair.aging import FIRST, Aging, Level

@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 
 from celeriac import Celeriac
 from celeriac.cli import main, output, within_celery
-from celeriac.enqueue.insert import Receipt
+from celeriac.enqueue.rows import Receipt
 from celeriac.operate import tokens
 from celeriac.store.connections import Database
 from tests.postgres import stages

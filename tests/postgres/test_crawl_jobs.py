@@ -12,7 +12,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from celeriac import Celeriac, Permanent
-from celeriac.enqueue.insert import NewTask
+from celeriac.enqueue.rows import NewTask
 from celeriac.schedules import enqueuing
 from celeriac.schedules.timetable import Timetable
 from celeriac.store.connections import Database

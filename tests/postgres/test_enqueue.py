@@ -12,7 +12,8 @@ from sqlalchemy import text
 from sqlalchemy.orm import Session
 
 from celeriac import Celeriac, Task
-from celeriac.enqueue.insert import Receipt, enqueue
+from celeriac.enqueue.insert import enqueue
+from celeriac.enqueue.rows import Receipt
 from celeriac.errors import ArgumentsTooLarge, BadArguments, IdTaken, UnknownRole
 from celeriac.store.connections import Database
 from tests.postgres.conftest import new_task

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from celeriac.enqueue.insert import Receipt, enqueue
+from celeriac.enqueue.insert import enqueue
+from celeriac.enqueue.rows import Receipt
 from celeriac.store.connections import Database
 from tests.postgres.conftest import new_task
 from tests.postgres.stages import claimed, enqueued, looked

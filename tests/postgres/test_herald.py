@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from celeriac import Celeriac
-from celeriac.enqueue.insert import Receipt
+from celeriac.enqueue.rows import Receipt
 from celeriac.run import shared
 from celeriac.worker import herald
 from celeriac.worker.herald import Herald

@@ -10,7 +10,7 @@ import pytest
 
 from celeriac import insights
 from celeriac.dispatch.passes import Dispatcher
-from celeriac.enqueue.insert import Receipt
+from celeriac.enqueue.rows import Receipt
 from celeriac.errors import BadValue, Unknown
 from celeriac.insights import Count, Filter, counting, lists
 from celeriac.operate import policies, steer

@@ -12,7 +12,8 @@ from sqlalchemy import Connection
 from celeriac import Celeriac
 from celeriac.dispatch import promote
 from celeriac.enqueue import bulk as bulks
-from celeriac.enqueue.insert import Receipt, enqueue
+from celeriac.enqueue.insert import enqueue
+from celeriac.enqueue.rows import Receipt
 from celeriac.operate import prioritise
 from celeriac.repair import hand_over
 from celeriac.store import look

@@ -9,7 +9,8 @@ import pytest
 from celeriac import Celeriac
 from celeriac.dispatch import promote
 from celeriac.dispatch.passes import Dispatcher
-from celeriac.enqueue.insert import Receipt, enqueue
+from celeriac.enqueue.insert import enqueue
+from celeriac.enqueue.rows import Receipt
 from celeriac.operate import cancel
 from celeriac.repair import hand_over
 from celeriac.roles.role import Role

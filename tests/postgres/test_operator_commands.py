@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 
 from celeriac import Celeriac
 from celeriac.cli import within_celery
-from celeriac.enqueue.insert import Receipt
+from celeriac.enqueue.rows import Receipt
 from celeriac.errors import ConfigurationError
 from celeriac.insights import lists
 from celeriac.repair import sweep

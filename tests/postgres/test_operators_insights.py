@@ -8,7 +8,7 @@ from importlib import import_module
 import pytest
 
 from celeriac import insights
-from celeriac.enqueue.insert import Receipt
+from celeriac.enqueue.rows import Receipt
 from celeriac.errors import BadValue, Unknown
 from celeriac.insights import AccountShare, Count, Failures, Lock, failures
 from celeriac.insights.lists import Matching

@@ -15,7 +15,7 @@ from sqlalchemy import Connection, create_engine
 
 from celeriac.enqueue import insert
 from celeriac.enqueue.adopted import Letter
-from celeriac.enqueue.ready import ready_row
+from celeriac.enqueue.ready import alike_row, ready_row
 from celeriac.insights import lists
 from celeriac.insights.histogram import BOUNDS
 from celeriac.repair.minutes import Minute
@@ -153,6 +153,7 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
         "enqueue.insert.INSERT_NAMED": [{"rows": insert.as_json(fresh)}],
         "enqueue.ready.INSERT_READY": [keyed],
         "enqueue.ready.INSERT_KEYLESS": [ready_row(new_task()) | unkeyed],
+        "enqueue.ready.INSERT_ALIKE": [alike_row([new_task(account=account) for account in accounts])],
         "enqueue.insert.EXISTING": [{"rows": insert.keys_as_json(taken)}],
         "enqueue.insert.FINISHED": [{"task_ids": [f"done-{i}" for i in range(SELECTED)]}],
         "enqueue.insert.STILL_BEHIND": [{"ids": ready}, {"ids": heads}],

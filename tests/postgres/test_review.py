@@ -11,7 +11,7 @@ import pytest
 from celeriac import Celeriac, days, repair
 from celeriac.dispatch.keys import ticket_key
 from celeriac.dispatch.passes import Dispatcher
-from celeriac.enqueue.insert import Receipt
+from celeriac.enqueue.rows import Receipt
 from celeriac.roles.role import Role
 from celeriac.settle import release
 from celeriac.store.connections import Database

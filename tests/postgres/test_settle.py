@@ -12,7 +12,7 @@ import pytest
 
 from celeriac import Celeriac
 from celeriac.dispatch import promote
-from celeriac.enqueue.insert import Receipt
+from celeriac.enqueue.rows import Receipt
 from celeriac.repair import rescue
 from celeriac.roles.role import Role
 from celeriac.run.run import Run

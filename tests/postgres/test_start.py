@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from celeriac import Celeriac
-from celeriac.enqueue.insert import Receipt
+from celeriac.enqueue.rows import Receipt
 from celeriac.run.arrive import run_ticket
 from celeriac.store.connections import Database
 from tests.postgres.stages import PID, WORKER, claimed, started

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import text
 
 from celeriac.dispatch.passes import Dispatcher
-from celeriac.enqueue.insert import Receipt
+from celeriac.enqueue.rows import Receipt
 from celeriac.errors import BadValue, CeleriacError, IllegalMove, Unknown
 from celeriac.operate import policies, steer
 from celeriac.operate.audit import Change

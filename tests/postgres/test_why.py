@@ -12,7 +12,7 @@ import redis as redis_client
 from celery import chord
 
 from celeriac import Celeriac, Settings, insights, local
-from celeriac.enqueue.insert import Receipt
+from celeriac.enqueue.rows import Receipt
 from celeriac.errors import Unknown
 from celeriac.insights import Check, Why
 from celeriac.operate import policies

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from kombu.exceptions import EncodeError
 
-from celeriac.enqueue.insert import NewTask
 from celeriac.enqueue.intake import arguments_of, from_definition, new_task
+from celeriac.enqueue.rows import NewTask
 from celeriac.errors import ArgumentsTooLarge, BadArguments, EnqueueRefused
 from celeriac.roles.bounds import ANY_PRIORITY, LONGEST_KEY
 from celeriac.roles.role import IN_CODE, Role
@@ -51,20 +51,20 @@ def task(*args: Any, role: Role = ROLE, kwargs: dict[str, Any] | None = None, **
 def test_a_call_becomes_a_row_with_its_keys_and_its_roles_defaults() -> None:
     made = task(3, kwargs={"note": "x"})
     assert (made.account, made.lock_key, made.unique_key, made.priority) == ("3", "store_id:7", "3/7", 5)
-    assert (made.args, made.kwargs) == ([], {"account_id": 3, "note": "x"})
+    assert made.arguments == ([], {"account_id": 3, "note": "x"})
     assert (made.max_retries, made.max_rounds) == (ROLE.max_retries, ROLE.max_rounds)
 
 
 def test_a_role_that_does_not_store_by_name_keeps_the_call_as_it_was() -> None:
     made = task(3, 4, role=Role(name="build", by_name=False), kwargs={"note": "x"})
-    assert (made.args, made.kwargs) == ([3, 4], {"note": "x"})
+    assert made.arguments == ([3, 4], {"note": "x"})
     assert (made.account, made.lock_key, made.unique_key) == ("", None, None)
 
 
 def test_positional_only_arguments_stay_positional() -> None:
     signature = Signature.of(lambda site, /, *rest: (site, rest), role="build")
     made = new_task(Role(name="build", fair_by="site"), signature, "id", (3, 4), {}, limit=NO_LIMIT)
-    assert (made.args, made.kwargs, made.account) == ([3, 4], {}, "3")
+    assert (made.arguments, made.account) == (([3, 4], {}), "3")
 
 
 def test_a_positional_only_argument_is_not_named_whatever_python_makes_of_it() -> None:

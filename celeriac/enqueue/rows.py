@@ -1,0 +1,102 @@
+"""Rows to be, and what became of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from operator import attrgetter
+from typing import Any
+
+
+@dataclass(slots=True, kw_only=True)
+class NewTask:
+    """A row to be; never changed, and not frozen only as that costs each a microsecond.
+
+    `args`, `kwargs`: JSON, an array and an object. `delay` (seconds from the database's now) or `at` (ISO 8601) or
+    neither: due at once.
+
+    `retry_count`: retries it had before it became a row. `is_named` False: its id was made for it just now, so nobody
+    else can have it. `workflow`: the id of its first task; `barrier`: what waits until this task, too, has finished,
+    with its result at `place`, if there is one; `awaits`: the barrier this one waits at. `is_part`: somebody of its
+    workflow waits for this very task; `again`: a finished one with its id makes way, as its workflow begins anew.
+    """
+
+    task_id: str
+    role: str
+    account: str = ""
+    lock_key: str | None = None
+    unique_key: str | None = None
+    priority: int = 0
+    args: str
+    kwargs: str
+    headers: dict[str, Any] | None = None
+    delay: float | None = None
+    at: str | None = None
+    expires_in: float | None = None
+    expires_at: str | None = None
+    max_retries: int | None = 0
+    max_rounds: int = 1
+    timeout: float | None = None
+    parent_id: int | None = None
+    enqueued_by: str | None = None
+    is_named: bool = True
+    retry_count: int | None = None
+    workflow: str | None = None
+    barrier: str | None = None
+    place: int | None = None
+    awaits: str | None = None
+    is_part: bool = False
+    again: bool = False
+
+    @property
+    def arguments(self) -> tuple[list[Any], dict[str, Any]]:
+        """As JSON values."""
+        return json.loads(self.args), json.loads(self.kwargs)
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """Where an enqueue ended: a new row, or the one that holds its key or id.
+
+    `waits_for`: time or lock, None if it may start now or has. `due_at`: when the one that was
+    there already is due, if it waits for that. `differs`: it has the id, but another role or other arguments.
+    """
+
+    id: int
+    task_id: str
+    is_new: bool
+    waits_for: str | None = None
+    due_at: datetime | None = None
+    differs: bool = False
+
+
+#: What a row has beside its arguments.
+FIELDS = tuple(name for name in NewTask.__slots__ if name not in ("args", "kwargs", "is_part", "again"))
+
+_fields = attrgetter(*FIELDS)
+
+
+def as_json(tasks: Sequence[NewTask]) -> str:
+    return f"[{', '.join(map(_as_json, tasks))}]"
+
+
+def _as_json(task: NewTask) -> str:
+    said = {name: value for name, value in zip(FIELDS, _fields(task), strict=True) if value is not None}
+    return _object(task, said)
+
+
+def keys_as_json(tasks: Sequence[NewTask]) -> str:
+    """What a search for their ids and unique keys has to know."""
+    known = ("task_id", "role", "unique_key")
+    return f"[{', '.join(_object(task, {name: getattr(task, name) for name in known}) for task in tasks)}]"
+
+
+def _object(task: NewTask, said: dict[str, Any]) -> str:
+    return f'{{"args": {task.args}, "kwargs": {task.kwargs}, {json.dumps(said)[1:]}'
+
+
+def same_call(task: NewTask, other: NewTask) -> bool:
+    """Whether both would run the same handler with the same arguments."""
+    return task.role == other.role and task.arguments == other.arguments
