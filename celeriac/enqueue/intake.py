@@ -100,7 +100,8 @@ _AROUND = len('{"args": , "kwargs": }')
 def _texts(role: str, args: Any, kwargs: Any, limit: float) -> tuple[str, str]:
     """Positional and keyword arguments as JSON. Raises NotStorable or ArgumentsTooLarge."""
     try:
-        positional, named = json_text(list(args)) if args else "[]", json_text(dict(kwargs)) if kwargs else "{}"
+        positional = json_text(list(args), within=1) if args else "[]"
+        named = json_text(dict(kwargs), within=1) if kwargs else "{}"
         refuse_larger(_AROUND + size_of(positional) + size_of(named), limit)
     except Unfit as error:
         raise _refusal(role, error) from None
@@ -118,6 +119,9 @@ def _refusal(role: str, error: Unfit) -> EnqueueRefused:
 
 #: What is stored as text.
 _TEXTS = frozenset({"task_id", "account", "lock_key", "unique_key"})
+
+#: What is stored as seconds.
+_SECONDS = frozenset({"timeout", "delay", "expires_in"})
 
 #: Which field of the row each of the role's options gives.
 GIVES = {"fair_by": "account", "lock_by": "lock_key", "unique_by": "unique_key"}
@@ -245,6 +249,8 @@ def _checked(role: str, row: dict[str, Any]) -> dict[str, Any]:
             row[option] = moment(role, option, given).isoformat()
         if (rule := CALL.get(option)) is not None and not rule.fits(row[option]):
             raise BadArguments(f"{role}: {option}={given!r:.100}: give {rule.right}; nothing was enqueued")
+        if option in _SECONDS:
+            row[option] = float(given)  # the driver writes a subclass in that one's own notation
     return row
 
 

@@ -18,7 +18,7 @@ from psycopg2.errors import LockNotAvailable
 from sqlalchemy import Connection, Row, text
 from sqlalchemy.exc import DBAPIError
 
-from celeriac.enqueue.bulk import tell_different
+from celeriac.enqueue.bulk import enqueue_bulk, tell_different
 from celeriac.enqueue.insert import enqueue
 from celeriac.enqueue.rows import NewTask, Receipt, as_json
 from celeriac.store.connections import Database
@@ -71,7 +71,7 @@ def drop(connection: Connection, task_ids: Sequence[str], parents: Sequence[int]
 def enqueue_or_put(connection: Connection, tasks: Sequence[NewTask]) -> list[Receipt] | None:
     """Enqueues within this transaction; None where an open transaction has a key or an id, and they were put."""
     if all(task.unique_key is None and not task.is_named for task in tasks):
-        return enqueue(connection, tasks)
+        return enqueue_bulk(connection, tasks)
     receipts = enqueue_briefly(connection, tasks)
     if receipts is None:
         put(connection, tasks)

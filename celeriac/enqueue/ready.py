@@ -101,7 +101,10 @@ SELECT id, task_id FROM fresh
 
 
 def are_alike(tasks: Sequence[NewTask]) -> bool:
-    """Whether each of them is ready by its mere insert, and they differ in their accounts and arguments alone."""
+    """Whether each of them is ready by its mere insert, and they differ in their ids, accounts and arguments alone.
+
+    An id that was made for a task is no other's, so none is looked for in what there is, or among them.
+    """
     first = tasks[0]
     if not is_ready(first) or any(getattr(first, name) is not None for name in _NEVER_ALIKE):
         return False

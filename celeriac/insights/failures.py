@@ -233,19 +233,16 @@ def _page(
 
 
 def _kinds(connection: Connection, rows: Sequence[Row[Any]]) -> list[Kind]:
-    known = {key: kind for row in rows if (kind := _known.get(key := _key(row))) is not None}
-    new = [row for row in rows if _key(row) not in known]
-    given = {"ids": [row.id for row in new], "times": [row.completed_at for row in new]}
+    keys = [(row.id, row.task_id, row.completed_at) for row in rows]
+    kinds = [_known.get(key) for key in keys]
+    new = {key: row for key, kind, row in zip(keys, kinds, rows, strict=True) if kind is None}
+    given = {"ids": [row.id for row in new.values()], "times": [row.completed_at for row in new.values()]}
     tracebacks = {row.id: row.traceback for row in connection.execute(TRACEBACKS, given)} if new else {}
-    known |= {_key(row): kind_of(row.role, row.message or "", tracebacks.get(row.id)) for row in new}
-    _known.update((_key(row), known[_key(row)]) for row in new)
+    found = {key: kind_of(row.role, row.message or "", tracebacks.get(row.id)) for key, row in new.items()}
+    _known.update(found)
     for key in list(_known)[: max(0, len(_known) - KEPT)]:
         _known.pop(key, None)
-    return [known[_key(row)] for row in rows]
-
-
-def _key(row: Row[Any]) -> tuple[int, str, datetime]:
-    return row.id, row.task_id, row.completed_at
+    return [kind or found[key] for key, kind in zip(keys, kinds, strict=True)]
 
 
 def _group(same: list[_Failure], time: _Time) -> FailureGroup:

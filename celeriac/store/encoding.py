@@ -38,15 +38,17 @@ def encoded(what: Any, limit: float) -> Any:
     return json.loads(text)
 
 
-def json_text(what: Any) -> str:
-    """As text that a JSON column takes. Raises Unfit."""
+def json_text(what: Any, *, within: int = 0) -> str:
+    """As text that a JSON column takes, `within` so many levels of something larger. Raises Unfit."""
+    deepest = DEEPEST - within
     try:
         text = _encode(what)
         if "\\ud" in text:  # half of a surrogate pair
             size_of(text)
+        is_deep = text.count("[") + text.count("{") > deepest and _depth(json.loads(text)) > deepest
     except (TypeError, ValueError, RecursionError) as error:
         raise Unfit(f"not JSON: {error}") from None
-    if text.count("[") + text.count("{") > DEEPEST and _depth(json.loads(text)) > DEEPEST:
+    if is_deep:
         raise Unfit(f"nested more than {DEEPEST} levels deep")
     if '"__type__"' in text:
         _refuse_forged(json.loads(text))
@@ -56,7 +58,7 @@ def json_text(what: Any) -> str:
 
 
 def size_of(text: str) -> int:
-    """Bytes of a text of `json_text` without its escapes, as Postgres shows it."""
+    """Bytes of a text of `json_text` with its letters as they are, not as \\uXXXX."""
     return len(json.dumps(json.loads(text), ensure_ascii=False).encode()) if "\\u" in text else len(text)
 
 

@@ -17,12 +17,12 @@ def fresh_id() -> str:
 
 
 def fresh_ids(count: int) -> list[str]:
-    """So many of the same millisecond."""
+    """So many of the same millisecond, in their order."""
     now = f"{time.time_ns() // 1_000_000:012x}"
     begin = f"{now[:8]}-{now[8:]}-7"
     drawn = os.urandom(10 * count)
     digits = drawn.hex()
-    return [
+    return sorted(
         f"{begin}{digits[i : i + 3]}-{_VARIANT[drawn[i // 2 + 9] & 3]}{digits[i + 3 : i + 6]}-{digits[i + 6 : i + 18]}"
         for i in range(0, 20 * count, 20)
-    ]
+    )

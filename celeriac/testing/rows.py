@@ -143,7 +143,8 @@ def task_row(
         task.role, app.role_named(task.name)[1], columns.pop("task_id", fresh_id()), tuple(args), kwargs or {},
         limit=app.settings.max_argument_bytes,
     )  # fmt: skip
-    called = {name: getattr(new, name) for name in OF_CALL}
+    arguments = dict(zip(("args", "kwargs"), new.arguments, strict=True))
+    called = {name: getattr(new, name) for name in OF_CALL} | arguments
     with app.database.transaction() as connection:
         now = connection.execute(text("SELECT clock_timestamp()")).scalar_one()
         said = {"status": state, "waits_for": waits_for}
@@ -186,7 +187,7 @@ def _insert(connection: Connection, row: Mapping[str, Any]) -> int:
 
 #: What a row has of the call it stands for.
 OF_CALL = (
-    "task_id", "role", "account", "lock_key", "unique_key", "priority", "args", "kwargs", "max_retries", "max_rounds",
+    "task_id", "role", "account", "lock_key", "unique_key", "priority", "max_retries", "max_rounds",
 )  # fmt: skip
 
 JSON = ("args", "kwargs", "headers", "progress", "result")

@@ -9,7 +9,7 @@ from uuid import RFC_4122, UUID
 
 import pytest
 
-from celeriac.store.ids import fresh_id
+from celeriac.store.ids import fresh_id, fresh_ids
 from tests.processes import Rows
 
 MAKERS = pytest.mark.parametrize("maker", ["python", "sql"])
@@ -45,6 +45,13 @@ def test_all_the_rest_is_drawn(make: Callable[[], str]) -> None:
     assert ones.bit_count() == 74
     assert zeros & ones == ones
     assert len(set(drawn)) == 200
+
+
+def test_those_of_a_bulk_are_in_their_order_and_no_two_are_the_same() -> None:
+    made = fresh_ids(1000)
+    assert made == sorted(set(made))
+    assert {UUID(one).version for one in made} == {7}
+    assert fresh_ids(0) == []
 
 
 def test_a_forked_process_draws_others() -> None:

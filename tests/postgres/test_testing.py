@@ -322,6 +322,7 @@ def test_what_is_missing_is_told_with_what_there_is(shop: dict[str, Any]) -> Non
 )  # fmt: skip
 def test_a_row_in_any_state_is_legal(shop: dict[str, Any], state: str, waits_for: str | None) -> None:
     row = testing.task_row(shop["sync"], (1,), state=state, waits_for=waits_for, losses=1)
+    assert (row["args"], row["kwargs"]["store"]) == ([], 1)
     assert (row["status"], row["waits_for"], row["losses"], row["account"]) == (state, waits_for, 1, "acme")
     assert row["lock_key"] == "shop:1"
 

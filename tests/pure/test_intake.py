@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from kombu.exceptions import EncodeError
 
-from celeriac.enqueue.intake import arguments_of, from_definition, new_task
+from celeriac.enqueue.intake import arguments_of, from_definition, new_task, new_tasks
 from celeriac.enqueue.rows import NewTask
 from celeriac.errors import ArgumentsTooLarge, BadArguments, EnqueueRefused
 from celeriac.roles.bounds import ANY_PRIORITY, LONGEST_KEY
@@ -46,6 +46,43 @@ SIGNATURE = Signature.of(build, role="build")
 def task(*args: Any, role: Role = ROLE, kwargs: dict[str, Any] | None = None, **options: Any) -> NewTask:
     task_id = options.pop("task_id", "id")
     return new_task(role, SIGNATURE, task_id, args, kwargs or {}, **({"limit": NO_LIMIT} | options))
+
+
+def nested(levels: int) -> list[Any]:
+    value: list[Any] = []
+    for _ in range(levels - 1):
+        value = [value]
+    return value
+
+
+def test_arguments_nest_as_deep_as_in_sql() -> None:
+    """`celeriac.enqueue` takes 98 levels in an argument as well."""
+    assert task(3, kwargs={"note": nested(98)}).arguments[1]["note"] == nested(98)
+    with pytest.raises(BadArguments, match="nested more than 100 levels deep"):
+        task(3, kwargs={"note": nested(99)})
+
+
+def test_what_nests_deeper_than_python_reads_is_refused_like_any_other() -> None:
+    for levels in range(900, 1010):
+        with pytest.raises(BadArguments, match="cannot be stored"):
+            task(3, kwargs={"note": nested(levels)})
+
+
+class Reading(float):
+    """As numpy's: the driver would write what this says."""
+
+    def __repr__(self) -> str:
+        return f"Reading({float(self)})"
+
+
+@pytest.mark.parametrize("option", ["timeout", "delay", "expires_in"])
+def test_seconds_are_plain_numbers_whatever_was_given(option: str) -> None:
+    assert type(getattr(task(3, **{option: Reading(2.5)}), option)) is float
+
+
+def test_options_of_a_bulk_are_looked_at_even_where_it_has_no_calls() -> None:
+    with pytest.raises(BadArguments, match="priority=1000001"):
+        new_tasks(ROLE, SIGNATURE, [], limit=NO_LIMIT, priority=1_000_001)
 
 
 def test_a_call_becomes_a_row_with_its_keys_and_its_roles_defaults() -> None:
