@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import re
 import signal
@@ -157,6 +158,9 @@ async def _lifespan(api: FastAPI) -> AsyncIterator[None]:
     app: Celeriac = api.state.celeriac
     Watch(app, ending).start()
     Worker(app.database, app.settings.sweep_interval, ending).start()
+    # What there is by now stays: who looks for garbage passes by it, and no request waits a tenth of a second for that.
+    gc.collect()
+    gc.freeze()
     yield
     ending.set()
 

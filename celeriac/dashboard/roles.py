@@ -11,7 +11,7 @@ from celeriac import insights
 from celeriac.dashboard import acts
 from celeriac.dashboard.forms import Form, Sent
 from celeriac.dashboard.guard import May
-from celeriac.dashboard.overview import USUAL_SPAN, by_role
+from celeriac.dashboard.overview import USUAL_SPAN
 from celeriac.dashboard.overview import roles as roles_of
 from celeriac.dashboard.page import Page
 from celeriac.dashboard.reading import Found
@@ -47,7 +47,7 @@ def shown(role: str, page: Viewer) -> Response:
         workers = Found([worker for worker in workers.value if mine["depth"].queue in worker["queues"]])
     return page.show(
         "role.html", f"Role {role}", found=Found(mine), passes=page.panel(insights.passes, role, limit=DECISIONS),
-        metrics=by_role(page.panel(insights.metrics, role, figures=True)).get(role),
+        recent=page.panel(insights.recent, role, figures=True).value,
         workers=workers, shares=page.panel(insights.shares, role, limit=SHARES),
         waited=page.panel(insights.rounds_waited, role), lengths=_lengths(page, role),
         flow=page.panel(insights.flow, span, role), span=span,

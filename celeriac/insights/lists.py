@@ -12,10 +12,10 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, Row, TextClause, text
 
 from celeriac.errors import BadValue
-from celeriac.insights.pages import ENDS, PAGES, WALKS
+from celeriac.insights.pages import ENDS, IDS, IDS_OF_WALK, PAGES, WALKS
 from celeriac.store.encoding import Unfit, encoded
 from celeriac.store.states import ALL, RUNNING, STALE, WAITS_FOR_TIME, WORDS, statuses_of
 
@@ -99,21 +99,30 @@ def list_tasks(
     connection: Connection, wanted: Filter, *, limit: int = 100, after: str | None = None, offset: int = 0
 ) -> Page:
     """Newest first: by id, or by completion where only completed tasks are wanted. Raises BadValue."""
+    rows, following = _page(connection, PAGES, wanted, limit, after, offset)
+    return Page(_items([dict(row._mapping) for row in rows]), following)
+
+
+def _page(
+    connection: Connection, statements: Mapping[tuple[str, ...], TextClause], wanted: Filter, limit: int,
+    after: str | None, offset: int = 0,
+) -> tuple[Sequence[Row[Any]], str | None]:  # fmt: skip
+    """The rows of one, and the place of the next."""
     part = _part(wanted.statuses)
     refuse(part, limit, after, offset)
     given = asdict(wanted) | {"statuses": list(wanted.statuses) if wanted.statuses else None}
     given["arguments"] = check(wanted)
     given |= {"after": after, "most": limit + 1, "offset": offset}
-    rows, end = [], None
-    for looks_at in looks(offset + limit + 1, _picks(wanted, part)):
-        found = connection.execute(PAGES[part], given | {"looks_at": looks_at}).mappings()
-        rows = [dict(row) for row in found]
+    rows: Sequence[Row[Any]] = []
+    end: str | None = None
+    for looks_at in looks(offset + limit + 1, statements is not IDS_OF_WALK and _picks(wanted, part)):
+        rows = connection.execute(statements[part], given | {"looks_at": looks_at}).all()
         if len(rows) > limit:
-            return Page(_items(rows[:limit]), rows[limit - 1]["place"])
+            return rows[:limit], rows[limit - 1].place
         end = connection.execute(ENDS[part], given | {"looks_at": looks_at}).scalar_one_or_none()
         if end is None:
             break
-    return Page(_items(rows), end)
+    return rows, end
 
 
 def looks(rows: int, picks: bool) -> Sequence[int]:
@@ -156,10 +165,12 @@ def matching_page(
     walk, _, after = (place or "0 ").partition(" ")
     if int(walk) >= len(walks):
         return [], None
-    page = list_tasks(connection, replace(wanted, statuses=walks[int(walk)]), limit=limit, after=after or None)
-    following = f"{int(walk) + 1} " if page.next is None else f"{walk} {page.next}"
-    is_last = page.next is None and int(walk) + 1 == len(walks)
-    return [item["id"] for item in page.items], None if is_last else following
+    wanted = replace(wanted, statuses=walks[int(walk)])
+    is_met = wanted.statuses in IDS_OF_WALK and not _told(wanted) - {"statuses", "role", "upto", "until"}
+    rows, onward = _page(connection, IDS_OF_WALK if is_met else IDS, wanted, limit, after or None)
+    following = f"{int(walk) + 1} " if onward is None else f"{walk} {onward}"
+    is_last = onward is None and int(walk) + 1 == len(walks)
+    return [row.id for row in rows], None if is_last else following
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +191,7 @@ def _walked_apart(statuses: Sequence[str] | None) -> Iterator[Sequence[str] | No
         yield statuses
         return
     for part in WALKS:
-        if part != ALL and (some := [status for status in part if status in statuses]):
+        if part != ALL and (some := tuple(status for status in part if status in statuses)):
             yield some
 
 
@@ -195,9 +206,14 @@ def _part(statuses: Sequence[str] | None) -> tuple[str, ...]:
 
 def _picks(wanted: Filter, part: tuple[str, ...]) -> bool:
     """Whether the walk may meet rows that are not meant."""
-    told = {name for name, value in asdict(wanted).items() if value is not None}
+    told = _told(wanted)
     exact = part in (("failed",), ("cancelled",))
     return bool(told - {"statuses", "role"}) or not (exact or (part == ALL and not told))
+
+
+def _told(wanted: Filter) -> set[str]:
+    """The names of its conditions."""
+    return {name for name, value in asdict(wanted).items() if value is not None}
 
 
 def refuse(part: tuple[str, ...], limit: int, after: str | None, offset: int = 0) -> None:

@@ -153,17 +153,29 @@ SELECT {columns}, place FROM (SELECT task.*, walk.place FROM walk, LATERAL ({tas
 WHERE {filter}
 ORDER BY {order} LIMIT :most OFFSET :offset
 """
+_MET = """
+SELECT id, place FROM walk
+WHERE (CAST(:upto AS bigint) IS NULL OR id <= :upto)
+    AND (CAST(:until AS timestamptz) IS NULL OR completed_at <= :until)
+ORDER BY id DESC LIMIT :most OFFSET :offset
+"""
 _END = "SELECT place FROM walk OFFSET :looks_at - 1 LIMIT 1"
 
 _TASK = {("pending",): _UNFINISHED, ("claimed", "running"): _UNFINISHED, ALL: EITHER}
 
 
-def _page(part: tuple[str, ...], walk: str) -> TextClause:
-    order = "completed_at DESC, id DESC" if part == ("completed",) else "id DESC"
+def _page(part: tuple[str, ...], walk: str, columns: str) -> TextClause:
+    order = "page.completed_at DESC, page.id DESC" if part == ("completed",) else "page.id DESC"
     task = _TASK.get(part, _FINISHED)
     tokens = TOKENS if part in _TASK else ""
-    return text(walk + tokens + _PAGE.format(columns=COLUMNS, task=task, filter=FILTER, order=order))
+    return text(walk + tokens + _PAGE.format(columns=columns, task=task, filter=FILTER, order=order))
 
 
-PAGES = {part: _page(part, walk) for part, walk in WALKS.items()}
+PAGES = {part: _page(part, walk, COLUMNS) for part, walk in WALKS.items()}
+#: The same tasks, for whoever wants no more of them.
+IDS = {part: _page(part, walk, "id") for part, walk in WALKS.items()}
+#: The same where only `statuses`, `role`, `upto` and `until` are said: none of them is looked up, the walk knows.
+IDS_OF_WALK: dict[tuple[str, ...], TextClause] = {
+    part: text(WALKS[part] + _MET) for part in (("failed",), ("cancelled",))
+}
 ENDS = {part: text(walk + _END) for part, walk in WALKS.items()}

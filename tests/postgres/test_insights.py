@@ -154,7 +154,8 @@ def test_a_bulk_that_few_tasks_match_looks_so_far_and_says_that_it_looked_no_fur
         SELECT 'failed ' || i, 'work', 'failed', now(), CASE WHEN i IN (1, 195) THEN 'rare' ELSE 'usual' END
         FROM generate_series(1, 200) i""")
     pages = []
-    monkeypatch.setattr(lists, "list_tasks", lambda *a, **o: pages.append(insights.list_tasks(*a, **o)) or pages[-1])
+    page = insights.matching_page
+    monkeypatch.setattr(lists, "matching_page", lambda *a, **o: pages.append(page(*a, **o)) or pages[-1])
     rare = Filter(statuses=("failed",), error="rare")
     found = ask(insights.matching, rare, most=5)
     assert (len(found.ids), found.gave_up, len(pages)) == (1, True, 3)
@@ -170,10 +171,11 @@ def test_a_bulk_of_what_is_unfinished_never_reads_what_is_over(
         SELECT 'done ' || i, 'role-1', 'account-0', 'completed', now() FROM generate_series(1, 600) i""")
     pages = []
     monkeypatch.setattr(lists, "LOOKS_AT", 20)
-    monkeypatch.setattr(lists, "list_tasks", lambda *a, **o: pages.append(insights.list_tasks(*a, **o)) or pages[-1])
+    page = insights.matching_page
+    monkeypatch.setattr(lists, "matching_page", lambda *a, **o: pages.append(page(*a, **o)) or pages[-1])
     found = ask(insights.matching, Filter(statuses=states.UNFINISHED), most=30).ids
     assert sorted(found) == sorted(task for status in states.UNFINISHED for task in mixed[status])
-    assert len(pages) < 10
+    assert 0 < len(pages) < 10
 
 
 def test_counts_are_exact_up_to_a_bound_and_say_so_beyond_it(

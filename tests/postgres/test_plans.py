@@ -52,6 +52,7 @@ SHORT = {
 #: moving a sealed segment takes whatever entries it meets first.
 EXCEPT = {
     "insights.capacity.CAPACITY", "insights.metrics.MEASURE", "insights.metrics.PRIORITIES",
+    "insights.metrics.RECENT",
     "insights.counting.BELIEVED", "insights.counting.DUE", "repair.prune.DAYS", "repair.prune.DROP_DAY", "add days",
     "move", "metrics.read.REVISION", "dispatch.select.DEAD",
 }  # fmt: skip
@@ -70,7 +71,8 @@ MEET_ROOMS = {
     for name, statement in STATEMENTS.items()
     if set(re.findall(r"celeriac\.(\w+)", statement.text)) - SHORT - ASK_NOTHING
 }
-MEET_ROOMS |= {name: STATEMENTS[name] for name in ("page of ('claimed', 'running')", "end of ('claimed', 'running')")}
+HELD = ("claimed", "running")
+MEET_ROOMS |= {f"{of} of {HELD}": STATEMENTS[f"{of} of {HELD}"] for of in ("page", "ids", "end")}
 
 
 def statements(connection: Connection) -> Mapping[str, list[Given]]:
@@ -394,7 +396,8 @@ def pages() -> Mapping[str, list[Given]]:
         of_any = [unasked | bounds | {"role": role, "statuses": list(part)} for role in (None, "work")]
         return [*of_any, of_any[0] | {"silent": True}]
 
-    return {f"{of} of {part}": asked(part) for part in lists.PAGES for of in ("page", "end")}
+    told = {f"{of} of {part}": asked(part) for part in lists.PAGES for of in ("page", "ids", "end")}
+    return told | {f"ids of the walk of {part}": asked(part) for part in lists.IDS_OF_WALK}
 
 
 def measured(connection: Connection) -> Measured:
@@ -416,7 +419,7 @@ AS_USUAL = {
 def by_lookups(name: str) -> bool:
     """Whether the engine executes it so."""
     return name not in AS_USUAL and (
-        name.startswith(("insights.", "metrics.", "operate.", "repair.", "canvas.", "page of", "end of"))
+        name.startswith(("insights.", "metrics.", "operate.", "repair.", "canvas.", "page of", "ids of", "end of"))
         or name in ("dispatch.parking.PARK", "dispatch.parking.UNPARK")
         or name in ("alerts.measure.LETTERS", "alerts.measure.LOST", "alerts.measure.OLDEST")
         or name == "alerts.measure.ROLES"

@@ -8,7 +8,7 @@ import pkgutil
 from sqlalchemy import TextClause, text
 from sqlalchemy.dialects.postgresql.psycopg2 import PGDialect_psycopg2
 
-from celeriac.insights.pages import ENDS, PAGES
+from celeriac.insights.pages import ENDS, IDS, IDS_OF_WALK, PAGES
 from celeriac.repair import ring
 from celeriac.seam import results
 from celeriac.store import migrate
@@ -41,6 +41,8 @@ STATEMENTS |= {
     "move": text(ring.MOVE.format(seg=0, page=0, end=1)),
     "add days": text(migrate.ADD_DAYS),
 }
+STATEMENTS |= {f"ids of {part}": ids for part, ids in IDS.items()}
+STATEMENTS |= {f"ids of the walk of {part}": ids for part, ids in IDS_OF_WALK.items()}
 STATEMENTS |= {f"end of {part}": end for part, end in ENDS.items()}
 
 

@@ -57,7 +57,8 @@ SELECT retry_count > 0
     OR CASE WHEN status = 'completed' THEN tries > 0 WHEN max_retries = 0 THEN tries > 1 ELSE false END
 $$;
 
--- What rates and means are of: the newest 10,000. A task waits from when it was due. Of a role that keeps no successes,
+-- What rates and means are of: the newest 10,000. How many there are beyond those is read from `minutes`, as far as they
+-- are counted, and from the rows before and after. A task waits from when it was due. Of a role that keeps no successes,
 -- whose history tells of the others alone, what its workers have counted by minutes; of one that keeps nothing, their count
 -- of its failures, too.
 CREATE OR REPLACE FUNCTION celeriac.last_hour(for_role text) RETURNS TABLE (
@@ -70,13 +71,26 @@ WITH newest AS MATERIALIZED (
         greatest(created_at, scheduled_for) AS due_at
     FROM celeriac.history WHERE role = for_role AND completed_at > statement_timestamp() - interval '1 hour'
     ORDER BY completed_at DESC, id DESC LIMIT 10000
+), last AS MATERIALIZED (
+    SELECT completed_at, id FROM newest ORDER BY completed_at DESC, id DESC OFFSET 9999
+), whole AS MATERIALIZED (
+    SELECT hour.first, greatest(hour.first, least(u.until, date_trunc('minute', last.completed_at))) AS upto
+    FROM last, celeriac.minutes_until u, LATERAL (
+        SELECT date_trunc('minute', statement_timestamp() - interval '59 minutes') AS first) AS hour
 ), rest AS (
-    SELECT older.* FROM (SELECT completed_at, id FROM newest ORDER BY completed_at DESC, id DESC OFFSET 9999) AS last,
-    LATERAL (
-        SELECT status, celeriac.was_retried(status, retry_count, tries, max_retries) AS again FROM celeriac.history h
+    SELECT older.* FROM last, whole, LATERAL (
+        (SELECT status, celeriac.was_retried(status, retry_count, tries, max_retries) AS again FROM celeriac.history h
         WHERE role = for_role AND h.completed_at > statement_timestamp() - interval '1 hour'
-            AND (h.completed_at, h.id) < (last.completed_at, last.id)
-        ORDER BY h.completed_at DESC, h.id DESC LIMIT 990000) AS older
+            AND h.completed_at < whole.first AND (h.completed_at, h.id) < (last.completed_at, last.id)
+        ORDER BY h.completed_at DESC, h.id DESC LIMIT 990000)
+        UNION ALL
+        (SELECT status, celeriac.was_retried(status, retry_count, tries, max_retries) FROM celeriac.history h
+        WHERE role = for_role AND h.completed_at > statement_timestamp() - interval '1 hour'
+            AND h.completed_at >= whole.upto AND (h.completed_at, h.id) < (last.completed_at, last.id)
+        ORDER BY h.completed_at DESC, h.id DESC LIMIT 990000)) AS older
+), minutes AS (
+    SELECT sum(m.completed) AS completed, sum(m.failed) AS failed, sum(m.failed_again) AS failed_again
+    FROM whole JOIN celeriac.minutes m ON m.role = for_role AND m.minute >= whole.first AND m.minute < whole.upto
 )
 SELECT CAST(ended.completed AS bigint), CAST(ended.failed AS bigint),
     CASE WHEN counted.completed IS NULL THEN means.failed_rate
@@ -91,10 +105,15 @@ FROM (
         CASE WHEN celeriac.is_counted(r.definition, 'failed') THEN 0 ELSE seen.failed END AS failed,
         CASE WHEN celeriac.is_counted(r.definition, 'failed') THEN 0 ELSE seen.failed_again END AS failed_again
     FROM (
-        SELECT count(*) FILTER (WHERE status = 'completed') AS completed,
-            count(*) FILTER (WHERE status = 'failed') AS failed,
-            count(*) FILTER (WHERE status = 'failed' AND again) AS failed_again
-        FROM (SELECT status, again FROM newest UNION ALL SELECT status, again FROM rest) AS finished
+        SELECT of_rows.completed + coalesce(minutes.completed, 0) AS completed,
+            of_rows.failed + coalesce(minutes.failed, 0) AS failed,
+            of_rows.failed_again + coalesce(minutes.failed_again, 0) AS failed_again
+        FROM minutes, (
+            SELECT count(*) FILTER (WHERE status = 'completed') AS completed,
+                count(*) FILTER (WHERE status = 'failed') AS failed,
+                count(*) FILTER (WHERE status = 'failed' AND again) AS failed_again
+            FROM (SELECT status, again FROM newest UNION ALL SELECT status, again FROM rest) AS finished
+        ) AS of_rows
     ) AS seen
     LEFT JOIN celeriac.roles r ON r.role = for_role
 ) AS kept
@@ -123,23 +142,23 @@ CROSS JOIN LATERAL (
 ) AS ended
 $$;
 
--- By tens: 0 counts 0 to 9. Of each room the first 100,000.
+-- By tens: 0 counts 0 to 9. Of each room the first 20,000.
 CREATE OR REPLACE FUNCTION celeriac.priorities(for_role text) RETURNS jsonb
 LANGUAGE sql STABLE SET jit = off SET enable_seqscan = off AS $$
 SELECT coalesce(jsonb_object_agg(tens, n), '{}') FROM (
     SELECT CAST(floor(priority / 10.0) * 10 AS integer) AS tens, sum(n) AS n FROM (SELECT priority, count(*) AS n FROM (
-        (SELECT priority FROM celeriac.ready WHERE role = for_role ORDER BY account LIMIT 100000)
+        (SELECT priority FROM celeriac.ready WHERE role = for_role ORDER BY account LIMIT 20000)
         UNION ALL
         (SELECT t.priority FROM (
-            SELECT id FROM celeriac.later WHERE role = for_role ORDER BY due_at LIMIT 100000) AS l
+            SELECT id FROM celeriac.later WHERE role = for_role ORDER BY due_at LIMIT 20000) AS l
             JOIN celeriac.tasks t ON t.id = l.id)
         UNION ALL
-        (SELECT priority FROM celeriac.behind WHERE role = for_role ORDER BY lock_key LIMIT 100000)
+        (SELECT priority FROM celeriac.behind WHERE role = for_role ORDER BY lock_key LIMIT 20000)
         UNION ALL
-        (SELECT priority FROM celeriac.parked WHERE role = for_role LIMIT 100000)
+        (SELECT priority FROM celeriac.parked WHERE role = for_role LIMIT 20000)
         UNION ALL
         (SELECT t.priority FROM (
-            SELECT unnest(ids) AS id FROM celeriac.tickets WHERE role = for_role AND worker_id IS NULL LIMIT 100000) AS k
+            SELECT unnest(ids) AS id FROM celeriac.tickets WHERE role = for_role AND worker_id IS NULL LIMIT 20000) AS k
             JOIN celeriac.tasks t ON t.id = k.id)
     ) AS queued GROUP BY priority) AS counted GROUP BY tens) AS histogram
 $$;
