@@ -72,7 +72,7 @@ WITH newest AS MATERIALIZED (
     FROM celeriac.history WHERE role = for_role AND completed_at > statement_timestamp() - interval '1 hour'
     ORDER BY completed_at DESC, id DESC LIMIT 10000
 ), last AS MATERIALIZED (
-    SELECT completed_at, id FROM newest ORDER BY completed_at DESC, id DESC OFFSET 9999
+    SELECT completed_at, id FROM newest WHERE (SELECT count(*) FROM newest) = 10000 ORDER BY completed_at, id LIMIT 1
 ), whole AS MATERIALIZED (
     SELECT hour.first, greatest(hour.first, least(u.until, date_trunc('minute', last.completed_at))) AS upto
     FROM last, celeriac.minutes_until u, LATERAL (
@@ -121,8 +121,8 @@ CROSS JOIN (
     SELECT avg(CASE status WHEN 'failed' THEN 1.0 WHEN 'completed' THEN 0.0 END) AS failed_rate,
         avg(CASE WHEN again THEN 1.0 ELSE 0.0 END) FILTER (WHERE status <> 'cancelled') AS retry_rate,
         avg(CASE status WHEN 'failed' THEN 0.0 WHEN 'completed' THEN 1.0 END) FILTER (WHERE again) AS retry_success_rate,
-        avg(extract(epoch FROM completed_at - started_at)) FILTER (WHERE status = 'completed') AS run_seconds,
-        avg(extract(epoch FROM started_at - due_at)) AS wait_seconds
+        avg(date_part('epoch', completed_at - started_at)) FILTER (WHERE status = 'completed') AS run_seconds,
+        avg(date_part('epoch', started_at - due_at)) AS wait_seconds
     FROM newest
 ) AS means
 CROSS JOIN (
