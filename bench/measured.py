@@ -8,6 +8,7 @@ import time
 
 from celery import Celery
 
+from bench.peers import pace
 from celeriac import Celeriac, Settings
 
 plain = Celery("plain", broker=os.environ["REDIS_URL"], set_as_current=False)
@@ -28,6 +29,11 @@ def plain_stamp(sent: float) -> None:
     _stamp("plain", time.time() - sent)
 
 
+@plain.task(name="bench.plain_paced")
+def plain_paced(sent: float) -> None:
+    pace.stamp(sent)
+
+
 @rows.task(role="noop")
 def noop(n: int) -> None:
     """Nothing."""
@@ -42,6 +48,11 @@ def total(results: list[None]) -> int:
 @rows.task(role="stamp")
 def stamp(sent: float) -> None:
     _stamp("rows", time.time() - sent)
+
+
+@rows.task(role="paced")
+def paced(sent: float) -> None:
+    pace.stamp(sent)
 
 
 def _stamp(which: str, latency: float) -> None:

@@ -5,9 +5,10 @@ both are measured. How each is set up is said in `bench/peers/others.py`. Celeri
 the history of what succeeded, as in `python -m bench`.
 
 Measured are the drain of no-op tasks, clean and while an idle transaction keeps an old snapshot; what a task of it
-costs; a bulk, whose arguments come from the client, on the same machine; and enqueues one by one, each committed. After
-each fill everything is vacuumed and a checkpoint made, so that nobody pays for what another wrote. The rate is that
-between the first tenth and the end. Who is not installed is named and left out.
+costs; a bulk, whose arguments come from the client; enqueues one by one, each committed; and, once the rounds are over,
+the start latency at 10, 100 and 500 enqueues a second. After each fill everything is vacuumed and a checkpoint made, so
+that nobody pays for what another wrote. The rate is that between the first tenth and the end. Who is not installed is
+named and left out.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ import redis
 from sqlalchemy import make_url, text
 
 from bench.__main__ import DRAIN, ENQUEUES, ROUNDS, _empty_rows, prepared, until, worker
+from bench.peers import latency
 from bench.peers.others import celery, graphile, install, pgqueuer, procrastinate
+from bench.peers.pace import steady
 from bench.peers.peer import Peer, of_table, spent
 
 
@@ -51,7 +54,9 @@ def main() -> None:
             for peer in peers:
                 found[peer.name].append(measure(peer, server))
                 print(f"{peer.name:34}{found[peer.name][-1].clean:10,.0f}/s", flush=True)
+        late = {peer.name: latency.latencies(peer) for peer in peers}
     report(found)
+    latency.report(late)
 
 
 def as_libpq(url: str) -> dict[str, str]:
@@ -70,7 +75,7 @@ def as_libpq(url: str) -> dict[str, str]:
 def celeriac() -> Iterator[Peer]:
     yield of_table(
         "Celeriac, prefork -c 2", DRAIN["rows"], "celeriac.tasks", work=partial(worker, "rows"), fill=_fill_rows,
-        single=_single_rows,
+        single=_single_rows, paced=_paced_rows,
     )  # fmt: skip
 
 
@@ -152,6 +157,13 @@ def _single_rows(n: int) -> float:
     for i in range(n):
         noop.delay(i)
     return time.perf_counter() - began
+
+
+def _paced_rows(rate: float, seconds: float) -> None:
+    from bench.measured import paced
+
+    for now in steady(rate, seconds):
+        paced.delay(now)
 
 
 if __name__ == "__main__":

@@ -17,13 +17,14 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
 from sqlalchemy import text
 
 from bench.__main__ import DRAIN, _empty, _fill_plain, _left_plain, worker
+from bench.peers.pace import steady
 from bench.peers.peer import Peer, of_table, process, told
 from bench.size import sized
 
@@ -59,7 +60,7 @@ def celery() -> Iterator[Peer]:
     pools = (("prefork -c 2", prefork, 1), ("solo", solo, 1), ("solo, two processes", solo, 2))
     for pool, work, processes in pools[: sized(3, 1)]:
         yield Peer(
-            f"plain Celery, {pool}", DRAIN["plain"], _fill_plain_anew, _single_plain, work, _left_plain,
+            f"plain Celery, {pool}", DRAIN["plain"], _fill_plain_anew, _single_plain, _paced_plain, work, _left_plain,
             lambda: _left_plain() == 0, processes,
         )  # fmt: skip
 
@@ -74,6 +75,7 @@ def pgqueuer() -> Iterator[Peer]:
         yield of_table(
             name, DRAIN["rows"], "pgqueuer", processes=processes, work=partial(process, [*program, "work"]),
             fill=lambda n: told([*program, "fill", str(n)]), single=lambda n: told([*program, "single", str(n)]),
+            paced=partial(_paced_by, program),
         )  # fmt: skip
 
 
@@ -90,6 +92,7 @@ def procrastinate() -> Iterator[Peer]:
             name, DRAIN["plain"], unfinished, processes=processes,
             work=partial(process, [*run, "worker", "--concurrency", "24"]),
             fill=lambda n: told([*program, "fill", str(n)]), single=lambda n: told([*program, "single", str(n)]),
+            paced=partial(_paced_by, program),
         )  # fmt: skip
 
 
@@ -101,7 +104,8 @@ def graphile() -> Iterator[Peer]:
     for name, processes in (("graphile-worker", 1), ("graphile-worker, two processes", 2)):
         yield of_table(
             name, DRAIN["rows"], "graphile_worker.jobs", processes=processes,
-            work=partial(process, run, _of_graphile()), fill=_fill_graphile, single=_single_graphile,
+            work=lambda: process(run, _of_graphile()), fill=_fill_graphile, single=_single_graphile,
+            paced=_paced_graphile,
         )  # fmt: skip
 
 
@@ -129,6 +133,25 @@ def _single_plain(n: int) -> float:
     for i in range(n):
         plain_noop.delay(i)
     return time.perf_counter() - began
+
+
+def _paced_plain(rate: float, seconds: float) -> None:
+    from bench.measured import plain_paced
+
+    for now in steady(rate, seconds):
+        plain_paced.delay(now)
+
+
+def _paced_by(program: Sequence[str], rate: float, seconds: float) -> None:
+    subprocess.run([*program, "paced", str(rate), str(seconds)], check=True)
+
+
+def _paced_graphile(rate: float, seconds: float) -> None:
+    from bench.measured import rows
+
+    with rows.database.statement() as connection:
+        for now in steady(rate, seconds):
+            connection.exec_driver_sql("SELECT FROM graphile_worker.add_job('stamp', %s)", (str(now),))
 
 
 def _fill_graphile(n: int) -> float:

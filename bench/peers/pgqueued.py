@@ -1,4 +1,4 @@
-"""PgQueuer's part, run by a Python that has it: `fill N`, `single N`, `work`."""
+"""PgQueuer's part, run by a Python that has it: `fill N`, `single N`, `paced RATE SECONDS`, `work`."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from pgqueuer.db import AsyncpgDriver
 from pgqueuer.models import Job
 from pgqueuer.queries import Queries
 
+from bench.peers.pace import asked, stamp, steady
+
 BATCH = 500
 
 
@@ -27,6 +29,10 @@ async def worker() -> AsyncIterator[PgQueuer]:
         @queuer.entrypoint("noop")
         async def noop(job: Job) -> None:
             """Nothing."""
+
+        @queuer.entrypoint("stamp")
+        async def stamped(job: Job) -> None:
+            stamp(float(job.payload or b"0"))
 
         yield queuer
     finally:
@@ -55,9 +61,18 @@ async def single(n: int) -> float:
     return time.perf_counter() - began
 
 
+async def paced(rate: float, seconds: float) -> None:
+    connection = await asyncpg.connect()
+    queries = Queries(AsyncpgDriver(connection))
+    for now in steady(rate, seconds):
+        await queries.enqueue("stamp", str(now).encode(), 0)
+
+
 if __name__ == "__main__":
     verb, *given = sys.argv[1:]
     if verb == "work":
         uvloop.run(run(worker, batch_size=BATCH))
+    elif verb == "paced":
+        asyncio.run(paced(*asked()))
     else:
         print(asyncio.run({"fill": fill, "single": single}[verb](int(given[0]))))

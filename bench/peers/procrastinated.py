@@ -1,4 +1,7 @@
-"""Procrastinate's part, for a Python that has it: `main` with `fill N` or `single N`; its own command works."""
+"""Procrastinate's part, for a Python that has it: `main` with `fill N`, `single N` or `paced RATE SECONDS`.
+
+Its own command works.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,19 @@ import time
 
 from procrastinate import App, PsycopgConnector, SyncPsycopgConnector
 
+from bench.peers.pace import asked, stamp, steady
+
 app = App(connector=PsycopgConnector())
 
 
 @app.task(name="noop")
 def noop(n: int) -> None:
     """Nothing."""
+
+
+@app.task(name="stamp")
+def stamped(sent: float) -> None:
+    stamp(sent)
 
 
 def fill(n: int) -> float:
@@ -34,6 +44,16 @@ def single(n: int) -> float:
         return time.perf_counter() - began
 
 
+def paced(rate: float, seconds: float) -> None:
+    with app.replace_connector(SyncPsycopgConnector()) as sync, sync.open():
+        defer = sync.tasks["stamp"].defer
+        for now in steady(rate, seconds):
+            defer(sent=now)
+
+
 def main() -> None:
-    verb, n = sys.argv[1:]
-    print({"fill": fill, "single": single}[verb](int(n)))
+    verb, *given = sys.argv[1:]
+    if verb == "paced":
+        paced(*asked())
+    else:
+        print({"fill": fill, "single": single}[verb](int(given[0])))
