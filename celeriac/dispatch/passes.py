@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
-from celeriac.dispatch import claim, decide, parking, promote, record, select
+from celeriac.dispatch import claim, decide, parking, promote, record, room, select
 from celeriac.dispatch.claim import Held, Holder, fresh_token
 from celeriac.dispatch.fairness import Claimant, next_cursor
 from celeriac.dispatch.publish import Publisher, Ticket, rows_per_ticket, split
@@ -76,14 +76,18 @@ class Dispatcher:
         return given
 
     def dispatch_if_due(self, role: Role) -> int:
-        """For prompt roles, after an enqueue or a settle: a pass only if it would find work and room."""
-        if not role.prompt or not self.has_work_and_room(role):
-            return 0
-        return self.dispatch(role)
+        """For prompt roles, after an enqueue or a settle: passes, each only if it would find work and room."""
+        given = 0
+        for _ in range(PASSES if role.prompt else 0):
+            published = self.publish(self.claim(role)) if self.has_work_and_room(role) else 0
+            if not published:
+                break
+            given += published
+        return given
 
     def has_work_and_room(self, role: Role) -> bool:
         with self.database.statement() as connection:
-            return select.work_and_room(connection, role.name, refill_below(role))
+            return room.work_and_room(connection, role.name, role.queue, refill_below(role))
 
     def has_due(self, role: Role) -> bool:
         with self.database.statement() as connection:

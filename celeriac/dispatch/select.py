@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Row, TextClause, text
 
 from celeriac.dispatch.fairness import Claimant
 from celeriac.dispatch.resuming import Point, Points, behind
-from celeriac.store.connections import Prepared, for_cursor
+from celeriac.store.connections import for_cursor
 from celeriac.store.plans import IN_ORDER
 from celeriac.store.turns import TURNS
 
@@ -119,32 +119,6 @@ READY = text("SELECT true FROM celeriac.ready WHERE role = :role ORDER BY accoun
 
 PARKED = text("SELECT true FROM celeriac.parked WHERE role = :role LIMIT 1")
 
-# The room first: who settles asks more often than there is any, and the entries of `ready` may be dead ones for long.
-# Where a pass left resume points, the next one tells whether there is more.
-WORK_AND_ROOM = text("""
-WITH state AS MATERIALIZED (
-    SELECT held_since, points IS NOT NULL AND rescan_at > statement_timestamp() AS resumes
-    FROM celeriac.batcher(:role)
-)
-SELECT coalesce((
-        SELECT sum(cardinality(ids)) FROM celeriac.tickets
-        WHERE role = :role AND claimed_at >= coalesce((SELECT held_since FROM state), '-infinity')), 0) < :below
-    AND NOT coalesce((SELECT paused FROM celeriac.roles WHERE role = :role), false)
-    AND coalesce(
-        (SELECT true FROM state WHERE resumes),
-        (SELECT true FROM celeriac.ready WHERE role = :role ORDER BY account LIMIT 1),
-        (SELECT true FROM celeriac.later
-            WHERE role = :role AND due_at <= statement_timestamp() ORDER BY due_at LIMIT 1),
-        false
-    ) AND coalesce((
-        SELECT celeriac.tokens(l) >= 1 + coalesce((
-            SELECT sum(cardinality(ids)) FROM celeriac.tickets
-            WHERE role = :role AND worker_id IS NULL
-                AND claimed_at >= coalesce((SELECT held_since FROM state), '-infinity')), 0)
-        FROM celeriac.role_limits l WHERE role = :role AND rate_limit IS NOT NULL), true)
-""")
-
-
 # By the statistics, which every process reports at its own pace.
 DEAD = text("""
 SELECT sum(pg_stat_get_dead_tuples(to_regclass('celeriac.ready_' || n))) FROM generate_series(0, 2) AS n
@@ -165,8 +139,6 @@ WHERE (SELECT true FROM celeriac.ready r WHERE r.role = l.role ORDER BY r.accoun
 """)
 
 _LOCK_AND_PLAN = f"{IN_ORDER}; {for_cursor(LOCK)}"
-
-_WORK_AND_ROOM = Prepared(WORK_AND_ROOM, {"role": "text", "below": "integer"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,11 +259,6 @@ def has_ready(connection: Connection, role: str) -> bool:
 def has_parked(connection: Connection, role: str) -> bool:
     """Whether tasks of the role wait for their account to be resumed."""
     return connection.execute(PARKED, {"role": role}).scalar_one_or_none() is not None
-
-
-def work_and_room(connection: Connection, role: str, below: int) -> bool:
-    """Whether there is work and fewer than `below` tasks are active; cheap enough to ask after every settle."""
-    return bool(_WORK_AND_ROOM.on(connection, {"role": role, "below": below}).scalar_one())
 
 
 def refills(connection: Connection, roles: list[str]) -> list[Refill]:

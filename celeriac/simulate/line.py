@@ -37,7 +37,10 @@ class Line:
 
     @property
     def pays(self) -> bool:
-        """Whether a pass would find work and room, as `Dispatcher.has_work_and_room`."""
+        """Whether a pass would find work and room, as `Dispatcher.has_work_and_room`.
+
+        That one says so a little later while each slot has had a ticket to start for less than a second.
+        """
         return bool(self.backlog.waiting or self._later) and self.backlog.active < refill_below(self.role)
 
     def come(self, task: Task, locks: Locks) -> bool:

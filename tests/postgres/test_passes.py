@@ -17,6 +17,7 @@ from celeriac.dispatch.publish import Ticket
 from celeriac.repair import lost_tickets
 from celeriac.store.connections import Database
 from tests.postgres.conftest import Recorder, new_task
+from tests.postgres.finished import live_worker
 from tests.postgres.passes import ROLE, Passes, Waiting, finish, role
 from tests.postgres.stages import enqueued
 from tests.processes import Rows, until
@@ -202,6 +203,22 @@ def test_a_prompt_role_is_refilled_once_a_quarter_of_its_window_is_free(
     assert dispatcher.dispatch_if_due(window) == 0
     rows(f"{free} WHERE status = 'claimed' LIMIT 1)")
     assert dispatcher.dispatch_if_due(window) == 3
+
+
+def test_while_each_slot_has_a_ticket_to_start_what_becomes_ready_waits_for_the_next_tickets(
+    dispatcher: Dispatcher, waiting: Waiting, rows: Rows
+) -> None:
+    live_worker(rows, concurrency=2)
+    live_worker(rows, "elsewhere", queues='["other"]', concurrency=8)
+    waiting(a=20)
+    few = role(batch_size=1, prompt=True)
+    assert dispatcher.dispatch_if_due(few) == 2, "a ticket for each slot"
+    assert dispatcher.dispatch_if_due(few) == 0
+    began = "UPDATE tickets SET worker_id = 'w', worker_pid = 1, started_at = now(), heartbeat_at = now()"
+    rows(f"{began} WHERE token = (SELECT token FROM tickets WHERE worker_id IS NULL LIMIT 1)")
+    assert dispatcher.dispatch_if_due(few) == 1, "one has begun"
+    rows("UPDATE tickets SET claimed_at = claimed_at - interval '1 second' WHERE worker_id IS NULL")
+    assert dispatcher.dispatch_if_due(few) == 2, "who waits longer may be lost, and holds nobody up"
 
 
 def test_due_work_is_work(dispatcher: Dispatcher, database: Database, rows: Rows) -> None:

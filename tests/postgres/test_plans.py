@@ -206,7 +206,9 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
         "dispatch.select.WAITING_BEHIND": [work | points | {"accounts": accounts, "depth": SELECTED}],
         "dispatch.select.READY": [work, {"role": "nothing of it"}],
         "dispatch.select.PARKED": [work, {"role": "nothing of it"}],
-        "dispatch.select.WORK_AND_ROOM": [work | {"below": 1500}, {"role": "nothing of it", "below": 1500}],
+        "dispatch.room.WORK_AND_ROOM": [
+            {"role": role, "queue": role, "below": 1500} for role in ("work", "nothing of it")
+        ],
         "dispatch.select.REFILLS": [{"roles": ["work", "nothing of it"]}],
         "run.lease.STANDING": [{"id": one, "token": TOKEN}],
         "run.lease.PROGRESS": [{"id": one, "token": TOKEN, "progress": "1"}],
@@ -431,7 +433,7 @@ def by_lookups(name: str) -> bool:
 
 def in_order(name: str) -> bool:
     """Whether it is part of a pass, which plans so."""
-    return name.startswith(("dispatch.claim.CLAIM", "dispatch.select.", "dispatch.record."))
+    return name.startswith(("dispatch.claim.CLAIM", "dispatch.select.", "dispatch.room.", "dispatch.record."))
 
 
 def rolled_back(connection: Connection, name: str, given: Given) -> Plan:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection
 
-from celeriac.dispatch import select
+from celeriac.dispatch import room
 from celeriac.dispatch.claim import fresh_token
 from celeriac.run import start
 from celeriac.settle import write
@@ -37,7 +37,7 @@ CALLS: dict[str, Callable[[Connection, int], object]] = {
     "start": lambda connection, _: start.start(connection, "work", [], fresh_token(), **ME),
     "start alone": lambda connection, task: start.start_lone(connection, "work", task, fresh_token(), **ME),
     "complete": lambda connection, task: complete(connection, task, TOKEN),
-    "work and room": lambda connection, _: select.work_and_room(connection, "work", 10),
+    "work and room": lambda connection, _: room.work_and_room(connection, "work", "work", 10),
 }
 
 

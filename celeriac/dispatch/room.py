@@ -1,0 +1,51 @@
+"""Room: whether a pass pays, asked after every settle and every enqueue that kicks."""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection, text
+
+from celeriac.store.connections import Prepared
+
+# The room first: who settles asks more often than there is any, and the entries of `ready` may be dead ones for long.
+# While a ticket for each slot waits to be started, there is none: what becomes ready meanwhile shares the next tickets,
+# where a pass after each of theirs would make ever smaller ones, and a queue of them. One that waits for longer keeps
+# nothing back: it may be lost, or all are busy.
+# Where a pass left resume points, the next one tells whether there is more.
+WORK_AND_ROOM = text("""
+WITH state AS MATERIALIZED (
+    SELECT held_since, points IS NOT NULL AND rescan_at > statement_timestamp() AS resumes
+    FROM celeriac.batcher(:role)
+), held AS MATERIALIZED (
+    SELECT coalesce(sum(cardinality(ids)), 0) AS tasks, count(*) FILTER (
+            WHERE worker_id IS NULL AND claimed_at > statement_timestamp() - interval '1 second') AS to_start
+    FROM celeriac.tickets
+    WHERE role = :role AND claimed_at >= coalesce((SELECT held_since FROM state), '-infinity')
+)
+SELECT (SELECT tasks < :below AND (to_start = 0 OR to_start < coalesce((
+        SELECT sum(concurrency) FROM celeriac.workers
+        WHERE status = 'active' AND queues ? :queue
+            AND last_heartbeat_at > statement_timestamp() - interval '2 minutes'), to_start + 1)) FROM held)
+    AND NOT coalesce((SELECT paused FROM celeriac.roles WHERE role = :role), false)
+    AND coalesce(
+        (SELECT true FROM state WHERE resumes),
+        (SELECT true FROM celeriac.ready WHERE role = :role ORDER BY account LIMIT 1),
+        (SELECT true FROM celeriac.later
+            WHERE role = :role AND due_at <= statement_timestamp() ORDER BY due_at LIMIT 1),
+        false
+    ) AND coalesce((
+        SELECT celeriac.tokens(l) >= 1 + coalesce((
+            SELECT sum(cardinality(ids)) FROM celeriac.tickets
+            WHERE role = :role AND worker_id IS NULL
+                AND claimed_at >= coalesce((SELECT held_since FROM state), '-infinity')), 0)
+        FROM celeriac.role_limits l WHERE role = :role AND rate_limit IS NOT NULL), true)
+""")
+
+_WORK_AND_ROOM = Prepared(WORK_AND_ROOM, {"role": "text", "queue": "text", "below": "integer"})
+
+
+def work_and_room(connection: Connection, role: str, queue: str, below: int) -> bool:
+    """Whether there is work, fewer than `below` tasks are active and not every slot has a ticket to start.
+
+    Cheap enough to ask after every settle.
+    """
+    return bool(_WORK_AND_ROOM.on(connection, {"role": role, "queue": queue, "below": below}).scalar_one())
