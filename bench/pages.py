@@ -41,9 +41,9 @@ INSERT INTO celeriac.history (id, task_id, role, account, status, priority, sche
     completed_at, retry_count, tries, max_rounds, losses, created_at, error_message)
 SELECT nextval('celeriac.tasks_id_seq'), 'past-' || i, 'build', lpad((i % 1000)::text, 6, '0'),
     CASE WHEN i % 50 = 0 THEN 'failed' ELSE 'completed' END, 0, now(), '[]', jsonb_build_object('store_id', i),
-    now() - i * interval '50 milliseconds', now() - i * interval '50 milliseconds', 0, 0, 1, 0, now(),
+    at, at, 0, 0, 1, 0, now(),
     CASE WHEN i % 50 = 0 THEN 'HTTPError: 502 of store ' || i END
-FROM generate_series(1, :rows) i"""
+FROM generate_series(1, :rows) i, LATERAL (SELECT now() - (:rows - i) * interval '50 milliseconds' AS at) AS past"""
 WORKERS = """
 INSERT INTO celeriac.workers (worker_id, hostname, pid, concurrency, queues, resources)
 SELECT 'celery@node-' || i, 'node-' || i, i, 8, '["build"]', '{"memory_percent": 60, "cpu_percent": 40}'
