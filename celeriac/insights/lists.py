@@ -166,7 +166,7 @@ def matching_page(
     if int(walk) >= len(walks):
         return [], None
     wanted = replace(wanted, statuses=walks[int(walk)])
-    is_met = wanted.statuses in IDS_OF_WALK and not _told(wanted) - {"statuses", "role", "upto", "until"}
+    is_met = tuple(wanted.statuses or ()) in IDS_OF_WALK and not _told(wanted) - {"statuses", "role", "upto", "until"}
     rows, onward = _page(connection, IDS_OF_WALK if is_met else IDS, wanted, limit, after or None)
     following = f"{int(walk) + 1} " if onward is None else f"{walk} {onward}"
     is_last = onward is None and int(walk) + 1 == len(walks)

@@ -145,6 +145,14 @@ def test_a_bulk_means_the_tasks_its_filter_meets(
     assert ask(insights.matching, wanted, most=2).ids == found[:2]
 
 
+@pytest.mark.parametrize("statuses", [[*states.ALL], ["failed"], ["failed", "cancelled"]])
+def test_statuses_may_come_as_a_list_as_they_do_from_json(
+    ask: Callable[..., Any], mixed: dict[str, list[int]], statuses: list[str]
+) -> None:
+    found = ask(insights.matching, Filter(statuses=statuses), most=1000).ids
+    assert sorted(found) == sorted(task for status in statuses for task in mixed[status])
+
+
 def test_a_bulk_that_few_tasks_match_looks_so_far_and_says_that_it_looked_no_further(
     ask: Callable[..., Any], rows: Rows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
