@@ -37,6 +37,7 @@ class Capacity(BaseModel):
     tasks_per_worker_hour: float | None
     estimated_hours_to_drain: float | None
     workers_needed: WorkersNeeded
+    at_least: bool = Field(description="pending_tasks, and what rests on it, may be more: counting stopped at 500,000")
 
 
 class Capacities(Paged):

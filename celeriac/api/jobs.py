@@ -17,12 +17,13 @@ from celeriac.api.changes import Because, Changed, ManyChanged, Reason, ToPriori
 from celeriac.api.fields import Ids, Name, Offset, TaskInPath, Whole
 from celeriac.api.paging import Paged, TasksQuery
 from celeriac.api.parameters import WITH_ARGUMENTS, Arguments
+from celeriac.api.shared import SharedRoute
 from celeriac.api.tasks import Word
 from celeriac.operate import steer
 from celeriac.roles.bounds import ANY_PRIORITY
 from celeriac.store.states import CRAWLS, WAITS_FOR_TIME, WORDS, crawl_word
 
-router = APIRouter(prefix="/api/admin/jobs", tags=["jobs"])
+router = APIRouter(prefix="/api/admin/jobs", tags=["jobs"], route_class=SharedRoute)
 
 JobStatus = Literal["queued", "crawling", "success", "failed"]
 

@@ -3,51 +3,91 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 from weakref import WeakValueDictionary
 
 from anyio import CapacityLimiter
 from anyio.to_thread import run_sync
+from fastapi.routing import APIRoute
+from starlette.types import Message, Receive, Scope, Send
 
 K = TypeVar("K")
 T = TypeVar("T")
 
 
-class Shared(Generic[T]):
-    """Nobody gets what was read before they asked: who comes while a reading is under way shares the next one.
+class Joined(Generic[T]):
+    """Nobody gets what was read before they asked: who comes while a reading is under way shares the next one."""
 
-    `threads`: those that read, which are not the handlers'.
-    """
-
-    def __init__(self, read: Callable[[], T], threads: CapacityLimiter | None = None) -> None:
-        self._read = read
-        self._threads = threads or CapacityLimiter(1)
+    def __init__(self) -> None:
         self._turn = asyncio.Lock()
         self._next: asyncio.Future[T] | None = None
 
-    async def __call__(self) -> T:
+    async def __call__(self, read: Callable[[], Awaitable[T]]) -> T:
         if self._next is None:
-            self._next = asyncio.ensure_future(self._in_turn())
+            self._next = asyncio.ensure_future(self._in_turn(read))
         return await asyncio.shield(self._next)
 
-    async def _in_turn(self) -> T:
+    async def _in_turn(self, read: Callable[[], Awaitable[T]]) -> T:
         async with self._turn:
             self._next = None
-            return await run_sync(self._read, limiter=self._threads)
+            return await read()
+
+
+class JoinedBy(Generic[K, T]):
+    """The same for each of many: of every role, say, or of one."""
+
+    def __init__(self) -> None:
+        self._each: WeakValueDictionary[K, Joined[T]] = WeakValueDictionary()
+
+    async def __call__(self, key: K, read: Callable[[], Awaitable[T]]) -> T:
+        joined = self._each.get(key)
+        if joined is None:  # whoever asks for it keeps it
+            joined = self._each[key] = Joined()
+        return await joined(read)
+
+
+class Shared(Generic[T]):
+    """`read`, in a thread that is none of the handlers'."""
+
+    def __init__(self, read: Callable[[], T]) -> None:
+        self._read, self._threads, self._joined = read, CapacityLimiter(1), Joined[T]()
+
+    async def __call__(self) -> T:
+        return await self._joined(partial(run_sync, self._read, limiter=self._threads))
 
 
 class SharedBy(Generic[K, T]):
-    """The same for each of many: of every role, say, or of one."""
+    """`read` of each key, in so many threads that are none of the handlers'."""
 
     def __init__(self, read: Callable[[K], T], threads: int = 2) -> None:
-        self._read = read
-        self._threads = CapacityLimiter(threads)
-        self._each: WeakValueDictionary[K, Shared[T]] = WeakValueDictionary()
+        self._read, self._threads, self._joined = read, CapacityLimiter(threads), JoinedBy[K, T]()
 
     async def __call__(self, key: K) -> T:
-        shared = self._each.get(key)
-        if shared is None:  # whoever asks for it keeps it
-            shared = self._each[key] = Shared(partial(self._read, key), self._threads)
-        return await shared()
+        return await self._joined(key, partial(run_sync, self._read, key, limiter=self._threads))
+
+
+class SharedRoute(APIRoute):
+    """What one token asks for by the same address is read, and written as JSON, once for all who wait for it."""
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self._answers = JoinedBy[tuple[Any, ...], list[Message]]()
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] != "GET":
+            await super().handle(scope, receive, send)
+            return
+        address = scope["state"]["bearer"].id, scope["path"], scope["query_string"]
+        for message in await self._answers(address, partial(self._answer, scope, receive)):
+            await send({**message})
+
+    async def _answer(self, scope: Scope, receive: Receive) -> list[Message]:
+        answer: list[Message] = []
+
+        async def keep(message: Message) -> None:
+            answer.append(message)
+
+        await super().handle(scope, receive, keep)
+        return answer

@@ -15,12 +15,13 @@ from celeriac.api.callers import Operator, Reader
 from celeriac.api.fields import Flag, Name, Number, Offset, TaskInPath, Text
 from celeriac.api.paging import Paged, PageOfEnded, TasksQuery
 from celeriac.api.parameters import WITH_ARGUMENTS, Arguments
+from celeriac.api.shared import SharedRoute
 from celeriac.insights import Filter
 from celeriac.insights.checks import Outcome, Reason
 from celeriac.insights.condition import silent_workers
 from celeriac.repair.rescue import rescue
 
-router = APIRouter(prefix="/api/tasks", tags=["tasks"])
+router = APIRouter(prefix="/api/tasks", tags=["tasks"], route_class=SharedRoute)
 
 Status = Literal["pending", "claimed", "running", "completed", "failed", "cancelled"]
 

@@ -78,9 +78,9 @@ def _rates(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _capacity(row: dict[str, Any]) -> dict[str, Any]:
-    needed = row["workers_needed"]
+    needed, more = row["workers_needed"], "+" if row["at_least"] else ""
     return {
-        "role": row["role"], "pending": row["pending_tasks"], "ready": row["ready_tasks"],
+        "role": row["role"], "pending": f"{row['pending_tasks']}{more}", "ready": f"{row['ready_tasks']}{more}",
         "claimed": row["claimed_tasks"], "running": row["running_tasks"], "completed_1_h": row["completed_last_hour"],
         "failed_1_h": row["failed_last_hour"], "workers": row["active_workers"], "seconds": row["avg_duration_sec"],
         "per_worker_h": row["tasks_per_worker_hour"], "hours_to_drain": row["estimated_hours_to_drain"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Response
@@ -22,6 +23,9 @@ WORST_FIRST = tuple(MEANS)
 #: How far back the chart goes where nobody says.
 USUAL_SPAN = "1h"
 
+#: Of a role's backlog so much is counted, in each room, for how long it will take.
+COUNTED = 100_000
+
 #: Where an alert of this kind is cured: the page of its subject, or one for all.
 CURES = {
     **dict.fromkeys(("missed_schedule", "skipped_instants"), ("schedules", True)),
@@ -37,13 +41,14 @@ CURES = {
 @router.get("/overview")
 def overview(page: Viewer) -> Response:
     span = page.ask("span").get("span", USUAL_SPAN)
-    alerts = page.panel(insights.firing)
-    return page.show(
-        "overview.html", verdict(alerts), alerts=alerts, counts=page.panel(insights.counts, cap=words.CAP),
-        workers=_at_work(page.panel(insights.workers)), roles=roles(page), cures=CURES,
-        beats=page.panel(insights.beats), flow=page.panel(insights.flow, span), span=span,
-        lengths=_together(page.panel(insights.lengths)), retries=page.panel(insights.retries),
+    panels = page.at_once(
+        roles=partial(roles, page), alerts=partial(page.panel, insights.firing),
+        counts=partial(page.panel, insights.counts, cap=words.CAP), workers=partial(page.panel, insights.workers),
+        beats=partial(page.panel, insights.beats), flow=partial(page.panel, insights.flow, span),
+        lengths=partial(page.panel, insights.lengths), retries=partial(page.panel, insights.retries),
     )  # fmt: skip
+    panels |= {"workers": _at_work(panels["workers"]), "lengths": _together(panels["lengths"])}
+    return page.show("overview.html", verdict(panels["alerts"]), cures=CURES, span=span, **panels)
 
 
 def verdict(alerts: Found) -> str:
@@ -68,13 +73,16 @@ def _at_work(workers: Found) -> Found:
 
 def roles(page: Page, role: str | None = None) -> Found:
     """Each, or one of them, with its depth, and its capacity as far as that was told in time; the worst first."""
-    depths = page.panel(insights.depth, role, cap=words.CAP)
+    found = page.at_once(
+        depths=partial(page.panel, insights.depth, role, cap=words.CAP),
+        capacity=partial(page.panel, insights.capacity, role, most=COUNTED, figures=True),
+        hours=partial(page.panel, insights.last_hour),
+    )
+    depths, capacity, hours = found["depths"], by_role(found["capacity"]), found["hours"].value or {}
     if depths.stopped:
         return depths
-    capacity = by_role(page.panel(insights.capacity, role, figures=True))
-    hours = page.panel(insights.last_hour).value or {}
-    found = [_role(d, capacity.get(d.role), hours.get(d.role)) for d in depths.value]
-    return Found(sorted(found, key=lambda row: WORST_FIRST.index(row["health"])))
+    rows = [_role(d, capacity.get(d.role), hours.get(d.role)) for d in depths.value]
+    return Found(sorted(rows, key=lambda row: WORST_FIRST.index(row["health"])))
 
 
 def by_role(found: Found) -> dict[str, Any]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from copy import copy
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from psycopg2.extensions import QueryCanceledError
 from sqlalchemy import Connection
@@ -20,12 +21,17 @@ from celeriac import insights
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
 
+T = TypeVar("T")
+
 #: How long (seconds) a statement may take, and how long its result serves all who ask for the same. One that takes long
 #: serves so many times longer: however many look, Postgres is not busy with it for more than a tenth of the time.
 TIMEOUT, SERVES, TIMES = 2.0, 1.0, 9.0
 
 #: Results that are kept at once.
 MOST = 500
+
+#: Threads beside the handlers' own that read what a page needs.
+THREADS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +87,7 @@ class Reading:
     def __init__(self, celeriac: Celeriac) -> None:
         self.celeriac = celeriac
         self._kept: dict[str, Kept] = {}
+        self._threads = ThreadPoolExecutor(THREADS, "celeriac-reading")
 
     def of(self, insight: Callable[..., Any], *given: Any, figures: bool = False, **named: Any) -> Any:
         """`figures`: of what is counted, which is not planned by look-ups. Raises what the insight raises."""
@@ -105,6 +112,11 @@ class Reading:
             if not isinstance(error.orig, QueryCanceledError):
                 raise
             return Found(stopped=f"This took over {TIMEOUT:g} s and was stopped. Narrow it by role or time.")
+
+    def at_once(self, reads: Mapping[str, Callable[[], T]]) -> dict[str, T]:
+        """The result of each, by name. What no thread has begun the caller reads itself, the last first."""
+        begun = {name: self._threads.submit(read) for name, read in reads.items()}
+        return {n: reads[n]() if read.cancel() else read.result() for n, read in reversed(begun.items())}
 
     def clock(self) -> datetime:
         """The database's."""

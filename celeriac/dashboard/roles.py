@@ -36,22 +36,23 @@ def listed(page: Viewer) -> Response:
 @router.get("/roles/{role:path}")
 def shown(role: str, page: Viewer) -> Response:
     span = page.ask("span").get("span", USUAL_SPAN)
-    roles = roles_of(page, role)
+    panels = page.at_once(
+        found=partial(roles_of, page, role), recent=partial(page.panel, insights.recent, role, figures=True),
+        passes=partial(page.panel, insights.passes, role, limit=DECISIONS),
+        shares=partial(page.panel, insights.shares, role, limit=SHARES), workers=partial(page.panel, insights.workers),
+        waited=partial(page.panel, insights.rounds_waited, role), lengths=partial(_lengths, page, role),
+        flow=partial(page.panel, insights.flow, span, role),
+    )  # fmt: skip
+    title, roles, workers = f"Role {role}", panels["found"], panels["workers"]
     if roles.stopped:
-        return page.show("role.html", f"Role {role}", found=roles)
+        return page.show("role.html", title, found=roles)
     if not roles.value:
         raise Unknown(f"there is no role {role!r}: start a worker of the code that declares it")
     (mine,) = roles.value
-    workers = page.panel(insights.workers)
     if not workers.stopped:
         workers = Found([worker for worker in workers.value if mine["depth"].queue in worker["queues"]])
-    return page.show(
-        "role.html", f"Role {role}", found=Found(mine), passes=page.panel(insights.passes, role, limit=DECISIONS),
-        recent=page.panel(insights.recent, role, figures=True).value,
-        workers=workers, shares=page.panel(insights.shares, role, limit=SHARES),
-        waited=page.panel(insights.rounds_waited, role), lengths=_lengths(page, role),
-        flow=page.panel(insights.flow, span, role), span=span,
-    )  # fmt: skip
+    shown = panels | {"found": Found(mine), "workers": workers, "recent": panels["recent"].value}
+    return page.show("role.html", title, span=span, **shown)
 
 
 def _lengths(page: Page, role: str) -> Found:

@@ -13,8 +13,11 @@ from celeriac.store.built_in import is_built_in
 #: The horizons of `workers_needed`, in hours.
 HORIZONS = (1, 4, 8)
 
+#: So many tasks are counted in each room, unless somebody wants to know sooner; what is more, is at least so many.
+MOST = 500_000
+
 CAPACITY = text("""
-SELECT * FROM celeriac.v_worker_capacity WHERE CAST(:role AS text) IS NULL OR role = :role ORDER BY role
+SELECT * FROM celeriac.capacity(:most) WHERE CAST(:role AS text) IS NULL OR role = :role ORDER BY role
 """)
 
 # A process runs one task at a time: of those of its ticket the first stands for it.
@@ -52,15 +55,15 @@ def _workers(pending: int, tasks_per_worker_hour: float | None, hours: int) -> i
     return math.ceil(pending / (tasks_per_worker_hour * hours)) if tasks_per_worker_hour else None
 
 
-def capacity(connection: Connection, role: str | None = None) -> list[dict[str, Any]]:
-    """Each role's row of `v_worker_capacity`, and `workers_needed`.
+def capacity(connection: Connection, role: str | None = None, *, most: int = MOST) -> list[dict[str, Any]]:
+    """Each role's row of `v_worker_capacity`, and `workers_needed`. `at_least`: not all of its tasks were counted.
 
     Of roles that share a queue each is told as if its workers were there for it alone.
     A built-in one is left out where there is nothing to tell, unless it is asked for.
     """
-    rows = [dict(row) for row in connection.execute(CAPACITY, {"role": role}).mappings()]
+    rows = [dict(row) for row in connection.execute(CAPACITY, {"role": role, "most": most}).mappings()]
     told = [row for row in rows if role is not None or not is_built_in(row["role"]) or any(map(row.get, _COUNTED))]
-    return [row | {"workers_needed": _needed(row)} for row in told]
+    return [row | {"workers_needed": _needed(row), "at_least": row["pending_tasks"] >= most} for row in told]
 
 
 def _needed(row: Mapping[str, Any]) -> dict[str, int | None]:

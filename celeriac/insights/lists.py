@@ -15,9 +15,12 @@ from typing import Any
 from sqlalchemy import Connection, Row, TextClause, text
 
 from celeriac.errors import BadValue
-from celeriac.insights.pages import ENDS, IDS, IDS_OF_WALK, PAGES, WALKS
+from celeriac.insights.pages import COLUMNS, ENDS, IDS, IDS_OF_WALK, PAGES, WALKS
 from celeriac.store.encoding import Unfit, encoded
 from celeriac.store.states import ALL, RUNNING, STALE, WAITS_FOR_TIME, WORDS, statuses_of
+
+#: Of a task in a list.
+NAMES = tuple(COLUMNS.replace(",", " ").split())
 
 MOST_ROWS, MOST_OFFSET = 1_000, 10_000
 
@@ -100,7 +103,7 @@ def list_tasks(
 ) -> Page:
     """Newest first: by id, or by completion where only completed tasks are wanted. Raises BadValue."""
     rows, following = _page(connection, PAGES, wanted, limit, after, offset)
-    return Page(_items([dict(row._mapping) for row in rows]), following)
+    return Page([dict(zip(NAMES, row, strict=False)) for row in rows], following)  # but its place, which is the last
 
 
 def _page(
@@ -257,7 +260,3 @@ def _is_place(part: tuple[str, ...], after: str) -> bool:
         return bool(at) == (part == ("completed",)) and last.isascii() and last.isdigit() and int(last) < 2**63
     except ValueError:
         return False
-
-
-def _items(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [{name: value for name, value in row.items() if name != "place"} for row in rows]

@@ -23,13 +23,14 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DataError, DBAPIError
 
 from celeriac import insights
-from celeriac.dashboard import errors, reading
+from celeriac.dashboard import errors, overview, reading
 from celeriac.dashboard.page import Page
 from celeriac.dashboard.templates import ALSO, NAV
 from celeriac.insights import exports, lists
 from celeriac.store.connections import Database
 from tests.api.works import task
 from tests.dashboard.site import EVIL, Site, worker
+from tests.postgres.finished import live_worker
 from tests.processes import ROOT, until
 
 #: Each page, what it says where there is nothing, and the tables whose lock stops all it reads.
@@ -380,6 +381,19 @@ def test_the_task_queue_summary(site: Site) -> None:
     summary = site.html("").partition("Task Queue Summary")[2].partition("</dl>")[0]
     said = re.findall(r"<dt>(\w+)</dt><dd id=\"n-\w+\"><a[^>]*>([^<]+)<", summary)
     assert said == [("Pending", "3"), ("Running", "2"), ("Completed", "4"), ("Failed", "1")]
+
+
+def test_what_is_not_counted_to_its_end_is_said_to_be_more(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in range(5):
+        task(site, "pending", "crawl")
+    site.rows("INSERT INTO celeriac.batchers (role, cursor, seconds_per_task) VALUES ('crawl', '', 3600)")
+    live_worker(site.rows, queues='["crawl"]')
+    row = site.html("roles").partition('id="role-crawl"')[2].partition("</tr>")[0]
+    assert ">5 h<" in row
+    monkeypatch.setattr(overview, "COUNTED", 3)
+    site.reading.forget()
+    row = site.html("roles").partition('id="role-crawl"')[2].partition("</tr>")[0]
+    assert ">over 3 h<" in row
 
 
 def test_workers_needed(site: Site) -> None:

@@ -149,3 +149,15 @@ def test_only_live_workers_are_told_of(database: Database, rows: Rows) -> None:
     live_worker(rows)
     assert [d["worker_id"] for d in reports(database)] == ["draining", "w"]
     assert [d["worker_id"] for d in reports(database, "w")] == ["w"]
+
+
+def test_counting_stops_and_says_so(rows: Rows, database: Database) -> None:
+    registered(rows, "work")
+    enqueued(database, *(new_task() for _ in range(5)))
+
+    def told(most: int) -> tuple[int, bool]:
+        with database.statement() as connection:
+            (row,) = capacity(connection, "work", most=most)
+        return row["pending_tasks"], row["at_least"]
+
+    assert [told(most) for most in (3, 5, 6)] == [(3, True), (5, True), (5, False)]

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, create_engine, text
 
 from celeriac import Celeriac, insights
 from celeriac.api.app import Figures
-from celeriac.insights.capacity import CAPACITY, HEARTBEATS
+from celeriac.insights.capacity import CAPACITY, HEARTBEATS, MOST
 from celeriac.insights.metrics import MEASURE, PRIORITIES, RECENT
 from celeriac.store.plans import lookups
 from tests.postgres.backlog import BASE, SHAPES, analyze, analyze_while_idle, past, run
@@ -35,8 +35,8 @@ def pages(connection: Connection) -> dict[str, int]:
         heartbeats = explain(connection, HEARTBEATS, worker_id=None).pages
     return {
         "heartbeats, as the API asks": heartbeats,
-        "capacity": explain(connection, CAPACITY, role=None).pages,
-        "capacity of one": explain(connection, CAPACITY, role="work").pages,
+        "capacity": explain(connection, CAPACITY, role=None, most=MOST).pages,
+        "capacity of one": explain(connection, CAPACITY, role="work", most=MOST).pages,
         "metrics": explain(connection, MEASURE, role=None).pages,
         "recent": explain(connection, RECENT, role="work").pages,
         "priorities": explain(connection, PRIORITIES, role=None).pages,

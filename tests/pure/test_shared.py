@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Sequence
 
+import httpx
 import pytest
+from fastapi import APIRouter, FastAPI
+from starlette.types import Receive, Scope, Send
 
-from celeriac.api.shared import Shared
+from celeriac.api.shared import Shared, SharedRoute
+from celeriac.operate.tokens import Bearer
 
 
 def test_many_who_ask_at_once_share_one_reading() -> None:
@@ -70,3 +75,52 @@ def test_one_who_leaves_takes_the_reading_from_nobody() -> None:
         return await staying
 
     assert asyncio.run(ask()) == 7
+
+
+async def answers_of(app: FastAPI, asks: Sequence[tuple[str, str, str]]) -> list[httpx.Response]:
+    """Of (token, method, path) asked for at once."""
+
+    async def known(scope: Scope, receive: Receive, send: Send) -> None:
+        token = dict(scope["headers"])[b"token"].decode()
+        await app({**scope, "state": {"bearer": Bearer(token, token, frozenset())}}, receive, send)
+
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app=known), base_url="http://api") as client:
+        asked = (client.request(method, path, headers={"token": token}) for token, method, path in asks)
+        return list(await asyncio.gather(*asked))
+
+
+def test_what_a_token_asks_for_at_once_is_answered_once_by_address() -> None:
+    read: list[str] = []
+    router = APIRouter(route_class=SharedRoute)
+
+    @router.get("/tasks")
+    async def listed(role: str = "") -> dict[str, int]:
+        read.append(role)
+        await asyncio.sleep(0)
+        return {"read": len(read)}
+
+    @router.post("/tasks")
+    async def made() -> None:
+        read.append("made")
+
+    app = FastAPI()
+    app.include_router(router)
+    same = asyncio.run(answers_of(app, [("a", "GET", "/tasks?role=x")] * 50))
+    assert {answer.text for answer in same} == {'{"read":1}'}
+    asyncio.run(answers_of(app, [("a", "GET", "/tasks?role=x"), ("b", "GET", "/tasks?role=x"), ("a", "GET", "/tasks")]))
+    assert sorted(read) == ["", "x", "x", "x"], "another token and another address are read by themselves"
+    asyncio.run(answers_of(app, [("a", "POST", "/tasks")] * 3))
+    assert read.count("made") == 3
+
+
+def test_what_is_wrong_is_told_to_each_who_asked() -> None:
+    router = APIRouter(route_class=SharedRoute)
+
+    @router.get("/tasks")
+    async def listed(limit: int) -> None:
+        raise AssertionError("no limit, no list")
+
+    app = FastAPI()
+    app.include_router(router)
+    answers = asyncio.run(answers_of(app, [("a", "GET", "/tasks?limit=none")] * 5))
+    assert [answer.status_code for answer in answers] == [422] * 5

@@ -2,24 +2,24 @@
 --
 -- SELECT * FROM v_worker_capacity;        what waits, what runs, how fast it goes and how long it will take
 
--- Each count stops at a million, which then means "at least", and walks the index of its room: no table is read from end
--- to end, however much of it the planner believes to be this role's.
-CREATE OR REPLACE FUNCTION celeriac.backlog(for_role text) RETURNS TABLE (
+-- Each count stops at `most`, which then means "at least", and walks the index of its room: no table is read from end to
+-- end, however much of it the planner believes to be this role's.
+CREATE OR REPLACE FUNCTION celeriac.backlog(for_role text, most bigint DEFAULT 500000) RETURNS TABLE (
     ready bigint, later bigint, due bigint, behind_lock bigint, parked bigint, members bigint, claimed bigint, running bigint,
     longest_running double precision
 ) LANGUAGE sql STABLE SET jit = off SET enable_seqscan = off AS $$
 SELECT
     (SELECT count(*) FROM (
-        SELECT FROM celeriac.ready WHERE role = for_role ORDER BY account LIMIT 1000000) AS counted),
+        SELECT FROM celeriac.ready WHERE role = for_role ORDER BY account LIMIT most) AS counted),
     (SELECT count(*) FROM (
-        SELECT FROM celeriac.later WHERE role = for_role ORDER BY due_at LIMIT 1000000) AS counted),
+        SELECT FROM celeriac.later WHERE role = for_role ORDER BY due_at LIMIT most) AS counted),
     (SELECT count(*) FROM (
         SELECT FROM celeriac.later WHERE role = for_role AND due_at <= statement_timestamp()
-        ORDER BY due_at LIMIT 1000000) AS counted),
+        ORDER BY due_at LIMIT most) AS counted),
     (SELECT count(*) FROM (
-        SELECT FROM celeriac.behind WHERE role = for_role ORDER BY lock_key LIMIT 1000000) AS counted),
-    (SELECT count(*) FROM (SELECT FROM celeriac.parked WHERE role = for_role LIMIT 1000000) AS counted),
-    (SELECT count(*) FROM (SELECT FROM celeriac.barriers WHERE role = for_role LIMIT 1000000) AS counted),
+        SELECT FROM celeriac.behind WHERE role = for_role ORDER BY lock_key LIMIT most) AS counted),
+    (SELECT count(*) FROM (SELECT FROM celeriac.parked WHERE role = for_role LIMIT most) AS counted),
+    (SELECT count(*) FROM (SELECT FROM celeriac.barriers WHERE role = for_role LIMIT most) AS counted),
     active.*
 FROM (
     SELECT coalesce(sum(cardinality(ids)) FILTER (WHERE worker_id IS NULL), 0),
@@ -163,7 +163,12 @@ SELECT coalesce(jsonb_object_agg(tens, n), '{}') FROM (
     ) AS queued GROUP BY priority) AS counted GROUP BY tens) AS histogram
 $$;
 
-CREATE OR REPLACE VIEW celeriac.v_worker_capacity AS
+-- Of each registered role; `most`: as of `backlog`.
+CREATE OR REPLACE FUNCTION celeriac.capacity(most bigint) RETURNS TABLE (
+    role text, pending_tasks bigint, ready_tasks bigint, claimed_tasks bigint, running_tasks bigint,
+    completed_last_hour bigint, failed_last_hour bigint, active_workers bigint, avg_duration_sec double precision,
+    tasks_per_worker_hour double precision, estimated_hours_to_drain double precision
+) LANGUAGE sql STABLE AS $$
 SELECT r.role,
     backlog.ready + backlog.later + backlog.behind_lock + backlog.parked + backlog.members AS pending_tasks,
     backlog.ready + backlog.due + backlog.behind_lock + backlog.parked AS ready_tasks,
@@ -180,7 +185,7 @@ SELECT r.role,
     END AS estimated_hours_to_drain
 FROM celeriac.roles r
 LEFT JOIN celeriac.batchers b ON b.role = r.role
-CROSS JOIN LATERAL celeriac.backlog(r.role) AS backlog
+CROSS JOIN LATERAL celeriac.backlog(r.role, most) AS backlog
 CROSS JOIN LATERAL celeriac.last_hour(r.role) AS hour
 CROSS JOIN LATERAL (
     SELECT count(*) AS workers, CAST(sum(concurrency) AS double precision) AS slots FROM celeriac.workers
@@ -193,4 +198,7 @@ CROSS JOIN LATERAL (
         coalesce(
             least(live.slots, CAST(r.definition ->> 'window' AS double precision)) / nullif(live.workers, 0), 1
         ) AS slots_per_worker
-) AS pace;
+) AS pace
+$$;
+
+CREATE OR REPLACE VIEW celeriac.v_worker_capacity AS SELECT * FROM celeriac.capacity(500000);

@@ -23,7 +23,7 @@ DO $$ DECLARE name text; BEGIN
     END LOOP;
     FOR name IN SELECT CAST(oid AS regprocedure) FROM pg_proc
         WHERE pronamespace = CAST('celeriac' AS regnamespace) LOOP
-        EXECUTE 'DROP ROUTINE ' || name;
+        EXECUTE 'DROP ROUTINE IF EXISTS ' || name || ' CASCADE';
     END LOOP;
     DROP TYPE IF EXISTS celeriac.receipt;
 END $$
