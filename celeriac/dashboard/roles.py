@@ -37,7 +37,7 @@ def listed(page: Viewer) -> Response:
 def shown(role: str, page: Viewer) -> Response:
     span = page.ask("span").get("span", USUAL_SPAN)
     panels = page.at_once(
-        found=partial(roles_of, page, role), recent=partial(page.panel, insights.recent, role, figures=True),
+        found=partial(roles_of, page, role), priorities=partial(page.panel, insights.priorities, role, figures=True),
         passes=partial(page.panel, insights.passes, role, limit=DECISIONS),
         shares=partial(page.panel, insights.shares, role, limit=SHARES), workers=partial(page.panel, insights.workers),
         waited=partial(page.panel, insights.rounds_waited, role), lengths=partial(_lengths, page, role),
@@ -51,7 +51,7 @@ def shown(role: str, page: Viewer) -> Response:
     (mine,) = roles.value
     if not workers.stopped:
         workers = Found([worker for worker in workers.value if mine["depth"].queue in worker["queues"]])
-    shown = panels | {"found": Found(mine), "workers": workers, "recent": panels["recent"].value}
+    shown = panels | {"found": Found(mine), "workers": workers}
     return page.show("role.html", title, span=span, **shown)
 
 

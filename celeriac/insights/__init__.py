@@ -30,7 +30,7 @@ from celeriac.insights.lists import (
     refuse_both,
 )
 from celeriac.insights.locks import Lock, Locks, Waiting, lock, locks, queue_of
-from celeriac.insights.metrics import metrics, recent
+from celeriac.insights.metrics import metrics, priorities
 from celeriac.insights.minutes import Flow, Lengths, Retries, Step, flow, last_hour, lengths, retries, together
 from celeriac.insights.rounds import rounds_waited
 from celeriac.insights.shares import AccountShare, Shares, shares, waiting_of
@@ -123,9 +123,9 @@ __all__ = [
     "passes",
     "paused_accounts",
     "pending_alerts",
+    "priorities",
     "queue_of",
     "queue_states",
-    "recent",
     "refuse_both",
     "retries",
     "reviews",

@@ -56,7 +56,9 @@ def _workers(pending: int, tasks_per_worker_hour: float | None, hours: int) -> i
 
 
 def capacity(connection: Connection, role: str | None = None, *, most: int = MOST) -> list[dict[str, Any]]:
-    """Each role's row of `v_worker_capacity`, and `workers_needed`. `at_least`: not all of its tasks were counted.
+    """Each role's row of `v_worker_capacity`, `workers_needed`, and of the last hour `failed_rate`,
+    `retry_success_rate` (0 to 1) and `average_wait` (seconds), None where nothing tells. `at_least`: not all of its
+    tasks were counted.
 
     Of roles that share a queue each is told as if its workers were there for it alone.
     A built-in one is left out where there is nothing to tell, unless it is asked for.

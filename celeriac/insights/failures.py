@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import islice
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from sqlalchemy import Connection, Row, text
 
@@ -122,8 +122,7 @@ class _Time:
         return told
 
 
-@dataclass(frozen=True, slots=True)
-class _Failure:
+class _Failure(NamedTuple):
     id: int
     role: str
     account: str
@@ -226,8 +225,8 @@ def _page(
     meant = [row for row in rows if row.is_meant]
     kinds = _kinds(connection, meant)
     found = [
-        _Failure(row.id, row.role, row.account, row.completed_at, row.is_recent, row.message or "", kind)
-        for row, kind in zip(meant, kinds, strict=True)
+        _Failure(i, role, account, completed_at, is_recent, message or "", kind)
+        for (i, _, role, account, completed_at, _, is_recent, _, message), kind in zip(meant, kinds, strict=True)
     ]
     return found, rows
 

@@ -24,6 +24,9 @@ NAMES = tuple(COLUMNS.replace(",", " ").split())
 
 MOST_ROWS, MOST_OFFSET = 1_000, 10_000
 
+#: Ids a page of a bulk has where the walk alone tells them.
+MOST_MET = 10_001
+
 #: Seconds a filter may go back.
 OLDEST = 1e9
 
@@ -102,6 +105,7 @@ def list_tasks(
     connection: Connection, wanted: Filter, *, limit: int = 100, after: str | None = None, offset: int = 0
 ) -> Page:
     """Newest first: by id, or by completion where only completed tasks are wanted. Raises BadValue."""
+    refuse(_part(wanted.statuses), limit, after, offset)
     rows, following = _page(connection, PAGES, wanted, limit, after, offset)
     return Page([dict(zip(NAMES, row, strict=False)) for row in rows], following)  # but its place, which is the last
 
@@ -112,7 +116,6 @@ def _page(
 ) -> tuple[Sequence[Row[Any]], str | None]:  # fmt: skip
     """The rows of one, and the place of the next."""
     part = _part(wanted.statuses)
-    refuse(part, limit, after, offset)
     given = asdict(wanted) | {"statuses": list(wanted.statuses) if wanted.statuses else None}
     given["arguments"] = check(wanted)
     given |= {"after": after, "most": limit + 1, "offset": offset}
@@ -153,7 +156,7 @@ def matching(connection: Connection, wanted: Filter, *, most: int) -> Matching:
     found: dict[int, None] = {}  # one may have gone from a status to the next meanwhile
     place: str | None = None
     for _ in range(most // MOST_ROWS + VAIN):
-        some, place = matching_page(connection, wanted, place, limit=min(most, MOST_ROWS))
+        some, place = matching_page(connection, wanted, place, limit=min(most, MOST_MET))
         found |= dict.fromkeys(some)
         if place is None or len(found) >= most:
             return Matching(list(found)[:most])
@@ -163,14 +166,17 @@ def matching(connection: Connection, wanted: Filter, *, most: int) -> Matching:
 def matching_page(
     connection: Connection, wanted: Filter, place: str | None, *, limit: int = MOST_ROWS
 ) -> tuple[list[int], str | None]:
-    """A page of `matching`, and the place of the next one: None after the last."""
+    """A page of `matching`, of at most 1,000 where tasks have to be looked up, and the place of the next one: None
+    after the last.
+    """
     walks = list(_walked_apart(wanted.statuses))
     walk, _, after = (place or "0 ").partition(" ")
     if int(walk) >= len(walks):
         return [], None
     wanted = replace(wanted, statuses=walks[int(walk)])
     is_met = tuple(wanted.statuses or ()) in IDS_OF_WALK and not _told(wanted) - {"statuses", "role", "upto", "until"}
-    rows, onward = _page(connection, IDS_OF_WALK if is_met else IDS, wanted, limit, after or None)
+    statements, limit = (IDS_OF_WALK, limit) if is_met else (IDS, min(limit, MOST_ROWS))
+    rows, onward = _page(connection, statements, wanted, limit, after or None)
     following = f"{int(walk) + 1} " if onward is None else f"{walk} {onward}"
     is_last = onward is None and int(walk) + 1 == len(walks)
     return [row.id for row in rows], None if is_last else following

@@ -21,10 +21,6 @@ WHERE CAST(:role AS text) IS NULL OR r.role = :role
 ORDER BY r.role
 """)
 
-RECENT = text("""
-SELECT failed_rate, retry_success_rate, wait_seconds AS average_wait FROM celeriac.last_hour(CAST(:role AS text))
-""")
-
 PRIORITIES = text("""
 SELECT role, celeriac.priorities(role) AS priorities FROM celeriac.roles
 WHERE CAST(:role AS text) IS NULL OR role = :role
@@ -42,11 +38,10 @@ def metrics(connection: Connection, role: str | None = None) -> list[dict[str, A
     return [row | {"priorities": _sorted(by_role.get(row["role"], {}))} for row in measured]
 
 
-def recent(connection: Connection, role: str) -> dict[str, Any]:
-    """Of `metrics`, without counting the queue again: what the last hour tells of one role, and its priorities."""
-    (row,) = connection.execute(RECENT, {"role": role}).mappings()
+def priorities(connection: Connection, role: str) -> dict[int, int]:
+    """Of a role, how many tasks are queued by tens of priority: 0 counts 0 to 9; of each room the first 20,000."""
     queued = connection.execute(PRIORITIES, {"role": role}).one_or_none()
-    return dict(row) | {"priorities": _sorted({} if queued is None else queued.priorities)}
+    return _sorted({} if queued is None else queued.priorities)
 
 
 def _is_of_note(row: dict[str, Any]) -> bool:

@@ -134,9 +134,10 @@ def last_hour(connection: Connection) -> dict[str, list[Step]]:
     asked = _span(connection, HOUR)
     found: dict[str, list[Step]] = {}
     for row in connection.execute(ENDED, asked):
-        minutes = found.setdefault(row.role, [Step(asked["since"] + timedelta(minutes=n)) for n in range(HOUR // 60)])
+        if row.role not in found:
+            found[row.role] = [Step(asked["since"] + timedelta(minutes=n)) for n in range(HOUR // 60)]
         nth = int((row.at - asked["since"]).total_seconds()) // 60
-        minutes[nth] = Step(row.at, completed=row.completed, failed=row.failed)
+        found[row.role][nth] = Step(row.at, completed=row.completed, failed=row.failed)
     return found
 
 

@@ -104,7 +104,7 @@ KINDS = {
     "/api/workflows/{workflow}/tasks": Listed("tasks", "id", lambda api, _: task(api, workflow="paged")),
     "/api/failures": Listed(
         "groups", "fingerprint",
-        lambda api, n: [task(api, "failed", role=f"fails-{'abcdefghij'[n % 10]}") for _ in range(n % 4 + 1)],
+        lambda api, n: [task(api, "failed", role=f"fails-{'abcdefghijkl'[n]}") for _ in range(n % 4 + 1)],
     ),
     "/api/shares": Listed(
         "accounts", "account", lambda api, n: task(api, role="paged shares", account=f"share-{n * 7 % 50}"),

@@ -52,7 +52,6 @@ SHORT = {
 #: moving a sealed segment takes whatever entries it meets first.
 EXCEPT = {
     "insights.capacity.CAPACITY", "insights.metrics.MEASURE", "insights.metrics.PRIORITIES",
-    "insights.metrics.RECENT",
     "insights.counting.BELIEVED", "insights.counting.DUE", "repair.prune.DAYS", "repair.prune.DROP_DAY", "add days",
     "move", "metrics.read.REVISION", "dispatch.select.DEAD",
 }  # fmt: skip

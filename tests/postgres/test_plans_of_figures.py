@@ -12,7 +12,7 @@ from sqlalchemy import Connection, create_engine, text
 from celeriac import Celeriac, insights
 from celeriac.api.app import Figures
 from celeriac.insights.capacity import CAPACITY, HEARTBEATS, MOST
-from celeriac.insights.metrics import MEASURE, PRIORITIES, RECENT
+from celeriac.insights.metrics import MEASURE, PRIORITIES
 from celeriac.store.plans import lookups
 from tests.postgres.backlog import BASE, SHAPES, analyze, analyze_while_idle, past, run
 from tests.postgres.plans import explain
@@ -38,7 +38,6 @@ def pages(connection: Connection) -> dict[str, int]:
         "capacity": explain(connection, CAPACITY, role=None, most=MOST).pages,
         "capacity of one": explain(connection, CAPACITY, role="work", most=MOST).pages,
         "metrics": explain(connection, MEASURE, role=None).pages,
-        "recent": explain(connection, RECENT, role="work").pages,
         "priorities": explain(connection, PRIORITIES, role=None).pages,
         "heartbeats": explain(connection, HEARTBEATS, worker_id=None).pages,
     }
