@@ -33,7 +33,7 @@ def main() -> int:
         database = Database(stack.database_url)
         migrate(database.engine, app.migrations)
         database.dispose()
-        with serving(stack.database_url, stack.redis_url) as api:
+        with serving(stack.database_url, stack.redis_url) as (api, _):
             fill(api, 1, ROWS)
             for path in LISTS:
                 print(f"{path}: {cost(api, path) * 1000:.1f} ms at {ROWS:,} rows, asked alone", flush=True)
@@ -41,8 +41,8 @@ def main() -> int:
 
 
 @contextmanager
-def serving(database_url: str, redis_url: str) -> Iterator[Api]:
-    """`celeriac serve`, once it is ready."""
+def serving(database_url: str, redis_url: str) -> Iterator[tuple[Api, int]]:
+    """`celeriac serve`, once it is ready, and its process."""
     port = free_port()
     command = [
         sys.executable,
@@ -58,7 +58,8 @@ def serving(database_url: str, redis_url: str) -> Iterator[Api]:
     with subprocess.Popen(command, env=environ, stderr=subprocess.DEVNULL) as server:
         api = Api(f"http://127.0.0.1:{port}", database_url)
         until(lambda: server.poll() is not None or is_ready(api), "the API to be ready")
-        yield api
+        assert server.poll() is None, f"the API has ended with {server.returncode}"
+        yield api, server.pid
         api.close()
         server.terminate()
 

@@ -74,7 +74,7 @@ def create(celeriac: Celeriac, throttle: Throttle, requests: Throttle) -> ASGIAp
         RequestValidationError,
     ):  # fmt: skip
         app.add_exception_handler(kind, answer)
-    app.add_middleware(GZipMiddleware, minimum_size=500)
+    app.add_middleware(GZipMiddleware, minimum_size=500, compresslevel=5)
     return Guard(Suffix(app))
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
+from datetime import datetime
 from typing import Any
 
 from celeriac.dashboard.reading import Found
@@ -54,12 +55,21 @@ def _bare(value: Any) -> Any:
     return value.stopped or value.value if isinstance(value, Found) else value
 
 
-def _are_the_same(some: tuple[Any, ...], others: tuple[Any, ...]) -> bool:
-    """The very same things, which a reading serves for a moment; text and numbers may merely be equal."""
-    return len(some) == len(others) and all(
-        a is b or (isinstance(a, str | int | float) and type(a) is type(b) and a == b)
-        for a, b in zip(some, others, strict=True)
-    )
+def _are_the_same(some: Any, other: Any) -> bool:
+    """The very same thing, which a reading serves for a moment, or made of the very same; text and numbers may merely
+    be equal.
+    """
+    if some is other:
+        return True
+    if type(some) is not type(other):
+        return False
+    if isinstance(some, list | tuple):
+        return len(some) == len(other) and all(map(_are_the_same, some, other))
+    if isinstance(some, dict):
+        return some.keys() == other.keys() and all(_are_the_same(value, other[key]) for key, value in some.items())
+    if is_dataclass(some):
+        return all(_are_the_same(getattr(some, one.name), getattr(other, one.name)) for one in fields(some))
+    return isinstance(some, str | int | float | datetime) and bool(some == other)
 
 
 def _still(html: str) -> str:

@@ -217,6 +217,26 @@ def test_fifty_who_look_at_the_same_second_cost_one_rendering(site: Site, monkey
     assert len(rendered) == 4, "new figures, a new rendering"
 
 
+@pytest.mark.parametrize("path", ["overview", "roles", "roles/crawl"])
+def test_what_a_page_makes_of_figures_is_rendered_once(site: Site, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+    monkeypatch.setattr(reading, "SERVES", 60.0)
+    task(site, "pending", "crawl")
+    rendered: list[str] = []
+    real = Page.render
+
+    def counted(page: Page, template: str, **given: Any) -> str:
+        rendered.append(template)
+        return real(page, template, **given)
+
+    monkeypatch.setattr(Page, "render", counted)
+    looks = {site.get(path, headers={"Live": "1"}).text for _ in range(5)}
+    assert (len(looks), len(rendered)) == (1, 1)
+    task(site, "pending", "crawl")
+    site.reading.forget()
+    site.get(path, headers={"Live": "1"})
+    assert len(rendered) == 2
+
+
 def test_what_is_stopped_is_waited_for_once(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else whoever looks would wait for all who looked before."""
     monkeypatch.setattr(reading, "SERVES", 60.0)

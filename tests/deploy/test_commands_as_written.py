@@ -51,6 +51,7 @@ ALONE = {
     "python -m bench.browser": Finishing("a change, from its commit", SMALL),
     "python -m bench.workflows": Finishing("ratio", SMALL),
     "python -m bench.metrics_cost": Finishing("ratio", SMALL),
+    "python -m bench.viewers": Finishing("roles/build", SMALL),
     "python -m bench.api_load": Finishing("answers a second", SMALL),
     "python -m bench.steady": Finishing("0 left", SMALL),
     "python -m tests.documents": Finishing("Subreddit crawl jobs"),
