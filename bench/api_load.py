@@ -57,11 +57,13 @@ def serving(database_url: str, redis_url: str) -> Iterator[tuple[Api, int]]:
     environ = os.environ | UNLIMITED | {"DATABASE_URL": database_url, "REDIS_URL": redis_url}
     with subprocess.Popen(command, env=environ, stderr=subprocess.DEVNULL) as server:
         api = Api(f"http://127.0.0.1:{port}", database_url)
-        until(lambda: server.poll() is not None or is_ready(api), "the API to be ready")
-        assert server.poll() is None, f"the API has ended with {server.returncode}"
-        yield api, server.pid
-        api.close()
-        server.terminate()
+        try:
+            until(lambda: server.poll() is not None or is_ready(api), "the API to be ready")
+            assert server.poll() is None, f"the API has ended with {server.returncode}"
+            yield api, server.pid
+        finally:
+            api.close()
+            server.terminate()
 
 
 def told(answers: Answers) -> int:

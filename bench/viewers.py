@@ -78,9 +78,11 @@ def changing(database: Database) -> Iterator[None]:
 
     thread = Thread(target=change)
     thread.start()
-    yield
-    ended.set()
-    thread.join()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 async def watched(url: str, token: str, seconds: float) -> Counter[int]:

@@ -13,6 +13,8 @@ from anyio.to_thread import run_sync
 from fastapi.routing import APIRoute
 from starlette.types import Message, Receive, Scope, Send
 
+from celeriac.api.versions import asked_path
+
 K = TypeVar("K")
 T = TypeVar("T")
 
@@ -79,7 +81,7 @@ class SharedRoute(APIRoute):
         if scope["method"] != "GET":
             await super().handle(scope, receive, send)
             return
-        address = scope["state"]["bearer"].id, scope["path"], scope["query_string"]
+        address = scope["app"], scope["state"]["bearer"].id, asked_path(scope), scope["query_string"]
         for message in await self._answers(address, partial(self._answer, scope, receive)):
             await send({**message})
 

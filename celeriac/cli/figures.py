@@ -83,9 +83,14 @@ def _capacity(row: dict[str, Any]) -> dict[str, Any]:
         "role": row["role"], "pending": f"{row['pending_tasks']}{more}", "ready": f"{row['ready_tasks']}{more}",
         "claimed": row["claimed_tasks"], "running": row["running_tasks"], "completed_1_h": row["completed_last_hour"],
         "failed_1_h": row["failed_last_hour"], "workers": row["active_workers"], "seconds": row["avg_duration_sec"],
-        "per_worker_h": row["tasks_per_worker_hour"], "hours_to_drain": row["estimated_hours_to_drain"],
-        "for_1_h": needed["for_1_hour"], "for_4_h": needed["for_4_hours"], "for_8_h": needed["for_8_hours"],
+        "per_worker_h": row["tasks_per_worker_hour"], "hours_to_drain": _told(row["estimated_hours_to_drain"], more),
+        "for_1_h": _told(needed["for_1_hour"], more), "for_4_h": _told(needed["for_4_hours"], more),
+        "for_8_h": _told(needed["for_8_hours"], more),
     }  # fmt: skip
+
+
+def _told(figure: float | None, more: str) -> float | str | None:
+    return f"{figure}{more}" if more and figure is not None else figure
 
 
 COMMANDS = (capacity, metrics, reviews, audit)

@@ -42,7 +42,6 @@ CURES = {
 def overview(page: Viewer) -> Response:
     span = page.ask("span").get("span", USUAL_SPAN)
     panels = page.at_once(
-        "overview", span,
         roles=partial(roles, page), alerts=partial(page.panel, insights.firing),
         counts=partial(page.panel, insights.counts, cap=words.CAP), workers=partial(page.panel, insights.workers),
         beats=partial(page.panel, insights.beats), flow=partial(page.panel, insights.flow, span),
@@ -75,8 +74,6 @@ def _at_work(workers: Found) -> Found:
 def roles(page: Page, role: str | None = None) -> Found:
     """Each, or one of them, with its depth, and its capacity as far as that was told in time; the worst first."""
     found = page.at_once(
-        "roles",
-        role,
         depths=partial(page.panel, insights.depth, role, cap=words.CAP),
         capacity=partial(page.panel, insights.capacity, role, most=COUNTED, figures=True),
         hours=partial(page.panel, insights.last_hour),

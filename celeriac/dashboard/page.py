@@ -158,9 +158,9 @@ class Page:
     def panel(self, insight: Callable[..., Any], *given: Any, **named: Any) -> Found:
         return self.site.reading.panel(insight, *given, **named)
 
-    def at_once(self, *what: object, **panels: Callable[[], Found]) -> dict[str, Any]:
-        """Each of them, by name; several are read at the same time. `what`: names them all, with what is given."""
-        return self.site.reading.at_once(what, panels)
+    def at_once(self, **panels: Callable[[], Found]) -> dict[str, Any]:
+        """Each of them, by name; several are read at the same time."""
+        return self.site.reading.at_once(panels)
 
     def write(self, act: Callable[[Connection], Any]) -> Any:
         """`act` in one transaction that waits for nobody's for long."""

@@ -113,17 +113,14 @@ class Reading:
                 raise
             return Found(stopped=f"This took over {TIMEOUT:g} s and was stopped. Narrow it by role or time.")
 
-    def at_once(self, what: object, reads: Mapping[str, Callable[[], T]]) -> dict[str, T]:
-        """The result of each, by name, together as fresh as `of` has one. `what`: names them all, with what is given.
-
-        What no thread has begun is read by who waits for it, the last first.
-        """
-
-        def read() -> dict[str, T]:
-            begun = {name: self._threads.submit(read) for name, read in reads.items()}
+    def at_once(self, reads: Mapping[str, Callable[[], T]]) -> dict[str, T]:
+        """The result of each, by name. What no thread has begun is read by who waits for it, the last first."""
+        begun = {name: self._threads.submit(read) for name, read in reads.items()}
+        try:
             return {name: reads[name]() if one.cancel() else one.result() for name, one in reversed(begun.items())}
-
-        return dict(self._shared(f"at once {what!r}", read))
+        finally:  # after an error nobody waits for the others
+            for one in begun.values():
+                one.cancel()
 
     def clock(self) -> datetime:
         """The database's."""

@@ -37,7 +37,6 @@ def listed(page: Viewer) -> Response:
 def shown(role: str, page: Viewer) -> Response:
     span = page.ask("span").get("span", USUAL_SPAN)
     panels = page.at_once(
-        "role", role, span,
         found=partial(roles_of, page, role), priorities=partial(page.panel, insights.priorities, role, figures=True),
         passes=partial(page.panel, insights.passes, role, limit=DECISIONS),
         shares=partial(page.panel, insights.shares, role, limit=SHARES), workers=partial(page.panel, insights.workers),

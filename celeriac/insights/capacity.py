@@ -57,15 +57,15 @@ def _workers(pending: int, tasks_per_worker_hour: float | None, hours: int) -> i
 
 def capacity(connection: Connection, role: str | None = None, *, most: int = MOST) -> list[dict[str, Any]]:
     """Each role's row of `v_worker_capacity`, `workers_needed`, and of the last hour `failed_rate`,
-    `retry_success_rate` (0 to 1) and `average_wait` (seconds), None where nothing tells. `at_least`: not all of its
-    tasks were counted.
+    `retry_success_rate` (0 to 1) and `average_wait` (seconds), None where nothing tells. `at_least`: a count of its
+    tasks has stopped at `most`.
 
     Of roles that share a queue each is told as if its workers were there for it alone.
     A built-in one is left out where there is nothing to tell, unless it is asked for.
     """
     rows = [dict(row) for row in connection.execute(CAPACITY, {"role": role, "most": most}).mappings()]
     told = [row for row in rows if role is not None or not is_built_in(row["role"]) or any(map(row.get, _COUNTED))]
-    return [row | {"workers_needed": _needed(row), "at_least": row["pending_tasks"] >= most} for row in told]
+    return [row | {"workers_needed": _needed(row)} for row in told]
 
 
 def _needed(row: Mapping[str, Any]) -> dict[str, int | None]:

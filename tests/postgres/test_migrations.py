@@ -14,6 +14,7 @@ from sqlalchemy import Connection, Engine, create_engine, text
 from sqlalchemy.exc import IntegrityError, OperationalError
 
 from celeriac.errors import ConfigurationError
+from celeriac.insights import counting
 from celeriac.store.migrate import (
     APPLICATION_TABLE,
     ENGINE,
@@ -136,6 +137,19 @@ def test_routines_that_are_applied_again_equal_themselves(migrated: Engine) -> N
         before = catalog(connection)
         apply_routines(connection)
         assert catalog(connection) == before
+
+
+def test_a_routine_of_before_with_fewer_parameters_is_gone_after_a_migration(migrated: Engine) -> None:
+    """Beside one whose other parameters have defaults, a call would fit both."""
+    with migrated.begin() as connection:
+        before = catalog(connection)
+        connection.exec_driver_sql(
+            "CREATE FUNCTION celeriac.backlog(for_role text) RETURNS SETOF boolean LANGUAGE sql STABLE AS 'SELECT true'"
+        )
+    migrate(migrated, APPLICATION)
+    with migrated.begin() as connection:
+        assert catalog(connection) == before
+        assert counting.due(connection, "work") == 0
 
 
 def test_a_routine_somebody_changed_is_the_code_s_again_after_a_migration(migrated: Engine) -> None:
