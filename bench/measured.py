@@ -39,6 +39,26 @@ def noop(n: int) -> None:
     """Nothing."""
 
 
+@plain.task(name="bench.plain_sleep")
+def plain_sleep(n: int) -> None:  # noqa: ARG001
+    pace.sleep()
+
+
+@plain.task(name="bench.plain_compute")
+def plain_compute(n: int) -> None:  # noqa: ARG001
+    pace.compute()
+
+
+@rows.task(role="sleep")
+def sleep(n: int) -> None:  # noqa: ARG001
+    pace.sleep()
+
+
+@rows.task(role="compute")
+def compute(n: int) -> None:  # noqa: ARG001
+    pace.compute()
+
+
 @rows.task(role="total")
 def total(results: list[None]) -> int:
     """The body of a chord of no-ops."""

@@ -1,4 +1,4 @@
-"""`make bench-peers`: Celeriac, plain Celery, PgQueuer, Procrastinate and graphile-worker, in turn.
+"""`make bench-peers`: Celeriac, plain Celery, PgQueuer, Procrastinate, Awa, DBOS and graphile-worker in turn.
 
 On the same Postgres and Redis, in one run. A worker is one process that runs tasks, or two; of those that name no pool
 both are measured. How each is set up is said in `bench/peers/others.py`. Celeriac has two processes (prefork) and keeps
@@ -6,14 +6,16 @@ the history of what succeeded, as in `python -m bench`.
 
 Measured are the drain of no-op tasks, clean and while an idle transaction keeps an old snapshot; what a task of it
 costs; a bulk, whose arguments come from the client; enqueues one by one, each committed; and, once the rounds are over,
-the start latency at 10, 100 and 500 enqueues a second. After each fill everything is vacuumed and a checkpoint made, so
-that nobody pays for what another wrote. The rate is that between the first tenth and the end. Who is not installed is
-named and left out.
+the drain beside overlapping long readers, of tasks with a kilobyte of arguments, that sleep 1 ms and that compute 10
+ms, and the start latency at 10, 100 and 500 enqueues a second. After each fill everything is vacuumed and a checkpoint
+made, so that nobody pays for what another wrote. The rate is that between the first tenth and the end. Who is not
+installed is named and left out.
 """
 
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -26,9 +28,20 @@ from sqlalchemy import make_url, text
 
 from bench.__main__ import DRAIN, ENQUEUES, ROUNDS, _empty_rows, prepared, until, worker
 from bench.peers import latency
-from bench.peers.others import celery, graphile, install, pgqueuer, procrastinate
-from bench.peers.pace import steady
+from bench.peers.others import awa, celery, dbos, graphile, install, pgqueuer, procrastinate
+from bench.peers.pace import payload, steady
 from bench.peers.peer import Peer, of_table, spent
+from bench.size import sized
+
+#: How long (seconds) a long reader holds its snapshot.
+READS = 2.0
+
+#: What else a task does: its name, the characters of its argument, and how many are drained.
+WORKS = {
+    "a kilobyte of arguments": ("noop", 1_000, sized(10_000, 50)),
+    "sleeps 1 ms": ("sleep", 0, sized(5_000, 50)),
+    "computes 10 ms": ("compute", 0, sized(500, 20)),
+}
 
 
 @dataclass(frozen=True)
@@ -48,14 +61,16 @@ def main() -> None:
         os.environ |= as_libpq(stack.database_url)
         with redis.Redis.from_url(stack.redis_url) as client:
             server = int(client.info("server")["process_id"])
-        peers = [*celeriac(), *celery(), *pgqueuer(), *procrastinate(), *graphile()]
+        peers = [*celeriac(), *celery(), *pgqueuer(), *procrastinate(), *awa(), *dbos(), *graphile()]
         found: dict[str, list[Found]] = {peer.name: [] for peer in peers}
         for _ in range(ROUNDS):
             for peer in peers:
                 found[peer.name].append(measure(peer, server))
                 print(f"{peer.name:34}{found[peer.name][-1].clean:10,.0f}/s", flush=True)
+        works = {peer.name: others(peer, server) for peer in peers}
         late = {peer.name: latency.latencies(peer) for peer in peers}
     report(found)
+    report_works(works)
     latency.report(late)
 
 
@@ -80,7 +95,7 @@ def celeriac() -> Iterator[Peer]:
 
 
 def measure(peer: Peer, redis_pid: int) -> Found:
-    peer.fill(0)
+    peer.fill(0, "noop", 0)
     single = ENQUEUES / peer.single(ENQUEUES)
     clean, costs, bulk = drain(peer, redis_pid)
     with old_transaction():
@@ -88,18 +103,28 @@ def measure(peer: Peer, redis_pid: int) -> Found:
     return Found(clean, old, peer.total / bulk if bulk else None, single, costs)
 
 
-def drain(peer: Peer, redis_pid: int) -> tuple[float, dict[str, float], float | None]:
+def drain(
+    peer: Peer, redis_pid: int, task: str = "noop", size: int = 0, total: int = 0
+) -> tuple[float, dict[str, float], float | None]:
     """The rate, what a task cost, and the seconds of the bulk before it."""
-    bulk = peer.fill(peer.total)
+    total = total or peer.total
+    bulk = peer.fill(total, task, size)
     tidy()
     with ExitStack() as life:
         pids = [life.enter_context(peer.work()) for _ in range(peer.processes)]
-        until(lambda: peer.left() < peer.total * 0.9)
+        until(lambda: peer.left() < total * 0.9)
         before, at_first = spent(pids, redis_pid), max(peer.left(), 1)
         began = time.perf_counter()
         until(peer.is_over)
         rate = at_first / (time.perf_counter() - began)
         return rate, spent(pids, redis_pid).since(before, at_first), bulk
+
+
+def others(peer: Peer, redis_pid: int) -> list[float]:
+    """The rate of no-op tasks beside long readers, and of each of WORKS."""
+    with long_readers():
+        beside, _, _ = drain(peer, redis_pid)
+    return [beside, *(drain(peer, redis_pid, *work)[0] for work in WORKS.values())]
 
 
 def tidy() -> None:
@@ -122,6 +147,31 @@ def old_transaction() -> Iterator[None]:
         connection.rollback()
 
 
+@contextmanager
+def long_readers() -> Iterator[None]:
+    """Two, one after the other, each of which begins before the other has ended: somebody always has a snapshot."""
+    from bench.measured import rows
+
+    ended = threading.Event()
+
+    def read(late: float) -> None:
+        ended.wait(late)
+        while not ended.is_set():
+            with rows.database.engine.connect().execution_options(isolation_level="REPEATABLE READ") as connection:
+                connection.execute(text("SELECT count(*) FROM celeriac.roles"))
+                ended.wait(READS)
+
+    readers = [threading.Thread(target=read, args=(late,)) for late in (0.0, READS / 2)]
+    for reader in readers:
+        reader.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        for reader in readers:
+            reader.join()
+
+
 def report(found: dict[str, list[Found]]) -> None:
     """Medians, and of the ratios the median of the rounds'."""
     first = next(iter(found.values()))
@@ -141,12 +191,20 @@ def report(found: dict[str, list[Found]]) -> None:
         print(f"{name:34}" + "".join(f"{figure:>13}" for figure in figures))
 
 
-def _fill_rows(n: int) -> float:
-    from bench.measured import noop
+def report_works(found: dict[str, list[float]]) -> None:
+    """What a drain's tasks do, tasks a second."""
+    heads = ("nothing, long readers", *WORKS)
+    print(f"\n{'drain/s of a task that has, does':34}" + "".join(f"{head:>26}" for head in heads))
+    for name, rates in found.items():
+        print(f"{name:34}" + "".join(f"{rate:26,.0f}" for rate in rates))
+
+
+def _fill_rows(n: int, task: str, size: int) -> float:
+    from bench import measured
 
     _empty_rows()
     began = time.perf_counter()
-    noop.bulk([(i,) for i in range(n)])
+    getattr(measured, task).bulk([(payload(i, size),) for i in range(n)])
     return time.perf_counter() - began
 
 

@@ -25,7 +25,7 @@ SHARES = (50, 95, 99)
 
 def latencies(peer: Peer) -> dict[int, list[float]]:
     """By rate those below which 50, 95 and 99 % of the latencies are (ms), of those that started in time."""
-    peer.fill(0)
+    peer.fill(0, "noop", 0)
     found = {}
     with stamps() as wait, ExitStack() as life:
         for _ in range(peer.processes):

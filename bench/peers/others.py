@@ -4,6 +4,12 @@
 - PgQueuer: `pgqueuer.run(…, batch_size=500)` on uvloop and one asyncpg connection a process, after `pgq install`
   (durable tables) and `pgq autovac`. Its log of what succeeded is kept. Filled by one `enqueue` of lists.
 - Procrastinate: its command, 24 jobs at once; jobs that succeeded are kept. Filled by one `batch_defer`.
+- Awa: `AsyncClient.start` with 256 workers, as its own benchmark in Python has it (no-ops wait for their completion to
+  be durable), defaults otherwise. It keeps what succeeded until it has rotated through its tables. Filled by one
+  `enqueue_many_copy`; one by one by `insert`.
+- DBOS: workflows without steps; a registered queue that is looked at every 10 ms and of which each process, an executor
+  of its own, runs 100 at once; workflows that succeeded are kept. It has no bulk: filled by `enqueue_in_transaction`,
+  one after the other.
 - graphile-worker: its command with the preset of its page on performance (`bench/peers/graphile`): a local queue of
   500, 24 concurrent jobs, completions in batches; no line a success (`NO_LOG_SUCCESS`), as its own measurement has it.
   It deletes what succeeded. Filled by one `add_jobs`, no rows returned; one by one by `add_job`.
@@ -23,9 +29,9 @@ from pathlib import Path
 
 from sqlalchemy import text
 
-from bench.__main__ import DRAIN, _empty, _fill_plain, _left_plain, worker
-from bench.peers.pace import steady
-from bench.peers.peer import Peer, of_table, process, told
+from bench.__main__ import DRAIN, _empty, _left_plain, worker
+from bench.peers.pace import payload, steady
+from bench.peers.peer import Peer, asked, of_table, process, told
 from bench.size import sized
 
 HERE = Path(__file__).parent
@@ -39,6 +45,17 @@ SELECT count(*) FROM graphile_worker.add_jobs(ARRAY(
     SELECT json_populate_record(NULL::graphile_worker.job_spec, spec)
     FROM json_array_elements(CAST(:specs AS json)) spec))
 """)
+
+
+#: Jobs ever made less those that ended: in batches, in tables that have rotated away, and singly, counted or yet to be.
+#: Its view of jobs has those that are being claimed in no state.
+LEFT_OF_AWA = """
+SELECT (SELECT last_value - CASE WHEN is_called THEN 0 ELSE 1 END FROM awa.job_id_seq)
+    - (SELECT coalesce(sum(completed_count), 0) FROM awa.receipt_completion_batches)
+    - (SELECT coalesce(sum(pruned_completed_count + pruned_failed_count), 0) FROM awa.queue_terminal_rollups)
+    - (SELECT coalesce(sum(live_terminal_count), 0) FROM awa.queue_terminal_live_counts)
+    - (SELECT coalesce(sum(terminal_delta), 0) FROM awa.queue_terminal_count_deltas)
+"""
 
 
 def install() -> None:
@@ -60,7 +77,7 @@ def celery() -> Iterator[Peer]:
     pools = (("prefork -c 2", prefork, 1), ("solo", solo, 1), ("solo, two processes", solo, 2))
     for pool, work, processes in pools[: sized(3, 1)]:
         yield Peer(
-            f"plain Celery, {pool}", DRAIN["plain"], _fill_plain_anew, _single_plain, _paced_plain, work, _left_plain,
+            f"plain Celery, {pool}", DRAIN["plain"], _fill_plain, _single_plain, _paced_plain, work, _left_plain,
             lambda: _left_plain() == 0, processes,
         )  # fmt: skip
 
@@ -74,7 +91,7 @@ def pgqueuer() -> Iterator[Peer]:
     for name, processes in (("PgQueuer", 1), ("PgQueuer, two processes", 2)):
         yield of_table(
             name, DRAIN["rows"], "pgqueuer", processes=processes, work=partial(process, [*program, "work"]),
-            fill=lambda n: told([*program, "fill", str(n)]), single=lambda n: told([*program, "single", str(n)]),
+            fill=partial(_fill_by, program), single=lambda n: told([*program, "single", str(n)]),
             paced=partial(_paced_by, program),
         )  # fmt: skip
 
@@ -91,7 +108,32 @@ def procrastinate() -> Iterator[Peer]:
         yield of_table(
             name, DRAIN["plain"], unfinished, processes=processes,
             work=partial(process, [*run, "worker", "--concurrency", "24"]),
-            fill=lambda n: told([*program, "fill", str(n)]), single=lambda n: told([*program, "single", str(n)]),
+            fill=partial(_fill_by, program), single=lambda n: told([*program, "single", str(n)]),
+            paced=partial(_paced_by, program),
+        )  # fmt: skip
+
+
+def awa() -> Iterator[Peer]:
+    if not installed("lib/python*/site-packages/awa", "Awa"):
+        return
+    program = _program("bench.peers.awaited")
+    left = partial(asked, LEFT_OF_AWA)
+    for name, processes in (("Awa", 1), ("Awa, two processes", 2)):
+        yield Peer(
+            name, DRAIN["rows"], partial(_fill_by, program), lambda n: told([*program, "single", str(n)]),
+            partial(_paced_by, program), partial(process, [*program, "work"]), left, lambda: left() == 0, processes,
+        )  # fmt: skip
+
+
+def dbos() -> Iterator[Peer]:
+    if not installed("bin/dbos", "DBOS"):
+        return
+    program = _program("bench.peers.dbosed")
+    unfinished = "dbos.workflow_status WHERE status IN ('ENQUEUED', 'PENDING')"
+    for name, processes in (("DBOS", 1), ("DBOS, two processes", 2)):
+        yield of_table(
+            name, DRAIN["plain"], unfinished, processes=processes, work=partial(process, [*program, "work"]),
+            fill=partial(_fill_singly_by, program), single=lambda n: told([*program, "single", str(n)]),
             paced=partial(_paced_by, program),
         )  # fmt: skip
 
@@ -111,8 +153,8 @@ def graphile() -> Iterator[Peer]:
 
 def installed(program: str, name: str) -> str | None:
     """Its path; who is not installed is named and left out."""
-    if (ENVIRONMENT / program).exists():
-        return str(ENVIRONMENT / program)
+    if found := next(ENVIRONMENT.glob(program), None):
+        return str(found)
     print(f"{name} is left out: it is not in {ENVIRONMENT}, which is made anew once you remove it", flush=True)
     return None
 
@@ -121,9 +163,13 @@ def _program(module: str) -> list[str]:
     return [str(ENVIRONMENT / "bin" / "python"), "-m", module]
 
 
-def _fill_plain_anew(n: int) -> None:
+def _fill_plain(n: int, task: str, size: int) -> None:
+    from bench import measured
+
     _empty()
-    _fill_plain(n)
+    delay = getattr(measured, f"plain_{task}").delay
+    for i in range(n):
+        delay(payload(i, size))
 
 
 def _single_plain(n: int) -> float:
@@ -154,13 +200,23 @@ def _paced_graphile(rate: float, seconds: float) -> None:
             connection.exec_driver_sql("SELECT FROM graphile_worker.add_job('stamp', %s)", (str(now),))
 
 
-def _fill_graphile(n: int) -> float:
+def _fill_by(program: Sequence[str], n: int, task: str, size: int) -> float:
+    return told([*program, "fill", str(n), task, str(size)])
+
+
+def _fill_singly_by(program: Sequence[str], n: int, task: str, size: int) -> None:
+    subprocess.run([*program, "fill", str(n), task, str(size)], check=True)
+
+
+def _fill_graphile(n: int, task: str, size: int) -> float:
     from bench.measured import rows
 
     with rows.database.statement() as connection:
         connection.exec_driver_sql("TRUNCATE graphile_worker._private_jobs")
         began = time.perf_counter()
-        connection.execute(ADD_JOBS, {"specs": json.dumps([{"identifier": "noop", "payload": i} for i in range(n)])})
+        connection.execute(
+            ADD_JOBS, {"specs": json.dumps([{"identifier": task, "payload": payload(i, size)} for i in range(n)])}
+        )
         return time.perf_counter() - began
 
 

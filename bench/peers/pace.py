@@ -1,4 +1,6 @@
-"""A steady pace, and the stamps of what started; the standard library alone, as every peer's Python reads it."""
+"""A steady pace, the stamps of what started, and what else tasks do; the standard library alone, as every peer's Python
+reads it.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +23,23 @@ def stamp(sent: float) -> None:
     """To whoever listens: how many seconds ago that was."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as to:
         to.sendto(str(time.time() - sent).encode(), ("127.0.0.1", int(os.environ["BENCH_STAMPS"])))
+
+
+def sleep() -> None:
+    """For 1 ms."""
+    time.sleep(0.001)
+
+
+def compute() -> None:
+    """10 ms of the processor."""
+    ends = time.thread_time() + 0.01
+    while time.thread_time() < ends:
+        pass
+
+
+def payload(i: int, size: int) -> int | str:
+    """What a task is called with: a number, or a text of so many characters."""
+    return f"{i:0{size}}" if size else i
 
 
 def asked() -> tuple[float, float]:

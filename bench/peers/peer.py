@@ -15,14 +15,15 @@ from bench.costs import Costs, costs
 
 @dataclass(frozen=True)
 class Peer:
-    """`fill` empties it and enqueues so many at once; `single` one after the other, each with a commit of its own. Both
-    tell the seconds that took; `fill` None where there is no bulk. `paced` enqueues so many a second, for so many
-    seconds, each of which sends a stamp when it starts. `work` is a worker while it runs, and tells its pid.
+    """`fill` empties it and enqueues so many at once, of a task and with so long an argument; `single` one after the
+    other, each with a commit of its own. Both tell the seconds that took; `fill` None where there is no bulk. `paced`
+    enqueues so many a second, for so many seconds, each of which sends a stamp when it starts. `work` is a worker while
+    it runs, and tells its pid.
     """
 
     name: str
     total: int
-    fill: Callable[[int], float | None]
+    fill: Callable[[int, str, int], float | None]
     single: Callable[[int], float]
     paced: Callable[[float, float], object]
     work: Callable[[], AbstractContextManager[int]]

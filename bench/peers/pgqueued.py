@@ -1,4 +1,4 @@
-"""PgQueuer's part, run by a Python that has it: `fill N`, `single N`, `paced RATE SECONDS`, `work`."""
+"""PgQueuer's part, run by a Python that has it: `fill N TASK SIZE`, `single N`, `paced RATE SECONDS`, `work`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pgqueuer.db import AsyncpgDriver
 from pgqueuer.models import Job
 from pgqueuer.queries import Queries
 
-from bench.peers.pace import asked, stamp, steady
+from bench.peers.pace import asked, compute, payload, stamp, steady
 
 BATCH = 500
 
@@ -30,6 +30,14 @@ async def worker() -> AsyncIterator[PgQueuer]:
         async def noop(job: Job) -> None:
             """Nothing."""
 
+        @queuer.entrypoint("sleep")
+        async def slept(job: Job) -> None:  # noqa: ARG001
+            await asyncio.sleep(0.001)
+
+        @queuer.entrypoint("compute")
+        async def computed(job: Job) -> None:  # noqa: ARG001
+            compute()
+
         @queuer.entrypoint("stamp")
         async def stamped(job: Job) -> None:
             stamp(float(job.payload or b"0"))
@@ -39,7 +47,7 @@ async def worker() -> AsyncIterator[PgQueuer]:
         await connection.close()
 
 
-async def fill(n: int) -> float:
+async def fill(n: int, task: str, size: int) -> float:
     """Queue, log and statistics are emptied before."""
     connection = await asyncpg.connect()
     queries = Queries(AsyncpgDriver(connection))
@@ -48,7 +56,7 @@ async def fill(n: int) -> float:
     await queries.clear_statistics_log()
     began = time.perf_counter()
     if n:
-        await queries.enqueue(["noop"] * n, [b"%d" % i for i in range(n)], [0] * n)
+        await queries.enqueue([task] * n, [str(payload(i, size)).encode() for i in range(n)], [0] * n)
     return time.perf_counter() - began
 
 
@@ -74,5 +82,7 @@ if __name__ == "__main__":
         uvloop.run(run(worker, batch_size=BATCH))
     elif verb == "paced":
         asyncio.run(paced(*asked()))
+    elif verb == "fill":
+        print(asyncio.run(fill(int(given[0]), given[1], int(given[2]))))
     else:
-        print(asyncio.run({"fill": fill, "single": single}[verb](int(given[0]))))
+        print(asyncio.run(single(int(given[0]))))

@@ -1,4 +1,4 @@
-"""Procrastinate's part, for a Python that has it: `main` with `fill N`, `single N` or `paced RATE SECONDS`.
+"""Procrastinate's part, for a Python that has it: `main` with `fill N TASK SIZE`, `single N` or `paced RATE SECONDS`.
 
 Its own command works.
 """
@@ -10,14 +10,25 @@ import time
 
 from procrastinate import App, PsycopgConnector, SyncPsycopgConnector
 
-from bench.peers.pace import asked, stamp, steady
+from bench.peers import pace
+from bench.peers.pace import asked, payload, stamp, steady
 
 app = App(connector=PsycopgConnector())
 
 
 @app.task(name="noop")
-def noop(n: int) -> None:
+def noop(n: int | str) -> None:
     """Nothing."""
+
+
+@app.task(name="sleep")
+def sleep(n: int) -> None:  # noqa: ARG001
+    pace.sleep()
+
+
+@app.task(name="compute")
+def compute(n: int) -> None:  # noqa: ARG001
+    pace.compute()
 
 
 @app.task(name="stamp")
@@ -25,13 +36,13 @@ def stamped(sent: float) -> None:
     stamp(sent)
 
 
-def fill(n: int) -> float:
+def fill(n: int, task: str, size: int) -> float:
     """Jobs of before and their events are removed first."""
     with app.replace_connector(SyncPsycopgConnector()) as sync, sync.open():
         sync.connector.execute_query("TRUNCATE procrastinate_jobs CASCADE")
         began = time.perf_counter()
         if n:
-            sync.tasks["noop"].batch_defer(*({"n": i} for i in range(n)))
+            sync.tasks[task].batch_defer(*({"n": payload(i, size)} for i in range(n)))
         return time.perf_counter() - began
 
 
@@ -55,5 +66,7 @@ def main() -> None:
     verb, *given = sys.argv[1:]
     if verb == "paced":
         paced(*asked())
+    elif verb == "fill":
+        print(fill(int(given[0]), given[1], int(given[2])))
     else:
-        print({"fill": fill, "single": single}[verb](int(given[0])))
+        print(single(int(given[0])))

@@ -1,0 +1,3 @@
+const { setTimeout } = require("node:timers/promises");
+
+module.exports = () => setTimeout(1);
