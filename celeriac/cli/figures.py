@@ -80,16 +80,17 @@ def _rates(row: dict[str, Any]) -> dict[str, Any]:
 def _capacity(row: dict[str, Any]) -> dict[str, Any]:
     needed, more = row["workers_needed"], "+" if row["at_least"] else ""
     return {
-        "role": row["role"], "pending": f"{row['pending_tasks']}{more}", "ready": f"{row['ready_tasks']}{more}",
+        "role": row["role"], "pending": _or_more(row["pending_tasks"], more),
+        "ready": _or_more(row["ready_tasks"], more),
         "claimed": row["claimed_tasks"], "running": row["running_tasks"], "completed_1_h": row["completed_last_hour"],
         "failed_1_h": row["failed_last_hour"], "workers": row["active_workers"], "seconds": row["avg_duration_sec"],
-        "per_worker_h": row["tasks_per_worker_hour"], "hours_to_drain": _told(row["estimated_hours_to_drain"], more),
-        "for_1_h": _told(needed["for_1_hour"], more), "for_4_h": _told(needed["for_4_hours"], more),
-        "for_8_h": _told(needed["for_8_hours"], more),
+        "per_worker_h": row["tasks_per_worker_hour"], "hours_to_drain": _or_more(row["estimated_hours_to_drain"], more),
+        "for_1_h": _or_more(needed["for_1_hour"], more), "for_4_h": _or_more(needed["for_4_hours"], more),
+        "for_8_h": _or_more(needed["for_8_hours"], more),
     }  # fmt: skip
 
 
-def _told(figure: float | None, more: str) -> float | str | None:
+def _or_more(figure: float | None, more: str) -> float | str | None:
     return f"{figure}{more}" if more and figure is not None else figure
 
 
