@@ -17,6 +17,7 @@ from typing import Any, Protocol, TypeVar
 
 from kombu.exceptions import KombuError
 from kombu.messaging import Producer
+from kombu.serialization import dumps
 
 from celeriac.dispatch.app import DispatchApp
 from celeriac.dispatch.keys import ticket_key
@@ -161,9 +162,9 @@ class Publisher:
         return found
 
     def _kick(self, producer: Producer, role: str, queue: str, lone: int | None) -> None:
-        if lone is not None and not _client(producer).llen(ticket_key(queue)):
-            self._put(producer, Ticket(role, queue, [lone]))
-        elif _client(producer).set(_kick_key(role), 1, nx=True, px=KICK_LASTS):
+        if lone is not None and self._put_first(producer, Ticket(role, queue, [lone])):
+            return
+        if _client(producer).set(_kick_key(role), 1, nx=True, px=KICK_LASTS):
             self._put(producer, Ticket(role, queue))
 
     def _publish(self, producer: Producer, tickets: Iterable[Ticket]) -> None:
@@ -172,18 +173,31 @@ class Publisher:
                 self._put(producer, ticket)
 
     def _put(self, producer: Producer, ticket: Ticket) -> None:
+        message = self._message(ticket)
+        producer.publish(
+            message.body, exchange="", routing_key=ticket.queue, serializer="json", headers=message.headers,
+            correlation_id=message.headers["id"],
+        )  # fmt: skip
+
+    def _put_first(self, producer: Producer, ticket: Ticket) -> bool:
+        """Puts it if nothing else queues, on the shortest way to Redis; whether it did."""
+        message = self._message(ticket)
+        content_type, encoding, body = dumps(message.body, serializer="json")
+        prepared = producer.channel.prepare_message(
+            body, content_type=content_type, content_encoding=encoding, headers=message.headers,
+            properties={"correlation_id": message.headers["id"], "delivery_mode": 2},
+        )  # fmt: skip
+        return bool(producer.channel.put_first(ticket.queue, prepared))
+
+    def _message(self, ticket: Ticket) -> Any:
         from celery.utils import uuid
 
         ticket_id = uuid()
         name = f"{ticket.role} ×{len(ticket.ids)}" if ticket.token else f"{ticket.role} kick"
         args = [ticket.role, list(ticket.ids), ticket.token]
-        message = self.app.amqp.as_task_v2(
+        return self.app.amqp.as_task_v2(
             ticket_id, TICKET, args, {}, shadow=name, ignore_result=True, argsrepr=name, kwargsrepr=""
         )
-        producer.publish(
-            message.body, exchange="", routing_key=ticket.queue, serializer="json", headers=message.headers,
-            correlation_id=ticket_id,
-        )  # fmt: skip
 
     def _attempt(self, act: Any) -> bool:
         if not self.is_open:

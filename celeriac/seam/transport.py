@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 from kombu.transport import redis as stock
 from kombu.transport import virtual
 from kombu.utils.encoding import bytes_to_str
+from kombu.utils.json import dumps
 from redis import Redis
 from redis.backoff import NoBackoff
 from redis.exceptions import InvalidResponse, OutOfMemoryError, ResponseError
@@ -42,6 +43,12 @@ TELL_FULL_EVERY = 60.0
 
 #: Answers to remote control (a starting worker asks the others for their clocks) come by queue, too.
 REPLIES = re.compile(r"\.reply\.[^.]*\.pidbox$")
+
+
+PUT_FIRST = """
+if redis.call('LLEN', KEYS[1]) > 0 then return 0 end
+return redis.call('LPUSH', KEYS[1], ARGV[1])
+"""
 
 
 class QoS(virtual.QoS):
@@ -84,6 +91,12 @@ class Channel(stock.Channel):
             raise
         finally:
             self.client.__dict__.pop("parse_response", None)
+
+    def put_first(self, queue: str, message: dict[str, Any]) -> bool:
+        """Puts it into a queue if nothing else lies there, in one trip; whether it did."""
+        self._inplace_augment_message(message, "", queue)
+        put = self.client.register_script(PUT_FIRST)
+        return bool(put(keys=[self._q_for_pri(queue, 0)], args=[dumps(message)]))
 
     def _q_for_pri(self, queue: str, pri: int) -> str:
         return str(super()._q_for_pri(ticket_key(queue), pri))
