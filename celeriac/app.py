@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from functools import cached_property
+from itertools import starmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -15,6 +16,7 @@ from celery import Celery
 
 from celeriac.dispatch.passes import Dispatcher
 from celeriac.dispatch.publish import Publisher
+from celeriac.enqueue.bulk import BULK
 from celeriac.enqueue.calls import BulkOptions, each, options_of_bulk, options_of_call, times, transaction_of
 from celeriac.enqueue.intake import ByName, new_task, new_tasks
 from celeriac.errors import ConfigurationError
@@ -266,9 +268,9 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
         role, signature = self.role_named(name)
         limit = self.settings.max_argument_bytes
         plain = getattr(self.tasks.get(name), "_dump_pydantic_arguments", None) or (lambda *call: call)
-        tasks = new_tasks(role, signature, (plain(*call) for call in each(name, calls)), limit=limit, **fields)
-        receipts = self.enqueuer.insert(tasks, bound)
-        return [Enqueued.of(self, task.task_id, receipt) for task, receipt in zip(tasks, receipts, strict=True)]
+        given = starmap(plain, list(each(name, calls)))
+        batches = new_tasks(role, signature, given, limit=limit, batch=BULK, **fields)
+        return [Enqueued.of(self, *ended) for ended in self.enqueuer.insert_many(role, batches, bound)]
 
     def _own_options(self, name: str) -> dict[str, Any]:
         """What a task declared here says for its calls that `.delay()` has from Celery, and its role does not know."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 
 from sqlalchemy import Connection
 
@@ -28,6 +29,23 @@ def enqueue_bulk(connection: Connection, tasks: Sequence[NewTask], *, callers: b
         some = places[i : i + BULK]
         receipts |= zip(some, _enqueue(connection, [tasks[place] for place in some], callers), strict=True)
     return [receipts[place] for place in range(len(tasks))]
+
+
+def enqueue_while_made(connection: Connection, batches: Iterable[Sequence[NewTask]]) -> Iterator[Receipt]:
+    """Receipts in the order of the tasks, each batch of which is inserted while the next one is made.
+
+    For tasks without unique keys, which would be taken in one order across batches. The connection is another thread's
+    until the last receipt is there; what that one raises, the receipts do.
+    """
+    with ThreadPoolExecutor(1, thread_name_prefix="celeriac-bulk") as beside:
+        under_way: Future[list[Receipt]] | None = None
+        for batch in batches:
+            following = beside.submit(_enqueue, connection, batch, False)
+            if under_way is not None:
+                yield from under_way.result()
+            under_way = following
+        if under_way is not None:
+            yield from under_way.result()
 
 
 def _enqueue(connection: Connection, tasks: Sequence[NewTask], callers: bool) -> list[Receipt]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any
 
 from sqlalchemy.exc import DBAPIError
@@ -188,12 +189,20 @@ def new_task(
 
 
 def new_tasks(
-    role: Role, signature: Signature, calls: Iterable[tuple[Any, Mapping[str, Any]]], *, limit: float, **options: Any
-) -> list[NewTask]:
-    """As `new_task`, of calls that have all but their arguments in common; each gets an id of its own."""
+    role: Role, signature: Signature, calls: Iterable[tuple[Any, Mapping[str, Any]]], *, limit: float, batch: int,
+    **options: Any,
+) -> Iterator[list[NewTask]]:  # fmt: skip
+    """As `new_task`, of calls that have all but their arguments in common; each gets an id of its own.
+
+    They are made as they are asked for, so many at a time, and what raises is of the call it has come to.
+    """
     said = _said(role, {"is_named": False} | options)
-    given = [_own(role, signature, args, kwargs, said, limit) for args, kwargs in calls]
-    return [NewTask(task_id=task_id, **said | own) for task_id, own in zip(fresh_ids(len(given)), given, strict=True)]
+    coming = (_own(role, signature, args, kwargs, said, limit) for args, kwargs in calls)
+    batches = iter(lambda: list(islice(coming, batch)), [])
+    return (
+        [NewTask(task_id=i, **said, **own) for i, own in zip(fresh_ids(len(some)), some, strict=True)]
+        for some in batches
+    )
 
 
 def _said(role: Role, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -119,8 +119,9 @@ def enqueue_alike(connection: Connection, tasks: Sequence[NewTask]) -> list[Rece
 
 def alike_row(tasks: Sequence[NewTask]) -> dict[str, Any]:
     """What they have in common, and as JSON what they do not."""
+    accounts = {account: json.dumps(account) for account in {task.account for task in tasks}}
     rows = [
-        f'{{"task_id": "{t.task_id}", "account": {json.dumps(t.account)}, "args": {t.args}, "kwargs": {t.kwargs}}}'
+        f'{{"task_id": "{t.task_id}", "account": {accounts[t.account]}, "args": {t.args}, "kwargs": {t.kwargs}}}'
         for t in tasks
     ]
     return dict(zip(_COMMON, _common(tasks[0]), strict=True)) | {"rows": f"[{', '.join(rows)}]"}

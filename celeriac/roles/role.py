@@ -106,6 +106,11 @@ class Role:
         return not (self.fair_by is None and self.lock_by is None and self.unique_by is None)
 
     @property
+    def is_asked_for_keys(self) -> bool:
+        """Whether a function of its own, which may take its time, gives any of them."""
+        return any(map(callable, (self.fair_by, self.lock_by, self.unique_by)))
+
+    @property
     def keeps_successes(self) -> bool:
         """Whether a success leaves a row; else its workers count what their tasks come to."""
         return bool(self.keep)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import chain, islice
 
 from sqlalchemy import Connection, event
 from sqlalchemy.exc import DBAPIError
@@ -12,11 +14,12 @@ from sqlalchemy.orm import Session, SessionTransaction
 
 from celeriac.dispatch.kicks import Kicker
 from celeriac.enqueue import outbox
-from celeriac.enqueue.bulk import enqueue_bulk, is_anothers, refuse_different
+from celeriac.enqueue.bulk import enqueue_bulk, enqueue_while_made, is_anothers, refuse_different
 from celeriac.enqueue.readiness import refuse_unready
 from celeriac.enqueue.ready import enqueue_ready, is_ready
 from celeriac.enqueue.rows import NewTask, Receipt
 from celeriac.errors import EnqueueRefused
+from celeriac.roles.role import Role
 from celeriac.run import run as running
 from celeriac.run.app import RunApp
 from celeriac.seam import broker
@@ -43,23 +46,42 @@ class Enqueuer:
 
             self.insert = tracing.traced(self._insert_when_ready)
 
+    def insert_many(
+        self, role: Role, batches: Iterator[list[NewTask]], bound: Bound | None
+    ) -> list[tuple[str, Receipt | None]]:
+        """As `insert`, of tasks of one role: the id that was made for each, and where it ended.
+
+        A batch is inserted while the next one is made, but where a transaction would be open for long meanwhile, where
+        it is somebody else's, and where unique keys are taken, which is done in one order.
+        """
+        begun = list(islice(batches, 2))
+        if len(begun) < 2 or bound is not None or not self._may_begin(role, begun[0]):
+            tasks = list(chain(*begun, *batches))
+            return [(t.task_id, receipt) for t, receipt in zip(tasks, self.insert(tasks, bound), strict=True)]
+        with _refusing_unready(), self.app.database.transaction() as connection:
+            receipts = list(enqueue_while_made(connection, chain(begun, batches)))
+        if any(receipt.waits_for is None for receipt in receipts):
+            self._kick(role.name)
+        return [(receipt.task_id, receipt) for receipt in receipts]
+
+    def _may_begin(self, role: Role, first: Sequence[NewTask]) -> bool:
+        """Whether the first tasks may be inserted before the last are made."""
+        has_order = role.unique_by is not None or first[0].unique_key is not None
+        return not (has_order or role.is_asked_for_keys or self.app.settings.otel or _unsettled())
+
     def _insert_when_ready(self, tasks: list[NewTask], bound: Bound | None) -> list[Receipt | None]:
         """Inserts in the caller's transaction if there is one, else in one of its own, and sees to an early start.
 
         Within a handler (and without a transaction of the caller) the rows wait for the handler's outcome; once that is
         written, nothing is left to wait for. Raises NotReady.
         """
-        try:
+        with _refusing_unready():
             return self._insert(tasks, bound)
-        except DBAPIError as error:
-            refuse_unready(error)
-            raise
 
     def _insert(self, tasks: list[NewTask], bound: Bound | None) -> list[Receipt | None]:
         if bound is not None:
             return self._insert_in(bound, tasks)
-        run = running.current()
-        if run is not None and not run.settled:
+        if (run := _unsettled()) is not None:
             run.follow_ups.extend(tasks)
             return [None] * len(tasks)
         return list(self._insert_alone(tasks))
@@ -141,6 +163,22 @@ class Enqueuer:
         """In the kicker's thread."""
         role, _ = self.app.role_named(name)
         self.app.publisher.kick(role.name, role.queue, lone)
+
+
+def _unsettled() -> running.Run | None:
+    """The run whose outcome brings what is enqueued here."""
+    run = running.current()
+    return None if run is None or run.settled else run
+
+
+@contextmanager
+def _refusing_unready() -> Iterator[None]:
+    """Raises NotReady of a Postgres that cannot do anything yet."""
+    try:
+        yield
+    except DBAPIError as error:
+        refuse_unready(error)
+        raise
 
 
 def _whole(connection: Connection, tasks: list[NewTask], *, callers: bool = False) -> list[Receipt]:

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from sqlalchemy.orm import Session
 
+import celeriac.app as celeriac_app
 from celeriac import Celeriac
 from celeriac.enqueue import bulk
 from celeriac.enqueue.insert import enqueue
@@ -21,25 +22,32 @@ IN_ORDER = ["B", "a", "z", "é"]
 
 @pytest.fixture(autouse=True)
 def two_a_statement(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bulk, "BULK", 2)
+    for module in (celeriac_app, bulk):
+        monkeypatch.setattr(module, "BULK", 2)
 
 
-@pytest.mark.parametrize("session", [False, True])
-def test_two_bulks_never_wait_for_each_other(app: Celeriac, rows: Rows, session: bool) -> None:
-    tasks = [new_task(unique_key=key) for key in reversed(IN_ORDER)]
+@pytest.mark.parametrize("way", ["insert", "session", "calls"])
+def test_two_bulks_never_wait_for_each_other(app: Celeriac, rows: Rows, way: str) -> None:
+    @app.task(role="work", shared=False, prompt=False, unique_by="key")
+    def work(key: str) -> None: ...
+
+    tasks = [new_task(role="work", unique_key=key) for key in reversed(IN_ORDER)]
 
     def ours() -> None:
-        if not session:
+        if way == "calls":
+            work.bulk([(key,) for key in reversed(IN_ORDER)])
+            return
+        if way == "insert":
             app.enqueuer.insert(tasks, None)
             return
         with Session(app.database.engine) as own, own.begin():
             app.enqueuer.insert(tasks, own)
 
     with ThreadPoolExecutor(1) as beside, app.database.transaction(patience=5) as other:
-        enqueue(other, [new_task(unique_key=IN_ORDER[0])])
+        enqueue(other, [new_task(role="work", unique_key=IN_ORDER[0])])
         waits = beside.submit(ours)
         until(lambda: rows.one(WAITING) == 1, "ours to wait for the other")
-        enqueue(other, [new_task(unique_key=key) for key in IN_ORDER[1:]])
+        enqueue(other, [new_task(role="work", unique_key=key) for key in IN_ORDER[1:]])
         other.exec_driver_sql("COMMIT")
         waits.result()
     assert rows('SELECT unique_key FROM worker_tasks ORDER BY unique_key COLLATE "C"') == [(key,) for key in IN_ORDER]

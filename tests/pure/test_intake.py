@@ -82,7 +82,7 @@ def test_seconds_are_plain_numbers_whatever_was_given(option: str) -> None:
 
 def test_options_of_a_bulk_are_looked_at_even_where_it_has_no_calls() -> None:
     with pytest.raises(BadArguments, match="priority=1000001"):
-        new_tasks(ROLE, SIGNATURE, [], limit=NO_LIMIT, priority=1_000_001)
+        new_tasks(ROLE, SIGNATURE, [], limit=NO_LIMIT, batch=2, priority=1_000_001)
 
 
 def test_a_call_becomes_a_row_with_its_keys_and_its_roles_defaults() -> None:
