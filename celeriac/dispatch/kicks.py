@@ -22,7 +22,7 @@ AT_EXIT = 0.6
 
 #: A rest (seconds) after each kick. While more is enqueued meanwhile it doubles, up to the longest: a burst makes few
 #: kicks, and leaves the processor to whoever enqueues. A task that comes by itself never meets it.
-REST, LONGEST_REST = 0.002, 0.05
+REST, LONGEST_REST = 0.002, 0.01
 
 
 class Kicker:

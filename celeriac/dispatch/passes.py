@@ -75,11 +75,15 @@ class Dispatcher:
             given += published
         return given
 
-    def dispatch_if_due(self, role: Role) -> int:
-        """For prompt roles, after an enqueue or a settle: passes, each only if it would find work and room."""
+    def dispatch_if_due(self, role: Role, *, is_due: bool = False) -> int:
+        """For prompt roles, after an enqueue or a settle: passes, each only if it would find work and room.
+
+        `is_due`: the first one would; its caller has just looked.
+        """
         given = 0
-        for _ in range(PASSES if role.prompt else 0):
-            published = self.publish(self.claim(role)) if self.has_work_and_room(role) else 0
+        for n in range(PASSES if role.prompt else 0):
+            is_worth_it = (n == 0 and is_due) or self.has_work_and_room(role)
+            published = self.publish(self.claim(role)) if is_worth_it else 0
             if not published:
                 break
             given += published
@@ -92,6 +96,11 @@ class Dispatcher:
     def has_due(self, role: Role) -> bool:
         with self.database.statement() as connection:
             return promote.has_due(connection, role.name)
+
+    def has_hidden(self, role: Role) -> bool:
+        """Whether a pass may find something where nothing is ready: what is due, or was parked."""
+        with self.database.statement() as connection:
+            return promote.has_due(connection, role.name) or parking.has_resumed(connection)
 
     def claim(self, role: Role) -> Sequence[Ticket]:
         """One pass; a second one if the first gave nothing although, once it was over, there is work and room.

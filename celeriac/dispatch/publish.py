@@ -21,6 +21,7 @@ from kombu.serialization import dumps
 
 from celeriac.dispatch.app import DispatchApp
 from celeriac.dispatch.keys import ticket_key
+from celeriac.dispatch.window import SUSPECT
 from celeriac.roles.rules import TICKET
 from celeriac.store.forks import after_fork
 
@@ -44,9 +45,6 @@ MAX_ROWS = 500
 
 #: Entries of a queue that are read at once.
 PAGE = 1000
-
-#: A task that was lost so often shares no ticket.
-SUSPECT = 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from celeriac.store.turns import TURNS
 LOCK = text("SELECT pg_try_advisory_xact_lock(hashtextextended('celeriac pass ' || :role, 0))")
 
 # INVARIANT of `held_since`: no ticket that holds something was claimed before, so nobody walks over the dead entries of
-# those that are gone. A pass commits its claims before the next one begins; a lone task is claimed by one statement
+# those that are gone. A pass commits its claims before the next one begins; a few tasks are claimed by one statement
 # without a transaction, and 20 s are more than a server stands still before its commit. The order is for its index.
 SURVEY = text("""
 WITH batcher AS (SELECT * FROM celeriac.batcher(:role)),

@@ -90,7 +90,7 @@ METRICS = (
     Metric("scrape_duration_seconds", "What the last reading took"),
     Metric("worker_tasks_run_total", "Tasks that ran here", ROLE, "worker"),
     Metric("worker_tasks_lost_total", "Tasks of tickets that arrived here and were no longer theirs", ROLE, "worker"),
-    Metric("kicks_total", "Kicks taken up here: a pass is asked for, or a lone task named", ROLE, "worker"),
+    Metric("kicks_total", "Kicks taken up here: somebody is asked to look at a role", ROLE, "worker"),
     Metric("worker_tickets_active", "Tickets that run here", source="worker"),
     Metric("worker_tickets_reserved", "Tickets that were taken from Redis and are not over", source="worker"),
     Metric("worker_processes", "Processes, threads or greenlets for tasks", source="worker"),

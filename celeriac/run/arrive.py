@@ -1,12 +1,14 @@
-"""Arrive: what a message comes to in a child process. A ticket is run; a kick asks for a pass, or names a lone task."""
+"""Arrive: what a message comes to in a child process. A ticket is run; a kick asks for a pass, or names one."""
 
 from __future__ import annotations
 
 import logging
 import os
+import time
 from typing import Any
 
 from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
 
 from celeriac.dispatch.claim import Held, Holder, fresh_token
 from celeriac.dispatch.passes import Own
@@ -21,6 +23,9 @@ from celeriac.store.started import Started
 
 logger = logging.getLogger(__name__)
 
+#: A process that goes on with few tasks does so for this long (seconds).
+ON_FOR = 0.05
+
 
 def run_ticket(app: RunApp, role_name: str, ids: list[int], token: str) -> dict[str, Any]:
     """What became of the ticket, for Flower and logs. One that is not won returns quietly."""
@@ -31,9 +36,9 @@ def run_ticket(app: RunApp, role_name: str, ids: list[int], token: str) -> dict[
     if closed():
         with app.database.transaction() as connection:
             return {"handed_back": len(hand_back(connection, [token] if token else [], started=False))}
-    if not token:
-        return _start_lone(app, declared.role, ids) or _take_kick_up(app, declared.role)
-    return _run_claimed(app, declared.role, ids, token)
+    until = time.monotonic() + ON_FOR
+    done = _run_claimed(app, declared.role, ids, token) if token else _run_asked(app, declared.role, ids)
+    return done | {"ran": _go_on(app, declared.role, done["ran"], until)}
 
 
 def _run_claimed(app: RunApp, role: Role, ids: list[int], token: str) -> dict[str, Any]:
@@ -44,25 +49,62 @@ def _run_claimed(app: RunApp, role: Role, ids: list[int], token: str) -> dict[st
     return TicketRun(app, role, token, ask).run(len(ids))
 
 
-def _start_lone(app: RunApp, role: Role, ids: list[int]) -> dict[str, Any] | None:
-    """Runs the task a kick names, where that needs no pass; None where it does."""
-    if not ids or not role.enabled() or role.window < 4 * FEW:
+def _run_asked(app: RunApp, role: Role, ids: list[int]) -> dict[str, Any]:
+    """What a kick asks for. One that names its task keeps no other from being sent; any other may be about what only a
+    pass finds.
+    """
+    if not ids:
+        app.publisher.take_up(role.name)
+    done = _run_few(app, role)
+    if done is None or (not done["ran"] and not ids and app.dispatcher.has_hidden(role)):
+        return _run_pass(app, role)
+    return done
+
+
+def _go_on(app: RunApp, role: Role, ran: int, until: float) -> int:
+    """Looks for more, and runs it here while it is few: a pass, and its tickets' way through Redis, would take longer.
+    Not for long, as others' tickets wait, too: a kick lines up behind them. How many ran in all.
+    """
+    few, total = ran, ran
+    try:
+        while few and role.prompt and not closed() and app.dispatcher.has_work_and_room(role):
+            if few <= FEW and time.monotonic() > until:
+                app.publisher.kick(role.name, role.queue)
+                break
+            done = _run_few(app, role) if few <= FEW else None
+            if done is None or (not done["ran"] and app.dispatcher.has_due(role)):
+                app.dispatcher.dispatch_if_due(role, is_due=True)
+                break
+            few = done["ran"]
+            total += few
+    except DBAPIError as error:
+        logger.warning("%s: the look after a ticket failed: %s", role.name, error)
+    return total
+
+
+def _run_few(app: RunApp, role: Role) -> dict[str, Any] | None:
+    """Runs all that is ready, where that needs no pass; None where it does."""
+    most = start.most_without_pass(role)
+    if not most or not role.enabled():
         return None
     if retry_while_away(lambda: app.limited.of(role.name), "read the limits of roles").rate_limit:
         return None
     token = fresh_token()
+    needs_pass = False
 
     def ask(again: bool) -> list[Started]:
+        nonlocal needs_pass
         with app.database.statement() as connection:
-            return start.start_lone(connection, role.name, ids[0], token, again=again, **_me())
+            few = start.start_few(connection, role.name, most, token, again=again, **_me())
+        needs_pass = few is None
+        return few or []
 
-    done = TicketRun(app, role, token, ask).run(1)
-    return None if done.get("lost") else done
+    done = TicketRun(app, role, token, ask).run()
+    return None if needs_pass else done
 
 
-def _take_kick_up(app: RunApp, role: Role) -> dict[str, Any]:
+def _run_pass(app: RunApp, role: Role) -> dict[str, Any]:
     """Runs the pass that was asked for; the first of its tickets stays here, started as it was claimed."""
-    app.publisher.take_up(role.name)
     own = Own(Holder(worker_id(), os.getpid()), fresh_token(), _own)
 
     def ask(again: bool) -> list[Started]:

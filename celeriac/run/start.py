@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from sqlalchemy import Connection, text
 
+from celeriac.dispatch.window import SUSPECT
+from celeriac.roles.role import Role
 from celeriac.store.connections import Prepared
 from celeriac.store.started import Started
 
@@ -32,43 +34,51 @@ SELECT {COLUMNS}, CAST(:token AS text), t.expires_at <= statement_timestamp() AS
 FROM celeriac.tasks t WHERE t.id = ANY (CAST(:ids AS bigint[]))
 """)
 
-# INVARIANT: nothing else of the role is ready, few are active, and neither role nor account is paused or bounded: a
-# pass would claim this task, and nothing else. Claimed and started in one statement.
-START_LONE = text(f"""
-WITH task AS MATERIALIZED (
-    SELECT * FROM (SELECT * FROM celeriac.tasks WHERE id = :id LIMIT 1) AS by_id WHERE role = :role
+# INVARIANT: these are all of the role that is ready, few are active, and neither role nor accounts are paused or
+# bounded: a pass would claim these tasks, and nothing else. Claimed and started in one statement.
+START_FEW = text(f"""
+WITH ripe AS MATERIALIZED (
+    SELECT role, account, priority, due_at, id FROM celeriac.ready WHERE role = :role ORDER BY account LIMIT :most + 1
 ), idle AS MATERIALIZED (
-    SELECT (SELECT count(*) FROM (
-            SELECT FROM celeriac.ready WHERE role = :role ORDER BY account LIMIT 2) AS entries) < 2
+    SELECT count(*) <= greatest(1, least(
+            :most, coalesce((SELECT :worth / nullif(seconds_per_task, 0) FROM celeriac.batcher(:role)), 1)))
         AND coalesce((SELECT sum(cardinality(ids)) FROM celeriac.tickets
             WHERE role = :role AND claimed_at >= coalesce(
                 (SELECT held_since FROM celeriac.batcher(:role)), '-infinity')), 0) < :few
         AND NOT EXISTS (SELECT FROM celeriac.roles WHERE role = :role AND paused)
-        AND NOT EXISTS (SELECT FROM task JOIN celeriac.account_policies p USING (account)
-            WHERE p.paused OR p.cap IS NOT NULL) AS yes
+        AND NOT EXISTS (SELECT FROM ripe JOIN celeriac.account_policies p USING (account)
+            WHERE p.paused OR p.cap IS NOT NULL)
+        AND (count(*) < 2 OR NOT EXISTS (SELECT FROM celeriac.tasks t
+            WHERE t.id = ANY (ARRAY(SELECT id FROM ripe)) AND t.losses >= :suspect)) AS yes
+    FROM ripe
 ), taken AS MATERIALIZED (
-    SELECT r.tableoid, r.ctid FROM task t JOIN celeriac.ready r ON r.role = t.role AND r.account = t.account
-        AND r.priority = t.priority AND r.due_at = t.scheduled_for AND r.id = t.id
+    SELECT r.tableoid, r.ctid FROM ripe p JOIN celeriac.ready r ON r.role = p.role AND r.account = p.account
+        AND r.priority = p.priority AND r.due_at = p.due_at AND r.id = p.id
     WHERE (SELECT yes FROM idle) FOR UPDATE OF r SKIP LOCKED
 ), gone AS (
     DELETE FROM celeriac.ready r USING taken WHERE r.ctid = taken.ctid AND r.tableoid = taken.tableoid
-    RETURNING r.id, r.account
+    RETURNING r.id, r.account, r.priority, r.due_at
 ), held AS (
     INSERT INTO celeriac.tickets (token, role, ids, accounts, worker_id, worker_pid, started_at, heartbeat_at)
-    SELECT CAST(:token AS uuid), :role, ARRAY[id], ARRAY[account], :worker_id, :pid, clock_timestamp(),
-        clock_timestamp()
-    FROM gone
+    SELECT CAST(:token AS uuid), :role, array_agg(id ORDER BY priority DESC, due_at, id),
+        array_agg(account ORDER BY priority DESC, due_at, id), :worker_id, :pid, clock_timestamp(), clock_timestamp()
+    FROM gone HAVING count(*) > 0
     RETURNING token
 )
-SELECT {COLUMNS}, CAST(h.token AS text), t.expires_at <= statement_timestamp() AS expired FROM task t, held h
+SELECT {COLUMNS}, CAST(h.token AS text), t.expires_at <= statement_timestamp() AS expired, idle.yes
+FROM idle LEFT JOIN (held h JOIN celeriac.tasks t ON t.id = ANY (ARRAY(SELECT id FROM gone))) ON true
+ORDER BY t.priority DESC, t.scheduled_for, t.id
 """)
 
 _ME = {"role": "text", "token": "text", "worker_id": "text", "pid": "integer"}
 _START = Prepared(START, _ME | {"again": "boolean"})
-_START_LONE = Prepared(START_LONE, _ME | {"id": "bigint", "few": "integer"})
+_START_FEW = Prepared(
+    START_FEW, _ME | {"most": "integer", "worth": "double precision", "few": "integer", "suspect": "integer"}
+)
 
-#: A role with fewer active tasks than this is idle.
-FEW = 16
+#: A role with fewer active tasks than this is idle, and so many, or fewer, may start without a pass: those that take
+#: less time (seconds, measured) in all than the pass would.
+FEW, WORTH = 16, 0.01
 
 
 def start(
@@ -87,14 +97,28 @@ def own(connection: Connection, ids: Sequence[int], token: str) -> list[Started]
     return _in_order([Started(*row) for row in connection.execute(OWN, {"ids": list(ids), "token": token})], ids)
 
 
-def start_lone(
-    connection: Connection, role: str, task: int, token: str, *, worker_id: str, pid: int, again: bool = False
-) -> list[Started]:
-    """The task, claimed and started under this token, if it waits and its role is idle: no pass could do otherwise."""
+def start_few(
+    connection: Connection, role: str, most: int, token: str, *, worker_id: str, pid: int, again: bool = False
+) -> list[Started] | None:
+    """All of an idle role that is ready, claimed and started under this token: no pass could do otherwise. What others
+    start just now is left to them. None: a pass has to choose, as it is more than so many, or takes longer.
+    """
     me = {"role": role, "token": token, "worker_id": worker_id, "pid": pid}
-    if again and (mine := start(connection, role, [task], token, worker_id=worker_id, pid=pid, again=True)):
+    if again and (mine := start(connection, role, [], token, worker_id=worker_id, pid=pid, again=True)):
         return mine
-    return [Started(*row) for row in _START_LONE.on(connection, me | {"id": task, "few": FEW})]
+    bounds = {"most": most, "worth": WORTH, "few": FEW, "suspect": SUSPECT}
+    rows = _START_FEW.on(connection, me | bounds).all()
+    if not rows[0].yes:
+        return None
+    return [Started(*row[:-1]) for row in rows if row.id is not None]
+
+
+def most_without_pass(role: Role) -> int:
+    """How many of a role may start without a pass: several processes that do so at once do not overrun its window."""
+    if role.window < 4 * FEW:
+        return 0
+    most = min(FEW, role.batch_size, FEW if role.chunk == "auto" else role.chunk)
+    return most if role.window >= FEW * FEW else 1
 
 
 def _in_order(rows: Sequence[Started], ids: Sequence[int]) -> list[Started]:

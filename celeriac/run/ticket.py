@@ -106,19 +106,17 @@ class TicketRun:
             self._abandon(error)
             raise
         if ran:
-            self._go_on(ran)
+            self._note(ran)
         return {"ran": ran} | ({"lost": wanted - started} if wanted > started else {})
 
-    def _go_on(self, ran: int) -> None:
-        """What the tasks leave to do. They are settled: whoever looks next does what cannot be done now."""
+    def _note(self, ran: int) -> None:
+        """What its tasks took. They are settled: what cannot be written now is of no great worth."""
         try:
             self._observe(ran)
             if not self.role.keeps_successes:
                 self.app.tally.write_in_time()
-            if not closed():
-                self.app.dispatcher.dispatch_if_due(self.role)
         except DBAPIError as error:
-            logger.warning("%s: the look after a ticket failed: %s", self.role.name, error)
+            logger.warning("%s: what a ticket's tasks took was not noted: %s", self.role.name, error)
 
     def lease_ends_soon(self) -> bool:
         """Whether nobody has renewed the ticket's lease for most of it: its tasks may start elsewhere before long."""

@@ -40,10 +40,10 @@ def started(database: Database, ids: Sequence[int], token: str, *, role: str = "
         return start.start(connection, role, ids, token, worker_id=WORKER, pid=pid)
 
 
-def started_alone(database: Database, task: int, token: str, *, again: bool = False) -> list[Started]:
-    """What a worker starts that was told of this one task."""
+def started_few(database: Database, token: str, *, most: int = 16, again: bool = False) -> list[Started] | None:
+    """What a worker starts without a pass."""
     with database.statement() as connection:
-        return start.start_lone(connection, "work", task, token, worker_id=WORKER, pid=PID, again=again)
+        return start.start_few(connection, "work", most, token, worker_id=WORKER, pid=PID, again=again)
 
 
 def looked(database: Database) -> list[str]:

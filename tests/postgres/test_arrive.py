@@ -7,11 +7,14 @@ from typing import Any
 import pytest
 
 from celeriac import Celeriac
+from celeriac.dispatch.passes import Dispatcher
+from celeriac.roles.role import Role
+from celeriac.run import arrive
 from celeriac.run.arrive import run_ticket
 from celeriac.store.connections import Database
 from tests.postgres.conftest import new_task
 from tests.postgres.stages import claimed, enqueued
-from tests.processes import Rows
+from tests.processes import Rows, until
 
 STATUS = "SELECT status FROM worker_tasks ORDER BY status"
 
@@ -67,3 +70,73 @@ def test_what_is_settled_stays_so_if_the_look_afterwards_fails(app: Celeriac, da
     rows("ALTER TABLE celeriac.batchers RENAME TO gone")
     assert run_ticket(app, "work", *ticket) == {"ran": 1}
     assert (len(ran), rows(STATUS)) == (1, [("completed",)])
+
+
+MANY = {"window": 2000, "prompt": True, "chunk": "auto"}
+
+
+def small(rows: Rows, seconds: float = 0.0001) -> None:
+    """Tasks of `work` have been measured, and are of so many seconds."""
+    rows("INSERT INTO celeriac.batchers (role, seconds_per_task) VALUES ('work', :seconds)", seconds=seconds)
+
+
+def passes(rows: Rows) -> object:
+    return rows.one("SELECT count(*) FROM celeriac.passes")
+
+
+def test_a_few_that_come_together_and_those_that_come_meanwhile_need_no_pass(
+    app: Celeriac, database: Database, rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    coming = [2, 1]
+    monkeypatch.setattr(arrive, "ON_FOR", 60.0)
+    ran = declare(app, **MANY)
+    small(rows)
+    enqueued(database, *(new_task() for _ in range(3)))
+    has_work = Dispatcher.has_work_and_room
+
+    def look(dispatcher: Dispatcher, role: Role) -> bool:
+        if coming:
+            enqueued(database, *(new_task() for _ in range(coming.pop())))
+        return has_work(dispatcher, role)
+
+    monkeypatch.setattr(Dispatcher, "has_work_and_room", look)
+    assert run_ticket(app, "work", [], "") == {"ran": 6}
+    assert (len(ran), rows(STATUS), passes(rows)) == (6, [("completed",)] * 6, 0)
+
+
+def test_who_goes_on_for_long_lines_up_behind_the_tickets_of_others(
+    app: Celeriac, database: Database, rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kicked: list[tuple[str, str]] = []
+    monkeypatch.setattr(arrive, "ON_FOR", -1.0)
+    monkeypatch.setattr(app.publisher, "kick", lambda *role: kicked.append(role))
+    declare(app, **MANY)
+    small(rows)
+    enqueued(database, new_task(), new_task())
+    ids, token = claimed(database)
+    assert run_ticket(app, "work", ids, token) == {"ran": 1}
+    assert (kicked, passes(rows)) == ([("work", "work")], 0)
+    assert sorted(rows(STATUS)) == [("completed",), ("pending",)]
+
+
+def test_a_kick_whose_tasks_others_took_asks_for_no_pass(app: Celeriac, rows: Rows) -> None:
+    declare(app, **MANY)
+    assert run_ticket(app, "work", [], "") == {"ran": 0}
+    assert run_ticket(app, "work", [7], "") == {"ran": 0}
+    assert passes(rows) == 0
+
+
+@pytest.mark.parametrize("room", ["later", "parked"])
+def test_a_kick_finds_what_only_a_pass_does(app: Celeriac, database: Database, rows: Rows, room: str) -> None:
+    """What has come due, and what is parked for an account that is paused no more."""
+    ran = declare(app, **MANY)
+    if room == "later":
+        enqueued(database, new_task(delay=0.001))
+        until(lambda: app.dispatcher.has_due(app.role_named("work")[0]), "it to be due")
+    else:
+        rows("INSERT INTO account_policies (account, paused) VALUES ('a', true)")
+        enqueued(database, new_task(account="a"))
+        app.dispatcher.dispatch(app.role_named("work")[0])
+        rows("UPDATE account_policies SET paused = false")
+    assert run_ticket(app, "work", [], "")["ran"] == 1
+    assert len(ran) == 1

@@ -189,6 +189,7 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
             work | {"batch": batch, "quiet": 20, "cursor": cursor}
             for batch, cursor in ((SELECTED, ""), (SELECTED, "m5"), (2000, ""))
         ],
+        "dispatch.parking.RESUMED": [{}],
         "dispatch.promote.ROLES_WITH_DUE": [{}],
         "dispatch.promote.HAS_DUE": [work, {"role": "nothing of it"}],
         "dispatch.select.SURVEY": [work | {"queue": "work"}],
@@ -215,7 +216,9 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
         "run.lease.ASKED": [{"ids": running, "tokens": [TOKEN]}, {"ids": [one], "tokens": [TOKEN, *silent]}],
         "run.start.START": [work | w | {"token": TOKEN, "again": True}],
         "run.start.OWN": [{"ids": running, "token": TOKEN}],
-        "run.start.START_LONE": [work | w | {"id": lone, "token": TOKEN, "few": few} for few in (1, 10**6)],
+        "run.start.START_FEW": [
+            work | w | {"token": TOKEN, "most": most, "few": 10**6, "worth": 1.0, "suspect": 2} for most in (1, 16)
+        ],
         "settle.release.RELEASE": [released, released | {"only": running[:10]}],
         "settle.release.STALE": [{"batch": 20, "minutes": None}],
         "settle.write.SETTLE": [{"by": "", "tokens": [TOKEN], "outcomes": outcomes} for outcomes in settled.values()],

@@ -35,7 +35,7 @@ def complete(connection: Connection, task: int, token: str) -> object:
 
 CALLS: dict[str, Callable[[Connection, int], object]] = {
     "start": lambda connection, _: start.start(connection, "work", [], fresh_token(), **ME),
-    "start alone": lambda connection, task: start.start_lone(connection, "work", task, fresh_token(), **ME),
+    "start few": lambda connection, _: start.start_few(connection, "work", 4, fresh_token(), **ME),
     "complete": lambda connection, task: complete(connection, task, TOKEN),
     "work and room": lambda connection, _: room.work_and_room(connection, "work", "work", 10),
 }

@@ -57,7 +57,7 @@ def test_the_longer_a_burst_lasts_the_fewer_kicks_it_makes(monkeypatch: pytest.M
     kicker = Kicker(Sent())
     kicker.kick("work", 0)
     assert kicker.flush(30)
-    assert rests == [REST, 2 * REST, 4 * REST, 8 * REST, 16 * REST, *[LONGEST_REST] * 3]
+    assert rests == [REST, 2 * REST, 4 * REST, *[LONGEST_REST] * 5]
     kicker.kick("work", 8)
     assert kicker.flush(30)
     assert rests[8:] == [REST]
