@@ -268,7 +268,7 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
         role, signature = self.role_named(name)
         limit = self.settings.max_argument_bytes
         plain = getattr(self.tasks.get(name), "_dump_pydantic_arguments", None) or (lambda *call: call)
-        given = starmap(plain, list(each(name, calls)))
+        given = list(starmap(plain, each(name, calls)))
         batches = new_tasks(role, signature, given, limit=limit, batch=BULK, **fields)
         return [Enqueued.of(self, *ended) for ended in self.enqueuer.insert_many(role, batches, bound)]
 

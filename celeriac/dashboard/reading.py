@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: How long (seconds) a statement may take, and how long its result serves all who ask for the same. One that takes long
-#: serves so many times longer: however many look, Postgres is not busy with it for more than a tenth of the time.
+#: How long (seconds) a statement may take, and how long its result serves all who ask for the same, at most. One that
+#: takes long serves so many times as long: however many look, Postgres is not busy with it for more than a tenth of the
+#: time.
 TIMEOUT, SERVES, TIMES = 2.0, 1.0, 9.0
 
 #: Results that are kept at once.
@@ -56,10 +57,15 @@ class Kept:
             if began > self.until:
                 self.value, self.error = _tried(read)
                 ended = time.monotonic()
-                self.until = ended + SERVES + (0.0 if is_passing(self.error) else TIMES * (ended - began))
+                self.until = _tick(ended + (0.0 if is_passing(self.error) else TIMES * (ended - began)))
             if self.error is not None:
                 raise _bare(self.error)
             return self.value
+
+
+def _tick(earliest: float) -> float:
+    """All that a page shows is read anew at the same instants, which renders it once and not at each panel's own."""
+    return (earliest // SERVES + 1) * SERVES
 
 
 def _tried(read: Callable[[], Any]) -> tuple[Any, DBAPIError | None]:

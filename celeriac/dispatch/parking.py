@@ -59,8 +59,6 @@ SELECT count(*) AS n, array_agg(DISTINCT role) AS roles, array_agg(lock_key) FIL
 FROM tasks
 """)
 
-RESUMED = text("SELECT true FROM celeriac.unparking ORDER BY account LIMIT 1")
-
 
 def park(connection: Connection, role: str, accounts: Sequence[str], batch: int) -> int:
     """Parks ready tasks of those accounts that are still shut, at most `batch` of each; how many."""
@@ -76,8 +74,3 @@ def unpark(connection: Connection, batch: int) -> list[str]:
         done = connection.execute(UNPARK, {"batch": batch}).one()
     look.ask(connection, done[2] or [])
     return list(done.roles or [])
-
-
-def has_resumed(connection: Connection) -> bool:
-    """Whether there are accounts whose parked tasks a pass may make ready."""
-    return connection.execute(RESUMED).scalar_one_or_none() is not None

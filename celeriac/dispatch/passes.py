@@ -97,11 +97,6 @@ class Dispatcher:
         with self.database.statement() as connection:
             return promote.has_due(connection, role.name)
 
-    def has_hidden(self, role: Role) -> bool:
-        """Whether a pass may find something where nothing is ready: what is due, or was parked."""
-        with self.database.statement() as connection:
-            return promote.has_due(connection, role.name) or parking.has_resumed(connection)
-
     def claim(self, role: Role) -> Sequence[Ticket]:
         """One pass; a second one if the first gave nothing although, once it was over, there is work and room.
 
@@ -223,6 +218,7 @@ class Dispatcher:
         started: float,
     ) -> Pass:  # fmt: skip
         why = self._why_nothing(connection, role, seen, claimants, free)
+        record.still_held(connection, role.name, seen.held_since)
         record.nothing(
             connection, role.name, by=self.by, free=max(free, 0), seen=claimants, cursor=seen.cursor,
             last_pass=seen.last_pass, why=why, took_ms=_milliseconds(started),

@@ -106,6 +106,9 @@ class Publisher:
         """A forked child has not the thread that may hold it."""
         self._lock = threading.Lock()
 
+    #: Whether who has run a ticket may start what it finds ready.
+    lets_go_on = True
+
     @property
     def is_open(self) -> bool:
         """False while the breaker keeps Redis from being asked."""

@@ -48,6 +48,13 @@ INSERT INTO celeriac.batchers (role, generation, cursor, last_pass) SELECT :role
 ON CONFLICT (role, generation) DO UPDATE SET last_pass = excluded.last_pass
 """)
 
+# Where tasks start without passes, none of these would say so otherwise, and all walk over the tickets since the last.
+STILL_HELD = text(f"""
+UPDATE celeriac.batchers SET held_since = CAST(:held_since AS timestamptz)
+WHERE role = :role AND generation = {GENERATION}
+    AND held_since < CAST(:held_since AS timestamptz) - interval '1 minute'
+""")
+
 FORGET = text("UPDATE celeriac.batchers SET points = NULL WHERE role = :role AND points IS NOT NULL")
 
 
@@ -91,6 +98,11 @@ def nothing(
         return
     row = {"role": role, "by": by, "free": free, "claimants": _as_json(seen), "before": cursor}
     connection.execute(NOTHING, row | {"why": why, "took_ms": took_ms})
+
+
+def still_held(connection: Connection, role: str, since: datetime) -> None:
+    """Since when tickets of the role hold something, of a pass that claimed nothing: once a minute is often enough."""
+    connection.execute(STILL_HELD, {"role": role, "held_since": since})
 
 
 def forget(connection: Connection, role: str) -> None:

@@ -37,15 +37,36 @@ def enqueue_while_made(connection: Connection, batches: Iterable[Sequence[NewTas
     For tasks without unique keys, which would be taken in one order across batches. The connection is another thread's
     until the last receipt is there; what that one raises, the receipts do.
     """
-    with ThreadPoolExecutor(1, thread_name_prefix="celeriac-bulk") as beside:
-        under_way: Future[list[Receipt]] | None = None
+    beside = ThreadPoolExecutor(1, thread_name_prefix="celeriac-bulk")
+    under_way: Future[list[Receipt]] | None = None
+    try:
         for batch in batches:
-            following = beside.submit(_enqueue, connection, batch, False)
+            following = _begun(beside, connection, batch)
             if under_way is not None:
                 yield from under_way.result()
             under_way = following
         if under_way is not None:
             yield from under_way.result()
+    finally:
+        _end(beside, connection)
+
+
+def _begun(beside: ThreadPoolExecutor, connection: Connection, batch: Sequence[NewTask]) -> Future[list[Receipt]]:
+    try:
+        return beside.submit(_enqueue, connection, batch, False)
+    except RuntimeError:  # the process ends, and has no threads any more
+        done: Future[list[Receipt]] = Future()
+        done.set_result(_enqueue(connection, batch, False))
+        return done
+
+
+def _end(beside: ThreadPoolExecutor, connection: Connection) -> None:
+    """What is under way ends before the transaction does; where that is not waited for, the connection goes."""
+    try:
+        beside.shutdown(cancel_futures=True)
+    except BaseException:
+        connection.invalidate()
+        raise
 
 
 def _enqueue(connection: Connection, tasks: Sequence[NewTask], callers: bool) -> list[Receipt]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from sqlalchemy import Connection
@@ -50,15 +52,11 @@ def _run_claimed(app: RunApp, role: Role, ids: list[int], token: str) -> dict[st
 
 
 def _run_asked(app: RunApp, role: Role, ids: list[int]) -> dict[str, Any]:
-    """What a kick asks for. One that names its task keeps no other from being sent; any other may be about what only a
-    pass finds.
-    """
+    """What a kick asks for. One that names its task keeps no other from being sent."""
     if not ids:
         app.publisher.take_up(role.name)
     done = _run_few(app, role)
-    if done is None or (not done["ran"] and not ids and app.dispatcher.has_hidden(role)):
-        return _run_pass(app, role)
-    return done
+    return _run_pass(app, role) if done is None else done
 
 
 def _go_on(app: RunApp, role: Role, ran: int, until: float) -> int:
@@ -66,26 +64,44 @@ def _go_on(app: RunApp, role: Role, ran: int, until: float) -> int:
     Not for long, as others' tickets wait, too: a kick lines up behind them. How many ran in all.
     """
     few, total = ran, ran
+    while few and role.prompt and not closed() and _has_more(app, role):
+        is_late = time.monotonic() > until
+        done = None if few > FEW or is_late else _run_few(app, role)
+        if done is None:
+            _dispatch(app, role, lines_up=is_late and total > ran)
+            break
+        few = done["ran"]
+        total += few
+    return total
+
+
+def _has_more(app: RunApp, role: Role) -> bool:
+    """What ran is settled: whoever looks next does what cannot be done now."""
+    with _excused(role):
+        return app.dispatcher.has_work_and_room(role)
+    return False
+
+
+def _dispatch(app: RunApp, role: Role, *, lines_up: bool) -> None:
+    with _excused(role):
+        if lines_up:
+            app.publisher.kick(role.name, role.queue)
+        else:
+            app.dispatcher.dispatch_if_due(role, is_due=True)
+
+
+@contextmanager
+def _excused(role: Role) -> Iterator[None]:
     try:
-        while few and role.prompt and not closed() and app.dispatcher.has_work_and_room(role):
-            if few <= FEW and time.monotonic() > until:
-                app.publisher.kick(role.name, role.queue)
-                break
-            done = _run_few(app, role) if few <= FEW else None
-            if done is None or (not done["ran"] and app.dispatcher.has_due(role)):
-                app.dispatcher.dispatch_if_due(role, is_due=True)
-                break
-            few = done["ran"]
-            total += few
+        yield
     except DBAPIError as error:
         logger.warning("%s: the look after a ticket failed: %s", role.name, error)
-    return total
 
 
 def _run_few(app: RunApp, role: Role) -> dict[str, Any] | None:
     """Runs all that is ready, where that needs no pass; None where it does."""
     most = start.most_without_pass(role)
-    if not most or not role.enabled():
+    if not most or not role.enabled() or not app.publisher.lets_go_on:
         return None
     if retry_while_away(lambda: app.limited.of(role.name), "read the limits of roles").rate_limit:
         return None

@@ -34,8 +34,8 @@ SELECT {COLUMNS}, CAST(:token AS text), t.expires_at <= statement_timestamp() AS
 FROM celeriac.tasks t WHERE t.id = ANY (CAST(:ids AS bigint[]))
 """)
 
-# INVARIANT: these are all of the role that is ready, few are active, and neither role nor accounts are paused or
-# bounded: a pass would claim these tasks, and nothing else. Claimed and started in one statement.
+# INVARIANT: these are all of the role that is ready, or would be after a pass, few are active, and neither role nor
+# accounts are paused or bounded: a pass would claim these tasks, and nothing else. Claimed and started at once.
 START_FEW = text(f"""
 WITH ripe AS MATERIALIZED (
     SELECT role, account, priority, due_at, id FROM celeriac.ready WHERE role = :role ORDER BY account LIMIT :most + 1
@@ -46,6 +46,10 @@ WITH ripe AS MATERIALIZED (
             WHERE role = :role AND claimed_at >= coalesce(
                 (SELECT held_since FROM celeriac.batcher(:role)), '-infinity')), 0) < :few
         AND NOT EXISTS (SELECT FROM celeriac.roles WHERE role = :role AND paused)
+        AND (SELECT true FROM celeriac.later
+            WHERE role = :role AND due_at <= statement_timestamp() ORDER BY due_at LIMIT 1) IS NULL
+        AND NOT EXISTS (SELECT FROM celeriac.unparking u WHERE NOT EXISTS (
+            SELECT FROM celeriac.account_policies p WHERE p.account = u.account AND (p.paused OR p.cap = 0)))
         AND NOT EXISTS (SELECT FROM ripe JOIN celeriac.account_policies p USING (account)
             WHERE p.paused OR p.cap IS NOT NULL)
         AND (count(*) < 2 OR NOT EXISTS (SELECT FROM celeriac.tasks t
@@ -54,7 +58,7 @@ WITH ripe AS MATERIALIZED (
 ), taken AS MATERIALIZED (
     SELECT r.tableoid, r.ctid FROM ripe p JOIN celeriac.ready r ON r.role = p.role AND r.account = p.account
         AND r.priority = p.priority AND r.due_at = p.due_at AND r.id = p.id
-    WHERE (SELECT yes FROM idle) FOR UPDATE OF r SKIP LOCKED
+    WHERE r.role = :role AND (SELECT yes FROM idle) FOR UPDATE OF r SKIP LOCKED
 ), gone AS (
     DELETE FROM celeriac.ready r USING taken WHERE r.ctid = taken.ctid AND r.tableoid = taken.tableoid
     RETURNING r.id, r.account, r.priority, r.due_at
@@ -101,7 +105,7 @@ def start_few(
     connection: Connection, role: str, most: int, token: str, *, worker_id: str, pid: int, again: bool = False
 ) -> list[Started] | None:
     """All of an idle role that is ready, claimed and started under this token: no pass could do otherwise. What others
-    start just now is left to them. None: a pass has to choose, as it is more than so many, or takes longer.
+    start just now is left to them. None: a pass has to choose, or to look further.
     """
     me = {"role": role, "token": token, "worker_id": worker_id, "pid": pid}
     if again and (mine := start(connection, role, [], token, worker_id=worker_id, pid=pid, again=True)):

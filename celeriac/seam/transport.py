@@ -24,7 +24,7 @@ from kombu.utils.encoding import bytes_to_str
 from kombu.utils.json import dumps
 from redis import Redis
 from redis.backoff import NoBackoff
-from redis.exceptions import InvalidResponse, OutOfMemoryError, ResponseError
+from redis.exceptions import InvalidResponse, NoPermissionError, OutOfMemoryError, ResponseError
 from redis.retry import Retry
 
 from celeriac.dispatch.keys import adopting_key, queue_of, ticket_key
@@ -93,10 +93,13 @@ class Channel(stock.Channel):
             self.client.__dict__.pop("parse_response", None)
 
     def put_first(self, queue: str, message: dict[str, Any]) -> bool:
-        """Puts it into a queue if nothing else lies there, in one trip; whether it did."""
+        """Puts it into a queue if nothing else lies there, in one trip; whether it did. Not if scripts are denied."""
         self._inplace_augment_message(message, "", queue)
         put = self.client.register_script(PUT_FIRST)
-        return bool(put(keys=[self._q_for_pri(queue, 0)], args=[dumps(message)]))
+        try:
+            return bool(put(keys=[self._q_for_pri(queue, 0)], args=[dumps(message)]))
+        except NoPermissionError:
+            return False
 
     def _q_for_pri(self, queue: str, pri: int) -> str:
         return str(super()._q_for_pri(ticket_key(queue), pri))

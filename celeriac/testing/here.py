@@ -23,7 +23,9 @@ turn = threading.RLock()
 
 
 class Here(Publisher):
-    """Keeps the tickets it is given. Closed, it lets no pass claim anything."""
+    """Keeps the tickets it is given. Closed, it lets no pass claim anything; nothing starts but by a ticket."""
+
+    lets_go_on = False
 
     def __init__(self, app: Celeriac, *, closed: bool = False) -> None:
         super().__init__(app)

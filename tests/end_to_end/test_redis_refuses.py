@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import logging
 import re
 import sys
@@ -201,3 +203,12 @@ def test_a_publisher_takes_an_error_for_a_no(
     publisher._closed_until = 0.0
     assert publisher.kick("add", "add", lone=7) is False
     assert shop.add.delay(1).status == "PENDING"
+
+
+def test_where_no_scripts_may_run_a_kick_asks_for_a_pass(shop: ModuleType, client: redis.Redis) -> None:
+    client.execute_command("ACL", "SETUSER", "default", "-evalsha", "-eval", "-script")
+    for _ in range(2):
+        assert shop.app.publisher.kick("add", "add", lone=7)
+        assert shop.app.publisher.is_open
+    (ticket,) = client.lrange(ADD, 0, -1)
+    assert json.loads(base64.b64decode(json.loads(ticket)["body"]))[0] == ["add", [], ""]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import count
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -108,15 +110,37 @@ def test_who_goes_on_for_long_lines_up_behind_the_tickets_of_others(
     app: Celeriac, database: Database, rows: Rows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kicked: list[tuple[str, str]] = []
-    monkeypatch.setattr(arrive, "ON_FOR", -1.0)
+    begins, goes_on, is_late = 0.0, 0.01, 60.0
+    now = iter([begins, goes_on, is_late])
+    monkeypatch.setattr(arrive, "time", SimpleNamespace(monotonic=lambda: next(now)))
     monkeypatch.setattr(app.publisher, "kick", lambda *role: kicked.append(role))
+    has_work = Dispatcher.has_work_and_room
+
+    def look(dispatcher: Dispatcher, role: Role) -> bool:
+        enqueued(database, new_task())
+        return has_work(dispatcher, role)
+
+    monkeypatch.setattr(Dispatcher, "has_work_and_room", look)
     declare(app, **MANY)
     small(rows)
-    enqueued(database, new_task(), new_task())
-    ids, token = claimed(database)
-    assert run_ticket(app, "work", ids, token) == {"ran": 1}
+    enqueued(database, new_task())
+    assert run_ticket(app, "work", *claimed(database)) == {"ran": 2}
     assert (kicked, passes(rows)) == ([("work", "work")], 0)
-    assert sorted(rows(STATUS)) == [("completed",), ("pending",)]
+    assert sorted(rows(STATUS)) == [("completed",), ("completed",), ("pending",)]
+
+
+def test_who_ends_a_slow_ticket_has_a_pass_refill_the_role(
+    app: Celeriac, database: Database, rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kick would lie behind all of the role's own tickets."""
+    now = count(0.0, 60.0)
+    monkeypatch.setattr(arrive, "time", SimpleNamespace(monotonic=lambda: next(now)))
+    published: list[Any] = []
+    monkeypatch.setattr(app.publisher, "publish", lambda tickets: published.extend(tickets) or True)
+    declare(app, **MANY)
+    enqueued(database, new_task(), new_task())
+    assert run_ticket(app, "work", *claimed(database)) == {"ran": 1}
+    assert (len(published), passes(rows)) == (1, 1)
 
 
 def test_a_kick_whose_tasks_others_took_asks_for_no_pass(app: Celeriac, rows: Rows) -> None:

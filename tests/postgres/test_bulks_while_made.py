@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -62,6 +63,19 @@ def test_calls_that_are_waited_for_keep_no_transaction_open(work: Task[..., Any]
             yield (n,)
 
     assert len(work.bulk(coming())) == MANY
+
+
+def test_where_threads_have_ended_rows_are_inserted_one_batch_after_the_other(
+    work: Task[..., Any], rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a function of `atexit`."""
+
+    def refuse(*_: object) -> None:
+        raise RuntimeError("cannot schedule new futures after interpreter shutdown")
+
+    monkeypatch.setattr(ThreadPoolExecutor, "submit", refuse)
+    assert len(work.bulk([(n,) for n in range(MANY)])) == MANY
+    assert written(rows) == MANY
 
 
 def test_nor_do_functions_that_give_keys(app: Celeriac, rows: Rows) -> None:

@@ -19,11 +19,17 @@ NEEDS_A_PASS = {
     "a paused role": "INSERT INTO roles (role, definition, paused) VALUES ('work', '{}', true)",
     "a paused account": "INSERT INTO account_policies (account, paused) VALUES ('a', true)",
     "a cap": "INSERT INTO account_policies (account, cap) VALUES ('a', 9)",
+    "one that is due now": """INSERT INTO worker_tasks (task_id, role, waits_for, scheduled_for)
+        VALUES ('due', 'work', 'time', now() - interval '1 second')""",
+    "tasks parked for an account that is resumed": "INSERT INTO celeriac.unparking VALUES ('b')",
     "another task, never measured": "INSERT INTO worker_tasks (task_id, role) VALUES ('other', 'work')",
 }
 
 #: Where nothing of the role is ready.
 NOTHING = {
+    "a lock, and an account that is paused again": """UPDATE worker_tasks SET lock_key = 'k', waits_for = 'lock';
+        INSERT INTO celeriac.unparking VALUES ('b');
+        INSERT INTO account_policies (account, paused) VALUES ('b', true)""",
     "another role": "UPDATE worker_tasks SET role = 'other'",
     "its lock": "UPDATE worker_tasks SET lock_key = 'k', waits_for = 'lock'",
     "somebody's claim": "UPDATE worker_tasks SET status = 'claimed', token = gen_random_uuid(), claimed_at = now()",

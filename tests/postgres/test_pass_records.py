@@ -104,6 +104,18 @@ def test_under_an_old_transaction_the_roles_row_is_found_among_few_versions(data
     assert rows("SELECT generation, passes FROM batchers") == [(3, 301)]
 
 
+def test_a_pass_that_claims_nothing_says_since_when_tickets_are_held(passes: Passes, rows: Rows) -> None:
+    """Tasks that start without passes leave tickets, too, and each look walks over those since then."""
+    rows("INSERT INTO celeriac.batchers (role, held_since) VALUES ('work', now() - interval '10 minutes')")
+    minutes = "SELECT now() - held_since < interval '1 minute' FROM celeriac.batchers"
+    assert passes.why_nothing() == "nothing is ready"
+    assert rows(minutes) == [(True,)]
+    said = "SELECT held_since FROM celeriac.batchers"
+    before = rows(said)
+    passes.why_nothing()
+    assert rows(said) == before, "once a minute"
+
+
 def test_many_empty_passes_are_not_one_row_for_ever(passes: Passes, rows: Rows) -> None:
     assert passes.why_nothing() == "nothing is ready"
     rows("UPDATE celeriac.passes SET repeated = 1000")

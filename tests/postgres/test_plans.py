@@ -181,6 +181,7 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
         ],
         "dispatch.claim.RESUME": [{"ids": ready, "room": SELECTED, "share": SELECTED, "holding": "{}"}],
         "dispatch.record.RECORD": [work | passed | points | {"held_since": "2026-01-01", "seconds": 1}],
+        "dispatch.record.STILL_HELD": [work | {"held_since": "2026-01-01"}],
         "dispatch.record.REPEAT": [{"last_pass": 1, "why": "", "took_ms": 1}],
         "dispatch.record.NOTHING": [work | passed | {"why": ""}],
         "dispatch.parking.PARK": [work | {"accounts": ["q1"], "batch": SELECTED}],
@@ -189,7 +190,6 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
             work | {"batch": batch, "quiet": 20, "cursor": cursor}
             for batch, cursor in ((SELECTED, ""), (SELECTED, "m5"), (2000, ""))
         ],
-        "dispatch.parking.RESUMED": [{}],
         "dispatch.promote.ROLES_WITH_DUE": [{}],
         "dispatch.promote.HAS_DUE": [work, {"role": "nothing of it"}],
         "dispatch.select.SURVEY": [work | {"queue": "work"}],

@@ -15,7 +15,7 @@ from celeriac.settle import write
 from celeriac.settle.write import Outcome
 from celeriac.store.connections import Database
 from celeriac.store.started import Started
-from tests.postgres.backlog import TOKEN, analyze_while_idle, fill
+from tests.postgres.backlog import TOKEN, analyze_while_idle, fill, tasks
 from tests.processes import Rows
 
 #: More than Postgres plans anew before it keeps one plan for all.
@@ -67,3 +67,29 @@ def test_its_plan_of_an_idle_queue_reads_no_backlog(
         CALLS[call](connection, task)
         assert rows_read(connection, rows) - before < FEW
         assert connection.connection.dbapi_connection is backend
+
+
+@pytest.mark.parametrize("is_analyzed", [False, True])
+def test_a_few_tasks_that_start_beside_anothers_backlog_read_none_of_it(
+    database: Database, rows: Rows, is_analyzed: bool
+) -> None:
+    def started() -> int:
+        return len(start.start_few(connection, "few", 4, fresh_token(), **ME) or [])
+
+    rows("INSERT INTO celeriac.batchers (role, seconds_per_task) VALUES ('few', 0.001)")
+    with database.statement() as connection:
+        if is_analyzed:
+            analyze_while_idle(connection)
+            rows("INSERT INTO celeriac.batchers (role, seconds_per_task) VALUES ('few', 0.001) ON CONFLICT DO NOTHING")
+        for _ in range(OFTEN):
+            started()
+        connection.exec_driver_sql("BEGIN")
+        fill(connection, "another role's", BACKLOG)
+        connection.exec_driver_sql("DELETE FROM celeriac.unparking")
+        connection.exec_driver_sql(
+            tasks("ready", "'few-' || i, 'few', 'f' || i, NULL, NULL, now() FROM generate_series(1, 3)")
+        )
+        connection.exec_driver_sql("COMMIT")
+        before = rows_read(connection, rows)
+        assert started() == 3
+        assert rows_read(connection, rows) - before < FEW

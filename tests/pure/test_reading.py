@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import threading
+from itertools import count
+from types import SimpleNamespace
 
 import pytest
 
 from celeriac import Celeriac
-from celeriac.dashboard.reading import THREADS, Reading
+from celeriac.dashboard import reading as reading_module
+from celeriac.dashboard.reading import THREADS, Kept, Reading
 
 
 @pytest.fixture
@@ -74,3 +77,36 @@ def test_after_an_error_nothing_is_read_for_nobody(reading: Reading) -> None:
     others.join(30)
     assert reading.at_once({"next": lambda: 1}) == {"next": 1}
     assert read == []
+
+
+def test_all_that_was_read_is_read_anew_at_the_same_instant(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a page of many figures is rendered once a second, and not whenever one of them is read."""
+    now = [100.2]
+    monkeypatch.setattr(reading_module, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    first, second = Kept(), Kept()
+    read = {first: count(), second: count()}
+
+    def seen(at: float) -> tuple[int, int]:
+        now[0] = at
+        return first.get(read[first].__next__), second.get(read[second].__next__)
+
+    assert first.get(read[first].__next__) == 0
+    assert [seen(at) for at in (100.7, 100.9, 101.1, 101.9, 102.1)] == [(0, 0), (0, 0), (1, 1), (1, 1), (2, 2)]
+
+
+def test_what_takes_long_is_served_for_many_times_as_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.2]
+    monkeypatch.setattr(reading_module, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    kept, asked = Kept(), []
+
+    def slowly() -> None:
+        asked.append(now[0])
+        now[0] += 0.5
+
+    for at in (100.2, 103.0, 105.0, 105.3):
+        now[0] = at
+        kept.get(slowly)
+    assert asked == [100.2]
+    now[0] = 106.1
+    kept.get(slowly)
+    assert asked == [100.2, 106.1]
