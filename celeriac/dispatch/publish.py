@@ -49,7 +49,7 @@ PAGE = 1000
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """Without a token: a kick. It asks whoever gets it to run the role's pass; `ids` may name what it is about."""
+    """Without a token: a kick. It asks whoever gets it to look at the role; `ids` may name what it is about."""
 
     role: str
     queue: str
@@ -94,6 +94,9 @@ class Publisher:
     Thread-safe; after a fork it connects anew. After a failure it stays off Redis for `BREAK` seconds.
     """
 
+    #: Whether a process may start what it finds ready, without a ticket of a pass.
+    lets_go_on = True
+
     def __init__(self, app: DispatchApp) -> None:
         self.app = app
         self._remake_lock()
@@ -105,9 +108,6 @@ class Publisher:
     def _remake_lock(self) -> None:
         """A forked child has not the thread that may hold it."""
         self._lock = threading.Lock()
-
-    #: Whether who has run a ticket may start what it finds ready.
-    lets_go_on = True
 
     @property
     def is_open(self) -> bool:

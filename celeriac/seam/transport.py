@@ -45,6 +45,7 @@ TELL_FULL_EVERY = 60.0
 REPLIES = re.compile(r"\.reply\.[^.]*\.pidbox$")
 
 
+#: For `Channel.put_first`: what is there now decides, not what was there a trip ago.
 PUT_FIRST = """
 if redis.call('LLEN', KEYS[1]) > 0 then return 0 end
 return redis.call('LPUSH', KEYS[1], ARGV[1])
