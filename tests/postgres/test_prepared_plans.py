@@ -93,3 +93,16 @@ def test_a_few_tasks_that_start_beside_anothers_backlog_read_none_of_it(
         before = rows_read(connection, rows)
         assert started() == 3
         assert rows_read(connection, rows) - before < FEW
+
+
+@pytest.mark.parametrize("call", ["start", "start few", "work and room"])
+def test_its_plan_is_kept_however_much_cheaper_one_for_these_values_seems(database: Database, call: str) -> None:
+    with database.statement() as connection:
+        connection.exec_driver_sql("BEGIN")
+        fill(connection, "many accounts", BACKLOG)
+        connection.exec_driver_sql("COMMIT")
+        connection.exec_driver_sql("ANALYZE celeriac.tasks, celeriac.ready, celeriac.tickets, celeriac.later")
+        for _ in range(OFTEN):
+            CALLS[call](connection, 1)
+        made = connection.exec_driver_sql("SELECT generic_plans, custom_plans FROM pg_prepared_statements").all()
+    assert [tuple(row) for row in made if any(row)] == [(OFTEN, 0)]
