@@ -65,7 +65,7 @@ def _unfence() -> None:
     """The ticket is found by the task it holds, whoever's it is; who wakes up late is not stopped before it settles."""
     from celeriac.run.ticket import TicketRun
     from celeriac.settle import write
-    from celeriac.store.connections import Prepared
+    from celeriac.store.prepared import Prepared
 
     fenced = "SELECT * FROM celeriac.tickets WHERE token = CAST(:token AS uuid) FOR UPDATE"
     anybodys = (

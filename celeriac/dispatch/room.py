@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import Connection, text
 
-from celeriac.store.connections import Prepared
+from celeriac.store.prepared import Prepared
 
 # The room first: who settles asks more often than there is any, and the entries of `ready` may be dead ones for long.
 # While a ticket for each slot waits to be started, there is none: what becomes ready meanwhile shares the next tickets,

@@ -12,8 +12,8 @@ from sqlalchemy import Connection, Row, TextClause, text
 
 from celeriac.dispatch.fairness import Claimant
 from celeriac.dispatch.resuming import Point, Points, behind
-from celeriac.store.connections import for_cursor
 from celeriac.store.plans import IN_ORDER
+from celeriac.store.prepared import for_cursor
 from celeriac.store.turns import TURNS
 
 # Each LIMIT has its index's ORDER BY, and none stands in an EXISTS, which would drop both: else the planner may read a

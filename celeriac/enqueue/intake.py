@@ -208,9 +208,10 @@ def new_tasks(
 def _said(role: Role, options: Mapping[str, Any]) -> dict[str, Any]:
     """Fields of the row that have nothing to do with the call's arguments: the role's, or the call's own."""
     usual = {"priority": role.priority, "max_retries": role.max_retries, "max_rounds": role.max_rounds}
-    said = _checked(role.name, usual | {k: v for k, v in options.items() if v is not None})
-    refuse_priority(role, said["priority"])
-    return said | {"role": role.name}
+    said = _checked(role.name, {k: v for k, v in options.items() if v is not None})
+    if "priority" in said:
+        refuse_priority(role, said["priority"])
+    return usual | said | {"role": role.name}
 
 
 def _own(

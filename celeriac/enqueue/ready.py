@@ -11,7 +11,7 @@ from psycopg2.errors import LockNotAvailable, UniqueViolation
 from sqlalchemy import Connection, text
 
 from celeriac.enqueue.rows import FIELDS, NewTask, Receipt
-from celeriac.store.connections import Prepared
+from celeriac.store.prepared import Prepared
 
 # Nothing to unpack, or to compare it with.
 _READY = """

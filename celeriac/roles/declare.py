@@ -60,8 +60,12 @@ class Roles:
         return self._declared(task).role
 
     def get(self, name: str) -> Declared | None:
-        task = self._tasks().get(name)
-        return None if task is None or name in _NO_ROLES else self._declared(task)
+        if name in _NO_ROLES:
+            return None
+        known = self._known.get(name)  # Celery's own registry is behind a lock
+        if known is None and (task := self._tasks().get(name)) is not None:
+            known = self._declared(task)
+        return known
 
     def all(self) -> list[Declared]:
         found = [self.get(name) for name in sorted(self._tasks())]

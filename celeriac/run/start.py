@@ -8,7 +8,7 @@ from sqlalchemy import Connection, text
 
 from celeriac.dispatch.window import SUSPECT
 from celeriac.roles.role import Role
-from celeriac.store.connections import Prepared
+from celeriac.store.prepared import Prepared
 from celeriac.store.started import Started
 
 COLUMNS = """

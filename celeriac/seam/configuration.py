@@ -8,7 +8,8 @@ to be told (`unused`).
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
 from typing import Any
 
 from celery.app.defaults import _TO_OLD_KEY, SETTING_KEYS
@@ -117,6 +118,8 @@ DIFFERS: Mapping[str, str] = {
     "worker_max_tasks_per_child": "counts tickets, each of which carries up to its role's chunk of tasks",
 }
 
+DIVERT_CALLS = ("task_always_eager", "task_routes")
+
 #: Settings of result backends, and of signed messages, by what they begin with.
 _OTHERS = {
     ("result_exchange", "result_backend_", "redis_", "database_", "mongodb_", "cassandra_", "elasticsearch_",
@@ -150,6 +153,23 @@ def by_user(conf: Configuration) -> Configuration:
     """Only what the user sets: by a call, an object, a module, old names or a namespace."""
     conf.finalize()
     return Configuration({}, conf.maps[1:-1], conf._keys, conf.prefix)
+
+
+def diverts_calls(conf: Configuration) -> bool:
+    """Whether any layer has calls end elsewhere than straight in their rows. To look each setting up, as Celery does,
+    took 16 us of every `.delay()`.
+    """
+    if type(conf) is not Layered:
+        return any(conf[name] for name in DIVERT_CALLS)
+    spelt = _spelt(conf.prefix, tuple(conf._keys))
+    return any(layer.get(name) for layer in conf.maps for name in spelt)
+
+
+@cache
+def _spelt(prefix: str | None, others: tuple[Callable[[str], str], ...]) -> tuple[str, ...]:
+    """All names that they may have in a layer."""
+    names = Configuration({}, keys=others, prefix=prefix)
+    return tuple({spelling for name in DIVERT_CALLS for spelling in names._to_keys(name)})
 
 
 def by_environment(settings: Settings) -> dict[str, Any]:

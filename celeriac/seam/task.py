@@ -22,6 +22,7 @@ from celeriac.roles.bounds import is_duration
 from celeriac.roles.role import Role
 from celeriac.run import run as running
 from celeriac.run.app import RunApp
+from celeriac.seam.configuration import diverts_calls
 from celeriac.seam.result import RowResult
 
 P = ParamSpec("P")
@@ -135,7 +136,6 @@ class Task(CeleryTask, Generic[P, R]):
         return super().apply_async(args, kwargs, **(options_of_call(self.name, options) if options else {}))
 
     def _is_heard_by_nobody(self) -> bool:
-        conf = self.app.conf
         return (
             running.current() is None
             and not signals.before_task_publish.receivers
@@ -144,8 +144,7 @@ class Task(CeleryTask, Generic[P, R]):
             and self._dump_pydantic_arguments is None
             and (self.soft_time_limit or 0) <= (self.time_limit or math.inf)
             and type(self).shadow_name is CeleryTask.shadow_name
-            and not conf.task_always_eager
-            and not conf.task_routes
+            and not diverts_calls(self.app.conf)
         )
 
     def bulk(

@@ -15,7 +15,7 @@ from celeriac.settle import release
 from celeriac.settle.follow_ups import follow_up
 from celeriac.settle.tombstones import Tombstone, bury
 from celeriac.store import look
-from celeriac.store.connections import Prepared
+from celeriac.store.prepared import Prepared
 from celeriac.store.started import Started
 from celeriac.store.states import COMPLETED
 

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import select
+import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from hashlib import sha256
 from typing import Any
 
 import psycopg2
-from psycopg2.errors import DuplicatePreparedStatement, InvalidSqlStatementName
-from psycopg2.extensions import TRANSACTION_STATUS_IDLE
-from sqlalchemy import URL, Connection, Engine, TextClause, create_engine, event, make_url
-from sqlalchemy.dialects.postgresql.psycopg2 import PGDialect_psycopg2
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, InvalidatePoolError
 
 from celeriac.errors import ConfigurationError
 from celeriac.store import look
 from celeriac.store.failures import blame
 from celeriac.store.forks import after_fork
-from celeriac.store.plans import BY_LOOKUPS, KEPT_PLAN
+from celeriac.store.plans import BY_LOOKUPS
 
 OnReady = Callable[[set[str]], None]
 
@@ -65,6 +62,8 @@ class Database:
         self._open: weakref.WeakSet[Any] = weakref.WeakSet()
         self._name = name
         self._limits = ""
+        self._spare: list[Any] = []
+        self._sparing = threading.Lock()
         self._make_pools(pool_size)
         after_fork(self.forget_connections)
 
@@ -117,10 +116,11 @@ class Database:
     def cursor(self) -> Iterator[Any]:
         """The driver's own, in autocommit, for a single statement whose cost every `.delay()` feels.
 
-        Errors are SQLAlchemy's, as everywhere; a connection that is lost takes the idle ones with it.
+        Errors are SQLAlchemy's, as everywhere; a connection that is lost takes the idle ones with it. One stays out of
+        the pool for the next: to check it in and out takes as long as to make the row in Python.
         """
         try:
-            pooled = self._verbs.raw_connection()
+            pooled = self._take_spare() or self._verbs.raw_connection()
         except psycopg2.Error as error:
             raise DBAPIError.instance(None, None, error, psycopg2.Error) from error
         cursor = pooled.cursor()
@@ -129,7 +129,24 @@ class Database:
         except psycopg2.Error as error:
             raise self._told(error, pooled, cursor) from error
         finally:
-            pooled.close()
+            self._give_back(pooled)
+
+    def _take_spare(self) -> Any:
+        """None where another thread has it, or it is dead: then the pool has to say so of its own, too."""
+        try:
+            pooled = self._spare.pop()
+        except IndexError:
+            return None
+        if not is_dead(pooled.dbapi_connection):
+            return pooled
+        pooled.invalidate()
+        return None
+
+    def _give_back(self, pooled: Any) -> None:
+        with self._sparing:
+            if not self._spare and pooled.is_valid:
+                return self._spare.append(pooled)
+        return pooled.close()
 
     def _told(self, error: Any, pooled: Any, cursor: Any) -> BaseException:
         gone = self._verbs.dialect.is_disconnect(error, pooled.dbapi_connection, cursor)
@@ -195,22 +212,31 @@ class Database:
 
     def dispose(self) -> None:
         """Closes what is not in use."""
+        while (spare := self._take_spare()) is not None:
+            spare.close()
         self.engine.dispose()
         self._verbs.dispose()
 
     def forget_connections(self) -> None:
-        """In a forked child: the parent's sockets are the parent's."""
+        """In a forked child: the parent's sockets are the parent's, and its threads may hold its locks."""
+        self._spare, self._sparing = [], threading.Lock()
         self.engine.dispose(close=False)
         self._verbs.dispose(close=False)
 
 
 def refuse_dead(connection: Any, *_: Any) -> None:
-    """Has the pool connect anew after a restart of Postgres. Nobody spoke: what there is to read is its farewell."""
-    idle = select.poll()
-    if not connection.closed:
-        idle.register(connection.fileno(), select.POLLIN)
-    if connection.closed or idle.poll(0):
+    """Has the pool connect anew after a restart of Postgres."""
+    if is_dead(connection):
         raise InvalidatePoolError("Postgres has ended the idle connection")
+
+
+def is_dead(connection: Any) -> bool:
+    """Of an idle connection. Nobody spoke: what there is to read is Postgres' farewell."""
+    if connection.closed:
+        return True
+    idle = select.poll()
+    idle.register(connection.fileno(), select.POLLIN)
+    return bool(idle.poll(0))
 
 
 def _address(url: str) -> URL:
@@ -225,67 +251,6 @@ def _address(url: str) -> URL:
             "password as %XX"
         )
     return address.set(drivername="postgresql+psycopg2")
-
-
-def for_cursor(statement: TextClause) -> str:
-    """A statement as `Database.cursor` takes it: compiled once, not looked up for every task."""
-    return str(statement.compile(dialect=PGDialect_psycopg2()))
-
-
-class Prepared:
-    """A statement that each connection parses and plans once; `Database.cursor` executes it.
-
-    `parameters`: name → SQL type. Its name is its text's hash, so that no other release's statement is taken for it.
-    Behind a pooler that deals out another connection for each statement, the name is
-    unknown or taken there: then this process goes on without preparing.
-    """
-
-    def __init__(self, statement: TextClause, parameters: Mapping[str, str]) -> None:
-        self.unprepared = for_cursor(statement)
-        name = f"celeriac_{sha256(f'{self.unprepared} {parameters}'.encode()).hexdigest()[:24]}"
-        numbers = {p: f"${n}" for n, p in enumerate(parameters, start=1)}
-        given = ", ".join(f"%({p})s" for p in parameters)
-        types = ", ".join(parameters.values())
-        self.prepare = f"PREPARE {name} ({types}) AS {self.unprepared % numbers}"
-        self.prepared = f"EXECUTE {name} ({given})"
-        self.kept_plan = f"{KEPT_PLAN}; {self.prepared}"
-        self.gives_up = False
-        self._seen: weakref.WeakSet[Any] = weakref.WeakSet()
-
-    def on(self, connection: Connection, given: Mapping[str, Any]) -> Any:
-        """On a connection of the engine's. Within a transaction, which a name that is unknown would end, unprepared.
-
-        The plan is kept, and may be made while the queue is idle.
-        """
-        raw: Any = connection.connection.dbapi_connection
-        if raw.info.transaction_status != TRANSACTION_STATUS_IDLE:
-            return connection.exec_driver_sql(self.unprepared, dict(given))
-        if self.gives_up:
-            return connection.exec_driver_sql(f"{KEPT_PLAN}; {self.unprepared}", dict(given))
-        try:
-            if raw not in self._seen:
-                connection.exec_driver_sql(self.prepare)
-                self._seen.add(raw)
-            return connection.exec_driver_sql(self.kept_plan, dict(given))
-        except DBAPIError as error:
-            if not isinstance(error.orig, InvalidSqlStatementName | DuplicatePreparedStatement):
-                raise
-        self.gives_up = True
-        return self.on(connection, given)
-
-    def execute(self, cursor: Any, given: Mapping[str, Any], *, before: str = "") -> None:
-        """`before`: statements of the same trip and transaction."""
-        if self.gives_up:
-            return cursor.execute(before + self.unprepared, given)
-        try:
-            if cursor.connection not in self._seen:
-                cursor.execute(self.prepare)
-                self._seen.add(cursor.connection)
-            cursor.execute(before + self.prepared, given)
-        except (InvalidSqlStatementName, DuplicatePreparedStatement):
-            self.gives_up = True
-            cursor.execute(before + self.unprepared, given)
-        return None
 
 
 def _roll_back(connection: Connection) -> None:

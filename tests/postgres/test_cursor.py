@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DataError, IntegrityError, OperationalError
 
-from celeriac.store.connections import Database, Prepared
+from celeriac.store.connections import Database
 from celeriac.store.failures import is_gone
+from celeriac.store.prepared import Prepared
 from tests.processes import Rows, until
 
 EVERY_BACKEND_ENDS = """
@@ -64,6 +66,37 @@ def test_a_connection_that_died_while_it_was_idle_is_not_used(database: Database
     all_end()
     with database.statement() as connection:
         assert connection.exec_driver_sql("SELECT 1").scalar_one() == 1
+
+
+BACKEND = "SELECT pg_backend_pid()"
+
+
+def test_one_connection_stays_out_of_the_pool_for_the_next_cursor(database: Database) -> None:
+    first = one(database, BACKEND)
+    assert {one(database, BACKEND) for _ in range(3)} == {first}
+    with database.statement() as connection:
+        assert connection.exec_driver_sql(BACKEND).scalar_one() != first
+    with database.cursor() as taken:
+        taken.execute(BACKEND)
+        assert taken.fetchone()[0] == first
+        assert one(database, BACKEND) != first
+    assert len(database.open_connections()) == 2
+    database.dispose()
+    assert database.open_connections() == []
+
+
+def test_a_forked_child_speaks_on_a_connection_of_its_own(database: Database) -> None:
+    """Nor does it end its parent's, which it inherits."""
+    parents = one(database, BACKEND)
+    reading, writing = os.pipe()
+    if (child := os.fork()) == 0:
+        os.write(writing, str(one(database, BACKEND)).encode())
+        os._exit(0)
+    os.close(writing)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert os.read(reading, 20).decode() not in ("", str(parents))
+    os.close(reading)
+    assert one(database, BACKEND) == parents
 
 
 @pytest.fixture

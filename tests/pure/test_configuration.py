@@ -13,6 +13,7 @@ from flower.utils.broker import Broker
 from celeriac import Celeriac, ConfigurationError, Settings
 from celeriac.dispatch.publish import SHORT_FUSE
 from celeriac.seam.backend import RowBackend
+from celeriac.seam.configuration import diverts_calls
 from celeriac.seam.task import Task as RowTask
 from celeriac.testing.servers import pointed
 
@@ -99,10 +100,27 @@ def test_what_a_user_sets_wins_however_it_is_said(make: Make, way: Callable[...,
     assert app.notes() == []
 
 
+@pytest.mark.parametrize("given", [{"task_always_eager": True}, {"task_routes": {"a": "b"}}])
+@pytest.mark.parametrize("way", WAYS)
+def test_what_diverts_calls_is_heard_however_it_is_said(
+    make: Make, way: Callable[..., Celeriac], given: dict[str, Any]
+) -> None:
+    app = way(make, **given)
+    assert diverts_calls(app.conf)
+    assert diverts_calls(app.conf), "read by now"
+    app = way(make, **dict.fromkeys(given))
+    assert not diverts_calls(app.conf)
+    app.conf.update(given)
+    assert diverts_calls(app.conf)
+
+
 def test_old_names_win_as_well(make: Make) -> None:
     app = make()
-    app.config_from_object(SimpleNamespace(CELERYD_CONCURRENCY=7, CELERY_RESULT_BACKEND="db+sqlite://"))
+    app.config_from_object(
+        SimpleNamespace(CELERYD_CONCURRENCY=7, CELERY_RESULT_BACKEND="db+sqlite://", CELERY_ROUTES={"a": "b"})
+    )
     assert app.conf.worker_concurrency == 7
+    assert diverts_calls(app.conf)
     assert app.conf.worker_prefetch_multiplier == 1
     assert app.notes() == ["result_backend='db+sqlite://' is not used: results are the tasks' rows in Postgres"]
 

@@ -1,0 +1,77 @@
+"""Prepared: statements that each connection parses and plans once, as they are frequent."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Any
+
+from psycopg2.errors import DuplicatePreparedStatement, InvalidSqlStatementName
+from psycopg2.extensions import TRANSACTION_STATUS_IDLE
+from sqlalchemy import Connection, TextClause
+from sqlalchemy.dialects.postgresql.psycopg2 import PGDialect_psycopg2
+from sqlalchemy.exc import DBAPIError
+
+from celeriac.store.plans import KEPT_PLAN
+
+
+def for_cursor(statement: TextClause) -> str:
+    """A statement as `Database.cursor` takes it: compiled once, not looked up for every task."""
+    return str(statement.compile(dialect=PGDialect_psycopg2()))
+
+
+class Prepared:
+    """A statement that each connection parses and plans once; `Database.cursor` executes it.
+
+    `parameters`: name → SQL type. Its name is its text's hash, so that no other release's statement is taken for it.
+    Behind a pooler that deals out another connection for each statement, the name is
+    unknown or taken there: then this process goes on without preparing.
+    """
+
+    def __init__(self, statement: TextClause, parameters: Mapping[str, str]) -> None:
+        self.unprepared = for_cursor(statement)
+        name = f"celeriac_{sha256(f'{self.unprepared} {parameters}'.encode()).hexdigest()[:24]}"
+        numbers = {p: f"${n}" for n, p in enumerate(parameters, start=1)}
+        given = ", ".join(f"%({p})s" for p in parameters)
+        types = ", ".join(parameters.values())
+        self.prepare = f"PREPARE {name} ({types}) AS {self.unprepared % numbers}"
+        self.prepared = f"EXECUTE {name} ({given})"
+        self.kept_plan = f"{KEPT_PLAN}; {self.prepared}"
+        self.gives_up = False
+        self._seen: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    def on(self, connection: Connection, given: Mapping[str, Any]) -> Any:
+        """On a connection of the engine's. Within a transaction, which a name that is unknown would end, unprepared.
+
+        The plan is kept, and may be made while the queue is idle.
+        """
+        raw: Any = connection.connection.dbapi_connection
+        if raw.info.transaction_status != TRANSACTION_STATUS_IDLE:
+            return connection.exec_driver_sql(self.unprepared, dict(given))
+        if self.gives_up:
+            return connection.exec_driver_sql(f"{KEPT_PLAN}; {self.unprepared}", dict(given))
+        try:
+            if raw not in self._seen:
+                connection.exec_driver_sql(self.prepare)
+                self._seen.add(raw)
+            return connection.exec_driver_sql(self.kept_plan, dict(given))
+        except DBAPIError as error:
+            if not isinstance(error.orig, InvalidSqlStatementName | DuplicatePreparedStatement):
+                raise
+        self.gives_up = True
+        return self.on(connection, given)
+
+    def execute(self, cursor: Any, given: Mapping[str, Any], *, before: str = "") -> None:
+        """`before`: statements of the same trip and transaction."""
+        if self.gives_up:
+            return cursor.execute(before + self.unprepared, given)
+        try:
+            if cursor.connection not in self._seen:
+                cursor.execute(self.prepare)
+                self._seen.add(cursor.connection)
+            cursor.execute(before + self.prepared, given)
+        except (InvalidSqlStatementName, DuplicatePreparedStatement):
+            self.gives_up = True
+            cursor.execute(before + self.unprepared, given)
+        return None
