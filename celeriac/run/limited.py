@@ -59,13 +59,16 @@ class Tokens:
 class Heeded:
     """A role's limits while a ticket of it runs: what is changed meanwhile holds from the next task on.
 
-    Where nothing has changed, and the role has no rate, a task costs a look at one number.
+    Where nothing has changed, and the role has no rate, a task costs a look at one number. `allowed`: seconds from the
+    start of a task that says nothing of its own until its process is stopped; `grace`: how many of them, where the role
+    does not say.
     """
 
-    def __init__(self, limited: Limited, database: Database, declared: Role) -> None:
+    def __init__(self, limited: Limited, database: Database, declared: Role, grace: float) -> None:
         self._limited = limited
         self._database = database
         self._declared = declared
+        self._grace = grace
         self._tokens: Tokens | None = None
         self._heed()
 
@@ -85,7 +88,8 @@ class Heeded:
         as_of = shared.limits_as_of()
         found = self._limited.of(self._declared.name)
         self.role = found.applied(self._declared)
-        self.is_timed = self.role.time_limit is not None
+        limit = self.role.time_limit
+        self.allowed = None if limit is None else limit + self.role.grace(None, self._grace)
         if found.rate_limit is None:
             self._tokens = None
         elif self._tokens is None or self._tokens.rate != found.rate_limit:

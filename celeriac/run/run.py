@@ -105,8 +105,15 @@ class Run:
     @property
     def left(self) -> float | None:
         """Seconds to its deadline, by this machine's monotonic clock; None without a time limit."""
-        limit = self.role.time_limit if self.task.timeout is None else self.task.timeout
-        return None if limit is None else self.limited_since + limit - time.monotonic()
+        return None if self._limit is None else self.limited_since + self._limit - time.monotonic()
+
+    @property
+    def _limit(self) -> float | None:
+        return self.role.time_limit if self.task.timeout is None else self.task.timeout
+
+    def allowed(self, otherwise: float) -> float:
+        """Seconds from its start until its process is stopped."""
+        return (self._limit or 0.0) + self.grace(otherwise)
 
     def grace(self, otherwise: float) -> float:
         """Seconds from its deadline until its process is stopped; see `Role.grace`."""

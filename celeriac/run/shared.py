@@ -131,9 +131,12 @@ class HardLimit:
     ends: float
 
 
-def limit(task: int, ends: float) -> None:
-    """This process runs the task, until then at most. 0 and 0: nothing under a limit."""
-    _LIMIT.pack_into(_limits, place() * _LIMIT.size, os.getpid(), task, ends)
+def limiting(number: int) -> Callable[[int, float], None]:
+    """For as long as this process is the place of that number: what notes the task that it runs, and until when at
+    most. 0 and 0: nothing under a limit.
+    """
+    at, pid = number % PROCESSES * _LIMIT.size, os.getpid()
+    return lambda task, ends: _LIMIT.pack_into(_limits, at, pid, task, ends)
 
 
 def limits(processes: Iterable[int]) -> list[HardLimit]:

@@ -93,7 +93,7 @@ def start(
     `again`: asked before, without an answer.
     """
     wanted = {"role": role, "token": token, "worker_id": worker_id, "pid": pid, "again": again}
-    return _in_order([Started(*row) for row in _START.on(connection, wanted)], ids)
+    return _in_order([Started(*row) for row in _START.rows(connection, wanted)], ids)
 
 
 def own(connection: Connection, ids: Sequence[int], token: str) -> list[Started]:

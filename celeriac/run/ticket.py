@@ -22,7 +22,7 @@ from celeriac.run.execute import Direct, directly
 from celeriac.run.limited import Heeded
 from celeriac.run.places import Place, places
 from celeriac.run.run import Run
-from celeriac.run.shared import closed, limit, noting, renewed, worker_id
+from celeriac.run.shared import closed, limiting, noting, renewed, worker_id
 from celeriac.run.told import told
 from celeriac.run.watch import LOOK_EVERY, watch
 from celeriac.settle import release
@@ -86,13 +86,14 @@ class TicketRun:
         self.limits: Heeded
         self.place: Place
         self.note: Callable[[int], None]
+        self.limit: Callable[[int, float], None]
 
     def run(self, wanted: int = 0) -> dict[str, Any]:
         """What became of it; `wanted`: how many tasks it named."""
         ran = 0
         try:
             with watch.place() as self.place:
-                self.note = noting(self.place.number)
+                self.note, self.limit = noting(self.place.number), limiting(self.place.number)
                 started = self._start()
                 try:
                     with directly(self.app, self.role.name) as direct:
@@ -126,7 +127,8 @@ class TicketRun:
         """How many are this process's."""
         own = retry_while_away(self._ask, "start a ticket")
         self.limits = retry_while_away(
-            lambda: Heeded(self.app.limited, self.app.database, self.role), "read the limits of roles"
+            lambda: Heeded(self.app.limited, self.app.database, self.role, self.app.settings.time_limit_grace),
+            "read the limits of roles",
         )
         self.role = self.limits.role
         self.started_at = time.monotonic()
@@ -187,18 +189,20 @@ class TicketRun:
 
     def _limit(self, run: Run) -> None:
         """The parent knows until when it may run, at the latest; without a time limit there is nothing to know."""
-        if (self.limits.is_timed or run.task.timeout is not None) and places.kind is None:
+        if (self.limits.allowed is not None or run.task.timeout is not None) and places.kind is None:
             run.on_limit = self._tell_limit
             self._tell_limit(run)
 
     def _unlimit(self, run: Run) -> None:
         if run.on_limit is not None:
             run.on_limit = None
-            limit(0, 0.0)
+            self.limit(0, 0.0)
 
     def _tell_limit(self, run: Run) -> None:
-        left = run.left or 0.0
-        limit(run.task.id, time.monotonic() + left + run.grace(self.app.settings.time_limit_grace))
+        allowed = self.limits.allowed
+        if allowed is None or run.task.timeout is not None or run.task.headers is not None:
+            allowed = run.allowed(self.app.settings.time_limit_grace)
+        self.limit(run.task.id, run.limited_since + allowed)
 
     def _settle(self) -> None:
         with self.lock:

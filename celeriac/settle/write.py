@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from sqlalchemy import Connection, Row, text
+from sqlalchemy import Connection, text
 
 from celeriac.enqueue.rows import NewTask
 from celeriac.settle import release
@@ -265,13 +265,13 @@ def is_plain(outcome: Outcome) -> bool:
     return outcome.status == COMPLETED and outcome.kind is None and outcome.progress is None
 
 
-def _complete(connection: Connection, outcomes: Sequence[Outcome]) -> list[Row[Any, Any, Any, Any]]:
-    rows: list[Row[Any, Any, Any, Any]] = []
+def _complete(connection: Connection, outcomes: Sequence[Outcome]) -> list[Any]:
+    rows: list[Any] = []
     for (token, keep), some in groupby(sorted(outcomes, key=_ticket), key=_ticket):
         ended = list(some)
         results = [None if o.result is None else json.dumps(o.result) for o in ended]
         wanted = {"token": token, "keep": keep, "ids": [o.task.id for o in ended], "results": results}
-        rows += _COMPLETE.on(connection, wanted).all()
+        rows += _COMPLETE.rows(connection, wanted)
     return rows
 
 
@@ -279,7 +279,7 @@ def _ticket(outcome: Outcome) -> tuple[str, bool]:
     return outcome.task.token, outcome.keep
 
 
-def _settle(connection: Connection, outcomes: Sequence[Outcome], by: str) -> list[Row[Any, Any, Any, Any]]:
+def _settle(connection: Connection, outcomes: Sequence[Outcome], by: str) -> list[Any]:
     if not outcomes:
         return []
     tokens = sorted({o.task.token for o in outcomes})

@@ -15,6 +15,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, InvalidatePoolError
 
 from celeriac.errors import ConfigurationError
 from celeriac.store import look
+from celeriac.store.encoding import parsed
 from celeriac.store.failures import blame
 from celeriac.store.forks import after_fork
 from celeriac.store.plans import BY_LOOKUPS
@@ -69,7 +70,9 @@ class Database:
 
     def _make_pools(self, size: int) -> None:
         self.engine = self._engine(size, pool_pre_ping=True)
-        self._verbs = self._engine(size, isolation_level="AUTOCOMMIT", pool_reset_on_return=None)
+        self._verbs = self._engine(
+            size, isolation_level="AUTOCOMMIT", pool_reset_on_return=None, json_deserializer=parsed
+        )
         event.listen(self._verbs, "checkout", refuse_dead)
         event.listen(self.engine, "begin", self._say_limits)
 

@@ -14,6 +14,9 @@ DEEPEST = 100
 #: What a handler leaves in its row, a result or its progress, takes this many bytes of JSON at most.
 MOST_BYTES = 4 * 1024 * 1024
 
+_decoder: Any = json.JSONDecoder()
+_scan = _decoder.scan_once
+
 _encode = kombu_json.JSONEncoder(allow_nan=False).encode
 
 _SCALARS = frozenset({str, int, float, bool, type(None)})
@@ -55,6 +58,14 @@ def json_text(what: Any, *, within: int = 0) -> str:
     if "\\u0000" in text and _NUL.search(text):
         raise Unfit("a NUL character (\\u0000), which Postgres does not store")
     return text
+
+
+def parsed(text: str) -> Any:
+    """What Postgres says is JSON, and has put in order if it is `jsonb`: `json.loads` takes three times as long."""
+    try:
+        return _scan(text, 0)[0]
+    except StopIteration:  # a `json` with blanks before it
+        return json.loads(text)
 
 
 def size_of(text: str) -> int:

@@ -62,6 +62,13 @@ class Prepared:
         self.gives_up = True
         return self.on(connection, given)
 
+    def rows(self, connection: Connection, given: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+        """As `on`, as the driver has them: rows of many, each of which every task feels."""
+        result = self.on(connection, given)
+        rows: list[tuple[Any, ...]] = result.cursor.fetchall()
+        result.close()
+        return rows
+
     def execute(self, cursor: Any, given: Mapping[str, Any], *, before: str = "") -> None:
         """`before`: statements of the same trip and transaction."""
         if self.gives_up:

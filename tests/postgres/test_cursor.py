@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 
@@ -144,3 +145,11 @@ def test_an_error_in_its_first_execution_leaves_it_prepared(database: Database) 
         added(database, halves, 1, 0)
     assert added(database, halves, 4, 2) == 2
     assert not halves.gives_up
+
+
+@pytest.mark.parametrize("said", ["{}", "[]", "null", "-0.5", '"\\u00e9\\n"', '{"a": [1, {"b": null}], "c": 10}'])
+@pytest.mark.parametrize("column", ["json", "jsonb"])
+def test_json_is_read_as_it_is_however_it_stands_there(database: Database, column: str, said: str) -> None:
+    with database.statement() as connection:
+        read = connection.exec_driver_sql(f"SELECT CAST(%s AS {column})", (f" \n{said} ",)).scalar_one()
+    assert read == json.loads(said)

@@ -25,6 +25,8 @@ from tests.postgres.conftest import new_task
 from tests.postgres.stages import running
 from tests.processes import Rows
 
+limit = shared.limiting(shared.place())
+
 STATUS = "SELECT status FROM worker_tasks ORDER BY id"
 
 
@@ -42,7 +44,7 @@ def stopped(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     killed: list[int] = []
     monkeypatch.setattr(overdue, "kill", killed.append)
     yield killed
-    shared.limit(0, 0.0)
+    limit(0, 0.0)
 
 
 def test_what_is_past_its_deadline_and_the_grace_is_stopped_and_counts_as_timed_out(
@@ -54,11 +56,11 @@ def test_what_is_past_its_deadline_and_the_grace_is_stopped_and_counts_as_timed_
     late, other = running(database, new_task(max_retries=0), new_task())
     rows("UPDATE tickets SET worker_id = :w, worker_pid = :p", w=shared.worker_id(), p=os.getpid())
     parent = Lifeline(app, SimpleNamespace(pool=None, concurrency=1))
-    shared.limit(late.id, time.monotonic() + 60)
+    limit(late.id, time.monotonic() + 60)
     parent.stop_overdue()
     assert (stopped, rows(STATUS)) == ([], [("running",), ("running",)])
     assert 50 < parent.next_limit - time.monotonic() <= 60, "then it looks again"
-    shared.limit(late.id, time.monotonic())
+    limit(late.id, time.monotonic())
     parent.stop_overdue()
     parent.database.dispose()
     assert stopped == [os.getpid()]
@@ -77,7 +79,7 @@ def test_whoever_awaits_what_was_stopped_gets_celerys_error(
     (late,) = running(database, new_task(max_retries=0))
     rows("UPDATE tickets SET worker_id = :w, worker_pid = :p", w=shared.worker_id(), p=os.getpid())
     parent = Lifeline(app, SimpleNamespace(pool=None, concurrency=1))
-    shared.limit(late.id, time.monotonic())
+    limit(late.id, time.monotonic())
     parent.stop_overdue()
     parent.database.dispose()
     with pytest.raises(TimeLimitExceeded) as raised:
@@ -109,7 +111,7 @@ def test_hooks_and_the_signal_of_what_was_stopped_are_called_by_the_parent(
     (late,) = running(database, new_task(max_retries=attempts))
     rows("UPDATE tickets SET worker_id = :w, worker_pid = :p", w=shared.worker_id(), p=os.getpid())
     parent = Lifeline(app, SimpleNamespace(pool=None, concurrency=1))
-    shared.limit(late.id, time.monotonic())
+    limit(late.id, time.monotonic())
     signals.task_failure.connect(signalled)
     try:
         parent.stop_overdue()
@@ -141,7 +143,7 @@ def test_what_is_stopped_is_told_once_it_is_committed_and_its_process_is_gone(
     rows("UPDATE tickets SET worker_id = :w, worker_pid = :p", w=shared.worker_id(), p=os.getpid())
     parent = Lifeline(app, SimpleNamespace(pool=None, concurrency=1))
     monkeypatch.setattr(parent, "_tell", tell)
-    shared.limit(late.id, time.monotonic())
+    limit(late.id, time.monotonic())
     with pytest.raises(RuntimeError):
         parent.stop_overdue()
     parent.database.dispose()
@@ -160,11 +162,11 @@ def test_who_has_ended_its_task_in_time_is_not_stopped(
     first, second = running(database, new_task(), new_task())
     rows("UPDATE tickets SET worker_id = :w, worker_pid = :p", w=shared.worker_id(), p=os.getpid())
     parent = Lifeline(app, SimpleNamespace(pool=None, concurrency=1))
-    shared.limit(first.id, time.monotonic())
+    limit(first.id, time.monotonic())
     real = lease.running
 
     def read(*given: Any) -> Any:
-        shared.limit(*{
+        limit(*{
             "another task": (second.id, time.monotonic()),
             "none under a limit": (0, 0.0),
             "another run of it": (first.id, time.monotonic() + 60),

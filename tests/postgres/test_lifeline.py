@@ -30,6 +30,8 @@ from tests.postgres.conftest import new_task
 from tests.postgres.stages import running
 from tests.processes import Rows, until
 
+limit = shared.limiting(shared.place())
+
 
 @pytest.fixture
 def lifeline(app: Celeriac) -> Iterator[Lifeline]:
@@ -44,7 +46,7 @@ def killed(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     killed: list[int] = []
     monkeypatch.setattr(overdue, "kill", killed.append)
     yield killed
-    shared.limit(0, 0.0)
+    limit(0, 0.0)
 
 
 @pytest.mark.parametrize("ended", [False, True])
@@ -56,12 +58,12 @@ def test_what_is_past_its_limit_is_stopped_also_while_postgres_is_away(
 
     def transaction() -> Any:
         if ended:
-            shared.limit(0, 0.0)
+            limit(0, 0.0)
         return real()
 
     monkeypatch.setattr(lifeline, "database", away)
     monkeypatch.setattr(away, "transaction", transaction)
-    shared.limit(4711, time.monotonic())
+    limit(4711, time.monotonic())
     with pytest.raises(DBAPIError):
         lifeline.look()
     assert killed == ([] if ended else [os.getpid()])

@@ -17,13 +17,14 @@ def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     """That of a process in a pool which grew to hundreds, and shrank."""
     monkeypatch.setattr(current_process(), "index", 500, raising=False)
     yield 500
-    shared.limit(0, 0.0)
+    shared.limiting(500)(0, 0.0)
 
 
-@pytest.mark.usefixtures("place")
-def test_a_process_is_found_whatever_its_number_in_the_pool() -> None:
-    shared.limit(7, 12.5)
+def test_a_process_is_found_whatever_its_number_in_the_pool(place: int) -> None:
+    assert shared.place() == place
+    limit = shared.limiting(shared.place())
+    limit(7, 12.5)
     assert shared.limits([os.getpid()]) == [HardLimit(os.getpid(), 7, 12.5)]
     assert shared.limits([os.getpid() + 1]) == []
-    shared.limit(0, 0.0)
+    limit(0, 0.0)
     assert shared.limits([os.getpid()]) == []
