@@ -145,6 +145,11 @@ class Database:
         pooled.invalidate()
         return None
 
+    def _drop_spare(self) -> None:
+        """To the pool, which is about to close what is idle there."""
+        if (spare := self._take_spare()) is not None:
+            spare.close()
+
     def _give_back(self, pooled: Any) -> None:
         with self._sparing:
             if not self._spare and pooled.is_valid:
@@ -155,6 +160,7 @@ class Database:
         gone = self._verbs.dialect.is_disconnect(error, pooled.dbapi_connection, cursor)
         if gone:
             pooled.invalidate(error)
+            self._drop_spare()
             self._verbs.dispose()
         return DBAPIError.instance(None, None, error, psycopg2.Error, connection_invalidated=gone)
 
@@ -215,8 +221,7 @@ class Database:
 
     def dispose(self) -> None:
         """Closes what is not in use."""
-        while (spare := self._take_spare()) is not None:
-            spare.close()
+        self._drop_spare()
         self.engine.dispose()
         self._verbs.dispose()
 
