@@ -44,10 +44,16 @@ def test_a_connection_that_is_lost_takes_the_idle_ones_with_it(database: Databas
 
 def test_nor_does_it_leave_the_one_that_stays_out_of_the_pool(database: Database) -> None:
     """As nobody may hear that it is dead, where the server's host is."""
-    with pytest.raises(OperationalError), database.cursor() as lost:
-        spare = one(database, "SELECT pg_backend_pid()")
-        lost.execute("SELECT pg_terminate_backend(pg_backend_pid())")
-    assert one(database, "SELECT pg_backend_pid()") != spare
+    spare = []
+
+    def lose_one() -> None:
+        with database.cursor() as lost:
+            spare.append(one(database, "SELECT pg_backend_pid()"))
+            lost.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+
+    with pytest.raises(OperationalError):
+        lose_one()
+    assert one(database, "SELECT pg_backend_pid()") not in spare
     assert len(database.open_connections()) == 1
 
 
