@@ -40,7 +40,7 @@ class Capacity(BaseModel):
     failed_rate: float | None = Field(description="of the last hour, 0 to 1; null: nothing tells")
     retry_success_rate: float | None
     average_wait: float | None = Field(description="seconds from when a task was due until it started")
-    at_least: bool = Field(description="pending_tasks, and what rests on it, may be more: counting stopped at 500,000")
+    at_least: bool = Field(description="pending_tasks, and what rests on it, may be more: counting stopped at 300,000")
 
 
 class Capacities(Paged):

@@ -14,7 +14,7 @@ from celeriac.store.built_in import is_built_in
 HORIZONS = (1, 4, 8)
 
 #: So many tasks are counted in each room, unless somebody wants to know sooner; what is more, is at least so many.
-MOST = 500_000
+MOST = 300_000
 
 CAPACITY = text("""
 SELECT * FROM celeriac.capacity(:most) WHERE CAST(:role AS text) IS NULL OR role = :role ORDER BY role

@@ -194,5 +194,5 @@ def _depth(row: dict[str, Any], cap: int) -> RoleDepth:
 
 
 def due(connection: Connection, role: str) -> int:
-    """How many of the role are due, whatever else they wait for, and not claimed; of each room at most 500,000."""
+    """How many of the role are due, whatever else they wait for, and not claimed; of each room at most 300,000."""
     return int(connection.execute(DUE, {"role": role}).scalar_one())

@@ -4,7 +4,7 @@
 
 -- Each count stops at `most`, which then means "at least", and walks the index of its room: no table is read from end to
 -- end, however much of it the planner believes to be this role's.
-CREATE OR REPLACE FUNCTION celeriac.backlog(for_role text, most bigint DEFAULT 500000) RETURNS TABLE (
+CREATE OR REPLACE FUNCTION celeriac.backlog(for_role text, most bigint DEFAULT 300000) RETURNS TABLE (
     ready bigint, later bigint, due bigint, behind_lock bigint, parked bigint, members bigint, claimed bigint, running bigint,
     longest_running double precision
 ) LANGUAGE sql STABLE SET jit = off SET enable_seqscan = off AS $$
@@ -207,7 +207,7 @@ $$;
 CREATE OR REPLACE VIEW celeriac.v_worker_capacity AS
 SELECT role, pending_tasks, ready_tasks, claimed_tasks, running_tasks, completed_last_hour, failed_last_hour,
     active_workers, avg_duration_sec, tasks_per_worker_hour, estimated_hours_to_drain
-FROM celeriac.capacity(500000);
+FROM celeriac.capacity(300000);
 
 -- Of an earlier release: beside the one that has a bound, nobody could call either without it.
 DROP FUNCTION IF EXISTS celeriac.backlog(text);
