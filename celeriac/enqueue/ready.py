@@ -40,6 +40,7 @@ _READY_TYPES = {
     "kwargs": "text", "headers": "text", "max_retries": "integer", "max_rounds": "integer",
     "timeout": "double precision", "parent_id": "bigint", "enqueued_by": "text",
 }  # fmt: skip
+_row = attrgetter(*_READY_TYPES)
 _INSERT_READY = Prepared(INSERT_READY, _READY_TYPES)
 _INSERT_KEYLESS = Prepared(INSERT_KEYLESS, _READY_TYPES)
 
@@ -48,11 +49,13 @@ BRIEFLY = "SET LOCAL lock_timeout = '50 ms'; "
 
 #: What a row has to lack to be ready by its mere insert.
 _NOT_READY = ("lock_key", "delay", "at", "expires_in", "expires_at", "workflow", "barrier", "awaits")
+_put_off = attrgetter(*_NOT_READY)
+_NONE = (None,) * len(_NOT_READY)
 
 
 def is_ready(task: NewTask) -> bool:
     """Whether the row's mere insert makes it ready: due at once, no lock, and an id nobody else can have."""
-    return not task.is_named and all(getattr(task, name) is None for name in _NOT_READY)
+    return not task.is_named and _put_off(task) == _NONE
 
 
 def enqueue_ready(cursor: Any, task: NewTask) -> Receipt | None:
@@ -70,8 +73,10 @@ def enqueue_ready(cursor: Any, task: NewTask) -> Receipt | None:
 
 
 def ready_row(task: NewTask) -> dict[str, Any]:
-    headers = None if task.headers is None else json.dumps(task.headers)
-    return {name: getattr(task, name) for name in ("args", "kwargs", *FIELDS)} | {"headers": headers}
+    row = dict(zip(_READY_TYPES, _row(task), strict=True))
+    if task.headers is not None:
+        row["headers"] = json.dumps(task.headers)
+    return row
 
 
 # -- many of a kind ----------------------------------------------------------------------------------------------------

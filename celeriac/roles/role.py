@@ -97,8 +97,10 @@ class Role:
 
         What says neither is refused where the role is declared, not here: an enqueue that is written must not fail.
         """
+        if self.enabled_by is None:
+            return True
         given = os.environ if environ is None else environ
-        return _SWITCH.get(given.get(self.enabled_by or "", "").strip().lower(), True)
+        return _SWITCH.get(given.get(self.enabled_by, "").strip().lower(), True)
 
     @property
     def has_keys(self) -> bool:

@@ -162,7 +162,11 @@ def diverts_calls(conf: Configuration) -> bool:
     if type(conf) is not Layered:
         return any(conf[name] for name in DIVERT_CALLS)
     spelt = _spelt(conf.prefix, tuple(conf._keys))
-    return any(layer.get(name) for layer in conf.maps for name in spelt)
+    for layer in conf.maps:
+        for name in spelt:
+            if layer.get(name):
+                return True
+    return False
 
 
 @cache

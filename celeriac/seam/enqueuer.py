@@ -87,19 +87,20 @@ class Enqueuer:
         return list(self._insert_alone(tasks))
 
     def _insert_alone(self, tasks: list[NewTask]) -> list[Receipt | None]:
-        one = len(tasks) == 1
-        receipts = self._insert_ready(tasks[0]) if one and is_ready(tasks[0]) else []
-        receipts = receipts or retry_deadlocks(lambda: self._insert_or_find(tasks))
+        one = tasks[0] if len(tasks) == 1 else None
+        if one is not None and is_ready(one) and (receipt := self._insert_ready(one)) is not None:
+            self._kick(one.role, receipt.id)
+            return [receipt]
+        receipts = retry_deadlocks(lambda: self._insert_or_find(tasks))
         ready = {t.role: r.id for t, r in zip(tasks, receipts, strict=True) if r and r.is_new and r.waits_for is None}
         for name, row in ready.items():
-            self._kick(name, row if one else None)
+            self._kick(name, None if one is None else row)
         return receipts
 
-    def _insert_ready(self, task: NewTask) -> list[Receipt | None]:
-        """The usual case, on the shortest way to Postgres; nothing if the task's unique key is or may be taken."""
+    def _insert_ready(self, task: NewTask) -> Receipt | None:
+        """The usual case, on the shortest way to Postgres; None if the task's unique key is or may be taken."""
         with self.app.database.cursor() as cursor:
-            receipt = enqueue_ready(cursor, task)
-        return [receipt] if receipt else []
+            return enqueue_ready(cursor, task)
 
     def _insert_or_find(self, tasks: list[NewTask]) -> list[Receipt | None]:
         """One task never waits for somebody's open transaction: see `celeriac.enqueue.outbox`."""

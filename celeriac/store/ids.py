@@ -13,16 +13,20 @@ def fresh_id() -> str:
     """A UUID of version 7 (RFC 9562): the milliseconds since 1970, then 74 random bits, another process's own after a
     fork.
     """
-    return fresh_ids(1)[0]
+    return _made(_begin(), os.urandom(10))
 
 
 def fresh_ids(count: int) -> list[str]:
     """So many of the same millisecond, in their order."""
+    begin, drawn = _begin(), os.urandom(10 * count)
+    return sorted(_made(begin, drawn[i : i + 10]) for i in range(0, 10 * count, 10))
+
+
+def _begin() -> str:
     now = f"{time.time_ns() // 1_000_000:012x}"
-    begin = f"{now[:8]}-{now[8:]}-7"
-    drawn = os.urandom(10 * count)
+    return f"{now[:8]}-{now[8:]}-7"
+
+
+def _made(begin: str, drawn: bytes) -> str:
     digits = drawn.hex()
-    return sorted(
-        f"{begin}{digits[i : i + 3]}-{_VARIANT[drawn[i // 2 + 9] & 3]}{digits[i + 3 : i + 6]}-{digits[i + 6 : i + 18]}"
-        for i in range(0, 20 * count, 20)
-    )
+    return f"{begin}{digits[:3]}-{_VARIANT[drawn[9] & 3]}{digits[3:6]}-{digits[6:18]}"
