@@ -1,19 +1,27 @@
-"""Alerts: what fires, what may soon, and of what nobody is told."""
+"""Alerts: what fires, what may soon, of what nobody is told, and all that is watched."""
 
 from __future__ import annotations
 
+from dataclasses import fields
 from functools import partial
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Depends, Response
 
 from celeriac import insights
+from celeriac.alerts.review import rules_there_are
 from celeriac.dashboard import acts, words
 from celeriac.dashboard.forms import Sent
 from celeriac.dashboard.guard import May
 from celeriac.dashboard.page import Page
 from celeriac.errors import BadValue
 from celeriac.operate import silences
+from celeriac.settings import Settings
+
+if TYPE_CHECKING:
+    from celeriac.app import Celeriac
+
+_VARIABLES = {field.name: field.metadata.get("variable") for field in fields(Settings)}
 
 router = APIRouter()
 
@@ -26,8 +34,18 @@ def listed(page: Viewer) -> Response:
     page.ask()
     return page.show(
         "alerts.html", "Alerts", alerts=page.panel(insights.firing), pending=page.panel(insights.pending_alerts),
-        silences=page.panel(insights.silences),
+        silences=page.panel(insights.silences), rules=_rules(page.celeriac),
     )  # fmt: skip
+
+
+def _rules(app: Celeriac) -> list[dict[str, Any]]:
+    """What is watched, with the limits in force."""
+    rules = [rule for some in rules_there_are(app).values() for rule in some]
+    return [
+        {"name": r.name, "of": r.of, "limit": r.limit(app.settings), "lasts": r.lasts, "severity": r.severity,
+         "variable": _VARIABLES.get(r.threshold) if isinstance(r.threshold, str) else None}
+        for r in rules
+    ]  # fmt: skip
 
 
 @router.post("/alerts/silence")
