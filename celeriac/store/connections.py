@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import select
-import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -45,6 +44,28 @@ def end_silent() -> str:
     return f"SET LOCAL idle_in_transaction_session_timeout = '{SILENCE * 1000:.0f} ms'"
 
 
+class _Spare:
+    """The connection out of the pool, or none."""
+
+    __slots__ = ("idle", "is_out")
+
+    def __init__(self) -> None:
+        self.idle: list[Any] = []
+        self.is_out = False
+
+    def take(self) -> Any:
+        """None where another thread has it, or it is dead."""
+        try:
+            raw = self.idle.pop()
+        except IndexError:
+            return None
+        if is_dead(raw):
+            raw.close()
+            return None
+        self.is_out = True
+        return raw
+
+
 class Database:
     """Two pools a process: `engine` for handlers' sessions, which never get a stale connection, and one of connections
     in autocommit for the verbs.
@@ -63,8 +84,7 @@ class Database:
         self._open: weakref.WeakSet[Any] = weakref.WeakSet()
         self._name = name
         self._limits = ""
-        self._spare: list[Any] = []
-        self._sparing = threading.Lock()
+        self._spare = _Spare()
         self._make_pools(pool_size)
         after_fork(self.forget_connections)
 
@@ -74,6 +94,7 @@ class Database:
             size, isolation_level="AUTOCOMMIT", pool_reset_on_return=None, json_deserializer=parsed
         )
         event.listen(self._verbs, "checkout", refuse_dead)
+        event.listen(self._verbs, "invalidate", lambda *_: self._drop_spare())
         event.listen(self.engine, "begin", self._say_limits)
 
     def limit(self, *, lock: float, statement: float) -> None:
@@ -120,46 +141,49 @@ class Database:
         """The driver's own, in autocommit, for a single statement whose cost every `.delay()` feels.
 
         Errors are SQLAlchemy's, as everywhere; a connection that is lost takes the idle ones with it. One stays out of
-        the pool for the next: to check it in and out takes as long as to make the row in Python.
+        the pool for the next: to check it in and out takes as long as to make the row in Python. The pool knows nothing
+        of it any more, so that no finalizer of the pool's ends it, in this process or in a forked one.
         """
+        home = self._spare
+        raw, pooled = home.take(), None
         try:
-            pooled = self._take_spare() or self._verbs.raw_connection()
+            if raw is None:
+                pooled = self._verbs.raw_connection()
+                raw, home = pooled.dbapi_connection, self._spare
         except psycopg2.Error as error:
             raise DBAPIError.instance(None, None, error, psycopg2.Error) from error
-        cursor = pooled.cursor()
+        cursor = raw.cursor()
         try:
             yield cursor
         except psycopg2.Error as error:
-            raise self._told(error, pooled, cursor) from error
+            raise self._told(error, raw, cursor) from error
         finally:
-            self._give_back(pooled)
+            self._give_back(home, raw, pooled)
 
-    def _take_spare(self) -> Any:
-        """None where another thread has it, or it is dead: then the pool has to say so of its own, too."""
-        try:
-            pooled = self._spare.pop()
-        except IndexError:
-            return None
-        if not is_dead(pooled.dbapi_connection):
-            return pooled
-        pooled.invalidate()
-        return None
+    def _give_back(self, home: _Spare, raw: Any, pooled: Any) -> None:
+        """No lock: a signal's handler may enqueue, too. That two are spared at the same instant does no harm."""
+        if pooled is None:
+            home.is_out = False
+        elif home is self._spare and (home.is_out or home.idle):
+            pooled.close()
+            return
+        else:
+            pooled.detach()
+        if home is self._spare and not raw.closed:
+            home.idle.append(raw)
+        else:
+            raw.close()
 
     def _drop_spare(self) -> None:
-        """To the pool, which is about to close what is idle there."""
-        if (spare := self._take_spare()) is not None:
-            spare.close()
+        """Nor will those that are in use become one."""
+        dropped, self._spare = self._spare, _Spare()
+        for raw in dropped.idle:
+            raw.close()
 
-    def _give_back(self, pooled: Any) -> None:
-        with self._sparing:
-            if not self._spare and pooled.is_valid:
-                return self._spare.append(pooled)
-        return pooled.close()
-
-    def _told(self, error: Any, pooled: Any, cursor: Any) -> BaseException:
-        gone = self._verbs.dialect.is_disconnect(error, pooled.dbapi_connection, cursor)
+    def _told(self, error: Any, raw: Any, cursor: Any) -> BaseException:
+        gone = self._verbs.dialect.is_disconnect(error, raw, cursor)
         if gone:
-            pooled.invalidate(error)
+            raw.close()
             self._drop_spare()
             self._verbs.dispose()
         return DBAPIError.instance(None, None, error, psycopg2.Error, connection_invalidated=gone)
@@ -227,7 +251,7 @@ class Database:
 
     def forget_connections(self) -> None:
         """In a forked child: the parent's sockets are the parent's, and its threads may hold its locks."""
-        self._spare, self._sparing = [], threading.Lock()
+        self._spare = _Spare()
         self.engine.dispose(close=False)
         self._verbs.dispose(close=False)
 

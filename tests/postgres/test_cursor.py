@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
+import signal
+import weakref
 from collections.abc import Callable
+from contextlib import ExitStack
 
 import pytest
 from sqlalchemy import text
@@ -113,6 +117,60 @@ def test_a_forked_child_speaks_on_a_connection_of_its_own(database: Database) ->
     assert os.read(reading, 20).decode() not in ("", str(parents))
     os.close(reading)
     assert one(database, BACKEND) == parents
+
+
+def test_a_forked_child_ends_no_connection_of_a_full_pool(database: Database) -> None:
+    """Six threads were busy at once: five connections are idle in the pool, and one beside it."""
+    with ExitStack() as busy:
+        cursors = [busy.enter_context(database.cursor()) for _ in range(6)]
+        for cursor in cursors:
+            cursor.execute(BACKEND)
+    before = one(database, BACKEND)
+    if (child := os.fork()) == 0:
+        gc.collect()
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert one(database, BACKEND) == before
+
+
+def test_a_loss_the_pool_notices_takes_the_one_out_of_it_too(database: Database) -> None:
+    spare = one(database, BACKEND)
+    with pytest.raises(OperationalError), database.statement() as connection:
+        connection.exec_driver_sql("SELECT pg_terminate_backend(pg_backend_pid())")
+    assert one(database, BACKEND) != spare
+
+
+def test_what_was_in_use_while_all_were_closed_is_kept_by_nobody(database: Database) -> None:
+    with database.cursor() as cursor:
+        one(database, BACKEND)
+        database.dispose()
+        cursor.execute("SELECT 1")
+    assert one(database, BACKEND)
+    database.dispose()
+    assert database.open_connections() == []
+
+
+def test_a_database_nobody_has_any_more_leaves_no_connection(database: Database) -> None:
+    another = Database(database.url)
+    assert one(another, BACKEND)
+    gone = weakref.ref(another)
+    del another
+    gc.collect()
+    assert gone() is None
+
+
+def test_a_signal_that_enqueues_waits_for_nobody(database: Database) -> None:
+    """As what it interrupts may be about to give its connection back."""
+    came: list[object] = []
+    before = signal.signal(signal.SIGALRM, lambda *_: came.append(one(database, "SELECT 1")))
+    try:
+        for n in range(500):
+            signal.setitimer(signal.ITIMER_REAL, 1e-6 * (1 + n))
+            one(database, "SELECT 1")
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert set(came) == {1}
 
 
 @pytest.fixture
