@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Annotated, Any
 
@@ -48,15 +49,16 @@ def overview(page: Viewer) -> Response:
         lengths=partial(page.panel, insights.lengths), retries=partial(page.panel, insights.retries),
     )  # fmt: skip
     panels |= {"workers": _at_work(panels["workers"]), "lengths": _together(panels["lengths"])}
-    return page.show("overview.html", verdict(panels["alerts"]), cures=CURES, span=span, **panels)
+    return page.show("overview.html", verdict(panels), cures=CURES, span=span, **panels)
 
 
-def verdict(alerts: Found) -> str:
+def verdict(panels: Mapping[str, Found]) -> str:
     """Never that all is well where nobody knows."""
-    if alerts.stopped:
-        return "Whether anything is wrong is unknown"
-    n = len(alerts.value)
-    return f"{words.plural(n, 'thing needs', 'things need')} you" if n else "All is well"
+    silent, n = sum(bool(panel.stopped) for panel in panels.values()), len(panels["alerts"].value or ())
+    unknown = f"{silent} of {len(panels)} checks did not answer" if silent else ""
+    if n:
+        return f"{words.plural(n, 'thing needs', 'things need')} you{f'; {unknown}' if unknown else ''}"
+    return f"Not known: {unknown}" if unknown else "All is well"
 
 
 def _together(lengths: Found) -> Found:
