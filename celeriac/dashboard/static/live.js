@@ -6,7 +6,7 @@ const policy = window.trustedTypes?.createPolicy("celeriac", { createHTML: (html
 const light = document.getElementById("light")
 const clock = document.querySelector("time[data-clock]")
 const ahead = clock ? Date.parse(clock.dateTime) - Date.now() : 0
-const state = { tag: null, paused: false, wait: EVERY, heard: Date.now(), timer: 0, asking: false, stale: false }
+const state = { tag: null, paused: false, wait: EVERY, heard: Date.now(), timer: 0, asking: false, stale: false, pressed: null }
 
 // The reader's own: what the server says of these does not count once the page is open.
 const KEPT = new Set(["open", "value", "checked", "selected"])
@@ -99,7 +99,7 @@ function show(word, text) {
 
 async function look() {
   clearTimeout(state.timer)
-  if (state.paused || document.hidden || state.asking) return
+  if (state.paused || state.pressed || document.hidden || state.asking) return
   state.asking = true
   try {
     const headers = { Live: "1", ...(state.tag ? { "If-None-Match": state.tag } : {}) }
@@ -163,6 +163,27 @@ function pause() {
   tick()
   if (!state.paused) look()
 }
+
+// A button that was pressed says so until the answer comes, and a second press does nothing.
+addEventListener("submit", (event) => {
+  const button = event.submitter
+  if (event.target.method !== "post" || !button) return
+  if (state.pressed) return event.preventDefault()
+  state.pressed = button
+  button.dataset.idle = button.textContent
+  button.textContent = `${button.textContent.replace(/^Run\b/, "Running")} …`
+  button.setAttribute("aria-busy", "true")
+})
+
+// Back from the answer, as the reader left it.
+addEventListener("pageshow", (event) => {
+  const button = state.pressed
+  if (!event.persisted || !button) return
+  button.textContent = button.dataset.idle
+  button.removeAttribute("aria-busy")
+  state.pressed = null
+  look()
+})
 
 // Keys: off within fields, and wherever the reader has switched them off.
 let going = 0
