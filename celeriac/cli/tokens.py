@@ -24,14 +24,16 @@ def token() -> None:
 @click.option(
     "--scope", "scopes", multiple=True, required=True, type=click.Choice(list(verb.IMPLIED)), help="May be repeated."
 )
+@click.option("--role", "roles", multiple=True, help="It enqueues this role only; may be repeated.")
 @click.option("--days", type=float, help="How long it lasts; for ever if not given.")
 @click.pass_obj
-def create(find: FindApp, /, name: str, scopes: tuple[str, ...], days: float | None) -> None:
+def create(find: FindApp, /, name: str, scopes: tuple[str, ...], roles: tuple[str, ...], days: float | None) -> None:
     """Create a token and print it, this once."""
     with find().database.transaction() as connection:
         seconds = None if days is None else days * 86_400
-        made = verb.create(connection, name, scopes, by=output.by(), seconds=seconds)
-        audit.write(connection, "create", "token", [Change(name, None, {"scopes": sorted(scopes)})], by=output.by())
+        made = verb.create(connection, name, scopes, by=output.by(), seconds=seconds, roles=roles)
+        now = {"scopes": sorted(scopes)} | ({"roles": sorted(set(roles))} if roles else {})
+        audit.write(connection, "create", "token", [Change(name, None, now)], by=output.by())
     output.tell({"name": name, "token": made}, made)
 
 
@@ -56,7 +58,9 @@ def list_(find: FindApp, /) -> None:
     with find().database.statement() as connection:
         tokens = verb.every(connection)
     rows = [asdict(found) for found in tokens]
-    output.tell(rows, output.table(rows, ("name", "scopes", "valid", "created_by", "expires_at", "last_used_at")))
+    output.tell(
+        rows, output.table(rows, ("name", "scopes", "roles", "valid", "created_by", "expires_at", "last_used_at"))
+    )
 
 
 COMMANDS = (token,)

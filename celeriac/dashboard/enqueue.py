@@ -14,7 +14,7 @@ from celeriac.dashboard.page import Page
 from celeriac.enqueue.insert import enqueue
 from celeriac.enqueue.intake import new_task
 from celeriac.enqueue.rows import NewTask, Receipt
-from celeriac.errors import CeleriacError
+from celeriac.errors import CeleriacError, TokenRefused
 from celeriac.operate import audit
 from celeriac.operate.audit import Change
 from celeriac.store.encoding import revived
@@ -66,6 +66,8 @@ def _enqueued(page: Page, name: str, back: str, call: Any) -> Response:
 
 def _enqueue(page: Page, name: str, call: dict[str, Any]) -> Receipt:
     role, signature = page.celeriac.role_named(name)
+    if why := page.bearer.refusal(role.name):
+        raise TokenRefused(why)
     limit, by = page.celeriac.settings.max_argument_bytes, page.bearer.name
     args, kwargs = call.pop("args", []), call.pop("kwargs")
     task = new_task(role, signature, fresh_id(), args, kwargs, limit=limit, enqueued_by=by, **call)

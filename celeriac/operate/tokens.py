@@ -41,8 +41,8 @@ _PREFIX = "celeriac_"
 _FORM = re.compile(rf"{_PREFIX}[0-9a-f]{{16}}_[\w-]{{43}}", re.ASCII)
 
 CREATE = text("""
-INSERT INTO celeriac.api_tokens (id, name, hash, scopes, created_by, expires_at)
-VALUES (:id, :name, :hash, CAST(:scopes AS text[]), :by,
+INSERT INTO celeriac.api_tokens (id, name, hash, scopes, roles, created_by, expires_at)
+VALUES (:id, :name, :hash, CAST(:scopes AS text[]), CAST(:roles AS text[]), :by,
     statement_timestamp() + CAST(:seconds AS double precision) * interval '1 second')
 ON CONFLICT (name) DO NOTHING
 RETURNING id
@@ -53,14 +53,15 @@ UPDATE celeriac.api_tokens SET revoked_at = statement_timestamp() WHERE name = :
 """)
 
 LIST = text("""
-SELECT id, name, scopes, created_by, created_at, expires_at, last_used_at, revoked_at,
+SELECT id, name, scopes, roles, created_by, created_at, expires_at, last_used_at, revoked_at,
     revoked_at IS NULL AND (expires_at IS NULL OR expires_at > statement_timestamp()) AS valid
 FROM celeriac.api_tokens ORDER BY name
 """)
 
 # `valid` and not a condition, so that a token that is over costs the same as one that never was.
 FIND = text("""
-SELECT name, hash, scopes, revoked_at IS NULL AND (expires_at IS NULL OR expires_at > statement_timestamp()) AS valid,
+SELECT name, hash, scopes, roles,
+    revoked_at IS NULL AND (expires_at IS NULL OR expires_at > statement_timestamp()) AS valid,
     last_used_at IS NULL OR last_used_at < statement_timestamp() - interval '1 minute' AS rested
 FROM celeriac.api_tokens WHERE id = :id
 """)
@@ -78,6 +79,7 @@ class Token:
     id: str
     name: str
     scopes: list[str]
+    roles: list[str] | None
     created_by: str
     created_at: datetime
     expires_at: datetime | None
@@ -88,19 +90,40 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class Bearer:
-    """Who presented a valid token. `may` lists every scope it has, the implied ones included."""
+    """Who presented a valid token. `may` lists every scope it has, the implied ones included.
+
+    `roles`: those it may enqueue, None for all.
+    """
 
     id: str
     name: str
     may: frozenset[str]
+    roles: frozenset[str] | None = None
+
+    def refusal(self, role: str) -> str | None:
+        """Why it may not enqueue that role; None if it may."""
+        if self.roles is None or role in self.roles:
+            return None
+        return (
+            f"the token {self.name!r} may not enqueue the role {role!r}, only {', '.join(sorted(self.roles))}: "
+            f"use a token made with `--role {role}`"
+        )
 
 
-def create(connection: Connection, name: str, scopes: Collection[str], *, by: str, seconds: float | None = None) -> str:
-    """The token, which nobody can read again. `seconds`: how long it lasts, None for ever. Raises TokenRefused."""
+def create(
+    connection: Connection, name: str, scopes: Collection[str], *, by: str, seconds: float | None = None,
+    roles: Collection[str] = (),
+) -> str:  # fmt: skip
+    """The token, which nobody can read again. `seconds`: how long it lasts, None for ever. Raises TokenRefused.
+
+    `roles`: those it may enqueue, all if there are none; they need not be registered yet.
+    """
     _refuse_bad(name, scopes, seconds)
+    _refuse_bad_roles(scopes, roles)
     token_id, secret = secrets.token_hex(8), secrets.token_urlsafe(32)
     row = {"id": token_id, "name": name, "hash": _hash(secret), "scopes": sorted(set(scopes)), "by": by}
-    if connection.execute(CREATE, row | {"seconds": seconds}).one_or_none() is None:
+    limits = {"roles": sorted(set(roles)) or None, "seconds": seconds}
+    if connection.execute(CREATE, row | limits).one_or_none() is None:
         raise TokenRefused(
             f"there is or was a token named {name!r}: choose another name, the audit trail keeps this one"
         )
@@ -131,7 +154,8 @@ def verify(connection: Connection, presented: str) -> Bearer | None:
         return None
     if row.rested:
         connection.execute(USED, {"id": token_id})
-    return Bearer(token_id, row.name, frozenset().union(*(IMPLIED[scope] for scope in row.scopes)))
+    may = frozenset().union(*(IMPLIED[scope] for scope in row.scopes))
+    return Bearer(token_id, row.name, may, None if row.roles is None else frozenset(row.roles))
 
 
 def _hash(secret: str) -> bytes:
@@ -145,3 +169,10 @@ def _refuse_bad(name: str, scopes: Collection[str], seconds: float | None) -> No
         raise TokenRefused(f"scopes={sorted(scopes)}: give one or more of {', '.join(IMPLIED)}")
     if seconds is not None and not 0 < seconds <= LONGEST_DELAY:
         raise TokenRefused(f"seconds={seconds:g}: give how long it lasts, above 0 and at most 100 years")
+
+
+def _refuse_bad_roles(scopes: Collection[str], roles: Collection[str]) -> None:
+    if not all(role.strip() and role.isprintable() for role in roles):
+        raise TokenRefused(f"roles={sorted(roles)!r:.120}: give names of roles")
+    if roles and not any(ENQUEUE in IMPLIED[scope] for scope in scopes):
+        raise TokenRefused(f"roles={sorted(roles)!r:.120}: they limit the scope {ENQUEUE}, which this token lacks")

@@ -42,9 +42,9 @@ class Api:
         if answer.is_success:
             self.called.append((answer.request.method, answer.request.url.path))
 
-    def token(self, name: str, *scopes: str) -> str:
+    def token(self, name: str, *scopes: str, roles: tuple[str, ...] = ()) -> str:
         with self.database.transaction() as connection:
-            return tokens.create(connection, name, scopes, by="test")
+            return tokens.create(connection, name, scopes, by="test", roles=roles)
 
     def ask(self, method: str, path: str, *, scope: str = "admin", **given: Any) -> httpx.Response:
         return self.ask_with(self.tokens[scope], method, path, **given)

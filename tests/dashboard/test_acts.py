@@ -13,7 +13,7 @@ import pytest
 from celeriac.dashboard import acts, words
 from celeriac.dashboard import bulks as dashboard_bulks
 from celeriac.insights import lists
-from celeriac.operate import steer
+from celeriac.operate import steer, tokens
 from celeriac.repair import bulks as works
 from tests.api.works import audited, row, task
 from tests.dashboard.site import Site, worker
@@ -209,6 +209,11 @@ def test_a_task_is_enqueued_by_the_same_rules_and_another_like_it(site: Site) ->
         refused = site.post("enqueue/crawl", "admin", kwargs=wrong)
         assert refused.headers["location"] == "../roles/crawl", wrong
     assert site.post("enqueue/crawl", "operate", kwargs="{}").status_code == 403
+    with site.app.database.transaction() as connection:
+        site.tokens["limited"] = tokens.create(connection, "limited", ["enqueue"], by="test", roles=["resync"])
+    refused = unquote(site.post("enqueue/crawl", "limited", kwargs='{"store_id": 7}').headers["set-cookie"])
+    assert "may not enqueue the role 'crawl', only resync" in refused
+    assert site.rows("SELECT FROM worker_tasks WHERE enqueued_by = 'limited'") == []
 
 
 def test_a_role_is_paused_resumed_and_limited(site: Site) -> None:

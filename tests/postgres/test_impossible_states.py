@@ -158,6 +158,7 @@ IMPOSSIBLE_ROWS: list[tuple[str, str, dict[str, Any]]] = [
         for check, row in (
             ("hash_is_sha256", {"hash": b"short", "scopes": ["read"]}),
             ("scopes_known", {"scopes": ["?"]}),
+            ("roles_some", {"scopes": ["read"], "roles": []}),
         )
     ),
     *(

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
+from types import SimpleNamespace
 
+import pytest
+from click.testing import CliRunner
+
+from celeriac import Celeriac
+from celeriac.cli import within_celery
 from celeriac.errors import TokenRefused
 from celeriac.operate import tokens
 from celeriac.store.connections import Database
@@ -108,3 +113,14 @@ def test_the_list_tells_everything_but_the_secret(database: Database, token: str
         ("deploy", ["enqueue"], True),
     ]
     assert token.split("_", 2)[2] not in str(listed)
+
+
+def test_the_command_limits_a_token_to_roles(app: Celeriac, database: Database) -> None:
+    asked = ["token", "create", "shop", "--scope", "enqueue", "--role", "work", "--role", "later"]
+    told = CliRunner().invoke(within_celery, asked, obj=SimpleNamespace(app=app))
+    bearer = who(database, told.stdout.strip())
+    assert bearer is not None
+    assert bearer.roles == {"work", "later"}
+    assert bearer.refusal("work") is None
+    listed = CliRunner().invoke(within_celery, ["token", "list"], obj=SimpleNamespace(app=app))
+    assert "later" in listed.stdout
