@@ -12,6 +12,7 @@ from celeriac.cli import (
     contention,
     dead_letters,
     doctor,
+    enqueuers,
     failures,
     figures,
     init,
@@ -32,6 +33,7 @@ from celeriac.cli.group import main, within_celery
 for module in (
     init, stack, status, doctor, tasks, steering, bulks, failures, contention, workflows, policies, workers, recover,
     schedules, dead_letters, alerts, figures, simulate, tokens,
+    enqueuers,
 ):  # fmt: skip
     for command in module.COMMANDS:
         main.add_command(command)

@@ -37,6 +37,7 @@ WORKER = {
     "afterwards": "",
     **dict.fromkeys(SEGMENTS, f"{_ALL}, TRUNCATE"),
     "api_tokens": "",
+    "enqueuers": "",
     "audit": "",
 }
 

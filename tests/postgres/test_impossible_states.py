@@ -161,6 +161,7 @@ IMPOSSIBLE_ROWS: list[tuple[str, str, dict[str, Any]]] = [
             ("roles_some", {"scopes": ["read"], "roles": []}),
         )
     ),
+    ("enqueuers_roles_some", "enqueuers", {"login": "l", "by": "b", "roles": []}),
     *(
         (f"dead_letters_{check}", "dead_letters", {"digest": b"0" * 32, "reason": "why", "message": b"hello"} | row)
         for check, row in (

@@ -43,7 +43,7 @@ FEW = 1_000
 #: Tables that have a row for each role, schedule, process, ticket or token, and the engine's own bookkeeping.
 SHORT = {
     "account_policies", "afterwards", "alert_deliveries", "alert_silences", "alerts", "alerts_pending", "api_tokens",
-    "batchers", "beats", "bulk_actions", "group_results", "minutes_in_all", "minutes_until", "outcomes",
+    "batchers", "beats", "bulk_actions", "enqueuers", "group_results", "minutes_in_all", "minutes_until", "outcomes",
     "queue_states", "repairs", "ring", "role_limits", "roles", "saved_views", "scheduled_jobs", "tickets",
     "unparking", "workers",
 }  # fmt: skip

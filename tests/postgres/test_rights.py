@@ -7,13 +7,15 @@ from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 
 import pytest
+from click.testing import CliRunner
 from sqlalchemy import make_url, text
 from sqlalchemy.exc import DBAPIError
 
 from celeriac import Celeriac, Settings, insights
+from celeriac.cli import within_celery
 from celeriac.dispatch import parking
-from celeriac.errors import ConfigurationError, NotAllowed
-from celeriac.operate import audit, policies, steer
+from celeriac.errors import BadValue, ConfigurationError, NotAllowed
+from celeriac.operate import audit, enqueuers, policies, steer
 from celeriac.repair import SWEEPS, sweep
 from celeriac.roles import limits
 from celeriac.roles.role import Role
@@ -47,6 +49,8 @@ FORBIDDEN = [
     "DELETE FROM celeriac.tasks",
     "SELECT * FROM celeriac.api_tokens",
     "SELECT * FROM celeriac.audit",
+    "SELECT * FROM celeriac.enqueuers",
+    "DELETE FROM celeriac.enqueuers",
     "SELECT * FROM celeriac.dead_letters",
     "SELECT * FROM celeriac.adopted",
     "SELECT * FROM instasites",
@@ -113,6 +117,41 @@ def test_an_enqueue_only_login_enqueues_and_nothing_else(login: Login, rows: Row
     assert {statement: denied(database, statement) for statement in FORBIDDEN} == dict.fromkeys(FORBIDDEN, "42501")
 
 
+def test_a_limited_login_enqueues_its_roles_only(login: Login, rows: Rows, app: Celeriac) -> None:
+    """Until it is freed; other logins are not limited by it."""
+    database, mine = login("enqueue").database, f"{PREFIX}_login_enqueue"
+    ask = "SELECT is_new FROM celeriac.enqueue('sync', jsonb_build_array({}))"
+
+    def does(*words: str) -> str:
+        done = CliRunner().invoke(within_celery, ["enqueuer", *words], obj=SimpleNamespace(app=app))
+        assert done.exit_code == 0, done.output
+        return done.stdout
+
+    does("limit", mine, "--role", "other", "--role", "another")
+    assert denied(database, ask.format(1)) == "42501"
+    assert rows(ask.format(1)) == [(True,)]
+    does("limit", mine, "--role", "sync")
+    with database.transaction() as connection:
+        assert connection.exec_driver_sql(ask.format(2)).scalar_one()
+    assert denied(database, "SELECT celeriac.enqueue('other')") == "42501"
+    assert mine in does("list")
+    does("free", mine)
+    assert denied(database, "SELECT celeriac.enqueue('other')") == "42704"
+    assert "no login is limited" in does("list")
+    assert rows("SELECT action, before, after FROM audit WHERE kind = 'enqueuer' ORDER BY id") == [
+        ("limit", None, {"roles": ["another", "other"]}),
+        ("limit", {"roles": ["another", "other"]}, {"roles": ["sync"]}),
+        ("free", {"roles": ["sync"]}, None),
+    ]
+
+
+@pytest.mark.parametrize(("login_name", "roles"), [("", ["sync"]), ("a\nb", ["sync"]), ("anna", []), ("anna", [" "])])
+def test_who_cannot_be_limited_is_refused(app: Celeriac, rows: Rows, login_name: str, roles: list[str]) -> None:
+    with pytest.raises(BadValue), app.database.transaction() as connection:
+        enqueuers.limit(connection, login_name, roles, by="ann")
+    assert rows("SELECT FROM celeriac.enqueuers") == []
+
+
 def test_a_login_nobody_granted_anything_enqueues_nothing(
     app: Celeriac, servers: Servers, database_url: str, rows: Rows
 ) -> None:
@@ -157,6 +196,7 @@ def test_a_worker_login_does_a_workers_work_but_steers_nobody(login: Login, rows
         "INSERT INTO celeriac.audit (by, action, kind, target) VALUES ('x', 'x', 'x', 'x')",
         "DELETE FROM celeriac.roles",
         "DELETE FROM celeriac.role_limits",
+        "INSERT INTO celeriac.enqueuers (login, roles, by) VALUES ('x', '{sync}', 'x')",
         "UPDATE celeriac.version SET version_num = 'x'",
         "DROP TABLE celeriac.tasks",
         "DROP VIEW celeriac.worker_tasks",

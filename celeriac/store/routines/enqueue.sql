@@ -203,6 +203,10 @@ DECLARE
     differs boolean;
     century CONSTANT double precision := 100 * 365 * 86400.0;
 BEGIN
+    IF EXISTS (SELECT FROM celeriac.enqueuers e WHERE e.login = session_user AND enqueue.role <> ALL (e.roles)) THEN
+        PERFORM celeriac.refuse('42501', 'the login ' || quote_literal(session_user) || ' may not enqueue the role '
+            || quote_literal(enqueue.role), 'Ask for it: celeriac enqueuer limit ' || session_user || ' --role ...');
+    END IF;
     SELECT r.* INTO declared FROM celeriac.roles r WHERE r.role = enqueue.role;
     IF NOT FOUND THEN
         PERFORM celeriac.refuse('42704', 'no role ' || coalesce(quote_literal(enqueue.role), 'NULL'),
