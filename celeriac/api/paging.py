@@ -110,7 +110,7 @@ class EndedQuery(PageQuery):
 
 
 class NameQuery(PageQuery):
-    """Of a list that is read whole, by name."""
+    """Of a list by name."""
 
     after: Annotated[Annotated[Place, ranks(TEXT)] | None, AFTER] = None
 

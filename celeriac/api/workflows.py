@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import datetime
 from typing import Annotated, Literal
 from uuid import UUID
@@ -14,7 +15,7 @@ from celeriac.api.app import App
 from celeriac.api.callers import Operator, Reader
 from celeriac.api.changes import Reason
 from celeriac.api.fields import Name
-from celeriac.api.paging import IdQuery, Paged
+from celeriac.api.paging import IdQuery, Paged, PageOfNames
 from celeriac.api.tasks import Status, Word
 from celeriac.operate import PATIENCE, workflows
 from celeriac.operate.steer import Steered
@@ -63,6 +64,22 @@ class Workflow(BaseModel):
     left_out: int = Field(description="nodes that are not shown: the first 200 are")
 
 
+class UnderWay(BaseModel):
+    """Counts stop at 1,000, and then mean as many or more."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+    id: str = Field(examples=["7f1c"])
+    role: str = Field(description="of its first unfinished part", examples=["price"])
+    created_at: datetime = Field(description="of that part")
+    unfinished: int = Field(examples=[360])
+    finished: int = Field(description="as long as they are kept", examples=[640])
+
+
+class WorkflowList(Paged):
+    workflows: list[UnderWay]
+
+
 class Part(BaseModel):
     """A task of a workflow; `/api/tasks/{task}` has all of it."""
 
@@ -100,6 +117,18 @@ class Cancelled(BaseModel):
 
     cancelled: int = Field(examples=[352])
     asked: int = Field(description="parts that run; their workers are asked to stop them", examples=[8])
+
+
+@router.get("")
+def list_workflows(query: PageOfNames, app: App, _: Reader) -> WorkflowList:
+    """Those that have an unfinished part, by id."""
+    (behind,) = (None,) if query.after is None else json.loads(query.after)
+    with app.database.reading() as connection:
+        told, after = query.read(
+            lambda n: insights.workflows_under_way(connection, limit=n, after=behind),
+            lambda last: json.dumps([last.id], ensure_ascii=False),
+        )
+    return WorkflowList(workflows=[UnderWay.model_validate(one) for one in told], next=after)
 
 
 @router.get("/{workflow}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any
 
 import click
@@ -15,12 +16,26 @@ from celeriac.operate import workflows
 from celeriac.store.states import ALL, WORDS
 
 _COLUMNS = ("role", *ALL, "then", "barrier")
+_UNDER_WAY_COLUMNS = ("id", "role", "created_at", "unfinished", "finished")
 _PART_COLUMNS = ("id", "role", "status", "waits_for", "parent_id", "place", "body", "barrier", "error_message")
 
 
 @click.group("workflow", cls=Group)
 def group() -> None:
     """Show a workflow, list its parts, cancel it: by its id, or that of any of its parts."""
+
+
+@group.command("list", cls=Command)
+@click.option("--limit", type=click.IntRange(1, insights.MOST_ROWS), default=20, show_default=True)
+@click.option("--after", help="The id of the last one told.")
+@click.pass_obj
+def list_(find: FindApp, /, limit: int, after: str | None) -> None:
+    """List those that have an unfinished part, by id."""
+    with find().database.reading() as connection:
+        found = insights.workflows_under_way(connection, limit=limit + 1, after=after)
+    rows, more = [asdict(one) for one in found[:limit]], found[limit:]
+    last = [f"more with --after '{output.safe(rows[-1]['id'])}'"] if more else []
+    output.tell(rows, [*output.table(rows, _UNDER_WAY_COLUMNS), *last] if rows else "no workflow is under way")
 
 
 @group.command(cls=Command)

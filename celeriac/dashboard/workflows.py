@@ -9,8 +9,10 @@ from fastapi import APIRouter, Depends, Response
 from celeriac import insights
 from celeriac.dashboard import acts
 from celeriac.dashboard.forms import Sent
+from celeriac.dashboard.graph import graph
 from celeriac.dashboard.guard import May
 from celeriac.dashboard.page import Elsewhere, Page
+from celeriac.insights.under_way import COUNTED
 from celeriac.operate import PATIENCE, workflows
 
 router = APIRouter()
@@ -22,11 +24,12 @@ ROWS = 50
 
 @router.get("/workflows")
 def search(page: Viewer) -> Response:
-    """By its id, or that of any of its parts."""
-    given = page.ask("of").get("of")
-    if given:
+    """Those under way; any other by its id, or that of any of its parts."""
+    asked = page.ask("of", "after")
+    if given := asked.get("of"):
         raise Elsewhere(page.to("workflows", page.read(insights.workflow_of, given)))
-    return page.show("workflows.html", "Workflows")
+    found = page.panel(insights.workflows_under_way, limit=ROWS + 1, after=asked.get("after"))
+    return page.show("workflows.html", "Workflows", found=found, rows=ROWS, counted=COUNTED)
 
 
 @router.get("/workflows/{workflow}")
@@ -37,7 +40,8 @@ def shown(workflow: str, page: Viewer) -> Response:
         barrier=asked.get("barrier"), limit=ROWS, after=asked.get("before"),
     )  # fmt: skip
     whole = page.panel(insights.workflow, workflow)
-    return page.show("workflow.html", f"Workflow {workflow}", whole=whole, parts=parts, label=workflow)
+    drawn = None if whole.stopped or page.wants_json else graph(whole.value.nodes, whole.value.edges)
+    return page.show("workflow.html", f"Workflow {workflow}", whole=whole, parts=parts, label=workflow, drawn=drawn)
 
 
 @router.post("/workflows/{workflow}/cancel")

@@ -50,6 +50,7 @@ from celeriac.insights.system import (
     workers_by_name,
 )
 from celeriac.insights.tasks import active_under, find, get, last_completion, unfinished
+from celeriac.insights.under_way import UnderWay, workflows_under_way
 from celeriac.insights.views import saved_views
 from celeriac.insights.why import History, Why, history, why
 from celeriac.insights.workflows import Workflow, workflow, workflow_of, workflow_tasks
@@ -80,6 +81,7 @@ __all__ = [
     "RoleDepth",
     "Shares",
     "Step",
+    "UnderWay",
     "Unstarted",
     "Waiting",
     "Why",
@@ -144,4 +146,5 @@ __all__ = [
     "workflow",
     "workflow_of",
     "workflow_tasks",
+    "workflows_under_way",
 ]

@@ -101,6 +101,7 @@ KINDS = {
         "INSERT INTO dead_letters (digest, name, reason, size, message) "
         "VALUES (sha256(CAST(:name AS bytea)), 'paged', 'x', 1, 'x')", "name=paged",
     ),
+    "/api/workflows": Listed("workflows", "id", lambda api, n: task(api, workflow=f"paged-{n * 7 % 50}")),
     "/api/workflows/{workflow}/tasks": Listed("tasks", "id", lambda api, _: task(api, workflow="paged")),
     "/api/failures": Listed(
         "groups", "fingerprint",

@@ -45,6 +45,19 @@ def test_a_workflow_is_shown_by_any_of_its_ids(api: Api) -> None:
     assert "there is no workflow" in api.refused(404, "GET", "/api/workflows/nonesuch")["detail"]
 
 
+def test_those_under_way_are_listed(api: Api) -> None:
+    """With the role of the first part that is unfinished; not those that are over."""
+    over, label = f"workflow-{next(_number)}", f"workflow-{next(_number)}"
+    task(api, "completed", workflow=over)
+    task(api, "completed", workflow=label)
+    task(api, "pending", workflow=label, role="instasite_ready_mail")
+    task(api, "running", workflow=label)
+    found = api.get("/api/workflows", params={"limit": 1000})["workflows"]
+    (mine,) = [one for one in found if one["id"] == label]
+    assert (mine["role"], mine["finished"], mine["unfinished"]) == ("instasite_ready_mail", 1, 2)
+    assert over not in [one["id"] for one in found]
+
+
 def test_its_parts_are_listed(api: Api) -> None:
     label, barrier, parts = chord(api)
 

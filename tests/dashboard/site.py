@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+from uuid import uuid4
 
 import httpx
 import uvicorn
@@ -184,6 +185,14 @@ def furnish(site: Site) -> dict[str, int]:
         """INSERT INTO celeriac.dead_letters (digest, name, sender, reason, size, message, args)
         VALUES (sha256('x'), :evil, :evil, :evil, 1, 'x', CAST(:args AS jsonb))""",
         evil=EVIL, args=f'["{EVIL}"]',
+    )  # fmt: skip
+    barrier = str(uuid4())
+    for n, status in enumerate(("completed", "cancelled", "running", "pending")):
+        task(site, status, "crawl", workflow=EVIL, barrier=barrier, place=n, account="chord")
+    site.rows(
+        """INSERT INTO worker_tasks (task_id, role, workflow, headers, waits_for)
+        VALUES ('the body', 'resync', :evil, CAST(:headers AS jsonb), 'members')""",
+        evil=EVIL, headers=json.dumps({"canvas": {"awaits": barrier}}),
     )  # fmt: skip
     site.rows("UPDATE celeriac.minutes_until SET until = date_trunc('minute', now())")
     site.rows("""INSERT INTO celeriac.minutes (role, minute, enqueued, completed, failed, waits, runs)

@@ -370,6 +370,7 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
         "insights.tasks.ACTIVE_UNDER": [{"lock_key": "key-1"}],
         "insights.tasks.UNFINISHED": [{"role": "keyed", "unique_key": "h1"}],
         "insights.tasks.LAST_COMPLETION": [work | {"looks_at": 1}],
+        "insights.under_way.UNDER_WAY": [{"after": "", "most": 10, "counted": SELECTED}],
         "store.look.HAND_OVER": [{"keys": keys}],
         "store.look.ASKED": [{"batch": SELECTED}],
         **pages(),
