@@ -30,6 +30,7 @@ from celeriac.dashboard import (
     schedules,
     scheduling,
     session,
+    task,
     tasks,
     templates,
     views,
@@ -48,8 +49,8 @@ if TYPE_CHECKING:
 ROUTERS = tuple(
     module.router
     for module in (
-        session, overview, bulks, tasks, enqueue, roles, accounts, locks, workers, schedules, scheduling, failures,
-        records, alerts, capacity, letters, workflows, views,
+        session, overview, bulks, tasks, task, enqueue, roles, accounts, locks, workers, schedules, scheduling,
+        failures, records, alerts, capacity, letters, workflows, views,
     )
 )  # fmt: skip
 

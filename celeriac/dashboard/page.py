@@ -119,6 +119,11 @@ class Page:
         query = self.request.url.query
         return self._path.lstrip("/") + (f"?{query}" if query else "")
 
+    @property
+    def base_url(self) -> str:
+        """Of the API, as the reader's browser calls it."""
+        return str(self.request.base_url).rstrip("/").removesuffix("/admin")
+
     def may(self, permission: str) -> bool:
         return permission in self.permissions
 

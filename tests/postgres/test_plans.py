@@ -357,6 +357,8 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
             work | {"account": account, "cursor": cursor, "level": level} | slots
             for account, cursor, level in (("deep", "", 0), ("deep", "", 1000), ("q2", "m5", 0), ("q2", "z", 3.5))
         ],
+        "insights.attempts.CHILDREN": [{"id": lone, "most": SELECTED}],
+        "insights.attempts.TRACEBACK": [{"id": failed[0]}],
         "insights.condition.RETRIES": [{"late": 60, "most": SELECTED}],
         "insights.situation.STANDING": [work | {"account": "q1"}, {"role": "nothing of it", "account": ""}],
         "insights.situation.HOLDING": [work | {"claimed_at": "2026-01-01"}],

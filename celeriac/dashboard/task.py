@@ -1,0 +1,129 @@
+"""One task: what it is, what happened to it, why it waits, and what may be done to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Path, Response
+from sqlalchemy import Connection
+
+from celeriac import insights
+from celeriac.dashboard import acts, words
+from celeriac.dashboard.forms import Sent
+from celeriac.dashboard.guard import May
+from celeriac.dashboard.page import Elsewhere, Page
+from celeriac.dashboard.reading import Found
+from celeriac.errors import BadValue
+from celeriac.insights import attempts
+from celeriac.insights.tasks import events
+from celeriac.operate import steer
+from celeriac.operate.hasten import hasten
+from celeriac.store.states import FAILED, FINISHED, MOVES, RUNNING
+
+router = APIRouter()
+
+Viewer = Annotated[Page, Depends(May("view"))]
+Task = Annotated[int, Path(ge=1, le=2**63 - 1)]
+
+
+@router.get("/tasks/{task}")
+def shown(task: str, page: Viewer) -> Response:
+    page.ask()
+    found = page.read(insights.get, task)
+    if str(found["id"]) != task:
+        raise Elsewhere(page.to("tasks", found["id"]))
+
+    def explained(connection: Connection, number: int) -> insights.Why:
+        return insights.why(connection, number, page.celeriac.probe)
+
+    why = Found() if found["status"] in FINISHED else page.panel(explained, found["id"])
+    if not page.may("view_args"):
+        found = found | dict.fromkeys(("args", "kwargs", "result", "progress"))
+    told = page.panel(events, found["id"])
+    moves = sorted(move for move, statuses in MOVES.items() if found["status"] in statuses)
+    return page.show(
+        "task.html", f"Task {task}", task=found, events=told, why=why, lede=lede(found, why.value), moves=moves,
+        attempts=attempts.attempts(told.value or []), children=page.panel(attempts.children, found["id"]),
+        plan=_plan(page, found), most_children=attempts.MOST_CHILDREN, at=page.base_url,
+        traceback=_traceback(page, found),
+    )  # fmt: skip
+
+
+def _plan(page: Page, task: Mapping[str, Any]) -> str | None:
+    """What follows if it fails; None of what is over, or while its role cannot be read."""
+    delays = Found() if task["status"] in FINISHED else page.panel(attempts.delays, task["role"])
+    return None if delays.value is None else attempts.after_a_failure(task, *delays.value)
+
+
+def _traceback(page: Page, task: Mapping[str, Any]) -> Found:
+    """It may tell arguments."""
+    if task["status"] != FAILED or not page.may("view_args"):
+        return Found()
+    return page.panel(attempts.traceback, task["id"])
+
+
+def lede(task: Mapping[str, Any], why: insights.Why | None) -> str:
+    """One sentence of truth."""
+    match task["status"]:
+        case "completed":
+            return f"Completed on {task['worker_id'] or 'no worker'}."
+        case "failed":
+            return f"Failed: {words.first_line(task['error_message']) or 'no error was told'}."
+        case "cancelled":
+            return f"Cancelled: {words.first_line(task['error_message']) or 'no reason was given'}."
+    if why is None:
+        return "Why it has not ended is not known just now."
+    asked = " It was told to stop." if task["cancel_requested_at"] else ""
+    return f"{words.sentence(why.headline)}{asked}"
+
+
+@router.post("/tasks/{task}/retry")
+def retry(task: Task, page: Annotated[Page, Depends(May("retry"))], form: Sent) -> Response:
+    return _one(page, task, partial(steer.retry, by=page.bearer.name, why=form["why"]), "It will run again.")
+
+
+@router.post("/tasks/{task}/cancel")
+def cancel(task: Task, page: Annotated[Page, Depends(May("cancel"))], form: Sent) -> Response:
+    verb = partial(steer.cancel, by=page.bearer.name, why=form["why"])
+
+    def act() -> str:
+        change = page.write(lambda c: verb(c, [task]).one())
+        return "It was told to stop." if (change.after or {}).get("status") == RUNNING else "It is cancelled."
+
+    return acts.done(page, page.to("tasks", task), act)
+
+
+@router.post("/tasks/{task}/priority")
+def priority(task: Task, page: Annotated[Page, Depends(May("priority"))], form: Sent) -> Response:
+    def act() -> str:
+        verb = partial(steer.set_priority, priority=form.whole("priority"), by=page.bearer.name, why=form["why"])
+        change = page.write(lambda c: verb(c, [task]).one())
+        return f"Its priority is {(change.after or {})['priority']}, it was {(change.before or {})['priority']}."
+
+    return acts.done(page, page.to("tasks", task), act)
+
+
+@router.post("/tasks/{task}/boost")
+def boost(task: Task, page: Annotated[Page, Depends(May("priority"))]) -> Response:
+    """By 20, to 100 at most."""
+    verb = partial(steer.boost, boost=20, by=page.bearer.name)
+    return _one(page, task, verb, "It was moved up.")
+
+
+@router.post("/tasks/{task}/now")
+def run_now(task: Task, page: Annotated[Page, Depends(May("priority"))]) -> Response:
+    def act() -> str:
+        found = page.read(insights.get, task)
+        role = page.write(lambda c: hasten(c, found["task_id"], by=page.bearer.name))
+        if role is None:
+            raise BadValue(f"task {task} does not wait for its time")
+        page.celeriac.kick([role])
+        return "It is due now."
+
+    return acts.done(page, page.to("tasks", task), act)
+
+
+def _one(page: Page, task: int, verb: Callable[..., steer.Steered], said: str) -> Response:
+    return acts.change(page, page.to("tasks", task), lambda c: verb(c, [task]).one(), said)

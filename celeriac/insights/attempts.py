@@ -1,0 +1,96 @@
+"""The attempts of a task that did not succeed, what follows the next failure, and what the task enqueued."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, text
+
+from celeriac.store.states import COMPLETED, RUNNING
+
+#: Children that are told at most.
+MOST_CHILDREN = 50
+
+# INVARIANT: no more than so many entries of each index of parents. What `celeriac.fall_out` leaves is nobody's child.
+CHILDREN = text("""
+WITH walk AS MATERIALIZED (
+    (SELECT id FROM celeriac.tasks WHERE parent_id = :id AND headers #> '{canvas,fall_out}' IS NULL LIMIT :most)
+    UNION ALL
+    (SELECT id FROM celeriac.history WHERE parent_id = :id LIMIT :most)
+    LIMIT :most)
+SELECT child.* FROM walk, LATERAL (
+    SELECT id, role, status, waits_for, created_at, completed_at FROM celeriac.worker_tasks WHERE id = walk.id LIMIT 1
+) AS child ORDER BY child.id
+""")
+
+DELAYS = text("""
+SELECT definition -> 'backoff' AS backoff, CAST(definition ->> 'round_delay' AS double precision) AS round_delay
+FROM celeriac.roles WHERE role = :role
+""")
+
+TRACEBACK = text("""
+SELECT result ->> 'traceback' FROM celeriac.history WHERE id = :id AND status = 'failed' LIMIT 1
+""")
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A run that ended without success. `number`: the first is 1. `kind`: the event's, as retry, timeout or lost."""
+
+    number: int
+    at: datetime
+    kind: str
+    by: str | None
+    error: str | None
+
+
+def attempts(events: Sequence[Mapping[str, Any]]) -> list[Attempt]:
+    """Newest first, of a task's events in order. What completed is no event, nor is what nothing happened to."""
+    ended = [event for event in events if event["from_status"] == RUNNING and event["to_status"] != RUNNING]
+    ended = [event for event in ended if event["to_status"] != COMPLETED]
+    return [Attempt(n, e["at"], e["kind"], e["by"], e["why"]) for n, e in enumerate(ended, start=1)][::-1]
+
+
+def children(connection: Connection, task: int, *, limit: int = MOST_CHILDREN) -> list[dict[str, Any]]:
+    """Tasks it enqueued, or that follow it, by id; some of them, if there are more than `limit`."""
+    return [dict(row) for row in connection.execute(CHILDREN, {"id": task, "most": limit}).mappings()]
+
+
+def traceback(connection: Connection, task: int) -> str | None:
+    """That of its last attempt, if it failed and is kept."""
+    return connection.execute(TRACEBACK, {"id": task}).scalar_one_or_none()
+
+
+def delays(connection: Connection, role: str) -> tuple[Mapping[str, Any] | None, float | None]:
+    """The role's backoff, and seconds between its rounds; None where it declares none, or is not known."""
+    row = connection.execute(DELAYS, {"role": role}).one_or_none()
+    return (None, None) if row is None else (row.backoff, row.round_delay)
+
+
+def after_a_failure(task: Mapping[str, Any], backoff: Mapping[str, Any] | None, round_delay: float | None) -> str:
+    """What follows if a task that is not over fails now. `task`: its row.
+
+    Formula and numbers are those of `Backoff` and of `settle.retries`.
+    """
+    done, most, tries, rounds = (task[name] for name in ("retry_count", "max_retries", "tries", "max_rounds"))
+    attempt = f"Attempt {done + 1}" + ("" if most is None else f" of {most + 1}")
+    here = attempt if rounds <= 1 else f"{attempt}, in round {tries + 1} of {rounds}"
+    if most is None or done < most:
+        return f"{here}. {_retry(done, backoff)}"
+    if tries + 1 < rounds:
+        return f"{here}. If it fails, the next round begins {round_delay or 0:g} s later."
+    return f"{here}. If it fails, it has failed for good."
+
+
+def _retry(done: int, backoff: Mapping[str, Any] | None) -> str:
+    if backoff is None:
+        return "If it fails and is to be retried, it is after as long as its handler says."
+    base, maximum, jitter = backoff["base"], backoff["maximum"], backoff["jitter"]
+    delay = min(maximum, base * 2.0 ** min(done, 64))
+    spread = "at most " if jitter is True else "about " if jitter else ""
+    more = ", less by chance" if jitter is True else f", ±{jitter:.0%}" if jitter else ""
+    formula = f"{base:g} s × 2^{done}, at most {maximum:g} s{more}"
+    return f"If it fails and is to be retried, it is {spread}{delay:g} s later ({formula})."

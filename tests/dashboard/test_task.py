@@ -1,0 +1,65 @@
+"""A task's page: its attempts and what follows, what it enqueued, its workflow, and itself as commands."""
+
+from __future__ import annotations
+
+import json
+
+from tests.api.works import task
+from tests.dashboard.site import Site
+
+
+def text_of(html: str, start: str, end: str) -> str:
+    return html.partition(start)[2].partition(end)[0]
+
+
+def test_attempts_are_told_newest_first_with_what_follows(site: Site) -> None:
+    declared = json.dumps({"backoff": {"base": 2, "maximum": 600, "jitter": True}, "round_delay": 60})
+    site.rows("UPDATE celeriac.roles SET definition = definition || CAST(:d AS jsonb) WHERE role = 'crawl'", d=declared)
+    made = task(site, "pending", "crawl", retry_count=2, max_retries=4, tries=1, max_rounds=3)
+    for n in (1, 2):
+        site.rows(
+            """INSERT INTO celeriac.task_events (task, role, kind, from_status, to_status, by, why)
+            VALUES (:task, 'crawl', 'retry', 'running', 'pending', 'w', :why)""", task=made, why=f"ValueError: no. {n}",
+        )  # fmt: skip
+    page = site.html(f"tasks/{made}")
+    assert "Attempt 3 of 5, in round 2 of 3. If it fails and is to be retried, it is at most 8 s later" in page
+    assert page.index('id="attempt-2"') < page.index('id="attempt-1"')
+    assert "ValueError: no. 2" in text_of(page, 'id="attempt-2"', "</li>")
+
+
+def test_the_traceback_is_folded_and_only_for_who_may_see_arguments(site: Site) -> None:
+    made = task(site, "failed", "crawl")
+    told = json.dumps({"exc_type": "ValueError", "traceback": "File crawl.py, line 7"})
+    site.rows("UPDATE celeriac.history SET result = CAST(:told AS jsonb) WHERE id = :id", told=told, id=made)
+    assert "File crawl.py, line 7" in text_of(site.html(f"tasks/{made}"), '<details id="traceback">', "</details>")
+
+
+def test_what_it_enqueued_and_its_workflow_are_linked(site: Site) -> None:
+    made = task(site, "running", "crawl", workflow="nightly/7")
+    there, over = task(site, "pending", "resync", parent_id=made), task(site, "completed", "resync", parent_id=made)
+    page = site.html(f"tasks/{made}")
+    section = text_of(page, 'id="children"', "</section>")
+    assert section.index(f'id="child-{there}"') < section.index(f'id="child-{over}"')
+    assert f'tasks/{there}"' in section
+    assert 'workflows/nightly%2F7"' in page
+    assert 'id="children"' not in site.html(f"tasks/{there}")
+
+
+def test_more_children_than_are_told_are_said_to_be_more(site: Site) -> None:
+    made = task(site, "running", "crawl")
+    site.rows(
+        """INSERT INTO worker_tasks (task_id, role, parent_id)
+        SELECT 'child ' || i, 'resync', :made FROM generate_series(1, 60) AS i""", made=made,
+    )  # fmt: skip
+    page = site.html(f"tasks/{made}")
+    assert page.count('id="child-') == 50
+    assert "There may be more" in page
+
+
+def test_it_is_told_as_commands_that_there_are(site: Site) -> None:
+    made = task(site, "failed", "crawl")
+    told = text_of(site.html(f"tasks/{made}"), '<details id="copy">', "</details>")
+    assert f"celeriac retry {made}\n" in told
+    assert "celeriac why" not in told
+    address = told.partition('$CELERIAC_TOKEN" ')[2].partition("<")[0]
+    assert address == f"http://{site.host}/api/tasks/{made}"
