@@ -19,15 +19,10 @@ from celeriac.cli.group import PROBLEM, Command, FindApp
 from celeriac.cli.status import SILENT
 from celeriac.errors import ConfigurationError
 from celeriac.insights import condition
+from celeriac.insights.condition import FEW_DEAD, OLD
 from celeriac.settle import release
 from celeriac.store.drift import MIGRATE, drift
 from celeriac.store.migrate import LEFT, unapplied
-
-#: A transaction open for longer (seconds) keeps vacuum from what died since.
-OLD = 600.0
-
-#: So many dead rows are nothing to speak of.
-FEW_DEAD = 10_000
 
 #: Part of the connections that may be in use.
 FULL = 0.8

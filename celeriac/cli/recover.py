@@ -12,10 +12,7 @@ from celeriac.cli.group import Command, FindApp
 from celeriac.cli.seconds import Seconds
 from celeriac.insights.condition import silent_workers
 from celeriac.repair.rescue import rescue_by_role
-from celeriac.repair.worker import held, rescue_worker
-
-#: A worker that reported within so many seconds lives.
-LIVES = 60.0
+from celeriac.repair.worker import LIVES, held, rescue_worker
 
 
 @click.command(cls=Command)

@@ -30,6 +30,7 @@ from celeriac.dashboard import (
     schedules,
     scheduling,
     session,
+    system,
     task,
     tasks,
     templates,
@@ -50,7 +51,7 @@ ROUTERS = tuple(
     module.router
     for module in (
         session, overview, bulks, tasks, task, enqueue, roles, accounts, locks, workers, schedules, scheduling,
-        failures, records, alerts, capacity, letters, workflows, views,
+        system, failures, records, alerts, capacity, letters, workflows, views,
     )
 )  # fmt: skip
 

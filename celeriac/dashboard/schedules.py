@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Annotated, Any
 from zoneinfo import ZoneInfo
 
 from fastapi import APIRouter, Depends, Response
 
 from celeriac import insights
-from celeriac.dashboard import acts, words
+from celeriac.dashboard import acts
 from celeriac.dashboard.forms import Sent
 from celeriac.dashboard.guard import May
 from celeriac.dashboard.page import Page
@@ -88,34 +87,3 @@ def run(name: str, page: Steerer) -> Response:
         return f"{name} was run: {operate.run_now(page.celeriac, name, by=page.bearer.name)}."
 
     return acts.done(page, page.to("schedules", name), act)
-
-
-@router.get("/system")
-def system(page: Viewer) -> Response:
-    page.ask()
-    found = page.panel(insights.schedules)
-    sweeps = found if found.stopped else Found([row for row in found.value if row["kind"] != "task"])
-    return page.show(
-        "system.html", "System", sweeps=sweeps, beats=page.panel(insights.beats), tickets=_tickets(page),
-        republish_after=page.celeriac.probe.republish_after,
-    )  # fmt: skip
-
-
-def _tickets(page: Page) -> Found:
-    """What SQL has claimed beside what lies in Redis, of each queue where there is any."""
-    unstarted = page.panel(insights.unstarted)
-    if unstarted.stopped:
-        return unstarted
-    lengths = page.site.reading.lengths([one.queue for one in unstarted.value])
-    told = [(one, lengths[one.queue]) for one in unstarted.value]
-    return Found([_ticket_row(page, one, n) for one, n in told if one.tickets or n != 0])
-
-
-def _ticket_row(page: Page, one: insights.Unstarted, in_redis: int | None) -> dict[str, Any]:
-    """`again_from`: when the oldest counts as lost, if it does not lie in Redis."""
-    lacks = in_redis is not None and one.tickets > in_redis and one.oldest is not None
-    grace = timedelta(seconds=page.celeriac.probe.republish_after)
-    return asdict(one) | {
-        "in_redis": in_redis, "verdict": words.in_step(one.tickets, in_redis),
-        "again_from": one.oldest + grace if lacks and one.oldest else None,
-    }  # fmt: skip

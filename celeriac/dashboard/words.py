@@ -31,6 +31,16 @@ NONE = "–"
 _UNITS = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "m"), (1.0, "s"))
 
 
+def size(n: int) -> str:
+    """`8 kB`, `1.5 GB`: in powers of 1,024, as Postgres tells them."""
+    told = float(n)
+    for unit in ("B", "kB", "MB", "GB"):
+        if told < 1024:
+            return f"{told:.3g} {unit}" if told < 1000 else f"{told:,.0f} {unit}"
+        told /= 1024
+    return f"{told:,.3g} TB" if told < 1000 else f"{told:,.0f} TB"
+
+
 def took(seconds: float | None) -> str:
     """`4 m 12 s`: the two largest units that say something."""
     if seconds is None:

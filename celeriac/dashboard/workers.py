@@ -1,4 +1,4 @@
-"""Workers: who works, who struggles, who is gone? Drain one."""
+"""Workers: who works, who struggles, who is gone? Drain one, free what a dead one holds."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Response
 
 from celeriac import insights
-from celeriac.dashboard import acts
+from celeriac.dashboard import acts, words
 from celeriac.dashboard.forms import Sent
 from celeriac.dashboard.guard import May
 from celeriac.dashboard.page import Page
 from celeriac.errors import Unknown
 from celeriac.insights import Filter
+from celeriac.operate import PATIENCE
 from celeriac.operate.workers import decommission
+from celeriac.repair.worker import LIVES, held, rescue_worker
 from celeriac.store.states import RUNNING
 
 router = APIRouter()
@@ -35,7 +37,28 @@ def shown(worker: str, page: Viewer) -> Response:
     if found is None:
         raise Unknown(f"there is no worker {worker!r}")
     running = page.panel(insights.list_tasks, Filter(worker_id=worker, statuses=[RUNNING]), limit=100)
-    return page.show("worker.html", f"Worker {worker}", worker=found, running=running)
+    return page.show(
+        "worker.html", f"Worker {worker}", worker=found, running=running, is_silent=found["heartbeat_age"] > LIVES
+    )
+
+
+@router.post("/free-tasks-of/{worker:path}")
+def free(worker: str, page: Annotated[Page, Depends(May("workers"))], form: Sent) -> Response:
+    """What it holds waits again. It is refused while it lives; without `sure` the page that follows asks."""
+    back = page.to("workers", worker)
+    if not form["sure"]:
+        n = page.read(held, worker, silent=LIVES)
+        return page.show("ask-free.html", f"Free {words.plural(n, 'task')} of {worker}?", worker=worker, n=n, back=back)
+
+    def act() -> str:
+        freed = rescue_worker(page.celeriac.database, worker, operator=page.bearer.name, patience=PATIENCE)
+        page.celeriac.kick(list(freed))
+        told = ", ".join(f"{role}: {n:,}" for role, n in sorted(freed.items()))
+        return (
+            f"{words.plural(freed.total(), 'task')} of {worker} freed: {told}." if freed else f"{worker} held nothing."
+        )
+
+    return acts.done(page, back, act)
 
 
 @router.post("/drain-worker/{worker:path}")

@@ -11,6 +11,12 @@ from sqlalchemy import Connection, text
 #: Told of each kind at most.
 MOST = 20
 
+#: A transaction open for longer (seconds) keeps vacuum from what died since.
+OLD = 600.0
+
+#: So many dead rows are nothing to speak of.
+FEW_DEAD = 10_000
+
 BEATS = text("""
 SELECT beat_id, hostname, pid, started_at, last_tick_at, late_by,
     CAST(extract(epoch FROM statement_timestamp() - last_tick_at) AS double precision) AS age
@@ -36,6 +42,17 @@ DEAD_ROWS = text("""
 SELECT CAST(relname AS text) AS name, n_live_tup AS live, n_dead_tup AS dead, pg_table_size(relid) AS bytes
 FROM pg_stat_user_tables WHERE schemaname = 'celeriac' AND n_dead_tup > :few AND n_dead_tup > n_live_tup
 ORDER BY n_dead_tup DESC LIMIT :most
+""")
+
+# A table in parts is one. Rows are the last ANALYZE's.
+SIZES = text("""
+SELECT CAST(coalesce(whole.relname, part.relname) AS text) AS name, CAST(count(*) AS integer) AS parts,
+    CAST(sum(greatest(part.reltuples, 0)) AS bigint) AS about,
+    CAST(sum(pg_table_size(part.oid)) AS bigint) AS bytes,
+    CAST(sum(pg_indexes_size(part.oid)) AS bigint) AS bytes_of_indexes
+FROM pg_class part LEFT JOIN pg_inherits i ON i.inhrelid = part.oid LEFT JOIN pg_class whole ON whole.oid = i.inhparent
+WHERE part.relnamespace = CAST('celeriac' AS regnamespace) AND part.relkind = 'r'
+GROUP BY 1 ORDER BY sum(pg_total_relation_size(part.oid)) DESC, 1 LIMIT :most
 """)
 
 CONNECTIONS = text("""
@@ -106,6 +123,17 @@ class DeadRows:
 
 
 @dataclass(frozen=True, slots=True)
+class Size:
+    """Of a table with its `parts`, in bytes. `about`: rows, as many as the last ANALYZE found."""
+
+    name: str
+    parts: int
+    about: int
+    bytes: int
+    bytes_of_indexes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Connections:
     """Of all databases; `most` without those kept for superusers."""
 
@@ -154,6 +182,11 @@ def old_transactions(connection: Connection, seconds: float) -> list[Transaction
 def dead_rows(connection: Connection, few: int) -> list[DeadRows]:
     """Tables of the engine with more dead rows than living ones, and more than `few`."""
     return [DeadRows(**row) for row in connection.execute(DEAD_ROWS, {"few": few, "most": MOST}).mappings()]
+
+
+def sizes(connection: Connection) -> list[Size]:
+    """The engine's largest tables."""
+    return [Size(**row) for row in connection.execute(SIZES, {"most": MOST}).mappings()]
 
 
 def connections(connection: Connection) -> Connections:

@@ -14,6 +14,9 @@ from celeriac.settle import release
 from celeriac.store.connections import Database
 from celeriac.store.states import RUNNING
 
+#: A worker that reported within so many seconds lives.
+LIVES = 60.0
+
 HEARD_OF = text("""
 SELECT CAST(extract(epoch FROM statement_timestamp() - greatest(
     (SELECT last_heartbeat_at FROM celeriac.workers WHERE worker_id = :worker_id AND status <> 'stopped'),
@@ -39,14 +42,16 @@ def held(connection: Connection, worker_id: str, *, silent: float) -> int:
     return int(heard.tasks)
 
 
-def rescue_worker(database: Database, worker_id: str, *, silent: float, operator: str) -> Counter[str]:
+def rescue_worker(
+    database: Database, worker_id: str, *, silent: float = LIVES, operator: str, patience: float | None = None
+) -> Counter[str]:
     """How many tasks of each role were freed: they wait again, or fail if they were lost too often.
 
-    A late finish of theirs changes nothing. Raises as `held`.
+    A late finish of theirs changes nothing. `patience`: as `Database.transaction` has it. Raises as `held`.
     """
     freed: Counter[str] = Counter()
     while True:
-        with database.transaction() as connection:
+        with database.transaction(patience=patience) as connection:
             if not freed:
                 held(connection, worker_id, silent=silent)
             tokens = release.of_process(connection, worker_id, None)[:TICKETS]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
+import pytest
 import redis
 
-from tests.api.works import task
-from tests.dashboard.site import Site
+from tests.api.works import audited, row, task
+from tests.dashboard.site import Site, worker
 
 
 def test_a_beat_that_is_gone_is_told_with_the_command_that_starts_one(site: Site) -> None:
@@ -29,3 +32,46 @@ def test_tickets_that_redis_has_lost_are_told_beside_what_sql_has_claimed(site: 
     client.flushdb()
     assert "SQL ahead by 1: workers have just taken them, or they are lost" in site.html("system")
     client.close()
+
+
+def test_what_postgres_carries_is_told_with_transactions_that_keep_vacuum_off(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.rows("INSERT INTO worker_tasks (task_id, role) SELECT 'many ' || i, 'crawl' FROM generate_series(1, 100) AS i")
+    site.rows("ANALYZE celeriac.tasks")
+    text = site.html("system")
+    assert "No transaction is open for over 10 m" in text
+    assert "connections are in use" in text
+    (row,) = re.findall(r'<tr id="table-tasks">.*?</tr>', text)
+    assert "~100" in row
+    assert "kB" in row
+    monkeypatch.setattr("celeriac.insights.condition.OLD", 0.0)
+    with site.rows.engine.connect() as connection:
+        connection.exec_driver_sql("BEGIN")
+        pid = connection.exec_driver_sql("SELECT pg_backend_pid()").scalar_one()
+        assert f'id="transaction-{pid}"' in site.html("system")
+
+
+def test_what_a_dead_worker_holds_is_freed_by_who_is_sure(site: Site) -> None:
+    worker(site, "dead", ago=300)
+    made = task(site, "running", "crawl", lock_key="store:7")
+    site.rows("UPDATE celeriac.tickets SET worker_id = 'dead', heartbeat_at = now() - interval '5 minutes'")
+    assert "Free what it holds" in site.html("workers/dead")
+    assert 'href="../workers/dead"' in site.html("locks/store:7")
+    asks = site.post("free-tasks-of/dead", "operate")
+    assert (asks.status_code, "Free 1 task of dead?" in asks.text) == (200, True)
+    assert row(site, made, "status") == ("running",)
+    assert site.told("free-tasks-of/dead", sure="1") == "1 task of dead freed: crawl: 1."
+    assert row(site, made, "status, losses") == ("pending", 1)
+    assert audited(site, "task", made)[0][:2] == ("operate", "recover-stale")
+    assert "Free what it holds" not in site.html("workers/dead")
+
+
+def test_what_a_live_worker_holds_is_not_freed(site: Site) -> None:
+    worker(site, "alive")
+    made = task(site, "running", "crawl")
+    site.rows("UPDATE celeriac.tickets SET worker_id = 'alive'")
+    assert "Free what it holds" not in site.html("workers/alive")
+    assert "so it lives" in site.told("free-tasks-of/alive", sure="1")
+    assert "so it lives" in site.post("free-tasks-of/alive", "operate").text
+    assert row(site, made, "status") == ("running",)

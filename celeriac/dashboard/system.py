@@ -1,0 +1,58 @@
+"""System: is the machinery itself sound? Beats, Redis, Postgres, sweeps."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import timedelta
+from functools import partial
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Response
+
+from celeriac import insights
+from celeriac.dashboard import words
+from celeriac.dashboard.guard import May
+from celeriac.dashboard.page import Page
+from celeriac.dashboard.reading import Found
+from celeriac.insights import condition
+
+router = APIRouter()
+
+Viewer = Annotated[Page, Depends(May("view"))]
+
+
+@router.get("/system")
+def system(page: Viewer) -> Response:
+    page.ask()
+    panels = page.at_once(
+        sweeps=partial(page.panel, insights.schedules), beats=partial(page.panel, insights.beats),
+        tickets=partial(_tickets, page), transactions=partial(page.panel, condition.old_transactions, condition.OLD),
+        dead=partial(page.panel, condition.dead_rows, condition.FEW_DEAD),
+        connections=partial(page.panel, condition.connections), sizes=partial(page.panel, condition.sizes),
+    )  # fmt: skip
+    found = panels["sweeps"]
+    sweeps = found if found.stopped else Found([row for row in found.value if row["kind"] != "task"])
+    return page.show(
+        "system.html", "System", republish_after=page.celeriac.probe.republish_after, old=condition.OLD,
+        **panels | {"sweeps": sweeps},
+    )  # fmt: skip
+
+
+def _tickets(page: Page) -> Found:
+    """What SQL has claimed beside what lies in Redis, of each queue where there is any."""
+    unstarted = page.panel(insights.unstarted)
+    if unstarted.stopped:
+        return unstarted
+    lengths = page.site.reading.lengths([one.queue for one in unstarted.value])
+    told = [(one, lengths[one.queue]) for one in unstarted.value]
+    return Found([_ticket_row(page, one, n) for one, n in told if one.tickets or n != 0])
+
+
+def _ticket_row(page: Page, one: insights.Unstarted, in_redis: int | None) -> dict[str, Any]:
+    """`again_from`: when the oldest counts as lost, if it does not lie in Redis."""
+    lacks = in_redis is not None and one.tickets > in_redis and one.oldest is not None
+    grace = timedelta(seconds=page.celeriac.probe.republish_after)
+    return asdict(one) | {
+        "in_redis": in_redis, "verdict": words.in_step(one.tickets, in_redis),
+        "again_from": one.oldest + grace if lacks and one.oldest else None,
+    }  # fmt: skip
