@@ -92,6 +92,14 @@ def set_role_limits(role: RoleInPath, body: Limits, app: App, caller: Operator) 
     return changed
 
 
+@router.post("/roles/{role}/limits/reset")
+def reset_role_limits(role: RoleInPath, app: App, caller: Operator, body: Reason) -> Changed:
+    """What the code declares is in force again."""
+    changed = change(app, lambda c: policies.reset_limits(c, role, by=caller.name, why=body.why))
+    app.kick([role])
+    return changed
+
+
 @router.post("/accounts/{account:path}/pause")
 def pause_account(account: AccountInPath, app: App, caller: Operator, body: OfAccount) -> Changed:
     """None of its tasks is claimed until it is resumed."""

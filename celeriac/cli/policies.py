@@ -80,14 +80,22 @@ def account(
 @click.option("--rate", help='Tasks that begin, over all workers: "10/m", or a number a second; "none" lifts it.')
 @click.option("--soft", help='Seconds until SoftTimeLimitExceeded; "none" lifts it.')
 @click.option("--hard", help='Seconds until its process is stopped; "none" lifts it.')
+@click.option("--as-declared", is_flag=True, help="What the code declares is in force again.")
 @click.option("--why", default="", help="For the audit trail.")
 @click.pass_obj
-def limit(find: FindApp, /, role: str, rate: str | None, soft: str | None, hard: str | None, why: str) -> None:
+def limit(
+    find: FindApp, /, role: str, rate: str | None, soft: str | None, hard: str | None, as_declared: bool, why: str
+) -> None:
     """Set a role's rate and time limits, until they are set again or declared otherwise."""
     asked = {"rate_limit": rate, "timeout": soft, "hard_timeout": hard}
     changes: Any = {name: None if said == "none" else said for name, said in asked.items() if said is not None}
-    if not changes:
-        raise click.UsageError("give --rate, --soft or --hard")
+    if bool(changes) is as_declared:
+        raise click.UsageError("give --rate, --soft or --hard, or --as-declared alone")
+    if as_declared:
+        with find().database.transaction() as connection:
+            change = policies.reset_limits(connection, role, by=output.by(), why=why)
+        output.tell(change, policies.limits_in_words(change))
+        return
     for name in changes.keys() & {"timeout", "hard_timeout"}:
         changes[name] = changes[name] and Seconds(0).convert(changes[name], None, None)
     with find().database.transaction() as connection:

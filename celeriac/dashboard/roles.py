@@ -16,6 +16,7 @@ from celeriac.dashboard.overview import roles as roles_of
 from celeriac.dashboard.page import Page
 from celeriac.dashboard.reading import Found
 from celeriac.errors import BadValue, Unknown
+from celeriac.insights.declared import declared
 from celeriac.operate import policies
 
 router = APIRouter()
@@ -23,8 +24,8 @@ router = APIRouter()
 Viewer = Annotated[Page, Depends(May("view"))]
 Steerer = Annotated[Page, Depends(May("roles"))]
 
-#: Decisions and accounts a role's page tells.
-DECISIONS, SHARES = 20, 100
+#: Decisions, accounts and operators' changes a role's page tells.
+DECISIONS, SHARES, CHANGES = 20, 100, 5
 
 
 @router.get("/roles")
@@ -41,7 +42,8 @@ def shown(role: str, page: Viewer) -> Response:
         passes=partial(page.panel, insights.passes, role, limit=DECISIONS),
         shares=partial(page.panel, insights.shares, role, limit=SHARES), workers=partial(page.panel, insights.workers),
         waited=partial(page.panel, insights.rounds_waited, role), lengths=partial(_lengths, page, role),
-        flow=partial(page.panel, insights.flow, span, role),
+        flow=partial(page.panel, insights.flow, span, role), declared=partial(page.panel, declared, role),
+        changes=partial(page.panel, insights.audit_trail, kind="role", target=role, limit=CHANGES),
     )  # fmt: skip
     title, roles, workers = f"Role {role}", panels["found"], panels["workers"]
     if roles.stopped:
@@ -97,6 +99,13 @@ def limits(role: str, page: Steerer, form: Sent) -> Response:
         return f"{policies.limits_in_words(change)}."
 
     return acts.done(page, page.to("roles", role), act)
+
+
+@router.post("/reset-limits-of-role/{role:path}")
+def reset_limits(role: str, page: Steerer, form: Sent) -> Response:
+    verb = partial(policies.reset_limits, role=role, by=page.bearer.name, why=form["why"])
+    said = f"The limits of {role} are as declared again."
+    return acts.change(page, page.to("roles", role), verb, said, kick=[role])
 
 
 def _limits(form: Form) -> Any:

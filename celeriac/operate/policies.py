@@ -73,6 +73,16 @@ WHERE account = :account
 """)
 
 
+# A rate begins with what the one before had left.
+RESET = text("""
+UPDATE celeriac.role_limits l
+SET rate_limit = declared ->> 'rate_limit', is_told = false, timeout = NULL, hard_timeout = NULL,
+    tokens = least(celeriac.tokens(l), celeriac.burst(declared ->> 'rate_limit')), taken_at = clock_timestamp(),
+    updated_at = clock_timestamp()
+WHERE role = :role
+""")
+
+
 class AccountChanges(TypedDict, total=False):
     """`weight`: the account's share beside others' 1. `cap`: tasks claimed or running at once, None for no cap."""
 
@@ -119,6 +129,18 @@ def set_limits(connection: Connection, role: str, *, by: str, why: str = "", **c
         connection.execute(SET_RATE, {"role": role, "rate_limit": after["rate_limit"]})
     if changes.keys() - {"rate_limit"}:
         connection.execute(SET_TIMEOUTS, {"role": role, **after})
+    audit.write(connection, "limits", "role", [change], by=by, why=why)
+    return change
+
+
+def reset_limits(connection: Connection, role: str, *, by: str, why: str = "") -> Change:
+    """What the code declares is in force again. Raises Unknown."""
+    connection.execute(DECLARED, {"role": role})
+    before = connection.execute(LIMITS, {"role": role}).mappings().one_or_none()
+    if before is None:
+        raise Unknown(_NO_ROLE.format(role=role))
+    connection.execute(RESET, {"role": role})
+    change = Change(role, dict(before), dict(connection.execute(LIMITS, {"role": role}).mappings().one()))
     audit.write(connection, "limits", "role", [change], by=by, why=why)
     return change
 

@@ -56,6 +56,21 @@ def test_a_role_is_paused_and_resumed(api: Api) -> None:
     api.refused(404, "POST", "/api/roles/no_such_role/pause")
 
 
+def test_a_roles_limits_are_as_declared_again(api: Api) -> None:
+    path = "/api/roles/instasite_build/limits"
+    limits = (
+        "SELECT rate_limit, is_told, timeout, hard_timeout FROM celeriac.role_limits WHERE role = 'instasite_build'"
+    )
+    declared = api.rows.one("SELECT definition ->> 'timeout' FROM celeriac.roles WHERE role = 'instasite_build'")
+    api.put(path, {"rate_limit": "3/m", "timeout": 7})
+    assert api.rows(limits) == [("3/m", True, 7.0, None)]
+    told = api.post(f"{path}/reset", {"why": "it was slow"})
+    assert told["after"]["rate_limit"] is None
+    assert told["after"]["timeout"] == (None if declared is None else float(str(declared)))
+    assert api.rows(limits) == [(None, False, None, None)]
+    api.refused(404, "POST", "/api/roles/no_such_role/limits/reset", json={})
+
+
 def test_a_roles_limits_are_set_and_lifted(api: Api) -> None:
     path = "/api/roles/instasite_ready_mail/limits"
     assert api.put(path, {"rate_limit": "10/m", "timeout": 5, "why": "mail is slow"})["after"] == {

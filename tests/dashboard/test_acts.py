@@ -226,6 +226,23 @@ def test_a_role_is_paused_resumed_and_limited(site: Site) -> None:
     assert [a[1] for a in audited(site, "role", "crawl")] == ["pause", "resume", "limits", "limits"]
 
 
+def test_what_operators_said_of_a_role_stands_beside_what_is_declared(site: Site) -> None:
+    def option(name: str) -> str:
+        return site.html("roles/crawl").partition(f'<tr id="option-{name}">')[2].partition("</tr>")[0]
+
+    assert "as declared" in option("rate_limit")
+    assert "60" in option("window")
+    assert "Reset to declared" not in site.html("roles/crawl")
+    site.told("limits-of-role/crawl", rate_limit="10/m", timeout="30", why="the store is slow")
+    assert "by an operator" in option("rate_limit")
+    assert "by an operator" in option("timeout")
+    assert "as declared" in option("hard_timeout")
+    assert "“the store is slow”" in site.html("roles/crawl")
+    assert site.told("reset-limits-of-role/crawl") == "The limits of crawl are as declared again."
+    assert "as declared" in option("timeout")
+    assert "Nothing was changed" in unquote(site.post("reset-limits-of-role/nobody").headers["set-cookie"])
+
+
 def test_whether_a_pass_is_asked_for_is_said_as_it_is(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     assert site.told("pass-of-role/crawl") == "A pass of crawl was asked for."
     refused = site.post("pass-of-role/nobody").headers["set-cookie"]

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from celery import chain
+from click.testing import CliRunner
 
 from celeriac import Celeriac
+from celeriac.cli import within_celery
 from celeriac.errors import BadValue, ConfigurationError, Unknown
 from celeriac.operate import policies, steer
 from celeriac.roles import limits
@@ -305,3 +308,34 @@ def test_a_rate_that_is_set_again_gives_no_second_burst(app: Celeriac, database:
         say(database, rate_limit="3/h")
         run_all(app)
     assert ran == [0, 1, 2]
+
+
+def test_limits_as_declared_are_in_force_again(app: Celeriac, database: Database, rows: Rows) -> None:
+    """With what the rate before had left, not with a new bucket."""
+    ran: list[int] = []
+    call = declare(app, ran, rate_limit="2/h", timeout=30)
+    say(database, rate_limit="100/h", timeout=None, hard_timeout=60)
+    call.bulk([(n,) for n in range(5)])
+    run_all(app)
+    assert ran == [0, 1]
+    with database.transaction() as connection:
+        change = policies.reset_limits(connection, "call", by="op", why="done")
+    assert change.before == {"rate_limit": "100/h", "timeout": None, "hard_timeout": 60.0}
+    assert change.after == {"rate_limit": "2/h", "timeout": 30.0, "hard_timeout": None}
+    assert rows(LIMITS) == [("2/h", False, None, None)]
+    run_all(app)
+    assert ran == [0, 1]
+    with database.transaction() as connection, pytest.raises(Unknown):
+        policies.reset_limits(connection, "nobody", by="op")
+
+
+def test_the_command_takes_limits_or_those_declared(app: Celeriac, database: Database, rows: Rows) -> None:
+    declare(app, [], rate_limit="2/h")
+
+    def does(*words: str) -> Any:
+        return CliRunner().invoke(within_celery, ["limit", "call", *words], obj=SimpleNamespace(app=app))
+
+    assert does("--rate", "9/m").exit_code == 0
+    assert "rate_limit=2/h" in does("--as-declared").stdout
+    assert rows(LIMITS) == [("2/h", False, None, None)]
+    assert (does().exit_code, does("--as-declared", "--rate", "1/h").exit_code) == (2, 2)

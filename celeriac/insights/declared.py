@@ -1,0 +1,55 @@
+"""How a role is declared, beside what is in force because operators said otherwise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, text
+
+DECLARED = text("""
+SELECT r.definition, r.paused, l.is_told, l.rate_limit, l.timeout, l.hard_timeout, l.updated_at
+FROM celeriac.roles r LEFT JOIN celeriac.role_limits l ON l.role = r.role WHERE r.role = :role
+""")
+
+#: What operators may say otherwise.
+LIMITS = ("rate_limit", "timeout", "hard_timeout")
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """`is_told`: an operator's word, in place of the declared one."""
+
+    name: str
+    declared: Any
+    in_force: Any
+    is_told: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """`limited_at`: when its limits were last said or declared, None where it has none."""
+
+    options: list[Option]
+    limited_at: datetime | None
+
+    @property
+    def is_as_declared(self) -> bool:
+        return not any(option.is_told for option in self.options)
+
+
+def declared(connection: Connection, role: str) -> Declared | None:
+    """Every option of its definition, in order; None for a role nobody declared."""
+    row = connection.execute(DECLARED, {"role": role}).one_or_none()
+    if row is None:
+        return None
+    in_force = dict(row.definition)
+    if row.updated_at is not None:
+        in_force["rate_limit"] = row.rate_limit
+    if row.is_told:
+        in_force |= {"timeout": row.timeout, "hard_timeout": row.hard_timeout}
+    return Declared(
+        [Option(name, value, in_force[name], in_force[name] != value) for name, value in row.definition.items()],
+        row.updated_at,
+    )
