@@ -146,11 +146,12 @@ ORDER BY since DESC LIMIT :most
 #: Events of any kind are looked at back to here, as their index knows no kind: one more than the setting may be.
 MOST_EVENTS = 10_001
 
-LOST = text("""
-SELECT role, count(*) AS n FROM (
+TROUBLE = text("""
+SELECT role, count(*) FILTER (WHERE kind = 'ticket_lost') AS lost, count(*) FILTER (WHERE kind = 'late_finish') AS late
+FROM (
     SELECT role, kind FROM celeriac.task_events WHERE at > statement_timestamp() - interval '15 minutes'
     ORDER BY at DESC LIMIT :most) AS newest
-WHERE kind = 'ticket_lost' GROUP BY role
+WHERE kind IN ('ticket_lost', 'late_finish') GROUP BY role
 """)
 
 # Those that hold a snapshot or have written: what they may still see is not vacuumed. Others' can be seen only by who
@@ -202,9 +203,11 @@ def _redis(app: Celeriac, _: Connection) -> Iterable[Measured]:
     return [Measured("redis_silent", "Redis", 0.0 if app.publisher.answers() else 1.0)]
 
 
-def _lost(_: Celeriac, connection: Connection) -> Iterable[Measured]:
+def _trouble(_: Celeriac, connection: Connection) -> Iterable[Measured]:
     with lookups(connection):
-        return [Measured("lost_tickets", *row) for row in connection.execute(LOST, {"most": MOST_EVENTS})]
+        rows = connection.execute(TROUBLE, {"most": MOST_EVENTS}).all()
+    yield from (Measured("lost_tickets", row.role, row.lost) for row in rows)
+    yield from (Measured("late_finishes", row.role, row.late) for row in rows)
 
 
 def _fairness(_: Celeriac, connection: Connection) -> Iterable[Measured]:
@@ -230,7 +233,7 @@ GROUPS: Mapping[Group, Sequence[str]] = {
     _schedules: ("late", "skipped", "beat_silence"),
     _workers: ("heartbeat_age",),
     _redis: ("redis_silent",),
-    _lost: ("lost_tickets",),
+    _trouble: ("lost_tickets", "late_finishes"),
     _fairness: ("fairness_lag",),
     _postgres: ("transaction_age",),
     _letters: ("letters",),

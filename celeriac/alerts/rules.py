@@ -117,6 +117,11 @@ RULES = (
         promql="max by (role) (celeriac_tickets_lost) > $threshold",
     ),
     Rule(
+        name="late_finish", of="a role", measure="late_finishes", threshold=0,
+        says="within 15 minutes {value:.0f} runs ended after their task had been taken from them",
+        promql="max by (role) (celeriac_late_finishes) > $threshold",
+    ),
+    Rule(
         name="held_snapshot", of="Postgres", measure="transaction_age", threshold="alert_transaction", lasts=60,
         says="a transaction is open for {value:.0f} s, more than {threshold:g} s: nothing that is dead can be vacuumed",
         promql="max(celeriac_oldest_transaction_seconds) > $threshold",

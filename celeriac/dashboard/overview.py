@@ -31,7 +31,10 @@ COUNTED = 100_000
 CURES = {
     **dict.fromkeys(("missed_schedule", "skipped_instants"), ("schedules", True)),
     **dict.fromkeys(
-        ("queue_depth", "failed_rate", "long_running", "no_worker", "long_wait", "unfair", "lost_tickets"),
+        (
+            "queue_depth", "failed_rate", "long_running", "no_worker", "long_wait", "unfair", "lost_tickets",
+            "late_finish",
+        ),
         ("roles", True),
     ),
     "dead_worker": ("workers", False), "dead_letters": ("dead-letters", False),

@@ -67,6 +67,7 @@ METRICS = (
     Metric("accounts_waiting", "Accounts with a task that could start, counted to 100", ROLE),
     Metric("fairness_lag_rounds", "Rounds an account that holds nothing waits already; 1 is the bound", ROLE),
     Metric("tickets_lost", "Tasks whose ticket Redis lost, within 15 minutes", ROLE),
+    Metric("late_finishes", "Outcomes refused as the task was no longer its run's, within 15 minutes", ROLE),
     Metric("window", "How many tasks may be claimed or running at once", ROLE),
     Metric("slots_free", "How many more may be", ROLE),
     Metric("role_paused", "1 while no pass claims anything of it", ROLE),

@@ -123,6 +123,8 @@ ROWS: Sequence[tuple[str, Sequence[Panel]]] = (
         (
             Panel("Tickets lost", "Tasks whose ticket Redis lost, within 15 minutes", "short",
                 [("{{role}}", _by_role("tickets_lost"))]),
+            Panel("Late finishes", "Outcomes refused as the task was no longer its run's, within 15 minutes", "short",
+                [("{{role}}", _by_role("late_finishes"))]),
             Panel("Late tickets", "Tasks a second of tickets that arrived when they were somebody else's", "ops",
                 [("{{role}}", f"sum by (role) (rate(celeriac_worker_tasks_lost_total{_OF_ROLE}[$__rate_interval]))")]),
             Panel("Stale", "Tasks that run with a lease that is over", "short",

@@ -211,11 +211,13 @@ def _ended(connection: Connection, told: Samples, roles: set[str]) -> None:
         for outcome in OUTCOMES if row["role"] in roles else ():
             told.put("recent_tasks", row[outcome], row["role"], outcome)
     waiting = {row.role: row.n for row in connection.execute(WAITING, {"most": ACCOUNTS})}
-    lost = {row.role: row.n for row in connection.execute(measure.LOST, {"most": measure.MOST_EVENTS})}
+    trouble = connection.execute(measure.TROUBLE, {"most": measure.MOST_EVENTS}).all()
+    lost, late = ({row.role: row[n] for row in trouble} for n in (1, 2))
     lags = rounds.lags(connection)
     oldest = {row.role: row.seconds for row in connection.execute(measure.OLDEST, {"most": LEVELS})}
     told_of = {
-        "accounts_waiting": waiting, "tickets_lost": lost, "fairness_lag_rounds": lags, "oldest_ready_seconds": oldest
+        "accounts_waiting": waiting, "tickets_lost": lost, "late_finishes": late, "fairness_lag_rounds": lags,
+        "oldest_ready_seconds": oldest,
     }  # fmt: skip
     for name, found in told_of.items():
         for role in roles:

@@ -273,6 +273,15 @@ def test_tickets_that_redis_loses_again_and_again_are_told(app: Celeriac, rows: 
     assert rows("SELECT name, subject, value FROM alerts") == [("lost_tickets", "work", 3)]
 
 
+def test_an_outcome_that_was_refused_is_told_until_it_is_long_ago(app: Celeriac, rows: Rows) -> None:
+    rows("INSERT INTO task_events (task, role, kind) VALUES (1, 'work', 'late_finish'), (1, 'other', 'ticket_lost')")
+    looked(app, rows)
+    assert rows("SELECT name, subject, value FROM alerts") == [("late_finish", "work", 1)]
+    rows("UPDATE task_events SET at = now() - interval '16 minutes'")
+    looked(app, rows)
+    assert rows("SELECT FROM alerts") == []
+
+
 def test_an_account_that_passes_leave_out_is_told(app: Celeriac, rows: Rows) -> None:
     registered(rows, "work", "fair")
     seen = '[{"account": "a", "waiting": 9}, {"account": "b", "waiting": 1}]'

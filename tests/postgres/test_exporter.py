@@ -65,7 +65,8 @@ def test_figures_are_those_of_the_rows(app: Celeriac, database: Database, rows: 
     rows("INSERT INTO worker_tasks (task_id, role, waits_for) VALUES ('later', 'work', 'time')")
     finished(rows, "work", "failed", n=2)
     finished(rows, "work", n=3)
-    rows("INSERT INTO task_events (task, role, kind) VALUES (1, 'work', 'ticket_lost')")
+    rows("""INSERT INTO task_events (task, role, kind) VALUES (1, 'work', 'ticket_lost'), (1, 'work', 'late_finish'),
+        (2, 'work', 'late_finish')""")
     rows("""INSERT INTO scheduled_jobs (name, target, cron_expression, next_run_at, skips)
         VALUES ('s', 'work', '@hourly', now() - interval '1 minute', 2)""")
     rows("""INSERT INTO alerts (name, subject, value, threshold)
@@ -74,7 +75,8 @@ def test_figures_are_those_of_the_rows(app: Celeriac, database: Database, rows: 
     found = figures(app)
     expected = {
         "tasks_ready": 2, "tasks_claimed": 1, "tasks_running": 1, "tasks_delayed": 1, "window": 10, "slots_free": 8,
-        "worker_slots": 4, "workers_idle": 3, "accounts_waiting": 2, "tickets_lost": 1, "passes_total": 7,
+        "worker_slots": 4, "workers_idle": 3, "accounts_waiting": 2, "tickets_lost": 1, "late_finishes": 2,
+        "passes_total": 7,
     }  # fmt: skip
     assert {name: at(found, name, role="work") for name in expected} == expected
     assert [at(found, "recent_tasks", role="work", outcome=o) for o in ("completed", "failed")] == [3, 2]

@@ -256,7 +256,7 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
         "metrics.read.WAITING": [{"most": SELECTED}],
         "insights.rounds.LAST": [{"role": role, "most": SELECTED, "largest": 65_536} for role in (None, "work")],
         "alerts.measure.LETTERS": [{"most": SELECTED}],
-        "alerts.measure.LOST": [{"most": SELECTED}],
+        "alerts.measure.TROUBLE": [{"most": SELECTED}],
         "alerts.measure.OLDEST": [{"most": SELECTED}],
         "alerts.measure.ROLES": [{"samples": 0, "most": SELECTED, "newest": SELECTED}],
         "repair.review.REVIEW": [{"by": "", "counted": SELECTED, "done": "{}"}],
@@ -428,7 +428,7 @@ def by_lookups(name: str) -> bool:
     return name not in AS_USUAL and (
         name.startswith(("insights.", "metrics.", "operate.", "repair.", "canvas.", "page of", "ids of", "end of"))
         or name in ("dispatch.parking.PARK", "dispatch.parking.UNPARK")
-        or name in ("alerts.measure.LETTERS", "alerts.measure.LOST", "alerts.measure.OLDEST")
+        or name in ("alerts.measure.LETTERS", "alerts.measure.TROUBLE", "alerts.measure.OLDEST")
         or name == "alerts.measure.ROLES"
         or name in ("dispatch.claim.RESUME", "dispatch.promote.DUE", "enqueue.insert.EXISTING")
         or name in ("enqueue.gates.CLOSE", "enqueue.insert.STILL_BEHIND", "enqueue.insert.AGAIN")
