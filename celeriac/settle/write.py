@@ -70,15 +70,17 @@ def _awaited(of: str) -> str:
 
 
 # A key that somebody waits for goes to them at once, within the statement. `handed` reads them once more, and may see
-# newer rows than the statement: under any isolation but the usual one Postgres might refuse all of it for those.
+# newer rows than the statement: under any isolation but the usual one Postgres might refuse all of it for those. Where
+# nobody is seen to wait for any of the keys, it is not called.
 def _free_keys(of: str) -> str:
     """What the tasks of that part had locked goes to who is seen to wait for it, or is free: then it is looked at."""
     return f"""handed AS MATERIALIZED (
     SELECT h.lock_key, h.role FROM (
         SELECT array_agg(x.lock_key) AS keys, array_agg(x.id) AS heads FROM {of} x
-        WHERE x.lock_key IS NOT NULL AND {_awaited("x")} AND current_setting('transaction_isolation') = 'read committed'
+        WHERE x.lock_key IS NOT NULL AND current_setting('transaction_isolation') = 'read committed'
+            AND EXISTS (SELECT FROM {of} y WHERE y.lock_key IS NOT NULL AND {_awaited("y")})
         HAVING count(*) > 0
-    ) AS awaited, LATERAL celeriac.hand_over_at_once(awaited.keys, awaited.heads) AS h
+    ) AS keyed, LATERAL celeriac.hand_on(keyed.keys, keyed.heads) AS h
 ), freed AS MATERIALIZED (
     SELECT id, lock_key FROM {of} WHERE lock_key IS NOT NULL AND lock_key NOT IN (SELECT lock_key FROM handed)
 ), unlocked AS (
@@ -90,8 +92,10 @@ def _free_keys(of: str) -> str:
 )"""
 
 
-#: Besides what became of each: the keys that were handed over, and the roles of their new heads.
-_HANDED = "UNION ALL SELECT NULL, lock_key, role, NULL FROM handed"
+#: Besides what became of each task: the keys that are free, and the roles of those who have a key from here.
+_KEYS = """
+UNION ALL SELECT NULL, lock_key, NULL, NULL FROM freed
+UNION ALL (SELECT DISTINCT CAST(NULL AS bigint), NULL, role, NULL FROM handed)"""
 
 
 def _join(of: str) -> str:
@@ -164,9 +168,9 @@ WITH outcome AS (
     INSERT INTO celeriac.task_events (task, role, kind, from_status, to_status, by, why)
     SELECT id, role, kind, 'running', becomes, :by, error FROM judged WHERE kind IS NOT NULL
 )
-SELECT id, lock_key, becomes, CASE WHEN becomes <> 'pending' THEN CAST(barrier AS text) END AS barrier FROM judged
-WHERE (SELECT n FROM fallen) IS NOT NULL
-{_HANDED}
+SELECT id, NULL AS lock_key, becomes, CASE WHEN becomes <> 'pending' THEN CAST(barrier AS text) END AS barrier
+FROM judged
+WHERE (SELECT n FROM fallen) IS NOT NULL{_KEYS}
 """)
 
 # The same for successes of one ticket, which are most: no event, no new time, no new arguments.
@@ -197,7 +201,7 @@ WITH held AS MATERIALIZED (
     FROM held h
     WHERE k.token = CAST(:token AS uuid) AND (SELECT count(*) FROM mine) BETWEEN 1 AND cardinality(h.ids) - 1
 )
-SELECT id, lock_key, 'completed' AS becomes, CAST(barrier AS text) AS barrier FROM gone {_HANDED}
+SELECT id, NULL AS lock_key, 'completed' AS becomes, CAST(barrier AS text) AS barrier FROM gone{_KEYS}
 """)
 
 _COMPLETE = Prepared(COMPLETE, {"token": "text", "ids": "bigint[]", "results": "text[]", "keep": "boolean"})
@@ -230,9 +234,8 @@ def settle(
     rows = _complete(connection, plain)
     if len(plain) < len(outcomes):
         rows += _settle(connection, [o for o in outcomes if not is_plain(o) and o.status != LOST], by)
-    handed = {key: role for task, key, role, _ in rows if task is None}
-    look.tell(connection, handed.values())
-    look.ask(connection, {key for _, key, _, _ in rows} - handed.keys())
+    look.tell(connection, {role for task, key, role, _ in rows if task is None and key is None})
+    look.ask(connection, {key for _, key, _, _ in rows})
     look.ask_joins(connection, {barrier for _, _, _, barrier in rows})
     settled: dict[int, str] = {task: becomes for task, _, becomes, _ in rows if task is not None}
     new = [task for i, tasks in (follow_ups or {}).items() if i in settled for task in tasks]
