@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import FunctionType
 from typing import Any, TypeVar
 
@@ -26,7 +26,6 @@ from sqlalchemy.exc import DBAPIError
 from celeriac.canvas import join
 from celeriac.canvas.parts import stored_body
 from celeriac.errors import CeleriacError, LeaseLost, Snooze, TaskCancelled
-from celeriac.run import outcomes
 from celeriac.run.app import Backend, RunApp
 from celeriac.run.run import Run, enter, leave
 from celeriac.run.shared import worker_id
@@ -105,12 +104,10 @@ def execute(app: RunApp, run: Run, direct: Direct | None = None) -> None:
     try:
         ended = _attempt(app, run, direct)
     except TaskCancelled:
-        run.drop_session()
-        run.follow_ups.clear()
-        run.outcome = outcomes.cancelled(run.task)
+        run.cancel()
     except LeaseLost as error:
-        run.drop_session()
-        run.outcome = run.outcome or outcomes.lost(run.task, error)
+        if run.outcome is None:
+            run.lose(error)
     else:
         if run.outcome is None:
             _conclude(app, run, ended)
@@ -200,9 +197,9 @@ def _spread(app: RunApp, run: Run, task_id: str, status: str, error: str | None)
         raise
     except Exception as broken:
         logger.exception("Who waits for task %s could not be told that it is over", task_id)
-        run.outcome = replace(outcomes.failed(run, broken), is_spread=True)
+        run.fail_in_spreading(broken)
     else:
-        run.outcome = outcomes.replaced(run)
+        run.give_way()
 
 
 def _fail(app: RunApp, run: Run, error: Exception) -> None:
@@ -257,17 +254,14 @@ def _handle(task: Any, context: Context, state: str, error: Exception) -> None:
 
 def _conclude(app: RunApp, run: Run, error: Any) -> None:
     """Celery stores nothing for Ignore and Reject."""
-    run.drop_session()
     if run.replaced and isinstance(error, Ignore):
-        run.outcome = outcomes.replaced(run)
+        run.give_way()
     elif isinstance(error, Snooze):
-        run.follow_ups.clear()
-        run.outcome = outcomes.snoozed(run.task, error.seconds, error.why)
+        run.snooze(error.seconds, error.why)
     elif isinstance(error, Ignore):
-        run.outcome = outcomes.ignored(run)
+        run.ignore()
     elif isinstance(error, Reject) and error.requeue:
-        run.follow_ups.clear()
-        run.outcome = outcomes.requeued(run.task, error)
+        run.requeue(error)
     else:
         error = error or RuntimeError("ended without an outcome")
         app.backend.store_result(run.task.task_id, error, states.FAILURE)

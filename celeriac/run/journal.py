@@ -22,7 +22,7 @@ from celery.utils.time import utcoffset
 
 from celeriac.run import shared
 from celeriac.run.run import Run
-from celeriac.settle.write import LOST, Outcome
+from celeriac.settle.outcome import LOST, Outcome
 from celeriac.store.encoding import legible
 from celeriac.store.forks import after_fork
 from celeriac.store.started import Started, masked

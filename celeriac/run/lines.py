@@ -8,7 +8,7 @@ from typing import Any
 from celeriac.roles.role import Role
 from celeriac.run.run import Run
 from celeriac.run.shared import worker_id
-from celeriac.settle.write import LOST
+from celeriac.settle.outcome import LOST
 from celeriac.store.started import Started, masked
 from celeriac.store.states import COMPLETED
 

@@ -1,58 +1,79 @@
-"""From how an attempt ended to what its row becomes. Pure but for the run it reads."""
+"""From how an attempt ended to what its row becomes: pure functions of the task, its role and what happened."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from celery.exceptions import TimeLimitExceeded
 
 from celeriac.errors import LeaseLost, Permanent
 from celeriac.roles.role import Role
-from celeriac.run.run import RetryAsked, Run
+from celeriac.settle.outcome import LOST, REPLACED, Outcome
 from celeriac.settle.retries import Again, Attempt, Failed, after_failure, after_timeout
-from celeriac.settle.write import LOST, REPLACED, Outcome
 from celeriac.store import states
+from celeriac.store.failures import is_full, is_restart
 from celeriac.store.started import Started
 from celeriac.store.states import STAYS
 
 
-def completed(run: Run, result: Any) -> Outcome:
-    task, keep = run.task, run.role.keeps_successes
+@dataclass(frozen=True, slots=True)
+class RetryAsked:
+    """Celery's `retry()` re-sends the task; here that is a wish for the settle."""
+
+    delay: float | None
+    at: str | None
+    args: list[Any] | None
+    kwargs: dict[str, Any] | None
+
+
+_AT_ONCE = RetryAsked(delay=0.0, at=None, args=None, kwargs=None)
+
+
+def completed(task: Started, role: Role, result: Any) -> Outcome:
     return Outcome(
-        task=task, status=states.COMPLETED, result=result, keep=keep, retry_count=task.retry_count, tries=task.tries
-    )
-
-
-def ignored(run: Run) -> Outcome:
-    """It has no result, and stays in the state that its handler told last."""
-    progress = None if run.told is None else {**run.told, STAYS: True}
-    return replace(completed(run, None), progress=progress)
-
-
-def replaced(run: Run) -> Outcome:
-    """Another task comes in its place, under its id."""
-    return _ended(run.task, states.COMPLETED, kind=REPLACED, keep=False)
-
-
-def retried(run: Run, error: BaseException | None) -> Outcome:
-    """Celery's `retry()` or autoretry: within the round."""
-    asked = run.retry_asked or RetryAsked(delay=0.0, at=None, args=None, kwargs=None)
-    return Outcome(
-        task=run.task, status=states.PENDING, kind="retry", error=described(error),
-        delay=asked.delay or 0.0, at=asked.at, args=asked.args, kwargs=asked.kwargs,
-        retry_count=run.task.retry_count + 1, tries=run.task.tries,
+        task=task, status=states.COMPLETED, result=result, keep=role.keeps_successes,
+        retry_count=task.retry_count, tries=task.tries,
     )  # fmt: skip
 
 
-def failed(run: Run, error: BaseException, told: Any = None) -> Outcome:
+def ignored(task: Started, role: Role, state: dict[str, Any] | None) -> Outcome:
+    """It has no result, and stays in the `state` of its own that its handler recorded last."""
+    return replace(completed(task, role, None), progress=None if state is None else {**state, STAYS: True})
+
+
+def replaced(task: Started) -> Outcome:
+    """Another task comes in its place, under its id."""
+    return _ended(task, states.COMPLETED, kind=REPLACED, keep=False)
+
+
+def excused(task: Started, error: BaseException) -> Outcome | None:
+    """What becomes of a task whose handler met with Postgres being away or full; None if that is not what happened."""
+    if is_full(error):
+        return crowded_out(task, error)
+    return lost(task, error) if is_restart(error) else None
+
+
+def retried(task: Started, error: BaseException | None, asked: RetryAsked | None = None) -> Outcome:
+    """Celery's `retry()` or autoretry: within the round."""
+    asked = asked or _AT_ONCE
+    return Outcome(
+        task=task, status=states.PENDING, kind="retry", error=described(error),
+        delay=asked.delay or 0.0, at=asked.at, args=asked.args, kwargs=asked.kwargs,
+        retry_count=task.retry_count + 1, tries=task.tries,
+    )  # fmt: skip
+
+
+def failed(
+    task: Started, role: Role, error: BaseException, encoded_error: Any = None, *, is_hopeless: bool = False
+) -> Outcome:
     """The round is used up, or the error is permanent: `Permanent`, or one the role does not retry for.
 
-    `told`: the error as JSON, for whoever asks for the result.
+    `encoded_error`: the error as JSON, for whoever asks for the result. `is_hopeless`: another attempt would fail too.
     """
-    permanent = run.is_hopeless or isinstance(error, (Permanent, *run.role.dont_retry_for))
-    verdict = after_failure(_attempt(run.task), permanent=permanent, round_delay=run.role.round_delay)
-    return _verdict(run.task, verdict, described(error), "retry_round", told)
+    permanent = is_hopeless or isinstance(error, (Permanent, *role.dont_retry_for))
+    verdict = after_failure(_attempt(task), permanent=permanent, round_delay=role.round_delay)
+    return _verdict(task, verdict, described(error), "retry_round", encoded_error)
 
 
 def timed_out(task: Started, role: Role) -> Outcome:
@@ -61,8 +82,9 @@ def timed_out(task: Started, role: Role) -> Outcome:
     verdict = after_timeout(_attempt(task), delay=delay, round_delay=role.round_delay)
     limit = role.hard_timeout or task.timeout or role.timeout
     kind = TimeLimitExceeded
-    told = {"exc_type": kind.__name__, "exc_module": kind.__module__, "exc_message": [limit]}
-    return _verdict(task, verdict, f"{kind.__name__}: ran past its time limit and was stopped", "timeout", told)
+    encoded_error = {"exc_type": kind.__name__, "exc_module": kind.__module__, "exc_message": [limit]}
+    why = f"{kind.__name__}: ran past its time limit and was stopped"
+    return _verdict(task, verdict, why, "timeout", encoded_error)
 
 
 def snoozed(task: Started, seconds: float, why: str) -> Outcome:
@@ -110,25 +132,25 @@ def described(error: BaseException | None) -> str | None:
     if error is None:
         return None
     try:
-        says = str(error)
+        message = str(error)
     except Exception as unreadable:
-        says = f"(its message cannot be read: {type(unreadable).__name__})"
-    return _storable(f"{type(error).__name__}: {says}")
+        message = f"(its message cannot be read: {type(unreadable).__name__})"
+    return _storable(f"{type(error).__name__}: {message}")
 
 
-def _storable(says: str) -> str:
+def _storable(message: str) -> str:
     """Bounded, and of what Postgres can store: neither NUL nor half a surrogate pair."""
-    return says.replace("\x00", "\\x00").encode("utf-8", "backslashreplace").decode("utf-8")[:4000]
+    return message.replace("\x00", "\\x00").encode("utf-8", "backslashreplace").decode("utf-8")[:4000]
 
 
 def _attempt(task: Started) -> Attempt:
     return Attempt(task.retry_count, task.max_retries, task.tries, task.max_rounds)
 
 
-def _verdict(task: Started, verdict: Again | Failed, error: str | None, kind: str, told: Any = None) -> Outcome:
+def _verdict(task: Started, verdict: Again | Failed, error: str | None, kind: str, encoded_error: Any) -> Outcome:
     if isinstance(verdict, Failed):
         return Outcome(
-            task=task, status=states.FAILED, kind="failed", error=error, result=told,
+            task=task, status=states.FAILED, kind="failed", error=error, result=encoded_error,
             retry_count=task.retry_count, tries=verdict.tries,
         )  # fmt: skip
     return Outcome(

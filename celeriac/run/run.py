@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar, Token
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sqlalchemy.exc import DBAPIError
@@ -15,23 +15,13 @@ from sqlalchemy.orm import Session
 from celeriac.enqueue.rows import NewTask
 from celeriac.errors import BadValue, CeleriacError, LeaseLost, TaskCancelled
 from celeriac.roles.role import Role
-from celeriac.run import lease
+from celeriac.run import lease, outcomes
 from celeriac.settle import release
+from celeriac.settle.outcome import Outcome
 from celeriac.settle.tombstones import Tombstone
-from celeriac.settle.write import Outcome
 from celeriac.store.connections import Database, end_silent
 from celeriac.store.encoding import MOST_BYTES, Unfit, encoded
 from celeriac.store.started import Started
-
-
-@dataclass(frozen=True, slots=True)
-class RetryAsked:
-    """Celery's `retry()` re-sends the task; here that is a wish for the settle."""
-
-    delay: float | None
-    at: str | None
-    args: list[Any] | None
-    kwargs: dict[str, Any] | None
 
 
 @dataclass(slots=True)
@@ -41,7 +31,10 @@ class Run:
     `became`: what its row is once it is settled; None if the outcome did not count. `traceback`: of what it raised.
     `tombstones`: links that never come, as this one failed. `replaced`: what it has asked for comes in its place.
     `is_spreading`: what it stores for other tasks now are tombstones.
-    `is_hopeless`: another attempt would fail as well. `told`: the last state of its own that the handler told.
+    `is_hopeless`: another attempt would fail as well. `own_state`: the last one of its own that the handler recorded.
+
+    It ends once, by one of `succeed` to `lose`. An attempt that comes to nothing takes with it what it has enqueued and
+    what it has written through its session; what its hooks enqueue afterwards belongs to its outcome.
     """
 
     task: Started
@@ -49,7 +42,7 @@ class Run:
     database: Database
     follow_ups: list[NewTask] = field(default_factory=list)
     tombstones: list[Tombstone] = field(default_factory=list)
-    retry_asked: RetryAsked | None = None
+    retry_asked: outcomes.RetryAsked | None = None
     outcome: Outcome | None = None
     settled: bool = False
     said: bool = False
@@ -57,7 +50,7 @@ class Run:
     replaced: bool = False
     is_spreading: bool = False
     is_hopeless: bool = False
-    told: dict[str, Any] | None = None
+    own_state: dict[str, Any] | None = None
     began: float = field(default_factory=time.monotonic)
     limited_since: float = field(default_factory=time.monotonic)
     opened: Session | None = None
@@ -147,11 +140,11 @@ class Run:
     def progress(self, value: Any, *, restarts_limit: bool = True) -> None:
         """Raises BadValue, or LeaseLost if the row is no longer this run's."""
         try:
-            told = encoded(value, MOST_BYTES)
+            stored = encoded(value, MOST_BYTES)
         except Unfit as error:
             raise BadValue(f"{self.role.name}: progress cannot be stored: {error}") from None
         with self.database.statement() as connection:
-            mine = lease.progress(connection, self.task.id, self.task.token, told)
+            mine = lease.progress(connection, self.task.id, self.task.token, stored)
         if not mine:
             raise LeaseLost(f"task {self.task.id} is no longer this worker's")
         if restarts_limit:
@@ -165,6 +158,74 @@ class Run:
             raise LeaseLost(f"task {self.task.id} is no longer this worker's")
         if cancelled:
             raise TaskCancelled(f"task {self.task.id} was cancelled")
+
+    # -- how it ends ---------------------------------------------------------------------------------------------------
+
+    def succeed(self, result: Any) -> None:
+        """`result`: encoded as it is stored. The session stays open: it commits with the outcome."""
+        self.outcome = outcomes.completed(self.task, self.role, result)
+
+    def ignore(self) -> None:
+        """Celery's `Ignore`: what it has enqueued counts, what it wrote through its session does not."""
+        self.drop_session()
+        self.outcome = outcomes.ignored(self.task, self.role, self.own_state)
+
+    def give_way(self) -> None:
+        """Another task comes in its place; what it has enqueued is that one."""
+        self.drop_session()
+        self.outcome = outcomes.replaced(self.task)
+
+    def fail(self, error: BaseException, encoded_error: Any = None) -> None:
+        """Failed, or tried again in another round."""
+        self.take_back()
+        self.outcome = outcomes.excused(self.task, error) or self._failed(error, encoded_error)
+
+    def fail_in_spreading(self, error: BaseException) -> None:
+        """It was to tell others that a task has failed, and could not tell all; what it has enqueued tells the rest."""
+        self.drop_session()
+        self.outcome = replace(self._failed(error), is_spread=True)
+
+    def _failed(self, error: BaseException, encoded_error: Any = None) -> Outcome:
+        return outcomes.failed(self.task, self.role, error, encoded_error, is_hopeless=self.is_hopeless)
+
+    def note_spread(self) -> None:
+        """Whoever waits for it in its workflow has been told that it failed."""
+        if self.outcome is not None:
+            self.outcome = replace(self.outcome, is_spread=True)
+
+    def retry(self, error: BaseException) -> None:
+        self.take_back()
+        self.outcome = outcomes.excused(self.task, error) or outcomes.retried(self.task, error, self.retry_asked)
+
+    def snooze(self, seconds: float, why: str) -> None:
+        self.take_back()
+        self.outcome = outcomes.snoozed(self.task, seconds, why)
+
+    def cancel(self) -> None:
+        self.take_back()
+        self.outcome = outcomes.cancelled(self.task)
+
+    def expire(self) -> None:
+        self.outcome = outcomes.expired(self.task)
+
+    def requeue(self, error: BaseException) -> None:
+        """Celery's `Reject(requeue=True)`."""
+        self.take_back()
+        self.outcome = outcomes.requeued(self.task, error)
+
+    def lose(self, error: BaseException) -> None:
+        """It runs again, and no attempt is burnt."""
+        self.take_back()
+        self.outcome = outcomes.lost(self.task, error)
+
+    def reopen(self) -> None:
+        """Its success could not be committed, by the handler's own doing: it is to end in another way."""
+        self.outcome = None
+
+    def take_back(self) -> None:
+        """What it has enqueued, and what it has written through its session."""
+        self.follow_ups.clear()
+        self.drop_session()
 
     def drop_session(self) -> None:
         """Rolls back what it has not committed."""

@@ -15,9 +15,9 @@ from celeriac.enqueue.rows import NewTask
 from celeriac.errors import LeaseLost, NotSettled
 from celeriac.operate.cancel import cancel_all
 from celeriac.run import lease
-from celeriac.run.outcomes import lost
 from celeriac.run.run import Run
-from celeriac.settle.write import LOST, is_plain, settle
+from celeriac.settle.outcome import LOST, is_plain
+from celeriac.settle.write import settle
 from celeriac.store import look
 from celeriac.store.connections import Database, end_silent
 from celeriac.store.failures import is_gone, is_retryable, retry_deadlocks, retry_while_away
@@ -127,7 +127,7 @@ class Settler:
             if isinstance(error, _Unwritten) or is_retryable(error):
                 self._lose(run, error.__cause__ if isinstance(error, _Unwritten) else error)
                 return
-            run.outcome = None
+            run.reopen()
             raise
         run.drop_session()
         if not mine:
@@ -153,8 +153,7 @@ class Settler:
         If Postgres stays away, the outcome waits for the next settle, which raises NotSettled if it must.
         """
         logger.warning("What task %s wrote was not committed: %s", run.task.id, error)
-        run.outcome = lost(run.task, error or _Unwritten())
-        run.follow_ups.clear()
+        run.lose(error or _Unwritten())
         with suppress(DBAPIError):
             mine = retry_while_away(lambda: retry_deadlocks(lambda: self._settle([run], again=True)), "release")[1]
             run.settled = True

@@ -16,7 +16,6 @@ from sqlalchemy.exc import DBAPIError
 from celeriac.errors import NotSettled
 from celeriac.roles import registry
 from celeriac.roles.role import Role
-from celeriac.run import outcomes
 from celeriac.run.app import RunApp
 from celeriac.run.execute import Direct, directly
 from celeriac.run.limited import Heeded
@@ -145,7 +144,7 @@ class TicketRun:
 
     def _expired(self, task: Started) -> Run:
         run = Run(task, self.role, self.app.database)
-        run.outcome = outcomes.expired(task)
+        run.expire()
         return run
 
     def _next(self) -> Started | None:

@@ -25,7 +25,7 @@ from celeriac.run.app import RunApp
 from celeriac.run.execute import Direct, execute
 from celeriac.run.run import Run
 from celeriac.run.shared import worker_id
-from celeriac.settle.write import LOST
+from celeriac.settle.outcome import LOST
 from celeriac.store.started import Started, masked
 from celeriac.store.states import CANCELLED, COMPLETED
 from celeriac.version import __version__

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from typing import Any
 
 from celery.backends.base import BaseBackend
@@ -21,12 +20,11 @@ from celeriac.canvas.parts import barrier_of, flattened
 from celeriac.errors import EnqueueRefused
 from celeriac.run import run as running
 from celeriac.run.app import RunApp
-from celeriac.run.outcomes import completed, crowded_out, described, failed, lost, retried
+from celeriac.run.outcomes import described
 from celeriac.seam import producer, results
 from celeriac.settle.tombstones import Tombstone
 from celeriac.store import states
 from celeriac.store.encoding import MOST_BYTES, Unfit, encoded
-from celeriac.store.failures import is_full, is_restart
 
 logger = logging.getLogger(__name__)
 
@@ -77,25 +75,25 @@ class RowBackend(BaseBackend):
             return result
         if state not in ENDS:
             if state not in SAYS:
-                run.told = {results.STATE: state, results.TOLD: result}
-                run.progress(run.told, restarts_limit=False)
+                run.own_state = {results.STATE: state, results.TOLD: result}
+                run.progress(run.own_state, restarts_limit=False)
             return result
         if _is_a_hooks(run, state):
             return result
         if state == "SUCCESS":
             self.succeed(run, result)
             return result
-        # What an attempt enqueued goes with it; what its hooks enqueue from here on belongs to its outcome.
-        run.follow_ups.clear()
-        run.drop_session()
         run.traceback = None if traceback is None else str(traceback)
-        run.outcome = self._outcome(run, state, result, traceback)
+        if state == "RETRY":
+            run.retry(result)
+        else:
+            run.fail(result, self._encoded_error(result, traceback))
         return result
 
     def succeed(self, run: running.Run, result: Any) -> None:
         """The handler of this run has returned."""
         try:
-            run.outcome = completed(run, encoded(None if result is None else self.prepare_value(result), MOST_BYTES))
+            run.succeed(encoded(None if result is None else self.prepare_value(result), MOST_BYTES))
         except Unfit as error:
             raise EncodeError(f"the result of {run.role.name} cannot be stored: {error}") from error
         if run.opened is not None:
@@ -125,7 +123,7 @@ class RowBackend(BaseBackend):
         if request is None or run.outcome is None or run.outcome.status != states.FAILED:
             return
         self.spread(request, exc, traceback, call_errbacks=call_errbacks)
-        run.outcome = replace(run.outcome, is_spread=True)
+        run.note_spread()
 
     def spread(self, request: Any, error: Any, traceback: Any = None, *, call_errbacks: bool = True) -> None:
         """The rest of the task's chain never comes, and its errbacks are called, each that can be."""
@@ -151,20 +149,13 @@ class RowBackend(BaseBackend):
     ) -> Any:  # fmt: skip
         return self.store_result(task_id, exc, state, traceback=traceback, request=request)
 
-    def _outcome(self, run: running.Run, state: str, error: Any, traceback: Any) -> Any:
-        if is_full(error):
-            return crowded_out(run.task, error)
-        if is_restart(error):
-            return lost(run.task, error)
-        return retried(run, error) if state == "RETRY" else failed(run, error, self._told(error, traceback))
-
-    def _told(self, error: Any, traceback: Any = None) -> Any:
+    def _encoded_error(self, error: Any, traceback: Any = None) -> Any:
         """The error as JSON. One that cannot be told so still fails its task: then there is only its message."""
         try:
-            told = self.prepare_exception(error, "json")
+            fields = self.prepare_exception(error, "json")
             if traceback:
-                told["traceback"] = str(traceback)[-LONGEST_TRACEBACK:]
-            return encoded(told, MOST_BYTES)
+                fields["traceback"] = str(traceback)[-LONGEST_TRACEBACK:]
+            return encoded(fields, MOST_BYTES)
         except Exception:
             return None
 
@@ -173,7 +164,7 @@ class RowBackend(BaseBackend):
         group = request.group or getattr(request, "group_id", None)
         return Tombstone(
             task_id=task_id, role=getattr(request, "task", None) or "", args=[], kwargs={},
-            headers={"canvas": {"never_came": True}}, error=described(error), result=self._told(error),
+            headers={"canvas": {"never_came": True}}, error=described(error), result=self._encoded_error(error),
             after=run.task.id, workflow=run.workflow or run.task.task_id,
             barrier=barrier_of(group) if request.chord else None, place=request.group_index if request.chord else None,
         )  # fmt: skip

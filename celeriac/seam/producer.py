@@ -20,6 +20,7 @@ from celeriac.errors import BadArguments, BadValue
 from celeriac.roles.bounds import is_distance
 from celeriac.roles.role import Role
 from celeriac.run import run as running
+from celeriac.run.outcomes import RetryAsked
 from celeriac.seam.app import SeamApp
 from celeriac.seam.stream import Stream
 
@@ -247,11 +248,11 @@ def _queue(properties: Mapping[str, Any]) -> str | None:
     return declared[0].name if declared else properties.get("routing_key")
 
 
-def _retry_asked(headers: Mapping[str, Any], clock: Mapping[str, float], args: Any, kwargs: Any) -> running.RetryAsked:
+def _retry_asked(headers: Mapping[str, Any], clock: Mapping[str, float], args: Any, kwargs: Any) -> RetryAsked:
     body = arguments_of(headers["task"], {"args": list(args), "kwargs": dict(kwargs)}, float("inf"))
     delay = clock.get("countdown")
     if delay is not None and not is_distance(delay):
         raise BadValue(f"{headers['task']}: retry(countdown={delay!r:.100}): give seconds, at most 100 years")
     eta = headers.get("eta")
     at = None if eta is None else moment(headers["task"], "eta", eta).isoformat()
-    return running.RetryAsked(delay, at, body["args"], body["kwargs"])
+    return RetryAsked(delay, at, body["args"], body["kwargs"])

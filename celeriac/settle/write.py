@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
@@ -13,45 +12,10 @@ from sqlalchemy import Connection, text
 from celeriac.enqueue.rows import NewTask
 from celeriac.settle import release
 from celeriac.settle.follow_ups import follow_up
+from celeriac.settle.outcome import LOST, REPLACED, Outcome, is_plain
 from celeriac.settle.tombstones import Tombstone, bury
 from celeriac.store import look
 from celeriac.store.prepared import Prepared
-from celeriac.store.started import Started
-from celeriac.store.states import COMPLETED
-
-#: No status of a task: what becomes of it, `release` says.
-LOST = "lost"
-
-#: The kind of what another task has come in the place of.
-REPLACED = "replaced"
-
-
-@dataclass(slots=True, kw_only=True)
-class Outcome:
-    """What a run came to; never changed, and not frozen only as that costs each task a microsecond.
-
-    `kind` names the event it leaves, if the row alone does not tell.
-
-    `status` pending means again: `delay` seconds from now (or `at`), with these counts and, if given, new arguments.
-    `keep` False leaves no history. Status LOST: the run came to nothing, as if its worker had gone. `is_spread`: the
-    worker has told whoever waits in its workflow that it failed. `progress`: instead of what the row has.
-    """
-
-    task: Started
-    status: str
-    kind: str | None = None
-    result: Any = None
-    error: str | None = None
-    delay: float | None = None
-    at: str | None = None
-    retry_count: int = 0
-    tries: int = 0
-    args: list[Any] | None = None
-    kwargs: dict[str, Any] | None = None
-    keep: bool = True
-    is_spread: bool | None = None
-    progress: Any = None
-
 
 _KEPT = """
     id, task_id, role, account, lock_key, unique_key, priority, aged, scheduled_for, expires_at, headers,
@@ -261,11 +225,6 @@ def _give_up(connection: Connection, outcome: Outcome, by: str) -> bool:
         loss=True,
     )  # fmt: skip
     return True
-
-
-def is_plain(outcome: Outcome) -> bool:
-    """Whether it is a success and nothing else: those have a statement of their own."""
-    return outcome.status == COMPLETED and outcome.kind is None and outcome.progress is None
 
 
 def _complete(connection: Connection, outcomes: Sequence[Outcome]) -> list[Any]:

@@ -27,7 +27,7 @@ from celeriac.run import lease as heartbeat
 from celeriac.run.lease import WorkerState
 from celeriac.run.places import places
 from celeriac.settle import release
-from celeriac.settle.write import Outcome
+from celeriac.settle.outcome import Outcome
 from celeriac.store import look
 from celeriac.store.connections import Database
 from celeriac.store.failures import is_down, is_gone

@@ -19,7 +19,7 @@ from celeriac.roles.declare import Roles
 from celeriac.run import lease, outcomes, shared
 from celeriac.run.shared import HardLimit
 from celeriac.settle import write
-from celeriac.settle.write import Outcome
+from celeriac.settle.outcome import Outcome
 from celeriac.store.connections import Database
 
 logger = logging.getLogger(__name__)

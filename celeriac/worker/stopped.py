@@ -11,7 +11,7 @@ from billiard.einfo import ExceptionInfo
 from celery import signals, states
 from celery.exceptions import TimeLimitExceeded
 
-from celeriac.settle.write import Outcome
+from celeriac.settle.outcome import Outcome
 from celeriac.store.encoding import revived
 from celeriac.store.states import FAILED
 

@@ -19,7 +19,7 @@ from celeriac.enqueue.rows import NewTask
 from celeriac.operate import cancel
 from celeriac.run import start
 from celeriac.settle import write
-from celeriac.settle.write import Outcome
+from celeriac.settle.outcome import Outcome
 from celeriac.store.connections import Database
 from celeriac.store.started import Started
 from tests.postgres.stages import claimed

@@ -13,7 +13,7 @@ from celeriac.enqueue.insert import enqueue
 from celeriac.enqueue.rows import NewTask, Receipt
 from celeriac.run import start
 from celeriac.settle import write
-from celeriac.settle.write import Outcome
+from celeriac.settle.outcome import Outcome
 from celeriac.store import look
 from celeriac.store.connections import Database
 from celeriac.store.started import Started

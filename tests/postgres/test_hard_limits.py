@@ -17,7 +17,7 @@ from celeriac import Celeriac
 from celeriac.roles.role import Role
 from celeriac.run import lease, shared
 from celeriac.run.run import Run
-from celeriac.settle.write import Outcome
+from celeriac.settle.outcome import Outcome
 from celeriac.store.connections import Database
 from celeriac.worker import overdue
 from celeriac.worker.lifeline import Lifeline

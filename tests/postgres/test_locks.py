@@ -14,7 +14,7 @@ from celeriac.enqueue.rows import Receipt
 from celeriac.operate import cancel
 from celeriac.repair import hand_over
 from celeriac.roles.role import Role
-from celeriac.settle.write import Outcome
+from celeriac.settle.outcome import Outcome
 from celeriac.store import look
 from celeriac.store.connections import Database
 from celeriac.store.started import Started

@@ -12,7 +12,7 @@ from celeriac.dispatch import room
 from celeriac.dispatch.claim import fresh_token
 from celeriac.run import start
 from celeriac.settle import write
-from celeriac.settle.write import Outcome
+from celeriac.settle.outcome import Outcome
 from celeriac.store.connections import Database
 from celeriac.store.started import Started
 from tests.postgres.backlog import TOKEN, analyze_while_idle, fill, tasks

@@ -12,9 +12,10 @@ from celeriac.roles.backoff import Backoff
 from celeriac.roles.role import Role, days
 from celeriac.roles.rules import FOREVER
 from celeriac.run import outcomes
-from celeriac.run.run import RetryAsked, Run
+from celeriac.run.outcomes import RetryAsked
+from celeriac.run.run import Run
 from celeriac.run.start import Started
-from celeriac.settle.write import Outcome
+from celeriac.settle.outcome import Outcome
 from celeriac.store import states
 
 BOOM = ValueError("boom")
@@ -30,29 +31,44 @@ def run(role: Role | None = None, **given: Any) -> Run:
     return Run(started(**given), role or Role(name="build", max_retries=4, max_rounds=5, round_delay=30), database=None)  # type: ignore[arg-type]
 
 
+def ended(run: Run) -> Outcome:
+    assert run.outcome is not None
+    return run.outcome
+
+
+def failed(run: Run, error: BaseException, encoded_error: Any = None) -> Outcome:
+    run.fail(error, encoded_error)
+    return ended(run)
+
+
 def counts(outcome: Outcome) -> tuple[str, int, int]:
     return outcome.status, outcome.retry_count, outcome.tries
 
 
 def test_success_keeps_the_counts_and_the_result() -> None:
-    outcome = outcomes.completed(run(retry_count=2, tries=1), {"ok": True})
+    succeeding = run(retry_count=2, tries=1)
+    succeeding.succeed({"ok": True})
+    outcome = ended(succeeding)
     assert counts(outcome) == (states.COMPLETED, 2, 1)
     assert outcome.result == {"ok": True}
 
 
 @pytest.mark.parametrize(("keep", "stays"), [(None, False), (days(0), False), (days(1), True), (FOREVER, True)])
 def test_a_role_that_keeps_nothing_loses_its_row_with_its_success(keep: Any, stays: bool) -> None:
-    assert outcomes.completed(run(Role(name="build", keep=keep)), None).keep is stays
+    succeeding = run(Role(name="build", keep=keep))
+    succeeding.succeed(None)
+    assert ended(succeeding).keep is stays
 
 
 def test_a_failed_row_stays_even_if_its_role_keeps_nothing() -> None:
-    assert outcomes.failed(run(Role(name="build", keep=None), tries=4), BOOM).keep
+    assert failed(run(Role(name="build", keep=None), tries=4), BOOM).keep
 
 
 def test_a_retry_counts_within_its_round_and_takes_what_was_asked_for() -> None:
     asked = run(retry_count=1, tries=2)
     asked.retry_asked = RetryAsked(delay=10, at=None, args=[1], kwargs={"x": 2})
-    outcome = outcomes.retried(asked, BOOM)
+    asked.retry(BOOM)
+    outcome = ended(asked)
     assert counts(outcome) == (states.PENDING, 2, 2)
     assert (outcome.delay, outcome.args, outcome.kwargs, outcome.kind) == (10, [1], {"x": 2}, "retry")
     assert outcome.error == "ValueError: boom"
@@ -61,29 +77,30 @@ def test_a_retry_counts_within_its_round_and_takes_what_was_asked_for() -> None:
 def test_a_retry_at_a_time_waits_for_that_time() -> None:
     asked = run()
     asked.retry_asked = RetryAsked(delay=None, at="2030-01-01T00:00:00Z", args=None, kwargs=None)
-    assert outcomes.retried(asked, None).at == "2030-01-01T00:00:00Z"
+    asked.retry(BOOM)
+    assert ended(asked).at == "2030-01-01T00:00:00Z"
 
 
 def test_a_failure_ends_the_round_and_the_next_starts_fresh_after_its_delay() -> None:
-    outcome = outcomes.failed(run(retry_count=4, tries=1), BOOM)
+    outcome = failed(run(retry_count=4, tries=1), BOOM)
     assert counts(outcome) == (states.PENDING, 0, 2)
     assert (outcome.delay, outcome.kind) == (30, "retry_round")
 
 
 def test_the_failure_of_the_last_round_is_told_with_the_error() -> None:
-    outcome = outcomes.failed(run(retry_count=4, tries=4), BOOM, told={"exc_type": "ValueError"})
+    outcome = failed(run(retry_count=4, tries=4), BOOM, {"exc_type": "ValueError"})
     assert counts(outcome) == (states.FAILED, 4, 5)
     assert (outcome.error, outcome.result) == ("ValueError: boom", {"exc_type": "ValueError"})
 
 
 def test_a_permanent_error_fails_at_once_with_all_tries_used() -> None:
-    assert counts(outcomes.failed(run(), Permanent("no such template"))) == (states.FAILED, 0, 5)
+    assert counts(failed(run(), Permanent("no such template"))) == (states.FAILED, 0, 5)
 
 
 def test_an_error_the_role_does_not_retry_for_starts_no_further_round_either() -> None:
     role = Role(name="build", max_retries=4, max_rounds=5, retry_for=(Exception,), dont_retry_for=(OSError,))
-    assert counts(outcomes.failed(run(role), FileNotFoundError())) == (states.FAILED, 0, 5)
-    assert counts(outcomes.failed(run(role), BOOM)) == (states.PENDING, 0, 1)
+    assert counts(failed(run(role), FileNotFoundError())) == (states.FAILED, 0, 5)
+    assert counts(failed(run(role), BOOM)) == (states.PENDING, 0, 1)
 
 
 def test_a_run_past_its_limit_waits_by_the_roles_backoff() -> None:
