@@ -38,8 +38,8 @@ logger = logging.getLogger(__name__)
 #: How long (seconds) connecting may take, and the sending after it.
 LIMIT = 10.0
 
-#: How long (seconds) it is left alone that was not taken, at first; how often that is doubled; and after how many that
-#: were not taken a channel is left until the next look. INVARIANT: whoever sends has ended within `REST`.
+#: The first delay (seconds) before a refused message is sent again; how often that delay is doubled; after how many
+#: refused messages a channel is skipped until the next look. INVARIANT: a sender has ended within `REST`.
 REST, DOUBLINGS, FAILURES = 4 * LIMIT, 7, 3
 
 # INVARIANT: an alert's oldest goes first, so that nobody hears of its end before its beginning; who takes it has it for
@@ -76,7 +76,7 @@ _sender: threading.Thread | None = None
 
 
 class NotTaken(Exception):
-    """Who was to be told did not take it."""
+    """The webhook or the mail server refused the message."""
 
 
 def channels(settings: Settings) -> list[str]:
@@ -116,7 +116,7 @@ def _send_and_release(app: Celeriac) -> None:
 
 
 def _guarded(act: Callable[[], None]) -> None:
-    """What one channel meets with keeps no other."""
+    """A channel that fails does not stop the others."""
     try:
         act()
     except Exception as error:

@@ -87,8 +87,8 @@ def _allocated(
 ) -> tuple[list[Claimant], dict[str, int]]:
     """Allocates; looks deeper into accounts whose counted tasks ran out, until none did.
 
-    Of an only account without a cap the claim tells what it has: nobody walks over its dead entries once more. Behind
-    points there are none.
+    A single account without a cap is not counted deeper: the claim shows how much it has, which saves a second walk
+    over its dead entries. Behind resume points there are none.
     """
     depth = min(free, FIRST_LOOK)
     given = allocate(claimants, free)

@@ -115,17 +115,17 @@ class Dispatcher:
         return self.run_pass(role, own)
 
     def _patient_pass(self, role: Role, own: Own | None) -> Pass:
-        """Whoever keeps a prompt role busy looks again when it is over; another role's next pass is far away."""
+        """Waits up to `WAIT` seconds for another pass of the role, unless it is prompt: then that one looks again."""
         until = time.monotonic() + WAIT
         while (done := self.run_pass(role, own)).busy and not role.prompt and time.monotonic() < until:
             time.sleep(WAIT_STEP)
         return done
 
     def resume(self, role: Role, batch: int = 500) -> int:
-        """Retries and snoozes that are due go on, between passes: their round has its slot from an earlier one.
+        """Claims due retries and snoozes of a role that is not prompt, between its passes; returns how many were due.
 
-        For roles that are not dispatched between passes; what another has due, any look dispatches. An account resumes
-        no more than its share of the window, where others have something ready. How many tasks were due.
+        Their round has had its slot. An account resumes no more than its share of the window while others have
+        something ready. A prompt role needs none of this: any look dispatches what it has due.
         """
         if not role.enabled() or not self.publisher.is_open:
             return 0

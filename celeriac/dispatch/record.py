@@ -32,8 +32,8 @@ SET generation = (batchers.passes + 1) / 100, cursor = excluded.cursor, last_pas
     passes = batchers.passes + 1
 """)
 
-# An empty pass for the reason of the last one only counts up; the guard keeps it so when the last one was not empty.
-# Not for ever: each time leaves a version of the row, which stays under somebody's old transaction.
+# An empty pass for the reason of the last one only counts up; the guard keeps a last one that was not empty as it is.
+# At most 1,000 times: under an old transaction each update leaves a version that vacuum cannot remove.
 REPEAT = text("""
 UPDATE celeriac.passes SET repeated = repeated + 1, last_at = statement_timestamp(), took_ms = :took_ms
 WHERE id = :last_pass AND why_nothing = :why AND repeated < 1000
@@ -48,7 +48,7 @@ INSERT INTO celeriac.batchers (role, generation, cursor, last_pass) SELECT :role
 ON CONFLICT (role, generation) DO UPDATE SET last_pass = excluded.last_pass
 """)
 
-# Where tasks start without passes, none of these would say so otherwise, and all walk over the tickets since the last.
+# Roles whose tasks start without passes have to move `held_since` too: each look walks over all tickets since then.
 STILL_HELD = text(f"""
 UPDATE celeriac.batchers SET held_since = CAST(:held_since AS timestamptz)
 WHERE role = :role AND generation = {GENERATION}

@@ -6,11 +6,11 @@ from sqlalchemy import Connection, text
 
 from celeriac.store.prepared import Prepared
 
-# The room first: who settles asks more often than there is any, and the entries of `ready` may be dead ones for long.
-# While a ticket for each slot waits to be started, there is none: what becomes ready meanwhile shares the next tickets,
-# where a pass after each of theirs would make ever smaller ones, and a queue of them. One that waits for longer keeps
-# nothing back: it may be lost, or all are busy.
-# Where a pass left resume points, the next one tells whether there is more.
+# Room is checked before work: settles ask far more often than there is room, and `ready` may begin with dead entries.
+# There is no room while a ticket for each slot waits to be started: what becomes ready meanwhile shares the next
+# tickets. A pass after each settle would make ever smaller tickets, and a queue of them. A ticket that has waited for
+# longer is not counted: it may be lost, or all workers are busy.
+# Where a pass left resume points, the next pass finds out whether there is more.
 WORK_AND_ROOM = text("""
 WITH state AS MATERIALIZED (
     SELECT held_since, points IS NOT NULL AND rescan_at > statement_timestamp() AS resumes

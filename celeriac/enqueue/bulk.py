@@ -61,7 +61,7 @@ def _begun(beside: ThreadPoolExecutor, connection: Connection, batch: Sequence[N
 
 
 def _end(beside: ThreadPoolExecutor, connection: Connection) -> None:
-    """What is under way ends before the transaction does; where that is not waited for, the connection goes."""
+    """Waits for the insert under way before the transaction ends; interrupted in that, invalidates the connection."""
     try:
         beside.shutdown(cancel_futures=True)
     except BaseException:

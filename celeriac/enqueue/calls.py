@@ -38,8 +38,8 @@ class CallOptions(BulkOptions, total=False):
     task_id: str
 
 
-#: Celery's that a single call may say as well. The first lines count, or are refused where they cannot; the rest
-#: concerns how a message travels, or what Celery tells itself of one: a row has no need of it.
+#: Options of Celery's that a call may give. Those of the first two lines take effect, or are refused where they cannot;
+#: the others concern how a message travels, and change nothing for a row.
 CELERYS = frozenset({
     "shadow", "time_limit", "soft_time_limit", "link", "link_error", "chain", "chord", "group_id", "group_index",
     "replaced_task_nesting", "queue", "exchange", "exchange_type", "routing_key",

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, text
 from celeriac.enqueue.rows import FIELDS, NewTask, Receipt
 from celeriac.store.prepared import Prepared
 
-# Nothing to unpack, or to compare it with.
+# Plain VALUES: nothing to unnest, and no look at `history` for the task's id.
 _READY = """
 WITH fresh AS (
     INSERT INTO celeriac.tasks (
@@ -44,7 +44,7 @@ _row = attrgetter(*_READY_TYPES)
 _INSERT_READY = Prepared(INSERT_READY, _READY_TYPES)
 _INSERT_KEYLESS = Prepared(INSERT_KEYLESS, _READY_TYPES)
 
-#: Of one trip and one transaction with what follows: how long an insert waits for somebody's unique key.
+#: Sent with the INSERT in one round trip: how long it waits for a unique key that another transaction holds.
 BRIEFLY = "SET LOCAL lock_timeout = '50 ms'; "
 
 #: What a row has to lack to be ready by its mere insert.

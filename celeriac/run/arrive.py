@@ -76,7 +76,7 @@ def _go_on(app: RunApp, role: Role, ran: int, until: float) -> int:
 
 
 def _has_more(app: RunApp, role: Role) -> bool:
-    """What ran is settled: whoever looks next does what cannot be done now."""
+    """Errors are only logged: the tasks are settled, and the next look makes up for this one."""
     with _excused(role):
         return app.dispatcher.has_work_and_room(role)
     return False

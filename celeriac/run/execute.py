@@ -218,7 +218,7 @@ def _fail(app: RunApp, run: Run, error: Exception) -> None:
 
 
 def _trace(app: RunApp, run: Run, args: Any, kwargs: Any, request: dict[str, Any]) -> Any:
-    """What Celery stores nothing for, if it was that."""
+    """Runs it through Celery's tracer; returns the Ignore or Reject it raised, for which Celery stores no result."""
     task = app.tasks[run.role.name]
     traced = trace.trace_task(
         task, run.task.task_id, args, kwargs, request, app=app, loader=app.loader, hostname=worker_id()

@@ -97,7 +97,7 @@ def report(connection: Connection, worker: WorkerState, *, by: str | None = None
 
 
 def ended(connection: Connection, worker_id: str) -> None:
-    """The process that had this name is gone; what was asked of it is not asked of the next."""
+    """Marks a dead worker of this name as stopped; its decommission request does not apply to its successor."""
     connection.execute(ENDED, {"worker_id": worker_id})
 
 

@@ -132,8 +132,9 @@ class HardLimit:
 
 
 def limiting(number: int) -> Callable[[int, float], None]:
-    """For as long as this process is the place of that number: what notes the task that it runs, and until when at
-    most. 0 and 0: nothing under a limit.
+    """A function that tells the parent which task this slot runs and its hard deadline; 0 and 0: none under a limit.
+
+    It is this process's for as long as it has the slot of that number.
     """
     at, pid = number % PROCESSES * _LIMIT.size, os.getpid()
     return lambda task, ends: _LIMIT.pack_into(_limits, at, pid, task, ends)

@@ -254,9 +254,10 @@ class TicketRun:
             self.owned.difference_update(ids)
 
     def _abandon(self, error: BaseException) -> None:
-        """Something of ours broke: the tasks may not stay with a process that goes on, nor the process with them.
+        """After an error of the engine's own: releases the ticket's tasks.
 
-        One that runs other tickets, too, leaves this one to the lifeline.
+        If it cannot, a forked process exits, and its parent releases them; one shared with other tickets leaves this
+        one to the lifeline.
         """
         logger.error("A ticket of %s broke off: %r", self.role.name, error)
         with self.lock, suppress(Exception):
@@ -268,7 +269,7 @@ class TicketRun:
         places.orphans.put(self.token)
 
     def _released(self, error: BaseException) -> bool:
-        """Whether none of the tasks is this process's any more. Who outlasted Postgres in vain need not ask."""
+        """Whether none of the tasks is this process's any more: False without asking if Postgres stayed away."""
         if isinstance(error, NotSettled) or is_gone(error):
             return False
         try:

@@ -179,7 +179,7 @@ class RowBackend(BaseBackend):
     _get_task_meta_for = get_task_meta
 
     def get_state(self, task_id: str) -> str:
-        """Of each part behind one that failed Celery asks whether its chord has been told; here nobody is."""
+        """While a failure spreads, Celery asks of each later link whether its chord was told; PENDING: go on."""
         if (run := running.current()) is not None and run.is_spreading:
             return "PENDING"
         return str(self.get_task_meta(task_id)["status"])

@@ -4,8 +4,8 @@ A stock consumer ends with "Unrecoverable error" on several kinds of malformed m
 could crash-loop the fleet. Here what is no ticket is set aside and counted before any consumer sees it (the adopter
 looks what it is), and a broadcast (remote control, events) that breaks its reader costs the broadcast, not the worker.
 
-So it does on most of Redis' error replies. Here one of them is a connection that is lost, and Redis is not there again
-until it takes writes; a key of another type than it is for is quarantined.
+A stock consumer also ends on most of Redis' error replies. Here an error reply counts as a lost connection, and
+reconnecting succeeds only once Redis takes writes; a key of the wrong type is quarantined.
 """
 
 from __future__ import annotations

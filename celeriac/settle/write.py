@@ -28,16 +28,15 @@ _OF_ITS_ROW = _KEPT.replace("id, task_id", "t.id, t.task_id").replace(
 
 
 def _awaited(of: str) -> str:
-    """Whether somebody is seen to wait for that row's key: one descent each, however many wait."""
+    """Whether a task waits for that row's lock key: one index descent, however many wait."""
     in_order = "ORDER BY b.priority DESC, b.due_at, b.id LIMIT 1"
     return f"(SELECT true FROM celeriac.behind b WHERE b.lock_key = {of}.lock_key {in_order}) IS NOT NULL"
 
 
-# A key that somebody waits for goes to them at once, within the statement. `handed` reads them once more, and may see
-# newer rows than the statement: under any isolation but the usual one Postgres might refuse all of it for those. Where
-# nobody is seen to wait for any of the keys, it is not called.
+# `hand_on` reads the waiting entries with a newer snapshot than the statement has. Under REPEATABLE READ that can raise
+# a serialization error, so it is called under READ COMMITTED only, and only if somebody waits for one of the keys.
 def _free_keys(of: str) -> str:
-    """What the tasks of that part had locked goes to who is seen to wait for it, or is free: then it is looked at."""
+    """CTEs that pass each lock key to the best waiting task, or delete the lock and leave the key in `looks`."""
     return f"""handed AS MATERIALIZED (
     SELECT h.lock_key, h.role FROM (
         SELECT array_agg(x.lock_key) AS keys, array_agg(x.id) AS heads FROM {of} x
@@ -63,7 +62,7 @@ UNION ALL (SELECT DISTINCT CAST(NULL AS bigint), NULL, role, NULL FROM handed)""
 
 
 def _join(of: str) -> str:
-    """Somebody may wait for the tasks of that part, and for others."""
+    """Records the barriers of these tasks in `joins`, to be looked at after the commit."""
     return f"""to_join AS (
     INSERT INTO celeriac.joins (barrier) SELECT DISTINCT barrier FROM {of} WHERE barrier IS NOT NULL
 )"""

@@ -34,8 +34,8 @@ KEEPALIVES = {
 #: How long (seconds) Postgres may take to let us in.
 CONNECT_TIMEOUT = 5
 
-#: A transaction of ours that says nothing for so long (seconds) is ended by Postgres: its process is frozen, and what
-#: it has locked is passed over by whoever rescues.
+#: Postgres ends a transaction of the engine's that sends nothing for so long (seconds): its process is frozen, and a
+#: rescue could not lock the rows it holds.
 SILENCE = 15.0
 
 
@@ -161,7 +161,7 @@ class Database:
             self._give_back(home, raw, pooled)
 
     def _give_back(self, home: _Spare, raw: Any, pooled: Any) -> None:
-        """No lock: a signal's handler may enqueue, too. That two are spared at the same instant does no harm."""
+        """No lock: a signal handler may enqueue, too, and would wait for its own thread. Two spares do no harm."""
         if pooled is None:
             home.is_out = False
         elif home is self._spare and (home.is_out or home.idle):
@@ -175,7 +175,7 @@ class Database:
             raw.close()
 
     def _drop_spare(self) -> None:
-        """Nor will those that are in use become one."""
+        """Closes the spare; a connection that is in use now is closed when it comes back."""
         dropped, self._spare = self._spare, _Spare()
         for raw in dropped.idle:
             raw.close()

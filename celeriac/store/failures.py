@@ -87,7 +87,8 @@ def _of_celeriac(error: BaseException | None) -> Iterator[Any]:
 def is_retryable(error: BaseException) -> bool:
     """Whether the same transaction may succeed another time: Postgres went away, or ended it for another's sake.
 
-    A limit on time or on waiting for locks is a statement's own; at the COMMIT, which no statement is, it is nobody's.
+    A time limit or lock timeout is the fault of the statement that met it; one that ends the COMMIT is nobody's fault,
+    and the transaction may be tried again.
     """
     orig = getattr(error, "orig", None)
     if isinstance(orig, QueryCanceledError | LockNotAvailable):

@@ -38,7 +38,7 @@ def _call(task: Any, outcome: Outcome) -> None:
 
 
 def _try(hook: Callable[[], Any], task: Any) -> None:
-    """One that fails keeps the others from nothing."""
+    """A hook that fails is logged; the other hooks still run."""
     try:
         hook()
     except Exception:
