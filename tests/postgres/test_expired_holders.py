@@ -46,7 +46,7 @@ def test_one_that_runs_or_may_still_start_is_found(put: Put, rows: Rows, state: 
     assert put(unique_key="u").id == old.id
 
 
-def test_the_next_of_its_lock_key_leads(put: Put, rows: Rows) -> None:
+def test_the_next_of_its_lock_key_is_the_head(put: Put, rows: Rows) -> None:
     old, waits = put(unique_key="u", lock_key="k"), put(lock_key="k")
     rows(f"{EXPIRE} WHERE id = {old.id}")
     new = put(unique_key="u", lock_key="k")

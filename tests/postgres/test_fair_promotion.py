@@ -6,7 +6,7 @@ from celeriac.dispatch import promote
 from celeriac.dispatch.passes import Dispatcher
 from celeriac.store.connections import Database
 from tests.postgres.conftest import new_task
-from tests.postgres.leads import WAITS
+from tests.postgres.heads import WAITS
 from tests.postgres.passes import Passes, finish, role
 from tests.postgres.stages import enqueued
 from tests.processes import Rows

@@ -50,7 +50,7 @@ def test_keys_lead_to_the_task_that_holds_them(database: Database) -> None:
         assert insights.unfinished(connection, "discovery", "8") is None
 
 
-def test_a_waiting_leader_holds_nothing_yet(database: Database) -> None:
+def test_a_waiting_head_holds_nothing_yet(database: Database) -> None:
     enqueued(database, new_task(lock_key="store:7"))
     with database.statement() as connection:
         assert insights.active_under(connection, "store:7") is None

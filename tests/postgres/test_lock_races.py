@@ -1,4 +1,4 @@
-"""Lock keys beside open transactions: nobody waits for one, and whoever it kept from the lead gets it afterwards."""
+"""Lock keys beside open transactions: nobody waits for one, and whoever it kept from a key gets it afterwards."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from celeriac.store import look
 from celeriac.store.connections import Database
 from celeriac.store.started import Started
 from tests.postgres.conftest import new_task
-from tests.postgres.leads import WAITS, leads
+from tests.postgres.heads import WAITS, heads
 from tests.postgres.stages import again, claimed, enqueued, looked, outcome, running, settle_in, settled, started
 from tests.processes import PATIENCE, Rows, until
 
@@ -42,7 +42,7 @@ def test_one_in_the_line_that_somebody_holds_is_passed_over(database: Database, 
     with database.transaction() as other:
         other.exec_driver_sql(f"SELECT FROM celeriac.behind WHERE id = {first.id} FOR UPDATE")
         settled(database, outcome(task))
-        assert leads(rows) == [second.id]
+        assert heads(rows) == [second.id]
 
 
 @pytest.mark.parametrize("makes_up", MAKES_UP)
@@ -55,9 +55,9 @@ def test_a_line_that_somebody_holds_is_left_for_later(
         other.exec_driver_sql(f"SELECT FROM celeriac.behind WHERE id = {following.id} FOR UPDATE")
         settled(database, outcome(task))
         MAKES_UP[makes_up](app)
-        assert leads(rows) == []
+        assert heads(rows) == []
     MAKES_UP[makes_up](app)
-    assert leads(rows) == [following.id]
+    assert heads(rows) == [following.id]
 
 
 def test_many_keys_whose_lines_somebody_holds_hold_nobody_up(database: Database, app: Celeriac, rows: Rows) -> None:
@@ -70,9 +70,9 @@ def test_many_keys_whose_lines_somebody_holds_hold_nobody_up(database: Database,
         settled(database, *map(outcome, tasks))
         looked(database)
         assert time.monotonic() - begins < 2
-        assert leads(rows) == []
+        assert heads(rows) == []
     looked(database)
-    assert len(leads(rows)) == 50
+    assert len(heads(rows)) == 50
 
 
 def test_a_settle_whose_snapshot_is_older_than_the_line_leaves_it_to_the_look(database: Database, rows: Rows) -> None:
@@ -84,9 +84,9 @@ def test_a_settle_whose_snapshot_is_older_than_the_line_leaves_it_to_the_look(da
         session.exec_driver_sql("SELECT FROM celeriac.behind")
         rows(f"UPDATE worker_tasks SET priority = 9 WHERE id = {following.id}")
         assert settle_in(session, outcome(task)) == {task.id}
-    assert leads(rows) == []
+    assert heads(rows) == []
     looked(database)
-    assert leads(rows) == [following.id]
+    assert heads(rows) == [following.id]
 
 
 @pytest.fixture
@@ -118,7 +118,7 @@ def test_a_line_that_changes_while_a_settle_chooses_is_left_to_the_look(
     (task,) = running(database, new_task(lock_key="k"))
     (following,) = enqueued(database, new_task(lock_key="k"))
     changed(lambda: settled(database, outcome(task)))
-    assert leads(rows) == [following.id]
+    assert heads(rows) == [following.id]
 
 
 def test_a_line_that_changes_while_a_look_chooses_is_looked_at_again(
@@ -129,21 +129,21 @@ def test_a_line_that_changes_while_a_look_chooses_is_looked_at_again(
     rows("INSERT INTO looks VALUES ('k')")
     changed(lambda: looked(database))
     looked(database)
-    assert leads(rows) == [following.id]
+    assert heads(rows) == [following.id]
 
 
-def test_a_lead_that_is_being_taken_is_not_waited_for(database: Database, rows: Rows) -> None:
+def test_a_key_that_is_being_taken_is_not_waited_for(database: Database, rows: Rows) -> None:
     first, second = enqueued(database, new_task(lock_key="k"), new_task(lock_key="k"))
     rows("UPDATE worker_tasks SET waits_for = 'lock'")
     with database.transaction() as one, database.transaction() as two:
         assert look.hand_over(one, ["k"]) == {"work"}
         assert look.hand_over(two, ["k"]) == set()
-    assert leads(rows) == [first.id]
+    assert heads(rows) == [first.id]
     assert rows(WAITS) == [(first.id, ""), (second.id, "lock")]
 
 
 def test_leading_leaves_the_transactions_lock_timeout_alone(database: Database, rows: Rows) -> None:
-    """What follows in it, a follow-up's insert above all, may have to wait for others longer than a lead may."""
+    """What follows in it, a follow-up's insert above all, may have to wait for others longer than a hand-over may."""
     enqueued(database, new_task(lock_key="k"))
     rows("UPDATE worker_tasks SET waits_for = 'lock'")
     with database.transaction() as connection:
@@ -152,17 +152,17 @@ def test_leading_leaves_the_transactions_lock_timeout_alone(database: Database, 
 
 
 @pytest.mark.parametrize("makes_up", MAKES_UP)
-def test_an_enqueue_that_saw_a_leader_which_settled_since_gets_the_lead_though_nobody_hears_of_its_commit(
+def test_an_enqueue_that_saw_a_head_which_settled_since_becomes_the_head_though_nobody_hears_of_its_commit(
     database: Database, app: Celeriac, rows: Rows, makes_up: str
 ) -> None:
-    (leader,) = running(database, new_task(lock_key="k"))
+    (head,) = running(database, new_task(lock_key="k"))
     with database.transaction() as connection:
         (behind,) = enqueue(connection, [new_task(lock_key="k")], callers=True)
-        settled(database, outcome(leader))
+        settled(database, outcome(head))
     assert behind.waits_for == "lock"
-    assert leads(rows) == []
+    assert heads(rows) == []
     MAKES_UP[makes_up](app)
-    assert leads(rows) == [behind.id]
+    assert heads(rows) == [behind.id]
     assert hand_over.hand_over(app) == 0
 
 
@@ -181,49 +181,47 @@ def meanwhile(database: Database) -> Meanwhile:
     return run
 
 
-def test_a_retry_that_lines_up_while_its_leader_settles_is_led(
+def test_a_retry_that_lines_up_while_its_head_settles_gets_the_key(
     database: Database, meanwhile: Meanwhile, rows: Rows
 ) -> None:
-    retried, leader = _retry_behind_a_leader(database)
-    meanwhile(
-        lambda connection: promote.promote_due(connection, "work", 10), lambda: settled(database, outcome(leader))
-    )
-    assert leads(rows) == [retried]
+    retried, head = _retry_behind_a_head(database)
+    meanwhile(lambda connection: promote.promote_due(connection, "work", 10), lambda: settled(database, outcome(head)))
+    assert heads(rows) == [retried]
 
 
-def test_a_leader_that_settles_while_a_retry_lines_up_is_followed(
+def test_a_head_that_settles_while_a_retry_lines_up_is_followed(
     database: Database, meanwhile: Meanwhile, rows: Rows
 ) -> None:
-    retried, leader = _retry_behind_a_leader(database)
+    retried, head = _retry_behind_a_head(database)
 
     def line_up() -> None:
         with database.transaction() as connection:
             promote.promote_due(connection, "work", 10)
 
-    meanwhile(lambda connection: settle_in(connection, outcome(leader)), line_up)
-    assert leads(rows) == [retried]
+    meanwhile(lambda connection: settle_in(connection, outcome(head)), line_up)
+    assert heads(rows) == [retried]
 
 
-def _retry_behind_a_leader(database: Database) -> tuple[int, Started]:
-    """The id of a retry that is due, and the task that leads its key meanwhile."""
+def _retry_behind_a_head(database: Database) -> tuple[int, Started]:
+    """The id of a retry that is due, and the task that is its key's head meanwhile."""
     (retried,) = running(database, new_task(lock_key="k"))
     enqueued(database, new_task(lock_key="k"))
     settled(database, again(retried))
-    (leader,) = started(database, *claimed(database))
-    return retried.id, leader
+    (head,) = started(database, *claimed(database))
+    return retried.id, head
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_an_enqueue_beside_its_leaders_settle_leads(
+def test_an_enqueue_beside_its_heads_settle_is_the_head(
     app: Celeriac, database: Database, meanwhile: Meanwhile, rows: Rows, count: int
 ) -> None:
     @app.task(role=f"stock {count}", lock_by="shop")
     def stock(shop: int) -> None: ...
 
     stock.delay(1)
-    (leader,) = started(database, *claimed(database, f"stock {count}"), role=f"stock {count}")
-    meanwhile(lambda connection: settle_in(connection, outcome(leader)), lambda: stock.bulk([(1,)] * count))
-    assert len(leads(rows)) == 1
+    (head,) = started(database, *claimed(database, f"stock {count}"), role=f"stock {count}")
+    meanwhile(lambda connection: settle_in(connection, outcome(head)), lambda: stock.bulk([(1,)] * count))
+    assert len(heads(rows)) == 1
 
 
 def test_a_bulk_that_takes_its_time_holds_nobody_up_who_settles(
@@ -235,17 +233,17 @@ def test_a_bulk_that_takes_its_time_holds_nobody_up_who_settles(
     monkeypatch.setattr(bulks, "BULK", 1)
     waits = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
     shelves.delay(1, 1)
-    (leader,) = started(database, *claimed(database, "shelves"), role="shelves")
+    (head,) = started(database, *claimed(database, "shelves"), role="shelves")
     with ThreadPoolExecutor(2) as threads:
         with database.transaction() as connection:
             enqueue(connection, [new_task("shelves", unique_key="3")])
             bulk = threads.submit(shelves.bulk, [(1, 2), (1, 3)])
             until(lambda: rows(waits), "the bulk's second statement to wait")
-            assert threads.submit(settled, database, outcome(leader)).result(PATIENCE / 2) == {leader.id}
+            assert threads.submit(settled, database, outcome(head)).result(PATIENCE / 2) == {head.id}
         assert [receipt.is_new for receipt in bulk.result()] == [True, False]
 
 
-def test_of_an_enqueue_and_one_beside_it_that_is_not_committed_one_leads_and_nobody_waits(
+def test_of_an_enqueue_and_one_beside_it_that_is_not_committed_one_is_the_head_and_nobody_waits(
     database: Database, meanwhile: Meanwhile, rows: Rows
 ) -> None:
     receipts: list[Receipt] = []
@@ -254,8 +252,8 @@ def test_of_an_enqueue_and_one_beside_it_that_is_not_committed_one_leads_and_nob
         lambda: receipts.extend(enqueued(database, new_task(lock_key="k"))),
     )
     first, second = receipts
-    assert rows(WAITS) == [(first.id, "lock"), (second.id, "")], "the first to be committed leads"
-    assert leads(rows) == [second.id]
+    assert rows(WAITS) == [(first.id, "lock"), (second.id, "")], "the first to be committed is the head"
+    assert heads(rows) == [second.id]
 
 
 def test_bulks_that_share_keys_wait_in_one_order(database: Database, rows: Rows) -> None:
@@ -276,4 +274,4 @@ def test_bulks_that_share_keys_wait_in_one_order(database: Database, rows: Rows)
     assert [(r.id in (three.id, four.id), r.is_new) for r in other.result()] == [
         (True, False), (True, False), (False, True)
     ]  # fmt: skip
-    assert leads(rows) == [three.id]
+    assert heads(rows) == [three.id]

@@ -1,4 +1,4 @@
-"""Lock keys: at most one task leads a key, and as long as somebody waits for it, somebody does."""
+"""Lock keys: a key has at most one head, and as long as somebody waits for it, it has one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from celeriac.store import look
 from celeriac.store.connections import Database
 from celeriac.store.started import Started
 from tests.postgres.conftest import new_task
-from tests.postgres.leads import WAITS, leads
+from tests.postgres.heads import WAITS, heads
 from tests.postgres.stages import again, claimed, enqueued, looked, outcome, running, settle_in, settled, started
 from tests.processes import Rows
 
@@ -27,11 +27,11 @@ Put = Callable[..., Receipt]
 
 
 @pytest.mark.parametrize("status", ["completed", "failed", "cancelled"])
-def test_an_outcome_gives_the_lead_to_the_next(database: Database, rows: Rows, status: str) -> None:
+def test_an_outcome_gives_its_key_to_the_next(database: Database, rows: Rows, status: str) -> None:
     (task,) = running(database, new_task(lock_key="k"))
     following = enqueued(database, new_task(lock_key="k"), new_task(lock_key="k"))
     assert settled(database, outcome(task, status)) == {task.id}
-    assert leads(rows) == [following[0].id]
+    assert heads(rows) == [following[0].id]
 
 
 @pytest.mark.parametrize("ends", [outcome, again])
@@ -43,7 +43,7 @@ def test_a_settle_hands_the_lock_over_itself(
     first, _ = enqueued(database, new_task(lock_key="k"), new_task(lock_key="k"))
     with database.engine.begin() as last_words:
         assert settle_in(last_words, ends(task)) == {task.id}
-    assert leads(rows) == [first.id]
+    assert heads(rows) == [first.id]
     assert rows("SELECT FROM looks") == []
 
 
@@ -61,11 +61,11 @@ def test_a_role_whose_task_was_handed_the_lock_is_told_after_the_commit(
     assert told == [{"other"}]
 
 
-def test_a_task_that_is_not_kept_gives_the_lead_to_the_next(database: Database, rows: Rows) -> None:
+def test_a_task_that_is_not_kept_gives_its_key_to_the_next(database: Database, rows: Rows) -> None:
     (task,) = running(database, new_task(lock_key="k"))
     (following,) = enqueued(database, new_task(lock_key="k"))
     settled(database, outcome(task, keep=False))
-    assert leads(rows) == [following.id]
+    assert heads(rows) == [following.id]
 
 
 def test_the_next_is_the_one_of_the_highest_priority_that_was_due_first(database: Database, rows: Rows) -> None:
@@ -76,12 +76,12 @@ def test_the_next_is_the_one_of_the_highest_priority_that_was_due_first(database
     order = []
     for _ in waiting:
         settled(database, outcome(task))
-        order += leads(rows)
+        order += heads(rows)
         (task,) = started(database, *claimed(database))
     assert order == [waiting[n].id for n in (2, 3, 1, 0)]
 
 
-def test_a_retry_gives_the_lead_to_the_next_and_gets_back_in_line(database: Database, rows: Rows) -> None:
+def test_a_retry_gives_its_key_to_the_next_and_gets_back_in_line(database: Database, rows: Rows) -> None:
     (first,) = running(database, new_task(lock_key="k"))
     (second,) = enqueued(database, new_task(lock_key="k"))
     settled(database, again(first))
@@ -90,52 +90,52 @@ def test_a_retry_gives_the_lead_to_the_next_and_gets_back_in_line(database: Data
         assert promote.promote_due(connection, "work", 10).count == 1
     assert rows(WAITS) == [(first.id, "lock"), (second.id, "")]
     settled(database, outcome(*started(database, *claimed(database))))
-    assert leads(rows) == [first.id]
+    assert heads(rows) == [first.id]
 
 
-def test_a_retry_that_nobody_waits_behind_leads_again_once_it_is_due(database: Database, rows: Rows) -> None:
+def test_a_retry_that_nobody_waits_behind_is_the_head_again_once_it_is_due(database: Database, rows: Rows) -> None:
     (task,) = running(database, new_task(lock_key="k"))
     settled(database, again(task))
-    assert leads(rows) == []
+    assert heads(rows) == []
     with database.transaction() as connection:
         promote.promote_due(connection, "work", 10)
-    assert leads(rows) == [task.id]
+    assert heads(rows) == [task.id]
 
 
-def test_of_tasks_due_together_one_leads(database: Database, rows: Rows) -> None:
+def test_of_tasks_due_together_one_is_the_head(database: Database, rows: Rows) -> None:
     receipts = enqueued(database, *(new_task(lock_key="k", delay=1000.0) for _ in range(3)))
     rows("UPDATE worker_tasks SET scheduled_for = now()")
     with database.transaction() as connection:
         assert promote.promote_due(connection, "work", 10).count == 3
-    assert leads(rows) == [receipts[0].id]
+    assert heads(rows) == [receipts[0].id]
 
 
 @pytest.mark.parametrize("state", ["pending", "claimed"])
-def test_cancelling_a_leader_gives_the_lead_to_the_next(database: Database, rows: Rows, state: str) -> None:
+def test_cancelling_a_head_gives_its_key_to_the_next(database: Database, rows: Rows, state: str) -> None:
     first, second = enqueued(database, new_task(lock_key="k"), new_task(lock_key="k"))
     if state == "claimed":
         claimed(database)
     with database.transaction() as connection:
         cancel.cancel(connection, first.task_id, by="test", why="")
-    assert leads(rows) == [second.id]
+    assert heads(rows) == [second.id]
 
 
-def test_cancelling_one_in_the_line_leaves_the_leader(database: Database, rows: Rows) -> None:
+def test_cancelling_one_in_the_line_leaves_the_head(database: Database, rows: Rows) -> None:
     first, second = enqueued(database, new_task(lock_key="k"), new_task(lock_key="k"))
     with database.transaction() as connection:
         cancel.cancel(connection, second.task_id, by="test", why="")
-    assert leads(rows) == [first.id]
+    assert heads(rows) == [first.id]
 
 
 def test_a_key_that_has_a_head_gets_no_other(database: Database, put: Put, rows: Rows) -> None:
     first, _ = put(lock_key="k"), put(lock_key="k")
     with database.transaction() as connection:
         assert look.hand_over(connection, ["k", "nobody's"]) == set()
-    assert leads(rows) == [first.id]
+    assert heads(rows) == [first.id]
 
 
 @pytest.mark.parametrize("callers", [True, False])
-def test_of_a_bulk_in_which_the_first_of_a_key_waits_for_its_time_another_leads(
+def test_of_a_bulk_in_which_the_first_of_a_key_waits_for_its_time_another_is_the_head(
     database: Database, app: Celeriac, rows: Rows, callers: bool
 ) -> None:
     tasks = [new_task(lock_key="k", unique_key="1", delay=1000.0), new_task(lock_key="k", unique_key="2")]
@@ -144,17 +144,17 @@ def test_of_a_bulk_in_which_the_first_of_a_key_waits_for_its_time_another_leads(
     if callers:
         looked(database)
     assert due.waits_for == "lock", "until its commit is looked after"
-    assert leads(rows) == [due.id]
+    assert heads(rows) == [due.id]
 
 
-def test_the_sweep_finds_every_key_without_a_leader(
+def test_the_sweep_finds_every_key_without_a_head(
     database: Database, app: Celeriac, rows: Rows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hand_over, "BATCH", 4)
     enqueued(database, *(new_task(lock_key=f"k{n % 10}") for n in range(20)), new_task(lock_key=""))
     rows("UPDATE worker_tasks SET waits_for = 'lock' WHERE lock_key NOT IN ('k3', 'k4')")
     assert hand_over.hand_over(app) == 9
-    assert len(leads(rows)) == 11
+    assert len(heads(rows)) == 11
 
 
 PAUSE = "INSERT INTO roles (role, definition, paused) VALUES (:role, '{}', true)"
@@ -171,35 +171,35 @@ HELD_BACK = {
 def test_what_is_held_back_keeps_no_lock_from_others(
     database: Database, app: Celeriac, rows: Rows, held_back: str
 ) -> None:
-    """Nor does it lose its turn for good: it leads again where nobody else could."""
+    """Nor does it lose its turn for good: it is the head again where nobody else could be."""
     paused, other = enqueued(database, new_task("idle", account="idle", lock_key="k"), new_task(lock_key="k"))
     rows(HELD_BACK[held_back])
     assert hand_over.hand_over(app) == 1
-    assert leads(rows) == [other.id]
+    assert heads(rows) == [other.id]
     assert hand_over.hand_over(app) == 0
     settled(database, outcome(*started(database, *claimed(database))))
-    assert leads(rows) == [paused.id]
+    assert heads(rows) == [paused.id]
     assert hand_over.hand_over(app) == 0
 
 
 @pytest.mark.parametrize("held_back", HELD_BACK)
-def test_the_next_leader_is_one_that_can_run(database: Database, rows: Rows, held_back: str) -> None:
-    (leader,) = running(database, new_task(lock_key="k"))
+def test_the_next_head_is_one_that_can_run(database: Database, rows: Rows, held_back: str) -> None:
+    (head,) = running(database, new_task(lock_key="k"))
     first = new_task("idle", account="idle", lock_key="k", priority=9)
     _, second = enqueued(database, first, new_task(lock_key="k"))
     rows(HELD_BACK[held_back])
-    settled(database, outcome(leader))
-    assert leads(rows) == [second.id]
+    settled(database, outcome(head))
+    assert heads(rows) == [second.id]
 
 
 def test_a_task_that_runs_keeps_its_lock_though_its_role_is_paused(
     database: Database, app: Celeriac, rows: Rows
 ) -> None:
-    (leader,) = running(database, new_task(lock_key="k"))
+    (head,) = running(database, new_task(lock_key="k"))
     enqueued(database, new_task("other", lock_key="k"))
     rows(PAUSE, role="work")
     assert hand_over.hand_over(app) == 0
-    assert leads(rows) == [leader.id]
+    assert heads(rows) == [head.id]
 
 
 def test_a_pass_never_claims_two_tasks_of_a_key(database: Database, dispatcher: Dispatcher, rows: Rows) -> None:
@@ -214,12 +214,14 @@ def test_a_pass_never_claims_two_tasks_of_a_key(database: Database, dispatcher: 
 
 
 @pytest.mark.parametrize("written", ["inserted", "updated"])
-def test_one_that_was_put_behind_by_hand_leads_with_the_next_look(database: Database, rows: Rows, written: str) -> None:
+def test_one_that_was_put_behind_by_hand_is_the_head_with_the_next_look(
+    database: Database, rows: Rows, written: str
+) -> None:
     if written == "inserted":
         rows("INSERT INTO worker_tasks (task_id, role, lock_key, waits_for) VALUES ('t', 'work', 'k', 'lock')")
     else:
         enqueued(database, new_task(lock_key="k", delay=60.0))
         rows("UPDATE worker_tasks SET waits_for = 'lock', scheduled_for = now()")
-    assert leads(rows) == []
+    assert heads(rows) == []
     looked(database)
-    assert len(leads(rows)) == 1
+    assert len(heads(rows)) == 1

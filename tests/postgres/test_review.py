@@ -75,7 +75,7 @@ def test_a_paused_role_s_retries_wait(put: Put, dispatcher: Dispatcher, publishe
     assert publisher.published == []
 
 
-def test_a_retry_whose_lock_somebody_leads_lines_up_behind_it(
+def test_a_retry_whose_lock_somebody_has_lines_up_behind_it(
     put: Put, dispatcher: Dispatcher, publisher: Recorder, rows: Rows
 ) -> None:
     retry = put(lock_key="k")

@@ -71,7 +71,7 @@ def test_the_failed_tasks(database: Database, rows: Rows) -> None:
 
 
 def test_retrying_failed_tasks(database: Database, rows: Rows) -> None:
-    """Those with retries left run again, one of a unique key, behind whoever leads their lock."""
+    """Those with retries left run again, one of a unique key, behind the head of their lock."""
     finished(rows, status="failed", n=4, retry_count=1)
     finished(rows, status="failed", retry_count=3)
     rows("UPDATE worker_tasks SET unique_key = 'u' WHERE id IN (1, 2)")

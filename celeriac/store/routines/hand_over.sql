@@ -76,12 +76,12 @@ WITH best AS MATERIALIZED (
         WHERE b.id IS NOT NULL OR EXISTS (SELECT FROM celeriac.locks l WHERE l.lock_key = b.lock_key)
             OR (SELECT true FROM celeriac.behind w WHERE w.lock_key = b.lock_key
                 ORDER BY w.priority DESC, w.due_at, w.id LIMIT 1) IS NULL))
-), led AS (
+), headed AS (
     INSERT INTO celeriac.locks (lock_key, head) SELECT b.lock_key, b.id FROM best b WHERE b.id IS NOT NULL
     ON CONFLICT DO NOTHING RETURNING head
 ), moved AS (
     DELETE FROM celeriac.behind
-    WHERE ctid = ANY (ARRAY(SELECT place FROM best WHERE (id IN (SELECT head FROM led)) IS TRUE))
+    WHERE ctid = ANY (ARRAY(SELECT place FROM best WHERE (id IN (SELECT head FROM headed)) IS TRUE))
     RETURNING *
 ), entered AS (
     INSERT INTO celeriac.ready (seg, role, account, priority, due_at, id, losses)

@@ -1,4 +1,4 @@
-"""Who leads the lock keys, and what the tasks wait for."""
+"""The heads of the lock keys, and what the tasks wait for."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from tests.processes import Rows
 WAITS = "SELECT id, coalesce(waits_for, '') FROM worker_tasks WHERE status = 'pending' ORDER BY id"
 
 
-def leads(rows: Rows) -> list[int]:
-    """The ids of the tasks that lead a lock: its heads, and who of the lock's tasks waits for nothing."""
+def heads(rows: Rows) -> list[int]:
+    """The ids of the heads of all locks, by both accounts: `locks`, and who of a lock's tasks waits for nothing."""
     unfinished = "status IN ('pending', 'claimed', 'running')"
     leading = f"SELECT id FROM worker_tasks WHERE lock_key IS NOT NULL AND waits_for IS NULL AND {unfinished}"
     found = [row_id for (row_id,) in rows(f"{leading} ORDER BY id")]
