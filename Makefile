@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick proof faults celery-suites up bench bench-peers docs pgbouncer matrix dist check format clean
+.PHONY: help demo test quick coverage proof faults celery-suites up bench bench-peers docs pgbouncer matrix dist check format clean
 
 help: ## What there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,6 +26,9 @@ test: $(READY) ## Run the tests, or a part: T=tests/postgres
 
 quick: check ## What needs no server: lint, types, import contracts and the pure tests
 	$(BIN)/python -m pytest -n 2 tests/pure
+
+coverage: $(READY) ## The tests, or a part (T=tests/postgres), and which lines of the engine they reach, processes included
+	$(BIN)/python -m pytest -n 3 --cov --cov-report=term:skip-covered --cov-report=html:build/coverage $(T)
 
 proof: $(READY) ## The proof under load, at full size: schedules, races and floods for many minutes
 	$(BIN)/python -m pytest tests/faults --full --timeout 1800
