@@ -1,5 +1,6 @@
 """The HTTP API (the extra `api`): thin handlers over the engine's own functions, a module a group of endpoints.
 
+    listener    how many may wait for the server to accept them
     protocol    HTTP/1.1, read strictly, and how long a request may take to arrive
     gate        outermost: tokens, limits, security headers
     turns       how many requests of a token, and at an endpoint, are worked on at once

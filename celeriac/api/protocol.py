@@ -9,10 +9,13 @@ from __future__ import annotations
 import asyncio
 import re
 import resource
+from collections import OrderedDict
 from http import HTTPStatus
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import h11
+import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from celeriac.api.problems import Problem
@@ -67,6 +70,10 @@ def most_connections() -> int:
     return max(50, min(1000, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2))
 
 
+#: Of each server the connections that wait, in the order in which they make room.
+_in_turn: WeakKeyDictionary[uvicorn.Config, OrderedDict[Protocol, None]] = WeakKeyDictionary()
+
+
 class Protocol(H11Protocol):
     """One connection. `HEAD` and `BODY`: how long (seconds) a request's head, and then its body, may take to arrive.
 
@@ -81,7 +88,7 @@ class Protocol(H11Protocol):
         super().__init__(*args, **options)
         self.conn = Strict(h11.SERVER, LONGEST_HEAD)
         self._stage: Any = None
-        self._since = 0.0
+        self._in_turn = _in_turn.setdefault(self.config, OrderedDict())
         self._timer: asyncio.TimerHandle | None = None
         self._unread: asyncio.TimerHandle | None = None
 
@@ -98,8 +105,8 @@ class Protocol(H11Protocol):
     def pause_writing(self) -> None:
         """Whoever asked does not read: what is to be sent fills its buffer."""
         super().pause_writing()
-        self._since = self.loop.time()
         self._unread = self.loop.call_later(self.BODY, self.transport.abort)
+        self._queue()
 
     def resume_writing(self) -> None:
         super().resume_writing()
@@ -109,10 +116,17 @@ class Protocol(H11Protocol):
         if self._unread is not None:
             self._unread.cancel()
             self._unread = None
+            self._queue()
+
+    def on_response_complete(self) -> None:
+        """Now it waits for the next request, if the connection stays."""
+        super().on_response_complete()
+        self._queue()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop()
         self._read()
+        self._in_turn.pop(self, None)
         super().connection_lost(exc)
 
     def _mind(self) -> None:
@@ -121,7 +135,8 @@ class Protocol(H11Protocol):
         if stage is self._stage:
             return
         self._stop()
-        self._stage, self._since = stage, self.loop.time()
+        self._stage = stage
+        self._queue()
         if stage in (h11.IDLE, h11.SEND_BODY):
             allowed = self.HEAD if stage is h11.IDLE else self.BODY
             self._timer = self.loop.call_later(allowed, self._too_slow, allowed)
@@ -135,12 +150,22 @@ class Protocol(H11Protocol):
         if self._stage is self.conn.their_state:
             self.refuse(HTTPStatus.REQUEST_TIMEOUT, f"the request did not arrive whole within {allowed:g} s")
 
-    def _make_room(self) -> None:
-        others = [one for one in self.connections if isinstance(one, Protocol) and one.awaits_more()]
-        oldest = min(others, key=lambda one: one._since)
-        oldest.refuse(HTTPStatus.SERVICE_UNAVAILABLE, f"there are more than {self.MOST} connections; try again soon")
+    def _queue(self) -> None:
+        """As the last to make room, if it waits for anything."""
+        self._in_turn.pop(self, None)
+        if self._awaits_more():
+            self._in_turn[self] = None
 
-    def awaits_more(self) -> bool:
+    def _make_room(self) -> None:
+        """Costs the same however many there are: thousands may come at once."""
+        while self._in_turn:
+            oldest, _ = self._in_turn.popitem(last=False)
+            if oldest._awaits_more():
+                why = f"there are more than {self.MOST} connections; try again soon"
+                oldest.refuse(HTTPStatus.SERVICE_UNAVAILABLE, why)
+                return
+
+    def _awaits_more(self) -> bool:
         """Whether it waits for a request, the rest of one, or a reader; this one does, having just come."""
         if self._unread is not None:
             return True
@@ -174,9 +199,9 @@ class Protocol(H11Protocol):
         response.headers.update(SECURITY_HEADERS | {"Connection": "close"})
         headers = [*self.server_state.default_headers, *response.raw_headers]
         reason = HTTPStatus(problem.status_code).phrase.encode()
-        for event in (
+        events = (
             h11.Response(status_code=problem.status_code, headers=headers, reason=reason),
             h11.Data(data=b"" if self._asks_for_head() else bytes(response.body)),
             h11.EndOfMessage(),
-        ):
-            self.transport.write(self.conn.send(event) or b"")
+        )
+        self.transport.write(b"".join(self.conn.send(event) or b"" for event in events))

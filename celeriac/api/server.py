@@ -47,6 +47,7 @@ from celeriac.api import (
 )
 from celeriac.api.app import Figures
 from celeriac.api.gate import VERIFIERS, Gate
+from celeriac.api.listener import AT_ONCE, run
 from celeriac.api.mounted import Mounted
 from celeriac.api.parameters import known_only
 from celeriac.api.problems import Problem, from_exception
@@ -74,10 +75,6 @@ ROUTERS = tuple(
         system, policies, workers, dead_letters, workflows, operators, alerts, metrics,
     )
 )  # fmt: skip
-
-
-#: Connections accepted at once before any of them is looked at: fewer than there may be files open.
-BACKLOG = 256
 
 
 class Api(FastAPI):
@@ -120,10 +117,11 @@ def serve(app: Celeriac, host: str, port: int, proxies: str | None = None) -> No
     app.database.limit(lock=PATIENCE, statement=LONGEST)
     # Once it has stopped, uvicorn raises the signal again, which would end the process by it.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    uvicorn.run(
+    config = uvicorn.Config(
         create(app), host=host, port=port, server_header=False, proxy_headers=proxies is not None,
-        forwarded_allow_ips=proxies, log_level="info", access_log=False, http=Protocol, ws="none", backlog=BACKLOG,
+        forwarded_allow_ips=proxies, log_level="info", access_log=False, http=Protocol, ws="none", backlog=AT_ONCE,
     )  # fmt: skip
+    run(config)
 
 
 DESCRIPTION = """See and steer tasks, schedules and workers. Every request but health's needs a token

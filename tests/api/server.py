@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 
 from celeriac.local.valkey import free_port
 from celeriac.operate import tokens
@@ -24,6 +25,8 @@ UNLIMITED = {
 
 class Api:
     """`get("/api/tasks")` and so on ask with the right of `scope`, admin unless another is named."""
+
+    server: psutil.Process
 
     def __init__(self, url: str, database_url: str) -> None:
         self.url = url
@@ -87,15 +90,19 @@ def problem(answer: httpx.Response, status: int) -> dict[str, Any]:
 
 
 @contextmanager
-def serving(database_url: str, redis_url: str, log: Path, *, app: str = "tasks", **environ: str) -> Iterator[Api]:
-    """A server on a port of its own, once it is ready."""
+def serving(
+    database_url: str, redis_url: str, log: Path, *, app: str = "tasks", files: int | None = None, **environ: str
+) -> Iterator[Api]:
+    """A server on a port of its own, once it is ready. `files`: how many it may have open."""
     port = free_port()
     given: Mapping[str, str] = {"DATABASE_URL": database_url, "REDIS_URL": redis_url} | UNLIMITED | environ
     main = "from celeriac.cli import main; main()"
-    with process(
-        [sys.executable, "-c", main, "-A", app, "serve", "--port", str(port)], {"PYTHONPATH": str(ROOT), **given}, log
-    ) as running:
+    command = [sys.executable, "-c", main, "-A", app, "serve", "--port", str(port)]
+    if files is not None:
+        command = ["sh", "-c", f'ulimit -n {files}; exec "$@"', "sh", *command]
+    with process(command, {"PYTHONPATH": str(ROOT), **given}, log) as running:
         api = Api(f"http://127.0.0.1:{port}", database_url)
+        api.server = psutil.Process(running.pid)
         until(lambda: running.process.poll() is not None or is_ready(api), "the API to be ready")
         assert running.process.poll() is None, running.printed()[-3000:]
         yield api

@@ -12,11 +12,14 @@ from contextlib import ExitStack, closing, contextmanager
 import pytest
 import uvicorn
 
+from celeriac.api.listener import AT_ONCE, Listener
 from celeriac.api.protocol import Protocol
 from celeriac.local.valkey import free_port
 from tests.processes import until
 
 LARGE = 32 * 2**20
+
+BUSY, FREE = threading.Event(), threading.Event()
 
 
 class Quick(Protocol):
@@ -28,11 +31,17 @@ class Small(Protocol):
 
 
 async def echo(scope, receive, send) -> None:
-    """Answers with the body's size, once it has all of it; `/large` with more than any buffer takes."""
+    """Answers with the body's size, once it has all of it; `/large` with more than any buffer takes.
+
+    While it answers `/busy`, the server does nothing else.
+    """
     size, more = 0, True
     while more:
         message = await receive()
         size, more = size + len(message.get("body", b"")), message.get("more_body", False)
+    if scope["path"] == "/busy":
+        BUSY.set()
+        assert FREE.wait(60)
     body = bytes(LARGE) if scope["path"] == "/large" else str(size).encode()
     headers = [(b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
@@ -42,14 +51,18 @@ async def echo(scope, receive, send) -> None:
 @contextmanager
 def serving(protocol: type[Protocol]) -> Iterator[int]:
     port = free_port()
-    config = uvicorn.Config(echo, "127.0.0.1", port, http=protocol, ws="none", lifespan="off", log_level="critical")
-    server = uvicorn.Server(config)
+    config = uvicorn.Config(
+        echo, "127.0.0.1", port, http=protocol, ws="none", lifespan="off", log_level="critical", backlog=AT_ONCE
+    )
+    server = Listener(config)
     thread = threading.Thread(target=server.run)
     thread.start()
     until(lambda: server.started, "the server to listen")
-    yield port
-    server.should_exit = True
-    thread.join()
+    try:
+        yield port
+    finally:
+        server.should_exit = True
+        thread.join()
 
 
 @pytest.fixture(scope="module")
@@ -143,6 +156,35 @@ def test_a_connection_that_waits_makes_room_for_one_that_comes() -> None:
         waiting = [stack.enter_context(closing(connected(port))) for _ in range(12)]
         assert asked(port, GET + b"\r\n") == (200, b"0")
         assert answered(read(waiting[0]))[0] == 503
+
+
+class Counted(Protocol):
+    MOST, looked = 50, 0
+
+    def _awaits_more(self) -> bool:
+        Counted.looked += 1
+        return super()._awaits_more()
+
+
+def test_to_make_room_costs_the_same_however_many_connections_there_are() -> None:
+    with serving(Counted) as port, ExitStack() as stack:
+        for _ in range(200):
+            stack.enter_context(closing(connected(port)))
+        assert asked(port, GET + b"\r\n") == (200, b"0")
+        assert 200 < Counted.looked < 1000
+
+
+def test_who_comes_while_the_server_is_busy_is_let_in_once_it_is_free(port: int) -> None:
+    """Whom the system drops, as its queue is full, tries again after a second."""
+    with ExitStack() as stack:
+        busy = stack.enter_context(closing(connected(port)))
+        busy.sendall(GET.replace(b"/", b"/busy", 1) + b"\r\n")
+        assert BUSY.wait(20)
+        stack.callback(FREE.set)
+        for _ in range(400):
+            stack.enter_context(closing(socket.create_connection(("127.0.0.1", port), timeout=0.5)))
+        FREE.set()
+        assert answered(read(busy)) == (200, b"0")
 
 
 def test_an_answer_that_nobody_reads_is_not_kept(port: int) -> None:
