@@ -10,27 +10,20 @@ from __future__ import annotations
 import re
 import shlex
 from pathlib import Path
-from typing import Any
 
 import yaml
+from objects import PORT, Document, deployment, disruption, labels, pod, policy, probes, scaled
 
 from celeriac.worker.limits import limit_for
 
 ROOT = Path(__file__).resolve().parent.parent
 HERE = ROOT / "deploy" / "kubernetes"
 
-Document = dict[str, Any]
-
 #: Whoever may read these may read the application's data, or send as it: they come from the Secret `celeriac`.
 SECRETS = re.compile(r"^(DATABASE|REDIS)_URL$|^SMTP_|PASSWORD|TOKEN|SECRET")
 
 #: Seconds: what a worker gets to drain (CELERIAC_DRAIN_GRACE_MS), and what a pod gets beyond that to end.
 DRAIN, TO_END = 25, 20
-
-#: The user of deploy/Dockerfile.
-USER = 10001
-
-PORT = 9808
 
 #: Of two the other one stays; where there is only one, as in the overlay `dev`, a node can be drained all the same.
 ONE_AT_A_TIME: Document = {"maxUnavailable": 1, "unhealthyPodEvictionPolicy": "AlwaysAllow"}
@@ -72,7 +65,7 @@ def autoscaling() -> list[Document]:
     for name, one in services.items():
         if "worker -Q" in _flat(one):
             command = [_without_default(part) for part in shlex.split(one["command"])]
-            made.append(_scaled(f"worker-{name}", _queues(command), _processes(command)))
+            made.append(scaled(f"worker-{name}", _queues(command), _processes(command)))
     return made
 
 
@@ -90,7 +83,7 @@ def config(environment: dict[str, object]) -> Document:
 
 def migrate() -> Document:
     """Before each rollout; two at once are one after the other, by a lock in Postgres."""
-    spec = _pod("migrate", ["celeriac", "migrate"], memory=256, grace=30)
+    spec = pod("migrate", ["celeriac", "migrate"], memory=256, grace=30)
     spec["restartPolicy"] = "Never"
     # As a hook it comes before what it belongs to: at the first time there is no ConfigMap, nor does it need one.
     spec["containers"][0]["envFrom"][0]["configMapRef"]["optional"] = True
@@ -99,7 +92,7 @@ def migrate() -> Document:
         "kind": "Job",
         "metadata": {
             "name": "migrate",
-            "labels": _labels("migrate"),
+            "labels": labels("migrate"),
             "annotations": {
                 "argocd.argoproj.io/hook": "PreSync",
                 "argocd.argoproj.io/hook-delete-policy": "BeforeHookCreation",
@@ -111,33 +104,33 @@ def migrate() -> Document:
             "backoffLimit": 3,
             "activeDeadlineSeconds": 900,
             "ttlSecondsAfterFinished": 600,
-            "template": {"metadata": {"labels": _labels("migrate")}, "spec": spec},
+            "template": {"metadata": {"labels": labels("migrate")}, "spec": spec},
         },
     }
 
 
 def beat() -> list[Document]:
     """Two that act on the same schedules: each instant is taken once, by a row's lock."""
-    spec = _pod("beat", shlex.split("celery -A tasks beat -l INFO"), memory=256, grace=30, probed=True)
-    return [_deployment("beat", spec, replicas=2), _disruption("beat", ONE_AT_A_TIME)]
+    spec = pod("beat", shlex.split("celery -A tasks beat -l INFO"), memory=256, grace=30, probed=True)
+    return [deployment("beat", spec, replicas=2), disruption("beat", ONE_AT_A_TIME)]
 
 
 def api(service: Document) -> list[Document]:
-    spec = _pod("api", shlex.split(service["command"]), memory=512, grace=30)
+    spec = pod("api", shlex.split(service["command"]), memory=512, grace=30)
     container = spec["containers"][0]
     container["env"] += [
         {"name": "CELERIAC_API_HOST", "value": "0.0.0.0"},  # noqa: S104 - a pod's own address
         {"name": "CELERIAC_API_PORT", "value": "6002"},
     ]
     container["ports"] = [{"name": "http", "containerPort": 6002}]
-    container |= _probes("http", "/healthz", "/readyz")
+    container |= probes("http", "/healthz", "/readyz")
     ports = [{"name": "http", "port": 80, "targetPort": "http"}]
     return [
-        _deployment("api", spec, replicas=2),
-        _disruption("api", ONE_AT_A_TIME),
+        deployment("api", spec, replicas=2),
+        disruption("api", ONE_AT_A_TIME),
         {
-            "apiVersion": "v1", "kind": "Service", "metadata": {"name": "api", "labels": _labels("api")},
-            "spec": {"selector": _labels("api"), "ports": ports},
+            "apiVersion": "v1", "kind": "Service", "metadata": {"name": "api", "labels": labels("api")},
+            "spec": {"selector": labels("api"), "ports": ports},
         },
     ]  # fmt: skip
 
@@ -149,7 +142,7 @@ def worker(name: str, command: list[str], service: Document) -> list[Document]:
     memory = PARENT_MI + processes * (PROCESS_MI + (BROWSER_MI if has_browser else 0))
     if has_browser:
         memory = max(memory, int(limit_for(processes, WITH_BROWSER_MI)))
-    spec = _pod(f"worker-{name}", command, memory=memory, grace=DRAIN + TO_END, probed=True)
+    spec = pod(f"worker-{name}", command, memory=memory, grace=DRAIN + TO_END, probed=True)
     container = spec["containers"][0]
     container["env"] += [
         {"name": "WORKER_ID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
@@ -165,121 +158,16 @@ def worker(name: str, command: list[str], service: Document) -> list[Document]:
         spec["volumes"].append({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "256Mi"}})
         container["volumeMounts"].append({"name": "shm", "mountPath": "/dev/shm"})
     budget = {"maxUnavailable": "25%", "unhealthyPodEvictionPolicy": "AlwaysAllow"}
-    return [_deployment(f"worker-{name}", spec, replicas=1), _disruption(f"worker-{name}", budget)]
+    return [deployment(f"worker-{name}", spec, replicas=1), disruption(f"worker-{name}", budget)]
 
 
 def network() -> list[Document]:
     """Nobody reaches a pod, but for the API's port, and figures and probes by whoever is let in by this label."""
     monitored = {"namespaceSelector": {"matchLabels": {"celeriac/may-scrape": "true"}}}
     return [
-        _policy("celeriac", {"app.kubernetes.io/name": "celeriac"}, [{"port": PORT, "protocol": "TCP"}], [monitored]),
-        _policy("api", _labels("api"), [{"port": 6002, "protocol": "TCP"}], None),
+        policy("celeriac", {"app.kubernetes.io/name": "celeriac"}, [{"port": PORT, "protocol": "TCP"}], [monitored]),
+        policy("api", labels("api"), [{"port": 6002, "protocol": "TCP"}], None),
     ]
-
-
-def _pod(name: str, command: list[str], *, memory: int, grace: int, probed: bool = False) -> Document:
-    container: Document = {
-        "name": name.partition("-")[0],
-        "image": "celeriac",
-        "args": command,
-        "env": [{"name": "CELERIAC_METRICS_ADDRESS", "value": f"0.0.0.0:{PORT}"}] if probed else [],
-        "envFrom": [{"configMapRef": {"name": "celeriac"}}, {"secretRef": {"name": "celeriac"}}],
-        "resources": {"requests": {"cpu": "100m", "memory": f"{memory}Mi"}, "limits": {"memory": f"{memory}Mi"}},
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        },
-        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
-    }
-    if probed:
-        container["ports"] = [{"name": "metrics", "containerPort": PORT}]
-        container |= _probes("metrics", "/livez", "/readyz")
-    return {
-        "automountServiceAccountToken": False,
-        "terminationGracePeriodSeconds": grace,
-        "securityContext": {
-            "runAsNonRoot": True, "runAsUser": USER, "runAsGroup": USER, "fsGroup": USER,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
-        "topologySpreadConstraints": [
-            {
-                "maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "ScheduleAnyway",
-                "labelSelector": {"matchLabels": _labels(name)},
-            }
-        ],
-        "containers": [container],
-        "volumes": [{"name": "tmp", "emptyDir": {"sizeLimit": "64Mi"}}],
-    }  # fmt: skip
-
-
-def _probes(port: str, live: str, ready: str) -> Document:
-    """Liveness asks no server: an outage of Redis or Postgres restarts nobody."""
-    return {
-        "livenessProbe": {"httpGet": {"path": live, "port": port}, "periodSeconds": 20, "timeoutSeconds": 5},
-        "readinessProbe": {"httpGet": {"path": ready, "port": port}, "periodSeconds": 10, "timeoutSeconds": 5},
-        "startupProbe": {"httpGet": {"path": live, "port": port}, "periodSeconds": 2, "failureThreshold": 60},
-    }
-
-
-def _deployment(name: str, spec: Document, *, replicas: int) -> Document:
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": name, "labels": _labels(name)},
-        "spec": {
-            "replicas": replicas,
-            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": "25%"}},
-            "selector": {"matchLabels": _labels(name)},
-            "template": {"metadata": {"labels": _labels(name)}, "spec": spec},
-        },
-    }
-
-
-def _disruption(name: str, budget: Document) -> Document:
-    spec = budget | {"selector": {"matchLabels": _labels(name)}}
-    return {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": name}, "spec": spec}
-
-
-def _policy(name: str, pods: Document, ports: list[Document], sources: list[Document] | None) -> Document:
-    rule = {"ports": ports} | ({"from": sources} if sources else {})
-    spec = {"podSelector": {"matchLabels": pods}, "policyTypes": ["Ingress"], "ingress": [rule]}
-    return {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": name}, "spec": spec}
-
-
-def _scaled(name: str, queues: list[str], processes: int) -> Document:
-    wanted = " + ".join(f"celeriac.wanted_slots('{queue}')" for queue in queues)
-    return {
-        "apiVersion": "keda.sh/v1alpha1",
-        "kind": "ScaledObject",
-        "metadata": {"name": name},
-        "spec": {
-            "scaleTargetRef": {"name": name},
-            "minReplicaCount": 1, "maxReplicaCount": 8, "pollingInterval": 15, "cooldownPeriod": 300,
-            "fallback": {"failureThreshold": 4, "replicas": 2, "behavior": "currentReplicasIfHigher"},
-            "advanced": {"horizontalPodAutoscalerConfig": {"behavior": {
-                "scaleDown": {
-                    "stabilizationWindowSeconds": 300,
-                    "policies": [{"type": "Percent", "value": 25, "periodSeconds": 60}],
-                },
-                "scaleUp": {"policies": [{"type": "Pods", "value": 4, "periodSeconds": 30}]},
-            }}},
-            "triggers": [
-                {
-                    "type": "postgresql", "metricType": "AverageValue",
-                    "authenticationRef": {"name": "celeriac-autoscaler"},
-                    "metadata": {
-                        "query": f"SELECT {wanted}", "targetQueryValue": str(processes),
-                        "activationTargetQueryValue": "0",
-                    },
-                }
-            ],
-        },
-    }  # fmt: skip
-
-
-def _labels(component: str) -> dict[str, str]:
-    return {"app.kubernetes.io/name": "celeriac", "app.kubernetes.io/component": component}
 
 
 def _flat(service: Document) -> str:

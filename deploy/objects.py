@@ -1,0 +1,117 @@
+"""Kubernetes' objects as manifests.py has them made: hardened, probed, spread, and each with its labels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+Document = dict[str, Any]
+
+#: The user of deploy/Dockerfile.
+USER = 10001
+
+PORT = 9808
+
+
+def pod(name: str, command: list[str], *, memory: int, grace: int, probed: bool = False) -> Document:
+    container: Document = {
+        "name": name.partition("-")[0],
+        "image": "celeriac",
+        "args": command,
+        "env": [{"name": "CELERIAC_METRICS_ADDRESS", "value": f"0.0.0.0:{PORT}"}] if probed else [],
+        "envFrom": [{"configMapRef": {"name": "celeriac"}}, {"secretRef": {"name": "celeriac"}}],
+        "resources": {"requests": {"cpu": "100m", "memory": f"{memory}Mi"}, "limits": {"memory": f"{memory}Mi"}},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
+    }
+    if probed:
+        container["ports"] = [{"name": "metrics", "containerPort": PORT}]
+        container |= probes("metrics", "/livez", "/readyz")
+    return {
+        "automountServiceAccountToken": False,
+        "terminationGracePeriodSeconds": grace,
+        "securityContext": {
+            "runAsNonRoot": True, "runAsUser": USER, "runAsGroup": USER, "fsGroup": USER,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "topologySpreadConstraints": [
+            {
+                "maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "ScheduleAnyway",
+                "labelSelector": {"matchLabels": labels(name)},
+            }
+        ],
+        "containers": [container],
+        "volumes": [{"name": "tmp", "emptyDir": {"sizeLimit": "64Mi"}}],
+    }  # fmt: skip
+
+
+def probes(port: str, live: str, ready: str) -> Document:
+    """Liveness asks no server: an outage of Redis or Postgres restarts nobody."""
+    return {
+        "livenessProbe": {"httpGet": {"path": live, "port": port}, "periodSeconds": 20, "timeoutSeconds": 5},
+        "readinessProbe": {"httpGet": {"path": ready, "port": port}, "periodSeconds": 10, "timeoutSeconds": 5},
+        "startupProbe": {"httpGet": {"path": live, "port": port}, "periodSeconds": 2, "failureThreshold": 60},
+    }
+
+
+def deployment(name: str, spec: Document, *, replicas: int) -> Document:
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name, "labels": labels(name)},
+        "spec": {
+            "replicas": replicas,
+            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": "25%"}},
+            "selector": {"matchLabels": labels(name)},
+            "template": {"metadata": {"labels": labels(name)}, "spec": spec},
+        },
+    }
+
+
+def disruption(name: str, budget: Document) -> Document:
+    spec = budget | {"selector": {"matchLabels": labels(name)}}
+    return {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": name}, "spec": spec}
+
+
+def policy(name: str, pods: Document, ports: list[Document], sources: list[Document] | None) -> Document:
+    rule = {"ports": ports} | ({"from": sources} if sources else {})
+    spec = {"podSelector": {"matchLabels": pods}, "policyTypes": ["Ingress"], "ingress": [rule]}
+    return {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": name}, "spec": spec}
+
+
+def scaled(name: str, queues: list[str], processes: int) -> Document:
+    wanted = " + ".join(f"celeriac.wanted_slots('{queue}')" for queue in queues)
+    return {
+        "apiVersion": "keda.sh/v1alpha1",
+        "kind": "ScaledObject",
+        "metadata": {"name": name},
+        "spec": {
+            "scaleTargetRef": {"name": name},
+            "minReplicaCount": 1, "maxReplicaCount": 8, "pollingInterval": 15, "cooldownPeriod": 300,
+            "fallback": {"failureThreshold": 4, "replicas": 2, "behavior": "currentReplicasIfHigher"},
+            "advanced": {"horizontalPodAutoscalerConfig": {"behavior": {
+                "scaleDown": {
+                    "stabilizationWindowSeconds": 300,
+                    "policies": [{"type": "Percent", "value": 25, "periodSeconds": 60}],
+                },
+                "scaleUp": {"policies": [{"type": "Pods", "value": 4, "periodSeconds": 30}]},
+            }}},
+            "triggers": [
+                {
+                    "type": "postgresql", "metricType": "AverageValue",
+                    "authenticationRef": {"name": "celeriac-autoscaler"},
+                    "metadata": {
+                        "query": f"SELECT {wanted}", "targetQueryValue": str(processes),
+                        "activationTargetQueryValue": "0",
+                    },
+                }
+            ],
+        },
+    }  # fmt: skip
+
+
+def labels(component: str) -> dict[str, str]:
+    return {"app.kubernetes.io/name": "celeriac", "app.kubernetes.io/component": component}
