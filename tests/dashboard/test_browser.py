@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from importlib.resources import files
 from typing import Any
 
 import pytest
@@ -11,11 +10,9 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from tests.api.works import row, task
 from tests.dashboard.site import Site, worker
-from tests.dashboard.test_pages import FORMS, ONE, PAGES, filled
+from tests.dashboard.test_pages import ONE, PAGES, filled
 
 OFF = {"java_script_enabled": False}
-
-AXE = files("axe_playwright_python") / "axe.min.js"
 
 
 def state(page: Page, number: int) -> Locator:
@@ -157,37 +154,6 @@ def test_workers_and_what_they_use(site: Site, page: Page) -> None:
     site.rows("""UPDATE celeriac.workers SET resources = resources || '{"is_backing_off": false}'""")
     expect(tired.locator(".badge")).to_have_count(0, timeout=10_000)
     expect(tired).to_contain_text(f"2/3 tasks #{running[0]}, #{running[1]}")
-
-
-#: How a page is looked at, and by which rules: in the dark only colours are other ones; on a small screen, in colours
-#: of the reader's own, what is near to another or does not fit.
-LOOKS: dict[str, tuple[dict[str, Any], str]] = {
-    "light": ({"color_scheme": "light"}, "{}"),
-    "dark": ({"color_scheme": "dark"}, "{runOnly: ['color-contrast']}"),
-    "small": (
-        {"viewport": {"width": 360, "height": 700}, "forced_colors": "active"},
-        "{runOnly: ['target-size', 'scrollable-region-focusable', 'meta-viewport', 'link-in-text-block']}",
-    ),
-    "zoomed": (
-        {"viewport": {"width": 640, "height": 400}, "device_scale_factor": 2},
-        "{runOnly: ['target-size', 'scrollable-region-focusable', 'meta-viewport', 'link-in-text-block']}",
-    ),
-}
-
-
-@pytest.mark.parametrize("look", LOOKS)
-def test_no_page_has_a_barrier(site: Site, browser: Browser, furnished: dict[str, int], look: str) -> None:
-    """As axe-core finds them: WCAG 2.2 AA, and what is good practice."""
-    options, rules = LOOKS[look]
-    with browser.new_context(base_url=site.url + "/", bypass_csp=True, **options) as context:
-        context.add_cookies([{"name": "celeriac", "value": site.tokens["admin"], "url": site.url}])
-        page = context.new_page()
-        page.add_init_script(AXE.read_text())
-        for path in ("sign-in", *PAGES, *(filled(path, furnished) for path in (*ONE, *FORMS))):
-            page.goto(path)
-            run = f"async () => (await axe.run({rules})).violations.map(v => [v.id, v.nodes.map(n => n.html)])"
-            found = page.evaluate(run)
-            assert found == [], path
 
 
 def test_a_theme_is_kept_by_the_server(site: Site, page: Page) -> None:
