@@ -1,6 +1,15 @@
 """Nothing here touches a server; what is slow on a busy machine is still right."""
 
+import pytest
 from hypothesis import settings
+
+from tests.pure import configured
 
 settings.register_profile("pure", deadline=None)
 settings.load_profile("pure")
+
+
+@pytest.fixture
+def make() -> configured.Make:
+    """Makes an app of no server."""
+    return configured.make
