@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from celery import _state
-from sqlalchemy import Connection, create_engine
+from sqlalchemy import Connection, Engine, create_engine
 
 from celeriac import Celeriac
 from celeriac.dispatch.passes import Dispatcher
@@ -19,6 +19,7 @@ from celeriac.store.connections import Database
 from celeriac.store.invariants import violations
 from tests.conftest import Servers
 from tests.postgres.passes import Passes, Waiting
+from tests.postgres.workflows import declare
 from tests.processes import Rows
 
 _number = itertools.count(1)
@@ -52,6 +53,12 @@ def current(app: Celeriac) -> Iterator[None]:
     before.set_current()
 
 
+@pytest.fixture
+def tasks(app: Celeriac) -> dict[str, Any]:
+    """What workflows are made of, and what it did."""
+    return declare(app)
+
+
 @pytest.fixture(autouse=True)
 def invariants_hold(request: pytest.FixtureRequest) -> Iterator[None]:
     """At the end of each test that has a database, unless it is marked `breaks_invariants`."""
@@ -71,6 +78,13 @@ def empty_url(servers: Servers) -> Iterator[str]:
     """A database without any table."""
     with servers.cloned() as url:
         yield url
+
+
+@pytest.fixture
+def empty(empty_url: str) -> Iterator[Engine]:
+    engine = create_engine(empty_url)
+    yield engine
+    engine.dispose()
 
 
 @pytest.fixture
