@@ -1,0 +1,161 @@
+"""Migrations of a database that is in use: they take turns, give up, and keep nobody waiting."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine, text
+from sqlalchemy.exc import IntegrityError, OperationalError
+
+from celeriac.store.migrate import (
+    migrate,
+    unapplied,
+)
+from tests.conftest import APPLICATION
+from tests.processes import until
+
+ADDS_A_COLUMN = """
+from alembic import op
+
+revision, down_revision, branch_labels, depends_on = "wide_0001", None, None, None
+
+
+def upgrade():
+    op.execute("ALTER TABLE celeriac.tasks ADD COLUMN colour text")
+"""
+
+ADDS_AN_INDEX = """
+from alembic import op
+
+revision, down_revision, branch_labels, depends_on = "unique_0001", None, None, None
+afterwards = (
+    "DROP INDEX CONCURRENTLY IF EXISTS names_once",
+    "CREATE UNIQUE INDEX CONCURRENTLY names_once ON names (name)",
+    "ALTER TABLE names VALIDATE CONSTRAINT named",
+)
+
+
+def upgrade():
+    op.execute("CREATE TABLE names (name text)")
+    op.execute("INSERT INTO names VALUES ('a'), ('a')")
+    op.execute("ALTER TABLE names ADD CONSTRAINT named CHECK (name IS NOT NULL) NOT VALID")
+"""
+
+#: Whether the index is whole, and the constraint validated.
+WHOLE = """SELECT (SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass('names_once')),
+    (SELECT convalidated FROM pg_constraint WHERE conname = 'named')"""
+
+BUILDING = """SELECT count(*) > 0 FROM pg_stat_activity
+    WHERE datname = current_database() AND query LIKE 'CREATE UNIQUE%%' AND wait_event_type = 'Lock'"""
+
+
+@pytest.fixture
+def adds_a_column(tmp_path: Path) -> Path:
+    """An application's migration that needs a table of the engine's for itself."""
+    (tmp_path / "wide_0001.py").write_text(ADDS_A_COLUMN)
+    return tmp_path
+
+
+def test_two_migrations_at_once_take_turns(empty: Engine) -> None:
+    errors: list[BaseException] = []
+
+    def go() -> None:
+        try:
+            migrate(empty, APPLICATION)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=go) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    with empty.begin() as connection:
+        assert unapplied(connection, APPLICATION) == set()
+
+
+def test_a_migration_behind_a_long_transaction_gives_up(empty: Engine, adds_a_column: Path) -> None:
+    migrate(empty)
+    with empty.connect() as reader:
+        reader.execute(text("SELECT count(*) FROM celeriac.tasks"))
+        with pytest.raises(OperationalError, match="lock timeout"):
+            migrate(empty, adds_a_column, lock_timeout=0.1, statement_timeout=5)
+        with empty.connect() as another:
+            assert another.execute(text("SELECT count(*) FROM celeriac.tasks")).scalar_one() == 0
+            assert unapplied(another, adds_a_column) == {"wide_0001"}
+    migrate(empty, adds_a_column, lock_timeout=0.1, statement_timeout=5)
+    with empty.connect() as connection:
+        assert unapplied(connection, adds_a_column) == set()
+
+
+def test_what_a_migration_does_afterwards_is_begun_anew_where_it_failed(empty: Engine, tmp_path: Path) -> None:
+    (tmp_path / "unique_0001.py").write_text(ADDS_AN_INDEX)
+    with pytest.raises(IntegrityError, match="names_once"):
+        migrate(empty, tmp_path)
+    with empty.begin() as connection:
+        assert connection.exec_driver_sql(WHOLE).one() == (False, False)
+        assert unapplied(connection, tmp_path) == set()
+        connection.exec_driver_sql("DELETE FROM names WHERE ctid = (SELECT min(ctid) FROM names)")
+    migrate(empty, tmp_path)
+    with empty.begin() as connection:
+        assert connection.exec_driver_sql(WHOLE).one() == (True, True)
+        assert connection.exec_driver_sql("SELECT count(*) FROM celeriac.afterwards").scalar_one() == 0
+
+
+@pytest.fixture
+def in_use(empty: Engine, tmp_path: Path) -> Iterator[Callable[[], None]]:
+    """A table that a caller's open transaction has written to, and a migration that builds an index on it afterwards.
+
+    Called, it commits.
+    """
+    made, _, _ = ADDS_AN_INDEX.partition("def upgrade")
+    (tmp_path / "unique_0001.py").write_text(f"{made}def upgrade(): ...\n")
+    migrate(empty)
+    with empty.connect() as caller:
+        caller.exec_driver_sql("CREATE TABLE names (name text, CONSTRAINT named CHECK (name IS NOT NULL) NOT VALID)")
+        caller.commit()
+        caller.exec_driver_sql("INSERT INTO names VALUES ('a')")
+        yield caller.commit
+
+
+def test_what_a_migration_does_afterwards_keeps_nobody_waiting(
+    empty: Engine, in_use: Callable[[], None], tmp_path: Path
+) -> None:
+    """It waits itself, for as long as it takes."""
+    with ThreadPoolExecutor(1) as executor, empty.connect() as another:
+        another.execution_options(isolation_level="AUTOCOMMIT")
+        migrating = executor.submit(migrate, empty, tmp_path, lock_timeout=0.1)
+        until(lambda: another.exec_driver_sql(BUILDING).scalar_one(), "the index to wait for the caller")
+        another.exec_driver_sql("SET lock_timeout = '1 s'; INSERT INTO names VALUES ('b')")
+        in_use()
+        migrating.result(30)
+        assert another.exec_driver_sql(WHOLE).one() == (True, True)
+
+
+def test_two_migrations_at_once_build_an_index_beside_each_other(
+    empty: Engine, in_use: Callable[[], None], tmp_path: Path
+) -> None:
+    """Whoever waits for its turn has no snapshot that the index would wait for."""
+    with ThreadPoolExecutor(2) as executor, empty.connect() as another:
+        another.execution_options(isolation_level="AUTOCOMMIT")
+        both = [executor.submit(migrate, empty, tmp_path) for _ in range(2)]
+        until(lambda: another.exec_driver_sql(BUILDING).scalar_one(), "the index to wait for the caller")
+        waits = "SELECT count(*) > 1 FROM pg_stat_activity WHERE query LIKE '%%pg_try_advisory%%celeriac migrate%%'"
+        until(lambda: another.exec_driver_sql(waits).scalar_one(), "the other to wait for its turn")
+        in_use()
+        for migrating in both:
+            migrating.result(30)
+        assert another.exec_driver_sql(WHOLE).one() == (True, True)
+
+
+def test_a_migration_that_takes_too_long_gives_up(empty: Engine, adds_a_column: Path) -> None:
+    migrate(empty)
+    with empty.connect() as reader:
+        reader.execute(text("SELECT count(*) FROM celeriac.tasks"))
+        with pytest.raises(OperationalError, match="statement timeout"):
+            migrate(empty, adds_a_column, lock_timeout=5, statement_timeout=0.1)
