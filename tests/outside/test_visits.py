@@ -19,55 +19,23 @@ import pytest
 import sandbox
 from tasks import browser, visits
 from tasks.app import app
-from tasks.chromium import CLOSING, BrowserEnded, NoBrowser, PageFailed, PageIncomplete, PageRefused, agents
+from tasks.chromium import CLOSING, BrowserEnded, NoBrowser, PageFailed, agents
 from tasks.pace import NotNow
 from tasks.platforms import PlatformRateLimited, PlatformRefused, PlatformUnavailable
 from tasks.proxies import NoProxyFree
 from tasks.visits import (
-    PreflightFailed,
     VisitFailed,
     VisitSettings,
-    address_in,
-    is_to_blame,
     own_address,
     visit,
-    what_is_wrong,
 )
-from tasks.webmenus import WebMenus
 from tests.conftest import Servers
 from tests.outside.test_browser import Interrupted, chromiums
+from tests.outside.visitors import OWN, Outside, trickle
 from tests.processes import Rows, until
 from tests.systems.stack import on_servers
 
-OWN = "127.0.0.1"
 HEALTH = "SELECT failures, last_error, lease IS NULL FROM proxies ORDER BY id"
-
-
-class Outside:
-    """The sandbox with three proxies, the pool that has them, and the platform whose pages are visited."""
-
-    def __init__(self, running: sandbox.Sandbox, rows: Rows) -> None:
-        self.running, self.rows, self.proxies = running, rows, running.proxies
-        self.pages = running.webmenus
-        self.menus = WebMenus(running.environ()["WEBMENUS_BASE_URL"])
-
-    def begin(self) -> None:
-        """A store `az-1`; all proxies are well and in the pool."""
-        self.running.faults.reset()
-        self.pages.clear()
-        self.pages.open_stores(1, products=2)
-        self.rows("DELETE FROM proxies")
-        for proxy in self.proxies:
-            proxy.leaves_by, proxy.is_broken = proxy.address, False
-            self.rows("SELECT add_proxy(:url, :address)", url=proxy.url, address=proxy.address)
-
-    @property
-    def store(self) -> str:
-        return self.pages.id_of("az-1")
-
-    def read(self) -> int:
-        """How many products the store's menu has."""
-        return len(list(self.menus.products(self.store)))
 
 
 @pytest.fixture(scope="module")
@@ -242,23 +210,13 @@ def test_the_worker_s_own_address_is_found_out_by_no_proxy_of_the_environment(
 def test_an_echo_that_trickles_in_is_given_up(outside: Outside) -> None:
     """Byte after byte, none of them late: there is a time limit for all of them."""
     with socket.create_server((OWN, 0)) as listening, ThreadPoolExecutor() as others:
-        hears = others.submit(_trickle, listening)
+        hears = others.submit(trickle, listening)
         echo = f"http://{OWN}:{listening.getsockname()[1]}/"
         with pytest.raises(VisitFailed, match=r"does not tell this worker's own address: no answer within 0\.5 s"):
             own_address(VisitSettings(echo, preflight_seconds=0.5))
         with pytest.raises(VisitFailed, match="no answer within 0"):
             own_address(VisitSettings(echo, preflight_seconds=60), give_up=time.monotonic() + 0.1)
         hears.result(30)
-
-
-def _trickle(listening: socket.socket) -> None:
-    """Until who asked has gone."""
-    connection, _ = listening.accept()
-    with connection, suppress(OSError):
-        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")
-        while True:
-            connection.sendall(b"1")
-            time.sleep(0.02)
 
 
 def test_where_there_is_no_browser_a_visit_waits_for_one_and_says_so_once(
@@ -335,29 +293,3 @@ def test_an_interrupted_visit_keeps_its_proxy_until_its_browser_is_through(outsi
     outside.running.release()
     until(lambda: outside.rows.one(in_use) == 0, "the proxy to be given back")
     assert outside.read() == 2
-
-
-@pytest.mark.parametrize(
-    ("error", "before", "after"),
-    [
-        (PageFailed("no answer"), True, True),
-        (PageRefused("/", 429, None), True, True),
-        (PageRefused("/", 404, None), True, False),
-        (PageIncomplete("/", "no menu"), True, False),
-        (BrowserEnded("killed"), False, False),
-    ],
-)
-def test_whose_fault_a_failure_is(error: Exception, before: bool, after: bool) -> None:
-    assert [is_to_blame(error, passed, True) for passed in (False, True)] == [before, after]
-
-
-def test_without_time_it_is_the_proxy_s_only_if_something_was_answered() -> None:
-    told: list[Exception] = [PageFailed("Timeout"), PageIncomplete("/", "late"), PageRefused("/", 502, None)]
-    assert [is_to_blame(error, False, False) for error in told] == [False, False, True]
-    assert is_to_blame(PreflightFailed("the outside sees 127.0.0.99"), False, False)
-
-
-def test_an_address_is_compared_in_its_usual_form() -> None:
-    assert address_in(" 2001:DB8:0::1\n") == "2001:db8::1"
-    assert what_is_wrong("203.0.113.7", None, "203.0.113.8") is None
-    assert what_is_wrong("203.0.113.7", "203.0.113.7", "203.0.113.8") is None
