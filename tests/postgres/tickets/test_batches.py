@@ -5,69 +5,20 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, event, make_url
+from sqlalchemy import Connection, event
 
 from celeriac import Celeriac
 from celeriac.run import settler, shared, start
-from celeriac.run.arrive import run_ticket
-from celeriac.run.settler import Settler
 from celeriac.run.watch import LOOK_EVERY
 from celeriac.store.connections import Database
-from tests.conftest import Servers
-from tests.postgres.stages import claimed, looked
+from tests.postgres.stages import looked
+from tests.postgres.tickets.conftest import STATUS, TICKET, Away, Exited, Run
 from tests.processes import Rows, until
-
-Away = Callable[[], AbstractContextManager[None]]
-
-STATUS = "SELECT status FROM worker_tasks ORDER BY id"
-TICKET = "SELECT FROM celeriac.tickets FOR NO KEY UPDATE"
-
-
-@pytest.fixture
-def away(servers: Servers, database_url: str) -> Away:
-    """`with away():` the database is not to be had."""
-    name = make_url(database_url).database
-
-    @contextmanager
-    def gone() -> Iterator[None]:
-        servers.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
-        servers.execute(f"SELECT pg_terminate_backend(pid, 1000) FROM pg_stat_activity WHERE datname = '{name}'")
-        try:
-            yield
-        finally:
-            servers.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
-
-    return gone
-
-
-@pytest.fixture
-def run(app: Celeriac, database: Database) -> Callable[[int], dict[str, Any]]:
-    """Runs a ticket of so many tasks of the role `work` in this process."""
-
-    return lambda n: run_ticket(app, "work", *claimed(database, n=n))
-
-
-Run = Callable[[int], dict[str, Any]]
-
-
-class Exited(BaseException):
-    """In place of the end of this process."""
-
-
-@pytest.fixture
-def exits(monkeypatch: pytest.MonkeyPatch) -> None:
-    def leave(status: int) -> None:
-        raise Exited(status)
-
-    monkeypatch.setattr(os, "_exit", leave)
-
-
-# -- starting ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -304,77 +255,3 @@ def test_outcomes_the_watch_could_not_settle_are_settled_at_the_end_of_the_run(
     assert run(2) == {"ran": 2}
     rows.engine.dispose()
     assert rows(STATUS) == [("completed",), ("completed",)]
-
-
-# -- breaking off ------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def broken(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Something of ours raises once the tasks have run, however slowly the first of them did."""
-
-    def refuse(*_: Any) -> None:
-        raise ZeroDivisionError
-
-    monkeypatch.setattr("celeriac.run.ticket.SETTLE_EVERY", 60.0)
-    monkeypatch.setattr(Settler, "settle", refuse)
-
-
-@pytest.mark.usefixtures("exits", "broken")
-def test_a_ticket_that_breaks_off_lets_its_rows_go(app: Celeriac, database: Database, rows: Rows, run: Run) -> None:
-    @app.task(role="work", shared=False, prompt=False)
-    def work(n: int) -> None: ...
-
-    work.bulk([(1,), (2,)])
-    with pytest.raises(ZeroDivisionError):
-        run(2)
-    assert rows("SELECT status, losses FROM worker_tasks") == [("pending", 1)] * 2
-
-
-@pytest.mark.usefixtures("exits", "broken")
-def test_a_ticket_that_breaks_off_and_is_locked_for_a_moment_lets_its_rows_go_after_it(
-    app: Celeriac, database: Database, rows: Rows, run: Run
-) -> None:
-    begun = threading.Event()
-
-    def beat() -> None:
-        with database.transaction() as beating:
-            beating.exec_driver_sql(TICKET)
-            begun.set()
-            time.sleep(LOOK_EVERY)
-
-    beating = threading.Thread(target=beat)
-
-    @app.task(role="work", shared=False, prompt=False)
-    def work(n: int) -> None:
-        if n == 2:
-            beating.start()
-            begun.wait()
-
-    work.bulk([(1,), (2,)])
-    with pytest.raises(ZeroDivisionError):
-        run(2)
-    beating.join()
-    assert rows("SELECT status, losses FROM worker_tasks") == [("pending", 1)] * 2
-
-
-@pytest.mark.usefixtures("exits", "broken")
-@pytest.mark.parametrize("obstacle", ["Postgres is away", "its ticket is locked for long"])
-def test_a_process_that_cannot_let_its_rows_go_ends_with_them(
-    app: Celeriac, database: Database, run: Run, away: Away, obstacle: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("celeriac.run.ticket.LOOKS", 2)
-    with ExitStack() as lasting:
-
-        @app.task(role="work", shared=False, prompt=False)
-        def work(n: int) -> None:
-            if n == 1:
-                return
-            if obstacle == "Postgres is away":
-                lasting.enter_context(away())
-            else:
-                lasting.enter_context(database.transaction()).exec_driver_sql(TICKET)
-
-        work.bulk([(1,), (2,)])
-        with pytest.raises(Exited):
-            run(2)
