@@ -53,7 +53,7 @@ def test_a_runbook_is_found_by_the_name_prometheus_has_for_it(site: Path) -> Non
 
 def test_a_link_out_of_docs_is_the_path_of_its_file(site: Path) -> None:
     promises = (site / "guarantees.html").read_text()
-    assert '<span title="tests/postgres/test_enqueue.py">test_enqueue</span>' in promises
+    assert '<span title="tests/postgres/enqueue/test_enqueue.py">test_enqueue</span>' in promises
     assert 'href="docs/' not in (site / "index.html").read_text()
 
 
