@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
 import pytest
-from celery import _state, chain, chord
+from celery import chord
 from celery.exceptions import SoftTimeLimitExceeded
 from celery.result import allow_join_result
-from sqlalchemy import text
 from sqlalchemy.orm import Session
 
 from celeriac import Celeriac, testing
@@ -20,60 +18,6 @@ from celeriac.testing.servers import disconnect
 from tests.processes import Rows
 
 STATES = "SELECT status, count(*) FROM worker_tasks GROUP BY 1 ORDER BY 1"
-
-
-@pytest.fixture
-def app(app: Celeriac) -> Iterator[Celeriac]:
-    """Current, and it shares no tasks with the apps of other tests; some of those leave Celery a worker's flag."""
-    before, shared_tasks = _state.get_current_app(), _state._on_app_finalizers
-    _state._on_app_finalizers = {task for task in shared_tasks if task.__module__ == "celery.app.builtins"}
-    app.set_current()
-    with testing.mode("manual"), allow_join_result():
-        yield app
-    before.set_current()
-    _state._on_app_finalizers = shared_tasks
-
-
-@pytest.fixture
-def shop(app: Celeriac) -> dict[str, Any]:
-    """Its tasks, and what they did."""
-    ran: list[Any] = []
-
-    @app.task(role="sync", fair_by="client", lock_by="shop:{store}", max_retries=2)
-    def sync(store: int, client: str = "acme") -> int:
-        ran.append(("sync", store))
-        return store * 2
-
-    @app.task(role="flaky", bind=True, autoretry_for=(ConnectionError,), retry_backoff=60, max_retries=2)
-    def flaky(self: Any, fails: int) -> str:
-        ran.append(("flaky", self.request.retries))
-        if self.request.retries < fails:
-            raise ConnectionError("no answer")
-        return "done"
-
-    @app.task(role="parent", bind=True)
-    def parent(self: Any, n: int) -> None:
-        self.session.execute(text("CREATE TABLE IF NOT EXISTS seen (n integer)"))
-        self.session.execute(text("INSERT INTO seen VALUES (:n)"), {"n": n})
-        sync.delay(n)
-
-    @app.task
-    def add(x: int, y: int = 0, *more: int, **named: int) -> int:
-        return x + y
-
-    @app.task
-    def total(numbers: list[int]) -> int:
-        return sum(numbers)
-
-    @app.task
-    def broken() -> None:
-        raise ValueError("on purpose")
-
-    app.register_roles()
-    return {"ran": ran} | {t.__name__: t for t in (sync, flaky, parent, add, total, broken)}
-
-
-# -- run ---------------------------------------------------------------------------------------------------------------
 
 
 def test_run_runs_one_task_once_and_says_what_it_came_to(shop: dict[str, Any], rows: Rows) -> None:
@@ -129,97 +73,6 @@ def test_a_time_limit_ends_a_run(app: Celeriac) -> None:
         assert done.status == "failed"
         assert isinstance(done.exception, SoftTimeLimitExceeded)
         signal.signal(signal.SIGUSR2, signal.SIG_DFL)  # as whoever took it for a while puts it back
-
-
-# -- drain -------------------------------------------------------------------------------------------------------------
-
-
-def test_drain_runs_what_is_due_and_what_comes_of_it(shop: dict[str, Any]) -> None:
-    shop["parent"].delay(1)
-    shop["sync"].using(countdown=60).delay(2)
-    assert testing.drain() == {"completed": 2}
-    assert shop["ran"] == [("sync", 1)]
-    assert testing.drain(with_scheduled=True) == {"completed": 1}
-    testing.refute_enqueued("sync")
-
-
-def test_drain_runs_one_role(shop: dict[str, Any]) -> None:
-    shop["parent"].delay(1)
-    assert testing.drain("parent") == {"completed": 1}
-    assert testing.drain(shop["sync"]) == {"completed": 1}
-
-
-def test_drain_runs_all_tasks_of_one_lock_one_after_the_other(shop: dict[str, Any]) -> None:
-    for _ in range(3):
-        shop["sync"].delay(1)
-    assert testing.drain() == {"completed": 3}
-
-
-def test_drain_with_retries_goes_on_to_the_end(shop: dict[str, Any]) -> None:
-    shop["flaky"].delay(2)
-    assert testing.drain() == {"retried": 1}
-    assert testing.drain(with_scheduled=True) == {}
-    assert testing.drain(with_retries=True) == {"retried": 1, "completed": 1}
-
-
-def test_drain_raises_what_a_handler_raised(shop: dict[str, Any], rows: Rows) -> None:
-    shop["broken"].delay()
-    with pytest.raises(ValueError, match="on purpose"):
-        testing.drain()
-    shop["broken"].delay()
-    assert testing.drain(raising=False) == {"failed": 1}
-    assert rows(STATES) == [("failed", 2)]
-
-
-def test_what_an_error_leaves_undone_waits(app: Celeriac, shop: dict[str, Any], rows: Rows) -> None:
-    for _ in range(3):
-        shop["broken"].delay()
-    with testing.mode("worker"), pytest.raises(ValueError, match="on purpose"):
-        testing.drain()
-    assert rows(STATES) == [("failed", 1), ("pending", 2)]
-    with pytest.raises(ValueError, match="on purpose"):
-        testing.drain()
-
-
-def test_drain_does_not_go_on_for_ever(app: Celeriac) -> None:
-    @app.task(role="echo")
-    def echo() -> None:
-        echo.delay()
-
-    echo.delay()
-    with pytest.raises(CeleriacError, match=r"drain: 11 runs, and more is due \(echo 11 times\): do tasks enqueue"):
-        testing.drain(limit=10)
-
-
-def test_drain_may_end_beyond_its_limit(shop: dict[str, Any]) -> None:
-    """A ticket has many tasks: that they are more says nothing of what comes after them."""
-    for n in range(4):
-        shop["add"].delay(n, n)
-    assert testing.drain(limit=3) == {"completed": 4}
-
-
-def test_drain_takes_workflows_to_their_end(shop: dict[str, Any]) -> None:
-    add, total = shop["add"], shop["total"]
-    body = chord([chain(add.s(1, 1), add.s(10)), add.s(2, 2)], total.s())()
-    assert testing.drain() == {"completed": 4}
-    assert body.get() == 16
-
-
-def test_drain_rescues_what_a_silent_worker_holds(shop: dict[str, Any]) -> None:
-    testing.task_row(shop["sync"], (4,), state="running", worker_id="gone")
-    assert testing.drain() == {}
-    testing.advance(601)
-    assert testing.drain(with_retries=True) == {"completed": 1}
-
-
-def test_a_pass_asked_for_by_hand_is_drained(app: Celeriac, shop: dict[str, Any]) -> None:
-    shop["sync"].delay(1)
-    assert app.dispatch("sync") == 1
-    testing.assert_enqueued("sync")
-    assert testing.drain() == {"completed": 1}
-
-
-# -- modes -------------------------------------------------------------------------------------------------------------
 
 
 def test_inline_runs_a_call_and_its_follow_ups_before_it_returns(shop: dict[str, Any]) -> None:
