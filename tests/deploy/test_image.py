@@ -1,0 +1,100 @@
+"""deploy/Dockerfile keeps its word: what is in the image, who runs in it, and what that one may not do."""
+
+from __future__ import annotations
+
+import glob
+import re
+import shlex
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tests.deploy.jail import HOME, USER, can_be_had, jailed
+from tests.deploy.test_compose import FILE, OURS
+from tests.processes import ROOT
+
+
+def test_the_image_is_made_of_what_is_there_by_nobody_special() -> None:
+    lines = (ROOT / "deploy" / "Dockerfile").read_text().splitlines()
+    copied = [part for line in lines if line.startswith("COPY ") for part in line.split()[1:-1]]
+    ignored_but = (ROOT / "deploy" / "Dockerfile.dockerignore").read_text().split()
+    assert all((ROOT / part).exists() for part in copied)
+    assert {f"!{part}" for part in copied} <= set(ignored_but)
+    assert any("pip install --constraint constraints.txt" in line for line in lines)
+    users = [line.split()[1] for line in lines if line.startswith("USER ")]
+    assert users == [str(USER)]
+    assert f" HOME={HOME}\n" in (ROOT / "deploy" / "Dockerfile").read_text()
+
+
+def test_the_image_can_keep_thumbnails_where_the_pages_say() -> None:
+    (extras,) = re.findall(r"^ARG EXTRAS=(\S+)$", (ROOT / "deploy" / "Dockerfile").read_text(), re.MULTILINE)
+    optional = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    installed = {re.split(r"\W", one)[0] for extra in extras.split(",") for one in optional[extra]}
+    assert {"fsspec", "s3fs"} <= installed
+
+
+def test_the_first_process_is_the_images_own() -> None:
+    """It waits for orphans; with another `init` above it, it is no first process, and says so at each start."""
+    assert 'ENTRYPOINT ["tini", "--"]' in (ROOT / "deploy" / "Dockerfile").read_text()
+    assert [name for name in OURS if {"init", "entrypoint"} & set(FILE["services"][name])] == []
+
+
+#: Each may be tried in a container; none may succeed.
+FORBIDDEN = {
+    "touch {root}/tasks/written": "Read-only file system",
+    "touch /etc/written": "Read-only file system",
+    "touch /usr/bin/written": "Read-only file system",
+    "mkdir /written": "Read-only file system",
+    "mount -t tmpfs none /tmp": "must be superuser|permission denied",
+    "setpriv --reuid 0 id": "Operation not permitted",
+    "ls /var/lib": "No such file or directory",
+}
+
+
+@pytest.mark.skipif(not can_be_had(), reason="a jail is for root to make")
+@pytest.mark.parametrize("command", FORBIDDEN)
+def test_what_a_container_forbids_is_refused_in_the_jail(command: str) -> None:
+    given = jailed(shlex.split(command.format(root=ROOT)))
+    done = subprocess.run(given, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert re.search(FORBIDDEN[command], done.stderr)
+
+
+@pytest.mark.skipif(not can_be_had(), reason="a jail is for root to make")
+def test_who_is_in_the_jail_has_no_power_and_a_tmp_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "ours").touch()
+    alone = f"touch /tmp/written && ! test -e {tmp_path / 'ours'}"
+    look = f"{alone} && id -u && grep -E '^(CapEff|CapBnd|NoNewPrivs)' /proc/self/status"
+    done = subprocess.run(jailed(["sh", "-c", look]), capture_output=True, text=True, check=True)
+    user, *powers = done.stdout.splitlines()
+    assert int(user) == USER
+    assert not Path("/tmp/written").exists()
+    assert {line.split()[0]: int(line.split()[1], 16) for line in powers} == {
+        "CapEff:": 0,
+        "CapBnd:": 0,
+        "NoNewPrivs:": 1,
+    }
+
+
+def test_every_service_of_ours_is_built_from_that_dockerfile() -> None:
+    built = {name for name, service in FILE["services"].items() if "build" in service}
+    assert built == set(OURS)
+    assert {FILE["services"][name]["build"]["dockerfile"] for name in OURS} == {"deploy/Dockerfile"}
+
+
+def test_the_installed_engine_is_whole() -> None:
+    """The image installs a wheel: a package missing in pyproject.toml would be missing there only."""
+    listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
+    there = {path.parent.relative_to(ROOT) for path in (ROOT / "celeriac").rglob("__init__.py")}
+    assert sorted(listed) == sorted(str(path).replace("/", ".") for path in there)
+
+
+def test_what_the_engine_reads_beside_its_modules_is_packed() -> None:
+    """Templates, routines, static files: `make dist` compares what is in the wheel with what git knows."""
+    data = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]["celeriac"]
+    engine = ROOT / "celeriac"
+    packed = {name for pattern in data for name in glob.glob(pattern, root_dir=engine)}
+    there = {path for path in engine.rglob("*") if path.is_file() and path.suffix not in (".py", ".pyc")}
+    assert {str(path.relative_to(engine)) for path in there} == packed
