@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,8 +13,12 @@ import redis
 import sandbox
 from tasks.app import app
 from tests.conftest import Servers
+from tests.systems.crawls import ENVIRON, Crawls
 from tests.systems.sites import SWITCHED_ON, Sites
 from tests.systems.stack import Stack, on_servers
+from tests.systems.works import FOLLOW_UPS, Works
+
+_number = itertools.count(1)
 
 
 @pytest.fixture(scope="module")
@@ -49,3 +54,37 @@ def sites(stack: Stack) -> Iterator[Sites]:
     with on_servers(app, stack.environ):
         app.register_roles()
         yield Sites(stack)
+
+
+@pytest.fixture(scope="module")
+def works(stack: Stack) -> Iterator[Works]:
+    """With a beat, and a worker of what follows a build."""
+    with on_servers(app, stack.environ):
+        stack.beat()
+        stack.worker(*FOLLOW_UPS)
+        yield Works(stack)
+
+
+@pytest.fixture(scope="module")
+def crawls(stack: Stack) -> Iterator[Crawls]:
+    """With a beat."""
+    with on_servers(app, stack.environ):
+        crawls = Crawls(stack)
+        stack.beat(**ENVIRON)
+        yield crawls
+
+
+@pytest.fixture
+def as_new(crawls: Crawls, no_faults: None) -> Iterator[None]:
+    """Reddit lets everything through again, and nothing is paused."""
+    crawls.new_window()
+    yield
+    crawls.paused(False)
+
+
+@pytest.fixture
+def name(crawls: Crawls) -> str:
+    """A subreddit of 30 posts that nobody has crawled."""
+    display_name = f"Test_{next(_number)}"
+    crawls.reddit.forum.open(display_name)
+    return display_name.lower()
