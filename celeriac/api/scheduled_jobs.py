@@ -20,6 +20,7 @@ from celeriac.api.schedulable import role_taking
 from celeriac.roles.bounds import LONGEST_DELAY, MOST
 from celeriac.schedules import operate, written
 from celeriac.schedules.decide import CHANGEABLE, Entry
+from celeriac.schedules.timetable import RunNow
 
 router = APIRouter(prefix="/api/admin/scheduled-jobs", tags=["scheduled jobs"])
 
@@ -142,6 +143,10 @@ class ScheduleQuery(PageQuery):
 
 class Ran(BaseModel):
     told: str = Field(description="the task's id, or what a pass or sweep did", examples=["pass instasite_build: 60"])
+    ran: bool = Field(
+        description="false where the schedule's last task, told here, is unfinished: nothing was enqueued",
+        examples=[True],
+    )
 
 
 @router.get("")
@@ -190,8 +195,12 @@ def toggle_scheduled_job(job: IdInPath, body: Toggle, app: App, caller: Operator
 
 @router.post("/{job}/run-now")
 def run_scheduled_job_now(job: IdInPath, app: App, caller: Operator) -> Ran:
-    """Once, beside its instants, switched on or not."""
-    return Ran(told=operate.run_now(app, job, by=caller.name))
+    """Once, beside its instants, switched on or not; not while its last task is unfinished and may not overlap."""
+    return ran(operate.run_now(app, job, by=caller.name))
+
+
+def ran(done: RunNow) -> Ran:
+    return Ran(told=done.told, ran=done.ran)
 
 
 def _shown(row: RowMapping) -> ScheduledJob:

@@ -10,7 +10,7 @@ from celeriac.api.app import App
 from celeriac.api.callers import Operator
 from celeriac.api.fields import Name
 from celeriac.api.problems import not_found
-from celeriac.api.scheduled_jobs import Ran
+from celeriac.api.scheduled_jobs import Ran, ran
 from celeriac.roles.role import is_on
 from celeriac.schedules import operate
 
@@ -32,4 +32,4 @@ def trigger_hook(system: Part, job: Part, app: App, caller: Operator) -> Ran:
         raise not_found("trigger here: the hooks are switched off (QM_HOOKS)")
     if path not in app.hooks:
         raise not_found(f"hook {path!r}")
-    return Ran(told=operate.run_now(app, app.hooks[path], by=caller.name))
+    return ran(operate.run_now(app, app.hooks[path], by=caller.name))

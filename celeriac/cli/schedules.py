@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from typing import Any
 
 import click
@@ -112,9 +113,10 @@ def delete(find: FindApp, /, name: str, why: str) -> None:
 @click.argument("name")
 @click.pass_obj
 def run_now(find: FindApp, /, name: str) -> None:
-    """Run it once, beside its instants, switched on or not."""
-    told = operate.run_now(find(), name, by=output.by())
-    output.tell({"name": name, "told": told}, f"{name}: {told}")
+    """Run it once, beside its instants, switched on or not; not while its last task is unfinished."""
+    done = operate.run_now(find(), name, by=output.by())
+    says = done.told if done.ran else f"nothing was enqueued, its task {done.told} is unfinished"
+    output.tell({"name": name, **asdict(done)}, f"{name}: {says}")
 
 
 def _shown(row: dict[str, Any]) -> dict[str, Any]:

@@ -81,9 +81,12 @@ def switch(name: str, page: Steerer, form: Sent) -> Response:
 
 @router.post("/run-schedule/{name:path}")
 def run(name: str, page: Steerer) -> Response:
-    """Once, beside its instants."""
+    """Once, beside its instants; not while its last task is unfinished."""
 
     def act() -> str:
-        return f"{name} was run: {operate.run_now(page.celeriac, name, by=page.bearer.name)}."
+        done = operate.run_now(page.celeriac, name, by=page.bearer.name)
+        if done.ran:
+            return f"{name} was run: {done.told}."
+        return f"Nothing was enqueued: the last task of {name}, {done.told}, is unfinished."
 
     return acts.done(page, page.to("schedules", name), act)

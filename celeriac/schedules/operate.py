@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from psycopg2.errors import UniqueViolation
@@ -21,7 +21,7 @@ from celeriac.schedules import written
 from celeriac.schedules.arguments import task_of
 from celeriac.schedules.decide import CHANGEABLE, Entry
 from celeriac.schedules.expressions import parse
-from celeriac.schedules.timetable import Timetable, entries
+from celeriac.schedules.timetable import RunNow, Timetable, entries
 
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
@@ -81,8 +81,8 @@ def delete(app: Celeriac, name: Name, *, by: str, why: str = "") -> RowMapping:
         return row
 
 
-def run_now(app: Celeriac, name: Name, *, by: str) -> str:
-    """Once, beside its instants, switched on or not: the task's id, or what a pass or sweep did. Raises Unknown.
+def run_now(app: Celeriac, name: Name, *, by: str) -> RunNow:
+    """Once, beside its instants, switched on or not, unless its last task is unfinished. Raises Unknown.
 
     One of the beat config needs no beat for it.
     """
@@ -90,10 +90,10 @@ def run_now(app: Celeriac, name: Name, *, by: str) -> str:
         if isinstance(name, str) and written.find(connection, name) is None and (entry := entries(app).get(name)):
             written.install_missing(connection, entry, f"beat {app.main}", int(app.settings.deployment), by)
         row = found(connection, name)
-    told = Timetable(app).run_now(row["id"])
+    done = Timetable(app).run_now(row["id"])
     with app.database.transaction(patience=PATIENCE) as connection:
-        audit.write(connection, "run-now", "schedule", [Change(str(row["id"]), None, {"told": told})], by=by)
-    return told
+        audit.write(connection, "run-now", "schedule", [Change(str(row["id"]), None, asdict(done))], by=by)
+    return done
 
 
 def found(connection: Connection, name: Name, *, lock: bool = False) -> RowMapping:

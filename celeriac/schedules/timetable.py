@@ -48,6 +48,17 @@ class Ticked:
     act: Callable[[], int] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class RunNow:
+    """What came of running a schedule now. `told`: the task's id, or what a pass or sweep did.
+
+    `ran` is False where the schedule's last task is unfinished and may not overlap: `told` is that one's id.
+    """
+
+    told: str
+    ran: bool = True
+
+
 def batcher(role: str, every: str | float | None = None, **options: Any) -> Callable[[Celeriac], Entry]:
     """The pass of one role, at an expression or every so many seconds; by default the role's own."""
 
@@ -262,8 +273,8 @@ class Timetable:
             raise ConfigurationError(f"there is no sweep {target!r}; there are: {', '.join(SWEEPS)}")
         return lambda: sweep(app, target)
 
-    def run_now(self, name: str | int) -> str:
-        """Runs a schedule once, beside its instants, switched on or not; what came of it, in a line.
+    def run_now(self, name: str | int) -> RunNow:
+        """Runs a schedule once, beside its instants, switched on or not.
 
         A task that may not overlap with an unfinished one is not enqueued again: that one is told. Raises
         CeleriacError if there is no such schedule, and DBAPIError (LockNotAvailable) where somebody's open transaction
@@ -274,20 +285,19 @@ class Timetable:
             if row is None:
                 raise CeleriacError(f"there is no schedule {name!r}; `celeriac schedule list` tells which there are")
             job = Job(*(row[name] for name in Job.__slots__))
-            told, act = self._run_now(connection, job)
-        if act is None:
-            self.app.kick([job.target])
-            return told
-        return f"{job.kind} {job.target}: {act()}"
-
-    def _run_now(self, connection: Connection, job: Job) -> tuple[str, Callable[[], int] | None]:
+            if job.kind == "task":
+                done = self._enqueue_now(connection, job)
         if job.kind != "task":
-            return "", self._act(job)
+            return RunNow(f"{job.kind} {job.target}: {self._act(job)()}")
+        self.app.kick([job.target])
+        return done
+
+    def _enqueue_now(self, connection: Connection, job: Job) -> RunNow:
         if job.overlap == "skip" and job.last_task_id and tick.is_unfinished(connection, job.last_task_id):
-            return job.last_task_id, None
+            return RunNow(job.last_task_id, ran=False)
         task_id = self._put(connection, job, [f"{job.name}@{uuid4()}"])
         tick.remember(connection, job, task_id)
-        return task_id, None
+        return RunNow(task_id)
 
 
 def _pass(app: Celeriac, role: str) -> int:

@@ -136,11 +136,13 @@ def test_a_job_is_deleted(api: Api, job: int) -> None:
 
 
 def test_a_job_runs_now(api: Api, job: int) -> None:
-    told = api.post(f"{JOBS}/{job}/run-now", scope="operate")["told"]
+    first = api.post(f"{JOBS}/{job}/run-now", scope="operate")
+    told = first["told"]
     assert api.rows("SELECT role, kwargs, priority FROM worker_tasks WHERE task_id = :t", t=told) == [
         ("crawl_subreddit", {"subreddit_id": 1}, 10)
     ]
-    assert api.post(f"{JOBS}/{job}/run-now")["told"] == told, "the first is unfinished"
+    again = api.post(f"{JOBS}/{job}/run-now")
+    assert (first["ran"], again) == (True, {"told": told, "ran": False}), "the first is unfinished"
 
 
 @pytest.mark.parametrize(

@@ -286,6 +286,10 @@ def test_a_schedule_is_switched_and_run(site: Site) -> None:
     assert site.told("switch-schedule/nightly", enabled="no") == "nightly is switched off."
     assert site.told("run-schedule/nightly").startswith("nightly was run: ")
     assert site.rows("SELECT role FROM tasks") == [("crawl",)]
+    told = (
+        f"Nothing was enqueued: the last task of nightly, {site.rows.one('SELECT task_id FROM tasks')}, is unfinished."
+    )
+    assert site.told("run-schedule/nightly") == told
 
 
 def test_a_dead_letter_is_discarded(site: Site) -> None:

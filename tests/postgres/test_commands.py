@@ -300,9 +300,15 @@ def test_a_schedule_is_added_edited_toggled_run_and_deleted(run: Run, rows: Rows
     )  # fmt: skip
     assert run("schedule", "run-now", "nightly").exit_code == DONE
     assert rows("SELECT role, kwargs, priority FROM worker_tasks") == [("sync", {"store_id": 7}, 3)]
+    again = run("schedule", "run-now", "nightly").output
+    assert (
+        again
+        == f"nightly: nothing was enqueued, its task {rows.one('SELECT task_id FROM worker_tasks')} is unfinished\n"
+    )
+    assert rows.one("SELECT after ->> 'ran' FROM celeriac.audit ORDER BY id DESC LIMIT 1") == "false"
     assert run("schedule", "delete", "nightly").output.strip() == "nightly is deleted"
     assert [action for (action,) in rows("SELECT action FROM celeriac.audit WHERE kind = 'schedule' ORDER BY id")] == [
-        "create", "update", "toggle", "toggle", "run-now", "delete",
+        "create", "update", "toggle", "toggle", "run-now", "run-now", "delete",
     ]  # fmt: skip
 
 

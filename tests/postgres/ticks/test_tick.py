@@ -11,7 +11,7 @@ from sqlalchemy.exc import DBAPIError
 
 from celeriac import Celeriac, CeleriacError
 from celeriac.schedules import written
-from celeriac.schedules.timetable import Timetable
+from celeriac.schedules.timetable import RunNow, Timetable
 from tests.postgres.ticks.conftest import TASKS, Put, plan, tick_all
 from tests.processes import Rows
 
@@ -142,9 +142,9 @@ def test_a_clock_stepped_forward_over_many_instants_takes_them_in_bounded_steps(
 def test_run_now_enqueues_beside_the_instants(timetable: Timetable, put: Put, rows: Rows) -> None:
     put(ago=-0.5, enabled=False)
     before = rows.one("SELECT next_run_at FROM celeriac.scheduled_jobs")
-    task = timetable.run_now("job")
+    task = timetable.run_now("job").told
     assert [t for (t,) in rows(TASKS)] == [task]
-    assert timetable.run_now("job") == task, "the unfinished one is told"
+    assert timetable.run_now("job") == RunNow(task, ran=False), "the unfinished one is told"
     assert rows.one("SELECT next_run_at FROM celeriac.scheduled_jobs") == before
     with pytest.raises(CeleriacError, match="no schedule 'jab'"):
         timetable.run_now("jab")
@@ -161,7 +161,7 @@ def test_run_now_waits_briefly_for_somebodys_unique_key(app: Celeriac, timetable
         with pytest.raises(DBAPIError) as refused:
             ran.result(timeout=5)
         assert isinstance(refused.value.orig, LockNotAvailable)
-    assert timetable.run_now("job")
+    assert timetable.run_now("job").ran
 
 
 def test_a_schedule_is_found_by_its_name_or_by_its_id_and_never_by_the_others(
