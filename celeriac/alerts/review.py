@@ -56,6 +56,10 @@ INSERT INTO celeriac.repairs (name, at) SELECT name, clock_timestamp() FROM unne
 ORDER BY name ON CONFLICT (name) DO UPDATE SET at = excluded.at
 """)
 
+ENDED = text("""
+UPDATE celeriac.repairs SET ended_at = clock_timestamp(), unread = CAST(:unread AS text[]) WHERE name = :name
+""")
+
 
 def rules_of(app: Celeriac) -> dict[str, Sequence[Rule]]:
     """By who has to have looked: the engine's, and the application's own, which other applications do not know.
@@ -63,7 +67,12 @@ def rules_of(app: Celeriac) -> dict[str, Sequence[Rule]]:
     Raises ConfigurationError.
     """
     engine: dict[str, Sequence[Rule]] = {"alerts": RULES}
-    return engine | ({f"alerts of {app.main}": added(app)} if app.alerts else {})
+    return engine | {name: added(app) for name in looks_of(app)[1:]}
+
+
+def looks_of(app: Celeriac) -> list[str]:
+    """The looks that have to come about, by the names that they have in `repairs`."""
+    return ["alerts", *([f"alerts of {app.main}"] if app.alerts else [])]
 
 
 def rules_there_are(app: Celeriac) -> dict[str, Sequence[Rule]]:
@@ -140,6 +149,10 @@ def look(app: Celeriac, by_turn: Mapping[str, Sequence[Rule]]) -> int:
         above = evaluate(judged, (one for some in found.values() for one in some), app.settings)
         names = [rule.name for rule in judged]
         began, ended = record.write(connection, names, above, channels, app.process_name)
+    with app.database.statement() as connection:
+        for name, some in by_turn.items():
+            unread = [rule.name for rule in some if measure_of(rule) not in found]
+            connection.execute(ENDED, {"name": name, "unread": unread})
     for alert in began:
         logger.warning("Alert %s", alert, extra=_data("alert.began", alert))
     for one in ended:

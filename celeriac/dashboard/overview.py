@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Response
 
 from celeriac import insights
+from celeriac.alerts.review import LATE, looks_of
 from celeriac.dashboard import words
 from celeriac.dashboard.guard import May
 from celeriac.dashboard.health import MEANS, health
 from celeriac.dashboard.page import Elsewhere, Page
 from celeriac.dashboard.reading import Found
+from celeriac.dashboard.verdict import troubled, verdict
 
 router = APIRouter()
 
@@ -26,6 +27,9 @@ USUAL_SPAN = "1h"
 
 #: Of a role's backlog so much is counted, in each room, for how long it will take.
 COUNTED = 100_000
+
+#: After so many intervals (CELERIAC_SWEEP_INTERVAL_MS) without a look nobody knows whether anything should alert.
+UNSEEN = 2 * LATE
 
 #: Where an alert of this kind is cured: the page of its subject, or one for all.
 CURES = {
@@ -50,18 +54,12 @@ def overview(page: Viewer) -> Response:
         counts=partial(page.panel, insights.counts, cap=words.CAP), workers=partial(page.panel, insights.workers),
         beats=partial(page.panel, insights.beats), flow=partial(page.panel, insights.flow, span),
         lengths=partial(page.panel, insights.lengths), retries=partial(page.panel, insights.retries),
+        pending=partial(page.panel, insights.pending_alerts),
+        looks=partial(page.panel, insights.looks, looks_of(page.celeriac)),
     )  # fmt: skip
     panels |= {"workers": _at_work(panels["workers"]), "lengths": _together(panels["lengths"])}
-    return page.show("overview.html", verdict(panels), cures=CURES, span=span, **panels)
-
-
-def verdict(panels: Mapping[str, Found]) -> str:
-    """Never that all is well where nobody knows."""
-    silent, n = sum(bool(panel.stopped) for panel in panels.values()), len(panels["alerts"].value or ())
-    unknown = f"{silent} of {len(panels)} checks did not answer" if silent else ""
-    if n:
-        return f"{words.plural(n, 'thing needs', 'things need')} you{f'; {unknown}' if unknown else ''}"
-    return f"Not known: {unknown}" if unknown else "All is well"
+    says = verdict(panels, UNSEEN * page.celeriac.settings.sweep_interval)
+    return page.show("overview.html", says, cures=CURES, span=span, troubled=troubled(panels), **panels)
 
 
 def _together(lengths: Found) -> Found:

@@ -5,7 +5,7 @@ index page by page, counts stop at a bound and say so. Times are the database's.
 """
 
 from celeriac.insights.accounts import AccountHour, account_hours
-from celeriac.insights.alerts import firing, pending_alerts, silences
+from celeriac.insights.alerts import Look, firing, looks, pending_alerts, silences
 from celeriac.insights.bulks import bulk, bulks
 from celeriac.insights.capacity import capacity, heartbeats
 from celeriac.insights.checks import Check
@@ -74,6 +74,7 @@ __all__ = [
     "Lengths",
     "Lock",
     "Locks",
+    "Look",
     "Matching",
     "Moment",
     "Page",
@@ -118,6 +119,7 @@ __all__ = [
     "list_tasks",
     "lock",
     "locks",
+    "looks",
     "matching",
     "matching_page",
     "metrics",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection, text
@@ -26,7 +28,22 @@ SELECT name, subject, until, by, why FROM celeriac.alert_silences
 WHERE until > statement_timestamp() ORDER BY until, name, subject LIMIT :most
 """)
 
+LOOKS = text("""
+SELECT asked.name, extract(epoch FROM statement_timestamp() - r.ended_at)::double precision AS seconds,
+    coalesce(r.unread, '{}') AS unread
+FROM unnest(CAST(:names AS text[])) AS asked (name) LEFT JOIN celeriac.repairs r USING (name) ORDER BY asked.name
+""")
+
 MOST = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """`seconds`: since the last look came about, None before the first. `unread`: rules it could not read."""
+
+    name: str
+    seconds: float | None
+    unread: list[str]
 
 
 def firing(connection: Connection) -> list[dict[str, Any]]:
@@ -37,6 +54,11 @@ def firing(connection: Connection) -> list[dict[str, Any]]:
 def pending_alerts(connection: Connection) -> list[dict[str, Any]]:
     """What is above its threshold, but not yet for as long as its rule wants."""
     return [dict(row) for row in connection.execute(PENDING, {"most": MOST}).mappings()]
+
+
+def looks(connection: Connection, names: Sequence[str]) -> list[Look]:
+    """Whether what is watched was looked at, by these names of looks."""
+    return [Look(*row) for row in connection.execute(LOOKS, {"names": list(names)})]
 
 
 def silences(connection: Connection) -> list[dict[str, Any]]:

@@ -130,6 +130,16 @@ class Site:
             connection.exec_driver_sql("ROLLBACK")
 
 
+def looked(site: Site, ago: float = 0, *unread: str) -> None:
+    """So long ago (seconds) the last look at what is watched came about."""
+    site.rows(
+        """INSERT INTO celeriac.repairs (name, at, ended_at, unread)
+        VALUES ('alerts', now(), now() - :ago * interval '1 second', CAST(:unread AS text[]))
+        ON CONFLICT (name) DO UPDATE SET ended_at = excluded.ended_at, unread = excluded.unread""",
+        ago=ago, unread=list(unread),
+    )  # fmt: skip
+
+
 def worker(site: Site, name: str = "celery@node-7:12", *, memory: float = 65.0, **more: Any) -> None:
     resources = {"memory_percent": memory, "cpu_percent": 45.0, "is_backing_off": False, "backoff_reason": None}
     given = {"status": "active", "resources": {}, "concurrency": 3, "ago": 0} | more

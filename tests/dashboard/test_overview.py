@@ -6,20 +6,43 @@ import pytest
 
 from celeriac.dashboard import reading
 from celeriac.dashboard.templates import ALSO, NAV
-from tests.dashboard.site import Site
+from tests.api.works import task
+from tests.dashboard.site import Site, looked
 from tests.processes import until
 
 
 def test_nothing_is_well_that_nobody_knows(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "<h1>Not known: nobody has looked at what is watched yet</h1>" in site.html("overview")
+    looked(site)
     assert "<h1>All is well</h1>" in site.html("overview")
     monkeypatch.setattr(reading, "TIMEOUT", 0.05)
     with site.locked("beats"):
-        told = "<h1>Not known: 1 of 8 checks did not answer</h1>"
+        told = "<h1>Not known: 1 of 10 checks did not answer</h1>"
         until(lambda: told in site.html("overview"), "the headline")
     site.rows("INSERT INTO celeriac.alerts (name, subject, value, threshold) VALUES ('queue_depth', 'crawl', 2, 1)")
     with site.locked("beats"):
-        told = "<h1>1 thing needs you; 1 of 8 checks did not answer</h1>"
+        told = "<h1>1 thing needs you; 1 of 10 checks did not answer</h1>"
         until(lambda: told in site.html("overview"), "the headline")
+
+
+def test_a_look_that_does_not_come_about_or_cannot_read_is_told(site: Site) -> None:
+    looked(site, 130)
+    assert "<h1>Not known: nobody has looked at what is watched for 2 m 10 s</h1>" in site.html("overview")
+    looked(site, 0, "late", "beat_silent", "queue_depth", "unfair")
+    told = "<h1>Not known: late, beat_silent, queue_depth and 1 more could not be read</h1>"
+    assert told in site.html("overview")
+
+
+def test_what_has_no_worker_or_may_fire_soon_is_not_well(site: Site) -> None:
+    looked(site)
+    site.rows("INSERT INTO celeriac.alerts_pending (name, subject) VALUES ('queue_depth', 'crawl')")
+    assert "<h1>1 thing may need you soon</h1>" in site.html("overview")
+    task(site, "pending", "crawl")
+    text = site.html("overview")
+    assert "<h1>1 thing needs you</h1>" in text
+    assert ">crawl</a>: no workers, tasks wait, and no worker takes its queue." in text
+    site.rows("INSERT INTO celeriac.alerts (name, subject, value, threshold) VALUES ('no_worker', 'crawl', 2, 1)")
+    assert "<h1>1 thing needs you</h1>" in site.html("overview"), "one of the two is told, once"
 
 
 def test_every_page_names_the_command_that_tells_the_same() -> None:

@@ -35,7 +35,7 @@ from tests.processes import ROOT, until
 
 #: Each page, what it says where there is nothing, and the tables whose lock stops all it reads.
 PAGES = {
-    "overview": ("All is well", ("alerts", "tasks", "workers")),
+    "overview": ("nobody has looked at what is watched yet", ("alerts", "tasks", "workers")),
     "tasks": ("There is no task yet", ("tasks",)),
     "roles": ("idle", ("roles",)),
     "accounts": ("Nobody has set a weight", ("account_policies",)),

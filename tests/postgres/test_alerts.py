@@ -352,6 +352,27 @@ def test_a_beat_that_looks_is_left_to_it(
     assert (rows.one("SELECT at FROM repairs") == before) is is_left
 
 
+def test_a_look_that_came_about_is_known_with_what_it_could_not_read(
+    app: Celeriac, rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def told() -> list[insights.Look]:
+        with app.database.reading() as connection:
+            return insights.looks(connection, review.looks_of(app))
+
+    assert told() == [insights.Look("alerts", None, [])]
+    with app.database.transaction() as other:
+        other.execute(record.LOCK)
+        sweep(app, "alerts")
+    assert told() == [insights.Look("alerts", None, [])], "somebody else's look is under way"
+    sweep(app, "alerts")
+    (look,) = told()
+    assert (look.seconds or 9) < 5
+    assert look.unread == []
+    monkeypatch.setattr(measure, "LATE", text("SELECT no_such_column"))
+    sweep(app, "alerts")
+    assert told()[0].unread == ["missed_schedule", "skipped_instants", "beat_silent"]
+
+
 # -- an application's own ----------------------------------------------------------------------------------------------
 
 

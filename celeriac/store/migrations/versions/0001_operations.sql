@@ -354,7 +354,13 @@ CREATE TABLE celeriac.workers (
 CREATE TABLE celeriac.unparking (account text PRIMARY KEY);
 
 -- When a worker last ran a sweep that beat did not (`celeriac.repair.vital`); when alerts were last looked at.
-CREATE TABLE celeriac.repairs (name text PRIMARY KEY, at timestamptz NOT NULL);
+-- `ended_at`, `unread`: of a look at alerts, when the last one came about, and the rules it could not read.
+CREATE TABLE celeriac.repairs (
+    name text PRIMARY KEY,
+    at timestamptz NOT NULL,
+    ended_at timestamptz,
+    unread text[] NOT NULL DEFAULT '{}'
+);
 
 -- What migrations have still to do without a transaction, a row for each.
 CREATE TABLE celeriac.afterwards (
