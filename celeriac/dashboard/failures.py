@@ -20,12 +20,25 @@ Viewer = Annotated[Page, Depends(May("view"))]
 #: How far (seconds) it looks back where nobody says.
 USUAL = "1d"
 
+#: Times of which the minutes tell how many tasks ended.
+SPANS = {"1h": "1h", "1d": "24h", "7d": "7d"}
+
 
 @router.get("/failures")
 def listed(page: Viewer) -> Response:
     asked = page.ask("role", "since")
     found = page.panel(insights.failures, role=asked.get("role"), since=_since(asked))
-    return page.show("failures.html", "Failures", failures=found, since=asked.get("since", USUAL))
+    since = asked.get("since", USUAL)
+    return page.show("failures.html", "Failures", failures=found, since=since, ended=_ended(page, since))
+
+
+def _ended(page: Page, since: str) -> Found:
+    """How many tasks ended in this time, until when they are counted; nothing where the minutes do not tell."""
+    span = SPANS.get(since)
+    flow = Found() if span is None else page.panel(insights.flow, span, page.asked.get("role"))
+    if flow.value is None or flow.value.is_cut:
+        return Found()
+    return Found({"n": sum(step.completed + step.failed for step in flow.value.steps), "until": flow.value.until})
 
 
 @router.get("/failures/{fingerprint}")

@@ -28,7 +28,8 @@ ROWS = 50
 def listed(page: Viewer) -> Response:
     asked = page.ask("name", "before")
     found = page.panel(insights.dead_letters, name=asked.get("name"), limit=ROWS, before=number(asked, "before"))
-    return page.show("dead-letters.html", "Dead letters", letters=found, rows=ROWS)
+    kept = page.celeriac.settings.dead_letter_days * 86_400
+    return page.show("dead-letters.html", "Dead letters", letters=found, rows=ROWS, kept=kept)
 
 
 @router.get("/dead-letters/{letter}")

@@ -27,7 +27,12 @@ Viewer = Annotated[Page, Depends(May("view"))]
 @router.get("/workers")
 def listed(page: Viewer) -> Response:
     page.ask()
-    return page.show("workers.html", "Workers", workers=page.panel(insights.workers))
+    return page.show("workers.html", "Workers", workers=page.panel(insights.workers), kept=_kept(page))
+
+
+def _kept(page: Page) -> float:
+    """How long (seconds) a silent worker is known."""
+    return page.celeriac.settings.event_days * 86_400
 
 
 @router.get("/workers/{worker:path}")
@@ -35,7 +40,7 @@ def shown(worker: str, page: Viewer) -> Response:
     page.ask()
     found = next((row for row in page.read(insights.workers) if row["worker_id"] == worker), None)
     if found is None:
-        raise Unknown(f"there is no worker {worker!r}")
+        raise Unknown(f"there is no worker {worker!r}; one that is silent for {words.took(_kept(page))} is forgotten")
     running = page.panel(insights.list_tasks, Filter(worker_id=worker, statuses=[RUNNING]), limit=100)
     return page.show(
         "worker.html", f"Worker {worker}", worker=found, running=running, is_silent=found["heartbeat_age"] > LIVES

@@ -1,0 +1,49 @@
+"""What a page says where it has nothing to show is what it knows."""
+
+from __future__ import annotations
+
+import re
+from importlib import import_module
+
+import pytest
+
+from tests.api.works import task
+from tests.dashboard.site import Site
+
+
+def said(site: Site, path: str) -> str:
+    """The page's text, in one line."""
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", "", site.html(path)))
+
+
+def test_a_name_that_hides_all_dead_letters_is_not_none_at_all(site: Site) -> None:
+    assert "became a task, was replayed or discarded, or is over 30 d old" in said(site, "dead-letters")
+    site.rows("""INSERT INTO celeriac.dead_letters (digest, name, reason, size, message)
+        VALUES (sha256('x'), 'shop.charge', 'no role', 1, 'x')""")
+    assert "There is none for shop.pay; of others there may be some." in said(site, "dead-letters?name=shop.pay")
+    assert "There are no older ones for shop.charge." in said(site, "dead-letters?name=shop.charge&before=1")
+
+
+def test_that_nothing_failed_is_said_with_its_base(site: Site) -> None:
+    site.rows("UPDATE celeriac.minutes_until SET until = date_trunc('minute', now())")
+    site.rows("""INSERT INTO celeriac.minutes (role, minute, enqueued, completed, failed)
+        SELECT 'crawl', until - interval '30 minutes', 7, 5, 2 FROM celeriac.minutes_until""")
+    assert re.search(r"Nothing failed in this time: until \S+ 7 tasks ended\.", said(site, "failures"))
+    assert re.search(r"Nothing of resync failed in this time: until \S+ 0 tasks", said(site, "failures?role=resync"))
+    assert "Nothing failed in this time." in said(site, "failures?since=2d"), "the minutes do not tell"
+
+
+def test_failures_that_were_not_looked_at_are_not_none(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(import_module("celeriac.insights.failures"), "LOOKS_AT", 2)
+    for _ in range(3):
+        task(site, "failed", "crawl")
+    site.rows("UPDATE celeriac.history SET completed_at = completed_at - interval '30 minutes'")
+    told = (
+        "None of the newest 2 failures, by number, ended in this time; there are older ones, which were not looked at."
+    )
+    assert told in said(site, "failures?since=1m")
+
+
+def test_a_worker_that_was_forgotten_may_have_been(site: Site) -> None:
+    assert "No worker has reported within 30 d." in said(site, "workers")
+    assert "one that is silent for 30 d is forgotten" in site.get("workers/nobody").text
