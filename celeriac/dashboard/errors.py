@@ -61,7 +61,7 @@ def told(error: Exception) -> tuple[int, str]:
             need = f"a token with the scope {PERMISSIONS[error.permission]}"
             return 403, f"This needs the permission {error.permission}: sign in with {need}."
         case Unknown():
-            return 404, f"{_sentence(error)} What has finished is kept as long as its role says."
+            return 404, _sentence(error)
         case BadValue():
             return 422, _sentence(error)
         case IllegalMove() | EnqueueRefused():

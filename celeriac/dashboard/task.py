@@ -10,7 +10,7 @@ from fastapi import APIRouter, Depends, Path, Response
 from sqlalchemy import Connection
 
 from celeriac import insights
-from celeriac.dashboard import acts, words
+from celeriac.dashboard import acts, gone, words
 from celeriac.dashboard.forms import Sent
 from celeriac.dashboard.guard import May
 from celeriac.dashboard.page import Elsewhere, Page
@@ -31,7 +31,9 @@ Task = Annotated[int, Path(ge=1, le=2**63 - 1)]
 @router.get("/tasks/{task}")
 def shown(task: str, page: Viewer) -> Response:
     page.ask()
-    found = page.read(insights.get, task)
+    found = page.read(insights.find, task)
+    if found is None:
+        return gone.show(page, task)
     if str(found["id"]) != task:
         raise Elsewhere(page.to("tasks", found["id"]))
 

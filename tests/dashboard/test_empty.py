@@ -47,3 +47,37 @@ def test_failures_that_were_not_looked_at_are_not_none(site: Site, monkeypatch: 
 def test_a_worker_that_was_forgotten_may_have_been(site: Site) -> None:
     assert "No worker has reported within 30 d." in said(site, "workers")
     assert "one that is silent for 30 d is forgotten" in site.get("workers/nobody").text
+
+
+EVENT = """INSERT INTO celeriac.task_events (task, role, kind, from_status, to_status, by, why)
+    VALUES (88123, :role, 'retry', 'failed', 'pending', 'ann', 'the partner is back')"""
+
+
+@pytest.mark.parametrize(
+    ("role", "keep", "rule"),
+    [
+        ("resync", None, "Finished tasks of resync are kept 30 d."),
+        ("resync", "0", "Finished tasks of resync are not kept."),
+        ("resync", "null", "Completed tasks of resync are not kept, others 30 d."),
+        ("resync", '"forever"', "Tasks of resync are kept for ever: it was deleted by hand."),
+        ("unknown", None, "Tasks of unknown are kept for ever: it was deleted by hand."),
+        ("celery.chord", None, "Finished tasks of celery.chord are kept 30 d."),
+    ],
+)
+def test_a_task_that_was_pruned_says_by_which_rule_and_what_happened_to_it(
+    site: Site, role: str, keep: str | None, rule: str
+) -> None:
+    if keep is not None:
+        site.rows("UPDATE celeriac.roles SET definition = jsonb_set(definition, '{keep}', CAST(:k AS jsonb))", k=keep)
+    site.rows(EVENT, role=role)
+    answer = site.get("tasks/88123")
+    assert answer.status_code == 404
+    assert rule in answer.text
+    assert "the partner is back" in answer.text
+    assert site.get("tasks/88123.json").json()["events"][0]["by"] == "ann"
+
+
+def test_what_never_was_is_not_said_to_be_kept(site: Site) -> None:
+    for path in ("workers/nobody", "schedules/never", "roles/nothing", "tasks/88123"):
+        assert "What has finished is kept as long" not in site.get(path).text
+    assert "what happened to tasks is kept 30 d" in site.get("tasks/88123").text.lower()

@@ -369,6 +369,7 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
         "insights.tasks.TASK": [{"id": lone}, {"id": failed[0]}],
         "insights.tasks.ID_OF": [{"task_id": "ready-1"}, {"task_id": "done-1"}],
         "insights.tasks.EVENTS": [{"id": 1, "most": SELECTED}],
+        "insights.gone.ROLE_OF": [{"id": 1}],
         "insights.tasks.ACTIVE_UNDER": [{"lock_key": "key-1"}],
         "insights.tasks.UNFINISHED": [{"role": "keyed", "unique_key": "h1"}],
         "insights.tasks.LAST_COMPLETION": [work | {"looks_at": 1}],

@@ -1,0 +1,40 @@
+"""A task that is not here any more: the rule by which it went, and what outlives it."""
+
+from __future__ import annotations
+
+from fastapi import Response
+
+from celeriac.dashboard import words
+from celeriac.dashboard.page import Page
+from celeriac.errors import Unknown
+from celeriac.insights.gone import Gone, gone
+
+
+def show(page: Page, task: str) -> Response:
+    """Its events, as long as they are kept. Raises Unknown where nothing is left."""
+    kept = page.celeriac.settings.event_days * 86_400
+    found = page.read(gone, int(task), otherwise=kept) if is_an_id(task) else None
+    if found is None:
+        raise Unknown(
+            f"there is no task {task:.50}: none had this id, or it was pruned as its role's `keep` says;"
+            f" what happened to tasks is kept {words.took(kept)}"
+        )
+    says = f"{rule(found, kept)} Its history is kept {words.took(kept)}."
+    left = {"role": found.role, "events": found.events}
+    return page.show("gone.html", f"Task {task}", status=404, number=task, says=says, still=True, **left)
+
+
+def is_an_id(task: str) -> bool:
+    return task.isascii() and task.isdigit() and len(task) < len(str(2**63))
+
+
+def rule(task: Gone, kept: float) -> str:
+    """`kept`: seconds for which is kept what failed of a role that keeps no success."""
+    match task.keep:
+        case "forever":
+            return f"Tasks of {task.role} are kept for ever: it was deleted by hand."
+        case None:
+            return f"Completed tasks of {task.role} are not kept, others {words.took(kept)}."
+        case 0:
+            return f"Finished tasks of {task.role} are not kept."
+    return f"Finished tasks of {task.role} are kept {words.took(task.keep)}."
