@@ -73,6 +73,9 @@ def test_without_postgres_what_was_read_stays_with_its_age_and_a_new_page_says_s
     expect(page.locator("#light")).to_have_text(re.compile("stale .+ s"), timeout=SOON)
     expect(page.locator("body")).to_have_class("stale")
     expect(page.locator(f"#task-{task}")).to_be_visible()
+    retry = page.get_by_role("button", name="Retry ticked tasks")
+    expect(retry).to_be_disabled()
+    expect(retry).to_have_attribute("title", "There is no answer just now: nothing can be changed")
     fresh = page.context.new_page()
     answer = fresh.goto("workers")
     assert answer is not None
@@ -82,3 +85,5 @@ def test_without_postgres_what_was_read_stays_with_its_age_and_a_new_page_says_s
     expect(page.locator("#light")).to_have_text("live", timeout=2 * SOON)
     expect(page.locator("body")).not_to_have_class("stale")
     expect(page.locator(f"#task-{task} input")).to_be_checked()
+    expect(retry).to_be_enabled()
+    expect(retry).not_to_have_attribute("title", re.compile("."))

@@ -97,6 +97,18 @@ function show(word, text) {
   light.textContent = text
 }
 
+// While the server or Postgres is away nothing can be changed: buttons are off, and say why.
+const AWAY = "There is no answer just now: nothing can be changed"
+
+function offer(on) {
+  for (const button of document.querySelectorAll("#live form[method=post] button")) {
+    if (on === !button.disabled) continue
+    button.disabled = !on
+    if (on) button.removeAttribute("title")
+    else button.title = AWAY
+  }
+}
+
 async function look() {
   clearTimeout(state.timer)
   if (state.paused || state.pressed || document.hidden || state.asking) return
@@ -126,6 +138,7 @@ async function look() {
     state.asking = false
   }
   document.body.classList.toggle("stale", state.stale)
+  offer(!state.stale)
   tick()
   state.timer = setTimeout(look, state.wait)
 }
@@ -160,6 +173,7 @@ function tick() {
 
 function pause() {
   state.paused = !state.paused
+  if (state.paused) offer(true)
   tick()
   if (!state.paused) look()
 }
