@@ -6,15 +6,16 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from celeriac.insights import RoleDepth
+from celeriac.insights.pace import Pace
 
-#: Seconds after which what is ready should have begun, and after which a role with nothing at work is stuck.
-BEHIND, STUCK = 600.0, 90.0
+#: After so many passes' time without a start, with nothing at work, a role is stuck.
+PASSES = 3
 
 #: What each word means, the worst first.
 MEANS: Final = {
-    "stuck": "tasks are ready, nothing is claimed or runs",
+    "stuck": "tasks have been ready for three passes' time, and nothing is claimed or runs",
     "no workers": "tasks wait, and no worker takes its queue",
-    "behind": "a task has been ready for over 10 minutes",
+    "behind": "more comes than begins, or a task has been ready for longer than it should",
     "stale": "a task's worker fell silent",
     "paused": "nothing is claimed until it is resumed",
     "full": "its window is used up",
@@ -23,8 +24,10 @@ MEANS: Final = {
 }
 
 
-def health(depth: RoleDepth, capacity: Mapping[str, Any] | None) -> str:
-    """`capacity`: its row of `insights.capacity`, if there is one."""
+def health(depth: RoleDepth, capacity: Mapping[str, Any] | None, pace: Pace, usual: float) -> str:
+    """`capacity`: its row of `insights.capacity`, if there is one. `usual`: seconds that a task may be ready where the
+    role has no objective, as the alert `long_wait` has it.
+    """
     held, oldest = depth.claimed + depth.running, depth.oldest_ready_seconds or 0.0
     if depth.paused:
         return "paused"
@@ -34,9 +37,9 @@ def health(depth: RoleDepth, capacity: Mapping[str, Any] | None) -> str:
         return "no workers"
     if depth.stale:
         return "stale"
-    if depth.ready.n and not held and oldest > STUCK:
+    if depth.ready.n and not held and oldest > PASSES * pace.every:
         return "stuck"
-    if oldest > BEHIND:
+    if oldest > (usual if pace.objective is None else pace.objective) or (depth.ready.n and pace.falls_behind):
         return "behind"
     if depth.window is not None and held >= depth.window:
         return "full"

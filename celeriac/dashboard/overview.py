@@ -15,6 +15,7 @@ from celeriac.dashboard.health import MEANS, health
 from celeriac.dashboard.page import Elsewhere, Page
 from celeriac.dashboard.reading import Found
 from celeriac.dashboard.verdict import troubled, verdict
+from celeriac.insights.pace import Pace, pace
 
 router = APIRouter()
 
@@ -80,11 +81,14 @@ def roles(page: Page, role: str | None = None) -> Found:
         depths=partial(page.panel, insights.depth, role, cap=words.CAP),
         capacity=partial(page.panel, insights.capacity, role, most=COUNTED, figures=True),
         hours=partial(page.panel, insights.last_hour),
+        paces=partial(page.panel, pace, role),
     )
     depths, capacity, hours = found["depths"], by_role(found["capacity"]), found["hours"].value or {}
-    if depths.stopped:
-        return depths
-    rows = [_role(d, capacity.get(d.role), hours.get(d.role)) for d in depths.value]
+    for needed in (depths, found["paces"]):
+        if needed.stopped:
+            return needed
+    paces, usual = found["paces"].value, page.celeriac.settings.alert_wait
+    rows = [_role(d, capacity.get(d.role), hours.get(d.role), paces.get(d.role, Pace()), usual) for d in depths.value]
     return Found(sorted(rows, key=lambda row: WORST_FIRST.index(row["health"])))
 
 
@@ -92,9 +96,10 @@ def by_role(found: Found) -> dict[str, Any]:
     return {row["role"]: row for row in found.value or ()}
 
 
-def _role(depth: insights.RoleDepth, capacity: Any, hour: Any) -> dict[str, Any]:
+def _role(depth: insights.RoleDepth, capacity: Any, hour: Any, pace: Pace, usual: float) -> dict[str, Any]:
     """`hour`: what ended in each minute of it; None where nothing did."""
-    return {"depth": depth, "capacity": capacity, "hour": hour, "health": health(depth, capacity)}
+    is_so = health(depth, capacity, pace, usual)
+    return {"depth": depth, "capacity": capacity, "hour": hour, "health": is_so}
 
 
 @router.get("/go")

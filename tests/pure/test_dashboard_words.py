@@ -13,6 +13,7 @@ import pytest
 from celeriac.dashboard import reading, templates, words
 from celeriac.dashboard.health import health
 from celeriac.insights import Count, RoleDepth
+from celeriac.insights.pace import Pace
 
 
 @pytest.mark.parametrize(
@@ -88,6 +89,9 @@ def depth(**given: object) -> RoleDepth:
     return RoleDepth(**{"role": "crawl", "queue": "crawl", **none, **rest, **given})  # type: ignore[arg-type]
 
 
+READY = {"pending": Count(1), "ready": Count(1)}
+
+
 @pytest.mark.parametrize(
     ("given", "workers", "word"),
     [
@@ -95,14 +99,33 @@ def depth(**given: object) -> RoleDepth:
         ({"paused": True, "pending": Count(1)}, 1, "paused"),
         ({"pending": Count(1)}, 0, "no workers"),
         ({"running": 1, "stale": 1}, 1, "stale"),
-        ({"pending": Count(1), "ready": Count(1), "oldest_ready_seconds": 91.0}, 1, "stuck"),
-        ({"pending": Count(1), "ready": Count(1), "running": 1, "oldest_ready_seconds": 601.0}, 1, "behind"),
+        (READY | {"oldest_ready_seconds": 91.0}, 1, "stuck"),
+        (READY | {"oldest_ready_seconds": 89.0}, 1, "ok"),
+        (READY | {"running": 1, "oldest_ready_seconds": 3601.0}, 1, "behind"),
+        (READY | {"running": 1, "oldest_ready_seconds": 3599.0}, 1, "ok"),
         ({"claimed": 30, "running": 30}, 1, "full"),
         ({"running": 1}, 1, "ok"),
     ],
 )
 def test_how_a_role_is(given: dict[str, object], workers: int, word: str) -> None:
-    assert health(depth(**given), {"active_workers": workers}) == word
+    assert health(depth(**given), {"active_workers": workers}, Pace(), 3600.0) == word
+
+
+@pytest.mark.parametrize(
+    ("pace", "given", "word"),
+    [
+        (Pace(every=300.0), {"oldest_ready_seconds": 899.0}, "ok"),
+        (Pace(every=300.0), {"oldest_ready_seconds": 901.0}, "stuck"),
+        (Pace(every=300.0, objective=60.0), {"oldest_ready_seconds": 61.0}, "behind"),
+        (Pace(objective=7200.0), {"running": 1, "oldest_ready_seconds": 7199.0}, "ok"),
+        (Pace(falls_behind=True), {"running": 1}, "behind"),
+        (Pace(falls_behind=True), {"running": 1, "ready": Count(0), "pending": Count(0)}, "ok"),
+    ],
+)
+def test_a_role_is_judged_by_its_own_interval_objective_and_flow(
+    pace: Pace, given: dict[str, object], word: str
+) -> None:
+    assert health(depth(**READY | given), {"active_workers": 1}, pace, 3600.0) == word
 
 
 def test_what_a_bulk_means_whatever_its_arguments_are() -> None:

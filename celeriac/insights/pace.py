@@ -1,0 +1,38 @@
+"""How a role is to be served, and whether it is: its interval of passes, its objective, what came and what began."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, text
+
+#: For so many minutes in a row more has come than begun, where a role falls behind.
+MINUTES = 10
+
+# What roles that keep no successes began is not known: NULL is not less than anything.
+PACE = text("""
+SELECT r.role, coalesce(CAST(r.definition ->> 'every' AS double precision), 30) AS every,
+    CAST(r.definition ->> 'wait_objective' AS double precision) AS objective, (
+        SELECT count(*) FILTER (WHERE m.enqueued > m.started) FROM celeriac.minutes m
+        WHERE m.role = r.role AND m.minute < u.until AND m.minute >= u.until - :minutes * interval '1 minute'
+    ) >= :minutes AS falls_behind
+FROM celeriac.roles r CROSS JOIN celeriac.minutes_until u
+WHERE CAST(:role AS text) IS NULL OR r.role = :role ORDER BY r.role
+""")
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """`every`: seconds from one pass of beat's to the next. `objective`: seconds within which a task is to start, None
+    where the role says none. `falls_behind`: in each of the last ten minutes counted more came than began.
+    """
+
+    every: float = 30.0
+    objective: float | None = None
+    falls_behind: bool = False
+
+
+def pace(connection: Connection, role: str | None = None) -> dict[str, Pace]:
+    """By role that is registered, or of one of them."""
+    rows = connection.execute(PACE, {"role": role, "minutes": MINUTES})
+    return {row.role: Pace(row.every, row.objective, row.falls_behind) for row in rows}
