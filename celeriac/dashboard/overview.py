@@ -14,6 +14,7 @@ from celeriac.dashboard.guard import May
 from celeriac.dashboard.health import MEANS, health
 from celeriac.dashboard.page import Elsewhere, Page
 from celeriac.dashboard.reading import Found
+from celeriac.dashboard.system import tickets
 from celeriac.dashboard.verdict import troubled, verdict
 from celeriac.insights.pace import Pace, pace
 
@@ -57,8 +58,12 @@ def overview(page: Viewer) -> Response:
         lengths=partial(page.panel, insights.lengths), retries=partial(page.panel, insights.retries),
         pending=partial(page.panel, insights.pending_alerts),
         looks=partial(page.panel, insights.looks, looks_of(page.celeriac)),
+        hour=partial(page.panel, insights.last_hour), tickets=partial(tickets, page),
     )  # fmt: skip
-    panels |= {"workers": _at_work(panels["workers"]), "lengths": _together(panels["lengths"])}
+    panels |= {
+        "workers": _at_work(panels["workers"]), "lengths": _together(panels["lengths"]), "hour": _ended(panels["hour"]),
+        "tickets": _off_by(panels["tickets"]),
+    }  # fmt: skip
     says = verdict(panels, UNSEEN * page.celeriac.settings.sweep_interval)
     return page.show("overview.html", says, cures=CURES, span=span, troubled=troubled(panels), **panels)
 
@@ -68,11 +73,34 @@ def _together(lengths: Found) -> Found:
 
 
 def _at_work(workers: Found) -> Found:
-    """How many report, and how many of them take nothing new just now."""
+    """How many report, how many of them take nothing new just now, their slots; and how many fell silent."""
     if workers.stopped:
         return workers
     up = [row for row in workers.value if words.standing(row) == "active"]
-    return Found({"up": len(up), "backing_off": sum(bool(row["resources"].get("is_backing_off")) for row in up)})
+    return Found(
+        {
+            "up": len(up),
+            "backing_off": sum(bool(row["resources"].get("is_backing_off")) for row in up),
+            "slots": sum(row["concurrency"] for row in up),
+            "gone": sum(words.standing(row) == "gone" for row in workers.value),
+        }
+    )
+
+
+def _ended(hour: Found) -> Found:
+    """Of all roles together, within the hour that is counted."""
+    if hour.stopped:
+        return hour
+    steps = [step for of_role in hour.value.values() for step in of_role]
+    return Found({"completed": sum(step.completed for step in steps), "failed": sum(step.failed for step in steps)})
+
+
+def _off_by(found: Found) -> Found:
+    """By how many tickets SQL is ahead of Redis, all queues together; None where Redis does not answer."""
+    if found.stopped:
+        return found
+    is_known = all(row["in_redis"] is not None for row in found.value)
+    return Found(sum(max(0, row["tickets"] - row["in_redis"]) for row in found.value) if is_known else None)
 
 
 def roles(page: Page, role: str | None = None) -> Found:

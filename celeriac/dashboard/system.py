@@ -26,7 +26,7 @@ def system(page: Viewer) -> Response:
     page.ask()
     panels = page.at_once(
         sweeps=partial(page.panel, insights.schedules), beats=partial(page.panel, insights.beats),
-        tickets=partial(_tickets, page), transactions=partial(page.panel, condition.old_transactions, condition.OLD),
+        tickets=partial(tickets, page), transactions=partial(page.panel, condition.old_transactions, condition.OLD),
         dead=partial(page.panel, condition.dead_rows, condition.FEW_DEAD),
         connections=partial(page.panel, condition.connections), sizes=partial(page.panel, condition.sizes),
     )  # fmt: skip
@@ -38,7 +38,7 @@ def system(page: Viewer) -> Response:
     )  # fmt: skip
 
 
-def _tickets(page: Page) -> Found:
+def tickets(page: Page) -> Found:
     """What SQL has claimed beside what lies in Redis, of each queue where there is any."""
     unstarted = page.panel(insights.unstarted)
     if unstarted.stopped:

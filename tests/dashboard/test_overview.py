@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from celeriac.dashboard import reading
 from celeriac.dashboard.templates import ALSO, NAV
 from tests.api.works import task
-from tests.dashboard.site import Site, looked
+from tests.dashboard.site import Site, looked, worker
 from tests.processes import until
 
 
@@ -17,11 +19,11 @@ def test_nothing_is_well_that_nobody_knows(site: Site, monkeypatch: pytest.Monke
     assert "<h1>All is well</h1>" in site.html("overview")
     monkeypatch.setattr(reading, "TIMEOUT", 0.05)
     with site.locked("beats"):
-        told = "<h1>Not known: 1 of 10 checks did not answer</h1>"
+        told = "<h1>Not known: 1 of 12 checks did not answer</h1>"
         until(lambda: told in site.html("overview"), "the headline")
     site.rows("INSERT INTO celeriac.alerts (name, subject, value, threshold) VALUES ('queue_depth', 'crawl', 2, 1)")
     with site.locked("beats"):
-        told = "<h1>1 thing needs you; 1 of 10 checks did not answer</h1>"
+        told = "<h1>1 thing needs you; 1 of 12 checks did not answer</h1>"
         until(lambda: told in site.html("overview"), "the headline")
 
 
@@ -43,6 +45,27 @@ def test_what_has_no_worker_or_may_fire_soon_is_not_well(site: Site) -> None:
     assert ">crawl</a>: no workers, tasks wait, and no worker takes its queue." in text
     site.rows("INSERT INTO celeriac.alerts (name, subject, value, threshold) VALUES ('no_worker', 'crawl', 2, 1)")
     assert "<h1>1 thing needs you</h1>" in site.html("overview"), "one of the two is told, once"
+
+
+def test_the_summary_has_its_figures_beside(site: Site) -> None:
+    for _ in range(3):
+        task(site, "pending", "crawl")
+    task(site, "running", "crawl")
+    worker(site, "up")
+    worker(site, "struggles", resources={"is_backing_off": True})
+    worker(site, "gone", ago=600)
+    site.rows("UPDATE celeriac.minutes_until SET until = date_trunc('minute', now())")
+    site.rows("""INSERT INTO celeriac.minutes (role, minute, enqueued, completed, failed)
+        SELECT 'crawl', until - interval '30 minutes', 7, 90, 10 FROM celeriac.minutes_until""")
+    figures = re.sub(r"<[^>]+>", " ", site.html("overview").partition("Task Queue Summary")[2].partition("</dl>")[0])
+    figures = " ".join(figures.split())
+    for told in (
+        "Pending 3 3 ready for a slot", "Running 1 of 6 slots", "1.5 a minute, last hour",
+        "last hour: 10.0 % (10 of 100)", "Workers 2 up, 1 backing off, 1 gone", "Tickets in step",
+    ):  # fmt: skip
+        assert told in figures, figures
+    task(site, "claimed", "crawl")
+    assert re.search(r">off by 1</a>", site.html("overview"))
 
 
 def test_every_page_names_the_command_that_tells_the_same() -> None:
