@@ -8,12 +8,13 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Response
 
 from celeriac import insights
-from celeriac.dashboard import acts
+from celeriac.dashboard import acts, standings
 from celeriac.dashboard.forms import Form, Sent
 from celeriac.dashboard.guard import May
 from celeriac.dashboard.page import Page
 from celeriac.errors import BadValue, Unknown
 from celeriac.insights import Filter
+from celeriac.insights.accounts import policies_of
 from celeriac.operate import policies
 from celeriac.store.states import UNFINISHED
 
@@ -32,10 +33,13 @@ SHARES = 100
 def listed(page: Viewer) -> Response:
     """Who gets how much, and for whom somebody set something."""
     asked = page.ask("after")
-    found = page.panel(insights.account_policies, limit=ROWS, after=asked.get("after", ""))
-    shares = page.panel(insights.shares, limit=SHARES)
-    hours = page.panel(insights.account_hours)
-    return page.show("accounts.html", "Accounts", shares=shares, hours=hours, policies=found, rows=ROWS)
+    panels = page.at_once(
+        policies=partial(page.panel, insights.account_policies, limit=ROWS, after=asked.get("after", "")),
+        shares=partial(page.panel, insights.shares, limit=SHARES), hours=partial(page.panel, insights.account_hours),
+    )  # fmt: skip
+    names = standings.names(panels, only_set="after" in asked)
+    rows = standings.standings(names, panels, page.panel(policies_of, names))
+    return page.show("accounts.html", "Accounts", accounts=rows, rows=ROWS, **panels)
 
 
 @router.get("/accounts/{account:path}")
@@ -46,7 +50,13 @@ def shown(account: str, page: Viewer) -> Response:
     trail = page.panel(insights.audit_trail, kind="account", target=account, limit=10)
     hours = page.panel(insights.account_hours, account)
     return page.show(
-        "account.html", f"Account {account}", account=account, policy=policy, hours=hours, tasks=tasks, trail=trail
+        "account.html",
+        f"Account {account or 'none'}",
+        account=account,
+        policy=policy,
+        hours=hours,
+        tasks=tasks,
+        trail=trail,
     )
 
 

@@ -143,7 +143,7 @@ class Page:
         return {name: value for name, value in self.asked.items() if name not in ("before", "after", "q", "was")}
 
     def json_link(self) -> str:
-        path = self._path.strip("/") or "overview"
+        path = self._path.lstrip("/") or "overview"
         query = self.request.url.query
         return f"{self.root}{quote(path, safe='/@:')}.json" + (f"?{query}" if query else "")
 

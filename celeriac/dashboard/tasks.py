@@ -133,6 +133,7 @@ def _whole(kind: exports.Kind, lines: Iterator[str]) -> Iterator[str]:
 
 def wanted(asked: Mapping[str, str]) -> Filter:
     """Raises BadValue."""
+    asked = {**asked, "account": ""} if asked.get("account") == words.NOBODY else asked
     if asked.get("waits") not in (None, "time", "lock", "account", "members", "nothing"):
         raise BadValue(f"waits={asked['waits']!r:.50}: give time, lock, account, members or nothing")
     return Filter.of(

@@ -28,6 +28,9 @@ CAP = 10_000
 
 NONE = "–"
 
+#: What the tasks that run for no account are asked for by, as an empty value is no filter.
+NOBODY = "(none)"
+
 _UNITS = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "m"), (1.0, "s"))
 
 
@@ -169,6 +172,8 @@ def conditions(told: Mapping[str, Any]) -> str:
 def _condition(name: str, value: Any) -> str:
     if name == "statuses":
         return " or ".join(value)
+    if name == "account" and not value:
+        return NOBODY
     return took(value) if name in ("older_than", "newer_than") else str(value)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from sqlalchemy import Connection, text
 
@@ -24,6 +26,10 @@ WHERE CAST(:account AS text) IS NULL OR h.account = :account
 GROUP BY h.account ORDER BY count(*) DESC, h.account LIMIT :accounts
 """)
 
+POLICIES = text("""
+SELECT account, weight, cap, paused FROM celeriac.account_policies WHERE account = ANY (CAST(:accounts AS text[]))
+""")
+
 
 @dataclass(frozen=True, slots=True)
 class AccountHour:
@@ -42,3 +48,9 @@ def account_hours(connection: Connection, account: str | None = None) -> list[Ac
     """Of those whose tasks ended most, or of one."""
     given = {"account": account, "newest": NEWEST, "accounts": ACCOUNTS}
     return [AccountHour(*row) for row in connection.execute(ENDED, given)]
+
+
+def policies_of(connection: Connection, accounts: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """What somebody set for these, by account; of the others nothing."""
+    rows = connection.execute(POLICIES, {"accounts": list(accounts)}).mappings()
+    return {row["account"]: dict(row) for row in rows}

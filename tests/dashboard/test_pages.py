@@ -38,7 +38,7 @@ PAGES = {
     "overview": ("nobody has looked at what is watched yet", ("alerts", "tasks", "workers")),
     "tasks": ("There is no task yet", ("tasks",)),
     "roles": ("idle", ("roles",)),
-    "accounts": ("Nobody has set a weight", ("account_policies",)),
+    "accounts": ("nobody has set a weight", ("account_policies",)),
     "locks": ("No lock is held", ("behind", "tasks")),
     "workers": ("No worker has reported within 30 d", ("workers",)),
     "schedules": ("Nothing is scheduled", ("scheduled_jobs", "beats")),
@@ -466,9 +466,9 @@ def test_a_role_says_who_gets_how_much(site: Site) -> None:
     for account, n in (("a", 3), ("b", 1)):
         for _ in range(n):
             task(site, "pending", "crawl", account=account)
-    for path in ("roles/crawl", "accounts"):
+    for path, row in (("roles/crawl", "share-a"), ("accounts", "account-a")):
         said = site.html(path)
-        assert 'id="share-a"' in said
+        assert f'id="{row}"' in said
         assert "a lacks most: it holds 0, 3.0 would be fair" in said
 
 
