@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from typing import Annotated, Any
 
@@ -17,6 +18,7 @@ from celeriac.dashboard.reading import Found
 from celeriac.dashboard.system import tickets
 from celeriac.dashboard.verdict import troubled, verdict
 from celeriac.insights.pace import Pace, pace
+from celeriac.operate.policies import is_known
 
 router = APIRouter()
 
@@ -132,16 +134,28 @@ def _role(depth: insights.RoleDepth, capacity: Any, hour: Any, pace: Pace, usual
 
 @router.get("/go")
 def go(page: Viewer) -> Response:
-    """One hit jumps: a task, a role, a worker, a schedule; else a lock key or an account."""
+    """One hit jumps: a task, a role, a worker, a schedule, a lock key that is held or waited for, a known account."""
     given = page.ask("q").get("q", "").strip().lstrip("#")
     if not given:
         raise Elsewhere(page.to("tasks"))
+    hits = [(kind, page.to(*to)) for kind, to in _hits(page, given)]
+    if len(hits) == 1:
+        raise Elsewhere(hits[0][1])
+    return page.show("go.html", f"Go to {given:.100}", given=given, hits=hits)
+
+
+def _hits(page: Page, given: str) -> Iterator[tuple[str, tuple[object, ...]]]:
+    """Everything that is called so, with where it is."""
     if (task := page.read(insights.find, given)) is not None:
-        raise Elsewhere(page.to("tasks", task["id"]))
+        yield "task", ("tasks", task["id"])
     if any(depth.role == given for depth in page.read(insights.depth, cap=words.CAP)):
-        raise Elsewhere(page.to("roles", given))
+        yield "role", ("roles", given)
     if any(worker["worker_id"] == given for worker in page.read(insights.workers)):
-        raise Elsewhere(page.to("workers", given))
+        yield "worker", ("workers", given)
     if any(schedule["name"] == given for schedule in page.read(insights.schedules)):
-        raise Elsewhere(page.to("schedules", given))
-    raise Elsewhere(page.to("locks" if ":" in given else "accounts", given))
+        yield "schedule", ("schedules", given)
+    lock = page.read(insights.lock, given)
+    if lock.task is not None or lock.waiting.n:
+        yield "lock", ("locks", given)
+    if page.read(is_known, given):
+        yield "account", ("accounts", given)

@@ -360,9 +360,25 @@ def test_an_export_that_ends_before_its_end_says_so(site: Site, monkeypatch: pyt
     ],
 )
 def test_the_box_goes_to_what_one_names(site: Site, given: str, to: str) -> None:
-
     worker(site, "node")
+    task(site, "running", "crawl", lock_key="store:7", account="a1")
     assert site.get("go", params={"q": given}).headers["location"] == f"./{to}"
+
+
+@pytest.mark.parametrize("given", ["store:8", "a:2", "a2", "99999999", "50%", "<b>"])
+def test_the_box_says_that_nothing_is_called_so(site: Site, given: str) -> None:
+    answer = site.get("go", params={"q": given})
+    assert (answer.status_code, "Nothing here is called" in answer.text) == (200, True)
+
+
+def test_the_box_goes_to_a_lock_without_a_colon_and_an_account_with_one_and_tells_both(site: Site) -> None:
+    task(site, "running", "crawl", lock_key="seven", account="a:1")
+    task(site, "running", "crawl", lock_key="both", account="both")
+    assert site.get("go?q=seven").headers["location"] == "./locks/seven"
+    assert site.get("go?q=a:1").headers["location"] == "./accounts/a:1"
+    said = site.html("go?q=both")
+    assert 'href="./locks/both">lock both' in said
+    assert 'href="./accounts/both">account both' in said
 
 
 def test_a_task_is_found_by_its_id_and_by_its_task_id(site: Site) -> None:
