@@ -9,8 +9,9 @@ from fastapi import Depends, Request
 from sqlalchemy import Connection
 
 from celeriac import insights
-from celeriac.api.shared import SharedBy
+from celeriac.api.shared import Shared, SharedBy
 from celeriac.app import Celeriac
+from celeriac.doctor import Finding, examine
 from celeriac.insights import Count
 from celeriac.operate import PATIENCE
 from celeriac.store.failures import retry_deadlocks
@@ -31,6 +32,7 @@ class Figures:
         self.counts = SharedBy(self._counts)
         self.capacity = SharedBy(self._capacity)
         self.metrics = SharedBy(self._metrics)
+        self.doctor = Shared(self._doctor)
 
     def _counts(self, role: str | None) -> dict[str, Count]:
         with self.app.database.reading() as connection:
@@ -43,6 +45,9 @@ class Figures:
     def _metrics(self, role: str | None) -> list[dict[str, Any]]:
         with self.app.database.statement() as connection:
             return insights.metrics(connection, role)
+
+    def _doctor(self) -> list[Finding]:
+        return list(examine(self.app))
 
 
 async def _figures(request: Request) -> Figures:

@@ -28,6 +28,7 @@ from celeriac.api import (
     bulks,
     capacity,
     dead_letters,
+    doctor,
     document,
     enqueue,
     health,
@@ -72,7 +73,7 @@ ROUTERS = tuple(
     module.router
     for module in (
         health, document, enqueue, matching, bulks, capacity, rates, steering, tasks, jobs, scheduled_jobs, trigger,
-        system, policies, workers, dead_letters, workflows, operators, alerts, metrics,
+        system, policies, workers, dead_letters, workflows, operators, alerts, metrics, doctor,
     )
 )  # fmt: skip
 

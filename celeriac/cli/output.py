@@ -19,6 +19,7 @@ from typing import Any
 
 import click
 
+from celeriac.doctor.findings import age as age
 from celeriac.insights import Count
 
 _WANTED = "celeriac.json"
@@ -107,16 +108,6 @@ def cell(value: Any) -> str:
     text = json.dumps(value, default=_plain, ensure_ascii=False) if isinstance(value, dict | list) else str(value)
     text = safe(" ".join(text.split()))
     return text if len(text) <= 60 else f"{text[:59]}…"
-
-
-def age(seconds: float | None) -> str:
-    """As people say it, from two of a unit on: 40 s, 12 min, 5 h, 3 d."""
-    if seconds is None:
-        return "-"
-    for unit, length in (("d", 86_400), ("h", 3600), ("min", 60)):
-        if seconds >= 2 * length:
-            return f"{seconds / length:.0f} {unit}"
-    return f"{seconds:.0f} s"
 
 
 def count(n: Count) -> str:

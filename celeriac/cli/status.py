@@ -14,14 +14,12 @@ from celeriac.app import Celeriac
 from celeriac.cli import output
 from celeriac.cli.group import Command, FindApp
 from celeriac.cli.seconds import Seconds
+from celeriac.doctor.findings import SILENT
 from celeriac.errors import ConfigurationError
 from celeriac.insights import alerts, condition
 
 #: A schedule that is this late (seconds) is shown: beat looks once a second.
 LATE = 5.0
-
-#: A worker silent for longer (seconds) is no longer counted among those that work.
-SILENT = 120.0
 
 _COLUMNS = (
     "role", "ready", "later", "behind", "parked", "members", "claimed", "running", "stale", "window", "oldest",

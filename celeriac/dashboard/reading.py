@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from copy import copy
 from dataclasses import dataclass
@@ -17,6 +17,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
 from celeriac import insights
+from celeriac.doctor import Finding, examine
 
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
@@ -33,6 +34,9 @@ MOST = 500
 
 #: Threads beside the handlers' own that read what a page needs.
 THREADS = 3
+
+#: Doctors at once: one may be stuck while another looks after a change.
+DOCTORS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +98,8 @@ class Reading:
         self.celeriac = celeriac
         self._kept: dict[str, Kept] = {}
         self._threads = ThreadPoolExecutor(THREADS, "celeriac-reading")
+        self._doctors, self._turn = ThreadPoolExecutor(DOCTORS, "celeriac-doctor"), threading.Lock()
+        self._doctor: Future[list[Finding]] | None = None
 
     def of(self, insight: Callable[..., Any], *given: Any, figures: bool = False, **named: Any) -> Any:
         """`figures`: of what is counted, which is not planned by look-ups. Raises what the insight raises."""
@@ -136,6 +142,19 @@ class Reading:
     def redis_answers(self) -> bool:
         return bool(self._shared("redis", self.celeriac.publisher.answers))
 
+    def examined(self) -> Found:
+        """What the doctor found. It is waited for as long as for a statement; whoever looks later gets the rest."""
+        with self._turn:
+            if self._doctor is None or self._doctor.done():
+                self._doctor = self._doctors.submit(self._shared, "doctor", lambda: [*examine(self.celeriac)])
+            doctor = self._doctor
+        try:
+            return Found(doctor.result(TIMEOUT))
+        except TimeoutError:
+            return Found(
+                stopped=f"The doctor still examines, for over {TIMEOUT:g} s. Its answer comes with a later look."
+            )
+
     def lengths(self, queues: Sequence[str]) -> dict[str, int | None]:
         """How many tickets and kicks lie in each queue of Redis; None where it does not say."""
         probe = self.celeriac.probe
@@ -144,7 +163,7 @@ class Reading:
 
     def forget(self) -> None:
         """After a change: whoever made it is to see it."""
-        self._kept = {}
+        self._kept, self._doctor = {}, None
 
     def _connection(self, figures: bool) -> AbstractContextManager[Connection]:
         database = self.celeriac.database

@@ -29,6 +29,7 @@ def system(page: Viewer) -> Response:
         tickets=partial(tickets, page), transactions=partial(page.panel, condition.old_transactions, condition.OLD),
         dead=partial(page.panel, condition.dead_rows, condition.FEW_DEAD),
         connections=partial(page.panel, condition.connections), sizes=partial(page.panel, condition.sizes),
+        doctor=page.site.reading.examined,
     )  # fmt: skip
     found = panels["sweeps"]
     sweeps = found if found.stopped else Found([row for row in found.value if row["kind"] != "task"])

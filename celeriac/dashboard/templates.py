@@ -38,7 +38,7 @@ ALSO = {
     "decisions": (None, "/api/roles/{role}/passes"),
     "bulk": ("celeriac bulk list", "/api/bulk"),
     "capacity": ("celeriac capacity", "/api/tasks/capacity"),
-    "system": ("celeriac doctor", None),
+    "system": ("celeriac doctor", "/api/doctor"),
     "workflows": ("celeriac workflow show", "/api/workflows/{workflow}"),
     "dead-letters": ("celeriac dead-letters", "/api/dead-letters"),
     "alerts": ("celeriac alerts", "/api/alerts"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from celeriac.doctor.examine import CHECKS
 from tests.api.server import Api
 from tests.api.works import task
 
@@ -28,6 +29,15 @@ def test_the_beats_that_tick(api: Api) -> None:
     api.rows("INSERT INTO beats (beat_id, hostname, pid, late_by) VALUES ('beat@node:7', 'node', 7, 0.5)")
     (beat,) = [one for one in api.get("/api/beats")["beats"] if one["beat_id"] == "beat@node:7"]
     assert (beat["hostname"], beat["pid"], beat["late_by"]) == ("node", 7, 0.5)
+
+
+def test_the_doctor_tells_what_is_wrong_with_its_cure(api: Api) -> None:
+    task(api, role="undone")
+    told = api.get("/api/doctor")
+    (undone,) = [one for one in told["findings"] if one["check"] == "roles" and "undone" in one["says"]]
+    assert (told["ok"], undone["ok"], undone["about"]) == (False, False, "tasks are not processed")
+    assert "worker -Q undone" in undone["cure"]
+    assert {one["check"] for one in told["findings"]} == {check.name for check in CHECKS}
 
 
 def test_the_state_a_review_left_of_a_role_s_queue(api: Api) -> None:

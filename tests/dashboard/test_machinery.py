@@ -7,8 +7,11 @@ import re
 import pytest
 import redis
 
+from celeriac.dashboard import reading
+from celeriac.doctor import examine
 from tests.api.works import audited, row, task
 from tests.dashboard.site import Site, worker
+from tests.processes import until
 
 
 def test_a_beat_that_is_gone_is_told_with_the_command_that_starts_one(site: Site) -> None:
@@ -50,6 +53,33 @@ def test_what_postgres_carries_is_told_with_transactions_that_keep_vacuum_off(
         connection.exec_driver_sql("BEGIN")
         pid = connection.exec_driver_sql("SELECT pg_backend_pid()").scalar_one()
         assert f'id="transaction-{pid}"' in site.html("system")
+
+
+def test_the_doctor_s_checks_are_on_the_page_with_what_cures_them(site: Site) -> None:
+    text = site.html("system")
+    for question in ("tasks are not processed", "failed tasks are not retried", "schedules do not run"):
+        assert f"<td>{question}</td>" in text
+    (priorities,) = re.findall(r'<tr id="doctor-priorities-1">.*?</tr>', text)
+    assert "priorities do not count" in priorities
+    assert "✓" in priorities
+    task(site, "pending", "crawl")
+    (roles,) = re.findall(r'<tr id="doctor-roles-1">.*?</tr>', site.html("system"))
+    assert "crawl has 1 tasks that may start, and no worker takes its queue crawl" in roles
+    assert "✕" in roles
+    assert "worker -Q crawl" in roles
+    found = {one["check"]: one for one in site.get("system.json").json()["doctor"]}
+    told = {one.check: one.ok for one in examine(site.app)}
+    assert {name: one["ok"] for name, one in found.items()} == told
+    assert not told["roles"]
+
+
+def test_no_page_waits_for_a_doctor_that_is_held_up(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "TIMEOUT", 0.05)
+    with site.locked("roles"):
+        text = site.html("system")
+        assert "The doctor still examines" in text
+        assert "Nothing is wrong" not in text
+    until(lambda: 'id="doctor-roles-1"' in site.html("system"), "the doctor's answer")
 
 
 def test_what_a_dead_worker_holds_is_freed_by_who_is_sure(site: Site) -> None:

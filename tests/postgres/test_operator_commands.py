@@ -291,9 +291,9 @@ def test_the_doctor_tells_of_schedules_that_no_beat_runs(run: Run, rows: Rows) -
 def test_the_doctor_tells_what_keeps_vacuum_and_who_fills_the_connections(
     run: Run, rows: Rows, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("celeriac.cli.doctor.OLD", 0.0)
-    monkeypatch.setattr("celeriac.cli.doctor.FULL", 0.0)
-    monkeypatch.setattr("celeriac.cli.doctor.SKEW", -1.0)
+    monkeypatch.setattr("celeriac.doctor.machinery.OLD", 0.0)
+    monkeypatch.setattr("celeriac.doctor.machinery.FULL", 0.0)
+    monkeypatch.setattr("celeriac.doctor.machinery.SKEW", -1.0)
     with database.engine.begin() as connection:
         pid = connection.exec_driver_sql("SELECT pg_backend_pid()").scalar_one()
         found = findings(run("doctor", "--json"))

@@ -1,4 +1,4 @@
-"""What the checks of `celeriac doctor` find."""
+"""What the checks of the doctor find, and how it is said."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ TOLD = 10
 
 #: Seconds something that happens each second or two may be late.
 LATE = 60.0
+
+#: A worker silent for longer (seconds) is not counted among those that work.
+SILENT = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,3 +34,18 @@ class Seen:
 def named(names: Any) -> str:
     some = sorted(names)
     return ", ".join(some[:TOLD]) + (f" and {len(some) - TOLD} more" if len(some) > TOLD else "")
+
+
+def told(error: Exception) -> str:
+    """What the database said, in a line."""
+    return str(getattr(error, "orig", error)).partition("\n")[0]
+
+
+def age(seconds: float | None) -> str:
+    """As people say it, from two of a unit on: 40 s, 12 min, 5 h, 3 d."""
+    if seconds is None:
+        return "-"
+    for unit, length in (("d", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds:.0f} s"

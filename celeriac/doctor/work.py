@@ -10,8 +10,7 @@ from celeriac import insights
 from celeriac.alerts.measure import measure
 from celeriac.alerts.rules import RULES, evaluate
 from celeriac.app import Celeriac
-from celeriac.cli import output
-from celeriac.cli.findings import LATE, Seen, Trouble, named
+from celeriac.doctor.findings import LATE, Seen, Trouble, age, named
 from celeriac.insights import condition
 from celeriac.schedules.timetable import Timetable, entries
 
@@ -65,7 +64,7 @@ def retries(app: Celeriac) -> Seen:
         [
             Trouble(
                 f"{one.overdue:,} tasks of {one.role} wait although their time came, the first "
-                f"{output.age(one.seconds)} ago: nobody promotes them",
+                f"{age(one.seconds)} ago: nobody promotes them",
                 f"run `celery -A {app.main or 'tasks'} beat`, or a worker; `celeriac sweep promote` does it once",
             )
             for one in found

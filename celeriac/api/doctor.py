@@ -1,0 +1,35 @@
+"""What is wrong with the system, and what cures it: as `celeriac doctor` tells it."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from pydantic import Field
+
+from celeriac.api.app import Counted
+from celeriac.api.callers import Reader
+from celeriac.api.system import Shown
+
+router = APIRouter(prefix="/api", tags=["system"])
+
+
+class Finding(Shown):
+    check: str = Field(examples=["roles"])
+    ok: bool = Field(examples=[False])
+    says: str = Field(examples=["crawl has 12 tasks that may start, and no worker takes its queue crawl"])
+    cure: str | None = Field(
+        description="a command or a statement, where there is one; null: nothing is wrong",
+        examples=["run `celery -A tasks worker -Q crawl`"],
+    )
+    about: str = Field(description="the question it helps to answer", examples=["tasks are not processed"])
+
+
+class Examination(Shown):
+    ok: bool = Field(description="nothing is wrong", examples=[False])
+    findings: list[Finding] = Field(description="check by check; those that need what is not there are left out")
+
+
+@router.get("/doctor")
+async def get_doctor(_: Reader, figures: Counted) -> Examination:
+    """What is wrong with a system that runs, with a cure each; as this server sees it. It changes nothing."""
+    found = await figures.doctor()
+    return Examination.model_validate({"ok": all(one.ok for one in found), "findings": found}, from_attributes=True)

@@ -1,0 +1,91 @@
+"""Check after check: what `celeriac doctor`, the page System and `/api/doctor` tell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from psycopg2.extensions import QueryCanceledError
+from sqlalchemy.exc import SQLAlchemyError
+
+from celeriac.app import Celeriac
+from celeriac.doctor import machinery, work
+from celeriac.doctor.findings import Seen, Trouble, told
+from celeriac.errors import ConfigurationError
+
+#: The four questions of the crawl jobs' document, and what all of them rest on.
+MACHINERY = "what all rests on"
+PROCESSING = "tasks are not processed"
+RETRYING = "failed tasks are not retried"
+SCHEDULED = "schedules do not run"
+PRIORITY = "priorities do not count"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """`needs`: the checks without which it cannot be asked. `about`: the question it belongs to."""
+
+    name: str
+    look: Callable[[Celeriac], Seen]
+    needs: frozenset[str]
+    about: str
+
+
+_POSTGRES = frozenset({"postgres"})
+_TABLES = _POSTGRES | {"revision"}
+
+CHECKS = (
+    Check("postgres", machinery.postgres, frozenset(), MACHINERY),
+    Check("redis", machinery.redis, frozenset(), MACHINERY),
+    Check("revision", machinery.revision, _POSTGRES, MACHINERY),
+    Check("schema", machinery.schema, _TABLES, MACHINERY),
+    Check("old transactions", machinery.transactions, _POSTGRES, MACHINERY),
+    Check("dead rows", machinery.dead_rows, _POSTGRES, MACHINERY),
+    Check("connections", machinery.connections, _POSTGRES, MACHINERY),
+    Check("clock", machinery.clock, _POSTGRES, MACHINERY),
+    Check("workers", machinery.workers, _TABLES, PROCESSING),
+    Check("roles", machinery.roles, _TABLES, PROCESSING),
+    Check("beat", machinery.beat, _TABLES, SCHEDULED),
+    Check("tickets", machinery.tickets, _TABLES, PROCESSING),
+    Check("pauses", work.pauses, _TABLES, PROCESSING),
+    Check("outcomes", work.outcomes, _TABLES, PROCESSING),
+    Check("retries", work.retries, _TABLES, RETRYING),
+    Check("schedules", work.schedules, _TABLES, SCHEDULED),
+    Check("priorities", work.priorities, _TABLES, PRIORITY),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A line of the answer."""
+
+    check: str
+    ok: bool
+    says: str
+    cure: str | None
+    about: str
+
+
+def examine(app: Celeriac) -> Iterator[Finding]:
+    """Check after check, but those that need what is not there."""
+    failed: set[str] = set()
+    for check in CHECKS:
+        if failed & check.needs:
+            continue
+        seen = _seen(app, check)
+        failed |= {check.name} if seen.troubles else set()
+        for trouble in seen.troubles:
+            yield Finding(check.name, False, trouble.says, trouble.cure, check.about)
+        if not seen.troubles:
+            yield Finding(check.name, True, seen.says, None, check.about)
+
+
+def _seen(app: Celeriac, check: Check) -> Seen:
+    try:
+        return check.look(app)
+    except ConfigurationError as error:
+        return Seen("", [Trouble(str(error), "mend the setting; `celeriac check` tells when it is right")])
+    except SQLAlchemyError as error:
+        took_too_long = isinstance(getattr(error, "orig", None), QueryCanceledError)
+        cure = "ask again once Postgres is less busy" if took_too_long else "see whether this login may read it"
+        return Seen("", [Trouble(f"could not be asked: {told(error)}", cure)])
