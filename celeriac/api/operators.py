@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Path, Query
 from pydantic import Field
 
 from celeriac import insights
@@ -14,6 +14,7 @@ from celeriac.api.callers import Reader
 from celeriac.api.fields import Name, Text
 from celeriac.api.paging import AFTER, NUMBER, TEXT, Paged, PageQuery, Place, ranks
 from celeriac.api.system import Count, Shown
+from celeriac.insights.checks import Reason
 from celeriac.insights.failures import MOST as MOST_GROUPS
 
 router = APIRouter(prefix="/api", tags=["system"])
@@ -122,6 +123,21 @@ class Waiting(Shown):
     waits_seconds: float
 
 
+class Waits(Shown):
+    reason: Reason = Field(description="as `why` says it of one task", examples=["not_its_turn"])
+    room: str = Field(
+        description="`waits_for` of the tasks it is said of, nothing: they are ready", examples=["nothing"]
+    )
+    says: str = Field(examples=["not their turn: with the next pass their account has its fair share, or its cap"])
+    n: Count
+    until: datetime | None = Field(description="when it may be over; null: nobody knows")
+
+
+class WaitsOfRole(Shown):
+    role: str
+    waits: list[Waits] = Field(description="those that are ready first; what nothing waits for is left out")
+
+
 class Locks(Paged):
     locks: list[Lock] = Field(description="those with most behind them first")
     is_all: bool = Field(description="false: there are more keys than were looked at")
@@ -151,6 +167,14 @@ def list_shares(query: Annotated[ShareQuery, Query()], app: App, _: Reader) -> S
         found = insights.shares(connection, query.role, limit=insights.MOST_ROWS)
     accounts, more = query.of(found.accounts, lambda one: (-one.lacks, one.account))
     return Shares.model_validate({"accounts": accounts, "is_all": found.is_all, "next": more}, from_attributes=True)
+
+
+@router.get("/roles/{role}/waits")
+def get_waits(role: Annotated[Name, Path()], app: App, _: Reader) -> WaitsOfRole:
+    """Why the role's tasks wait, reason by reason: how many, and when the next pass takes some."""
+    with app.database.reading() as connection:
+        found = insights.waits_of(connection, role, app.probe)
+    return WaitsOfRole.model_validate({"role": role, "waits": found}, from_attributes=True)
 
 
 @router.get("/locks")

@@ -1,4 +1,4 @@
-"""Who stands in whose way: accounts beside their fair shares, and lock keys with who waits behind."""
+"""Who stands in whose way: accounts beside their fair shares, why a role waits, and lock keys with who waits behind."""
 
 from __future__ import annotations
 
@@ -33,6 +33,17 @@ def top(find: FindApp, /, role: str | None, limit: int) -> None:
 
 
 @click.command(cls=Command)
+@click.argument("role")
+@click.pass_obj
+def waits(find: FindApp, /, role: str) -> None:
+    """Show why the tasks of ROLE wait, reason by reason: how many, and when the next pass takes some."""
+    app = find()
+    with app.database.reading() as connection:
+        found = insights.waits_of(connection, role, app.probe)
+    output.tell(found, [_wait(one) for one in found] or "nothing waits")
+
+
+@click.command(cls=Command)
 @click.argument("key", required=False)
 @click.option("--limit", default=30, show_default=True)
 @click.pass_obj
@@ -58,6 +69,11 @@ def _share(share: AccountShare, now: datetime) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _wait(one: insights.Waits) -> str:
+    until = f", at {one.until:%H:%M:%S %Z}" if one.until else ""
+    return f"{output.count(one.n):>9}  {one.says}{until}"
+
+
 def _lock(lock: Lock) -> dict[str, Any]:
     heartbeat = output.age(lock.heartbeat_age)
     return {
@@ -79,4 +95,4 @@ def _queue(lock: Lock, queue: list[insights.Waiting]) -> Iterator[str]:
         yield f"{'' if lock.waiting.exact else 'at least '}{left:,} more with --limit"
 
 
-COMMANDS = (top, locks)
+COMMANDS = (top, waits, locks)

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Response
+from sqlalchemy import Connection
 
 from celeriac import insights
 from celeriac.dashboard import acts
@@ -44,6 +45,7 @@ def shown(role: str, page: Viewer) -> Response:
         waited=partial(page.panel, insights.rounds_waited, role), lengths=partial(_lengths, page, role),
         flow=partial(page.panel, insights.flow, span, role), declared=partial(page.panel, declared, role),
         changes=partial(page.panel, insights.audit_trail, kind="role", target=role, limit=CHANGES),
+        waits=partial(_waits, page, role),
     )  # fmt: skip
     title, roles, workers = f"Role {role}", panels["found"], panels["workers"]
     if roles.stopped:
@@ -55,6 +57,18 @@ def shown(role: str, page: Viewer) -> Response:
         workers = Found([worker for worker in workers.value if mine["depth"].queue in worker["queues"]])
     shown = panels | {"found": Found(mine), "workers": workers}
     return page.show("role.html", title, span=span, **shown)
+
+
+def _waits(page: Page, role: str) -> Found:
+    """None of a role that nobody knows, which the page tells itself."""
+
+    def of(connection: Connection, role: str) -> list[insights.Waits]:
+        return insights.waits_of(connection, role, page.celeriac.probe)
+
+    try:
+        return page.panel(of, role)
+    except Unknown:
+        return Found()
 
 
 def _lengths(page: Page, role: str) -> Found:

@@ -32,6 +32,7 @@ from celeriac.insights.lists import (
 from celeriac.insights.locks import Lock, Locks, Waiting, lock, locks, queue_of
 from celeriac.insights.metrics import metrics, priorities
 from celeriac.insights.minutes import Flow, Lengths, Retries, Step, flow, last_hour, lengths, retries, together
+from celeriac.insights.reasons import Waits, waits_of
 from celeriac.insights.rounds import rounds_waited
 from celeriac.insights.shares import AccountShare, Shares, shares, waiting_of
 from celeriac.insights.situation import Broker
@@ -85,6 +86,7 @@ __all__ = [
     "UnderWay",
     "Unstarted",
     "Waiting",
+    "Waits",
     "Why",
     "Workflow",
     "account_hours",
@@ -142,6 +144,7 @@ __all__ = [
     "unfinished",
     "unstarted",
     "waiting_of",
+    "waits_of",
     "why",
     "workers",
     "workers_by_name",

@@ -40,3 +40,15 @@ def test_who_holds_a_lock_and_who_waits_behind(api: Api) -> None:
     assert (lock["task"], lock["status"], lock["waiting"]["n"]) == (holder, "running", 1)
     assert [(one["place"], one["id"]) for one in told["queue"]] == [(1, behind)]
     assert "dispensary:17/a" in {lock["lock_key"] for lock in api.get("/api/locks?limit=1000")["locks"]}
+
+
+def test_why_a_roles_tasks_wait(api: Api) -> None:
+    for _ in range(3):
+        task(api, role="waits of")
+    task(api, role="waits of", waits_for="lock", lock_key="waits of")
+    told = api.get("/api/roles/waits of/waits")
+    assert told["role"] == "waits of"
+    assert [(one["reason"], one["room"], one["n"]) for one in told["waits"]] == [
+        ("role_unknown", "nothing", {"n": 3, "exact": True}), ("lock", "lock", {"n": 1, "exact": True}),
+    ]  # fmt: skip
+    api.refused(404, "GET", "/api/roles/no_such_role/waits")

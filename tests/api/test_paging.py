@@ -19,7 +19,7 @@ DOCUMENT = create(app).openapi()
 ONE_THING = {
     "/openapi.json", "/api/tasks/counts", "/api/admin/jobs/stats", "/api/tasks/{task}", "/api/tasks/{task}/history",
     "/api/tasks/{task}/why", "/api/workflows/{workflow}", "/api/workers/{worker_id}/heartbeat", "/api/bulk/{number}",
-    "/api/doctor",
+    "/api/doctor", "/api/roles/{role}/waits",
 }  # fmt: skip
 
 

@@ -488,6 +488,18 @@ def test_a_role_says_who_gets_how_much(site: Site) -> None:
         assert "a lacks most: it holds 0, 3.0 would be fair" in said
 
 
+def test_a_role_says_why_its_tasks_wait_and_when_the_next_pass_takes_some(site: Site) -> None:
+    task(site, "pending", "resync")
+    task(site, "pending", "resync", lock_key="k", waits_for="lock")
+    assert "no worker listens on the queue" in site.html("roles/resync")
+    live_worker(site.rows, queues='["resync"]')
+    text = site.html("roles/resync")
+    assert "next in line: a pass, at <time" in text
+    assert 'href="../tasks?state=pending&amp;role=resync&amp;waits=lock">1</a></dt><dd>behind a lock' in text
+    site.rows("UPDATE celeriac.roles SET paused = true WHERE role = 'resync'")
+    assert 'waits=nothing">1</a></dt><dd>its role is paused</dd>' in site.html("roles/resync")
+
+
 def test_a_waiting_task_says_why_and_what_was_not_asked_yet(site: Site) -> None:
     waiting = task(site, "pending", "crawl", account="anna")
     site.told("pause-account/anna", why="unpaid")

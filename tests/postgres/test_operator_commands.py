@@ -92,6 +92,18 @@ def test_top_shows_accounts_beside_their_fair_share(run: Run, put: Put) -> None:
     assert "there are more accounts" in run("top", "--limit", 1).output
 
 
+def test_waits_shows_why_a_roles_tasks_wait(run: Run, rows: Rows, put: Put) -> None:
+    registered(rows, "work")
+    work(rows, queues='["work"]')
+    for delay in (0.0, 0.0, 60.0):
+        put(delay=delay)
+    first, second = run("waits", "work").output.splitlines()
+    assert (first.split()[:4], second.split()) == (["2", "next", "in", "line:"], ["1", "not", "due", "yet"])
+    assert ", at " in first
+    assert [one["reason"] for one in value(run("waits", "work", "--json"))] == ["runnable", "later"]
+    assert run("waits", "no_such_role").exit_code == REFUSED
+
+
 def test_locks_shows_the_holder_and_its_queue(run: Run, rows: Rows, put: Put, database: Database) -> None:
     stages.running(database, new_task(lock_key="k"))
     behind = [put(lock_key="k").id for _ in range(2)]
