@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import datetime
 from typing import Annotated, Literal
 
@@ -38,6 +39,10 @@ class ShareQuery(RoleQuery):
 
 class LockQuery(PageQuery):
     after: Annotated[Annotated[Place, ranks(NUMBER, TEXT)] | None, AFTER] = None
+
+
+class UniqueQuery(RoleQuery):
+    after: Annotated[Annotated[Place, ranks(TEXT, TEXT)] | None, AFTER] = None
 
 
 class QueueQuery(PageQuery):
@@ -143,6 +148,21 @@ class Locks(Paged):
     is_all: bool = Field(description="false: there are more keys than were looked at")
 
 
+class UniqueKey(Shown):
+    role: str = Field(examples=["product_resync"])
+    unique_key: str = Field(examples=["dispensary:17"])
+    task: int = Field(description="the unfinished task that has it; who asks for another gets this one")
+    task_id: str
+    account: str
+    status: Literal["pending", "claimed", "running"]
+    created_at: datetime
+    due_at: datetime
+
+
+class UniqueKeys(Paged):
+    unique_keys: list[UniqueKey] = Field(description="by role and key")
+
+
 class LockQueue(Paged):
     lock: Lock
     queue: list[Waiting] = Field(description="the first 1,000 that wait behind it, in order")
@@ -194,3 +214,15 @@ def get_lock(query: Annotated[QueueQuery, Query()], app: App, _: Reader) -> Lock
         waiting = insights.queue_of(connection, query.lock_key, limit=insights.MOST_ROWS)
     queue, more = query.of(waiting, lambda one: (-one.priority, one.due_at.timestamp(), one.id))
     return LockQueue.model_validate({"lock": lock, "queue": queue, "next": more}, from_attributes=True)
+
+
+@router.get("/unique-keys")
+def list_unique_keys(query: Annotated[UniqueQuery, Query()], app: App, _: Reader) -> UniqueKeys:
+    """Which unique keys are taken, by which unfinished task; of one role, or of all."""
+    after = None if query.after is None else tuple(json.loads(query.after))
+    with app.database.reading() as connection:
+        found, more = query.read(
+            lambda n: insights.unique_keys(connection, query.role, limit=n, after=after),
+            lambda one: json.dumps((one.role, one.unique_key), ensure_ascii=False),
+        )
+    return UniqueKeys.model_validate({"unique_keys": found, "next": more}, from_attributes=True)

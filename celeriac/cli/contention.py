@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,6 +16,7 @@ from celeriac.insights import AccountShare, Lock, condition
 
 _SHARES = ("account", "waiting", "parked", "oldest", "claimed", "running", "fair", "held", "weight", "cap", "paused")
 _LOCKS = ("lock_key", "task", "role", "status", "worker_id", "held", "heartbeat", "waiting", "oldest")
+_UNIQUE = ("role", "unique_key", "task", "status", "account", "created_at", "due_at")
 _QUEUE = ("place", "id", "role", "account", "priority", "waits")
 
 
@@ -59,6 +61,18 @@ def locks(find: FindApp, /, key: str | None, limit: int) -> None:
     output.tell({"lock": lock, "queue": queue}, _queue(lock, queue))
 
 
+@click.command("unique-keys", cls=Command)
+@click.argument("role", required=False)
+@click.option("--limit", default=30, show_default=True)
+@click.pass_obj
+def unique_keys(find: FindApp, /, role: str | None, limit: int) -> None:
+    """Show which unique keys are taken, by which unfinished task; of ROLE or of all roles."""
+    with find().database.reading() as connection:
+        found = insights.unique_keys(connection, role, limit=limit)
+    more = ["there may be more with --limit"] if len(found) == limit else []
+    output.tell(found, [*output.table([asdict(one) for one in found], _UNIQUE), *more])
+
+
 def _share(share: AccountShare, now: datetime) -> dict[str, Any]:
     oldest = None if share.oldest_due is None else max(0.0, (now - share.oldest_due.astimezone(UTC)).total_seconds())
     return {
@@ -95,4 +109,4 @@ def _queue(lock: Lock, queue: list[insights.Waiting]) -> Iterator[str]:
         yield f"{'' if lock.waiting.exact else 'at least '}{left:,} more with --limit"
 
 
-COMMANDS = (top, waits, locks)
+COMMANDS = (top, waits, locks, unique_keys)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Response
@@ -15,10 +16,33 @@ router = APIRouter()
 Viewer = Annotated[Page, Depends(May("view"))]
 
 
+#: Unique keys a page.
+ROWS = 50
+
+
 @router.get("/locks")
 def listed(page: Viewer) -> Response:
-    page.ask()
+    """Lock keys; in the other tab unique keys."""
+    asked = page.ask("tab", "role", "after")
+    if asked.get("tab") == "unique":
+        return _unique(page, asked.get("role"), asked.get("after"))
     return page.show("locks.html", "Locks", locks=page.panel(insights.locks))
+
+
+def _unique(page: Page, role: str | None, after: str | None) -> Response:
+    keys = page.panel(insights.unique_keys, role, limit=ROWS + 1, after=_place(after))
+    last = None if keys.stopped or len(keys.value) <= ROWS else keys.value[ROWS - 1]
+    following = last and json.dumps([last.role, last.unique_key], ensure_ascii=False)
+    return page.show("unique-keys.html", "Unique keys", keys=keys, rows=ROWS, role=role, next=following)
+
+
+def _place(after: str | None) -> tuple[str, str] | None:
+    """What is none begins at the beginning."""
+    try:
+        role, key = json.loads(after or "")
+    except (ValueError, TypeError):
+        return None
+    return (role, key) if isinstance(role, str) and isinstance(key, str) else None
 
 
 @router.get("/locks/{key:path}")

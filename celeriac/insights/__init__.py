@@ -52,6 +52,7 @@ from celeriac.insights.system import (
 )
 from celeriac.insights.tasks import active_under, find, get, last_completion, unfinished
 from celeriac.insights.under_way import UnderWay, workflows_under_way
+from celeriac.insights.unique_keys import UniqueKey, unique_keys
 from celeriac.insights.views import saved_views
 from celeriac.insights.why import History, Why, history, why
 from celeriac.insights.workflows import Workflow, workflow, workflow_of, workflow_tasks
@@ -84,6 +85,7 @@ __all__ = [
     "Shares",
     "Step",
     "UnderWay",
+    "UniqueKey",
     "Unstarted",
     "Waiting",
     "Waits",
@@ -142,6 +144,7 @@ __all__ = [
     "silences",
     "together",
     "unfinished",
+    "unique_keys",
     "unstarted",
     "waiting_of",
     "waits_of",

@@ -52,3 +52,18 @@ def test_why_a_roles_tasks_wait(api: Api) -> None:
         ("role_unknown", "nothing", {"n": 3, "exact": True}), ("lock", "lock", {"n": 1, "exact": True}),
     ]  # fmt: skip
     api.refused(404, "GET", "/api/roles/no_such_role/waits")
+
+
+def test_which_unique_keys_are_taken(api: Api) -> None:
+    taken = {task(api, role="unique of", unique_key=key): key for key in ("b", "a")}
+    running = task(api, "running", role="unique of", unique_key="c")
+    task(api, "completed", role="unique of", unique_key="d")
+    told = api.get("/api/unique-keys?role=unique of")["unique_keys"]
+    assert [one["unique_key"] for one in told] == ["a", "b", "c"]
+    assert {one["task"]: one["unique_key"] for one in told} == taken | {running: "c"}
+    assert [one["status"] for one in told] == ["pending", "pending", "running"]
+    first = api.get("/api/unique-keys?role=unique of&limit=1")
+    following = api.get("/api/unique-keys", params={"role": "unique of", "after": first["next"]})
+    assert [*first["unique_keys"], *following["unique_keys"]] == told
+    assert told[0] in api.get("/api/unique-keys?limit=1000")["unique_keys"]
+    api.refused(422, "GET", "/api/unique-keys?after=a")

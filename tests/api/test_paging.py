@@ -119,6 +119,10 @@ KINDS = {
         "queue", "id", lambda api, n: task(api, lock_key="paged queue", waits_for="lock", priority=n % 3),
         "lock_key=paged queue",
     ),
+    "/api/unique-keys": Listed(
+        "unique_keys", "unique_key", lambda api, n: task(api, role="paged unique", unique_key=f"u-{n * 7 % 50}"),
+        "role=paged unique",
+    ),
     "/api/alerts": Listed(
         "alerts", "subject",
         "INSERT INTO alerts (name, subject, value, threshold, says) VALUES ('queue_depth', :name, 2, 1, 'deep')",

@@ -156,7 +156,8 @@ def furnish(site: Site) -> dict[str, int]:
     """Something of everything, with markup wherever others choose the text; the ids of tasks by their status."""
     worker(site, EVIL, resources={"is_backing_off": True, "backoff_reason": EVIL})
     made = {
-        status: task(site, status, role, account=EVIL, lock_key=f"lock:{status}:{EVIL}", priority=7)
+        status: task(site, status, role, account=EVIL, lock_key=f"lock:{status}:{EVIL}", priority=7,
+                     unique_key=f"unique:{status}:{EVIL}")
         for status, role in (
             ("pending", "crawl"), ("claimed", "crawl"), ("running", EVIL), ("completed", "crawl"), ("failed", "crawl"),
             ("cancelled", "resync"),

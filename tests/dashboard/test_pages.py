@@ -23,7 +23,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DataError, DBAPIError
 
 from celeriac import insights
-from celeriac.dashboard import errors, overview, reading
+from celeriac.dashboard import errors, locks, overview, reading
 from celeriac.dashboard.page import Page
 from celeriac.dashboard.templates import ALSO, NAV
 from celeriac.insights import exports, lists
@@ -56,7 +56,7 @@ PAGES = {
 #: Pages of one thing.
 ONE = (
     "tasks/{pending}", "tasks/{running}", "tasks/{failed}", "tasks?state=failed", "roles/crawl", "workers/{evil}",
-    "accounts/{evil}", "locks/lock:running:{evil}", "locks/free",
+    "accounts/{evil}", "locks/lock:running:{evil}", "locks/free", "locks?tab=unique",
     "schedules/nightly%20{evil}", "decisions/1?role=crawl", "dead-letters/1",
     "workflows/{evil}",
     "audit?kind=task&target={evil}", "capacity?role=crawl&workers=2&hours=4",
@@ -476,6 +476,22 @@ def test_a_lock_says_who_has_it_and_who_stands_behind(site: Site) -> None:
     assert f"#{running}</a> of crawl has it" in said
     assert [int(n) for n in re.findall(r'id="behind-(\d+)"', said)] == behind
     assert 'id="lock-store:7"' in site.html("locks")
+
+
+def test_unique_keys_are_listed_with_the_task_that_has_each(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "No unfinished task has a unique key" in site.html("locks?tab=unique")
+    monkeypatch.setattr(locks, "ROWS", 2)
+    made = [task(site, "pending", "crawl", unique_key=f"store:{n}") for n in range(3)]
+    running = task(site, "running", "resync", unique_key="store:9")
+    text = site.html("locks?tab=unique")
+    assert [f'id="unique-{n}"' in text for n in (*made, running)] == [True, True, False, False]
+    following = html.unescape(re.findall(r'rel="next" href="([^"]+)"', text)[0])
+    text = site.html(f"locks{following}")
+    assert [f'id="unique-{n}"' in text for n in (*made, running)] == [False, False, True, True]
+    assert "▶</span> running" in text
+    assert [one["unique_key"] for one in site.get("locks.json?tab=unique&role=resync").json()["keys"]] == ["store:9"]
+    assert "No unfinished task of other" in site.html("locks?tab=unique&role=other")
+    assert f'id="unique-{made[0]}"' in site.html("locks?tab=unique&after=nonsense")
 
 
 def test_a_role_says_who_gets_how_much(site: Site) -> None:

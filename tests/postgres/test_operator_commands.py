@@ -104,6 +104,15 @@ def test_waits_shows_why_a_roles_tasks_wait(run: Run, rows: Rows, put: Put) -> N
     assert run("waits", "no_such_role").exit_code == REFUSED
 
 
+def test_unique_keys_shows_who_has_them(run: Run, put: Put) -> None:
+    for key in ("b", "a"):
+        put(unique_key=key)
+    (_, first, _), more = run("unique-keys", "work").output.splitlines(), run("unique-keys", "--limit", 1).output
+    assert first.split()[:2] == ["work", "a"]
+    assert more.splitlines()[-1] == "there may be more with --limit"
+    assert [one["unique_key"] for one in value(run("unique-keys", "--json"))] == ["a", "b"]
+
+
 def test_locks_shows_the_holder_and_its_queue(run: Run, rows: Rows, put: Put, database: Database) -> None:
     stages.running(database, new_task(lock_key="k"))
     behind = [put(lock_key="k").id for _ in range(2)]

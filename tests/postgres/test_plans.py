@@ -336,6 +336,12 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
         "insights.locks.HELD": [{"most": SELECTED}],
         "insights.locks.LOCKS": [{"keys": keys, "cap": SELECTED}],
         "insights.locks.QUEUE": [{"lock_key": key, "most": SELECTED} for key in ("held", "key-1")],
+        "insights.unique_keys.TAKEN": [
+            {"role": role, "key": key, "most": SELECTED} for role, key in ((None, None), ("work", "a"), ("x", ""))
+        ],
+        "insights.unique_keys.TAKEN_OF_ROLE": [
+            {"role": role, "key": key, "most": SELECTED} for role, key in (("work", None), ("nothing of it", "a"))
+        ],
         "insights.ran.RAN": [work | {"after": began, "id": 0, "until": until, "most": SELECTED}],
         "insights.shares.WAITING": [
             {"role": role, "accounts": SELECTED, "most": 2} for role in (None, "work", "nothing of it")
