@@ -57,6 +57,7 @@ _NEXT = """
     ) AS next
 """
 
+# INVARIANT of `raised`: an integer only once it is bounded; the steps since the year 1 are none.
 # INVARIANT of `levels`: at most three descents into `ready_in_order` for each; of each the oldest entries.
 AGE = text(f"""
 WITH RECURSIVE start (role, account, priority) AS (
@@ -82,8 +83,8 @@ WITH RECURSIVE start (role, account, priority) AS (
 ), raised AS MATERIALIZED (
     SELECT part, place, id, own, aged, greatest(0, least(
         ceiling - own,
-        :step * (1 + floor((extract(epoch FROM statement_timestamp() - scheduled_for) - :after) / :every)::integer)
-    )) AS points
+        :step * (1 + floor((extract(epoch FROM statement_timestamp() - scheduled_for) - :after) / :every))
+    ))::integer AS points
     FROM bounded
 ), gain AS MATERIALIZED (
     SELECT * FROM raised WHERE points > aged

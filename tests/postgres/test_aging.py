@@ -51,6 +51,17 @@ def next_claimed(database: Database) -> int:
     return first
 
 
+def test_what_has_waited_since_the_year_1_keeps_nobody_else_from_aging(
+    put: Put, database: Database, rows: Rows
+) -> None:
+    """Its points were no integer any more: the sweep failed, each time anew."""
+    ancient, other = put(), put()
+    wait(rows, 3601)
+    rows("UPDATE worker_tasks SET scheduled_for = '0001-01-02' WHERE id = :id", id=ancient.id)
+    assert aged(database, Aging(after=3600, every=0.001, step=100, ceiling=100)) == 2
+    assert (priority(rows, ancient), priority(rows, other)) == (100, 100)
+
+
 @pytest.mark.parametrize(
     ("waited", "gained"), [(3599, 0), (3601, 10), (3899, 10), (3901, 20), (5401, 70), (6301, 100), (90_000, 100)]
 )
