@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -16,7 +16,10 @@ from celeriac.repair.batch import BATCH
 from celeriac.repair.brief import briefly
 from celeriac.store.built_in import is_built_in
 from celeriac.store.connections import Database
-from celeriac.store.plans import lookups
+from celeriac.store.plans import in_order
+
+#: Behind all places of members.
+NO_PLACE = 2**31 - 1
 
 # INVARIANT: a role whose definition is unknown or says "forever" loses nothing. A success that is not to be kept
 # left no history, unless a body waits for it; what failed or was cancelled of such a role stays for :days, as does
@@ -47,7 +50,9 @@ WITH RECURSIVE {NAMES}
 SELECT role FROM names WHERE NOT EXISTS (SELECT FROM celeriac.roles r WHERE r.role = names.role)
 """)
 
-# INVARIANT: begins where the last batch ended, so that nobody walks over the dead entries of the batches before.
+# What each batch of a deletion answers: how many rows are gone, and `until`, which the next one gets as `after`.
+# INVARIANT of all of them: a batch begins where the last one ended, so that nobody walks over the dead entries of those
+# before, which an old transaction keeps in the index.
 TASKS = text(f"""
 WITH taken AS MATERIALIZED (
     SELECT tableoid AS part, ctid AS place, completed_at FROM celeriac.history h
@@ -62,22 +67,39 @@ SELECT (SELECT count(*) FROM gone) AS n, (SELECT max(completed_at) FROM taken) A
 """)
 
 # INVARIANT of `barriers`: a loose walk over those a role that keeps no success has members of, one descent each.
+# `after`: a barrier, and the place of a member there.
 DELIVERED = text(f"""
-WITH RECURSIVE barriers AS (
+WITH RECURSIVE since AS MATERIALIZED (
+    SELECT CAST((CAST(:after AS text[]))[1] AS uuid) AS barrier, CAST((CAST(:after AS text[]))[2] AS integer) AS place
+), barriers AS (
+    (SELECT barrier FROM since WHERE barrier IS NOT NULL
+    UNION ALL
     (SELECT barrier FROM celeriac.history
         WHERE role = :role AND barrier IS NOT NULL AND status = 'completed' ORDER BY barrier LIMIT 1)
+    LIMIT 1)
     UNION ALL
     SELECT next.barrier FROM barriers, LATERAL (
         SELECT barrier FROM celeriac.history
         WHERE role = :role AND barrier > barriers.barrier AND status = 'completed' ORDER BY barrier LIMIT 1) AS next
 ), taken AS MATERIALIZED (
-    SELECT member.* FROM barriers h, LATERAL (
-        SELECT tableoid AS part, ctid AS place FROM celeriac.history
-        WHERE role = :role AND barrier = h.barrier AND status = 'completed' LIMIT :batch) AS member
-    WHERE NOT {NEEDED} LIMIT :batch
+    SELECT h.barrier, member.* FROM (SELECT barrier FROM barriers h WHERE NOT {NEEDED}) AS h, LATERAL (
+        (SELECT tableoid AS part, ctid AS spot, place FROM celeriac.history
+            WHERE barrier = h.barrier AND role = :role AND status = 'completed'
+                AND place >= coalesce((SELECT place FROM since WHERE barrier = h.barrier), 0)
+            ORDER BY place LIMIT :batch)
+        UNION ALL
+        (SELECT tableoid, ctid, {NO_PLACE} FROM celeriac.history
+            WHERE barrier = h.barrier AND role = :role AND status = 'completed' AND place IS NULL
+            ORDER BY place LIMIT :batch)
+        LIMIT :batch) AS member
+    LIMIT :batch
+), gone AS (
+    DELETE FROM celeriac.history h USING taken t
+    WHERE h.ctid = t.spot AND h.tableoid = t.part AND h.ctid = ANY (ARRAY(SELECT spot FROM taken)) RETURNING h.id
 )
-DELETE FROM celeriac.history h USING taken t
-WHERE h.ctid = t.place AND h.tableoid = t.part AND h.ctid = ANY (ARRAY(SELECT place FROM taken))
+SELECT (SELECT count(*) FROM gone) AS n,
+    (SELECT ARRAY[CAST(barrier AS text), CAST(place AS text)] FROM taken
+        ORDER BY barrier DESC, place DESC LIMIT 1) AS until
 """)
 
 # The days of history that are over, with when each began and ended.
@@ -112,73 +134,50 @@ SELECT EXISTS (
 
 DROP_DAY = text("SELECT celeriac.drop_history_day(:day)")
 
-EVENTS = text("""
-DELETE FROM celeriac.task_events WHERE id IN (
-    SELECT id FROM celeriac.task_events WHERE at < statement_timestamp() - :days * interval '1 day'
-    ORDER BY at LIMIT :batch)
+
+def _past(table: str, at: str) -> TextClause:
+    """The rows of a table that are older than `:days`; one that is renewed meanwhile stays."""
+    return text(f"""
+WITH taken AS MATERIALIZED (
+    SELECT ctid AS place, {at} AS at FROM celeriac.{table}
+    WHERE {at} >= coalesce(CAST(:after AS timestamptz), '-infinity')
+        AND {at} < statement_timestamp() - :days * interval '1 day'
+    ORDER BY {at} LIMIT :batch
+), gone AS (
+    DELETE FROM celeriac.{table} WHERE ctid = ANY (ARRAY(SELECT place FROM taken))
+        AND {at} < statement_timestamp() - :days * interval '1 day' RETURNING 1
+)
+SELECT (SELECT count(*) FROM gone) AS n, (SELECT max(at) FROM taken) AS until
 """)
 
-PASSES = text("""
-DELETE FROM celeriac.passes WHERE id IN (
-    SELECT id FROM celeriac.passes WHERE last_at < statement_timestamp() - :days * interval '1 day'
-    ORDER BY last_at LIMIT :batch)
-""")
 
-WORKERS = text("""
-DELETE FROM celeriac.workers WHERE worker_id IN (
-    SELECT worker_id FROM celeriac.workers WHERE last_heartbeat_at < statement_timestamp() - :days * interval '1 day'
-    LIMIT :batch)
-""")
-
-BEATS = text("""
-DELETE FROM celeriac.beats WHERE beat_id IN (
-    SELECT beat_id FROM celeriac.beats WHERE last_tick_at < statement_timestamp() - :days * interval '1 day'
-    LIMIT :batch)
-""")
-
+EVENTS = _past("task_events", "at")
+PASSES = _past("passes", "last_at")
+WORKERS = _past("workers", "last_heartbeat_at")
+BEATS = _past("beats", "last_tick_at")
 # The ledger: a message comes again within minutes, if at all.
-ADOPTED = text("""
-DELETE FROM celeriac.adopted WHERE task_id IN (
-    SELECT task_id FROM celeriac.adopted WHERE at < statement_timestamp() - :days * interval '1 day'
-    ORDER BY at LIMIT :batch)
-""")
+ADOPTED = _past("adopted", "at")
+DEAD_LETTERS = _past("dead_letters", "at")
+GROUPS = _past("group_results", "saved_at")
+OUTCOMES = _past("outcomes", "minute")
+MINUTES = _past("minutes", "minute")
+BULKS = _past("bulk_actions", "ended_at")
 
-DEAD_LETTERS = text("""
-DELETE FROM celeriac.dead_letters WHERE id IN (
-    SELECT id FROM celeriac.dead_letters WHERE at < statement_timestamp() - :days * interval '1 day'
-    ORDER BY at LIMIT :batch)
-""")
-
-GROUPS = text("""
-DELETE FROM celeriac.group_results WHERE id IN (
-    SELECT id FROM celeriac.group_results WHERE saved_at < statement_timestamp() - :days * interval '1 day'
-    ORDER BY saved_at LIMIT :batch)
-""")
-
-OUTCOMES = text("""
-DELETE FROM celeriac.outcomes WHERE (role, minute) IN (
-    SELECT role, minute FROM celeriac.outcomes WHERE minute < statement_timestamp() - :days * interval '1 day'
-    ORDER BY minute LIMIT :batch)
-""")
-
-# What bulks that were stopped had left.
+# What bulks that were stopped had left. `after`: a bulk, and a task there.
 LEFT_OF_BULKS = text("""
-DELETE FROM celeriac.bulk_tasks WHERE (bulk, id) IN (
-    SELECT t.bulk, t.id FROM celeriac.bulk_actions b, LATERAL (
-        SELECT bulk, id FROM celeriac.bulk_tasks WHERE bulk = b.id ORDER BY id LIMIT :batch) AS t
-    WHERE b.state = 'stopped' LIMIT :batch)
-""")
-
-BULKS = text("""
-DELETE FROM celeriac.bulk_actions WHERE id IN (
-    SELECT id FROM celeriac.bulk_actions WHERE ended_at < statement_timestamp() - :days * interval '1 day'
-    ORDER BY id LIMIT :batch)
-""")
-
-MINUTES = text("""
-DELETE FROM celeriac.minutes WHERE (role, minute) IN (
-    SELECT role, minute FROM celeriac.minutes WHERE minute < statement_timestamp() - :days * interval '1 day'
-    ORDER BY minute LIMIT :batch)
+WITH taken AS MATERIALIZED (
+    SELECT left_of.* FROM celeriac.bulk_actions b, LATERAL (
+        SELECT ctid AS place, bulk, id FROM celeriac.bulk_tasks
+        WHERE bulk = b.id AND id > CASE WHEN b.id = (CAST(:after AS bigint[]))[1]
+            THEN (CAST(:after AS bigint[]))[2] ELSE 0 END
+        ORDER BY id LIMIT :batch) AS left_of
+    WHERE b.state = 'stopped' AND b.id >= coalesce((CAST(:after AS bigint[]))[1], 0)
+    ORDER BY b.id, left_of.id LIMIT :batch
+), gone AS (
+    DELETE FROM celeriac.bulk_tasks WHERE ctid = ANY (ARRAY(SELECT place FROM taken)) RETURNING 1
+)
+SELECT (SELECT count(*) FROM gone) AS n,
+    (SELECT ARRAY[bulk, id] FROM taken ORDER BY bulk DESC, id DESC LIMIT 1) AS until
 """)
 
 #: How long (days) a minute is kept: charts go back seven.
@@ -188,20 +187,33 @@ MINUTES_KEPT = 8.0
 KNOWN = 7.0
 
 
+#: What goes by its age, and after how many days; None: never. Another table is one line here.
+AGED: tuple[tuple[TextClause, Callable[[RepairApp], float | None]], ...] = (
+    (EVENTS, lambda app: app.settings.event_days),
+    (PASSES, lambda app: app.settings.pass_hours / 24),
+    (WORKERS, lambda app: app.settings.event_days),
+    (BEATS, lambda app: app.settings.pass_hours / 24),
+    (ADOPTED, lambda _: KNOWN),
+    (OUTCOMES, lambda app: app.settings.event_days),
+    (BULKS, lambda app: app.settings.event_days),
+    (DEAD_LETTERS, lambda app: app.settings.dead_letter_days),
+    (MINUTES, lambda _: MINUTES_KEPT),
+    (GROUPS, lambda app: (app.backend.prepare_expires(None) or 0) / 86_400 or None),
+)
+
+
 def prune_finished(app: RepairApp) -> int:
     """Finished tasks older than their role's `keep`; events, passes, dead letters and the like past their periods.
 
     What `GroupResult.save` keeps stays for Celery's `result_expires`, which may be never.
     """
-    events, passes = app.settings.event_days, app.settings.pass_hours / 24
-    rest: tuple[tuple[TextClause, float], ...] = (
-        (EVENTS, events), (PASSES, passes), (WORKERS, events), (BEATS, passes), (ADOPTED, KNOWN), (OUTCOMES, events),
-        (BULKS, events), (DEAD_LETTERS, app.settings.dead_letter_days), (MINUTES, MINUTES_KEPT),
-    )  # fmt: skip
-    if expires := app.backend.prepare_expires(None):
-        rest += ((GROUPS, expires / 86_400),)
     left = _prune(app.database, LEFT_OF_BULKS)
-    return prune_tasks(app) + left + sum(_prune(app.database, delete, days=days) for delete, days in rest)
+    aged = ((delete, days(app)) for delete, days in AGED)
+    return (
+        prune_tasks(app)
+        + left
+        + sum(_prune(app.database, delete, days=days) for delete, days in aged if days is not None)
+    )
 
 
 def prune_tasks(app: RepairApp) -> int:
@@ -219,7 +231,7 @@ def prune_by_role(app: RepairApp) -> tuple[int, Counter[str]]:
     kept = {row.role: row.since for row in roles}
     dropped = sum(briefly(app.database, partial(_drop_day, day=day, kept=kept)) for day in days)
     removed = Counter({row.role: _prune(app.database, DELIVERED, role=row.role) for row in roles if row.forgets})
-    removed.update({role: _prune_role(app.database, role, since) for role, since in kept.items()})
+    removed.update({role: _prune(app.database, TASKS, role=role, since=since) for role, since in kept.items()})
     return dropped, removed
 
 
@@ -233,22 +245,13 @@ def _drop_day(connection: Connection, day: Row[Any], kept: Mapping[str, datetime
     return True
 
 
-def _prune_role(database: Database, role: str, since: datetime) -> int:
+def _prune(database: Database, delete: TextClause, **wanted: Any) -> int:
+    """How many rows are gone, in batches until one is short."""
     gone, after = 0, None
     while True:
-        with database.transaction() as connection, lookups(connection):
-            wanted = {"role": role, "since": since, "after": after, "batch": BATCH}
-            done = connection.execute(TASKS, wanted).one()
+        with database.transaction() as connection:
+            in_order(connection)
+            done = connection.execute(delete, wanted | {"after": after, "batch": BATCH}).one()
         gone, after = gone + int(done.n), done.until
         if done.n < BATCH:
-            return gone
-
-
-def _prune(database: Database, delete: TextClause, **wanted: Any) -> int:
-    gone = 0
-    while True:
-        with database.transaction() as connection, lookups(connection):
-            deleted = connection.execute(delete, wanted | {"batch": BATCH}).rowcount
-        gone += deleted
-        if deleted < BATCH:
             return gone

@@ -147,7 +147,7 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
             }
         ],
         "repair.hand_over.BARRIERS": [{"first": str(uuid.UUID(int=0)), "batch": SELECTED}],
-        "repair.prune.DELIVERED": [work | {"batch": SELECTED}],
+        "repair.prune.DELIVERED": [work | {"after": None, "batch": SELECTED}],
         "enqueue.gates.CLOSE": [{"gates": ["none"], "places": 1}],
         "repair.prune.NEEDED_OF_DAY": [{"began": "today", "ended": "tomorrow"}],
         "enqueue.insert.INSERT": [{"rows": insert.as_json(fresh)}],
@@ -234,7 +234,8 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
         "repair.hand_over.ORPHANED": [{"keys": keys}],
         "repair.hand_over.GIVE_WAY": [{"ids": heads}],
         "repair.prune.TASKS": [
-            work | {"after": None, "since": since, "batch": SELECTED} for since in ("now", "2020-01-01")
+            work | {"after": after, "since": since, "batch": SELECTED}
+            for after, since in ((None, "now"), (None, "2020-01-01"), ("yesterday", "now"))
         ],
         "repair.prune.UNDECLARED": [{}],
         "repair.minutes.ENQUEUED": [{"after": ready[0], "upto": ready[-1], "forgets": []}],
@@ -243,12 +244,15 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
         "repair.minutes.STARTED": [{"roles": ["work"], "minutes": [since], "counts": [1]}],
         "repair.minutes.TELL": [minute | {"told": json.dumps([{"role": "work"} | asdict(Minute())])}],
         "repair.prune.ROLES_OF_DAY": [{"began": "today", "ended": "tomorrow"}],
-        "repair.prune.EVENTS": [{"days": 0, "batch": SELECTED}, {"days": 1, "batch": SELECTED}],
         **{
-            f"repair.prune.{what}": [{"days": 0, "batch": SELECTED}, {"days": 1, "batch": SELECTED}]
-            for what in ("PASSES", "ADOPTED", "DEAD_LETTERS", "MINUTES")
+            f"repair.prune.{what}": [
+                {"after": None, "days": 0, "batch": SELECTED},
+                {"after": "yesterday", "days": 0, "batch": SELECTED},
+                {"after": None, "days": 1, "batch": SELECTED},
+            ]
+            for what in ("EVENTS", "PASSES", "ADOPTED", "DEAD_LETTERS", "MINUTES")
         },
-        "repair.prune.LEFT_OF_BULKS": [{"batch": SELECTED}],
+        "repair.prune.LEFT_OF_BULKS": [{"after": None, "batch": SELECTED}],
         "repair.ring.STATE": [{}],
         "metrics.read.OUTBOX_TASKS": [{"most": SELECTED}],
         "metrics.read.ROOMS": [{"most": SELECTED}],
@@ -443,9 +447,17 @@ def by_lookups(name: str) -> bool:
     )
 
 
+DELETED_IN_ORDER = {
+    f"repair.prune.{what}"
+    for what in ("TASKS", "DELIVERED", "EVENTS", "PASSES", "ADOPTED", "DEAD_LETTERS", "MINUTES", "LEFT_OF_BULKS")
+}
+
+
 def in_order(name: str) -> bool:
     """Whether it is part of a pass, which plans so."""
-    return name.startswith(("dispatch.claim.CLAIM", "dispatch.select.", "dispatch.room.", "dispatch.record."))
+    return name in DELETED_IN_ORDER or name.startswith(
+        ("dispatch.claim.CLAIM", "dispatch.select.", "dispatch.room.", "dispatch.record.")
+    )
 
 
 def rolled_back(connection: Connection, name: str, given: Given) -> Plan:
