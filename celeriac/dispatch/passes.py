@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
+from celeriac.counters import COUNTERS
 from celeriac.dispatch import claim, decide, parking, promote, record, room, select
 from celeriac.dispatch.claim import Held, Holder, fresh_token
 from celeriac.dispatch.fairness import Claimant, next_cursor
@@ -90,7 +91,7 @@ class Dispatcher:
         return given
 
     def has_work_and_room(self, role: Role) -> bool:
-        with self.database.statement() as connection:
+        with COUNTERS.timing("sql_seconds", "look"), self.database.statement() as connection:
             return room.work_and_room(connection, role.name, role.queue, refill_below(role))
 
     def has_due(self, role: Role) -> bool:
@@ -159,7 +160,10 @@ class Dispatcher:
         """Publishes, or frees the tasks at once if that failed; those of lost tickets are found. Tasks published."""
         if not tickets:
             return 0
-        if self.publisher.publish(tickets):
+        is_taken = self.publisher.publish(tickets)
+        for ticket in tickets if COUNTERS.is_on else ():
+            COUNTERS.count(1, "tickets_published_total", ticket.role, "taken" if is_taken else "refused")
+        if is_taken:
             return sum(len(t.ids) for t in tickets)
         try:
             self._free(tickets)
@@ -182,9 +186,13 @@ class Dispatcher:
             return Pass(why_nothing="Redis is not reachable")
         started = time.perf_counter()
         with self.database.transaction() as connection:
-            if not select.lock_pass(connection, role.name):
-                return Pass(busy=True, why_nothing="another pass is under way")
-            return self._locked_pass(connection, role, started, own)
+            if select.lock_pass(connection, role.name):
+                done = self._locked_pass(connection, role, started, own)
+            else:
+                done = Pass(busy=True, why_nothing="another pass is under way")
+        if COUNTERS.is_on:
+            _count(role.name, done, time.perf_counter() - started)
+        return done
 
     def _locked_pass(self, connection: Connection, role: Role, started: float, own: Own | None) -> Pass:
         seen = select.survey(connection, role.name, role.queue)
@@ -239,6 +247,14 @@ class Dispatcher:
             if claimants or select.has_ready(connection, role.name) or select.has_parked(connection, role.name)
             else "nothing is ready"
         )
+
+
+def _count(role: str, done: Pass, seconds: float) -> None:
+    result = "busy" if done.busy else "claimed" if done.tickets else "nothing"
+    COUNTERS.count(1, "pass_results_total", role, result)
+    COUNTERS.count(sum(len(ticket.ids) for ticket in done.tickets), "rows_claimed_total", role)
+    if not done.busy:
+        COUNTERS.took(seconds, "pass_seconds", role)
 
 
 def _milliseconds(since: float) -> float:

@@ -19,6 +19,7 @@ from kombu.exceptions import KombuError
 from kombu.messaging import Producer
 from kombu.serialization import dumps
 
+from celeriac.counters import COUNTERS
 from celeriac.dispatch.app import DispatchApp
 from celeriac.dispatch.keys import ticket_key
 from celeriac.dispatch.window import SUSPECT
@@ -123,7 +124,10 @@ class Publisher:
 
     def kick(self, role: str, queue: str, lone: int | None = None) -> bool:
         """Asks for a pass, unless one is asked for already. `lone`: the row it is about, if nothing else queues."""
-        return self._attempt(lambda producer: self._kick(producer, role, queue, lone))
+        sent: list[bool] = []
+        is_taken = self._attempt(lambda producer: sent.append(self._kick(producer, role, queue, lone)))
+        COUNTERS.count(1, "kicks_sent_total", "refused" if not is_taken else "sent" if sent[0] else "merged")
+        return is_taken
 
     def take_up(self, role: str) -> None:
         """Call it before a pass reads: a task enqueued from here on kicks again."""
@@ -162,11 +166,14 @@ class Publisher:
                 return found
         return found
 
-    def _kick(self, producer: Producer, role: str, queue: str, lone: int | None) -> None:
+    def _kick(self, producer: Producer, role: str, queue: str, lone: int | None) -> bool:
+        """Whether it was sent: not where one is under way."""
         if lone is not None and self._put_first(producer, Ticket(role, queue, [lone])):
-            return
-        if _client(producer).set(_kick_key(role), 1, nx=True, px=KICK_LASTS):
-            self._put(producer, Ticket(role, queue))
+            return True
+        if not _client(producer).set(_kick_key(role), 1, nx=True, px=KICK_LASTS):
+            return False
+        self._put(producer, Ticket(role, queue))
+        return True
 
     def _publish(self, producer: Producer, tickets: Iterable[Ticket]) -> None:
         with producer.batch():

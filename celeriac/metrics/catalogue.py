@@ -6,28 +6,40 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from celeriac import counters
+from celeriac.insights import histogram
+
 PREFIX = "celeriac_"
 
 #: How far the tasks of a room are counted.
 COUNTED = 10_000
 
-#: Whom the figure is of: the database as a whole, or one process.
-Source = Literal["sql", "worker", "beat"]
+#: Whom the figure is of: the database as a whole, or one process, which may be of either kind.
+Source = Literal["sql", "worker", "beat", "process"]
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """`name` without the prefix; one that only grows ends in `_total`, or counts by length (`is_histogram`)."""
+    """`name` without the prefix; one that only grows ends in `_total`, or counts by length: `bounds`, of its buckets.
+
+    `values`: of its label that is neither a role nor a schedule. `is_counted`: in `celeriac.counters`, as it happens.
+    """
 
     name: str
     says: str
     labels: tuple[str, ...] = ()
     source: Source = "sql"
-    is_histogram: bool = False
+    bounds: tuple[float, ...] = ()
+    values: tuple[str, ...] = ()
+    is_counted: bool = False
 
     @property
     def full_name(self) -> str:
         return PREFIX + self.name
+
+    @property
+    def is_histogram(self) -> bool:
+        return bool(self.bounds)
 
     @property
     def kind(self) -> Literal["counter", "gauge", "histogram"]:
@@ -36,11 +48,19 @@ class Metric:
 
 ROLE = ("role",)
 
+LONG = histogram.BOUNDS
+
 _TO = f"counted to {COUNTED + 1:,}"
 
 #: Of figures that are counted by the minute, afterwards (`celeriac.repair.minutes`).
 _LATER = "; a minute late"
 _KEPT = f"{_LATER}, and not told of roles that keep no successes"
+
+
+def _counted(name: str, says: str, labels: tuple[str, ...], source: Source, *values: str) -> Metric:
+    bounds = () if name.endswith("_total") else counters.BOUNDS
+    return Metric(name, says, labels, source, bounds, values, is_counted=True)
+
 
 METRICS = (
     Metric("tasks_ready", f"Tasks that could start now, {_TO}", ROLE),
@@ -51,12 +71,13 @@ METRICS = (
     Metric("tasks_claimed", "Tasks that were handed out and have not begun", ROLE),
     Metric("tasks_running", "Tasks that run", ROLE),
     Metric("tasks_stale", "Tasks that run with a lease that is over", ROLE),
+    Metric("tasks_estimated", "Unfinished tasks in all, as Postgres believes: no bound"),
     Metric("recent_tasks", "Of the newest 1,000 that ended within an hour, by what they came to", ("role", "outcome")),
     Metric("tasks_enqueued_total", f"Tasks that were enqueued{_KEPT}", ROLE),
     Metric("tasks_ended_total", f"Tasks that ended, by what they came to{_LATER}", ("role", "outcome")),
     Metric("tasks_retried_total", f"Attempts after which another was to come{_LATER}", ROLE),
-    Metric("wait_seconds", f"From when a task was due to when its ticket began{_KEPT}", ROLE, is_histogram=True),
-    Metric("run_seconds", f"From there to its outcome, the mean of those of a ticket{_KEPT}", ROLE, is_histogram=True),
+    Metric("wait_seconds", f"From when a task was due to when its ticket began{_KEPT}", ROLE, bounds=LONG),
+    Metric("run_seconds", f"From there to its outcome, the mean of those of a ticket{_KEPT}", ROLE, bounds=LONG),
     Metric("passes_total", "Passes that claimed anything", ROLE),
     Metric("minutes_behind_seconds", "Since the minute up to which these are counted; two minutes are usual"),
     Metric(
@@ -90,8 +111,41 @@ METRICS = (
     Metric("scrape_ok", "0 where Postgres did not answer in time: then no other figure of it is told"),
     Metric("scrape_duration_seconds", "What the last reading took"),
     Metric("worker_tasks_run_total", "Tasks that ran here", ROLE, "worker"),
-    Metric("worker_tasks_lost_total", "Tasks of tickets that arrived here and were no longer theirs", ROLE, "worker"),
     Metric("kicks_total", "Kicks taken up here: somebody is asked to look at a role", ROLE, "worker"),
+    _counted(
+        "tickets_total", "Tickets that arrived here, by what became of them; partly: some of its tasks were others'",
+        ("role", "result"), "worker", "won", "partly", "lost", "handed_back", "broken",
+    ),
+    _counted("messages_set_aside_total", "Messages on its queues that were no tickets", (), "worker"),
+    _counted(
+        "fence_refusals_total", "Tasks that were no longer their run's, by what was refused",
+        ("role", "verb"), "worker", "start", "settle",
+    ),
+    _counted(
+        "sql_seconds", "What a statement took, with the way there and back", ("verb",), "worker",
+        "start", "settle", "look", "heartbeat",
+    ),
+    _counted(
+        "pass_results_total", "Passes begun here; busy: another one of the role was under way",
+        ("role", "result"), "process", "claimed", "nothing", "busy",
+    ),
+    _counted("pass_seconds", "What a pass took here, without the busy ones", ROLE, "process"),
+    _counted("rows_claimed_total", "Tasks that passes claimed here", ROLE, "process"),
+    _counted(
+        "tickets_published_total", "Tickets that Redis was given; refused: it may have taken some of that batch",
+        ("role", "result"), "process", "taken", "refused",
+    ),
+    _counted(
+        "tickets_republished_total", "Tasks whose ticket was found lost here: they are handed out anew", ROLE, "process"
+    ),
+    _counted(
+        "rescued_total", "Tasks that were taken here from who would not finish them, by why",
+        ("role", "reason"), "process", "rescue", "worker_lost", "abandoned", "lost", "handed_back",
+    ),
+    _counted(
+        "kicks_sent_total", "Kicks for work that was enqueued or freed here; merged: one was under way",
+        ("result",), "process", "sent", "merged", "refused",
+    ),
     Metric("worker_tickets_active", "Tickets that run here", source="worker"),
     Metric("worker_tickets_reserved", "Tickets that were taken from Redis and are not over", source="worker"),
     Metric("worker_processes", "Processes, threads or greenlets for tasks", source="worker"),
@@ -102,9 +156,10 @@ METRICS = (
     Metric("worker_heartbeat_age_seconds", "Since the leases were last renewed", source="worker"),
     Metric("worker_heartbeat_failures_total", "Looks of the lifeline that Postgres did not answer", source="worker"),
     Metric("beat_ticks_total", "Rounds over the schedules", source="beat"),
+    _counted("schedule_ticks_total", "Instants that it ran", ("schedule",), "beat"),
     Metric("beat_late_seconds", "How late what it ran last was", source="beat"),
     Metric("beat_acts_running", "Passes and sweeps under way", source="beat"),
-)
+)  # fmt: skip
 
 BY_NAME: Mapping[str, Metric] = {metric.name: metric for metric in METRICS}
 

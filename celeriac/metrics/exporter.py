@@ -15,7 +15,7 @@ from prometheus_client.utils import floatToGoString
 from sqlalchemy.exc import SQLAlchemyError
 
 from celeriac.alerts.review import rules_there_are
-from celeriac.insights.histogram import BOUNDS, cumulative
+from celeriac.insights.histogram import cumulative
 from celeriac.metrics.catalogue import BY_NAME, PREFIX
 from celeriac.metrics.read import Samples, read
 from celeriac.version import __version__
@@ -86,14 +86,16 @@ def _families(told: Samples) -> Iterator[Family]:
         for labels, value in told.values.get(name, {}).items():
             family.add_sample(PREFIX + name, dict(zip(metric.labels, labels, strict=True)), value)
         for labels, (counts, seconds) in told.histograms.get(name, {}).items():
-            _add_histogram(family, dict(zip(metric.labels, labels, strict=True)), counts, seconds)
+            _add_histogram(family, metric.bounds, dict(zip(metric.labels, labels, strict=True)), counts, seconds)
         if family.samples:
             yield family
 
 
-def _add_histogram(family: Family, labels: dict[str, str], counts: Sequence[int], seconds: float) -> None:
+def _add_histogram(
+    family: Family, of: Sequence[float], labels: dict[str, str], counts: Sequence[int], seconds: float
+) -> None:
     """As Prometheus has them: each bucket with what is in those below."""
-    bounds = [*(floatToGoString(bound) for bound in BOUNDS), "+Inf"]
+    bounds = [*(floatToGoString(bound) for bound in of), "+Inf"]
     for bound, n in zip(bounds, cumulative(counts), strict=True):
         family.add_sample(f"{family.name}_bucket", labels | {"le": bound}, n)
     family.add_sample(f"{family.name}_count", labels, sum(counts))

@@ -46,6 +46,11 @@ def _quantile(name: str, share: float, by: str = "") -> str:
     return f"histogram_quantile({share}, sum by ({by}le) ({told}))"
 
 
+def _rate(name: str, labels: str) -> str:
+    """Of what each process counts for itself."""
+    return f"sum by ({labels}) (rate(celeriac_{name}{_OF_ROLE}[$__rate_interval]))"
+
+
 def _waiting() -> list[tuple[str, str]]:
     rooms = ("ready", "delayed", "locked", "parked", "awaiting", "claimed", "running")
     return [(room, f"sum({_by_role(f'tasks_{room}')})") for room in rooms]
@@ -125,8 +130,11 @@ ROWS: Sequence[tuple[str, Sequence[Panel]]] = (
                 [("{{role}}", _by_role("tickets_lost"))]),
             Panel("Late finishes", "Outcomes refused as the task was no longer its run's, within 15 minutes", "short",
                 [("{{role}}", _by_role("late_finishes"))]),
-            Panel("Late tickets", "Tasks a second of tickets that arrived when they were somebody else's", "ops",
-                [("{{role}}", f"sum by (role) (rate(celeriac_worker_tasks_lost_total{_OF_ROLE}[$__rate_interval]))")]),
+            Panel("Fence", "Tasks a second that were no longer their run's as it began or settled", "ops",
+                [("{{role}} {{verb}}", _rate("fence_refusals_total", "role, verb"))]),
+            Panel("Rescued", "Tasks a second that were taken from who would not finish them", "ops",
+                [("{{reason}}", _rate("rescued_total", "reason")),
+                 ("ticket lost", f"sum({_rate('tickets_republished_total', 'role')})")]),
             Panel("Stale", "Tasks that run with a lease that is over", "short",
                 [("{{role}}", _by_role("tasks_stale"))]),
             Panel("Instants left out", "By schedule, in an hour", "short",
@@ -142,6 +150,11 @@ ROWS: Sequence[tuple[str, Sequence[Panel]]] = (
                 [("age", "max(celeriac_oldest_transaction_seconds)")]),
             Panel("Dead rows", "As a share of each table", "percentunit",
                 [("{{table}}", "max by (table) (celeriac_table_dead_ratio)")]),
+            Panel("Passes", "95 % took less", "s",
+                [("{{role}}", f"histogram_quantile(0.95, {_rate('pass_seconds_bucket', 'role, le')})")]),
+            Panel("Statements", "95 % took less, with the way there and back", "s",
+                [("{{verb}}", "histogram_quantile(0.95, sum by (verb, le) ("
+                              "rate(celeriac_sql_seconds_bucket[$__rate_interval])))")]),
             Panel("Reading", "What a reading of these figures takes", "s",
                 [("seconds", "max(celeriac_scrape_duration_seconds)")]),
         ),

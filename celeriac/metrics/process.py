@@ -11,15 +11,19 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import product
 from typing import TYPE_CHECKING
 
 from celery.worker import state
 
-from celeriac.metrics.read import Samples
+from celeriac.counters import COUNTERS
+from celeriac.metrics.catalogue import METRICS, Source
+from celeriac.metrics.read import SCHEDULES_TOLD, Samples
 from celeriac.run import shared
+from celeriac.schedules.timetable import entries
 from celeriac.settings import host_and_port
 from celeriac.worker import request
 from celeriac.worker.pulse import FRESH, PULSE
@@ -105,10 +109,11 @@ def of_worker(lifeline: Lifeline) -> Port | None:
 
 def worker_figures(lifeline: Lifeline) -> Samples:
     told, governor = Samples(), lifeline.governor
-    for role in lifeline.served():
-        told.put("worker_tasks_run_total", state.total_count.get(role.name, 0), role.name)
-        told.put("worker_tasks_lost_total", request.lost[role.name], role.name)
-        told.put("kicks_total", request.kicks[role.name], role.name)
+    roles = [role.name for role in lifeline.served()]
+    for role in roles:
+        told.put("worker_tasks_run_total", state.total_count.get(role, 0), role)
+        told.put("kicks_total", request.kicks[role], role)
+    _counted(told, ("worker", "process"), roles)
     told.put("worker_tickets_active", len(state.active_requests))
     told.put("worker_tickets_reserved", len(state.reserved_requests))
     told.put("worker_processes", lifeline.worker.concurrency)
@@ -133,7 +138,26 @@ def of_beat(scheduler: Scheduler) -> Port | None:
 
 def beat_figures(scheduler: Scheduler) -> Samples:
     told = Samples()
+    roles = [declared.role.name for declared in scheduler.app.roles.all()]
+    _counted(told, ("beat", "process"), roles, _named(scheduler))
     told.put("beat_ticks_total", scheduler.ticks)
     told.put("beat_late_seconds", scheduler.late_by)
     told.put("beat_acts_running", scheduler.acts.under_way())
     return told
+
+
+def _named(scheduler: Scheduler) -> list[str]:
+    """Schedules of the beat config, and those that ran here: no more than SQL tells of."""
+    ran = (key[1] for key in COUNTERS.known("schedule_ticks_total"))
+    return sorted({*entries(scheduler.app), *ran})[:SCHEDULES_TOLD]
+
+
+def _counted(told: Samples, sources: Iterable[Source], roles: Iterable[str], schedules: Iterable[str] = ()) -> None:
+    """What was counted as it happened: each label set there may be, also at 0, and no other."""
+    of_label = {"role": roles, "schedule": schedules}
+    for metric in (metric for metric in METRICS if metric.is_counted and metric.source in sources):
+        for labels in product(*(of_label.get(label, metric.values) for label in metric.labels)):
+            if metric.is_histogram:
+                told.count(metric.name, *COUNTERS.times(metric.name, *labels), *labels)
+            else:
+                told.put(metric.name, COUNTERS.total(metric.name, *labels), *labels)

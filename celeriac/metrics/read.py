@@ -10,7 +10,6 @@ from sqlalchemy import Connection, text
 
 from celeriac.alerts import measure
 from celeriac.insights import rounds
-from celeriac.insights.histogram import BUCKETS
 from celeriac.metrics.catalogue import BY_NAME, COUNTED, OUTCOMES, STATES, TABLES
 from celeriac.store.built_in import is_built_in
 
@@ -132,6 +131,9 @@ FIRING = text("SELECT name, count(*) AS n FROM celeriac.alerts GROUP BY name")
 
 OUTBOX_TASKS = text("SELECT count(*) FROM (SELECT id FROM celeriac.intake ORDER BY id LIMIT :most) AS waiting")
 
+# -1: nobody has counted them yet.
+ESTIMATED = text("SELECT greatest(0, reltuples) FROM pg_class WHERE oid = to_regclass('celeriac.tasks')")
+
 DEAD = text("""
 SELECT relname, n_dead_tup / greatest(1.0, n_dead_tup + n_live_tup) AS ratio FROM pg_stat_user_tables
 WHERE schemaname = 'celeriac' AND relname = ANY (CAST(:tables AS text[]))
@@ -153,9 +155,10 @@ class Samples:
         self.values.setdefault(name, {})[labels] = float(value or 0)
 
     def count(self, name: str, counts: Sequence[int] | None, seconds: float | None, *labels: str) -> None:
-        """By `insights.histogram.BOUNDS`; None of nothing yet."""
-        assert len(labels) == len(BY_NAME[name].labels), name
-        self.histograms.setdefault(name, {})[labels] = (counts or [0] * BUCKETS, seconds or 0.0)
+        """By the metric's bounds, and one more; None of nothing yet."""
+        metric = BY_NAME[name]
+        assert len(labels) == len(metric.labels), name
+        self.histograms.setdefault(name, {})[labels] = (counts or [0] * (len(metric.bounds) + 1), seconds or 0.0)
 
     def zeros(self, name: str, labels: Iterable[str], *before: str) -> None:
         """Where nothing is told yet."""
@@ -250,6 +253,7 @@ def _schedules(connection: Connection, told: Samples) -> None:
 def _whole(connection: Connection, told: Samples) -> None:
     told.put("dead_letters", connection.execute(measure.LETTERS, {"most": measure.MOST_LETTERS}).scalar_one())
     told.put("outbox_tasks", connection.execute(OUTBOX_TASKS, {"most": OUTBOX}).scalar_one())
+    told.put("tasks_estimated", connection.execute(ESTIMATED).scalar_one())
     told.put("oldest_transaction_seconds", connection.execute(measure.TRANSACTION).scalar_one())
     for table, ratio in _of_tables(connection):
         told.put("table_dead_ratio", ratio, table)

@@ -12,6 +12,7 @@ from typing import Any
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
+from celeriac.counters import COUNTERS
 from celeriac.dispatch.claim import Held, Holder, fresh_token
 from celeriac.dispatch.passes import Own
 from celeriac.roles.role import Role
@@ -30,7 +31,11 @@ ON_FOR = 0.05
 
 
 def run_ticket(app: RunApp, role_name: str, ids: list[int], token: str) -> dict[str, Any]:
-    """What became of the ticket, for Flower and logs. One that is not won returns quietly."""
+    """What became of the ticket, for its parent. One that is not won returns quietly."""
+    return _run_ticket(app, role_name, ids, token) | COUNTERS.taken()
+
+
+def _run_ticket(app: RunApp, role_name: str, ids: list[int], token: str) -> dict[str, Any]:
     declared = app.roles.get(role_name)
     if declared is None:
         logger.error("Got a ticket for role %r, which this worker's code does not declare", role_name)
@@ -45,7 +50,7 @@ def run_ticket(app: RunApp, role_name: str, ids: list[int], token: str) -> dict[
 
 def _run_claimed(app: RunApp, role: Role, ids: list[int], token: str) -> dict[str, Any]:
     def ask(again: bool) -> list[Started]:
-        with app.database.statement() as connection:
+        with COUNTERS.timing("sql_seconds", "start"), app.database.statement() as connection:
             return start.start(connection, role.name, ids, token, again=again, **_me())
 
     return TicketRun(app, role, token, ask).run(len(ids))
@@ -110,7 +115,7 @@ def _run_few(app: RunApp, role: Role) -> dict[str, Any] | None:
 
     def ask(again: bool) -> list[Started]:
         nonlocal needs_pass
-        with app.database.statement() as connection:
+        with COUNTERS.timing("sql_seconds", "start"), app.database.statement() as connection:
             few = start.start_few(connection, role.name, most, token, again=again, **_me())
         needs_pass = few is None
         return few or []

@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
+from celeriac.counters import COUNTERS
 from celeriac.enqueue import outbox
 from celeriac.enqueue.rows import NewTask
 from celeriac.errors import LeaseLost, NotSettled
@@ -45,6 +47,15 @@ class _Unwritten(Exception):
     """Postgres refused an outcome; its cause says why."""
 
 
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What became of each, by id, if it counts; what was enqueued with them; the ids of late finishes."""
+
+    mine: dict[int, str]
+    follow_ups: Sequence[NewTask] = ()
+    refused: list[int] = field(default_factory=list)
+
+
 class Settler:
     """`on_enqueued` hears of the roles of committed follow-ups."""
 
@@ -71,10 +82,12 @@ class Settler:
             self._settle_apart(open_runs)
 
     def _settle_together(self, runs: Sequence[Run]) -> None:
-        follow_ups, mine = retry_while_away(lambda: retry_deadlocks(lambda: self._settle(runs)), "settle")
+        written = retry_while_away(lambda: retry_deadlocks(lambda: self._settle(runs)), "settle")
         for run in runs:
-            run.settled, run.became = True, mine.get(run.task.id)
-        self._tell(follow_ups)
+            run.settled, run.became = True, written.mine.get(run.task.id)
+        self._tell(written.follow_ups)
+        if written.refused:
+            self._tell_refused([run for run in runs if run.task.id in written.refused])
 
     def _settle_apart(self, runs: Sequence[Run]) -> None:
         """Postgres refused one of them: the others' outcomes count. Raises what it said of the last it refused."""
@@ -87,28 +100,30 @@ class Settler:
         if refused is not None:
             raise refused
 
-    def _settle(self, runs: Sequence[Run], *, again: bool = False) -> tuple[list[NewTask], dict[int, str]]:
+    def _settle(self, runs: Sequence[Run], *, again: bool = False) -> Written:
         """Said before, it may have been committed although no answer came."""
         again = again or any(run.said for run in runs)
         for run in runs:
             run.said = True
-        with self.database.statement() if _are_simple(runs) else self.database.transaction() as connection:
+        begun = self.database.statement() if _are_simple(runs) else self.database.transaction()
+        with COUNTERS.timing("sql_seconds", "settle"), begun as connection:
             return self._write(connection, runs, again=again)
 
-    def _write(
-        self, connection: Connection, runs: Sequence[Run], *, again: bool = False
-    ) -> tuple[list[NewTask], dict[int, str]]:
+    def _write(self, connection: Connection, runs: Sequence[Run], *, again: bool = False) -> Written:
         asked = lease.asked_to_stop(connection, [run.task for run in runs if run.follow_ups and _parts(run)])
         outcomes = [run.outcome for run in runs if run.outcome is not None]
         follow_ups = {run.task.id: run.follow_ups for run in runs if run.follow_ups}
         tombstones = {run.task.id: run.tombstones for run in runs if run.tombstones}
-        mine = settle(connection, outcomes, self.by, again=again, follow_ups=follow_ups, tombstones=tombstones)
+        refused: list[int] = []
+        mine = settle(
+            connection, outcomes, self.by, again=again, follow_ups=follow_ups, tombstones=tombstones, refused=refused
+        )
         # Whether it heard in time or ended before: what was cancelled has no successors.
         stopped = {run.task.id: _parts(run) for run in runs if run.task.id in asked & mine.keys()} if asked else {}
         if ids := [task.task_id for parts in stopped.values() for task in parts]:
             outbox.drop(connection, ids, list(stopped))
             cancel_all(connection, ids, by=self.by, why="what it follows was cancelled", parents=list(stopped))
-        return [task for i, tasks in follow_ups.items() if i in mine for task in tasks], mine
+        return Written(mine, [task for i, tasks in follow_ups.items() if i in mine for task in tasks], refused)
 
     def settle_with_session(self, run: Run, session: Session) -> None:
         """The handler's writes commit with the outcome, or, if the row is no longer this run's, not at all.
@@ -119,9 +134,9 @@ class Settler:
         """
         try:
             session.flush()
-            follow_ups, mine, keys = self._write_in(session.connection(), run)
+            written, keys = self._write_in(session.connection(), run)
             # A refused settle leaves its event in a transaction of its own: this one goes with the handler's writes.
-            session.commit() if mine else session.rollback()
+            session.commit() if written.mine else session.rollback()
         except BaseException as error:
             run.drop_session()
             if isinstance(error, _Unwritten) or is_retryable(error):
@@ -130,22 +145,22 @@ class Settler:
             run.reopen()
             raise
         run.drop_session()
-        if not mine:
+        if not written.mine:
             self.settle([run])
         else:
             self.database.look_at(keys)
-        run.settled, run.became = True, mine.get(run.task.id)
-        self._tell(follow_ups)
+        run.settled, run.became = True, written.mine.get(run.task.id)
+        self._tell(written.follow_ups)
 
-    def _write_in(self, connection: Connection, run: Run) -> tuple[list[NewTask], dict[int, str], set[str]]:
+    def _write_in(self, connection: Connection, run: Run) -> tuple[Written, set[str]]:
         """Raises _Unwritten: what keeps the engine's own statements from being done is no failure of the handler's."""
         try:
             connection.exec_driver_sql(end_silent())
             look.asked(connection)
-            follow_ups, mine = self._write(connection, [run])
+            written = self._write(connection, [run])
         except DBAPIError as error:
             raise _Unwritten from error
-        return follow_ups, mine, look.asked(connection)
+        return written, look.asked(connection)
 
     def _lose(self, run: Run, error: BaseException | None) -> None:
         """Raises LeaseLost, unless the row says that the commit was done and only its answer was lost.
@@ -155,11 +170,15 @@ class Settler:
         logger.warning("What task %s wrote was not committed: %s", run.task.id, error)
         run.lose(error or _Unwritten())
         with suppress(DBAPIError):
-            mine = retry_while_away(lambda: retry_deadlocks(lambda: self._settle([run], again=True)), "release")[1]
+            written = retry_while_away(lambda: retry_deadlocks(lambda: self._settle([run], again=True)), "release")
             run.settled = True
-            if not mine:
+            if not written.mine:
                 return
         raise LeaseLost(f"task {run.task.id} runs again: its writes were not committed")
+
+    def _tell_refused(self, runs: Sequence[Run]) -> None:
+        for run in runs:
+            COUNTERS.count(1, "fence_refusals_total", run.task.role, "settle")
 
     def _tell(self, follow_ups: Sequence[NewTask]) -> None:
         if follow_ups:

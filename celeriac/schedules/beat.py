@@ -22,6 +22,7 @@ from celery.platforms import EX_FAILURE
 from celery.utils.imports import symbol_by_name
 from sqlalchemy.exc import DBAPIError
 
+from celeriac.counters import COUNTERS
 from celeriac.errors import ConfigurationError
 from celeriac.schedules import written
 from celeriac.schedules.tick import PATIENCE
@@ -181,6 +182,7 @@ class Scheduler(StockScheduler):
         self.is_watched = True
         Watch(self).start()
         if self.app.settings.metrics_address:
+            COUNTERS.turn(on=True)
             symbol_by_name(PORT)(self).start()
 
     def _refuse_old_schema(self) -> None:
@@ -240,6 +242,7 @@ class Scheduler(StockScheduler):
     def _ran(self, ticked: Ticked) -> None:
         if ticked.plan.run:
             self.late_by = ticked.late_by
+            COUNTERS.count(1, "schedule_ticks_total", ticked.job.name)
         if ticked.act is not None:
             self.acts.start(ticked)
 

@@ -27,6 +27,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import InvalidResponse, NoPermissionError, OutOfMemoryError, ResponseError
 from redis.retry import Retry
 
+from celeriac.counters import COUNTERS
 from celeriac.dispatch.keys import adopting_key, queue_of, ticket_key
 from celeriac.dispatch.publish import in_brief
 from celeriac.dispatch.quarantine import quarantine
@@ -113,6 +114,7 @@ class Channel(stock.Channel):
             if is_reply:
                 self._drop(f"on {queue!r} that is no answer", why)
             else:
+                COUNTERS.count(1, "messages_set_aside_total")
                 self._set_aside(queue, payload, why)
             return False
         return True

@@ -7,11 +7,13 @@ one a moment later.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import Connection, text
 
+from celeriac.counters import COUNTERS
 from celeriac.store import look
 
 # The rules stand in `store/routines/release.sql`: psql's `recover_stale_tasks` goes by them, too.
@@ -102,4 +104,16 @@ def release(
     rows = connection.execute(RELEASE, wanted | {"kind": kind, "why": why, "by": by, "loss": loss}).all()
     look.ask(connection, [row.lock_key for row in rows if row.hands_over])
     look.ask_joins(connection, [row.barrier for row in rows])
-    return [Freed(row.id, row.role, row.becomes) for row in rows]
+    freed = [Freed(row.id, row.role, row.becomes) for row in rows]
+    if COUNTERS.is_on:
+        _count(freed, kind)
+    return freed
+
+
+def _count(freed: Sequence[Freed], kind: str) -> None:
+    """What Redis did not take is counted where it is published."""
+    for role, n in Counter(task.role for task in freed).items():
+        if kind == "ticket_lost":
+            COUNTERS.count(n, "tickets_republished_total", role)
+        elif kind != "unpublished":
+            COUNTERS.count(n, "rescued_total", role, kind)

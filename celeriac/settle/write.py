@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import Connection, text
 
 from celeriac.enqueue.rows import NewTask
-from celeriac.settle import release
+from celeriac.settle import late_finish, release
 from celeriac.settle.follow_ups import follow_up
 from celeriac.settle.outcome import LOST, REPLACED, Outcome, is_plain
 from celeriac.settle.tombstones import Tombstone, bury
@@ -169,23 +169,14 @@ SELECT id, NULL AS lock_key, 'completed' AS becomes, CAST(barrier AS text) AS ba
 
 _COMPLETE = Prepared(COMPLETE, {"token": "text", "ids": "bigint[]", "results": "text[]", "keep": "boolean"})
 
-# Said again after an answer that was lost, the outcome may have been written by then: only a task that somebody else
-# holds tells of a late finish.
-REFUSED = text("""
-INSERT INTO celeriac.task_events (task, role, kind, from_status, to_status, by, why)
-SELECT late.id, late.role, 'late_finish', t.status, t.status, :by, 'refused: the task was no longer this run''s'
-FROM jsonb_to_recordset(CAST(:late AS jsonb)) AS late (id bigint, role text)
-LEFT JOIN LATERAL (SELECT status, token FROM celeriac.worker_tasks WHERE id = late.id LIMIT 1) AS t ON true
-WHERE NOT :again OR t.token IS NOT NULL
-""")
-
 
 def settle(
     connection: Connection, outcomes: Sequence[Outcome], by: str, *, again: bool = False,
     follow_ups: Mapping[int, Sequence[NewTask]] | None = None,
-    tombstones: Mapping[int, Sequence[Tombstone]] | None = None,
+    tombstones: Mapping[int, Sequence[Tombstone]] | None = None, refused: list[int] | None = None,
 ) -> dict[int, str]:  # fmt: skip
-    """What became of each whose outcome counts. Others were somebody else's by now: nothing changed, an event says so.
+    """What became of each whose outcome counts. Others were somebody else's by now: nothing changed, an event says so,
+    and `refused` gets their ids.
 
     `again`: the same was said before, and may have been committed although no answer came. `follow_ups` and
     `tombstones` of an id come if it counts. Barriers, and lock keys that nobody was seen to wait for, are looked at
@@ -207,10 +198,10 @@ def settle(
     if buried := [one for i, some in (tombstones or {}).items() if i in settled for one in some]:
         bury(connection, buried)
     settled |= {o.task.id: LOST for o in outcomes if o.status == LOST and _give_up(connection, o, by)}
-    late = [o.task for o in outcomes if o.task.id not in settled]
-    if late:
-        refused = json.dumps([{"id": t.id, "role": t.role} for t in late])
-        connection.execute(REFUSED, {"late": refused, "by": by, "again": again})
+    if late := [o.task for o in outcomes if o.task.id not in settled]:
+        told = late_finish.tell(connection, late, by, again=again)
+        if refused is not None:
+            refused += told
     return settled
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
+from celeriac.counters import COUNTERS
 from celeriac.dispatch import parking
 from celeriac.dispatch.passes import Dispatcher
 from celeriac.roles import limits
@@ -150,7 +151,7 @@ class Lifeline(threading.Thread):
         """Reports the worker and renews its leases."""
         begins = time.monotonic()
         self.next_heartbeat = begins + self.interval()
-        with self.database.transaction() as connection:
+        with COUNTERS.timing("sql_seconds", "heartbeat"), self.database.transaction() as connection:
             standing = heartbeat.report(connection, self.state())
             heartbeat.renew(connection, shared.worker_id(), self.processes())
         shared.renew(begins)

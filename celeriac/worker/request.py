@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 from billiard.einfo import ExceptionWithTraceback
@@ -12,15 +13,13 @@ from billiard.exceptions import WorkerLostError
 from celery.worker import state
 from celery.worker.request import Request
 
+from celeriac.counters import COUNTERS
 from celeriac.worker import lifeline
 
 logger = logging.getLogger(__name__)
 
 #: Celery's counts are the hub's, but threads of a pool count, too.
 _counting = threading.Lock()
-
-#: By role, the tasks of tickets that arrived when they were somebody else's.
-lost: Counter[str] = Counter()
 
 #: By role, the messages that were no tickets.
 kicks: Counter[str] = Counter()
@@ -46,8 +45,18 @@ class TicketRequest(Request):
         if not failed and done:
             with _counting:
                 count(self.args[0], done.get("ran", 0))
-                lost[self.args[0]] += done.get("lost", 0)
+        if COUNTERS.is_on:
+            self._count(None if failed else done)
         return super().on_success(failed__retval__runtime, **kwargs)
+
+    def _count(self, done: dict[str, Any] | None) -> None:
+        role, ids, token = self.args
+        if done and (counted := done.pop("counted", None)):
+            COUNTERS.add(counted)
+        if token and not (done and "unknown_role" in done):
+            COUNTERS.count(1, "tickets_total", role, became(done, len(ids)))
+        if done:
+            COUNTERS.count(done.get("lost", 0), "fence_refusals_total", role, "start")
 
     def on_failure(self, exc_info: Any, send_failed_event: bool = True, return_ok: bool = False) -> Any:
         error = exc_info.exception
@@ -58,6 +67,16 @@ class TicketRequest(Request):
         logger.error("Process %s was lost with ticket %s: %s", self.worker_pid, self.name, error)
         lifeline.lost_process(self.worker_pid)
         return None
+
+
+def became(done: Mapping[str, Any] | None, tasks: int) -> str:
+    """Of a ticket of so many tasks, by what its run returned; None: it raised."""
+    if done is None:
+        return "broken"
+    if "handed_back" in done:
+        return "handed_back"
+    lost = done.get("lost", 0)
+    return "won" if not lost else "partly" if lost < tasks else "lost"
 
 
 def count(name: str, tasks: int) -> None:

@@ -14,6 +14,7 @@ from celery.platforms import EX_FAILURE
 from celery.worker.state import maybe_shutdown
 from kombu.utils.imports import symbol_by_name
 
+from celeriac.counters import COUNTERS
 from celeriac.errors import ConfigurationError
 from celeriac.roles.role import Role
 from celeriac.run import shared
@@ -51,6 +52,7 @@ class LifelineStep(bootsteps.StartStopStep):
         self.heard: list[tuple[Any, Callable[..., None]]] = []
         # They are forked with these, too; another worker that was forked with this one has its own.
         shared.make_own()
+        COUNTERS.turn(on=bool(worker.app.settings.metrics_address))
         shared.drain(on=False)
         shared.back_off(on=False)
         shared.replace_idle(on=False)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import urllib.request
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -14,7 +16,7 @@ from celeriac.metrics.catalogue import METRICS
 from tests import processes
 from tests.end_to_end.conftest import QUICK
 from tests.end_to_end.test_probes import probed
-from tests.postgres.test_exporter import Figures, at, parsed
+from tests.postgres.test_exporter import MOST_SERIES, Figures, at, parsed
 from tests.processes import Rows, Running, until
 
 
@@ -27,15 +29,30 @@ def asked(port: int) -> Figures:
         return {}
 
 
+def told(found: Figures) -> set[str]:
+    """Their names, histograms by their own."""
+    return {re.sub("_seconds_(bucket|count|sum)$", "_seconds", name) for name, _ in found}
+
+
 def test_a_worker_tells_what_it_has_run(shop: ModuleType, worker: Callable[..., Running], rows: Rows) -> None:
     port = free_port()
     running = worker("-c", "2", CELERIAC_METRICS_ADDRESS=str(port))
     shop.slow.bulk([(0.01,)] * 5)
     until(lambda: (found := asked(port)) and at(found, "worker_tasks_run_total", role="slow") == 5, "five that ran")
     shop.app.publisher.publish([Ticket("slow", "slow", [10**6], str(uuid4()))])
-    until(lambda: at(asked(port), "worker_tasks_lost_total", role="slow") == 1, "the ticket that is nobody's")
+    until(lambda: at(asked(port), "tickets_total", role="slow", result="lost") == 1, "the ticket that is nobody's")
     found = asked(port)
-    assert {name for name, _ in found} == {metric.name for metric in METRICS if metric.source == "worker"}
+    assert told(found) == {metric.name for metric in METRICS if metric.source in ("worker", "process")}
+    by_role = Counter(dict(labels).get("role") for _, labels in found)
+    assert by_role.pop(None) <= MOST_SERIES
+    assert 0 < max(by_role.values()) <= MOST_SERIES
+    assert at(found, "fence_refusals_total", role="slow", verb="start") == 1
+    assert at(found, "tickets_total", role="slow", result="won") >= 1
+    assert {at(found, "rescued_total", role="add", reason=why) for why in ("rescue", "worker_lost")} == {0}
+    assert at(found, "rows_claimed_total", role="slow") == 5, "passes of its children, told by them with their tickets"
+    assert at(found, "pass_results_total", role="slow", result="claimed") >= 1
+    assert at(found, "pass_seconds_count", role="slow") >= 1
+    assert min(at(found, "sql_seconds_count", verb=verb) for verb in ("start", "settle", "look", "heartbeat")) >= 1
     assert (at(found, "worker_processes"), at(found, "worker_backing_off"), at(found, "worker_draining")) == (2, 0, 0)
     assert at(found, "worker_heartbeat_age_seconds") < 30
     assert at(found, "kicks_total", role="slow") >= 1, "the bulk's, at least"
@@ -52,7 +69,12 @@ def test_a_beat_tells_that_it_ticks_and_a_taken_port_stops_nobody(
         return processes.beat("tests.end_to_end.shop", database_url, redis_url, tmp_path / log, environ)
 
     with beat("one") as first:  # type: ignore[attr-defined]
-        until(lambda: (found := asked(port)) and at(found, "beat_ticks_total") > 1, "ticks")
+        rescue = {"schedule": "sweep rescue"}
+        until(lambda: (found := asked(port)) and at(found, "schedule_ticks_total", **rescue) > 1, "ticks")
+        found = asked(port)
+        assert told(found) == {metric.name for metric in METRICS if metric.source in ("beat", "process")}
+        assert {"batcher slow", "sweep review"} <= {dict(labels).get("schedule") for _, labels in found}
+        assert max(Counter(dict(labels).get("role") for _, labels in found).values()) <= MOST_SERIES
         assert probed(port) == (200, 200)
         with beat("two") as second:  # type: ignore[attr-defined]
             until(lambda: "nobody listens there" in second.printed(), "its line")

@@ -84,7 +84,9 @@ def test_figures_are_those_of_the_rows(app: Celeriac, database: Database, rows: 
     assert at(found, "schedule_lateness_seconds", schedule="s") >= 60
     assert at(found, "schedule_skips_total", schedule="s") == 2
     assert at(found, "alerts_firing", alert="queue_depth") == 2
-    assert [at(found, name) for name in ("scrape_ok", "redis_up")] == [1, 1]
+    assert [at(found, name) for name in ("scrape_ok", "redis_up", "tasks_estimated")] == [1, 1, 0]
+    rows("ANALYZE tasks")
+    assert at(figures(app), "tasks_estimated") == rows.one("SELECT count(*) FROM tasks")
 
 
 def test_a_schedule_in_quarantine_is_late_to_figures_and_alerts(app: Celeriac, rows: Rows) -> None:

@@ -53,7 +53,7 @@ SHORT = {
 EXCEPT = {
     "insights.capacity.CAPACITY", "insights.metrics.MEASURE", "insights.metrics.PRIORITIES",
     "insights.counting.BELIEVED", "insights.counting.DUE", "repair.prune.DAYS", "repair.prune.DROP_DAY", "add days",
-    "move", "metrics.read.REVISION", "dispatch.select.DEAD",
+    "move", "metrics.read.ESTIMATED", "metrics.read.REVISION", "dispatch.select.DEAD",
 }  # fmt: skip
 
 
@@ -225,7 +225,7 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
         "settle.write.COMPLETE": [
             {"ids": some, "token": TOKEN, "results": ["1"] * len(some), "keep": True} for some in (running, [one])
         ],
-        "settle.write.REFUSED": [
+        "settle.late_finish.REFUSED": [
             {"late": json.dumps([{"id": i, "role": "work"} for i in (lone, failed[0])]), "by": "", "again": again}
             for again in (False, True)
         ],

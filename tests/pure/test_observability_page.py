@@ -25,7 +25,7 @@ def test_its_alerts_are_the_rules() -> None:
     assert found == expected
 
 
-OF = {"sql": "the database", "worker": "a worker", "beat": "a beat"}
+OF = {"sql": "the database", "worker": "a worker", "beat": "a beat", "process": "a worker, a beat"}
 
 
 def test_its_figures_are_the_catalogue() -> None:

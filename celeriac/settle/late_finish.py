@@ -1,0 +1,27 @@
+"""A late finish: a run ends whose task was taken from it meanwhile. Its outcome is refused, and an event says so."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from sqlalchemy import Connection, text
+
+from celeriac.store.started import Started
+
+# Said again after an answer that was lost, the outcome may have been written by then: only a task that somebody else
+# holds tells of a late finish.
+REFUSED = text("""
+INSERT INTO celeriac.task_events (task, role, kind, from_status, to_status, by, why)
+SELECT late.id, late.role, 'late_finish', t.status, t.status, :by, 'refused: the task was no longer this run''s'
+FROM jsonb_to_recordset(CAST(:late AS jsonb)) AS late (id bigint, role text)
+LEFT JOIN LATERAL (SELECT status, token FROM celeriac.worker_tasks WHERE id = late.id LIMIT 1) AS t ON true
+WHERE NOT :again OR t.token IS NOT NULL
+RETURNING task
+""")
+
+
+def tell(connection: Connection, late: Sequence[Started], by: str, *, again: bool) -> list[int]:
+    """The ids of those that it is told of. `again`: as `write.settle` has it."""
+    found = json.dumps([{"id": task.id, "role": task.role} for task in late])
+    return list(connection.execute(REFUSED, {"late": found, "by": by, "again": again}).scalars())
