@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Connection, text
 
 from celeriac.alerts.rules import Measured, Rule, evaluate, measure_of
-from celeriac.insights import rounds
+from celeriac.insights import idle, rounds
 from celeriac.store.plans import lookups
 
 if TYPE_CHECKING:
@@ -184,7 +184,10 @@ def _roles(app: Celeriac, connection: Connection) -> Iterable[Measured]:
 
 def _oldest(_: Celeriac, connection: Connection) -> Iterable[Measured]:
     with lookups(connection):
-        return [Measured("oldest_ready", *row) for row in connection.execute(OLDEST, {"most": LEVELS})]
+        rows = connection.execute(OLDEST, {"most": LEVELS}).all()
+        left = idle.left(connection, {row.role: row.seconds for row in rows}, COUNTED)
+    yield from (Measured("oldest_ready", *row) for row in rows)
+    yield from (Measured("left_ready", *one) for one in left.items())
 
 
 def _schedules(_: Celeriac, connection: Connection) -> Iterable[Measured]:
@@ -229,7 +232,7 @@ def _letters(_: Celeriac, connection: Connection) -> Iterable[Measured]:
 #: What reads which measures.
 GROUPS: Mapping[Group, Sequence[str]] = {
     _roles: ("queued", "failed_rate", "longest_running", "unserved"),
-    _oldest: ("oldest_ready",),
+    _oldest: ("oldest_ready", "left_ready"),
     _schedules: ("late", "skipped", "beat_silence"),
     _workers: ("heartbeat_age",),
     _redis: ("redis_silent",),

@@ -89,6 +89,11 @@ RULES = (
         ),
     ),
     Rule(
+        name="idle_while_ready", of="a role", measure="left_ready", threshold=0, severity="page", lasts=120,
+        says="{value:.0f} tasks could start and a worker has nothing to do, but no pass claims them",
+        promql="max by (role) (celeriac_tasks_left_ready) > $threshold",
+    ),
+    Rule(
         name="dead_worker", of="a worker", measure="heartbeat_age", threshold="alert_heartbeat",
         says="has sent no heartbeat for {value:.0f} s, more than {threshold:g} s",
         promql="max by (role) (celeriac_worker_silence_seconds) > $threshold",

@@ -259,6 +259,7 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
         "metrics.read.RECENT": [{"most": SELECTED}],
         "metrics.read.WAITING": [{"most": SELECTED}],
         "insights.rounds.LAST": [{"role": role, "most": SELECTED, "largest": 65_536} for role in (None, "work")],
+        "insights.idle.LEFT": [{"patience": 60, "good": ["the window is full"], "most": SELECTED}],
         "alerts.measure.LETTERS": [{"most": SELECTED}],
         "alerts.measure.TROUBLE": [{"most": SELECTED}],
         "alerts.measure.OLDEST": [{"most": SELECTED}],
