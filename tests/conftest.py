@@ -7,6 +7,7 @@ empty the Redis database. Without them the embedded stack runs in a temporary fo
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -104,6 +105,16 @@ def chromium() -> str:
         return find()
     except NoBrowser as missing:
         pytest.fail(str(missing)) if os.environ.get("CI") else pytest.skip(str(missing))
+
+
+@pytest.fixture(scope="session")
+def promtool() -> str:
+    """Prometheus' tool. CI has it; elsewhere its tests are skipped where there is none."""
+    found = shutil.which(os.environ.get("PROMTOOL_PATH") or "promtool")
+    if found is None:
+        missing = "no promtool: install Debian's package prometheus, or say where one is in PROMTOOL_PATH"
+        pytest.fail(missing) if os.environ.get("CI") else pytest.skip(missing)
+    return found
 
 
 @pytest.fixture(scope="session")

@@ -79,7 +79,7 @@ METRICS = (
     Metric("wait_seconds", f"From when a task was due to when its ticket began{_KEPT}", ROLE, bounds=LONG),
     Metric("run_seconds", f"From there to its outcome, the mean of those of a ticket{_KEPT}", ROLE, bounds=LONG),
     Metric("passes_total", "Passes that claimed anything", ROLE),
-    Metric("minutes_behind_seconds", "Since the minute up to which these are counted; two minutes are usual"),
+    Metric("counts_behind_seconds", "Since the minute up to which these are counted; two minutes are usual"),
     Metric(
         "oldest_ready_seconds", "For how long the oldest could have started, of 1,000 accounts and priorities", ROLE
     ),

@@ -239,7 +239,7 @@ def _in_all(connection: Connection, told: Samples, roles: set[str]) -> None:
                 told.put("tasks_enqueued_total", row.enqueued, role)
                 told.count("wait_seconds", row.waits, row.wait_seconds, role)
                 told.count("run_seconds", row.runs, row.run_seconds, role)
-    told.put("minutes_behind_seconds", connection.execute(BEHIND).scalar_one())
+    told.put("counts_behind_seconds", connection.execute(BEHIND).scalar_one())
 
 
 def _schedules(connection: Connection, told: Samples) -> None:
