@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from operator import itemgetter
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field
-from sqlalchemy import RowMapping
+from sqlalchemy import Connection, RowMapping
 
 from celeriac import insights
 from celeriac.api.app import App
@@ -17,6 +18,7 @@ from celeriac.api.changes import Because
 from celeriac.api.fields import Flag, IdInPath, Name, Number, Offset, Priority, Text, Whole
 from celeriac.api.paging import Paged, PageQuery
 from celeriac.api.schedulable import role_taking
+from celeriac.insights import redaction
 from celeriac.roles.bounds import LONGEST_DELAY, MOST
 from celeriac.schedules import operate, written
 from celeriac.schedules.decide import CHANGEABLE, Entry
@@ -156,7 +158,8 @@ def list_scheduled_jobs(query: Annotated[ScheduleQuery, Query()], app: App, _: R
     after = query.after or ""
     with app.database.reading() as connection:
         rows, more = query.read(lambda n: written.listed(connection, n, query.offset, after), itemgetter("name"))
-    return ScheduledJobs(scheduled_jobs=[_shown(row) for row in rows], next=more)
+        jobs = _shown(connection, rows)
+    return ScheduledJobs(scheduled_jobs=jobs, next=more)
 
 
 @router.post("", status_code=201)
@@ -165,32 +168,32 @@ def create_scheduled_job(body: NewScheduledJob, app: App, caller: Admin) -> Sche
     given = body.given()
     role = body.role or role_taking(app, given.get("kwargs", {}))
     entry = Entry(kind="task", target=role, **given)
-    return _shown(operate.create(app, entry, by=caller.name, why=body.why))
+    return _one(app, operate.create(app, entry, by=caller.name, why=body.why))
 
 
 @router.get("/{job}")
 def get_scheduled_job(job: IdInPath, app: App, _: Reader) -> ScheduledJob:
     """One schedule, with when it runs next."""
     with app.database.reading() as connection:
-        return _shown(operate.found(connection, job))
+        return _shown(connection, [operate.found(connection, job)])[0]
 
 
 @router.put("/{job}")
 def update_scheduled_job(job: IdInPath, body: ChangedScheduledJob, app: App, caller: Admin) -> ScheduledJob:
     """Changes what is sent. What beat's config says otherwise is overruled until it is changed back."""
-    return _shown(operate.change(app, job, body.given(), by=caller.name, why=body.why))
+    return _one(app, operate.change(app, job, body.given(), by=caller.name, why=body.why))
 
 
 @router.delete("/{job}")
 def delete_scheduled_job(job: IdInPath, app: App, caller: Admin) -> ScheduledJob:
     """Tells what it was. 409 for one of the beat config: it would come back, so switch it off instead."""
-    return _shown(operate.delete(app, job, by=caller.name))
+    return _one(app, operate.delete(app, job, by=caller.name))
 
 
 @router.post("/{job}/toggle")
 def toggle_scheduled_job(job: IdInPath, body: Toggle, app: App, caller: Operator) -> ScheduledJob:
     """On or off. One that is switched on again has missed nothing."""
-    return _shown(operate.toggle(app, job, body.enabled, by=caller.name, why=body.why))
+    return _one(app, operate.toggle(app, job, body.enabled, by=caller.name, why=body.why))
 
 
 @router.post("/{job}/run-now")
@@ -203,6 +206,11 @@ def ran(done: RunNow) -> Ran:
     return Ran(told=done.told, ran=done.ran)
 
 
-def _shown(row: RowMapping) -> ScheduledJob:
-    told = dict(row)
-    return ScheduledJob.model_validate(told | {"differs": written.differences(told)})
+def _one(app: App, row: RowMapping) -> ScheduledJob:
+    with app.database.reading() as connection:
+        return _shown(connection, [row])[0]
+
+
+def _shown(connection: Connection, rows: Sequence[RowMapping]) -> list[ScheduledJob]:
+    told = [dict(row) | {"differs": written.differences(dict(row))} for row in rows]
+    return [ScheduledJob.model_validate(job) for job in redaction.schedules(connection, told)]

@@ -9,6 +9,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from celeriac.alerts.review import rules_of
 from celeriac.errors import CeleriacError, ConfigurationError
+from celeriac.roles.options import secrets_in
 from celeriac.schedules import operate, written
 from celeriac.schedules.decide import Entry
 from celeriac.schedules.timetable import Timetable, entries
@@ -22,9 +23,8 @@ if TYPE_CHECKING:
 
 def problems(app: Celeriac, *, deep: bool = False) -> list[str]:
     """A line each, saying what to do. `deep`: also of each stored task that breaks an invariant."""
-    return list(
-        dict.fromkeys([*_schedules(app), *_alerts(app), *_worker_role(app), *_database(app, deep), *_redis(app)])
-    )
+    declared = [*_schedules(app), *_alerts(app), *_worker_role(app)]
+    return list(dict.fromkeys([*declared, *_database(app, deep), *_redis(app)]))
 
 
 def _schedules(app: Celeriac) -> Iterator[str]:
@@ -39,6 +39,17 @@ def _schedules(app: Celeriac) -> Iterator[str]:
         yield from _names_of_others(app, listed.values())
     except SQLAlchemyError:
         return  # what is wrong with the database is told by itself
+
+
+def unsaid_secrets(app: Celeriac) -> Iterator[str]:
+    """Parameters that look like secrets, where nobody has said whether they are."""
+    for declared in app.roles.all():
+        if declared.role.sensitive is None and (names := secrets_in(declared.signature.names)):
+            told = ", ".join(map(repr, names))
+            yield (
+                f"role {declared.role.name!r}: every surface shows its {told}: say sensitive=({told},) where that is "
+                f"secret, sensitive=() where it is not"
+            )
 
 
 def _alerts(app: Celeriac) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from sqlalchemy import RowMapping
@@ -13,9 +13,13 @@ from celeriac import insights
 from celeriac.cli import output
 from celeriac.cli.choice import named
 from celeriac.cli.group import Command, FindApp, Group
+from celeriac.insights import redaction
 from celeriac.schedules import operate
 from celeriac.schedules.decide import Entry
 from celeriac.schedules.written import differences
+
+if TYPE_CHECKING:
+    from celeriac.app import Celeriac
 
 _COLUMNS = (
     "name", "kind", "target", "cron_expression", "timezone", "enabled", "next_run_at", "late", "differs", "quarantined"
@@ -69,7 +73,7 @@ def add(
         name=name, kind="task", target=role, cron_expression=expression, kwargs=named(arguments), enabled=not off,
         **_given(fields),
     )  # fmt: skip
-    _tell(operate.create(app, entry, by=output.by(), why=why))
+    _tell(app, operate.create(app, entry, by=output.by(), why=why))
 
 
 @schedule.command(cls=Command)
@@ -83,7 +87,8 @@ def edit(find: FindApp, /, name: str, arguments: tuple[str, ...], why: str, **fi
     changes = _given(fields) | ({"kwargs": named(arguments)} if arguments else {})
     if not changes:
         raise click.UsageError("give what to change")
-    _tell(operate.change(find(), name, changes, by=output.by(), why=why))
+    app = find()
+    _tell(app, operate.change(app, name, changes, by=output.by(), why=why))
 
 
 @schedule.command(cls=Command)
@@ -96,7 +101,7 @@ def toggle(find: FindApp, /, name: str, state: str | None, why: str) -> None:
     app = find()
     with app.database.reading() as connection:
         enabled = not operate.found(connection, name)["enabled"] if state is None else state == "on"
-    _tell(operate.toggle(app, name, enabled, by=output.by(), why=why))
+    _tell(app, operate.toggle(app, name, enabled, by=output.by(), why=why))
 
 
 @schedule.command(cls=Command)
@@ -128,9 +133,11 @@ def _given(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def _tell(row: RowMapping) -> None:
+def _tell(app: Celeriac, row: RowMapping) -> None:
     state = "on" if row["enabled"] else "off"
-    output.tell(dict(row), f"{row['name']}: {row['cron_expression']} {row['timezone']}, {row['target']}, {state}")
+    with app.database.reading() as connection:
+        (told,) = redaction.schedules(connection, [dict(row)])
+    output.tell(told, f"{row['name']}: {row['cron_expression']} {row['timezone']}, {row['target']}, {state}")
 
 
 COMMANDS = (schedule,)

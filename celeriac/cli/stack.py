@@ -92,10 +92,10 @@ def dispatch(find: FindApp, /, role: str) -> None:
 @click.pass_obj
 def check(find: FindApp, /, deep: bool) -> None:
     """Validate settings, roles, schedules, schema and connections without starting anything."""
-    from celeriac.cli.check import problems
+    from celeriac.cli.check import problems, unsaid_secrets
 
     app = find()
-    found, notes, roles = problems(app, deep=deep), app.notes(), _declared(app)
+    found, notes, roles = problems(app, deep=deep), [*app.notes(), *unsaid_secrets(app)], _declared(app)
     if output.as_json():
         output.tell({"problems": found, "notes": notes, "roles": roles}, "")
         raise click.exceptions.Exit(PROBLEM if found else 0)

@@ -15,6 +15,7 @@ from celeriac.enqueue.insert import enqueue
 from celeriac.enqueue.intake import new_task
 from celeriac.enqueue.rows import NewTask, Receipt
 from celeriac.errors import CeleriacError, TokenRefused
+from celeriac.insights.tasks import call as call_of
 from celeriac.operate import audit
 from celeriac.operate.audit import Change
 from celeriac.store.encoding import revived
@@ -46,10 +47,11 @@ def new(role: str, page: Enqueuer, form: Sent) -> Response:
 def duplicate(task: Task, page: Enqueuer) -> Response:
     """With the same arguments, account, keys and priority; due now."""
     was = page.read(insights.get, task)
+    args, kwargs = page.read(call_of, task)
 
     def call() -> dict[str, Any]:
         same = {name: was[name] for name in ("account", "lock_key", "unique_key", "priority")}
-        return {"args": revived(was["args"]), "kwargs": revived(was["kwargs"]), **same}
+        return {"args": revived(args), "kwargs": revived(kwargs), **same}
 
     return _enqueued(page, was["role"], page.to("tasks", task), call)
 

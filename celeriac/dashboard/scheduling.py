@@ -18,8 +18,10 @@ from celeriac.dashboard.guard import May
 from celeriac.dashboard.page import Page
 from celeriac.dashboard.schedules import coming
 from celeriac.errors import BadValue, CeleriacError, EnqueueRefused, IllegalMove, UnknownRole
+from celeriac.insights import redaction
 from celeriac.schedules import operate, written
 from celeriac.schedules.decide import CALL_OPTIONS, CHANGEABLE, Entry
+from celeriac.store.sensitive import kept
 
 router = APIRouter()
 
@@ -78,7 +80,7 @@ def create(page: Definer, form: Sent) -> Response:
 def edit(name: str, page: Definer) -> Response:
     page.ask()
     row = _row(page, name)
-    return _show(page, Filled(_said(row)), row)
+    return _show(page, Filled(_said(_redacted(page, row))), row)
 
 
 @router.post("/edit-schedule/{name:path}")
@@ -87,11 +89,13 @@ def change(name: str, page: Definer, form: Sent) -> Response:
     row = _row(page, name)
 
     def act(given: dict[str, Any]) -> str:
+        if "kwargs" in given:
+            given = given | {"kwargs": kept(given["kwargs"], row["kwargs"])}
         changes = {name: value for name, value in given.items() if value != row[name]}
         done = operate.change(page.celeriac, name, changes, by=page.bearer.name, why=form["why"], seen=form["seen"])
         return str(done["name"])
 
-    return _done(page, form, tuple(_said(row)), row, act, "changed")
+    return _done(page, form, tuple(_said(dict(row))), row, act, "changed")
 
 
 @router.post("/delete-schedule/{name:path}")
@@ -152,12 +156,18 @@ def _following(page: Page, filled: Filled) -> list[datetime]:
         return []
 
 
+def _redacted(page: Page, row: RowMapping) -> Mapping[str, Any]:
+    """As it is shown: what is sent back as it was shown changes nothing."""
+    told: list[dict[str, Any]] = page.read(redaction.schedules, [dict(row)])
+    return told[0]
+
+
 def _row(page: Page, name: str) -> RowMapping:
     row: RowMapping = page.read(operate.found, name)
     return row
 
 
-def _said(row: RowMapping) -> dict[str, str]:
+def _said(row: Mapping[str, Any]) -> dict[str, str]:
     """Of passes and sweeps, what does not concern a task."""
     names = ("name", *CHANGEABLE)
     if row["kind"] != "task":

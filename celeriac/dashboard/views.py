@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Response
 from sqlalchemy import Connection
 
+from celeriac import insights
 from celeriac.dashboard import acts
 from celeriac.dashboard.forms import Form, Sent
 from celeriac.dashboard.guard import May
@@ -44,7 +45,7 @@ def _save(page: Page, form: Form, owner: str) -> Response:
     name, told = form["name"], {field: form[field] for field in form.fields if is_filter(field) and form[field]}
 
     def verb(connection: Connection) -> None:
-        wanted(told)
+        insights.refuse_sensitive(connection, wanted(told).arguments or ())
         views.save(connection, owner, name, told, by=page.bearer.name)
 
     return acts.change(page, page.to("tasks", **told), verb, f"The view {name} is saved.")

@@ -33,6 +33,7 @@ from celeriac.insights.locks import Lock, Locks, Waiting, lock, locks, queue_of
 from celeriac.insights.metrics import metrics, priorities
 from celeriac.insights.minutes import Flow, Lengths, Retries, Step, flow, last_hour, lengths, retries, together
 from celeriac.insights.reasons import Waits, waits_of
+from celeriac.insights.redaction import refuse_sensitive
 from celeriac.insights.rounds import rounds_waited
 from celeriac.insights.shares import AccountShare, Shares, shares, waiting_of
 from celeriac.insights.situation import Broker
@@ -135,6 +136,7 @@ __all__ = [
     "queue_of",
     "queue_states",
     "refuse_both",
+    "refuse_sensitive",
     "retries",
     "reviews",
     "rounds_waited",

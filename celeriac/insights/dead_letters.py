@@ -7,6 +7,8 @@ from typing import Any
 from sqlalchemy import Connection, text
 
 from celeriac.errors import BadValue, Unknown
+from celeriac.insights.redaction import of_roles
+from celeriac.store.sensitive import HIDDEN, Sensitive
 
 MOST = 1_000
 
@@ -40,7 +42,7 @@ def dead_letters(
         raise BadValue(f"limit={limit}: give 1 to {MOST:,}")
     given = {"before": before, "most": limit}
     found = connection.execute(LIST, given) if name is None else connection.execute(LIST_OF, given | {"name": name})
-    return [dict(row) for row in found.mappings()]
+    return _redacted(connection, [dict(row) for row in found.mappings()])
 
 
 def dead_letter(connection: Connection, letter: int) -> dict[str, Any]:
@@ -48,4 +50,20 @@ def dead_letter(connection: Connection, letter: int) -> dict[str, Any]:
     found = connection.execute(LETTER, {"id": letter, "shown": SHOWN}).mappings().one_or_none()
     if found is None:
         raise Unknown(f"there is no dead letter {letter}")
-    return dict(found) | {"message": bytes(found["message"]).decode(errors="backslashreplace")}
+    message = bytes(found["message"]).decode(errors="backslashreplace")
+    return _redacted(connection, [dict(found) | {"message": message}])[0]
+
+
+def _redacted(connection: Connection, letters: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Of a role with secrets a message's text is hidden as a whole, as are arguments that are a text."""
+    secret = of_roles(connection, {letter["name"] for letter in letters if letter["name"]})
+    return [_without(letter, secret.get(letter["name"])) for letter in letters]
+
+
+def _without(letter: dict[str, Any], secret: Sensitive | None) -> dict[str, Any]:
+    if secret is None:
+        return letter
+    args, kwargs = letter["args"], letter["kwargs"]
+    args = secret.args(args) if isinstance(args, list) else args and HIDDEN
+    kwargs = secret.within(kwargs) if isinstance(kwargs, dict) else kwargs and HIDDEN
+    return letter | {"args": args, "kwargs": kwargs} | ({"message": HIDDEN} if "message" in letter else {})

@@ -16,6 +16,7 @@ from sqlalchemy import Connection, Row, TextClause, text
 
 from celeriac.errors import BadValue
 from celeriac.insights.pages import COLUMNS, ENDS, IDS, IDS_OF_WALK, PAGES, WALKS
+from celeriac.insights.redaction import refuse_sensitive, without_progress
 from celeriac.store.encoding import Unfit, encoded
 from celeriac.store.states import ALL, RUNNING, STALE, WAITS_FOR_TIME, WORDS, statuses_of
 
@@ -107,7 +108,8 @@ def list_tasks(
     """Newest first: by id, or by completion where only completed tasks are wanted. Raises BadValue."""
     refuse(_part(wanted.statuses), limit, after, offset)
     rows, following = _page(connection, PAGES, wanted, limit, after, offset)
-    return Page([dict(zip(NAMES, row, strict=False)) for row in rows], following)  # but its place, which is the last
+    tasks = [dict(zip(NAMES, row, strict=False)) for row in rows]  # but its place, which is the last
+    return Page(without_progress(connection, tasks), following)
 
 
 def _page(
@@ -115,6 +117,7 @@ def _page(
     after: str | None, offset: int = 0,
 ) -> tuple[Sequence[Row[Any]], str | None]:  # fmt: skip
     """The rows of one, and the place of the next."""
+    refuse_sensitive(connection, wanted.arguments or (), wanted.role)
     part = _part(wanted.statuses)
     given = asdict(wanted) | {"statuses": list(wanted.statuses) if wanted.statuses else None}
     given["arguments"] = check(wanted)

@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, TextClause, text
 
 from celeriac.errors import BadValue, Unknown
+from celeriac.insights import redaction
 
 _WORKERS = """
 SELECT w.*, extract(epoch FROM statement_timestamp() - w.last_heartbeat_at)::double precision AS heartbeat_age,
@@ -105,7 +106,7 @@ def reviews(
 
 def schedules(connection: Connection, *, limit: int = MOST) -> list[dict[str, Any]]:
     """By name. `late_seconds`: how long the next run is overdue, 0 if it is not."""
-    return _rows(connection, SCHEDULES, limit)
+    return redaction.schedules(connection, _rows(connection, SCHEDULES, limit))
 
 
 def account_policies(connection: Connection, *, limit: int = 100, after: str = "") -> list[dict[str, Any]]:

@@ -7,16 +7,20 @@ from typing import Any
 from sqlalchemy import Connection, text
 
 from celeriac.errors import Unknown
+from celeriac.insights.redaction import of_role, redacted, without_calls
 
 TASK = text("""
 SELECT t.*, extract(epoch FROM statement_timestamp() - t.last_heartbeat_at)::double precision AS heartbeat_age,
     coalesce(CAST(r.definition ->> 'stale_after' AS double precision), 600) AS stale_after,
     coalesce(r.paused, false) AS role_paused, coalesce(p.paused, false) AS account_paused, p.cap AS account_cap,
-    (SELECT l.rate_limit FROM celeriac.role_limits l WHERE l.role = t.role AND celeriac.tokens(l) < 1) AS rate_reached
+    (SELECT l.rate_limit FROM celeriac.role_limits l WHERE l.role = t.role AND celeriac.tokens(l) < 1) AS rate_reached,
+    r.definition -> 'sensitive' AS sensitive, r.parameters
 FROM celeriac.worker_tasks t LEFT JOIN celeriac.roles r ON r.role = t.role
 LEFT JOIN celeriac.account_policies p ON p.account = t.account
 WHERE t.id = CAST(CAST(:id AS text) AS bigint)
 """)
+
+CALL = text("SELECT args, kwargs FROM celeriac.worker_tasks WHERE id = CAST(:id AS bigint)")
 
 ID_OF = text("""
 SELECT id FROM celeriac.tasks WHERE task_id = :task_id
@@ -61,11 +65,28 @@ def find(connection: Connection, given: int | str) -> dict[str, Any] | None:
     which task_id others choose changes nothing about whom an id means.
     """
     task = _row_id(given)
-    row = None if task is None else connection.execute(TASK, {"id": task}).mappings().one_or_none()
+    row = None if task is None else _read(connection, task)
     if row is None and isinstance(given, str) and "\x00" not in given:
         task = connection.execute(ID_OF, {"task_id": given}).scalar_one_or_none()
-        row = None if task is None else connection.execute(TASK, {"id": task}).mappings().one_or_none()
-    return None if row is None else dict(row)
+        row = None if task is None else _read(connection, task)
+    return row
+
+
+def _read(connection: Connection, task: int) -> dict[str, Any] | None:
+    """Without what its role calls sensitive."""
+    found = connection.execute(TASK, {"id": task}).mappings().one_or_none()
+    if found is None:
+        return None
+    row = dict(found) | {"headers": without_calls(found["headers"])}
+    return redacted(row, of_role(row.pop("sensitive"), row.pop("parameters")))
+
+
+def call(connection: Connection, task: int) -> tuple[list[Any], dict[str, Any]]:
+    """Arguments by place and by name, all of them, for another task like it: not to be shown. Raises Unknown."""
+    row = connection.execute(CALL, {"id": task}).one_or_none()
+    if row is None:
+        raise Unknown(f"there is no task {task}; a finished one may be pruned")
+    return row.args, row.kwargs
 
 
 def _row_id(given: int | str) -> int | None:

@@ -61,6 +61,7 @@ def ask(
         raise BadValue(f"until={at.until}: give an instant that was")
     if isinstance(wanted, Filter):
         insights.check(wanted)
+        insights.refuse_sensitive(connection, wanted.arguments or (), wanted.role)
     of_failures = {FINGERPRINT: wanted} | ({"role": role} if role else {})
     told = of_failures if isinstance(wanted, str) else conditions(wanted)
     return bulks.ask(connection, move, told, upto=at.upto, until=at.until, by=by, why=why, priority=priority)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cached_property
 from typing import Any
 
 from celery.app.task import Task as CeleryTask
@@ -18,15 +19,18 @@ from celeriac.roles.options import (
     OPTIONS,
     RETRY_OPTIONS,
     refuse_misspelt,
+    refuse_sensitive_keys,
     refuse_unknown_parameters,
 )
 from celeriac.roles.role import Role, is_on
 from celeriac.roles.routes import routed_queue
 from celeriac.roles.rules import TICKET
 from celeriac.roles.signature import Signature
+from celeriac.store import sensitive
+from celeriac.store.sensitive import Sensitive
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Declared:
     """A role with its handler's signature."""
 
@@ -41,6 +45,11 @@ class Declared:
         signature.lenient = not checks_arguments(task)
         refuse_unknown_parameters(role, signature)
         return cls(role, signature)
+
+    @cached_property
+    def sensitive(self) -> Sensitive | None:
+        """What of its calls nobody is shown."""
+        return sensitive.of(self.role.sensitive, self.signature.names)
 
     def row(self) -> dict[str, Any]:
         """As `roles` holds it."""
@@ -141,6 +150,7 @@ def role_of(name: str, options: Mapping[str, Any], task: CeleryTask | None) -> R
         **(plain | _retry_limit(name, options.get("retry_kwargs"))),
     )
     is_on(role.enabled_by)  # raises for what says neither
+    refuse_sensitive_keys(role)
     return role
 
 

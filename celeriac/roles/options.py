@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Collection
 from dataclasses import fields
 
@@ -30,6 +31,11 @@ CELERY_OPTIONS = frozenset({
 #: Options that may be functions.
 KEYS = ("fair_by", "lock_by", "unique_by")
 
+#: How the name of a secret ends. Not `tokens`, which are mostly counted.
+_SECRET = re.compile(
+    r"(^|_)(password|passwd|passphrase|pwd|secret|token|credentials?|(api|access|private|secret)_?key)$", re.IGNORECASE
+)
+
 #: How like one of ours, of Celery's, or an attribute one of ours, a misspelt option has to look. Others' are their own
 #: business, as with Celery.
 _OURS, _CELERYS, _ATTRIBUTE = 0.7, 0.85, 0.8
@@ -56,6 +62,22 @@ def nearest(name: str, known: list[str], *, told: list[str] | None = None) -> st
     """The right spelling, or what there is: `told`, where not all that is known is worth telling."""
     close = difflib.get_close_matches(name, known, n=1)
     return f"did you mean {close[0]!r}?" if close else f"known are: {', '.join(told or known)}"
+
+
+def secrets_in(parameters: Collection[str]) -> list[str]:
+    """Those whose names say that they are secrets."""
+    return [name for name in parameters if _SECRET.search(name)]
+
+
+def refuse_sensitive_keys(role: Role) -> None:
+    """Raises ConfigurationError if a key, which every surface shows, is made of what nobody is to see."""
+    for option in KEYS:
+        key = getattr(role, option)
+        if shown := set(names_in(key) if isinstance(key, str) else ()) & set(role.sensitive or ()):
+            raise ConfigurationError(
+                f"role {role.name!r}: {option}={key!r}: every surface shows keys, so it may not be made of "
+                f"{min(shown)!r}, which is sensitive"
+            )
 
 
 def refuse_unknown_parameters(role: Role, signature: Signature) -> None:

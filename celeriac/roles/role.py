@@ -42,6 +42,7 @@ class Role:
     `rate_limit` ("10/m", or a number a second) bounds how many begin, over all workers, with a burst of one period.
     `adopt` takes messages of plain Celery apps for this role: whoever may write to Redis then enqueues.
     `by_name` stores positional arguments under their parameters' names, so that SQL can ask for them.
+    `sensitive` names parameters, or keys within their values, that no surface shows; () says that none is.
     """
 
     name: str
@@ -74,6 +75,7 @@ class Role:
     rate_limit: str | float | None = None
     adopt: bool = False
     by_name: bool = True
+    sensitive: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         for option in DURATIONS:
@@ -143,7 +145,9 @@ class Role:
         bounds = {"priority_range": list(self.priority_range)}
         keys = {name: _registered(getattr(self, name)) for name in ("fair_by", "lock_by", "unique_by")}
         backoff = asdict(self.backoff) if self.backoff else None
-        return {name: getattr(self, name) for name in plain + more} | bounds | keys | {"keep": keep, "backoff": backoff}
+        return {name: getattr(self, name) for name in plain + more} | bounds | keys | {
+            "keep": keep, "backoff": backoff, "sensitive": list(self.sensitive or ()),
+        }  # fmt: skip
 
 
 _SWITCH = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}

@@ -56,6 +56,10 @@ def _is_name(given: Any) -> bool:
     return given.isprintable() and "," not in given and 0 < len(given) <= LONGEST_NAME
 
 
+def _are_names(given: Any) -> bool:
+    return isinstance(given, tuple) and all(isinstance(one, str) and 0 < len(one) <= LONGEST_NAME for one in given)
+
+
 def _or(other: object, fits: Fits) -> Fits:
     return lambda given: (type(given) is type(other) and given == other) or fits(given)
 
@@ -107,4 +111,5 @@ RULES: Mapping[str, Rule] = {
     "rate_limit": Rule(is_rate, RATE),
     "adopt": _FLAG,
     "by_name": _FLAG,
+    "sensitive": Rule(or_none(_are_names), "a tuple of names such as ('password',), or () for none"),
 }

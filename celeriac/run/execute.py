@@ -26,6 +26,7 @@ from sqlalchemy.exc import DBAPIError
 from celeriac.canvas import join
 from celeriac.canvas.parts import stored_body
 from celeriac.errors import CeleriacError, LeaseLost, Snooze, TaskCancelled
+from celeriac.run import redaction
 from celeriac.run.app import Backend, RunApp
 from celeriac.run.run import Run, enter, leave
 from celeriac.run.shared import worker_id
@@ -101,6 +102,7 @@ SAID = ("root_id", "parent_id", "ignore_result", "shadow", "argsrepr", "kwargsre
 def execute(app: RunApp, run: Run, direct: Direct | None = None) -> None:
     """Runs the handler; its outcome is in `run`. `direct`: for a direct call, of what belongs to no workflow."""
     token = enter(run)
+    run.secret = redaction.of_role(app.roles, run.role)
     try:
         ended = _attempt(app, run, direct)
     except TaskCancelled:
@@ -113,6 +115,7 @@ def execute(app: RunApp, run: Run, direct: Direct | None = None) -> None:
             _conclude(app, run, ended)
     finally:
         leave(run, token)
+        redaction.hide(run)
 
 
 def _attempt(app: RunApp, run: Run, direct: Direct | None) -> Any:
@@ -281,6 +284,8 @@ def request_of(run: Run, utc: bool, read: Callable[[Any], Any] = revived) -> dic
         },
         "utc": utc,
     }  # fmt: skip
+    if run.secret is not None:
+        request |= redaction.reprs(run)
     if said is None:
         return request
     canvas = read(run.canvas)

@@ -25,6 +25,7 @@ from celeriac.run.run import Run
 from celeriac.settle.outcome import LOST, Outcome
 from celeriac.store.encoding import legible
 from celeriac.store.forks import after_fork
+from celeriac.store.sensitive import Sensitive, without
 from celeriac.store.started import Started, masked
 from celeriac.store.states import CANCELLED, COMPLETED, FAILED, PENDING
 
@@ -93,40 +94,52 @@ class Journal:
                     return
 
 
-def ended(run: Run, seconds: float | None) -> Event | None:
+def ended(run: Run, seconds: float | None, secret: Sensitive | None = None) -> Event | None:
     """What it came to, if that counted. None also where `release` decides, of which the herald tells."""
     if run.outcome is None or run.became is None or run.outcome.status == LOST:
         return None
-    return came_to(run.outcome, run.became, seconds, run.traceback)
+    return came_to(run.outcome, run.became, seconds, run.traceback, secret)
 
 
-def stopped(outcome: Outcome, became: str) -> Event:
+def stopped(outcome: Outcome, became: str, secret: Sensitive | None = None) -> Event:
     """From outside: its own process tells nothing any more."""
-    return came_to(outcome, became, seconds=0.0)
+    return came_to(outcome, became, seconds=0.0, secret=secret)
 
 
-def came_to(outcome: Outcome, became: str, seconds: float | None, traceback: str | None = None) -> Event:
+def came_to(
+    outcome: Outcome, became: str, seconds: float | None, traceback: str | None = None,
+    secret: Sensitive | None = None,
+) -> Event:  # fmt: skip
     """`seconds`: how long it ran; None if it did not begin."""
     task = outcome.task
     if became == COMPLETED:
-        return about(task, "task-succeeded", result=_shown(legible(outcome.result)), runtime=seconds)
+        return about(task, "task-succeeded", result=_shown(legible(_told(outcome, secret))), runtime=seconds)
     if became == CANCELLED:
         expired = outcome.kind == "expired"
         return about(task, "task-revoked", terminated=seconds is not None, signum=None, expired=expired)
     kind = {FAILED: "task-failed", PENDING: "task-retried"}[became]
     more = {"exception": outcome.error or "", "traceback": traceback or "", "retries": task.retry_count}
-    return about(task, kind, **more, **arguments(task.args, task.kwargs, task.headers))
+    return about(task, kind, **more, **arguments(task.args, task.kwargs, task.headers, secret))
 
 
-def received(task: Started) -> Event:
+def _told(outcome: Outcome, secret: Sensitive | None) -> Any:
+    """Its result."""
+    if secret is None:
+        return outcome.result
+    return without(secret.values(outcome.task.args, outcome.task.kwargs), secret.within(outcome.result))
+
+
+def received(task: Started, secret: Sensitive | None = None) -> Event:
     canvas = (task.headers or {}).get("canvas") or {}
     return about(
         task, "task-received", root_id=canvas.get("root_id") or task.task_id, parent_id=canvas.get("parent_id"),
-        retries=task.retry_count, eta=None, expires=None, **arguments(task.args, task.kwargs, task.headers),
+        retries=task.retry_count, eta=None, expires=None, **arguments(task.args, task.kwargs, task.headers, secret),
     )  # fmt: skip
 
 
-def arguments(args: Any, kwargs: Any, headers: Mapping[str, Any] | None) -> dict[str, str]:
+def arguments(
+    args: Any, kwargs: Any, headers: Mapping[str, Any] | None, secret: Sensitive | None = None
+) -> dict[str, str]:
     """As they are shown: as the call said (Celery's `argsrepr` and `kwargsrepr`), if it did.
 
     A row has all arguments by name, whichever way they were given: who masks some of them masks all.
@@ -134,6 +147,8 @@ def arguments(args: Any, kwargs: Any, headers: Mapping[str, Any] | None) -> dict
     if masked(headers):
         said = headers or {}
         return {"args": said.get("argsrepr", "..."), "kwargs": said.get("kwargsrepr", "...")}
+    if secret is not None:
+        args, kwargs = secret.call(args, kwargs)
     return {"args": _shown(legible(args)), "kwargs": _shown(legible(kwargs))}
 
 

@@ -21,6 +21,7 @@ from celeriac.settle.outcome import Outcome
 from celeriac.settle.tombstones import Tombstone
 from celeriac.store.connections import Database, end_silent
 from celeriac.store.encoding import MOST_BYTES, Unfit, encoded
+from celeriac.store.sensitive import Sensitive
 from celeriac.store.started import Started
 
 
@@ -32,6 +33,7 @@ class Run:
     `tombstones`: links that never come, as this one failed. `replaced`: what it has asked for comes in its place.
     `is_spreading`: what it stores for other tasks now are tombstones.
     `is_hopeless`: another attempt would fail as well. `own_state`: the last one of its own that the handler recorded.
+    `secret`: what of its call nobody is shown.
 
     It ends once, by one of `succeed` to `lose`. An attempt that comes to nothing takes with it what it has enqueued and
     what it has written through its session; what its hooks enqueue afterwards belongs to its outcome.
@@ -56,6 +58,7 @@ class Run:
     opened: Session | None = None
     became: str | None = None
     traceback: str | None = None
+    secret: Sensitive | None = None
     on_limit: Callable[[Run], None] | None = None
 
     def restart_limit(self) -> None:

@@ -8,7 +8,7 @@ from celery import signals
 from celery.app.task import Context
 
 from celeriac.roles.role import Role
-from celeriac.run import journal, lines, shared
+from celeriac.run import journal, lines, redaction, shared
 from celeriac.run.app import RunApp
 from celeriac.run.execute import request_of
 from celeriac.run.journal import Event
@@ -29,6 +29,7 @@ class Told:
         self.app = app
         self.journal = app.journal if listened else None
         self.role = role
+        self.secret = redaction.of_role(app.roles, role)
         self.logs = logs
         self._seconds: dict[int, float | None] = {}
         self._left_out: set[int] = set()
@@ -38,7 +39,7 @@ class Told:
             self._seconds[task.id] = None
             if self.journal is not None and not self.journal.admits():
                 self._left_out.add(task.id)
-            self._write(task, lambda: journal.received(task))  # noqa: B023
+            self._write(task, lambda: journal.received(task, self.secret))  # noqa: B023
             if self.logs:
                 lines.claimed(task, self.role)
             if not task.expired and is_heard():
@@ -63,7 +64,7 @@ class Told:
                 seconds = self._seconds.pop(run.task.id)
                 if run.became != COMPLETED:  # that is told of every task
                     self._left_out.discard(run.task.id)
-                self._write(run.task, lambda: journal.ended(run, seconds))  # noqa: B023
+                self._write(run.task, lambda: journal.ended(run, seconds, self.secret))  # noqa: B023
                 if self.logs:
                     lines.settled(run, seconds)
                 if run.became == CANCELLED and signals.task_revoked.receivers:

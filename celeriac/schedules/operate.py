@@ -15,6 +15,7 @@ from sqlalchemy import Connection, RowMapping
 from sqlalchemy.exc import IntegrityError
 
 from celeriac.errors import BadValue, ConfigurationError, IllegalMove, Unknown
+from celeriac.insights import redaction
 from celeriac.operate import PATIENCE, audit
 from celeriac.operate.audit import Change
 from celeriac.schedules import written
@@ -22,6 +23,7 @@ from celeriac.schedules.arguments import task_of
 from celeriac.schedules.decide import CHANGEABLE, Entry
 from celeriac.schedules.expressions import parse
 from celeriac.schedules.timetable import RunNow, Timetable, entries
+from celeriac.store.sensitive import kept
 
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
@@ -56,6 +58,8 @@ def change(
             raise IllegalMove("somebody changed it meanwhile: open the form again")
         if before["declared"] is not None and changes.get("name", before["name"]) != before["name"]:
             raise IllegalMove(f"{before['name']!r} stands in the beat config: its name is that of its entry there")
+        if "kwargs" in changes:
+            changes = {**changes, "kwargs": kept(changes["kwargs"], before["kwargs"])}
         entry = Entry(**{field: before[field] for field in ("name", "kind", "target", *CHANGEABLE)})
         refuse_what_cannot_run(app, replace(entry, **changes))
         after = written.planned(connection, written.change(connection, before, **changes))
@@ -132,9 +136,14 @@ def _taken(name: str, kwargs: Mapping[str, Any]) -> Iterator[None]:
         raise BadValue(f"kwargs={dict(kwargs)!r:.200}: {written.what_refuses(error)}; nothing was changed") from error
 
 
+def _shown(connection: Connection, row: RowMapping) -> dict[str, Any]:
+    (told,) = redaction.schedules(connection, [dict(row)])
+    return {field: told[field] for field in _TOLD}
+
+
 def _audit(
     connection: Connection, action: str, before: RowMapping | None, after: RowMapping | None, by: str, why: str
 ) -> None:
-    was, now = ({field: row[field] for field in _TOLD} if row else None for row in (before, after))
+    was, now = (_shown(connection, row) if row else None for row in (before, after))
     (job,) = {row["id"] for row in (before, after) if row}
     audit.write(connection, action, "schedule", [Change(str(job), was, now)], by=by, why=why)

@@ -48,6 +48,7 @@ class TaskOptions(TypedDict, total=False):
     enabled_by: str | None
     adopt: bool
     by_name: bool
+    sensitive: tuple[str, ...] | None
     # Retries, by Celery's names.
     autoretry_for: Errors
     dont_autoretry_for: Errors

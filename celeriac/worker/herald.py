@@ -11,9 +11,10 @@ import logging
 import threading
 from typing import Any
 
-from celeriac.insights import ended
+from celeriac.insights import ended, redaction
 from celeriac.run import journal, shared
 from celeriac.store.failures import is_gone
+from celeriac.store.sensitive import Sensitive
 from celeriac.store.states import CANCELLED, FAILED
 from celeriac.worker.app import WorkerApp
 
@@ -66,9 +67,10 @@ class Herald(threading.Thread):
                 self._set_upto(ended.last(connection))
                 return False
             rows = ended.since(connection, upto, lag=LAG, most=BATCH)
+            secret = redaction.of_roles(connection, {row["role"] for row in rows if row["role"]}) if rows else {}
         for row in rows:
             if row["task_id"] is not None:
-                self.app.journal.write(told(row))
+                self.app.journal.write(told(row, secret.get(row["role"])))
         self.app.journal.flush()
         self._set_upto(rows[-1]["id"] if rows else upto)
         return len(rows) == BATCH
@@ -91,11 +93,11 @@ class Herald(threading.Thread):
         self.app.publisher.ask(lambda redis: redis.set(UPTO, last, px=FORGOTTEN))
 
 
-def told(row: dict[str, Any]) -> journal.Event:
+def told(row: dict[str, Any], secret: Sensitive | None = None) -> journal.Event:
     """With name and arguments: of a lost run's own events, none may have come."""
     became, why = row["became"], row["why"] or ""
     more: dict[str, Any] = {"retries": row["retry_count"]} | journal.arguments(
-        row["args"], row["kwargs"], row["headers"]
+        row["args"], row["kwargs"], row["headers"], secret
     )
     name = (row["headers"] or {}).get("shadow") or row["role"]
     if became == CANCELLED:

@@ -13,7 +13,7 @@ from celery.worker.state import reserved_requests
 
 from celeriac.insights import held
 from celeriac.insights.held import Row
-from celeriac.run import journal, shared
+from celeriac.run import journal, redaction, shared
 from celeriac.store.encoding import legible
 from celeriac.store.started import masked
 from celeriac.worker.answers import fitting
@@ -99,6 +99,7 @@ class Holdings:
         Arguments that are too much for the answer are shown as events show them, or not at all.
         """
         running = shared.current(processes(self.consumer.pool))
+        rows = [row | self._shown(row) for row in rows]
 
         def form(arguments: Callable[[Row], dict[str, Any]]) -> Callable[[Row], Any]:
             return lambda row: place(
@@ -106,6 +107,14 @@ class Holdings:
             )
 
         return fitting(rows, form(partial(_arguments, safe=safe)), form(_shown), form(lambda _: LEFT_OUT))
+
+    def _shown(self, row: Row) -> Row:
+        """Its arguments without those its role calls sensitive."""
+        secret = redaction.of_name(self.app.roles, row["role"])
+        if secret is None:
+            return {}
+        args, kwargs = secret.call(row["args"], row["kwargs"])
+        return {"args": args, "kwargs": kwargs}
 
     def _info(self, row: Row, running: Mapping[int, shared.Current]) -> dict[str, Any]:
         current, declared = running.get(row["id"]), self.app.roles.get(row["role"])

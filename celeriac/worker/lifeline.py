@@ -23,7 +23,7 @@ from celeriac.dispatch import parking
 from celeriac.dispatch.passes import Dispatcher
 from celeriac.roles import limits
 from celeriac.roles.role import Role
-from celeriac.run import journal, shared
+from celeriac.run import journal, redaction, shared
 from celeriac.run import lease as heartbeat
 from celeriac.run.lease import WorkerState
 from celeriac.run.places import places
@@ -179,8 +179,9 @@ class Lifeline(threading.Thread):
         """What the process that is stopped cannot tell any more."""
         stopped.tell(self.app.tasks, outcome, became)
         if became is not None and shared.telling():
-            self.app.journal.write(journal.received(outcome.task))
-            self.app.journal.write(journal.stopped(outcome, became))
+            secret = redaction.of_name(self.app.roles, outcome.task.role)
+            self.app.journal.write(journal.received(outcome.task, secret))
+            self.app.journal.write(journal.stopped(outcome, became, secret))
             self.app.journal.flush()
 
     # -- lost children ---------------------------------------------------------------------------------------------

@@ -29,6 +29,8 @@ class AsJson(logging.Formatter):
         said |= {name: value for name, value in (data if isinstance(data, dict) else {}).items() if name not in said}
         if record.exc_info:
             said["error"] = self.formatException(record.exc_info)
+        elif record.exc_text:
+            said["error"] = record.exc_text
         return json.dumps(said, default=repr, ensure_ascii=False)
 
 

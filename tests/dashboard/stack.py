@@ -6,27 +6,26 @@ import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
-from celeriac import Celeriac, Settings
+from celeriac import Settings
 from tests import processes
 from tests.api.server import UNLIMITED, Api, free_port, is_ready
 from tests.dashboard import waiting
 from tests.end_to_end.conftest import QUICK
 from tests.processes import ROOT, Rows, Running, process, until
 
-MODULE = "tests.dashboard.waiting"
-
 #: Milliseconds a page may take to show what a worker did: a look, two polls and a busy machine.
 SOON = 15_000
 
 
 class Stack:
-    """Servers and workers of `waiting`, on a database of their own; they end with the test."""
+    """Servers and workers of a module's app, on a database of their own; they end with the test."""
 
-    def __init__(self, database_url: str, redis_url: str, folder: Path) -> None:
+    def __init__(self, database_url: str, redis_url: str, folder: Path, module: ModuleType = waiting) -> None:
         self.database_url, self.redis_url, self.folder = database_url, redis_url, folder
-        self.app: Celeriac = waiting.app
+        self.module, self.app = module.__name__, module.app
         for name in ("database", "publisher", "enqueuer", "by_name", "limited", "tally"):
             self.app.__dict__.pop(name, None)
         self.app.settings = Settings.from_environ({**QUICK, "DATABASE_URL": database_url, "REDIS_URL": redis_url})
@@ -47,22 +46,22 @@ class Stack:
         servers = {"DATABASE_URL": self.database_url, "REDIS_URL": self.redis_url, "PYTHONPATH": str(ROOT)}
         given = {**servers, **UNLIMITED, **environ}
         main = "from celeriac.cli import main; main()"
-        command = [sys.executable, "-c", main, "-A", MODULE, "serve", "--port", str(self.port)]
+        command = [sys.executable, "-c", main, "-A", self.module, "serve", "--port", str(self.port)]
         running = self.ends.enter_context(process(command, given, self.folder / "server"))
         until(lambda: running.process.poll() is not None or is_ready(self.api), "the server to be ready")
         return running
 
-    def worker(self, *queues: str, **environ: str) -> Running:
+    def worker(self, *queues: str, options: tuple[str, ...] = (), **environ: str) -> Running:
         log = self.folder / f"worker {' '.join(queues)}"
-        arguments = ("-c", "1", "-Q", ",".join(queues), "-n", f"{queues[0]}@%h")
+        arguments = ("-c", "1", "-Q", ",".join(queues), "-n", f"{queues[0]}@%h", *options)
         return self.ends.enter_context(
-            processes.worker(MODULE, self.database_url, self.redis_url, log, *arguments, environ=QUICK | environ)
+            processes.worker(self.module, self.database_url, self.redis_url, log, *arguments, environ=QUICK | environ)
         )
 
     def beat(self, name: str = "beat", **environ: str) -> Running:
         log = self.folder / name
         return self.ends.enter_context(
-            processes.beat(MODULE, self.database_url, self.redis_url, log, environ=QUICK | environ)
+            processes.beat(self.module, self.database_url, self.redis_url, log, environ=QUICK | environ)
         )
 
     def do(self, act: Callable[..., Any], *given: Any, **more: Any) -> None:

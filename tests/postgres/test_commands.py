@@ -359,6 +359,24 @@ def test_check_tells_of_settings_that_are_not_used_without_calling_them_problems
     assert run("check").stdout.startswith(f"note: {said}\n")
 
 
+def test_check_notes_arguments_that_look_like_secrets_until_somebody_has_said_whether_they_are(
+    run: Run, app: Celeriac
+) -> None:
+    @app.task(shared=False, role="reset")
+    def reset(user: str, api_key: str, token: str) -> None: ...
+
+    @app.task(shared=False, role="page_through", sensitive=())
+    def page_through(page_token: str) -> None: ...
+
+    @app.task(shared=False, role="login", sensitive=("password",))
+    def login(password: str) -> None: ...
+
+    told = "'api_key', 'token'"
+    note = f"role 'reset': every surface shows its {told}: say sensitive=({told},) where that is secret, sensitive=()"
+    answer = run("check", "--json")
+    assert (answer.exit_code, value(answer)["notes"]) == (0, [f"{note} where it is not"])
+
+
 def test_a_workflow_is_shown_listed_and_cancelled(run: Run, rows: Rows) -> None:
     rows("""INSERT INTO worker_tasks (task_id, role, workflow, barrier, place)
         SELECT 'part-' || i, 'sync', 'nightly', CAST(md5('body') AS uuid), i FROM generate_series(1, 3) i""")

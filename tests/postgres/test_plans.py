@@ -378,6 +378,7 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
         "insights.system.AUDIT": [{"before": None, "most": SELECTED}],
         "insights.system.AUDIT_OF": [{"kind": "role", "target": "work", "before": None, "most": SELECTED}],
         "insights.tasks.TASK": [{"id": lone}, {"id": failed[0]}],
+        "insights.tasks.CALL": [{"id": lone}, {"id": failed[0]}],
         "insights.tasks.ID_OF": [{"task_id": "ready-1"}, {"task_id": "done-1"}],
         "insights.tasks.EVENTS": [{"id": 1, "most": SELECTED}],
         "insights.gone.ROLE_OF": [{"id": 1}],

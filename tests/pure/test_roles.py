@@ -46,6 +46,7 @@ INVALID: dict[str, list[Any]] = {
     "adopt": [1, None, "yes"],
     "rate_limit": ["often", "10/d", -1, True, "1e9", float("nan"), [10]],
     "by_name": [1, None, "yes"],
+    "sensitive": ["password", ["password"], ("password", 7), ("",), True],
 }
 
 VALID: dict[str, list[Any]] = {

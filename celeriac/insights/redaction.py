@@ -1,0 +1,84 @@
+"""What nobody is shown: the values of arguments that a role calls sensitive, on whatever surface."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, text
+
+from celeriac.errors import BadValue
+from celeriac.store import sensitive
+from celeriac.store.sensitive import HIDDEN, Sensitive, without
+
+OF_ROLES = text("""
+SELECT role, definition -> 'sensitive' AS names, parameters FROM celeriac.roles
+WHERE role = ANY (CAST(:roles AS text[])) AND definition -> 'sensitive' <> '[]'
+""")
+
+NAMED = text("""
+SELECT role, name FROM celeriac.roles, unnest(CAST(:names AS text[])) AS name
+WHERE (CAST(:role AS text) IS NULL OR role = :role) AND jsonb_exists(definition -> 'sensitive', name)
+ORDER BY role, name LIMIT 1
+""")
+
+
+def of_role(names: Collection[str] | None, parameters: Any) -> Sensitive | None:
+    """As a row of `roles` has them."""
+    return sensitive.of(names, [one["name"] for one in parameters or ()])
+
+
+def of_roles(connection: Connection, roles: Collection[str]) -> dict[str, Sensitive]:
+    """Those of these roles that have any."""
+    found = connection.execute(OF_ROLES, {"roles": sorted(roles)}).all() if roles else ()
+    made = {row.role: of_role(row.names, row.parameters) for row in found}
+    return {role: one for role, one in made.items() if one is not None}
+
+
+def redacted(task: Mapping[str, Any], secret: Sensitive | None) -> dict[str, Any]:
+    """A task with its call. Its texts are searched for the values, as it may have come before its role had a secret."""
+    if secret is None:
+        return dict(task)
+    values = secret.values(task["args"], task["kwargs"])
+    told = {name: without(values, secret.within(task[name])) for name in ("result", "progress") if name in task}
+    said = {"error_message": without(values, task["error_message"])} if "error_message" in task else {}
+    args, kwargs = secret.call(task["args"], task["kwargs"])
+    return {**task, "args": args, "kwargs": kwargs, **told, **said}
+
+
+def without_calls(headers: Any) -> Any:
+    """Of a message, whose links may be of roles with secrets: what they are called with stands in their own rows."""
+    if isinstance(headers, Mapping):
+        is_link = "task" in headers
+        kept = {name: without_calls(value) for name, value in headers.items()}
+        return kept | ({"args": HIDDEN, "kwargs": HIDDEN} if is_link else {})
+    return [without_calls(one) for one in headers] if isinstance(headers, list) else headers
+
+
+def without_progress(connection: Connection, tasks: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Of lists, which do not read calls: what a handler of a role with secrets told on the way is hidden as a whole."""
+    told = {task["role"] for task in tasks if task["progress"] is not None}
+    secret = of_roles(connection, told)
+    hidden = {"progress": HIDDEN}
+    return [task | hidden if task["role"] in secret and task["progress"] is not None else task for task in tasks]
+
+
+def schedule(row: Mapping[str, Any], secret: Sensitive | None) -> dict[str, Any]:
+    """A schedule, or parts of it."""
+    if secret is None:
+        return dict(row)
+    named = ("kwargs", "declared", "differs")
+    return {**row, **{name: secret.within(row[name]) for name in named if row.get(name) is not None}}
+
+
+def schedules(connection: Connection, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """All of them, or what was changed of them."""
+    secret = of_roles(connection, {row["target"] for row in rows if row["kind"] == "task"})
+    return [schedule(row, secret.get(row["target"])) for row in rows]
+
+
+def refuse_sensitive(connection: Connection, names: Collection[str], role: str | None = None) -> None:
+    """A filter by such an argument would tell its value by whom it finds. Raises BadValue."""
+    found = connection.execute(NAMED, {"names": sorted(names), "role": role}).first() if names else None
+    if found is not None:
+        raise BadValue(f"arg.{found.name}: {found.role} keeps it secret, so no list can be narrowed by it")

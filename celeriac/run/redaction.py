@@ -1,0 +1,69 @@
+"""Takes the sensitive arguments of a run out of what is said of how it ended: its row, its events, the log's lines."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+from celeriac.roles.declare import Roles
+from celeriac.roles.role import Role
+from celeriac.run import run as running
+from celeriac.run.run import Run
+from celeriac.store import states
+from celeriac.store.encoding import legible
+from celeriac.store.sensitive import Sensitive, without
+
+#: Where Celery's tracer logs how runs ended, with arguments, errors and results.
+TRACER = "celery.app.trace"
+
+
+def of_role(roles: Roles, role: Role) -> Sensitive | None:
+    """What this role calls sensitive."""
+    return of_name(roles, role.name) if role.sensitive else None
+
+
+def of_name(roles: Roles, role: str) -> Sensitive | None:
+    """The same; None also of a role that is not declared here."""
+    declared = roles.get(role)
+    return None if declared is None else declared.sensitive
+
+
+def reprs(run: Run) -> dict[str, str]:
+    """What Celery shows of its arguments."""
+    if run.secret is None:
+        return {}
+    args, kwargs = run.secret.call(run.task.args, run.task.kwargs)
+    return {"argsrepr": repr(legible(args)), "kwargsrepr": repr(legible(kwargs))}
+
+
+def hide(run: Run) -> None:
+    """In place, before anything of it is written. A success keeps its result as it is: callers wait for it."""
+    if run.secret is None:
+        return
+    values = run.secret.values(run.task.args, run.task.kwargs)
+    run.traceback = without(values, run.traceback)
+    run.tombstones[:] = [
+        replace(one, error=without(values, one.error), result=without(values, one.result)) for one in run.tombstones
+    ]
+    if run.outcome is not None and run.outcome.status != states.COMPLETED:
+        said = {"error": without(values, run.outcome.error), "result": without(values, run.outcome.result)}
+        run.outcome = replace(run.outcome, **said)
+
+
+class Redacting(logging.Filter):
+    """Of a run under way, whose role has secrets: a line keeps its words, an error its traceback as a text."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        run = running.current()
+        if run is None or run.secret is None:
+            return True
+        values = run.secret.values(run.task.args, run.task.kwargs)
+        told = without(values, record.getMessage())
+        if record.exc_info:
+            record.exc_text = without(values, logging.Formatter().formatException(record.exc_info))
+            record.exc_info = None
+        record.msg, record.args, record.data = told, (), {}
+        return True
+
+
+logging.getLogger(TRACER).addFilter(Redacting())

@@ -1,0 +1,86 @@
+"""Sensitive arguments: found by their names wherever they stand, and their values in whatever text."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from celeriac import Celeriac
+from celeriac.errors import ConfigurationError
+from celeriac.roles.options import secrets_in
+from celeriac.store.sensitive import HIDDEN, SHORTEST, Sensitive, kept, of, without
+
+SECRET = Sensitive(frozenset({"password", "pin"}), ("user", "password", "card"))
+
+TEXTS = st.text(min_size=SHORTEST, max_size=20)
+
+
+def quoted(value: str, ways: list[Any]) -> str:
+    for way in ways:
+        value = way(value)
+    return value
+
+
+def test_what_is_called_so_is_hidden_by_place_by_name_and_within() -> None:
+    card = {"pin": 4711, "name": "Ann", "old": [{"pin": None}, {"pin": "0815"}]}
+    shown = {"pin": HIDDEN, "name": "Ann", "old": [{"pin": None}, {"pin": HIDDEN}]}
+    assert SECRET.args(["ann", "xyz", card, "more"]) == ["ann", HIDDEN, shown, "more"]
+    assert SECRET.call([], {"user": "ann", "password": ["a", "b"], "card": card}) == (
+        [], {"user": "ann", "password": HIDDEN, "card": shown},
+    )  # fmt: skip
+    assert SECRET.within([card, "text", None]) == [shown, "text", None]
+
+
+@given(secret=TEXTS, before=st.text(), ways=st.lists(st.sampled_from([repr, json.dumps, ascii]), max_size=3))
+def test_a_value_is_found_however_it_is_quoted(secret: str, before: str, ways: list[Any]) -> None:
+    values = SECRET.values([], {"card": {"pin": [secret]}})
+    told = quoted(f"the pin {secret}!", ways)
+    assert quoted(secret, ways)[1:-1] not in without(values, told) or secret in HIDDEN
+    assert HIDDEN in without(values, told)
+    assert without(values, {"said": [told, 7]})["said"][1] == 7
+    assert without(SECRET.values([], {}), before) == before
+
+
+def test_what_is_too_short_to_be_a_secret_stays_in_texts() -> None:
+    values = SECRET.values(["ann", "abc", None], {"pin": True})
+    assert without(values, "abc True ann") == "abc True ann"
+    assert without(SECRET.values(["ann", 471_100], {}), "code 471100") == "code •••"
+
+
+def test_what_is_sent_back_as_it_was_shown_stays() -> None:
+    was = {"user": "ann", "password": "xyz", "card": {"pin": 1, "old": [{"pin": 2}]}}
+    sent = {"user": "bob", "password": HIDDEN, "card": {"pin": HIDDEN, "old": [{"pin": HIDDEN}]}, "new": HIDDEN}
+    assert kept(sent, was) == was | {"user": "bob", "new": HIDDEN}
+    assert kept({"password": "new"}, was) == {"password": "new"}
+
+
+def test_a_role_without_secrets_costs_nothing() -> None:
+    assert of(()) is None
+    assert of(None, ["password"]) is None
+
+
+def test_names_of_secrets_are_known() -> None:
+    names = [
+        "password",
+        "db_password",
+        "PASSWD",
+        "secret",
+        "client_secret",
+        "api_key",
+        "apikey",
+        "access_token",
+        "token",
+    ]
+    assert secrets_in([*names, "user", "max_tokens", "token_count", "key", "secretary", "store_id"]) == names
+
+
+def test_a_key_is_not_made_of_what_nobody_sees() -> None:
+    app = Celeriac("sensitive", set_as_current=False)
+    with pytest.raises(ConfigurationError, match="may not be made of 'token', which is sensitive"):
+
+        @app.task(shared=False, role="reset", unique_by="{user}/{token}", sensitive=("token",))
+        def reset(user: str, token: str) -> None: ...
