@@ -1,5 +1,6 @@
 """Who asks, and what they may: each handler names the scope it needs.
 
+view      see everything but what tasks were called with, what came of them and what their errors say
 read      see everything
 enqueue   read, and add tasks
 operate   read, and steer what is there: tasks, roles, accounts, workers, schedules on and off
@@ -32,10 +33,10 @@ class Scoped(SecurityBase):
         return bearer
 
 
-def too_narrow(bearer: Bearer, *missing: str) -> Problem:
+def too_narrow(bearer: Bearer, *missing: str, why: str = "") -> Problem:
     scope = " ".join(sorted(missing))
     says = f'Bearer error="insufficient_scope", scope="{scope}"'
-    return Problem(403, f"the token {bearer.name!r} lacks the scope {scope}", headers={"WWW-Authenticate": says})
+    return Problem(403, f"{why}the token {bearer.name!r} lacks the scope {scope}", headers={"WWW-Authenticate": says})
 
 
 _scoped = Scoped()

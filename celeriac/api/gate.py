@@ -13,6 +13,7 @@ from celeriac.api.limits import Buckets
 from celeriac.api.problems import Problem, from_exception
 from celeriac.api.protocol import SECURITY_HEADERS
 from celeriac.api.shared import SharedBy
+from celeriac.api.veil import Veil
 from celeriac.api.versions import asked_path
 from celeriac.operate import tokens
 
@@ -23,6 +24,9 @@ logger = logging.getLogger(__name__)
 
 #: What answers whoever asks.
 OPEN = frozenset({"/healthz", "/readyz"})
+
+#: What tells of no task, but of how tasks are told.
+DOCUMENT = "/openapi.json"
 
 #: Threads that check tokens; handlers have others, and whoever waits in one keeps nobody out.
 VERIFIERS = 4
@@ -58,9 +62,12 @@ class Gate:
             await _told(error, where).response(asked_path(scope))(scope, receive, answer)
 
     async def _pass(self, scope: Scope, receive: Receive, answer: Answer) -> None:
+        told: Send = answer
         if scope["path"] not in OPEN:
-            scope.setdefault("state", {})["bearer"] = await self._admit(scope)
-        await self.app(scope, Body(scope, receive, self.most_bytes), answer)
+            scope.setdefault("state", {})["bearer"] = bearer = await self._admit(scope)
+            if tokens.CALLS not in bearer.may and asked_path(scope) != DOCUMENT:
+                told = Veil(answer)
+        await self.app(scope, Body(scope, receive, self.most_bytes), told)
 
     async def _admit(self, scope: Scope) -> tokens.Bearer:
         address = scope["client"][0] if scope.get("client") else ""

@@ -6,10 +6,13 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Request
 
+from celeriac.api.callers import too_narrow
 from celeriac.api.document import document
 from celeriac.api.gate import OPEN
 from celeriac.api.problems import FieldError, Problem, invalid
 from celeriac.insights import ARGUMENT, as_argument
+from celeriac.insights.veil import refused
+from celeriac.operate.tokens import CALLS, READ
 
 #: What the document calls the parameters for a handler's arguments.
 DOCUMENTED = f"{ARGUMENT}NAME"
@@ -28,10 +31,12 @@ WITH_ARGUMENTS: dict[str, Any] = {
 
 
 async def known_only(request: Request) -> None:
-    """Raises Problem 422."""
+    """Raises Problem 422, or 403 where it would tell what the token does not see."""
     asked = request.query_params.keys()
     if not asked or request.scope["path"] in OPEN:  # who asks for health may say what they like
         return
+    if CALLS not in request.state.bearer.may and (names := refused(request.query_params)):
+        raise too_narrow(request.state.bearer, READ, why=f"{', '.join(names)}: ")
     path, method = request.scope["route"].path_format, request.scope["method"].lower()
     operation = document(request.app)["paths"].get(path, {}).get(method, {})
     parameters = {one["name"]: one["schema"] for one in operation.get("parameters", ()) if one["in"] == "query"}

@@ -19,11 +19,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from celeriac.dashboard.page import Page, Site
 from celeriac.errors import BadValue
 from celeriac.operate import tokens
-from celeriac.operate.tokens import ADMIN, ENQUEUE, OPERATE, READ, Bearer
+from celeriac.operate.tokens import ADMIN, CALLS, ENQUEUE, OPERATE, READ, Bearer
 
 #: What one may do, and the scope of a token that lets do it.
 PERMISSIONS: Final = {
-    "view": READ, "view_args": READ, "retry": OPERATE, "cancel": OPERATE, "priority": OPERATE, "enqueue": ENQUEUE,
+    "view": READ, "view_args": CALLS, "retry": OPERATE, "cancel": OPERATE, "priority": OPERATE, "enqueue": ENQUEUE,
     "schedules": OPERATE, "roles": OPERATE, "accounts": OPERATE, "workers": OPERATE,
     "define": ADMIN, "views": OPERATE,
 }  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, tzinfo
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote, urlencode
@@ -17,6 +17,8 @@ from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse
 
 from celeriac.dashboard.reading import Found, Reading
 from celeriac.dashboard.shown import Rendered, Shown, rendered
+from celeriac.errors import BadValue
+from celeriac.insights.veil import refused, veiled
 from celeriac.operate import PATIENCE
 from celeriac.operate.tokens import Bearer
 from celeriac.store.failures import retry_deadlocks
@@ -158,10 +160,17 @@ class Page:
         return self.asked
 
     def read(self, insight: Callable[..., Any], *given: Any, **named: Any) -> Any:
-        return self.site.reading.of(insight, *given, **named)
+        found = self.site.reading.of(insight, *given, **named)
+        return found if self.may("view_args") else veiled(found)
 
     def panel(self, insight: Callable[..., Any], *given: Any, **named: Any) -> Found:
-        return self.site.reading.panel(insight, *given, **named)
+        found = self.site.reading.panel(insight, *given, **named)
+        return found if self.may("view_args") else replace(found, value=veiled(found.value))
+
+    def refuse_to_narrow(self, asked: Mapping[str, str]) -> None:
+        """Raises BadValue for a filter that would tell what this token does not see."""
+        if not self.may("view_args") and (names := refused(asked)):
+            raise BadValue(f"{', '.join(names)}: this token sees neither arguments nor errors: it lacks the scope read")
 
     def at_once(self, **panels: Callable[[], Found]) -> dict[str, Any]:
         """Each of them, by name; several are read at the same time."""

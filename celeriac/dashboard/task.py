@@ -41,8 +41,6 @@ def shown(task: str, page: Viewer) -> Response:
         return insights.why(connection, number, page.celeriac.probe)
 
     why = Found() if found["status"] in FINISHED else page.panel(explained, found["id"])
-    if not page.may("view_args"):
-        found = found | dict.fromkeys(("args", "kwargs", "result", "progress"))
     told = page.panel(events, found["id"])
     moves = sorted(move for move, statuses in MOVES.items() if found["status"] in statuses)
     return page.show(

@@ -22,6 +22,7 @@ from celeriac.dashboard.page import Elsewhere, Page
 from celeriac.dashboard.reading import Found, bound
 from celeriac.errors import BadValue
 from celeriac.insights import ARGUMENT, Filter, exports
+from celeriac.insights.veil import veiled
 from celeriac.operate import steer
 
 logger = logging.getLogger(__name__)
@@ -58,6 +59,7 @@ def listed(page: Viewer) -> Response:
 
 def _listed(page: Page, asked: Mapping[str, str], line: str | None, bad: BadQuery | None) -> Response:
     try:
+        page.refuse_to_narrow(asked)
         tasks = page.panel(insights.list_tasks, wanted(asked), limit=ROWS, after=asked.get("before"))
     except BadValue as error:
         page.notices.append(f"{error}.")
@@ -104,12 +106,15 @@ def _filter(asked: Mapping[str, str]) -> dict[str, str]:
 @router.get("/tasks/export.{kind}")
 def export(kind: exports.Kind, page: Viewer) -> Response:
     """The whole list as a file, up to 100,000 tasks."""
-    meant = wanted(page.ask(*filters_of(page)))
+    asked = page.ask(*filters_of(page))
+    page.refuse_to_narrow(asked)
+    meant = wanted(asked)
 
     def read(limit: int, after: str | None) -> insights.Page:
         with page.celeriac.database.reading() as connection:
             bound(connection)
-            return insights.list_tasks(connection, meant, limit=limit, after=after)
+            found = insights.list_tasks(connection, meant, limit=limit, after=after)
+        return found if page.may("view_args") else veiled(found)
 
     headers = {"Content-Disposition": f'attachment; filename="tasks.{kind}"'}
     if page.without_body:

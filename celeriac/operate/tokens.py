@@ -20,17 +20,22 @@ from sqlalchemy import Connection, text
 from celeriac.errors import TokenRefused
 from celeriac.roles.bounds import LONGEST_DELAY
 
+VIEW: Final = "view"
 READ: Final = "read"
 ENQUEUE: Final = "enqueue"
 OPERATE: Final = "operate"
 ADMIN: Final = "admin"
 
-#: What each scope lets do, itself included.
+#: No scope to ask for: to see what tasks were called with, what came of them, and what their errors say.
+CALLS: Final = "calls"
+
+#: What each scope lets do. `view` sees what `read` sees, but for the calls.
 IMPLIED: Final = {
-    READ: {READ},
-    ENQUEUE: {READ, ENQUEUE},
-    OPERATE: {READ, OPERATE},
-    ADMIN: {READ, ENQUEUE, OPERATE, ADMIN},
+    VIEW: {READ},
+    READ: {READ, CALLS},
+    ENQUEUE: {READ, CALLS, ENQUEUE},
+    OPERATE: {READ, CALLS, OPERATE},
+    ADMIN: {READ, CALLS, ENQUEUE, OPERATE, ADMIN},
 }
 
 #: The longest name; the audit trail repeats it.

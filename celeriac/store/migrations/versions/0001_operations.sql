@@ -67,7 +67,7 @@ CREATE TABLE celeriac.api_tokens (
     revoked_at timestamptz,
     PRIMARY KEY (id),
     CONSTRAINT api_tokens_hash_is_sha256 CHECK (length(hash) = 32),
-    CONSTRAINT api_tokens_scopes_known CHECK (cardinality(scopes) > 0 AND scopes <@ ARRAY['read', 'enqueue', 'operate', 'admin']),
+    CONSTRAINT api_tokens_scopes_known CHECK (cardinality(scopes) > 0 AND scopes <@ ARRAY['view', 'read', 'enqueue', 'operate', 'admin']),
     CONSTRAINT api_tokens_roles_some CHECK (cardinality(roles) > 0)
 );
 CREATE UNIQUE INDEX api_tokens_one_of_a_name ON celeriac.api_tokens (name);

@@ -1,0 +1,72 @@
+"""What is shown to whom sees no calls: all that there is, but neither arguments, results nor progress, and of errors no
+more than their kind. By the names of fields, whichever insight they come from.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, Final
+
+from celeriac.insights.lists import ARGUMENT
+from celeriac.store.sensitive import HIDDEN
+from celeriac.store.states import RUNNING
+
+#: What a task was called with, what came of it, and what its message was.
+CALLS: Final = frozenset({"args", "kwargs", "arguments", "result", "progress", "headers"})
+
+#: What an error says, and where a letter is told as it came.
+SAYS: Final = frozenset({"error_message", "error", "message", "pattern", "traceback"})
+
+#: The filters of a list by which one would find out what it hides.
+FILTERS: Final = ("error",)
+
+_KIND = re.compile(r"([A-Za-z_][\w.]*): ")
+
+
+def veiled(told: Any) -> Any:
+    """Rows, dataclasses and lists of them."""
+    if isinstance(told, Mapping):
+        seen = {name: _field(str(name), value) for name, value in told.items()}
+        return seen | {"why": error(seen["why"])} if _is_attempt(told) else seen
+    if is_dataclass(told) and not isinstance(told, type):
+        return replace(
+            told, **{one.name: _field(one.name, getattr(told, one.name)) for one in fields(told) if one.init}
+        )
+    if isinstance(told, tuple) and hasattr(told, "_make"):
+        return told._make(map(veiled, told))
+    return [veiled(one) for one in told] if isinstance(told, list | tuple) else told
+
+
+def error(says: Any) -> Any:
+    """Its kind, if it has one."""
+    if not isinstance(says, str) or not says:
+        return says
+    kind = _KIND.match(says)
+    return f"{kind[1]}: {HIDDEN}" if kind else HIDDEN
+
+
+def refused(asked: Mapping[str, Any]) -> list[str]:
+    """Those of a list's filters that whoever sees no calls may not ask for."""
+    return [name for name, value in asked.items() if value and (name in FILTERS or name.startswith(ARGUMENT))]
+
+
+def _field(name: str, value: Any) -> Any:
+    if name in CALLS or name.startswith(ARGUMENT):
+        return _call(value)
+    return error(value) if name in SAYS else veiled(value)
+
+
+def _call(value: Any) -> Any:
+    """Names of arguments tell what it is about, and nothing of whom."""
+    if isinstance(value, Mapping):
+        return dict.fromkeys(value, HIDDEN)
+    if isinstance(value, list | tuple):
+        return [HIDDEN] * len(value)
+    return None if value is None else HIDDEN
+
+
+def _is_attempt(event: Mapping[str, Any]) -> bool:
+    """What a run ended with is its error; what an operator gave as reason is none."""
+    return "why" in event and event.get("from_status") == RUNNING
