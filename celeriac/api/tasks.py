@@ -19,6 +19,7 @@ from celeriac.api.shared import SharedRoute
 from celeriac.insights import Filter
 from celeriac.insights.checks import Outcome, Reason
 from celeriac.insights.condition import silent_workers
+from celeriac.insights.ranges import FORM
 from celeriac.repair.rescue import rescue
 
 router = APIRouter(prefix="/api/tasks", tags=["tasks"], route_class=SharedRoute)
@@ -178,6 +179,8 @@ class TaskFilter(BaseModel):
     older_than: Annotated[float, Field(ge=0, le=1e9, description="seconds since it was enqueued")] | None = None
     newer_than: Annotated[float, Field(ge=0, le=1e9, description="seconds since it was enqueued")] | None = None
     error: Annotated[Text, Field(description="what its last error says somewhere")] | None = None
+    priority: Annotated[str, Field(pattern=FORM, description="50.., ..10, 50..70, or one number")] | None = None
+    schedule: Annotated[Name, Field(description="whose ticks made it")] | None = None
 
     def as_filter(self) -> Filter:
         return Filter.of(self.status, **self.model_dump(include={field.name for field in fields(Filter)}))

@@ -26,20 +26,20 @@ def bulk() -> None:
 @bulk.command(cls=Command)
 @click.argument("move", type=click.Choice(list(bulks.MOVES)))
 @choice.filtering
-@click.option("--priority", type=int, help="Of prioritise.")
+@click.option("--to", type=int, metavar="PRIORITY", help="Of prioritise.")
 @click.option("--later", is_flag=True, help="Leave the work to an API server.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--why", default="", help="For the events and the audit trail.")
 @click.pass_obj
 def ask(
-    find: FindApp, /, move: str, priority: int | None, later: bool, yes: bool, why: str, **options: Any
+    find: FindApp, /, move: str, to: int | None, later: bool, yes: bool, why: str, **options: Any
 ) -> None:  # fmt: skip
     """MOVE all tasks that the filter means now, and none that comes later."""
     app, wanted = find(), Filter.of(**options)
     if not yes:
         output.ask(f"{move} all tasks of {', '.join(f'{n} {v}' for n, v in works.conditions(wanted).items())}?")
     with app.database.transaction(patience=PATIENCE) as connection:
-        number = works.ask(connection, move, wanted, by=output.by(), why=why, priority=priority)
+        number = works.ask(connection, move, wanted, by=output.by(), why=why, priority=to)
     if not later:
         works.work(app.database)
     _tell(app, number)

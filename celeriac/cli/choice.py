@@ -52,6 +52,8 @@ _OPTIONS = (
     click.option("--older-than", type=float, metavar="SECONDS", help="Enqueued at least so long ago."),
     click.option("--newer-than", type=float, metavar="SECONDS", help="Enqueued at most so long ago."),
     click.option("--error", metavar="TEXT", help="Whose last error has this in it."),
+    click.option("--priority", metavar="RANGE", help="50.., ..10, 50..70, or one number."),
+    click.option("--schedule", metavar="NAME", help="Made by this schedule's ticks."),
     click.option(
         "--arg",
         "arguments",

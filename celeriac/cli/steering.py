@@ -47,14 +47,14 @@ def cancel(find: FindApp, /, why: str, **options: Any) -> None:
 
 
 @click.command(cls=Command)
-@click.argument("priority", type=int)
+@click.argument("to", metavar="PRIORITY", type=int)
 @_bulk
 @click.pass_obj
-def prioritise(find: FindApp, /, priority: int, why: str, **options: Any) -> None:
+def prioritise(find: FindApp, /, to: int, why: str, **options: Any) -> None:
     """Give TASKs that are not finished another PRIORITY. Write `-- -5` for one below 0."""
 
     def move(connection: Any, ids: Sequence[int]) -> Steered:
-        return steer.set_priority(connection, ids, priority, by=output.by(), why=why)
+        return steer.set_priority(connection, ids, to, by=output.by(), why=why)
 
     _steer(find(), "prioritise", move, **options)
 

@@ -133,7 +133,7 @@ def _ask(page: Page, form: Form, move: str) -> Response:
         at = _moment(form)
         if not form["why"] and _are_many(page, move, meant, at, asked.get("role")):
             raise BadValue(f"over {words.figure(UNASKED)} tasks at once need a reason")
-        priority = form.whole("priority") if move == "prioritise" else None
+        priority = form.whole("to") if move == "prioritise" else None
 
         def ask(connection: Connection) -> int:
             role, by, why = asked.get("role"), page.bearer.name, form["why"]

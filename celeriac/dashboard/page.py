@@ -26,6 +26,9 @@ from celeriac.store.failures import retry_deadlocks
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
 
+#: What an address says besides filters.
+_NO_FILTERS = ("before", "after", "q", "was", "columns")
+
 THEMES = ("system", "light", "dark")
 
 #: What a button did, for the page after it, and how long (bytes) a browser lets it be.
@@ -141,8 +144,8 @@ class Page:
         return "?" + urlencode(given)
 
     def filtered(self) -> dict[str, str]:
-        """What it was asked for, without its place in the list."""
-        return {name: value for name, value in self.asked.items() if name not in ("before", "after", "q", "was")}
+        """What it was asked for, without its place in the list, and what is shown of it."""
+        return {name: value for name, value in self.asked.items() if name not in _NO_FILTERS}
 
     def json_link(self) -> str:
         path = self._path.lstrip("/") or "overview"

@@ -14,7 +14,7 @@ from sqlalchemy.exc import TimeoutError as NoConnection
 from starlette.responses import StreamingResponse
 
 from celeriac import insights
-from celeriac.dashboard import acts, grammar, words
+from celeriac.dashboard import acts, columns, grammar, words
 from celeriac.dashboard.forms import Form, Sent
 from celeriac.dashboard.grammar import BadQuery, is_argument
 from celeriac.dashboard.guard import May
@@ -33,7 +33,9 @@ Viewer = Annotated[Page, Depends(May("view"))]
 Task = Annotated[int, Path(ge=1, le=2**63 - 1)]
 
 #: What a list may be asked for, in the order of its address.
-FILTERS = ("state", "role", "account", "lock", "unique", "worker", "waits", "error", "newer", "older")
+FILTERS = (
+    "state", "role", "account", "lock", "unique", "worker", "waits", "priority", "schedule", "error", "newer", "older",
+)  # fmt: skip
 
 #: Rows a page.
 ROWS = 50
@@ -47,11 +49,13 @@ UNASKED = 1_000
 
 @router.get("/tasks")
 def listed(page: Viewer) -> Response:
-    asked = page.ask(*filters_of(page), "q", "was", "before")
+    asked = page.ask(*filters_of(page), "q", "was", "columns", "before")
+    if unknown := columns.unknown(asked.get("columns")):
+        page.notices.append(f"{', '.join(unknown):.200}: no such column; there are {', '.join(columns.COLUMNS)}.")
     line, bad = asked.get("q"), None
     if line is not None:
         try:
-            raise Elsewhere(page.to("tasks", **_meant(line)))
+            raise Elsewhere(page.to("tasks", **_meant(line), columns=asked.get("columns")))
         except BadQuery as error:
             bad = error
     return _listed(page, _last_good(asked) if bad else asked, line, bad)
@@ -64,8 +68,10 @@ def _listed(page: Page, asked: Mapping[str, str], line: str | None, bad: BadQuer
     except BadValue as error:
         page.notices.append(f"{error}.")
         tasks = Found()
+    role = asked.get("role")
     return page.show(
-        "tasks.html", "Tasks", tasks=tasks, counts=page.panel(insights.counts, cap=words.CAP), bad=bad,
+        "tasks.html", "Tasks", tasks=tasks, counts=page.panel(insights.counts, role, cap=words.CAP), bad=bad,
+        waiting=page.panel(insights.waiting, role, cap=words.CAP), shown=columns.chosen(asked.get("columns")),
         line=grammar.written(page.filtered()) if line is None else line, was=grammar.written(_filter(asked)),
         views=Found() if page.live else page.panel(insights.saved_views, page.bearer.name),
     )  # fmt: skip
@@ -141,12 +147,15 @@ def wanted(asked: Mapping[str, str]) -> Filter:
     asked = {**asked, "account": ""} if asked.get("account") == words.NOBODY else asked
     if asked.get("waits") not in (None, "time", "lock", "account", "members", "nothing"):
         raise BadValue(f"waits={asked['waits']!r:.50}: give time, lock, account, members or nothing")
-    return Filter.of(
+    meant = Filter.of(
         asked.get("state", "").replace(",", " ").split(), role=asked.get("role"), account=asked.get("account"),
         lock_key=asked.get("lock"), unique_key=asked.get("unique"), worker_id=asked.get("worker"),
-        waits_for=asked.get("waits"), error=asked.get("error"), newer_than=_seconds(asked, "newer"),
-        older_than=_seconds(asked, "older"), arguments=_arguments(asked) or None,
+        waits_for=asked.get("waits"), priority=asked.get("priority"), schedule=asked.get("schedule"),
+        error=asked.get("error"), newer_than=_seconds(asked, "newer"), older_than=_seconds(asked, "older"),
+        arguments=_arguments(asked) or None,
     )  # fmt: skip
+    insights.check(meant)
+    return meant
 
 
 def _arguments(asked: Mapping[str, str]) -> dict[str, Any]:
@@ -200,4 +209,4 @@ def _ticked(page: Page, form: Form, move: str, verb: Callable[..., steer.Steered
 def _back(page: Page, form: Form) -> str:
     """The list as it was filtered."""
     was = {name.removeprefix("was_"): form[name] for name in form.fields if name.startswith("was_")}
-    return page.to("tasks", **_filter(was))
+    return page.to("tasks", **_filter(was), columns=was.get("columns"))

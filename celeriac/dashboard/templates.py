@@ -10,7 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
 from jinja2.runtime import Context
 from markupsafe import Markup
 
-from celeriac.dashboard import charts, health, words
+from celeriac.dashboard import charts, columns, health, words
 from celeriac.dashboard.guard import role_of
 from celeriac.insights import exports
 from celeriac.store.states import ALL
@@ -66,6 +66,7 @@ def environment() -> Environment:
     made.globals |= {
         "words": words,
         "charts": charts,
+        "columns": columns,
         "nav": NAV,
         "also": ALSO,
         "states": ALL,

@@ -42,7 +42,8 @@ def forget_shared(page: Sharer, form: Sent) -> Response:
 
 
 def _save(page: Page, form: Form, owner: str) -> Response:
-    name, told = form["name"], {field: form[field] for field in form.fields if is_filter(field) and form[field]}
+    name = form["name"]
+    told = {field: form[field] for field in form.fields if (is_filter(field) or field == "columns") and form[field]}
 
     def verb(connection: Connection) -> None:
         insights.refuse_sensitive(connection, wanted(told).arguments or ())

@@ -23,6 +23,11 @@ WAITS = {
     "members": "for its group",
 }  # fmt: skip
 
+#: The same, as lists are filtered by it; and what a chip of these is called.
+REASONS = {
+    "nothing": "due", "time": "later", "lock": "behind a lock", "account": "account paused", "members": "for a group",
+}  # fmt: skip
+
 #: Counts are exact up to this.
 CAP = 10_000
 

@@ -10,7 +10,7 @@ from celeriac.insights.bulks import bulk, bulks
 from celeriac.insights.capacity import capacity, heartbeats
 from celeriac.insights.checks import Check
 from celeriac.insights.clock import clock
-from celeriac.insights.counting import CAP, Count, RoleDepth, counts, depth
+from celeriac.insights.counting import CAP, Count, RoleDepth, counts, depth, waiting
 from celeriac.insights.dead_letters import dead_letter, dead_letters
 from celeriac.insights.failures import FailureGroup, Failures, failed_of, failed_page, failing, failures
 from celeriac.insights.lists import (
@@ -148,6 +148,7 @@ __all__ = [
     "unfinished",
     "unique_keys",
     "unstarted",
+    "waiting",
     "waiting_of",
     "waits_of",
     "why",

@@ -60,6 +60,20 @@ FROM (
 ) AS e
 """)
 
+# What waits, by what it waits for, as lists are filtered by it.
+_WAITING = """
+SELECT (SELECT count(*) FROM (
+        SELECT FROM celeriac.ready {of_role} ORDER BY role, account LIMIT :most) AS r) AS nothing,
+    (SELECT count(*) FROM (SELECT FROM celeriac.later {of_role} ORDER BY role, due_at LIMIT :most) AS l) AS "time",
+    (SELECT count(*) FROM (SELECT FROM celeriac.behind {of_role} ORDER BY role, lock_key LIMIT :most) AS b) AS lock,
+    (SELECT count(*) FROM (SELECT FROM celeriac.parked {of_role} ORDER BY role LIMIT :most) AS p) AS account,
+    (SELECT count(*) FROM (SELECT FROM celeriac.barriers {of_role} ORDER BY role LIMIT :most) AS m) AS members
+"""
+
+WAITING = text(_WAITING.format(of_role=""))
+
+WAITING_OF_ROLE = text(_WAITING.format(of_role="WHERE role = :role"))
+
 BELIEVED = text("""
 SELECT 'pending' AS status, greatest(reltuples, 0) AS n FROM pg_class WHERE oid = CAST('celeriac.tasks' AS regclass)
 UNION ALL
@@ -168,6 +182,13 @@ def counts(connection: Connection, role: str | None = None, *, cap: int = CAP) -
         else Count(row[status])
         for status in ALL
     }
+
+
+def waiting(connection: Connection, role: str | None = None, *, cap: int = CAP) -> dict[str, Count]:
+    """What is pending, by what it waits for (nothing, time, lock, account, members), each exact up to `cap`."""
+    statement, given = (WAITING, {}) if role is None else (WAITING_OF_ROLE, {"role": role})
+    row = connection.execute(statement, given | {"most": cap + 1}).one()._asdict()
+    return {reason: Count(min(n, cap), exact=n <= cap) for reason, n in row.items()}
 
 
 def depth(connection: Connection, role: str | None = None, *, cap: int = CAP) -> list[RoleDepth]:

@@ -16,6 +16,7 @@ from sqlalchemy import Connection, Row, TextClause, text
 
 from celeriac.errors import BadValue
 from celeriac.insights.pages import COLUMNS, ENDS, IDS, IDS_OF_WALK, PAGES, WALKS
+from celeriac.insights.ranges import ends
 from celeriac.insights.redaction import refuse_sensitive, without_progress
 from celeriac.store.encoding import Unfit, encoded
 from celeriac.store.states import ALL, RUNNING, STALE, WAITS_FOR_TIME, WORDS, statuses_of
@@ -50,6 +51,7 @@ class Filter:
     `upto`, `until`: of an instant's tasks alone, none of a greater id, none that ended later.
     `arguments`: some that the call gave, by the handler's names, whether it gave them by name or by position.
     `silent`: of those that run, only whom nobody has heard of for as long as their role's `stale_after`.
+    `priority`: a range, as `ranges` has them. `schedule`: the tasks of this schedule's ticks.
     """
 
     statuses: Sequence[str] | None = None
@@ -66,6 +68,8 @@ class Filter:
     until: datetime | None = None
     arguments: Mapping[str, Any] | None = None
     silent: bool | None = None
+    priority: str | None = None
+    schedule: str | None = None
 
     @classmethod
     def of(cls, words: Sequence[str], *, waits_for: str | None = None, **conditions: Any) -> Filter:
@@ -120,8 +124,7 @@ def _page(
     refuse_sensitive(connection, wanted.arguments or (), wanted.role)
     part = _part(wanted.statuses)
     given = asdict(wanted) | {"statuses": list(wanted.statuses) if wanted.statuses else None}
-    given["arguments"] = check(wanted)
-    given |= {"after": after, "most": limit + 1, "offset": offset}
+    given |= check(wanted) | {"after": after, "most": limit + 1, "offset": offset}
     rows: Sequence[Row[Any]] = []
     end: str | None = None
     for looks_at in looks(offset + limit + 1, statements is not IDS_OF_WALK and _picks(wanted, part)):
@@ -245,12 +248,13 @@ def refuse_both(after: str | None, offset: int) -> None:
         raise BadValue(f"offset={offset}: give `offset` or `after`, not both")
 
 
-def check(wanted: Filter) -> str | None:
-    """Its arguments, as statements take them. Raises BadValue for what no list could be narrowed by."""
+def check(wanted: Filter) -> dict[str, Any]:
+    """Its arguments and ranges, as statements take them. Raises BadValue for what no list could be narrowed by."""
     for name, seconds in (("older_than", wanted.older_than), ("newer_than", wanted.newer_than)):
         if seconds is not None and not 0 <= seconds <= OLDEST:
             raise BadValue(f"{name}={seconds:g}: give 0 to {OLDEST:,.0f} seconds")
-    return _arguments(wanted.arguments)
+    lowest, highest = ends("priority", wanted.priority)
+    return {"arguments": _arguments(wanted.arguments), "lowest": lowest, "highest": highest}
 
 
 def _arguments(wanted: Mapping[str, Any] | None) -> str | None:

@@ -19,6 +19,11 @@ SILENT = """(CAST(:silent AS boolean) IS NULL OR status <> 'running'
             (SELECT CAST(r.definition ->> 'stale_after' AS double precision) FROM celeriac.roles r
                 WHERE r.role = page.role), 600))"""
 
+# The id of a tick's task is the schedule's name, @ and the instant, and nobody else's task may have such a one.
+OF_SCHEDULE = """(CAST(:schedule AS text) IS NULL
+        OR starts_with(task_id, :schedule || '@') AND strpos(substr(task_id, length(:schedule) + 2), '@') = 0
+        AND celeriac.is_instants(task_id))"""
+
 FILTER = f"""
     (CAST(:statuses AS text[]) IS NULL OR status = ANY(CAST(:statuses AS text[])))
     AND (CAST(:role AS text) IS NULL OR role = :role)
@@ -31,6 +36,9 @@ FILTER = f"""
         OR created_at < {_AT} - :older_than * interval '1 second')
     AND (CAST(:newer_than AS double precision) IS NULL
         OR created_at >= {_AT} - :newer_than * interval '1 second')
+    AND (CAST(:lowest AS integer) IS NULL OR priority >= :lowest)
+    AND (CAST(:highest AS integer) IS NULL OR priority <= :highest)
+    AND {OF_SCHEDULE}
     AND (CAST(:error AS text) IS NULL OR strpos(lower(error_message), lower(:error)) > 0)
     AND (CAST(:upto AS bigint) IS NULL OR id <= :upto)
     AND (CAST(:until AS timestamptz) IS NULL OR completed_at IS NULL OR completed_at <= :until)

@@ -35,6 +35,18 @@ def test_lists_are_narrowed_by_age_and_error(api: Api) -> None:
         assert ids(api.get(f"/api/tasks?account=narrow&{query}")) == [found], query
 
 
+def test_lists_and_bulks_are_narrowed_by_priority_and_by_the_schedule_that_made_them(api: Api) -> None:
+    low, tick = (task(api, account="ranged", priority=n) for n in (5, 60))
+    api.rows("UPDATE celeriac.tasks SET task_id = 'ranged@2031-01-01T00:00:00Z' WHERE id = :i", i=tick)
+    for told, meant in (({"priority": "50.."}, tick), ({"priority": "..10"}, low), ({"schedule": "ranged"}, tick)):
+        query = "&".join(f"{name}={value}" for name, value in told.items())
+        assert ids(api.get(f"/api/tasks?account=ranged&{query}")) == [meant], query
+        matched = api.post("/api/tasks/matching/cancel", {"filter": {"account": "ranged", **told}})
+        assert matched["matching"] == 1, told
+    for wrong in ("high", "1...5", "..", "12345678"):
+        assert api.refused(422, "GET", f"/api/tasks?priority={wrong}")["errors"][0]["field"] == "priority"
+
+
 def test_lists_are_narrowed_by_arguments_however_they_were_given(api: Api) -> None:
     """By name, or by position, as the registered handler's parameters are called."""
     api.rows("""INSERT INTO roles (role, definition, parameters)

@@ -136,7 +136,7 @@ def test_a_bulk_gives_another_priority_and_is_told_on_its_page(site: Site) -> No
     waiting = [task(site, "pending", "crawl") for _ in range(3)]
     page = site.html("tasks/matching?move=prioritise&role=crawl")
     assert "Prioritise 3 tasks" in page
-    site.told("bulk/prioritise", **hidden(page), priority="7")
+    site.told("bulk/prioritise", **hidden(page), to="7")
     assert ended(site) == ("done", 3, 3, 0)
     assert {row(site, one, "priority") for one in waiting} == {(7,)}
     said = site.html("bulk")
@@ -167,7 +167,7 @@ def test_a_bulk_of_many_needs_a_reason_and_what_is_wrong_with_it_is_said(
         (hidden(page) | {"role": "", "why": "x"}, "a bulk of everything"),
     ):  # fmt: skip
         assert says in site.told("bulk/retry", **fields)
-    assert "priority=" in site.told("bulk/prioritise", **hidden(page), why="x")
+    assert "to=" in site.told("bulk/prioritise", **hidden(page), why="x")
     assert site.rows("SELECT * FROM celeriac.bulk_actions") == []
 
 

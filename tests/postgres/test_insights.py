@@ -109,6 +109,52 @@ def test_an_offset_skips_and_is_bounded(ask: Callable[..., Any], mixed: dict[str
         ask(insights.matching, Filter(), most=-1)
 
 
+TICKS = ("nightly@2031-01-01T00:00:00Z", "nightly@2031-01-01T00:00:00.5Z")
+OTHERS = ("nightly2@2031-01-01T00:00:00Z", "nightly@x@2031-01-01T00:00:00Z", "nightly@by hand", "nightly", "x")
+
+
+def test_lists_and_bulks_are_narrowed_by_priority_and_by_whose_ticks_made_them(
+    ask: Callable[..., Any], rows: Rows, put: Put
+) -> None:
+    ids = {name: put(priority=n).id for n, name in enumerate((*OTHERS, *TICKS))}
+    for name, task in ids.items():  # as its schedule would have called it
+        rows("UPDATE celeriac.tasks SET task_id = :name WHERE id = :task", name=name, task=task)
+    for told, meant in (
+        ({"schedule": "nightly"}, (6, 5)), ({"schedule": "nightly2"}, (0,)), ({"schedule": "nightly@x"}, (1,)),
+        ({"schedule": "night"}, ()), ({"priority": "5.."}, (6, 5)), ({"priority": "..1"}, (1, 0)),
+        ({"priority": "2..4"}, (4, 3, 2)), ({"priority": "3"}, (3,)),
+        ({"priority": "..5", "schedule": "nightly"}, (5,)),
+    ):  # fmt: skip
+        names = [(*OTHERS, *TICKS)[n] for n in meant]
+        page = ask(insights.list_tasks, Filter(**told))
+        assert [item["task_id"] for item in page.items] == names, told
+        assert ask(insights.matching, Filter(statuses=["pending"], **told), most=9).ids == [ids[n] for n in names]
+    with pytest.raises(BadValue, match="priority='high'"):
+        ask(insights.list_tasks, Filter(priority="high"))
+
+
+def test_what_is_pending_is_counted_by_what_it_waits_for_as_lists_mean_it(
+    database: Database, rows: Rows, ask: Callable[..., Any], put: Put
+) -> None:
+    rows(
+        """INSERT INTO worker_tasks (task_id, role, account, lock_key, waits_for, scheduled_for, headers)
+        SELECT gen_random_uuid(), 'role-' || i % 2, 'a', CASE WHEN w = 'lock' THEN 'k' END, w,
+            now() + CASE WHEN w = 'time' THEN interval '1 h' ELSE interval '0' END,
+            CASE WHEN w = 'members' THEN jsonb_build_object('canvas', jsonb_build_object('awaits', gen_random_uuid()))
+            END
+        FROM unnest(CAST(:waits AS text[])) WITH ORDINALITY AS waits (w, n), LATERAL generate_series(1, 2 + n) i""",
+        waits=[None, "time", "lock", "account", "members"],
+    )
+    for role in (None, "role-0", "role-1", "nonesuch"):
+        counted = ask(insights.waiting, role)
+        assert list(counted) == ["nothing", "time", "lock", "account", "members"]
+        for reason, count in counted.items():
+            listed = walk(ask, Filter(statuses=("pending",), role=role, waits_for=reason), 100)
+            assert count == Count(len(listed)), (role, reason)
+    assert ask(insights.waiting, cap=3)["lock"] == Count(3, exact=False)
+    assert sum(count.n for count in ask(insights.waiting).values()) == 25
+
+
 def test_a_word_nobody_uses_means_nothing_rather_than_everything() -> None:
     assert Filter.of(["queued", "claimed"]).statuses == ("pending", "claimed")
     assert (Filter.of([]).statuses, Filter.of(["delayed"]).waits_for) == (None, "time")

@@ -201,6 +201,20 @@ def test_list_finds_by_age_error_and_key_in_every_state(run: Run, rows: Rows, pu
     assert run("list", "--newer-than", "nan").exit_code == REFUSED
 
 
+def test_list_and_bulks_are_narrowed_by_priority_and_schedule(run: Run, rows: Rows, put: Put) -> None:
+    low, tick = put(priority=-5), put(priority=60)
+    rows("UPDATE celeriac.tasks SET task_id = 'nightly@2031-01-01T00:00:00Z' WHERE id = :i", i=tick.id)
+    for options, meant in (
+        (("--priority", "50.."), tick), (("--priority=-9..10",), low), (("--schedule", "nightly"), tick),
+    ):  # fmt: skip
+        assert [item["id"] for item in value(run("list", *options, "--json"))["items"]] == [meant.id], options
+        assert run("prioritise", 7, *options, "--preview").stdout.strip() == "1 tasks", options
+    bulk = value(run("bulk", "ask", "prioritise", "--to", 70, "--priority", "50..", "--yes", "--json"))
+    assert (bulk["done"], bulk["filter"]["priority"]) == (1, "50..")
+    assert rows("SELECT id, priority FROM worker_tasks ORDER BY id") == [(low.id, -5), (tick.id, 70)]
+    assert run("list", "--priority", "high").exit_code == REFUSED
+
+
 def test_list_looks_on_where_few_are_meant(run: Run, rows: Rows, put: Put, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lists, "LOOKS_AT", 50)
     wanted = put(account="rare").id
@@ -407,7 +421,7 @@ def test_a_bulk_is_asked_for_shown_worked_on_and_stopped(run: Run, rows: Rows) -
     assert value(run("bulk", "show", left["id"], "--json"))["state"] == "done"
     assert [row["id"] for row in value(run("bulk", "list", "--json"))] == [left["id"], done["id"]]
     assert run("bulk", "stop", left["id"]).exit_code == REFUSED
-    again = value(run("bulk", "ask", "prioritise", "--role", "work", "--priority", 7, "--later", "--yes", "--json"))
+    again = value(run("bulk", "ask", "prioritise", "--role", "work", "--to", 7, "--later", "--yes", "--json"))
     assert run("bulk", "stop", again["id"], "--why", "wrong").exit_code == DONE
     assert run("bulk", "ask", "retry", "--yes").exit_code == REFUSED, "a bulk of everything"
 

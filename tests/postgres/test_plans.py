@@ -62,7 +62,7 @@ def short(name: str) -> str:
 
 
 #: Functions that ask no table.
-ASK_NOTHING = {"tokens", "burst", "per_second", "declared_limits", "up_since"}
+ASK_NOTHING = {"tokens", "burst", "per_second", "declared_limits", "up_since", "is_instants"}
 
 #: The engine's statements that meet a room, by name.
 MEET_ROOMS = {
@@ -316,6 +316,8 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
         "insights.minutes.BEYOND": [{"since": began, "until": until, "most": SELECTED}],
         "insights.counting.COUNTS": [{"most": SELECTED}],
         "insights.counting.COUNTS_OF_ROLE": [work | {"most": SELECTED}, {"role": "nothing of it", "most": SELECTED}],
+        "insights.counting.WAITING": [{"most": SELECTED}],
+        "insights.counting.WAITING_OF_ROLE": [work | {"most": SELECTED}, {"role": "nothing of it", "most": SELECTED}],
         "insights.counting.DEPTH": [{"most": SELECTED, "look": SELECTED, "role": role} for role in (None, "work")],
         "insights.dead_letters.LIST": [{"before": before, "most": SELECTED} for before in (None, letter)],
         "insights.dead_letters.LIST_OF": [
@@ -408,13 +410,17 @@ def pages() -> Mapping[str, list[Given]]:
         "upto",
         "until",
         "silent",
+        "lowest",
+        "highest",
+        "schedule",
     )
     unasked = dict.fromkeys(kinds)
     bounds = {"most": SELECTED, "looks_at": SELECTED, "offset": 0}
 
     def asked(part: tuple[str, ...]) -> list[Given]:
         of_any = [unasked | bounds | {"role": role, "statuses": list(part)} for role in (None, "work")]
-        return [*of_any, of_any[0] | {"silent": True}]
+        few = {"lowest": 5, "highest": 9, "schedule": "nightly"}
+        return [*of_any, of_any[0] | {"silent": True}, *(one | few for one in of_any)]
 
     told = {f"{of} of {part}": asked(part) for part in lists.PAGES for of in ("page", "ids", "end")}
     return told | {f"ids of the walk of {part}": asked(part) for part in lists.IDS_OF_WALK}
