@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Annotated, Any, TypeVar
 
 from fastapi import Query
@@ -58,6 +59,12 @@ TEXT = r'"([^"\\\x00-\x1f]|\\["\\bfnrt]|\\u[0-9a-f]{4})*"'
 
 #: Of a list of tasks: an id, after an instant where all of them have ended.
 _INSTANT = r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{6}Z"
+
+
+def as_instant(at: datetime) -> str:
+    """In a place."""
+    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
 
 AFTER = Field(description="the `next` of the page before, asked for with the same filter")
 
@@ -109,6 +116,12 @@ class EndedQuery(PageQuery):
     after: Annotated[Annotated[Place, Form(f"{_INSTANT} ({_ID})")] | None, AFTER] = None
 
 
+class InstantsQuery(PageQuery):
+    """Of a list by two instants."""
+
+    after: Annotated[Annotated[Place, Form(f"{_INSTANT} {_INSTANT}")] | None, AFTER] = None
+
+
 class NameQuery(PageQuery):
     """Of a list by name."""
 
@@ -118,4 +131,5 @@ class NameQuery(PageQuery):
 PageOf = Annotated[PageQuery, Query()]
 PageOfIds = Annotated[IdQuery, Query()]
 PageOfEnded = Annotated[EndedQuery, Query()]
+PageOfInstants = Annotated[InstantsQuery, Query()]
 PageOfNames = Annotated[NameQuery, Query()]

@@ -42,6 +42,7 @@ from celeriac.api import (
     steering,
     system,
     tasks,
+    ticks,
     trigger,
     workers,
     workflows,
@@ -72,8 +73,8 @@ if TYPE_CHECKING:
 ROUTERS = tuple(
     module.router
     for module in (
-        health, document, enqueue, matching, bulks, capacity, rates, steering, tasks, jobs, scheduled_jobs, trigger,
-        system, policies, workers, dead_letters, workflows, operators, alerts, metrics, doctor,
+        health, document, enqueue, matching, bulks, capacity, rates, steering, tasks, jobs, ticks, scheduled_jobs,
+        trigger, system, policies, workers, dead_letters, workflows, operators, alerts, metrics, doctor,
     )
 )  # fmt: skip
 

@@ -13,7 +13,8 @@ from celeriac import insights
 from celeriac.cli import output
 from celeriac.cli.choice import named
 from celeriac.cli.group import Command, FindApp, Group
-from celeriac.insights import redaction
+from celeriac.insights import Count, Lateness, Ticking, redaction
+from celeriac.insights.spans import span
 from celeriac.schedules import operate
 from celeriac.schedules.decide import Entry
 from celeriac.schedules.written import differences
@@ -22,8 +23,11 @@ if TYPE_CHECKING:
     from celeriac.app import Celeriac
 
 _COLUMNS = (
-    "name", "kind", "target", "cron_expression", "timezone", "enabled", "next_run_at", "late", "differs", "quarantined"
+    "name", "kind", "target", "cron_expression", "timezone", "enabled", "next_run_at", "late", "missed", "differs",
+    "quarantined",
 )  # fmt: skip
+
+_TICK = ("due_at", "late", "task", "outcome", "why")
 
 
 @click.group(cls=Group)
@@ -49,10 +53,26 @@ def _fields(command: Callable[..., Any]) -> Callable[..., Any]:
 @schedule.command("list", cls=Command)
 @click.pass_obj
 def list_(find: FindApp, /) -> None:
-    """List schedules: what each does, when it runs next, and in what it differs from the beat config."""
+    """List schedules: what each does, when it runs next, what it missed in 24 h, and how its config differs."""
     with find().database.reading() as connection:
         rows = insights.schedules(connection)
-    output.tell(rows, output.table([_shown(row) for row in rows], _COLUMNS))
+        ticking = insights.ticking(connection, [row["id"] for row in rows if row["kind"] == "task"])
+        late = insights.lateness(connection)
+    rows = [row | _last(ticking.get(row["id"])) for row in rows]
+    output.tell(rows, [*output.table([_shown(row) for row in rows], _COLUMNS), _late(late)])
+
+
+@schedule.command(cls=Command)
+@click.argument("name")
+@click.option("--limit", default=20, show_default=True)
+@click.pass_obj
+def ticks(find: FindApp, /, name: str, limit: int) -> None:
+    """Show the last ticks of a task's schedule: how late each was, what became of its task, or why it was left out."""
+    with find().database.reading() as connection:
+        row = operate.found(connection, name)
+        found = insights.ticks_of(connection, row["id"], limit=limit)
+        late = insights.lateness(connection, row["id"])
+    output.tell({"ticks": found, "lateness": late}, [*output.table([_tick(one) for one in found], _TICK), _late(late)])
 
 
 @schedule.command(cls=Command)
@@ -126,7 +146,31 @@ def run_now(find: FindApp, /, name: str) -> None:
 
 def _shown(row: dict[str, Any]) -> dict[str, Any]:
     late = output.age(row["late_seconds"]) if row["late_seconds"] else None
-    return row | {"late": late, "differs": ", ".join(differences(row)) or None}
+    missed = (
+        None if row["missed_last_day"] is None else output.count(Count(row["missed_last_day"], row["missed_exact"]))
+    )
+    return row | {"late": late, "missed": missed, "differs": ", ".join(differences(row)) or None}
+
+
+def _last(one: Ticking | None) -> dict[str, Any]:
+    """What is known of a task's schedule; `missed_last_day` is at least so much where it is not `exact`."""
+    return {
+        "missed_last_day": one and one.missed.n, "missed_exact": one and one.missed.exact,
+        "last_status": one and one.last and one.last["status"],
+    }  # fmt: skip
+
+
+def _tick(row: dict[str, Any]) -> dict[str, Any]:
+    left_out = f"left out: {row['left_out']}"
+    return row | {"late": span(row["late_seconds"]), "task": row["id"], "outcome": row["status"] or left_out}
+
+
+def _late(late: Lateness) -> str:
+    told = f"late now {span(late.now)}"
+    if late.p95 is None or late.worst is None:
+        return f"{told}; no tick made a task in 24 h"
+    ticks = f"{'' if late.ticks.exact else 'the newest '}{late.ticks.n:,} ticks in 24 h"
+    return f"{told}; p95 {span(late.p95)}, worst {span(late.worst)} of {ticks}"
 
 
 def _given(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
 from math import ceil, floor, log10
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from celeriac.insights.minutes import Flow, Step
+from celeriac.insights.ticks import STRIP as LAST_TICKS
 
 #: Of a chart; the axes' labels stand in the margins.
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 720, 190, 46, 20, 8
@@ -18,6 +19,12 @@ STRIP = 20
 
 #: Of a step's place, how much its bar takes.
 FULL = 0.8
+
+#: Of the strip of a schedule's last ticks, which lie 2 apart.
+TICKS = 2 * LAST_TICKS
+
+#: Decades of seconds by which a tick can be seen to be late: ten thousand.
+LATEST = 4
 
 #: Labels below a chart.
 TIMES = 6
@@ -85,6 +92,19 @@ def strip(steps: Sequence[Ended]) -> Bars:
     """A small one, without axes, as high as its highest bar: of steps that lie 2 apart."""
     top = max((step.completed + step.failed for step in steps), default=0) or 1
     return _bars(steps, 0, 2, STRIP, STRIP / top)
+
+
+def ticks(strip: Sequence[Mapping[str, Any]]) -> Bars:
+    """Of ticks that lie 2 apart: from below those that made a task, the higher the later; from above what was left
+    out.
+    """
+    made, left_out = "", ""
+    for n, tick in enumerate(strip):
+        x = 2 * n + 1
+        late = log10(1 + max(0.0, tick["late_seconds"])) / LATEST
+        left_out += f"M{x} 0V{STRIP * 0.4:g}" if tick["left_out"] else ""
+        made += "" if tick["left_out"] else f"M{x} {STRIP}V{STRIP * (0.75 - 0.25 * min(1.0, late)):.1f}"
+    return Bars(made, left_out, 2 * FULL)
 
 
 def trend(failed: Sequence[int]) -> Bars:

@@ -25,8 +25,8 @@ Viewer = Annotated[Page, Depends(May("view"))]
 Steerer = Annotated[Page, Depends(May("schedules"))]
 
 
-#: Instants a schedule's page tells ahead.
-UPCOMING = 5
+#: Instants a schedule's page tells ahead; schedules whose last ticks the list tells.
+UPCOMING, STRIPS = 5, 200
 
 
 @router.get("/schedules")
@@ -34,7 +34,14 @@ def listed(page: Viewer) -> Response:
     page.ask()
     found = page.panel(insights.schedules)
     tasks = found if found.stopped else Found([row for row in found.value if row["kind"] == "task"])
-    return page.show("schedules.html", "Schedules", schedules=tasks, beats=page.panel(insights.beats))
+    ids = [row["id"] for row in tasks.value or ()][:STRIPS]
+    return page.show(
+        "schedules.html", "Schedules", schedules=tasks, ticking=page.panel(insights.ticking, ids), **_beat(page)
+    )
+
+
+def _beat(page: Page) -> dict[str, Found]:
+    return {"beats": page.panel(insights.beats), "lateness": page.panel(insights.lateness)}
 
 
 @router.get("/schedules/{name:path}")
@@ -44,9 +51,11 @@ def shown(name: str, page: Viewer) -> Response:
     if found is None:
         raise Unknown(f"there is no schedule {name!r}")
     trail = page.panel(insights.audit_trail, kind="schedule", target=str(found["id"]), limit=20)
-    following = upcoming(found, page.site.reading.clock())
+    following, which = upcoming(found, page.site.reading.clock()), found["id"]
     return page.show(
         "schedule.html", f"Schedule {name}", schedule=found, trail=trail, following=following,
+        ticks=page.panel(insights.ticks_of, which), lateness=page.panel(insights.lateness, which),
+        ticking=page.panel(insights.ticking, [which]),
         differs=written.differences(found),
     )  # fmt: skip
 

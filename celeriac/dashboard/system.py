@@ -26,7 +26,8 @@ def system(page: Viewer) -> Response:
     page.ask()
     panels = page.at_once(
         sweeps=partial(page.panel, insights.schedules), beats=partial(page.panel, insights.beats),
-        tickets=partial(tickets, page), transactions=partial(page.panel, condition.old_transactions, condition.OLD),
+        lateness=partial(page.panel, insights.lateness), tickets=partial(tickets, page),
+        transactions=partial(page.panel, condition.old_transactions, condition.OLD),
         dead=partial(page.panel, condition.dead_rows, condition.FEW_DEAD),
         connections=partial(page.panel, condition.connections), sizes=partial(page.panel, condition.sizes),
         doctor=page.site.reading.examined,

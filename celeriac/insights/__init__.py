@@ -52,6 +52,7 @@ from celeriac.insights.system import (
     workers_by_name,
 )
 from celeriac.insights.tasks import active_under, find, get, last_completion, unfinished
+from celeriac.insights.ticks import Lateness, Ticking, lateness, ticking, ticks_of
 from celeriac.insights.under_way import UnderWay, workflows_under_way
 from celeriac.insights.unique_keys import UniqueKey, unique_keys
 from celeriac.insights.views import saved_views
@@ -74,6 +75,7 @@ __all__ = [
     "Filter",
     "Flow",
     "History",
+    "Lateness",
     "Lengths",
     "Lock",
     "Locks",
@@ -85,6 +87,7 @@ __all__ = [
     "RoleDepth",
     "Shares",
     "Step",
+    "Ticking",
     "UnderWay",
     "UniqueKey",
     "Unstarted",
@@ -120,6 +123,7 @@ __all__ = [
     "history",
     "last_completion",
     "last_hour",
+    "lateness",
     "lengths",
     "list_tasks",
     "lock",
@@ -144,6 +148,8 @@ __all__ = [
     "schedules",
     "shares",
     "silences",
+    "ticking",
+    "ticks_of",
     "together",
     "unfinished",
     "unique_keys",

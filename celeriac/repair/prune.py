@@ -11,6 +11,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, TextClause, text
 
 from celeriac.canvas.join import NEEDED
+from celeriac.insights.ticks import STRIP
 from celeriac.repair.app import RepairApp
 from celeriac.repair.batch import BATCH
 from celeriac.repair.brief import briefly
@@ -180,6 +181,24 @@ SELECT (SELECT count(*) FROM gone) AS n,
     (SELECT ARRAY[bulk, id] FROM taken ORDER BY bulk DESC, id DESC LIMIT 1) AS until
 """)
 
+# INVARIANT: of each schedule the newest :kept stay, however old. Those of one that is deleted go with it.
+TICKS = text("""
+WITH taken AS MATERIALIZED (
+    SELECT old.* FROM celeriac.scheduled_jobs s, LATERAL (
+        SELECT ctid AS place, schedule FROM celeriac.ticks
+        WHERE schedule = s.id AND due_at < statement_timestamp() - :days * interval '1 day' AND due_at < (
+            SELECT due_at FROM celeriac.ticks WHERE schedule = s.id ORDER BY due_at DESC OFFSET :kept - 1 LIMIT 1)
+        ORDER BY due_at LIMIT :batch) AS old
+    WHERE s.id >= coalesce(CAST(:after AS bigint), 0) ORDER BY s.id LIMIT :batch
+), gone AS (
+    DELETE FROM celeriac.ticks WHERE ctid = ANY (ARRAY(SELECT place FROM taken)) RETURNING 1
+)
+SELECT (SELECT count(*) FROM gone) AS n, (SELECT max(schedule) FROM taken) AS until
+""")
+
+#: How long (days) ticks are kept beyond those of a strip: lateness is told of 24 h.
+TICKS_KEPT = 1.0
+
 #: How long (days) a minute is kept: charts go back seven.
 MINUTES_KEPT = 8.0
 
@@ -207,7 +226,7 @@ def prune_finished(app: RepairApp) -> int:
 
     What `GroupResult.save` keeps stays for Celery's `result_expires`, which may be never.
     """
-    left = _prune(app.database, LEFT_OF_BULKS)
+    left = _prune(app.database, LEFT_OF_BULKS) + _prune(app.database, TICKS, days=TICKS_KEPT, kept=STRIP)
     aged = ((delete, days(app)) for delete, days in AGED)
     return (
         prune_tasks(app)

@@ -7,7 +7,7 @@ instant once. What was missed is left out (`skip`), made up for by one run (`onc
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from typing import Any, Literal
@@ -168,11 +168,41 @@ def _missed(job: Job, expression: Expression, until: datetime) -> tuple[list[dat
 
 def why_left_out(job: Job, due: Plan, plan: Plan) -> str | None:
     """Why instants were left out: of what was `due`, and what the `plan` made of it. None if none was."""
-    whys = [f"no beat ticked within {job.misfire_grace:g} s of the instant"] if due.skipped else []
+    whys = [_no_beat(job)] if due.skipped else []
     if plan.skipped > due.skipped:
-        late = "one task stands for all that were due at once, as no beat had ticked"
-        whys.append(late if plan.run else f"its last task, {job.last_task_id}, was unfinished")
+        whys.append(_overlap(job, plan))
     return "; ".join(whys) or None
+
+
+def _no_beat(job: Job) -> str:
+    return f"no beat ticked within {job.misfire_grace:g} s of the instant"
+
+
+def _overlap(job: Job, plan: Plan) -> str:
+    late = "one task stands for all that were due at once, as no beat had ticked"
+    return late if plan.run else f"its last task, {job.last_task_id}, was unfinished"
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """What became of an instant: a task, new or one that was there already; or nothing, of so many from it on."""
+
+    due_at: datetime
+    task_id: str | None = None
+    is_new: bool = True
+    left_out: int = 0
+    why: str | None = None
+
+
+def ticks(job: Job, due: Plan, plan: Plan, tasks: Sequence[tuple[str, bool]]) -> list[Tick]:
+    """What became of what was `due`, of which the `plan` ran some: `tasks`, each with whether it is new."""
+    told = [Tick(at, task_id, is_new) for at, (task_id, is_new) in zip(plan.run, tasks, strict=True)]
+    if due.skipped:
+        told.append(Tick(job.next_run_at, left_out=due.skipped, why=_no_beat(job)))
+    if plan.skipped > due.skipped:
+        left_out = [at for at in due.run if at not in plan.run]
+        told.append(Tick(left_out[0], left_out=plan.skipped - due.skipped, why=_overlap(job, plan)))
+    return told
 
 
 def merged(entry: Entry, row: Mapping[str, Any] | None) -> dict[str, Any]:

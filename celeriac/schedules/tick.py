@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import json
+from collections.abc import Collection, Sequence
+from dataclasses import asdict
 from datetime import datetime
 
 from sqlalchemy import Connection, text
 
-from celeriac.schedules.decide import Job, Plan
+from celeriac.schedules.decide import Job, Plan, ticks, why_left_out
 
 # INVARIANT: whoever holds the row's lock decides on what it says now; another beat passes over it.
 TAKE = text("""
@@ -19,7 +21,13 @@ WHERE owner IN (:owner, 'api') AND enabled AND quarantined IS NULL AND id <> ALL
 ORDER BY next_run_at LIMIT 1 FOR UPDATE SKIP LOCKED
 """)
 
+# What became of each instant, in the statement that goes on to the next one.
 ADVANCE = text("""
+WITH told AS (
+    INSERT INTO celeriac.ticks (schedule, due_at, task_id, is_new, left_out, why)
+    SELECT :id, due_at, task_id, is_new, left_out, why FROM jsonb_to_recordset(CAST(:ticks AS jsonb)) AS t (
+        due_at timestamptz, task_id text, is_new boolean, left_out bigint, why text)
+)
 UPDATE celeriac.scheduled_jobs
 SET next_run_at = :next_run_at, planned_as = :planned_as, last_run_at = coalesce(:last_run_at, last_run_at),
     last_task_id = coalesce(:last_task_id, last_task_id), skips = skips + :skipped,
@@ -31,7 +39,14 @@ WHERE id = :id
 
 REMEMBER = text("UPDATE celeriac.scheduled_jobs SET last_task_id = :task_id WHERE id = :id")
 
-QUARANTINE = text("UPDATE celeriac.scheduled_jobs SET quarantined = :why WHERE id = :id")
+QUARANTINE = text("""
+WITH told AS (
+    INSERT INTO celeriac.ticks (schedule, due_at, left_out, why)
+    SELECT id, next_run_at, 1, 'it cannot run: ' || :why FROM celeriac.scheduled_jobs
+    WHERE id = :id AND kind = 'task' AND next_run_at <= statement_timestamp()
+)
+UPDATE celeriac.scheduled_jobs SET quarantined = :why WHERE id = :id
+""")
 
 IS_UNFINISHED = text("""
 SELECT EXISTS (SELECT FROM celeriac.tasks WHERE task_id = :task_id)
@@ -64,12 +79,15 @@ def wait_briefly(connection: Connection) -> None:
     connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{PATIENCE * 1000:.0f} ms'")
 
 
-def advance(connection: Connection, job: Job, plan: Plan, last_task_id: str | None, why: str | None = None) -> None:
-    """`why`: instants were left out."""
-    last = plan.run[-1] if plan.run else None
-    given = {"next_run_at": plan.next_run_at, "planned_as": job.plan_key, "last_run_at": last}
-    given |= {"id": job.id, "last_task_id": last_task_id, "skipped": plan.skipped, "why": why}
-    connection.execute(ADVANCE, given)
+def advance(connection: Connection, job: Job, due: Plan, plan: Plan, tasks: Sequence[tuple[str, bool]]) -> None:
+    """Of what was `due` the `plan` ran some: `tasks`, an instant each, and whether each is new."""
+    told = ticks(job, due, plan, tasks) if job.kind == "task" else []
+    connection.execute(ADVANCE, {
+        "id": job.id, "next_run_at": plan.next_run_at, "planned_as": job.plan_key,
+        "last_run_at": plan.run[-1] if plan.run else None, "last_task_id": tasks[-1][0] if tasks else None,
+        "skipped": plan.skipped, "why": why_left_out(job, due, plan),
+        "ticks": json.dumps([asdict(one) | {"due_at": one.due_at.isoformat()} for one in told]),
+    })  # fmt: skip
 
 
 def remember(connection: Connection, job: Job, task_id: str) -> None:

@@ -19,6 +19,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from celeriac import signals
 from celeriac.enqueue.insert import enqueue
 from celeriac.enqueue.instants import instants_id
+from celeriac.enqueue.rows import Receipt
 from celeriac.errors import CeleriacError, ConfigurationError
 from celeriac.insights import counting
 from celeriac.repair import SWEEPS, sweep
@@ -26,7 +27,7 @@ from celeriac.roles.role import is_on
 from celeriac.run.outcomes import described
 from celeriac.schedules import celerys, tick, written
 from celeriac.schedules.arguments import kept, task_of
-from celeriac.schedules.decide import Entry, Job, Plan, decide, every, overridden, why_left_out
+from celeriac.schedules.decide import Entry, Job, Plan, decide, every, overridden
 from celeriac.store.failures import is_gone
 
 if TYPE_CHECKING:
@@ -229,12 +230,12 @@ class Timetable:
             due = decide(job, now)
             plan = self._without_overlap(connection, job, due)
             act = self._act(job) if job.kind != "task" and plan.run else None
-            last = self._enqueue(connection, job, plan) if job.kind == "task" else None
+            made = self._enqueue(connection, job, plan) if job.kind == "task" and plan.run else []
         except SQLAlchemyError:
             raise
         except Exception as error:
             return self._quarantine(connection, job, error)
-        tick.advance(connection, job, plan, last, why_left_out(job, due, plan))
+        tick.advance(connection, job, due, plan, [(one.task_id, one.is_new) for one in made])
         late_by = (now - plan.run[-1]).total_seconds() if plan.run else 0.0
         return Ticked(job, plan, late_by, act)
 
@@ -254,16 +255,14 @@ class Timetable:
         run = () if unfinished else plan.run[-1:]
         return Plan(plan.next_run_at, run, plan.skipped + len(plan.run) - len(run))
 
-    def _enqueue(self, connection: Connection, job: Job, plan: Plan) -> str | None:
+    def _enqueue(self, connection: Connection, job: Job, plan: Plan) -> list[Receipt]:
         """One task an instant, of an id that only it can have: no second one can be enqueued, whatever happens."""
-        if not plan.run:
-            return None
         tick.wait_briefly(connection)
         return self._put(connection, job, [instants_id(job.name, instant) for instant in plan.run])
 
-    def _put(self, connection: Connection, job: Job, ids: list[str]) -> str:
+    def _put(self, connection: Connection, job: Job, ids: list[str]) -> list[Receipt]:
         by = f"schedule {job.name}"
-        return enqueue(connection, [task_of(self.app, job, given, enqueued_by=by) for given in ids])[-1].task_id
+        return enqueue(connection, [task_of(self.app, job, given, enqueued_by=by) for given in ids])
 
     def _act(self, job: Job) -> Callable[[], int]:
         app, target = self.app, job.target
@@ -295,7 +294,7 @@ class Timetable:
     def _enqueue_now(self, connection: Connection, job: Job) -> RunNow:
         if job.overlap == "skip" and job.last_task_id and tick.is_unfinished(connection, job.last_task_id):
             return RunNow(job.last_task_id, ran=False)
-        task_id = self._put(connection, job, [f"{job.name}@{uuid4()}"])
+        task_id = self._put(connection, job, [f"{job.name}@{uuid4()}"])[-1].task_id
         tick.remember(connection, job, task_id)
         return RunNow(task_id)
 

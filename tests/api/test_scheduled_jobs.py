@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -13,7 +14,7 @@ from celeriac.api import server
 from celeriac.schedules.timetable import Timetable
 from tasks.app import app
 from tests.api.server import Api, serving
-from tests.api.works import audited
+from tests.api.works import audited, task
 from tests.conftest import Servers
 from tests.systems.stack import on_servers
 
@@ -41,6 +42,32 @@ def job(api: Api) -> Iterator[int]:
     made = api.post(JOBS, ASKREDDIT)["id"]
     yield made
     api.rows("DELETE FROM celeriac.scheduled_jobs WHERE id = :i", i=made)
+
+
+def test_what_became_of_its_instants_is_told_page_by_page_with_how_late_they_were(api: Api, job: int) -> None:
+    made = task(api, "failed")
+    api.rows("UPDATE celeriac.history SET completed_at = now() WHERE id = :i", i=made)
+    api.rows(
+        """INSERT INTO celeriac.ticks (schedule, due_at, done_at, task_id, left_out, why)
+        SELECT :job, at, at + i * interval '1 second', CASE WHEN i < 3 THEN t.task_id END,
+            CASE WHEN i < 3 THEN 0 ELSE 4 END, CASE WHEN i = 3 THEN 'no beat ticked' END
+        FROM generate_series(1, 3) i, LATERAL (SELECT now() - i * interval '1 hour' AS at) AS x,
+            (SELECT task_id FROM worker_tasks WHERE id = :task) AS t""",
+        job=job, task=made,
+    )  # fmt: skip
+    whole = api.get(f"{JOBS}/{job}/ticks")
+    assert [(t["id"], t["status"], t["late_seconds"], t["left_out"], t["why"]) for t in whole["ticks"]] == [
+        (made, "failed", 1.0, 0, None), (made, "failed", 2.0, 0, None), (None, None, 3.0, 4, "no beat ticked"),
+    ]  # fmt: skip
+    first = api.get(f"{JOBS}/{job}/ticks?limit=2")
+    rest = api.get(f"{JOBS}/{job}/ticks?limit=2&after={quote(first['next'])}")
+    assert (first["ticks"] + rest["ticks"], rest["next"]) == (whole["ticks"], None)
+    api.refused(422, "GET", f"{JOBS}/{job}/ticks?after=2026-13-01T00:00:00.000000Z%202026-01-01T00:00:00.000000Z")
+    of_it, of_all = api.get(f"{JOBS}/{job}/lateness"), api.get("/api/lateness")
+    assert (of_it["worst"], of_it["ticks"]) == (2.0, {"n": 2, "exact": True})
+    assert of_all["worst"] >= 2.0
+    for path in ("ticks", "lateness"):
+        api.refused(404, "GET", f"{JOBS}/999999999/{path}")
 
 
 def test_a_job_is_created_as_the_seed_does(api: Api, job: int) -> None:

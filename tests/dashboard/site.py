@@ -178,6 +178,14 @@ def furnish(site: Site) -> dict[str, int]:
             ('rescue', 'rescue', '@every 30s', 'sweep', NULL, '3')""",
         name=f"nightly {EVIL}", evil=EVIL,
     )  # fmt: skip
+    site.rows(
+        """INSERT INTO celeriac.ticks (schedule, due_at, task_id, left_out, why)
+        SELECT s.id, now() - i * interval '1 minute', CASE WHEN i % 3 > 0 THEN task_id END,
+            CASE WHEN i % 3 > 0 THEN 0 ELSE 2 END, CASE WHEN i % 3 = 0 THEN :evil END
+        FROM celeriac.scheduled_jobs s, generate_series(1, 70) i,
+            LATERAL (SELECT task_id FROM worker_tasks ORDER BY id LIMIT 1 OFFSET i % 6) AS t WHERE kind = 'task'""",
+        evil=EVIL,
+    )  # fmt: skip
     site.rows("INSERT INTO celeriac.beats (beat_id, hostname, pid) VALUES ('b', :evil, 3)", evil=EVIL)
     site.rows("INSERT INTO celeriac.alerts (name, subject, value, threshold) VALUES ('queue_depth', :e, 2, 1)", e=EVIL)
     site.rows("INSERT INTO celeriac.account_policies (account, weight) VALUES (:evil, 2)", evil=EVIL)

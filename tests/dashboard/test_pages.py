@@ -41,7 +41,7 @@ PAGES = {
     "accounts": ("nobody has set a weight", ("account_policies",)),
     "locks": ("No lock is held", ("behind", "tasks")),
     "workers": ("No worker has reported within 30 d", ("workers",)),
-    "schedules": ("Nothing is scheduled", ("scheduled_jobs", "beats")),
+    "schedules": ("Nothing is scheduled", ("scheduled_jobs", "beats", "ticks")),
     "failures": ("Nothing failed in this time: until", ("history",)),
     "bulk": ("No bulk action yet", ("bulk_actions",)),
     "decisions": ("No pass yet", ("passes",)),

@@ -11,7 +11,7 @@ import pytest
 from celeriac.dashboard import page
 from celeriac.schedules import operate, written
 from celeriac.schedules.decide import Entry
-from tests.api.works import audited
+from tests.api.works import audited, task
 from tests.dashboard.site import Site
 from tests.processes import until
 
@@ -34,6 +34,37 @@ def wrong(site: Site, path: str, **fields: str) -> dict[str, str]:
     for name in said:
         assert re.search(rf'name="{name}"[^>]* aria-invalid="true" aria-describedby="wrong-{name}"', answer.text), name
     return {name: html.unescape(text) for name, text in said.items()}
+
+
+TICKED = """
+INSERT INTO celeriac.ticks (schedule, due_at, done_at, task_id, left_out, why)
+SELECT s.id, at, at + interval '3 seconds', CASE WHEN i <> 2 THEN 'nightly@' || i END,
+    CASE WHEN i <> 2 THEN 0 ELSE 7 END, CASE WHEN i = 2 THEN 'no beat ticked' END
+FROM celeriac.scheduled_jobs s, generate_series(1, 70) i, LATERAL (SELECT now() - i * interval '1 minute' AS at) AS x"""
+
+
+def test_the_last_ticks_are_a_strip_and_a_table_with_what_became_of_each(site: Site) -> None:
+    site.post("new-schedule", "admin", **NIGHTLY)
+    assert "None yet: the next one is due" in site.html("schedules/nightly")
+    failed = task(site, "failed", role="crawl")
+    site.rows("UPDATE celeriac.history SET task_id = 'nightly@1' WHERE id = :i", i=failed)
+    site.rows(TICKED)
+    for path in ("schedules", "schedules/nightly"):
+        text = site.html(path)
+        assert 'aria-label="the last 60 ticks: 59 made a task, 7 instants left out"' in text, path
+        assert "Of 69 ticks in 24 h: p95 3 s, worst 3 s late." in text, path
+    (line,) = re.findall(r'<tr id="schedule-\d+">.*?</tr>', site.html("schedules"), re.DOTALL)
+    for says in (f"#{failed}<", "✕</span> failed", "+3 s", '<td class="figure">7</td>'):
+        assert says in line, says
+    table = text.partition('<th scope="col">Why left out')[2].partition("</table>")[0]
+    assert table.count("<tr>") == 60
+    assert "7 instants: no beat ticked" in table
+    assert f"#{failed}<" in table
+    assert "not kept" in table
+    assert 'href="../tasks?role=crawl&amp;schedule=nightly"' in text
+    site.rows("DELETE FROM celeriac.ticks WHERE due_at >= now() - interval '2 minutes 1 second'")
+    site.rows(TICKED.replace("70", "2"))
+    assert "✕ left out" not in site.html("schedules").partition("<tbody>")[2].partition("+3 s")[0]
 
 
 def test_one_is_made_edited_and_deleted_and_the_trail_says_by_whom(site: Site) -> None:

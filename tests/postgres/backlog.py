@@ -96,6 +96,12 @@ BASE = [
     """INSERT INTO celeriac.minutes (role, minute, waits, runs)
         SELECT 'work', date_trunc('minute', now()) - i * interval '1 minute', ARRAY[1, 2], ARRAY[3]
         FROM generate_series(0, 99) i""",
+    """INSERT INTO celeriac.scheduled_jobs (name, target, cron_expression, enabled)
+        VALUES ('nightly', 'work', '@daily', false)""",
+    """INSERT INTO celeriac.ticks (schedule, due_at, task_id, left_out, why)
+        SELECT id, now() - i * interval '1 minute', CASE WHEN i % 5 > 0 THEN 'done-' || i END,
+            CASE WHEN i % 5 > 0 THEN 0 ELSE 1 END, CASE WHEN i % 5 = 0 THEN 'x' END
+        FROM celeriac.scheduled_jobs, generate_series(1, 100) i WHERE name = 'nightly'""",
     "INSERT INTO celeriac.intake (task) SELECT '{}' FROM generate_series(1, 10)",
     "INSERT INTO celeriac.adopted (task_id) SELECT 'adopted-' || i FROM generate_series(1, 100) i",
     """INSERT INTO celeriac.dead_letters (digest, name, reason, size, message)
@@ -155,6 +161,11 @@ SHAPES = {
         """INSERT INTO celeriac.minutes (role, minute)
             SELECT 'work', date_trunc('minute', now()) - i * interval '1 minute'
             FROM generate_series(3000, 3000 + :n) i""",
+        """INSERT INTO celeriac.scheduled_jobs (name, target, cron_expression, enabled)
+            VALUES ('often', 'work', '@every 1s', false)""",
+        """INSERT INTO celeriac.ticks (schedule, due_at, done_at, task_id)
+            SELECT id, now() - i * interval '1 second', now() - i * interval '1 second', 'past-' || i
+            FROM celeriac.scheduled_jobs, generate_series(100, 100 + :n / 2) i WHERE name = 'often'""",
         "INSERT INTO celeriac.adopted (task_id) SELECT 'past-' || i FROM generate_series(1, :n) i",
         """INSERT INTO celeriac.dead_letters (digest, name, reason, size, message)
             SELECT sha256(CAST('past ' || i AS bytea)), 'other', 'x', 1, 'x' FROM generate_series(1, :n / 2) i""",
@@ -172,7 +183,7 @@ SHAPES = {
 
 #: Where tasks are, and what is told of them. `tickets` is small by design, and may be read as a whole.
 ROOMS = ("tasks", "ready", "later", "behind", "parked", "barriers", "joins", "locks", "looks", "intake", "history")
-TOLD = ("task_events", "passes", "audit", "adopted", "dead_letters", "bulk_tasks", "minutes")
+TOLD = ("task_events", "passes", "audit", "adopted", "dead_letters", "bulk_tasks", "minutes", "ticks")
 
 
 def is_large(table: str) -> bool:
@@ -190,7 +201,7 @@ def analyze_while_idle(connection: Connection) -> None:
     """Statistics of a small queue most of which is active or due: what the planner believes when a backlog arrives."""
     run(connection, BASE)
     analyze(connection)
-    for table in (*ROOMS, *TOLD, "tickets", "roles", "unparking", "account_policies"):
+    for table in (*ROOMS, *TOLD, "tickets", "roles", "unparking", "account_policies", "scheduled_jobs"):
         connection.execute(text(f"DELETE FROM celeriac.{table}"))
 
 

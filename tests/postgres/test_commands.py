@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pwd
+import re
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -310,6 +311,28 @@ def test_a_schedule_is_added_edited_toggled_run_and_deleted(run: Run, rows: Rows
     assert [action for (action,) in rows("SELECT action FROM celeriac.audit WHERE kind = 'schedule' ORDER BY id")] == [
         "create", "update", "toggle", "toggle", "run-now", "run-now", "delete",
     ]  # fmt: skip
+
+
+def test_ticks_of_a_schedule_are_told_with_how_late_they_were_and_what_was_missed(
+    run: Run, rows: Rows, put: Put
+) -> None:
+    run("schedule", "add", "nightly", "@daily", "sync", "store_id=7")
+    assert "no tick made a task in 24 h" in run("schedule", "list").output
+    rows("""INSERT INTO celeriac.ticks (schedule, due_at, done_at, task_id, left_out, why)
+        SELECT s.id, at, at + i * interval '2 seconds', CASE WHEN i < 3 THEN 'nightly@' || i END,
+            CASE WHEN i < 3 THEN 0 ELSE 4 END, CASE WHEN i = 3 THEN 'no beat ticked' END
+        FROM celeriac.scheduled_jobs s, generate_series(1, 3) i, LATERAL (SELECT now() - i * interval '1 h' AS at) AS x
+        WHERE s.name = 'nightly'""")
+    rows("UPDATE celeriac.tasks SET task_id = 'nightly@1' WHERE id = :i", i=put().id)
+    (listed,) = (one for one in value(run("schedule", "list", "--json")) if one["name"] == "nightly")
+    assert (listed["missed_last_day"], listed["last_status"]) == (4, "pending")
+    shown = run("schedule", "ticks", "nightly").output
+    assert re.search(r"pending +-\n", shown)
+    assert re.search(r"left out: 4 +no beat ticked\n", shown)
+    assert "worst 4 s of 2 ticks in 24 h" in shown
+    told = value(run("schedule", "ticks", "nightly", "--limit", 2, "--json"))
+    assert [tick["status"] for tick in told["ticks"]] == ["pending", "not kept"]
+    assert run("schedule", "ticks", "unheard of").exit_code == REFUSED
 
 
 def test_a_schedule_that_could_not_run_is_refused(run: Run, rows: Rows) -> None:

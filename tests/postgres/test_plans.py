@@ -91,6 +91,7 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
         LIMIT {SELECTED}""")
     failed_ids = ",".join(map(str, failed))
     ready, heads = ids("ready"), ids("head")
+    (schedule,) = found("SELECT id FROM celeriac.scheduled_jobs WHERE name = 'nightly'")
     (letter,) = found("SELECT max(id) FROM celeriac.dead_letters")
     lone, one = ready[0], running[0]
     share = SELECTED // len(accounts)
@@ -266,6 +267,30 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
         "alerts.measure.ROLES": [{"samples": 0, "most": SELECTED, "newest": SELECTED}],
         "repair.review.REVIEW": [{"by": "", "counted": SELECTED, "done": "{}"}],
         "schedules.tick.IS_UNFINISHED": [{"task_id": "ready-1"}],
+        "schedules.tick.ADVANCE": [
+            dict.fromkeys(("planned_as", "last_run_at", "last_task_id", "why"))
+            | {
+                "id": schedule,
+                "next_run_at": until,
+                "skipped": 0,
+                "ticks": json.dumps(
+                    [{"due_at": "2026-01-01T00:00:00Z", "task_id": "ready-1", "is_new": True, "left_out": 0}]
+                ),
+            }
+        ],
+        "schedules.tick.QUARANTINE": [{"id": schedule, "why": "x"}],
+        "repair.prune.TICKS": [{"days": days, "kept": SELECTED, "batch": SELECTED} for days in (0, 1)],
+        "insights.ticks.TICKS": [
+            {"schedule": schedule, "due": due, "done": due, "most": SELECTED} for due in (None, until)
+        ],
+        "insights.ticks.STRIPS": [{"schedules": [schedule, 0], "most": SELECTED}],
+        "insights.ticks.MISSED": [{"schedules": [schedule, 0], "most": SELECTED}],
+        "insights.ticks.OUTCOMES": [
+            {"task_ids": some, "since": [began] * len(some)}
+            for some in (task_ids, [f"done-{i}" for i in range(1, SELECTED)], ["active-1", "none"])
+        ],
+        "insights.ticks.LATENESS": [{"schedule": None, "most": SELECTED}],
+        "insights.ticks.LATENESS_OF": [{"schedule": schedule, "most": SELECTED}],
         "operate.policies.KNOWN": [{"account": account, "most": SELECTED} for account in ("nobody", accounts[0])],
         "operate.audit.WRITE": [{"action": "", "kind": "", "changes": "[]"} | by],
         "operate.cancel.CANCEL": [

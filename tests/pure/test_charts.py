@@ -42,6 +42,14 @@ def test_what_failed_stands_upon_what_completed_below_the_line_of_what_came() ->
     assert drawn.line == "M214.5 8.0L551.5 170.0"
 
 
+def test_a_tick_rises_with_how_late_it_was_and_what_was_left_out_hangs_from_above() -> None:
+    late = [0.0, 9.0, 1e9]
+    strip = [{"late_seconds": seconds, "left_out": 0} for seconds in late]
+    drawn = charts.ticks([*strip, {"late_seconds": 5.0, "left_out": 3}])
+    assert drawn.completed == "M1 20V15.0M3 20V13.8M5 20V10.0"
+    assert drawn.failed == "M7 0V8"
+
+
 def test_an_axis_ends_with_a_round_number_whose_half_is_whole() -> None:
     assert [charts.nice(n) for n in (0, 1, 2, 3, 5, 10, 11, 45, 99, 2001)] == [2, 2, 2, 4, 10, 10, 20, 100, 100, 4000]
 
