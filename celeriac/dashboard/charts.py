@@ -9,7 +9,7 @@ from math import ceil, floor, log10
 from typing import Any, NamedTuple, Protocol
 
 from celeriac.insights.minutes import Flow, Step
-from celeriac.insights.ticks import STRIP as LAST_TICKS
+from celeriac.store.ticks import STRIP as LAST_TICKS
 
 #: Of a chart; the axes' labels stand in the margins.
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 720, 190, 46, 20, 8

@@ -36,12 +36,9 @@ def listed(page: Viewer) -> Response:
     tasks = found if found.stopped else Found([row for row in found.value if row["kind"] == "task"])
     ids = [row["id"] for row in tasks.value or ()][:STRIPS]
     return page.show(
-        "schedules.html", "Schedules", schedules=tasks, ticking=page.panel(insights.ticking, ids), **_beat(page)
-    )
-
-
-def _beat(page: Page) -> dict[str, Found]:
-    return {"beats": page.panel(insights.beats), "lateness": page.panel(insights.lateness)}
+        "schedules.html", "Schedules", schedules=tasks, ticking=page.panel(insights.ticking, ids),
+        beats=page.panel(insights.beats), lateness=page.panel(insights.lateness),
+    )  # fmt: skip
 
 
 @router.get("/schedules/{name:path}")

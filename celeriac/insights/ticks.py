@@ -12,9 +12,7 @@ from sqlalchemy import Connection, text
 
 from celeriac.errors import BadValue
 from celeriac.insights.counting import Count
-
-#: Ticks that a strip shows, and that are kept of every schedule, however old they are.
-STRIP = 60
+from celeriac.store.ticks import STRIP
 
 #: Ticks of a day that are looked at for how late they were, and left-out ones that are counted.
 LOOKED_AT, COUNTED = 10_000, 1_000

@@ -11,13 +11,13 @@ from typing import Any
 from sqlalchemy import Connection, Row, TextClause, text
 
 from celeriac.canvas.join import NEEDED
-from celeriac.insights.ticks import STRIP
 from celeriac.repair.app import RepairApp
 from celeriac.repair.batch import BATCH
 from celeriac.repair.brief import briefly
 from celeriac.store.built_in import is_built_in
 from celeriac.store.connections import Database
 from celeriac.store.plans import in_order
+from celeriac.store.ticks import STRIP
 
 #: Behind all places of members.
 NO_PLACE = 2**31 - 1

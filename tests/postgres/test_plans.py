@@ -279,7 +279,7 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
             }
         ],
         "schedules.tick.QUARANTINE": [{"id": schedule, "why": "x"}],
-        "repair.prune.TICKS": [{"days": days, "kept": SELECTED, "batch": SELECTED} for days in (0, 1)],
+        "repair.prune.TICKS": [{"days": days, "kept": SELECTED, "batch": SELECTED, "after": None} for days in (0, 1)],
         "insights.ticks.TICKS": [
             {"schedule": schedule, "due": due, "done": due, "most": SELECTED} for due in (None, until)
         ],
