@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from tests.api.server import Api
 from tests.api.works import audited, row, task
 
@@ -125,6 +127,39 @@ def test_a_worker_reports_and_is_decommissioned(api: Api) -> None:
     api.post("/api/workers/heartbeat", said | {"status": "stopped"})
     api.refused(409, "POST", "/api/workers/node:7/decommission")
     api.refused(404, "POST", "/api/workers/nobody/decommission")
+
+
+#: As the document of the worker tasks has it ("Heartbeat Data").
+HEARTBEAT = """
+{
+  "worker_id": "worker-abc123",
+  "current_task_id": 456,
+  "current_task_ids": [456, 457, 458],
+  "active_task_count": 3,
+  "max_concurrent_tasks": 3,
+  "status": "active",
+  "resources": {
+    "memory_mb": 256,
+    "memory_total_mb": 512,
+    "memory_rss_mb": 320,
+    "memory_percent": 50,
+    "cpu_user_ms": 12500,
+    "cpu_system_ms": 3200,
+    "cpu_percent": 45,
+    "is_backing_off": false,
+    "backoff_reason": null
+  }
+}
+"""
+
+
+def test_a_heartbeat_is_taken_as_the_document_has_it(api: Api) -> None:
+    headers = {"Content-Type": "application/json"}
+    assert api.ask("POST", "/api/workers/heartbeat", content=HEARTBEAT, headers=headers).json() == {"status": "active"}
+    said, told = json.loads(HEARTBEAT), api.get("/api/workers/worker-abc123/heartbeat")
+    assert told == said | {"current_task_id": None, "current_task_ids": [], "active_task_count": 0}, (
+        "what it runs is what SQL knows of it, and no worker's word"
+    )
 
 
 def test_who_enqueued_is_audited(api: Api) -> None:
