@@ -6,6 +6,7 @@ from functools import partial
 
 from fastapi import APIRouter
 
+from celeriac import insights
 from celeriac.api.app import App
 from celeriac.api.callers import Operator
 from celeriac.api.changes import Changed, Many, ManyChanged, Reason, ToPriority, many, one
@@ -37,6 +38,16 @@ def cancel_task(task: TaskInPath, app: App, caller: Operator, body: Reason) -> C
 def retry_task(task: TaskInPath, app: App, caller: Operator, body: Reason) -> Changed:
     """A failed or cancelled task waits again, with all its attempts."""
     return one(app, task, partial(steer.retry, by=caller.name, why=body.why))
+
+
+@router.post("/{task}/hasten")
+def hasten_task(task: TaskInPath, app: App, caller: Operator, body: Reason) -> Changed:
+    """One that waits for its time, planned or between two attempts, is due now; 409 for any other."""
+    with app.database.reading() as connection:
+        role: str = insights.get(connection, task)["role"]
+    changed = one(app, task, partial(steer.hasten, by=caller.name, why=body.why))
+    app.kick([role])
+    return changed
 
 
 @router.put("/{task}/priority")

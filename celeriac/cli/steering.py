@@ -1,4 +1,4 @@
-"""Steer tasks: retry, cancel, give another priority."""
+"""Steer tasks: retry, cancel, give another priority, make due now."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from celeriac.cli.group import REFUSED, Command, FindApp
 from celeriac.insights import Filter
 from celeriac.operate import steer
 from celeriac.operate.steer import Move, Steered
-from celeriac.store.states import MOVES
+from celeriac.store.states import MOVES, WAITS_FOR_TIME
 
 
 def _bulk(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -59,12 +59,21 @@ def prioritise(find: FindApp, /, priority: int, why: str, **options: Any) -> Non
     _steer(find(), "prioritise", move, **options)
 
 
+@click.command(cls=Command)
+@_bulk
+@click.pass_obj
+def hasten(find: FindApp, /, why: str, **options: Any) -> None:
+    """Let TASKs that wait for their time, planned or between two attempts, be due now."""
+    _steer(find(), "hasten", lambda c, ids: steer.hasten(c, ids, by=output.by(), why=why), **options)
+
+
 def _steer(
     app: Celeriac, verb: str, move: Move, *, tasks: tuple[str, ...], most: int | None, yes: bool, preview: bool,
     words: Sequence[str], **options: Any,
 ) -> None:  # fmt: skip
     told = bool(words) or any(value is not None for value in options.values())
-    wanted = Filter.of(words or (MOVES[verb] if told else ()), **options)
+    waits_for = WAITS_FOR_TIME if told and verb == "hasten" else None
+    wanted = Filter.of(words or (MOVES[verb] if told else ()), waits_for=waits_for, **options)
     found = choice.chosen(app, tasks, wanted, most=most, sure=yes or preview, verb=verb)
     if preview:
         output.tell({"tasks": len(found.ids), "in_all": found.in_all}, str(found))
@@ -92,4 +101,4 @@ def _tell(done: Steered, left: int) -> None:
         raise click.exceptions.Exit(REFUSED)
 
 
-COMMANDS = (retry, cancel, prioritise)
+COMMANDS = (retry, cancel, prioritise, hasten)

@@ -15,12 +15,10 @@ from celeriac.dashboard.forms import Sent
 from celeriac.dashboard.guard import May
 from celeriac.dashboard.page import Elsewhere, Page
 from celeriac.dashboard.reading import Found
-from celeriac.errors import BadValue
 from celeriac.insights import attempts
 from celeriac.insights.tasks import events
 from celeriac.operate import steer
-from celeriac.operate.hasten import hasten
-from celeriac.store.states import FAILED, FINISHED, MOVES, RUNNING
+from celeriac.store.states import FAILED, FINISHED, MOVES, RUNNING, WAITS_FOR_TIME
 
 router = APIRouter()
 
@@ -43,6 +41,7 @@ def shown(task: str, page: Viewer) -> Response:
         found = found | dict.fromkeys(("args", "kwargs", "result", "progress"))
     told = page.panel(events, found["id"])
     moves = sorted(move for move, statuses in MOVES.items() if found["status"] in statuses)
+    moves = [move for move in moves if move != "hasten" or found["waits_for"] == WAITS_FOR_TIME]
     return page.show(
         "task.html", f"Task {task}", task=found, events=told, why=why, lede=lede(found, why.value), moves=moves,
         attempts=attempts.attempts(told.value or []), children=page.panel(attempts.children, found["id"]),
@@ -116,10 +115,8 @@ def boost(task: Task, page: Annotated[Page, Depends(May("priority"))]) -> Respon
 def run_now(task: Task, page: Annotated[Page, Depends(May("priority"))]) -> Response:
     def act() -> str:
         found = page.read(insights.get, task)
-        role = page.write(lambda c: hasten(c, found["task_id"], by=page.bearer.name))
-        if role is None:
-            raise BadValue(f"task {task} does not wait for its time")
-        page.celeriac.kick([role])
+        page.write(lambda c: steer.hasten(c, [task], by=page.bearer.name).one())
+        page.celeriac.kick([found["role"]])
         return "It is due now."
 
     return acts.done(page, page.to("tasks", task), act)

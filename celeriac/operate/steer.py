@@ -19,6 +19,7 @@ from celeriac.errors import BadValue, IllegalMove, Unknown
 from celeriac.operate import audit
 from celeriac.operate.audit import Change
 from celeriac.operate.cancel import cancel_all
+from celeriac.operate.hasten import hasten as make_due
 from celeriac.operate.prioritise import prioritise
 from celeriac.roles.bounds import ANY_PRIORITY, PRIORITY, is_whole
 from celeriac.store import look
@@ -39,6 +40,7 @@ HOLD = text("SELECT count(*) FROM celeriac.hold(CAST(:ids AS bigint[]), false)")
 # Asked once the tasks are held: nothing moves any more.
 FOUND = text("""
 SELECT t.id, t.task_id, t.role, t.status, t.priority, t.unique_key, t.retry_count, t.tries, t.losses, t.error_message,
+    t.scheduled_for,
     t.cancel_requested_at IS NOT NULL AS asked,
     coalesce((r.definition #>> '{priority_range,0}')::integer, :low) AS low,
     coalesce((r.definition #>> '{priority_range,1}')::integer, :high) AS high,
@@ -122,6 +124,19 @@ def boost(connection: Connection, ids: Sequence[int], boost: int, *, by: str, wh
         return int(max(row.priority, min(row.priority + boost, BOOSTED_TO, row.high)))
 
     return _prioritise(connection, ids, raised, action="boost", by=by, why=why)
+
+
+def hasten(connection: Connection, ids: Sequence[int], *, by: str, why: str = "") -> Steered:
+    """What waits for its time, planned or between two attempts, is due now."""
+    rows, result = _lock(connection, ids, "hasten")
+    changes = []
+    for row in rows:
+        if make_due(connection, row.task_id, by=by) is None:
+            result.refused[row.id] = "the task does not wait for its time"
+        else:
+            before = {"scheduled_for": row.scheduled_for.isoformat()}
+            changes.append(Change(str(row.id), before, {"scheduled_for": "now"}))
+    return _audited(connection, result, changes, action="hasten", by=by, why=why)
 
 
 def retry(connection: Connection, ids: Sequence[int], *, by: str, why: str = "") -> Steered:

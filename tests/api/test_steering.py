@@ -37,6 +37,16 @@ def test_a_task_is_retried_or_gets_another_priority(api: Api) -> None:
     assert [entry[1] for entry in audited(api, "task", failed)] == ["retry", "priority"]
 
 
+def test_what_waits_for_its_time_is_due_now(api: Api) -> None:
+    kwargs = {"instasite_id": 6_000, "account_id": 1}
+    planned = {"role": "instasite_build", "kwargs": kwargs, "task_id": "planned", "delay": 3_600}
+    later = api.post("/api/tasks", planned)["id"]
+    assert api.post("/api/tasks/planned/hasten", {"why": "asked"})["target"] == str(later)
+    assert row(api, later, "scheduled_for <= now()") == (True,)
+    assert [(entry[1], entry[4]) for entry in audited(api, "task", later)] == [("enqueue", None), ("hasten", "asked")]
+    api.refused(409, "POST", f"/api/tasks/{task(api, 'completed')}/hasten")
+
+
 def test_many_are_cancelled_or_retried_by_their_ids(api: Api) -> None:
     waiting, over = task(api), task(api, "completed")
     answer = api.post("/api/tasks/bulk/cancel", {"ids": [waiting, over]})

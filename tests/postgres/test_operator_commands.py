@@ -188,6 +188,16 @@ def test_list_looks_on_where_few_are_meant(run: Run, rows: Rows, put: Put, monke
     assert [item["id"] for item in page["items"]] == [wanted]
 
 
+def test_what_waits_for_its_time_is_due_now(run: Run, rows: Rows, put: Put) -> None:
+    planned, ready = put(delay=3_600.0), put()
+    put("other", delay=3_600.0)
+    assert run("hasten", planned.id, "--why", "asked").stdout.strip() == "1 changed, 0 not"
+    assert run("hasten", ready.id).exit_code == REFUSED
+    assert run("hasten", "--role", "other", "--yes").stdout.strip() == "1 changed, 0 not"
+    assert rows("SELECT count(*) FROM celeriac.audit WHERE action = 'hasten'") == [(2,)]
+    assert rows("SELECT id FROM worker_tasks WHERE scheduled_for > now()") == []
+
+
 def test_a_bulk_says_how_many_are_meant_in_all(run: Run, rows: Rows, put: Put) -> None:
     for _ in range(5):
         put(account="acme")

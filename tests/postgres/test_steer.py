@@ -58,6 +58,7 @@ DO = {
     "retry": lambda database, task: one(database, steer.retry, task),
     "cancel": lambda database, task: one(database, steer.cancel, task),
     "prioritise": lambda database, task: one(database, steer.set_priority, task, 7),
+    "hasten": lambda database, task: one(database, steer.hasten, task),
 }
 
 
@@ -66,7 +67,7 @@ DO = {
 def test_a_move_is_made_where_the_life_of_a_task_allows_it_and_refused_elsewhere(
     database: Database, rows: Rows, move: str, status: str
 ) -> None:
-    task = in_state(database, status)
+    task = in_state(database, status, **({"delay": 3_600.0} if (move, status) == ("hasten", "pending") else {}))
     rows("TRUNCATE audit, task_events")
     before = rows("SELECT * FROM worker_tasks")
     if (move, status) in ALLOWED:
@@ -81,6 +82,14 @@ def test_a_move_is_made_where_the_life_of_a_task_allows_it_and_refused_elsewhere
         DO[move](database, task)
     assert rows("SELECT * FROM worker_tasks") == before
     assert rows("SELECT FROM celeriac.audit") == []
+
+
+def test_only_what_waits_for_its_time_is_due_now(database: Database, rows: Rows) -> None:
+    planned, ready = in_state(database, "pending", delay=3_600.0), in_state(database, "pending")
+    done = steered(database, steer.hasten, [planned, ready])
+    assert [change.target for change in done.changed] == [str(planned)]
+    assert done.refused == {ready: "the task does not wait for its time"}
+    assert rows("SELECT id FROM worker_tasks WHERE scheduled_for > now()") == []
 
 
 def test_retry_starts_from_the_beginning(database: Database, rows: Rows, put: Put) -> None:
