@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import json
+import re
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from celeriac import Celeriac
-from celeriac.cli import within_celery
+from celeriac.cli import output, within_celery
 from celeriac.enqueue.rows import Receipt
 from celeriac.errors import ConfigurationError
 from celeriac.insights import lists
@@ -73,6 +74,9 @@ def test_failures_are_shown_in_groups_and_a_group_is_retried_whole(run: Run, row
     shown = run("failures").output.splitlines()
     assert ["HTTPError: 502 of 'a'" in shown[1], "KeyError" in shown[2]] == [True, True]
     assert shown[-1] == "5 failures looked at, the newest"
+    assert re.findall(r"first seen +last seen", shown[0])
+    (first,) = rows("SELECT min(completed_at) FROM worker_tasks WHERE error_message LIKE 'HTTP%'")[0]
+    assert output.cell(first) in shown[1]
     http = value(run("failures", "--role", "work", "--since", 3600, "--json"))["groups"][0]["fingerprint"]
     assert run("failures", "retry", http, "--preview").output.strip() == "3 tasks"
     assert "retry 3 tasks? [y/N]" in run("failures", "retry", http, input="n\n").stderr
