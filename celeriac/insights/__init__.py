@@ -49,7 +49,7 @@ from celeriac.insights.system import (
     workers,
     workers_by_name,
 )
-from celeriac.insights.tasks import active_under, find, get, last_completion, unfinished
+from celeriac.insights.tasks import active_under, find, get, last_completion, rows_of, unfinished
 from celeriac.insights.under_way import UnderWay, workflows_under_way
 from celeriac.insights.views import saved_views
 from celeriac.insights.why import History, Why, history, why
@@ -132,6 +132,7 @@ __all__ = [
     "retries",
     "reviews",
     "rounds_waited",
+    "rows_of",
     "saved_views",
     "schedules",
     "shares",

@@ -55,6 +55,18 @@ def test_many_are_cancelled_or_retried_by_their_ids(api: Api) -> None:
     assert row(api, waiting, "status") == ("pending",)
 
 
+def test_many_are_named_by_either_id(api: Api) -> None:
+    by_row, by_task_id, by_text = task(api), task(api, task_id="named by hand"), task(api)
+    digits = task(api, task_id=str(by_text + 500_000))
+    task(api, task_id=str(by_text))
+    named = [by_row, "named by hand", by_task_id, str(by_text), "nobody's", str(by_text + 500_000)]
+    answer = api.post("/api/tasks/bulk/cancel", {"ids": named})
+    assert answer["changed"] == sorted([by_row, by_task_id, by_text, digits]), "a number is an id, if a row has it"
+    assert answer["missing"] == ["nobody's"]
+    document = api.refused(422, "POST", "/api/tasks/bulk/cancel", json={"ids": [by_row, False]})
+    assert [error["field"] for error in document["errors"]] == ["ids.1"]
+
+
 def test_a_role_is_paused_and_resumed(api: Api) -> None:
     paused = "SELECT paused FROM celeriac.roles WHERE role = 'instasite_ready_mail'"
     assert api.post("/api/roles/instasite_ready_mail/pause", {"why": "mail is down"})["after"] == {"paused": True}

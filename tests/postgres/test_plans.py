@@ -368,6 +368,7 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
         "insights.system.AUDIT_OF": [{"kind": "role", "target": "work", "before": None, "most": SELECTED}],
         "insights.tasks.TASK": [{"id": lone}, {"id": failed[0]}],
         "insights.tasks.ID_OF": [{"task_id": "ready-1"}, {"task_id": "done-1"}],
+        "insights.tasks.ROWS_OF": [{"given": ["ready-1", "done-1"], "ids": [lone, failed[0]]}],
         "insights.tasks.EVENTS": [{"id": 1, "most": SELECTED}],
         "insights.tasks.ACTIVE_UNDER": [{"lock_key": "key-1"}],
         "insights.tasks.UNFINISHED": [{"role": "keyed", "unique_key": "h1"}],
