@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from operator import itemgetter
 from typing import Annotated, Any, Literal
@@ -20,6 +21,7 @@ from celeriac.api.schedulable import role_taking
 from celeriac.roles.bounds import LONGEST_DELAY, MOST
 from celeriac.schedules import operate, written
 from celeriac.schedules.decide import CHANGEABLE, Entry
+from celeriac.schedules.expressions import words
 
 router = APIRouter(prefix="/api/admin/scheduled-jobs", tags=["scheduled jobs"])
 
@@ -111,6 +113,10 @@ class ScheduledJob(BaseModel):
     kwargs: dict[str, Any]
     options: dict[str, Any]
     cron_expression: str
+    in_words: str | None = Field(
+        description="when that is, on the clocks of its zone; null where few words would not say just that",
+        examples=["at 00:00 every day"],
+    )
     timezone: str
     enabled: bool
     priority: int | None
@@ -196,4 +202,8 @@ def run_scheduled_job_now(job: IdInPath, app: App, caller: Operator) -> Ran:
 
 def _shown(row: RowMapping) -> ScheduledJob:
     told = dict(row)
-    return ScheduledJob.model_validate(told | {"differs": written.differences(told)})
+    return ScheduledJob.model_validate(told | {"differs": written.differences(told), "in_words": _words(told)})
+
+
+def _words(row: Mapping[str, Any]) -> str | None:
+    return words.told(row["cron_expression"], row["timezone"])

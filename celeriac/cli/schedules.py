@@ -14,10 +14,12 @@ from celeriac.cli.choice import named
 from celeriac.cli.group import Command, FindApp, Group
 from celeriac.schedules import operate
 from celeriac.schedules.decide import Entry
+from celeriac.schedules.expressions import words
 from celeriac.schedules.written import differences
 
 _COLUMNS = (
-    "name", "kind", "target", "cron_expression", "timezone", "enabled", "next_run_at", "late", "differs", "quarantined"
+    "name", "kind", "target", "cron_expression", "in_words", "timezone", "enabled", "next_run_at", "late", "differs",
+    "quarantined",
 )  # fmt: skip
 
 
@@ -46,7 +48,7 @@ def _fields(command: Callable[..., Any]) -> Callable[..., Any]:
 def list_(find: FindApp, /) -> None:
     """List schedules: what each does, when it runs next, and in what it differs from the beat config."""
     with find().database.reading() as connection:
-        rows = insights.schedules(connection)
+        rows = [row | {"in_words": _words(row)} for row in insights.schedules(connection)]
     output.tell(rows, output.table([_shown(row) for row in rows], _COLUMNS))
 
 
@@ -127,8 +129,13 @@ def _given(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _tell(row: RowMapping) -> None:
-    state = "on" if row["enabled"] else "off"
-    output.tell(dict(row), f"{row['name']}: {row['cron_expression']} {row['timezone']}, {row['target']}, {state}")
+    state, said = "on" if row["enabled"] else "off", _words(row)
+    when = f"{row['cron_expression']} {row['timezone']}" + (f" ({said})" if said else "")
+    output.tell({**row, "in_words": said}, f"{row['name']}: {when}, {row['target']}, {state}")
+
+
+def _words(row: Mapping[str, Any] | RowMapping) -> str | None:
+    return words.told(row["cron_expression"], row["timezone"])
 
 
 COMMANDS = (schedule,)

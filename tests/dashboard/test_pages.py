@@ -492,6 +492,8 @@ def test_a_schedule_says_when_it_fires_next_on_its_own_clocks(site: Site) -> Non
     assert len(following) == 5
     assert {at.strftime("%H:%M %z") for at in following} == {"03:30 +0530"}
     assert {after - before for before, after in pairwise(following)} == {timedelta(days=1)}
+    for path in ("schedules/nightly", "schedules"):
+        assert "at 03:30 every day" in site.html(path)
     assert site.html("schedules/nightly").count(" 03:30:00<") == 5
 
 

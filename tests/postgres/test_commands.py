@@ -295,6 +295,8 @@ def test_a_schedule_is_added_edited_toggled_run_and_deleted(run: Run, rows: Rows
     assert value(run("schedule", "toggle", "nightly", "--json"))["enabled"] is False
     assert value(run("schedule", "toggle", "nightly", "on", "--json"))["enabled"] is True
     (listed,) = value(run("schedule", "list", "--json"))
+    assert listed["in_words"] == "every 6 hours"
+    assert "every 6 hours" in run("schedule", "list").output
     assert (listed["name"], listed["cron_expression"], listed["priority"], listed["kwargs"]) == (
         "nightly", "@every 6h", 3, {"store_id": 7},
     )  # fmt: skip
