@@ -91,6 +91,23 @@ def test_a_bulk_changes_just_what_its_page_showed(site: Site) -> None:
     assert [a[4] for a in audited(site, "task", end)] == ["mended"]
 
 
+def test_a_bulk_says_first_whom_its_move_does_not_mean_and_after_it_why_so_many_were_skipped(site: Site) -> None:
+    for status in ("failed", "failed", "running", "completed"):
+        task(site, status, "crawl")
+    site.rows("UPDATE celeriac.history SET unique_key = 'key ' || id WHERE status = 'failed'")
+    page = site.html("tasks/matching?move=retry&role=crawl")
+    assert "Retry 2 tasks" in page
+    refused = page.partition('<ul id="refused">')[2].partition("</ul>")[0]
+    for status in ("running", "completed"):
+        assert f"<li>1 is {status} and left alone: only what failed or was cancelled can be retried.</li>" in refused
+    for (key,) in site.rows("SELECT unique_key FROM celeriac.history WHERE status = 'failed'"):
+        task(site, "pending", "crawl", unique_key=key)
+    site.told("bulk/retry", **hidden(page))
+    assert ended(site) == ("done", 2, 0, 2)
+    said = site.html(f"bulk/{site.rows.one('SELECT id FROM celeriac.bulk_actions')}")
+    assert '<dt class="figure">2</dt><dd>task # has its unique key &#39;&#39; by now</dd>' in said
+
+
 def test_a_bulk_that_few_tasks_match_says_that_there_may_be_more(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lists, "LOOKS_AT", 4)
     monkeypatch.setattr(lists, "VAIN", 2)

@@ -200,7 +200,7 @@ CREATE TABLE celeriac.beats (
 
 -- What is done to all tasks that a filter meant at `until`: none of an id above `upto`, none that ended later. First they
 -- are gathered in `bulk_tasks`, then moved in the order of their ids; `place` is how far that is. `skips`: the first
--- refusals. `trouble`: why the last step came to nothing.
+-- refusals; `reasons`: how many were refused for each. `trouble`: why the last step came to nothing.
 CREATE TABLE celeriac.bulk_actions (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     move text NOT NULL,
@@ -214,6 +214,7 @@ CREATE TABLE celeriac.bulk_actions (
     done bigint DEFAULT 0 NOT NULL,
     skipped bigint DEFAULT 0 NOT NULL,
     skips jsonb DEFAULT '[]' NOT NULL,
+    reasons jsonb DEFAULT '{}' NOT NULL,
     trouble text,
     by text NOT NULL,
     why text,
