@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime
 from operator import itemgetter
 from typing import Annotated, Any, Literal
@@ -21,7 +20,6 @@ from celeriac.api.schedulable import role_taking
 from celeriac.roles.bounds import LONGEST_DELAY, MOST
 from celeriac.schedules import operate, written
 from celeriac.schedules.decide import CHANGEABLE, Entry
-from celeriac.schedules.expressions import words
 
 router = APIRouter(prefix="/api/admin/scheduled-jobs", tags=["scheduled jobs"])
 
@@ -201,9 +199,4 @@ def run_scheduled_job_now(job: IdInPath, app: App, caller: Operator) -> Ran:
 
 
 def _shown(row: RowMapping) -> ScheduledJob:
-    told = dict(row)
-    return ScheduledJob.model_validate(told | {"differs": written.differences(told), "in_words": _words(told)})
-
-
-def _words(row: Mapping[str, Any]) -> str | None:
-    return words.told(row["cron_expression"], row["timezone"])
+    return ScheduledJob.model_validate(written.shown(row))

@@ -14,8 +14,7 @@ from celeriac.cli.choice import named
 from celeriac.cli.group import Command, FindApp, Group
 from celeriac.schedules import operate
 from celeriac.schedules.decide import Entry
-from celeriac.schedules.expressions import words
-from celeriac.schedules.written import differences
+from celeriac.schedules.written import shown
 
 _COLUMNS = (
     "name", "kind", "target", "cron_expression", "in_words", "timezone", "enabled", "next_run_at", "late", "differs",
@@ -48,7 +47,7 @@ def _fields(command: Callable[..., Any]) -> Callable[..., Any]:
 def list_(find: FindApp, /) -> None:
     """List schedules: what each does, when it runs next, and in what it differs from the beat config."""
     with find().database.reading() as connection:
-        rows = [row | {"in_words": _words(row)} for row in insights.schedules(connection)]
+        rows = [shown(row) for row in insights.schedules(connection)]
     output.tell(rows, output.table([_shown(row) for row in rows], _COLUMNS))
 
 
@@ -121,7 +120,7 @@ def run_now(find: FindApp, /, name: str) -> None:
 
 def _shown(row: dict[str, Any]) -> dict[str, Any]:
     late = output.age(row["late_seconds"]) if row["late_seconds"] else None
-    return row | {"late": late, "differs": ", ".join(differences(row)) or None}
+    return row | {"late": late, "differs": ", ".join(row["differs"]) or None}
 
 
 def _given(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -129,13 +128,9 @@ def _given(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _tell(row: RowMapping) -> None:
-    state, said = "on" if row["enabled"] else "off", _words(row)
+    state, said = "on" if row["enabled"] else "off", shown(row)["in_words"]
     when = f"{row['cron_expression']} {row['timezone']}" + (f" ({said})" if said else "")
-    output.tell({**row, "in_words": said}, f"{row['name']}: {when}, {row['target']}, {state}")
-
-
-def _words(row: Mapping[str, Any] | RowMapping) -> str | None:
-    return words.told(row["cron_expression"], row["timezone"])
+    output.tell(shown(row), f"{row['name']}: {when}, {row['target']}, {state}")
 
 
 COMMANDS = (schedule,)

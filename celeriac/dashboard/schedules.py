@@ -33,7 +33,7 @@ UPCOMING = 5
 def listed(page: Viewer) -> Response:
     page.ask()
     found = page.panel(insights.schedules)
-    tasks = found if found.stopped else Found([row for row in found.value if row["kind"] == "task"])
+    tasks = found if found.stopped else Found([written.shown(row) for row in found.value if row["kind"] == "task"])
     return page.show("schedules.html", "Schedules", schedules=tasks, beats=page.panel(insights.beats))
 
 
@@ -46,7 +46,7 @@ def shown(name: str, page: Viewer) -> Response:
     trail = page.panel(insights.audit_trail, kind="schedule", target=str(found["id"]), limit=20)
     following = upcoming(found, page.site.reading.clock())
     return page.show(
-        "schedule.html", f"Schedule {name}", schedule=found, trail=trail, following=following,
+        "schedule.html", f"Schedule {name}", schedule=written.shown(found), trail=trail, following=following,
         differs=written.differences(found),
     )  # fmt: skip
 

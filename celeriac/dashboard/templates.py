@@ -12,8 +12,7 @@ from markupsafe import Markup
 
 from celeriac.dashboard import charts, health, words
 from celeriac.dashboard.guard import role_of
-from celeriac.insights import exports
-from celeriac.schedules.expressions.words import told as in_words
+from celeriac.insights import ARGUMENT, exports
 from celeriac.store.states import ALL
 
 #: The navigation: path, word, key after `g`.
@@ -62,7 +61,7 @@ def environment() -> Environment:
     )  # fmt: skip
     made.filters |= {
         "ago": ago, "lasting": lasting, "when": when, "took": words.took, "figure": words.figure, "exact": words.exact,
-        "first_line": words.first_line, "rate": words.rate, "in_words": in_words,
+        "first_line": words.first_line, "rate": words.rate, "tojson_text": words.compact,
     }  # fmt: skip
     made.globals |= {
         "words": words,
