@@ -16,11 +16,11 @@ from typing import Any, Final
 from sqlalchemy import Connection, Row, text
 
 from celeriac.errors import BadValue, IllegalMove, Unknown
-from celeriac.insights.fingerprints import pattern_of
 from celeriac.operate import audit, steer
 from celeriac.operate.audit import Change
 from celeriac.operate.steer import Move, Steered
 from celeriac.roles.bounds import PRIORITY
+from celeriac.store.alike import pattern_of
 from celeriac.store.plans import lookups
 
 GATHERING: Final = "gathering"
@@ -150,7 +150,7 @@ def _note(connection: Connection, bulk: Row[Any], moved: Steered, last: int) -> 
     connection.execute(MOVED, {
         "bulk": bulk.id, "done": len(moved.changed), "skipped": len(skips), "place": str(last),
         "skips": json.dumps(skips[: max(0, TOLD - len(bulk.skips))]),
-        "reasons": json.dumps(_counted(bulk.reasons, [skip["reason"] for skip in skips])),
+        "reasons": json.dumps(_counted(bulk.reasons, [*moved.refused.values(), *gone.values()])),
     })  # fmt: skip
 
 
