@@ -71,9 +71,13 @@ def test_a_role_is_paused_and_resumed(api: Api) -> None:
     paused = "SELECT paused FROM celeriac.roles WHERE role = 'instasite_ready_mail'"
     assert api.post("/api/roles/instasite_ready_mail/pause", {"why": "mail is down"})["after"] == {"paused": True}
     assert api.rows.one(paused) is True
+    after = api.post("/api/roles/instasite_ready_mail/pause", {"why": "mail is down", "seconds": 600})["after"]
+    assert after["until"] == api.get("/api/roles/instasite_ready_mail")["paused_until"].replace("Z", "+00:00")
+    api.refused(422, "POST", "/api/roles/instasite_ready_mail/pause", json={"seconds": 0})
     assert api.post("/api/roles/instasite_ready_mail/resume")["after"] == {"paused": False}
     assert api.rows.one(paused) is False
     assert [(e[1], e[4]) for e in audited(api, "role", "instasite_ready_mail")] == [
+        ("pause", "mail is down"),
         ("pause", "mail is down"),
         ("resume", None),
     ]

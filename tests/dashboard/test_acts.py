@@ -108,6 +108,13 @@ def test_a_bulk_says_first_whom_its_move_does_not_mean_and_after_it_why_so_many_
     assert '<dt class="figure">2</dt><dd>task # has its unique key &#39;&#39; by now</dd>' in said
 
 
+def test_a_role_is_paused_for_a_time(site: Site) -> None:
+    assert site.told("pause-role/crawl", why="slow", **{"for": "2h"}).startswith("crawl is paused for 2 h: ")
+    assert "It is resumed by itself at" in site.html("roles/crawl")
+    assert "give a time like 30s" in site.told("pause-role/resync", **{"for": "soon"})
+    assert site.rows("SELECT role FROM celeriac.roles WHERE paused") == [("crawl",)]
+
+
 def test_a_bulk_that_few_tasks_match_says_that_there_may_be_more(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lists, "LOOKS_AT", 4)
     monkeypatch.setattr(lists, "VAIN", 2)

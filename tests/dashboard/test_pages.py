@@ -497,6 +497,22 @@ def test_a_schedule_says_when_it_fires_next_on_its_own_clocks(site: Site) -> Non
     assert site.html("schedules/nightly").count(" 03:30:00<") == 5
 
 
+def test_a_role_says_since_when_it_is_idle_and_what_another_release_declares(site: Site) -> None:
+    site.rows("""INSERT INTO celeriac.scheduled_jobs (name, target, cron_expression, next_run_at)
+        VALUES ('nightly', 'resync', '@daily', now() + interval '3 hours')""")
+    task(site, "completed", "resync")
+    site.rows("""UPDATE celeriac.roles SET otherwise = jsonb_build_object('release', 6, 'at', now(),
+        'definition', definition || '{"window": 77}') WHERE role = 'resync'""")
+    said = site.html("roles/resync")
+    idle = said.partition('<p id="idle">')[2].partition("</p>")[0]
+    assert "Idle since" in idle
+    assert re.search(r'schedules/nightly">nightly</a> makes its next task at', idle)
+    row = said.partition('<tr id="option-window">')[2].partition("</tr>")[0]
+    assert "<b>77</b>" in row
+    assert "The code of release 6 declared it otherwise" in said
+    assert "none that was retried has ended" in said
+
+
 def test_head_is_a_page_without_its_body(site: Site) -> None:
     asked, whole = site.ask("HEAD", "tasks"), site.get("tasks", "admin")
     assert (asked.status_code, asked.content) == (200, b"")

@@ -197,6 +197,9 @@ def test_a_roles_limits_are_set_and_lifted(run: Run, rows: Rows) -> None:
 def test_status_shows_what_waits_runs_is_late_and_is_paused(run: Run, rows: Rows, put: Put, database: Database) -> None:
     stages.running(database, new_task("busy"))
     put("busy", lock_key="k")
+    assert run("pause", "role", "sync", "--for", 600).output.strip() == "sync is paused for 10 min"
+    assert rows("SELECT paused, paused_until > now() FROM roles WHERE role = 'sync'") == [(True, True)]
+    assert run("pause", "account", "acme", "--for", 600).exit_code == USAGE
     put("busy", lock_key="k")
     rows("UPDATE worker_tasks SET scheduled_for = now() - interval '3 hours' WHERE lock_key = 'k'")
     for _ in range(2):

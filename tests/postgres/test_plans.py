@@ -306,7 +306,7 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
         ],
         **{
             f"insights.minutes.{what}": [work | {"step": 60, "since": began, "until": until, "origin": began}]
-            for what in ("FLOW", "FLOW_OF", "ENDED", "LENGTHS", "AGAIN")
+            for what in ("FLOW", "FLOW_OF", "ENDED", "LENGTHS", "AGAIN", "AGAIN_OF")
         },
         "insights.minutes.BEYOND": [{"since": began, "until": until, "most": SELECTED}],
         "insights.counting.COUNTS": [{"most": SELECTED}],
@@ -366,6 +366,7 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
         "insights.system.PASSES": [work | {"before": None, "most": SELECTED}],
         "insights.system.AUDIT": [{"before": None, "most": SELECTED}],
         "insights.system.AUDIT_OF": [{"kind": "role", "target": "work", "before": None, "most": SELECTED}],
+        "insights.idle.IDLE": [work],
         "insights.tasks.TASK": [{"id": lone}, {"id": failed[0]}],
         "insights.tasks.ID_OF": [{"task_id": "ready-1"}, {"task_id": "done-1"}],
         "insights.tasks.ROWS_OF": [{"given": ["ready-1", "done-1"], "ids": [lone, failed[0]]}],

@@ -269,6 +269,8 @@ CREATE TABLE celeriac.roles (
     parameters jsonb DEFAULT '[]' NOT NULL,
     release bigint DEFAULT '0' NOT NULL,
     paused boolean DEFAULT false NOT NULL,
+    paused_until timestamptz,
+    otherwise jsonb,
     updated_at timestamptz DEFAULT now() NOT NULL,
     PRIMARY KEY (role)
 );
