@@ -149,7 +149,13 @@ def test_a_worker_reports_and_is_decommissioned(api: Api) -> None:
     ]
     assert api.post("/api/workers/node:7/decommission", {"why": "old"})["after"] == {"status": "draining"}
     assert api.post("/api/workers/heartbeat", said) == {"status": "draining"}, "it hears of it"
-    assert [entry[1] for entry in audited(api, "worker", "node:7")] == ["report", "decommission"]
+    assert api.post("/api/workers/node:7/resume")["after"] == {"status": "active"}
+    assert api.post("/api/workers/heartbeat", said | {"version": "9"}) == {"status": "active"}, "and that it goes on"
+    assert [w["version"] for w in api.get("/api/workers?limit=1000")["workers"] if w["worker_id"] == "node:7"] == ["9"]
+    api.refused(409, "POST", "/api/workers/node:7/resume")
+    api.post("/api/workers/node:7/decommission")
+    changes = [entry[1] for entry in audited(api, "worker", "node:7")]
+    assert changes == ["report", "decommission", "resume", "decommission"]
     api.post("/api/workers/heartbeat", said | {"status": "stopped"})
     api.refused(409, "POST", "/api/workers/node:7/decommission")
     api.refused(404, "POST", "/api/workers/nobody/decommission")

@@ -299,9 +299,23 @@ def test_an_account_whose_name_ends_like_a_file_is_the_one_that_is_paused(site: 
 
 
 def test_a_worker_is_drained(site: Site) -> None:
+    """After a question that names what may be handed back; taken back, as long as it has not heard."""
     worker(site, "celery@node/7")
-    assert "celery@node/7 was told" in site.told("drain-worker/celery@node/7")
+    running = task(site, "running", "crawl")
+    site.rows("UPDATE celeriac.tickets SET worker_id = 'celery@node/7'")
+    asked = site.post("drain-worker/celery@node/7")
+    assert (asked.status_code, f'id="task-{running}"' in asked.text) == (200, True)
+    assert "What is not finished 25 s after it heard is handed back" in asked.text
+    assert site.rows("SELECT status FROM celeriac.workers") == [("active",)]
+    assert "celery@node/7 was told" in site.told("drain-worker/celery@node/7", sure="yes")
     assert "Draining" in site.html("workers")
+    assert "It has not heard yet" in site.html("workers/celery@node/7")
+    assert site.told("resume-worker/celery@node/7") == "celery@node/7 goes on."
+    assert site.rows("SELECT status FROM celeriac.workers") == [("active",)]
+    site.told("drain-worker/celery@node/7", sure="yes")
+    site.rows("UPDATE celeriac.workers SET last_heartbeat_at = clock_timestamp()")
+    assert "It has not heard yet" not in site.html("workers/celery@node/7")
+    assert "has heard that it is to end" in site.told("resume-worker/celery@node/7")
 
 
 def test_a_schedule_is_switched_and_run(site: Site) -> None:

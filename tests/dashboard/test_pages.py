@@ -513,6 +513,16 @@ def test_a_role_says_since_when_it_is_idle_and_what_another_release_declares(sit
     assert "none that was retried has ended" in said
 
 
+def test_a_fleet_that_is_gone_is_an_error_and_no_empty_list(site: Site) -> None:
+    worker(site, "a", ago=300)
+    worker(site, "b", ago=3_600)
+    assert "✕ All workers are gone since" in site.html("workers")
+    worker(site, "c", version="0.1.0")
+    said = site.html("workers")
+    assert "All workers are gone" not in said
+    assert "pid 12, 0.1.0</span>" in said
+
+
 def test_head_is_a_page_without_its_body(site: Site) -> None:
     asked, whole = site.ask("HEAD", "tasks"), site.get("tasks", "admin")
     assert (asked.status_code, asked.content) == (200, b"")

@@ -239,8 +239,18 @@ def test_a_worker_is_told_to_end_and_it_is_audited(run: Run, rows: Rows) -> None
     assert {w["worker_id"]: w["status"] for w in value(run("workers", "--json"))} == {
         "node:7": "draining", "gone": "stopped",
     }  # fmt: skip
+    assert run("workers", "resume", "node:7").output.strip() == "node:7 goes on"
+    assert rows("SELECT status FROM celeriac.workers WHERE worker_id = 'node:7'") == [("active",)]
+    for refused, says in (("nobody", "there is no worker"), ("gone", "is stopped: nobody asked it to end")):
+        assert says in run("workers", "resume", refused).stderr
+    run("workers", "decommission", "node:7")
+    rows("UPDATE celeriac.workers SET last_heartbeat_at = clock_timestamp()")
+    assert "has heard that it is to end" in run("workers", "resume", "node:7").stderr
+    rows("UPDATE celeriac.workers SET last_heartbeat_at = now() - interval '10 minutes'")
+    assert "all are gone, the last was heard 10 min ago" in run("workers").output
     me = f"cli:{pwd.getpwuid(os.getuid()).pw_name}"
-    assert rows("SELECT by, action, kind, target, before ->> 'status', why FROM celeriac.audit ORDER BY id") == [
+    audit = "SELECT by, action, kind, target, before ->> 'status', why FROM celeriac.audit ORDER BY id LIMIT 2"
+    assert rows(audit) == [
         (me, "decommission", "worker", "node:7", "active", "old"),
         (me, "decommission", "worker", "node:7", "draining", None),
     ]

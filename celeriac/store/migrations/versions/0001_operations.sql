@@ -348,6 +348,8 @@ CREATE TABLE celeriac.workers (
     started_at timestamptz DEFAULT now() NOT NULL,
     last_heartbeat_at timestamptz DEFAULT now() NOT NULL,
     reported_by text,
+    version text,
+    drain_asked_at timestamptz,
     PRIMARY KEY (worker_id),
     CONSTRAINT workers_status_known CHECK (status IN ('active', 'draining', 'stopped'))
 );
