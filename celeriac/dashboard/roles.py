@@ -18,6 +18,7 @@ from celeriac.dashboard.reading import Found
 from celeriac.errors import BadValue, Unknown
 from celeriac.insights.declared import declared
 from celeriac.insights.idle import idle
+from celeriac.insights.parameters import parameters
 from celeriac.operate import policies
 
 router = APIRouter()
@@ -45,6 +46,7 @@ def shown(role: str, page: Viewer) -> Response:
         waited=partial(page.panel, insights.rounds_waited, role), lengths=partial(_lengths, page, role),
         flow=partial(page.panel, insights.flow, span, role), declared=partial(page.panel, declared, role),
         idle=partial(page.panel, idle, role), retries=partial(page.panel, insights.retries, role),
+        parameters=partial(page.panel, parameters, role),
         changes=partial(page.panel, insights.audit_trail, kind="role", target=role, limit=CHANGES),
     )  # fmt: skip
     title, roles, workers = f"Role {role}", panels["found"], panels["workers"]

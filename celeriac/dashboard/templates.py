@@ -65,6 +65,7 @@ def environment() -> Environment:
     }  # fmt: skip
     made.globals |= {
         "words": words,
+        "argument": ARGUMENT,
         "charts": charts,
         "nav": NAV,
         "also": ALSO,

@@ -108,6 +108,23 @@ def test_a_bulk_says_first_whom_its_move_does_not_mean_and_after_it_why_so_many_
     assert '<dt class="figure">2</dt><dd>task # has its unique key &#39;&#39; by now</dd>' in said
 
 
+def test_a_new_task_is_made_field_by_field_from_the_parameters_of_its_role(site: Site) -> None:
+    for path in ("new-task?role=crawl", "roles/crawl"):
+        fields = re.findall(r'<input name="arg\.(\w+)"( required)?(?: placeholder="(\w+)")?>', site.html(path))
+        assert fields == [("store_id", " required", ""), ("account_id", "", "0")], path
+    assert "<option>crawl</option>" in site.html("new-task")
+    assert 'href="./new-task?role=crawl"' in site.html("tasks?role=crawl")
+    assert site.get("new-task?role=nobody", "admin").status_code == 404
+    assert site.get("new-task", "read").status_code == 403
+    given = {"arg.store_id": "7", "arg.account_id": "", "kwargs": "", "lock_key": "k"}
+    assert site.post("enqueue/crawl", "admin", **given).status_code == 303
+    given = {"arg.store_id": '"seven"', "kwargs": '{"account_id": 3}'}
+    assert site.post("enqueue/crawl", "admin", **given).status_code == 303
+    assert site.rows("SELECT kwargs, lock_key FROM tasks ORDER BY id") == [
+        ({"store_id": 7}, "k"), ({"store_id": "seven", "account_id": 3}, None)
+    ]  # fmt: skip
+
+
 def test_a_role_is_paused_for_a_time(site: Site) -> None:
     assert site.told("pause-role/crawl", why="slow", **{"for": "2h"}).startswith("crawl is paused for 2 h: ")
     assert "It is resumed by itself at" in site.html("roles/crawl")

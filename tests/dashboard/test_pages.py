@@ -65,7 +65,7 @@ ONE = (
 
 
 #: Pages of admins alone.
-FORMS = ("new-schedule", "edit-schedule/nightly%20{evil}")
+FORMS = ("new-task?role=crawl", "new-schedule", "edit-schedule/nightly%20{evil}")
 
 
 def headings(text: str) -> list[str]:
@@ -100,6 +100,7 @@ def test_pages_with_data_show_what_others_wrote_as_text(site: Site, furnished: d
             "overview",
             "locks/free",
             "new-schedule",
+            "new-task",
         ):
             assert html.escape(EVIL).replace("&quot;", "&#34;") in text, path
 
