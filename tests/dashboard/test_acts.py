@@ -12,6 +12,7 @@ import pytest
 
 from celeriac.dashboard import acts, words
 from celeriac.dashboard import bulks as dashboard_bulks
+from celeriac.dashboard import tasks as dashboard_tasks
 from celeriac.insights import lists
 from celeriac.operate import steer, tokens
 from celeriac.repair import bulks as works
@@ -123,6 +124,30 @@ def test_a_new_task_is_made_field_by_field_from_the_parameters_of_its_role(site:
     assert site.rows("SELECT kwargs, lock_key FROM tasks ORDER BY id") == [
         ({"store_id": 7}, "k"), ({"store_id": "seven", "account_id": 3}, None)
     ]  # fmt: skip
+
+
+def test_ticked_tasks_are_boosted_given_a_priority_or_due_now(site: Site) -> None:
+    waiting = [task(site, "pending", "crawl", priority=90 * n) for n in range(2)]
+    over = task(site, "completed", "crawl")
+    said = site.told("tasks/boost", task=[*waiting, over])
+    assert said.startswith("2 tasks moved up, 1 was not changed (")
+    assert [row(site, one, "priority") for one in waiting] == [(20,), (100,)]
+    assert site.told("tasks/prioritise", task=waiting, priority="7") == "2 tasks have the priority 7."
+    assert {row(site, one, "priority") for one in waiting} == {(7,)}
+    assert "give a whole number" in site.told("tasks/prioritise", task=waiting, priority="")
+    later = site.app.send_task("crawl", kwargs={"store_id": 1}, countdown=3_600).row_id
+    assert site.told("tasks/hasten", task=later) == "1 task due now."
+    assert row(site, later, "scheduled_for <= now()") == (True,)
+    for move in ("boost", "hasten", "prioritise"):
+        assert site.post(f"tasks/{move}", "read", task=waiting, priority="7").status_code == 403
+
+
+def test_many_ticked_tasks_keep_their_priority_over_the_question(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dashboard_tasks, "UNASKED", 1)
+    waiting = [task(site, "pending", "crawl") for _ in range(2)]
+    asked = site.post("tasks/prioritise", task=waiting, priority="7").text
+    assert "Prioritise 2 tasks?" in asked
+    assert site.told("tasks/prioritise", **hidden(asked), why="asked") == "2 tasks have the priority 7."
 
 
 def test_a_role_is_paused_for_a_time(site: Site) -> None:
