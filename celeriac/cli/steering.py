@@ -32,10 +32,11 @@ def _bulk(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.command(cls=Command)
 @_bulk
+@click.option("--go-on", "goes_on", is_flag=True, help="Their progress stays, and their attempts count on.")
 @click.pass_obj
-def retry(find: FindApp, /, why: str, **options: Any) -> None:
+def retry(find: FindApp, /, why: str, goes_on: bool, **options: Any) -> None:
     """Let TASKs (ids or task ids, or all that a filter means) that failed or were cancelled wait again."""
-    _steer(find(), "retry", lambda c, ids: steer.retry(c, ids, by=output.by(), why=why), **options)
+    _steer(find(), "retry", lambda c, ids: steer.retry(c, ids, by=output.by(), why=why, goes_on=goes_on), **options)
 
 
 @click.command(cls=Command)
@@ -65,6 +66,17 @@ def prioritise(find: FindApp, /, priority: int, why: str, **options: Any) -> Non
 def hasten(find: FindApp, /, why: str, **options: Any) -> None:
     """Let TASKs that wait for their time, planned or between two attempts, be due now."""
     _steer(find(), "hasten", lambda c, ids: steer.hasten(c, ids, by=output.by(), why=why), **options)
+
+
+@click.command(cls=Command)
+@click.argument("task")
+@click.argument("arguments", nargs=-1, required=True, metavar="NAME=VALUE...")
+@click.option("--why", default="", help="For the events and the audit trail.")
+@click.pass_obj
+def edit(find: FindApp, /, task: str, arguments: tuple[str, ...], why: str) -> None:
+    """Call a TASK that waits with other arguments. A value is JSON, or else a text."""
+    change = find().edit(task, choice.named(arguments), by=output.by(), why=why)
+    output.tell(change, f"{change.target} is called with another {', '.join((change.after or {})['arguments'])}")
 
 
 def _steer(
@@ -101,4 +113,4 @@ def _tell(done: Steered, left: int) -> None:
         raise click.exceptions.Exit(REFUSED)
 
 
-COMMANDS = (retry, cancel, prioritise, hasten)
+COMMANDS = (retry, cancel, prioritise, hasten, edit)

@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 
 from celeriac import insights
 from celeriac.dashboard import acts, words
-from celeriac.dashboard.forms import Sent
+from celeriac.dashboard.forms import Sent, as_object
 from celeriac.dashboard.guard import May
 from celeriac.dashboard.page import Elsewhere, Page
 from celeriac.dashboard.reading import Found
@@ -46,7 +46,7 @@ def shown(task: str, page: Viewer) -> Response:
         "task.html", f"Task {task}", task=found, events=told, why=why, lede=lede(found, why.value), moves=moves,
         attempts=attempts.attempts(told.value or []), children=page.panel(attempts.children, found["id"]),
         plan=_plan(page, found), most_children=attempts.MOST_CHILDREN, at=page.base_url,
-        traceback=_traceback(page, found),
+        traceback=_traceback(page, found), runs=page.panel(attempts.runs, found["role"]),
     )  # fmt: skip
 
 
@@ -80,7 +80,10 @@ def lede(task: Mapping[str, Any], why: insights.Why | None) -> str:
 
 @router.post("/tasks/{task}/retry")
 def retry(task: Task, page: Annotated[Page, Depends(May("retry"))], form: Sent) -> Response:
-    return _one(page, task, partial(steer.retry, by=page.bearer.name, why=form["why"]), "It will run again.")
+    """From the beginning, or from where it stopped."""
+    goes_on = bool(form["goes_on"])
+    said = "It will go on from where it stopped." if goes_on else "It will run again."
+    return _one(page, task, partial(steer.retry, by=page.bearer.name, why=form["why"], goes_on=goes_on), said)
 
 
 @router.post("/tasks/{task}/cancel")
@@ -109,6 +112,18 @@ def boost(task: Task, page: Annotated[Page, Depends(May("priority"))]) -> Respon
     """By 20, to 100 at most."""
     verb = partial(steer.boost, boost=20, by=page.bearer.name)
     return _one(page, task, verb, "It was moved up.")
+
+
+@router.post("/tasks/{task}/arguments")
+def arguments(task: Task, page: Annotated[Page, Depends(May("define"))], form: Sent) -> Response:
+    """Of what waits: those that are to be others."""
+
+    def act() -> str:
+        change = page.celeriac.edit(task, as_object(form["arguments"]), by=page.bearer.name, why=form["why"])
+        names = (change.after or {})["arguments"]
+        return f"It is called with another {', '.join(names)}." if names else "It has just these arguments."
+
+    return acts.done(page, page.to("tasks", task), act)
 
 
 @router.post("/tasks/{task}/now")

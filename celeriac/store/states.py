@@ -38,6 +38,7 @@ STAYS: Final = "stays"
 #: What an operator may do to a task, and in which states.
 MOVES: Final = {
     "retry": (FAILED, CANCELLED), "cancel": UNFINISHED, "prioritise": UNFINISHED, "hasten": (PENDING,),
+    "edit": (PENDING,),
 }  # fmt: skip
 
 _WHY_NOT: Final = {
@@ -45,6 +46,7 @@ _WHY_NOT: Final = {
     "cancel": "it is over",
     "prioritise": "it is over, so its priority says nothing any more",
     "hasten": "only what waits for its time can be due now",
+    "edit": "only what waits can be given other arguments",
 }
 
 

@@ -37,6 +37,22 @@ def test_a_task_is_retried_or_gets_another_priority(api: Api) -> None:
     assert [entry[1] for entry in audited(api, "task", failed)] == ["retry", "priority"]
 
 
+def test_a_retry_goes_on_from_where_the_task_stopped(api: Api) -> None:
+    failed = task(api, "failed")
+    assert api.post(f"/api/tasks/{failed}/retry", {"goes_on": True})["after"] == {"status": "pending"}
+    assert row(api, failed, "status, retry_count") == ("pending", 3)
+
+
+def test_a_task_that_waits_has_other_arguments(api: Api) -> None:
+    waits = task(api, "pending", kwargs='{"instasite_id": 1, "account_id": 2}')
+    path = f"/api/tasks/{waits}/arguments"
+    after = api.put(path, {"arguments": {"instasite_id": 1}})["after"]
+    assert after == {"arguments": []}
+    api.refused(403, "PUT", path, json={"arguments": {}}, scope="operate")
+    assert "account" in api.refused(422, "PUT", path, json={"arguments": {"account_id": 3}})["detail"]
+    api.refused(404, "PUT", "/api/tasks/nobody/arguments", json={"arguments": {}})
+
+
 def test_what_waits_for_its_time_is_due_now(api: Api) -> None:
     kwargs = {"instasite_id": 6_000, "account_id": 1}
     planned = {"role": "instasite_build", "kwargs": kwargs, "task_id": "planned", "delay": 3_600}

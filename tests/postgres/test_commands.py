@@ -169,6 +169,23 @@ def test_what_the_life_of_a_task_forbids_is_refused_with_status_3(run: Run, put:
     assert run("cancel", task, "--role", "work").exit_code == USAGE
 
 
+def test_a_task_that_waits_has_other_arguments(run: Run, rows: Rows) -> None:
+    run("enqueue", "sync", "store_id=7")
+    task = rows.one("SELECT id FROM tasks")
+    assert run("edit", task, "note=8").output.strip() == f"{task} is called with another note"
+    assert rows("SELECT kwargs FROM tasks") == [({"store_id": 7, "note": 8},)]
+    assert "unique_key would be another" in run("edit", task, "store_id=8").stderr
+    assert run("edit", task, "nonesuch=8").exit_code == REFUSED
+    assert run("edit", task).exit_code == USAGE
+
+
+def test_a_retry_goes_on_from_where_the_task_stopped(run: Run, rows: Rows) -> None:
+    rows("""INSERT INTO worker_tasks (id, task_id, role, status, completed_at, retry_count)
+        VALUES (5000, 'stopped', 'sync', 'failed', now(), 3)""")
+    assert run("retry", "stopped", "--go-on").exit_code == DONE
+    assert rows("SELECT status, retry_count FROM worker_tasks") == [("pending", 3)]
+
+
 def test_roles_and_accounts_are_paused_and_resumed(run: Run, rows: Rows) -> None:
     assert run("pause", "role", "sync", "--why", "flood").output.strip() == "sync is paused"
     for slip in (("pause", "account", "acme"), ("account", "acme", "--cap", 3)):
@@ -180,6 +197,9 @@ def test_roles_and_accounts_are_paused_and_resumed(run: Run, rows: Rows) -> None
     assert run("resume", "role", "sync").exit_code == DONE
     assert rows("SELECT account, weight, cap, paused FROM celeriac.account_policies") == [("acme", 2.0, 3, True)]
     assert run("pause", "role", "nonesuch").exit_code == REFUSED
+    assert run("pause", "role", "sync", "--for", 600).output.strip() == "sync is paused for 10 min"
+    assert rows("SELECT paused, paused_until > now() FROM roles WHERE role = 'sync'") == [(True, True)]
+    assert run("pause", "account", "acme", "--for", 600).exit_code == USAGE
     assert run("account", "acme").exit_code == USAGE
 
 
@@ -197,9 +217,6 @@ def test_a_roles_limits_are_set_and_lifted(run: Run, rows: Rows) -> None:
 def test_status_shows_what_waits_runs_is_late_and_is_paused(run: Run, rows: Rows, put: Put, database: Database) -> None:
     stages.running(database, new_task("busy"))
     put("busy", lock_key="k")
-    assert run("pause", "role", "sync", "--for", 600).output.strip() == "sync is paused for 10 min"
-    assert rows("SELECT paused, paused_until > now() FROM roles WHERE role = 'sync'") == [(True, True)]
-    assert run("pause", "account", "acme", "--for", 600).exit_code == USAGE
     put("busy", lock_key="k")
     rows("UPDATE worker_tasks SET scheduled_for = now() - interval '3 hours' WHERE lock_key = 'k'")
     for _ in range(2):

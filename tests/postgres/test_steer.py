@@ -13,6 +13,7 @@ from celeriac.enqueue.rows import Receipt
 from celeriac.errors import BadValue, CeleriacError, IllegalMove, Unknown
 from celeriac.operate import policies, steer
 from celeriac.operate.audit import Change
+from celeriac.operate.edit import edit
 from celeriac.operate.steer import Steered
 from celeriac.roles.role import Role
 from celeriac.store import states
@@ -59,6 +60,7 @@ DO = {
     "cancel": lambda database, task: one(database, steer.cancel, task),
     "prioritise": lambda database, task: one(database, steer.set_priority, task, 7),
     "hasten": lambda database, task: one(database, steer.hasten, task),
+    "edit": lambda database, task: one(database, edit, task, {}, '{"n": 7}'),
 }
 
 
@@ -105,6 +107,17 @@ def test_retry_starts_from_the_beginning(database: Database, rows: Rows, put: Pu
     assert rows(AUDIT) == [
         ("ann", "retry", "task", str(task), change.before, change.after, "asked to")
     ]  # fmt: skip
+
+
+def test_a_retry_may_go_on_from_where_it_stopped(database: Database, rows: Rows) -> None:
+    task = in_state(database, "failed")
+    rows("""UPDATE celeriac.history SET retry_count = 4, tries = 3, losses = 2, progress = '{"page": 7}'""")
+    with database.transaction() as connection:
+        change = steer.retry(connection, [task], by="ann", goes_on=True).one()
+    assert change.after == {"status": "pending"}
+    assert rows("SELECT status, retry_count, tries, losses, progress FROM worker_tasks") == [
+        ("pending", 4, 3, 2, {"page": 7})
+    ]
 
 
 def test_a_retried_task_lines_up_behind_its_locks_leader(database: Database, rows: Rows, put: Put) -> None:
