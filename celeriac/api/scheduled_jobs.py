@@ -199,4 +199,4 @@ def run_scheduled_job_now(job: IdInPath, app: App, caller: Operator) -> Ran:
 
 
 def _shown(row: RowMapping) -> ScheduledJob:
-    return ScheduledJob.model_validate(written.shown(row))
+    return ScheduledJob.model_validate(written.shown(dict(row)))

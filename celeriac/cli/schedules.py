@@ -128,9 +128,10 @@ def _given(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _tell(row: RowMapping) -> None:
-    state, said = "on" if row["enabled"] else "off", shown(row)["in_words"]
+    told = shown(dict(row))
+    state, said = "on" if row["enabled"] else "off", told["in_words"]
     when = f"{row['cron_expression']} {row['timezone']}" + (f" ({said})" if said else "")
-    output.tell(shown(row), f"{row['name']}: {when}, {row['target']}, {state}")
+    output.tell(told, f"{row['name']}: {when}, {row['target']}, {state}")
 
 
 COMMANDS = (schedule,)

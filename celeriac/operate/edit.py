@@ -10,6 +10,7 @@ from sqlalchemy import Connection, text
 
 from celeriac.operate.audit import Change
 from celeriac.operate.steer import Steered, audited, lock_allowed
+from celeriac.store.plans import lookups
 
 EDIT = text("""
 WITH names AS (
@@ -37,7 +38,8 @@ def edit(
     rows, result = lock_allowed(connection, ids, "edit")
     given, changes = {"was": json.dumps(was), "kwargs": kwargs, "by": by, "why": why}, []
     for row in rows:
-        names = connection.execute(EDIT, given | {"id": row.id}).scalar_one_or_none()
+        with lookups(connection):
+            names = connection.execute(EDIT, given | {"id": row.id}).scalar_one_or_none()
         if names is None:
             result.refused[row.id] = "somebody gave it other arguments meanwhile"
         else:

@@ -27,7 +27,7 @@ def test_what_waits_is_called_with_other_arguments(app_with_sync: Celeriac, rows
     task = app_with_sync.send_task("sync", kwargs={"store_id": 7, "depth": 2})
     change = app_with_sync.edit(task.id, {"depth": 5, "note": "deeper"}, by="ann", why="asked")
     assert change.after == {"arguments": ["depth", "note"]}
-    assert rows("SELECT kwargs, lock_key FROM tasks") == [({"store_id": 7, "depth": 5, "note": "deeper"}, "7")]
+    assert rows("SELECT kwargs, lock_key FROM tasks") == [({"store_id": 7, "depth": 5, "note": "deeper"}, "store_id:7")]
     assert rows("SELECT kind, by, why FROM celeriac.task_events WHERE kind = 'edit'") == [
         ("edit", "ann", "depth, note: asked")
     ]

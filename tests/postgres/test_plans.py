@@ -261,6 +261,7 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
         "alerts.measure.ROLES": [{"samples": 0, "most": SELECTED, "newest": SELECTED}],
         "repair.review.REVIEW": [{"by": "", "counted": SELECTED, "done": "{}"}],
         "schedules.tick.IS_UNFINISHED": [{"task_id": "ready-1"}],
+        "operate.edit.EDIT": [{"id": lone, "was": "{}", "kwargs": '{"n": 1}', "by": "x", "why": ""}],
         "operate.policies.KNOWN": [{"account": account, "most": SELECTED} for account in ("nobody", accounts[0])],
         "operate.audit.WRITE": [{"action": "", "kind": "", "changes": "[]"} | by],
         "operate.cancel.CANCEL": [
@@ -287,7 +288,7 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
         "operate.revoke.HOLD": [{"task_ids": task_ids[:10]}],
         "operate.revoke.REVOCABLE": [{"task_ids": task_ids, "terminate": yes} for yes in (True, False)],
         "operate.revoke.STAMPED": [{"stamps": '{"by": ["nobody"]}'}],
-        "operate.steer.RETRY": [by | {"ids": failed}],
+        "operate.steer.RETRY": [by | {"ids": failed, "goes_on": False}],
         "operate.workflows.OPEN": [
             {"workflow": "whole", "waiting": yes, "after": after, "looks_at": SELECTED}
             for yes in (True, False)
