@@ -16,6 +16,7 @@ from celeriac.dashboard.guard import May
 from celeriac.dashboard.page import Elsewhere, Page
 from celeriac.dashboard.reading import Found
 from celeriac.insights import attempts
+from celeriac.insights.log import log_of
 from celeriac.insights.tasks import events
 from celeriac.operate import steer
 from celeriac.store.states import FAILED, FINISHED, MOVES, RUNNING, WAITS_FOR_TIME
@@ -46,6 +47,7 @@ def shown(task: str, page: Viewer) -> Response:
         "task.html", f"Task {task}", task=found, events=told, why=why, lede=lede(found, why.value), moves=moves,
         attempts=attempts.attempts(told.value or []), children=page.panel(attempts.children, found["id"]),
         plan=_plan(page, found), most_children=attempts.MOST_CHILDREN, at=page.base_url,
+        log=page.panel(log_of, found["id"]) if page.may("view_args") else Found(),
         traceback=_traceback(page, found), runs=page.panel(attempts.runs, found["role"]),
     )  # fmt: skip
 

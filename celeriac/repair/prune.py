@@ -118,6 +118,12 @@ DELETE FROM celeriac.task_events WHERE id IN (
     ORDER BY at LIMIT :batch)
 """)
 
+LOGS = text("""
+DELETE FROM celeriac.task_logs WHERE id IN (
+    SELECT id FROM celeriac.task_logs WHERE at < statement_timestamp() - :days * interval '1 day'
+    ORDER BY at LIMIT :batch)
+""")
+
 PASSES = text("""
 DELETE FROM celeriac.passes WHERE id IN (
     SELECT id FROM celeriac.passes WHERE last_at < statement_timestamp() - :days * interval '1 day'
@@ -195,8 +201,8 @@ def prune_finished(app: RepairApp) -> int:
     """
     events, passes = app.settings.event_days, app.settings.pass_hours / 24
     rest: tuple[tuple[TextClause, float], ...] = (
-        (EVENTS, events), (PASSES, passes), (WORKERS, events), (BEATS, passes), (ADOPTED, KNOWN), (OUTCOMES, events),
-        (BULKS, events), (DEAD_LETTERS, app.settings.dead_letter_days), (MINUTES, MINUTES_KEPT),
+        (EVENTS, events), (LOGS, events), (PASSES, passes), (WORKERS, events), (BEATS, passes), (ADOPTED, KNOWN),
+        (OUTCOMES, events), (BULKS, events), (DEAD_LETTERS, app.settings.dead_letter_days), (MINUTES, MINUTES_KEPT),
     )  # fmt: skip
     if expires := app.backend.prepare_expires(None):
         rest += ((GROUPS, expires / 86_400),)

@@ -26,6 +26,7 @@ _ALL = "SELECT, INSERT, UPDATE, DELETE"
 #: What a worker may do to those of the engine's tables of which it may less than everything.
 WORKER = {
     "task_events": "SELECT, INSERT, DELETE",
+    "task_logs": "SELECT, INSERT, DELETE",
     "roles": "SELECT, INSERT, UPDATE",
     "role_limits": "SELECT, INSERT, UPDATE",
     "alert_silences": "SELECT, DELETE",

@@ -40,6 +40,14 @@ def test_a_task_stands_among_the_last_of_its_role_and_may_go_on_from_where_it_st
     assert row(site, failed, "status, retry_count") == ("pending", 3)
 
 
+def test_what_its_handler_logged_stands_on_its_page(site: Site) -> None:
+    made = task(site, "failed", "crawl")
+    assert '<h2 id="log">' not in site.html(f"tasks/{made}")
+    site.rows("INSERT INTO task_logs (task, attempt, level, line) VALUES (:id, 2, 'INFO', '<b>page</b> 7')", id=made)
+    log = text_of(site.html(f"tasks/{made}"), '<h2 id="log">', "</section>")
+    assert '<td>info</td><td class="error">&lt;b&gt;page&lt;/b&gt; 7</td>' in log
+
+
 def test_an_admin_gives_a_task_that_waits_other_arguments(site: Site) -> None:
     waits = task(site, "pending", "crawl", kwargs='{"store_id": 7}')
     assert "Other arguments…" in site.html(f"tasks/{waits}")

@@ -179,6 +179,14 @@ def test_a_task_that_waits_has_other_arguments(run: Run, rows: Rows) -> None:
     assert run("edit", task).exit_code == USAGE
 
 
+def test_what_a_handler_wrote_to_its_log_is_told(run: Run, rows: Rows, put: Put) -> None:
+    task = put().id
+    rows("INSERT INTO task_logs (task, attempt, level, line) VALUES (:id, 2, 'WARNING', 'page 7 of 12')", id=task)
+    assert "2        WARNING  page 7 of 12" in run("log", task).output
+    assert value(run("log", task, "--json"))[0]["line"] == "page 7 of 12"
+    assert run("log", 4711).exit_code == REFUSED
+
+
 def test_a_retry_goes_on_from_where_the_task_stopped(run: Run, rows: Rows) -> None:
     rows("""INSERT INTO worker_tasks (id, task_id, role, status, completed_at, retry_count)
         VALUES (5000, 'stopped', 'sync', 'failed', now(), 3)""")

@@ -211,6 +211,9 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
         ],
         "dispatch.select.REFILLS": [{"roles": ["work", "nothing of it"]}],
         "run.lease.STANDING": [{"id": one, "token": TOKEN}],
+        "run.log.KEEP": [
+            {"task": 1, "attempt": 1, "lines": '[{"at": "2026-01-01T00:00:00Z", "level": "INFO", "line": "x"}]'}
+        ],
         "run.lease.PROGRESS": [{"id": one, "token": TOKEN, "progress": "1"}],
         "run.lease.RUNNING": [w | {"id": one}],
         "run.lease.ASKED": [{"ids": running, "tokens": [TOKEN]}, {"ids": [one], "tokens": [TOKEN, *silent]}],
@@ -243,6 +246,7 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
         "repair.minutes.STARTED": [{"roles": ["work"], "minutes": [since], "counts": [1]}],
         "repair.minutes.TELL": [minute | {"told": json.dumps([{"role": "work"} | asdict(Minute())])}],
         "repair.prune.ROLES_OF_DAY": [{"began": "today", "ended": "tomorrow"}],
+        "repair.prune.LOGS": [{"days": 0, "batch": SELECTED}, {"days": 1, "batch": SELECTED}],
         "repair.prune.EVENTS": [{"days": 0, "batch": SELECTED}, {"days": 1, "batch": SELECTED}],
         **{
             f"repair.prune.{what}": [{"days": 0, "batch": SELECTED}, {"days": 1, "batch": SELECTED}]
@@ -369,6 +373,7 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
         "insights.system.AUDIT_OF": [{"kind": "role", "target": "work", "before": None, "most": SELECTED}],
         "insights.idle.IDLE": [work],
         "insights.attempts.RUNS": [work | {"most": 60}],
+        "insights.log.LOG": [{"id": 1, "most": SELECTED}],
         "insights.tasks.TASK": [{"id": lone}, {"id": failed[0]}],
         "insights.tasks.ID_OF": [{"task_id": "ready-1"}, {"task_id": "done-1"}],
         "insights.tasks.ROWS_OF": [{"given": ["ready-1", "done-1"], "ids": [lone, failed[0]]}],

@@ -337,6 +337,18 @@ CREATE TABLE celeriac.task_events (
 CREATE INDEX task_events_by_age ON celeriac.task_events (at);
 CREATE INDEX task_events_of_task ON celeriac.task_events (task, id);
 
+-- What handlers wrote to `self.log`, a line each.
+CREATE TABLE celeriac.task_logs (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    task bigint NOT NULL,
+    attempt integer NOT NULL,
+    at timestamptz DEFAULT clock_timestamp() NOT NULL,
+    level text NOT NULL,
+    line text NOT NULL
+);
+CREATE INDEX task_logs_by_age ON celeriac.task_logs (at);
+CREATE INDEX task_logs_of_task ON celeriac.task_logs (task, id);
+
 CREATE TABLE celeriac.workers (
     worker_id text NOT NULL,
     hostname text NOT NULL,
