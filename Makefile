@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick coverage proof faults celery-suites up bench bench-peers docs pgbouncer matrix dist check format clean
+.PHONY: help demo test quick coverage proof faults celery-suites up bench bench-peers docs screenshots pgbouncer matrix dist check format clean
 
 help: ## What there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -80,6 +80,9 @@ bench-peers: $(READY) ## Measure against other task queues, in an environment of
 docs: export NO_MKDOCS_2_WARNING ?= 1
 docs: $(READY) ## The site of README.md and docs, in build/site; fails where a link or an anchor leads nowhere
 	$(BIN)/python -m mkdocs build --strict
+
+screenshots: $(READY) ## The dashboard's pages, light and dark, wide and narrow, in build/screenshots: for the eye
+	$(BIN)/python -m pytest tests/dashboard/screenshots.py
 
 pgbouncer: $(READY) ## The engine's tests with PgBouncer between, which has to be installed: T=tests/postgres
 	$(BIN)/python -m tests.matrix.pooled $(T)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Connection, text
 
 from celeriac.alerts.rules import Measured, Rule, evaluate, measure_of
-from celeriac.insights import idle, rounds
+from celeriac.insights import left_ready, rounds
 from celeriac.store.plans import lookups
 
 if TYPE_CHECKING:
@@ -185,7 +185,7 @@ def _roles(app: Celeriac, connection: Connection) -> Iterable[Measured]:
 def _oldest(_: Celeriac, connection: Connection) -> Iterable[Measured]:
     with lookups(connection):
         rows = connection.execute(OLDEST, {"most": LEVELS}).all()
-        left = idle.left(connection, {row.role: row.seconds for row in rows}, COUNTED)
+        left = left_ready.left(connection, {row.role: row.seconds for row in rows}, COUNTED)
     yield from (Measured("oldest_ready", *row) for row in rows)
     yield from (Measured("left_ready", *one) for one in left.items())
 

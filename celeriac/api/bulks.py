@@ -58,6 +58,10 @@ class Bulk(BaseModel):
     skipped: int = Field(description="tasks that did not allow it any more")
     left: int
     skips: list[Skipped] = Field(description="the first of them")
+    reasons: dict[str, int] = Field(
+        description="how many were skipped for what reason, without its numbers and names",
+        examples=[{"task # has its unique key '' by now": 3}],
+    )
     trouble: str | None = Field(description="why the last step came to nothing")
     by: str
     why: str | None

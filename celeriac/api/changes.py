@@ -50,16 +50,16 @@ class Refused(BaseModel):
 
 
 class ManyChanged(BaseModel):
-    """Each id is in one of the three."""
+    """Each task is in one of the three."""
 
     changed: list[int]
     refused: list[Refused]
-    missing: list[int]
+    missing: list[int | str] = Field(description="as they were given", examples=[[8, "nobody's"]])
 
     @classmethod
-    def of(cls, steered: Steered) -> ManyChanged:
+    def of(cls, steered: Steered, missing: Sequence[str] = ()) -> ManyChanged:
         changed = [int(change.target) for change in steered.changed]
-        return cls(changed=changed, refused=refusals(steered), missing=steered.missing)
+        return cls(changed=changed, refused=refusals(steered), missing=[*steered.missing, *missing])
 
 
 def refusals(steered: Steered) -> list[Refused]:
@@ -73,9 +73,18 @@ def one(app: Celeriac, task: str, move: Callable[[Connection, Sequence[int]], St
     return change(app, lambda connection: move(connection, [row]).one())
 
 
-def many(app: Celeriac, ids: Sequence[int], move: Callable[[Connection, Sequence[int]], Steered]) -> ManyChanged:
-    """Steers each that allows it, a bounded transaction at a time."""
-    return ManyChanged.of(sum(steer.in_batches(app.database, ids, move, patience=PATIENCE), Steered()))
+def many(
+    app: Celeriac, given: Sequence[int | str], move: Callable[[Connection, Sequence[int]], Steered]
+) -> ManyChanged:
+    """Steers each that allows it, by its id or its task_id, a bounded transaction at a time."""
+    names = [one for one in given if isinstance(one, str)]
+    rows: dict[str, int] = {}
+    if names:
+        with app.database.reading() as connection:
+            rows = insights.rows_of(connection, names)
+    ids = dict.fromkeys(rows[one] if isinstance(one, str) else one for one in given if one not in names or one in rows)
+    done = sum(steer.in_batches(app.database, ids, move, patience=PATIENCE), Steered())
+    return ManyChanged.of(done, [name for name in dict.fromkeys(names) if name not in rows])
 
 
 def change(app: Celeriac, act: Callable[[Connection], Change]) -> Changed:

@@ -74,7 +74,22 @@ class Whole:
 Number = Annotated[float, Strict()]
 Flag = Annotated[bool, Strict()]
 
-Ids = Annotated[list[Annotated[int, Whole(1, LAST_ID)]], Field(min_length=1, max_length=1000)]
+
+class EitherId:
+    """Of a task: its id, a number or as text, or its task_id."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        either = core_schema.union_schema(
+            [core_schema.int_schema(strict=True, ge=1, le=LAST_ID), handler.generate_schema(Name)],
+            custom_error_type="either_id", custom_error_message="give a task's id or its task_id",
+        )  # fmt: skip
+        return core_schema.no_info_before_validator_function(_without_fraction, either)
+
+
+Ids = Annotated[
+    list[Annotated[int | str, EitherId()]],
+    Field(min_length=1, max_length=1000, description="of each its id or its task_id"),
+]
 Priority = Annotated[int, Whole(*ANY_PRIORITY)]
 
 #: Of a task, wherever one is named.

@@ -70,10 +70,16 @@ class Limits(Because):
         return {name: getattr(self, name) for name in self.model_fields_set - {"why"}}
 
 
+class Pause(Because):
+    seconds: Seconds | None = Field(default=None, description="left out: until it is resumed", examples=[600])
+
+
 @router.post("/roles/{role}/pause")
-def pause_role(role: RoleInPath, app: App, caller: Operator, body: Reason) -> Changed:
-    """No task of it is claimed until it is resumed; what is claimed already runs."""
-    return change(app, lambda c: policies.pause_role(c, role, by=caller.name, why=body.why))
+def pause_role(
+    role: RoleInPath, app: App, caller: Operator, body: Annotated[Pause, Body(default_factory=Pause)]
+) -> Changed:  # fmt: skip
+    """No task of it is claimed until it is resumed, or the time is over; what is claimed already runs."""
+    return change(app, lambda c: policies.pause_role(c, role, by=caller.name, why=body.why, seconds=body.seconds))
 
 
 @router.post("/roles/{role}/resume")

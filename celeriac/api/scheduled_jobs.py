@@ -114,6 +114,10 @@ class ScheduledJob(BaseModel):
     kwargs: dict[str, Any]
     options: dict[str, Any]
     cron_expression: str
+    in_words: str | None = Field(
+        description="when that is, on the clocks of its zone; null where few words would not say just that",
+        examples=["at 00:00 every day"],
+    )
     timezone: str
     enabled: bool
     priority: int | None
@@ -212,5 +216,5 @@ def _one(app: App, row: RowMapping) -> ScheduledJob:
 
 
 def _shown(connection: Connection, rows: Sequence[RowMapping]) -> list[ScheduledJob]:
-    told = [dict(row) | {"differs": written.differences(dict(row))} for row in rows]
-    return [ScheduledJob.model_validate(job) for job in redaction.schedules(connection, told)]
+    shown = [written.shown(dict(row)) for row in rows]
+    return [ScheduledJob.model_validate(job) for job in redaction.schedules(connection, shown)]

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Annotated, Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Body
+from pydantic import Field
 
+from celeriac import insights
 from celeriac.api.app import App
-from celeriac.api.callers import Operator
-from celeriac.api.changes import Changed, Many, ManyChanged, Reason, ToPriority, many, one
-from celeriac.api.fields import TaskInPath
+from celeriac.api.callers import Admin, Operator
+from celeriac.api.changes import Because, Changed, Many, ManyChanged, Reason, ToPriority, many, one
+from celeriac.api.fields import Flag, TaskInPath
 from celeriac.operate import steer
 
 router = APIRouter(prefix="/api/tasks", tags=["tasks"])
@@ -33,10 +36,36 @@ def cancel_task(task: TaskInPath, app: App, caller: Operator, body: Reason) -> C
     return one(app, task, partial(steer.cancel, by=caller.name, why=body.why))
 
 
+class Again(Because):
+    goes_on: Flag = Field(default=False, description="its progress stays, and its attempts count on")
+
+
 @router.post("/{task}/retry")
-def retry_task(task: TaskInPath, app: App, caller: Operator, body: Reason) -> Changed:
-    """A failed or cancelled task waits again, with all its attempts."""
-    return one(app, task, partial(steer.retry, by=caller.name, why=body.why))
+def retry_task(
+    task: TaskInPath, app: App, caller: Operator, body: Annotated[Again, Body(default_factory=Again)]
+) -> Changed:  # fmt: skip
+    """A failed or cancelled task waits again, with all its attempts, or from where it stopped."""
+    return one(app, task, partial(steer.retry, by=caller.name, why=body.why, goes_on=body.goes_on))
+
+
+@router.post("/{task}/hasten")
+def hasten_task(task: TaskInPath, app: App, caller: Operator, body: Reason) -> Changed:
+    """One that waits for its time, planned or between two attempts, is due now; 409 for any other."""
+    with app.database.reading() as connection:
+        role: str = insights.get(connection, task)["role"]
+    changed = one(app, task, partial(steer.hasten, by=caller.name, why=body.why))
+    app.kick([role])
+    return changed
+
+
+class ToArguments(Because):
+    arguments: dict[str, Any] = Field(description="those that are to be others, by name", examples=[{"store_id": 8}])
+
+
+@router.put("/{task}/arguments")
+def set_task_arguments(task: TaskInPath, body: ToArguments, app: App, caller: Admin) -> Changed:
+    """A task that waits is called with these instead. 422 where its account or one of its keys would be another."""
+    return Changed.model_validate(app.edit(task, body.arguments, by=caller.name, why=body.why))
 
 
 @router.put("/{task}/priority")

@@ -43,6 +43,7 @@ class RoleDepth(Shown):
     running: int
     stale: int = Field(description="running, with a heartbeat older than the role allows")
     oldest_ready_seconds: float | None
+    paused_until: datetime | None = Field(description="null: until somebody resumes it")
 
 
 class Depths(Paged):

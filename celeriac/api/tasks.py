@@ -19,6 +19,7 @@ from celeriac.api.shared import SharedRoute
 from celeriac.insights import Filter
 from celeriac.insights.checks import Outcome, Reason
 from celeriac.insights.condition import silent_workers
+from celeriac.insights.log import log_of
 from celeriac.insights.ranges import FORM
 from celeriac.repair.rescue import rescue
 
@@ -254,6 +255,27 @@ def get_task_history(task: TaskInPath, app: App, _: Reader) -> TaskHistory:
     """What happened to it, how many go before it, and why it does not run yet."""
     with app.database.reading() as connection:
         return TaskHistory.model_validate(insights.history(connection, task, app.probe), from_attributes=True)
+
+
+class LogLine(BaseModel):
+    model_config = ConfigDict(from_attributes=True)
+
+    attempt: int = Field(examples=[1])
+    at: datetime
+    level: str = Field(examples=["INFO"])
+    line: str = Field(examples=["page 7 of 12"])
+
+
+class TaskLog(BaseModel):
+    lines: list[LogLine]
+
+
+@router.get("/{task}/log")
+def get_task_log(task: TaskInPath, app: App, _: Reader) -> TaskLog:
+    """What its handler wrote to `self.log`: the last 1,000 lines, in order."""
+    with app.database.reading() as connection:
+        found = log_of(connection, insights.get(connection, task)["id"])
+    return TaskLog.model_validate({"lines": found}, from_attributes=True)
 
 
 @router.get("/{task}/why")

@@ -17,6 +17,7 @@ from celeriac.api.fields import Name, Whole
 from celeriac.api.paging import Paged, PageOf
 from celeriac.api.problems import first_of
 from celeriac.operate.workers import decommission as ask_to_end
+from celeriac.operate.workers import resume as let_go_on
 from celeriac.run import lease, reported
 from celeriac.store.encoding import encoded
 
@@ -49,6 +50,8 @@ class Heartbeat(BaseModel):
         default_factory=dict, description=f"at most {MOST_RESOURCES} bytes of JSON", examples=[{"memory_mb": 256}]
     )
 
+    version: Name | None = Field(default=None, description="of its code", examples=["0.1.0"])
+
     def state(self) -> lease.WorkerState:
         given = self.model_dump() | {"hostname": self.hostname or self.worker_id}
         return lease.WorkerState(concurrency=given.pop("max_concurrent_tasks"), **given)
@@ -62,6 +65,7 @@ class Worker(BaseModel):
     concurrency: int
     status: WorkerStatus
     resources: dict[str, Any]
+    version: str | None = Field(description="of its code", examples=["0.1.0 (deployment 7)"])
     reported_by: str | None = Field(description="the token that reports it; null: a Celery worker")
     started_at: datetime
     last_heartbeat_at: datetime
@@ -122,3 +126,9 @@ def report_heartbeat(body: Heartbeat, app: App, caller: Operator) -> Standing:
 def decommission_worker(worker_id: WorkerInPath, app: App, caller: Operator, body: Reason) -> Changed:
     """It takes nothing more, finishes what it has, and ends; it hears of it with its next heartbeat."""
     return change(app, lambda c: ask_to_end(c, worker_id, by=caller.name, why=body.why))
+
+
+@router.post("/{worker_id:path}/resume")
+def resume_worker(worker_id: WorkerInPath, app: App, caller: Operator, body: Reason) -> Changed:
+    """Takes back a decommission. 409 once the worker has heard of it: then it ends."""
+    return change(app, lambda c: let_go_on(c, worker_id, by=caller.name, why=body.why))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import click
@@ -92,7 +92,12 @@ def _tell(app: Celeriac, number: int) -> None:
 
 def _lines(found: dict[str, Any]) -> Iterator[str]:
     yield from output.table([found], _COLUMNS)
+    yield from (f"{n:,} skipped: {reason}" for reason, n in by_number(found["reasons"]))
     yield from (f"{skip['id']}: {skip['reason']}" for skip in found["skips"])
+
+
+def by_number(reasons: Mapping[str, int]) -> list[tuple[str, int]]:
+    return sorted(reasons.items(), key=lambda each: (-each[1], each[0]))
 
 
 COMMANDS = (bulk,)

@@ -15,7 +15,18 @@ from celeriac.insights import Failures
 from celeriac.insights.failures import OLDEST
 from celeriac.operate import steer
 
-_COLUMNS = ("fingerprint", "count", "last_hour", "role", "message", "where", "last_seen", "accounts", "task")
+_COLUMNS = (
+    "fingerprint",
+    "count",
+    "last_hour",
+    "role",
+    "message",
+    "where",
+    "first_seen",
+    "last_seen",
+    "accounts",
+    "task",
+)
 
 _ROLE = click.option("--role", help="Of this role.")
 _SINCE = click.option("--since", type=Seconds(0, OLDEST), metavar="SECONDS", help="Of the last so many seconds.")
@@ -62,8 +73,8 @@ def _lines(found: Failures) -> Iterator[str]:
     rows = [
         {
             "fingerprint": group.fingerprint, "count": group.count, "last_hour": group.last_hour, "role": group.role,
-            "message": group.message, "where": group.frame, "last_seen": group.last_seen,
-            "accounts": group.accounts_in_all or None, "task": group.tasks[0],
+            "message": group.message, "where": group.frame, "first_seen": group.first_seen,
+            "last_seen": group.last_seen, "accounts": group.accounts_in_all or None, "task": group.tasks[0],
         }
         for group in found.groups
     ]  # fmt: skip

@@ -15,6 +15,7 @@ from celeriac.cli.seconds import Seconds
 from celeriac.insights import Count
 from celeriac.operate import policies
 from celeriac.operate.audit import Change
+from celeriac.roles import bounds
 
 NONE = Count(0)
 
@@ -41,9 +42,20 @@ def _of_a_kind(command: Callable[..., None]) -> click.Command:
 
 
 @_of_a_kind
-def pause(find: FindApp, /, kind: str, name: str, why: str, create: bool) -> None:
+def pause(find: FindApp, /, kind: str, name: str, why: str, create: bool, seconds: float | None) -> None:
     """Let no pass claim tasks of a role or an account. What is claimed already runs on."""
-    _change(find, _PAUSE, kind, name, why, create, "paused", _waiting(find(), kind, name))
+    if seconds is not None and kind != "role":
+        raise click.UsageError("--for is of a role")
+    word = "paused" if seconds is None else f"paused for {output.age(seconds)}"
+    _change(find, _PAUSE, kind, name, why, create, word, _waiting(find(), kind, name), seconds)
+
+
+pause.params.append(
+    click.Option(
+        ["--for", "seconds"], type=Seconds(0, bounds.LONGEST_DELAY), metavar="SECONDS",
+        help="Of a role: it is resumed by itself then.",
+    )
+)  # fmt: skip
 
 
 @_of_a_kind
@@ -104,9 +116,10 @@ def limit(
 
 
 def _change(
-    find: FindApp, by_kind: _ByKind, kind: str, name: str, why: str, create: bool, word: str, waiting: Count = NONE
-) -> None:
-    more = {"create": create} if kind == "account" else {}
+    find: FindApp, by_kind: _ByKind, kind: str, name: str, why: str, create: bool, word: str, waiting: Count = NONE,
+    seconds: float | None = None,
+) -> None:  # fmt: skip
+    more: dict[str, Any] = {"create": create} if kind == "account" else {"seconds": seconds} if seconds else {}
     with find().database.transaction() as connection:
         done = by_kind[kind](connection, name, by=output.by(), why=why, **more)
     output.tell(done, f"{name} is {word}" + (f"; {output.count(waiting)} of its tasks wait" if waiting.n else ""))

@@ -17,13 +17,14 @@ from celeriac.insights import Count, Lateness, Ticking, redaction
 from celeriac.insights.spans import span
 from celeriac.schedules import operate
 from celeriac.schedules.decide import Entry
-from celeriac.schedules.written import differences
+from celeriac.schedules.written import shown
 
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
 
 _COLUMNS = (
-    "name", "kind", "target", "cron_expression", "timezone", "enabled", "next_run_at", "late", "missed", "differs",
+    "name", "kind", "target", "cron_expression", "in_words", "timezone", "enabled", "next_run_at", "late", "missed",
+    "differs",
     "quarantined",
 )  # fmt: skip
 
@@ -58,7 +59,7 @@ def list_(find: FindApp, /) -> None:
         rows = insights.schedules(connection)
         ticking = insights.ticking(connection, [row["id"] for row in rows if row["kind"] == "task"])
         late = insights.lateness(connection)
-    rows = [row | _last(ticking.get(row["id"])) for row in rows]
+    rows = [shown(row) | _last(ticking.get(row["id"])) for row in rows]
     output.tell(rows, [*output.table([_shown(row) for row in rows], _COLUMNS), _late(late)])
 
 
@@ -149,7 +150,7 @@ def _shown(row: dict[str, Any]) -> dict[str, Any]:
     missed = (
         None if row["missed_last_day"] is None else output.count(Count(row["missed_last_day"], row["missed_exact"]))
     )
-    return row | {"late": late, "missed": missed, "differs": ", ".join(differences(row)) or None}
+    return row | {"late": late, "missed": missed, "differs": ", ".join(row["differs"]) or None}
 
 
 def _last(one: Ticking | None) -> dict[str, Any]:
@@ -178,10 +179,11 @@ def _given(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _tell(app: Celeriac, row: RowMapping) -> None:
-    state = "on" if row["enabled"] else "off"
     with app.database.reading() as connection:
-        (told,) = redaction.schedules(connection, [dict(row)])
-    output.tell(told, f"{row['name']}: {row['cron_expression']} {row['timezone']}, {row['target']}, {state}")
+        (job,) = redaction.schedules(connection, [shown(dict(row))])
+    state, in_words = "on" if row["enabled"] else "off", job["in_words"]
+    when = f"{row['cron_expression']} {row['timezone']}" + (f" ({in_words})" if in_words else "")
+    output.tell(job, f"{row['name']}: {when}, {row['target']}, {state}")
 
 
 COMMANDS = (schedule,)

@@ -1,4 +1,4 @@
-"""Steer tasks: retry, cancel, give another priority."""
+"""Steer tasks: retry, cancel, give another priority, make due now."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from celeriac.cli.group import REFUSED, Command, FindApp
 from celeriac.insights import Filter
 from celeriac.operate import steer
 from celeriac.operate.steer import Move, Steered
-from celeriac.store.states import MOVES
+from celeriac.store.states import MOVES, WAITS_FOR_TIME
 
 
 def _bulk(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -32,10 +32,11 @@ def _bulk(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.command(cls=Command)
 @_bulk
+@click.option("--go-on", "goes_on", is_flag=True, help="Their progress stays, and their attempts count on.")
 @click.pass_obj
-def retry(find: FindApp, /, why: str, **options: Any) -> None:
+def retry(find: FindApp, /, why: str, goes_on: bool, **options: Any) -> None:
     """Let TASKs (ids or task ids, or all that a filter means) that failed or were cancelled wait again."""
-    _steer(find(), "retry", lambda c, ids: steer.retry(c, ids, by=output.by(), why=why), **options)
+    _steer(find(), "retry", lambda c, ids: steer.retry(c, ids, by=output.by(), why=why, goes_on=goes_on), **options)
 
 
 @click.command(cls=Command)
@@ -59,12 +60,32 @@ def prioritise(find: FindApp, /, to: int, why: str, **options: Any) -> None:
     _steer(find(), "prioritise", move, **options)
 
 
+@click.command(cls=Command)
+@_bulk
+@click.pass_obj
+def hasten(find: FindApp, /, why: str, **options: Any) -> None:
+    """Let TASKs that wait for their time, planned or between two attempts, be due now."""
+    _steer(find(), "hasten", lambda c, ids: steer.hasten(c, ids, by=output.by(), why=why), **options)
+
+
+@click.command(cls=Command)
+@click.argument("task")
+@click.argument("arguments", nargs=-1, required=True, metavar="NAME=VALUE...")
+@click.option("--why", default="", help="For the events and the audit trail.")
+@click.pass_obj
+def edit(find: FindApp, /, task: str, arguments: tuple[str, ...], why: str) -> None:
+    """Call a TASK that waits with other arguments. A value is JSON, or else a text."""
+    change = find().edit(task, choice.named(arguments), by=output.by(), why=why)
+    output.tell(change, f"{change.target} is called with another {', '.join((change.after or {})['arguments'])}")
+
+
 def _steer(
     app: Celeriac, verb: str, move: Move, *, tasks: tuple[str, ...], most: int | None, yes: bool, preview: bool,
     words: Sequence[str], **options: Any,
 ) -> None:  # fmt: skip
     told = bool(words) or any(value is not None for value in options.values())
-    wanted = Filter.of(words or (MOVES[verb] if told else ()), **options)
+    waits_for = WAITS_FOR_TIME if told and verb == "hasten" else None
+    wanted = Filter.of(words or (MOVES[verb] if told else ()), waits_for=waits_for, **options)
     found = choice.chosen(app, tasks, wanted, most=most, sure=yes or preview, verb=verb)
     if preview:
         output.tell({"tasks": len(found.ids), "in_all": found.in_all}, str(found))
@@ -92,4 +113,4 @@ def _tell(done: Steered, left: int) -> None:
         raise click.exceptions.Exit(REFUSED)
 
 
-COMMANDS = (retry, cancel, prioritise)
+COMMANDS = (retry, cancel, prioritise, hasten, edit)

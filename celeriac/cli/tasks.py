@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from dataclasses import asdict
 from itertools import islice
 from typing import IO, Any, get_args
 
@@ -17,6 +18,7 @@ from celeriac.cli.group import Command, FindApp
 from celeriac.enqueue.bulk import BULK
 from celeriac.errors import BadArguments, BadValue
 from celeriac.insights import Filter, History, Page, Why, exports
+from celeriac.insights.log import log_of
 
 #: Where a filter means few tasks a page may be short: so many are looked through for more.
 PAGES = 50
@@ -74,6 +76,16 @@ def why(find: FindApp, /, task: str) -> None:
     """Explain why a task (by id or task id) has not started: one check after the other."""
     found = find().why(task)
     output.tell(found, _explained(found))
+
+
+@click.command(cls=Command)
+@click.argument("task")
+@click.pass_obj
+def log(find: FindApp, /, task: str) -> None:
+    """Show what the handler of a task (by id or task id) wrote to its log."""
+    with find().database.reading() as connection:
+        found = log_of(connection, insights.get(connection, task)["id"])
+    output.tell(found, output.table([asdict(one) for one in found], ("at", "attempt", "level", "line")))
 
 
 @click.command("list", cls=Command)
@@ -170,4 +182,4 @@ def _explained(found: Why) -> Iterator[str]:
 #: What stands before each check.
 _MARKS = {"yes": "yes", "no": "NO ", "unknown": "?  ", "not asked": "-  "}
 
-COMMANDS = (enqueue, show, why, list_)
+COMMANDS = (enqueue, show, why, log, list_)

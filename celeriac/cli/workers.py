@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
@@ -10,9 +11,11 @@ from celeriac import insights
 from celeriac.cli import output
 from celeriac.cli.group import Command, FindApp, Group
 from celeriac.operate.workers import decommission as ask_to_end
+from celeriac.operate.workers import resume as let_go_on
 
 _COLUMNS = (
-    "worker_id", "hostname", "status", "concurrency", "tasks", "heartbeat", "memory", "cpu", "backs_off", "queues",
+    "worker_id", "hostname", "version", "status", "concurrency", "tasks", "heartbeat", "memory", "cpu", "backs_off",
+    "queues",
 )  # fmt: skip
 
 
@@ -27,7 +30,13 @@ def workers(context: click.Context, /) -> None:
 def _list(find: FindApp) -> None:
     with find().database.reading() as connection:
         rows = insights.workers(connection)
-    output.tell(rows, output.table([row | _shown(row) for row in rows], _COLUMNS))
+    output.tell(rows, [*output.table([row | _shown(row) for row in rows], _COLUMNS), *_all_gone(rows)])
+
+
+def _all_gone(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A fleet that is gone is an error, and no empty list."""
+    since = insights.all_gone(rows)
+    return [] if since is None else [f"all are gone, the last was heard {output.age(since)} ago: nothing runs"]
 
 
 def _shown(row: dict[str, Any]) -> dict[str, Any]:
@@ -53,6 +62,17 @@ def decommission(find: FindApp, /, worker_id: str, why: str) -> None:
     with find().database.transaction() as connection:
         change = ask_to_end(connection, worker_id, by=output.by(), why=why)
     output.tell(change, f"{worker_id} is to end")
+
+
+@workers.command(cls=Command)
+@click.argument("worker_id")
+@click.option("--why", default="", help="For the audit trail.")
+@click.pass_obj
+def resume(find: FindApp, /, worker_id: str, why: str) -> None:
+    """Take a decommission back, as long as the worker has not heard of it."""
+    with find().database.transaction() as connection:
+        change = let_go_on(connection, worker_id, by=output.by(), why=why)
+    output.tell(change, f"{worker_id} goes on")
 
 
 COMMANDS = (workers,)

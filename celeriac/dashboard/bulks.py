@@ -22,6 +22,7 @@ from celeriac.errors import BadValue, CeleriacError
 from celeriac.insights import Count, Filter, Matching, Moment
 from celeriac.operate import bulks
 from celeriac.repair import bulks as works
+from celeriac.store.states import ALL, why_not
 
 router = APIRouter()
 
@@ -58,7 +59,7 @@ def matching(page: Viewer) -> Response:
     now, meant = page.read(insights.moment), works.meant(move, wanted(asked))
     found = Found(Matching([])) if meant is None else page.panel(_matching, _at(meant, now), words.CAP + 1)
     sentence = ", ".join(f"{name} {value}" for name, value in asked.items())
-    return _question(page, move, found, now, sentence, asked)
+    return _question(page, move, found, now, sentence, asked, page.panel(_refused, move, _at(wanted(asked), now)))
 
 
 @router.get("/retry-failures/{fingerprint}")
@@ -72,8 +73,10 @@ def failures(fingerprint: str, page: Viewer) -> Response:
 
 
 def _question(
-    page: Page, move: str, found: Found, now: Moment, sentence: str, fields: Mapping[str, str]
+    page: Page, move: str, found: Found, now: Moment, sentence: str, fields: Mapping[str, str],
+    refused: Found | None = None,
 ) -> Response:  # fmt: skip
+    """`refused`: of those that the filter means as well, but not the move."""
     meant: Matching = found.value or Matching([])
     n = Count(min(len(meant.ids), words.CAP), exact=len(meant.ids) <= words.CAP)
     many = f"{words.figure(n)} {'task' if n.n == 1 else 'tasks'}{' or more' if meant.gave_up else ''}"
@@ -83,12 +86,24 @@ def _question(
         "ask-bulk.html", "How many?" if found.stopped else title, move=move, permission=permission, done_to=done_to,
         count=Found(n, found.stopped), many=many, gave_up=meant.gave_up,
         needs_why=found.stopped is not None or _needs_why(meant), samples=samples(page, meant.ids), sentence=sentence,
+        refused=refused or Found([]),
         fields={**fields, "upto": str(now.upto), "until": now.until.isoformat()},
     )  # fmt: skip
 
 
 def _matching(connection: Connection, meant: Filter, most: int) -> Matching:
     return insights.matching(connection, meant, most=most)
+
+
+def _refused(connection: Connection, move: str, meant: Filter) -> list[tuple[str, Count, str]]:
+    """Of each status that the filter means and the move does not: how many, counted up to 1,000, and why not."""
+    told = []
+    for status in ALL if meant.statuses is None else meant.statuses:
+        if why := why_not(move, status):
+            found = insights.matching(connection, replace(meant, statuses=[status]), most=UNASKED + 1)
+            n, reason = len(found.ids), why.partition(": ")[2]
+            told += [(status, Count(min(n, UNASKED), exact=n <= UNASKED), reason)] if n else []
+    return told
 
 
 def _failed(connection: Connection, fingerprint: str, role: str | None, most: int) -> Matching:

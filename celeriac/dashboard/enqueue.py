@@ -8,13 +8,15 @@ from fastapi import APIRouter, Depends, Path, Response
 from sqlalchemy import Connection
 
 from celeriac import insights
-from celeriac.dashboard.forms import Sent, as_object
+from celeriac.dashboard.forms import Form, Sent, as_object
 from celeriac.dashboard.guard import May
 from celeriac.dashboard.page import Page
 from celeriac.enqueue.insert import enqueue
 from celeriac.enqueue.intake import new_task
 from celeriac.enqueue.rows import NewTask, Receipt
-from celeriac.errors import CeleriacError, TokenRefused
+from celeriac.errors import CeleriacError, TokenRefused, Unknown
+from celeriac.insights import ARGUMENT
+from celeriac.insights.parameters import parameters, registered
 from celeriac.insights.tasks import call as call_of
 from celeriac.operate import audit
 from celeriac.operate.audit import Change
@@ -30,17 +32,35 @@ Task = Annotated[int, Path(ge=1, le=2**63 - 1)]
 
 @router.post("/enqueue/{role:path}")
 def new(role: str, page: Enqueuer, form: Sent) -> Response:
-    """Arguments by name, as a JSON object."""
+    """Arguments by name: a field for each, and a JSON object with the others."""
     options = {name: form[name] for name in ("account", "lock_key", "unique_key") if form[name]}
 
     def call() -> dict[str, Any]:
         return {
-            "kwargs": as_object(form["kwargs"]),
+            "kwargs": as_object(form["kwargs"]) | _named(form),
             "priority": form.whole("priority") if form["priority"] else None,
             **options,
         }
 
     return _enqueued(page, role, page.to("roles", role), call)
+
+
+@router.get("/new-task")
+def form(page: Enqueuer) -> Response:
+    """The form, once a role is chosen."""
+    role = page.ask("role").get("role")
+    roles = page.panel(registered)
+    asked = page.panel(parameters, role) if role else None
+    if role and asked and not asked.stopped and not roles.stopped and role not in roles.value:
+        raise Unknown(f"there is no role {role!r}: start a worker of the code that declares it")
+    title = f"New task of {role}" if role else "New task"
+    return page.show("new-task.html", title, roles=roles, role=role, parameters=asked)
+
+
+def _named(form: Form) -> dict[str, Any]:
+    """What is left empty has its default."""
+    given = {name.removeprefix(ARGUMENT): form[name] for name in form.fields if name.startswith(ARGUMENT)}
+    return {name: insights.as_argument(value) for name, value in given.items() if value}
 
 
 @router.post("/tasks/{task}/duplicate")

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Response
 from sqlalchemy import Connection
 
 from celeriac import insights
-from celeriac.dashboard import acts
+from celeriac.dashboard import acts, words
 from celeriac.dashboard.forms import Form, Sent
 from celeriac.dashboard.guard import May
 from celeriac.dashboard.overview import USUAL_SPAN
@@ -18,6 +18,8 @@ from celeriac.dashboard.page import Page
 from celeriac.dashboard.reading import Found
 from celeriac.errors import BadValue, Unknown
 from celeriac.insights.declared import declared
+from celeriac.insights.idle import idle
+from celeriac.insights.parameters import parameters
 from celeriac.operate import policies
 
 router = APIRouter()
@@ -44,6 +46,8 @@ def shown(role: str, page: Viewer) -> Response:
         shares=partial(page.panel, insights.shares, role, limit=SHARES), workers=partial(page.panel, insights.workers),
         waited=partial(page.panel, insights.rounds_waited, role), lengths=partial(_lengths, page, role),
         flow=partial(page.panel, insights.flow, span, role), declared=partial(page.panel, declared, role),
+        idle=partial(page.panel, idle, role), retries=partial(page.panel, insights.retries, role),
+        parameters=partial(page.panel, parameters, role),
         changes=partial(page.panel, insights.audit_trail, kind="role", target=role, limit=CHANGES),
         waits=partial(_waits, page, role),
     )  # fmt: skip
@@ -79,8 +83,14 @@ def _lengths(page: Page, role: str) -> Found:
 
 @router.post("/pause-role/{role:path}")
 def pause(role: str, page: Steerer, form: Sent) -> Response:
-    verb = partial(policies.pause_role, role=role, by=page.bearer.name, why=form["why"])
-    return acts.change(page, page.to("roles", role), verb, f"{role} is paused: what is claimed already runs on.")
+    def act() -> str:
+        seconds = words.seconds(form["for"]) if form["for"] else None
+        if form["for"] and seconds is None:
+            raise BadValue(f"for={form['for']!r:.50}: give a time like 30s, 15m, 1h or 2d")
+        page.write(partial(policies.pause_role, role=role, by=page.bearer.name, why=form["why"], seconds=seconds))
+        return f"{role} is paused{f' for {words.took(seconds)}' if seconds else ''}: what is claimed already runs on."
+
+    return acts.done(page, page.to("roles", role), act)
 
 
 @router.post("/resume-role/{role:path}")

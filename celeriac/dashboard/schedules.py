@@ -33,7 +33,7 @@ UPCOMING, STRIPS = 5, 200
 def listed(page: Viewer) -> Response:
     page.ask()
     found = page.panel(insights.schedules)
-    tasks = found if found.stopped else Found([row for row in found.value if row["kind"] == "task"])
+    tasks = found if found.stopped else Found([written.shown(row) for row in found.value if row["kind"] == "task"])
     ids = [row["id"] for row in tasks.value or ()][:STRIPS]
     return page.show(
         "schedules.html", "Schedules", schedules=tasks, ticking=page.panel(insights.ticking, ids),
@@ -50,7 +50,7 @@ def shown(name: str, page: Viewer) -> Response:
     trail = page.panel(insights.audit_trail, kind="schedule", target=str(found["id"]), limit=20)
     following, which = upcoming(found, page.site.reading.clock()), found["id"]
     return page.show(
-        "schedule.html", f"Schedule {name}", schedule=found, trail=trail, following=following,
+        "schedule.html", f"Schedule {name}", schedule=written.shown(found), trail=trail, following=following,
         ticks=page.panel(insights.ticks_of, which), lateness=page.panel(insights.lateness, which),
         ticking=page.panel(insights.ticking, [which]),
         differs=written.differences(found),

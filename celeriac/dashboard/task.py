@@ -11,16 +11,15 @@ from sqlalchemy import Connection
 
 from celeriac import insights
 from celeriac.dashboard import acts, gone, words
-from celeriac.dashboard.forms import Sent
+from celeriac.dashboard.forms import Sent, as_object
 from celeriac.dashboard.guard import May
 from celeriac.dashboard.page import Elsewhere, Page
 from celeriac.dashboard.reading import Found
-from celeriac.errors import BadValue
 from celeriac.insights import attempts
+from celeriac.insights.log import log_of
 from celeriac.insights.tasks import events
 from celeriac.operate import steer
-from celeriac.operate.hasten import hasten
-from celeriac.store.states import FAILED, FINISHED, MOVES, RUNNING
+from celeriac.store.states import FAILED, FINISHED, MOVES, RUNNING, WAITS_FOR_TIME
 
 router = APIRouter()
 
@@ -43,11 +42,13 @@ def shown(task: str, page: Viewer) -> Response:
     why = Found() if found["status"] in FINISHED else page.panel(explained, found["id"])
     told = page.panel(events, found["id"])
     moves = sorted(move for move, statuses in MOVES.items() if found["status"] in statuses)
+    moves = [move for move in moves if move != "hasten" or found["waits_for"] == WAITS_FOR_TIME]
     return page.show(
         "task.html", f"Task {task}", task=found, events=told, why=why, lede=lede(found, why.value), moves=moves,
         attempts=attempts.attempts(told.value or []), children=page.panel(attempts.children, found["id"]),
         plan=_plan(page, found), most_children=attempts.MOST_CHILDREN, at=page.base_url,
-        traceback=_traceback(page, found),
+        log=page.panel(log_of, found["id"]) if page.may("view_args") else Found(),
+        traceback=_traceback(page, found), runs=page.panel(attempts.runs, found["role"]),
     )  # fmt: skip
 
 
@@ -81,7 +82,10 @@ def lede(task: Mapping[str, Any], why: insights.Why | None) -> str:
 
 @router.post("/tasks/{task}/retry")
 def retry(task: Task, page: Annotated[Page, Depends(May("retry"))], form: Sent) -> Response:
-    return _one(page, task, partial(steer.retry, by=page.bearer.name, why=form["why"]), "It will run again.")
+    """From the beginning, or from where it stopped."""
+    goes_on = bool(form["goes_on"])
+    said = "It will go on from where it stopped." if goes_on else "It will run again."
+    return _one(page, task, partial(steer.retry, by=page.bearer.name, why=form["why"], goes_on=goes_on), said)
 
 
 @router.post("/tasks/{task}/cancel")
@@ -112,14 +116,24 @@ def boost(task: Task, page: Annotated[Page, Depends(May("priority"))]) -> Respon
     return _one(page, task, verb, "It was moved up.")
 
 
+@router.post("/tasks/{task}/arguments")
+def arguments(task: Task, page: Annotated[Page, Depends(May("define"))], form: Sent) -> Response:
+    """Of what waits: those that are to be others."""
+
+    def act() -> str:
+        change = page.celeriac.edit(task, as_object(form["arguments"]), by=page.bearer.name, why=form["why"])
+        names = (change.after or {})["arguments"]
+        return f"It is called with another {', '.join(names)}." if names else "It has just these arguments."
+
+    return acts.done(page, page.to("tasks", task), act)
+
+
 @router.post("/tasks/{task}/now")
 def run_now(task: Task, page: Annotated[Page, Depends(May("priority"))]) -> Response:
     def act() -> str:
         found = page.read(insights.get, task)
-        role = page.write(lambda c: hasten(c, found["task_id"], by=page.bearer.name))
-        if role is None:
-            raise BadValue(f"task {task} does not wait for its time")
-        page.celeriac.kick([role])
+        page.write(lambda c: steer.hasten(c, [task], by=page.bearer.name).one())
+        page.celeriac.kick([found["role"]])
         return "It is due now."
 
     return acts.done(page, page.to("tasks", task), act)

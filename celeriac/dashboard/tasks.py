@@ -43,6 +43,9 @@ ROWS = 50
 #: Tasks of a bulk that are shown before it is done.
 SAMPLES = 5
 
+#: Points a boost gives.
+BOOST = 20
+
 #: More tasks than this at once need a reason.
 UNASKED = 1_000
 
@@ -173,10 +176,12 @@ def _seconds(asked: Mapping[str, str], name: str) -> float | None:
     return seconds
 
 
-def confirm(page: Page, move: str, ids: list[int]) -> Response:
+def confirm(page: Page, move: str, ids: list[int], priority: str) -> Response:
     """The page that asks."""
     title = f"{move.capitalize()} {words.plural(len(ids), 'task')}?"
-    return page.show("confirm.html", title, move=move, ids=ids, samples=samples(page, ids), unasked=UNASKED)
+    return page.show(
+        "confirm.html", title, move=move, ids=ids, samples=samples(page, ids), unasked=UNASKED, priority=priority
+    )
 
 
 def samples(page: Page, ids: Sequence[int]) -> list[dict[str, Any]]:
@@ -196,12 +201,33 @@ def cancel_ticked(page: Annotated[Page, Depends(May("cancel"))], form: Sent) -> 
     return _ticked(page, form, "cancel", steer.cancel, "cancelled")
 
 
+@router.post("/tasks/prioritise")
+def prioritise_ticked(page: Annotated[Page, Depends(May("priority"))], form: Sent) -> Response:
+    try:
+        verb = partial(steer.set_priority, priority=form.whole("priority"))
+    except BadValue as error:
+        return page.go(_back(page, form), f"Nothing was changed: {error}.")
+    return _ticked(page, form, "prioritise", verb, f"have the priority {form.whole('priority')}")
+
+
+@router.post("/tasks/boost")
+def boost_ticked(page: Annotated[Page, Depends(May("priority"))], form: Sent) -> Response:
+    """By 20, to 100 at most."""
+    return _ticked(page, form, "boost", partial(steer.boost, boost=BOOST), "moved up")
+
+
+@router.post("/tasks/hasten")
+def hasten_ticked(page: Annotated[Page, Depends(May("priority"))], form: Sent) -> Response:
+    """What waits for its time."""
+    return _ticked(page, form, "hasten", steer.hasten, "due now")
+
+
 def _ticked(page: Page, form: Form, move: str, verb: Callable[..., steer.Steered], done_to: str) -> Response:
     ids, sure = form.tasks(), bool(form["sure"])
     if (move == "cancel" and not sure) or (len(ids) > UNASKED and not form["why"]):
         if sure:
             page.notices.append(f"Over {words.figure(UNASKED)} tasks at once need a reason.")
-        return confirm(page, move, ids)
+        return confirm(page, move, ids, form["priority"])
     act = partial(verb, by=page.bearer.name, why=form["why"])
     return acts.move(page, _back(page, form), ids, act, done_to)
 

@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from celeriac.dashboard import charts, columns, health, words
 from celeriac.dashboard.guard import role_of
-from celeriac.insights import exports
+from celeriac.insights import ARGUMENT, exports
 from celeriac.store.states import ALL
 
 #: The navigation: path, word, key after `g`.
@@ -61,10 +61,11 @@ def environment() -> Environment:
     )  # fmt: skip
     made.filters |= {
         "ago": ago, "lasting": lasting, "when": when, "took": words.took, "figure": words.figure, "exact": words.exact,
-        "first_line": words.first_line, "rate": words.rate,
+        "first_line": words.first_line, "rate": words.rate, "tojson_text": words.compact,
     }  # fmt: skip
     made.globals |= {
         "words": words,
+        "argument": ARGUMENT,
         "charts": charts,
         "columns": columns,
         "nav": NAV,

@@ -99,6 +99,11 @@ def exact(value: Any) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False, default=str)
 
 
+def compact(value: Any) -> str:
+    """As `exact`, in one line."""
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
 def first_line(value: Any, longest: int = 120) -> str:
     if value is None:
         return ""

@@ -16,6 +16,7 @@ from celeriac.errors import Unknown
 from celeriac.insights import Filter
 from celeriac.operate import PATIENCE
 from celeriac.operate.workers import decommission
+from celeriac.operate.workers import resume as let_go_on
 from celeriac.repair.worker import LIVES, held, rescue_worker
 from celeriac.store.states import RUNNING
 
@@ -23,11 +24,16 @@ router = APIRouter()
 
 Viewer = Annotated[Page, Depends(May("view"))]
 
+#: Tasks of a worker that a page tells.
+SHOWN = 100
+
 
 @router.get("/workers")
 def listed(page: Viewer) -> Response:
     page.ask()
-    return page.show("workers.html", "Workers", workers=page.panel(insights.workers), kept=_kept(page))
+    workers = page.panel(insights.workers)
+    gone = insights.all_gone(workers.value or [])
+    return page.show("workers.html", "Workers", workers=workers, gone=gone, kept=_kept(page))
 
 
 def _kept(page: Page) -> float:
@@ -41,7 +47,7 @@ def shown(worker: str, page: Viewer) -> Response:
     found = next((row for row in page.read(insights.workers) if row["worker_id"] == worker), None)
     if found is None:
         raise Unknown(f"there is no worker {worker!r}; one that is silent for {words.took(_kept(page))} is forgotten")
-    running = page.panel(insights.list_tasks, Filter(worker_id=worker, statuses=[RUNNING]), limit=100)
+    running = page.panel(insights.list_tasks, Filter(worker_id=worker, statuses=[RUNNING]), limit=SHOWN)
     return page.show(
         "worker.html", f"Worker {worker}", worker=found, running=running, is_silent=found["heartbeat_age"] > LIVES
     )
@@ -68,7 +74,18 @@ def free(worker: str, page: Annotated[Page, Depends(May("workers"))], form: Sent
 
 @router.post("/drain-worker/{worker:path}")
 def drain(worker: str, page: Annotated[Page, Depends(May("workers"))], form: Sent) -> Response:
-    """It takes nothing more, finishes what it has, and ends."""
+    """It takes nothing more, finishes what it has, and ends; without `sure` the page that follows asks."""
+    if not form["sure"]:
+        running = page.panel(insights.list_tasks, Filter(worker_id=worker, statuses=[RUNNING]), limit=SHOWN)
+        grace = page.celeriac.settings.drain_grace
+        return page.show("ask-drain.html", f"Drain {worker}?", worker=worker, running=running, grace=grace)
     verb = partial(decommission, worker_id=worker, by=page.bearer.name, why=form["why"])
     said = f"{worker} was told: it takes nothing more, finishes what it has, and ends."
     return acts.change(page, page.to("workers", worker), verb, said)
+
+
+@router.post("/resume-worker/{worker:path}")
+def resume(worker: str, page: Annotated[Page, Depends(May("workers"))], form: Sent) -> Response:
+    """As long as it has not heard that it is to end."""
+    verb = partial(let_go_on, worker_id=worker, by=page.bearer.name, why=form["why"])
+    return acts.change(page, page.to("workers", worker), verb, f"{worker} goes on.")

@@ -41,6 +41,7 @@ from celeriac.insights.system import (
     Unstarted,
     account_policies,
     account_policy,
+    all_gone,
     audit_trail,
     beats,
     passes,
@@ -51,7 +52,7 @@ from celeriac.insights.system import (
     workers,
     workers_by_name,
 )
-from celeriac.insights.tasks import active_under, find, get, last_completion, unfinished
+from celeriac.insights.tasks import active_under, find, get, last_completion, rows_of, unfinished
 from celeriac.insights.ticks import Lateness, Ticking, lateness, ticking, ticks_of
 from celeriac.insights.under_way import UnderWay, workflows_under_way
 from celeriac.insights.unique_keys import UniqueKey, unique_keys
@@ -99,6 +100,7 @@ __all__ = [
     "account_policies",
     "account_policy",
     "active_under",
+    "all_gone",
     "as_argument",
     "audit_trail",
     "beats",
@@ -144,6 +146,7 @@ __all__ = [
     "retries",
     "reviews",
     "rounds_waited",
+    "rows_of",
     "saved_views",
     "schedules",
     "shares",

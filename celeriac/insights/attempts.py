@@ -14,6 +14,9 @@ from celeriac.store.states import COMPLETED, RUNNING
 #: Children that are told at most.
 MOST_CHILDREN = 50
 
+#: Runs of a role that are told.
+MOST_RUNS = 60
+
 # INVARIANT: no more than so many entries of each index of parents. What `celeriac.fall_out` leaves is nobody's child.
 CHILDREN = text("""
 WITH walk AS MATERIALIZED (
@@ -31,9 +34,24 @@ SELECT definition -> 'backoff' AS backoff, CAST(definition ->> 'round_delay' AS 
 FROM celeriac.roles WHERE role = :role
 """)
 
+RUNS = text("""
+SELECT id, status,
+    CAST(extract(epoch FROM completed_at - coalesce(started_at, completed_at)) AS double precision) AS seconds
+FROM celeriac.history WHERE role = :role ORDER BY completed_at DESC, id DESC LIMIT :most
+""")
+
 TRACEBACK = text("""
 SELECT result ->> 'traceback' FROM celeriac.history WHERE id = :id AND status = 'failed' LIMIT 1
 """)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """That ended. `seconds`: of its last attempt."""
+
+    id: int
+    status: str
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +70,11 @@ def attempts(events: Sequence[Mapping[str, Any]]) -> list[Attempt]:
     ended = [event for event in events if event["from_status"] == RUNNING and event["to_status"] != RUNNING]
     ended = [event for event in ended if event["to_status"] != COMPLETED]
     return [Attempt(n, e["at"], e["kind"], e["by"], e["why"]) for n, e in enumerate(ended, start=1)][::-1]
+
+
+def runs(connection: Connection, role: str, *, limit: int = MOST_RUNS) -> list[Run]:
+    """The last of a role that are kept, newest first."""
+    return [Run(*row) for row in connection.execute(RUNS, {"role": role, "most": limit})]
 
 
 def children(connection: Connection, task: int, *, limit: int = MOST_CHILDREN) -> list[dict[str, Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, text
@@ -95,6 +96,7 @@ WITH RECURSIVE busy AS (
     SELECT role FROM celeriac.roles UNION SELECT role FROM busy
 )
 SELECT names.role, coalesce(r.definition ->> 'queue', names.role) AS queue, coalesce(r.paused, false) AS paused,
+    r.paused_until,
     CAST(r.definition ->> 'window' AS integer) AS "window",
     greatest(0, unfinished.n - active.claimed - active.running) AS pending, ready.n AS ready, later.n AS later,
     behind.n AS behind, parked.n AS parked, members.n AS members, active.claimed, active.running, active.stale,
@@ -164,6 +166,7 @@ class RoleDepth:
     running: int
     stale: int
     oldest_ready_seconds: float | None
+    paused_until: datetime | None = None
 
 
 def counts(connection: Connection, role: str | None = None, *, cap: int = CAP) -> dict[str, Count]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from sqlalchemy import Connection, text
 
 DECLARED = text("""
-SELECT r.definition, r.paused, l.is_told, l.rate_limit, l.timeout, l.hard_timeout, l.updated_at
+SELECT r.definition, r.otherwise, l.is_told, l.rate_limit, l.timeout, l.hard_timeout, l.updated_at
 FROM celeriac.roles r LEFT JOIN celeriac.role_limits l ON l.role = r.role WHERE r.role = :role
 """)
 
@@ -28,11 +29,25 @@ class Option:
 
 
 @dataclass(frozen=True, slots=True)
+class Otherwise:
+    """`options`: those that differ, None where it does not know one. It is not in force, since a newer one is, or since
+    another of the same release was started later.
+    """
+
+    release: int
+    at: datetime
+    options: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class Declared:
-    """`limited_at`: when its limits were last said or declared, None where it has none."""
+    """`limited_at`: when its limits were last said or declared, None where it has none. `otherwise`: what another
+    release of the code declares, None where all say the same.
+    """
 
     options: list[Option]
     limited_at: datetime | None
+    otherwise: Otherwise | None = None
 
     @property
     def is_as_declared(self) -> bool:
@@ -52,4 +67,13 @@ def declared(connection: Connection, role: str) -> Declared | None:
     return Declared(
         [Option(name, value, in_force[name], in_force[name] != value) for name, value in row.definition.items()],
         row.updated_at,
+        _otherwise(row.definition, row.otherwise),
     )
+
+
+def _otherwise(definition: Mapping[str, Any], other: Mapping[str, Any] | None) -> Otherwise | None:
+    if other is None or other["definition"] == definition:
+        return None
+    said = other["definition"]
+    differing = {name: said.get(name) for name in {**definition, **said} if said.get(name) != definition.get(name)}
+    return Otherwise(other["release"], datetime.fromisoformat(other["at"]), differing)

@@ -11,10 +11,8 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
-_QUOTED = re.compile(r"""(?<!\w)(?:'[^']*'|"[^"]*"|`[^`]*`)(?!\w)""")
-_UUID = re.compile(r"\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b")
-_HEX = re.compile(r"\b(?:0x[0-9a-fA-F]+|(?=[a-fA-F]*[0-9])[0-9a-fA-F]{8,})\b")
-_DIGITS = re.compile(r"\d+(?:[.,:]\d+)*")
+from celeriac.store.alike import pattern_of
+
 _TYPE = re.compile(r"([A-Za-z_][\w.]*): ")
 _FRAME = re.compile(r'^  File "([^"]+)", line \d+, in (.+)$', re.MULTILINE)
 
@@ -39,13 +37,6 @@ def kind_of(role: str, message: str, traceback: str | None) -> Kind:
     pattern, frame = pattern_of(message), own_frame(traceback)
     same = "\n".join((role, kind or "", pattern, frame or ""))
     return Kind(kind, pattern, frame, sha256(same.encode()).hexdigest()[:12])
-
-
-def pattern_of(message: str) -> str:
-    """A message without what differs from task to task."""
-    for part, instead in ((_QUOTED, "''"), (_UUID, "#"), (_HEX, "#"), (_DIGITS, "#")):
-        message = part.sub(instead, message)
-    return " ".join(message.split())
 
 
 def own_frame(traceback: str | None) -> str | None:

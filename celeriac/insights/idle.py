@@ -1,59 +1,33 @@
-"""Whether work is left lying: tasks could start, a worker is idle, the window has room, and nobody claims them."""
+"""Idle: since when a role has had nothing to do, and what gives it something next."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
 
 from sqlalchemy import Connection, text
 
-#: Passes come at least once in so long (seconds); of a role that is not prompt, once in two of its periods.
-PATIENCE = 60.0
-
-#: Why a pass may leave ready tasks where they are, in its own words (`dispatch.passes`).
-GOOD_REASONS = (
-    "the role is paused", "the window is full", "the rate limit is reached",
-    "every account with work is paused or at its cap",
-)  # fmt: skip
-
-# A worker that backs off takes nothing new. Where beat's pass is switched off, so is the role, or somebody meant it.
-LEFT = text("""
-WITH busy AS (
-    SELECT worker_id, count(DISTINCT worker_pid) AS slots FROM celeriac.tickets
-    WHERE worker_id IS NOT NULL GROUP BY worker_id
-), idle AS (
-    SELECT w.queues FROM celeriac.workers w LEFT JOIN busy USING (worker_id)
-    WHERE w.status = 'active' AND w.last_heartbeat_at > statement_timestamp() - interval '2 minutes'
-        AND w.concurrency > coalesce(busy.slots, 0)
-        AND NOT coalesce(CAST(w.resources ->> 'is_backing_off' AS boolean), false)
-)
-SELECT r.role, ready.n, patience.seconds
-FROM celeriac.roles r
-CROSS JOIN LATERAL (
-    SELECT CASE WHEN coalesce(CAST(r.definition ->> 'prompt' AS boolean), true) THEN :patience
-        ELSE greatest(:patience, 2 * CAST(r.definition ->> 'every' AS double precision)) END AS seconds
-) AS patience
-CROSS JOIN LATERAL (
-    SELECT count(*) AS n FROM (SELECT FROM celeriac.ready WHERE role = r.role ORDER BY account LIMIT :most) AS c
-) AS ready
-LEFT JOIN LATERAL (
-    SELECT coalesce(why_nothing = ANY (CAST(:good AS text[])), true)
-        AND last_at > statement_timestamp() - patience.seconds * interval '1 second' AS explains
-    FROM celeriac.passes WHERE role BETWEEN r.role AND r.role ORDER BY role DESC, id DESC LIMIT 1
-) AS pass ON true
-WHERE NOT r.paused AND ready.n > 0 AND pass.explains IS NOT TRUE
-    AND EXISTS (SELECT FROM idle WHERE idle.queues ? coalesce(r.definition ->> 'queue', r.role))
-    AND (SELECT coalesce(sum(cardinality(ids)), 0) FROM celeriac.tickets WHERE role = r.role)
-        < CAST(r.definition ->> 'window' AS integer)
-    AND NOT EXISTS (SELECT FROM celeriac.scheduled_jobs s
-        WHERE s.kind = 'pass' AND s.target = r.role AND NOT s.enabled)
+# Of a role that keeps no success the minutes tell.
+IDLE = text("""
+SELECT greatest(
+        (SELECT completed_at FROM celeriac.history WHERE role = :role ORDER BY completed_at DESC LIMIT 1),
+        (SELECT minute FROM celeriac.minutes WHERE role = :role AND completed + failed > 0 ORDER BY minute DESC LIMIT 1)
+    ) AS since, s.name AS schedule, s.next_run_at AS next_at
+FROM (VALUES (1)) AS always LEFT JOIN LATERAL (
+    SELECT name, next_run_at FROM celeriac.scheduled_jobs
+    WHERE kind = 'task' AND target = :role AND enabled AND quarantined IS NULL ORDER BY next_run_at, name LIMIT 1
+) AS s ON true
 """)
 
 
-def left(connection: Connection, oldest: Mapping[str, float], most: int) -> dict[str, int]:
-    """By role, how many, counted to `most`. `oldest`: for how long (seconds) its oldest could have started.
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """`since`: when a task of it last ended, None if that is not known any more. `schedule`: which makes the next."""
 
-    By look-ups. What came just now is left by nobody.
-    """
-    given = {"patience": PATIENCE, "good": list(GOOD_REASONS), "most": most}
-    rows = connection.execute(LEFT, given).all()
-    return {row.role: row.n for row in rows if oldest.get(row.role, 0.0) > row.seconds}
+    since: datetime | None
+    schedule: str | None
+    next_at: datetime | None
+
+
+def idle(connection: Connection, role: str) -> Idle:
+    return Idle(*connection.execute(IDLE, {"role": role}).one())

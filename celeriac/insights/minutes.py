@@ -56,6 +56,8 @@ SELECT CAST(coalesce(sum(completed_again), 0) AS bigint), CAST(coalesce(sum(fail
 FROM celeriac.minutes WHERE minute >= :since AND minute < :until
 """)
 
+AGAIN_OF = text(f"{AGAIN.text.rstrip()} AND role = :role")
+
 #: What figures without a span of their own are of (seconds).
 HOUR = 3_600
 
@@ -157,9 +159,10 @@ def together(of_roles: Sequence[Lengths]) -> Lengths:
     )
 
 
-def retries(connection: Connection) -> Retries:
-    """Of all roles, within the last hour."""
-    return Retries(*connection.execute(AGAIN, _span(connection, HOUR)).one())
+def retries(connection: Connection, role: str | None = None) -> Retries:
+    """Of all roles, or of one, within the last hour."""
+    statement, of = (AGAIN, {}) if role is None else (AGAIN_OF, {"role": role})
+    return Retries(*connection.execute(statement, _span(connection, HOUR) | of).one())
 
 
 def _span(connection: Connection, seconds: int) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -10,6 +11,7 @@ from sqlalchemy import Connection, TextClause, text
 
 from celeriac.errors import BadValue, Unknown
 from celeriac.insights import redaction
+from celeriac.insights.situation import GONE
 
 _WORKERS = """
 SELECT w.*, extract(epoch FROM statement_timestamp() - w.last_heartbeat_at)::double precision AS heartbeat_age,
@@ -85,6 +87,13 @@ class Unstarted:
 def workers(connection: Connection, *, limit: int = MOST) -> list[dict[str, Any]]:
     """Those that report or did lately, with the ids of what each runs. `heartbeat_age` in seconds."""
     return _rows(connection, WORKERS, limit)
+
+
+def all_gone(workers: Sequence[Mapping[str, Any]]) -> float | None:
+    """Seconds since the last of those that `workers` tells was heard, if none of them is here any more."""
+    if not workers or any(row["status"] != "stopped" and row["heartbeat_age"] <= GONE for row in workers):
+        return None
+    return float(min(row["heartbeat_age"] for row in workers))
 
 
 def workers_by_name(connection: Connection, *, limit: int = MOST, after: str = "") -> list[dict[str, Any]]:

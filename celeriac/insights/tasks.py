@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import Connection, text
 
 from celeriac.errors import Unknown
 from celeriac.insights.redaction import of_role, redacted, without_calls
+from celeriac.store.plans import lookups
 
 TASK = text("""
 SELECT t.*, extract(epoch FROM statement_timestamp() - t.last_heartbeat_at)::double precision AS heartbeat_age,
@@ -27,6 +29,13 @@ SELECT id FROM celeriac.tasks WHERE task_id = :task_id
 UNION ALL
 SELECT id FROM celeriac.history WHERE task_id = :task_id
 LIMIT 1
+""")
+
+ROWS_OF = text("""
+SELECT id, task_id FROM celeriac.tasks WHERE task_id = ANY (CAST(:given AS text[]))
+UNION ALL SELECT id, task_id FROM celeriac.history WHERE task_id = ANY (CAST(:given AS text[]))
+UNION ALL SELECT id, NULL FROM celeriac.tasks WHERE id = ANY (CAST(:ids AS bigint[]))
+UNION ALL SELECT id, NULL FROM celeriac.history WHERE id = ANY (CAST(:ids AS bigint[]))
 """)
 
 # BETWEEN: were `task` said to be one value, an order by id alone would be as good, which passes by all other tasks'.
@@ -101,6 +110,16 @@ def get(connection: Connection, given: int | str) -> dict[str, Any]:
     if task is None:
         raise Unknown(f"there is no task {given!r}; a finished one may be pruned")
     return task
+
+
+def rows_of(connection: Connection, given: Sequence[str]) -> dict[str, int]:
+    """The row's id of each that is there, as `find` finds it."""
+    ids = {one: row for one in given if (row := _row_id(one)) is not None}
+    with lookups(connection):
+        rows = connection.execute(ROWS_OF, {"given": list(given), "ids": [*ids.values()]}).all()
+    there = {row.id for row in rows if row.task_id is None}
+    named = {row.task_id: row.id for row in rows if row.task_id is not None}
+    return named | {one: row for one, row in ids.items() if row in there}
 
 
 def events(connection: Connection, task: int) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, text
 
 from celeriac.alerts import measure
-from celeriac.insights import idle, rounds
+from celeriac.insights import left_ready, rounds
 from celeriac.metrics.catalogue import BY_NAME, COUNTED, OUTCOMES, STATES, TABLES
 from celeriac.store.built_in import is_built_in
 
@@ -220,7 +220,7 @@ def _ended(connection: Connection, told: Samples, roles: set[str]) -> None:
     oldest = {row.role: row.seconds for row in connection.execute(measure.OLDEST, {"most": LEVELS})}
     told_of = {
         "accounts_waiting": waiting, "tickets_lost": lost, "late_finishes": late, "fairness_lag_rounds": lags,
-        "oldest_ready_seconds": oldest, "tasks_left_ready": idle.left(connection, oldest, COUNTED + 1),
+        "oldest_ready_seconds": oldest, "tasks_left_ready": left_ready.left(connection, oldest, COUNTED + 1),
     }  # fmt: skip
     for name, found in told_of.items():
         for role in roles:

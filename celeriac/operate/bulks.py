@@ -7,6 +7,7 @@ the row says of it: whoever is killed has done a step or has not, and no task is
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
@@ -19,6 +20,7 @@ from celeriac.operate import audit, steer
 from celeriac.operate.audit import Change
 from celeriac.operate.steer import Move, Steered
 from celeriac.roles.bounds import PRIORITY
+from celeriac.store.alike import pattern_of
 from celeriac.store.plans import lookups
 
 GATHERING: Final = "gathering"
@@ -27,6 +29,9 @@ OPEN: Final = (GATHERING, MOVING)
 
 #: Refusals that are kept with their reasons; the rest is counted.
 TOLD = 100
+
+#: Different reasons that are counted each by itself, and the others.
+REASONS, OTHERS = 50, "another reason"
 
 ASK = text("""
 INSERT INTO celeriac.bulk_actions (move, priority, filter, upto, until, by, why)
@@ -60,7 +65,7 @@ RETURNING id
 
 MOVED = text("""
 UPDATE celeriac.bulk_actions SET done = done + :done, skipped = skipped + :skipped, place = :place, trouble = NULL,
-    skips = skips || CAST(:skips AS jsonb)
+    skips = skips || CAST(:skips AS jsonb), reasons = CAST(:reasons AS jsonb)
 WHERE id = :bulk
 """)
 
@@ -145,7 +150,16 @@ def _note(connection: Connection, bulk: Row[Any], moved: Steered, last: int) -> 
     connection.execute(MOVED, {
         "bulk": bulk.id, "done": len(moved.changed), "skipped": len(skips), "place": str(last),
         "skips": json.dumps(skips[: max(0, TOLD - len(bulk.skips))]),
+        "reasons": json.dumps(_counted(bulk.reasons, [*moved.refused.values(), *gone.values()])),
     })  # fmt: skip
+
+
+def _counted(before: Mapping[str, int], reasons: Sequence[str]) -> Counter[str]:
+    """By what they have in common: `task # has its unique key '' by now`. So few that they fit into a row."""
+    counted = Counter(before)
+    for reason in map(pattern_of, reasons):
+        counted[reason if reason in counted or len(counted) < REASONS else OTHERS] += 1
+    return counted
 
 
 def _end(connection: Connection, bulk: int, state: str) -> dict[str, int]:

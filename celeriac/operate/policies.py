@@ -19,7 +19,11 @@ _NO_ROLE = "no role {role!r}: start a worker of the code that declares it, or ch
 
 ROLE = text("SELECT paused FROM celeriac.roles WHERE role = :role FOR UPDATE")
 
-PAUSE = text("UPDATE celeriac.roles SET paused = :paused, updated_at = clock_timestamp() WHERE role = :role")
+PAUSE = text("""
+UPDATE celeriac.roles SET paused = :paused, updated_at = clock_timestamp(),
+    paused_until = clock_timestamp() + CAST(:seconds AS double precision) * interval '1 second'
+WHERE role = :role RETURNING paused_until
+""")
 
 # Makes the row, so that there is one to lock.
 DECLARED = text(f"{AS_DECLARED} WHERE r.role = :role ON CONFLICT DO NOTHING")
@@ -99,9 +103,13 @@ class RoleLimits(TypedDict, total=False):
     hard_timeout: float | None
 
 
-def pause_role(connection: Connection, role: str, *, by: str, why: str = "") -> Change:
-    """No pass of the role claims anything until it is resumed. Raises Unknown."""
-    return _set_paused(connection, role, True, by=by, why=why)
+def pause_role(
+    connection: Connection, role: str, *, by: str, why: str = "", seconds: float | None = None
+) -> Change:  # fmt: skip
+    """No pass of the role claims anything until it is resumed, or for so many seconds. Raises Unknown and BadValue."""
+    if seconds is not None and not 0 < seconds <= bounds.LONGEST_DELAY:
+        raise BadValue(f"seconds={seconds!r:.50}: give more than 0, and at most {bounds.LONGEST_DELAY:,}")
+    return _set_paused(connection, role, True, by=by, why=why, seconds=seconds)
 
 
 def resume_role(connection: Connection, role: str, *, by: str, why: str = "") -> Change:
@@ -185,11 +193,13 @@ def resume_account(connection: Connection, account: str, *, by: str, why: str = 
     return set_account(connection, account, by=by, why=why, create=create, paused=False)
 
 
-def _set_paused(connection: Connection, role: str, paused: bool, *, by: str, why: str) -> Change:
+def _set_paused(
+    connection: Connection, role: str, paused: bool, *, by: str, why: str, seconds: float | None = None
+) -> Change:  # fmt: skip
     before = connection.execute(ROLE, {"role": role}).scalar_one_or_none()
     if before is None:
         raise Unknown(_NO_ROLE.format(role=role))
-    connection.execute(PAUSE, {"role": role, "paused": paused})
-    change = Change(role, {"paused": before}, {"paused": paused})
+    until = connection.execute(PAUSE, {"role": role, "paused": paused, "seconds": seconds}).scalar_one()
+    change = Change(role, {"paused": before}, {"paused": paused} | ({"until": until.isoformat()} if until else {}))
     audit.write(connection, "pause" if paused else "resume", "role", [change], by=by, why=why)
     return change

@@ -19,6 +19,7 @@ from celeriac.errors import BadValue, IllegalMove, Unknown
 from celeriac.operate import audit
 from celeriac.operate.audit import Change
 from celeriac.operate.cancel import cancel_all
+from celeriac.operate.hasten import hasten as make_due
 from celeriac.operate.prioritise import prioritise
 from celeriac.roles.bounds import ANY_PRIORITY, PRIORITY, is_whole
 from celeriac.store import look
@@ -39,6 +40,7 @@ HOLD = text("SELECT count(*) FROM celeriac.hold(CAST(:ids AS bigint[]), false)")
 # Asked once the tasks are held: nothing moves any more.
 FOUND = text("""
 SELECT t.id, t.task_id, t.role, t.status, t.priority, t.unique_key, t.retry_count, t.tries, t.losses, t.error_message,
+    t.scheduled_for,
     t.cancel_requested_at IS NOT NULL AS asked,
     coalesce((r.definition #>> '{priority_range,0}')::integer, :low) AS low,
     coalesce((r.definition #>> '{priority_range,1}')::integer, :high) AS high,
@@ -58,10 +60,13 @@ WITH gone AS (
 ), again AS (
     INSERT INTO celeriac.tasks (
         id, task_id, role, account, lock_key, unique_key, priority, scheduled_for, expires_at, args, kwargs, headers,
-        max_retries, max_rounds, timeout, parent_id, enqueued_by, created_at, workflow, barrier, place)
+        max_retries, max_rounds, timeout, parent_id, enqueued_by, created_at, workflow, barrier, place, retry_count,
+        tries, losses, progress)
     SELECT id, task_id, role, account, lock_key, unique_key, priority - aged, clock_timestamp(),
         CASE WHEN expires_at > clock_timestamp() THEN expires_at END, args, kwargs, headers, max_retries, max_rounds,
-        timeout, parent_id, enqueued_by, created_at, workflow, barrier, place
+        timeout, parent_id, enqueued_by, created_at, workflow, barrier, place,
+        CASE WHEN :goes_on THEN retry_count ELSE 0 END, CASE WHEN :goes_on THEN tries ELSE 0 END,
+        CASE WHEN :goes_on THEN losses ELSE 0 END, CASE WHEN :goes_on THEN progress END
     FROM gone
     RETURNING id, role, account, lock_key, priority, scheduled_for AS due_at, losses,
         CAST(headers -> 'canvas' ->> 'awaits' AS uuid) AS awaits
@@ -124,32 +129,49 @@ def boost(connection: Connection, ids: Sequence[int], boost: int, *, by: str, wh
     return _prioritise(connection, ids, raised, action="boost", by=by, why=why)
 
 
-def retry(connection: Connection, ids: Sequence[int], *, by: str, why: str = "") -> Steered:
+def hasten(connection: Connection, ids: Sequence[int], *, by: str, why: str = "") -> Steered:
+    """What waits for its time, planned or between two attempts, is due now."""
+    rows, result = lock_allowed(connection, ids, "hasten")
+    changes = []
+    for row in rows:
+        if make_due(connection, row.task_id, by=by) is None:
+            result.refused[row.id] = "the task does not wait for its time"
+        else:
+            before = {"scheduled_for": row.scheduled_for.isoformat()}
+            changes.append(Change(str(row.id), before, {"scheduled_for": "now"}))
+    return audited(connection, result, changes, action="hasten", by=by, why=why)
+
+
+def retry(
+    connection: Connection, ids: Sequence[int], *, by: str, why: str = "", goes_on: bool = False
+) -> Steered:  # fmt: skip
     """What failed or was cancelled waits again, with all its attempts; behind its lock key's head, if there is one.
 
+    `goes_on`: from where it stopped. Its progress stays, and its attempts count on: of one that has used them up the
+    next failure is final.
     Refused where another unfinished task has its unique key by now.
     """
-    rows, result = _lock(connection, ids, "retry")
+    rows, result = lock_allowed(connection, ids, "retry")
     for row in rows:
         if row.held_by is not None:
             result.refused[row.id] = f"task {row.held_by} has its unique key {row.unique_key!r} by now"
         elif row.never_came:
             result.refused[row.id] = "it never came, as a task before it in its workflow failed: retry that one"
     rows = _first_of_each_key([row for row in rows if row.id not in result.refused], result)
-    changed = _retry(connection, rows, result, by=by, why=why)
-    after = {"status": PENDING, "retry_count": 0, "tries": 0, "losses": 0}
-    return _audited(connection, result, [_change(row, after) for row in changed], action="retry", by=by, why=why)
+    changed = _retry(connection, rows, result, by=by, why=why, goes_on=goes_on)
+    after = {"status": PENDING} | ({} if goes_on else {"retry_count": 0, "tries": 0, "losses": 0})
+    return audited(connection, result, [_change(row, after) for row in changed], action="retry", by=by, why=why)
 
 
 def cancel(connection: Connection, ids: Sequence[int], *, by: str, why: str = "") -> Steered:
     """At once, unless it runs: then its worker is asked to stop it, and `after` says `asked`."""
-    rows, result = _lock(connection, ids, "cancel")
+    rows, result = lock_allowed(connection, ids, "cancel")
     done = cancel_all(connection, [row.task_id for row in rows], by=by, why=why or "cancelled")
     changes = [
         _change(row, {"status": row.status, "asked": True} if done[row.task_id] == "asked" else {"status": "cancelled"})
         for row in rows
     ]
-    return _audited(connection, result, changes, action="cancel", by=by, why=why)
+    return audited(connection, result, changes, action="cancel", by=by, why=why)
 
 
 def set_status(connection: Connection, ids: Sequence[int], status: str, *, by: str, why: str = "") -> Steered:
@@ -160,7 +182,7 @@ def set_status(connection: Connection, ids: Sequence[int], status: str, *, by: s
         return retry(connection, ids, by=by, why=why)
     if move_to(status) == "cancel":
         return cancel(connection, ids, by=by, why=why)
-    rows, result = _lock(connection, ids, "cancel")
+    rows, result = lock_allowed(connection, ids, "cancel")
     refused = {row.id: f"the task is {row.status}: only its worker can make it {status}" for row in rows}
     return Steered([], result.refused | refused, result.missing)
 
@@ -182,7 +204,7 @@ def _batch(database: Database, ids: Sequence[int], move: Move, patience: float |
         return move(connection, ids)
 
 
-def _lock(connection: Connection, ids: Sequence[int], move: str) -> tuple[list[Row[Any]], Steered]:
+def lock_allowed(connection: Connection, ids: Sequence[int], move: str) -> tuple[list[Row[Any]], Steered]:
     """The rows that allow the move, locked; the others refused."""
     low, high = ANY_PRIORITY
     possible = [i for i in ids if 0 < i < 2**63]
@@ -198,14 +220,14 @@ def _lock(connection: Connection, ids: Sequence[int], move: str) -> tuple[list[R
 def _prioritise(
     connection: Connection, ids: Sequence[int], wanted: Callable[[Row[Any]], int], *, action: str, by: str, why: str
 ) -> Steered:
-    rows, result = _lock(connection, ids, "prioritise")
+    rows, result = lock_allowed(connection, ids, "prioritise")
     for row in rows:
         if not row.low <= wanted(row) <= row.high:
             result.refused[row.id] = f"priorities of {row.role} go from {row.low:,} to {row.high:,}"
     rows = [row for row in rows if row.id not in result.refused]
     prioritise(connection, {row.id: wanted(row) for row in rows}, by=by, why=why)
     changes = [Change(str(row.id), {"priority": row.priority}, {"priority": wanted(row)}) for row in rows]
-    return _audited(connection, result, changes, action=action, by=by, why=why)
+    return audited(connection, result, changes, action=action, by=by, why=why)
 
 
 def _refuse_priority(priority: int) -> None:
@@ -224,21 +246,21 @@ def _first_of_each_key(rows: Sequence[Row[Any]], result: Steered) -> list[Row[An
 
 
 def _retry(
-    connection: Connection, rows: Sequence[Row[Any]], result: Steered, *, by: str, why: str
+    connection: Connection, rows: Sequence[Row[Any]], result: Steered, *, by: str, why: str, goes_on: bool
 ) -> Sequence[Row[Any]]:
     """Those retried. Somebody may have taken a unique key since it was looked for: then each is tried alone."""
     if not rows:
         return []
     try:
         with connection.begin_nested():
-            given = {"ids": [row.id for row in rows], "by": by, "why": why}
+            given = {"ids": [row.id for row in rows], "by": by, "why": why, "goes_on": goes_on}
             with lookups(connection):
                 again = connection.execute(RETRY, given).all()
     except IntegrityError:
         if len(rows) == 1:
             result.refused[rows[0].id] = f"another task has its unique key {rows[0].unique_key!r} by now"
             return []
-        return [done for row in rows for done in _retry(connection, [row], result, by=by, why=why)]
+        return [done for row in rows for done in _retry(connection, [row], result, by=by, why=why, goes_on=goes_on)]
     look.ask(connection, [row.lock_key for row in again if row.awaits is None])
     look.ask_joins(connection, [row.awaits for row in again])
     return rows
@@ -251,7 +273,7 @@ def _change(row: Row[Any], after: Mapping[str, Any]) -> Change:
     return Change(str(row.id), {k: v for k, v in before.items() if k in after or k == "error_message"}, after)
 
 
-def _audited(
+def audited(
     connection: Connection, result: Steered, changes: list[Change], *, action: str, by: str, why: str
 ) -> Steered:
     audit.write(connection, action, "task", changes, by=by, why=why)

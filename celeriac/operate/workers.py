@@ -12,10 +12,24 @@ DECOMMISSION = text("""
 WITH found AS (
     SELECT worker_id, status FROM celeriac.workers WHERE worker_id = :worker_id FOR UPDATE
 ), asked AS (
-    UPDATE celeriac.workers w SET status = 'draining' FROM found f
+    UPDATE celeriac.workers w SET status = 'draining', drain_asked_at = clock_timestamp() FROM found f
     WHERE w.worker_id = f.worker_id AND f.status = 'active'
 )
 SELECT status FROM found
+""")
+
+
+# INVARIANT: one that has reported since it was asked has heard it, and ends; who reports over HTTP is told each time.
+RESUME = text("""
+WITH found AS (
+    SELECT worker_id, status, status = 'draining' AND drain_asked_at IS NOT NULL
+        AND (reported_by IS NOT NULL OR last_heartbeat_at <= drain_asked_at) AS may
+    FROM celeriac.workers WHERE worker_id = :worker_id FOR UPDATE
+), resumed AS (
+    UPDATE celeriac.workers w SET status = 'active', drain_asked_at = NULL FROM found f
+    WHERE w.worker_id = f.worker_id AND f.may
+)
+SELECT status, may FROM found
 """)
 
 
@@ -28,4 +42,18 @@ def decommission(connection: Connection, worker_id: str, *, by: str, why: str = 
         raise IllegalMove(f"the worker {worker_id!r} has stopped; nothing was changed")
     change = Change(worker_id, {"status": was}, {"status": "draining"})
     audit.write(connection, "decommission", "worker", [change], by=by, why=why)
+    return change
+
+
+def resume(connection: Connection, worker_id: str, *, by: str, why: str = "") -> Change:
+    """Takes back a decommission that the worker has not heard of; one that has ends. Raises Unknown, IllegalMove."""
+    found = connection.execute(RESUME, {"worker_id": worker_id}).one_or_none()
+    if found is None:
+        raise Unknown(f"there is no worker {worker_id!r}")
+    if not found.may:
+        ends = "has heard that it is to end, or ends by itself: start another"
+        says = ends if found.status == "draining" else f"is {found.status}: nobody asked it to end"
+        raise IllegalMove(f"the worker {worker_id!r} {says}; nothing was changed")
+    change = Change(worker_id, {"status": "draining"}, {"status": "active"})
+    audit.write(connection, "resume", "worker", [change], by=by, why=why)
     return change

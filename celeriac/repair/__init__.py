@@ -7,7 +7,19 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from celeriac.alerts.review import review as review_alerts
-from celeriac.repair import aging, hand_over, history, lost_tickets, minutes, promote, prune, rescue, review, ring
+from celeriac.repair import (
+    aging,
+    hand_over,
+    history,
+    lost_tickets,
+    minutes,
+    promote,
+    prune,
+    rescue,
+    resume,
+    review,
+    ring,
+)
 
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
@@ -27,6 +39,7 @@ SWEEPS: dict[str, Callable[[Celeriac], int]] = {
     "prune": prune.prune_finished,
     "ring": ring.turn,
     "promote": promote.promote_due,
+    "resume": resume.resume_due,
     "aging": aging.raise_old,
     "review": review.review_queues,
     "alerts": review_alerts,

@@ -153,6 +153,7 @@ SELECT (SELECT count(*) FROM gone) AS n, (SELECT max(at) FROM taken) AS until
 
 
 EVENTS = _past("task_events", "at")
+LOGS = _past("task_logs", "at")
 PASSES = _past("passes", "last_at")
 WORKERS = _past("workers", "last_heartbeat_at")
 BEATS = _past("beats", "last_tick_at")
@@ -209,6 +210,7 @@ KNOWN = 7.0
 #: What goes by its age, and after how many days; None: never. Another table is one line here.
 AGED: tuple[tuple[TextClause, Callable[[RepairApp], float | None]], ...] = (
     (EVENTS, lambda app: app.settings.event_days),
+    (LOGS, lambda app: app.settings.event_days),
     (PASSES, lambda app: app.settings.pass_hours / 24),
     (WORKERS, lambda app: app.settings.event_days),
     (BEATS, lambda app: app.settings.pass_hours / 24),

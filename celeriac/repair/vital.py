@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-VITAL = ("rescue", "lost_tickets", "hand_over", "promote", "history")
+VITAL = ("rescue", "lost_tickets", "hand_over", "promote", "resume", "history")
 
 #: What the Queue Master's document has a process do as it starts to handle tasks, where there is no master.
 AT_START = ("review",)

@@ -23,10 +23,21 @@ WHERE NOT EXISTS (
 ORDER BY role
 ON CONFLICT (role) DO UPDATE
 SET definition = excluded.definition, parameters = excluded.parameters, release = excluded.release,
+    otherwise = CASE WHEN roles.definition = excluded.definition THEN roles.otherwise ELSE jsonb_build_object(
+        'definition', roles.definition, 'release', roles.release, 'at', statement_timestamp()) END,
     updated_at = statement_timestamp()
 WHERE roles.release <= excluded.release
     AND (roles.definition, roles.parameters, roles.release)
         IS DISTINCT FROM (excluded.definition, excluded.parameters, excluded.release)
+""")
+
+# What an older release declares otherwise is kept beside what is in force.
+OTHERWISE = text("""
+UPDATE celeriac.roles known SET otherwise =
+    jsonb_build_object('definition', r.definition, 'release', CAST(:release AS bigint), 'at', statement_timestamp())
+FROM jsonb_to_recordset(CAST(:roles AS jsonb)) AS r (role text, definition jsonb)
+WHERE known.role = r.role AND known.release > :release AND known.definition <> r.definition
+    AND known.otherwise -> 'definition' IS DISTINCT FROM r.definition
 """)
 
 LOOK_UP = text("SELECT definition, parameters FROM celeriac.roles WHERE role = :role")
@@ -45,7 +56,9 @@ INSERT INTO celeriac.batchers (role, seconds_per_task) VALUES (:role, :seconds) 
 
 def register(connection: Connection, roles: Sequence[Mapping[str, Any]], release: int) -> int:
     """Writes role definitions (`role`, `definition`, `parameters`); how many rows changed."""
-    return connection.execute(REGISTER, {"roles": json.dumps(list(roles)), "release": release}).rowcount
+    given = {"roles": json.dumps(list(roles)), "release": release}
+    connection.execute(OTHERWISE, given)
+    return connection.execute(REGISTER, given).rowcount
 
 
 def look_up(connection: Connection, role: str) -> tuple[dict[str, Any], list[dict[str, Any]]] | None:

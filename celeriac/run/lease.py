@@ -15,11 +15,14 @@ from celeriac.store.started import Started
 # INVARIANT: who was asked to drain stays so until its process ends, whatever its own heartbeats say. A row of a worker
 # that lives is written to by its own reporter alone; a Celery worker, whom nobody reports, by nobody else.
 WORKER = text("""
-INSERT INTO celeriac.workers (worker_id, hostname, pid, queues, concurrency, status, resources, reported_by)
-VALUES (:worker_id, :hostname, :pid, CAST(:queues AS jsonb), :concurrency, :status, CAST(:resources AS jsonb), :by)
+INSERT INTO celeriac.workers (worker_id, hostname, pid, queues, concurrency, status, resources, reported_by,
+    version)
+VALUES (:worker_id, :hostname, :pid, CAST(:queues AS jsonb), :concurrency, :status, CAST(:resources AS jsonb), :by,
+    :version)
 ON CONFLICT (worker_id) DO UPDATE
 SET hostname = excluded.hostname, pid = excluded.pid, queues = excluded.queues, resources = excluded.resources,
-    reported_by = excluded.reported_by, concurrency = excluded.concurrency, last_heartbeat_at = clock_timestamp(),
+    reported_by = excluded.reported_by, version = excluded.version,
+    concurrency = excluded.concurrency, last_heartbeat_at = clock_timestamp(),
     started_at = CASE WHEN workers.pid = excluded.pid THEN workers.started_at ELSE clock_timestamp() END,
     status = CASE WHEN workers.status = 'draining' AND excluded.status = 'active' AND workers.pid = excluded.pid
         THEN 'draining' ELSE excluded.status END
@@ -83,6 +86,7 @@ class WorkerState:
     concurrency: int
     status: str = "active"
     resources: dict[str, Any]
+    version: str | None = None
 
 
 def report(connection: Connection, worker: WorkerState, *, by: str | None = None) -> str | None:
@@ -90,7 +94,8 @@ def report(connection: Connection, worker: WorkerState, *, by: str | None = None
 
     `by`: who reports it, where that is not the worker itself. None: that one may not, and nothing was written.
     """
-    row = {name: getattr(worker, name) for name in ("worker_id", "hostname", "pid", "concurrency", "status")}
+    names = ("worker_id", "hostname", "pid", "concurrency", "status", "version")
+    row = {name: getattr(worker, name) for name in names}
     more = {"queues": json.dumps(list(worker.queues)), "resources": json.dumps(worker.resources)}
     status: str | None = connection.execute(WORKER, row | more | {"by": by}).scalar_one_or_none()
     return status

@@ -16,6 +16,7 @@ from celeriac.enqueue.rows import NewTask
 from celeriac.errors import BadValue, CeleriacError, LeaseLost, TaskCancelled
 from celeriac.roles.role import Role
 from celeriac.run import lease, outcomes
+from celeriac.run.log import TaskLog
 from celeriac.settle import release
 from celeriac.settle.outcome import Outcome
 from celeriac.settle.tombstones import Tombstone
@@ -53,6 +54,7 @@ class Run:
     is_spreading: bool = False
     is_hopeless: bool = False
     own_state: dict[str, Any] | None = None
+    logged: TaskLog | None = None
     began: float = field(default_factory=time.monotonic)
     limited_since: float = field(default_factory=time.monotonic)
     opened: Session | None = None
@@ -60,6 +62,14 @@ class Run:
     traceback: str | None = None
     secret: Sensitive | None = None
     on_limit: Callable[[Run], None] | None = None
+
+    @property
+    def log(self) -> TaskLog:
+        """Made at first use."""
+        if self.logged is None:
+            fields = {"task_id": self.task.task_id, "role": self.role.name}
+            self.logged = TaskLog(self.database, self.task.id, self.task.retry_count + 1, fields)
+        return self.logged
 
     def restart_limit(self) -> None:
         """The time limit counts from now."""
@@ -257,5 +267,7 @@ def enter(run: Run) -> Token[Run | None]:
 def leave(run: Run, token: Token[Run | None]) -> None:
     """Nothing of the run's session stays open, whoever used it."""
     _current.reset(token)
+    if run.logged is not None:
+        run.logged.end()
     if run.opened is not None:
         run.drop_session()

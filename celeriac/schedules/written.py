@@ -11,6 +11,7 @@ from sqlalchemy import Connection, RowMapping, TextClause, text
 from sqlalchemy.exc import IntegrityError
 
 from celeriac.schedules.decide import CHANGEABLE, Entry, Job, decide, merged
+from celeriac.schedules.expressions import words
 
 LOCK = text("SELECT pg_advisory_xact_lock(hashtextextended('celeriac schedules ' || :owner, 0))")
 
@@ -219,6 +220,12 @@ def differences(row: Mapping[str, Any]) -> dict[str, Any]:
     """What of a row differs from the beat config: field → what the config says."""
     said = row["declared"] or {}
     return {name: said[name] for name in CHANGEABLE if name in said and said[name] != row[name]}
+
+
+def shown(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row as every surface shows it: in what it `differs`, and its expression in words."""
+    said = words.told(row["cron_expression"], row["timezone"])
+    return {**row, "differs": differences(row), "in_words": said}
 
 
 def told(connection: Connection, name: str, report: Mapping[str, Any]) -> None:

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy.orm import Session
 
 from celeriac.dispatch.passes import Dispatcher
 from celeriac.dispatch.probe import Probe
 from celeriac.dispatch.publish import Publisher
-from celeriac.enqueue.intake import refuse_priority
-from celeriac.operate import cancel, hasten, prioritise
+from celeriac.enqueue.intake import GIVES, new_task, refuse_priority
+from celeriac.errors import BadArguments
+from celeriac.operate import PATIENCE, cancel, edit, hasten, prioritise
+from celeriac.operate.audit import Change
 from celeriac.roles.role import Role
 from celeriac.roles.signature import Signature
 from celeriac.settings import Settings
 from celeriac.store.connections import Database
+from celeriac.store.encoding import revived
+from celeriac.store.failures import retry_deadlocks
+from celeriac.store.ids import fresh_id
 
 if TYPE_CHECKING:
     from celeriac.insights import Why
@@ -66,6 +71,32 @@ class Steering:
             role = hasten.hasten(connection, task_id, by=by or self.process_name)
         self.kick([role] if role else [])
         return role is not None
+
+    def edit(self, task: int | str, arguments: Mapping[str, Any], *, by: str = "", why: str = "") -> Change:
+        """A task that waits is called with these arguments instead of those of their names.
+
+        Raises Unknown; IllegalMove where it does not wait any more; what an enqueue would raise for its arguments; and
+        BadArguments where its account, lock key or unique key would be another one: then cancel it, and enqueue anew.
+        """
+        from celeriac.insights import get  # as below
+
+        with self.database.reading() as connection:
+            found = get(connection, task)
+        role, signature = self.role_named(found["role"])
+        args, before = revived(found["args"]), revived(found["kwargs"])
+        was, is_now = (
+            new_task(role, signature, fresh_id(), args, kwargs, limit=self.settings.max_argument_bytes)
+            for kwargs in (before, before | dict(arguments))
+        )
+        if others := [key for key in GIVES.values() if getattr(was, key) != getattr(is_now, key)]:
+            raise BadArguments(f"{role.name}: {', '.join(others)} would be another: cancel it, and enqueue anew")
+        kwargs, by = is_now.kwargs, by or self.process_name
+
+        def act() -> Change:
+            with self.database.transaction(patience=PATIENCE) as connection:
+                return edit.edit(connection, [found["id"]], found["kwargs"], kwargs, by=by, why=why).one()
+
+        return retry_deadlocks(act)
 
     def why(self, task: int | str) -> Why:
         """Why a task, by its row's id or its task_id, has not started: checks in their order. Raises Unknown."""

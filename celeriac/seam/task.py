@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
@@ -22,6 +23,7 @@ from celeriac.roles.bounds import is_duration
 from celeriac.roles.role import Role
 from celeriac.run import run as running
 from celeriac.run.app import RunApp
+from celeriac.run.log import logger
 from celeriac.seam.configuration import diverts_calls
 from celeriac.seam.result import RowResult
 
@@ -183,6 +185,12 @@ class Task(CeleryTask, Generic[P, R]):
     def attempt(self) -> int:
         """1 for the first attempt of the round."""
         return self.run_under_way.task.retry_count + 1
+
+    @told
+    def log(self) -> logging.Logger | logging.LoggerAdapter[logging.Logger]:
+        """A logger whose lines are kept with the task, and shown on its page; elsewhere than in a run a plain one."""
+        run = running.current()
+        return logger if run is None else run.log
 
     def progress(self, value: Any) -> None:
         """Stores progress (JSON) and starts the time limit anew. Raises BadValue; LeaseLost if it lost its row."""

@@ -27,6 +27,7 @@ _ALL = "SELECT, INSERT, UPDATE, DELETE"
 WORKER = {
     "task_events": "SELECT, INSERT, DELETE",
     "ticks": "SELECT, INSERT, DELETE",
+    "task_logs": "SELECT, INSERT, DELETE",
     "roles": "SELECT, INSERT, UPDATE",
     "role_limits": "SELECT, INSERT, UPDATE",
     "alert_silences": "SELECT, DELETE",

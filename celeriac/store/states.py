@@ -36,12 +36,17 @@ CELERY: Final = {
 STAYS: Final = "stays"
 
 #: What an operator may do to a task, and in which states.
-MOVES: Final = {"retry": (FAILED, CANCELLED), "cancel": UNFINISHED, "prioritise": UNFINISHED}
+MOVES: Final = {
+    "retry": (FAILED, CANCELLED), "cancel": UNFINISHED, "prioritise": UNFINISHED, "hasten": (PENDING,),
+    "edit": (PENDING,),
+}  # fmt: skip
 
 _WHY_NOT: Final = {
     "retry": "only what failed or was cancelled can be retried",
     "cancel": "it is over",
     "prioritise": "it is over, so its priority says nothing any more",
+    "hasten": "only what waits for its time can be due now",
+    "edit": "only what waits can be given other arguments",
 }
 
 

@@ -22,6 +22,7 @@ def test_a_bulk_is_asked_for_worked_on_and_told(api: Api) -> None:
     number = asked.json()["id"]
     done = over(api, number)
     assert (done["state"], done["asked"], done["done"], done["skipped"], done["left"]) == ("done", 3, 3, 0, 0)
+    assert done["reasons"] == {}
     assert (done["filter"], done["why"]) == ({"account": "bulk 1"}, "mended")
     assert {row(api, one, "status")[0] for one in failed} <= {"pending", "claimed"}
     assert [a[1] for a in audited(api, "bulk", number)] == ["bulk retry", "end"]

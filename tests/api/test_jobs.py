@@ -112,3 +112,5 @@ def test_many_are_retried(api: Api) -> None:
     assert api.post(f"{JOBS}/bulk/retry", {"job_ids": jobs})["changed"] == jobs
     assert api.rows.one("SELECT count(*) FROM worker_tasks WHERE id = ANY(:j) AND status = 'pending'", j=jobs) == 5
     assert all(len(audited(api, "task", job)) == 1 for job in jobs)
+    named = task(api, "failed", task_id="a job of that name")
+    assert api.post(f"{JOBS}/bulk/retry", {"job_ids": ["a job of that name"]})["changed"] == [named]

@@ -107,7 +107,8 @@ def test_jobs_are_listed_with_limit_and_offset(api: Api, job: int) -> None:
 
 
 def test_a_job_is_read(api: Api, job: int) -> None:
-    assert api.get(f"{JOBS}/{job}")["description"] == "Daily crawl of AskReddit"
+    read = api.get(f"{JOBS}/{job}")
+    assert (read["description"], read["in_words"]) == ("Daily crawl of AskReddit", "at 00:00 every day")
     api.refused(404, "GET", f"{JOBS}/999999999")
 
 

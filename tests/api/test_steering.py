@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from tests.api.server import Api
 from tests.api.works import audited, row, task
 
@@ -35,6 +37,32 @@ def test_a_task_is_retried_or_gets_another_priority(api: Api) -> None:
     assert [entry[1] for entry in audited(api, "task", failed)] == ["retry", "priority"]
 
 
+def test_a_retry_goes_on_from_where_the_task_stopped(api: Api) -> None:
+    failed = task(api, "failed")
+    assert api.post(f"/api/tasks/{failed}/retry", {"goes_on": True})["after"] == {"status": "pending"}
+    assert row(api, failed, "status, retry_count") == ("pending", 3)
+
+
+def test_a_task_that_waits_has_other_arguments(api: Api) -> None:
+    waits = task(api, "pending", kwargs='{"instasite_id": 1, "account_id": 2}')
+    path = f"/api/tasks/{waits}/arguments"
+    after = api.put(path, {"arguments": {"instasite_id": 1}})["after"]
+    assert after == {"arguments": []}
+    api.refused(403, "PUT", path, json={"arguments": {}}, scope="operate")
+    assert "account" in api.refused(422, "PUT", path, json={"arguments": {"account_id": 3}})["detail"]
+    api.refused(404, "PUT", "/api/tasks/nobody/arguments", json={"arguments": {}})
+
+
+def test_what_waits_for_its_time_is_due_now(api: Api) -> None:
+    kwargs = {"instasite_id": 6_000, "account_id": 1}
+    planned = {"role": "instasite_build", "kwargs": kwargs, "task_id": "planned", "delay": 3_600}
+    later = api.post("/api/tasks", planned)["id"]
+    assert api.post("/api/tasks/planned/hasten", {"why": "asked"})["target"] == str(later)
+    assert row(api, later, "scheduled_for <= now()") == (True,)
+    assert [(entry[1], entry[4]) for entry in audited(api, "task", later)] == [("enqueue", None), ("hasten", "asked")]
+    api.refused(409, "POST", f"/api/tasks/{task(api, 'completed')}/hasten")
+
+
 def test_many_are_cancelled_or_retried_by_their_ids(api: Api) -> None:
     waiting, over = task(api), task(api, "completed")
     answer = api.post("/api/tasks/bulk/cancel", {"ids": [waiting, over]})
@@ -43,13 +71,29 @@ def test_many_are_cancelled_or_retried_by_their_ids(api: Api) -> None:
     assert row(api, waiting, "status") == ("pending",)
 
 
+def test_many_are_named_by_either_id(api: Api) -> None:
+    by_row, by_task_id, by_text = task(api), task(api, task_id="named by hand"), task(api)
+    digits = task(api, task_id=str(by_text + 500_000))
+    task(api, task_id=str(by_text))
+    named = [by_row, "named by hand", by_task_id, str(by_text), "nobody's", str(by_text + 500_000)]
+    answer = api.post("/api/tasks/bulk/cancel", {"ids": named})
+    assert answer["changed"] == sorted([by_row, by_task_id, by_text, digits]), "a number is an id, if a row has it"
+    assert answer["missing"] == ["nobody's"]
+    document = api.refused(422, "POST", "/api/tasks/bulk/cancel", json={"ids": [by_row, False]})
+    assert [error["field"] for error in document["errors"]] == ["ids.1"]
+
+
 def test_a_role_is_paused_and_resumed(api: Api) -> None:
     paused = "SELECT paused FROM celeriac.roles WHERE role = 'instasite_ready_mail'"
     assert api.post("/api/roles/instasite_ready_mail/pause", {"why": "mail is down"})["after"] == {"paused": True}
     assert api.rows.one(paused) is True
+    after = api.post("/api/roles/instasite_ready_mail/pause", {"why": "mail is down", "seconds": 600})["after"]
+    assert after["until"] == api.get("/api/roles/instasite_ready_mail")["paused_until"].replace("Z", "+00:00")
+    api.refused(422, "POST", "/api/roles/instasite_ready_mail/pause", json={"seconds": 0})
     assert api.post("/api/roles/instasite_ready_mail/resume")["after"] == {"paused": False}
     assert api.rows.one(paused) is False
     assert [(e[1], e[4]) for e in audited(api, "role", "instasite_ready_mail")] == [
+        ("pause", "mail is down"),
         ("pause", "mail is down"),
         ("resume", None),
     ]
@@ -121,10 +165,49 @@ def test_a_worker_reports_and_is_decommissioned(api: Api) -> None:
     ]
     assert api.post("/api/workers/node:7/decommission", {"why": "old"})["after"] == {"status": "draining"}
     assert api.post("/api/workers/heartbeat", said) == {"status": "draining"}, "it hears of it"
-    assert [entry[1] for entry in audited(api, "worker", "node:7")] == ["report", "decommission"]
+    assert api.post("/api/workers/node:7/resume")["after"] == {"status": "active"}
+    assert api.post("/api/workers/heartbeat", said | {"version": "9"}) == {"status": "active"}, "and that it goes on"
+    assert [w["version"] for w in api.get("/api/workers?limit=1000")["workers"] if w["worker_id"] == "node:7"] == ["9"]
+    api.refused(409, "POST", "/api/workers/node:7/resume")
+    api.post("/api/workers/node:7/decommission")
+    changes = [entry[1] for entry in audited(api, "worker", "node:7")]
+    assert changes == ["report", "decommission", "resume", "decommission"]
     api.post("/api/workers/heartbeat", said | {"status": "stopped"})
     api.refused(409, "POST", "/api/workers/node:7/decommission")
     api.refused(404, "POST", "/api/workers/nobody/decommission")
+
+
+#: As the document of the worker tasks has it ("Heartbeat Data").
+HEARTBEAT = """
+{
+  "worker_id": "worker-abc123",
+  "current_task_id": 456,
+  "current_task_ids": [456, 457, 458],
+  "active_task_count": 3,
+  "max_concurrent_tasks": 3,
+  "status": "active",
+  "resources": {
+    "memory_mb": 256,
+    "memory_total_mb": 512,
+    "memory_rss_mb": 320,
+    "memory_percent": 50,
+    "cpu_user_ms": 12500,
+    "cpu_system_ms": 3200,
+    "cpu_percent": 45,
+    "is_backing_off": false,
+    "backoff_reason": null
+  }
+}
+"""
+
+
+def test_a_heartbeat_is_taken_as_the_document_has_it(api: Api) -> None:
+    headers = {"Content-Type": "application/json"}
+    assert api.ask("POST", "/api/workers/heartbeat", content=HEARTBEAT, headers=headers).json() == {"status": "active"}
+    said, told = json.loads(HEARTBEAT), api.get("/api/workers/worker-abc123/heartbeat")
+    assert told == said | {"current_task_id": None, "current_task_ids": [], "active_task_count": 0}, (
+        "what it runs is what SQL knows of it, and no worker's word"
+    )
 
 
 def test_who_enqueued_is_audited(api: Api) -> None:

@@ -137,6 +137,14 @@ def test_a_history_tells_what_happened_and_why_it_waits(api: Api) -> None:
     api.refused(404, "GET", "/api/tasks/999999999/history")
 
 
+def test_what_a_handler_wrote_to_its_log_is_told(api: Api) -> None:
+    mine = task(api, task_id="it wrote")
+    api.rows("INSERT INTO celeriac.task_logs (task, attempt, level, line) VALUES (:id, 2, 'INFO', 'page 7')", id=mine)
+    (line,) = api.get("/api/tasks/it wrote/log")["lines"]
+    assert (line["attempt"], line["level"], line["line"]) == (2, "INFO", "page 7")
+    api.refused(404, "GET", "/api/tasks/nobody/log")
+
+
 def test_why_a_task_has_not_started(api: Api) -> None:
     waiting = task(api, account="why")
     api.post("/api/accounts/why/pause")

@@ -142,11 +142,11 @@ def looked(site: Site, ago: float = 0, *unread: str) -> None:
 
 def worker(site: Site, name: str = "celery@node-7:12", *, memory: float = 65.0, **more: Any) -> None:
     resources = {"memory_percent": memory, "cpu_percent": 45.0, "is_backing_off": False, "backoff_reason": None}
-    given = {"status": "active", "resources": {}, "concurrency": 3, "ago": 0} | more
+    given = {"status": "active", "resources": {}, "concurrency": 3, "ago": 0, "version": None} | more
     site.rows(
-        """INSERT INTO celeriac.workers (worker_id, hostname, pid, queues, concurrency, status, resources,
+        """INSERT INTO celeriac.workers (worker_id, hostname, pid, queues, concurrency, status, resources, version,
             last_heartbeat_at)
-        VALUES (:name, 'node-7', 12, '["crawl"]', :concurrency, :status, CAST(:resources AS jsonb),
+        VALUES (:name, 'node-7', 12, '["crawl"]', :concurrency, :status, CAST(:resources AS jsonb), :version,
             now() - :ago * interval '1 second')""",
         name=name, **given | {"resources": json.dumps(resources | given["resources"])},
     )  # fmt: skip

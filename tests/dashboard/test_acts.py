@@ -12,6 +12,7 @@ import pytest
 
 from celeriac.dashboard import acts, words
 from celeriac.dashboard import bulks as dashboard_bulks
+from celeriac.dashboard import tasks as dashboard_tasks
 from celeriac.insights import lists
 from celeriac.operate import steer, tokens
 from celeriac.repair import bulks as works
@@ -89,6 +90,71 @@ def test_a_bulk_changes_just_what_its_page_showed(site: Site) -> None:
         "operate", "bulk retry", {"statuses": ["failed"], "role": "crawl"}, "mended"
     )  # fmt: skip
     assert [a[4] for a in audited(site, "task", end)] == ["mended"]
+
+
+def test_a_bulk_says_first_whom_its_move_does_not_mean_and_after_it_why_so_many_were_skipped(site: Site) -> None:
+    for status in ("failed", "failed", "running", "completed"):
+        task(site, status, "crawl")
+    site.rows("UPDATE celeriac.history SET unique_key = 'key ' || id WHERE status = 'failed'")
+    page = site.html("tasks/matching?move=retry&role=crawl")
+    assert "Retry 2 tasks" in page
+    refused = page.partition('<ul id="refused">')[2].partition("</ul>")[0]
+    for status in ("running", "completed"):
+        assert f"<li>1 is {status} and left alone: only what failed or was cancelled can be retried.</li>" in refused
+    for (key,) in site.rows("SELECT unique_key FROM celeriac.history WHERE status = 'failed'"):
+        task(site, "pending", "crawl", unique_key=key)
+    site.told("bulk/retry", **hidden(page))
+    assert ended(site) == ("done", 2, 0, 2)
+    said = site.html(f"bulk/{site.rows.one('SELECT id FROM celeriac.bulk_actions')}")
+    assert '<dt class="figure">2</dt><dd>task # has its unique key &#39;&#39; by now</dd>' in said
+
+
+def test_a_new_task_is_made_field_by_field_from_the_parameters_of_its_role(site: Site) -> None:
+    for path in ("new-task?role=crawl", "roles/crawl"):
+        fields = re.findall(r'<input name="arg\.(\w+)"( required)?(?: placeholder="(\w+)")?>', site.html(path))
+        assert fields == [("store_id", " required", ""), ("account_id", "", "0")], path
+    assert "<option>crawl</option>" in site.html("new-task")
+    assert 'href="./new-task?role=crawl"' in site.html("tasks?role=crawl")
+    assert site.get("new-task?role=nobody", "admin").status_code == 404
+    assert site.get("new-task", "read").status_code == 403
+    given = {"arg.store_id": "7", "arg.account_id": "", "kwargs": "", "lock_key": "k"}
+    assert site.post("enqueue/crawl", "admin", **given).status_code == 303
+    given = {"arg.store_id": '"seven"', "kwargs": '{"account_id": 3}'}
+    assert site.post("enqueue/crawl", "admin", **given).status_code == 303
+    assert site.rows("SELECT kwargs, lock_key FROM tasks ORDER BY id") == [
+        ({"store_id": 7}, "k"), ({"store_id": "seven", "account_id": 3}, None)
+    ]  # fmt: skip
+
+
+def test_ticked_tasks_are_boosted_given_a_priority_or_due_now(site: Site) -> None:
+    waiting = [task(site, "pending", "crawl", priority=90 * n) for n in range(2)]
+    over = task(site, "completed", "crawl")
+    said = site.told("tasks/boost", task=[*waiting, over])
+    assert said.startswith("2 tasks moved up, 1 was not changed (")
+    assert [row(site, one, "priority") for one in waiting] == [(20,), (100,)]
+    assert site.told("tasks/prioritise", task=waiting, priority="7") == "2 tasks have the priority 7."
+    assert {row(site, one, "priority") for one in waiting} == {(7,)}
+    assert "give a whole number" in site.told("tasks/prioritise", task=waiting, priority="")
+    later = site.app.send_task("crawl", kwargs={"store_id": 1}, countdown=3_600).row_id
+    assert site.told("tasks/hasten", task=later) == "1 task due now."
+    assert row(site, later, "scheduled_for <= now()") == (True,)
+    for move in ("boost", "hasten", "prioritise"):
+        assert site.post(f"tasks/{move}", "read", task=waiting, priority="7").status_code == 403
+
+
+def test_many_ticked_tasks_keep_their_priority_over_the_question(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dashboard_tasks, "UNASKED", 1)
+    waiting = [task(site, "pending", "crawl") for _ in range(2)]
+    asked = site.post("tasks/prioritise", task=waiting, priority="7").text
+    assert "Prioritise 2 tasks?" in asked
+    assert site.told("tasks/prioritise", **hidden(asked), why="asked") == "2 tasks have the priority 7."
+
+
+def test_a_role_is_paused_for_a_time(site: Site) -> None:
+    assert site.told("pause-role/crawl", why="slow", **{"for": "2h"}).startswith("crawl is paused for 2 h: ")
+    assert "It is resumed by itself at" in site.html("roles/crawl")
+    assert "give a time like 30s" in site.told("pause-role/resync", **{"for": "soon"})
+    assert site.rows("SELECT role FROM celeriac.roles WHERE paused") == [("crawl",)]
 
 
 def test_a_bulk_that_few_tasks_match_says_that_there_may_be_more(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -275,9 +341,23 @@ def test_an_account_whose_name_ends_like_a_file_is_the_one_that_is_paused(site: 
 
 
 def test_a_worker_is_drained(site: Site) -> None:
+    """After a question that names what may be handed back; taken back, as long as it has not heard."""
     worker(site, "celery@node/7")
-    assert "celery@node/7 was told" in site.told("drain-worker/celery@node/7")
+    running = task(site, "running", "crawl")
+    site.rows("UPDATE celeriac.tickets SET worker_id = 'celery@node/7'")
+    asked = site.post("drain-worker/celery@node/7")
+    assert (asked.status_code, f'id="task-{running}"' in asked.text) == (200, True)
+    assert "What is not finished 25 s after it heard is handed back" in asked.text
+    assert site.rows("SELECT status FROM celeriac.workers") == [("active",)]
+    assert "celery@node/7 was told" in site.told("drain-worker/celery@node/7", sure="yes")
     assert "Draining" in site.html("workers")
+    assert "It has not heard yet" in site.html("workers/celery@node/7")
+    assert site.told("resume-worker/celery@node/7") == "celery@node/7 goes on."
+    assert site.rows("SELECT status FROM celeriac.workers") == [("active",)]
+    site.told("drain-worker/celery@node/7", sure="yes")
+    site.rows("UPDATE celeriac.workers SET last_heartbeat_at = clock_timestamp()")
+    assert "It has not heard yet" not in site.html("workers/celery@node/7")
+    assert "has heard that it is to end" in site.told("resume-worker/celery@node/7")
 
 
 def test_a_schedule_is_switched_and_run(site: Site) -> None:

@@ -12,7 +12,9 @@ from sqlalchemy import create_engine
 
 from celeriac import local
 from celeriac.store.migrate import migrate
+from tests.dashboard.asked import why
 from tests.dashboard.stack import SOON, Stack
+from tests.processes import until
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +63,15 @@ def test_without_redis_a_banner_says_so_and_tasks_are_listed(
     valkey.start()
     expect(banner).to_have_count(0, timeout=SOON)
     expect(page.locator("section:has(> #redis)")).to_contain_text("It answers")
+
+
+def test_redis_that_is_away_is_why_a_task_waits(own: Stack, page: Page, valkey: local.ValkeyServer) -> None:
+    task = own.app.tasks["plain"].delay().row_id
+    valkey.stop()
+    assert why(own, page, task) == "redis_away"
+    valkey.start()
+    own.worker("plain")
+    until(lambda: own.status(task) == "completed", "it to run")
 
 
 def test_without_postgres_what_was_read_stays_with_its_age_and_a_new_page_says_so(

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
-from types import SimpleNamespace
 
 import redis
-from click.testing import CliRunner
 from playwright.sync_api import BrowserContext, Page, Route, expect
 
-from celeriac.cli import within_celery
 from celeriac.operate import policies
 from celeriac.repair import sweep
 from tests.dashboard import waiting
+from tests.dashboard.asked import why
 from tests.dashboard.stack import SOON, Stack
 from tests.processes import until
 
@@ -64,19 +61,6 @@ def test_who_is_not_there_is_looked_for_at_the_same_pace_who_answers_with_errors
     assert looks(lambda route: route.fulfill(status=503)) <= 5
 
 
-def told(stack: Stack, page: Page, task: int) -> str:
-    """Why it waits: in one word, which page, API, command line and app have alike."""
-    why = stack.app.why(task)
-    (no,) = [check for check in why.checks if check.outcome == "no"]
-    answer = stack.api.get(f"/api/tasks/{task}/why")
-    line = CliRunner().invoke(within_celery, ["why", str(task), "--json"], obj=SimpleNamespace(app=stack.app))
-    assert [answer["reason"], json.loads(line.stdout)["reason"]] == [why.reason] * 2
-    page.goto(f"tasks/{task}")
-    expect(page.locator(".checks .no")).to_have_count(1)
-    expect(page.locator(f"#check-{no.name}")).to_have_class("no")
-    return why.reason
-
-
 def test_why_a_task_waits_is_said_alike_everywhere_and_cured_it_runs(stack: Stack, context: BrowserContext) -> None:
     stack.serve()
     page = context.new_page()
@@ -85,7 +69,7 @@ def test_why_a_task_waits_is_said_alike_everywhere_and_cured_it_runs(stack: Stac
     expected: dict[str, int] = {}
 
     expected["no_worker"] = plain.delay().row_id
-    assert told(stack, page, expected["no_worker"]) == "no_worker"
+    assert why(stack, page, expected["no_worker"]) == "no_worker"
     stack.worker("plain", "batched", "narrow", CELERIAC_TICKET_GRACE_MS="600000")
     until(lambda: stack.status(expected["no_worker"]) == "completed", "it to run")
 
@@ -116,7 +100,7 @@ def test_why_a_task_waits_is_said_alike_everywhere_and_cured_it_runs(stack: Stac
     with redis.Redis.from_url(stack.redis_url) as client:
         client.flushdb()
     until(lambda: stack.app.why(expected["ticket_lost"]).reason == "ticket_lost", "it to be missed")
-    found = {told(stack, page, task): task for name, task in expected.items() if name != "no_worker"}
+    found = {why(stack, page, task): task for name, task in expected.items() if name != "no_worker"}
     assert found == {name: task for name, task in expected.items() if name != "no_worker"}
 
     short_of_memory.stop()
@@ -133,6 +117,37 @@ def test_why_a_task_waits_is_said_alike_everywhere_and_cured_it_runs(stack: Stac
         until(lambda task=task: stack.status(task) == "completed", f"{name} to be cured")  # type: ignore[misc]
         page.goto(f"tasks/{task}")
         expect(page.locator(".lede")).to_contain_text("Completed on")
+
+
+def test_a_beat_that_has_died_is_why_its_roles_tasks_wait(stack: Stack, watched: Page) -> None:
+    stack.serve()
+    passes = {"CELERIAC_SCHEDULE_BATCHER_MAILED": "@every 1s"}
+    beat = stack.beat(**passes)
+    ticked = "SELECT FROM beats, batchers WHERE role = 'mailed' AND last_pass IS NOT NULL"
+    until(lambda: stack.rows(ticked), "beat to make passes and to say that it lives")
+    beat.kill()
+    task = stack.app.tasks["mailed"].delay().row_id
+    stack.rows("UPDATE beats SET last_tick_at = now() - interval '2 minutes'")
+    assert why(stack, watched, task) == "no_pass"
+    expect(watched.locator("#check-passes")).to_contain_text("no beat runs, the last ticked 2 min")
+    stack.beat("another", **passes)
+    stack.worker("mailed")
+    until(lambda: stack.status(task) == "completed", "another beat to make its passes")
+
+
+def test_a_locks_holder_that_has_died_is_why_the_next_one_waits(stack: Stack, watched: Page) -> None:
+    stack.serve()
+    mortal = stack.app.tasks["mortal"]
+    doomed = stack.worker("mortal")
+    holder = mortal.using(lock_key="k").delay(600.0).row_id
+    until(lambda: stack.status(holder) == "running", "somebody to hold the lock")
+    task = mortal.using(lock_key="k").delay().row_id
+    doomed.kill()
+    until(lambda: "stale: its worker" in stack.app.why(task).headline, "its silence to be noticed")
+    assert why(stack, watched, task) == "lock"
+    expect(watched.locator("#check-lock")).to_contain_text(re.compile(rf"task {holder} .+; stale: its worker"))
+    stack.worker("narrow", "mortal")
+    until(lambda: stack.status(task) == "completed", "the lock to be freed")
 
 
 def test_a_task_that_runs_is_told_to_stop_and_then_is_stopped(stack: Stack, watched: Page) -> None:

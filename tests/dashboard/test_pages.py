@@ -65,7 +65,7 @@ ONE = (
 
 
 #: Pages of admins alone.
-FORMS = ("new-schedule", "edit-schedule/nightly%20{evil}")
+FORMS = ("new-task?role=crawl", "new-schedule", "edit-schedule/nightly%20{evil}")
 
 
 def headings(text: str) -> list[str]:
@@ -100,6 +100,7 @@ def test_pages_with_data_show_what_others_wrote_as_text(site: Site, furnished: d
             "overview",
             "locks/free",
             "new-schedule",
+            "new-task",
         ):
             assert html.escape(EVIL).replace("&quot;", "&#34;") in text, path
 
@@ -536,7 +537,35 @@ def test_a_schedule_says_when_it_fires_next_on_its_own_clocks(site: Site) -> Non
     assert len(following) == 5
     assert {at.strftime("%H:%M %z") for at in following} == {"03:30 +0530"}
     assert {after - before for before, after in pairwise(following)} == {timedelta(days=1)}
+    for path in ("schedules/nightly", "schedules"):
+        assert "at 03:30 every day" in site.html(path)
     assert site.html("schedules/nightly").count(" 03:30:00<") == 5
+
+
+def test_a_role_says_since_when_it_is_idle_and_what_another_release_declares(site: Site) -> None:
+    site.rows("""INSERT INTO celeriac.scheduled_jobs (name, target, cron_expression, next_run_at)
+        VALUES ('nightly', 'resync', '@daily', now() + interval '3 hours')""")
+    task(site, "completed", "resync")
+    site.rows("""UPDATE celeriac.roles SET otherwise = jsonb_build_object('release', 6, 'at', now(),
+        'definition', definition || '{"window": 77}') WHERE role = 'resync'""")
+    said = site.html("roles/resync")
+    idle = said.partition('<p id="idle">')[2].partition("</p>")[0]
+    assert "Idle since" in idle
+    assert re.search(r'schedules/nightly">nightly</a> makes its next task at', idle)
+    row = said.partition('<tr id="option-window">')[2].partition("</tr>")[0]
+    assert "<b>77</b>" in row
+    assert "The code of release 6 declared it otherwise" in said
+    assert "none that was retried has ended" in said
+
+
+def test_a_fleet_that_is_gone_is_an_error_and_no_empty_list(site: Site) -> None:
+    worker(site, "a", ago=300)
+    worker(site, "b", ago=3_600)
+    assert "✕ All workers are gone since" in site.html("workers")
+    worker(site, "c", version="0.1.0")
+    said = site.html("workers")
+    assert "All workers are gone" not in said
+    assert "pid 12, 0.1.0</span>" in said
 
 
 def test_head_is_a_page_without_its_body(site: Site) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 
-from tests.api.works import task
+from tests.api.works import row, task
 from tests.dashboard.site import Site
 
 
@@ -25,6 +26,35 @@ def test_attempts_are_told_newest_first_with_what_follows(site: Site) -> None:
     assert "Attempt 3 of 5, in round 2 of 3. If it fails and is to be retried, it is at most 8 s later" in page
     assert page.index('id="attempt-2"') < page.index('id="attempt-1"')
     assert "ValueError: no. 2" in text_of(page, 'id="attempt-2"', "</li>")
+
+
+def test_a_task_stands_among_the_last_of_its_role_and_may_go_on_from_where_it_stopped(site: Site) -> None:
+    others, failed = [task(site, "completed", "crawl") for _ in range(3)], task(site, "failed", "crawl")
+    said = site.html(f"tasks/{failed}")
+    strip = text_of(said, '<h2 id="runs">', "</section>")
+    assert strip.startswith("The last 4 of crawl that ended")
+    assert [int(n) for n in re.findall(r"<title>#(\d+) ", strip)] == [*others, failed], "the newest at the right"
+    assert f"<title>#{failed} failed, 0 s: this one</title>" in strip
+    assert "Retry from where it stopped" in said
+    assert site.told(f"tasks/{failed}/retry", goes_on="yes") == "It will go on from where it stopped."
+    assert row(site, failed, "status, retry_count") == ("pending", 3)
+
+
+def test_what_its_handler_logged_stands_on_its_page(site: Site) -> None:
+    made = task(site, "failed", "crawl")
+    assert '<h2 id="log">' not in site.html(f"tasks/{made}")
+    site.rows("INSERT INTO task_logs (task, attempt, level, line) VALUES (:id, 2, 'INFO', '<b>page</b> 7')", id=made)
+    log = text_of(site.html(f"tasks/{made}"), '<h2 id="log">', "</section>")
+    assert '<td>info</td><td class="error">&lt;b&gt;page&lt;/b&gt; 7</td>' in log
+
+
+def test_an_admin_gives_a_task_that_waits_other_arguments(site: Site) -> None:
+    waits = task(site, "pending", "crawl", kwargs='{"store_id": 7}')
+    assert "Other arguments…" in site.html(f"tasks/{waits}")
+    assert "Other arguments…" not in site.html(f"tasks/{waits}", "operate")
+    assert site.post(f"tasks/{waits}/arguments", "operate", arguments='{"store_id": 8}').status_code == 403
+    assert site.post(f"tasks/{waits}/arguments", "admin", arguments='{"store_id": 8}').status_code == 303
+    assert row(site, waits, "kwargs") == ({"store_id": 8},)
 
 
 def test_the_traceback_is_folded_and_only_for_who_may_see_arguments(site: Site) -> None:

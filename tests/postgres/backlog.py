@@ -88,6 +88,8 @@ BASE = [
     """UPDATE celeriac.history SET barrier = CAST(md5('body-2') AS uuid), place = id, workflow = 'whole'
         WHERE task_id LIKE 'done-%' AND status = 'completed'""",
     "INSERT INTO celeriac.account_policies (account, paused) VALUES ('q1', true)",
+    """INSERT INTO celeriac.task_logs (task, attempt, level, line) SELECT i % 10, 1, 'INFO', 'x'
+        FROM generate_series(1, 100) i""",
     """INSERT INTO celeriac.task_events (task, role, kind) SELECT i % 10, 'work', 'x'
         FROM generate_series(1, 100) i""",
     "INSERT INTO celeriac.passes (role, by, free) SELECT 'work', 'x', i FROM generate_series(1, 100) i",
@@ -183,7 +185,7 @@ SHAPES = {
 
 #: Where tasks are, and what is told of them. `tickets` is small by design, and may be read as a whole.
 ROOMS = ("tasks", "ready", "later", "behind", "parked", "barriers", "joins", "locks", "looks", "intake", "history")
-TOLD = ("task_events", "passes", "audit", "adopted", "dead_letters", "bulk_tasks", "minutes", "ticks")
+TOLD = ("task_events", "task_logs", "passes", "audit", "adopted", "dead_letters", "bulk_tasks", "minutes", "ticks")
 
 
 def is_large(table: str) -> bool:

@@ -146,6 +146,7 @@ def test_what_has_moved_on_is_skipped_with_its_reason(database: Database, rows: 
         {"id": first, "reason": "the task is pending: only what failed or was cancelled can be retried"},
         {"id": second, "reason": "it is not here any more"},
     ]
+    assert shown(database, bulk)["reasons"] == {skip["reason"]: 1 for skip in shown(database, bulk)["skips"]}
     assert rows("SELECT status FROM worker_tasks WHERE id = :id", id=third) == [("pending",)]
 
 
@@ -160,6 +161,22 @@ def test_of_what_is_skipped_so_many_reasons_are_kept(
     works.work(database)
     assert figures(database, bulk) == ("done", 60, 0, 60, 0)
     assert len(shown(database, bulk)["skips"]) == 25, "two batches of 20 come to more"
+    assert shown(database, bulk)["reasons"] == {"it is not here any more": 60}
+
+
+def test_reasons_that_differ_in_names_and_numbers_alone_are_counted_as_one(
+    database: Database, rows: Rows, put: Put, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bulks, "REASONS", 1)
+    fail(rows, 3, "boom")
+    rows("UPDATE celeriac.history SET unique_key = 'key ' || id")
+    for (key,) in rows("SELECT unique_key FROM celeriac.history ORDER BY id LIMIT 2"):
+        put(unique_key=str(key))
+    bulk = asked(database)
+    until(lambda: shown(database, bulk)["state"] == "moving" or not works.step(database), "it to be gathered")
+    rows("DELETE FROM celeriac.history WHERE id = (SELECT max(id) FROM celeriac.history)")
+    works.work(database)
+    assert shown(database, bulk)["reasons"] == {"task # has its unique key '' by now": 2, "another reason": 1}
 
 
 def test_one_that_cannot_go_on_says_why_and_keeps_no_other_from_it(

@@ -170,6 +170,31 @@ def test_what_the_life_of_a_task_forbids_is_refused_with_status_3(run: Run, put:
     assert run("cancel", task, "--role", "work").exit_code == USAGE
 
 
+def test_a_task_that_waits_has_other_arguments(run: Run, rows: Rows) -> None:
+    run("enqueue", "sync", "store_id=7")
+    task = rows.one("SELECT id FROM tasks")
+    assert run("edit", task, "note=8").output.strip() == f"{task} is called with another note"
+    assert rows("SELECT kwargs FROM tasks") == [({"store_id": 7, "note": 8},)]
+    assert "unique_key would be another" in run("edit", task, "store_id=8").stderr
+    assert run("edit", task, "nonesuch=8").exit_code == REFUSED
+    assert run("edit", task).exit_code == USAGE
+
+
+def test_what_a_handler_wrote_to_its_log_is_told(run: Run, rows: Rows, put: Put) -> None:
+    task = put().id
+    rows("INSERT INTO task_logs (task, attempt, level, line) VALUES (:id, 2, 'WARNING', 'page 7 of 12')", id=task)
+    assert "2        WARNING  page 7 of 12" in run("log", task).output
+    assert value(run("log", task, "--json"))[0]["line"] == "page 7 of 12"
+    assert run("log", 4711).exit_code == REFUSED
+
+
+def test_a_retry_goes_on_from_where_the_task_stopped(run: Run, rows: Rows) -> None:
+    rows("""INSERT INTO worker_tasks (id, task_id, role, status, completed_at, retry_count)
+        VALUES (5000, 'stopped', 'sync', 'failed', now(), 3)""")
+    assert run("retry", "stopped", "--go-on").exit_code == DONE
+    assert rows("SELECT status, retry_count FROM worker_tasks") == [("pending", 3)]
+
+
 def test_roles_and_accounts_are_paused_and_resumed(run: Run, rows: Rows) -> None:
     assert run("pause", "role", "sync", "--why", "flood").output.strip() == "sync is paused"
     for slip in (("pause", "account", "acme"), ("account", "acme", "--cap", 3)):
@@ -181,6 +206,9 @@ def test_roles_and_accounts_are_paused_and_resumed(run: Run, rows: Rows) -> None
     assert run("resume", "role", "sync").exit_code == DONE
     assert rows("SELECT account, weight, cap, paused FROM celeriac.account_policies") == [("acme", 2.0, 3, True)]
     assert run("pause", "role", "nonesuch").exit_code == REFUSED
+    assert run("pause", "role", "sync", "--for", 600).output.strip() == "sync is paused for 10 min"
+    assert rows("SELECT paused, paused_until > now() FROM roles WHERE role = 'sync'") == [(True, True)]
+    assert run("pause", "account", "acme", "--for", 600).exit_code == USAGE
     assert run("account", "acme").exit_code == USAGE
 
 
@@ -237,8 +265,18 @@ def test_a_worker_is_told_to_end_and_it_is_audited(run: Run, rows: Rows) -> None
     assert {w["worker_id"]: w["status"] for w in value(run("workers", "--json"))} == {
         "node:7": "draining", "gone": "stopped",
     }  # fmt: skip
+    assert run("workers", "resume", "node:7").output.strip() == "node:7 goes on"
+    assert rows("SELECT status FROM celeriac.workers WHERE worker_id = 'node:7'") == [("active",)]
+    for refused, says in (("nobody", "there is no worker"), ("gone", "is stopped: nobody asked it to end")):
+        assert says in run("workers", "resume", refused).stderr
+    run("workers", "decommission", "node:7")
+    rows("UPDATE celeriac.workers SET last_heartbeat_at = clock_timestamp()")
+    assert "has heard that it is to end" in run("workers", "resume", "node:7").stderr
+    rows("UPDATE celeriac.workers SET last_heartbeat_at = now() - interval '10 minutes'")
+    assert "all are gone, the last was heard 10 min ago" in run("workers").output
     me = f"cli:{pwd.getpwuid(os.getuid()).pw_name}"
-    assert rows("SELECT by, action, kind, target, before ->> 'status', why FROM celeriac.audit ORDER BY id") == [
+    audit = "SELECT by, action, kind, target, before ->> 'status', why FROM celeriac.audit ORDER BY id LIMIT 2"
+    assert rows(audit) == [
         (me, "decommission", "worker", "node:7", "active", "old"),
         (me, "decommission", "worker", "node:7", "draining", None),
     ]
@@ -296,6 +334,8 @@ def test_a_schedule_is_added_edited_toggled_run_and_deleted(run: Run, rows: Rows
     assert value(run("schedule", "toggle", "nightly", "--json"))["enabled"] is False
     assert value(run("schedule", "toggle", "nightly", "on", "--json"))["enabled"] is True
     (listed,) = value(run("schedule", "list", "--json"))
+    assert listed["in_words"] == "every 6 hours"
+    assert "every 6 hours" in run("schedule", "list").output
     assert (listed["name"], listed["cron_expression"], listed["priority"], listed["kwargs"]) == (
         "nightly", "@every 6h", 3, {"store_id": 7},
     )  # fmt: skip

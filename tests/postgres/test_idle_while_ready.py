@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from celeriac import Celeriac
-from celeriac.insights.idle import GOOD_REASONS
+from celeriac.insights.left_ready import GOOD_REASONS
 from celeriac.repair import sweep
 from celeriac.store.connections import Database
 from tests.postgres.conftest import new_task

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import json
+import re
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from celeriac import Celeriac
-from celeriac.cli import within_celery
+from celeriac.cli import output, within_celery
 from celeriac.enqueue.rows import Receipt
 from celeriac.errors import ConfigurationError
 from celeriac.insights import lists
@@ -73,6 +74,9 @@ def test_failures_are_shown_in_groups_and_a_group_is_retried_whole(run: Run, row
     shown = run("failures").output.splitlines()
     assert ["HTTPError: 502 of 'a'" in shown[1], "KeyError" in shown[2]] == [True, True]
     assert shown[-1] == "5 failures looked at, the newest"
+    assert re.findall(r"first seen +last seen", shown[0])
+    (first,) = rows("SELECT min(completed_at) FROM worker_tasks WHERE error_message LIKE 'HTTP%'")[0]
+    assert output.cell(first) in shown[1]
     http = value(run("failures", "--role", "work", "--since", 3600, "--json"))["groups"][0]["fingerprint"]
     assert run("failures", "retry", http, "--preview").output.strip() == "3 tasks"
     assert "retry 3 tasks? [y/N]" in run("failures", "retry", http, input="n\n").stderr
@@ -221,6 +225,16 @@ def test_list_looks_on_where_few_are_meant(run: Run, rows: Rows, put: Put, monke
     rows("INSERT INTO worker_tasks (task_id, role) SELECT gen_random_uuid(), 'work' FROM generate_series(1, 300)")
     page = value(run("list", "--account", "rare", "--limit", 1, "--json"))
     assert [item["id"] for item in page["items"]] == [wanted]
+
+
+def test_what_waits_for_its_time_is_due_now(run: Run, rows: Rows, put: Put) -> None:
+    planned, ready = put(delay=3_600.0), put()
+    put("other", delay=3_600.0)
+    assert run("hasten", planned.id, "--why", "asked").stdout.strip() == "1 changed, 0 not"
+    assert run("hasten", ready.id).exit_code == REFUSED
+    assert run("hasten", "--role", "other", "--yes").stdout.strip() == "1 changed, 0 not"
+    assert rows("SELECT count(*) FROM celeriac.audit WHERE action = 'hasten'") == [(2,)]
+    assert rows("SELECT id FROM worker_tasks WHERE scheduled_for > now()") == []
 
 
 def test_a_bulk_says_how_many_are_meant_in_all(run: Run, rows: Rows, put: Put) -> None:

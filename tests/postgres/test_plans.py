@@ -212,6 +212,9 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
         ],
         "dispatch.select.REFILLS": [{"roles": ["work", "nothing of it"]}],
         "run.lease.STANDING": [{"id": one, "token": TOKEN}],
+        "run.log.KEEP": [
+            {"task": 1, "attempt": 1, "lines": '[{"at": "2026-01-01T00:00:00Z", "level": "INFO", "line": "x"}]'}
+        ],
         "run.lease.PROGRESS": [{"id": one, "token": TOKEN, "progress": "1"}],
         "run.lease.RUNNING": [w | {"id": one}],
         "run.lease.ASKED": [{"ids": running, "tokens": [TOKEN]}, {"ids": [one], "tokens": [TOKEN, *silent]}],
@@ -251,7 +254,7 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
                 {"after": "yesterday", "days": 0, "batch": SELECTED},
                 {"after": None, "days": 1, "batch": SELECTED},
             ]
-            for what in ("EVENTS", "PASSES", "ADOPTED", "DEAD_LETTERS", "MINUTES")
+            for what in ("EVENTS", "LOGS", "PASSES", "ADOPTED", "DEAD_LETTERS", "MINUTES")
         },
         "repair.prune.LEFT_OF_BULKS": [{"after": None, "batch": SELECTED}],
         "repair.ring.STATE": [{}],
@@ -260,7 +263,7 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
         "metrics.read.RECENT": [{"most": SELECTED}],
         "metrics.read.WAITING": [{"most": SELECTED}],
         "insights.rounds.LAST": [{"role": role, "most": SELECTED, "largest": 65_536} for role in (None, "work")],
-        "insights.idle.LEFT": [{"patience": 60, "good": ["the window is full"], "most": SELECTED}],
+        "insights.left_ready.LEFT": [{"patience": 60, "good": ["the window is full"], "most": SELECTED}],
         "alerts.measure.LETTERS": [{"most": SELECTED}],
         "alerts.measure.TROUBLE": [{"most": SELECTED}],
         "alerts.measure.OLDEST": [{"most": SELECTED}],
@@ -291,6 +294,7 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
         ],
         "insights.ticks.LATENESS": [{"schedule": None, "most": SELECTED}],
         "insights.ticks.LATENESS_OF": [{"schedule": schedule, "most": SELECTED}],
+        "operate.edit.EDIT": [{"id": lone, "was": "{}", "kwargs": '{"n": 1}', "by": "x", "why": ""}],
         "operate.policies.KNOWN": [{"account": account, "most": SELECTED} for account in ("nobody", accounts[0])],
         "operate.audit.WRITE": [{"action": "", "kind": "", "changes": "[]"} | by],
         "operate.cancel.CANCEL": [
@@ -317,7 +321,7 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
         "operate.revoke.HOLD": [{"task_ids": task_ids[:10]}],
         "operate.revoke.REVOCABLE": [{"task_ids": task_ids, "terminate": yes} for yes in (True, False)],
         "operate.revoke.STAMPED": [{"stamps": '{"by": ["nobody"]}'}],
-        "operate.steer.RETRY": [by | {"ids": failed}],
+        "operate.steer.RETRY": [by | {"ids": failed, "goes_on": False}],
         "operate.workflows.OPEN": [
             {"workflow": "whole", "waiting": yes, "after": after, "looks_at": SELECTED}
             for yes in (True, False)
@@ -336,7 +340,7 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
         ],
         **{
             f"insights.minutes.{what}": [work | {"step": 60, "since": began, "until": until, "origin": began}]
-            for what in ("FLOW", "FLOW_OF", "ENDED", "LENGTHS", "AGAIN")
+            for what in ("FLOW", "FLOW_OF", "ENDED", "LENGTHS", "AGAIN", "AGAIN_OF")
         },
         "insights.minutes.BEYOND": [{"since": began, "until": until, "most": SELECTED}],
         "insights.counting.COUNTS": [{"most": SELECTED}],
@@ -404,9 +408,13 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
         "insights.system.PASSES": [work | {"before": None, "most": SELECTED}],
         "insights.system.AUDIT": [{"before": None, "most": SELECTED}],
         "insights.system.AUDIT_OF": [{"kind": "role", "target": "work", "before": None, "most": SELECTED}],
+        "insights.idle.IDLE": [work],
+        "insights.attempts.RUNS": [work | {"most": 60}],
+        "insights.log.LOG": [{"id": 1, "most": SELECTED}],
         "insights.tasks.TASK": [{"id": lone}, {"id": failed[0]}],
         "insights.tasks.CALL": [{"id": lone}, {"id": failed[0]}],
         "insights.tasks.ID_OF": [{"task_id": "ready-1"}, {"task_id": "done-1"}],
+        "insights.tasks.ROWS_OF": [{"given": ["ready-1", "done-1"], "ids": [lone, failed[0]]}],
         "insights.tasks.EVENTS": [{"id": 1, "most": SELECTED}],
         "insights.gone.ROLE_OF": [{"id": 1}],
         "insights.tasks.ACTIVE_UNDER": [{"lock_key": "key-1"}],

@@ -13,6 +13,7 @@ from celeriac.enqueue.rows import Receipt
 from celeriac.errors import BadValue, CeleriacError, IllegalMove, Unknown
 from celeriac.operate import policies, steer
 from celeriac.operate.audit import Change
+from celeriac.operate.edit import edit
 from celeriac.operate.steer import Steered
 from celeriac.roles.role import Role
 from celeriac.store import states
@@ -58,6 +59,8 @@ DO = {
     "retry": lambda database, task: one(database, steer.retry, task),
     "cancel": lambda database, task: one(database, steer.cancel, task),
     "prioritise": lambda database, task: one(database, steer.set_priority, task, 7),
+    "hasten": lambda database, task: one(database, steer.hasten, task),
+    "edit": lambda database, task: one(database, edit, task, {}, '{"n": 7}'),
 }
 
 
@@ -66,7 +69,7 @@ DO = {
 def test_a_move_is_made_where_the_life_of_a_task_allows_it_and_refused_elsewhere(
     database: Database, rows: Rows, move: str, status: str
 ) -> None:
-    task = in_state(database, status)
+    task = in_state(database, status, **({"delay": 3_600.0} if (move, status) == ("hasten", "pending") else {}))
     rows("TRUNCATE audit, task_events")
     before = rows("SELECT * FROM worker_tasks")
     if (move, status) in ALLOWED:
@@ -83,6 +86,14 @@ def test_a_move_is_made_where_the_life_of_a_task_allows_it_and_refused_elsewhere
     assert rows("SELECT FROM celeriac.audit") == []
 
 
+def test_only_what_waits_for_its_time_is_due_now(database: Database, rows: Rows) -> None:
+    planned, ready = in_state(database, "pending", delay=3_600.0), in_state(database, "pending")
+    done = steered(database, steer.hasten, [planned, ready])
+    assert [change.target for change in done.changed] == [str(planned)]
+    assert done.refused == {ready: "the task does not wait for its time"}
+    assert rows("SELECT id FROM worker_tasks WHERE scheduled_for > now()") == []
+
+
 def test_retry_starts_from_the_beginning(database: Database, rows: Rows, put: Put) -> None:
     task = in_state(database, "failed", max_rounds=3)
     rows("UPDATE worker_tasks SET retry_count = 4, tries = 3, losses = 2, expires_at = now() - interval '1 hour'")
@@ -96,6 +107,17 @@ def test_retry_starts_from_the_beginning(database: Database, rows: Rows, put: Pu
     assert rows(AUDIT) == [
         ("ann", "retry", "task", str(task), change.before, change.after, "asked to")
     ]  # fmt: skip
+
+
+def test_a_retry_may_go_on_from_where_it_stopped(database: Database, rows: Rows) -> None:
+    task = in_state(database, "failed")
+    rows("""UPDATE celeriac.history SET retry_count = 4, tries = 3, losses = 2, progress = '{"page": 7}'""")
+    with database.transaction() as connection:
+        change = steer.retry(connection, [task], by="ann", goes_on=True).one()
+    assert change.after == {"status": "pending"}
+    assert rows("SELECT status, retry_count, tries, losses, progress FROM worker_tasks") == [
+        ("pending", 4, 3, 2, {"page": 7})
+    ]
 
 
 def test_a_retried_task_lines_up_behind_its_locks_leader(database: Database, rows: Rows, put: Put) -> None:

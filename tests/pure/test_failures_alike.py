@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from celeriac.insights.fingerprints import own_frame, pattern_of
+from celeriac.insights.fingerprints import own_frame
+from celeriac.store.alike import pattern_of
 
 
 @pytest.mark.parametrize(

@@ -200,7 +200,7 @@ CREATE TABLE celeriac.beats (
 
 -- What is done to all tasks that a filter meant at `until`: none of an id above `upto`, none that ended later. First they
 -- are gathered in `bulk_tasks`, then moved in the order of their ids; `place` is how far that is. `skips`: the first
--- refusals. `trouble`: why the last step came to nothing.
+-- refusals; `reasons`: how many were refused for each. `trouble`: why the last step came to nothing.
 CREATE TABLE celeriac.bulk_actions (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     move text NOT NULL,
@@ -214,6 +214,7 @@ CREATE TABLE celeriac.bulk_actions (
     done bigint DEFAULT 0 NOT NULL,
     skipped bigint DEFAULT 0 NOT NULL,
     skips jsonb DEFAULT '[]' NOT NULL,
+    reasons jsonb DEFAULT '{}' NOT NULL,
     trouble text,
     by text NOT NULL,
     why text,
@@ -268,6 +269,8 @@ CREATE TABLE celeriac.roles (
     parameters jsonb DEFAULT '[]' NOT NULL,
     release bigint DEFAULT '0' NOT NULL,
     paused boolean DEFAULT false NOT NULL,
+    paused_until timestamptz,
+    otherwise jsonb,
     updated_at timestamptz DEFAULT now() NOT NULL,
     PRIMARY KEY (role)
 );
@@ -350,6 +353,18 @@ CREATE TABLE celeriac.task_events (
 CREATE INDEX task_events_by_age ON celeriac.task_events (at);
 CREATE INDEX task_events_of_task ON celeriac.task_events (task, id);
 
+-- What handlers wrote to `self.log`, a line each.
+CREATE TABLE celeriac.task_logs (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    task bigint NOT NULL,
+    attempt integer NOT NULL,
+    at timestamptz DEFAULT clock_timestamp() NOT NULL,
+    level text NOT NULL,
+    line text NOT NULL
+);
+CREATE INDEX task_logs_by_age ON celeriac.task_logs (at);
+CREATE INDEX task_logs_of_task ON celeriac.task_logs (task, id);
+
 CREATE TABLE celeriac.workers (
     worker_id text NOT NULL,
     hostname text NOT NULL,
@@ -361,6 +376,8 @@ CREATE TABLE celeriac.workers (
     started_at timestamptz DEFAULT now() NOT NULL,
     last_heartbeat_at timestamptz DEFAULT now() NOT NULL,
     reported_by text,
+    version text,
+    drain_asked_at timestamptz,
     PRIMARY KEY (worker_id),
     CONSTRAINT workers_status_known CHECK (status IN ('active', 'draining', 'stopped'))
 );

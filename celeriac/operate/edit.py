@@ -1,0 +1,47 @@
+"""Edit: what waits is called with other arguments."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, text
+
+from celeriac.operate.audit import Change
+from celeriac.operate.steer import Steered, audited, lock_allowed
+from celeriac.store.plans import lookups
+
+EDIT = text("""
+WITH names AS (
+    SELECT coalesce(array_agg(name ORDER BY name), '{}') AS others
+    FROM jsonb_object_keys(CAST(:was AS jsonb) || CAST(:kwargs AS jsonb)) AS n (name)
+    WHERE CAST(:was AS jsonb) -> name IS DISTINCT FROM CAST(:kwargs AS jsonb) -> name
+), changed AS (
+    UPDATE celeriac.tasks SET kwargs = CAST(:kwargs AS jsonb), updated_at = clock_timestamp()
+    WHERE id = :id AND kwargs = CAST(:was AS jsonb) RETURNING id, role
+), told AS (
+    INSERT INTO celeriac.task_events (task, role, kind, from_status, to_status, by, why)
+    SELECT id, role, 'edit', 'pending', 'pending', :by,
+        concat_ws(': ', array_to_string(others, ', '), nullif(:why, '')) FROM changed, names
+)
+SELECT others FROM changed, names
+""")
+
+
+def edit(
+    connection: Connection, ids: Sequence[int], was: Mapping[str, Any], kwargs: str, *, by: str, why: str = ""
+) -> Steered:  # fmt: skip
+    """What waits is called with these arguments, JSON, by name; its keys stay. Refused where it has not what it `was`
+    called with. Events and trail tell which arguments are others, not their values.
+    """
+    rows, result = lock_allowed(connection, ids, "edit")
+    given, changes = {"was": json.dumps(was), "kwargs": kwargs, "by": by, "why": why}, []
+    for row in rows:
+        with lookups(connection):
+            names = connection.execute(EDIT, given | {"id": row.id}).scalar_one_or_none()
+        if names is None:
+            result.refused[row.id] = "somebody gave it other arguments meanwhile"
+        else:
+            changes.append(Change(str(row.id), None, {"arguments": names}))
+    return audited(connection, result, changes, action="edit", by=by, why=why)

@@ -1,0 +1,93 @@
+"""A task's own log: what its handler writes to `self.log` is kept with the task, and goes to the process's log as well.
+
+Lines that differ in numbers and names alone are kept a few times; of the others it is said how many there were.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+import traceback
+from collections import Counter
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import Connection, text
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as NoConnection
+
+from celeriac.store.alike import pattern_of
+from celeriac.store.connections import Database
+
+logger = logging.getLogger("celeriac.task")
+
+KEEP = text("""
+INSERT INTO celeriac.task_logs (task, attempt, at, level, line)
+SELECT :task, :attempt, at, level, line
+FROM jsonb_to_recordset(CAST(:lines AS jsonb)) AS l (at timestamptz, level text, line text)
+""")
+
+#: Lines of an attempt, characters of a line, and how many that are alike.
+MOST, LONGEST, ALIKE = 1_000, 2_000, 5
+
+#: How long (seconds) a line waits for others before it is written.
+EVERY = 1.0
+
+
+class TaskLog(logging.LoggerAdapter[logging.Logger]):
+    """Of one attempt. Debug lines are kept where the logger takes them. Where Postgres is away, lines are lost."""
+
+    def __init__(self, database: Database, task: int, attempt: int, fields: Mapping[str, Any]) -> None:
+        super().__init__(logger, {})
+        self.database, self.task, self.attempt = database, task, attempt
+        self.fields = {"event": "task.log", "task": task, "attempt": attempt, **fields}
+        self.waiting: list[dict[str, str]] = []
+        self.kept, self.alike, self.left_out = 0, Counter[str](), Counter[tuple[str, str]]()
+        self.written = time.monotonic()
+
+    def log(self, level: int, msg: object, *args: Any, **kwargs: Any) -> None:
+        if level < logging.INFO and not self.isEnabledFor(level):
+            return
+        line = str(msg) % args if args else str(msg)
+        same = pattern_of(line)
+        self.alike[same] += 1
+        if self.alike[same] > ALIKE or self.kept >= MOST:
+            self.left_out[logging.getLevelName(level), same] += 1
+            return
+        self.kept += 1
+        told = f"{line}\n{traceback.format_exc()}" if kwargs.get("exc_info") else line
+        self._keep(logging.getLevelName(level), told)
+        if self.isEnabledFor(level):
+            kwargs.setdefault("extra", {"data": self.fields})
+            self.logger.log(level, "%s", line, **kwargs)
+        if time.monotonic() - self.written >= EVERY:
+            self.write()
+
+    def end(self) -> None:
+        """What was left out is counted, and all is written."""
+        for (level, same), n in self.left_out.items():
+            said = f"and {n:,} more like: {same}"
+            self._keep(level, said)
+            self.logger.log(logging.getLevelNamesMapping()[level], "%s", said, extra={"data": self.fields})
+        self.left_out.clear()
+        self.write()
+
+    def write(self) -> None:
+        lines, self.waiting, self.written = self.waiting, [], time.monotonic()
+        if not lines:
+            return
+        try:
+            with self.database.transaction() as connection:
+                keep(connection, self.task, self.attempt, lines)
+        except (DBAPIError, NoConnection) as error:
+            logger.warning("%d lines of task %d could not be kept: %s", len(lines), self.task, error)
+
+    def _keep(self, level: str, line: str) -> None:
+        at = datetime.now(UTC).isoformat()
+        self.waiting.append({"at": at, "level": level, "line": line[:LONGEST].replace("\0", "\\0")})
+
+
+def keep(connection: Connection, task: int, attempt: int, lines: list[dict[str, str]]) -> None:
+    connection.execute(KEEP, {"task": task, "attempt": attempt, "lines": json.dumps(lines)})
