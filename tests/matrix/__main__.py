@@ -27,7 +27,7 @@ from tests.processes import ROOT
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 
 #: What the engine's tests import, or their configuration names; the whole of the extra `test` would take minutes.
-NEEDED = ("hypothesis", "pytest", "pytest-rerunfailures", "pytest-timeout", "pytest-xdist")
+NEEDED = ("hypothesis", "pytest", "pytest-cov", "pytest-rerunfailures", "pytest-timeout", "pytest-xdist")
 
 #: What says which packages an environment gets.
 SAID = ("pyproject.toml", "constraints.txt")
