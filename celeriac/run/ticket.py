@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 from sqlalchemy import Connection
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, OperationalError
 
 from celeriac.errors import NotSettled
 from celeriac.roles import registry
@@ -273,17 +273,18 @@ class TicketRun:
         if isinstance(error, NotSettled) or is_gone(error):
             return False
         try:
-            return any(not self._release(f"its process broke off: {error!r}"[:500]) for _ in range(LOOKS))
+            return any(not self._release(error) for _ in range(LOOKS))
         except BaseException:
             logger.exception("The tasks of a ticket of %s could not be released", self.role.name)
             return False
 
-    def _release(self, why: str) -> bool:
-        """Whether somebody has the ticket locked just now: a moment later it can be released, too."""
+    def _release(self, error: BaseException) -> bool:
+        """Whether somebody has it locked just now. An outcome Postgres had no room for is no loss of the task's."""
+        why, loss = f"its process broke off: {error!r}"[:500], not isinstance(error, OperationalError)
         with self.lock, self.app.database.transaction() as connection:
             mine = None if self.owned is None else list(self.owned)
             release.release(
-                connection, [self.token], only=mine, started=True, kind="abandoned", by=worker_id(), loss=True, why=why
+                connection, [self.token], only=mine, started=True, kind="abandoned", by=worker_id(), loss=loss, why=why
             )
             kept = bool(release.still_held(connection, [self.token], mine))
         if kept:

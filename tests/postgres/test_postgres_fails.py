@@ -1,21 +1,26 @@
-"""What Postgres alone does to a task costs it no attempt."""
+"""What Postgres alone does to a task costs it no attempt; a restart, or a full disk, not even a loss."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
 from sqlalchemy import text
+from sqlalchemy.exc import OperationalError
 
 from celeriac import Celeriac
 from celeriac.errors import NotSettled
+from celeriac.insights.ended import LOST
 from celeriac.run.arrive import run_ticket
 from celeriac.run.places import places
+from celeriac.settle import release
 from celeriac.store import failures
 from celeriac.store.connections import Database
-from tests.postgres.stages import claimed
+from tests.postgres.conftest import new_task
+from tests.postgres.stages import claimed, running
 from tests.processes import Rows
 
 STATUS = "SELECT status, losses, retry_count, tries FROM worker_tasks"
@@ -89,6 +94,22 @@ def test_a_restart_in_the_middle_of_a_handler_is_a_loss_and_burns_no_attempt(
     assert rows(STATUS) == [("pending", 1, 0, 0)]
 
 
+UP = "CREATE OR REPLACE FUNCTION celeriac.up_since() RETURNS timestamptz LANGUAGE sql STABLE AS $$ SELECT {} $$"
+
+
+@pytest.mark.parametrize("kind", LOST)
+@pytest.mark.parametrize(("up", "losses"), [("now()", 0), ("now() - interval '1 day'", 1)])
+def test_what_began_before_postgres_did_is_no_loss_of_the_tasks_however_it_is_found(
+    database: Database, rows: Rows, kind: str, up: str, losses: int
+) -> None:
+    """A worker outlasts an outage for two minutes; then its process ends, which is no fault of its task's."""
+    (task,) = running(database, new_task())
+    rows(UP.format(up))
+    with database.transaction() as connection:
+        release.release(connection, [task.token], started=True, kind=kind, why="x", by="test", loss=True)
+    assert rows("SELECT status, losses FROM worker_tasks") == [("pending", losses)]
+
+
 # -- an error of the engine's own settle -------------------------------------------------------------------------------
 
 
@@ -98,6 +119,22 @@ def test_an_error_of_the_engines_own_settle_in_a_handlers_session_burns_no_attem
 ) -> None:
     rows(REFUSES.format(code))
     run(writes)
+    assert rows(STATUS) == [("pending", 1, 0, 0)]
+
+
+def test_a_full_disk_burns_no_attempt_and_is_no_loss_that_counts(run: Run, rows: Rows) -> None:
+    """However often it is met: another worker may find room again."""
+    rows(REFUSES.format(DISK_FULL))
+    with pytest.raises(OperationalError):
+        run(lambda _: None, max_losses=1)
+    assert rows(STATUS) == [("pending", 0, 0, 0)]
+
+
+def test_a_task_whose_outcome_is_refused_for_what_it_is_fails_after_its_losses(run: Run, rows: Rows) -> None:
+    """It would be refused for ever."""
+    rows(REFUSES.format("22003"))
+    with suppress(Exception):
+        run(lambda _: None, max_losses=2)
     assert rows(STATUS) == [("pending", 1, 0, 0)]
 
 

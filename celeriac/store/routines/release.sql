@@ -22,8 +22,8 @@ $$;
 -- Takes tasks from tickets: all that these hold, or those of `only`. `started` false touches tickets nobody has started,
 -- true those that are running, null either. What somebody is settling just now is passed over.
 -- A task that is freed waits again: at once, keeping its lock key, or (lost, and its role has a backoff) later and
--- without the key. What a restart of this server undid is no loss of the task's. It ends if it was asked to stop
--- (cancelled) or was lost too often (failed).
+-- without the key. What began before this server did is no loss of the task's, however it is found: the outage may have
+-- ended its worker. It ends if it was asked to stop (cancelled) or was lost too often (failed).
 -- INVARIANT: ticket first, tasks after it, as in a settle.
 CREATE OR REPLACE FUNCTION celeriac.release(
     of_tickets uuid[], only_ids bigint[], started boolean, event_kind text, reason text, by_whom text, is_loss boolean
@@ -36,7 +36,7 @@ WITH held AS MATERIALIZED (
     ORDER BY k.token FOR UPDATE SKIP LOCKED
 ), freed AS MATERIALIZED (
     SELECT k.token, k.worker_id, k.worker_pid, k.claimed_at, k.started_at, i.id,
-        is_loss AND NOT (event_kind = 'lost' AND k.started_at < celeriac.up_since()) AS is_lost
+        is_loss AND coalesce(k.started_at >= celeriac.up_since(), true) AS is_lost
     FROM held k, unnest(k.ids) AS i (id) WHERE only_ids IS NULL OR i.id = ANY (only_ids)
 ), judged AS MATERIALIZED (
     SELECT t.*, f.is_lost, f.worker_id, f.worker_pid, f.claimed_at, f.started_at AS began_at,
