@@ -63,6 +63,16 @@ def test_a_unique_task_is_found_again(api: Api) -> None:
     assert second.json() == first.json() | {"is_new": False}
 
 
+def test_who_meets_a_task_that_is_planned_for_later_is_told_for_when(api: Api) -> None:
+    made = api.post("/api/tasks", build(130, scheduled_for="2100-01-01T00:00:00"))
+    again = api.post("/api/tasks", build(130))
+    assert (made["is_new"], made["due_at"]) == (True, None)
+    assert (again["id"], again["is_new"], again["waits_for"]) == (made["id"], False, "time")
+    assert again["due_at"] == "2100-01-01T00:00:00Z"
+    api.post("/api/tasks", build(131))
+    assert api.post("/api/tasks", build(131))["due_at"] is None, "it can start"
+
+
 def test_a_later_task_waits_for_its_time(api: Api) -> None:
     made = api.post("/api/tasks", build(105, scheduled_for="2100-01-01T00:00:00"))
     due = "SELECT waits_for, scheduled_for = '2100-01-01T00:00:00Z' FROM worker_tasks WHERE id = :i"

@@ -25,6 +25,38 @@ def test_a_planned_task_is_claimed_by_the_next_pass(
     assert rows(events) == [("hasten", "somebody", True)]
 
 
+def test_who_meets_a_task_that_is_planned_for_later_is_told_for_when(
+    app: Celeriac, database: Database, rows: Rows
+) -> None:
+    @app.task(role="work", unique_by="key", shared=False)
+    def work(key: str) -> None: ...
+
+    first = work.apply_async(["a"], countdown=3600)
+    due = rows.one("SELECT scheduled_for FROM worker_tasks")
+    again = work.delay("a")
+    assert (first.is_new, first.due_at) == (True, None)
+    assert (again.is_new, again.id, again.due_at) == (False, first.id, due)
+    (receipt,) = enqueued(database, new_task(unique_key="a"))
+    assert (receipt.is_new, receipt.waits_for, receipt.due_at) == (False, "time", due)
+
+
+def test_who_meets_a_task_that_does_not_wait_for_its_time_is_told_none(
+    app: Celeriac, database: Database, rows: Rows
+) -> None:
+    @app.task(role="work", unique_by="key", lock_by="lock", shared=False)
+    def work(key: str, lock: str) -> None: ...
+
+    for key, wanted in (("ready", None), ("behind", "lock")):
+        work.delay(key, "l")
+        again = work.delay(key, "l")
+        assert (again.is_new, again.due_at) == (False, None)
+        (receipt,) = enqueued(database, new_task(unique_key=key))
+        assert (receipt.is_new, receipt.waits_for, receipt.due_at) == (False, wanted, None)
+    running(database, new_task("other", unique_key="running"))
+    (receipt,) = enqueued(database, new_task("other", unique_key="running"))
+    assert (receipt.is_new, receipt.due_at) == (False, None)
+
+
 def test_what_does_not_wait_for_its_time_is_left_alone(app: Celeriac, database: Database, rows: Rows) -> None:
     (at_work,) = running(database, new_task())
     leading, behind = enqueued(database, new_task(lock_key="k"), new_task(lock_key="k"))
