@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 from sqlalchemy.dialects import postgresql
 
@@ -53,6 +57,16 @@ def test_a_reset_touches_the_two_fields_alone() -> None:
         assert [part.partition("=")[0].strip() for part in setting.split(",")] == [
             "thumbnail_build_in_progress", "thumbnail_process_started_at", "updated_at"
         ]  # fmt: skip
+
+
+def test_more_builds_can_be_in_flight_than_a_pass_gives_out() -> None:
+    """120 a minute need more than 60 at once where one takes a minute."""
+    asked = "from tasks.instasites import build as b; print(b.role.batch_size, b.role.window)"
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("QM_INSTASITES")}
+    told = subprocess.run(
+        [sys.executable, "-c", asked], env=environ | {"QM_INSTASITES_WINDOW": "120"}, capture_output=True, check=True
+    )
+    assert told.stdout.split() == [b"60", b"120"]
 
 
 def test_a_build_is_attempted_as_the_documents_say() -> None:
