@@ -11,13 +11,14 @@ import math
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sqlalchemy import text
 
+from celeriac import logged
 from celeriac.alerts import deliver, record
 from celeriac.alerts.measure import measure
-from celeriac.alerts.rules import NAMES, RULES, SEVERITIES, Above, Rule, evaluate, measure_of
+from celeriac.alerts.rules import NAMES, RULES, SEVERITIES, Rule, evaluate, measure_of
 from celeriac.errors import ConfigurationError
 from celeriac.store.failures import Away, is_gone
 
@@ -154,17 +155,13 @@ def look(app: Celeriac, by_turn: Mapping[str, Sequence[Rule]]) -> int:
             unread = [rule.name for rule in some if measure_of(rule) not in found]
             connection.execute(ENDED, {"name": name, "unread": unread})
     for alert in began:
-        logger.warning("Alert %s", alert, extra=_data("alert.began", alert))
+        logger.warning("Alert %s", alert, extra=logged.of("alert.began", **asdict(alert)))
     for one in ended:
-        data = _data("alert.ended", one)
-        logger.info("Alert %s: %s: over after %.0f s", one.name, one.subject, one.seconds, extra=data)
+        extra = logged.of("alert.ended", **asdict(one))
+        logger.info("Alert %s: %s: over after %.0f s", one.name, one.subject, one.seconds, extra=extra)
     if channels:
         deliver.start(app)
     return len(began) + len(ended)
-
-
-def _data(event: str, alert: Above | record.Ended) -> dict[str, Any]:
-    return {"data": {"event": event} | asdict(alert)}
 
 
 class Watch(threading.Thread):

@@ -21,6 +21,7 @@ from fastapi.routing import APIRoute
 from fastapi.utils import generate_unique_id
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
+from uvicorn.config import LOGGING_CONFIG
 
 from celeriac.alerts.review import Watch
 from celeriac.api import (
@@ -47,6 +48,7 @@ from celeriac.api import (
     workers,
     workflows,
 )
+from celeriac.api.access import Access
 from celeriac.api.app import Figures
 from celeriac.api.gate import VERIFIERS, Gate
 from celeriac.api.listener import AT_ONCE, run
@@ -64,6 +66,7 @@ from celeriac.repair.bulks import Worker
 from celeriac.store.connections import Database
 from celeriac.store.failures import once_postgres_serves
 from celeriac.version import __version__
+from celeriac.worker import logs
 from celeriac.worker.step import refuse_old_schema
 
 if TYPE_CHECKING:
@@ -107,21 +110,26 @@ def create(app: Celeriac) -> FastAPI:
     api.add_middleware(Gate, celeriac=app)
     api.add_middleware(Mounted, celeriac=app)
     api.add_middleware(Versioned)
+    api.add_middleware(Access)
     return api
 
 
 def serve(app: Celeriac, host: str, port: int, proxies: str | None = None) -> None:
     """Until SIGTERM or Ctrl-C. Raises ConfigurationError if migrations are missing, or a switch says neither."""
     trigger.hooks_are_on()
+    if app.settings.log_format == "json":
+        logs.configure()
     app.database = Database(app.database_url, name="celeriac api", pool_size=HANDLERS + VERIFIERS, on_ready=app.kick)
     refuse_old_schema(app)
     once_postgres_serves(app.register_roles, lambda: None)
     app.database.limit(lock=PATIENCE, statement=LONGEST)
     # Once it has stopped, uvicorn raises the signal again, which would end the process by it.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    in_text = app.settings.log_format == "text"
     config = uvicorn.Config(
         create(app), host=host, port=port, server_header=False, proxy_headers=proxies is not None,
         forwarded_allow_ips=proxies, log_level="info", access_log=False, http=Protocol, ws="none", backlog=AT_ONCE,
+        log_config=LOGGING_CONFIG if in_text else None,
     )  # fmt: skip
     run(config)
 

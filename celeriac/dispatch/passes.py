@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
+from celeriac import logged
 from celeriac.counters import COUNTERS
 from celeriac.dispatch import claim, decide, parking, promote, record, room, select
 from celeriac.dispatch.claim import Held, Holder, fresh_token
@@ -49,13 +50,14 @@ class Own:
 class Pass:
     """What one pass came to. `busy`: another pass of the role was under way, and looks again when it ends.
 
-    `started`: what its caller runs of the first ticket.
+    `started`: what its caller runs of the first ticket. `accounts`: how many got something.
     """
 
     tickets: Sequence[Ticket] = ()
     why_nothing: str | None = None
     busy: bool = False
     started: Sequence[Started] = ()
+    accounts: int = 0
 
 
 class Dispatcher:
@@ -190,8 +192,7 @@ class Dispatcher:
                 done = self._locked_pass(connection, role, started, own)
             else:
                 done = Pass(busy=True, why_nothing="another pass is under way")
-        if COUNTERS.is_on:
-            _count(role.name, done, time.perf_counter() - started)
+        _tell(role.name, done, time.perf_counter() - started)
         return done
 
     def _locked_pass(self, connection: Connection, role: Role, started: float, own: Own | None) -> Pass:
@@ -208,9 +209,10 @@ class Dispatcher:
         done = decide.decide(connection, role.name, seen, free)
         if not done.taken:
             return self._nothing(connection, role, seen, done.claimants, free, started)
+        given = claim.given(done.taken)
         cursors = (seen.cursor, next_cursor(done.claimants, done.given, seen.cursor))
         record.done(
-            connection, role.name, by=self.by, free=free, seen=done.claimants, given=claim.given(done.taken),
+            connection, role.name, by=self.by, free=free, seen=done.claimants, given=given,
             cursors=cursors, held_since=seen.held_since, took_ms=_milliseconds(started), resume=done.resume,
         )  # fmt: skip
         size = rows_per_ticket(role.chunk, seen.seconds_per_task, role.chunk_target, len(done.taken), seen.slots)
@@ -219,7 +221,7 @@ class Dispatcher:
             held[0] = Held(own.token, held[0].tasks, own.holder)
         claim.hold(connection, role.name, held)
         tickets = [Ticket(role.name, role.queue, ticket.ids, ticket.token) for ticket in held]
-        return Pass(tickets, started=own.read(connection, held[0]) if own else ())
+        return Pass(tickets, started=own.read(connection, held[0]) if own else (), accounts=len(given))
 
     def _nothing(
         self, connection: Connection, role: Role, seen: select.Survey, claimants: Sequence[Claimant], free: int,
@@ -249,12 +251,17 @@ class Dispatcher:
         )
 
 
-def _count(role: str, done: Pass, seconds: float) -> None:
-    result = "busy" if done.busy else "claimed" if done.tickets else "nothing"
-    COUNTERS.count(1, "pass_results_total", role, result)
-    COUNTERS.count(sum(len(ticket.ids) for ticket in done.tickets), "rows_claimed_total", role)
+def _tell(role: str, done: Pass, seconds: float) -> None:
+    claimed = sum(len(ticket.ids) for ticket in done.tickets)
+    COUNTERS.count(1, "pass_results_total", role, "busy" if done.busy else "claimed" if claimed else "nothing")
+    COUNTERS.count(claimed, "rows_claimed_total", role)
     if not done.busy:
         COUNTERS.took(seconds, "pass_seconds", role)
+    level = logging.INFO if claimed else logging.DEBUG
+    if logger.isEnabledFor(level):
+        came_to = f"{claimed} tasks in {len(done.tickets)} tickets" if claimed else done.why_nothing
+        told = {"role": role, "claimed": claimed, "tickets": len(done.tickets), "why_nothing": done.why_nothing}
+        logger.log(level, "Pass of %s: %s", role, came_to, extra=logged.of("pass", seconds=round(seconds, 6), **told))
 
 
 def _milliseconds(since: float) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +12,13 @@ from psycopg2.errors import InsufficientPrivilege
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import ProgrammingError
 
+from celeriac import logged
 from celeriac.errors import NotAllowed
+
+logger = logging.getLogger(__name__)
+
+#: Targets that a line names.
+NAMED = 20
 
 NOT_ALLOWED = (
     "this login to Postgres may not write the audit trail, so nothing was changed: do it by the HTTP API, or by the "
@@ -49,3 +56,8 @@ def write(
             if isinstance(error.orig, InsufficientPrivilege):
                 raise NotAllowed(NOT_ALLOWED) from None
             raise
+        targets = [str(row["target"]) for row in rows[:NAMED]]
+        names = ", ".join(targets) + (", …" if len(rows) > NAMED else "")
+        told = {"by": by, "action": action, "kind": kind, "targets": targets, "n": len(rows), "why": why or None}
+        says = f"{by}: {action} {kind} {names}"
+        logged.after_commit(connection, logger, logging.INFO, says, event="audit", **told)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TypedDict, Unpack
 
 from sqlalchemy import Connection, text
 
+from celeriac import logged
 from celeriac.errors import BadValue, Unknown
 from celeriac.operate import audit
 from celeriac.operate.audit import Change
@@ -14,6 +16,8 @@ from celeriac.roles.limits import AS_DECLARED
 from celeriac.roles.rates import rate
 from celeriac.roles.rules import RULES
 from celeriac.store.plans import lookups
+
+logger = logging.getLogger(__name__)
 
 _NO_ROLE = "no role {role!r}: start a worker of the code that declares it, or check the spelling"
 
@@ -202,4 +206,6 @@ def _set_paused(
     until = connection.execute(PAUSE, {"role": role, "paused": paused, "seconds": seconds}).scalar_one()
     change = Change(role, {"paused": before}, {"paused": paused} | ({"until": until.isoformat()} if until else {}))
     audit.write(connection, "pause" if paused else "resume", "role", [change], by=by, why=why)
+    event, says = f"role.{'paused' if paused else 'resumed'}", f"Role {role} is {'paused' if paused else 'resumed'}"
+    logged.after_commit(connection, logger, logging.INFO, says, event=event, role=role, by=by, why=why or None)
     return change

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from celeriac import logged
 from celeriac.roles.role import Role
 from celeriac.run.run import Run
 from celeriac.run.shared import worker_id
@@ -40,18 +41,32 @@ def settled(run: Run, seconds: float | None) -> None:
         _say(f"task.{event}", run.task, line, {"status": run.became})
 
 
-def _say(event: str, task: Started, line: str, more: dict[str, Any]) -> None:
-    """`attempt` and `round` count from 1."""
-    known = {"event": event, "task": task.id, "task_id": task.task_id, "role": task.role, "worker": worker_id()}
+def refused(task: Started) -> None:
+    """It ended after somebody had taken it from its run."""
+    says = f"[TaskWorker] Task {task.id} was no longer this run's: what it came to is refused"
+    logger.warning("%s", says, extra=logged.of("settle.refused", **known(task)))
+
+
+def known(task: Started) -> dict[str, Any]:
+    """What every line of a run has. `attempt` and `round` count from 1."""
+    who = {"task": task.id, "task_id": task.task_id, "role": task.role, "worker": worker_id()}
     attempt = {"attempt": task.retry_count + 1, "round": task.tries + 1}
     whose = {"account": task.account, "lock_key": task.lock_key}
     said = {name: value for name, value in whose.items() if value and not masked(task.headers)}
-    logger.info("%s", line, extra={"data": {**known, **attempt, **said, **_traced(task), **more}})
+    return {**who, **attempt, **said, **_traced(task)}
+
+
+def _say(event: str, task: Started, line: str, more: dict[str, Any]) -> None:
+    logger.info("%s", line, extra=logged.of(event, **{**known(task), **more}))
 
 
 def _traced(task: Started) -> dict[str, str]:
     """Of a call whose headers say so (W3C Trace Context): what joins its lines with its caller's."""
-    said = ((task.headers or {}).get("headers") or {}).get("traceparent")
+    return ids_of(((task.headers or {}).get("headers") or {}).get("traceparent"))
+
+
+def ids_of(said: object) -> dict[str, str]:
+    """Of a `traceparent`, if it is one."""
     parts = said.split("-") if isinstance(said, str) else []
     return {"trace_id": parts[1], "span_id": parts[2]} if len(parts) == 4 else {}
 

@@ -16,7 +16,7 @@ from celeriac.enqueue import outbox
 from celeriac.enqueue.rows import NewTask
 from celeriac.errors import LeaseLost, NotSettled
 from celeriac.operate.cancel import cancel_all
-from celeriac.run import lease, redaction
+from celeriac.run import lease, lines, redaction
 from celeriac.run.run import Run
 from celeriac.settle.outcome import LOST, is_plain
 from celeriac.settle.write import settle
@@ -182,6 +182,7 @@ class Settler:
     def _tell_refused(self, runs: Sequence[Run]) -> None:
         for run in runs:
             COUNTERS.count(1, "fence_refusals_total", run.task.role, "settle")
+            lines.refused(run.task)
 
     def _tell(self, follow_ups: Sequence[NewTask]) -> None:
         if follow_ups:

@@ -22,6 +22,7 @@ from celery.platforms import EX_FAILURE
 from celery.utils.imports import symbol_by_name
 from sqlalchemy.exc import DBAPIError
 
+from celeriac import logged
 from celeriac.counters import COUNTERS
 from celeriac.errors import ConfigurationError
 from celeriac.schedules import written
@@ -107,7 +108,12 @@ class Beat(StockBeat):
 
     Service = Service
     app: Celeriac
+    quiet: bool
     scheduler_cls: Any
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.quiet = self.quiet or self.app.settings.log_format == "json"  # a banner is no object
 
     def init_loader(self) -> None:
         """What tasks there are is known now. Raises ClickException, told in a line, for what cannot be."""
@@ -243,6 +249,9 @@ class Scheduler(StockScheduler):
         if ticked.plan.run:
             self.late_by = ticked.late_by
             COUNTERS.count(1, "schedule_ticks_total", ticked.job.name)
+            level = logging.INFO if ticked.act is None else logging.DEBUG
+            told = {"schedule": ticked.job.name, "target": ticked.job.target, "late_by": round(ticked.late_by, 3)}
+            logger.log(level, "Schedule %r ran", ticked.job.name, extra=logged.of("schedule.tick", **told))
         if ticked.act is not None:
             self.acts.start(ticked)
 

@@ -7,14 +7,21 @@ one a moment later.
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import Connection, text
 
+from celeriac import logged
 from celeriac.counters import COUNTERS
 from celeriac.store import look
+
+logger = logging.getLogger(__name__)
+
+#: Tasks that a line names.
+NAMED = 20
 
 # The rules stand in `store/routines/release.sql`: psql's `recover_stale_tasks` goes by them, too.
 RELEASE = text("""
@@ -105,15 +112,22 @@ def release(
     look.ask(connection, [row.lock_key for row in rows if row.hands_over])
     look.ask_joins(connection, [row.barrier for row in rows])
     freed = [Freed(row.id, row.role, row.becomes) for row in rows]
-    if COUNTERS.is_on:
-        _count(freed, kind)
+    if kind != "unpublished":  # what Redis did not take is told of where it is published
+        _tell(connection, freed, kind, why, by)
     return freed
 
 
-def _count(freed: Sequence[Freed], kind: str) -> None:
-    """What Redis did not take is counted where it is published."""
+#: The event of a kind; of the others a task was rescued.
+EVENTS = {"ticket_lost": "ticket.lost", "handed_back": "task.handed_back"}
+
+
+def _tell(connection: Connection, freed: Sequence[Freed], kind: str, why: str, by: str) -> None:
+    event = EVENTS.get(kind, "task.rescued")
     for role, n in Counter(task.role for task in freed).items():
-        if kind == "ticket_lost":
-            COUNTERS.count(n, "tickets_republished_total", role)
-        elif kind != "unpublished":
-            COUNTERS.count(n, "rescued_total", role, kind)
+        counted = ("tickets_republished_total", role) if kind == "ticket_lost" else ("rescued_total", role, kind)
+        COUNTERS.count(n, *counted)
+        tasks = [task.id for task in freed if task.role == role][:NAMED]
+        says = f"{n} tasks of {role} were taken from their tickets ({why}): {', '.join(map(str, tasks))}"
+        says += ", …" if n > len(tasks) else ""
+        told = {"role": role, "reason": kind, "n": n, "tasks": tasks, "by": by}
+        logged.after_commit(connection, logger, logging.INFO, says, event=event, **told)

@@ -12,6 +12,7 @@ import psycopg2
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, InvalidatePoolError
 
+from celeriac import logged
 from celeriac.errors import ConfigurationError
 from celeriac.store import look
 from celeriac.store.encoding import parsed
@@ -132,7 +133,7 @@ class Database:
                 yield connection
             return
         with self._verbs.connect() as connection:
-            look.asked(connection)
+            look.begin(connection)
             yield connection
             self._look(connection)
 
@@ -197,7 +198,7 @@ class Database:
         briefly = "" if patience is None else f"; SET LOCAL lock_timeout = '{patience * 1000:.0f} ms'"
         with self._verbs.connect() as connection:
             connection.exec_driver_sql(f"BEGIN; {end_silent()}{self._limits}{briefly}")
-            look.asked(connection)
+            look.begin(connection)
             try:
                 yield connection
             except BaseException:
@@ -217,6 +218,7 @@ class Database:
                 _roll_back(connection)
 
     def _look(self, connection: Connection) -> None:
+        logged.committed(connection)
         keys = look.asked(connection)
         if keys and (roles := self._after(connection, keys)):
             self.on_ready(roles)

@@ -14,6 +14,8 @@ from collections.abc import Iterable, Sequence
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 
+from celeriac import logged
+
 logger = logging.getLogger(__name__)
 
 LET_THROUGH = text("SELECT role, lock_key FROM celeriac.let_through(CAST(:barriers AS uuid[]))")
@@ -46,6 +48,12 @@ def ask_joins(connection: Connection, barriers: Iterable[str | None]) -> None:
 def tell(connection: Connection, roles: Iterable[str]) -> None:
     """These roles have something to do once this transaction is committed."""
     ask(connection, [_READIED + role for role in roles])
+
+
+def begin(connection: Connection) -> None:
+    """What an earlier transaction of the connection has left is not the next one's."""
+    connection.info.pop(_KEYS, None)
+    logged.forget(connection)
 
 
 def asked(connection: Connection) -> set[str]:

@@ -31,6 +31,7 @@ class Worker(StockWorker):
 
     app: WorkerApp
     concurrency: int
+    quiet: bool
     pool_cls: type
     scheduler: Any
 
@@ -43,6 +44,7 @@ class Worker(StockWorker):
 
     def setup_instance(self, **given: Any) -> None:
         _ = self.app.redis_url
+        self.quiet = self.quiet or self.app.settings.log_format == "json"  # a banner is no object
         if given.get("beat"):  # in a process of its own, whose end nobody would notice
             check = getattr(symbol_by_name(self.scheduler), "check", None)
             if check is not None:

@@ -15,6 +15,7 @@ from typing import Any
 
 from celery import bootsteps
 
+from celeriac import logged
 from celeriac.run import shared
 from celeriac.settings import Settings
 from celeriac.worker.limits import Limits, Standing, announcement, govern
@@ -36,6 +37,7 @@ class Governor(threading.Thread):
         self.ending = ending
         self.usage = Usage()
         self.standing = Standing()
+        self.has_told_draining = False
 
     def run(self) -> None:
         self.look()
@@ -56,9 +58,13 @@ class Governor(threading.Thread):
         shared.back_off(self.standing.reason is not None)
         if line := announcement(shared.worker_id(), before, self.standing):
             event = "worker.resumed" if self.standing.reason is None else "worker.backing_off"
-            data = {"event": event, "worker": shared.worker_id(), "reason": self.standing.reason}
-            logger.warning(line, extra={"data": data})
+            extra = logged.of(event, worker=shared.worker_id(), reason=self.standing.reason)
+            logger.warning(line, extra=extra)
             self.on_change()
+        if shared.draining() and not self.has_told_draining:  # a signal's handler may not log
+            self.has_told_draining = True
+            extra = logged.of("worker.draining", worker=shared.worker_id())
+            logger.warning("[TaskWorker] %s drains: it finishes what it has", shared.worker_id(), extra=extra)
 
     def resources(self) -> dict[str, Any]:
         """The heartbeat's."""

@@ -1,14 +1,26 @@
-"""Log lines as JSON objects, on request: `CELERIAC_LOG_FORMAT=json`."""
+"""Log lines as JSON objects, on request: `CELERIAC_LOG_FORMAT=json`. Their events stand in `celeriac.logged`."""
 
 from __future__ import annotations
 
 import json
 import logging
+import re
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 from celery import signals
 from celery._state import get_current_task
+
+from celeriac.run import run
+from celeriac.run.lines import known
+
+#: What SQLAlchemy says of a statement's parameters, in a line of its own.
+_PARAMETERS = re.compile(r"^\[parameters: .*$", re.MULTILINE)
+
+
+#: What Celery has of a task beside its lines, and nobody is told.
+_HIDDEN = frozenset({"args", "kwargs", "return_value"})
 
 
 class AsJson(logging.Formatter):
@@ -20,18 +32,41 @@ class AsJson(logging.Formatter):
             "level": record.levelname,
             "logger": record.name,
             "process": record.process,
-            "message": record.getMessage(),
+            "message": _told(_message(record)),
         }
-        task = get_current_task()
+        task, mine = get_current_task(), run.current()
         if task and task.request:
             said |= {"task_id": task.request.id, "task_name": task.name}
+        if mine is not None:
+            said |= {name: value for name, value in known(mine.task).items() if name not in said}
         data = getattr(record, "data", None)
-        said |= {name: value for name, value in (data if isinstance(data, dict) else {}).items() if name not in said}
+        more = data if isinstance(data, dict) else {}
+        said |= {name: value for name, value in more.items() if name not in said and name not in _HIDDEN}
         if record.exc_info:
-            said["error"] = self.formatException(record.exc_info)
+            said["error"] = _told(self.formatException(record.exc_info))
         elif record.exc_text:
-            said["error"] = record.exc_text
+            said["error"] = _told(record.exc_text)
         return json.dumps(said, default=repr, ensure_ascii=False)
+
+
+def _message(record: logging.LogRecord) -> str:
+    """Celery's own lines tell results, and may tell arguments."""
+    if not isinstance(record.args, Mapping):
+        return record.getMessage()
+    return str(record.msg) % {**record.args, **dict.fromkeys(_HIDDEN & record.args.keys(), "***")}
+
+
+def _told(said: str) -> str:
+    """Arguments are in no line."""
+    return _PARAMETERS.sub("[parameters are not told]", said)
+
+
+def configure() -> None:
+    """Of a process that Celery does not set up: everything from INFO on, as JSON objects."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(AsJson())
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+    logging.captureWarnings(True)
 
 
 def as_json() -> None:

@@ -13,7 +13,9 @@ from billiard.exceptions import WorkerLostError
 from celery.worker import state
 from celery.worker.request import Request
 
+from celeriac import logged
 from celeriac.counters import COUNTERS
+from celeriac.settle.release import NAMED
 from celeriac.worker import lifeline
 
 logger = logging.getLogger(__name__)
@@ -45,18 +47,20 @@ class TicketRequest(Request):
         if not failed and done:
             with _counting:
                 count(self.args[0], done.get("ran", 0))
-        if COUNTERS.is_on:
-            self._count(None if failed else done)
+        self._tell(None if failed else done)
         return super().on_success(failed__retval__runtime, **kwargs)
 
-    def _count(self, done: dict[str, Any] | None) -> None:
+    def _tell(self, done: dict[str, Any] | None) -> None:
         role, ids, token = self.args
         if done and (counted := done.pop("counted", None)):
             COUNTERS.add(counted)
         if token and not (done and "unknown_role" in done):
             COUNTERS.count(1, "tickets_total", role, became(done, len(ids)))
-        if done:
-            COUNTERS.count(done.get("lost", 0), "fence_refusals_total", role, "start")
+        if done and (lost := done.get("lost", 0)):
+            COUNTERS.count(lost, "fence_refusals_total", role, "start")
+            told = {"role": role, "n": lost, "tasks": list(ids)[:NAMED], "ticket": token[:8]}
+            extra = logged.of("ticket.refused", **told)
+            logger.info("%d of the %d tasks of a ticket of %s were somebody else's", lost, len(ids), role, extra=extra)
 
     def on_failure(self, exc_info: Any, send_failed_event: bool = True, return_ok: bool = False) -> Any:
         error = exc_info.exception

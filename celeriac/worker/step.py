@@ -14,6 +14,7 @@ from celery.platforms import EX_FAILURE
 from celery.worker.state import maybe_shutdown
 from kombu.utils.imports import symbol_by_name
 
+from celeriac import logged
 from celeriac.counters import COUNTERS
 from celeriac.errors import ConfigurationError
 from celeriac.roles.role import Role
@@ -21,6 +22,7 @@ from celeriac.run import shared
 from celeriac.store.built_in import is_built_in
 from celeriac.store.failures import once_postgres_serves
 from celeriac.store.migrate import unapplied
+from celeriac.version import __version__
 from celeriac.worker import pools
 from celeriac.worker.adopter import Adopter
 from celeriac.worker.app import WorkerApp
@@ -79,10 +81,10 @@ class LifelineStep(bootsteps.StartStopStep):
         except ConfigurationError as error:
             logger.critical("The worker does not start: %s", error)
             raise WorkerShutdown(EX_FAILURE) from None
-        data = {"event": "worker.started", "worker": shared.worker_id(), "node": shared.node()}
         says = "[TaskWorker] Starting worker %s for role: %s"
         roles = ", ".join(_declared(lifeline.served())) or "none that is declared"
-        logger.info(says, shared.worker_id(), roles, extra={"data": data})
+        extra = logged.of("worker.started", worker=shared.worker_id(), node=shared.node(), version=__version__)
+        logger.info(says, shared.worker_id(), roles, extra=extra)
         threads = [
             lifeline, lifeline.governor, Watchdog(lifeline), Repairs(worker.app, lifeline.ending),
             Adopter(worker.app, lifeline.queues, lifeline.ending), Herald(worker.app, lifeline.ending),
@@ -93,7 +95,7 @@ class LifelineStep(bootsteps.StartStopStep):
             thread.start()
         self.threads = [*port, *threads]
         self._on(signals.worker_shutting_down, lifeline.drain)
-        self._on(signals.worker_shutdown, lifeline.stopped)
+        self._on(signals.worker_shutdown, lambda: stop(lifeline))
 
     def terminate(self, worker: Any) -> None:  # noqa: ARG002 - Celery's signature
         """So ends a worker in a thread (`celery.contrib.testing`), whose process goes on: nothing of it outlives it."""
@@ -114,6 +116,15 @@ class LifelineStep(bootsteps.StartStopStep):
 
         signal.connect(receiver, weak=False)
         self.heard.append((signal, receiver))
+
+
+def stop(lifeline: Lifeline) -> None:
+    """An embedded worker of before does not stop again."""
+    if lifeline.ending.is_set():
+        return
+    lifeline.stopped()
+    extra = logged.of("worker.stopped", worker=shared.worker_id())
+    logger.info("[TaskWorker] %s has stopped", shared.worker_id(), extra=extra)
 
 
 def warn_of_queues(app: WorkerApp) -> None:

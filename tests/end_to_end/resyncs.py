@@ -10,8 +10,8 @@ app = Celeriac("resyncs")
 
 
 @app.task(role="product_resync", lock_by="dispensary_id", max_retries=0, shared=False)
-def product_resync(dispensary_id: int, fail: bool = False) -> int:
+def product_resync(dispensary_id: int, fail: bool = False, note: str = "") -> str:
     logging.getLogger("resyncs").info("looking at %d", dispensary_id)
     if fail:
         raise Permanent("the menu is gone")
-    return dispensary_id
+    return f"{dispensary_id} {note}"

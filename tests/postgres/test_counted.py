@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from sqlalchemy import Connection
 
 from celeriac import Celeriac
 from celeriac.counters import COUNTERS
@@ -65,7 +68,16 @@ def test_a_kick_is_sent_or_merged_with_the_one_under_way(app: Celeriac) -> None:
     assert [COUNTERS.total("kicks_sent_total", result) for result in ("sent", "merged")] == [1, 1]
 
 
-def test_what_is_taken_from_a_ticket_is_counted_by_why(app: Celeriac, database: Database, rows: Rows) -> None:
+def told(caplog: pytest.LogCaptureFixture, event: str) -> list[dict[str, Any]]:
+    """What is beside the lines of that event."""
+    data = [getattr(record, "data", {}) for record in caplog.records]
+    return [one for one in data if one.get("event") == event]
+
+
+def test_what_is_taken_from_a_ticket_is_counted_and_told_by_why(
+    app: Celeriac, database: Database, rows: Rows, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
     registered(rows, "work")
     running(database, new_task(), new_task())
     rows("UPDATE worker_tasks SET last_heartbeat_at = now() - interval '1 day'")
@@ -76,9 +88,39 @@ def test_what_is_taken_from_a_ticket_is_counted_by_why(app: Celeriac, database: 
     sweep(app, "lost_tickets")
     assert COUNTERS.total("rescued_total", "work", "rescue") == 2
     assert COUNTERS.total("tickets_republished_total", "work") == 1
+    (rescued,), (lost,) = told(caplog, "task.rescued"), told(caplog, "ticket.lost")
+    assert {name: rescued[name] for name in ("role", "reason", "n", "tasks")} == {
+        "role": "work", "reason": "rescue", "n": 2, "tasks": [1, 2],
+    }  # fmt: skip
+    assert (lost["reason"], lost["n"], len(lost["tasks"])) == ("ticket_lost", 1, 1)
 
 
-def test_a_late_finish_is_a_refusal_of_the_fence(app: Celeriac, database: Database) -> None:
+def test_what_was_not_committed_is_not_told(database: Database, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    (task,) = running(database, new_task())
+
+    def release_it(connection: Connection) -> None:
+        release.release(connection, [task.token], started=True, kind="rescue", why="test", by="test", loss=True)
+
+    def fail() -> None:
+        with database.transaction() as connection:
+            release_it(connection)
+            raise ValueError("on purpose")
+
+    with pytest.raises(ValueError, match="on purpose"):
+        fail()
+    with database.transaction() as connection:
+        connection.exec_driver_sql("SELECT 1")
+    assert told(caplog, "task.rescued") == []
+    with database.transaction() as connection:
+        release_it(connection)
+        assert told(caplog, "task.rescued") == []
+    assert [one["tasks"] for one in told(caplog, "task.rescued")] == [[task.id]]
+
+
+def test_a_late_finish_is_a_refusal_of_the_fence(
+    app: Celeriac, database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
     @app.task(role="work", shared=False)
     def work() -> None: ...
 
@@ -92,3 +134,5 @@ def test_a_late_finish_is_a_refusal_of_the_fence(app: Celeriac, database: Databa
     assert [run.became for run in runs] == [None, "completed"]
     assert COUNTERS.total("fence_refusals_total", "work", "settle") == 1
     assert sum(COUNTERS.times("sql_seconds", "settle")[0]) == 1
+    (refused,) = told(caplog, "settle.refused")
+    assert (refused["task"], refused["role"], refused["attempt"]) == (late.id, "work", 1)

@@ -1,0 +1,64 @@
+"""The log's events: by these names programs know a line, whatever its sentence says.
+
+What a transaction has done is logged once it is committed: `after_commit`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import Connection
+
+#: Each event, and when it comes; `docs/observability.md` says what with.
+EVENTS: Mapping[str, str] = {
+    "task.claimed": "a run begins",
+    "task.completed": "it succeeded, and that is committed",
+    "task.retried": "it is tried again, or snoozes",
+    "task.failed": "it failed for good",
+    "task.cancelled": "it was cancelled",
+    "task.rescued": "tasks were taken from who would not finish them",
+    "task.handed_back": "a worker gave back what it has not finished",
+    "ticket.lost": "Redis lost tickets; their tasks are handed out anew",
+    "ticket.refused": "a ticket arrived whose tasks were somebody else's",
+    "settle.refused": "a run ended after its task had been taken from it",
+    "pass": "a pass claimed tasks; at DEBUG also one that claimed none",
+    "worker.started": "a worker takes work",
+    "worker.backing_off": "it takes nothing new, as memory or CPU is short",
+    "worker.resumed": "it takes work again",
+    "worker.draining": "it was told to stop and finishes what it has",
+    "worker.stopped": "it has stopped",
+    "schedule.tick": "a schedule ran; at DEBUG also passes and sweeps",
+    "role.paused": "an operator paused a role",
+    "role.resumed": "and resumed it",
+    "audit": "an operator changed something",
+    "alert.began": "an alert fires",
+    "alert.ended": "it is over",
+    "request": "the API answered a request",
+}
+
+_LINES = "celeriac lines to log"
+
+
+def of(event: str, **told: Any) -> dict[str, Any]:
+    """For a line's `extra`."""
+    return {"data": {"event": event, **told}}
+
+
+def after_commit(
+    connection: Connection, logger: logging.Logger, level: int, says: str, *, event: str, **told: Any
+) -> None:
+    """Logs it once this transaction, one of the engine's own, is committed."""
+    if logger.isEnabledFor(level):
+        connection.info.setdefault(_LINES, []).append((logger, level, says, of(event, **told)))
+
+
+def forget(connection: Connection) -> None:
+    """What an earlier transaction of the connection left, which was not committed."""
+    connection.info.pop(_LINES, None)
+
+
+def committed(connection: Connection) -> None:
+    for logger, level, says, extra in connection.info.pop(_LINES, ()):
+        logger.log(level, "%s", says, extra=extra)
