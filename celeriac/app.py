@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from celery import Celery
 
-from celeriac.dispatch.passes import Dispatcher
 from celeriac.dispatch.publish import Publisher
 from celeriac.enqueue.bulk import BULK
 from celeriac.enqueue.calls import BulkOptions, each, options_of_bulk, options_of_call, times, transaction_of
@@ -27,7 +26,6 @@ from celeriac.roles.role import Role
 from celeriac.roles.rules import TICKET
 from celeriac.roles.signature import Signature
 from celeriac.run.process import Process
-from celeriac.run.settler import Settler
 from celeriac.seam import app_wide, broker, chords, configuration, producer
 from celeriac.seam.autoretry import retry_in_sql
 from celeriac.seam.backend import RowBackend
@@ -132,14 +130,6 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
     @property
     def process_name(self) -> str:
         return f"{self.settings.worker_id or socket.gethostname()}:{os.getpid()}"
-
-    @property
-    def dispatcher(self) -> Dispatcher:
-        return Dispatcher(self.database, self.publisher, self.process_name)
-
-    @property
-    def settler(self) -> Settler:
-        return Settler(self.database, self.process_name, self.kick)
 
     @cached_property
     def by_name(self) -> ByName:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from celeriac.dispatch.app import DispatchApp
@@ -18,6 +18,7 @@ from celeriac.run.settler import Settler
 from celeriac.run.tally import Tally
 from celeriac.settings import Settings
 from celeriac.store.connections import Database
+from celeriac.store.started import Started
 
 
 class Backend(Protocol):
@@ -62,6 +63,8 @@ class RunApp(DispatchApp, Protocol):
     def dispatcher(self) -> Dispatcher: ...
     @property
     def settler(self) -> Settler: ...
+    def dispatcher_on(self, database: Database, by: str) -> Dispatcher: ...
+    def receive(self, role: Role, ask: Callable[[bool], Sequence[Started]]) -> Callable[[bool], Sequence[Started]]: ...
     @property
     def journal(self) -> Journal: ...
     @property

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from celeriac.dispatch.passes import Dispatcher
 from celeriac.dispatch.publish import Publisher
+from celeriac.roles.role import Role
 from celeriac.run.app import Execute
 from celeriac.run.journal import BATCH, Event, Journal, message
 from celeriac.run.limited import Limited
+from celeriac.run.settler import Settler
 from celeriac.run.tally import Tally
 from celeriac.settings import Settings
 from celeriac.store.connections import Database
+from celeriac.store.started import Started
 
 
 class Process:
@@ -26,6 +30,9 @@ class Process:
         def database(self) -> Database: ...
         @property
         def publisher(self) -> Publisher: ...
+        @property
+        def process_name(self) -> str: ...
+        def kick(self, roles: Iterable[str]) -> None: ...
 
     @property
     def execute(self) -> Execute:
@@ -37,6 +44,35 @@ class Process:
         from celeriac.run.execute import execute
 
         return execute
+
+    def receive(self, role: Role, ask: Callable[[bool], Sequence[Started]]) -> Callable[[bool], Sequence[Started]]:
+        """How a ticket's tasks are asked for."""
+        if self.settings.otel:
+            from celeriac.run import tracing
+
+            return tracing.received(role, ask)
+        return ask
+
+    @property
+    def settler(self) -> Settler:
+        kind = Settler
+        if self.settings.otel:
+            from celeriac.run import tracing
+
+            kind = tracing.TracedSettler
+        return kind(self.database, self.process_name, self.kick)
+
+    @property
+    def dispatcher(self) -> Dispatcher:
+        return self.dispatcher_on(self.database, self.process_name)
+
+    def dispatcher_on(self, database: Database, by: str) -> Dispatcher:
+        kind = Dispatcher
+        if self.settings.otel:
+            from celeriac.run import tracing
+
+            kind = tracing.TracedDispatcher
+        return kind(database, self.publisher, by)
 
     @cached_property
     def journal(self) -> Journal:

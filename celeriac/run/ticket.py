@@ -70,7 +70,7 @@ class TicketRun:
         self.app = app
         self.role = role
         self.token = token
-        self.ask = ask
+        self.ask = app.receive(role, ask)
         self.asked = False
         self.started_at = time.monotonic()
         self.owned: set[int] | None = None  # nothing says which, until the start is answered

@@ -1,4 +1,4 @@
-"""Spans of OpenTelemetry: one for each enqueue, one for each run (the extra `otel`; `CELERIAC_OTEL=true`).
+"""Spans of OpenTelemetry (the extra `otel`; `CELERIAC_OTEL=true`): of each enqueue, pass, start, run and settle.
 
 The provider is the application's: this asks the API for a tracer, and where no SDK is set up nothing is recorded. A row
 keeps its enqueue's span in its headers, as `traceparent` and `tracestate` (W3C Trace Context).
@@ -9,21 +9,26 @@ trace; a later one begins a trace of its own, with a link to that.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
 
 from celery import signals
-from opentelemetry import context, trace
+from opentelemetry import trace
 from opentelemetry.context import Context
-from opentelemetry.trace import Link, Span, SpanKind, StatusCode
+from opentelemetry.trace import Link, Span, SpanContext, SpanKind, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+from sqlalchemy.orm import Session
 
+from celeriac.dispatch.passes import Dispatcher, Own, Pass
 from celeriac.enqueue.rows import NewTask
+from celeriac.roles.role import Role
 from celeriac.run.app import RunApp
 from celeriac.run.execute import Direct, execute
 from celeriac.run.run import Run
+from celeriac.run.settler import Settler
 from celeriac.run.shared import worker_id
 from celeriac.settle.outcome import LOST
 from celeriac.store.started import Started, masked
@@ -66,6 +71,65 @@ def executed(app: RunApp, run: Run, direct: Direct | None = None) -> None:
         _tell_end(span, run)
 
 
+def received(role: Role, ask: Callable[[bool], Sequence[Started]]) -> Callable[[bool], Sequence[Started]]:
+    """An ask for a ticket's tasks with a span around it, which is linked with where each comes from.
+
+    None where there were none: many kicks find that others have taken what they are about.
+    """
+
+    def asking(again: bool) -> Sequence[Started]:
+        began = time.time_ns()
+        if started := ask(again):
+            links = _links(started)
+            about = _of_batch(role.name, "receive", len(started))
+            _tracer.start_span(f"receive {role.name}", Context(), SpanKind.CLIENT, about, links, began).end()
+        return started
+
+    return asking
+
+
+class TracedSettler(Settler):
+    """Each settle of a ticket's tasks, or of one with a session, is a span."""
+
+    def _settle_together(self, runs: Sequence[Run]) -> None:
+        with _settling(runs):
+            super()._settle_together(runs)
+
+    def settle_with_session(self, run: Run, session: Session) -> None:
+        with _settling([run]):
+            super().settle_with_session(run, session)
+
+
+class TracedDispatcher(Dispatcher):
+    """Each pass is a span, which belongs to whatever made it."""
+
+    def run_pass(self, role: Role, own: Own | None = None) -> Pass:
+        with _tracer.start_as_current_span(f"dispatch {role.name}", kind=SpanKind.INTERNAL) as span:
+            done = super().run_pass(role, own)
+            claimed = sum(len(ticket.ids) for ticket in done.tickets)
+            span.set_attributes({"celeriac.role": role.name, "celeriac.claimed": claimed})
+            span.set_attributes({"celeriac.tickets": len(done.tickets), "celeriac.accounts": done.accounts})
+            if done.why_nothing is not None:
+                span.set_attribute("celeriac.why_nothing", done.why_nothing)
+        return done
+
+
+@contextmanager
+def _settling(runs: Sequence[Run]) -> Iterator[None]:
+    (role, *_) = (run.role.name for run in runs)
+    about = _of_batch(role, "settle", len(runs))
+    links = _links(run.task for run in runs)
+    with _tracer.start_as_current_span(f"settle {role}", kind=SpanKind.CLIENT, attributes=about, links=links):
+        yield
+
+
+def _of_batch(role: str, operation: str, n: int) -> dict[str, Any]:
+    return SYSTEM | {
+        "messaging.operation.name": operation, "messaging.operation.type": operation,
+        "messaging.destination.name": role, "messaging.batch.message_count": n, "celeriac.worker": worker_id(),
+    }  # fmt: skip
+
+
 @contextmanager
 def _sending(tasks: Sequence[NewTask]) -> Iterator[None]:
     roles = sorted({task.role for task in tasks})
@@ -97,12 +161,24 @@ def _own(headers: Mapping[str, Any] | None) -> dict[str, Any]:
 
 def _origin(task: Started) -> tuple[Context, Sequence[Link]]:
     """What its span belongs to, and what it is linked with."""
-    said = {name: value for name, value in _own(task.headers).items() if isinstance(value, str)}
-    callers = _w3c.extract(said, context.Context())
     if not (task.retry_count or task.tries or task.losses):
-        return callers, ()
-    origin = trace.get_current_span(callers).get_span_context()
-    return context.Context(), [Link(origin)] if origin.is_valid else ()
+        return _callers_of(task), ()
+    return Context(), _links([task])
+
+
+def _callers_of(task: Started) -> Context:
+    said = {name: value for name, value in _own(task.headers).items() if isinstance(value, str)}
+    return _w3c.extract(said, Context())
+
+
+def _links(tasks: Iterable[Started]) -> list[Link]:
+    """With the spans that enqueued them, each once."""
+    found: dict[tuple[int, int], SpanContext] = {}
+    for task in tasks:
+        origin = trace.get_current_span(_callers_of(task)).get_span_context()
+        if origin.is_valid:
+            found[origin.trace_id, origin.span_id] = origin
+    return [*map(Link, found.values())]
 
 
 def _of_run(run: Run) -> dict[str, Any]:

@@ -20,7 +20,6 @@ from sqlalchemy import Connection
 
 from celeriac.counters import COUNTERS
 from celeriac.dispatch import parking
-from celeriac.dispatch.passes import Dispatcher
 from celeriac.roles import limits
 from celeriac.roles.role import Role
 from celeriac.run import journal, redaction, shared
@@ -76,7 +75,7 @@ class Lifeline(threading.Thread):
         self.database = Database(
             app.database_url, name=f"celeriac {shared.worker_id()}", pool_size=1, on_ready=app.kick
         )
-        self.dispatcher = Dispatcher(self.database, app.publisher, shared.worker_id())
+        self.dispatcher = app.dispatcher_on(self.database, shared.worker_id())
         self.ending, self.over = threading.Event(), threading.Event()
         self.governor = Governor(app.settings, self.governed, self.ending)
         self.next_heartbeat = 0.0

@@ -14,8 +14,14 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind
+from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
 
 from celeriac import Celeriac, ConfigurationError, Settings, testing
+from celeriac.run.run import Run
+from celeriac.store.connections import Database
+from tests.postgres.conftest import new_task
+from tests.postgres.stages import outcome, running
 from tests.processes import Rows
 
 CALLER = "4bf92f3577b34da6a3ce929d0e0e4736"
@@ -149,6 +155,59 @@ def test_a_bulk_is_one_span_whose_rows_all_name_it(shop: Mapping[str, Any], span
     sent = spans.one("send mail")
     assert dict(sent.attributes or {})["messaging.batch.message_count"] == 2
     assert [parent(span) for span in spans.named("process mail")] == [ids(sent)] * 2
+
+
+def about(span: ReadableSpan) -> Mapping[str, Any]:
+    return dict(span.attributes or {})
+
+
+def test_pass_start_and_settle_of_a_ticket_have_spans_of_their_own(shop: Mapping[str, Any], spans: Spans) -> None:
+    """Start and settle are linked with where the tasks come from."""
+    shop["mail"].bulk([("anna",), ("bert",)])
+    shop["mail"].delay("carl")
+    testing.drain()
+    sent = {ids(span) for span in spans.named("send mail")}
+    passed, received, settled = (spans.named(f"{name} mail") for name in ("dispatch", "receive", "settle"))
+    assert {span.kind for span in passed} == {SpanKind.INTERNAL}
+    assert {span.kind for span in (*received, *settled)} == {SpanKind.CLIENT}
+    assert sum(about(span)["celeriac.claimed"] for span in passed) == 3
+    assert max(about(span)["celeriac.accounts"] for span in passed) == 1
+    for some, operation in ((received, "receive"), (settled, "settle")):
+        assert sum(about(span)["messaging.batch.message_count"] for span in some) == 3
+        assert {about(span)["messaging.operation.type"] for span in some} == {operation}
+        assert {link for span in some for link in links(span)} == sent
+        assert all(len(links(span)) == len({*links(span)}) for span in some)
+    assert {parent(span) for span in received} == {None}
+    assert all(span.start_time and span.end_time and span.start_time < span.end_time for span in received)
+
+
+def test_a_settle_within_a_handlers_transaction_belongs_to_its_run(
+    app: Celeriac, shop: Mapping[str, Any], spans: Spans
+) -> None:
+    @app.task(role="writes", bind=True)
+    def writes(self: Any) -> None:
+        self.session.execute(text("SELECT 1"))
+
+    app.register_roles()
+    writes.delay()
+    testing.drain()
+    assert parent(spans.one("settle writes")) == ids(spans.one("process writes"))
+
+
+def test_an_outcome_that_postgres_does_not_take_is_an_error_of_its_settle(
+    app: Celeriac, database: Database, spans: Spans, shop: Mapping[str, Any]
+) -> None:
+    (task,) = running(database, new_task("mail"))
+    run = Run(task, app.roles.of(shop["mail"]), database)
+    run.outcome = replace(outcome(task), task=replace(task, token="no token"))
+    with pytest.raises(DBAPIError):
+        app.settler.settle([run])
+    assert not spans.one("settle mail").status.is_ok
+
+
+def test_a_pass_that_claims_nothing_says_why(shop: Mapping[str, Any], spans: Spans, app: Celeriac) -> None:
+    app.dispatcher.run_pass(app.roles.of(shop["mail"]))
+    assert about(spans.one("dispatch mail"))["celeriac.why_nothing"] == "nothing is ready"
 
 
 def test_what_masks_its_arguments_keeps_its_account_to_itself(shop: Mapping[str, Any], spans: Spans) -> None:
