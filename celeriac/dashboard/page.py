@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, tzinfo
@@ -26,8 +27,11 @@ from celeriac.store.failures import retry_deadlocks
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
 
+#: What an address says of the place in a list; and of so many pages before it, it says where they began.
+PLACES, MOST_SEEN = ("before", "after"), 20
+
 #: What an address says besides filters.
-_NO_FILTERS = ("before", "after", "q", "was", "columns")
+_NO_FILTERS = (*PLACES, "seen", "q", "was", "columns")
 
 THEMES = ("system", "light", "dark")
 
@@ -138,10 +142,29 @@ class Page:
         return self.root + "/".join(quote(str(part), safe="@:") for part in parts) + (f"?{told}" if told else "")
 
     def here(self, **changes: object) -> str:
-        """This page with another query, in its fixed order."""
-        told = self.asked | changes
+        """This page with another query, in its fixed order. Another place in the list forgets the pages before."""
+        told = self.asked | ({"seen": None} if changes.keys() & set(PLACES) else {}) | changes
         given = {name: str(told[name]) for name in self.known if told.get(name) not in (None, "")}
         return "?" + urlencode(given)
+
+    def older(self, cursor: object, place: str = "before") -> str:
+        """The next page of the list, which knows how to come back."""
+        seen = [*self._seen, self.asked.get(place, "")][-MOST_SEEN:]
+        return self.here(**{place: cursor, "seen": json.dumps(seen, separators=(",", ":"))})
+
+    def newer(self, place: str = "before") -> str:
+        """The page before this one; the first, where nobody knows."""
+        *seen, last = self._seen or [""]
+        return self.here(**{place: last, "seen": json.dumps(seen, separators=(",", ":")) if seen else None})
+
+    @property
+    def _seen(self) -> list[str]:
+        """Where the pages before this one began."""
+        try:
+            told = json.loads(self.asked.get("seen", "[]"))
+        except ValueError:
+            return []
+        return [one for one in told if isinstance(one, str)] if isinstance(told, list) else []
 
     def filtered(self) -> dict[str, str]:
         """What it was asked for, without its place in the list, and what is shown of it."""
@@ -154,6 +177,7 @@ class Page:
 
     def ask(self, *known: str) -> dict[str, str]:
         """What the query says of these; the rest is ignored with a notice, what is left empty leaves the address."""
+        known += ("seen",) if {*known} & {*PLACES} else ()
         given, self.known = dict(self.request.query_params), known
         self.asked = {name: given[name] for name in known if given.get(name)}
         if unknown := sorted(given.keys() - set(known)):

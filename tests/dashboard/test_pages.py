@@ -312,6 +312,28 @@ def test_a_list_goes_on_where_its_page_ended(site: Site) -> None:
     assert "Newest" in second
 
 
+def test_a_list_goes_back_page_by_page(site: Site) -> None:
+    made = [task(site, "failed", "crawl") for _ in range(160)][::-1]
+
+    def go(path: str, rel: str) -> str:
+        found = re.search(rf'rel="{rel}" href="\?([^"]*)"', site.html(path))
+        assert found, path
+        return f"tasks?{html.unescape(found[1])}"
+
+    pages = ["tasks?state=failed"]
+    for _ in range(3):
+        pages.append(go(pages[-1], "next"))
+    assert 'rel="next"' not in site.html(pages[-1])
+    back = pages[-1]
+    for n in (2, 1, 0):
+        back = go(back, "prev")
+        assert [int(n) for n in re.findall(r'id="task-(\d+)"', site.html(back))] == made[50 * n : 50 * n + 50]
+    assert back == pages[0]
+    assert "seen=" not in "".join(re.findall(r'href="[^"]*matching[^"]*"', site.html(pages[1])))
+    for broken in ("x", "7", "[7]", '{"a":1}'):
+        assert go(f"tasks?state=failed&before=7&seen={broken}", "prev") == "tasks?state=failed"
+
+
 def test_a_list_is_exported_as_it_was_filtered(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     made = [task(site, "failed", "crawl", account="=1+1") for _ in range(25)]
     task(site, "failed", "resync")
