@@ -21,7 +21,7 @@ from celeriac.dashboard.guard import May
 from celeriac.dashboard.page import Elsewhere, Page
 from celeriac.dashboard.reading import Found, bound
 from celeriac.errors import BadValue
-from celeriac.insights import ARGUMENT, Filter, exports
+from celeriac.insights import ARGUMENT, Filter, exports, lists
 from celeriac.insights.veil import veiled
 from celeriac.operate import steer
 
@@ -77,6 +77,7 @@ def _listed(page: Page, asked: Mapping[str, str], line: str | None, bad: BadQuer
         waiting=page.panel(insights.waiting, role, cap=words.CAP), shown=columns.chosen(asked.get("columns")),
         line=grammar.written(page.filtered()) if line is None else line, was=grammar.written(_filter(asked)),
         views=Found() if page.live else page.panel(insights.saved_views, page.bearer.name),
+        looks_at=lists.LOOKS_AT, rows=ROWS,
     )  # fmt: skip
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import html
 import re
 from importlib import import_module
 
 import pytest
 
+from celeriac.insights import lists
 from tests.api.works import task
 from tests.dashboard.site import Site
 
@@ -81,3 +83,23 @@ def test_what_never_was_is_not_said_to_be_kept(site: Site) -> None:
     for path in ("workers/nobody", "schedules/never", "roles/nothing", "tasks/88123"):
         assert "What has finished is kept as long" not in site.get(path).text
     assert "what happened to tasks is kept 30 d" in site.get("tasks/88123").text.lower()
+
+
+def test_a_short_page_of_a_search_says_how_many_it_looked_at(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lists, "LOOKS_AT", 101)
+    old = task(site, "failed", "crawl", kwargs='{"store_id": 17}')
+    for _ in range(110):
+        task(site, "failed", "crawl", kwargs='{"store_id": 18}')
+    assert "None of the 101 tasks that were looked at is meant; there are older ones." in said(
+        site, "tasks?arg.store_id=17"
+    )
+    new = task(site, "failed", "crawl", kwargs='{"store_id": 17}')
+    short = said(site, "tasks?arg.store_id=17")
+    assert "These are all that are meant among the 101 tasks that were looked at; there are older ones." in short
+    text = site.html("tasks?arg.store_id=17")
+    assert f'id="task-{new}"' in text
+    further = re.search(r'id="looked-at".*?href="\?([^"]+)"', text, re.DOTALL)
+    assert further is not None
+    rest = site.html(f"tasks?{html.unescape(further[1])}")
+    assert f'id="task-{old}"' in rest
+    assert 'id="looked-at"' not in rest, "it reached the end"
