@@ -16,6 +16,7 @@ from jinja2 import Environment
 from sqlalchemy import Connection
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse
 
+from celeriac.dashboard.also import also
 from celeriac.dashboard.reading import Found, Reading
 from celeriac.dashboard.shown import Rendered, Shown, rendered
 from celeriac.errors import BadValue
@@ -132,6 +133,11 @@ class Page:
     def base_url(self) -> str:
         """Of the API, as the reader's browser calls it."""
         return str(self.request.base_url).rstrip("/").removesuffix("/admin")
+
+    def also(self, usual: tuple[str | None, str | None]) -> list[tuple[str, str]]:
+        """The same by other ways, each with its name. `usual`: the command and the path of such a page."""
+        of = self._path.strip("/").partition("/")[2]
+        return also(self.name, of, self.filtered(), usual)
 
     def may(self, permission: str) -> bool:
         return permission in self.permissions

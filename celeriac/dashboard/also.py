@@ -1,0 +1,171 @@
+"""The same as SQL, over HTTP and by the command line: with what this page is asked for, or of what it is about."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping
+from typing import Final
+from urllib.parse import quote, urlencode
+
+from celeriac.dashboard import words
+from celeriac.insights import ARGUMENT, as_argument
+from celeriac.store.states import WORDS
+
+#: A page's rows, as a list; `{}` is where a filter stands.
+LISTS: Final = {
+    "overview": "SELECT * FROM celeriac.alerts ORDER BY firing_since",
+    "tasks": "SELECT * FROM celeriac.worker_tasks{} ORDER BY id DESC LIMIT 50",
+    "roles": "SELECT * FROM celeriac.v_worker_capacity{} ORDER BY role",
+    "accounts": "SELECT * FROM celeriac.account_policies ORDER BY account",
+    "locks": "SELECT * FROM celeriac.locks ORDER BY lock_key",
+    "workers": "SELECT * FROM celeriac.workers ORDER BY last_heartbeat_at DESC",
+    "schedules": "SELECT * FROM celeriac.scheduled_jobs WHERE kind = 'task' ORDER BY name",
+    "failures": "SELECT role, split_part(error_message, E'\\n', 1) AS error, count(*) FROM celeriac.worker_tasks"
+    " WHERE status = 'failed'{} GROUP BY 1, 2 ORDER BY 3 DESC",
+    "bulk": "SELECT * FROM celeriac.bulk_actions ORDER BY id DESC",
+    "decisions": "SELECT * FROM celeriac.passes{} ORDER BY id DESC LIMIT 50",
+    "capacity": "SELECT * FROM celeriac.v_worker_capacity{} ORDER BY role",
+    "workflows": "SELECT workflow, count(*) FROM celeriac.worker_tasks WHERE workflow IS NOT NULL GROUP BY 1",
+    "dead-letters": "SELECT id, at, name, sender, reason, size FROM celeriac.dead_letters{} ORDER BY id DESC LIMIT 50",
+    "system": "SELECT * FROM celeriac.scheduled_jobs WHERE kind <> 'task' ORDER BY name",
+    "alerts": "SELECT * FROM celeriac.alerts ORDER BY firing_since",
+    "audit": "SELECT * FROM celeriac.audit{} ORDER BY id DESC LIMIT 50",
+}
+
+#: Of one thing: the command, the path, the query; `{}` is what it is called.
+ONE: Final = {
+    "tasks": ("celeriac show {}", "/api/tasks/{}", "SELECT * FROM celeriac.worker_tasks WHERE id = {}"),
+    "roles": ("celeriac capacity {}", "/api/roles/{}", "SELECT * FROM celeriac.v_worker_capacity WHERE role = {}"),
+    "accounts": (
+        "celeriac list --account {}", "/api/tasks?account={}",
+        "SELECT * FROM celeriac.worker_tasks WHERE account = {} ORDER BY id DESC LIMIT 50",
+    ),
+    "locks": (
+        "celeriac locks {}", "/api/locks/queue?lock_key={}",
+        "SELECT * FROM celeriac.behind WHERE lock_key = {} ORDER BY priority DESC, due_at, id",
+    ),
+    "workers": (
+        "celeriac list --worker {}", "/api/tasks?worker_id={}", "SELECT * FROM celeriac.workers WHERE worker_id = {}",
+    ),
+    "schedules": (
+        "celeriac schedule list", "/api/admin/scheduled-jobs",
+        "SELECT * FROM celeriac.scheduled_jobs WHERE name = {}",
+    ),
+    "bulk": ("celeriac bulk show {}", "/api/bulk/{}", "SELECT * FROM celeriac.bulk_actions WHERE id = {}"),
+    "workflows": (
+        "celeriac workflow show {}", "/api/workflows/{}",
+        "SELECT * FROM celeriac.worker_tasks WHERE workflow = {} ORDER BY id",
+    ),
+    "dead-letters": (
+        "celeriac dead-letters list", "/api/dead-letters/{}", "SELECT * FROM celeriac.dead_letters WHERE id = {}",
+    ),
+}  # fmt: skip
+
+#: What a list may be asked for: the command's option, the path's parameter, the query's condition. None: it has none.
+FILTERS: Final[Mapping[str, Mapping[str, tuple[str | None, str | None, str]]]] = {
+    "tasks": {
+        "state": ("--status", "status", "status IN {}"), "role": ("--role", "role", "role = {}"),
+        "account": ("--account", "account", "account = {}"), "lock": ("--lock-key", "lock_key", "lock_key = {}"),
+        "unique": ("--unique-key", "unique_key", "unique_key = {}"),
+        "worker": ("--worker", "worker_id", "worker_id = {}"),
+        "waits": (None, "waits_for", "waits_for IS NOT DISTINCT FROM nullif({}, 'nothing')"),
+        "error": ("--error", "error", "strpos(error_message, {}) > 0"),
+        "newer": ("--newer-than", "newer_than", "created_at >= now() - {} * interval '1 second'"),
+        "older": ("--older-than", "older_than", "created_at <= now() - {} * interval '1 second'"),
+    },
+    "failures": {
+        "role": ("--role", "role", "role = {}"),
+        "since": ("--since", "since", "completed_at > now() - {} * interval '1 second'"),
+    },
+    "capacity": {"role": ("", None, "role = {}")},
+    "decisions": {"role": (None, None, "role = {}")},
+    "dead-letters": {"name": ("--name", "name", "name = {}")},
+    "audit": {"kind": ("--kind", "kind", "kind = {}"), "target": ("--target", "target", "target = {}")},
+}  # fmt: skip
+
+#: Values that are times, which the others want in seconds.
+TIMES = ("newer", "older", "since")
+
+
+def also(name: str, of: str, asked: Mapping[str, str], usual: tuple[str | None, str | None]) -> list[tuple[str, str]]:
+    """`usual`: the command and the path of the page where nothing is asked for."""
+    if of and name in ONE:
+        command, path, query = ONE[name]
+        number = of if of.isascii() and of.isdigit() and name in ("tasks", "bulk", "dead-letters") else _text(of)
+        return [
+            ("SQL", query.format(number)), ("API", path.format(quote(of, safe=""))),
+            ("CLI", command.format(shlex.quote(of))),
+        ]  # fmt: skip
+    given = {key: _given(key, value) for key, value in asked.items()}
+    told = [
+        ("SQL", _query(name, given)),
+        ("API", _path(name, given, usual[1])),
+        ("CLI", _command(name, given, usual[0])),
+    ]
+    return [(kind, text) for kind, text in told if text is not None]
+
+
+def _given(key: str, value: str) -> str:
+    if key in TIMES:
+        return f"{words.seconds(value) or 0:g}"
+    return "" if value == words.NOBODY else value
+
+
+def _each(key: str, value: str) -> list[str]:
+    """Several states are asked for at once."""
+    return value.replace(",", " ").split() if key == "state" else [value]
+
+
+def _query(name: str, asked: Mapping[str, str]) -> str | None:
+    parts = [of[2].format(_value(key, asked[key])) for key, of in FILTERS.get(name, {}).items() if key in asked]
+    parts += [f"kwargs -> {_text(key)} = {_text(value)}::jsonb" for key, value in _arguments(asked)]
+    query, condition = LISTS.get(name), " AND ".join(parts)
+    if query is None or not condition:
+        return query and query.replace("{}", "")
+    return query.replace("{}", f" {'AND' if ' WHERE ' in query else 'WHERE'} {condition}")
+
+
+def _path(name: str, asked: Mapping[str, str], usual: str | None) -> str | None:
+    """None where it does not take what is asked for."""
+    known = FILTERS.get(name, {})
+    if usual and "role" in asked and name in ("decisions", "capacity"):
+        role = quote(asked["role"], safe="")
+        return usual.format(role=role) if "{role}" in usual else f"{usual}/{role}"
+    if usual is None or "{" in usual or any(known[key][1] is None for key in known if key in asked):
+        return None
+    query = [(str(known[key][1]), one) for key, value in asked.items() if key in known for one in _each(key, value)]
+    query += [(f"{ARGUMENT}{key}", value) for key, value in _arguments(asked)]
+    return usual + (f"?{urlencode(query)}" if query else "")
+
+
+def _command(name: str, asked: Mapping[str, str], usual: str | None) -> str | None:
+    """None where it does not take what is asked for."""
+    known = FILTERS.get(name, {})
+    if usual is None or any(known[key][0] is None for key in known if key in asked):
+        return None
+    told = [
+        f"{known[key][0]} {shlex.quote(one)}".strip()
+        for key, value in asked.items() if key in known for one in _each(key, value)
+    ]  # fmt: skip
+    told += [f"--arg {shlex.quote(f'{key}={value}')}" for key, value in _arguments(asked)]
+    return " ".join([usual + (" list" if name == "dead-letters" and told else ""), *told])
+
+
+def _arguments(asked: Mapping[str, str]) -> list[tuple[str, str]]:
+    """As JSON."""
+    given = {key.removeprefix(ARGUMENT): value for key, value in asked.items() if key.startswith(ARGUMENT)}
+    return [(key, json.dumps(as_argument(value))) for key, value in given.items()]
+
+
+def _value(key: str, value: str) -> str:
+    if key == "state":
+        meant = [status for word in _each(key, value) for status in WORDS.get(word, (word,))]
+        return f"({', '.join(map(_text, dict.fromkeys(meant)))})"
+    return value if key in TIMES else _text(value)
+
+
+def _text(value: str) -> str:
+    """A literal of SQL, whatever `standard_conforming_strings` says."""
+    quoted = value.replace("'", "''")
+    return f"E'{quoted.replace(chr(92), chr(92) * 2)}'" if chr(92) in quoted else f"'{quoted}'"
