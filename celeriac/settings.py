@@ -49,6 +49,8 @@ class Settings:
     alert_mail_to: str | None = None
     # Where a worker's or a beat's own figures are told; nowhere.
     metrics_address: str | None = None
+    # Where the dashboard says that Flower is.
+    flower_url: str | None = None
 
     heartbeat_interval: float = _period("HEARTBEAT_INTERVAL_MS", 30.0, 0.05)
     poll_interval: float = _period("POLL_INTERVAL_MS", 1.0, 0.01)
@@ -106,6 +108,7 @@ class Settings:
             log_format=_log_format(given.get("CELERIAC_LOG_FORMAT") or "text"),
             otel=_otel(given.get("CELERIAC_OTEL") or "false"),
             metrics_address=_checked_address(given.get("CELERIAC_METRICS_ADDRESS") or None),
+            flower_url=_flower_url(given.get("CELERIAC_FLOWER_URL") or None),
             **more,
         )
 
@@ -144,6 +147,12 @@ def _told(given: Mapping[str, str]) -> dict[str, str | None]:
             variable = f"CELERIAC_{name.upper()}"
             raise ConfigurationError(f"{variable}={said!r} is not usable: give an address, as ops@example.com")
     return to | of_mail
+
+
+def _flower_url(given: str | None) -> str | None:
+    if not _is_address(given, ("http", "https")):
+        raise ConfigurationError("CELERIAC_FLOWER_URL is not usable: give http://… or https://…, with a host")
+    return given
 
 
 def _is_address(given: str | None, schemes: tuple[str, ...]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -66,6 +67,13 @@ def test_the_summary_has_its_figures_beside(site: Site) -> None:
         assert told in figures, figures
     task(site, "claimed", "crawl")
     assert re.search(r">off by 1</a>", site.html("overview"))
+
+
+def test_flower_is_linked_where_it_is_said_to_be(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "Flower" not in site.html("overview")
+    settings = replace(site.app.settings, flower_url="https://flower.example/?a=1&b=2")
+    monkeypatch.setattr(site.app, "settings", settings)
+    assert '<a href="https://flower.example/?a=1&amp;b=2" rel="noreferrer">Flower</a>' in site.html("overview")
 
 
 def test_every_page_names_the_command_that_tells_the_same() -> None:

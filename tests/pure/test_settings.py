@@ -62,6 +62,7 @@ def test_every_setting_is_tested_here() -> None:
         *(setting for setting, *_ in NUMBERS.values()),
         "log_format",
         "metrics_address",
+        "flower_url",
         "otel",
         *told,
     }
@@ -91,6 +92,14 @@ def test_where_alerts_are_told_is_an_address_and_its_password_is_not_shown() -> 
         with pytest.raises(ConfigurationError, match=f"^{variable}.* is not usable: give ") as error:
             Settings.from_environ(given | {variable: wrong})
         assert "secret" not in str(error.value)
+
+
+def test_flower_is_at_an_address_of_the_web() -> None:
+    url = "https://flower.example/flower/"
+    assert Settings.from_environ({"CELERIAC_FLOWER_URL": url}).flower_url == url
+    for wrong in ("javascript:alert(1)", "flower", "https://", "//flower.example"):
+        with pytest.raises(ConfigurationError, match=r"^CELERIAC_FLOWER_URL is not usable: give http://"):
+            Settings.from_environ({"CELERIAC_FLOWER_URL": wrong})
 
 
 def test_figures_have_a_port_and_maybe_a_host() -> None:
