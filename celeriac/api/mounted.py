@@ -11,6 +11,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from celeriac.api.gate import BURST
 from celeriac.api.limits import Buckets
+from celeriac.operate.audit import VIA
 
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
@@ -42,8 +43,10 @@ class Mounted:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope.get("path", "")
         if scope["type"] != "http" or not f"{path}/".startswith(f"{UNDER}/"):
+            VIA.set("API")
             await self.app(scope, receive, send)
             return
+        VIA.set("dashboard")
         root = scope.get("root_path", "") + UNDER
         await self.dashboard(
             {**scope, "root_path": root, "path": f"{root}{path.removeprefix(root) or '/'}"}, receive, send

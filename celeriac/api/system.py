@@ -15,6 +15,7 @@ from celeriac.api.callers import Reader
 from celeriac.api.fields import Name, Text
 from celeriac.api.paging import IdQuery, Paged, PageOf, PageOfIds, PageOfNames
 from celeriac.api.problems import first_of
+from celeriac.insights.trail import Of, trail
 
 router = APIRouter(prefix="/api", tags=["system"])
 
@@ -112,6 +113,7 @@ class AuditEntry(Shown):
     before: Any
     after: Any
     why: str | None
+    via: str | None = Field(description="API, dashboard, command line, SQL, or application", examples=["API"])
 
 
 class AuditTrail(Paged):
@@ -119,8 +121,12 @@ class AuditTrail(Paged):
 
 
 class AuditQuery(IdQuery):
-    kind: Name | None = Field(default=None, description="with target", examples=["task"])
-    target: Text | None = Field(default=None, description="with kind", examples=["7"])
+    by: Text | None = Field(default=None, examples=["deploy"])
+    via: Name | None = Field(default=None, examples=["API"])
+    action: Name | None = Field(default=None, examples=["retry"])
+    kind: Name | None = Field(default=None, examples=["task"])
+    target: Text | None = Field(default=None, examples=["7"])
+    newer_than: Annotated[float, Field(ge=0, le=1e9, description="seconds")] | None = None
 
 
 class Beat(Shown):
@@ -206,8 +212,8 @@ def get_account(account: Annotated[Text, Path(min_length=1)], app: App, _: Reade
 
 @router.get("/audit")
 def list_audit_trail(query: Annotated[AuditQuery, Query()], app: App, _: Reader) -> AuditTrail:
-    """Who changed what, newest first; of one target (its kind given as well) or of all."""
-    asked: dict[str, Any] = {"kind": query.kind, "target": query.target, "before": query.after_id}
+    """Who changed what, newest first. With a filter a page looks at 10,000 entries at most, and may be short."""
+    wanted = Of(query.by, query.action, query.kind, query.target, query.via, query.newer_than)
     with app.database.reading() as connection:
-        found, more = query.read(lambda n: insights.audit_trail(connection, limit=n, **asked), itemgetter("id"))
-    return AuditTrail.model_validate({"audit": found, "next": more})
+        found = trail(connection, wanted, limit=query.limit, after=query.after)
+    return AuditTrail.model_validate({"audit": found.items, "next": found.next})

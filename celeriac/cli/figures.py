@@ -9,7 +9,9 @@ import click
 from celeriac import insights
 from celeriac.cli import output
 from celeriac.cli.group import Command, FindApp
+from celeriac.cli.seconds import Seconds
 from celeriac.errors import Unknown
+from celeriac.insights.trail import Of, trail
 
 _CAPACITY = (
     "role", "pending", "ready", "claimed", "running", "completed_1_h", "failed_1_h", "workers", "seconds",
@@ -20,7 +22,7 @@ _METRICS = (
     "longest_running",
 )  # fmt: skip
 _REVIEWS = ("role", "state", "reviewed_at", "reviewed_by", "active", "ready", "due", "rescued", "removed", "promoted")
-_AUDIT = ("id", "at", "by", "action", "kind", "target", "before", "after", "why")
+_AUDIT = ("id", "at", "by", "action", "kind", "target", "before", "after", "why", "via")
 
 
 @click.command(cls=Command)
@@ -60,16 +62,21 @@ def reviews(find: FindApp, /, role: str | None) -> None:
 
 
 @click.command(cls=Command)
-@click.option("--kind", help="Of a task, role, account, schedule, token or worker; with --target.")
+@click.option("--by", help="By this operator, token or login.")
+@click.option("--via", help="By this surface: API, dashboard, command line, application or SQL.")
+@click.option("--action", help="Of this action: retry, pause, …")
+@click.option("--kind", help="Of a task, role, account, schedule, token or worker.")
 @click.option("--target", help="Of this one: a task's row id, a role, an account, …")
+@click.option("--newer-than", type=Seconds(0, 1e9), metavar="SECONDS", help="Of the last so many seconds.")
 @click.option("--limit", default=20, show_default=True)
 @click.option("--before", type=int, help="The last id of the page before.")
 @click.pass_obj
-def audit(find: FindApp, /, **wanted: Any) -> None:
+def audit(find: FindApp, /, limit: int, before: int | None, **wanted: Any) -> None:
     """Show who changed what, newest first."""
     with find().database.reading() as connection:
-        rows = insights.audit_trail(connection, **wanted)
-    output.tell(rows, output.table(rows, _AUDIT))
+        found = trail(connection, Of(**wanted), limit=limit, after=None if before is None else str(before))
+    more = [f"there may be more with --before {found.next}"] if found.next else []
+    output.tell(found.items, [*output.table(found.items, _AUDIT), *more])
 
 
 def _rates(row: dict[str, Any]) -> dict[str, Any]:

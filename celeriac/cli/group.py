@@ -30,6 +30,7 @@ from celeriac.errors import (
     TokenRefused,
     Unknown,
 )
+from celeriac.operate.audit import VIA
 from celeriac.store.failures import is_locked
 from celeriac.version import __version__
 
@@ -101,6 +102,7 @@ class Group(click.Group):
     command_class = Command
 
     def invoke(self, context: click.Context) -> Any:
+        VIA.set("command line")
         try:
             return super().invoke(context)
         except CeleriacError as error:

@@ -34,6 +34,7 @@ from celeriac.dashboard import (
     task,
     tasks,
     templates,
+    trail,
     views,
     workers,
     workflows,
@@ -51,7 +52,7 @@ ROUTERS = tuple(
     module.router
     for module in (
         session, overview, bulks, tasks, task, enqueue, roles, accounts, locks, workers, schedules, scheduling,
-        system, failures, records, alerts, capacity, letters, workflows, views,
+        system, failures, records, trail, alerts, capacity, letters, workflows, views,
     )
 )  # fmt: skip
 

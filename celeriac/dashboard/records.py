@@ -1,4 +1,4 @@
-"""Records: what the batcher decided and why, who changed what."""
+"""Records: what the batcher decided and why."""
 
 from __future__ import annotations
 
@@ -73,17 +73,6 @@ def why_given(c: Claimant, given: int) -> str:
     if given >= c.waiting:
         return f"{name} got {given}: all it had waiting"
     return f"{name} got {given}, its share of what was free"
-
-
-@router.get("/audit")
-def audit(page: Viewer) -> Response:
-    asked = page.ask("kind", "target", "before")
-    if ("kind" in asked) != ("target" in asked):
-        page.notices.append("Give kind and target together: one of them alone was ignored.")
-    both = "kind" in asked and "target" in asked
-    which = {name: asked[name] for name in ("kind", "target")} if both else {}
-    trail = page.panel(insights.audit_trail, limit=ROWS, before=number(asked, "before"), **which)
-    return page.show("audit.html", "Audit", trail=trail, rows=ROWS)
 
 
 def number(asked: Mapping[str, str], name: str) -> int | None:

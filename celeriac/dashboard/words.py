@@ -187,6 +187,14 @@ def _condition(name: str, value: Any) -> str:
     return took(value) if name in ("older_than", "newer_than") else str(value)
 
 
+def of_many(entry: Mapping[str, Any]) -> str:
+    """Of an entry of the audit trail that tells of a bulk: how many it meant, changed and skipped, where it says so."""
+    told = entry["after"] if entry["kind"] == "bulk" and isinstance(entry["after"], dict) else {}
+    return ", ".join(
+        f"{figure(told[name])} {name}" for name in ("asked", "done", "skipped") if told.get(name) is not None
+    )
+
+
 def sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:].rstrip('.')}."
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, Literal
 
@@ -34,23 +34,23 @@ def pages(read: Callable[[int, str | None], Page], *, most: int = MOST, after: s
             return
 
 
-def lines(kind: Kind, found: Iterable[Page]) -> Iterator[str]:
+def lines(kind: Kind, found: Iterable[Page], names: Sequence[str] = NAMES) -> Iterator[str]:
     """Each with its end. Where the pages end before the list does, the last one says so."""
     if kind == "csv":
-        yield _record(NAMES)
+        yield _record(names)
     written, place = 0, None
     for page in found:
-        yield from (line(kind, task) for task in page.items)
+        yield from (line(kind, one, names) for one in page.items)
         written, place = written + len(page.items), page.next
     if place is not None:
         yield note(kind, f"these are the newest {written:,}; there are more: narrow the filter")
 
 
-def line(kind: Kind, task: Mapping[str, Any]) -> str:
-    """One task."""
+def line(kind: Kind, one: Mapping[str, Any], names: Sequence[str] = NAMES) -> str:
+    """One task, or what else has these names."""
     if kind == "csv":
-        return _record([cell(task[name]) for name in NAMES])
-    return _json({name: task[name] for name in NAMES})
+        return _record([cell(one[name]) for name in names])
+    return _json({name: one[name] for name in names})
 
 
 def note(kind: Kind, says: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterable, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,8 @@ logger = logging.getLogger(__name__)
 
 #: Targets that a line names.
 NAMED = 20
+#: By which surface an operator acts; each says so where it is entered. None of them: the application's own code.
+VIA: ContextVar[str] = ContextVar("celeriac_via", default="application")
 
 NOT_ALLOWED = (
     "this login to Postgres may not write the audit trail, so nothing was changed: do it by the HTTP API, or by the "
@@ -26,8 +29,8 @@ NOT_ALLOWED = (
 )
 
 WRITE = text("""
-INSERT INTO celeriac.audit (by, action, kind, target, before, after, why)
-SELECT :by, :action, :kind, target, before, after, :why
+INSERT INTO celeriac.audit (by, action, kind, target, before, after, why, via)
+SELECT :by, :action, :kind, target, before, after, :why, :via
 FROM jsonb_to_recordset(CAST(:changes AS jsonb)) AS c (target text, before jsonb, after jsonb)
 """)
 
@@ -49,7 +52,14 @@ def write(
     """
     rows = [{"target": c.target, "before": c.before, "after": c.after} for c in changes]
     if rows:
-        given = {"by": by, "action": action, "kind": kind, "changes": json.dumps(rows), "why": why or None}
+        given = {
+            "by": by,
+            "action": action,
+            "kind": kind,
+            "changes": json.dumps(rows),
+            "why": why or None,
+            "via": VIA.get(),
+        }
         try:
             connection.execute(WRITE, given)
         except ProgrammingError as error:

@@ -63,8 +63,11 @@ def test_the_audit_trail_says_who_did_what(api: Api) -> None:
     (entry,) = api.get(f"/api/audit?kind=task&target={waiting}")["audit"]
     assert (entry["by"], entry["action"], entry["why"]) == (f"operate {api.url}", "cancel", "sold")
     assert api.get("/api/audit?limit=1")["audit"] == [entry]
-    (error,) = api.refused(422, "GET", f"/api/audit?target={waiting}")["errors"]
-    assert (error["where"], error["field"]) == ("query", "kind")
+    assert entry["via"] == "API"
+    for alone in (f"by=operate {api.url}", "action=cancel", "kind=task", "via=API", "newer_than=600"):
+        assert entry in api.get(f"/api/audit?{alone}&limit=1000")["audit"]
+    for other in ("by=nobody", "action=retry", "kind=role", "via=SQL", "newer_than=0"):
+        assert entry not in api.get(f"/api/audit?{other}&target={waiting}")["audit"]
 
 
 def test_workers_are_listed_with_what_they_run(api: Api) -> None:

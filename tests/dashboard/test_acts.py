@@ -412,3 +412,27 @@ def test_nonsense_in_a_form_is_refused(site: Site, path: str, fields: dict[str, 
     answer = site.post(path, "admin", **fields)
     assert answer.status_code < 500, answer.text
     assert site.rows("SELECT * FROM celeriac.audit") == []
+
+
+def test_the_trail_is_narrowed_by_anything_and_is_a_file(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = task(site, "pending", "crawl")
+    site.told(f"tasks/{made}/boost")
+    site.rows(
+        "INSERT INTO audit (by, action, kind, target) SELECT 'psql', 'mend', 'role', 'crawl' FROM generate_series(1, 9)"
+    )
+    site.rows("""INSERT INTO audit (by, action, kind, target, after)
+        VALUES ('psql', 'end', 'bulk', '1', '{"asked": 9, "done": 7, "skipped": 2}')""")
+    trail = site.get("audit.json").json()["trail"]["items"]
+    assert [one["via"] for one in trail] == ["SQL"] * 10 + ["dashboard"]
+    assert "9 asked, 7 done, 2 skipped" in site.html("audit?kind=bulk")
+    for alone in ("by=operate", "via=dashboard", "kind=task"):
+        assert site.get(f"audit.json?{alone}").json()["trail"] == {"items": [trail[-1]], "next": None}
+    assert len(site.get("audit.json?action=mend&newer=1h").json()["trail"]["items"]) == 9
+    file = site.get("audit/export.csv?action=mend").text.splitlines()
+    assert (file[0], len(file)) == ("id,at,by,via,action,kind,target,before,after,why", 10)
+    assert "give 90, 30s" in site.get("audit?newer=soon").text
+    monkeypatch.setattr("celeriac.insights.trail.LOOK", 5)
+    monkeypatch.setattr("celeriac.dashboard.trail.LOOK", 5)
+    text = site.html("audit?by=operate")
+    assert "None of the 5 entries looked at" in text
+    assert f'?by=operate&amp;before={trail[4]["id"]}">Older' in text

@@ -139,7 +139,11 @@ def test_capacity_and_the_audit_trail_are_told(run: Run, rows: Rows, put: Put) -
     (entry,) = value(run("audit", "--kind", "task", "--target", task, "--json"))
     assert (entry["action"], entry["by"], entry["why"]) == ("cancel", f"cli:{getpass.getuser()}", "sold")
     assert "sold" in run("audit").output
-    assert run("audit", "--kind", "task").exit_code == REFUSED
+    assert value(run("audit", "--action", "cancel", "--newer-than", 60, "--json")) == [entry]
+    assert entry["via"] == "command line"
+    assert value(run("audit", "--by", "nobody", "--json")) == []
+    run("pause", "role", "work")
+    assert "there may be more with --before" in run("audit", "--newer-than", 60, "--limit", 1).output
 
 
 def test_metrics_of_the_last_hour_are_told(run: Run, rows: Rows) -> None:

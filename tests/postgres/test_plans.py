@@ -406,6 +406,20 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
         "insights.situation.HOLDING": [work | {"claimed_at": "2026-01-01"}],
         "insights.situation.HEAD": [{"lock_key": "key-1"}],
         "insights.system.PASSES": [work | {"before": None, "most": SELECTED}],
+        "insights.trail.LOOKED": [{"before": None, "look": SELECTED}],
+        "insights.trail.FOUND": [
+            {
+                "before": None,
+                "oldest": found("SELECT max(id) - 50 FROM celeriac.audit")[0],
+                "by": "nobody",
+                "action": None,
+                "kind": None,
+                "target": None,
+                "via": None,
+                "newer_than": None,
+                "most": SELECTED,
+            }
+        ],
         "insights.system.AUDIT": [{"before": None, "most": SELECTED}],
         "insights.system.AUDIT_OF": [{"kind": "role", "target": "work", "before": None, "most": SELECTED}],
         "insights.idle.IDLE": [work],

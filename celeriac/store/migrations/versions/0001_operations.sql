@@ -92,6 +92,7 @@ CREATE TABLE celeriac.audit (
     before jsonb,
     after jsonb,
     why text,
+    via text DEFAULT 'SQL',
     PRIMARY KEY (id)
 );
 CREATE INDEX audit_by_age ON celeriac.audit (at);

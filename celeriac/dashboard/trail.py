@@ -1,0 +1,74 @@
+"""Audit: who changed what, from what to what, and why; narrowed, and as a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Response
+from starlette.responses import StreamingResponse
+
+from celeriac import insights
+from celeriac.dashboard import words
+from celeriac.dashboard.guard import May
+from celeriac.dashboard.page import Page
+from celeriac.dashboard.reading import bound
+from celeriac.dashboard.records import number
+from celeriac.errors import BadValue
+from celeriac.insights import exports
+from celeriac.insights.trail import LOOK, Of, trail
+
+router = APIRouter()
+
+Viewer = Annotated[Page, Depends(May("view"))]
+
+ROWS = 50
+
+FILTERS = ("by", "via", "action", "kind", "target", "newer")
+
+#: What is changed, and by which surface.
+KINDS = (
+    "task", "role", "account", "worker", "schedule", "dead_letter", "alert", "bulk", "view", "token", "enqueuer",
+)  # fmt: skip
+VIAS = ("dashboard", "API", "command line", "application", "SQL")
+
+#: The columns of a file.
+NAMES = ("id", "at", "by", "via", "action", "kind", "target", "before", "after", "why")
+
+
+@router.get("/audit")
+def listed(page: Viewer) -> Response:
+    asked = page.ask(*FILTERS, "before")
+    before = number(asked, "before")
+    found = page.panel(trail, wanted(asked), limit=ROWS, after=None if before is None else str(before))
+    return page.show("audit.html", "Audit", trail=found, kinds=KINDS, vias=VIAS, look=LOOK)
+
+
+@router.get("/audit/export.{kind}")
+def export(kind: exports.Kind, page: Viewer) -> Response:
+    """The trail as it is filtered, up to 100,000 entries."""
+    meant = wanted(page.ask(*FILTERS))
+
+    def read(limit: int, after: str | None) -> insights.Page:
+        with page.celeriac.database.reading() as connection:
+            bound(connection)
+            found = trail(connection, meant, limit=limit, after=after)
+        return insights.Page(found.items, found.next)
+
+    headers = {"Content-Disposition": f'attachment; filename="audit.{kind}"'}
+    media = "text/csv; charset=utf-8" if kind == "csv" else "application/x-ndjson"
+    lines: Iterator[str] = exports.lines(kind, exports.pages(read), NAMES)
+    return (
+        Response(media_type=media, headers=headers)
+        if page.without_body
+        else StreamingResponse(lines, media_type=media, headers=headers)
+    )
+
+
+def wanted(asked: Mapping[str, str]) -> Of:
+    """Raises BadValue."""
+    newer = words.seconds(asked["newer"]) if "newer" in asked else None
+    if "newer" in asked and newer is None:
+        raise BadValue(f"newer={asked['newer']!r:.50}: give 90, 30s, 15m, 1h or 2d")
+    given = {name: asked.get(name) for name in ("by", "action", "kind", "target", "via")}
+    return Of(**given, newer_than=newer)
