@@ -10,7 +10,7 @@ from fastapi import APIRouter, Depends, Path, Response
 from sqlalchemy import Connection
 
 from celeriac import insights
-from celeriac.dashboard import acts, gone, words
+from celeriac.dashboard import acts, gone, reading, words
 from celeriac.dashboard.forms import Sent, as_object
 from celeriac.dashboard.guard import May
 from celeriac.dashboard.page import Elsewhere, Page
@@ -37,7 +37,7 @@ def shown(task: str, page: Viewer) -> Response:
         raise Elsewhere(page.to("tasks", found["id"]))
 
     def explained(connection: Connection, number: int) -> insights.Why:
-        return insights.why(connection, number, page.celeriac.probe)
+        return insights.why(connection, number, page.celeriac.probe, within=reading.TIMEOUT)
 
     why = Found() if found["status"] in FINISHED else page.panel(explained, found["id"])
     told = page.panel(events, found["id"])

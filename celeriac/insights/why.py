@@ -1,16 +1,20 @@
 """Why a task has not started: the checks in their order, and the first that says no. Every surface tells this one.
 
-No check walks the backlog: each is a few look-ups, or counts up to what one pass could give.
+No check walks the backlog: each is a few look-ups, or counts up to what one pass could give. One that takes too long
+all the same ends the explanation: what was asked until then is told.
 """
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
 
 from celeriac.insights import checks, delivery
 from celeriac.insights.checks import Check, Reason
@@ -18,6 +22,7 @@ from celeriac.insights.forecast import forecast
 from celeriac.insights.situation import GONE, Broker, Situation
 from celeriac.insights.spans import span
 from celeriac.insights.tasks import events, find, get
+from celeriac.store.failures import is_cut_off
 from celeriac.store.states import (
     FINISHED,
     RUNNING,
@@ -74,11 +79,16 @@ class History:
     why: str | None
 
 
-def why(connection: Connection, given: int | str, broker: Broker | None = None) -> Why:
-    """Of the task `find` finds. Without a broker, what Redis would say is unknown. Raises Unknown."""
-    task = get(connection, given)
+def why(connection: Connection, given: int | str, broker: Broker | None = None, *, within: float = math.inf) -> Why:
+    """Of the task `find` finds. Without a broker, what Redis would say is unknown. Raises Unknown.
+
+    After `within` seconds, or where Postgres stops a statement (`statement_timeout`), no further check is asked.
+    """
+    task, until = get(connection, given), time.monotonic() + within
     for _ in range(LOOKS):
-        told = _told(connection, task, broker)
+        told, is_whole = _told(connection, task, broker, until)
+        if not is_whole:  # After a statement that was stopped its transaction takes no other.
+            return told
         again = find(connection, task["id"])
         if again is None:
             return _over(task | {"status": "over, and its row is gone"})
@@ -96,14 +106,26 @@ def history(connection: Connection, given: int | str, broker: Broker | None = No
     return History(told.task, events(connection, told.task["id"]), told.ahead, waits)
 
 
-def _told(connection: Connection, task: dict[str, Any], broker: Broker | None) -> Why:
+def _told(connection: Connection, task: dict[str, Any], broker: Broker | None, until: float) -> tuple[Why, bool]:
+    """False: not all that would have been asked was."""
     if task["status"] in FINISHED:
-        return _over(task)
+        return _over(task), True
     if task["status"] == RUNNING:
-        return _running(task)
+        return _running(task), True
     s = Situation(connection, task, broker)
-    asked = list(_asked(s))
+    asked, slow = _asked(s, until)
     no = next((check for check in asked if check.outcome == "no"), None)
+    if slow is not None:
+        return _in_part(task, asked, slow), False
+    try:
+        return _whole(s, task, asked, no), True
+    except DBAPIError as error:
+        if not is_cut_off(error):
+            raise
+        return _in_part(task, asked, "when it may start", no), False
+
+
+def _whole(s: Situation, task: dict[str, Any], asked: list[Check], no: Check | None) -> Why:
     reason, headline = (no.reason or "unknown", no.sentence) if no else _standing(s, asked)
     if no is None and s.is_expired:
         headline += "; it has expired, and whoever takes it up cancels it"
@@ -111,19 +133,41 @@ def _told(connection: Connection, task: dict[str, Any], broker: Broker | None) -
     return Why(task, headline, reason, tuple(asked), says.expected, says.basis, says.next, s.ahead)
 
 
-def _asked(s: Situation) -> Sequence[Check]:
-    """All checks; those after the first no are not asked."""
+def _in_part(task: dict[str, Any], asked: list[Check], slow: str, no: Check | None = None) -> Why:
+    """What is known where `slow` took too long."""
+    headline = f"why it waits is known in part: {slow} took too long to ask"
+    reason, says = (no.reason or "unknown", no.sentence) if no else ("unknown", headline)
+    basis = f"unknown, because {slow} took too long to ask"
+    return Why(task, says, reason, tuple(asked), None, basis, "another look", None)
+
+
+def _asked(s: Situation, until: float) -> tuple[list[Check], str | None]:
+    """All checks; those after the first no are not asked, nor those after one that took too long, which is named."""
     asked: list[Check] = []
-    said_no = False
+    said_no, slow = False, None
     for name, ask in ORDER.items():
         if said_no:
             asked.append(Check(name, "not asked", "not asked yet"))
+        elif slow is not None:
+            asked.append(Check(name, "not asked", "not asked: there was no time left"))
         elif not s.is_pending and name in _BEFORE_CLAIM:
             asked.append(Check(name, "yes", "it is claimed"))
         else:
-            asked.append(ask(s))
+            told = None if time.monotonic() > until else _answer(s, ask)
+            slow = name if told is None else None
+            asked.append(told or Check(name, "unknown", "this took too long to ask"))
             said_no = asked[-1].outcome == "no"
-    return asked
+    return asked, slow
+
+
+def _answer(s: Situation, ask: Callable[[Situation], Check]) -> Check | None:
+    """None: Postgres stopped it."""
+    try:
+        return ask(s)
+    except DBAPIError as error:
+        if not is_cut_off(error):
+            raise
+        return None
 
 
 def _standing(s: Situation, asked: Sequence[Check]) -> tuple[Reason, str]:

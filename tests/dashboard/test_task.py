@@ -5,12 +5,29 @@ from __future__ import annotations
 import json
 import re
 
+import pytest
+
+from celeriac.dashboard import reading
 from tests.api.works import row, task
 from tests.dashboard.site import Site
 
 
 def text_of(html: str, start: str, end: str) -> str:
     return html.partition(start)[2].partition(end)[0]
+
+
+def test_what_takes_too_long_to_explain_is_explained_in_part(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = task(site, "pending", "crawl")
+    monkeypatch.setattr(reading, "TIMEOUT", 0.3)
+    with site.locked("workers"):
+        text = site.html(f"tasks/{made}")
+        why = site.get(f"tasks/{made}.json").json()["why"]
+    assert "Why it waits is known in part: turn took too long to ask." in text
+    assert [one["outcome"] for one in why["checks"]][:8] == ["yes"] * 8
+    told = {one["name"]: (one["outcome"], one["sentence"]) for one in why["checks"]}
+    assert told["turn"] == ("unknown", "this took too long to ask")
+    assert told["worker"] == ("not asked", "not asked: there was no time left")
+    assert (why["reason"], why["expected"]) == ("unknown", None)
 
 
 def test_attempts_are_told_newest_first_with_what_follows(site: Site) -> None:
