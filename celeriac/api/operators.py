@@ -13,8 +13,9 @@ from celeriac import insights
 from celeriac.api.app import App
 from celeriac.api.callers import Reader
 from celeriac.api.fields import Name, Text
-from celeriac.api.paging import AFTER, NUMBER, TEXT, Paged, PageQuery, Place, ranks
+from celeriac.api.paging import AFTER, NUMBER, TEXT, IdQuery, Paged, PageQuery, Place, ranks
 from celeriac.api.system import Count, Shown
+from celeriac.api.tasks import Tasks
 from celeriac.insights.checks import Reason
 from celeriac.insights.failures import MOST as MOST_GROUPS
 
@@ -31,6 +32,10 @@ class RoleQuery(PageQuery):
 class FailureQuery(RoleQuery):
     after: Annotated[Annotated[Place, ranks(NUMBER, NUMBER, TEXT)] | None, AFTER] = None
     since: Annotated[float, Field(ge=0, le=1e9, description="only those of the last so many seconds")] | None = None
+
+
+class FailedQuery(IdQuery):
+    role: Name | None = None
 
 
 class ShareQuery(RoleQuery):
@@ -178,6 +183,16 @@ def list_failures(query: Annotated[FailureQuery, Query()], app: App, _: Reader) 
         "groups": groups, "next": more, "groups_in_all": found.groups_in_all, "looked_at": found.looked_at,
         "reached_end": found.reached_end, "begin": found.begin,
     }, from_attributes=True)  # fmt: skip
+
+
+@router.get("/failures/{fingerprint}/tasks")
+def list_failed_tasks(
+    fingerprint: Annotated[Name, Path()], query: Annotated[FailedQuery, Query()], app: App, _: Reader
+) -> Tasks:
+    """All tasks of a group of failures, newest first. A page looks at 20,000 failures at most, and may be short."""
+    with app.database.reading() as connection:
+        found = insights.failed_tasks(connection, fingerprint, role=query.role, limit=query.limit, after=query.after_id)
+    return Tasks.model_validate({"tasks": found.items, "next": found.next})
 
 
 @router.get("/shares")

@@ -28,6 +28,8 @@ _COLUMNS = (
     "task",
 )
 
+_TASKS = ("id", "task_id", "role", "account", "completed_at", "worker_id", "error_message")
+
 _ROLE = click.option("--role", help="Of this role.")
 _SINCE = click.option("--since", type=Seconds(0, OLDEST), metavar="SECONDS", help="Of the last so many seconds.")
 
@@ -44,6 +46,20 @@ def failures(context: click.Context, /, role: str | None, since: float | None, l
     with context.obj().database.reading() as connection:
         found = insights.failures(connection, role=role, since=since, limit=limit)
     output.tell(found, _lines(found))
+
+
+@failures.command(cls=Command)
+@click.argument("fingerprint")
+@_ROLE
+@click.option("--limit", default=50, show_default=True)
+@click.option("--before", type=int, help="The last id of the page before.")
+@click.pass_obj
+def tasks(find: FindApp, /, fingerprint: str, role: str | None, limit: int, before: int | None) -> None:
+    """List all tasks of a group, newest first."""
+    with find().database.reading() as connection:
+        found = insights.failed_tasks(connection, fingerprint, role=role, limit=limit, after=before)
+    more = [f"there may be more with --before {found.next}"] if found.next else []
+    output.tell(found, [*output.table(found.items, _TASKS), *more])
 
 
 @failures.command(cls=Command)

@@ -11,6 +11,7 @@ from celeriac.dashboard import words
 from celeriac.dashboard.guard import May
 from celeriac.dashboard.page import Page
 from celeriac.dashboard.reading import Found
+from celeriac.dashboard.records import number
 from celeriac.errors import BadValue, Unknown
 
 router = APIRouter()
@@ -22,6 +23,9 @@ USUAL = "1d"
 
 #: Times of which the minutes tell how many tasks ended.
 SPANS = {"1h": "1h", "1d": "24h", "7d": "7d"}
+
+#: Tasks a page.
+ROWS = 50
 
 
 @router.get("/failures")
@@ -56,6 +60,16 @@ def shown(fingerprint: str, page: Viewer) -> Response:
     return page.show(
         "failure.html", f"Failure {fingerprint}", found=found if found.stopped else Found(group), tasks=tasks
     )
+
+
+@router.get("/failures/{fingerprint}/tasks")
+def tasks(fingerprint: str, page: Viewer) -> Response:
+    """All tasks of one problem, as far back as they are kept."""
+    asked = page.ask("role", "before")
+    found = page.panel(
+        insights.failed_tasks, fingerprint, role=asked.get("role"), limit=ROWS, after=number(asked, "before")
+    )
+    return page.show("failed.html", f"Tasks of failure {fingerprint}", found=found, fingerprint=fingerprint)
 
 
 def _since(asked: dict[str, str]) -> float | None:

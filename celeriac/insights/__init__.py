@@ -12,6 +12,7 @@ from celeriac.insights.checks import Check
 from celeriac.insights.clock import clock
 from celeriac.insights.counting import CAP, Count, RoleDepth, counts, depth, waiting
 from celeriac.insights.dead_letters import dead_letter, dead_letters
+from celeriac.insights.failed import failed_tasks
 from celeriac.insights.failures import FailureGroup, Failures, failed_of, failed_page, failing, failures
 from celeriac.insights.lists import (
     ARGUMENT,
@@ -115,6 +116,7 @@ __all__ = [
     "depth",
     "failed_of",
     "failed_page",
+    "failed_tasks",
     "failing",
     "failures",
     "find",

@@ -67,3 +67,17 @@ def test_which_unique_keys_are_taken(api: Api) -> None:
     assert [*first["unique_keys"], *following["unique_keys"]] == told
     assert told[0] in api.get("/api/unique-keys?limit=1000")["unique_keys"]
     api.refused(422, "GET", "/api/unique-keys?after=a")
+
+
+def test_all_tasks_of_a_failure_are_listed(api: Api) -> None:
+    made = [task(api, "failed", role="failed of") for _ in range(3)]
+    other = task(api, "failed", role="failed of")
+    api.rows("UPDATE celeriac.history SET error_message = 'OtherError: it' WHERE id = :id", id=other)
+    groups = api.get("/api/failures?role=failed of")["groups"]
+    (fingerprint,) = [one["fingerprint"] for one in groups if one["type"] is None]
+    path = f"/api/failures/{fingerprint}/tasks?role=failed of"
+    assert [one["id"] for one in api.get(path)["tasks"]] == made[::-1]
+    first = api.get(f"{path}&limit=2")
+    assert [one["id"] for one in first["tasks"]] == made[:0:-1]
+    assert [one["id"] for one in api.get(f"{path}&limit=2&after={first['next']}")["tasks"]] == made[:1]
+    api.refused(404, "GET", "/api/failures/none/tasks?role=failed of")

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from celeriac.api.server import create
+from celeriac.insights.fingerprints import kind_of
 from tasks import app
 from tests.api.server import Api
 from tests.api.works import task
@@ -108,6 +109,9 @@ KINDS = {
         "groups", "fingerprint",
         lambda api, n: [task(api, "failed", role=f"fails-{'abcdefghijkl'[n]}") for _ in range(n % 4 + 1)],
     ),
+    "/api/failures/{fingerprint}/tasks": Listed(
+        "tasks", "id", lambda api, _: task(api, "failed", role="paged failed")
+    ),
     "/api/shares": Listed(
         "accounts", "account", lambda api, n: task(api, role="paged shares", account=f"share-{n * 7 % 50}"),
         "role=paged shares",
@@ -179,7 +183,8 @@ def fetched(api: Api, kind: Listed, path: str, limit: int, after: str | None = N
     wanted = dict(part.split("=") for part in kind.where.split("&") if part)
     place = {} if after is None else {"after": after}
     found: dict[str, Any] = api.get(
-        path.format(role="paged", workflow="paged"), params=wanted | {"limit": limit} | place
+        path.format(role="paged", workflow="paged", fingerprint=kind_of("paged failed", "broken", None).fingerprint),
+        params=wanted | {"limit": limit} | place,
     )
     return found
 
@@ -213,7 +218,7 @@ def test_a_place_that_is_none_is_refused(api: Api, path: str) -> None:
     by_name = {"/api/admin/scheduled-jobs", "/api/reviews", "/api/accounts", "/api/workers"}
     wanted = dict(part.split("=") for part in KINDS[path].where.split("&") if part)
     for after in ("nowhere", "-1", '{"a": 1}', "9" * 5_000):
-        answer = api.ask("GET", path.format(role="paged", workflow="paged"), params=wanted | {"after": after})
+        answer = api.ask("GET", path.format(role="paged", workflow="paged", fingerprint="none"), params=wanted | {"after": after})
         assert answer.status_code == (200 if path in by_name else 422), f"{after} {answer.text}"
         if path not in by_name:
             assert answer.json()["errors"][0]["field"] == "after"

@@ -23,7 +23,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DataError, DBAPIError
 
 from celeriac import insights
-from celeriac.dashboard import errors, locks, overview, reading
+from celeriac.dashboard import errors, failures, locks, overview, reading
 from celeriac.dashboard.page import Page
 from celeriac.dashboard.templates import ALSO, NAV
 from celeriac.insights import exports, lists
@@ -490,6 +490,21 @@ def test_failures_are_told_by_their_problem(site: Site) -> None:
     asked = site.html(f"retry-failures/{group['fingerprint']}")
     assert "Retry 3 tasks" in asked
     assert site.get("failures/none").status_code == 404
+
+
+def test_all_tasks_of_a_failure_are_listed_page_by_page(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = [task(site, "failed", "crawl") for _ in range(3)]
+    other = task(site, "failed", "resync")
+    monkeypatch.setattr(failures, "ROWS", 2)
+    found = {one["role"]: one["fingerprint"] for one in site.get("failures.json").json()["failures"]["groups"]}
+    text = site.html(f"failures/{found['crawl']}")
+    assert f'href="../failures/{found["crawl"]}/tasks?role=crawl">All of them' in text
+    text = site.html(f"failures/{found['crawl']}/tasks")
+    assert [f'id="task-{n}"' in text for n in (*made, other)] == [False, True, True, False]
+    (older,) = re.findall(r'rel="next" href="([^"]+)"', text)
+    text = site.html(f"failures/{found['crawl']}/tasks{html.unescape(older)}")
+    assert [f'id="task-{n}"' in text for n in (*made, other)] == [True, False, False, False]
+    assert site.get("failures/none/tasks").status_code == 404
 
 
 def test_a_lock_says_who_has_it_and_who_stands_behind(site: Site) -> None:

@@ -68,6 +68,16 @@ def work(rows: Rows, name: str = "w", *, ago: float = 0, queues: str = "[]", res
     rows(WORKER, w=name, ago=ago, queues=queues, resources=resources)
 
 
+def test_all_tasks_of_a_group_of_failures_are_listed(run: Run, rows: Rows) -> None:
+    fail(rows, 3, "HTTPError: 502 of 'a'")
+    fail(rows, 2, "KeyError: 'b'")
+    (group, _) = value(run("failures", "--json"))["groups"]
+    assert [one["id"] for one in value(run("failures", "tasks", group["fingerprint"], "--json"))["items"]] == [3, 2, 1]
+    first = run("failures", "tasks", group["fingerprint"], "--limit", 2).output.splitlines()
+    assert (len(first), first[-1]) == (4, "there may be more with --before 2")
+    assert run("failures", "tasks", "none").exit_code == REFUSED
+
+
 def test_failures_are_shown_in_groups_and_a_group_is_retried_whole(run: Run, rows: Rows) -> None:
     fail(rows, 3, "HTTPError: 502 of 'a'")
     fail(rows, 2, "KeyError: 'b'")
