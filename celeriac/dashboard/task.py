@@ -17,6 +17,7 @@ from celeriac.dashboard.page import Elsewhere, Page
 from celeriac.dashboard.reading import Found
 from celeriac.insights import attempts
 from celeriac.insights.log import log_of
+from celeriac.insights.path import path
 from celeriac.insights.tasks import events
 from celeriac.operate import steer
 from celeriac.store.states import FAILED, FINISHED, MOVES, RUNNING, WAITS_FOR_TIME
@@ -49,6 +50,7 @@ def shown(task: str, page: Viewer) -> Response:
         plan=_plan(page, found), most_children=attempts.MOST_CHILDREN, at=page.base_url,
         log=page.panel(log_of, found["id"]) if page.may("view_args") else Found(),
         traceback=_traceback(page, found), runs=page.panel(attempts.runs, found["role"]),
+        path=path(found, told.value or []),
     )  # fmt: skip
 
 

@@ -110,3 +110,21 @@ def test_it_is_told_as_commands_that_there_are(site: Site) -> None:
     assert "celeriac why" not in told
     address = told.partition('$CELERIAC_TOKEN" ')[2].partition("<")[0]
     assert address == f"http://{site.host}/api/tasks/{made}"
+
+
+def test_the_way_through_the_states_is_drawn_of_what_is_stored(site: Site) -> None:
+    made = task(site, "running", "crawl")
+    site.rows("UPDATE celeriac.tasks SET created_at = now() - interval '9 minutes' WHERE id = :id", id=made)
+    claimed = "claimed_at = now() - interval '2 minutes', started_at = now() - interval '1 minute'"
+    site.rows(f"UPDATE celeriac.tickets SET {claimed}")
+    site.rows(
+        """INSERT INTO celeriac.task_events (task, role, kind, from_status, to_status, by, at)
+        VALUES (:task, 'crawl', 'retry', 'running', 'pending', 'w', now() - interval '5 minutes')""", task=made,
+    )  # fmt: skip
+    text = site.html(f"tasks/{made}")
+    stops = [text_of(text, f'<li id="stop-{n}">', "</li>") for n in range(1, 6)]
+    words = ("pending", "running", "pending", "claimed", "running")
+    assert [word in stop for word, stop in zip(words, stops, strict=True)] == [True] * 5
+    assert "since when is not kept" in stops[1]
+    assert ["for 3 m" in stops[2], "for 1 m" in stops[3], "since <time" in stops[4]] == [True] * 3
+    assert '<td class="figure">4 m</td>' in text_of(text, 'id="event-', "</tr>")
