@@ -16,6 +16,7 @@ from celeriac.api.changes import Changed, Reason, change
 from celeriac.api.fields import Name, Whole
 from celeriac.api.paging import Paged, PageOf
 from celeriac.api.problems import first_of
+from celeriac.api.system import Count, Shown
 from celeriac.operate.workers import decommission as ask_to_end
 from celeriac.operate.workers import resume as let_go_on
 from celeriac.run import lease, reported
@@ -71,6 +72,25 @@ class Worker(BaseModel):
     last_heartbeat_at: datetime
     heartbeat_age: float = Field(description="seconds")
     task_ids: list[int] = Field(description="what it runs")
+    done_last_hour: Count = Field(description="tasks it ended that are kept; not exact: at least so many")
+
+
+class Minute(Shown):
+    """What a worker used in it."""
+
+    minute: datetime
+    memory_percent: float | None = Field(examples=[65.0])
+    cpu_percent: float | None = Field(examples=[45.0])
+    backoff_reason: str | None = Field(
+        description="why it took nothing new at some time in it", examples=["Memory at 87.3 %, threshold 85 %"]
+    )
+
+
+class Hour(BaseModel):
+    """A worker's last hour; minutes in which it did not report are not there."""
+
+    worker_id: str = Field(examples=["celery@node-7:12"])
+    minutes: list[Minute] = Field(description="oldest first")
 
 
 class Workers(Paged):
@@ -101,7 +121,17 @@ def list_workers(query: PageOf, app: App, _: Reader) -> Workers:
         found, more = query.read(
             lambda n: insights.workers_by_name(connection, limit=n, after=after), itemgetter("worker_id")
         )
-    return Workers.model_validate({"workers": found, "next": more})
+        done = insights.done_by_worker(connection)
+    told = [one | {"done_last_hour": done.get(one["worker_id"], insights.Count(0))} for one in found]
+    return Workers.model_validate({"workers": told, "next": more})
+
+
+@router.get("/{worker_id:path}/hour")
+def get_worker_hour(worker_id: WorkerInPath, app: App, _: Reader) -> Hour:
+    """What a worker used and when it backed off, minute by minute. Empty where it has not reported in an hour."""
+    with app.database.reading() as connection:
+        minutes = insights.worker_hour(connection, worker_id)
+    return Hour.model_validate({"worker_id": worker_id, "minutes": minutes}, from_attributes=True)
 
 
 @router.get("/{worker_id:path}/heartbeat")

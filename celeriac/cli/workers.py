@@ -10,13 +10,16 @@ import click
 from celeriac import insights
 from celeriac.cli import output
 from celeriac.cli.group import Command, FindApp, Group
+from celeriac.insights import Count, Sample
 from celeriac.operate.workers import decommission as ask_to_end
 from celeriac.operate.workers import resume as let_go_on
 
 _COLUMNS = (
-    "worker_id", "hostname", "version", "status", "concurrency", "tasks", "heartbeat", "memory", "cpu", "backs_off",
-    "queues",
+    "worker_id", "hostname", "pid", "version", "status", "started", "concurrency", "tasks", "done", "heartbeat",
+    "memory", "cpu", "backs_off", "queues",
 )  # fmt: skip
+
+_MINUTE = ("minute", "memory", "cpu", "backs_off")
 
 
 @click.group(cls=Group, invoke_without_command=True, params=[output.json_option()])
@@ -30,6 +33,8 @@ def workers(context: click.Context, /) -> None:
 def _list(find: FindApp) -> None:
     with find().database.reading() as connection:
         rows = insights.workers(connection)
+        done = insights.done_by_worker(connection)
+    rows = [row | {"done_last_hour": done.get(row["worker_id"], Count(0))} for row in rows]
     output.tell(rows, [*output.table([row | _shown(row) for row in rows], _COLUMNS), *_all_gone(rows)])
 
 
@@ -45,12 +50,32 @@ def _shown(row: dict[str, Any]) -> dict[str, Any]:
     return {
         "heartbeat": output.age(row["heartbeat_age"]), "tasks": len(row["task_ids"]), "backs_off": backs_off,
         "memory": _percent(said.get("memory_percent")), "cpu": _percent(said.get("cpu_percent")),
+        "started": row["started_at"], "done": _at_least(row["done_last_hour"]),
     }  # fmt: skip
+
+
+def _at_least(n: Count) -> str:
+    return f"{n.n:,}{'' if n.exact else '+'}"
 
 
 def _percent(figure: Any) -> str | None:
     """A worker in another language may tell what it likes."""
     return f"{figure:.0f}%" if isinstance(figure, int | float) else None
+
+
+@workers.command(cls=Command)
+@click.argument("worker_id")
+@click.pass_obj
+def hour(find: FindApp, /, worker_id: str) -> None:
+    """Show what a worker used and when it backed off, minute by minute."""
+    with find().database.reading() as connection:
+        found = insights.worker_hour(connection, worker_id)
+    output.tell(found, output.table([_minute(one) for one in found], _MINUTE))
+
+
+def _minute(one: Sample) -> dict[str, Any]:
+    memory, cpu = _percent(one.memory_percent), _percent(one.cpu_percent)
+    return {"minute": one.minute, "memory": memory, "cpu": cpu, "backs_off": one.backoff_reason}
 
 
 @workers.command(cls=Command)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, tzinfo
+from datetime import datetime, timedelta, tzinfo
 from math import ceil, floor, log10
 from typing import Any, NamedTuple, Protocol
 
+from celeriac.insights.hours import Sample
 from celeriac.insights.minutes import Flow, Step
 from celeriac.store.ticks import STRIP as LAST_TICKS
 
@@ -105,6 +106,45 @@ def ticks(strip: Sequence[Mapping[str, Any]]) -> Bars:
         left_out += f"M{x} 0V{STRIP * 0.4:g}" if tick["left_out"] else ""
         made += "" if tick["left_out"] else f"M{x} {STRIP}V{STRIP * (0.75 - 0.25 * min(1.0, late)):.1f}"
     return Bars(made, left_out, 2 * FULL)
+
+
+@dataclass(frozen=True, slots=True)
+class Hour:
+    """Lines of a worker's memory and CPU in percent, broken where it did not report; bands so `wide` where it backed
+    off. `times`: places and what stands below them.
+    """
+
+    memory: str
+    cpu: str
+    backs_off: str
+    wide: float
+    times: list[tuple[float, str]]
+
+
+def hour(samples: Sequence[Sample], now: datetime, zone: tzinfo) -> Hour:
+    """From an hour ago, on an axis that ends at 100 %."""
+    since = now.replace(second=0, microsecond=0) - timedelta(hours=1)
+    wide, high = (WIDTH - LEFT) / 61, HEIGHT - BOTTOM - TOP
+    places = [LEFT + ((one.minute - since).total_seconds() / 60 + 0.5) * wide for one in samples]
+    told = [(x, one) for x, one in zip(places, samples, strict=True) if LEFT <= x <= WIDTH]
+    bands = "".join(f"M{x:.1f} {TOP + high}V{TOP}" for x, one in told if one.backoff_reason)
+    times = [
+        (round(LEFT + n * wide, 1), _at(since + timedelta(minutes=n), zone, "%H:%M")) for n in range(0, 61, 10)
+    ]  # fmt: skip
+    return Hour(
+        _line([(x, one.memory_percent) for x, one in told], 1.5 * wide),
+        _line([(x, one.cpu_percent) for x, one in told], 1.5 * wide), bands, round(wide, 2), times,
+    )  # fmt: skip
+
+
+def _line(points: Sequence[tuple[float, float | None]], apart: float) -> str:
+    drawn, before = "", float("-inf")
+    for x, percent in points:
+        if percent is not None:
+            y = TOP + (HEIGHT - BOTTOM - TOP) * (1 - min(percent, 100.0) / 100)
+            drawn += f"{'L' if x - before <= apart else 'M'}{x:.1f} {y:.1f}"
+            before = x
+    return drawn
 
 
 def trend(failed: Sequence[int]) -> Bars:

@@ -9,11 +9,12 @@ from types import MappingProxyType
 COLUMNS = MappingProxyType({
     "role": "Role", "account": "Account", "state": "State", "priority": "Priority", "attempt": "Attempt",
     "lock": "Lock", "unique": "Unique key", "worker": "Worker", "created": "Created", "due": "Due",
-    "started": "Started", "took": "Took", "error": "Error", "name": "Task id", "by": "Enqueued by",
+    "started": "Started", "progress": "Progress", "took": "Took", "error": "Error",
+    "name": "Task id", "by": "Enqueued by",
 })  # fmt: skip
 
 #: What a table has where nobody asks for others.
-USUAL = tuple(name for name in COLUMNS if name not in ("unique", "due", "name", "by"))
+USUAL = tuple(name for name in COLUMNS if name not in ("unique", "due", "progress", "name", "by"))
 
 #: Right-aligned; and those a narrow screen has room for.
 FIGURES, NARROW = ("priority", "attempt", "took"), ("role", "state", "created")

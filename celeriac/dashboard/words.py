@@ -79,6 +79,11 @@ def figure(value: Any) -> str:
     return f"{int(value):,}".replace(",", "\u202f")
 
 
+def at_least(count: Count | None) -> str:
+    """Of what was counted among the newest: `12`, or `12+` where there may be more; 0 where it was not met."""
+    return "0" if count is None else f"{figure(count.n)}{'' if count.exact else '+'}"
+
+
 def plural(n: int, one: str, many: str = "") -> str:
     return f"{figure(n)} {one if n == 1 else many or one + 's'}"
 

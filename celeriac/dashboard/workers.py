@@ -31,9 +31,9 @@ SHOWN = 100
 @router.get("/workers")
 def listed(page: Viewer) -> Response:
     page.ask()
-    workers = page.panel(insights.workers)
+    workers, done = page.panel(insights.workers), page.panel(insights.done_by_worker)
     gone = insights.all_gone(workers.value or [])
-    return page.show("workers.html", "Workers", workers=workers, gone=gone, kept=_kept(page))
+    return page.show("workers.html", "Workers", workers=workers, gone=gone, kept=_kept(page), done=done)
 
 
 def _kept(page: Page) -> float:
@@ -49,8 +49,9 @@ def shown(worker: str, page: Viewer) -> Response:
         raise Unknown(f"there is no worker {worker!r}; one that is silent for {words.took(_kept(page))} is forgotten")
     running = page.panel(insights.list_tasks, Filter(worker_id=worker, statuses=[RUNNING]), limit=SHOWN)
     return page.show(
-        "worker.html", f"Worker {worker}", worker=found, running=running, is_silent=found["heartbeat_age"] > LIVES
-    )
+        "worker.html", f"Worker {worker}", worker=found, running=running, is_silent=found["heartbeat_age"] > LIVES,
+        hour=page.panel(insights.worker_hour, worker), done=page.panel(insights.done_by_worker),
+    )  # fmt: skip
 
 
 @router.post("/free-tasks-of/{worker:path}")

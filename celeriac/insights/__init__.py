@@ -14,6 +14,7 @@ from celeriac.insights.counting import CAP, Count, RoleDepth, counts, depth, wai
 from celeriac.insights.dead_letters import dead_letter, dead_letters
 from celeriac.insights.failed import failed_tasks
 from celeriac.insights.failures import FailureGroup, Failures, failed_of, failed_page, failing, failures
+from celeriac.insights.hours import Sample, done_by_worker, worker_hour
 from celeriac.insights.lists import (
     ARGUMENT,
     MOST_OFFSET,
@@ -87,6 +88,7 @@ __all__ = [
     "Page",
     "Retries",
     "RoleDepth",
+    "Sample",
     "Shares",
     "Step",
     "Ticking",
@@ -114,6 +116,7 @@ __all__ = [
     "dead_letter",
     "dead_letters",
     "depth",
+    "done_by_worker",
     "failed_of",
     "failed_page",
     "failed_tasks",
@@ -163,6 +166,7 @@ __all__ = [
     "waiting_of",
     "waits_of",
     "why",
+    "worker_hour",
     "workers",
     "workers_by_name",
     "workflow",

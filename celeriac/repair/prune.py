@@ -200,6 +200,11 @@ SELECT (SELECT count(*) FROM gone) AS n, (SELECT max(schedule) FROM taken) AS un
 #: How long (days) ticks are kept beyond those of a strip: lateness is told of 24 h.
 TICKS_KEPT = 1.0
 
+SAMPLES = _past("worker_samples", "minute")
+
+#: How long (days) samples of workers are kept: charts go back an hour.
+SAMPLES_KEPT = 2 / 24
+
 #: How long (days) a minute is kept: charts go back seven.
 MINUTES_KEPT = 8.0
 
@@ -219,6 +224,7 @@ AGED: tuple[tuple[TextClause, Callable[[RepairApp], float | None]], ...] = (
     (BULKS, lambda app: app.settings.event_days),
     (DEAD_LETTERS, lambda app: app.settings.dead_letter_days),
     (MINUTES, lambda _: MINUTES_KEPT),
+    (SAMPLES, lambda _: SAMPLES_KEPT),
     (GROUPS, lambda app: (app.backend.prepare_expires(None) or 0) / 86_400 or None),
 )
 

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, text
 from celeriac.errors import IllegalMove
 from celeriac.operate import audit
 from celeriac.operate.audit import Change
-from celeriac.run import lease
+from celeriac.run import lease, samples
 
 KNOWN = text("SELECT hostname, pid, reported_by FROM celeriac.workers WHERE worker_id = :worker_id FOR UPDATE")
 
@@ -27,6 +27,7 @@ def report(connection: Connection, worker: lease.WorkerState, *, by: str) -> str
         raise IllegalMove(
             f"the worker {worker.worker_id!r} lives, and is not reported by {by!r}: report under another worker_id"
         )
+    samples.sample(connection, worker.worker_id, worker.resources)
     if before != after:
         audit.write(connection, "report", "worker", [Change(worker.worker_id, before, after)], by=by)
     return status

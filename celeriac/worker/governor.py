@@ -67,9 +67,10 @@ class Governor(threading.Thread):
             logger.warning("[TaskWorker] %s drains: it finishes what it has", shared.worker_id(), extra=extra)
 
     def resources(self) -> dict[str, Any]:
-        """The heartbeat's."""
+        """The heartbeat's, with the release that this is."""
         reason = self.standing.reason
-        return self.usage.described() | {"is_backing_off": reason is not None, "backoff_reason": reason}
+        standing = {"is_backing_off": reason is not None, "backoff_reason": reason}
+        return self.usage.described() | standing
 
 
 class GateStep(bootsteps.StartStopStep):

@@ -36,6 +36,7 @@ from celeriac.worker import overdue, parting, stopped
 from celeriac.worker.app import WorkerApp
 from celeriac.worker.governor import Governor
 from celeriac.worker.holdings import processes
+from celeriac.worker.sampler import Sampler
 
 logger = logging.getLogger(__name__)
 
@@ -77,6 +78,7 @@ class Lifeline(threading.Thread):
         )
         self.dispatcher = app.dispatcher_on(self.database, shared.worker_id())
         self.ending, self.over = threading.Event(), threading.Event()
+        self.sampler = Sampler()
         self.governor = Governor(app.settings, self.governed, self.ending)
         self.next_heartbeat = 0.0
         self.next_limit = math.inf
@@ -152,7 +154,7 @@ class Lifeline(threading.Thread):
         begins = time.monotonic()
         self.next_heartbeat = begins + self.interval()
         with COUNTERS.timing("sql_seconds", "heartbeat"), self.database.transaction() as connection:
-            standing = heartbeat.report(connection, self.state())
+            standing = self.sampler.report(connection, self.state())
             heartbeat.renew(connection, shared.worker_id(), self.processes())
         shared.renew(begins)
         if standing == "draining" and self.drain_until is None:

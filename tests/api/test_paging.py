@@ -20,7 +20,7 @@ DOCUMENT = create(app).openapi()
 ONE_THING = {
     "/openapi.json", "/api/tasks/counts", "/api/admin/jobs/stats", "/api/tasks/{task}", "/api/tasks/{task}/history",
     "/api/tasks/{task}/why", "/api/workflows/{workflow}", "/api/workers/{worker_id}/heartbeat", "/api/bulk/{number}",
-    "/api/doctor", "/api/roles/{role}/waits",
+    "/api/doctor", "/api/roles/{role}/waits", "/api/workers/{worker_id}/hour",
 }  # fmt: skip
 
 
@@ -61,6 +61,9 @@ class Listed(NamedTuple):
 
 _SOON = "now() + (50 - :n % 50) * interval '1 hour'"
 
+#: The id of a schedule.
+TICKED = 424_242
+
 KINDS = {
     "/api/tasks": Listed("tasks", "id", lambda api, _: task(api, account="paged"), "account=paged"),
     "/api/tasks/capacity": Listed(
@@ -77,6 +80,14 @@ KINDS = {
         "scheduled_jobs", "name",
         "INSERT INTO scheduled_jobs (name, kind, target, cron_expression, owner, next_run_at) "
         "VALUES ('paged ' || :name, 'sweep', 'retention', '@daily', 'test', now() + interval '1 day')",
+    ),
+    "/api/admin/scheduled-jobs/{job}/ticks": Listed(
+        "ticks", "task_id",
+        f"""WITH one AS (
+            INSERT INTO scheduled_jobs (id, name, target, cron_expression, enabled, owner)
+            VALUES ({TICKED}, 'paged ticks', 'work', '@daily', false, 'test') ON CONFLICT DO NOTHING
+        ), late AS (SELECT CAST({TICKED} AS bigint) AS schedule, now() - :n * 7 % 50 * interval '1 hour' AS at)
+        INSERT INTO ticks (schedule, due_at, task_id) SELECT schedule, at, :name FROM late""",
     ),
     "/api/roles": Listed("roles", "role", "INSERT INTO roles (role, definition) VALUES ('depth ' || :name, '{}')"),
     "/api/roles/{role}/passes": Listed(
@@ -183,7 +194,12 @@ def fetched(api: Api, kind: Listed, path: str, limit: int, after: str | None = N
     wanted = dict(part.split("=") for part in kind.where.split("&") if part)
     place = {} if after is None else {"after": after}
     found: dict[str, Any] = api.get(
-        path.format(role="paged", workflow="paged", fingerprint=kind_of("paged failed", "broken", None).fingerprint),
+        path.format(
+            role="paged",
+            workflow="paged",
+            job=TICKED,
+            fingerprint=kind_of("paged failed", "broken", None).fingerprint,
+        ),
         params=wanted | {"limit": limit} | place,
     )
     return found
@@ -218,7 +234,8 @@ def test_a_place_that_is_none_is_refused(api: Api, path: str) -> None:
     by_name = {"/api/admin/scheduled-jobs", "/api/reviews", "/api/accounts", "/api/workers"}
     wanted = dict(part.split("=") for part in KINDS[path].where.split("&") if part)
     for after in ("nowhere", "-1", '{"a": 1}', "9" * 5_000):
-        answer = api.ask("GET", path.format(role="paged", workflow="paged", fingerprint="none"), params=wanted | {"after": after})
+        address = path.format(role="paged", workflow="paged", job=TICKED, fingerprint="none")
+        answer = api.ask("GET", address, params=wanted | {"after": after})
         assert answer.status_code == (200 if path in by_name else 422), f"{after} {answer.text}"
         if path not in by_name:
             assert answer.json()["errors"][0]["field"] == "after"

@@ -70,6 +70,14 @@ def test_the_audit_trail_says_who_did_what(api: Api) -> None:
         assert entry not in api.get(f"/api/audit?{other}&target={waiting}")["audit"]
 
 
+def test_a_workers_hour_is_told_minute_by_minute(api: Api) -> None:
+    resources = {"memory_percent": 87.3, "is_backing_off": True, "backoff_reason": "Memory at 87.3 %"}
+    api.post("/api/workers/heartbeat", {"worker_id": "hourly/1", "resources": resources})
+    (found, *_) = api.get("/api/workers/hourly/1/hour")["minutes"]
+    assert (found["memory_percent"], found["cpu_percent"], found["backoff_reason"]) == (87.3, None, "Memory at 87.3 %")
+    assert api.get("/api/workers/nobody/hour")["minutes"] == []
+
+
 def test_workers_are_listed_with_what_they_run(api: Api) -> None:
     said = {"worker_id": "listed:1", "hostname": "node", "queues": ["crawl"], "max_concurrent_tasks": 3}
     api.post("/api/workers/heartbeat", said)
@@ -77,6 +85,7 @@ def test_workers_are_listed_with_what_they_run(api: Api) -> None:
     api.rows("UPDATE worker_tasks SET worker_id = 'listed:1' WHERE id = :i", i=running)
     (listed,) = [w for w in api.get("/api/workers")["workers"] if w["worker_id"] == "listed:1"]
     assert (listed["task_ids"], listed["concurrency"]) == ([running], 3)
+    assert listed["done_last_hour"] == {"n": 0, "exact": True}
     document = api.get("/api/workers/listed:1/heartbeat")
     assert (document["current_task_ids"], document["max_concurrent_tasks"]) == ([running], 3)
     api.refused(404, "GET", "/api/workers/nobody/heartbeat")

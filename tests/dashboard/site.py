@@ -155,6 +155,12 @@ def worker(site: Site, name: str = "celery@node-7:12", *, memory: float = 65.0, 
 def furnish(site: Site) -> dict[str, int]:
     """Something of everything, with markup wherever others choose the text; the ids of tasks by their status."""
     worker(site, EVIL, resources={"is_backing_off": True, "backoff_reason": EVIL})
+    site.rows(
+        """INSERT INTO celeriac.worker_samples
+        SELECT :evil, now() - i * interval '1 minute', i, 100 - i, CASE WHEN i % 9 = 0 THEN :evil END
+        FROM generate_series(0, 59) i""",
+        evil=EVIL,
+    )
     made = {
         status: task(site, status, role, account=EVIL, lock_key=f"lock:{status}:{EVIL}", priority=7,
                      unique_key=f"unique:{status}:{EVIL}")

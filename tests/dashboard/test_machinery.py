@@ -105,3 +105,31 @@ def test_what_a_live_worker_holds_is_not_freed(site: Site) -> None:
     assert "so it lives" in site.told("free-tasks-of/alive", sure="1")
     assert "so it lives" in site.post("free-tasks-of/alive", "operate").text
     assert row(site, made, "status") == ("running",)
+
+
+def test_a_workers_hour_is_a_chart_and_a_table_with_what_it_runs_and_did(site: Site) -> None:
+    worker(site, "tired", resources={"version": "0.1.0"})
+    assert "It has not reported in the last hour" in site.html("workers/tired")
+    made = task(site, "running", "crawl", progress='{"pages": 17}')
+    site.rows("UPDATE celeriac.tickets SET worker_id = 'tired'")
+    ended = task(site, "failed", "crawl", worker_id="tired")
+    site.rows("UPDATE celeriac.history SET worker_id = 'tired' WHERE id = :i", i=ended)
+    site.rows("""INSERT INTO celeriac.worker_samples
+        SELECT 'tired', date_trunc('minute', now()) - i * interval '1 minute', 60 + i, NULL,
+            CASE WHEN i < 3 THEN 'Memory at 87 %, threshold 85 %' END
+        FROM generate_series(0, 30) i""")
+    text = site.html("workers/tired")
+    assert "Memory 60 to 90 %, CPU unknown; it backed off in 3 of 31 minutes." in text
+    for part in ('<path class="memory" d="M', '<path class="backs-off" stroke-width='):
+        assert part in text, part
+    chart = text.partition('<svg class="chart"')[2].partition("</svg>")[0]
+    assert 'class="cpu"' not in chart
+    table = text.partition('<details id="hour-table">')[2].partition("</details>")[0]
+    assert table.count("Memory at 87 %, threshold 85 %") == 3
+    assert table.count("unknown") == 31
+    (line,) = re.findall(rf'<tr id="task-{made}">.*?</tr>', text, re.DOTALL)
+    assert "{&#34;pages&#34;: 17}" in line
+    for path in ("workers", "workers/tired"):
+        (told,) = re.findall(r'<tr id="worker-tired">.*?</tr>', site.html(path), re.DOTALL)
+        for says in ("<td>0.1.0</td>", '<td class="figure">1</td>', "node-7", "pid 12"):
+            assert says in told, (path, says)

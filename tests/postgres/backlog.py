@@ -104,6 +104,7 @@ BASE = [
         SELECT id, now() - i * interval '1 minute', CASE WHEN i % 5 > 0 THEN 'done-' || i END,
             CASE WHEN i % 5 > 0 THEN 0 ELSE 1 END, CASE WHEN i % 5 = 0 THEN 'x' END
         FROM celeriac.scheduled_jobs, generate_series(1, 100) i WHERE name = 'nightly'""",
+    "INSERT INTO celeriac.worker_samples SELECT 'w', now() - i * interval '1 min' FROM generate_series(0, 119) i",
     "INSERT INTO celeriac.intake (task) SELECT '{}' FROM generate_series(1, 10)",
     "INSERT INTO celeriac.adopted (task_id) SELECT 'adopted-' || i FROM generate_series(1, 100) i",
     """INSERT INTO celeriac.dead_letters (digest, name, reason, size, message)
@@ -168,6 +169,8 @@ SHAPES = {
         """INSERT INTO celeriac.ticks (schedule, due_at, done_at, task_id)
             SELECT id, now() - i * interval '1 second', now() - i * interval '1 second', 'past-' || i
             FROM celeriac.scheduled_jobs, generate_series(100, 100 + :n / 2) i WHERE name = 'often'""",
+        """INSERT INTO celeriac.worker_samples SELECT 'w' || i % 500, now() - i / 500 * interval '1 min'
+            FROM generate_series(1, :n / 2) i""",
         "INSERT INTO celeriac.adopted (task_id) SELECT 'past-' || i FROM generate_series(1, :n) i",
         """INSERT INTO celeriac.dead_letters (digest, name, reason, size, message)
             SELECT sha256(CAST('past ' || i AS bytea)), 'other', 'x', 1, 'x' FROM generate_series(1, :n / 2) i""",
@@ -185,7 +188,18 @@ SHAPES = {
 
 #: Where tasks are, and what is told of them. `tickets` is small by design, and may be read as a whole.
 ROOMS = ("tasks", "ready", "later", "behind", "parked", "barriers", "joins", "locks", "looks", "intake", "history")
-TOLD = ("task_events", "task_logs", "passes", "audit", "adopted", "dead_letters", "bulk_tasks", "minutes", "ticks")
+TOLD = (
+    "task_events",
+    "task_logs",
+    "passes",
+    "audit",
+    "adopted",
+    "dead_letters",
+    "bulk_tasks",
+    "minutes",
+    "ticks",
+    "worker_samples",
+)
 
 
 def is_large(table: str) -> bool:

@@ -283,6 +283,10 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
         ],
         "schedules.tick.QUARANTINE": [{"id": schedule, "why": "x"}],
         "repair.prune.TICKS": [{"days": days, "kept": SELECTED, "batch": SELECTED, "after": None} for days in (0, 1)],
+        "run.samples.SAMPLE": [{"worker_id": "w", "memory": 1, "cpu": 1, "reason": reason} for reason in (None, "x")],
+        "repair.prune.SAMPLES": [{"days": days, "batch": SELECTED, "after": None} for days in (1 / 24, 300)],
+        "insights.hours.SAMPLES": [{"worker_id": "w", "most": SELECTED}],
+        "insights.hours.DONE": [{"newest": SELECTED}],
         "insights.ticks.TICKS": [
             {"schedule": schedule, "due": due, "done": due, "most": SELECTED} for due in (None, until)
         ],

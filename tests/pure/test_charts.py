@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from celeriac.dashboard import charts
+from celeriac.insights.hours import Sample
 from celeriac.insights.minutes import SPANS, Flow, Step
 
 AT = datetime(2026, 11, 22, 12, tzinfo=UTC)
@@ -48,6 +50,23 @@ def test_a_tick_rises_with_how_late_it_was_and_what_was_left_out_hangs_from_abov
     drawn = charts.ticks([*strip, {"late_seconds": 5.0, "left_out": 3}])
     assert drawn.completed == "M1 20V15.0M3 20V13.8M5 20V10.0"
     assert drawn.failed == "M7 0V8"
+
+
+def test_a_workers_hour_is_lines_broken_where_it_was_silent_and_bands_where_it_backed_off() -> None:
+    def at(minute: int, **told: Any) -> Sample:
+        given = {"memory_percent": 50.0, "cpu_percent": None, "backoff_reason": None} | told
+        return Sample(AT + timedelta(minutes=minute), **given)
+
+    now = AT + timedelta(minutes=60, seconds=30)
+    drawn = charts.hour(
+        [at(0), at(1, memory_percent=400.0), at(5, cpu_percent=0.0), at(60, backoff_reason="x")], now, UTC
+    )
+    assert re.sub(r"[\d.]+", "", drawn.memory) == "M L M M "
+    assert drawn.memory.startswith("M51.5 89.0L62.6 8.0M")
+    assert re.fullmatch(r"M[\d.]+ 170\.0", drawn.cpu)
+    assert re.fullmatch(r"M714\.\d 170V8", drawn.backs_off)
+    assert [time for _, time in drawn.times][:2] == ["12:00", "12:10"]
+    assert charts.hour([at(-200)], now, UTC).memory == "", "what is older stands beside the box"
 
 
 def test_an_axis_ends_with_a_round_number_whose_half_is_whole() -> None:

@@ -383,6 +383,16 @@ CREATE TABLE celeriac.workers (
     CONSTRAINT workers_status_known CHECK (status IN ('active', 'draining', 'stopped'))
 );
 
+-- What a worker used, and whether it backed off, in each minute of the last two hours.
+CREATE TABLE celeriac.worker_samples (
+    worker_id text NOT NULL,
+    minute timestamptz NOT NULL,
+    memory_percent double precision,
+    cpu_percent double precision,
+    backoff_reason text,
+    PRIMARY KEY (worker_id, minute)
+);
+CREATE INDEX worker_samples_by_age ON celeriac.worker_samples (minute);
 
 -- Accounts that were resumed and may still have tasks in `parked`.
 CREATE TABLE celeriac.unparking (account text PRIMARY KEY);

@@ -1,0 +1,42 @@
+"""Samples: what a worker used, a row for each of its minutes, so that an hour of it can be shown."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import Connection, text
+
+# A minute has the figures it was first sampled with, and whether the worker backed off in it at all.
+SAMPLE = text("""
+INSERT INTO celeriac.worker_samples (worker_id, minute, memory_percent, cpu_percent, backoff_reason)
+VALUES (:worker_id, date_trunc('minute', clock_timestamp()), :memory, :cpu, :reason)
+ON CONFLICT (worker_id, minute) DO UPDATE
+SET backoff_reason = excluded.backoff_reason, memory_percent = excluded.memory_percent,
+    cpu_percent = excluded.cpu_percent
+WHERE worker_samples.backoff_reason IS NULL AND excluded.backoff_reason IS NOT NULL
+""")
+
+#: Characters of a reason that are kept.
+LONGEST = 300
+
+
+def sample(connection: Connection, worker_id: str, resources: Mapping[str, Any]) -> None:
+    """`resources`: as its heartbeat tells them, which of a worker in another language may be anything."""
+    given = {"memory": _percent(resources.get("memory_percent")), "cpu": _percent(resources.get("cpu_percent"))}
+    connection.execute(SAMPLE, given | {"worker_id": worker_id, "reason": backoff(resources)})
+
+
+def backoff(resources: Mapping[str, Any]) -> str | None:
+    """Why it takes nothing new; None: it does not back off."""
+    if not resources.get("is_backing_off"):
+        return None
+    return str(resources.get("backoff_reason") or "no reason told")[:LONGEST].replace("\x00", "")
+
+
+def _percent(told: Any) -> float | None:
+    """What can be drawn."""
+    if isinstance(told, bool) or not isinstance(told, int | float) or not math.isfinite(told):
+        return None
+    return round(min(max(float(told), 0.0), 1000.0), 1)
