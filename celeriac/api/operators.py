@@ -107,6 +107,40 @@ class Shares(Paged):
     is_all: bool = Field(description="false: there are more accounts than were looked at")
 
 
+class AccountRole(Shown):
+    role: str = Field(examples=["product_resync"])
+    ready: Count = Field(description="could start")
+    later: Count = Field(description="waits for its time")
+    parked: Count = Field(description="the account is paused, or may have nothing")
+    oldest_due: datetime | None
+    claimed: int
+    running: int
+    completed: int = Field(description="within an hour, of the role's newest 1,000")
+    failed: int = Field(description="within an hour, of the role's newest 1,000")
+
+
+class Holding(Shown):
+    id: int = Field(examples=[7])
+    role: str = Field(examples=["product_resync"])
+    worker_id: str | None = Field(description="null: it is claimed, and none has started it")
+    claimed_at: datetime
+    started_at: datetime | None
+    heartbeat_age: float | None
+
+
+class OldestTask(Shown):
+    id: int = Field(examples=[7])
+    role: str = Field(examples=["product_resync"])
+    due_at: datetime
+    parked: bool
+
+
+class AccountAtWork(Shown):
+    roles: list[AccountRole] = Field(description="those of which it has anything; what waits for locks is not counted")
+    held: list[Holding] = Field(description="claimed or running, the first 50 by when they were claimed")
+    oldest: list[OldestTask] = Field(description="10 that are due, of the first 500 of each role")
+
+
 class Lock(Shown):
     lock_key: str = Field(examples=["dispensary:17"])
     task: int | None = Field(description="who has it; null: nobody, and a worker's next look gives it away")
@@ -210,6 +244,19 @@ def get_waits(role: Annotated[Name, Path()], app: App, _: Reader) -> WaitsOfRole
     with app.database.reading() as connection:
         found = insights.waits_of(connection, role, app.probe)
     return WaitsOfRole.model_validate({"role": role, "waits": found}, from_attributes=True)
+
+
+@router.get("/shares/account")
+def get_account_at_work(
+    app: App, _: Reader, account: Annotated[Text, Query(examples=["acme"], description="empty: of no account")]
+) -> AccountAtWork:
+    """One account: what it has of each role, what it holds, and its oldest tasks that are due."""
+    with app.database.reading() as connection:
+        return AccountAtWork.model_validate({
+            "roles": insights.account_roles(connection, account),
+            "held": insights.account_holdings(connection, account),
+            "oldest": insights.account_oldest(connection, account),
+        }, from_attributes=True)  # fmt: skip
 
 
 @router.get("/locks")

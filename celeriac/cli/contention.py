@@ -10,9 +10,10 @@ from typing import Any
 import click
 
 from celeriac import insights
+from celeriac.app import Celeriac
 from celeriac.cli import output
 from celeriac.cli.group import Command, FindApp
-from celeriac.insights import AccountShare, Lock, condition
+from celeriac.insights import AccountRole, AccountShare, Lock, condition
 
 _SHARES = ("account", "waiting", "parked", "oldest", "claimed", "running", "fair", "held", "weight", "cap", "paused")
 _LOCKS = ("lock_key", "task", "role", "status", "worker_id", "held", "heartbeat", "waiting", "oldest")
@@ -22,10 +23,16 @@ _QUEUE = ("place", "id", "role", "account", "priority", "waits")
 
 @click.command(cls=Command)
 @click.argument("role", required=False)
+@click.option("--account", help="This one instead: role by role, what it holds, its oldest tasks.")
 @click.option("--limit", default=30, show_default=True, help="Accounts.")
 @click.pass_obj
-def top(find: FindApp, /, role: str | None, limit: int) -> None:
+def top(find: FindApp, /, role: str | None, account: str | None, limit: int) -> None:
     """Show accounts beside their fair share, of ROLE or of all roles together; who lacks most first."""
+    if account is not None:
+        if role is not None:
+            raise click.UsageError("give ROLE or --account: an account is shown with all its roles")
+        _account(find(), account)
+        return
     with find().database.reading() as connection:
         now = condition.now(connection)
         found = insights.shares(connection, role, limit=limit)
@@ -71,6 +78,30 @@ def unique_keys(find: FindApp, /, role: str | None, limit: int) -> None:
         found = insights.unique_keys(connection, role, limit=limit)
     more = ["there may be more with --limit"] if len(found) == limit else []
     output.tell(found, [*output.table([asdict(one) for one in found], _UNIQUE), *more])
+
+
+def _account(app: Celeriac, account: str) -> None:
+    with app.database.reading() as connection:
+        now = condition.now(connection)
+        roles, held = insights.account_roles(connection, account), insights.account_holdings(connection, account)
+        oldest = insights.account_oldest(connection, account)
+    tables = [
+        output.table([_role(one, now) for one in roles], _ROLES),
+        output.table([asdict(one) for one in held], ("id", "role", "worker_id", "claimed_at", "started_at")),
+        output.table([asdict(one) for one in oldest], ("id", "role", "due_at", "parked")),
+    ]
+    told = ("has of each role", "holds", "has that is due, the oldest first")
+    lines = [line for what, table in zip(told, tables, strict=True) for line in (f"What it {what}:", *table)]
+    output.tell({"account": account, "roles": roles, "held": held, "oldest": oldest}, lines)
+
+
+_ROLES = ("role", "ready", "later", "parked", "oldest", "claimed", "running", "completed", "failed")
+
+
+def _role(role: AccountRole, now: datetime) -> dict[str, Any]:
+    oldest = None if role.oldest_due is None else max(0.0, (now - role.oldest_due.astimezone(UTC)).total_seconds())
+    counts = {name: output.count(getattr(role, name)) for name in ("ready", "later", "parked")}
+    return asdict(role) | counts | {"oldest": output.age(oldest)}
 
 
 def _share(share: AccountShare, now: datetime) -> dict[str, Any]:

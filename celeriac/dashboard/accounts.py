@@ -14,6 +14,7 @@ from celeriac.dashboard.guard import May
 from celeriac.dashboard.page import Page
 from celeriac.errors import BadValue, Unknown
 from celeriac.insights import Filter
+from celeriac.insights.account import HOLDINGS
 from celeriac.insights.accounts import policies_of
 from celeriac.operate import policies
 from celeriac.store.states import UNFINISHED
@@ -50,14 +51,11 @@ def shown(account: str, page: Viewer) -> Response:
     trail = page.panel(insights.audit_trail, kind="account", target=account, limit=10)
     hours = page.panel(insights.account_hours, account)
     return page.show(
-        "account.html",
-        f"Account {account or 'none'}",
-        account=account,
-        policy=policy,
-        hours=hours,
-        tasks=tasks,
-        trail=trail,
-    )
+        "account.html", f"Account {account or 'none'}", account=account, policy=policy, hours=hours, tasks=tasks,
+        trail=trail, roles=page.panel(insights.account_roles, account),
+        held=page.panel(insights.account_holdings, account), oldest=page.panel(insights.account_oldest, account),
+        most=HOLDINGS,
+    )  # fmt: skip
 
 
 def _policy(connection: Any, account: str) -> dict[str, Any]:

@@ -4,6 +4,7 @@ Every function takes a connection and answers at a cost that does not follow the
 index page by page, counts stop at a bound and say so. Times are the database's.
 """
 
+from celeriac.insights.account import AccountRole, account_holdings, account_oldest, account_roles
 from celeriac.insights.accounts import AccountHour, account_hours
 from celeriac.insights.alerts import Look, firing, looks, pending_alerts, silences
 from celeriac.insights.bulks import bulk, bulks
@@ -69,6 +70,7 @@ __all__ = [
     "MOST_ROWS",
     "WORDS",
     "AccountHour",
+    "AccountRole",
     "AccountShare",
     "Broker",
     "Check",
@@ -99,9 +101,12 @@ __all__ = [
     "Waits",
     "Why",
     "Workflow",
+    "account_holdings",
     "account_hours",
+    "account_oldest",
     "account_policies",
     "account_policy",
+    "account_roles",
     "active_under",
     "all_gone",
     "as_argument",

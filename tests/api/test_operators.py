@@ -32,6 +32,18 @@ def test_what_each_account_holds_beside_its_fair_share(api: Api) -> None:
     assert api.get("/api/shares?role=none") == {"accounts": [], "is_all": True, "next": None}
 
 
+def test_what_an_account_has_of_each_role_holds_and_has_waited_for_longest(api: Api) -> None:
+    waits = task(api, role="shared", account="whole/one")
+    runs = task(api, "running", role="shared", account="whole/one")
+    task(api, "failed", role="shared", account="whole/one")
+    told = api.get("/api/shares/account", params={"account": "whole/one"})
+    (role,) = told["roles"]
+    assert (role["role"], role["ready"]["n"], role["running"], role["failed"]) == ("shared", 1, 1, 1)
+    assert [(one["id"], one["worker_id"]) for one in told["held"]] == [(runs, "w")]
+    assert [(one["id"], one["parked"]) for one in told["oldest"]] == [(waits, False)]
+    assert api.get("/api/shares/account?account=none") == {"roles": [], "held": [], "oldest": []}
+
+
 def test_who_holds_a_lock_and_who_waits_behind(api: Api) -> None:
     holder = task(api, "running", role="locked", lock_key="dispensary:17/a")
     behind = task(api, role="locked", lock_key="dispensary:17/a")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 from celeriac.insights.histogram import counts
 from tests.api.works import task
@@ -111,3 +111,22 @@ def test_an_account_has_its_hour(site: Site) -> None:
     rows = [words(row) for row in re.findall(r'<tr id="account-.*?</tr>', site.html("accounts"), re.DOTALL)]
     assert rows == [f"{told} – – 1.0 – – ● may run" for told in ("anna 0 0 0 3 1 20 s", "bert 0 0 0 1 0 20 s")]
     assert "Nothing that is kept has ended in the last hour" in site.html("accounts/nobody")
+
+
+def test_an_account_is_told_role_by_role_with_what_it_holds_and_its_oldest(site: Site) -> None:
+    waits = task(site, "pending", "crawl", account="anna", scheduled_for=datetime.now(UTC) - timedelta(hours=2))
+    runs = task(site, "running", "resync", account="anna")
+    task(site, "failed", "crawl", account="anna")
+    task(site, "pending", "crawl", account="bert")
+    page = site.html("accounts/anna")
+    rows = dict(re.findall(r'<tr id="role-(\w+)">(.*?)</tr>', page, re.DOTALL))
+    told = {role: re.sub(r"<[^>]+>", " ", row).split() for role, row in rows.items()}
+    assert told["crawl"][:4] == ["crawl", "1", "0", "0"]
+    assert told["crawl"][-4:] == ["0", "0", "0", "1"]
+    assert told["resync"][-4:] == ["0", "1", "0", "0"]
+    assert f'id="held-{runs}"' in page
+    assert page.count('id="held-') == page.count('id="oldest-') == 1
+    assert f'id="oldest-{waits}"' in page
+    nobody = site.html("accounts/nobody")
+    for empty in ("It has nothing of any role", "It holds nothing", "None of its tasks is due"):
+        assert empty in nobody

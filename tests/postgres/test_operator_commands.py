@@ -104,6 +104,13 @@ def test_top_shows_accounts_beside_their_fair_share(run: Run, put: Put) -> None:
     assert [line[:2] for line in lines] == [["account", "waiting"], ["a", "2"], ["b", "1"]]
     assert {share["account"] for share in value(run("top", "--json"))["accounts"]} == {"a", "b"}
     assert "there are more accounts" in run("top", "--limit", 1).output
+    whole = value(run("top", "--account", "a", "--json"))
+    assert [(one["role"], one["ready"]["n"], len(whole["oldest"])) for one in whole["roles"]] == [("work", 2, 2)]
+    lines = run("top", "--account", "a").output.splitlines()
+    assert [line for line in lines if line.endswith(":")] == [
+        "What it has of each role:", "What it holds:", "What it has that is due, the oldest first:",
+    ]  # fmt: skip
+    assert run("top", "work", "--account", "a").exit_code == USAGE
 
 
 def test_waits_shows_why_a_roles_tasks_wait(run: Run, rows: Rows, put: Put) -> None:

@@ -339,6 +339,8 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
         "insights.workflows.PARENTS": [{"workflow": "whole", "ids": some} for some in (running, failed)],
         "insights.workflows.PARTS": [parts, parts | {"after": str(failed[9]), "barrier": barriers[2]}],
         "insights.workflows.END": [parts],
+        "insights.account.OF_ROLES": [{"account": "q1", "most": SELECTED, "newest": SELECTED}],
+        "insights.account.FIRST": [{"account": "q1", "most": SELECTED, "told": 10}],
         "insights.accounts.ENDED": [
             {"account": account, "newest": SELECTED, "accounts": SELECTED} for account in (None, "q1")
         ],
