@@ -13,12 +13,15 @@ from celeriac.cli.seconds import Seconds
 from celeriac.cli.steering import steer_all
 from celeriac.insights import Failures
 from celeriac.insights.failures import OLDEST
+from celeriac.operate import failures as verb
 from celeriac.operate import steer
 
 _COLUMNS = (
     "fingerprint",
+    "state",
     "count",
     "last_hour",
+    "retrying",
     "role",
     "message",
     "where",
@@ -37,14 +40,17 @@ _SINCE = click.option("--since", type=Seconds(0, OLDEST), metavar="SECONDS", hel
 @click.group(cls=Group, invoke_without_command=True, params=[output.json_option()])
 @_ROLE
 @_SINCE
+@click.option("--state", type=click.Choice(verb.STATES), help="As somebody has marked them.")
 @click.option("--limit", default=20, show_default=True, help="Groups.")
 @click.pass_context
-def failures(context: click.Context, /, role: str | None, since: float | None, limit: int) -> None:
+def failures(
+    context: click.Context, /, role: str | None, since: float | None, state: str | None, limit: int
+) -> None:  # fmt: skip
     """Show the newest failures in groups of the same, the most frequent first."""
     if context.invoked_subcommand is not None:
         return
     with context.obj().database.reading() as connection:
-        found = insights.failures(connection, role=role, since=since, limit=limit)
+        found = insights.failures(connection, role=role, since=since, limit=limit, state=state)
     output.tell(found, _lines(found))
 
 
@@ -85,10 +91,26 @@ def retry(
     steer_all(app, "retry", ids, lambda c, some: steer.retry(c, some, by=output.by(), why=why))
 
 
+@failures.command(cls=Command)
+@click.argument("fingerprint")
+@click.argument("state", type=click.Choice(verb.STATES))
+@click.option("--note", default="", help="What it is, for who sees it next.")
+@click.pass_obj
+def mark(find: FindApp, /, fingerprint: str, state: str, note: str) -> None:
+    """Say of a group that it is known, resolved, or open again. A resolved one opens by itself when it fails again."""
+    app = find()
+    with app.database.reading() as connection:
+        insights.failing(connection, fingerprint, most=1)
+    with app.database.transaction() as connection:
+        change = verb.mark(connection, fingerprint, state, by=output.by(), note=note)
+    output.tell(change, f"{fingerprint} is {state}")
+
+
 def _lines(found: Failures) -> Iterator[str]:
     rows = [
         {
-            "fingerprint": group.fingerprint, "count": group.count, "last_hour": group.last_hour, "role": group.role,
+            "fingerprint": group.fingerprint, "state": group.mark.state, "count": group.count,
+            "last_hour": group.last_hour, "retrying": group.retrying or None, "role": group.role,
             "message": group.message, "where": group.frame, "first_seen": group.first_seen,
             "last_seen": group.last_seen, "accounts": group.accounts_in_all or None, "task": group.tasks[0],
         }

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Response
 
 from celeriac import insights
-from celeriac.dashboard import words
+from celeriac.dashboard import acts, words
+from celeriac.dashboard.forms import Sent
 from celeriac.dashboard.guard import May
 from celeriac.dashboard.page import Page
 from celeriac.dashboard.reading import Found
 from celeriac.dashboard.records import number
 from celeriac.errors import BadValue, Unknown
+from celeriac.operate import failures
 
 router = APIRouter()
 
@@ -30,8 +33,8 @@ ROWS = 50
 
 @router.get("/failures")
 def listed(page: Viewer) -> Response:
-    asked = page.ask("role", "since")
-    found = page.panel(insights.failures, role=asked.get("role"), since=_since(asked))
+    asked = page.ask("role", "since", "state")
+    found = page.panel(insights.failures, role=asked.get("role"), since=_since(asked), state=asked.get("state"))
     since = asked.get("since", USUAL)
     return page.show("failures.html", "Failures", failures=found, since=since, ended=_ended(page, since))
 
@@ -70,6 +73,13 @@ def tasks(fingerprint: str, page: Viewer) -> Response:
         insights.failed_tasks, fingerprint, role=asked.get("role"), limit=ROWS, after=number(asked, "before")
     )
     return page.show("failed.html", f"Tasks of failure {fingerprint}", found=found, fingerprint=fingerprint)
+
+
+@router.post("/failures/{fingerprint}/mark")
+def mark(fingerprint: str, page: Annotated[Page, Depends(May("retry"))], form: Sent) -> Response:
+    state, verb = form["state"], failures.mark
+    act = partial(verb, fingerprint=fingerprint, state=state, by=page.bearer.name, note=form["note"])
+    return acts.change(page, page.to("failures", fingerprint), act, f"It is marked as {state}.")
 
 
 def _since(asked: dict[str, str]) -> float | None:

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from celeriac.insights import ARGUMENT, Count
+from celeriac.insights.marks import Mark
 from celeriac.store.states import ALL, CRAWLS, QUEUES
 
 #: A state is a glyph, a word and a colour, never one of them alone.
@@ -86,6 +87,13 @@ def at_least(count: Count | None) -> str:
 
 def plural(n: int, one: str, many: str = "") -> str:
     return f"{figure(n)} {one if n == 1 else many or one + 's'}"
+
+
+def marked(mark: Mark) -> str:
+    """What somebody said of failures that are the same: a glyph and a word."""
+    if mark.reopened:
+        return "✕ open again"
+    return {"open": "✕ open", "known": "◔ known", "resolved": "✓ resolved"}[mark.state]
 
 
 def share(part: int | None, whole: int | None) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any, NamedTuple, NoReturn
@@ -14,6 +14,7 @@ from sqlalchemy import Connection, Row, text
 from celeriac.errors import BadValue, Unknown
 from celeriac.insights.fingerprints import Kind, kind_of
 from celeriac.insights.lists import Matching
+from celeriac.insights.marks import OPEN, Mark, marks, retrying
 
 #: Failures that are grouped at most: the newest ones, by id.
 LOOKS_AT = 5_000
@@ -75,6 +76,8 @@ class FailureGroup:
     """Failures that are the same, of those looked at. `message`: the newest one's first line. `pattern`: what all have
     in common of it. `frame`: the innermost of their own, "file:function". `tasks`: the newest few. `accounts`: the
     first few that were hit, of `accounts_in_all`. `trend`: how many in each of 24 equal parts of the time looked at.
+    All of them were given up; `retrying`: tasks that failed so and are tried again, of the first 500 of the role.
+    `mark`: what somebody said of it.
     """
 
     fingerprint: str
@@ -91,6 +94,8 @@ class FailureGroup:
     accounts: list[str]
     accounts_in_all: int
     trend: list[int]
+    retrying: int = 0
+    mark: Mark = field(default_factory=Mark)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,9 +145,15 @@ KEPT = 20_000
 
 
 def failures(
-    connection: Connection, *, role: str | None = None, since: float | None = None, limit: int = 100
-) -> Failures:
-    """The newest 5,000 failures, grouped. `since`: of the last so many seconds only. Raises BadValue."""
+    connection: Connection, *, role: str | None = None, since: float | None = None, limit: int = 100,
+    state: str | None = None,
+) -> Failures:  # fmt: skip
+    """The newest 5,000 failures, grouped. `since`: of the last so many seconds only. `state`: open, known or resolved.
+
+    Raises BadValue.
+    """
+    if state not in (None, "open", "known", "resolved"):
+        raise BadValue(f"state={state!r:.50}: give open, known or resolved")
     if not 1 <= limit <= MOST:
         raise BadValue(f"limit={limit}: give 1 to {MOST:,}")
     found, rows = _page(connection, role, since, None)
@@ -150,8 +161,17 @@ def failures(
         return Failures([], 0, len(rows), len(rows) < LOOKS_AT, None)
     now: datetime = rows[0].now
     begin = min(failure.completed_at for failure in found) if since is None else now - timedelta(seconds=since)
-    groups = grouped(found, _Time(begin, now))
+    groups = [one for one in _marked(connection, grouped(found, _Time(begin, now))) if state in (None, one.mark.state)]
     return Failures(groups[:limit], len(groups), len(rows), len(rows) < LOOKS_AT, begin)
+
+
+def _marked(connection: Connection, groups: list[FailureGroup]) -> list[FailureGroup]:
+    """With what is known of them beside."""
+    said = marks(connection, {group.fingerprint: group.last_seen for group in groups})
+    again = retrying(connection, {group.role for group in groups})
+    return [
+        replace(g, mark=said.get(g.fingerprint, OPEN), retrying=again[g.role, g.pattern]) for g in groups
+    ]  # fmt: skip
 
 
 def failed_of(

@@ -33,6 +33,7 @@ WORKER = {
     "alert_silences": "SELECT, DELETE",
     "bulk_actions": "SELECT, DELETE",
     "bulk_tasks": "SELECT, DELETE",
+    "failure_marks": "",
     "saved_views": "",
     "account_policies": "SELECT, UPDATE (updated_at)",  # without which nobody may lock a row FOR SHARE
     "version": "SELECT",

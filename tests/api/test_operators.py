@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tests.api.server import Api
-from tests.api.works import task
+from tests.api.works import audited, task
 
 
 def test_failures_that_are_the_same_are_told_once(api: Api) -> None:
@@ -14,6 +16,34 @@ def test_failures_that_are_the_same_are_told_once(api: Api) -> None:
     assert (told["looked_at"], told["reached_end"]) == (3, True)
     assert api.get("/api/failures?role=grouped&since=0")["groups"] == []
     api.refused(422, "GET", "/api/failures?since=-1")
+
+
+def test_failures_are_marked_and_one_that_was_resolved_opens_by_itself(api: Api) -> None:
+    task(api, "failed", role="marked")
+
+    def seen(**asked: str) -> list[dict[str, Any]]:
+        return list(api.get("/api/failures", params={"role": "marked"} | asked)["groups"])
+
+    (group,) = seen()
+    assert group["mark"] == {"state": "open", "note": None, "by": None, "at": None, "reopened": False}
+    address = f"/api/failures/{group['fingerprint']}"
+    marked = api.put(address, {"state": "known", "note": "until Monday"})
+    assert marked["before"] == {"state": "open", "note": None}
+    assert marked["after"] == {"state": "known", "note": "until Monday"}
+    task(api, "failed", role="marked")
+    assert [(one["mark"]["state"], one["mark"]["note"]) for one in seen(state="known")] == [("known", "until Monday")]
+    assert seen(state="open") == []
+    api.put(address, {"state": "resolved"})
+    assert [one["mark"]["state"] for one in seen()] == ["resolved"]
+    task(api, "failed", role="marked")
+    (group,) = seen(state="open")
+    assert (group["mark"]["state"], group["mark"]["reopened"], group["count"]) == ("open", True, 3)
+    api.put(address, {"state": "open"})
+    assert seen()[0]["mark"]["reopened"] is False
+    assert [action for _, action, *_ in audited(api, "failure", group["fingerprint"])] == ["mark"] * 3
+    api.refused(404, "PUT", "/api/failures/0123456789ab", json={"state": "known"})
+    api.refused(422, "PUT", address, json={"state": "gone"})
+    api.refused(422, "GET", "/api/failures?state=gone")
 
 
 def test_tasks_are_found_by_what_they_failed_of_and_by_their_age(api: Api) -> None:

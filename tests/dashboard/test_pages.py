@@ -481,6 +481,30 @@ def test_what_a_page_says_of_other_surfaces_is_there(site: Site) -> None:
         assert one in documented if one.startswith("/") else one in commands, one
 
 
+def test_a_problem_is_marked_known_with_a_note_resolved_and_opens_by_itself(site: Site) -> None:
+    task(site, "failed", "crawl")
+    (group,) = site.get("failures.json").json()["failures"]["groups"]
+    address = f"failures/{group['fingerprint']}"
+    assert "✕ open" in site.html(address)
+    assert site.told(f"{address}/mark", state="known", note="until <b>Monday</b>") == "It is marked as known."
+    page = site.html(address)
+    assert "◔ known" in page
+    assert "“until &lt;b&gt;Monday&lt;/b&gt;”" in page
+    assert "◔ known" in site.html("failures")
+    assert "◔ known" not in site.html("failures?state=open")
+    assert "No problem is open in this time" in site.html("failures?state=open")
+    assert site.told(f"{address}/mark", state="resolved") == "It is marked as resolved."
+    assert "✓ resolved" in site.html(address)
+    task(site, "failed", "crawl")
+    assert "✕ open again" in site.html(address)
+    assert "give one of open, known, resolved" in site.told(f"{address}/mark", state="gone")
+    assert site.get("failures?state=gone").status_code == 422
+    marks = site.rows("SELECT before ->> 'state', after ->> 'state' FROM celeriac.audit ORDER BY id")
+    assert marks == [("open", "known"), ("known", "resolved")]
+    assert f'{group["fingerprint"]}/mark"' in site.html(address, "operate")
+    assert f'{group["fingerprint"]}/mark"' not in site.html(address, "read")
+
+
 def test_failures_are_told_by_their_problem(site: Site) -> None:
     failed = [task(site, "failed", "crawl") for _ in range(3)]
     site.rows("UPDATE celeriac.history SET error_message = 'HTTPError: 502 of store ' || id")

@@ -97,6 +97,24 @@ def test_failures_are_shown_in_groups_and_a_group_is_retried_whole(run: Run, row
     assert run("failures", "retry", "nonesuch").exit_code == REFUSED
 
 
+def test_a_group_of_failures_is_marked_with_a_note(run: Run, rows: Rows) -> None:
+    fail(rows, 2, "KeyError: 'b'")
+    for says in ("KeyError: 'c'", "ValueError: no"):
+        rows(
+            """INSERT INTO worker_tasks (task_id, role, waits_for, scheduled_for)
+            VALUES (:says, 'work', 'time', now() + interval '1 hour')""", says=says,
+        )  # fmt: skip
+        rows("UPDATE tasks SET error_message = :says, retry_count = 1 WHERE task_id = :says", says=says)
+    (group,) = value(run("failures", "--json"))["groups"]
+    assert (group["count"], group["retrying"]) == (2, 1)
+    assert run("failures", "mark", group["fingerprint"], "known", "--note", "see 7").stdout.strip().endswith("is known")
+    assert value(run("failures", "--state", "known", "--json"))["groups"][0]["mark"]["note"] == "see 7"
+    assert "known" in run("failures").output.splitlines()[1]
+    assert value(run("failures", "--state", "open", "--json"))["groups"] == []
+    assert rows("SELECT action, kind, target, why FROM audit") == [("mark", "failure", group["fingerprint"], "see 7")]
+    assert run("failures", "mark", "0123456789ab", "known").exit_code == REFUSED
+
+
 def test_top_shows_accounts_beside_their_fair_share(run: Run, put: Put) -> None:
     for account in ("a", "a", "b"):
         put(account=account)

@@ -43,9 +43,9 @@ FEW = 1_000
 #: Tables that have a row for each role, schedule, process, ticket or token, and the engine's own bookkeeping.
 SHORT = {
     "account_policies", "afterwards", "alert_deliveries", "alert_silences", "alerts", "alerts_pending", "api_tokens",
-    "batchers", "beats", "bulk_actions", "enqueuers", "group_results", "minutes_in_all", "minutes_until", "outcomes",
-    "queue_states", "repairs", "ring", "role_limits", "roles", "saved_views", "scheduled_jobs", "tickets",
-    "unparking", "workers",
+    "batchers", "beats", "bulk_actions", "enqueuers", "failure_marks", "group_results", "minutes_in_all",
+    "minutes_until", "outcomes", "queue_states", "repairs", "ring", "role_limits", "roles", "saved_views",
+    "scheduled_jobs", "tickets", "unparking", "workers",
 }  # fmt: skip
 
 #: Not explained here: figures count what there is (`test_plans_of_figures`), these read the catalog or change it, and
@@ -363,6 +363,7 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
             {"after": 0, "lag": 1.0, "most": SELECTED, "settled": ["retry"], "back": ["lost"], "over": ["failed"]}
         ],
         "insights.ended.LAST": [{}],
+        "insights.marks.RETRYING": [{"roles": ["work", "nothing of it"], "most": SELECTED}],
         "insights.failures.WALK": [
             {"role": role, "since": since, "before": before, "most": SELECTED}
             for role, since, before in ((None, None, None), ("work", None, failed[9]), ("work", 3600.0, None))

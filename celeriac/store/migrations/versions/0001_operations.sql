@@ -43,6 +43,16 @@ CREATE TABLE celeriac.alert_silences (
     PRIMARY KEY (name, subject)
 );
 
+-- What people said of failures that are the same; of those without a row, nothing.
+CREATE TABLE celeriac.failure_marks (
+    fingerprint text PRIMARY KEY,
+    state text NOT NULL,
+    note text,
+    by text NOT NULL,
+    at timestamptz NOT NULL,
+    CONSTRAINT failure_marks_state_known CHECK (state IN ('known', 'resolved'))
+);
+
 -- What is to be told, once for each channel: that an alert began, or that it is over.
 CREATE TABLE celeriac.alert_deliveries (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
