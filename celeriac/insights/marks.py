@@ -10,7 +10,7 @@ from typing import Literal
 
 from sqlalchemy import Connection, text
 
-from celeriac.insights.fingerprints import pattern_of
+from celeriac.store.alike import pattern_of
 
 #: Of a role, so many tasks that wait for their time are looked at: those that are due first.
 LOOKS_AT = 500

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import logging
+import time
 from typing import Any
 
 from celeriac import logged
 from celeriac.roles.role import Role
 from celeriac.run.run import Run
 from celeriac.run.shared import worker_id
+from celeriac.run.sparing import Sparing
 from celeriac.settle.outcome import LOST
+from celeriac.store.alike import pattern_of
 from celeriac.store.started import Started, masked
 from celeriac.store.states import COMPLETED
 
 logger = logging.getLogger(__name__)
+
+_sparing = Sparing()
 
 
 def wanted() -> bool:
@@ -31,14 +36,20 @@ def claimed(task: Started, role: Role) -> None:
 
 
 def settled(run: Run, seconds: float | None) -> None:
-    """What became of it, once that is committed. What Celery itself logs of an error is not said again."""
+    """What became of it, once that is committed. What Celery itself logs of an error is not said again. Of those of a
+    role that ended alike a few are told each minute, and how many were not.
+    """
     if run.became == COMPLETED:
         took = {} if seconds is None else {"seconds": round(seconds, 6)}
         _say("task.completed", run.task, f"[TaskWorker] Task {run.task.id} completed successfully", took)
     elif run.became is not None and run.became != LOST and run.outcome is not None:
         event, what = ("retried", "is tried again") if run.became == "pending" else (run.became, run.became)
-        line = f"[TaskWorker] Task {run.task.id} {what}: {run.outcome.error}"
-        _say(f"task.{event}", run.task, line, {"status": run.became})
+        alike = (event, run.task.role, pattern_of(str(run.outcome.error)))
+        if (left_out := _sparing.says(alike, time.monotonic())) is None:
+            return
+        more = f" ({left_out:,} more like it before)" if left_out else ""
+        line = f"[TaskWorker] Task {run.task.id} {what}: {run.outcome.error}{more}"
+        _say(f"task.{event}", run.task, line, {"status": run.became, "left_out": left_out})
 
 
 def refused(task: Started) -> None:

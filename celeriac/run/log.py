@@ -44,21 +44,21 @@ class TaskLog(logging.LoggerAdapter[logging.Logger]):
         self.database, self.task, self.attempt = database, task, attempt
         self.fields = {"event": "task.log", "task": task, "attempt": attempt, **fields}
         self.waiting: list[dict[str, str]] = []
-        self.kept, self.alike, self.left_out = 0, Counter[str](), Counter[tuple[str, str]]()
+        self.kept, self.alike, self.left_out = 0, Counter[str](), Counter[tuple[int, str]]()
         self.written = time.monotonic()
 
     def log(self, level: int, msg: object, *args: Any, **kwargs: Any) -> None:
         if level < logging.INFO and not self.isEnabledFor(level):
             return
-        line = str(msg) % args if args else str(msg)
+        line = _message(level, msg, args)
         same = pattern_of(line)
         self.alike[same] += 1
         if self.alike[same] > ALIKE or self.kept >= MOST:
-            self.left_out[logging.getLevelName(level), same] += 1
+            self.left_out[level, same] += 1
             return
         self.kept += 1
         told = f"{line}\n{traceback.format_exc()}" if kwargs.get("exc_info") else line
-        self._keep(logging.getLevelName(level), told)
+        self._keep(level, told)
         if self.isEnabledFor(level):
             kwargs.setdefault("extra", {"data": self.fields})
             self.logger.log(level, "%s", line, **kwargs)
@@ -70,7 +70,7 @@ class TaskLog(logging.LoggerAdapter[logging.Logger]):
         for (level, same), n in self.left_out.items():
             said = f"and {n:,} more like: {same}"
             self._keep(level, said)
-            self.logger.log(logging.getLevelNamesMapping()[level], "%s", said, extra={"data": self.fields})
+            self.logger.log(level, "%s", said, extra={"data": self.fields})
         self.left_out.clear()
         self.write()
 
@@ -84,9 +84,18 @@ class TaskLog(logging.LoggerAdapter[logging.Logger]):
         except (DBAPIError, NoConnection) as error:
             logger.warning("%d lines of task %d could not be kept: %s", len(lines), self.task, error)
 
-    def _keep(self, level: str, line: str) -> None:
+    def _keep(self, level: int, line: str) -> None:
+        legible = line[:LONGEST].replace("\0", "\\0").encode(errors="replace").decode()
         at = datetime.now(UTC).isoformat()
-        self.waiting.append({"at": at, "level": level, "line": line[:LONGEST].replace("\0", "\\0")})
+        self.waiting.append({"at": at, "level": logging.getLevelName(level), "line": legible})
+
+
+def _message(level: int, msg: object, args: tuple[object, ...]) -> str:
+    """As logging makes it; arguments that do not fit raise in no handler."""
+    try:
+        return logging.LogRecord(logger.name, level, "", 0, msg, args, None).getMessage()
+    except (TypeError, ValueError, KeyError):
+        return f"{msg} {args}"
 
 
 def keep(connection: Connection, task: int, attempt: int, lines: list[dict[str, str]]) -> None:

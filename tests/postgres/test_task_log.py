@@ -78,6 +78,21 @@ def test_a_line_and_a_log_have_a_bound_and_nul_is_text(
     assert [line for _, _, line in rows(LINES)] == ["a\\0b", "x" * 2_000, "and 1 more like: beyond"]
 
 
+def test_whatever_a_handler_logs_raises_nothing(database: Database, rows: Rows) -> None:
+    log = TaskLog(database, 7, 1, {})
+    for n in range(6):
+        log.log(25, "of a level of its own %d", n)
+    too_few = "%d of %d"
+    log.info(too_few, 1)
+    log.info("%(page)d", {"page": 7})
+    log.info("half a pair: \ud800")
+    log.end()
+    assert rows(LINES)[-4:] == [
+        (1, "INFO", "%d of %d (1,)"), (1, "INFO", "7"), (1, "INFO", "half a pair: ?"),
+        (1, "Level 25", "and 1 more like: of a level of its own #"),
+    ]  # fmt: skip
+
+
 def test_lines_are_written_while_the_attempt_lasts(
     database: Database, rows: Rows, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import logging
+import time
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from celeriac.roles.role import Role
 from celeriac.run import lines
+from celeriac.run.sparing import FEW, WITHIN, Sparing
 from celeriac.store.started import Started
 
 
@@ -48,3 +51,25 @@ def test_a_masked_argument_is_in_no_line(mask: dict[str, str], caplog: pytest.Lo
     assert ("4711" in caplog.text) is (not mask)
     assert ("patient" in line.data) is (not mask)  # type: ignore[attr-defined]
     assert ("acme" in f"{line.data} {caplog.text}") is (not mask)  # type: ignore[attr-defined]
+
+
+def test_failures_that_are_alike_are_told_a_few_times_a_minute_and_then_counted(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr(lines, "_sparing", Sparing())
+
+    def fail(says: str) -> None:
+        run: Any = SimpleNamespace(became="failed", outcome=SimpleNamespace(error=says), task=started())
+        lines.settled(run, None)
+
+    for n in range(20):
+        fail(f"HTTPError: 502 of store {n}")
+    fail("KeyError: 'x'")
+    assert len(caplog.records) == FEW + 1
+    later = time.monotonic() + WITHIN
+    monkeypatch.setattr(time, "monotonic", lambda: later)
+    fail("HTTPError: 502 of store 7")
+    line: Any = caplog.records[-1]
+    assert line.getMessage().endswith("failed: HTTPError: 502 of store 7 (15 more like it before)")
+    assert line.data["left_out"] == 15

@@ -1,0 +1,39 @@
+"""Sparing: of what is said again and again a few are said each minute, and then how many were not. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+#: How many are said, within how long (seconds); of so many different ones at a time.
+FEW, WITHIN, KEYS = 5, 60.0, 1_000
+
+
+@dataclass(slots=True)
+class _Said:
+    since: float
+    n: int = 0
+    left_out: int = 0
+
+
+class Sparing:
+    """Of one process. `now` is any clock of seconds that only goes on."""
+
+    def __init__(self) -> None:
+        self._said: dict[Hashable, _Said] = {}
+
+    def says(self, what: Hashable, now: float) -> int | None:
+        """None: leave it out. Else how many like it were left out since it was last said."""
+        known = self._said.get(what)
+        if known is None:
+            if len(self._said) >= KEYS:
+                self._said.clear()
+            known = self._said[what] = _Said(now)
+        if now - known.since >= WITHIN:
+            known.since, known.n = now, 0
+        known.n += 1
+        if known.n > FEW:
+            known.left_out += 1
+            return None
+        before, known.left_out = known.left_out, 0
+        return before
