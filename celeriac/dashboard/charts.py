@@ -129,7 +129,7 @@ def hour(samples: Sequence[Sample], now: datetime, zone: tzinfo) -> Hour:
     told = [(x, one) for x, one in zip(places, samples, strict=True) if LEFT <= x <= WIDTH]
     bands = "".join(f"M{x:.1f} {TOP + high}V{TOP}" for x, one in told if one.backoff_reason)
     times = [
-        (round(LEFT + n * wide, 1), _at(since + timedelta(minutes=n), zone, "%H:%M")) for n in range(0, 61, 10)
+        (round(LEFT + n * wide, 1), _at(since + timedelta(minutes=n), zone, "%H:%M")) for n in range(0, 60, 10)
     ]  # fmt: skip
     return Hour(
         _line([(x, one.memory_percent) for x, one in told], 1.5 * wide),
