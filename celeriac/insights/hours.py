@@ -15,10 +15,12 @@ MINUTES = 61
 #: Of each role, so many of the newest that ended are looked at.
 NEWEST = 1_000
 
+# BETWEEN: were it said to be one worker, an order by minutes alone would be as good, which passes by all others'.
 SAMPLES = text("""
 SELECT minute, memory_percent, cpu_percent, backoff_reason FROM celeriac.worker_samples
-WHERE worker_id = :worker_id AND minute > statement_timestamp() - interval '1 hour' - interval '1 minute'
-ORDER BY minute LIMIT :most
+WHERE worker_id BETWEEN :worker_id AND :worker_id
+    AND minute > statement_timestamp() - interval '1 hour' - interval '1 minute'
+ORDER BY worker_id, minute LIMIT :most
 """)
 
 # Each LIMIT has its index's ORDER BY.
