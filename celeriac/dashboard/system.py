@@ -15,6 +15,8 @@ from celeriac.dashboard.guard import May
 from celeriac.dashboard.page import Page
 from celeriac.dashboard.reading import Found
 from celeriac.insights import condition
+from celeriac.repair.prune import KNOWN, MINUTES_KEPT
+from celeriac.settings import Settings
 
 router = APIRouter()
 
@@ -36,8 +38,20 @@ def system(page: Viewer) -> Response:
     sweeps = found if found.stopped else Found([row for row in found.value if row["kind"] != "task"])
     return page.show(
         "system.html", "System", republish_after=page.celeriac.probe.republish_after, old=condition.OLD,
-        **panels | {"sweeps": sweeps},
+        retention=_retention(page.celeriac.settings), **panels | {"sweeps": sweeps},
     )  # fmt: skip
+
+
+def _retention(settings: Settings) -> list[tuple[str, float]]:
+    """What the sweep `prune` leaves, and for how many seconds."""
+    events, day = settings.event_days * 86_400, 86_400
+    return [
+        ("Events of tasks, bulk actions, silent workers", events),
+        ("Passes, silent beats", settings.pass_hours * 3_600),
+        ("Dead letters", settings.dead_letter_days * day),
+        ("Minutes of the charts", MINUTES_KEPT * day),
+        ("Ids of messages that were adopted", KNOWN * day),
+    ]
 
 
 def tickets(page: Page) -> Found:

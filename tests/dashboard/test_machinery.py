@@ -108,7 +108,8 @@ def test_what_a_live_worker_holds_is_not_freed(site: Site) -> None:
 
 
 def test_a_workers_hour_is_a_chart_and_a_table_with_what_it_runs_and_did(site: Site) -> None:
-    worker(site, "tired", resources={"version": "0.1.0"})
+    worker(site, "tired")
+    site.rows("UPDATE celeriac.workers SET version = '0.1.0' WHERE worker_id = 'tired'")
     assert "It has not reported in the last hour" in site.html("workers/tired")
     made = task(site, "running", "crawl", progress='{"pages": 17}')
     site.rows("UPDATE celeriac.tickets SET worker_id = 'tired'")
@@ -131,5 +132,28 @@ def test_a_workers_hour_is_a_chart_and_a_table_with_what_it_runs_and_did(site: S
     assert "{&#34;pages&#34;: 17}" in line
     for path in ("workers", "workers/tired"):
         (told,) = re.findall(r'<tr id="worker-tired">.*?</tr>', site.html(path), re.DOTALL)
-        for says in ("<td>0.1.0</td>", '<td class="figure">1</td>', "node-7", "pid 12"):
+        for says in ("pid 12, 0.1.0", '<td class="figure">1</td>', "node-7"):
             assert says in told, (path, says)
+
+
+def test_a_sweep_says_what_it_did_how_long_it_took_and_what_went_wrong(site: Site) -> None:
+    site.rows("""INSERT INTO celeriac.scheduled_jobs (name, target, cron_expression, kind, last_report) VALUES
+        ('rescue', 'rescue', '@every 30s', 'sweep', '{"done": 1234, "seconds": 0.25, "by": "b"}'),
+        ('prune', 'prune', '@every 30s', 'sweep', '{"error": "disk full, all of it", "seconds": 2, "by": "b"}')""")
+    text = site.html("system")
+    found = re.findall(r'<tr id="sweep-.*?</tr>', text, re.DOTALL)
+    prune, rescue = (" ".join(re.sub(r"<[^>]+>", " ", row).split()) for row in found)
+    assert "– 2 s ✕ disk full, all of it" in prune
+    assert "1 234 250 ms" in rescue
+    assert "✕" not in rescue
+
+
+def test_the_page_system_says_what_is_kept_and_how_old_tickets_are(site: Site) -> None:
+    task(site, "claimed", "crawl")
+    site.rows("UPDATE celeriac.tickets SET claimed_at = now() - interval '5 minutes'")
+    text = site.html("system")
+    assert re.search(r'<tr id="queue-crawl">.*<time [^>]*data-ago>5 m</time></td></tr>', text)
+    kept = " ".join(re.sub(r"<[^>]+>", " ", text.partition('<h2 id="kept">')[2]).split())
+    assert "silent workers 30 d" in kept
+    assert "Dead letters 30 d" in kept
+    assert "Minutes of the charts 8 d" in kept
