@@ -18,6 +18,7 @@ from celeriac.insights import AccountRole, AccountShare, Lock, condition
 _SHARES = ("account", "waiting", "parked", "oldest", "claimed", "running", "fair", "held", "weight", "cap", "paused")
 _LOCKS = ("lock_key", "task", "role", "status", "worker_id", "held", "heartbeat", "waiting", "oldest")
 _UNIQUE = ("role", "unique_key", "task", "status", "account", "created_at", "due_at")
+_PASSES = ("id", "at", "role", "by", "repeated", "free", "accounts", "capped", "given", "why", "cursor", "took_ms")
 _QUEUE = ("place", "id", "role", "account", "priority", "waits")
 
 
@@ -140,4 +141,21 @@ def _queue(lock: Lock, queue: list[insights.Waiting]) -> Iterator[str]:
         yield f"{'' if lock.waiting.exact else 'at least '}{left:,} more with --limit"
 
 
-COMMANDS = (top, waits, locks, unique_keys)
+@click.command(cls=Command)
+@click.argument("role", required=False)
+@click.option("--limit", default=20, show_default=True)
+@click.option("--before", type=int, help="The last id of the page before.")
+@click.pass_obj
+def decisions(find: FindApp, /, role: str | None, limit: int, before: int | None) -> None:
+    """Show what passes saw and gave, of ROLE or of all roles; newest first."""
+    with find().database.reading() as connection:
+        found = insights.passes(connection, role, limit=limit, before=before)
+    output.tell(found, output.table([_pass(row) for row in found], _PASSES))
+
+
+def _pass(row: dict[str, Any]) -> dict[str, Any]:
+    told = {"accounts": len(row["claimants"]), "given": sum(row["given"].values()), "why": row["why_nothing"]}
+    return row | told | {"cursor": f"{row['cursor_before']} → {row['cursor_after']}"}
+
+
+COMMANDS = (top, waits, locks, unique_keys, decisions)

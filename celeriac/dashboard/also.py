@@ -79,7 +79,7 @@ FILTERS: Final[Mapping[str, Mapping[str, tuple[str | None, str | None, str]]]] =
         "since": ("--since", "since", "completed_at > now() - {} * interval '1 second'"),
     },
     "capacity": {"role": ("", None, "role = {}")},
-    "decisions": {"role": (None, None, "role = {}")},
+    "decisions": {"role": ("", None, "role = {}")},
     "dead-letters": {"name": ("--name", "name", "name = {}")},
     "audit": {"kind": ("--kind", "kind", "kind = {}"), "target": ("--target", "target", "target = {}")},
 }  # fmt: skip

@@ -11,7 +11,6 @@ from celeriac import insights
 from celeriac.dashboard.forms import is_number
 from celeriac.dashboard.guard import May
 from celeriac.dashboard.page import Page
-from celeriac.dashboard.reading import Found
 from celeriac.dispatch.fairness import Claimant, allocate
 from celeriac.errors import BadValue, Unknown
 from celeriac.insights.shares import Claim, fair_slots
@@ -26,11 +25,10 @@ ROWS = 50
 
 @router.get("/decisions")
 def decisions(page: Viewer) -> Response:
-    """Of one role; of which ones there are some."""
+    """Of one role, or of all."""
     asked = page.ask("role", "before")
-    roles = [depth.role for depth in page.read(insights.depth)]
-    role = asked.get("role") or next(iter(roles), None)
-    found = Found([]) if role is None else page.panel(insights.passes, role, limit=ROWS, before=number(asked, "before"))
+    roles, role = [depth.role for depth in page.read(insights.depth)], asked.get("role")
+    found = page.panel(insights.passes, role, limit=ROWS, before=number(asked, "before"))
     return page.show("decisions.html", "Decisions", passes=found, role=role, roles=roles, rows=ROWS)
 
 

@@ -35,7 +35,7 @@ ALSO = {
     "schedules": ("celeriac schedule list", "/api/admin/scheduled-jobs"),
     "locks": ("celeriac locks", "/api/locks"),
     "failures": ("celeriac failures", "/api/failures"),
-    "decisions": (None, "/api/roles/{role}/passes"),
+    "decisions": ("celeriac decisions", "/api/roles/{role}/passes"),
     "bulk": ("celeriac bulk list", "/api/bulk"),
     "capacity": ("celeriac capacity", "/api/tasks/capacity"),
     "system": ("celeriac doctor", "/api/doctor"),

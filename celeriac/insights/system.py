@@ -33,6 +33,11 @@ WHERE role BETWEEN :role AND :role AND id < coalesce(CAST(:before AS bigint), 92
 ORDER BY role DESC, id DESC LIMIT :most
 """)
 
+PASSES_OF_ALL = text("""
+SELECT * FROM celeriac.passes WHERE id < coalesce(CAST(:before AS bigint), 9223372036854775807)
+ORDER BY id DESC LIMIT :most
+""")
+
 REVIEWS = text("""
 SELECT * FROM celeriac.queue_states
 WHERE (CAST(:role AS text) IS NULL OR role = :role) AND role > :after ORDER BY role LIMIT :most
@@ -101,9 +106,26 @@ def workers_by_name(connection: Connection, *, limit: int = MOST, after: str = "
     return _rows(connection, WORKERS_BY_NAME, limit, after=after)
 
 
-def passes(connection: Connection, role: str, *, limit: int = 100, before: int | None = None) -> list[dict[str, Any]]:
-    """What the role's last passes saw (`claimants`), gave, or why nothing; newest first."""
-    return _rows(connection, PASSES, limit, role=role, before=before)
+def passes(
+    connection: Connection, role: str | None = None, *, limit: int = 100, before: int | None = None
+) -> list[dict[str, Any]]:
+    """What the last passes, of one role or of all, saw (`claimants`), gave, or why nothing; newest first.
+
+    `capped`: how many accounts got no more, as their cap is used.
+    """
+    statement, of = (PASSES_OF_ALL, {}) if role is None else (PASSES, {"role": role})
+    rows = _rows(connection, statement, limit, before=before, **of)
+    return [row | {"capped": _capped(row["claimants"], row["given"])} for row in rows]
+
+
+def _capped(claimants: Sequence[Mapping[str, Any]], given: Mapping[str, int]) -> int:
+    """Those that wait for more than they got, and hold what they may with it."""
+    return sum(
+        one.get("cap") is not None
+        and (got := given.get(one["account"], 0)) < one.get("waiting", 0)
+        and one.get("holding", 0) + got >= one["cap"]
+        for one in claimants
+    )
 
 
 def reviews(

@@ -64,7 +64,7 @@ def test_every_page_says_how_sql_tells_the_same(site: Site, page: str) -> None:
         ("audit", {"kind": "role", "target": EVIL}, "--kind role"),
         ("dead-letters", {"name": "shop.pay"}, "celeriac dead-letters list --name shop.pay"),
         ("capacity", {"role": "crawl"}, "celeriac capacity crawl"),
-        ("decisions", {"role": "crawl"}, None),
+        ("decisions", {"role": "crawl"}, "celeriac decisions crawl"),
         ("tasks", {"waits": "lock"}, None),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from importlib import import_module
 
@@ -237,3 +238,23 @@ def test_of_many_keys_a_bounded_number_is_told(database: Database, put: Put) -> 
         assert (len(found.locks), found.is_all) == (2, False)
         with pytest.raises(BadValue):
             insights.locks(connection, limit=0)
+
+
+def test_passes_of_all_roles_say_whom_their_cap_held_back(database: Database, rows: Rows) -> None:
+    claimants = [
+        {"account": "full", "waiting": 3, "holding": 2, "cap": 2},
+        {"account": "fills", "waiting": 3, "holding": 1, "cap": 2},
+        {"account": "content", "waiting": 1, "holding": 1, "cap": 2},
+        {"account": "free", "waiting": 9},
+    ]
+    for role in ("a", "b"):
+        rows(
+            """INSERT INTO passes (role, by, free, claimants, given)
+            VALUES (:role, 'beat', 3, CAST(:claimants AS jsonb), '{"fills": 1, "content": 1, "free": 1}')""",
+            role=role, claimants=json.dumps(claimants),
+        )  # fmt: skip
+    with database.reading() as connection:
+        found = insights.passes(connection)
+        assert [(row["role"], row["capped"]) for row in found] == [("b", 2), ("a", 2)]
+        assert [row["role"] for row in insights.passes(connection, before=found[0]["id"])] == ["a"]
+        assert [row["role"] for row in insights.passes(connection, "b")] == ["b"]
