@@ -153,6 +153,10 @@ SHAPES = {
         "INSERT INTO celeriac.account_policies (account, paused) VALUES ('shut', true)",
         tasks("parked", "'parked-' || i, 'work', 'shut', NULL, NULL, now() FROM generate_series(1, :n)"),
     ],
+    "many paused accounts": [
+        "INSERT INTO celeriac.account_policies (account, paused) SELECT 'm' || i, true FROM generate_series(1, :n) i",
+        tasks("parked", "'parked-' || i, 'work', 'm' || i, NULL, NULL, now() FROM generate_series(1, :n)"),
+    ],
     "long history": [
         past("""'past-' || i, 'work', 'm' || i % 1000, 'completed', now() - i * interval '1 millisecond'
             FROM generate_series(1, :n)"""),

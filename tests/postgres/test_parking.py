@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 
 from celeriac.dispatch import parking
+from celeriac.dispatch.passes import Dispatcher
 from celeriac.operate import policies, prioritise
 from celeriac.store.connections import Database
 from celeriac.store.invariants import violations
 from celeriac.store.plans import lookups
 from tests.postgres.conftest import new_task
+from tests.postgres.passes import role
 from tests.postgres.plans import explain
 from tests.postgres.stages import enqueued
 from tests.processes import Rows
@@ -43,6 +45,23 @@ def test_a_task_that_somebody_holds_comes_back_afterwards(database: Database, ro
     assert rows.one("SELECT count(*) FROM celeriac.ready") == 3
     with database.statement() as connection:
         assert violations(connection) == []
+
+
+def test_what_is_parked_of_many_paused_accounts_costs_a_look_no_pass(
+    dispatcher: Dispatcher, database: Database, rows: Rows
+) -> None:
+    """One paused account's task cost each look, every second, two passes that gave nothing."""
+    accounts = [f"account-{n}" for n in range(50)]
+    enqueued(database, *(new_task(account=account) for account in accounts))
+    rows("INSERT INTO account_policies (account, paused) SELECT unnest(CAST(:a AS text[])), true", a=accounts)
+    prompt = role(prompt=True)
+    assert dispatcher.dispatch_if_due(prompt) == 0
+    assert rows.one("SELECT count(*) FROM celeriac.parked") == len(accounts)
+    passes = rows("SELECT id, last_at, repeated FROM passes")
+    assert passes
+    for _ in range(2):
+        assert dispatcher.dispatch_if_due(prompt) == 0
+        assert rows("SELECT id, last_at, repeated FROM passes") == passes
 
 
 def test_many_accounts_come_back_in_batches(database: Database, rows: Rows) -> None:
