@@ -127,11 +127,17 @@ class AccountShare(Shown):
     lacks: float = Field(description="slots it has less than that")
     fair_share: float = Field(description="0 to 1, of what all would hold")
     held_share: float = Field(description="0 to 1, of what all hold")
+    rounds_waited: int | None = Field(
+        default=None, description="of one role: rounds it waits already while it holds nothing; 1 is the bound"
+    )
 
 
 class Shares(Paged):
     accounts: list[AccountShare] = Field(description="who lacks most first")
     is_all: bool = Field(description="false: there are more accounts than were looked at")
+    cursor: str | None = Field(
+        default=None, description="of one role: the account after which its next pass begins", examples=["acme"]
+    )
 
 
 class AccountRole(Shown):
@@ -271,8 +277,14 @@ def list_shares(query: Annotated[ShareQuery, Query()], app: App, _: Reader) -> S
     """What each account has waiting and holds, beside what would be fair; of one role, or of all together."""
     with app.database.reading() as connection:
         found = insights.shares(connection, query.role, limit=insights.MOST_ROWS)
+        turns = None if query.role is None else insights.turns(connection, query.role)
     accounts, more = query.of(found.accounts, lambda one: (-one.lacks, one.account))
-    return Shares.model_validate({"accounts": accounts, "is_all": found.is_all, "next": more}, from_attributes=True)
+    told = Shares.model_validate({"accounts": accounts, "is_all": found.is_all, "next": more}, from_attributes=True)
+    if turns is not None:
+        told.cursor = turns.cursor
+        for one in told.accounts:
+            one.rounds_waited = turns.rounds.get(one.account, 0)
+    return told
 
 
 @router.get("/roles/{role}/waits")

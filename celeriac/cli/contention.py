@@ -37,9 +37,15 @@ def top(find: FindApp, /, role: str | None, account: str | None, limit: int) -> 
     with find().database.reading() as connection:
         now = condition.now(connection)
         found = insights.shares(connection, role, limit=limit)
+        turns = None if role is None else insights.turns(connection, role)
     more = [] if found.is_all else ["there are more accounts than were looked at or are told"]
-    rows = [_share(share, now) for share in found.accounts]
-    output.tell(found, [*output.table(rows, _SHARES), *more])
+    if turns is None:
+        output.tell(found, [*output.table([_share(share, now) for share in found.accounts], _SHARES), *more])
+        return
+    rows = [_share(share, now) | {"rounds": turns.rounds.get(share.account, 0)} for share in found.accounts]
+    after = [] if turns.cursor is None else [f"the next pass begins after {turns.cursor!r}"]
+    told = asdict(found) | asdict(turns)
+    output.tell(told, [*output.table(rows, (*_SHARES, "rounds")), *after, *more])
 
 
 @click.command(cls=Command)

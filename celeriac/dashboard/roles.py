@@ -49,7 +49,7 @@ def shown(role: str, page: Viewer) -> Response:
         idle=partial(page.panel, idle, role), retries=partial(page.panel, insights.retries, role),
         parameters=partial(page.panel, parameters, role),
         changes=partial(page.panel, insights.audit_trail, kind="role", target=role, limit=CHANGES),
-        waits=partial(_waits, page, role),
+        waits=partial(_waits, page, role), turns=partial(page.panel, insights.turns, role),
     )  # fmt: skip
     title, roles, workers = f"Role {role}", panels["found"], panels["workers"]
     if roles.stopped:

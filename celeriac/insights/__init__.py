@@ -37,7 +37,7 @@ from celeriac.insights.metrics import metrics, priorities
 from celeriac.insights.minutes import Flow, Lengths, Retries, Step, flow, last_hour, lengths, retries, together
 from celeriac.insights.reasons import Waits, waits_of
 from celeriac.insights.redaction import refuse_sensitive
-from celeriac.insights.rounds import rounds_waited
+from celeriac.insights.rounds import Turns, rounds_waited, turns
 from celeriac.insights.shares import AccountShare, Shares, shares, waiting_of
 from celeriac.insights.situation import Broker
 from celeriac.insights.system import (
@@ -94,6 +94,7 @@ __all__ = [
     "Shares",
     "Step",
     "Ticking",
+    "Turns",
     "UnderWay",
     "UniqueKey",
     "Unstarted",
@@ -164,6 +165,7 @@ __all__ = [
     "ticking",
     "ticks_of",
     "together",
+    "turns",
     "unfinished",
     "unique_keys",
     "unstarted",

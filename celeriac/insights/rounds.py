@@ -29,6 +29,19 @@ ORDER BY r.role, newest.id
 """)
 
 
+CURSOR = text("SELECT cursor FROM celeriac.batchers WHERE role = :role")
+
+
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """Of a role. `cursor`: the account after which its next pass begins, None before the first. `rounds`: of each
+    account that waits and holds nothing, those it waits already.
+    """
+
+    cursor: str | None
+    rounds: Mapping[str, int]
+
+
 @dataclass(frozen=True, slots=True)
 class Pass:
     """`claimants` None: its record is too large to look at."""
@@ -52,6 +65,12 @@ def rounds(connection: Connection, role: str, account: str) -> int:
     return lag(_passes(connection, role).get(role, ()), account)
 
 
+def turns(connection: Connection, role: str) -> Turns:
+    """Where the next pass of the role begins, and who has waited for how many."""
+    cursor = connection.execute(CURSOR, {"role": role}).scalar_one_or_none()
+    return Turns(cursor, waited(_passes(connection, role).get(role, ())))
+
+
 def _passes(connection: Connection, role: str | None) -> dict[str, list[Pass]]:
     rows = connection.execute(LAST, {"role": role, "most": PASSES, "largest": LARGEST})
     return {
@@ -64,15 +83,20 @@ def lag(passes: Iterable[Pass], account: str | None = None) -> int:
 
     Pure.
     """
+    rounds = waited(passes)
+    return max(rounds.values(), default=0) if account is None else rounds.get(account, 0)
+
+
+def waited(passes: Iterable[Pass]) -> dict[str, int]:
+    """Of each account that waits since some pass with nothing held, the most slots that another got meanwhile. Pure."""
     since: dict[str, int] = {}
     got: dict[int, Counter[str]] = {}
     for number, one in enumerate(passes):
-        waits = _waits(one) & {account} if account is not None else _waits(one)
-        since = {account: since.get(account, number) for account in waits}
+        since = {account: since.get(account, number) for account in _waits(one)}
         got = {first: got.get(first, Counter()) for first in {*since.values()}}
         for slots in got.values():
             slots.update(one.given)
-    return max((most for slots in got.values() for most in slots.values()), default=0)
+    return {account: max(got[first].values(), default=0) for account, first in since.items()}
 
 
 def _waits(one: Pass) -> set[str]:

@@ -59,7 +59,7 @@ def test_what_each_account_holds_beside_its_fair_share(api: Api) -> None:
     task(api, "running", role="shared", account="b")
     found = {share["account"]: share for share in api.get("/api/shares?role=shared")["accounts"]}
     assert (found["a"]["waiting"], found["b"]["held"], found["b"]["held_share"]) == ({"n": 1, "exact": True}, 1, 1.0)
-    assert api.get("/api/shares?role=none") == {"accounts": [], "is_all": True, "next": None}
+    assert api.get("/api/shares?role=none") == {"accounts": [], "is_all": True, "cursor": None, "next": None}
 
 
 def test_what_an_account_has_of_each_role_holds_and_has_waited_for_longest(api: Api) -> None:
@@ -123,3 +123,21 @@ def test_all_tasks_of_a_failure_are_listed(api: Api) -> None:
     assert [one["id"] for one in first["tasks"]] == made[:0:-1]
     assert [one["id"] for one in api.get(f"{path}&limit=2&after={first['next']}")["tasks"]] == made[:1]
     api.refused(404, "GET", "/api/failures/none/tasks?role=failed of")
+
+
+def test_shares_of_a_role_tell_the_rounds_waited_and_where_the_next_pass_begins(api: Api) -> None:
+    task(api, role="turns of", account="waits")
+    task(api, role="turns of", account="other")
+    api.rows("INSERT INTO batchers (role, cursor) VALUES ('turns of', 'other')")
+    api.rows("INSERT INTO roles (role, definition) VALUES ('turns of', '{}')")
+    seen = '[{"account": "other", "waiting": 3}, {"account": "waits", "waiting": 1}]'
+    for _ in range(2):
+        api.rows(
+            """INSERT INTO celeriac.passes (role, by, free, claimants, given)
+            VALUES ('turns of', 'beat', 1, CAST(:seen AS jsonb), '{"other": 1}')""", seen=seen,
+        )  # fmt: skip
+    told = api.get("/api/shares?role=turns of")
+    assert {one["account"]: one["rounds_waited"] for one in told["accounts"]} == {"waits": 2, "other": 0}
+    assert told["cursor"] == "other"
+    everywhere = api.get("/api/shares?limit=1000")
+    assert (everywhere["cursor"], everywhere["accounts"][0]["rounds_waited"]) == (None, None)

@@ -588,6 +588,13 @@ def test_a_waiting_task_says_why_and_what_was_not_asked_yet(site: Site) -> None:
     same = httpx.get(
         f"http://{site.host}/api/tasks/{waiting}/why", headers={"Authorization": f"Bearer {site.tokens['read']}"}
     ).json()
+    site.rows("INSERT INTO celeriac.batchers (role, cursor) VALUES ('crawl', 'a')")
+    site.rows("""INSERT INTO celeriac.passes (role, by, free, claimants, given)
+        VALUES ('crawl', 'w', 1, '[{"account": "a", "waiting": 3}, {"account": "b", "waiting": 1}]', '{"a": 1}')""")
+    said = site.html("roles/crawl")
+    assert "The next pass begins after a." in said
+    waited = {account: re.findall(rf'<tr id="share-{account}">.*?</tr>', said, re.DOTALL)[0] for account in "ab"}
+    assert ['<td class="figure">1</td><td><time' in waited[account] for account in "ba"] == [True, False]
     assert same["headline"] == site.get(f"tasks/{waiting}.json").json()["why"]["headline"]
 
 

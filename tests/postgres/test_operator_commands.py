@@ -115,9 +115,13 @@ def test_a_group_of_failures_is_marked_with_a_note(run: Run, rows: Rows) -> None
     assert run("failures", "mark", "0123456789ab", "known").exit_code == REFUSED
 
 
-def test_top_shows_accounts_beside_their_fair_share(run: Run, put: Put) -> None:
+def test_top_shows_accounts_beside_their_fair_share(run: Run, put: Put, rows: Rows) -> None:
     for account in ("a", "a", "b"):
         put(account=account)
+    rows("INSERT INTO batchers (role, cursor) VALUES ('work', 'b')")
+    assert run("top", "work").output.splitlines()[-1] == "the next pass begins after 'b'"
+    assert value(run("top", "work", "--json"))["cursor"] == "b"
+    rows("DELETE FROM batchers")
     lines = [line.split() for line in run("top", "work").output.splitlines()]
     assert [line[:2] for line in lines] == [["account", "waiting"], ["a", "2"], ["b", "1"]]
     assert {share["account"] for share in value(run("top", "--json"))["accounts"]} == {"a", "b"}
