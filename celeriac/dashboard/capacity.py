@@ -11,22 +11,44 @@ from celeriac import insights
 from celeriac.dashboard.guard import May
 from celeriac.dashboard.page import Page
 from celeriac.errors import BadValue, Unknown
+from celeriac.insights.drain import Drain, drain
+from celeriac.worker.limits import limit_for, tasks_that_fit
 
 router = APIRouter()
 
 
 @router.get("/capacity")
 def capacity(page: Annotated[Page, Depends(May("view"))]) -> Response:
-    """Of every role; with `role`, `workers` and `hours`, how one would be worked off."""
-    asked = page.ask("role", "workers", "hours")
+    """Of every role; with `role`, `workers` and `hours`, how one would be worked off; and what memory allows."""
+    asked = page.ask("role", "workers", "hours", "task_mb", "pod_mb")
     found = page.panel(insights.capacity, figures=True)
-    plan = None
+    plan, flow = None, None
+    fits = _fits(_number(asked, "task_mb", 0, 1e6), _number(asked, "pod_mb", 0, 1e8))
     if "role" in asked and not found.stopped:
         row = next((row for row in found.value if row["role"] == asked["role"]), None)
         if row is None:
             raise Unknown(f"there is no role {asked['role']!r}")
+        flow = page.panel(insights.flow, "1h", row["role"])
         plan = plan_of(row, _number(asked, "workers", 0, 100_000), _number(asked, "hours", 0, 10_000))
-    return page.show("capacity.html", "Capacity", capacity=found, plan=plan)
+    drained = None if plan is None or flow is None or flow.stopped else drained_of(plan, flow.value)
+    return page.show("capacity.html", "Capacity", capacity=found, plan=plan, drained=drained, fits=fits)
+
+
+def drained_of(plan: dict[str, Any], flow: insights.Flow) -> Drain | None:
+    """None where nobody knows how fast a worker is, or how many tasks come: of a role that keeps no successes."""
+    pace = plan["row"]["tasks_per_worker_hour"]
+    if not pace or flow.is_partial:
+        return None
+    come = sum(step.enqueued or 0 for step in flow.steps)
+    return drain(plan["row"]["pending_tasks"], come, pace, plan["workers"], plan["hours"])
+
+
+def _fits(task_mb: float | None, pod_mb: float | None) -> dict[str, float] | None:
+    """How many tasks of so much memory a pod has room for at once, and what these need."""
+    if task_mb is None or pod_mb is None:
+        return None
+    n = tasks_that_fit(pod_mb, task_mb)
+    return {"task_mb": task_mb, "pod_mb": pod_mb, "tasks": n, "needs": limit_for(n, task_mb)}
 
 
 def plan_of(row: dict[str, Any], workers: float | None, hours: float | None) -> dict[str, Any]:

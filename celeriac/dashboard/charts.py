@@ -31,6 +31,15 @@ LATEST = 4
 TIMES = 6
 
 
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """`line`: what waits over time. `levels` and `times` as of `Chart`, the times in hours."""
+
+    line: str
+    levels: list[tuple[float, float]]
+    times: list[tuple[float, float]]
+
+
 class Ended(Protocol):
     @property
     def completed(self) -> int: ...
@@ -187,3 +196,13 @@ def _times(flow: Flow, wide: float, zone: tzinfo) -> Iterator[tuple[float, str]]
 
 def _at(at: datetime, zone: tzinfo, written: str) -> str:
     return at.astimezone(zone).strftime(written)
+
+
+def curve(points: Sequence[tuple[float, float]]) -> Curve:
+    """Hours from now, and how many wait then."""
+    last, most = points[-1][0] or 1.0, max(n for _, n in points) or 1.0
+    height, width = HEIGHT - TOP - BOTTOM, WIDTH - LEFT
+    places = [(LEFT + width * at / last, TOP + height * (1 - n / most)) for at, n in points]
+    line = "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in places)
+    times = [(LEFT + (width - BOTTOM) * n / TIMES, last * n / TIMES) for n in range(TIMES + 1)]
+    return Curve(line, [(TOP, most), (TOP + height, 0.0)], times)

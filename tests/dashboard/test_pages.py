@@ -471,6 +471,30 @@ def test_workers_needed(site: Site) -> None:
     assert "to be done in 5.0 h it takes 1 worker" in site.html("capacity?role=crawl&hours=5")
 
 
+def test_how_what_waits_is_worked_off_is_drawn_by_the_rates(site: Site) -> None:
+    for _ in range(5):
+        task(site, "pending", "crawl")
+    site.rows("INSERT INTO celeriac.batchers (role, cursor, seconds_per_task) VALUES ('crawl', '', 3600)")
+    site.rows("UPDATE celeriac.minutes_until SET until = date_trunc('minute', now())")
+    site.rows("""INSERT INTO celeriac.minutes (role, minute, enqueued, completed, failed, waits, runs)
+        SELECT 'crawl', until - i * interval '1 minute', 1, 0, 0, '{}', '{}'
+        FROM celeriac.minutes_until, generate_series(1, 2) i""")
+    text = site.html("capacity?role=crawl&workers=4&hours=5")
+    assert "2 came within the last hour, 4 are done in an hour by 4 workers" in text
+    assert "Nothing waits after 2 h 30 m. To be done in 5.0 h it takes 3 workers." in text
+    assert '<path class="enqueued" d="M46.0 8.0L' in text
+    assert "What waits grows by 1 an hour" in site.html("capacity?role=crawl&workers=1")
+
+
+def test_memory_says_how_many_tasks_a_pod_has_room_for(site: Site) -> None:
+    text = site.html("capacity?task_mb=2000&pod_mb=8250")
+    assert "A pod of 8\u202f250 MB may run 3 tasks of 2\u202f000 MB at once" in text
+    assert "8\u202f250 MB in all" in text
+    assert "not even one fits" not in text
+    assert "not even one fits" in site.html("capacity?task_mb=2000&pod_mb=4000")
+    assert "give a number above 0" in site.get("capacity?task_mb=-1&pod_mb=5").text
+
+
 def test_what_a_page_says_of_other_surfaces_is_there(site: Site) -> None:
     told = [one for pair in ALSO.values() for one in pair if one is not None]
     documented = httpx.get(
@@ -564,6 +588,13 @@ def test_a_role_says_who_gets_how_much(site: Site) -> None:
         said = site.html(path)
         assert f'id="{row}"' in said
         assert "a lacks most: it holds 0, 3.0 would be fair" in said
+    site.rows("INSERT INTO celeriac.batchers (role, cursor) VALUES ('crawl', 'a')")
+    site.rows("""INSERT INTO celeriac.passes (role, by, free, claimants, given)
+        VALUES ('crawl', 'w', 1, '[{"account": "a", "waiting": 3}, {"account": "b", "waiting": 1}]', '{"a": 1}')""")
+    said = site.html("roles/crawl")
+    assert "The next pass begins after a." in said
+    waited = {account: re.findall(rf'<tr id="share-{account}">.*?</tr>', said, re.DOTALL)[0] for account in "ab"}
+    assert ['<td class="figure">1</td><td><time' in waited[account] for account in "ba"] == [True, False]
 
 
 def test_a_role_says_why_its_tasks_wait_and_when_the_next_pass_takes_some(site: Site) -> None:
@@ -588,13 +619,6 @@ def test_a_waiting_task_says_why_and_what_was_not_asked_yet(site: Site) -> None:
     same = httpx.get(
         f"http://{site.host}/api/tasks/{waiting}/why", headers={"Authorization": f"Bearer {site.tokens['read']}"}
     ).json()
-    site.rows("INSERT INTO celeriac.batchers (role, cursor) VALUES ('crawl', 'a')")
-    site.rows("""INSERT INTO celeriac.passes (role, by, free, claimants, given)
-        VALUES ('crawl', 'w', 1, '[{"account": "a", "waiting": 3}, {"account": "b", "waiting": 1}]', '{"a": 1}')""")
-    said = site.html("roles/crawl")
-    assert "The next pass begins after a." in said
-    waited = {account: re.findall(rf'<tr id="share-{account}">.*?</tr>', said, re.DOTALL)[0] for account in "ab"}
-    assert ['<td class="figure">1</td><td><time' in waited[account] for account in "ba"] == [True, False]
     assert same["headline"] == site.get(f"tasks/{waiting}.json").json()["why"]["headline"]
 
 
