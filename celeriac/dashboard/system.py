@@ -32,7 +32,7 @@ def system(page: Viewer) -> Response:
         transactions=partial(page.panel, condition.old_transactions, condition.OLD),
         dead=partial(page.panel, condition.dead_rows, condition.FEW_DEAD),
         connections=partial(page.panel, condition.connections), sizes=partial(page.panel, condition.sizes),
-        doctor=page.site.reading.examined,
+        doctor=page.site.reading.examined, runs=partial(page.panel, insights.sweep_runs),
     )  # fmt: skip
     found = panels["sweeps"]
     sweeps = found if found.stopped else Found([row for row in found.value if row["kind"] != "task"])

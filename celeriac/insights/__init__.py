@@ -40,6 +40,7 @@ from celeriac.insights.redaction import refuse_sensitive
 from celeriac.insights.rounds import Turns, rounds_waited, turns
 from celeriac.insights.shares import AccountShare, Shares, shares, waiting_of
 from celeriac.insights.situation import Broker
+from celeriac.insights.sweeps import SweepRuns, sweep_runs
 from celeriac.insights.system import (
     Unstarted,
     account_policies,
@@ -93,6 +94,7 @@ __all__ = [
     "Sample",
     "Shares",
     "Step",
+    "SweepRuns",
     "Ticking",
     "Turns",
     "UnderWay",
@@ -162,6 +164,7 @@ __all__ = [
     "schedules",
     "shares",
     "silences",
+    "sweep_runs",
     "ticking",
     "ticks_of",
     "together",

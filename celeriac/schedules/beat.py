@@ -26,6 +26,7 @@ from celeriac import logged
 from celeriac.counters import COUNTERS
 from celeriac.errors import ConfigurationError
 from celeriac.schedules import written
+from celeriac.schedules.decide import Job
 from celeriac.schedules.tick import PATIENCE
 from celeriac.schedules.timetable import Ticked, Timetable, entries
 from celeriac.store.failures import RETRY_EVERY, Away, is_gone, is_locked
@@ -78,14 +79,16 @@ class Acts:
         else:
             logger.log(logging.INFO if done else logging.DEBUG, "%s: %d", job.name, done)
             report = {"done": done}
-        self._tell(job.name, report | {"seconds": round(time.monotonic() - began, 3), "by": self.app.process_name})
+        self._tell(job, report | {"seconds": round(time.monotonic() - began, 3), "by": self.app.process_name})
 
-    def _tell(self, name: str, report: dict[str, Any]) -> None:
+    def _tell(self, job: Job, report: dict[str, Any]) -> None:
         try:
             with self.app.database.transaction(patience=PATIENCE) as connection:
-                written.told(connection, name, report)
+                written.told(connection, job.name, report)
+                if job.kind == "sweep":
+                    written.ran(connection, job.name, report)
         except Exception as error:
-            logger.warning("What %s came to could not be written: %s", name, error)
+            logger.warning("What %s came to could not be written: %s", job.name, error)
 
     def under_way(self) -> int:
         return sum(not future.done() for future in list(self.running.values()))

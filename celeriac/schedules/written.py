@@ -84,6 +84,18 @@ DELETE = text("DELETE FROM celeriac.scheduled_jobs WHERE id = :id")
 
 TOLD = text("UPDATE celeriac.scheduled_jobs SET last_report = CAST(:report AS jsonb) WHERE name = :name")
 
+RAN = text("""
+INSERT INTO celeriac.sweep_runs AS r (name, hour, runs, failed, done, seconds, longest, error)
+VALUES (:name, date_trunc('hour', clock_timestamp()), 1, :failed, :done, :seconds, :seconds, :error)
+ON CONFLICT (name, hour) DO UPDATE SET runs = r.runs + 1, failed = r.failed + excluded.failed,
+    done = r.done + excluded.done, seconds = r.seconds + excluded.seconds,
+    longest = greatest(r.longest, excluded.longest), error = coalesce(excluded.error, r.error)
+""")
+
+FORGET = text("""
+DELETE FROM celeriac.sweep_runs WHERE name = :name AND hour < clock_timestamp() - interval '25 hours'
+""")
+
 #: Whose schedules every beat runs.
 API = "api"
 
@@ -231,3 +243,11 @@ def shown(row: Mapping[str, Any]) -> dict[str, Any]:
 def told(connection: Connection, name: str, report: Mapping[str, Any]) -> None:
     """What the last pass or sweep of a schedule came to."""
     connection.execute(TOLD, {"name": name, "report": json.dumps(dict(report))})
+
+
+def ran(connection: Connection, name: str, report: Mapping[str, Any]) -> None:
+    """A run of a sweep is counted with those of its hour; what is older than a day is forgotten."""
+    error = report.get("error")
+    counted = {"failed": int(error is not None), "done": report.get("done", 0), "seconds": report["seconds"]}
+    connection.execute(RAN, {"name": name, "error": error} | counted)
+    connection.execute(FORGET, {"name": name})

@@ -9,6 +9,7 @@ import redis
 
 from celeriac.dashboard import reading
 from celeriac.doctor import examine
+from celeriac.schedules import written
 from tests.api.works import audited, row, task
 from tests.dashboard.site import Site, worker
 from tests.processes import until
@@ -71,6 +72,25 @@ def test_the_doctor_s_checks_are_on_the_page_with_what_cures_them(site: Site) ->
     told = {one.check: one.ok for one in examine(site.app)}
     assert {name: one["ok"] for name, one in found.items()} == told
     assert not told["roles"]
+
+
+def test_sweeps_are_told_with_what_they_came_to_within_a_day(site: Site) -> None:
+    site.rows("""INSERT INTO celeriac.scheduled_jobs (name, target, cron_expression, kind)
+        VALUES ('sweep rescue', 'rescue', '@every 30s', 'sweep'), ('sweep prune', 'prune', '@every 30s', 'sweep')""")
+    for report in ({"done": 3, "seconds": 0.5}, {"error": "no disk", "seconds": 1.5}):
+        with site.app.database.transaction() as connection:
+            written.ran(connection, "sweep rescue", report)
+    site.rows("UPDATE celeriac.scheduled_jobs SET next_run_at = now() + interval '9 s'")
+    text = site.html("system")
+    assert "All 2 sweeps ran in time" in text
+    (rescue,) = re.findall(r'<tr id="runs-sweep rescue">.*?</tr>', text)
+    assert re.findall(r'"(?:figure|error)">([^<]+)<', rescue) == ["2", "1", "3", "1 s", "1.5 s", "no disk"]
+    site.rows("UPDATE celeriac.scheduled_jobs SET next_run_at = now() - interval '2 min' WHERE target = 'prune'")
+    assert "1 sweep is overdue or cannot run: sweep prune." in site.html("system")
+    site.rows("UPDATE celeriac.sweep_runs SET hour = hour - interval '26 hours'")
+    with site.app.database.transaction() as connection:
+        written.ran(connection, "sweep rescue", {"done": 1, "seconds": 0.1})
+    assert site.rows("SELECT runs, done FROM celeriac.sweep_runs") == [(1, 1)]
 
 
 def test_no_page_waits_for_a_doctor_that_is_held_up(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import make_url
 
-from celeriac import Celeriac, ConfigurationError, repair
+from celeriac import Celeriac, ConfigurationError, insights, repair
 from celeriac.schedules import batcher, enqueuing, sweeping, written
 from celeriac.schedules import beat as beating
 from celeriac.schedules.beat import LOOK_EVERY, Scheduler
@@ -76,6 +76,10 @@ def test_a_sweep_that_is_due_runs_and_tells_what_it_did(beat: Scheduler, of: Cal
     beat.tick()
     until(lambda: of("sweep rescue", "last_report"), "the rescue's report")
     report = of("sweep rescue", "last_report")
+    with beat.app.database.reading() as connection:
+        (rescue,) = [one for one in insights.sweep_runs(connection) if one.name == "sweep rescue"]
+    assert (rescue.runs, rescue.failed, rescue.done, rescue.is_in_time) == (1, 0, report["done"], True)
+    assert rescue.longest == report["seconds"]
     assert (report["done"], report["by"]) == (0, beat.app.process_name)
     assert report["seconds"] >= 0
 

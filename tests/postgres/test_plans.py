@@ -45,7 +45,7 @@ SHORT = {
     "account_policies", "afterwards", "alert_deliveries", "alert_silences", "alerts", "alerts_pending", "api_tokens",
     "batchers", "beats", "bulk_actions", "enqueuers", "failure_marks", "group_results", "minutes_in_all",
     "minutes_until", "outcomes", "queue_states", "repairs", "ring", "role_limits", "roles", "saved_views",
-    "scheduled_jobs", "tickets", "unparking", "workers",
+    "scheduled_jobs", "sweep_runs", "tickets", "unparking", "workers",
 }  # fmt: skip
 
 #: Not explained here: figures count what there is (`test_plans_of_figures`), these read the catalog or change it, and
