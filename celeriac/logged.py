@@ -18,6 +18,7 @@ EVENTS: Mapping[str, str] = {
     "task.retried": "it is tried again, or snoozes",
     "task.failed": "it failed for good",
     "task.cancelled": "it was cancelled",
+    "task.log": "a handler writes to its own log",
     "task.rescued": "tasks were taken from who would not finish them",
     "task.handed_back": "a worker gave back what it has not finished",
     "ticket.lost": "Redis lost tickets; their tasks are handed out anew",

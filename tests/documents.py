@@ -23,7 +23,7 @@ from celeriac.alerts.rules import RULES
 from celeriac.api.server import create
 from celeriac.dashboard.app import ROUTERS
 from celeriac.metrics.catalogue import METRICS
-from celeriac.schedules.timetable import entries
+from celeriac.schedules.listed import entries
 from tasks import app
 from tasks.watching import RULES as OWN_RULES
 from tests.processes import ROOT

@@ -17,6 +17,7 @@ from fastapi import Query
 from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, StringConstraints
 from pydantic_core import CoreSchema, core_schema
 
+from celeriac.api.fields import Name
 from celeriac.insights import MOST_ROWS
 
 T = TypeVar("T")
@@ -133,3 +134,7 @@ PageOfIds = Annotated[IdQuery, Query()]
 PageOfEnded = Annotated[EndedQuery, Query()]
 PageOfInstants = Annotated[InstantsQuery, Query()]
 PageOfNames = Annotated[NameQuery, Query()]
+
+
+class RoleQuery(PageQuery):
+    role: Name | None = None

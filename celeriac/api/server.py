@@ -32,14 +32,16 @@ from celeriac.api import (
     doctor,
     document,
     enqueue,
+    failures,
     health,
     jobs,
+    locks,
     matching,
     metrics,
-    operators,
     policies,
     rates,
     scheduled_jobs,
+    shares,
     steering,
     system,
     tasks,
@@ -77,7 +79,8 @@ ROUTERS = tuple(
     module.router
     for module in (
         health, document, enqueue, matching, bulks, capacity, rates, steering, tasks, jobs, ticks, scheduled_jobs,
-        trigger, system, policies, workers, dead_letters, workflows, operators, alerts, metrics, doctor,
+        trigger, system, policies, workers, dead_letters, workflows, failures, shares, locks, alerts,
+        metrics, doctor,
     )
 )  # fmt: skip
 

@@ -12,7 +12,8 @@ from celeriac.errors import CeleriacError, ConfigurationError
 from celeriac.roles.options import secrets_in
 from celeriac.schedules import operate, written
 from celeriac.schedules.decide import Entry
-from celeriac.schedules.timetable import Timetable, entries
+from celeriac.schedules.listed import entries
+from celeriac.schedules.timetable import Timetable
 from celeriac.store.invariants import violations
 from celeriac.store.migrate import unapplied
 from celeriac.worker.controller import queues_of

@@ -12,7 +12,8 @@ from celeriac.alerts.rules import RULES, evaluate
 from celeriac.app import Celeriac
 from celeriac.doctor.findings import LATE, Seen, Trouble, age, named
 from celeriac.insights import condition
-from celeriac.schedules.timetable import Timetable, entries
+from celeriac.schedules.listed import entries
+from celeriac.schedules.timetable import Timetable
 
 #: Rules whose threshold is the limit here as well, and what to do.
 _CURES: Mapping[str, str] = {

@@ -23,7 +23,7 @@ from celeriac.counters import COUNTERS
 from celeriac.metrics.catalogue import METRICS, Source
 from celeriac.metrics.read import SCHEDULES_TOLD, Samples
 from celeriac.run import shared
-from celeriac.schedules.timetable import entries
+from celeriac.schedules.listed import entries
 from celeriac.settings import host_and_port
 from celeriac.worker import request
 from celeriac.worker.pulse import FRESH, PULSE

@@ -27,8 +27,9 @@ from celeriac.counters import COUNTERS
 from celeriac.errors import ConfigurationError
 from celeriac.schedules import written
 from celeriac.schedules.decide import Job
+from celeriac.schedules.listed import entries
 from celeriac.schedules.tick import PATIENCE
-from celeriac.schedules.timetable import Ticked, Timetable, entries
+from celeriac.schedules.timetable import Ticked, Timetable
 from celeriac.store.failures import RETRY_EVERY, Away, is_gone, is_locked
 from celeriac.store.migrate import unapplied
 

@@ -22,7 +22,8 @@ from celeriac.schedules import written
 from celeriac.schedules.arguments import task_of
 from celeriac.schedules.decide import CHANGEABLE, Entry
 from celeriac.schedules.expressions import parse
-from celeriac.schedules.timetable import RunNow, Timetable, entries
+from celeriac.schedules.listed import entries
+from celeriac.schedules.timetable import RunNow, Timetable
 from celeriac.store.sensitive import kept
 
 if TYPE_CHECKING:

@@ -16,8 +16,6 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import Connection
-
 from celeriac.counters import COUNTERS
 from celeriac.dispatch import parking
 from celeriac.roles import limits
@@ -48,6 +46,8 @@ LOOK_AGAIN = 0.1
 
 #: Tasks of resumed accounts that a look brings back.
 RESUMED = 500
+
+#: How often the end of a worker tries to hand back what somebody has locked.
 LOOKS = 5
 
 #: How long (seconds) the end of a worker waits for the look under way.
@@ -205,17 +205,9 @@ class Lifeline(threading.Thread):
             return
         with self.database.transaction() as connection:
             found = [token for pid in self.lost for token in release.of_process(connection, shared.worker_id(), pid)]
-            orphans = self._release(connection, [*self.orphans, *found])
+            orphans = parting.release_lost(connection, [*self.orphans, *found])
         self.lost.clear()
         self.orphans = orphans
-
-    def _release(self, connection: Connection, tokens: list[str]) -> list[str]:
-        """Those that somebody had locked."""
-        release.release(
-            connection, tokens, started=True, kind="worker_lost", why="its process was lost", by=shared.worker_id(),
-            loss=True,
-        )  # fmt: skip
-        return release.still_held(connection, tokens)
 
     # -- work ------------------------------------------------------------------------------------------------------
 

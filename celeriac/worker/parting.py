@@ -5,9 +5,10 @@ The processes are killed next, and nobody hears of these tasks from them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 from celery.worker.state import reserved_requests
+from sqlalchemy import Connection
 
 from celeriac.insights import held
 from celeriac.insights.held import Row
@@ -59,3 +60,12 @@ def _tell(events: Journal, rows: Iterable[Row], began: Collection[int]) -> None:
             again = journal.event("task-rejected", again["uuid"], again["name"], requeue=True)
         events.write(again)
     events.flush()
+
+
+def release_lost(connection: Connection, tokens: Sequence[str]) -> list[str]:
+    """Releases the tickets of lost processes; those that somebody has locked come back."""
+    release.release(
+        connection, tokens, started=True, kind="worker_lost", why="its process was lost", by=shared.worker_id(),
+        loss=True,
+    )  # fmt: skip
+    return list(release.still_held(connection, tokens))

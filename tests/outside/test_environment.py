@@ -55,7 +55,7 @@ def test_where_stores_have_web_pages_they_are_looked_for_daily_by_workers_with_a
     given: str, told: str
 ) -> None:
     asks = (
-        "from celeriac.schedules.timetable import entries; from tasks import app; from tasks.stores import PER_STORE; "
+        "from celeriac.schedules.listed import entries; from tasks import app; from tasks.stores import PER_STORE; "
         "print({task.role.memory_per_task for task in PER_STORE},"
         " [one.kwargs['platform'] for one in entries(app, {}).values() if 'platform' in one.kwargs])"
     )

@@ -13,7 +13,8 @@ from celeriac import Celeriac, ConfigurationError, insights, repair
 from celeriac.schedules import batcher, enqueuing, sweeping, written
 from celeriac.schedules import beat as beating
 from celeriac.schedules.beat import LOOK_EVERY, Scheduler
-from celeriac.schedules.timetable import Timetable, entries
+from celeriac.schedules.listed import entries
+from celeriac.schedules.timetable import Timetable
 from celeriac.store.failures import RETRY_EVERY
 from tests.conftest import Servers
 from tests.processes import Rows, until

@@ -13,7 +13,7 @@ from beat import HOOKS
 from celeriac import Settings
 from celeriac.api.server import create
 from celeriac.cli.stack import serve
-from celeriac.schedules.timetable import entries
+from celeriac.schedules.listed import entries
 from celeriac.store import states
 from celeriac.worker.limits import tasks_that_fit
 from tasks import app, stale_thumbnails, stores, subreddits, thumbnails

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from celeriac.schedules.timetable import entries
+from celeriac.schedules.listed import entries
 from tasks.app import app
 from tasks.dutchie import MENU_URL
 from tasks.stores import (

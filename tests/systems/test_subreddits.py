@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy.exc import IntegrityError
 
 from celeriac.insights.metrics import metrics
-from celeriac.schedules.timetable import entries
+from celeriac.schedules.listed import entries
 from sandbox.forum import Standing
 from tasks.app import app
 from tasks.subreddits import BATCH, crawl, enqueue_stale, request_crawl

@@ -1,0 +1,137 @@
+"""Who gets less than a fair share, and why a role's tasks wait."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query
+from pydantic import Field
+
+from celeriac import insights
+from celeriac.api.app import App
+from celeriac.api.callers import Reader
+from celeriac.api.fields import Name, Text
+from celeriac.api.paging import AFTER, NUMBER, TEXT, Paged, Place, RoleQuery, ranks
+from celeriac.api.system import Count, Shown
+from celeriac.insights.checks import Reason
+
+router = APIRouter(prefix="/api", tags=["system"])
+
+
+class ShareQuery(RoleQuery):
+    after: Annotated[Annotated[Place, ranks(NUMBER, TEXT)] | None, AFTER] = None
+
+
+class AccountShare(Shown):
+    role: str | None = Field(description="null: of all roles together")
+    account: str = Field(examples=["7"])
+    waiting: Count = Field(description="ready to start")
+    parked: Count = Field(description="it is paused, or may have nothing")
+    oldest_due: datetime | None
+    claimed: int
+    running: int
+    held: int = Field(description="claimed and running")
+    weight: float
+    cap: int | None
+    paused: bool
+    fair: float = Field(description="slots it would hold if all were shared out anew", examples=[12.5])
+    lacks: float = Field(description="slots it has less than that")
+    fair_share: float = Field(description="0 to 1, of what all would hold")
+    held_share: float = Field(description="0 to 1, of what all hold")
+    rounds_waited: int | None = Field(
+        default=None, description="of one role: rounds it waits already while it holds nothing; 1 is the bound"
+    )
+
+
+class Shares(Paged):
+    accounts: list[AccountShare] = Field(description="who lacks most first")
+    is_all: bool = Field(description="false: there are more accounts than were looked at")
+    cursor: str | None = Field(
+        default=None, description="of one role: the account after which its next pass begins", examples=["acme"]
+    )
+
+
+class AccountRole(Shown):
+    role: str = Field(examples=["product_resync"])
+    ready: Count = Field(description="could start")
+    later: Count = Field(description="waits for its time")
+    parked: Count = Field(description="the account is paused, or may have nothing")
+    oldest_due: datetime | None
+    claimed: int
+    running: int
+    completed: int = Field(description="within an hour, of the role's newest 1,000")
+    failed: int = Field(description="within an hour, of the role's newest 1,000")
+
+
+class Holding(Shown):
+    id: int = Field(examples=[7])
+    role: str = Field(examples=["product_resync"])
+    worker_id: str | None = Field(description="null: it is claimed, and none has started it")
+    claimed_at: datetime
+    started_at: datetime | None
+    heartbeat_age: float | None
+
+
+class OldestTask(Shown):
+    id: int = Field(examples=[7])
+    role: str = Field(examples=["product_resync"])
+    due_at: datetime
+    parked: bool
+
+
+class AccountAtWork(Shown):
+    roles: list[AccountRole] = Field(description="those of which it has anything; what waits for locks is not counted")
+    held: list[Holding] = Field(description="claimed or running, the first 50 by when they were claimed")
+    oldest: list[OldestTask] = Field(description="10 that are due, of the first 500 of each role")
+
+
+class Waits(Shown):
+    reason: Reason = Field(description="as `why` says it of one task", examples=["not_its_turn"])
+    room: str = Field(
+        description="`waits_for` of the tasks it is said of, nothing: they are ready", examples=["nothing"]
+    )
+    says: str = Field(examples=["not their turn: with the next pass their account has its fair share, or its cap"])
+    n: Count
+    until: datetime | None = Field(description="when it may be over; null: nobody knows")
+
+
+class WaitsOfRole(Shown):
+    role: str
+    waits: list[Waits] = Field(description="those that are ready first; what nothing waits for is left out")
+
+
+@router.get("/shares")
+def list_shares(query: Annotated[ShareQuery, Query()], app: App, _: Reader) -> Shares:
+    """What each account has waiting and holds, beside what would be fair; of one role, or of all together."""
+    with app.database.reading() as connection:
+        found = insights.shares(connection, query.role, limit=insights.MOST_ROWS)
+        turns = None if query.role is None else insights.turns(connection, query.role)
+    accounts, more = query.of(found.accounts, lambda one: (-one.lacks, one.account))
+    told = Shares.model_validate({"accounts": accounts, "is_all": found.is_all, "next": more}, from_attributes=True)
+    if turns is not None:
+        told.cursor = turns.cursor
+        for one in told.accounts:
+            one.rounds_waited = turns.rounds.get(one.account, 0)
+    return told
+
+
+@router.get("/roles/{role}/waits")
+def get_waits(role: Annotated[Name, Path()], app: App, _: Reader) -> WaitsOfRole:
+    """Why the role's tasks wait, reason by reason: how many, and when the next pass takes some."""
+    with app.database.reading() as connection:
+        found = insights.waits_of(connection, role, app.probe)
+    return WaitsOfRole.model_validate({"role": role, "waits": found}, from_attributes=True)
+
+
+@router.get("/shares/account")
+def get_account_at_work(
+    app: App, _: Reader, account: Annotated[Text, Query(examples=["acme"], description="empty: of no account")]
+) -> AccountAtWork:
+    """One account: what it has of each role, what it holds, and its oldest tasks that are due."""
+    with app.database.reading() as connection:
+        return AccountAtWork.model_validate({
+            "roles": insights.account_roles(connection, account),
+            "held": insights.account_holdings(connection, account),
+            "oldest": insights.account_oldest(connection, account),
+        }, from_attributes=True)  # fmt: skip

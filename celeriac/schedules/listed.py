@@ -1,0 +1,102 @@
+"""What is to run when: the app's list of schedules, with what each makes where the list says nothing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from celeriac.errors import ConfigurationError
+from celeriac.repair import SWEEPS
+from celeriac.roles.role import is_on
+from celeriac.schedules import celerys
+from celeriac.schedules.arguments import kept
+from celeriac.schedules.decide import Entry, every, overridden
+
+if TYPE_CHECKING:
+    from celeriac.app import Celeriac
+
+
+def batcher(role: str, every: str | float | None = None, **options: Any) -> Callable[[Celeriac], Entry]:
+    """The pass of one role, at an expression or every so many seconds; by default the role's own."""
+
+    def entry(app: Celeriac) -> Entry:
+        declared = app.roles.get(role)
+        if declared is None:
+            raise ConfigurationError(f"a schedule names the role {role!r}, which no code declares")
+        when = _expression(every or declared.role.every)
+        given = {"description": f"Dispatches {role}, fairly", "enabled": declared.role.enabled()} | options
+        return _act(name=f"batcher {role}", kind="pass", target=role, cron_expression=when, **given)
+
+    return entry
+
+
+def sweeping(name: str, every: str | float | None = None, **options: Any) -> Callable[[Celeriac], Entry]:
+    """One sweep, at an expression or every so many seconds; by default each CELERIAC_SWEEP_INTERVAL_MS.
+
+    The review runs each CELERIAC_MASTER_INTERVAL_MS.
+    """
+    if name not in SWEEPS:
+        raise ConfigurationError(f"there is no sweep {name!r}; there are: {', '.join(SWEEPS)}")
+
+    def entry(app: Celeriac) -> Entry:
+        usual = app.settings.master_interval if name == "review" else app.settings.sweep_interval
+        when = _expression(every or usual)
+        given = {"description": (SWEEPS[name].__doc__ or "").partition("\n")[0]} | options
+        return _act(name=f"sweep {name}", kind="sweep", target=name, cron_expression=when, **given)
+
+    return entry
+
+
+def enqueuing(
+    name: str, expression: str | float, role: str, kwargs: Mapping[str, Any] | None = None, *,
+    enabled_by: str | None = None, **options: Any,
+) -> Callable[[Celeriac], Entry]:  # fmt: skip
+    """A task of a role, at an expression or every so many seconds. `enabled_by` names a variable that switches it.
+
+    `options`: `priority`, `timezone`, `misfire`, `misfire_grace`, `overlap`, `description`, `enabled`.
+    """
+
+    def entry(_: Celeriac) -> Entry:
+        said = kept(dict(kwargs or {}), f"schedule {name!r}: ")
+        given: dict[str, Any] = {"kwargs": said, "enabled": is_on(enabled_by)} | options
+        return Entry(name=name, kind="task", target=role, cron_expression=_expression(expression), **given)
+
+    return entry
+
+
+def _act(**fields: Any) -> Entry:
+    """Passes and sweeps look at what there is: one makes up for all that were missed."""
+    given: dict[str, Any] = {"misfire": "once", "misfire_grace": 0.0} | fields
+    return Entry(**given)
+
+
+def _expression(given: str | float) -> str:
+    return given if isinstance(given, str) else every(given)
+
+
+def entries(app: Celeriac, environ: Mapping[str, str] | None = None) -> dict[str, Entry]:
+    """What the app lists, a pass for each declared role and every sweep it does not list; all of it checked.
+
+    Raises ConfigurationError.
+    """
+    usual = [batcher(d.role.name)(app) for d in app.roles.all()] + [sweeping(name)(app) for name in SWEEPS]
+    found = {entry.name: entry for entry in usual}
+    for entry in _listed(app):
+        found[entry.name] = entry
+    given = os.environ if environ is None else environ
+    found = {name: replace(entry, **overridden(entry, given)) for name, entry in found.items()}
+    for entry in found.values():
+        entry.check()
+    return found
+
+
+def _listed(app: Celeriac) -> Iterator[Entry]:
+    """The beat config's, then Celery's. Raises ConfigurationError for a name that is given twice."""
+    seen: set[str] = set()
+    for entry in (*(make(app) for make in app.schedules), *celerys.entries(app)):
+        if entry.name in seen:
+            raise ConfigurationError(f"schedule {entry.name!r}: there are two of that name; give one of them another")
+        seen.add(entry.name)
+        yield entry
