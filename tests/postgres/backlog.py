@@ -31,6 +31,10 @@ _ENTRY = {
             heartbeat_at)
         SELECT gen_random_uuid(), role, ARRAY[id], ARRAY[account], 'w', 2, now() - interval '1 hour',
             now() - interval '1 hour', now() - interval '1 hour' FROM t""",
+    "a live ticket each": """
+        INSERT INTO celeriac.tickets (token, role, ids, accounts, worker_id, worker_pid, claimed_at, started_at,
+            heartbeat_at)
+        SELECT gen_random_uuid(), role, ARRAY[id], ARRAY[account], 'w' || id % 1000, 3, now(), now(), now() FROM t""",
     "one ticket": f"""
         INSERT INTO celeriac.tickets (token, role, ids, accounts, worker_id, worker_pid, claimed_at, started_at,
             heartbeat_at)
