@@ -18,6 +18,7 @@ from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as NoConnection
 
+from celeriac import logged
 from celeriac.store.alike import pattern_of
 from celeriac.store.connections import Database
 
@@ -42,7 +43,7 @@ class TaskLog(logging.LoggerAdapter[logging.Logger]):
     def __init__(self, database: Database, task: int, attempt: int, fields: Mapping[str, Any]) -> None:
         super().__init__(logger, {})
         self.database, self.task, self.attempt = database, task, attempt
-        self.fields = {"event": "task.log", "task": task, "attempt": attempt, **fields}
+        self.fields = logged.of("task.log", task=task, attempt=attempt, **fields)
         self.waiting: list[dict[str, str]] = []
         self.kept, self.alike, self.left_out = 0, Counter[str](), Counter[tuple[int, str]]()
         self.written = time.monotonic()
@@ -60,7 +61,7 @@ class TaskLog(logging.LoggerAdapter[logging.Logger]):
         told = f"{line}\n{traceback.format_exc()}" if kwargs.get("exc_info") else line
         self._keep(level, told)
         if self.isEnabledFor(level):
-            kwargs.setdefault("extra", {"data": self.fields})
+            kwargs.setdefault("extra", self.fields)
             self.logger.log(level, "%s", line, **kwargs)
         if time.monotonic() - self.written >= EVERY:
             self.write()
@@ -70,7 +71,7 @@ class TaskLog(logging.LoggerAdapter[logging.Logger]):
         for (level, same), n in self.left_out.items():
             said = f"and {n:,} more like: {same}"
             self._keep(level, said)
-            self.logger.log(level, "%s", said, extra={"data": self.fields})
+            self.logger.log(level, "%s", said, extra=self.fields)
         self.left_out.clear()
         self.write()
 
