@@ -118,10 +118,11 @@ def passes(
     return [row | {"capped": _capped(row["claimants"], row["given"])} for row in rows]
 
 
-def _capped(claimants: Sequence[Mapping[str, Any]], given: Mapping[str, int]) -> int:
+def _capped(claimants: Sequence[Any], given: Mapping[str, int]) -> int:
     """Those that wait for more than they got, and hold what they may with it."""
     return sum(
-        one.get("cap") is not None
+        isinstance(one, Mapping)
+        and one.get("cap") is not None
         and (got := given.get(one["account"], 0)) < one.get("waiting", 0)
         and one.get("holding", 0) + got >= one["cap"]
         for one in claimants

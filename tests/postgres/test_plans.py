@@ -438,6 +438,8 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
         "insights.tasks.ROWS_OF": [{"given": ["ready-1", "done-1"], "ids": [lone, failed[0]]}],
         "insights.tasks.EVENTS": [{"id": 1, "most": SELECTED}],
         "insights.gone.ROLE_OF": [{"id": 1}],
+        "insights.pace.PACE": [work | {"minutes": 10}],
+        "insights.system.PASSES_OF_ALL": [{"before": None, "most": SELECTED}],
         "insights.tasks.ACTIVE_UNDER": [{"lock_key": "key-1"}],
         "insights.tasks.UNFINISHED": [{"role": "keyed", "unique_key": "h1"}],
         "insights.tasks.LAST_COMPLETION": [work | {"looks_at": 1}],
