@@ -16,7 +16,7 @@ from celeriac.dispatch import claim, decide, parking, promote, record, room, sel
 from celeriac.dispatch.claim import Held, Holder, fresh_token
 from celeriac.dispatch.fairness import Claimant, next_cursor
 from celeriac.dispatch.publish import Publisher, Ticket, rows_per_ticket, split
-from celeriac.dispatch.window import may_claim, refill_below
+from celeriac.dispatch.window import may_claim
 from celeriac.roles.role import Role
 from celeriac.settle import release
 from celeriac.store.connections import Database
@@ -94,7 +94,7 @@ class Dispatcher:
 
     def has_work_and_room(self, role: Role) -> bool:
         with COUNTERS.timing("sql_seconds", "look"), self.database.statement() as connection:
-            return room.work_and_room(connection, role.name, role.queue, refill_below(role))
+            return room.work_and_room(connection, role)
 
     def has_due(self, role: Role) -> bool:
         with self.database.statement() as connection:

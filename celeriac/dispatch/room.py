@@ -4,24 +4,32 @@ from __future__ import annotations
 
 from sqlalchemy import Connection, text
 
+from celeriac.dispatch.window import refill_below
+from celeriac.roles.role import Role
 from celeriac.store.prepared import Prepared
+
+#: For so long (seconds) no ticket of a role was made, where a pass pays for a single slot.
+QUIET = 1
 
 # Room is checked before work: settles ask far more often than there is room, and `ready` may begin with dead entries.
 # There is no room while a ticket for each slot waits to be started: what becomes ready meanwhile shares the next
 # tickets. A pass after each settle would make ever smaller tickets, and a queue of them. A ticket that has waited for
 # longer is not counted: it may be lost, or all workers are busy.
+# A drain has a pass once a quarter of the window is free (`:below`). The last quarter is filled too where no ticket of
+# the role was made for a while: long tasks, which settle seldom, would leave it empty until beat's pass.
 # Where a pass left resume points, the next pass finds out whether there is more.
-WORK_AND_ROOM = text("""
+WORK_AND_ROOM = text(f"""
 WITH state AS MATERIALIZED (
     SELECT held_since, points IS NOT NULL AND rescan_at > statement_timestamp() AS resumes
     FROM celeriac.batcher(:role)
 ), held AS MATERIALIZED (
     SELECT coalesce(sum(cardinality(ids)), 0) AS tasks, count(*) FILTER (
-            WHERE worker_id IS NULL AND claimed_at > statement_timestamp() - interval '1 second') AS to_start
+            WHERE worker_id IS NULL AND claimed_at > statement_timestamp() - interval '1 second') AS to_start,
+        coalesce(max(claimed_at) < statement_timestamp() - interval '{QUIET} seconds', true) AS quiet
     FROM celeriac.tickets
     WHERE role = :role AND claimed_at >= coalesce((SELECT held_since FROM state), '-infinity')
 )
-SELECT (SELECT tasks < :below AND (to_start = 0 OR to_start < coalesce((
+SELECT (SELECT tasks < CASE WHEN quiet THEN :size ELSE :below END AND (to_start = 0 OR to_start < coalesce((
         SELECT sum(concurrency) FROM celeriac.workers
         WHERE status = 'active' AND queues ? :queue
             AND last_heartbeat_at > statement_timestamp() - interval '2 minutes'), to_start + 1)) FROM held)
@@ -40,12 +48,13 @@ SELECT (SELECT tasks < :below AND (to_start = 0 OR to_start < coalesce((
         FROM celeriac.role_limits l WHERE role = :role AND rate_limit IS NOT NULL), true)
 """)
 
-_WORK_AND_ROOM = Prepared(WORK_AND_ROOM, {"role": "text", "queue": "text", "below": "integer"})
+_WORK_AND_ROOM = Prepared(WORK_AND_ROOM, {"role": "text", "queue": "text", "below": "integer", "size": "integer"})
 
 
-def work_and_room(connection: Connection, role: str, queue: str, below: int) -> bool:
-    """Whether there is work, fewer than `below` tasks are active and not every slot has a ticket to start.
+def work_and_room(connection: Connection, role: Role) -> bool:
+    """Whether there is work, enough of the window is free and not every slot has a ticket to start.
 
     Cheap enough to ask after every settle.
     """
-    return bool(_WORK_AND_ROOM.on(connection, {"role": role, "queue": queue, "below": below}).scalar_one())
+    asked = {"role": role.name, "queue": role.queue, "below": refill_below(role), "size": role.window}
+    return bool(_WORK_AND_ROOM.on(connection, asked).scalar_one())

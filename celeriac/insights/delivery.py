@@ -68,7 +68,7 @@ def _nobody_passes(s: Situation, facts: dict[str, Any]) -> Check:
     if not s.of.prompt:
         return Check("passes", "no", f"nobody makes its role's passes: {beat}", facts, "no_pass")
     if s.takers:
-        full = f"{s.held.n} of {s.of.size} slots are taken: workers make a pass once a quarter is free"
+        full = f"{s.held.n} of {s.of.size} slots are taken: workers make a pass once one is free"
         return Check("passes", "no", f"{full}, and {beat}", facts, "no_pass")
     missing = worker(s)
     return Check("passes", "no", f"{missing.sentence}; {beat}", {**facts, **missing.facts}, missing.reason)

@@ -186,9 +186,9 @@ class Situation:
 
     @property
     def lookers(self) -> list[Worker]:
-        """Those that make passes of a prompt role: once a quarter of the window is free (`window.refill_below`)."""
-        is_nearly_full = self.held.n >= self.of.size - self.of.size // 4
-        return [] if is_nearly_full or not self.of.prompt else self.takers
+        """Those that make passes of a prompt role, within a second of a slot's being free (`dispatch/room.py`)."""
+        is_full = self.held.n >= self.of.size
+        return [] if is_full or not self.of.prompt else self.takers
 
     @cached_property
     def beat(self) -> Row[Any]:

@@ -113,7 +113,7 @@ class Fleet:
         """An empty one is a kick: it asks for a pass, whose first ticket stays with the process that makes it."""
         if not ticket:
             self.lines[number].kicked = False
-            if not (tickets := self.lines[number].claim(self.locks, self.workers)):
+            if not (tickets := self.lines[number].claim(self.locks, self.workers, self.now)):
                 return
             ticket = tickets[0]
             self._publish(number, tickets[1:])
@@ -131,7 +131,7 @@ class Fleet:
                 if following.line != number:
                     self._kick(following.line)
         line.observe(sum(task.seconds for task in ticket) / len(ticket))
-        if line.role.prompt and line.pays:
+        if line.role.prompt and line.pays(self.now):
             self._dispatch(number)
         after = [task.after for task in ticket if task.after is not None]
         self._in(sum(after) if after else line.pace.between, _Event.FREE)
@@ -140,13 +140,13 @@ class Fleet:
         for number, line in enumerate(self.lines):
             if not line.role.prompt:
                 line.promote(self.locks)
-            elif line.pays:
+            elif line.pays(self.now):
                 self._dispatch(number)
 
     def _dispatch(self, number: int) -> None:
         line = self.lines[number]
         for _ in range(PASSES if line.role.prompt else 1):
-            if not (tickets := line.claim(self.locks, self.workers)):
+            if not (tickets := line.claim(self.locks, self.workers, self.now)):
                 return
             self._publish(number, tickets)
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import heapq
+import math
 from dataclasses import dataclass
 
 from celeriac.dispatch.publish import rows_per_ticket, split
+from celeriac.dispatch.room import QUIET
 from celeriac.dispatch.window import may_claim, refill_below
 from celeriac.roles.role import Role
 from celeriac.simulate.backlog import Backlog, Task
@@ -29,19 +31,20 @@ class Line:
         self.pace = pace
         self.kicked = False
         self._seconds_per_task: float | None = None
+        self._claimed_at = -math.inf
         self._later: list[Task] = []
 
     @property
     def is_over(self) -> bool:
         return not (self.backlog.waiting or self.backlog.active or self._later)
 
-    @property
-    def pays(self) -> bool:
+    def pays(self, now: float) -> bool:
         """Whether a pass would find work and room, as `Dispatcher.has_work_and_room`.
 
         That one says so a little later while each slot has had a ticket to start for less than a second.
         """
-        return bool(self.backlog.waiting or self._later) and self.backlog.active < refill_below(self.role)
+        most = self.role.window if now - self._claimed_at >= QUIET else refill_below(self.role)
+        return bool(self.backlog.waiting or self._later) and self.backlog.active < most
 
     def come(self, task: Task, locks: Locks) -> bool:
         """Its time has come. Whether somebody kicks: of what waited for its time a look or another's pass learns."""
@@ -56,13 +59,14 @@ class Line:
         for task in sorted(later, key=lambda task: task.due):
             self._ready(task, locks)
 
-    def claim(self, locks: Locks, workers: int) -> list[list[Task]]:
+    def claim(self, locks: Locks, workers: int, now: float) -> list[list[Task]]:
         """One pass: its tickets."""
         self.promote(locks)
         free = may_claim(self.role, self.backlog.active, workers, self._seconds_per_task)
         taken = self.backlog.run_pass(free)
         if not taken:
             return []
+        self._claimed_at = now
         role = self.role
         return split(taken, rows_per_ticket(role.chunk, self._seconds_per_task, role.chunk_target, len(taken), workers))
 

@@ -205,6 +205,20 @@ def test_a_prompt_role_is_refilled_once_a_quarter_of_its_window_is_free(
     assert dispatcher.dispatch_if_due(window) == 3
 
 
+def test_where_nobody_settles_for_a_second_what_is_left_of_a_window_is_filled(
+    dispatcher: Dispatcher, waiting: Waiting, rows: Rows
+) -> None:
+    """The last quarter of a window stayed empty until beat's pass, while long tasks ran in the rest of it."""
+    window = role(window=8, prompt=True)
+    waiting(a=20)
+    assert dispatcher.dispatch_if_due(window) == 8
+    rows("""UPDATE worker_tasks SET status = 'completed', completed_at = now()
+        WHERE id IN (SELECT id FROM worker_tasks WHERE status = 'claimed' LIMIT 2)""")
+    rows("UPDATE tickets SET claimed_at = claimed_at - interval '1 second'")
+    assert dispatcher.dispatch_if_due(window) == 2
+    assert dispatcher.dispatch_if_due(window) == 0
+
+
 def test_while_each_slot_has_a_ticket_to_start_what_becomes_ready_waits_for_the_next_tickets(
     dispatcher: Dispatcher, waiting: Waiting, rows: Rows
 ) -> None:

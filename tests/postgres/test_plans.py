@@ -208,7 +208,7 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
         "dispatch.select.READY": [work, {"role": "nothing of it"}],
         "dispatch.select.PARKED": [work, {"role": "nothing of it"}],
         "dispatch.room.WORK_AND_ROOM": [
-            {"role": role, "queue": role, "below": 1500} for role in ("work", "nothing of it")
+            {"role": role, "queue": role, "below": 1500, "size": 2000} for role in ("work", "nothing of it")
         ],
         "dispatch.select.REFILLS": [{"roles": ["work", "nothing of it"]}],
         "run.lease.STANDING": [{"id": one, "token": TOKEN}],

