@@ -179,7 +179,7 @@ def create_scheduled_job(body: NewScheduledJob, app: App, caller: Admin) -> Sche
 def get_scheduled_job(job: IdInPath, app: App, _: Reader) -> ScheduledJob:
     """One schedule, with when it runs next."""
     with app.database.reading() as connection:
-        return _shown(connection, [operate.found(connection, job)])[0]
+        return _shown(connection, [operate.get(connection, job)])[0]
 
 
 @router.put("/{job}")
@@ -207,7 +207,7 @@ def run_scheduled_job_now(job: IdInPath, app: App, caller: Operator) -> Ran:
 
 
 def ran(done: RunNow) -> Ran:
-    return Ran(told=done.told, ran=done.ran)
+    return Ran(told=done.result, ran=done.ran)
 
 
 def _one(app: App, row: RowMapping) -> ScheduledJob:

@@ -69,7 +69,7 @@ def list_ticks_of_scheduled_job(job: IdInPath, query: PageOfInstants, app: App, 
     """What became of its instants, newest first: the last 60, and all of 24 h. None of passes and sweeps."""
     before = _before(query.after)
     with app.database.reading() as connection:
-        schedule = operate.found(connection, job)["id"]
+        schedule = operate.get(connection, job)["id"]
         found, more = query.read(lambda n: insights.ticks_of(connection, schedule, limit=n, before=before), _place)
     return Ticks.model_validate({"ticks": found, "next": more})
 
@@ -78,7 +78,7 @@ def list_ticks_of_scheduled_job(job: IdInPath, query: PageOfInstants, app: App, 
 def get_lateness_of_scheduled_job(job: IdInPath, app: App, _: Reader) -> Lateness:
     """How late its instants were taken."""
     with app.database.reading() as connection:
-        return Lateness.model_validate(insights.lateness(connection, operate.found(connection, job)["id"]))
+        return Lateness.model_validate(insights.lateness(connection, operate.get(connection, job)["id"]))
 
 
 @router.get("/lateness")

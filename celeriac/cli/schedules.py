@@ -70,7 +70,7 @@ def list_(find: FindApp, /) -> None:
 def ticks(find: FindApp, /, name: str, limit: int) -> None:
     """Show the last ticks of a task's schedule: how late each was, what became of its task, or why it was left out."""
     with find().database.reading() as connection:
-        row = operate.found(connection, name)
+        row = operate.get(connection, name)
         found = insights.ticks_of(connection, row["id"], limit=limit)
         late = insights.lateness(connection, row["id"])
     output.tell({"ticks": found, "lateness": late}, [*output.table([_tick(one) for one in found], _TICK), _late(late)])
@@ -121,7 +121,7 @@ def toggle(find: FindApp, /, name: str, state: str | None, why: str) -> None:
     """Switch a schedule on or off, or over. One that is switched on again has missed nothing."""
     app = find()
     with app.database.reading() as connection:
-        enabled = not operate.found(connection, name)["enabled"] if state is None else state == "on"
+        enabled = not operate.get(connection, name)["enabled"] if state is None else state == "on"
     _tell(app, operate.toggle(app, name, enabled, by=output.by(), why=why))
 
 
@@ -141,7 +141,7 @@ def delete(find: FindApp, /, name: str, why: str) -> None:
 def run_now(find: FindApp, /, name: str) -> None:
     """Run it once, beside its instants, switched on or not; not while its last task is unfinished."""
     done = operate.run_now(find(), name, by=output.by())
-    says = done.told if done.ran else f"nothing was enqueued, its task {done.told} is unfinished"
+    says = done.result if done.ran else f"nothing was enqueued, its task {done.result} is unfinished"
     output.tell({"name": name, **asdict(done)}, f"{name}: {says}")
 
 

@@ -92,7 +92,7 @@ def run(name: str, page: Steerer) -> Response:
     def act() -> str:
         done = operate.run_now(page.celeriac, name, by=page.bearer.name)
         if done.ran:
-            return f"{name} was run: {done.told}."
-        return f"Nothing was enqueued: the last task of {name}, {done.told}, is unfinished."
+            return f"{name} was run: {done.result}."
+        return f"Nothing was enqueued: the last task of {name}, {done.result}, is unfinished."
 
     return acts.done(page, page.to("schedules", name), act)

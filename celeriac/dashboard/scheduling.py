@@ -163,7 +163,7 @@ def _redacted(page: Page, row: RowMapping) -> Mapping[str, Any]:
 
 
 def _row(page: Page, name: str) -> RowMapping:
-    row: RowMapping = page.read(operate.found, name)
+    row: RowMapping = page.read(operate.get, name)
     return row
 
 

@@ -81,7 +81,7 @@ def _field(option: str, time: float | datetime) -> tuple[str, float | str]:
 
 def _refuse_unknown(role: str, given: Collection[str], ours: frozenset[str], known: frozenset[str]) -> None:
     for option in sorted(set(given) - ours):
-        hint = nearest(option, sorted(known), told=sorted(ours))
+        hint = nearest(option, sorted(known), listed=sorted(ours))
         raise BadArguments(f"{role}: a call has no option {option!r}; {hint}; nothing was enqueued")
 
 

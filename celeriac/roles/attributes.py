@@ -18,14 +18,14 @@ def said_by(task_class: type) -> dict[str, Any]:
 
     Methods and properties are the class's own business, whatever their names; only a key may be a function.
     """
-    found: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     for name, value in _attributes(task_class):
         if name not in OPTIONS | RETRY_OPTIONS:
             misspelt_attribute(name, task_class.__name__)
         elif name in KEYS or not hasattr(value, "__get__"):
-            found.setdefault(name, value.__func__ if isinstance(value, staticmethod) else value)
+            options.setdefault(name, value.__func__ if isinstance(value, staticmethod) else value)
     # What Celery sets on each class as it binds it to an app.
-    return {name: value for name, value in found.items() if (name, value) != ("priority", None)}
+    return {name: value for name, value in options.items() if (name, value) != ("priority", None)}
 
 
 def checks_arguments(task: CeleryTask) -> bool:

@@ -37,35 +37,35 @@ class Rule(NamedTuple):
     right: str
 
 
-def seconds(given: Any) -> Any:
+def seconds(value: Any) -> Any:
     """A timedelta's seconds; anything else as it is."""
-    return given.total_seconds() if isinstance(given, timedelta) else given
+    return value.total_seconds() if isinstance(value, timedelta) else value
 
 
 def is_whole(low: int, high: int) -> Fits:
-    return lambda given: isinstance(given, int) and not isinstance(given, bool) and low <= given <= high
+    return lambda value: isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
 
 
-def is_duration(given: Any) -> bool:
+def is_duration(value: Any) -> bool:
     """Seconds, not negative and not beyond what Postgres can add to a date."""
-    return isinstance(given, int | float) and not isinstance(given, bool) and 0 <= given <= LONGEST_DELAY
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= LONGEST_DELAY
 
 
-def is_distance(given: Any) -> bool:
+def is_distance(value: Any) -> bool:
     """Seconds, before or after now."""
-    return is_duration(given) or (isinstance(given, int | float) and given < 0 and is_duration(-given))
+    return is_duration(value) or (isinstance(value, int | float) and value < 0 and is_duration(-value))
 
 
-def is_text(given: Any) -> bool:
+def is_text(value: Any) -> bool:
     """Of what Postgres stores and indexes."""
     try:
-        return isinstance(given, str) and "\x00" not in given and len(given.encode()) <= LONGEST_KEY
+        return isinstance(value, str) and "\x00" not in value and len(value.encode()) <= LONGEST_KEY
     except UnicodeEncodeError:
         return False
 
 
 def or_none(fits: Fits) -> Fits:
-    return lambda given: given is None or fits(given)
+    return lambda value: value is None or fits(value)
 
 
 def whole(low: int, high: int, unit: str = "") -> Rule:
@@ -78,9 +78,9 @@ def outside(priorities: tuple[int, int], priority: int) -> str | None:
     return None if low <= priority <= high else f"a whole number from {low:,} to {high:,}"
 
 
-def wrong(rules: Mapping[str, Rule], given: Mapping[str, Any]) -> str | None:
+def wrong(rules: Mapping[str, Rule], values: Mapping[str, Any]) -> str | None:
     """Which of these values does not fit, and what would be right; what no rule knows is wrong."""
-    for name, value in given.items():
+    for name, value in values.items():
         rule = rules.get(name)
         if rule is None:
             return f"{name}={value!r:.300}: give one of {', '.join(rules)} instead"
@@ -95,13 +95,13 @@ _DISTANCE = Rule(is_distance, "seconds, at most 100 years away")
 
 #: What a call may say of its row.
 CALL: Mapping[str, Rule] = {
-    "task_id": Rule(lambda given: is_text(given) and bool(given), TEXT.right),
+    "task_id": Rule(lambda value: is_text(value) and bool(value), TEXT.right),
     "account": TEXT,
     "lock_key": TEXT,
     "unique_key": TEXT,
     "priority": PRIORITY,
     "max_retries": whole(0, MOST),
-    "timeout": Rule(lambda given: is_duration(given) and given > 0, "seconds above 0, at most 100 years"),
+    "timeout": Rule(lambda value: is_duration(value) and value > 0, "seconds above 0, at most 100 years"),
     "delay": _DISTANCE,
     "expires_in": _DISTANCE,
 }
@@ -109,9 +109,9 @@ CALL: Mapping[str, Rule] = {
 #: What an operator may say of an account.
 ACCOUNT: Mapping[str, Rule] = {
     "weight": Rule(
-        lambda given: isinstance(given, int | float) and math.isfinite(given) and LIGHTEST <= given <= HEAVIEST,
+        lambda value: isinstance(value, int | float) and math.isfinite(value) and LIGHTEST <= value <= HEAVIEST,
         f"a number from {LIGHTEST:f} to {HEAVIEST:,.0f}",
     ),
     "cap": Rule(or_none(is_whole(0, MOST)), f"a whole number from 0 to {MOST:,}, or none"),
-    "paused": Rule(lambda given: isinstance(given, bool), "true or false"),
+    "paused": Rule(lambda value: isinstance(value, bool), "true or false"),
 }

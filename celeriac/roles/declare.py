@@ -77,8 +77,8 @@ class Roles:
         return known
 
     def all(self) -> list[Declared]:
-        found = [self.get(name) for name in sorted(self._tasks())]
-        return [declared for declared in found if declared is not None]
+        known = [self.get(name) for name in sorted(self._tasks())]
+        return [declared for declared in known if declared is not None]
 
     def of_queues(self, queues: Collection[str]) -> list[Role]:
         """Those that wait in one of these."""
@@ -107,26 +107,26 @@ def declare(
     ours = {k: v for k, v in options.items() if k in OPTIONS | RETRY_OPTIONS}
     celerys = {k: v for k, v in options.items() if k not in ours and k != "role"}
     name = _name(options.get("role"), options.get("name"))
-    told = default_name if name is None else name
+    role_name = default_name if name is None else name
     for option in celerys.keys() - CELERY_OPTIONS:
-        refuse_misspelt(option, told)
+        refuse_misspelt(option, role_name)
     ours.setdefault("by_name", options.get("role") is not None)
-    role = role_of(told, ours | _limits(celerys.get("soft_time_limit"), celerys.get("time_limit"), ours), None)
+    role = role_of(role_name, ours | _limits(celerys.get("soft_time_limit"), celerys.get("time_limit"), ours), None)
     if handler is not None:
-        refuse_unknown_parameters(role, Signature.of(handler, role=told, bound=bool(celerys.get("bind"))))
-    given = {} if name is None else {"name": name}
+        refuse_unknown_parameters(role, Signature.of(handler, role=role_name, bound=bool(celerys.get("bind"))))
+    name_option = {} if name is None else {"name": name}
     # No priority: as an attribute of tasks Celery has deprecated it, with a warning for each task.
     passed = {k: v for k, v in ours.items() if k == "max_retries"} | {"_has_role": options.get("role") is not None}
-    return celerys | given | passed | {"role_options": ours}
+    return celerys | name_option | passed | {"role_options": ours}
 
 
 def _name(role: Any, name: Any) -> Any:
     if None not in (role, name) and role != name:
         raise ConfigurationError(f"role {role!r}: name={name!r}: the role's name is the task's; give one of them")
-    given = name if role is None else role
-    if given == TICKET:
-        raise ConfigurationError(f"role {given!r}: that name belongs to the tickets; give another")
-    return given
+    chosen = name if role is None else role
+    if chosen == TICKET:
+        raise ConfigurationError(f"role {chosen!r}: that name belongs to the tickets; give another")
+    return chosen
 
 
 def role_of(name: str, options: Mapping[str, Any], task: CeleryTask | None) -> Role:
@@ -154,35 +154,35 @@ def role_of(name: str, options: Mapping[str, Any], task: CeleryTask | None) -> R
     return role
 
 
-def _limits(soft: Any, hard: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+def _limits(soft: Any, hard: Any, options: Mapping[str, Any]) -> dict[str, Any]:
     """Celery's time limits, if it says any, where our own options are not given. Celery takes 0 for none."""
     if soft is None and hard is None:
         return {}
     limits = {"timeout": soft or None, "hard_timeout": hard or None}
-    return {k: v for k, v in limits.items() if k not in given}
+    return {k: v for k, v in limits.items() if k not in options}
 
 
-def _retry_limit(role: str, given: Any) -> dict[str, Any]:
+def _retry_limit(role: str, retry_kwargs: Any) -> dict[str, Any]:
     """Celery's other way of saying `max_retries`; where both are said it takes this one."""
-    if given is not None and not isinstance(given, Mapping):
-        raise ConfigurationError(f"role {role!r}: retry_kwargs={given!r}: give a dict of options of `retry()`")
-    return {k: v for k, v in (given or {}).items() if k == "max_retries"}
+    if retry_kwargs is not None and not isinstance(retry_kwargs, Mapping):
+        raise ConfigurationError(f"role {role!r}: retry_kwargs={retry_kwargs!r}: give a dict of options of `retry()`")
+    return {k: v for k, v in (retry_kwargs or {}).items() if k == "max_retries"}
 
 
-def _errors(role: str, option: str, given: Any) -> tuple[type[BaseException], ...]:
-    errors = tuple(given) if isinstance(given, list | tuple) else (given,)
+def _errors(role: str, option: str, value: Any) -> tuple[type[BaseException], ...]:
+    errors = tuple(value) if isinstance(value, list | tuple) else (value,)
     if not all(isinstance(e, type) and issubclass(e, BaseException) for e in errors):
-        raise ConfigurationError(f"role {role!r}: {option}={given!r}: give a tuple of exception classes")
+        raise ConfigurationError(f"role {role!r}: {option}={value!r}: give a tuple of exception classes")
     return errors
 
 
 def _backoff(role: str, options: Mapping[str, Any]) -> Backoff | None:
     base, maximum = seconds(options.get("retry_backoff", False)), seconds(options.get("retry_backoff_max", 600))
     jitter = options.get("retry_jitter", True)
-    for option, given in (("retry_backoff", 1 if base is True else base or 0), ("retry_backoff_max", maximum)):
-        if not is_duration(given):
+    for option, value in (("retry_backoff", 1 if base is True else base or 0), ("retry_backoff_max", maximum)):
+        if not is_duration(value):
             raise ConfigurationError(
-                f"role {role!r}: {option}={given!r}: give seconds or a timedelta, at most 100 years"
+                f"role {role!r}: {option}={value!r}: give seconds or a timedelta, at most 100 years"
             )
     if not isinstance(jitter, int | float) or not 0 <= jitter <= 1:
         raise ConfigurationError(f"role {role!r}: retry_jitter={jitter!r}: give True, False or a fraction up to 1")

@@ -16,11 +16,11 @@ Key = str | Callable[[Mapping[str, Any]], object]
 ONE: Literal["{{one}}"] = "{{one}}"
 
 
-def is_key(given: Any) -> bool:
-    if given is None or callable(given):
+def is_key(value: Any) -> bool:
+    if value is None or callable(value):
         return True
     try:
-        names = names_in(given)
+        names = names_in(value)
         return bool(names) and all(map(str.isidentifier, names))
     except (ValueError, TypeError):
         return False

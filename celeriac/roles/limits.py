@@ -55,13 +55,16 @@ SELECT CAST(least(:n, floor(has)) AS integer) FROM bucket
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """In force for a role now. `rate_limit` None: as many as may. `told`: time limits in place of the declared ones."""
+    """In force for a role now. `rate_limit` None: as many as may. `time_limits`: in place of the declared ones."""
 
     rate_limit: str | None = None
-    told: tuple[float | None, float | None] | None = None
+    time_limits: tuple[float | None, float | None] | None = None
 
     def applied(self, role: Role) -> Role:
-        return role if self.told is None else replace(role, timeout=self.told[0], hard_timeout=self.told[1])
+        if self.time_limits is None:
+            return role
+        timeout, hard_timeout = self.time_limits
+        return replace(role, timeout=timeout, hard_timeout=hard_timeout)
 
 
 def register(connection: Connection, roles: Sequence[str]) -> None:

@@ -58,10 +58,10 @@ def _close(name: str, known: Collection[str], cutoff: float) -> str | None:
     return next(iter(difflib.get_close_matches(name, sorted(known), n=1, cutoff=cutoff)), None)
 
 
-def nearest(name: str, known: list[str], *, told: list[str] | None = None) -> str:
-    """The right spelling, or what there is: `told`, where not all that is known is worth telling."""
+def nearest(name: str, known: list[str], *, listed: list[str] | None = None) -> str:
+    """The right spelling, or what there is: `listed`, where not all that is known is worth telling."""
     close = difflib.get_close_matches(name, known, n=1)
-    return f"did you mean {close[0]!r}?" if close else f"known are: {', '.join(told or known)}"
+    return f"did you mean {close[0]!r}?" if close else f"known are: {', '.join(listed or known)}"
 
 
 def secrets_in(parameters: Collection[str]) -> list[str]:

@@ -21,14 +21,14 @@ _YEAR = 366 * 86_400
 RIGHT = 'a number a second or a text such as "10/m" (s, m, h), from one a year to 1,000,000, or None'
 
 
-def is_rate(given: Any) -> bool:
+def is_rate(value: Any) -> bool:
     """Celery's spellings: a number a second, or "10/s", "10/m", "10/h"; 0 and None for no limit."""
-    return given is None or (not isinstance(given, bool) and _read(given) is not None)
+    return value is None or (not isinstance(value, bool) and _read(value) is not None)
 
 
-def rate(given: Any) -> str | None:
+def rate(value: Any) -> str | None:
     """As SQL reads it, every digit of it and no exponent; None for no limit."""
-    count, period = (_read(given) or (Decimal(0), "")) if given is not None else (Decimal(0), "")
+    count, period = (_read(value) or (Decimal(0), "")) if value is not None else (Decimal(0), "")
     return f"{_written(count)}/{period}" if count else None
 
 
@@ -42,11 +42,11 @@ def burst(limit: str) -> float:
     return max(1.0, float(limit.partition("/")[0]))
 
 
-def _read(given: Any) -> tuple[Decimal, str] | None:
-    text = f"{Decimal(float.__repr__(given)):f}" if isinstance(given, float) else str(given).strip()
-    if (found := _RATE.fullmatch(text)) is None:
+def _read(value: Any) -> tuple[Decimal, str] | None:
+    text = f"{Decimal(float.__repr__(value)):f}" if isinstance(value, float) else str(value).strip()
+    if (match := _RATE.fullmatch(text)) is None:
         return None
-    count, period = Decimal(found[1]), found[2] or "s"
+    count, period = Decimal(match[1]), match[2] or "s"
     return (count, period) if not count or _PERIODS[period] <= count * _YEAR <= _MOST * _YEAR else None
 
 

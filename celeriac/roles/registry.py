@@ -56,9 +56,9 @@ INSERT INTO celeriac.batchers (role, seconds_per_task) VALUES (:role, :seconds) 
 
 def register(connection: Connection, roles: Sequence[Mapping[str, Any]], release: int) -> int:
     """Writes role definitions (`role`, `definition`, `parameters`); how many rows changed."""
-    given = {"roles": json.dumps(list(roles)), "release": release}
-    connection.execute(OTHERWISE, given)
-    return connection.execute(REGISTER, given).rowcount
+    parameters = {"roles": json.dumps(list(roles)), "release": release}
+    connection.execute(OTHERWISE, parameters)
+    return connection.execute(REGISTER, parameters).rowcount
 
 
 def look_up(connection: Connection, role: str) -> tuple[dict[str, Any], list[dict[str, Any]]] | None:

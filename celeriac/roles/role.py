@@ -80,8 +80,8 @@ class Role:
     def __post_init__(self) -> None:
         for option in DURATIONS:
             object.__setattr__(self, option, seconds(getattr(self, option)))
-        if told := wrong(RULES, {option: getattr(self, option) for option in RULES}):
-            raise ConfigurationError(f"role {self.name!r}: {told}")
+        if problem := wrong(RULES, {option: getattr(self, option) for option in RULES}):
+            raise ConfigurationError(f"role {self.name!r}: {problem}")
         if fitting := outside(self.priority_range, self.priority):
             raise ConfigurationError(f"role {self.name!r}: priority={self.priority}: give {fitting}")
         limit = rate(self.rate_limit)
@@ -101,8 +101,8 @@ class Role:
         """
         if self.enabled_by is None:
             return True
-        given = os.environ if environ is None else environ
-        return _SWITCH.get(given.get(self.enabled_by, "").strip().lower(), True)
+        variables = os.environ if environ is None else environ
+        return _SWITCH.get(variables.get(self.enabled_by, "").strip().lower(), True)
 
     @property
     def has_keys(self) -> bool:
@@ -158,11 +158,11 @@ def is_on(variable: str | None, environ: Mapping[str, str] | None = None, *, def
 
     Raises ConfigurationError for what says neither.
     """
-    given = (os.environ if environ is None else environ).get(variable or "", "")
-    said = given.strip().lower()
+    value = (os.environ if environ is None else environ).get(variable or "", "")
+    said = value.strip().lower()
     if said and said not in _SWITCH:
         raise ConfigurationError(
-            f"{variable}={given!r} is not usable: give true or false (also 1, 0, yes, no, on, off)"
+            f"{variable}={value!r} is not usable: give true or false (also 1, 0, yes, no, on, off)"
         )
     return _SWITCH.get(said, default)
 

@@ -34,38 +34,38 @@ OURS = "celeriac:"
 DURATIONS = ("every", "chunk_target", "round_delay", "timeout", "hard_timeout", "stale_after", "wait_objective")
 
 
-def _is_period(given: Any) -> bool:
-    return is_duration(given) and given > 0
+def _is_period(value: Any) -> bool:
+    return is_duration(value) and value > 0
 
 
-def _is_lease(given: Any) -> bool:
+def _is_lease(value: Any) -> bool:
     """Three heartbeats have to fit in."""
-    return is_duration(given) and given >= 1
+    return is_duration(value) and value >= 1
 
 
-def _is_range(given: Any) -> bool:
-    if not isinstance(given, tuple) or len(given) != 2:
+def _is_range(value: Any) -> bool:
+    if not isinstance(value, tuple) or len(value) != 2:
         return False
-    return all(map(is_whole(*ANY_PRIORITY), given)) and bool(given[0] <= given[1])
+    return all(map(is_whole(*ANY_PRIORITY), value)) and bool(value[0] <= value[1])
 
 
-def _is_name(given: Any) -> bool:
+def _is_name(value: Any) -> bool:
     """The plain messages of a queue lie under its name, and may lie under none of the engine's."""
-    if not isinstance(given, str) or given.startswith(OURS):
+    if not isinstance(value, str) or value.startswith(OURS):
         return False
-    return given.isprintable() and "," not in given and 0 < len(given) <= LONGEST_NAME
+    return value.isprintable() and "," not in value and 0 < len(value) <= LONGEST_NAME
 
 
-def _are_names(given: Any) -> bool:
-    return isinstance(given, tuple) and all(isinstance(one, str) and 0 < len(one) <= LONGEST_NAME for one in given)
+def _are_names(value: Any) -> bool:
+    return isinstance(value, tuple) and all(isinstance(one, str) and 0 < len(one) <= LONGEST_NAME for one in value)
 
 
 def _or(other: object, fits: Fits) -> Fits:
-    return lambda given: (type(given) is type(other) and given == other) or fits(given)
+    return lambda value: (type(value) is type(other) and value == other) or fits(value)
 
 
-def _is_flag(given: Any) -> bool:
-    return isinstance(given, bool)
+def _is_flag(value: Any) -> bool:
+    return isinstance(value, bool)
 
 
 _NAME = (
@@ -104,10 +104,10 @@ RULES: Mapping[str, Rule] = {
     "max_losses": whole(1, MOST),
     "memory_per_task": Rule(or_none(is_whole(1, MOST)), f"1 to {MOST:,} megabytes, or None"),
     "keep": Rule(
-        or_none(_or(FOREVER, lambda given: isinstance(given, timedelta) and is_duration(seconds(given)))),
+        or_none(_or(FOREVER, lambda value: isinstance(value, timedelta) and is_duration(seconds(value)))),
         "a timedelta such as days(30) (at most 100 years), FOREVER, or None",
     ),
-    "enabled_by": Rule(or_none(lambda given: isinstance(given, str) and given.isidentifier()), "a variable's name"),
+    "enabled_by": Rule(or_none(lambda value: isinstance(value, str) and value.isidentifier()), "a variable's name"),
     "rate_limit": Rule(is_rate, RATE),
     "adopt": _FLAG,
     "by_name": _FLAG,

@@ -7,28 +7,28 @@ from typing import TYPE_CHECKING, Any
 from celeriac.enqueue.intake import arguments_of, new_task
 from celeriac.enqueue.rows import NewTask
 from celeriac.errors import ConfigurationError
-from celeriac.schedules.decide import Entry, Job, call_of
+from celeriac.schedules.decide import Entry, PlannedJob, call_of
 from celeriac.store.encoding import MOST_BYTES, Unfit, encoded, revived
 
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
 
 
-def kept(given: Any, of: str = "") -> Any:
+def kept(value: Any, of: str = "") -> Any:
     """As JSON, with dates and the like in kombu's notation. Raises ConfigurationError; `of` begins its message."""
     try:
-        return encoded(given, MOST_BYTES)
+        return encoded(value, MOST_BYTES)
     except Unfit as error:
         raise ConfigurationError(f"{of}the arguments cannot be kept: {error}") from None
 
 
-def task_of(app: Celeriac, given: Entry | Job, task_id: str, **more: Any) -> NewTask:
+def task_of(app: Celeriac, schedule: Entry | PlannedJob, task_id: str, **more: Any) -> NewTask:
     """What an instant enqueues. Raises EnqueueRefused."""
-    role, signature = app.role_named(given.target)
+    role, signature = app.role_named(schedule.target)
     limit = app.settings.max_argument_bytes
-    args, fields = call_of(given.options)
-    said = revived(arguments_of(role.name, {"args": list(args), "kwargs": dict(given.kwargs)}, limit))
+    args, fields = call_of(schedule.options)
+    said = revived(arguments_of(role.name, {"args": list(args), "kwargs": dict(schedule.kwargs)}, limit))
     return new_task(
         role, signature, task_id, said["args"], said["kwargs"], limit=limit, may_be_instants=True,
-        priority=given.priority, **fields, **more,
+        priority=schedule.priority, **fields, **more,
     )  # fmt: skip

@@ -26,7 +26,7 @@ from celeriac import logged
 from celeriac.counters import COUNTERS
 from celeriac.errors import ConfigurationError
 from celeriac.schedules import written
-from celeriac.schedules.decide import Job
+from celeriac.schedules.decide import PlannedJob
 from celeriac.schedules.listed import entries
 from celeriac.schedules.tick import PATIENCE
 from celeriac.schedules.timetable import Ticked, Timetable
@@ -82,10 +82,10 @@ class Acts:
             report = {"done": done}
         self._tell(job, report | {"seconds": round(time.monotonic() - began, 3), "by": self.app.process_name})
 
-    def _tell(self, job: Job, report: dict[str, Any]) -> None:
+    def _tell(self, job: PlannedJob, report: dict[str, Any]) -> None:
         try:
             with self.app.database.transaction(patience=PATIENCE) as connection:
-                written.told(connection, job.name, report)
+                written.keep_report(connection, job.name, report)
                 if job.kind == "sweep":
                     written.ran(connection, job.name, report)
         except Exception as error:
@@ -187,10 +187,10 @@ class Scheduler(StockScheduler):
         """Figures are told on a port, where one is set: they stand above beat. Probes are answered without Postgres."""
         if self.is_watched:
             return
-        from celeriac.schedules.watch import Watch  # the worker's part, which an app that enqueues does without
+        from celeriac.schedules.watch import ScheduleWatch  # the worker's part, which an app that enqueues does without
 
         self.is_watched = True
-        Watch(self).start()
+        ScheduleWatch(self).start()
         if self.app.settings.metrics_address:
             COUNTERS.turn(on=True)
             symbol_by_name(PORT)(self).start()
@@ -254,8 +254,8 @@ class Scheduler(StockScheduler):
             self.late_by = ticked.late_by
             COUNTERS.count(1, "schedule_ticks_total", ticked.job.name)
             level = logging.INFO if ticked.act is None else logging.DEBUG
-            told = {"schedule": ticked.job.name, "target": ticked.job.target, "late_by": round(ticked.late_by, 3)}
-            logger.log(level, "Schedule %r ran", ticked.job.name, extra=logged.of("schedule.tick", **told))
+            fields = {"schedule": ticked.job.name, "target": ticked.job.target, "late_by": round(ticked.late_by, 3)}
+            logger.log(level, "Schedule %r ran", ticked.job.name, extra=logged.of("schedule.tick", **fields))
         if ticked.act is not None:
             self.acts.start(ticked)
 

@@ -39,21 +39,21 @@ def entries(app: Celeriac) -> Iterator[Entry]:
     listed = app.conf.beat_schedule or {}
     if not isinstance(listed, Mapping):
         raise ConfigurationError(f"beat_schedule={listed!r:.100}: give a dict of entries by name")
-    for name, given in listed.items():
-        said = _said(name, given)
+    for name, entry in listed.items():
+        said = _said(name, entry)
         try:
             yield _entry(app, _short(str(name)), said)
         except (ConfigurationError, ValueError, TypeError) as error:
             raise ConfigurationError(f"beat_schedule[{str(name)!r:.100}]: {error}") from error
 
 
-def _said(name: Any, given: Any) -> Mapping[str, Any]:
-    if isinstance(given, ScheduleEntry):
-        return {part: getattr(given, part) for part in ("task", "schedule", "args", "kwargs", "options")}
-    if not isinstance(given, Mapping):
+def _said(name: Any, entry: Any) -> Mapping[str, Any]:
+    if isinstance(entry, ScheduleEntry):
+        return {part: getattr(entry, part) for part in ("task", "schedule", "args", "kwargs", "options")}
+    if not isinstance(entry, Mapping):
         parts = ", ".join(sorted(_PARTS))
-        raise ConfigurationError(f"beat_schedule[{str(name)!r:.100}]={given!r:.100}: give a dict of {parts}")
-    return given
+        raise ConfigurationError(f"beat_schedule[{str(name)!r:.100}]={entry!r:.100}: give a dict of {parts}")
+    return entry
 
 
 def _short(name: str) -> str:
@@ -66,8 +66,8 @@ def _short(name: str) -> str:
 def _entry(app: Celeriac, name: str, said: Mapping[str, Any]) -> Entry:
     if unknown := sorted(map(str, said.keys() - _PARTS)):
         raise ConfigurationError(f"there is no {unknown[0]!r}; an entry says {', '.join(sorted(_PARTS))}")
-    role, args, given, options = (_part(said, part) for part in _TYPES)
-    kwargs, positional = _arguments(app, role, tuple(args), dict(given))
+    role, args, keywords, options = (_part(said, part) for part in _TYPES)
+    kwargs, positional = _arguments(app, role, tuple(args), dict(keywords))
     of_each = _options(app, role, options) | ({"args": list(positional)} if positional else {})
     return Entry(
         name=name, kind="task", target=role, kwargs=kept(kwargs), options=kept(of_each),
@@ -76,22 +76,22 @@ def _entry(app: Celeriac, name: str, said: Mapping[str, Any]) -> Entry:
 
 
 def _part(said: Mapping[str, Any], part: str) -> Any:
-    given, (fits, right) = said.get(part), _TYPES[part]
-    if given is None and part != "task":
+    value, (fits, right) = said.get(part), _TYPES[part]
+    if value is None and part != "task":
         return {}
-    if not fits(given):
-        raise ConfigurationError(f"{part}={given!r:.100}: give {right}")
-    return given
+    if not fits(value):
+        raise ConfigurationError(f"{part}={value!r:.100}: give {right}")
+    return value
 
 
-def _is_by_name(given: Any) -> bool:
-    return isinstance(given, Mapping) and all(isinstance(name, str) for name in given)
+def _is_by_name(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(isinstance(name, str) for name in value)
 
 
 #: What the parts of an entry must be, and how to say so.
 _TYPES: Mapping[str, Rule] = {
-    "task": Rule(lambda given: isinstance(given, str) and bool(given), "the name of a task"),
-    "args": Rule(lambda given: isinstance(given, list | tuple), "a list or a tuple"),
+    "task": Rule(lambda value: isinstance(value, str) and bool(value), "the name of a task"),
+    "args": Rule(lambda value: isinstance(value, list | tuple), "a list or a tuple"),
     "kwargs": Rule(_is_by_name, "a dict by name"),
     "options": Rule(_is_by_name, "a dict by name"),
 }
@@ -108,19 +108,19 @@ def _arguments(
     return (kwargs, args) if named.keys() & kwargs.keys() else (named | kwargs, ())
 
 
-def _options(app: Celeriac, role: str, given: Mapping[str, Any]) -> dict[str, Any]:
+def _options(app: Celeriac, role: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Those of a call that a row keeps. What only concerns a message changes nothing here, as at a call."""
-    if refused := sorted(given.keys() & _ONCE):
+    if refused := sorted(options.keys() & _ONCE):
         raise ConfigurationError(f"options[{refused[0]!r}] is of a single task; a schedule cannot have it")
-    if unknown := sorted(given.keys() - CELERYS - CALL_OPTIONS.keys() - {"priority"}):
+    if unknown := sorted(options.keys() - CELERYS - CALL_OPTIONS.keys() - {"priority"}):
         raise ConfigurationError(f"options: a call has no option {unknown[0]!r}")
-    declared, queue = app.roles.get(role), next((given[o] for o in _QUEUE if given.get(o)), None)
+    declared, queue = app.roles.get(role), next((options[o] for o in _QUEUE if options.get(o)), None)
     if declared and queue not in (None, declared.role.queue, declared.role.name, app.conf.task_default_queue):
         raise ConfigurationError(
             f"options: its queue is {declared.role.queue!r}, set where the role is declared; not {queue!r}"
         )
-    said = {option: _plain(given[option]) for option in CALL_OPTIONS if given.get(option) is not None}
-    limit = given.get("soft_time_limit") or given.get("time_limit")
+    said = {option: _plain(options[option]) for option in CALL_OPTIONS if options.get(option) is not None}
+    limit = options.get("soft_time_limit") or options.get("time_limit")
     return said | ({"timeout": limit} if limit and "timeout" not in said else {})
 
 
@@ -133,25 +133,25 @@ def _plain(value: Any) -> Any:
 # -- when --------------------------------------------------------------------------------------------------------------
 
 
-def _when(app: Celeriac, given: Any, relative: bool) -> dict[str, Any]:
+def _when(app: Celeriac, when: Any, relative: bool) -> dict[str, Any]:
     once: dict[str, Any] = {"overlap": "allow", "misfire_grace": 0.0}
-    if given is None:
+    if when is None:
         raise ConfigurationError(f"it has no schedule; {_KINDS}")
-    if isinstance(given, str):
-        return once | {"cron_expression": given, "timezone": _timezone(app)}
-    if isinstance(given, int | float | timedelta) and not isinstance(given, bool):
-        given = schedule(given, relative=relative, app=app)
-    if getattr(given, "nowfun", None) is not None:
+    if isinstance(when, str):
+        return once | {"cron_expression": when, "timezone": _timezone(app)}
+    if isinstance(when, int | float | timedelta) and not isinstance(when, bool):
+        when = schedule(when, relative=relative, app=app)
+    if getattr(when, "nowfun", None) is not None:
         raise ConfigurationError("a nowfun cannot be kept: instants are of the database's clock")
-    convert = _CONVERTED.get(type(given))
+    convert = _CONVERTED.get(type(when))
     if convert is None:
-        raise ConfigurationError(f"a schedule of the kind {type(given).__qualname__} cannot be kept; {_KINDS}")
-    return once | convert(app, given)
+        raise ConfigurationError(f"a schedule of the kind {type(when).__qualname__} cannot be kept; {_KINDS}")
+    return once | convert(app, when)
 
 
-def _period(app: Celeriac, given: Any) -> dict[str, Any]:
-    seconds = given.run_every.total_seconds()
-    if given.relative:
+def _period(app: Celeriac, period: Any) -> dict[str, Any]:
+    seconds = period.run_every.total_seconds()
+    if period.relative:
         return {"cron_expression": _rounded(seconds), "timezone": _timezone(app)}
     return {"cron_expression": every(seconds)}
 
@@ -170,9 +170,9 @@ def _rounded(seconds: float) -> str:
 _FIELDS = (("minute", 60), ("hour", 24), ("day_of_month", 31), ("month_of_year", 12), ("day_of_week", 7))
 
 
-def _crontab(app: Celeriac, given: Any) -> dict[str, Any]:
-    both = "&" if _is_said(given.day_of_month, 31) and _is_said(given.day_of_week, 7) else ""
-    *others, weekday = (_field(getattr(given, part), getattr(given, f"_orig_{part}"), most) for part, most in _FIELDS)
+def _crontab(app: Celeriac, cron: Any) -> dict[str, Any]:
+    both = "&" if _is_said(cron.day_of_month, 31) and _is_said(cron.day_of_week, 7) else ""
+    *others, weekday = (_field(getattr(cron, part), getattr(cron, f"_orig_{part}"), most) for part, most in _FIELDS)
     deadline = app.conf.beat_cron_starting_deadline
     if deadline is not None and not is_duration(deadline):
         raise ConfigurationError(f"beat_cron_starting_deadline={deadline!r}: give seconds, or None")
@@ -203,8 +203,8 @@ def _ranges(numbers: list[int]) -> Iterator[str]:
         first = last = number if number is not None else last
 
 
-def _solar(_: Celeriac, given: Any) -> dict[str, Any]:
-    return {"cron_expression": f"@solar {given.event} {given.lat:g} {given.lon:g}"}
+def _solar(_: Celeriac, sun: Any) -> dict[str, Any]:
+    return {"cron_expression": f"@solar {sun.event} {sun.lat:g} {sun.lon:g}"}
 
 
 def _timezone(app: Celeriac) -> str:

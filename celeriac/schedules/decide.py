@@ -55,8 +55,8 @@ class Entry:
             raise ConfigurationError(f"schedule {self.name!r}: {error}") from error
         for option, right in _CHOICES.items():
             if getattr(self, option) not in right:
-                given = getattr(self, option)
-                raise ConfigurationError(f"schedule {self.name!r}: {option}={given!r}: give one of {', '.join(right)}")
+                value = getattr(self, option)
+                raise ConfigurationError(f"schedule {self.name!r}: {option}={value!r}: give one of {', '.join(right)}")
         if unknown := sorted(self.options.keys() - CALL_OPTIONS.keys()):
             known = ", ".join(CALL_OPTIONS)
             raise ConfigurationError(f"schedule {self.name!r}: options has no {unknown[0]!r}; there are {known}")
@@ -91,7 +91,7 @@ def _plain(value: Any) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class PlannedJob:
     """A row of `scheduled_jobs` as a tick takes it."""
 
     id: int
@@ -134,7 +134,7 @@ class Plan:
     skipped: int = 0
 
 
-def decide(job: Job, now: datetime) -> Plan:
+def decide(job: PlannedJob, now: datetime) -> Plan:
     """Raises BadExpression. An expression that was changed rules from `now` on; until then the old one did."""
     expression = parse(job.cron_expression, job.timezone)
     if job.planned_as is None:
@@ -149,7 +149,7 @@ def decide(job: Job, now: datetime) -> Plan:
     return Plan(fresh, due.run, due.skipped)
 
 
-def _due(job: Job, expression: Expression, now: datetime) -> Plan:
+def _due(job: PlannedJob, expression: Expression, now: datetime) -> Plan:
     first, horizon = job.next_run_at, now - timedelta(seconds=job.misfire_grace)
     in_time = first if first >= horizon else expression.resume(first, horizon - _INSTANT)
     made_up, skipped = _missed(job, expression, in_time) if in_time > first else ([], 0)
@@ -159,14 +159,14 @@ def _due(job: Job, expression: Expression, now: datetime) -> Plan:
     return Plan(expression.following(run[-1]) if run and run[-1] >= in_time else in_time, tuple(run), skipped)
 
 
-def _missed(job: Job, expression: Expression, until: datetime) -> tuple[list[datetime], int]:
+def _missed(job: PlannedJob, expression: Expression, until: datetime) -> tuple[list[datetime], int]:
     """Of the instants from `next_run_at` up to `until`: those to make up for, and whether any were left out."""
     if job.misfire == "all":
         return expression.instants(job.next_run_at, until - _INSTANT, AT_ONCE), 0
     return ([job.next_run_at], 0) if job.misfire == "once" else ([], 1)
 
 
-def why_left_out(job: Job, due: Plan, plan: Plan) -> str | None:
+def why_left_out(job: PlannedJob, due: Plan, plan: Plan) -> str | None:
     """Why instants were left out: of what was `due`, and what the `plan` made of it. None if none was."""
     whys = [_no_beat(job)] if due.skipped else []
     if plan.skipped > due.skipped:
@@ -174,11 +174,11 @@ def why_left_out(job: Job, due: Plan, plan: Plan) -> str | None:
     return "; ".join(whys) or None
 
 
-def _no_beat(job: Job) -> str:
+def _no_beat(job: PlannedJob) -> str:
     return f"no beat ticked within {job.misfire_grace:g} s of the instant"
 
 
-def _overlap(job: Job, plan: Plan) -> str:
+def _overlap(job: PlannedJob, plan: Plan) -> str:
     late = "one task stands for all that were due at once, as no beat had ticked"
     return late if plan.run else f"its last task, {job.last_task_id}, was unfinished"
 
@@ -194,15 +194,15 @@ class Tick:
     why: str | None = None
 
 
-def ticks(job: Job, due: Plan, plan: Plan, tasks: Sequence[tuple[str, bool]]) -> list[Tick]:
+def ticks(job: PlannedJob, due: Plan, plan: Plan, tasks: Sequence[tuple[str, bool]]) -> list[Tick]:
     """What became of what was `due`, of which the `plan` ran some: `tasks`, each with whether it is new."""
-    told = [Tick(at, task_id, is_new) for at, (task_id, is_new) in zip(plan.run, tasks, strict=True)]
+    outcomes = [Tick(at, task_id, is_new) for at, (task_id, is_new) in zip(plan.run, tasks, strict=True)]
     if due.skipped:
-        told.append(Tick(job.next_run_at, left_out=due.skipped, why=_no_beat(job)))
+        outcomes.append(Tick(job.next_run_at, left_out=due.skipped, why=_no_beat(job)))
     if plan.skipped > due.skipped:
         left_out = [at for at in due.run if at not in plan.run]
-        told.append(Tick(left_out[0], left_out=plan.skipped - due.skipped, why=_overlap(job, plan)))
-    return told
+        outcomes.append(Tick(left_out[0], left_out=plan.skipped - due.skipped, why=_overlap(job, plan)))
+    return outcomes
 
 
 def merged(entry: Entry, row: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -225,10 +225,10 @@ def variable(name: str) -> str:
 
 def overridden(entry: Entry, environ: Mapping[str, str]) -> dict[str, Any]:
     """What its environment variable changes of it."""
-    given = environ.get(variable(entry.name), "").strip()
-    if given.lower() in ("on", "off"):
-        return {"enabled": given.lower() == "on"}
-    return {"cron_expression": given} if given else {}
+    value = environ.get(variable(entry.name), "").strip()
+    if value.lower() in ("on", "off"):
+        return {"enabled": value.lower() == "on"}
+    return {"cron_expression": value} if value else {}
 
 
 def every(seconds: float) -> str:

@@ -26,8 +26,8 @@ def batcher(role: str, every: str | float | None = None, **options: Any) -> Call
         if declared is None:
             raise ConfigurationError(f"a schedule names the role {role!r}, which no code declares")
         when = _expression(every or declared.role.every)
-        given = {"description": f"Dispatches {role}, fairly", "enabled": declared.role.enabled()} | options
-        return _act(name=f"batcher {role}", kind="pass", target=role, cron_expression=when, **given)
+        fields = {"description": f"Dispatches {role}, fairly", "enabled": declared.role.enabled()} | options
+        return _act(name=f"batcher {role}", kind="pass", target=role, cron_expression=when, **fields)
 
     return entry
 
@@ -43,8 +43,8 @@ def sweeping(name: str, every: str | float | None = None, **options: Any) -> Cal
     def entry(app: Celeriac) -> Entry:
         usual = app.settings.master_interval if name == "review" else app.settings.sweep_interval
         when = _expression(every or usual)
-        given = {"description": (SWEEPS[name].__doc__ or "").partition("\n")[0]} | options
-        return _act(name=f"sweep {name}", kind="sweep", target=name, cron_expression=when, **given)
+        fields = {"description": (SWEEPS[name].__doc__ or "").partition("\n")[0]} | options
+        return _act(name=f"sweep {name}", kind="sweep", target=name, cron_expression=when, **fields)
 
     return entry
 
@@ -60,20 +60,20 @@ def enqueuing(
 
     def entry(_: Celeriac) -> Entry:
         said = kept(dict(kwargs or {}), f"schedule {name!r}: ")
-        given: dict[str, Any] = {"kwargs": said, "enabled": is_on(enabled_by)} | options
-        return Entry(name=name, kind="task", target=role, cron_expression=_expression(expression), **given)
+        fields: dict[str, Any] = {"kwargs": said, "enabled": is_on(enabled_by)} | options
+        return Entry(name=name, kind="task", target=role, cron_expression=_expression(expression), **fields)
 
     return entry
 
 
 def _act(**fields: Any) -> Entry:
     """Passes and sweeps look at what there is: one makes up for all that were missed."""
-    given: dict[str, Any] = {"misfire": "once", "misfire_grace": 0.0} | fields
-    return Entry(**given)
+    completed: dict[str, Any] = {"misfire": "once", "misfire_grace": 0.0} | fields
+    return Entry(**completed)
 
 
-def _expression(given: str | float) -> str:
-    return given if isinstance(given, str) else every(given)
+def _expression(when: str | float) -> str:
+    return when if isinstance(when, str) else every(when)
 
 
 def entries(app: Celeriac, environ: Mapping[str, str] | None = None) -> dict[str, Entry]:
@@ -82,14 +82,14 @@ def entries(app: Celeriac, environ: Mapping[str, str] | None = None) -> dict[str
     Raises ConfigurationError.
     """
     usual = [batcher(d.role.name)(app) for d in app.roles.all()] + [sweeping(name)(app) for name in SWEEPS]
-    found = {entry.name: entry for entry in usual}
+    by_name = {entry.name: entry for entry in usual}
     for entry in _listed(app):
-        found[entry.name] = entry
-    given = os.environ if environ is None else environ
-    found = {name: replace(entry, **overridden(entry, given)) for name, entry in found.items()}
-    for entry in found.values():
+        by_name[entry.name] = entry
+    variables = os.environ if environ is None else environ
+    by_name = {name: replace(entry, **overridden(entry, variables)) for name, entry in by_name.items()}
+    for entry in by_name.values():
         entry.check()
-    return found
+    return by_name
 
 
 def _listed(app: Celeriac) -> Iterator[Entry]:

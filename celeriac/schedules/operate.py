@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from psycopg2.errors import UniqueViolation
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 Name = str | int
 
 #: What the audit trail keeps of a row.
-_TOLD = ("name", "target", *CHANGEABLE)
+_AUDITED = ("name", "target", *CHANGEABLE)
 
 
 def create(app: Celeriac, entry: Entry, *, by: str, why: str = "") -> RowMapping:
@@ -54,7 +54,7 @@ def change(
     """
     called, kwargs = str(changes.get("name", name)), changes.get("kwargs", {})
     with _taken(called, kwargs), app.database.transaction(patience=PATIENCE) as connection:
-        before = found(connection, name, lock=True)
+        before = get(connection, name, lock=True)
         if seen is not None and before["updated_at"].isoformat() != seen:
             raise IllegalMove("somebody changed it meanwhile: open the form again")
         if before["declared"] is not None and changes.get("name", before["name"]) != before["name"]:
@@ -76,7 +76,7 @@ def toggle(app: Celeriac, name: Name, enabled: bool, *, by: str, why: str = "") 
 def delete(app: Celeriac, name: Name, *, by: str, why: str = "") -> RowMapping:
     """What it was. Raises Unknown, or IllegalMove for one of the beat config."""
     with app.database.transaction(patience=PATIENCE) as connection:
-        row = found(connection, name, lock=True)
+        row = get(connection, name, lock=True)
         if row["declared"] is not None:
             raise IllegalMove(
                 f"{row['name']!r} stands in the beat config and would come back with it: switch it off instead"
@@ -94,14 +94,15 @@ def run_now(app: Celeriac, name: Name, *, by: str) -> RunNow:
     with _taken(str(name), {}), app.database.transaction(patience=PATIENCE) as connection:
         if isinstance(name, str) and written.find(connection, name) is None and (entry := entries(app).get(name)):
             written.install_missing(connection, entry, f"beat {app.main}", int(app.settings.deployment), by)
-        row = found(connection, name)
+        row = get(connection, name)
     done = Timetable(app).run_now(row["id"])
+    audited = Change(str(row["id"]), None, {"told": done.result, "ran": done.ran})
     with app.database.transaction(patience=PATIENCE) as connection:
-        audit.write(connection, "run-now", "schedule", [Change(str(row["id"]), None, asdict(done))], by=by)
+        audit.write(connection, "run-now", "schedule", [audited], by=by)
     return done
 
 
-def found(connection: Connection, name: Name, *, lock: bool = False) -> RowMapping:
+def get(connection: Connection, name: Name, *, lock: bool = False) -> RowMapping:
     """A text is its name, a number its id. Raises Unknown."""
     row = written.find(connection, name, lock=lock)
     if row is None:
@@ -119,11 +120,11 @@ def refuse_what_cannot_run(app: Celeriac, entry: Entry) -> None:
         task_of(app, entry, "a check")
 
 
-def _try(field: str, given: object, act: Callable[[], object]) -> None:
+def _try(field: str, value: object, act: Callable[[], object]) -> None:
     try:
         act()
     except ConfigurationError as error:
-        raise BadValue(f"{field}={given!r}: {error}") from error
+        raise BadValue(f"{field}={value!r}: {error}") from error
 
 
 @contextmanager
@@ -138,8 +139,8 @@ def _taken(name: str, kwargs: Mapping[str, Any]) -> Iterator[None]:
 
 
 def _shown(connection: Connection, row: RowMapping) -> dict[str, Any]:
-    (told,) = redaction.schedules(connection, [dict(row)])
-    return {field: told[field] for field in _TOLD}
+    (redacted,) = redaction.schedules(connection, [dict(row)])
+    return {field: redacted[field] for field in _AUDITED}
 
 
 def _audit(

@@ -9,7 +9,7 @@ from datetime import datetime
 
 from sqlalchemy import Connection, text
 
-from celeriac.schedules.decide import Job, Plan, ticks, why_left_out
+from celeriac.schedules.decide import Plan, PlannedJob, ticks, why_left_out
 
 # INVARIANT: whoever holds the row's lock decides on what it says now; another beat passes over it.
 TAKE = text("""
@@ -68,10 +68,10 @@ PATIENCE = 0.5
 LEAVE = text("DELETE FROM celeriac.beats WHERE beat_id = :beat_id")
 
 
-def take(connection: Connection, owner: str, but: Collection[int] = ()) -> tuple[Job, datetime] | None:
+def take(connection: Connection, owner: str, but: Collection[int] = ()) -> tuple[PlannedJob, datetime] | None:
     """A schedule that is due, or whose expression was changed, locked; and the database's time. None of `but`."""
     row = connection.execute(TAKE, {"owner": owner, "but": list(but)}).one_or_none()
-    return None if row is None else (Job(*row[:-1]), row.now)
+    return None if row is None else (PlannedJob(*row[:-1]), row.now)
 
 
 def wait_briefly(connection: Connection) -> None:
@@ -79,23 +79,23 @@ def wait_briefly(connection: Connection) -> None:
     connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{PATIENCE * 1000:.0f} ms'")
 
 
-def advance(connection: Connection, job: Job, due: Plan, plan: Plan, tasks: Sequence[tuple[str, bool]]) -> None:
+def advance(connection: Connection, job: PlannedJob, due: Plan, plan: Plan, tasks: Sequence[tuple[str, bool]]) -> None:
     """Of what was `due` the `plan` ran some: `tasks`, an instant each, and whether each is new."""
-    told = ticks(job, due, plan, tasks) if job.kind == "task" else []
+    outcomes = ticks(job, due, plan, tasks) if job.kind == "task" else []
     connection.execute(ADVANCE, {
         "id": job.id, "next_run_at": plan.next_run_at, "planned_as": job.plan_key,
         "last_run_at": plan.run[-1] if plan.run else None, "last_task_id": tasks[-1][0] if tasks else None,
         "skipped": plan.skipped, "why": why_left_out(job, due, plan),
-        "ticks": json.dumps([asdict(one) | {"due_at": one.due_at.isoformat()} for one in told]),
+        "ticks": json.dumps([asdict(one) | {"due_at": one.due_at.isoformat()} for one in outcomes]),
     })  # fmt: skip
 
 
-def remember(connection: Connection, job: Job, task_id: str) -> None:
+def remember(connection: Connection, job: PlannedJob, task_id: str) -> None:
     """The task that the next one may not overlap with."""
     connection.execute(REMEMBER, {"id": job.id, "task_id": task_id})
 
 
-def quarantine(connection: Connection, job: Job, why: str) -> None:
+def quarantine(connection: Connection, job: PlannedJob, why: str) -> None:
     """It is left alone until somebody changes it, or a beat starts anew."""
     connection.execute(QUARANTINE, {"id": job.id, "why": why})
 

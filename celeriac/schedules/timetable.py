@@ -26,7 +26,7 @@ from celeriac.repair import SWEEPS, sweep
 from celeriac.run.outcomes import described
 from celeriac.schedules import tick, written
 from celeriac.schedules.arguments import task_of
-from celeriac.schedules.decide import Job, Plan, decide
+from celeriac.schedules.decide import Plan, PlannedJob, decide
 from celeriac.schedules.listed import entries
 from celeriac.store.failures import is_gone
 
@@ -43,7 +43,7 @@ REST = 1.0
 class Ticked:
     """A schedule that was due. `act` does what beat does itself: a pass or a sweep. `late_by`: seconds."""
 
-    job: Job
+    job: PlannedJob
     plan: Plan
     late_by: float
     act: Callable[[], int] | None = None
@@ -51,12 +51,12 @@ class Ticked:
 
 @dataclass(frozen=True, slots=True)
 class RunNow:
-    """What came of running a schedule now. `told`: the task's id, or what a pass or sweep did.
+    """What came of running a schedule now. `result`: the task's id, or what a pass or sweep did.
 
-    `ran` is False where the schedule's last task is unfinished and may not overlap: `told` is that one's id.
+    `ran` is False where the schedule's last task is unfinished and may not overlap: `result` is that one's id.
     """
 
-    told: str
+    result: str
     ran: bool = True
 
 
@@ -104,7 +104,7 @@ class Timetable:
         return ticked
 
     def _tick(self, but: Collection[int]) -> Ticked | None:
-        job: Job | None = None
+        job: PlannedJob | None = None
         try:
             with self.app.database.transaction() as connection:
                 taken = tick.take(connection, self.owner, but)
@@ -117,7 +117,7 @@ class Timetable:
                 raise
             return self._let_rest(job, error)
 
-    def _let_rest(self, job: Job, error: SQLAlchemyError) -> Ticked:
+    def _let_rest(self, job: PlannedJob, error: SQLAlchemyError) -> Ticked:
         if isinstance(getattr(error, "orig", None), LockNotAvailable):
             logger.warning("Schedule %r waits for the open transaction that has the key of its task", job.name)
         else:
@@ -141,7 +141,7 @@ class Timetable:
         with self.app.database.statement() as connection:
             tick.leave(connection, self.beat_id)
 
-    def _run(self, connection: Connection, job: Job, now: datetime) -> Ticked:
+    def _run(self, connection: Connection, job: PlannedJob, now: datetime) -> Ticked:
         try:
             due = decide(job, now)
             plan = self._without_overlap(connection, job, due)
@@ -155,32 +155,32 @@ class Timetable:
         late_by = (now - plan.run[-1]).total_seconds() if plan.run else 0.0
         return Ticked(job, plan, late_by, act)
 
-    def _quarantine(self, connection: Connection, job: Job, error: Exception) -> Ticked:
+    def _quarantine(self, connection: Connection, job: PlannedJob, error: Exception) -> Ticked:
         """A refusal tells what to do; of anything else, an error in a role's `lock_by` say, the log has the place."""
         refused = isinstance(error, CeleriacError)
         why = str(error) if refused else str(described(error))
-        says = "Schedule %r cannot run and is left alone until it is changed: %s"
-        logger.error(says, job.name, why, exc_info=None if refused else error)
+        message = "Schedule %r cannot run and is left alone until it is changed: %s"
+        logger.error(message, job.name, why, exc_info=None if refused else error)
         tick.quarantine(connection, job, why)
         return Ticked(job, Plan(job.next_run_at), 0.0)
 
-    def _without_overlap(self, connection: Connection, job: Job, plan: Plan) -> Plan:
+    def _without_overlap(self, connection: Connection, job: PlannedJob, plan: Plan) -> Plan:
         if job.kind != "task" or job.overlap == "allow" or not plan.run:
             return plan
         unfinished = job.last_task_id is not None and tick.is_unfinished(connection, job.last_task_id)
         run = () if unfinished else plan.run[-1:]
         return Plan(plan.next_run_at, run, plan.skipped + len(plan.run) - len(run))
 
-    def _enqueue(self, connection: Connection, job: Job, plan: Plan) -> list[Receipt]:
+    def _enqueue(self, connection: Connection, job: PlannedJob, plan: Plan) -> list[Receipt]:
         """One task an instant, of an id that only it can have: no second one can be enqueued, whatever happens."""
         tick.wait_briefly(connection)
         return self._put(connection, job, [instants_id(job.name, instant) for instant in plan.run])
 
-    def _put(self, connection: Connection, job: Job, ids: list[str]) -> list[Receipt]:
+    def _put(self, connection: Connection, job: PlannedJob, ids: list[str]) -> list[Receipt]:
         by = f"schedule {job.name}"
-        return enqueue(connection, [task_of(self.app, job, given, enqueued_by=by) for given in ids])
+        return enqueue(connection, [task_of(self.app, job, task_id, enqueued_by=by) for task_id in ids])
 
-    def _act(self, job: Job) -> Callable[[], int]:
+    def _act(self, job: PlannedJob) -> Callable[[], int]:
         app, target = self.app, job.target
         if job.kind == "pass":
             return lambda: _pass(app, target)
@@ -199,7 +199,7 @@ class Timetable:
             row = written.find(connection, name, lock=True)
             if row is None:
                 raise CeleriacError(f"there is no schedule {name!r}; `celeriac schedule list` tells which there are")
-            job = Job(*(row[name] for name in Job.__slots__))
+            job = PlannedJob(*(row[name] for name in PlannedJob.__slots__))
             if job.kind == "task":
                 done = self._enqueue_now(connection, job)
         if job.kind != "task":
@@ -207,7 +207,7 @@ class Timetable:
         self.app.kick([job.target])
         return done
 
-    def _enqueue_now(self, connection: Connection, job: Job) -> RunNow:
+    def _enqueue_now(self, connection: Connection, job: PlannedJob) -> RunNow:
         if job.overlap == "skip" and job.last_task_id and tick.is_unfinished(connection, job.last_task_id):
             return RunNow(job.last_task_id, ran=False)
         task_id = self._put(connection, job, [f"{job.name}@{uuid4()}"])[-1].task_id

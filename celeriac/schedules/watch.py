@@ -35,7 +35,7 @@ class Ticks(Protocol):
     def app(self) -> HasDatabase: ...
 
 
-class Watch(threading.Thread):
+class ScheduleWatch(threading.Thread):
     """Ends the connections of a tick that hangs: the tick fails, and the next one connects anew.
 
     What runs beside it hangs as well, or runs again at its next instant.

@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import Connection, RowMapping, TextClause, text
 from sqlalchemy.exc import IntegrityError
 
-from celeriac.schedules.decide import CHANGEABLE, Entry, Job, decide, merged
+from celeriac.schedules.decide import CHANGEABLE, Entry, PlannedJob, decide, merged
 from celeriac.schedules.expressions import words
 
 LOCK = text("SELECT pg_advisory_xact_lock(hashtextextended('celeriac schedules ' || :owner, 0))")
@@ -82,7 +82,7 @@ WHERE id = :id RETURNING *
 
 DELETE = text("DELETE FROM celeriac.scheduled_jobs WHERE id = :id")
 
-TOLD = text("UPDATE celeriac.scheduled_jobs SET last_report = CAST(:report AS jsonb) WHERE name = :name")
+KEEP_REPORT = text("UPDATE celeriac.scheduled_jobs SET last_report = CAST(:report AS jsonb) WHERE name = :name")
 
 RAN = text("""
 INSERT INTO celeriac.sweep_runs AS r (name, hour, runs, failed, done, seconds, longest, error)
@@ -102,18 +102,18 @@ API = "api"
 
 def of_others(connection: Connection, entries: Collection[Entry], owner: str) -> Iterator[str]:
     """A line for each of these whose name belongs to somebody else."""
-    found = connection.execute(OWNED, {"names": [entry.name for entry in entries], "owner": owner})
-    rows = {row.name: dict(row._mapping) for row in found}
+    owned = connection.execute(OWNED, {"names": [entry.name for entry in entries], "owner": owner})
+    rows = {row.name: dict(row._mapping) for row in owned}
     for entry in entries:
         row = rows.get(entry.name)
         if row is None or row["owner"] == owner:
             continue
         if not _does_the_same(entry, row):
-            told = f"schedule {entry.name!r} is in the beat config, but one of that name belongs to {row['owner']!r}"
-            yield f"{told}: rename one of them"
+            problem = f"schedule {entry.name!r} is in the beat config, but one of that name belongs to {row['owner']!r}"
+            yield f"{problem}: rename one of them"
         elif row["is_late"]:
-            told = f"schedule {entry.name!r} belongs to {row['owner']!r}, whose beat does not run it"
-            yield f"{told}: start that beat, or delete the row from celeriac.scheduled_jobs"
+            problem = f"schedule {entry.name!r} belongs to {row['owner']!r}, whose beat does not run it"
+            yield f"{problem}: start that beat, or delete the row from celeriac.scheduled_jobs"
 
 
 def _does_the_same(entry: Entry, row: Mapping[str, Any]) -> bool:
@@ -158,8 +158,8 @@ def install(connection: Connection, entries: Sequence[Entry], owner: str, releas
 
 def what_refuses(error: IntegrityError) -> str:
     """Postgres' own sentence: `Key (subreddit_id)=(7) is not present in table "subreddits".`"""
-    told = getattr(error.orig, "diag", None)
-    return str((told and (told.message_detail or told.message_primary)) or error.orig)
+    diagnostics = getattr(error.orig, "diag", None)
+    return str((diagnostics and (diagnostics.message_detail or diagnostics.message_primary)) or error.orig)
 
 
 def install_missing(connection: Connection, entry: Entry, owner: str, release: int, by: str) -> None:
@@ -185,9 +185,9 @@ def _as_json(said: Mapping[str, Any]) -> dict[str, str]:
 def create(connection: Connection, entry: Entry, by: str) -> RowMapping:
     """A schedule of an operator's. Raises ConfigurationError, or IntegrityError if the name is taken."""
     entry.check()
-    given = {name: getattr(entry, name) for name in ("name", "kind", "target", *CHANGEABLE)}
-    given |= _as_json(given) | {"owner": API, "created_by": by, "declared": None, "release": 0}
-    return connection.execute(CREATE, given).one()._mapping
+    parameters = {name: getattr(entry, name) for name in ("name", "kind", "target", *CHANGEABLE)}
+    parameters |= _as_json(parameters) | {"owner": API, "created_by": by, "declared": None, "release": 0}
+    return connection.execute(CREATE, parameters).one()._mapping
 
 
 def find(connection: Connection, name: str | int, *, lock: bool = False) -> RowMapping | None:
@@ -199,28 +199,28 @@ def find(connection: Connection, name: str | int, *, lock: bool = False) -> RowM
 
 def listed(connection: Connection, limit: int = 100, offset: int = 0, after: str = "") -> list[RowMapping]:
     """By name, those that follow `after`."""
-    given = {"limit": limit, "offset": offset, "after": after}
-    return [row._mapping for row in connection.execute(LIST, given)]
+    parameters = {"limit": limit, "offset": offset, "after": after}
+    return [row._mapping for row in connection.execute(LIST, parameters)]
 
 
 def change(connection: Connection, row: RowMapping, **changes: Any) -> RowMapping:
     """A row found with `lock`, changed. Raises ConfigurationError; the name of one of the beat config's stays."""
     known = {name: row[name] for name in ("name", "kind", "target", *CHANGEABLE)} | changes
     Entry(**known).check()
-    given = known | {"id": row["id"]} | _as_json(known)
-    return connection.execute(CHANGE, given).one()._mapping
+    parameters = known | {"id": row["id"]} | _as_json(known)
+    return connection.execute(CHANGE, parameters).one()._mapping
 
 
 def planned(connection: Connection, row: RowMapping) -> RowMapping:
     """A row that is locked, with its next instant as its expression has it. What is due already is the tick's."""
-    job = Job(*(row[name] for name in Job.__slots__))
+    job = PlannedJob(*(row[name] for name in PlannedJob.__slots__))
     if job.planned_as == job.plan_key:
         return row
     plan = decide(job, connection.execute(NOW).scalar_one())
     if plan.run or plan.skipped:
         return row
-    given = {"id": job.id, "next_run_at": plan.next_run_at, "planned_as": job.plan_key}
-    return connection.execute(PLAN, given).one()._mapping
+    parameters = {"id": job.id, "next_run_at": plan.next_run_at, "planned_as": job.plan_key}
+    return connection.execute(PLAN, parameters).one()._mapping
 
 
 def delete(connection: Connection, row: RowMapping) -> None:
@@ -236,13 +236,13 @@ def differences(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def shown(row: Mapping[str, Any]) -> dict[str, Any]:
     """A row as every surface shows it: in what it `differs`, and its expression in words."""
-    said = words.told(row["cron_expression"], row["timezone"])
+    said = words.phrase(row["cron_expression"], row["timezone"])
     return {**row, "differs": differences(row), "in_words": said}
 
 
-def told(connection: Connection, name: str, report: Mapping[str, Any]) -> None:
+def keep_report(connection: Connection, name: str, report: Mapping[str, Any]) -> None:
     """What the last pass or sweep of a schedule came to."""
-    connection.execute(TOLD, {"name": name, "report": json.dumps(dict(report))})
+    connection.execute(KEEP_REPORT, {"name": name, "report": json.dumps(dict(report))})
 
 
 def ran(connection: Connection, name: str, report: Mapping[str, Any]) -> None:

@@ -19,9 +19,9 @@ class Connection(StockConnection):
 
     def info(self) -> Any:
         """What `celery inspect stats` and Flower show: not how the Sentinels let one in."""
-        told = super().info()
-        options = told["transport_options"]
-        return told | {"transport_options": {k: v for k, v in options.items() if k != "sentinel_kwargs"}}
+        info = super().info()
+        options = info["transport_options"]
+        return info | {"transport_options": {k: v for k, v in options.items() if k != "sentinel_kwargs"}}
 
 
 class RoleQueues(AMQP):

@@ -58,26 +58,26 @@ def _keep(expires: Any) -> Any:
 def _annotates(annotation: Any) -> bool:
     """Raises ConfigurationError for a path at which there is nothing."""
     try:
-        found = maybe_evaluate(annotation)
+        evaluated = maybe_evaluate(annotation)
     except Exception as error:
         raise ConfigurationError(f"task_annotations: {error!r}; {_ANNOTATIONS}") from error
-    return hasattr(found, "annotate") or hasattr(found, "annotate_any")
+    return hasattr(evaluated, "annotate") or hasattr(evaluated, "annotate_any")
 
 
 def _refuse_unfit_attributes(annotation: Mapping[Any, Any]) -> None:
     for task, attributes in annotation.items():
-        told = f"task_annotations[{task!r}]"
+        setting = f"task_annotations[{task!r}]"
         try:
-            given = dict(attributes)
+            values = dict(attributes)
         except (TypeError, ValueError):
-            raise ConfigurationError(f"{told}={attributes!r:.200}: {_ANNOTATIONS}") from None
-        for name in given.keys() & _ATTRIBUTES.keys():
-            _refuse_unfit(f"{told}: {name}", _ATTRIBUTES[name], given[name])
+            raise ConfigurationError(f"{setting}={attributes!r:.200}: {_ANNOTATIONS}") from None
+        for name in values.keys() & _ATTRIBUTES.keys():
+            _refuse_unfit(f"{setting}: {name}", _ATTRIBUTES[name], values[name])
 
 
-def _refuse_unfit(told: str, option: str, given: Any) -> None:
+def _refuse_unfit(setting: str, option: str, value: Any) -> None:
     rule = RULES[option]
-    if option in _MAY_BE_EMPTY and not given:
+    if option in _MAY_BE_EMPTY and not value:
         return
-    if not rule.fits(seconds(given) if option in DURATIONS else given):
-        raise ConfigurationError(f"{told}={given!r:.200}: give {rule.right}")
+    if not rule.fits(seconds(value) if option in DURATIONS else value):
+        raise ConfigurationError(f"{setting}={value!r:.200}: give {rule.right}")

@@ -18,8 +18,9 @@ def retry_in_sql(task: Task[..., Any]) -> None:
     role, run = task.role, task.run
     if not role.retry_for:
         return
-    given = dict(said_by(type(task)).get("retry_kwargs", {})) | dict((task.role_options or {}).get("retry_kwargs", {}))
-    given.pop("max_retries", None)  # the row has it, or its call's own
+    declared = (task.role_options or {}).get("retry_kwargs", {})
+    options = dict(said_by(type(task)).get("retry_kwargs", {})) | dict(declared)
+    options.pop("max_retries", None)  # the row has it, or its call's own
 
     @wraps(run)
     def attempt(*args: Any, **kwargs: Any) -> Any:
@@ -29,6 +30,6 @@ def retry_in_sql(task: Task[..., Any]) -> None:
             raise
         except role.retry_for as error:
             wait = {"countdown": role.backoff.seconds(task.request.retries)} if role.backoff else {}
-            raise task.retry(exc=error, **(wait | given)) from error
+            raise task.retry(exc=error, **(wait | options)) from error
 
     task.run = attempt

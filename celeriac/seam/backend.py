@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 #: How an attempt ends. Celery tells of other states, too: that it began, and what a handler's `update_state` says.
 ENDS = ("SUCCESS", "RETRY", "FAILURE")
 #: A row says these by itself.
-SAYS = ("PENDING", "RECEIVED", "STARTED")
+ROW_STATES = ("PENDING", "RECEIVED", "STARTED")
 
 #: Of a traceback the end is kept (characters).
 LONGEST_TRACEBACK = 16_000
@@ -74,8 +74,8 @@ class RowBackend(BaseBackend):
                 run.tombstones.append(self._tombstone(run, task_id, result, request))
             return result
         if state not in ENDS:
-            if state not in SAYS:
-                run.own_state = {results.STATE: state, results.TOLD: result}
+            if state not in ROW_STATES:
+                run.own_state = {results.STATE: state, results.STATE_META: result}
                 run.progress(run.own_state, restarts_limit=False)
             return result
         if _is_a_hooks(run, state):

@@ -40,8 +40,8 @@ def _url(named: dict[str, object]) -> str | None:
         first = next(iter(servers))
         if server != servers[first]:
             raise ConfigurationError(
-                f"{first}={_told(named[first])} and {name}={_told(named[name])} disagree: there is one Redis, for "
-                "tickets; give one of them, or both the same"
+                f"{first}={_sanitized(named[first])} and {name}={_sanitized(named[name])} disagree: there is one "
+                "Redis, for tickets; give one of them, or both the same"
             )
     return next((str(url) for url in named.values()), None)
 
@@ -63,8 +63,8 @@ def _named(conf: Configuration, redis_url: str | None) -> Iterator[tuple[str, ob
         variable = f"CELERY_{name.upper()}"
         if os.environ.get(variable):
             yield variable, os.environ[variable]
-        elif given := said.get(name):
-            yield name, given
+        elif url := said.get(name):
+            yield name, url
 
 
 def _server(name: str, url: object) -> tuple[object, ...]:
@@ -72,7 +72,7 @@ def _server(name: str, url: object) -> tuple[object, ...]:
     if sentinels.are_named(url):
         return sentinels.identity(url)
     if not isinstance(url, str) or ";" in url or not url.startswith(("redis://", "rediss://")):
-        raise ConfigurationError(f"{name}={_told(url)}: the broker is one Redis or Valkey; {_RIGHT}")
+        raise ConfigurationError(f"{name}={_sanitized(url)}: the broker is one Redis or Valkey; {_RIGHT}")
     parts = parse_url(url)
     host = _HERE.get(parts["hostname"], parts["hostname"])
     number = (parts["virtual_host"] or "").strip("/") or "0"
@@ -88,5 +88,5 @@ def address(
     return url, {**options, **(asked or {})}
 
 
-def _told(url: object) -> str:
-    return repr(sentinels.told(url) if sentinels.are_named(url) else maybe_sanitize_url(url))
+def _sanitized(url: object) -> str:
+    return repr(sentinels.sanitized(url) if sentinels.are_named(url) else maybe_sanitize_url(url))

@@ -182,9 +182,9 @@ def by_environment(settings: Settings) -> dict[str, Any]:
     return {"worker_concurrency": int(settings.max_concurrent_tasks), "broker_transport_options": options}
 
 
-def transport_options(given: Mapping[str, Any]) -> dict[str, Any]:
+def transport_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """A user's options of the connection, completed; what tickets need is not the user's to say."""
-    return dict(TRANSPORT) | dict(given) | dict(TRANSPORT_REQUIRED)
+    return dict(TRANSPORT) | dict(options) | dict(TRANSPORT_REQUIRED)
 
 
 def unused(conf: Configuration, settings: Settings) -> Iterator[str]:
@@ -238,9 +238,9 @@ def _transport(said: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _concurrency(said: Any, settings: Settings) -> Iterator[str]:
-    given = int(settings.max_concurrent_tasks)
-    if said not in (None, given) and given != Settings().max_concurrent_tasks:
-        yield f"MAX_CONCURRENT_TASKS={given} is not used: the configuration says worker_concurrency={said!r}"
+    limit = int(settings.max_concurrent_tasks)
+    if said not in (None, limit) and limit != Settings().max_concurrent_tasks:
+        yield f"MAX_CONCURRENT_TASKS={limit} is not used: the configuration says worker_concurrency={said!r}"
 
 
 def _beat(said: Any) -> Iterator[str]:

@@ -41,8 +41,8 @@ class Control(StockControl):
     ) -> list[dict[str, Any]] | None:  # fmt: skip
         """The same for the unfinished tasks with one of these stamps."""
         with self.app.database.reading() as connection:
-            found = stamped(connection, headers)
-        return self.revoke(found, destination, terminate, signal, **more)
+            task_ids = stamped(connection, headers)
+        return self.revoke(task_ids, destination, terminate, signal, **more)
 
     def purge(self, connection: Any = None) -> int:  # noqa: ARG002 - Celery's signature
         """Raises PurgeRefused: what lies in Redis is tickets, which come back, as their tasks are in Postgres."""

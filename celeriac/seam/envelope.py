@@ -77,32 +77,32 @@ def _loads(text: bytes) -> Any:
 _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
-def _is(value: object) -> Fits:
-    return lambda given: type(given) is type(value) and given == value
+def _is(expected: object) -> Fits:
+    return lambda value: type(value) is type(expected) and value == expected
 
 
-def _is_text(given: Any) -> bool:
-    return type(given) is str and len(given) <= 1000 and given.isprintable()
+def _is_text(value: Any) -> bool:
+    return type(value) is str and len(value) <= 1000 and value.isprintable()
 
 
-def _is_id(given: Any) -> bool:
-    return type(given) is str and _ID.fullmatch(given) is not None
+def _is_id(value: Any) -> bool:
+    return type(value) is str and _ID.fullmatch(value) is not None
 
 
-def _is_count(given: Any) -> bool:
-    return type(given) is int and 0 <= given < 2**63
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 2**63
 
 
-def _is_flag(given: Any) -> bool:
-    return type(given) is bool
+def _is_flag(value: Any) -> bool:
+    return type(value) is bool
 
 
-def _is_object(given: Any) -> bool:
-    return type(given) is dict
+def _is_object(value: Any) -> bool:
+    return type(value) is dict
 
 
 _ENVELOPE: Mapping[str, Fits] = {
-    "body": lambda given: type(given) is str,
+    "body": lambda value: type(value) is str,
     "content-type": _is("application/json"),
     "content-encoding": _is("utf-8"),
     "headers": _is_object,
@@ -133,7 +133,7 @@ _HEADERS: Mapping[str, Fits] = {
 
 _PROPERTIES: Mapping[str, Fits] = {
     "delivery_info": _is_object,
-    "delivery_mode": lambda given: given in (1, 2) and type(given) is int,
+    "delivery_mode": lambda value: value in (1, 2) and type(value) is int,
     "delivery_tag": _is_id,
     "priority": _is(0),
     "body_encoding": _is("base64"),
@@ -145,14 +145,14 @@ _DELIVERY: Mapping[str, Fits] = {"exchange": _is_text, "routing_key": _is_text}
 _REMARKS: Mapping[str, Fits] = {"redelivered": _is_flag, "correlation_id": _is_id}
 
 
-def _demand(what: str, given: Mapping[str, Any], fields: Mapping[str, Fits]) -> None:
-    if type(given) is not dict:
+def _demand(what: str, section: Mapping[str, Any], fields: Mapping[str, Fits]) -> None:
+    if type(section) is not dict:
         raise NotATicket(f"its {what} is no object")
     for name, fits in fields.items():
-        if name not in given or not fits(given[name]):
+        if name not in section or not fits(section[name]):
             raise NotATicket(f"its {what} has no usable {name}")
-    for name in given.keys() - fields.keys():
-        if name not in _REMARKS or not _REMARKS[name](given[name]):
+    for name in section.keys() - fields.keys():
+        if name not in _REMARKS or not _REMARKS[name](section[name]):
             raise NotATicket(f"its {what} has an unknown {name[:50]!r}")
 
 

@@ -43,9 +43,9 @@ _CANVAS = ("group", "chain", "chord", "awaits")
 
 
 @contextmanager
-def unit(app: SeamApp, given: Any) -> Iterator[RowProducer]:
+def unit(app: SeamApp, enclosing: Any) -> Iterator[RowProducer]:
     """What is published within comes as one: all rows of a canvas in one transaction, or none."""
-    outer = given if isinstance(given, RowProducer) else _unit.get()
+    outer = enclosing if isinstance(enclosing, RowProducer) else _unit.get()
     if outer is not None and outer.app is app:
         yield outer
         return
@@ -180,7 +180,7 @@ class RowProducer:
             raise BadArguments(f"{name}: its queue is {role.queue!r}, set where the role is declared; not {queue!r}")
         run = running.current()
         is_link = run is not None and headers["id"] in run.links
-        given = {
+        fields = {
             k: properties.get(k)
             for k in ("priority", "account", "lock_key", "unique_key", "timeout", "max_retries", "is_named")
         }
@@ -191,7 +191,7 @@ class RowProducer:
             canvas |= {"awaits": self.awaits, "shape": self.shapes.get(self.awaits)}
             canvas |= {"joins": _place_of_results(role.by_name and signature.nameable, signature.names, args)}
             unknown = signature.names[0] if canvas["joins"] and signature.names else None
-            args = [None if given == RESULTS else given for given in args]
+            args = [None if value == RESULTS else value for value in args]
             canvas |= {"delay": delay} if delay is not None else {}
             delay = None
         label = self.label if canvas or is_link or (run and run.workflow) else None
@@ -205,7 +205,7 @@ class RowProducer:
             workflow=label, is_part=bool(canvas) or is_link,
             may_be_instants=run is not None and headers["id"] == run.task.task_id,
             again=is_uuid(headers["id"]) and (is_link or any(canvas.get(sign) for sign in _CANVAS)),
-            barrier=part.barrier if part else None, place=part.place if part else None, awaits=self.awaits, **given,
+            barrier=part.barrier if part else None, place=part.place if part else None, awaits=self.awaits, **fields,
         )  # fmt: skip
 
 

@@ -60,7 +60,7 @@ DELETE FROM celeriac.history h WHERE h.task_id = :task_id AND NOT (h.barrier IS 
 TELL = text("UPDATE celeriac.tasks SET progress = CAST(:progress AS jsonb) WHERE task_id = :task_id")
 
 #: What a handler's `update_state` says stands in its row's progress under these.
-STATE, TOLD = "celery_state", "meta"
+STATE, STATE_META = "celery_state", "meta"
 
 Error = Callable[[Any], BaseException]
 
@@ -84,14 +84,14 @@ def metas(connection: Connection, task_ids: Iterable[str], error: Error) -> dict
 
 def children(connection: Connection, row_id: int) -> list[Any]:
     """What a task enqueued, as Celery's result tuples; the members of a group as one."""
-    found: dict[str, Any] = {}
+    tuples: dict[str, Any] = {}
     for row in connection.execute(CHILDREN, {"id": row_id}):
         child = ((row.task_id, None), None)
         if row.member_of is None:
-            found[row.task_id] = child
+            tuples[row.task_id] = child
         else:
-            found.setdefault(row.member_of, ((row.member_of, None), []))[1].append(child)
-    return list(found.values())
+            tuples.setdefault(row.member_of, ((row.member_of, None), []))[1].append(child)
+    return list(tuples.values())
 
 
 def save_group(connection: Connection, group_id: str, result: Any) -> None:
@@ -123,7 +123,7 @@ def _unknown(task_id: str) -> dict[str, Any]:
 def _meta(row: Row[Any], error: Error) -> dict[str, Any]:
     status, result, traceback = _state(row), None, None
     if _says_itself(row):
-        status, result = row.progress[STATE], revived(row.progress.get(TOLD))
+        status, result = row.progress[STATE], revived(row.progress.get(STATE_META))
     elif status == "SUCCESS":
         result = revived(row.result)
     elif row.result is not None:
@@ -141,10 +141,10 @@ def _meta(row: Row[Any], error: Error) -> dict[str, Any]:
 
 def _says_itself(row: Row[Any]) -> bool:
     """Whether it is in a state that its handler told: while it runs, or for good."""
-    told = row.progress
-    if not isinstance(told, dict) or STATE not in told:
+    progress = row.progress
+    if not isinstance(progress, dict) or STATE not in progress:
         return False
-    return row.status == states.RUNNING or (row.status == states.COMPLETED and states.STAYS in told)
+    return row.status == states.RUNNING or (row.status == states.COMPLETED and states.STAYS in progress)
 
 
 def _state(row: Row[Any]) -> str:

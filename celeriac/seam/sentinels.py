@@ -40,11 +40,11 @@ def address(
     """
     every = _parsed(url)
     access = _access(url, every)
-    given = {**options, **asked}
-    theirs = dict.fromkeys(_TIMEOUTS, given.get("socket_connect_timeout")) | dict(given.get("sentinel_kwargs") or {})
+    merged = {**options, **asked}
+    theirs = dict.fromkeys(_TIMEOUTS, merged.get("socket_connect_timeout")) | dict(merged.get("sentinel_kwargs") or {})
     theirs |= {name: asked["socket_connect_timeout"] for name in _TIMEOUTS if "socket_connect_timeout" in asked}
     completed = ";".join(as_url("sentinel", *_place(parts), *access) for parts in every)
-    return completed, given | {"master_name": master(given, settings), "sentinel_kwargs": theirs}
+    return completed, merged | {"master_name": master(merged, settings), "sentinel_kwargs": theirs}
 
 
 def master(options: Mapping[str, Any], settings: Settings) -> str:
@@ -63,7 +63,7 @@ def master(options: Mapping[str, Any], settings: Settings) -> str:
     return str(name)
 
 
-def told(url: str) -> str:
+def sanitized(url: str) -> str:
     """Without what lets one in, however it is misspelt."""
     return ";".join(_ACCESS.sub("**@", one) if "://" in one else "**" for one in url.split(";") if one)
 
@@ -72,11 +72,11 @@ def _parsed(url: str) -> Sequence[Mapping[str, Any]]:
     """Each address; an empty one is none."""
     every = [one for one in url.split(";") if one]
     if not all(one.startswith(SCHEME) for one in every):
-        raise ConfigurationError(f"{told(url)!r}: with Sentinels each address is one, as sentinel://host:port")
+        raise ConfigurationError(f"{sanitized(url)!r}: with Sentinels each address is one, as sentinel://host:port")
     try:
         return [parse_url(one) for one in every]
     except ValueError as error:
-        raise ConfigurationError(f"{told(url)!r} cannot be read ({error}): give sentinel://host:port") from None
+        raise ConfigurationError(f"{sanitized(url)!r} cannot be read ({error}): give sentinel://host:port") from None
 
 
 def _place(parts: Mapping[str, Any]) -> tuple[str, int]:
@@ -85,13 +85,13 @@ def _place(parts: Mapping[str, Any]) -> tuple[str, int]:
 
 def _access(url: str, every: Sequence[Mapping[str, Any]]) -> tuple[Any, Any, Any]:
     """User, password and number of their Redis, which any of them may say."""
-    found = []
+    access = []
     for name in _OF_REDIS:
         said = {parts[name] for parts in every if parts[name]}
         if len(said) > 1:
             raise ConfigurationError(
-                f"{told(url)!r}: user, password and number are of the one Redis behind these Sentinels, and differ"
+                f"{sanitized(url)!r}: user, password and number are of the one Redis behind these Sentinels, and differ"
             )
-        found.append(said.pop() if said else None)
-    user, password, number = found
+        access.append(said.pop() if said else None)
+    user, password, number = access
     return user, password, (number or "").strip("/") or "0"

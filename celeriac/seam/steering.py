@@ -81,9 +81,9 @@ class Steering:
         from celeriac.insights import get  # as below
 
         with self.database.reading() as connection:
-            found = get(connection, task)
-        role, signature = self.role_named(found["role"])
-        args, before = revived(found["args"]), revived(found["kwargs"])
+            row = get(connection, task)
+        role, signature = self.role_named(row["role"])
+        args, before = revived(row["args"]), revived(row["kwargs"])
         was, is_now = (
             new_task(role, signature, fresh_id(), args, kwargs, limit=self.settings.max_argument_bytes)
             for kwargs in (before, before | dict(arguments))
@@ -94,7 +94,7 @@ class Steering:
 
         def act() -> Change:
             with self.database.transaction(patience=PATIENCE) as connection:
-                return edit.edit(connection, [found["id"]], found["kwargs"], kwargs, by=by, why=why).one()
+                return edit.edit(connection, [row["id"]], row["kwargs"], kwargs, by=by, why=why).one()
 
         return retry_deadlocks(act)
 

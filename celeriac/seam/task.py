@@ -68,10 +68,10 @@ class Enqueued(RowResult):
 
 
 if TYPE_CHECKING:
-    told = property
+    overridable_property = property
 else:
 
-    class told:  # noqa: N801
+    class overridable_property:  # noqa: N801
         """A property that an attribute of the same name goes before: a handler may keep what it likes on its task."""
 
         def __init__(self, ask: Callable[[Any], Any]) -> None:
@@ -164,7 +164,7 @@ class Task(CeleryTask, Generic[P, R]):
             raise CeleriacError(f"{self.name} is not running as a task here; only its handler can ask that")
         return run
 
-    @told
+    @overridable_property
     def session(self) -> Session:
         """Writes made here commit in one transaction with the task's outcome, or not at all."""
         return self.run_under_way.session
@@ -176,17 +176,17 @@ class Task(CeleryTask, Generic[P, R]):
         """
         return self.run_under_way.early_commit()
 
-    @told
+    @overridable_property
     def idempotency_key(self) -> str:
         """The same for every attempt of this task: give it to outside systems."""
         return self.run_under_way.task.task_id
 
-    @told
+    @overridable_property
     def attempt(self) -> int:
         """1 for the first attempt of the round."""
         return self.run_under_way.task.retry_count + 1
 
-    @told
+    @overridable_property
     def log(self) -> logging.Logger | logging.LoggerAdapter[logging.Logger]:
         """A logger whose lines are kept with the task, and shown on its page; elsewhere than in a run a plain one."""
         run = running.current()

@@ -98,7 +98,7 @@ def test_of_two_editors_at_once_the_second_is_told_of_the_first(site: Site, monk
     waits = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
     with ThreadPoolExecutor(1) as thread:
         with site.app.database.transaction() as first:
-            written.change(first, operate.found(first, "nightly", lock=True), priority=7)
+            written.change(first, operate.get(first, "nightly", lock=True), priority=7)
             told = thread.submit(wrong, site, "edit-schedule/nightly", **second)
             until(lambda: site.rows(waits), "the second to wait")
         assert "somebody changed it meanwhile" in told.result(timeout=10)["name"]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from celeriac.errors import BadExpression
 from celeriac.schedules.expressions import parse
-from celeriac.schedules.expressions.words import DAYS, MONTHS, in_words, told
+from celeriac.schedules.expressions.words import DAYS, MONTHS, in_words, phrase
 from tests.pure.cron_oracle import Column, Meaning, calendars, clocks, columns
 
 
@@ -82,7 +82,7 @@ def test_what_few_words_do_not_say_is_not_said(text: str) -> None:
     ],
 )
 def test_a_schedule_says_its_zone_where_its_expression_has_another(text: str, said: str | None) -> None:
-    assert told(text, "UTC") == said
+    assert phrase(text, "UTC") == said
 
 
 LIST = r"{0}(?:(?:, | and ){0})*"

@@ -10,20 +10,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from celeriac import ConfigurationError
-from celeriac.schedules.decide import CHANGEABLE, Entry, Job, decide, every, merged, overridden, variable
+from celeriac.schedules.decide import CHANGEABLE, Entry, PlannedJob, decide, every, merged, overridden, variable
 
 NOON = datetime(2025, 3, 1, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
 
 
-def job(**given: Any) -> Job:
+def job(**given: Any) -> PlannedJob:
     fields = {
         "id": 1, "name": "job", "kind": "task", "target": "work", "kwargs": {}, "options": {},
             "cron_expression": "0 * * * *",
         "timezone": "UTC", "priority": None, "misfire": "once", "misfire_grace": 60.0, "overlap": "allow",
         "next_run_at": NOON, "last_run_at": None, "planned_as": "UTC|0 * * * *", "last_task_id": None,
     }  # fmt: skip
-    return Job(**fields | given)
+    return PlannedJob(**fields | given)
 
 
 def entry(**given: Any) -> Entry:

@@ -61,12 +61,12 @@ class Expression(ABC):
 
     def instants(self, first: datetime, until: datetime, limit: int) -> list[datetime]:
         """The instants of the series from `first`, which is one, through `until`; the oldest `limit` of them."""
-        found: list[datetime] = []
+        instants: list[datetime] = []
         instant = _utc(first)
-        while instant <= until and len(found) < limit:
-            found.append(instant)
+        while instant <= until and len(instants) < limit:
+            instants.append(instant)
             instant = self.following(instant)
-        return found
+        return instants
 
 
 @dataclass(frozen=True)
@@ -106,10 +106,10 @@ class Cron(Expression):
         """From `at` on, one stretch between two settings of the clocks after the other."""
         while True:
             wall = reading(at, self.zone)
-            found = at + (next(cronfields.matches(self.pattern, wall - SECOND)) - wall)
-            change = first_change(at, found, self.zone)
+            candidate = at + (next(cronfields.matches(self.pattern, wall - SECOND)) - wall)
+            change = first_change(at, candidate, self.zone)
             if change is None:
-                return found
+                return candidate
             at = change
 
 

@@ -53,9 +53,9 @@ BOTH = "&"
 
 def matches(pattern: str, after: datetime) -> CronSim:
     """The readings of the clocks that match, from `after` on."""
-    found = CronSim(pattern.replace(BOTH, ""), after)
-    found.day_and = found.day_and or BOTH in pattern
-    return found
+    readings = CronSim(pattern.replace(BOTH, ""), after)
+    readings.day_and = readings.day_and or BOTH in pattern
+    return readings
 
 
 def read(text: str) -> str:

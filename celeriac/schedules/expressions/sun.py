@@ -49,8 +49,8 @@ class Solar(NamedTuple):
         how = {"use_center": True} if centre else {}
         for _ in range(_MOST_DAYS):
             try:
-                found = getattr(place, ask)(ephem.Sun(), start=start, **how)
-                return found.datetime().replace(microsecond=0, tzinfo=UTC)
+                date = getattr(place, ask)(ephem.Sun(), start=start, **how)
+                return date.datetime().replace(microsecond=0, tzinfo=UTC)
             except ephem.CircumpolarError:
                 start = place.next_antitransit(ephem.Sun(), start=start)
         raise BadExpression(
@@ -59,8 +59,8 @@ class Solar(NamedTuple):
 
     def following(self, moment: datetime) -> datetime:
         """The first one after `moment`, which may itself be one."""
-        found = self.after(moment - _APART)
-        return found if found - moment > _CLOSE else self.after(moment + _APART)
+        instant = self.after(moment - _APART)
+        return instant if instant - moment > _CLOSE else self.after(moment + _APART)
 
 
 def read(text: str) -> Solar:

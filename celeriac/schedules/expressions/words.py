@@ -20,7 +20,7 @@ MONTHS = (
 _UNITS = (("day", 86_400), ("hour", 3_600), ("minute", 60), ("second", 1))
 
 
-def told(text: str, timezone: str) -> str | None:
+def phrase(text: str, timezone: str) -> str | None:
     """Of a schedule's own expression and zone; it names the zone where the expression has another."""
     try:
         expression = parse(text, timezone)
@@ -113,8 +113,8 @@ def _days(day: str, month: str, weekday: str) -> str | None:
 
 def _weekdays(column: str) -> list[int] | None:
     """From Monday, 1, to Sunday, 7."""
-    found = _values(column, 0, 7)
-    return None if found is None else sorted({day or 7 for day in found})
+    days = _values(column, 0, 7)
+    return None if days is None else sorted({day or 7 for day in days})
 
 
 _NAMES = {name[:3].lower(): n for n, name in enumerate(DAYS)} | {
@@ -124,7 +124,7 @@ _NAMES = {name[:3].lower(): n for n, name in enumerate(DAYS)} | {
 
 def _values(column: str, low: int, high: int) -> list[int] | None:
     """What matches, in order; None for what is no list of values, ranges and steps."""
-    found: set[int] = set()
+    values: set[int] = set()
     for item in column.split(","):
         span, slash, step = item.partition("/")
         first, dash, last = span.partition("-")
@@ -133,8 +133,8 @@ def _values(column: str, low: int, high: int) -> list[int] | None:
             return None
         if slash and span != "*" and not dash:
             end = high
-        found.update(range(begin, end + 1, int(step or 1)))
-    return sorted(found)
+        values.update(range(begin, end + 1, int(step or 1)))
+    return sorted(values)
 
 
 def _value(text: str) -> int | None:

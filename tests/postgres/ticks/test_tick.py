@@ -142,7 +142,7 @@ def test_a_clock_stepped_forward_over_many_instants_takes_them_in_bounded_steps(
 def test_run_now_enqueues_beside_the_instants(timetable: Timetable, put: Put, rows: Rows) -> None:
     put(ago=-0.5, enabled=False)
     before = rows.one("SELECT next_run_at FROM celeriac.scheduled_jobs")
-    task = timetable.run_now("job").told
+    task = timetable.run_now("job").result
     assert [t for (t,) in rows(TASKS)] == [task]
     assert timetable.run_now("job") == RunNow(task, ran=False), "the unfinished one is told"
     assert rows.one("SELECT next_run_at FROM celeriac.scheduled_jobs") == before
