@@ -119,7 +119,7 @@ def reached(taken: Sequence[Taken]) -> dict[str, Point]:
     return {task.account: task.point for task in taken if task.point}
 
 
-def given(taken: Sequence[Taken]) -> dict[str, int]:
+def per_account(taken: Sequence[Taken]) -> dict[str, int]:
     """How many each account got."""
     return dict(Counter(task.account for task in taken))
 

@@ -30,7 +30,7 @@ class Decision:
     """Whom a pass saw, what each was to get, the tasks it claimed, and what the next pass goes on from."""
 
     claimants: Sequence[Claimant]
-    given: Mapping[str, int]
+    shares: Mapping[str, int]
     taken: Sequence[Taken] = ()
     resume: Resume | None = None
 
@@ -51,23 +51,23 @@ def decide(connection: Connection, role: str, seen: select.Survey, free: int) ->
 
 def _behind(connection: Connection, role: str, seen: select.Survey, free: int, points: Points) -> Decision | None:
     """None: all accounts have to be looked at, as those with points have too little behind them, or one is shut."""
-    found = select.accounts(connection, role, seen, free, min(free, FIRST_LOOK), points)
-    if found.shut:
+    accounts = select.accounts(connection, role, seen, free, min(free, FIRST_LOOK), points)
+    if accounts.shut:
         return None
-    claimants, given = _allocated(connection, role, free, found.open, points)
-    ended = [c.account for c in claimants if given.get(c.account, 0) >= c.waiting]
-    if sum(given.values()) < free or select.has_lower(connection, role, ended, points):
+    claimants, shares = _allocated(connection, role, free, accounts.open, points)
+    ended = [c.account for c in claimants if shares.get(c.account, 0) >= c.waiting]
+    if sum(shares.values()) < free or select.has_lower(connection, role, ended, points):
         return None
-    taken = claim.claim(connection, role, given, points)
-    resume = resuming.after_resuming(points, given, claim.reached(taken))
-    return Decision(claimants, given, taken, resume) if taken else None
+    taken = claim.claim(connection, role, shares, points)
+    resume = resuming.after_resuming(points, shares, claim.reached(taken))
+    return Decision(claimants, shares, taken, resume) if taken else None
 
 
 def _from_fronts(connection: Connection, role: str, seen: select.Survey, free: int) -> Decision:
     began = time.perf_counter()
-    found = _open_accounts(connection, role, seen, free)
-    claimants, given = _allocated(connection, role, free, found.open, None)
-    taken = claim.claim(connection, role, given)
+    accounts = _open_accounts(connection, role, seen, free)
+    claimants, shares = _allocated(connection, role, free, accounts.open, None)
+    taken = claim.claim(connection, role, shares)
     took = time.perf_counter() - began
 
     def points() -> dict[str, resuming.Point]:
@@ -76,10 +76,10 @@ def _from_fronts(connection: Connection, role: str, seen: select.Survey, free: i
         return reached | select.before_fronts(connection, role, without)
 
     resume = None
-    if taken and found.is_all:
+    if taken and accounts.is_all:
         dead = partial(select.dead_entries, connection)
         resume = resuming.after_scan(took, len(taken), len(claimants), points, dead)
-    return Decision(_told_by_claim(claimants, given, taken, free), given, taken, resume)
+    return Decision(_counted_by_claim(claimants, shares, taken, free), shares, taken, resume)
 
 
 def _allocated(
@@ -91,36 +91,36 @@ def _allocated(
     over its dead entries. Behind resume points there are none.
     """
     depth = min(free, FIRST_LOOK)
-    given = allocate(claimants, free)
-    while short := [c.account for c in claimants if c.waiting == depth < free and given.get(c.account) == depth]:
+    shares = allocate(claimants, free)
+    while short := [c.account for c in claimants if c.waiting == depth < free and shares.get(c.account) == depth]:
         if len(claimants) == 1 and claimants[0].cap is None and points is None:
             depth, deeper = free, {short[0]: free}
         else:
             depth = min(free, max(depth * 4, DEEPER_LOOK // len(short)))
             deeper = select.waiting(connection, role, short, depth, points)
         claimants = [_deepened(c, deeper) for c in claimants]
-        given = allocate(claimants, free)
-    return claimants, given
+        shares = allocate(claimants, free)
+    return claimants, shares
 
 
 def _open_accounts(connection: Connection, role: str, seen: select.Survey, free: int) -> select.Accounts:
     """Those that may get something. Tasks of accounts that are shut are parked as a pass meets them, once."""
     for _ in range(WALKS):
-        found = select.accounts(connection, role, seen, free, min(free, FIRST_LOOK))
-        if not found.shut:
+        accounts = select.accounts(connection, role, seen, free, min(free, FIRST_LOOK))
+        if not accounts.shut:
             break
-        parked = parking.park(connection, role, found.shut, PARKED)
+        parked = parking.park(connection, role, accounts.shut, PARKED)
         in_order(connection)
-        if not parked or found.is_all:
+        if not parked or accounts.is_all:
             break
-    return found
+    return accounts
 
 
-def _told_by_claim(
-    claimants: list[Claimant], given: Mapping[str, int], taken: Sequence[Taken], free: int
+def _counted_by_claim(
+    claimants: list[Claimant], shares: Mapping[str, int], taken: Sequence[Taken], free: int
 ) -> Sequence[Claimant]:
     """As the claim counted an only account, which was to get all."""
-    if len(claimants) == 1 and given.get(claimants[0].account) == free > len(taken) > 0:
+    if len(claimants) == 1 and shares.get(claimants[0].account) == free > len(taken) > 0:
         return [_deepened(claimants[0], {claimants[0].account: len(taken)})]
     return claimants
 

@@ -36,27 +36,27 @@ def allocate(claimants: Sequence[Claimant], free: int) -> dict[str, int]:
     """
     queue = [(c.holding / c.weight, turn) for turn, c in enumerate(claimants) if c.wants]
     heapq.heapify(queue)
-    given: dict[str, int] = {}
+    shares: dict[str, int] = {}
     while queue and free > 0:
         _, turn = queue[0]
         claimant = claimants[turn]
-        share = given[claimant.account] = given.get(claimant.account, 0) + 1
+        share = shares[claimant.account] = shares.get(claimant.account, 0) + 1
         free -= 1
         if share < claimant.wants:
             heapq.heapreplace(queue, ((claimant.holding + share) / claimant.weight, turn))
         else:
             heapq.heappop(queue)
-    return given
+    return shares
 
 
-def next_cursor(claimants: Sequence[Claimant], given: Mapping[str, int], cursor: str) -> str:
+def next_cursor(claimants: Sequence[Claimant], shares: Mapping[str, int], cursor: str) -> str:
     """The account after which the next pass starts: the one that got the last slot.
 
     Slots go out in the order of (level before the slot, turn), so the last went to the highest such pair. Whoever was
     level with it and stands behind it got nothing, and comes first next time. Hence guarantee 10: while an account that
     holds nothing waits, each slot that goes elsewhere moves the cursor towards it, past another account.
     """
-    levels = [(c.holding + given[c.account] - 1) / c.weight if c.account in given else -1.0 for c in claimants]
+    levels = [(c.holding + shares[c.account] - 1) / c.weight if c.account in shares else -1.0 for c in claimants]
     top = max(levels, default=-1.0)
     if top < 0:
         return cursor

@@ -70,27 +70,27 @@ class Dispatcher:
 
     def dispatch(self, role: Role) -> int:
         """Beat's pass: one; a prompt role's a few, until nothing or no room is left. Tasks published."""
-        given = 0
+        total = 0
         for _ in range(PASSES if role.prompt else 1):
             published = self.publish(self.claim(role))
             if not published:
                 break
-            given += published
-        return given
+            total += published
+        return total
 
     def dispatch_if_due(self, role: Role, *, is_due: bool = False) -> int:
         """For prompt roles, after an enqueue or a settle: passes, each only if it would find work and room.
 
         `is_due`: the first one would; its caller has just looked.
         """
-        given = 0
+        total = 0
         for n in range(PASSES if role.prompt else 0):
             is_worth_it = (n == 0 and is_due) or self.has_work_and_room(role)
             published = self.publish(self.claim(role)) if is_worth_it else 0
             if not published:
                 break
-            given += published
-        return given
+            total += published
+        return total
 
     def has_work_and_room(self, role: Role) -> bool:
         with COUNTERS.timing("sql_seconds", "look"), self.database.statement() as connection:
@@ -209,10 +209,10 @@ class Dispatcher:
         done = decide.decide(connection, role.name, seen, free)
         if not done.taken:
             return self._nothing(connection, role, seen, done.claimants, free, started)
-        given = claim.given(done.taken)
-        cursors = (seen.cursor, next_cursor(done.claimants, done.given, seen.cursor))
+        claimed = claim.per_account(done.taken)
+        cursors = (seen.cursor, next_cursor(done.claimants, done.shares, seen.cursor))
         record.done(
-            connection, role.name, by=self.by, free=free, seen=done.claimants, given=given,
+            connection, role.name, by=self.by, free=free, seen=done.claimants, claimed=claimed,
             cursors=cursors, held_since=seen.held_since, took_ms=_milliseconds(started), resume=done.resume,
         )  # fmt: skip
         size = rows_per_ticket(role.chunk, seen.seconds_per_task, role.chunk_target, len(done.taken), seen.slots)
@@ -221,7 +221,7 @@ class Dispatcher:
             held[0] = Held(own.token, held[0].tasks, own.holder)
         claim.hold(connection, role.name, held)
         tickets = [Ticket(role.name, role.queue, ticket.ids, ticket.token) for ticket in held]
-        return Pass(tickets, started=own.read(connection, held[0]) if own else (), accounts=len(given))
+        return Pass(tickets, started=own.read(connection, held[0]) if own else (), accounts=len(claimed))
 
     def _nothing(
         self, connection: Connection, role: Role, seen: select.Survey, claimants: Sequence[Claimant], free: int,
@@ -260,8 +260,8 @@ def _tell(role: str, done: Pass, seconds: float) -> None:
     level = logging.INFO if claimed else logging.DEBUG
     if logger.isEnabledFor(level):
         came_to = f"{claimed} tasks in {len(done.tickets)} tickets" if claimed else done.why_nothing
-        told = {"role": role, "claimed": claimed, "tickets": len(done.tickets), "why_nothing": done.why_nothing}
-        logger.log(level, "Pass of %s: %s", role, came_to, extra=logged.of("pass", seconds=round(seconds, 6), **told))
+        fields = {"role": role, "claimed": claimed, "tickets": len(done.tickets), "why_nothing": done.why_nothing}
+        logger.log(level, "Pass of %s: %s", role, came_to, extra=logged.of("pass", seconds=round(seconds, 6), **fields))
 
 
 def _milliseconds(since: float) -> float:

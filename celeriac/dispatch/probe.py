@@ -25,8 +25,8 @@ class Probe:
 
     def has(self, queue: str, token: str) -> bool | None:
         """Whether this ticket lies in its queue; None if Redis does not say."""
-        found = self._publisher.queued(queue, [token])
-        return None if found is None else token in found
+        tokens = self._publisher.queued(queue, [token])
+        return None if tokens is None else token in tokens
 
     def length(self, queue: str) -> int | None:
         """How many tickets and kicks lie there; None if Redis does not say."""

@@ -156,15 +156,15 @@ class Publisher:
 
         It reads the queue page by page, and lets others use the connection in between.
         """
-        found: set[str] = set()
+        tokens: set[str] = set()
         for start in count(step=PAGE):
             page: list[bytes] = []
             if not self._attempt(lambda producer: page.extend(_page(producer, queue, start))):  # noqa: B023
                 return None
-            found |= tokens_in(page) & set(wanted)
-            if len(page) < PAGE or len(found) == len(wanted):
-                return found
-        return found
+            tokens |= tokens_in(page) & set(wanted)
+            if len(page) < PAGE or len(tokens) == len(wanted):
+                return tokens
+        return tokens
 
     def _kick(self, producer: Producer, role: str, queue: str, lone: int | None) -> bool:
         """Whether it was sent: not where one is under way."""
@@ -252,14 +252,14 @@ def in_brief(error: BaseException) -> str:
 
 def tokens_in(messages: Sequence[bytes]) -> set[str]:
     """The tokens in raw queue entries; what is no ticket has none."""
-    found: set[str] = set()
+    tokens: set[str] = set()
     for message in messages:
         try:
             body = json.loads(base64.b64decode(json.loads(message)["body"]))
-            found.add(str(body[0][2]))
+            tokens.add(str(body[0][2]))
         except (ValueError, TypeError, KeyError, IndexError, RecursionError):
             continue
-    return found
+    return tokens
 
 
 def _page(producer: Producer, queue: str, start: int) -> Sequence[bytes]:

@@ -23,15 +23,15 @@ def _renamed(client: Any, key: str, kind: str) -> bool:
     name = next(name for name in names if not client.exists(name))
 
     def rename(pipe: Any) -> str | None:
-        found = bytes_to_str(pipe.type(key))
+        actual = bytes_to_str(pipe.type(key))
         pipe.multi()
-        if found in (kind, "none"):
+        if actual in (kind, "none"):
             return None
         pipe.renamenx(key, name)
-        return found
+        return actual
 
     # The key is watched: once another worker has renamed it, it may be a queue again.
-    found = client.transaction(rename, key, value_from_callable=True)
-    if found is not None:
-        logger.error("The Redis key %r was a %s, not a %s: it is called %r now", key, found, kind, name)
-    return found is not None
+    actual = client.transaction(rename, key, value_from_callable=True)
+    if actual is not None:
+        logger.error("The Redis key %r was a %s, not a %s: it is called %r now", key, actual, kind, name)
+    return actual is not None

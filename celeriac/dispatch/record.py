@@ -65,7 +65,7 @@ def done(
     by: str,
     free: int,
     seen: Sequence[Claimant],
-    given: Mapping[str, int],
+    claimed: Mapping[str, int],
     cursors: tuple[str, str],
     held_since: datetime,
     took_ms: float,
@@ -85,7 +85,7 @@ def done(
         "points": json.dumps(dict(resume.points)) if resume else None,
         "seconds": resume.seconds if resume else None,
     }
-    connection.execute(RECORD, row | {"claimants": _as_json(seen), "given": json.dumps(given)})
+    connection.execute(RECORD, row | {"claimants": _as_json(seen), "given": json.dumps(claimed)})
 
 
 def nothing(

@@ -46,9 +46,9 @@ def after_scan(
     return Resume(points(), min(TIMES * took, LONGEST))
 
 
-def after_resuming(points: Points, given: Collection[str], reached: Points) -> Resume | None:
+def after_resuming(points: Points, accounts: Collection[str], reached: Points) -> Resume | None:
     """After a pass that went on from `points`; None where some account got less, as others have its entries locked."""
-    return Resume({**points, **reached}) if reached.keys() == set(given) else None
+    return Resume({**points, **reached}) if reached.keys() == set(accounts) else None
 
 
 def behind(account: str) -> str:

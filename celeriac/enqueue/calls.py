@@ -79,8 +79,8 @@ def _field(option: str, time: float | datetime) -> tuple[str, float | str]:
     return ("delay" if option == "countdown" else "expires_in"), time
 
 
-def _refuse_unknown(role: str, given: Collection[str], ours: frozenset[str], known: frozenset[str]) -> None:
-    for option in sorted(set(given) - ours):
+def _refuse_unknown(role: str, options: Collection[str], ours: frozenset[str], known: frozenset[str]) -> None:
+    for option in sorted(set(options) - ours):
         hint = nearest(option, sorted(known), listed=sorted(ours))
         raise BadArguments(f"{role}: a call has no option {option!r}; {hint}; nothing was enqueued")
 
@@ -108,7 +108,7 @@ def said_beside(
     asked = (headers.get("timelimit") or (None,))[0]
     if asked and asked != hard:
         said["time_limit"] = asked
-    if own := {name: given for name, given in headers.items() if name not in _CELERYS_HEADERS}:
+    if own := {name: value for name, value in headers.items() if name not in _CELERYS_HEADERS}:
         said["headers"] = arguments_of(headers["task"], own, limit)
     return said
 
@@ -126,12 +126,12 @@ def times(role: str, options: Mapping[str, Any]) -> dict[str, float | datetime]:
     return {option: _time(role, option, options[option]) for option in TIMES if options.get(option) is not None}
 
 
-def _time(role: str, option: str, given: Any) -> float | datetime:
-    if option != "eta" and is_distance(given):
-        return float(given)
-    if option != "countdown" and isinstance(given, str | date):
-        return moment(role, option, given if isinstance(given, str) else given.isoformat())
-    raise BadArguments(f"{role}: {option}={given!r:.100}: give {TIMES[option]}; nothing was enqueued")
+def _time(role: str, option: str, value: Any) -> float | datetime:
+    if option != "eta" and is_distance(value):
+        return float(value)
+    if option != "countdown" and isinstance(value, str | date):
+        return moment(role, option, value if isinstance(value, str) else value.isoformat())
+    raise BadArguments(f"{role}: {option}={value!r:.100}: give {TIMES[option]}; nothing was enqueued")
 
 
 # -- transactions ------------------------------------------------------------------------------------------------------
@@ -142,15 +142,15 @@ def transaction_of(role: str, session: Any, connection: Any) -> Session | Connec
 
     Raises BadArguments for what is neither.
     """
-    option, given = ("connection", connection) if session is None else ("session", session)
-    if given is None or isinstance(given, Session | Connection):
-        return given
-    if isinstance(given, scoped_session):
-        return transaction_of(role, given(), None)
-    if isinstance(given, BrokerConnection):
+    option, value = ("connection", connection) if session is None else ("session", session)
+    if value is None or isinstance(value, Session | Connection):
+        return value
+    if isinstance(value, scoped_session):
+        return transaction_of(role, value(), None)
+    if isinstance(value, BrokerConnection):
         return None
     raise BadArguments(
-        f"{role}: {option}={given!r:.100}: give a Session or Connection of SQLAlchemy; nothing was enqueued"
+        f"{role}: {option}={value!r:.100}: give a Session or Connection of SQLAlchemy; nothing was enqueued"
     )
 
 

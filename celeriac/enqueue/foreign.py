@@ -99,7 +99,7 @@ def task_of(call: Call, role: Role, signature: Signature, limit: float) -> NewTa
 
 def letter_of(payload: bytes, reason: str) -> Letter:
     """With as much of the call as can be told."""
-    fields, args, kwargs = _told(payload)
+    fields, args, kwargs = _fields_and_arguments(payload)
     name, task_id, sender = (_printable(fields.get(field)) for field in ("task", "id", "origin"))
     return Letter(payload, reason, name, task_id, sender, _shown(args), _shown(kwargs))
 
@@ -195,69 +195,69 @@ def _revived(value: Any) -> Any:
 
 
 def _object(envelope: Mapping[str, Any], part: str) -> Mapping[str, Any]:
-    given = envelope.get(part)
-    if not isinstance(given, dict):
+    value = envelope.get(part)
+    if not isinstance(value, dict):
         raise NotAdopted(f"its {part} are no object")
-    return given
+    return value
 
 
 def _text(fields: Mapping[str, Any], field: str) -> str:
-    given = fields.get(field)
-    if not isinstance(given, str) or not 0 < len(given) <= LONGEST_NAME or not given.isprintable():
-        raise NotAdopted(f"its {field} is {given!r:.100}: give 1 to {LONGEST_NAME} printable characters")
-    return given
+    value = fields.get(field)
+    if not isinstance(value, str) or not 0 < len(value) <= LONGEST_NAME or not value.isprintable():
+        raise NotAdopted(f"its {field} is {value!r:.100}: give 1 to {LONGEST_NAME} printable characters")
+    return value
 
 
 def _time(fields: Mapping[str, Any], field: str) -> str | None:
     """Read, as every call's, by `new_task`."""
-    given = fields.get(field)
-    if given is not None and not isinstance(given, str):
-        raise NotAdopted(f"its {field} is {given!r:.100}: give an ISO 8601 time")
-    return given
+    value = fields.get(field)
+    if value is not None and not isinstance(value, str):
+        raise NotAdopted(f"its {field} is {value!r:.100}: give an ISO 8601 time")
+    return value
 
 
-def _timeout(given: Any) -> Any:
+def _timeout(timelimit: Any) -> Any:
     """Celery has a pair, hard and soft; it takes 0 for none."""
-    match given:
+    match timelimit:
         case None:
             return None
         case [hard, soft]:
             return soft or hard or None
-    raise NotAdopted(f"its timelimit is {given!r:.100}: give a pair of seconds")
+    raise NotAdopted(f"its timelimit is {timelimit!r:.100}: give a pair of seconds")
 
 
-def _count(given: Any) -> int:
-    if given is None:
+def _count(retries: Any) -> int:
+    if retries is None:
         return 0
-    if type(given) is not int or not 0 <= given < 2**31:
-        raise NotAdopted(f"its retries are {given!r:.100}: give a whole number")
-    return given
+    if type(retries) is not int or not 0 <= retries < 2**31:
+        raise NotAdopted(f"its retries are {retries!r:.100}: give a whole number")
+    return retries
 
 
-def _below(given: Any) -> int:
-    if given is None:
+def _below(priority: Any) -> int:
+    if priority is None:
         return 0
-    if type(given) is not int:
-        raise NotAdopted(f"its priority is {given!r:.100}: give 0 to {_LEAST_URGENT}")
-    return max(0, min(given, _LEAST_URGENT))
+    if type(priority) is not int:
+        raise NotAdopted(f"its priority is {priority!r:.100}: give 0 to {_LEAST_URGENT}")
+    return max(0, min(priority, _LEAST_URGENT))
 
 
 def _kept(fields: Mapping[str, Any]) -> dict[str, Any]:
     kept = {field: _printable(fields.get(field)) for field in ("shadow", "root_id", "parent_id")}
-    return {field: given for field, given in kept.items() if given}
+    return {field: value for field, value in kept.items() if value}
 
 
 def _masks(fields: Mapping[str, Any], args: list[Any], kwargs: dict[str, Any]) -> dict[str, str]:
     """What its sender would have shown of the arguments, unless that is what Celery says by itself of all of them."""
-    usual = {saferepr(given, _SHOWN) for given in (args, tuple(args), kwargs)}
+    usual = {saferepr(arguments, _SHOWN) for arguments in (args, tuple(args), kwargs)}
     said = {name: fields[name] for name in ("argsrepr", "kwargsrepr") if isinstance(fields.get(name), str)}
-    return {} if usual.issuperset(said.values()) else {name: _clean(told[:_SHOWN]) for name, told in said.items()}
+    return {} if usual.issuperset(said.values()) else {name: _clean(text[:_SHOWN]) for name, text in said.items()}
 
 
 # -- for people --------------------------------------------------------------------------------------------------------
 
 
-def _told(payload: bytes) -> tuple[Mapping[str, Any], Any, Any]:
+def _fields_and_arguments(payload: bytes) -> tuple[Mapping[str, Any], Any, Any]:
     """Fields and arguments of whatever this is; where the body is not read, what its sender says of them."""
     try:
         envelope = _envelope(payload)
@@ -278,19 +278,19 @@ def _told(payload: bytes) -> tuple[Mapping[str, Any], Any, Any]:
     return fields, args, kwargs
 
 
-def _printable(given: Any) -> str | None:
+def _printable(value: Any) -> str | None:
     """As much of a text as Postgres and a terminal take."""
-    if not isinstance(given, str):
+    if not isinstance(value, str):
         return None
-    return _clean(given[:LONGEST_NAME]) or None
+    return _clean(value[:LONGEST_NAME]) or None
 
 
-def _clean(told: str) -> str:
-    return "".join(c if c.isprintable() else "�" for c in told)
+def _clean(text: str) -> str:
+    return "".join(c if c.isprintable() else "�" for c in text)
 
 
-def _shown(given: Any) -> Any:
+def _shown(value: Any) -> Any:
     try:
-        return encoded(given, SHOWN_BYTES)
+        return encoded(value, SHOWN_BYTES)
     except Unfit:
         return None

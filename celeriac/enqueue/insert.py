@@ -140,8 +140,8 @@ def enqueue(connection: Connection, tasks: Sequence[NewTask], *, callers: bool =
     first: dict[str, NewTask] = {}
     for task in tasks:
         first.setdefault(task.task_id, task)
-    found = _insert_or_find(connection, list(first.values()), callers) if tasks else {}
-    return [found[t.task_id] if first[t.task_id] is t else _again(t, first[t.task_id], found) for t in tasks]
+    receipts = _insert_or_find(connection, list(first.values()), callers) if tasks else {}
+    return [receipts[t.task_id] if first[t.task_id] is t else _again(t, first[t.task_id], receipts) for t in tasks]
 
 
 def as_they_stand(connection: Connection, receipts: Sequence[Receipt]) -> list[Receipt]:
@@ -151,27 +151,27 @@ def as_they_stand(connection: Connection, receipts: Sequence[Receipt]) -> list[R
     return [replace(r, waits_for=None) if r.waits_for == "lock" and r.id not in behind else r for r in receipts]
 
 
-def _again(task: NewTask, first: NewTask, found: Mapping[str, Receipt]) -> Receipt:
-    receipt = found[task.task_id]
+def _again(task: NewTask, first: NewTask, receipts: Mapping[str, Receipt]) -> Receipt:
+    receipt = receipts[task.task_id]
     return replace(receipt, is_new=False, differs=receipt.differs or not same_call(task, first))
 
 
 def _insert_or_find(connection: Connection, tasks: Sequence[NewTask], callers: bool) -> dict[str, Receipt]:
-    found: dict[str, Receipt] = {}
+    receipts: dict[str, Receipt] = {}
     missing = list(tasks)
     for _ in range(ROUNDS):
-        found |= _inserted(connection, missing, callers)
-        missing = [t for t in missing if t.task_id not in found]
+        receipts |= _inserted(connection, missing, callers)
+        missing = [t for t in missing if t.task_id not in receipts]
         if not missing:
-            return found
+            return receipts
         with lookups(connection):
             holders = connection.execute(EXISTING, {"rows": keys_as_json(missing)}).all()
         again = _give_back(connection, missing, holders)
         _make_way(connection, missing, {row.wanted for row in holders if row.expired})
-        found |= {row.wanted: _existing(row) for row in holders if not row.expired and row.wanted not in again}
-        missing = [t for t in missing if t.task_id not in found]
+        receipts |= {row.wanted: _existing(row) for row in holders if not row.expired and row.wanted not in again}
+        missing = [t for t in missing if t.task_id not in receipts]
         if not missing:
-            return found
+            return receipts
     raise CeleriacError(f"{len(missing)} task(s) found their keys taken and free again {ROUNDS} times; try again")
 
 
@@ -216,5 +216,5 @@ def _make_way(connection: Connection, tasks: Iterable[NewTask], late: set[str]) 
     """What holds these tasks' unique keys has expired: it is cancelled, as at its start, and they are new."""
     for task in tasks:
         if task.task_id in late:
-            given = {"role": task.role, "unique_key": task.unique_key, "by": task.enqueued_by}
-            connection.execute(MAKE_WAY, given)
+            parameters = {"role": task.role, "unique_key": task.unique_key, "by": task.enqueued_by}
+            connection.execute(MAKE_WAY, parameters)

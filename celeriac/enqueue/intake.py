@@ -49,16 +49,16 @@ class ByName:
     def _read(self, name: str) -> tuple[Role, Signature]:
         try:
             with self.database.statement() as connection:
-                found = registry.look_up(connection, name)
+                declaration = registry.look_up(connection, name)
         except DBAPIError as error:
             refuse_unready(error)
             raise
-        if found is None:
+        if declaration is None:
             raise UnknownRole(
                 f"no role {name!r}: start a worker of the code that declares it, or check the spelling; "
                 "nothing was enqueued"
             )
-        return from_definition(name, *found)
+        return from_definition(name, *declaration)
 
 
 def from_definition(
@@ -149,7 +149,7 @@ class _Known(dict[str, Any]):
 
 
 def keys(
-    role: Role, arguments: Mapping[str, Any], given: Mapping[str, Any], unknown: str | None = None
+    role: Role, arguments: Mapping[str, Any], options: Mapping[str, Any], unknown: str | None = None
 ) -> dict[str, str | None]:
     """Those that the call does not give itself. What would be made of the argument `unknown` is not there."""
     derive: dict[str, Callable[[], str | None]] = {
@@ -159,7 +159,7 @@ def keys(
     }
     if unknown is not None:
         arguments = _Known(arguments, unknown)
-    return {name: _unless_not_yet(name, key) for name, key in derive.items() if name not in given}
+    return {name: _unless_not_yet(name, key) for name, key in derive.items() if name not in options}
 
 
 def _unless_not_yet(name: str, key: Callable[[], str | None]) -> str | None:
@@ -250,27 +250,27 @@ def _by_name(signature: Signature, args: Any, kwargs: Mapping[str, Any]) -> dict
 
 def _checked(role: str, row: dict[str, Any]) -> dict[str, Any]:
     """What Postgres will take: its own refusal would come late, and break the caller's transaction."""
-    for option, given in row.items():
-        if given is None:
+    for option, value in row.items():
+        if value is None:
             continue
         if option in _TEXTS:
-            row[option] = str(given)
+            row[option] = str(value)
         elif option in ("at", "expires_at"):
-            row[option] = moment(role, option, given).isoformat()
+            row[option] = moment(role, option, value).isoformat()
         if (rule := CALL.get(option)) is not None and not rule.fits(row[option]):
-            raise BadArguments(f"{role}: {option}={given!r:.100}: give {rule.right}; nothing was enqueued")
+            raise BadArguments(f"{role}: {option}={value!r:.100}: give {rule.right}; nothing was enqueued")
         if option in _SECONDS:
-            row[option] = float(given)  # the driver writes a subclass in that one's own notation
+            row[option] = float(value)  # the driver writes a subclass in that one's own notation
     return row
 
 
-def moment(role: str, option: str, given: Any) -> datetime:
+def moment(role: str, option: str, value: Any) -> datetime:
     """From ISO 8601. What names no zone is UTC. Raises BadArguments."""
     try:
-        told = datetime.fromisoformat(given)
+        instant = datetime.fromisoformat(value)
     except (TypeError, ValueError):
-        raise BadArguments(f"{role}: {option}={given!r:.100}: give an ISO 8601 time; nothing was enqueued") from None
-    told = told if told.tzinfo else told.replace(tzinfo=UTC)
-    if not EARLIEST <= told <= LATEST:
-        raise BadArguments(f"{role}: {option}={given!r:.100}: give a time in the years 1 to 9999; nothing was enqueued")
-    return told
+        raise BadArguments(f"{role}: {option}={value!r:.100}: give an ISO 8601 time; nothing was enqueued") from None
+    instant = instant if instant.tzinfo else instant.replace(tzinfo=UTC)
+    if not EARLIEST <= instant <= LATEST:
+        raise BadArguments(f"{role}: {option}={value!r:.100}: give a time in the years 1 to 9999; nothing was enqueued")
+    return instant

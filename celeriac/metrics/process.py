@@ -117,7 +117,7 @@ def worker_figures(lifeline: Lifeline) -> Samples:
     told.put("worker_tickets_active", len(state.active_requests))
     told.put("worker_tickets_reserved", len(state.reserved_requests))
     told.put("worker_processes", lifeline.worker.concurrency)
-    told.put("worker_backing_off", governor.standing.reason is not None)
+    told.put("worker_backing_off", governor.back_off.reason is not None)
     told.put("worker_draining", lifeline.drain_until is not None)
     told.put("worker_memory_ratio", governor.usage.memory)
     told.put("worker_cpu_ratio", governor.usage.cpu)

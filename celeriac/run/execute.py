@@ -143,8 +143,8 @@ def _arguments(app: RunApp, run: Run) -> tuple[Any, Any]:
     args, kwargs = revived(run.task.args), revived(run.task.kwargs)
     if "awaits" not in run.canvas:
         return args, kwargs
-    given, joins = _members(app, run), run.canvas.get("joins")
-    return join.arguments(args, kwargs, joins, given) if joins else (args, kwargs)
+    results, joins = _members(app, run), run.canvas.get("joins")
+    return join.arguments(args, kwargs, joins, results) if joins else (args, kwargs)
 
 
 def _members(app: RunApp, run: Run) -> list[Any]:
@@ -154,14 +154,14 @@ def _members(app: RunApp, run: Run) -> list[Any]:
         with app.database.reading() as connection:
             return join.results(connection, run.canvas["awaits"], run.canvas.get("shape"), run.canvas.get("places", 0))
 
-    given = _patiently(read, "read the members' results")
-    if isinstance(given, join.Missing):
+    joined = _patiently(read, "read the members' results")
+    if isinstance(joined, join.Missing):
         run.is_hopeless = True
-        failed = f"Dependency {given.task_id} raised {_error_of(app, given)!r}" if given.task_id else given.says
+        failed = f"Dependency {joined.task_id} raised {_error_of(app, joined)!r}" if joined.task_id else joined.says
         raise ChordError(failed)
-    run.canvas["parent_id"] = given.last
+    run.canvas["parent_id"] = joined.last
     try:
-        return list(revived(given.results))
+        return list(revived(joined.results))
     except Exception as error:
         raise ChordError(f"the results of its members cannot be read: {error!r}") from error
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from celeriac.run.places import Shared, places
+from celeriac.run.places import SharedPlace, places
 from celeriac.run.run import Run
 
 #: Where an exception from outside could leave a lock of the whole process taken for ever: `logging` takes its locks a
@@ -19,7 +19,7 @@ DELICATE = ("logging", "importlib", "_frozen_importlib", "sqlalchemy.pool", "sql
 _raise_in = ctypes.pythonapi.PyThreadState_SetAsyncExc
 
 
-class Thread(Shared):
+class Thread(SharedPlace):
     """CPython raises it at the thread's next bytecode: when a call into C has returned."""
 
     def __init__(self, number: int) -> None:
@@ -80,7 +80,7 @@ def _carrying(error: BaseException) -> type[BaseException]:
     return type(kind.__name__, (kind,), {**named, "__init__": init, "__reduce__": reduce})
 
 
-class Greenlet(Shared):
+class Greenlet(SharedPlace):
     """gevent raises it where the greenlet waits; one that computes without waiting is not interrupted."""
 
     def __init__(self, number: int) -> None:

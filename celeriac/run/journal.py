@@ -113,7 +113,7 @@ def came_to(
     """`seconds`: how long it ran; None if it did not begin."""
     task = outcome.task
     if became == COMPLETED:
-        return about(task, "task-succeeded", result=_shown(legible(_told(outcome, secret))), runtime=seconds)
+        return about(task, "task-succeeded", result=_shown(legible(_result(outcome, secret))), runtime=seconds)
     if became == CANCELLED:
         expired = outcome.kind == "expired"
         return about(task, "task-revoked", terminated=seconds is not None, signum=None, expired=expired)
@@ -122,7 +122,7 @@ def came_to(
     return about(task, kind, **more, **arguments(task.args, task.kwargs, task.headers, secret))
 
 
-def _told(outcome: Outcome, secret: Sensitive | None) -> Any:
+def _result(outcome: Outcome, secret: Sensitive | None) -> Any:
     """Its result."""
     if secret is None:
         return outcome.result

@@ -86,14 +86,14 @@ class Heeded:
 
     def _heed(self) -> None:
         as_of = shared.limits_as_of()
-        found = self._limited.of(self._declared.name)
-        self.role = found.applied(self._declared)
+        current = self._limited.of(self._declared.name)
+        self.role = current.applied(self._declared)
         limit = self.role.time_limit
         self.allowed = None if limit is None else limit + self.role.grace(None, self._grace)
-        if found.rate_limit is None:
+        if current.rate_limit is None:
             self._tokens = None
-        elif self._tokens is None or self._tokens.rate != found.rate_limit:
-            self._tokens = Tokens(self._database, self._declared, found.rate_limit)
+        elif self._tokens is None or self._tokens.rate != current.rate_limit:
+            self._tokens = Tokens(self._database, self._declared, current.rate_limit)
         self._as_of = as_of
 
 

@@ -45,7 +45,7 @@ def settled(run: Run, seconds: float | None) -> None:
     elif run.became is not None and run.became != LOST and run.outcome is not None:
         event, what = ("retried", "is tried again") if run.became == "pending" else (run.became, run.became)
         alike = (event, run.task.role, pattern_of(str(run.outcome.error)))
-        if (left_out := _sparing.says(alike, time.monotonic())) is None:
+        if (left_out := _sparing.admit(alike, time.monotonic())) is None:
             return
         more = f" ({left_out:,} more like it before)" if left_out else ""
         line = f"[TaskWorker] Task {run.task.id} {what}: {run.outcome.error}{more}"
@@ -54,8 +54,8 @@ def settled(run: Run, seconds: float | None) -> None:
 
 def refused(task: Started) -> None:
     """It ended after somebody had taken it from its run."""
-    says = f"[TaskWorker] Task {task.id} was no longer this run's: what it came to is refused"
-    logger.warning("%s", says, extra=logged.of("settle.refused", **known(task)))
+    message = f"[TaskWorker] Task {task.id} was no longer this run's: what it came to is refused"
+    logger.warning("%s", message, extra=logged.of("settle.refused", **known(task)))
 
 
 def known(task: Started) -> dict[str, Any]:

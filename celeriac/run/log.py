@@ -58,8 +58,8 @@ class TaskLog(logging.LoggerAdapter[logging.Logger]):
             self.left_out[level, same] += 1
             return
         self.kept += 1
-        told = f"{line}\n{traceback.format_exc()}" if kwargs.get("exc_info") else line
-        self._keep(level, told)
+        full_text = f"{line}\n{traceback.format_exc()}" if kwargs.get("exc_info") else line
+        self._keep(level, full_text)
         if self.isEnabledFor(level):
             kwargs.setdefault("extra", self.fields)
             self.logger.log(level, "%s", line, **kwargs)

@@ -78,7 +78,7 @@ class Process(Place):
             raise wanted[1]
 
 
-class Shared(Place):
+class SharedPlace(Place):
     """One of many in a process, which none of them may end."""
 
     def __init__(self, number: int) -> None:
@@ -98,7 +98,7 @@ class Places:
     """
 
     def __init__(self) -> None:
-        self.kind: type[Shared] | None = None
+        self.kind: type[SharedPlace] | None = None
         self.idle_since: float | None = None
         self.orphans: queue.SimpleQueue[str] = queue.SimpleQueue()
         self.forget()
@@ -107,7 +107,7 @@ class Places:
         """In a forked process."""
         self.only: Process | None = None
         self._lock = threading.Lock()
-        self._taken: dict[int, Shared] = {}
+        self._taken: dict[int, SharedPlace] = {}
 
     def take(self) -> Place:
         """This thread's, for a ticket."""
@@ -128,7 +128,7 @@ class Places:
             with self._lock:
                 self._taken.pop(threading.get_ident())
 
-    def mine(self) -> Shared | None:
+    def mine(self) -> SharedPlace | None:
         """This thread's, where a process has many."""
         return self._taken.get(threading.get_ident())
 

@@ -58,11 +58,11 @@ class Redacting(logging.Filter):
         if run is None or run.secret is None:
             return True
         values = run.secret.values(run.task.args, run.task.kwargs)
-        told = without(values, record.getMessage())
+        message = without(values, record.getMessage())
         if record.exc_info:
             record.exc_text = without(values, logging.Formatter().formatException(record.exc_info))
             record.exc_info = None
-        record.msg, record.args, record.data = told, (), {}
+        record.msg, record.args, record.data = message, (), {}
         return True
 
 

@@ -19,8 +19,8 @@ def report(connection: Connection, worker: lease.WorkerState, *, by: str) -> str
 
     Raises IllegalMove for the row of a worker that lives and somebody else reports.
     """
-    found = connection.execute(KNOWN, {"worker_id": worker.worker_id}).mappings().one_or_none()
-    before = None if found is None else dict(found)
+    row = connection.execute(KNOWN, {"worker_id": worker.worker_id}).mappings().one_or_none()
+    before = None if row is None else dict(row)
     after: dict[str, Any] = {"hostname": worker.hostname, "pid": worker.pid, "reported_by": by}
     status = lease.report(connection, worker, by=by)
     if status is None:

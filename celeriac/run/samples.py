@@ -24,8 +24,8 @@ LONGEST = 300
 
 def sample(connection: Connection, worker_id: str, resources: Mapping[str, Any]) -> None:
     """`resources`: as its heartbeat tells them, which of a worker in another language may be anything."""
-    given = {"memory": _percent(resources.get("memory_percent")), "cpu": _percent(resources.get("cpu_percent"))}
-    connection.execute(SAMPLE, given | {"worker_id": worker_id, "reason": backoff(resources)})
+    usage = {"memory": _percent(resources.get("memory_percent")), "cpu": _percent(resources.get("cpu_percent"))}
+    connection.execute(SAMPLE, usage | {"worker_id": worker_id, "reason": backoff(resources)})
 
 
 def backoff(resources: Mapping[str, Any]) -> str | None:
@@ -35,8 +35,8 @@ def backoff(resources: Mapping[str, Any]) -> str | None:
     return str(resources.get("backoff_reason") or "no reason told")[:LONGEST].replace("\x00", "")
 
 
-def _percent(told: Any) -> float | None:
+def _percent(value: Any) -> float | None:
     """What can be drawn."""
-    if isinstance(told, bool) or not isinstance(told, int | float) or not math.isfinite(told):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return None
-    return round(min(max(float(told), 0.0), 1000.0), 1)
+    return round(min(max(float(value), 0.0), 1000.0), 1)

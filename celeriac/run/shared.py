@@ -144,7 +144,7 @@ def limits(processes: Iterable[int]) -> list[HardLimit]:
     """What these processes run under a hard limit."""
     wanted = set(processes)
     written = (HardLimit(*place) for place in _LIMIT.iter_unpack(_limits) if place[0] in wanted)
-    return [found for found in written if found.ends > 0]
+    return [limit for limit in written if limit.ends > 0]
 
 
 # What a place runs now: its process, its task, and since when (seconds of the epoch).
@@ -171,7 +171,7 @@ def current(processes: Iterable[int]) -> dict[int, Current]:
     """What these processes run now, by task."""
     wanted = set(processes)
     written = (Current(*place) for place in _CURRENT.iter_unpack(_currents) if place[0] in wanted)
-    return {found.task: found for found in written if found.task}
+    return {entry.task: entry for entry in written if entry.task}
 
 
 def place() -> int:

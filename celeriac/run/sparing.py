@@ -22,7 +22,7 @@ class Sparing:
     def __init__(self) -> None:
         self._said: dict[Hashable, _Said] = {}
 
-    def says(self, what: Hashable, now: float) -> int | None:
+    def admit(self, what: Hashable, now: float) -> int | None:
         """None: leave it out. Else how many like it were left out since it was last said."""
         known = self._said.get(what)
         if known is None:

@@ -20,9 +20,9 @@ from celeriac.run.app import RunApp
 from celeriac.run.execute import Direct, directly
 from celeriac.run.limited import Heeded
 from celeriac.run.places import Place, places
+from celeriac.run.reporting import reporter
 from celeriac.run.run import Run
 from celeriac.run.shared import closed, limiting, noting, renewed, worker_id
-from celeriac.run.told import told
 from celeriac.run.watch import LOOK_EVERY, watch
 from celeriac.settle import release
 from celeriac.store.failures import is_gone, retry_deadlocks, retry_while_away
@@ -80,7 +80,7 @@ class TicketRun:
         self.seconds = self.counted = 0.0
         self.handing_back = False
         self.lock = threading.RLock()
-        self.told = told(app, role)
+        self.reporter = reporter(app, role)
         self.execute = app.execute
         self.limits: Heeded
         self.place: Place
@@ -134,8 +134,8 @@ class TicketRun:
         self.owned = {task.id for task in own}
         self.waiting = [task for task in own if not task.expired]
         self.finished = [self._expired(task) for task in own if task.expired]
-        if self.told is not None:
-            self.told.received(own)
+        if self.reporter is not None:
+            self.reporter.received(own)
         return len(own)
 
     def _ask(self) -> Sequence[Started]:
@@ -171,16 +171,16 @@ class TicketRun:
         self._limit(run)
         self.place.current = (self, run)
         self.note(task.id)
-        if self.told is not None:
-            self.told.started(task)
+        if self.reporter is not None:
+            self.reporter.started(task)
         try:
             self.execute(self.app, run, direct)
         finally:
             self.place.current = None
             self._unlimit(run)
         self.seconds += (seconds := (now := time.monotonic()) - run.began)
-        if self.told is not None:
-            self.told.ran(task, seconds)
+        if self.reporter is not None:
+            self.reporter.ran(task, seconds)
         with self.lock:
             self.finished.append(run)
         if now - self.settled_at > SETTLE_EVERY:
@@ -217,9 +217,9 @@ class TicketRun:
             self.finished = []
 
     def _tell_settled(self) -> None:
-        if self.told is not None:
-            self.told.settled(self.finished)
-            self.told.flush()
+        if self.reporter is not None:
+            self.reporter.settled(self.finished)
+            self.reporter.flush()
 
     def give_up_waiting(self) -> None:
         """Hands back what has not begun and settles what is done. The watch calls this, again and again."""
@@ -239,8 +239,8 @@ class TicketRun:
         self.handing_back = False
         gone = [task for task in self.waiting if task.id not in kept]
         self._disown(task.id for task in gone)
-        if self.told is not None:
-            self.told.parted(gone)
+        if self.reporter is not None:
+            self.reporter.parted(gone)
         self.waiting = [task for task in self.waiting if task.id in kept]
 
     def _hand_back(self, ids: Sequence[int]) -> set[int]:

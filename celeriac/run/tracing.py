@@ -155,8 +155,8 @@ def _with(task: NewTask, carrier: Mapping[str, Any]) -> NewTask:
 
 def _own(headers: Mapping[str, Any] | None) -> dict[str, Any]:
     """Those of the call, among what the row keeps of its message."""
-    found = (headers or {}).get("headers")
-    return dict(found) if isinstance(found, Mapping) else {}
+    own = (headers or {}).get("headers")
+    return dict(own) if isinstance(own, Mapping) else {}
 
 
 def _origin(task: Started) -> tuple[Context, Sequence[Link]]:
@@ -173,12 +173,12 @@ def _callers_of(task: Started) -> Context:
 
 def _links(tasks: Iterable[Started]) -> list[Link]:
     """With the spans that enqueued them, each once."""
-    found: dict[tuple[int, int], SpanContext] = {}
+    contexts: dict[tuple[int, int], SpanContext] = {}
     for task in tasks:
         origin = trace.get_current_span(_callers_of(task)).get_span_context()
         if origin.is_valid:
-            found[origin.trace_id, origin.span_id] = origin
-    return [*map(Link, found.values())]
+            contexts[origin.trace_id, origin.span_id] = origin
+    return [*map(Link, contexts.values())]
 
 
 def _of_run(run: Run) -> dict[str, Any]:

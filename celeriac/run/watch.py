@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 LOOK_EVERY = 0.25
 
 
-class Watch:
+class RunWatch:
     """One a process."""
 
     def __init__(self) -> None:
@@ -116,7 +116,7 @@ def _limit_reached(run: Run) -> bool:
 
 
 #: This process's.
-watch = Watch()
+watch = RunWatch()
 
 
 @contextmanager

@@ -23,5 +23,5 @@ RETURNING task
 
 def tell(connection: Connection, late: Sequence[Started], by: str, *, again: bool) -> list[int]:
     """The ids of those that it is told of. `again`: as `write.settle` has it."""
-    found = json.dumps([{"id": task.id, "role": task.role} for task in late])
-    return list(connection.execute(REFUSED, {"late": found, "by": by, "again": again}).scalars())
+    rows = json.dumps([{"id": task.id, "role": task.role} for task in late])
+    return list(connection.execute(REFUSED, {"late": rows, "by": by, "again": again}).scalars())

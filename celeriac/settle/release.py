@@ -127,7 +127,7 @@ def _tell(connection: Connection, freed: Sequence[Freed], kind: str, why: str, b
         counted = ("tickets_republished_total", role) if kind == "ticket_lost" else ("rescued_total", role, kind)
         COUNTERS.count(n, *counted)
         tasks = [task.id for task in freed if task.role == role][:NAMED]
-        says = f"{n} tasks of {role} were taken from their tickets ({why}): {', '.join(map(str, tasks))}"
-        says += ", …" if n > len(tasks) else ""
-        told = {"role": role, "reason": kind, "n": n, "tasks": tasks, "by": by}
-        logged.after_commit(connection, logger, logging.INFO, says, event=event, **told)
+        message = f"{n} tasks of {role} were taken from their tickets ({why}): {', '.join(map(str, tasks))}"
+        message += ", …" if n > len(tasks) else ""
+        fields = {"role": role, "reason": kind, "n": n, "tasks": tasks, "by": by}
+        logged.after_commit(connection, logger, logging.INFO, message, event=event, **fields)

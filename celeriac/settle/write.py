@@ -199,9 +199,9 @@ def settle(
         bury(connection, buried)
     settled |= {o.task.id: LOST for o in outcomes if o.status == LOST and _give_up(connection, o, by)}
     if late := [o.task for o in outcomes if o.task.id not in settled]:
-        told = late_finish.tell(connection, late, by, again=again)
+        late_ids = late_finish.tell(connection, late, by, again=again)
         if refused is not None:
-            refused += told
+            refused += late_ids
     return settled
 
 

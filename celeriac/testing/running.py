@@ -18,7 +18,7 @@ from celeriac.insights import tasks, why
 from celeriac.operate import hasten
 from celeriac.repair.rescue import rescue
 from celeriac.roles.role import Role
-from celeriac.run import told
+from celeriac.run import reporting
 from celeriac.run.arrive import run_ticket
 from celeriac.run.run import Run
 from celeriac.seam.task import Call, Task
@@ -76,12 +76,12 @@ class Witness:
         self.raised: dict[str, BaseException] = {}
 
     def __enter__(self) -> Witness:
-        told.witnesses.append(self.runs.append)
+        reporting.witnesses.append(self.runs.append)
         signals.task_failure.connect(self._hear, weak=False)
         return self
 
     def __exit__(self, *_: object) -> None:
-        told.witnesses.pop()
+        reporting.witnesses.pop()
         signals.task_failure.disconnect(self._hear)
 
     def _hear(self, task_id: str, exception: BaseException, **_: Any) -> None:

@@ -60,7 +60,7 @@ class Adopter(threading.Thread):
         self.adopts = any(declared.role.adopt for declared in app.roles.all())
         self.connection: Any = None
         self.prefix = self.separator = ""
-        self.told = ""
+        self.last_warning = ""
 
     def run(self) -> None:
         while not self.ending.wait(self.attempt()):
@@ -77,7 +77,7 @@ class Adopter(threading.Thread):
         except Exception as error:
             self._tell(f"Plain Celery's messages wait: {error}", known=is_gone(error))
             return REST
-        self.told = ""
+        self.last_warning = ""
         return 0.0 if more else self.interval()
 
     def interval(self) -> float:
@@ -209,17 +209,17 @@ class Adopter(threading.Thread):
         """The roles of what is new."""
         limit = self.app.settings.max_argument_bytes
         judged = [judge(payload, self.app.role_named, limit) for payload in payloads]
-        letters = [found for found in judged if isinstance(found, Letter)]
+        letters = [item for item in judged if isinstance(item, Letter)]
         adopted.bury(connection, letters)
         for letter in letters[:1]:
             logger.warning("%d dead letter(s), one of %s: %s", len(letters), letter.name or "nobody", letter.reason)
-        return adopted.adopt(connection, [found for found in judged if isinstance(found, NewTask)])
+        return adopted.adopt(connection, [item for item in judged if isinstance(item, NewTask)])
 
     def _tell(self, what: str, *, known: bool = True) -> None:
         """Each reason once, until it works again."""
-        if what != self.told:
+        if what != self.last_warning:
             logger.log(logging.WARNING if known else logging.ERROR, "%s", what, exc_info=not known)
-        self.told = what
+        self.last_warning = what
 
 
 def _of_one(error: DBAPIError) -> bool:
@@ -233,21 +233,21 @@ def _some(page: Callable[[int, int], list[Any]], keys: int) -> list[Any]:
     Pages grow as long as what has come is small: nothing says how large a message is but the message itself.
     """
     share, room = max(1, BATCH // keys), BATCH_BYTES // keys
-    found: list[Any] = []
-    while len(found) < share and sum(map(len, found)) < room:
-        wanted = min(share, 2 * len(found) or 1)
-        some = [one for one in page(len(found), wanted) if one is not None]
-        found += some
-        if len(found) < wanted:
+    messages: list[Any] = []
+    while len(messages) < share and sum(map(len, messages)) < room:
+        wanted = min(share, 2 * len(messages) or 1)
+        some = [one for one in page(len(messages), wanted) if one is not None]
+        messages += some
+        if len(messages) < wanted:
             break
-    return found
+    return messages
 
 
 def _answers(client: Any, commands: Sequence[tuple[str, ...]]) -> list[int | None]:
     """In one trip; None where a key is no list."""
     with client.pipeline(transaction=False) as pipe:
-        for command, *given in commands:
-            getattr(pipe, command)(*given)
+        for command, *arguments in commands:
+            getattr(pipe, command)(*arguments)
         answers = pipe.execute(raise_on_error=False)
     for answer in answers:
         if isinstance(answer, Exception) and not _is_no_list(answer):

@@ -21,18 +21,18 @@ def fitting(rows: Sequence[T], *forms: Callable[[T], Any], room: int = ROOM) -> 
 
     That rows were left out is logged: a list has no place to say so.
     """
-    told: list[Any] = []
+    answer: list[Any] = []
     share = room // max(1, len(rows))
     for row in rows:
         form, size = _first_within(share, row, forms)
         if size > room:
             logger.warning(
-                "inspect tells of %d of %d tasks: more would be too much for an answer", len(told), len(rows)
+                "inspect tells of %d of %d tasks: more would be too much for an answer", len(answer), len(rows)
             )
             break
         room -= size
-        told.append(form)
-    return told
+        answer.append(form)
+    return answer
 
 
 def _first_within(share: int, row: T, forms: Sequence[Callable[[T], Any]]) -> tuple[Any, int]:

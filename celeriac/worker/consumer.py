@@ -34,13 +34,13 @@ class Consumer(StockConsumer):
         """Each reason why it cannot is told once."""
         if not self.app.conf[self._get_connection_retry_type(self.first_connection_attempt)]:
             return super().ensure_connected(conn)
-        told = ""
+        last_reason = ""
 
         def tell(error: Exception, _: float) -> None:
-            nonlocal told
-            if (why := in_brief(error)) != told:
+            nonlocal last_reason
+            if (why := in_brief(error)) != last_reason:
                 logger.warning("Waiting for Redis at %s: %s", conn.as_uri(), why)
-            told = why
+            last_reason = why
 
         conn.ensure_connection(
             tell, self.app.conf.broker_connection_max_retries, callback=maybe_shutdown,
@@ -59,6 +59,6 @@ class Consumer(StockConsumer):
 
 def _in_words(error: Exception) -> Exception:
     """Celery logs the `repr`, which for an error of redis-py does not say what Redis said."""
-    told = OperationalError(in_brief(error))
-    told.__cause__ = error
-    return told
+    brief = OperationalError(in_brief(error))
+    brief.__cause__ = error
+    return brief

@@ -42,21 +42,21 @@ class Worker(StockWorker):
         except ConfigurationError as error:
             raise CannotStart(str(error)) from error
 
-    def setup_instance(self, **given: Any) -> None:
+    def setup_instance(self, **options: Any) -> None:
         _ = self.app.redis_url
         self.quiet = self.quiet or self.app.settings.log_format == "json"  # a banner is no object
-        if given.get("beat"):  # in a process of its own, whose end nobody would notice
+        if options.get("beat"):  # in a process of its own, whose end nobody would notice
             check = getattr(symbol_by_name(self.scheduler), "check", None)
             if check is not None:
                 check(self.app)
-        super().setup_instance(**given)
+        super().setup_instance(**options)
 
     def setup_queues(self, include: Any, exclude: Any = None) -> None:
         super().setup_queues(include or queues_of(self.app), exclude)
 
-    def tasklist(self, *given: Any, **more: Any) -> str:
+    def tasklist(self, *args: Any, **more: Any) -> str:
         """What it can run; the ticket is no task of anybody's."""
-        lines = super().tasklist(*given, **more).splitlines()
+        lines = super().tasklist(*args, **more).splitlines()
         return "\n".join(line for line in lines if not line.endswith(f" {TICKET}"))
 
     def on_init_blueprint(self) -> None:

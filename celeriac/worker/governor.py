@@ -18,7 +18,7 @@ from celery import bootsteps
 from celeriac import logged
 from celeriac.run import shared
 from celeriac.settings import Settings
-from celeriac.worker.limits import Limits, Standing, announcement, govern
+from celeriac.worker.limits import BackOff, BackOffLimits, announcement, govern
 from celeriac.worker.memory import memory
 from celeriac.worker.resources import Meter, Usage
 
@@ -31,12 +31,12 @@ class Governor(threading.Thread):
     def __init__(self, settings: Settings, on_change: Callable[[], None], ending: threading.Event) -> None:
         super().__init__(name="celeriac-governor", daemon=True)
         self.every = settings.poll_interval
-        self.limits = Limits(settings.memory_backoff, settings.cpu_backoff, settings.backoff_duration)
+        self.limits = BackOffLimits(settings.memory_backoff, settings.cpu_backoff, settings.backoff_duration)
         self.meter = Meter(memory(settings.memory_limit_mb), settings.backoff_duration)
         self.on_change = on_change
         self.ending = ending
         self.usage = Usage()
-        self.standing = Standing()
+        self.back_off = BackOff()
         self.has_told_draining = False
 
     def run(self) -> None:
@@ -52,13 +52,13 @@ class Governor(threading.Thread):
 
     def check(self) -> None:
         self.usage = self.meter.read()
-        before = self.standing
-        self.standing = govern(before, self.usage.memory, self.usage.cpu, self.limits, time.monotonic())
-        shared.replace_idle(self.standing.stuck)
-        shared.back_off(self.standing.reason is not None)
-        if line := announcement(shared.worker_id(), before, self.standing):
-            event = "worker.resumed" if self.standing.reason is None else "worker.backing_off"
-            extra = logged.of(event, worker=shared.worker_id(), reason=self.standing.reason)
+        before = self.back_off
+        self.back_off = govern(before, self.usage.memory, self.usage.cpu, self.limits, time.monotonic())
+        shared.replace_idle(self.back_off.stuck)
+        shared.back_off(self.back_off.reason is not None)
+        if line := announcement(shared.worker_id(), before, self.back_off):
+            event = "worker.resumed" if self.back_off.reason is None else "worker.backing_off"
+            extra = logged.of(event, worker=shared.worker_id(), reason=self.back_off.reason)
             logger.warning(line, extra=extra)
             self.on_change()
         if shared.draining() and not self.has_told_draining:  # a signal's handler may not log
@@ -68,9 +68,9 @@ class Governor(threading.Thread):
 
     def resources(self) -> dict[str, Any]:
         """The heartbeat's, with the release that this is."""
-        reason = self.standing.reason
-        standing = {"is_backing_off": reason is not None, "backoff_reason": reason}
-        return self.usage.described() | standing
+        reason = self.back_off.reason
+        fields = {"is_backing_off": reason is not None, "backoff_reason": reason}
+        return self.usage.described() | fields
 
 
 class GateStep(bootsteps.StartStopStep):

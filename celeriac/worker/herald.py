@@ -70,7 +70,7 @@ class Herald(threading.Thread):
             secret = redaction.of_roles(connection, {row["role"] for row in rows if row["role"]}) if rows else {}
         for row in rows:
             if row["task_id"] is not None:
-                self.app.journal.write(told(row, secret.get(row["role"])))
+                self.app.journal.write(event_of(row, secret.get(row["role"])))
         self.app.journal.flush()
         self._set_upto(rows[-1]["id"] if rows else upto)
         return len(rows) == BATCH
@@ -86,14 +86,14 @@ class Herald(threading.Thread):
         return bool(self.app.publisher.ask(ask))
 
     def _upto(self) -> int | None:
-        found = self.app.publisher.ask(lambda redis: redis.get(UPTO))
-        return int(found) if found else None
+        value = self.app.publisher.ask(lambda redis: redis.get(UPTO))
+        return int(value) if value else None
 
     def _set_upto(self, last: int) -> None:
         self.app.publisher.ask(lambda redis: redis.set(UPTO, last, px=FORGOTTEN))
 
 
-def told(row: dict[str, Any], secret: Sensitive | None = None) -> journal.Event:
+def event_of(row: dict[str, Any], secret: Sensitive | None = None) -> journal.Event:
     """With name and arguments: of a lost run's own events, none may have come."""
     became, why = row["became"], row["why"] or ""
     more: dict[str, Any] = {"retries": row["retry_count"]} | journal.arguments(

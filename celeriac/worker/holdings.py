@@ -46,11 +46,11 @@ class Holdings:
 
     def active(self, state: Any, safe: bool = False, **_: Any) -> Any:  # noqa: ARG002
         """What processes run now."""
-        return self.desk.ask(lambda: [told for word, told in self._held(safe) if word == "active"])
+        return self.desk.ask(lambda: [info for word, info in self._held(safe) if word == "active"])
 
     def reserved(self, state: Any, **_: Any) -> Any:  # noqa: ARG002
         """The other tasks of this worker's tickets."""
-        return self.desk.ask(lambda: [told for word, told in self._held() if word == "reserved"])
+        return self.desk.ask(lambda: [info for word, info in self._held() if word == "reserved"])
 
     def scheduled(self, state: Any, **_: Any) -> Any:  # noqa: ARG002
         """What waits for its time and would come to this worker's queues: planned, to be retried, snoozed."""
@@ -67,22 +67,22 @@ class Holdings:
     def _held(self, safe: bool = False) -> list[tuple[str, dict[str, Any]]]:
         with self.app.database.reading() as connection:
             rows = held.held(connection, shared.worker_id(), _tokens())
-        return self._told(rows, safe=safe)
+        return self._answer(rows, safe=safe)
 
     def _scheduled(self) -> list[dict[str, Any]]:
         with self.app.database.reading() as connection:
             rows = held.later(connection, self._roles())
-        return self._told(
+        return self._answer(
             rows, lambda row, _, info: {"eta": _iso(row["scheduled_for"]), "priority": OF_TIMERS, "request": info}
         )
 
     def _query(self, ids: list[str]) -> dict[str, tuple[str, dict[str, Any]]]:
         with self.app.database.reading() as connection:
             rows = held.which_of(connection, ids, shared.worker_id(), _tokens(), self._roles())
-        told = self._told(
+        pairs = self._answer(
             rows, lambda row, word, info: (row["task_id"], ("active" if word == "active" else row["word"], info))
         )
-        return dict(told)
+        return dict(pairs)
 
     def _cancelled(self) -> list[str]:
         with self.app.database.reading() as connection:
@@ -91,7 +91,7 @@ class Holdings:
     def _roles(self) -> list[str]:
         return [role.name for role in self.app.roles.of_queues(self.app.amqp.queues.consume_from)]
 
-    def _told(
+    def _answer(
         self, rows: Sequence[Row], place: Place = lambda _, word, info: (word, info), *, safe: bool = False
     ) -> Any:
         """Of each, where `place` puts it, whether it runs and what Celery's own requests tell.

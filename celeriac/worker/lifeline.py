@@ -99,11 +99,11 @@ class Lifeline(threading.Thread):
                 gone = is_gone(error)
                 if is_down(error):  # for everybody: no lease runs out meanwhile
                     shared.renew(time.monotonic())
-                says = "Postgres is away" if gone else "The lifeline broke"
+                message = "Postgres is away" if gone else "The lifeline broke"
                 level = logging.WARNING if gone else logging.ERROR
                 # A heartbeat that failed has to come through before the lease is over.
                 rest = min(self.settings.poll_interval, self.interval() / 8)
-                logger.log(level, "%s; trying again in %g s", says, rest, exc_info=not gone)
+                logger.log(level, "%s; trying again in %g s", message, rest, exc_info=not gone)
                 self.ending.wait(rest)
             else:
                 self._wait()
@@ -204,8 +204,8 @@ class Lifeline(threading.Thread):
         if not (self.lost or self.orphans):
             return
         with self.database.transaction() as connection:
-            found = [token for pid in self.lost for token in release.of_process(connection, shared.worker_id(), pid)]
-            orphans = parting.release_lost(connection, [*self.orphans, *found])
+            tokens = [token for pid in self.lost for token in release.of_process(connection, shared.worker_id(), pid)]
+            orphans = parting.release_lost(connection, [*self.orphans, *tokens])
         self.lost.clear()
         self.orphans = orphans
 

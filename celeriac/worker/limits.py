@@ -14,7 +14,7 @@ HEAD_ROOM = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class BackOffLimits:
     """Shares of what there is, 1 for no limit; `duration` is how long (seconds) a back-off lasts at least."""
 
     memory: float
@@ -23,7 +23,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class BackOff:
     """`reason`: why the worker backs off, None while it does not. `until`: when it looks again.
 
     `stuck`: a back-off was over and memory still short, so that waiting alone may never end it.
@@ -34,15 +34,15 @@ class Standing:
     stuck: bool = False
 
 
-def govern(standing: Standing, memory: float, cpu: float, limits: Limits, now: float) -> Standing:
+def govern(back_off: BackOff, memory: float, cpu: float, limits: BackOffLimits, now: float) -> BackOff:
     """What follows from these shares in use. A back-off that has begun is not ended, nor prolonged, before its time."""
-    if standing.reason is not None and now < standing.until:
-        return standing
+    if back_off.reason is not None and now < back_off.until:
+        return back_off
     short = list(_above("Memory", memory, limits.memory))
     reasons = [*short, *_above("CPU", cpu, limits.cpu)]
     if not reasons:
-        return Standing()
-    return Standing(", ".join(reasons), now + limits.duration, stuck=bool(short) and standing.reason is not None)
+        return BackOff()
+    return BackOff(", ".join(reasons), now + limits.duration, stuck=bool(short) and back_off.reason is not None)
 
 
 def _above(what: str, share: float, limit: float) -> Iterator[str]:
@@ -50,7 +50,7 @@ def _above(what: str, share: float, limit: float) -> Iterator[str]:
         yield f"{what} at {share:.1%} (threshold: {limit * 100:g}%)"
 
 
-def announcement(worker: str, before: Standing, after: Standing) -> str | None:
+def announcement(worker: str, before: BackOff, after: BackOff) -> str | None:
     """The line for the log when a back-off begins or ends."""
     if (before.reason is None) == (after.reason is None):
         return None

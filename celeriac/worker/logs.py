@@ -32,7 +32,7 @@ class AsJson(logging.Formatter):
             "level": record.levelname,
             "logger": record.name,
             "process": record.process,
-            "message": _told(_message(record)),
+            "message": _without_parameters(_message(record)),
         }
         task, mine = get_current_task(), run.current()
         if task and task.request:
@@ -43,9 +43,9 @@ class AsJson(logging.Formatter):
         more = data if isinstance(data, dict) else {}
         said |= {name: value for name, value in more.items() if name not in said and name not in _HIDDEN}
         if record.exc_info:
-            said["error"] = _told(self.formatException(record.exc_info))
+            said["error"] = _without_parameters(self.formatException(record.exc_info))
         elif record.exc_text:
-            said["error"] = _told(record.exc_text)
+            said["error"] = _without_parameters(record.exc_text)
         return json.dumps(said, default=repr, ensure_ascii=False)
 
 
@@ -56,7 +56,7 @@ def _message(record: logging.LogRecord) -> str:
     return str(record.msg) % {**record.args, **dict.fromkeys(_HIDDEN & record.args.keys(), "***")}
 
 
-def _told(said: str) -> str:
+def _without_parameters(said: str) -> str:
     """Arguments are in no line."""
     return _PARAMETERS.sub("[parameters are not told]", said)
 

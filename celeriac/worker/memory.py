@@ -66,8 +66,8 @@ def memory(limit_mb: float, root: Path = Path("/sys/fs/cgroup"), own: Path = Pat
     if limit_mb:
         return Processes(limit_mb)
     machine_mb = psutil.virtual_memory().total / MB
-    found = [group for group in cgroups(root, own) if group.limit_mb < machine_mb]
-    return min(found, key=lambda group: group.limit_mb, default=Processes(machine_mb))
+    groups = [group for group in cgroups(root, own) if group.limit_mb < machine_mb]
+    return min(groups, key=lambda group: group.limit_mb, default=Processes(machine_mb))
 
 
 def cgroups(root: Path, own: Path) -> Iterator[Cgroup]:

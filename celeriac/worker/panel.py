@@ -68,9 +68,9 @@ class Panel:
         listeners.heed(self.consumer)
         return reply
 
-    def registered(self, state: Any, *given: Any, **more: Any) -> list[str]:
+    def registered(self, state: Any, *args: Any, **more: Any) -> list[str]:
         """What it can run; the ticket is no task of anybody's."""
-        return [told for told in stock.registered(state, *given, **more) if told.split(" ")[0] != TICKET]
+        return [line for line in stock.registered(state, *args, **more) if line.split(" ")[0] != TICKET]
 
     # -- limits ----------------------------------------------------------------------------------------------------
 
@@ -117,5 +117,5 @@ class Panel:
 
     def _revoke_stamped(self, headers: Any, terminate: bool) -> Any:
         with self.app.database.reading() as connection:
-            found = stamped(connection, headers)
-        return self._revoke(found, terminate)
+            ids = stamped(connection, headers)
+        return self._revoke(ids, terminate)

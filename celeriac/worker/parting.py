@@ -17,7 +17,7 @@ from celeriac.run.journal import Journal
 from celeriac.settle import release
 from celeriac.store.connections import Database
 from celeriac.store.states import PENDING
-from celeriac.worker.herald import told
+from celeriac.worker.herald import event_of
 
 WHY = "its worker stopped"
 
@@ -55,7 +55,7 @@ def _known(database: Database) -> list[Row]:
 def _tell(events: Journal, rows: Iterable[Row], began: Collection[int]) -> None:
     """Of those that wait again; what was cancelled meanwhile the herald tells."""
     for row in rows:
-        again = told(row | {"kind": "handed_back", "became": PENDING, "why": WHY, "node": None})
+        again = event_of(row | {"kind": "handed_back", "became": PENDING, "why": WHY, "node": None})
         if row["id"] not in began:
             again = journal.event("task-rejected", again["uuid"], again["name"], requeue=True)
         events.write(again)

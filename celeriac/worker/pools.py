@@ -11,12 +11,12 @@ from celeriac.errors import ConfigurationError
 from celeriac.roles.role import Role
 from celeriac.roles.rules import TICKET
 from celeriac.run import interrupts
-from celeriac.run.places import Shared, places
+from celeriac.run.places import SharedPlace, places
 from celeriac.run.watch import watch
 from celeriac.worker.app import WorkerApp
 
 #: Where tasks share a process, and what that means of interrupting them.
-KINDS: dict[str, tuple[type[Shared], str]] = {
+KINDS: dict[str, tuple[type[SharedPlace], str]] = {
     "threads": (
         interrupts.Thread,
         "-P threads: a task that is cancelled or at its soft time limit is interrupted in its Python code; a call that "
@@ -36,11 +36,11 @@ BESIDE = 2
 def kind_of(pool: type) -> str:
     """Celery's name of the pool, or of the one it is made from. Raises ConfigurationError for what is none of these."""
     paths = [f"{kind.__module__}:{kind.__qualname__}" for kind in pool.__mro__]
-    found = [alias for path in paths for alias, named in ALIASES.items() if named == path]
-    if found and found[0] in ("prefork", "solo", *KINDS):
-        return found[0]
+    names = [alias for path in paths for alias, named in ALIASES.items() if named == path]
+    if names and names[0] in ("prefork", "solo", *KINDS):
+        return names[0]
     raise ConfigurationError(
-        f"-P {(found or paths)[0]}: a task there could be neither cancelled nor told of its time limit; use prefork or "
+        f"-P {(names or paths)[0]}: a task there could be neither cancelled nor told of its time limit; use prefork or "
         "solo, or, for tasks that wait for the network, threads or gevent"
     )
 

@@ -72,8 +72,8 @@ class Refills(threading.Thread):
         wait = max(refill.seconds, self.not_before.get(role.name, 0.0) - now)
         if wait > 0:
             return wait
-        given = self.app.dispatcher.publish(self.app.dispatcher.claim(role))
-        self.vain[role.name] = vain = 0 if given else min(self.vain.get(role.name, 0) + 1, VAIN)
+        published = self.app.dispatcher.publish(self.app.dispatcher.claim(role))
+        self.vain[role.name] = vain = 0 if published else min(self.vain.get(role.name, 0) + 1, VAIN)
         wait = refill.step * 2**vain
         self.not_before[role.name] = now + wait if vain else 0.0
         return wait

@@ -58,8 +58,8 @@ class TicketRequest(Request):
             COUNTERS.count(1, "tickets_total", role, became(done, len(ids)))
         if done and (lost := done.get("lost", 0)):
             COUNTERS.count(lost, "fence_refusals_total", role, "start")
-            told = {"role": role, "n": lost, "tasks": list(ids)[:NAMED], "ticket": token[:8]}
-            extra = logged.of("ticket.refused", **told)
+            fields = {"role": role, "n": lost, "tasks": list(ids)[:NAMED], "ticket": token[:8]}
+            extra = logged.of("ticket.refused", **fields)
             logger.info("%d of the %d tasks of a ticket of %s were somebody else's", lost, len(ids), role, extra=extra)
 
     def on_failure(self, exc_info: Any, send_failed_event: bool = True, return_ok: bool = False) -> Any:

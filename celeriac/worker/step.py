@@ -81,10 +81,10 @@ class LifelineStep(bootsteps.StartStopStep):
         except ConfigurationError as error:
             logger.critical("The worker does not start: %s", error)
             raise WorkerShutdown(EX_FAILURE) from None
-        says = "[TaskWorker] Starting worker %s for role: %s"
+        message = "[TaskWorker] Starting worker %s for role: %s"
         roles = ", ".join(_declared(lifeline.served())) or "none that is declared"
         extra = logged.of("worker.started", worker=shared.worker_id(), node=shared.node(), version=__version__)
-        logger.info(says, shared.worker_id(), roles, extra=extra)
+        logger.info(message, shared.worker_id(), roles, extra=extra)
         threads = [
             lifeline, lifeline.governor, Watchdog(lifeline), Repairs(worker.app, lifeline.ending),
             Adopter(worker.app, lifeline.queues, lifeline.ending), Herald(worker.app, lifeline.ending),

@@ -26,14 +26,14 @@ def tell(tasks: Mapping[str, Any], outcome: Outcome, became: str | None) -> None
 
 def _call(task: Any, outcome: Outcome) -> None:
     started, error = outcome.task, TimeLimitExceeded(*outcome.result["exc_message"])
-    given = started.task_id, revived(started.args), revived(started.kwargs)
+    call = started.task_id, revived(started.args), revived(started.kwargs)
     try:
         raise error
     except TimeLimitExceeded:
         info = ExceptionInfo()
-    _try(lambda: task.on_failure(error, *given, info), task)
-    _try(lambda: task.after_return(states.FAILURE, error, *given, None), task)
-    said = dict(zip(("task_id", "args", "kwargs"), given, strict=True))
+    _try(lambda: task.on_failure(error, *call, info), task)
+    _try(lambda: task.after_return(states.FAILURE, error, *call, None), task)
+    said = dict(zip(("task_id", "args", "kwargs"), call, strict=True))
     signals.task_failure.send(sender=task, exception=error, traceback=error.__traceback__, einfo=info, **said)
 
 

@@ -6,16 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from celeriac.worker.limits import Limits, Standing, announcement, govern, tasks_that_fit
+from celeriac.worker.limits import BackOff, BackOffLimits, announcement, govern, tasks_that_fit
 
-SEED = Limits(memory=0.85, cpu=0.90, duration=10)
-NORMAL = Standing()
+SEED = BackOffLimits(memory=0.85, cpu=0.90, duration=10)
+NORMAL = BackOff()
 
 shares = st.floats(0, 1.5)
 
 
 def test_memory_above_its_threshold_is_a_reason() -> None:
-    assert govern(NORMAL, 0.873, 0.5, SEED, now=100) == Standing("Memory at 87.3% (threshold: 85%)", until=110)
+    assert govern(NORMAL, 0.873, 0.5, SEED, now=100) == BackOff("Memory at 87.3% (threshold: 85%)", until=110)
 
 
 def test_cpu_above_its_threshold_is_a_reason() -> None:
@@ -33,7 +33,7 @@ def test_at_its_threshold_it_works() -> None:
 def test_a_back_off_lasts_its_time_and_ends_with_its_cause() -> None:
     backing_off = govern(NORMAL, 0.9, 0.1, SEED, now=0)
     assert govern(backing_off, 0.1, 0.1, SEED, now=9.9) == backing_off
-    assert govern(backing_off, 0.9, 0.1, SEED, now=10) == Standing(backing_off.reason, until=20, stuck=True)
+    assert govern(backing_off, 0.9, 0.1, SEED, now=10) == BackOff(backing_off.reason, until=20, stuck=True)
     assert govern(backing_off, 0.1, 0.95, SEED, now=10).reason == "CPU at 95.0% (threshold: 90%)"
     assert govern(backing_off, 0.1, 0.1, SEED, now=10) == NORMAL
 
@@ -49,7 +49,7 @@ def test_it_is_stuck_where_memory_is_short_at_the_end_of_a_back_off() -> None:
 
 @given(shares, shares)
 def test_a_threshold_of_1_is_none(memory: float, cpu: float) -> None:
-    assert govern(NORMAL, memory, cpu, Limits(1, 1, 10), now=0) == NORMAL
+    assert govern(NORMAL, memory, cpu, BackOffLimits(1, 1, 10), now=0) == NORMAL
 
 
 @given(st.lists(st.tuples(shares, shares, st.floats(0, 30))))

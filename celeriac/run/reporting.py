@@ -1,4 +1,4 @@
-"""Told: what others hear of a ticket's tasks as they run. Of an outcome after its commit, and only if it counted."""
+"""What others hear of a ticket's tasks as they run. Of an outcome after its commit, and only if it counted."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from celeriac.store.states import CANCELLED, COMPLETED
 witnesses: list[Callable[[Run], None]] = []
 
 
-class Told:
+class Reporter:
     """What is told of one ticket's rows: events, where somebody listens, lines of the log, signals of Celery's."""
 
     def __init__(self, app: RunApp, role: Role, *, listened: bool, logs: bool) -> None:
@@ -90,9 +90,9 @@ class Told:
             self.journal.write(made)
 
 
-def told(app: RunApp, role: Role) -> Told | None:
+def reporter(app: RunApp, role: Role) -> Reporter | None:
     """None while nobody wants to hear of tasks: then a run costs nothing more."""
     listened, logs = shared.telling(), lines.wanted()
     if listened or logs or signals.task_revoked.receivers or witnesses or is_heard():
-        return Told(app, role, listened=listened, logs=logs)
+        return Reporter(app, role, listened=listened, logs=logs)
     return None
