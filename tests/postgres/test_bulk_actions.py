@@ -243,7 +243,7 @@ def test_a_server_goes_on_with_what_was_left(database: Database, rows: Rows) -> 
     first = asked(database)
     works.step(database)
     ending = threading.Event()
-    server = works.Worker(database, 0.05, ending)
+    server = works.BulkWorker(database, 0.05, ending)
     server.start()
     until(lambda: shown(database, first)["state"] == "done", "what was left to be done")
     fail(rows, 5, "boom")
