@@ -143,9 +143,9 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
         return super()._load_config()
 
     def _connection(self, url: Any, *args: Any, transport_options: Any = None, **options: Any) -> Any:
-        given = configuration.transport_options(self.conf.broker_transport_options)
-        url, given = broker.address(url or self.redis_url, given, transport_options, self.settings)
-        return super()._connection(url, *args, transport_options=given, **options)
+        transport = configuration.transport_options(self.conf.broker_transport_options)
+        url, transport = broker.address(url or self.redis_url, transport, transport_options, self.settings)
+        return super()._connection(url, *args, transport_options=transport, **options)
 
     @cached_property
     def backend(self) -> RowBackend:
@@ -178,8 +178,8 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
             return super()._task_from_fun(fun, name=name, base=base, bind=bind, **options)
         usual = self.gen_task_name(fun.__name__, fun.__module__)
         if "role_options" not in options:  # declared by Celery's own `@shared_task`, or without any
-            given = {"name": name, "bind": bind} | options
-            options = declare({k: v for k, v in given.items() if v is not None}, usual, fun)
+            declared = {"name": name, "bind": bind} | options
+            options = declare({k: v for k, v in declared.items() if v is not None}, usual, fun)
             name, bind = options.pop("name", None), options.pop("bind")
             self._tasks.roles[usual] = name or usual
         known = (name or usual) in self._tasks
@@ -224,9 +224,9 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
             options = self._own_options(name) | options_of_call(name, options)
         options["celeriac_named"] = options.get("task_id") is not None
         options["task_id"] = options.get("task_id") or fresh_id()
-        given = times(name, options)
-        clock = {option: time for option, time in given.items() if not isinstance(time, datetime)}
-        options |= given | dict.fromkeys(clock)  # Celery would count them from its own now
+        instants = times(name, options)
+        clock = {option: time for option, time in instants.items() if not isinstance(time, datetime)}
+        options |= instants | dict.fromkeys(clock)  # Celery would count them from its own now
         bound = transaction_of(name, options.pop("session", None), options.pop("connection", None))
         options |= {"celeriac_clock": clock, "bound": bound}
         made = {"result_cls": lambda task_id: Enqueued.of(self, task_id, producer.receipt.get())}
@@ -243,9 +243,9 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
         task = new_task(role, signature, fresh_id(), args, kwargs, limit=limit, enqueued_by=by, is_named=False)
         return Enqueued.of(self, task.task_id, self.enqueuer.insert([task], None)[0])
 
-    def producer_or_acquire(self, given: Any = None) -> AbstractContextManager[Any]:
+    def producer_or_acquire(self, existing: Any = None) -> AbstractContextManager[Any]:
         """The seam: what publishes tasks gets a producer that inserts rows, all of a canvas as one."""
-        return producer.unit(self, given)
+        return producer.unit(self, existing)
 
     default_producer = producer_or_acquire
 
@@ -258,8 +258,8 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
         role, signature = self.role_named(name)
         limit = self.settings.max_argument_bytes
         plain = getattr(self.tasks.get(name), "_dump_pydantic_arguments", None) or (lambda *call: call)
-        given = list(starmap(plain, each(name, calls)))
-        batches = new_tasks(role, signature, given, limit=limit, batch=BULK, **fields)
+        arguments = list(starmap(plain, each(name, calls)))
+        batches = new_tasks(role, signature, arguments, limit=limit, batch=BULK, **fields)
         return [Enqueued.of(self, *ended) for ended in self.enqueuer.insert_many(role, batches, bound)]
 
     def _own_options(self, name: str) -> dict[str, Any]:

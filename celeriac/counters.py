@@ -76,8 +76,8 @@ class Counters:
     def times(self, *key: str) -> tuple[list[int], float]:
         """Counts by `BOUNDS`, one more for what took longer; and the seconds of all."""
         with self._lock:
-            found = self._buckets.get(key, Counter[int]())
-            return [found[n] for n in range(len(BOUNDS) + 1)], self._seconds.get(key, 0.0)
+            counts = self._buckets.get(key, Counter[int]())
+            return [counts[n] for n in range(len(BOUNDS) + 1)], self._seconds.get(key, 0.0)
 
     def taken(self) -> dict[str, Any]:
         """A child's counts since the last time, for its parent to `add`; of another process nothing."""

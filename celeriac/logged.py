@@ -42,17 +42,17 @@ EVENTS: Mapping[str, str] = {
 _LINES = "celeriac lines to log"
 
 
-def of(event: str, **told: Any) -> dict[str, Any]:
+def of(event: str, **fields: Any) -> dict[str, Any]:
     """For a line's `extra`."""
-    return {"data": {"event": event, **told}}
+    return {"data": {"event": event, **fields}}
 
 
 def after_commit(
-    connection: Connection, logger: logging.Logger, level: int, says: str, *, event: str, **told: Any
+    connection: Connection, logger: logging.Logger, level: int, message: str, *, event: str, **fields: Any
 ) -> None:
     """Logs it once this transaction, one of the engine's own, is committed."""
     if logger.isEnabledFor(level):
-        connection.info.setdefault(_LINES, []).append((logger, level, says, of(event, **told)))
+        connection.info.setdefault(_LINES, []).append((logger, level, message, of(event, **fields)))
 
 
 def forget(connection: Connection) -> None:
@@ -61,5 +61,5 @@ def forget(connection: Connection) -> None:
 
 
 def committed(connection: Connection) -> None:
-    for logger, level, says, extra in connection.info.pop(_LINES, ()):
-        logger.log(level, "%s", says, extra=extra)
+    for logger, level, message, extra in connection.info.pop(_LINES, ()):
+        logger.log(level, "%s", message, extra=extra)

@@ -96,35 +96,35 @@ class Settings:
     @classmethod
     def from_environ(cls, environ: Mapping[str, str] | None = None) -> Settings:
         """Raises ConfigurationError naming the variable, its value and what would be right."""
-        given = os.environ if environ is None else environ
-        numeric = [f for f in fields(cls) if f.metadata and given.get(f.metadata["variable"])]
-        more: dict[str, Any] = {f.name: _number(f.metadata, given) for f in numeric} | _told(given)
+        variables = os.environ if environ is None else environ
+        numeric = [f for f in fields(cls) if f.metadata and variables.get(f.metadata["variable"])]
+        more: dict[str, Any] = {f.name: _number(f.metadata, variables) for f in numeric} | _alert_addresses(variables)
         return cls(
-            database_url=given.get("DATABASE_URL") or None,
-            redis_url=given.get("REDIS_URL") or None,
-            redis_master=given.get("CELERIAC_REDIS_MASTER") or None,
-            worker_id=given.get("WORKER_ID") or None,
-            worker_role=given.get("WORKER_ROLE") or None,
-            log_format=_log_format(given.get("CELERIAC_LOG_FORMAT") or "text"),
-            otel=_otel(given.get("CELERIAC_OTEL") or "false"),
-            metrics_address=_checked_address(given.get("CELERIAC_METRICS_ADDRESS") or None),
-            flower_url=_flower_url(given.get("CELERIAC_FLOWER_URL") or None),
+            database_url=variables.get("DATABASE_URL") or None,
+            redis_url=variables.get("REDIS_URL") or None,
+            redis_master=variables.get("CELERIAC_REDIS_MASTER") or None,
+            worker_id=variables.get("WORKER_ID") or None,
+            worker_role=variables.get("WORKER_ROLE") or None,
+            log_format=_log_format(variables.get("CELERIAC_LOG_FORMAT") or "text"),
+            otel=_otel(variables.get("CELERIAC_OTEL") or "false"),
+            metrics_address=_checked_address(variables.get("CELERIAC_METRICS_ADDRESS") or None),
+            flower_url=_flower_url(variables.get("CELERIAC_FLOWER_URL") or None),
             **more,
         )
 
 
-def _log_format(given: str) -> str:
-    if given not in ("text", "json"):
-        raise ConfigurationError(f"CELERIAC_LOG_FORMAT={given!r} is not usable: give text or json")
-    return given
+def _log_format(value: str) -> str:
+    if value not in ("text", "json"):
+        raise ConfigurationError(f"CELERIAC_LOG_FORMAT={value!r} is not usable: give text or json")
+    return value
 
 
-def _otel(given: str) -> bool:
-    if given not in ("true", "false"):
-        raise ConfigurationError(f"CELERIAC_OTEL={given!r} is not usable: give true or false")
-    if given == "true" and not _is_installed("opentelemetry.sdk"):
+def _otel(value: str) -> bool:
+    if value not in ("true", "false"):
+        raise ConfigurationError(f"CELERIAC_OTEL={value!r} is not usable: give true or false")
+    if value == "true" and not _is_installed("opentelemetry.sdk"):
         raise ConfigurationError("CELERIAC_OTEL=true needs OpenTelemetry: pip install 'celeriac[otel]'")
-    return given == "true"
+    return value == "true"
 
 
 def _is_installed(module: str) -> bool:
@@ -134,14 +134,14 @@ def _is_installed(module: str) -> bool:
         return False
 
 
-def _told(given: Mapping[str, str]) -> dict[str, str | None]:
+def _alert_addresses(environ: Mapping[str, str]) -> dict[str, str | None]:
     """Where alerts are told."""
-    to = {name: given.get(f"CELERIAC_{name.upper()}") or None for name in ("alert_webhook", "alert_mail")}
+    to = {name: environ.get(f"CELERIAC_{name.upper()}") or None for name in ("alert_webhook", "alert_mail")}
     for name, schemes in (("alert_webhook", ("http", "https")), ("alert_mail", ("smtp", "smtps", "smtp+starttls"))):
         if not _is_address(to[name], schemes):
             right = " or ".join(f"{scheme}://…" for scheme in schemes)
             raise ConfigurationError(f"CELERIAC_{name.upper()} is not usable: give {right}, with a host")
-    of_mail = {name: given.get(f"CELERIAC_{name.upper()}") or None for name in ("alert_mail_from", "alert_mail_to")}
+    of_mail = {name: environ.get(f"CELERIAC_{name.upper()}") or None for name in ("alert_mail_from", "alert_mail_to")}
     for name, said in of_mail.items():
         if (to["alert_mail"] and "@" not in (said or "")) or not (said or " ").isprintable():
             variable = f"CELERIAC_{name.upper()}"
@@ -149,44 +149,46 @@ def _told(given: Mapping[str, str]) -> dict[str, str | None]:
     return to | of_mail
 
 
-def _flower_url(given: str | None) -> str | None:
-    if not _is_address(given, ("http", "https")):
+def _flower_url(url: str | None) -> str | None:
+    if not _is_address(url, ("http", "https")):
         raise ConfigurationError("CELERIAC_FLOWER_URL is not usable: give http://… or https://…, with a host")
-    return given
+    return url
 
 
-def _is_address(given: str | None, schemes: tuple[str, ...]) -> bool:
-    if given is None:
+def _is_address(address: str | None, schemes: tuple[str, ...]) -> bool:
+    if address is None:
         return True
     try:
-        url = urlsplit(given)
-        return url.scheme in schemes and bool(url.hostname) and url.port != 0 and given.isascii() and " " not in given
+        url = urlsplit(address)
+        return (
+            url.scheme in schemes and bool(url.hostname) and url.port != 0 and address.isascii() and " " not in address
+        )
     except ValueError:
         return False
 
 
-def _checked_address(given: str | None) -> str | None:
-    if given is not None:
-        host_and_port(given)
-    return given
+def _checked_address(address: str | None) -> str | None:
+    if address is not None:
+        host_and_port(address)
+    return address
 
 
-def host_and_port(given: str) -> tuple[str, int]:
+def host_and_port(address: str) -> tuple[str, int]:
     """Of `9808` or `0.0.0.0:9808`. Raises ConfigurationError."""
-    host, _, port = given.rpartition(":")
+    host, _, port = address.rpartition(":")
     if not port.isdecimal() or not 0 < int(port) < 65536:
-        raise ConfigurationError(f"CELERIAC_METRICS_ADDRESS={given!r} is not usable: give a port, or host:port")
+        raise ConfigurationError(f"CELERIAC_METRICS_ADDRESS={address!r} is not usable: give a port, or host:port")
     return host.strip("[]") or "127.0.0.1", int(port)
 
 
 def _number(meta: Mapping[str, Any], environ: Mapping[str, str]) -> float:
-    given, scale = environ[meta["variable"]], meta["scale"]
+    text, scale = environ[meta["variable"]], meta["scale"]
     try:
-        value = float(given) * scale
+        value = float(text) * scale
     except ValueError:
         value = float("nan")
     if not meta["low"] <= value <= meta["high"] or (meta["whole"] and not value.is_integer()):
         right = f"{'whole ' if meta['whole'] else ''}number, at least {meta['low'] / scale:g}"
         right += f" and at most {meta['high'] / scale:.16g} ({meta['unit']})"
-        raise ConfigurationError(f"{meta['variable']}={given!r} is not usable: give a {right}")
+        raise ConfigurationError(f"{meta['variable']}={text!r} is not usable: give a {right}")
     return value

@@ -3,6 +3,6 @@
 __version__ = "0.1.0"
 
 
-def told(deployment: float) -> str:
+def described(deployment: float) -> str:
     """With which deployment of the application's code it is, where somebody says."""
     return f"{__version__} (deployment {deployment:.0f})" if deployment else __version__

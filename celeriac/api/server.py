@@ -64,7 +64,7 @@ from celeriac.api.versions import Versioned, asked_path
 from celeriac.errors import ConfigurationError
 from celeriac.metrics.exporter import Exporter
 from celeriac.operate import LONGEST, PATIENCE
-from celeriac.repair.bulks import Worker
+from celeriac.repair.bulks import BulkWorker
 from celeriac.store.connections import Database
 from celeriac.store.failures import once_postgres_serves
 from celeriac.version import __version__
@@ -168,7 +168,7 @@ async def _lifespan(api: FastAPI) -> AsyncIterator[None]:
     ending = threading.Event()
     app: Celeriac = api.state.celeriac
     Watch(app, ending).start()
-    Worker(app.database, app.settings.sweep_interval, ending).start()
+    BulkWorker(app.database, app.settings.sweep_interval, ending).start()
     # What there is by now stays: who looks for garbage passes by it, and no request waits a tenth of a second for that.
     gc.collect()
     gc.freeze()

@@ -24,14 +24,14 @@ NEEDED = """EXISTS (
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """A member that did not complete: `error` is its exception as JSON, if it is known, `says` its words.
+    """A member that did not complete: `error` is its exception as JSON, if it is known, `message` its words.
 
-    Without a `task_id`: results that are gone, `says` how many.
+    Without a `task_id`: results that are gone, `message` how many.
     """
 
     task_id: str | None
     error: Any
-    says: str
+    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +68,6 @@ def _shaped(shape: Sequence[Any], by_id: dict[str, Any]) -> list[Any]:
     return [by_id.pop(part, None) if isinstance(part, str) else _shaped(part, by_id) for part in shape]
 
 
-def arguments(args: Sequence[Any], kwargs: dict[str, Any], joins: Any, given: list[Any]) -> tuple[Any, Any]:
+def arguments(args: Sequence[Any], kwargs: dict[str, Any], joins: Any, values: list[Any]) -> tuple[Any, Any]:
     """The body's arguments with the results where they belong: first, or under the name `joins`."""
-    return ([given, *args[1:]], kwargs) if joins is True else (args, {**kwargs, joins: given})
+    return ([values, *args[1:]], kwargs) if joins is True else (args, {**kwargs, joins: values})

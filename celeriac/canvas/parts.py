@@ -69,9 +69,9 @@ def barrier_of(group: object) -> str:
     return str(UUID(str(group))) if is_uuid(group) else str(uuid5(NAMESPACE_OID, str(group)))
 
 
-def is_uuid(given: object) -> bool:
+def is_uuid(value: object) -> bool:
     try:
-        UUID(str(given))
+        UUID(str(value))
     except ValueError:
         return False
     return True
@@ -137,8 +137,8 @@ def stored_body(task: str, id: str | None) -> dict[str, Any]:  # noqa: A002 - wh
 
 
 def _id_of(body: Mapping[str, Any]) -> str | None:
-    found: str | None = (body.get("options") or {}).get("task_id")
-    return found
+    task_id: str | None = (body.get("options") or {}).get("task_id")
+    return task_id
 
 
 def flattened(chain: Any) -> list[Any]:

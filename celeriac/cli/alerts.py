@@ -25,11 +25,11 @@ def alerts(find: FindApp, /) -> None:
         silenced = insights.silences(connection)
     lines = [*(output.table(firing, _COLUMNS) if firing else ["nothing fires"])]
     lines += [f"pending   {one['name']} {one['subject']}, since {output.cell(one['since'])}" for one in pending]
-    lines += [f"silenced  {_told(one)}" for one in silenced]
+    lines += [f"silenced  {_silence_line(one)}" for one in silenced]
     output.tell({"alerts": firing, "pending": pending, "silences": silenced}, lines)
 
 
-def _told(silence: dict[str, Any]) -> str:
+def _silence_line(silence: dict[str, Any]) -> str:
     which = f"{silence['name']} {silence['subject']}".strip()
     return f"{which} until {output.cell(silence['until'])} by {silence['by']}: {output.cell(silence['why'])}"
 

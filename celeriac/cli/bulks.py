@@ -86,14 +86,14 @@ def stop(find: FindApp, /, number: int, why: str) -> None:
 
 def _tell(app: Celeriac, number: int) -> None:
     with app.database.reading() as connection:
-        found = insights.bulk(connection, number)
-    output.tell(found, _lines(found))
+        row = insights.bulk(connection, number)
+    output.tell(row, _lines(row))
 
 
-def _lines(found: dict[str, Any]) -> Iterator[str]:
-    yield from output.table([found], _COLUMNS)
-    yield from (f"{n:,} skipped: {reason}" for reason, n in by_number(found["reasons"]))
-    yield from (f"{skip['id']}: {skip['reason']}" for skip in found["skips"])
+def _lines(row: dict[str, Any]) -> Iterator[str]:
+    yield from output.table([row], _COLUMNS)
+    yield from (f"{n:,} skipped: {reason}" for reason, n in by_number(row["reasons"]))
+    yield from (f"{skip['id']}: {skip['reason']}" for skip in row["skips"])
 
 
 def by_number(reasons: Mapping[str, int]) -> list[tuple[str, int]]:

@@ -46,10 +46,10 @@ def unsaid_secrets(app: Celeriac) -> Iterator[str]:
     """Parameters that look like secrets, where nobody has said whether they are."""
     for declared in app.roles.all():
         if declared.role.sensitive is None and (names := secrets_in(declared.signature.names)):
-            told = ", ".join(map(repr, names))
+            parameters = ", ".join(map(repr, names))
             yield (
-                f"role {declared.role.name!r}: every surface shows its {told}: say sensitive=({told},) where that is "
-                f"secret, sensitive=() where it is not"
+                f"role {declared.role.name!r}: every surface shows its {parameters}: say sensitive=({parameters},) "
+                f"where that is secret, sensitive=() where it is not"
             )
 
 

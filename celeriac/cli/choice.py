@@ -21,23 +21,23 @@ EVERY = 2**63 - 1
 
 def named(arguments: Iterable[str]) -> dict[str, Any]:
     """`NAME=VALUE` each; a value is JSON, or else a text."""
-    found: dict[str, Any] = {}
+    kwargs: dict[str, Any] = {}
     for name, value in map(_argument, arguments):
-        if name in found:
+        if name in kwargs:
             raise click.UsageError(f"{name} is given twice")
-        found[name] = value
-    return found
+        kwargs[name] = value
+    return kwargs
 
 
-def _argument(given: str) -> tuple[str, Any]:
-    name, equals, value = given.partition("=")
+def _argument(argument: str) -> tuple[str, Any]:
+    name, equals, value = argument.partition("=")
     if not equals:
-        raise click.UsageError(f"{given!r}: give arguments as NAME=VALUE")
+        raise click.UsageError(f"{argument!r}: give arguments as NAME=VALUE")
     return name, as_argument(value)
 
 
-def _arguments(_: click.Context, __: click.Parameter, given: Sequence[str]) -> dict[str, Any] | None:
-    return named(given) or None
+def _arguments(_: click.Context, __: click.Parameter, arguments: Sequence[str]) -> dict[str, Any] | None:
+    return named(arguments) or None
 
 
 _OPTIONS = (
@@ -75,7 +75,7 @@ def filtering(command: Callable[..., Any]) -> Callable[..., Any]:
 def row_ids(app: Celeriac, tasks: Iterable[str]) -> list[int]:
     """Rows by their ids or task ids. Raises Unknown before anything is done to any of them."""
     with app.database.reading() as connection:
-        return [insights.get(connection, given)["id"] for given in tasks]
+        return [insights.get(connection, task)["id"] for task in tasks]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +95,8 @@ class Chosen:
 
 def chosen(app: Celeriac, tasks: Sequence[str], wanted: Filter, *, most: int | None, sure: bool, verb: str) -> Chosen:
     """The rows' ids. All that a filter means is counted, and asked about unless somebody is sure."""
-    told = wanted != Filter()
-    if bool(tasks) == told:
+    has_filter = wanted != Filter()
+    if bool(tasks) == has_filter:
         raise click.UsageError("name tasks, or give a filter (--status, --role, --account, …), one of both")
     if tasks:
         ids = row_ids(app, tasks)
@@ -105,7 +105,7 @@ def chosen(app: Celeriac, tasks: Sequence[str], wanted: Filter, *, most: int | N
         raise BadValue(f"most={most}: give 1 or more")
     with app.database.reading() as connection:
         ids = insights.matching(connection, wanted, most=EVERY).ids
-    found = Chosen(ids[:most], len(ids))
+    selection = Chosen(ids[:most], len(ids))
     if not sure and ids:
-        output.ask(f"{verb} {found}?")
-    return found
+        output.ask(f"{verb} {selection}?")
+    return selection

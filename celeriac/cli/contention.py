@@ -36,16 +36,16 @@ def top(find: FindApp, /, role: str | None, account: str | None, limit: int) -> 
         return
     with find().database.reading() as connection:
         now = condition.now(connection)
-        found = insights.shares(connection, role, limit=limit)
+        shares = insights.shares(connection, role, limit=limit)
         turns = None if role is None else insights.turns(connection, role)
-    more = [] if found.is_all else ["there are more accounts than were looked at or are told"]
+    more = [] if shares.is_all else ["there are more accounts than were looked at or are told"]
     if turns is None:
-        output.tell(found, [*output.table([_share(share, now) for share in found.accounts], _SHARES), *more])
+        output.tell(shares, [*output.table([_share(share, now) for share in shares.accounts], _SHARES), *more])
         return
-    rows = [_share(share, now) | {"rounds": turns.rounds.get(share.account, 0)} for share in found.accounts]
+    rows = [_share(share, now) | {"rounds": turns.rounds.get(share.account, 0)} for share in shares.accounts]
     after = [] if turns.cursor is None else [f"the next pass begins after {turns.cursor!r}"]
-    told = asdict(found) | asdict(turns)
-    output.tell(told, [*output.table(rows, (*_SHARES, "rounds")), *after, *more])
+    fields = asdict(shares) | asdict(turns)
+    output.tell(fields, [*output.table(rows, (*_SHARES, "rounds")), *after, *more])
 
 
 @click.command(cls=Command)
@@ -55,8 +55,8 @@ def waits(find: FindApp, /, role: str) -> None:
     """Show why the tasks of ROLE wait, reason by reason: how many, and when the next pass takes some."""
     app = find()
     with app.database.reading() as connection:
-        found = insights.waits_of(connection, role, app.probe)
-    output.tell(found, [_wait(one) for one in found] or "nothing waits")
+        reasons = insights.waits_of(connection, role, app.probe)
+    output.tell(reasons, [_wait(one) for one in reasons] or "nothing waits")
 
 
 @click.command(cls=Command)
@@ -67,9 +67,9 @@ def locks(find: FindApp, /, key: str | None, limit: int) -> None:
     """Show lock keys that are held or waited for; of one KEY, who waits behind it, in order."""
     with find().database.reading() as connection:
         if key is None:
-            found = insights.locks(connection, limit=limit)
-            more = [] if found.is_all else ["there are more keys"]
-            output.tell(found, [*output.table([_lock(lock) for lock in found.locks], _LOCKS), *more])
+            page = insights.locks(connection, limit=limit)
+            more = [] if page.is_all else ["there are more keys"]
+            output.tell(page, [*output.table([_lock(lock) for lock in page.locks], _LOCKS), *more])
             return
         lock, queue = insights.lock(connection, key), insights.queue_of(connection, key, limit=limit)
     output.tell({"lock": lock, "queue": queue}, _queue(lock, queue))
@@ -82,9 +82,9 @@ def locks(find: FindApp, /, key: str | None, limit: int) -> None:
 def unique_keys(find: FindApp, /, role: str | None, limit: int) -> None:
     """Show which unique keys are taken, by which unfinished task; of ROLE or of all roles."""
     with find().database.reading() as connection:
-        found = insights.unique_keys(connection, role, limit=limit)
-    more = ["there may be more with --limit"] if len(found) == limit else []
-    output.tell(found, [*output.table([asdict(one) for one in found], _UNIQUE), *more])
+        keys = insights.unique_keys(connection, role, limit=limit)
+    more = ["there may be more with --limit"] if len(keys) == limit else []
+    output.tell(keys, [*output.table([asdict(one) for one in keys], _UNIQUE), *more])
 
 
 def _account(app: Celeriac, account: str) -> None:
@@ -97,8 +97,8 @@ def _account(app: Celeriac, account: str) -> None:
         output.table([asdict(one) for one in held], ("id", "role", "worker_id", "claimed_at", "started_at")),
         output.table([asdict(one) for one in oldest], ("id", "role", "due_at", "parked")),
     ]
-    told = ("has of each role", "holds", "has that is due, the oldest first")
-    lines = [line for what, table in zip(told, tables, strict=True) for line in (f"What it {what}:", *table)]
+    headings = ("has of each role", "holds", "has that is due, the oldest first")
+    lines = [line for what, table in zip(headings, tables, strict=True) for line in (f"What it {what}:", *table)]
     output.tell({"account": account, "roles": roles, "held": held, "oldest": oldest}, lines)
 
 
@@ -155,13 +155,13 @@ def _queue(lock: Lock, queue: list[insights.Waiting]) -> Iterator[str]:
 def decisions(find: FindApp, /, role: str | None, limit: int, before: int | None) -> None:
     """Show what passes saw and gave, of ROLE or of all roles; newest first."""
     with find().database.reading() as connection:
-        found = insights.passes(connection, role, limit=limit, before=before)
-    output.tell(found, output.table([_pass(row) for row in found], _PASSES))
+        rows = insights.passes(connection, role, limit=limit, before=before)
+    output.tell(rows, output.table([_pass(row) for row in rows], _PASSES))
 
 
 def _pass(row: dict[str, Any]) -> dict[str, Any]:
-    told = {"accounts": len(row["claimants"]), "given": sum(row["given"].values()), "why": row["why_nothing"]}
-    return row | told | {"cursor": f"{row['cursor_before']} → {row['cursor_after']}"}
+    columns = {"accounts": len(row["claimants"]), "given": sum(row["given"].values()), "why": row["why_nothing"]}
+    return row | columns | {"cursor": f"{row['cursor_before']} → {row['cursor_after']}"}
 
 
 COMMANDS = (top, waits, locks, unique_keys, decisions)

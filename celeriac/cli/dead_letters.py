@@ -45,8 +45,8 @@ def list_(find: FindApp, /, **wanted: Any) -> None:
 def show(find: FindApp, /, letter: int) -> None:
     """Show one: what it was for, its arguments, its reason, and the message itself."""
     with find().database.reading() as connection:
-        found = insights.dead_letter(connection, letter)
-    output.tell(found, (f"{name.replace('_', ' '):8}  {_whole(value)}" for name, value in found.items()))
+        fields = insights.dead_letter(connection, letter)
+    output.tell(fields, (f"{name.replace('_', ' '):8}  {_whole(value)}" for name, value in fields.items()))
 
 
 def _whole(value: Any) -> str:

@@ -15,13 +15,13 @@ from celeriac.doctor import Finding, examine
 @click.pass_obj
 def doctor(find: FindApp, /) -> None:
     """Examine a system that runs: what is wrong, with a cure each. It changes nothing."""
-    found = list(examine(find()))
-    output.tell(found, _lines(found))
-    raise click.exceptions.Exit(PROBLEM if any(not finding.ok for finding in found) else 0)
+    findings = list(examine(find()))
+    output.tell(findings, _lines(findings))
+    raise click.exceptions.Exit(PROBLEM if any(not finding.ok for finding in findings) else 0)
 
 
-def _lines(found: list[Finding]) -> Iterator[str]:
-    for finding in found:
+def _lines(findings: list[Finding]) -> Iterator[str]:
+    for finding in findings:
         yield f"{'✓' if finding.ok else '✕'} {finding.check}: {finding.says}"
         if finding.cure:
             yield f"    {finding.cure}"

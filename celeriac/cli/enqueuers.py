@@ -45,7 +45,7 @@ def free(find: FindApp, /, login: str) -> None:
 def list_(find: FindApp, /) -> None:
     """List the logins that are limited."""
     with find().database.statement() as connection:
-        rows = [asdict(found) for found in enqueuers.every(connection)]
+        rows = [asdict(row) for row in enqueuers.every(connection)]
     output.tell(rows, output.table(rows, ("login", "roles", "by", "updated_at")) if rows else "no login is limited")
 
 

@@ -50,8 +50,8 @@ def failures(
     if context.invoked_subcommand is not None:
         return
     with context.obj().database.reading() as connection:
-        found = insights.failures(connection, role=role, since=since, limit=limit, state=state)
-    output.tell(found, _lines(found))
+        page = insights.failures(connection, role=role, since=since, limit=limit, state=state)
+    output.tell(page, _lines(page))
 
 
 @failures.command(cls=Command)
@@ -63,9 +63,9 @@ def failures(
 def tasks(find: FindApp, /, fingerprint: str, role: str | None, limit: int, before: int | None) -> None:
     """List all tasks of a group, newest first."""
     with find().database.reading() as connection:
-        found = insights.failed_tasks(connection, fingerprint, role=role, limit=limit, after=before)
-    more = [f"there may be more with --before {found.next}"] if found.next else []
-    output.tell(found, [*output.table(found.items, _TASKS), *more])
+        page = insights.failed_tasks(connection, fingerprint, role=role, limit=limit, after=before)
+    more = [f"there may be more with --before {page.next}"] if page.next else []
+    output.tell(page, [*output.table(page.items, _TASKS), *more])
 
 
 @failures.command(cls=Command)
@@ -106,7 +106,7 @@ def mark(find: FindApp, /, fingerprint: str, state: str, note: str) -> None:
     output.tell(change, f"{fingerprint} is {state}")
 
 
-def _lines(found: Failures) -> Iterator[str]:
+def _lines(page: Failures) -> Iterator[str]:
     rows = [
         {
             "fingerprint": group.fingerprint, "state": group.mark.state, "count": group.count,
@@ -114,13 +114,13 @@ def _lines(found: Failures) -> Iterator[str]:
             "message": group.message, "where": group.frame, "first_seen": group.first_seen,
             "last_seen": group.last_seen, "accounts": group.accounts_in_all or None, "task": group.tasks[0],
         }
-        for group in found.groups
+        for group in page.groups
     ]  # fmt: skip
     yield from output.table(rows, _COLUMNS)
-    left = found.groups_in_all - len(found.groups)
+    left = page.groups_in_all - len(page.groups)
     more = f"; {left:,} groups more with --limit" if left else ""
-    older = "" if found.reached_end else "; there are older ones, which were not looked at"
-    yield f"{found.looked_at:,} failures looked at, the newest{older}{more}"
+    older = "" if page.reached_end else "; there are older ones, which were not looked at"
+    yield f"{page.looked_at:,} failures looked at, the newest{older}{more}"
 
 
 COMMANDS = (failures,)

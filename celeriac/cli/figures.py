@@ -74,9 +74,9 @@ def reviews(find: FindApp, /, role: str | None) -> None:
 def audit(find: FindApp, /, limit: int, before: int | None, **wanted: Any) -> None:
     """Show who changed what, newest first."""
     with find().database.reading() as connection:
-        found = trail(connection, Of(**wanted), limit=limit, after=None if before is None else str(before))
-    more = [f"there may be more with --before {found.next}"] if found.next else []
-    output.tell(found.items, [*output.table(found.items, _AUDIT), *more])
+        page = trail(connection, Of(**wanted), limit=limit, after=None if before is None else str(before))
+    more = [f"there may be more with --before {page.next}"] if page.next else []
+    output.tell(page.items, [*output.table(page.items, _AUDIT), *more])
 
 
 def _rates(row: dict[str, Any]) -> dict[str, Any]:

@@ -111,8 +111,8 @@ class Group(click.Group):
         except DBAPIError as error:
             if is_locked(error):
                 raise Problem("somebody's open transaction has what this needs: try again soon") from error
-            says = str(error.orig).partition("\n")[0]
-            why = why_unready(error) or f"Postgres: {says}; `celeriac check` tells what is wrong"
+            error_text = str(error.orig).partition("\n")[0]
+            why = why_unready(error) or f"Postgres: {error_text}; `celeriac check` tells what is wrong"
             raise Problem(why) from error
 
 
@@ -134,8 +134,8 @@ def main(context: click.Context, name: str) -> None:
 @click.pass_context
 def within_celery(context: click.Context) -> None:
     """What Celeriac adds to Celery: tasks as rows."""
-    found = context.obj.app
-    context.obj = lambda: _celeriac(found)
+    app = context.obj.app
+    context.obj = lambda: _celeriac(app)
 
 
 def _celeriac(app: Any) -> Celeriac:

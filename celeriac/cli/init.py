@@ -29,8 +29,8 @@ def init(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in written.items():
         (folder / name).write_text(text)
-    told = f"{', '.join(written)} are in {folder}. There, `pytest` runs the tests, `celeriac up` the rest."
-    output.tell({"folder": str(folder), "files": list(written)}, told)
+    message = f"{', '.join(written)} are in {folder}. There, `pytest` runs the tests, `celeriac up` the rest."
+    output.tell({"folder": str(folder), "files": list(written)}, message)
 
 
 COMMANDS = (init,)

@@ -33,8 +33,8 @@ _UNSAFE = re.compile(
 
 
 def json_option() -> click.Option:
-    def remember(context: click.Context, _: click.Parameter, given: bool) -> None:
-        context.meta[_WANTED] = given or context.meta.get(_WANTED, False)
+    def remember(context: click.Context, _: click.Parameter, value: bool) -> None:
+        context.meta[_WANTED] = value or context.meta.get(_WANTED, False)
 
     return click.Option(
         ["--json"], is_flag=True, expose_value=False, callback=remember, help="One JSON value instead of text."
@@ -67,7 +67,7 @@ def ask(question: str) -> None:
 
 def safe(text: str) -> str:
     """The same, to be read and not obeyed."""
-    return _UNSAFE.sub(lambda found: found[0].encode("unicode_escape", "surrogatepass").decode(), text)
+    return _UNSAFE.sub(lambda match: match[0].encode("unicode_escape", "surrogatepass").decode(), text)
 
 
 # Of a URL: what follows the user's name, up to the host; and where it is said behind.
@@ -78,8 +78,8 @@ def without_password(url: str) -> str:
     return _PASSWORD.sub("***", url)
 
 
-def _as_in_json(found: re.Match[str]) -> str:
-    units = found[0].encode("utf-16-be", "surrogatepass")
+def _as_in_json(match: re.Match[str]) -> str:
+    units = match[0].encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{units[i : i + 2].hex()}" for i in range(0, len(units), 2))
 
 

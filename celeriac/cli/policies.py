@@ -83,8 +83,8 @@ def account(
         raise click.UsageError("give --weight, --cap or --no-cap")
     with find().database.transaction() as connection:
         change = policies.set_account(connection, name, by=output.by(), why=why, create=create, **changes)
-    told = ", ".join(f"{k} {output.cell(v)}" for k, v in (change.after or {}).items())
-    output.tell(change, f"{name}: {told}")
+    values = ", ".join(f"{k} {output.cell(v)}" for k, v in (change.after or {}).items())
+    output.tell(change, f"{name}: {values}")
 
 
 @click.command(cls=Command)

@@ -36,8 +36,8 @@ def recover(find: FindApp, /, worker: str | None, silent: float | None, yes: boo
     if not yes:
         output.ask(f"recover {n:,} tasks of {worker or 'silent workers'}?")
     done = _recover(app, worker, silent)
-    told = ", ".join(f"{role}: {tasks:,}" for role, tasks in sorted(done.items()))
-    output.tell({"tasks": n, "recovered": done}, f"{done.total():,} of {n:,} tasks recovered; {told}".rstrip("; "))
+    counts = ", ".join(f"{role}: {tasks:,}" for role, tasks in sorted(done.items()))
+    output.tell({"tasks": n, "recovered": done}, f"{done.total():,} of {n:,} tasks recovered; {counts}".rstrip("; "))
 
 
 def _held(app: Celeriac, worker: str | None, silent: float | None) -> int:

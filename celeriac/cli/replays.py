@@ -41,38 +41,38 @@ def replay(app: Celeriac, name: str | None, since: float, workers: int | None) -
     with app.database.reading() as connection:
         until = insights.clock(connection)
     begin = until - timedelta(seconds=since)
-    ran_by = {role.name: found for role in roles.values() if (found := _ran(app, role, begin, until))}
+    ran_by = {role.name: tasks for role in roles.values() if (tasks := _ran(app, role, begin, until))}
     if not ran_by or name not in (None, *ran_by):
         raise NoHistory(f"nothing {f'of {name} ' if name else ''}ran in the last {span(since)} that history keeps")
-    told, policies = list[dict[str, Any]](), _policies(app)
+    reports, policies = list[dict[str, Any]](), _policies(app)
     for names in together(ran_by):
         if name is None or name in names:
             of_group = [one for role in names for one in ran_by[role]]
-            told += Replay(of_group, [roles[role] for role in names], policies, app.settings.poll_interval).report(
+            reports += Replay(of_group, [roles[role] for role in names], policies, app.settings.poll_interval).report(
                 workers
             )
-    told = [one for one in told if name in (None, one["role"])]
-    shown = {"all": _all(told), "roles": told, "not_kept": _not_kept(app, roles, ran_by, begin, until)}
+    reports = [one for one in reports if name in (None, one["role"])]
+    shown = {"all": _all(reports), "roles": reports, "not_kept": _not_kept(app, roles, ran_by, begin, until)}
     output.tell(shown, _lines(shown))
-    if broken := [one["role"] for one in told if not one["fairness"]["holds"]]:
+    if broken := [one["role"] for one in reports if not one["fairness"]["holds"]]:
         raise Problem(f"the promise of fairness was broken: {', '.join(broken)}")
 
 
 def _ran(app: Celeriac, role: Role, since: datetime, until: datetime) -> list[Ran]:
     after: tuple[datetime, int] | None = (since, 0)
-    found: list[Ran] = []
+    tasks: list[Ran] = []
     while after is not None:
         with app.database.reading() as connection:
             page, after = ran(connection, role.name, after, until)
-        found += page
-        if len(found) > MOST:
+        tasks += page
+        if len(tasks) > MOST:
             raise click.UsageError(f"{role.name}: more than {MOST:,} tasks ran since then: give a shorter --since")
-    return found
+    return tasks
 
 
-def _all(told: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def _all(reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Of all roles together."""
-    waits = [one.pop("waits") for one in told]
+    waits = [one.pop("waits") for one in reports]
     return compared(*([wait for some in kind for wait in some] for kind in zip(*waits, strict=True)))
 
 
@@ -88,27 +88,27 @@ def _not_kept(
 
 def _policies(app: Celeriac) -> dict[str, Policy]:
     """As they are now: nobody knows what they were. What ran was not shut, so a cap of 0 is none."""
-    found: dict[str, Policy] = {}
+    policies: dict[str, Policy] = {}
     rows: list[dict[str, Any]] = [{"account": ""}]
     while rows:
         with app.database.reading() as connection:
             rows = insights.account_policies(connection, limit=1000, after=rows[-1]["account"])
-        found |= {row["account"]: Policy(row["weight"], row["cap"] or None) for row in rows}
-    return found
+        policies |= {row["account"]: Policy(row["weight"], row["cap"] or None) for row in rows}
+    return policies
 
 
-def _lines(found: Mapping[str, Any]) -> Iterator[str]:
-    told = found["roles"]
-    everything = {"role": "all", **found["all"]}
-    yield from output.table([row for one in (*told, everything) for row in _rows(one)], _COLUMNS)
+def _lines(report: Mapping[str, Any]) -> Iterator[str]:
+    reports = report["roles"]
+    everything = {"role": "all", **report["all"]}
+    yield from output.table([row for one in (*reports, everything) for row in _rows(one)], _COLUMNS)
     yield ""
     yield f"all: {everything['happened']['n']:,} waits; the replay is off by {_off(everything)}"
-    for name, lacks in found["not_kept"].items():
+    for name, lacks in report["not_kept"].items():
         yield (
             f"{name} keeps no successes: {lacks:,} of its tasks took processes of which history knows nothing, and the "
             "replay lacks them"
         )
-    for one in told:
+    for one in reports:
         yield ""
         yield from _of_role(one)
 

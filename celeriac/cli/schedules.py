@@ -71,9 +71,9 @@ def ticks(find: FindApp, /, name: str, limit: int) -> None:
     """Show the last ticks of a task's schedule: how late each was, what became of its task, or why it was left out."""
     with find().database.reading() as connection:
         row = operate.get(connection, name)
-        found = insights.ticks_of(connection, row["id"], limit=limit)
+        rows = insights.ticks_of(connection, row["id"], limit=limit)
         late = insights.lateness(connection, row["id"])
-    output.tell({"ticks": found, "lateness": late}, [*output.table([_tick(one) for one in found], _TICK), _late(late)])
+    output.tell({"ticks": rows, "lateness": late}, [*output.table([_tick(one) for one in rows], _TICK), _late(late)])
 
 
 @schedule.command(cls=Command)
@@ -92,7 +92,7 @@ def add(
     app = find()
     entry = Entry(
         name=name, kind="task", target=role, cron_expression=expression, kwargs=named(arguments), enabled=not off,
-        **_given(fields),
+        **_without_none(fields),
     )  # fmt: skip
     _tell(app, operate.create(app, entry, by=output.by(), why=why))
 
@@ -105,7 +105,7 @@ def add(
 @click.pass_obj
 def edit(find: FindApp, /, name: str, arguments: tuple[str, ...], why: str, **fields: Any) -> None:
     """Change what is given; the rest stays."""
-    changes = _given(fields) | ({"kwargs": named(arguments)} if arguments else {})
+    changes = _without_none(fields) | ({"kwargs": named(arguments)} if arguments else {})
     if not changes:
         raise click.UsageError("give what to change")
     app = find()
@@ -141,8 +141,8 @@ def delete(find: FindApp, /, name: str, why: str) -> None:
 def run_now(find: FindApp, /, name: str) -> None:
     """Run it once, beside its instants, switched on or not; not while its last task is unfinished."""
     done = operate.run_now(find(), name, by=output.by())
-    says = done.result if done.ran else f"nothing was enqueued, its task {done.result} is unfinished"
-    output.tell({"name": name, **asdict(done)}, f"{name}: {says}")
+    outcome = done.result if done.ran else f"nothing was enqueued, its task {done.result} is unfinished"
+    output.tell({"name": name, "told": done.result, "ran": done.ran}, f"{name}: {outcome}")
 
 
 def _shown(row: dict[str, Any]) -> dict[str, Any]:
@@ -167,14 +167,14 @@ def _tick(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _late(late: Lateness) -> str:
-    told = f"late now {span(late.now)}"
+    text = f"late now {span(late.now)}"
     if late.p95 is None or late.worst is None:
-        return f"{told}; no tick made a task in 24 h"
+        return f"{text}; no tick made a task in 24 h"
     ticks = f"{'' if late.ticks.exact else 'the newest '}{late.ticks.n:,} ticks in 24 h"
-    return f"{told}; p95 {span(late.p95)}, worst {span(late.worst)} of {ticks}"
+    return f"{text}; p95 {span(late.p95)}, worst {span(late.worst)} of {ticks}"
 
 
-def _given(fields: Mapping[str, Any]) -> dict[str, Any]:
+def _without_none(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 

@@ -94,8 +94,8 @@ def simulate(
 def _refuse_what_does_not_count(context: click.Context, from_history: bool) -> None:
     for name in _OF_A_DAY if from_history else _OF_HISTORY:
         if context.get_parameter_source(name) is not ParameterSource.DEFAULT:
-            says = "means nothing with" if from_history else "needs"
-            raise click.UsageError(f"--{name} {says} --from-history")
+            verb = "means nothing with" if from_history else "needs"
+            raise click.UsageError(f"--{name} {verb} --from-history")
 
 
 def _made_up(
@@ -104,10 +104,10 @@ def _made_up(
     day = Day(accounts, hours, rate or USUAL_LOAD * workers / seconds, seconds, seed)
     _refuse_a_flood(day, workers)
     role = Role(name="simulated", window=window or 2 * workers)
-    found = Simulation(day, role, workers, Pace()).run()
-    output.tell(found, _lines(found))
-    if not found["fairness"]["holds"]:
-        raise Problem(f"the promise of fairness was broken in {found['fairness']['broken']:,} passes")
+    report = Simulation(day, role, workers, Pace()).run()
+    output.tell(report, _lines(report))
+    if not report["fairness"]["holds"]:
+        raise Problem(f"the promise of fairness was broken in {report['fairness']['broken']:,} passes")
 
 
 def _refuse_a_flood(day: Day, workers: int) -> None:
@@ -119,15 +119,15 @@ def _refuse_a_flood(day: Day, workers: int) -> None:
         )
 
 
-def _lines(found: Mapping[str, Any]) -> Iterator[str]:
-    backlog, fairness = found["backlog"], found["fairness"]
+def _lines(report: Mapping[str, Any]) -> Iterator[str]:
+    backlog, fairness = report["backlog"], report["fairness"]
     yield (
-        f"{found['workers']:,} workers, {found['accounts']:,} accounts, {found['tasks']:,} tasks in "
-        f"{found['hours']:g} h; a window of {found['window']:,}, seed {found['seed']}"
+        f"{report['workers']:,} workers, {report['accounts']:,} accounts, {report['tasks']:,} tasks in "
+        f"{report['hours']:g} h; a window of {report['window']:,}, seed {report['seed']}"
     )
     yield (
-        f"busy {found['utilisation']:.0%}; {backlog['mean']:,.0f} waited on average, {backlog['max']:,} at most; "
-        f"all done after {found['drained_after_hours']:.1f} h"
+        f"busy {report['utilisation']:.0%}; {backlog['mean']:,.0f} waited on average, {backlog['max']:,} at most; "
+        f"all done after {report['drained_after_hours']:.1f} h"
     )
     yield (
         f"fairness held: in none of {fairness['passes']:,} passes did an account get a second slot while one waited "
@@ -136,13 +136,14 @@ def _lines(found: Mapping[str, Any]) -> Iterator[str]:
         else f"fairness BROKEN in {fairness['broken']:,} of {fairness['passes']:,} passes"
     )
     yield ""
-    yield from output.table([_spans(row) for row in found["waits"]], _WAITS)
+    yield from output.table([_spans(row) for row in report["waits"]], _WAITS)
     yield ""
     yield from output.table(
-        [row | {"slots_held": _percent(row["held"]), "fair": _percent(row["fair"])} for row in found["shares"]], _SHARES
+        [row | {"slots_held": _percent(row["held"]), "fair": _percent(row["fair"])} for row in report["shares"]],
+        _SHARES,
     )
     yield ""
-    yield from output.table([_course(row) for row in found["course"]], _COURSE)
+    yield from output.table([_course(row) for row in report["course"]], _COURSE)
 
 
 def _spans(row: Mapping[str, Any]) -> dict[str, Any]:

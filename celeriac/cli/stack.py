@@ -43,10 +43,10 @@ def migrate(
     )
     app.register_roles()
     roles = _declared(app)
-    told = [f"The database is current; {roles} roles are registered."]
+    lines = [f"The database is current; {roles} roles are registered."]
     granted = _grant(app, role_prefix) if with_grants else []
-    told += [f"Granted to the Postgres roles {', '.join(granted)}."] if granted else []
-    output.tell({"roles": roles, "granted": granted}, told)
+    lines += [f"Granted to the Postgres roles {', '.join(granted)}."] if granted else []
+    output.tell({"roles": roles, "granted": granted}, lines)
 
 
 def _declared(app: Celeriac) -> int:
@@ -95,17 +95,17 @@ def check(find: FindApp, /, deep: bool) -> None:
     from celeriac.cli.check import problems, unsaid_secrets
 
     app = find()
-    found, notes, roles = problems(app, deep=deep), [*app.notes(), *unsaid_secrets(app)], _declared(app)
+    messages, notes, roles = problems(app, deep=deep), [*app.notes(), *unsaid_secrets(app)], _declared(app)
     if output.as_json():
-        output.tell({"problems": found, "notes": notes, "roles": roles}, "")
-        raise click.exceptions.Exit(PROBLEM if found else 0)
+        output.tell({"problems": messages, "notes": notes, "roles": roles}, "")
+        raise click.exceptions.Exit(PROBLEM if messages else 0)
     for note in notes:
         output.say(f"note: {note}")
-    for problem in found:
+    for problem in messages:
         output.say(problem, err=True)
-    if not found:
+    if not messages:
         output.say(f"{roles} roles and the schedules are valid; Postgres and Redis answer.")
-    raise click.exceptions.Exit(PROBLEM if found else 0)
+    raise click.exceptions.Exit(PROBLEM if messages else 0)
 
 
 @click.command(cls=Command)

@@ -83,14 +83,14 @@ def _steer(
     app: Celeriac, verb: str, move: Move, *, tasks: tuple[str, ...], most: int | None, yes: bool, preview: bool,
     words: Sequence[str], **options: Any,
 ) -> None:  # fmt: skip
-    told = bool(words) or any(value is not None for value in options.values())
-    waits_for = WAITS_FOR_TIME if told and verb == "hasten" else None
-    wanted = Filter.of(words or (MOVES[verb] if told else ()), waits_for=waits_for, **options)
-    found = choice.chosen(app, tasks, wanted, most=most, sure=yes or preview, verb=verb)
+    has_filter = bool(words) or any(value is not None for value in options.values())
+    waits_for = WAITS_FOR_TIME if has_filter and verb == "hasten" else None
+    wanted = Filter.of(words or (MOVES[verb] if has_filter else ()), waits_for=waits_for, **options)
+    selection = choice.chosen(app, tasks, wanted, most=most, sure=yes or preview, verb=verb)
     if preview:
-        output.tell({"tasks": len(found.ids), "in_all": found.in_all}, str(found))
+        output.tell({"tasks": len(selection.ids), "in_all": selection.in_all}, str(selection))
         return
-    steer_all(app, verb, found.ids, move, in_all=found.in_all)
+    steer_all(app, verb, selection.ids, move, in_all=selection.in_all)
 
 
 def steer_all(app: Celeriac, verb: str, ids: Sequence[int], move: Move, *, in_all: int | None = None) -> None:

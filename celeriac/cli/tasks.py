@@ -45,17 +45,17 @@ def enqueue(
     find: FindApp, /, role: str, arguments: tuple[str, ...], file: IO[str] | None, **options: Any
 ) -> None:  # fmt: skip
     """Enqueue a task of ROLE. A value is JSON, or else a text: `instasite_id=7 note=hello`."""
-    app, given = find(), {name: value for name, value in options.items() if value is not None}
+    app, fields = find(), {name: value for name, value in options.items() if value is not None}
     if file is not None:
-        if arguments or "task_id" in given:
+        if arguments or "task_id" in fields:
             raise click.UsageError(
                 "--from has the arguments of many tasks: give no NAME=VALUE and no --task-id with it"
             )
-        _enqueue_lines(app, role, file, given)
+        _enqueue_lines(app, role, file, fields)
         return
-    done = app.send_task(role, kwargs=choice.named(arguments), **given)
-    told = {"id": done.row_id, "task_id": done.id, "is_new": done.is_new}
-    output.tell(told, f"{done.row_id} {'enqueued' if done.is_new else 'has this key already, and is not finished'}")
+    done = app.send_task(role, kwargs=choice.named(arguments), **fields)
+    receipt = {"id": done.row_id, "task_id": done.id, "is_new": done.is_new}
+    output.tell(receipt, f"{done.row_id} {'enqueued' if done.is_new else 'has this key already, and is not finished'}")
 
 
 @click.command(cls=Command)
@@ -65,8 +65,8 @@ def show(find: FindApp, /, task: str) -> None:
     """Show a task (by id or task id): what it is, what happened to it, and why it waits."""
     app = find()
     with app.database.reading() as connection:
-        found = insights.history(connection, task, app.probe)
-    output.tell(found, _told(found))
+        history = insights.history(connection, task, app.probe)
+    output.tell(history, _history_lines(history))
 
 
 @click.command(cls=Command)
@@ -74,8 +74,8 @@ def show(find: FindApp, /, task: str) -> None:
 @click.pass_obj
 def why(find: FindApp, /, task: str) -> None:
     """Explain why a task (by id or task id) has not started: one check after the other."""
-    found = find().why(task)
-    output.tell(found, _explained(found))
+    answer = find().why(task)
+    output.tell(answer, _explained(answer))
 
 
 @click.command(cls=Command)
@@ -84,8 +84,8 @@ def why(find: FindApp, /, task: str) -> None:
 def log(find: FindApp, /, task: str) -> None:
     """Show what the handler of a task (by id or task id) wrote to its log."""
     with find().database.reading() as connection:
-        found = log_of(connection, insights.get(connection, task)["id"])
-    output.tell(found, output.table([asdict(one) for one in found], ("at", "attempt", "level", "line")))
+        lines = log_of(connection, insights.get(connection, task)["id"])
+    output.tell(lines, output.table([asdict(one) for one in lines], ("at", "attempt", "level", "line")))
 
 
 @click.command("list", cls=Command)
@@ -154,28 +154,28 @@ def _calls(role: str, file: IO[str]) -> Iterator[tuple[int, dict[str, Any]]]:
         yield len(line.encode()), call
 
 
-def _told(found: History) -> Iterator[str]:
-    width = max(map(len, found.task))
-    for name, value in found.task.items():
+def _history_lines(history: History) -> Iterator[str]:
+    width = max(map(len, history.task))
+    for name, value in history.task.items():
         if value not in (None, "", [], {}):
             yield f"{name.replace('_', ' '):{width}}  {output.cell(value)}"
-    if found.why:
-        yield f"{'waits':{width}}  {found.why}" + (f"; {found.ahead} ahead" if found.ahead is not None else "")
-    yield from ["", *output.table(found.events, ("at", "kind", "from_status", "to_status", "by", "why"))]
+    if history.why:
+        yield f"{'waits':{width}}  {history.why}" + (f"; {history.ahead} ahead" if history.ahead is not None else "")
+    yield from ["", *output.table(history.events, ("at", "kind", "from_status", "to_status", "by", "why"))]
 
 
-def _explained(found: Why) -> Iterator[str]:
-    yield f"task {found.task['id']} ({found.task['role']}): {found.headline}"
-    if found.next:
-        yield f"waits for: {found.next}"
-        ahead = [] if found.ahead is None else [f"go first: {found.ahead}"]
+def _explained(answer: Why) -> Iterator[str]:
+    yield f"task {answer.task['id']} ({answer.task['role']}): {answer.headline}"
+    if answer.next:
+        yield f"waits for: {answer.next}"
+        ahead = [] if answer.ahead is None else [f"go first: {answer.ahead}"]
         yield from ahead
-        when = found.basis if found.expected is None else f"{output.cell(found.expected)}: {found.basis}"
+        when = answer.basis if answer.expected is None else f"{output.cell(answer.expected)}: {answer.basis}"
         yield f"may start: {when}"
-    if found.checks:
+    if answer.checks:
         yield ""
-    width = max((len(check.name) for check in found.checks), default=0)
-    for check in found.checks:
+    width = max((len(check.name) for check in answer.checks), default=0)
+    for check in answer.checks:
         yield f"{_MARKS[check.outcome]} {check.name:{width}}  {check.sentence}"
 
 

@@ -57,7 +57,7 @@ def list_(find: FindApp, /) -> None:
     """List tokens: their names, scopes and uses, never their secrets."""
     with find().database.statement() as connection:
         tokens = verb.every(connection)
-    rows = [asdict(found) for found in tokens]
+    rows = [asdict(one) for one in tokens]
     output.tell(
         rows, output.table(rows, ("name", "scopes", "roles", "valid", "created_by", "expires_at", "last_used_at"))
     )

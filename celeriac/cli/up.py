@@ -35,8 +35,8 @@ def commands(name: str, others: Sequence[str], flower_port: int, concurrency: in
     }
     if has_flower():
         stack["flower"] = [*celery, "flower", f"--port={flower_port}", "--address=127.0.0.1"]
-    given = dict(other.partition("=")[::2] for other in others)
-    return {key: shlex.split(command) for key, command in given.items()} | stack
+    others_by_name = dict(other.partition("=")[::2] for other in others)
+    return {key: shlex.split(command) for key, command in others_by_name.items()} | stack
 
 
 def run(app: Celeriac, name: str, others: Sequence[str], flower_port: int, concurrency: int) -> int:

@@ -69,8 +69,8 @@ def _percent(figure: Any) -> str | None:
 def hour(find: FindApp, /, worker_id: str) -> None:
     """Show what a worker used and when it backed off, minute by minute."""
     with find().database.reading() as connection:
-        found = insights.worker_hour(connection, worker_id)
-    output.tell(found, output.table([_minute(one) for one in found], _MINUTE))
+        samples = insights.worker_hour(connection, worker_id)
+    output.tell(samples, output.table([_minute(one) for one in samples], _MINUTE))
 
 
 def _minute(one: Sample) -> dict[str, Any]:

@@ -32,8 +32,8 @@ def group() -> None:
 def list_(find: FindApp, /, limit: int, after: str | None) -> None:
     """List those that have an unfinished part, by id."""
     with find().database.reading() as connection:
-        found = insights.workflows_under_way(connection, limit=limit + 1, after=after)
-    rows, more = [asdict(one) for one in found[:limit]], found[limit:]
+        page = insights.workflows_under_way(connection, limit=limit + 1, after=after)
+    rows, more = [asdict(one) for one in page[:limit]], page[limit:]
     last = [f"more with --after '{output.safe(rows[-1]['id'])}'"] if more else []
     output.tell(rows, [*output.table(rows, _UNDER_WAY_COLUMNS), *last] if rows else "no workflow is under way")
 
@@ -44,8 +44,8 @@ def list_(find: FindApp, /, limit: int, after: str | None) -> None:
 def show(find: FindApp, /, workflow: str) -> None:
     """Show how far it is, and its shape: a line for each role's parts that hold back the same."""
     with find().database.reading() as connection:
-        found = insights.workflow(connection, workflow)
-    output.tell(found, _told(found))
+        overview = insights.workflow(connection, workflow)
+    output.tell(overview, _lines(overview))
 
 
 @group.command(cls=Command)
@@ -75,33 +75,33 @@ def cancel(find: FindApp, /, workflow: str, yes: bool, why: str) -> None:
     """Cancel all of it that is not over; parts that run are told to stop, and nothing new of it begins."""
     app = find()
     with app.database.reading() as connection:
-        found = insights.workflow(connection, workflow)
-    unfinished = found.total - found.done
+        overview = insights.workflow(connection, workflow)
+    unfinished = overview.total - overview.done
     if unfinished and not yes:
         output.ask(f"cancel {unfinished:,} tasks?")
     asked, ended = 0, 0
     with output.progress(unfinished, "cancel") as bar:
-        for some in workflows.cancel(app.database, found.id, by=output.by(), why=why):
+        for some in workflows.cancel(app.database, overview.id, by=output.by(), why=why):
             asked, ended = asked + some.asked, ended + len(some.changed) - some.asked
             bar.update(len(some.changed))
     output.tell({"cancelled": ended, "asked": asked}, f"{ended} cancelled, {asked} that run were told to stop")
 
 
-def _told(found: Workflow) -> Iterator[str]:
-    said = {"workflow": found.id, "state": found.state, "done": f"{found.done:,} of {found.total:,}"}
-    said |= {name: at for name in ("created_at", "started_at", "completed_at") if (at := getattr(found, name))}
+def _lines(overview: Workflow) -> Iterator[str]:
+    said = {"workflow": overview.id, "state": overview.state, "done": f"{overview.done:,} of {overview.total:,}"}
+    said |= {name: at for name in ("created_at", "started_at", "completed_at") if (at := getattr(overview, name))}
     for name, value in said.items():
         yield f"{name.replace('_', ' '):12}  {output.cell(value)}"
     then: dict[int, list[str]] = {}
-    for edge in found.edges:
-        then.setdefault(edge.source, []).append(found.nodes[edge.target].role)
+    for edge in overview.edges:
+        then.setdefault(edge.source, []).append(overview.nodes[edge.target].role)
     rows = [
         {"role": node.role, "barrier": node.barrier, "then": ", ".join(then.get(n, ()))} | node.counts
-        for n, node in enumerate(found.nodes)
+        for n, node in enumerate(overview.nodes)
     ]
     yield from ["", *output.table(rows, _COLUMNS)]
-    if found.left_out:
-        yield f"and {found.left_out:,} more of these lines"
+    if overview.left_out:
+        yield f"and {overview.left_out:,} more of these lines"
 
 
 COMMANDS = (group,)

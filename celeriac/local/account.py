@@ -54,6 +54,6 @@ class Account:
         return self.can_enter(program.parent) and (self.is_caller or self._has_bit(program, 0o5))
 
     def _has_bit(self, path: Path, bits: int) -> bool:
-        found = path.stat()
-        shift = 6 if found.st_uid == self.uid else 3 if found.st_gid == self.gid else 0
-        return (found.st_mode >> shift) & bits == bits
+        status = path.stat()
+        shift = 6 if status.st_uid == self.uid else 3 if status.st_gid == self.gid else 0
+        return (status.st_mode >> shift) & bits == bits

@@ -59,8 +59,8 @@ def make_trusted_folder(folder: Path) -> None:
 
 
 def check_trusted(folder: Path) -> None:
-    found = folder.lstat()
-    trusted = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o022
+    status = folder.lstat()
+    trusted = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o022
     if not trusted:
         raise LocalStackError(
             f"{folder} is not a folder that only you can write to: somebody else may have put it there. "

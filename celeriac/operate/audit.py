@@ -52,7 +52,7 @@ def write(
     """
     rows = [{"target": c.target, "before": c.before, "after": c.after} for c in changes]
     if rows:
-        given = {
+        parameters = {
             "by": by,
             "action": action,
             "kind": kind,
@@ -61,13 +61,13 @@ def write(
             "via": VIA.get(),
         }
         try:
-            connection.execute(WRITE, given)
+            connection.execute(WRITE, parameters)
         except ProgrammingError as error:
             if isinstance(error.orig, InsufficientPrivilege):
                 raise NotAllowed(NOT_ALLOWED) from None
             raise
         targets = [str(row["target"]) for row in rows[:NAMED]]
         names = ", ".join(targets) + (", …" if len(rows) > NAMED else "")
-        told = {"by": by, "action": action, "kind": kind, "targets": targets, "n": len(rows), "why": why or None}
-        says = f"{by}: {action} {kind} {names}"
-        logged.after_commit(connection, logger, logging.INFO, says, event="audit", **told)
+        fields = {"by": by, "action": action, "kind": kind, "targets": targets, "n": len(rows), "why": why or None}
+        message = f"{by}: {action} {kind} {names}"
+        logged.after_commit(connection, logger, logging.INFO, message, event="audit", **fields)

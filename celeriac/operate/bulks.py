@@ -28,7 +28,7 @@ MOVING: Final = "moving"
 OPEN: Final = (GATHERING, MOVING)
 
 #: Refusals that are kept with their reasons; the rest is counted.
-TOLD = 100
+KEPT_REFUSALS = 100
 
 #: Different reasons that are counted each by itself, and the others.
 REASONS, OTHERS = 50, "another reason"
@@ -76,7 +76,7 @@ RETURNING asked, done, skipped
 
 TROUBLE = text("UPDATE celeriac.bulk_actions SET trouble = :trouble WHERE id = :bulk")
 
-FOUND = text("SELECT state, asked, done, skipped FROM celeriac.bulk_actions WHERE id = :bulk FOR UPDATE")
+STATE = text("SELECT state, asked, done, skipped FROM celeriac.bulk_actions WHERE id = :bulk FOR UPDATE")
 
 
 def ask(
@@ -92,15 +92,15 @@ def ask(
         raise BadValue(f"priority={priority!r}: give {PRIORITY.right} where the move is prioritise, and only there")
     asked = {"move": move, "priority": priority, "upto": upto, "until": until, "by": by, "why": why}
     bulk = int(connection.execute(ASK, asked | {"filter": json.dumps(wanted)}).scalar_one())
-    told = {"filter": dict(wanted), "upto": upto, "until": until.isoformat()}
-    told |= {} if priority is None else {"priority": priority}
-    audit.write(connection, f"bulk {move}", "bulk", [Change(str(bulk), None, told)], by=by, why=why)
+    after = {"filter": dict(wanted), "upto": upto, "until": until.isoformat()}
+    after |= {} if priority is None else {"priority": priority}
+    audit.write(connection, f"bulk {move}", "bulk", [Change(str(bulk), None, after)], by=by, why=why)
     return bulk
 
 
 def stop(connection: Connection, bulk: int, *, by: str, why: str = "") -> Change:
     """After the batch that is under way; what was moved stays moved. Raises Unknown, or IllegalMove if it is over."""
-    row = connection.execute(FOUND, {"bulk": bulk}).one_or_none()
+    row = connection.execute(STATE, {"bulk": bulk}).one_or_none()
     if row is None:
         raise Unknown(f"there is no bulk {bulk}")
     if row.state not in OPEN:
@@ -129,8 +129,8 @@ def move_some(connection: Connection, bulk: Row[Any]) -> int:
     if ids:
         _note(connection, bulk, _move(bulk)(connection, ids), ids[-1])
     if len(ids) < steer.BATCH:
-        told = _end(connection, bulk.id, "done")
-        audit.write(connection, "end", "bulk", [Change(str(bulk.id), None, told)], by=bulk.by, why=bulk.why)
+        after = _end(connection, bulk.id, "done")
+        audit.write(connection, "end", "bulk", [Change(str(bulk.id), None, after)], by=bulk.by, why=bulk.why)
     return len(ids)
 
 
@@ -140,8 +140,8 @@ def say_trouble(connection: Connection, bulk: int, trouble: str) -> None:
 
 
 def _move(bulk: Row[Any]) -> Move:
-    given = {"by": bulk.by, "why": bulk.why or ""}
-    return partial(MOVES[bulk.move], **given | ({} if bulk.priority is None else {"priority": bulk.priority}))
+    options = {"by": bulk.by, "why": bulk.why or ""}
+    return partial(MOVES[bulk.move], **options | ({} if bulk.priority is None else {"priority": bulk.priority}))
 
 
 def _note(connection: Connection, bulk: Row[Any], moved: Steered, last: int) -> None:
@@ -149,7 +149,7 @@ def _note(connection: Connection, bulk: Row[Any], moved: Steered, last: int) -> 
     skips = [{"id": task, "reason": why} for task, why in (moved.refused | gone).items()]
     connection.execute(MOVED, {
         "bulk": bulk.id, "done": len(moved.changed), "skipped": len(skips), "place": str(last),
-        "skips": json.dumps(skips[: max(0, TOLD - len(bulk.skips))]),
+        "skips": json.dumps(skips[: max(0, KEPT_REFUSALS - len(bulk.skips))]),
         "reasons": json.dumps(_counted(bulk.reasons, [*moved.refused.values(), *gone.values()])),
     })  # fmt: skip
 

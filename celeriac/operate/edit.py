@@ -36,10 +36,10 @@ def edit(
     called with. Events and trail tell which arguments are others, not their values.
     """
     rows, result = lock_allowed(connection, ids, "edit")
-    given, changes = {"was": json.dumps(was), "kwargs": kwargs, "by": by, "why": why}, []
+    parameters, changes = {"was": json.dumps(was), "kwargs": kwargs, "by": by, "why": why}, []
     for row in rows:
         with lookups(connection):
-            names = connection.execute(EDIT, given | {"id": row.id}).scalar_one_or_none()
+            names = connection.execute(EDIT, parameters | {"id": row.id}).scalar_one_or_none()
         if names is None:
             result.refused[row.id] = "somebody gave it other arguments meanwhile"
         else:

@@ -16,7 +16,7 @@ State = Literal["open", "known", "resolved"]
 
 STATES: Final = ("open", "known", "resolved")
 
-FOUND = text("SELECT state, note FROM celeriac.failure_marks WHERE fingerprint = :fingerprint FOR UPDATE")
+MARKED = text("SELECT state, note FROM celeriac.failure_marks WHERE fingerprint = :fingerprint FOR UPDATE")
 
 MARK = text("""
 INSERT INTO celeriac.failure_marks (fingerprint, state, note, by, at)
@@ -42,16 +42,16 @@ def mark(connection: Connection, fingerprint: str, state: str, *, by: str, note:
         raise BadValue(f"state={state!r:.50}: give one of {', '.join(STATES)}")
     if len(note.encode(errors="replace")) > LONGEST_KEY or "\x00" in note:
         raise BadValue(f"note={note!r:.50}: give at most {LONGEST_KEY} bytes without NUL")
-    before = connection.execute(FOUND, {"fingerprint": fingerprint}).mappings().one_or_none()
-    given = {"fingerprint": fingerprint, "state": state, "note": note, "by": by}
+    before = connection.execute(MARKED, {"fingerprint": fingerprint}).mappings().one_or_none()
+    parameters = {"fingerprint": fingerprint, "state": state, "note": note, "by": by}
     if state == "open":
         connection.execute(UNMARK, {"fingerprint": fingerprint})
     else:
-        connection.execute(MARK, given)
-    change = Change(fingerprint, _told(before), _told(given))
+        connection.execute(MARK, parameters)
+    change = Change(fingerprint, _as_value(before), _as_value(parameters))
     audit.write(connection, "mark", "failure", [change], by=by, why=note)
     return change
 
 
-def _told(row: Any) -> dict[str, Any]:
+def _as_value(row: Any) -> dict[str, Any]:
     return {"state": row["state"], "note": row["note"] or None} if row is not None else {"state": "open", "note": None}

@@ -125,13 +125,13 @@ def set_limits(connection: Connection, role: str, *, by: str, why: str = "", **c
 
     Raises Unknown and BadValue.
     """
-    if told := bounds.wrong(RULES, changes):
-        raise BadValue(f"{told}; nothing was changed")
+    if error_text := bounds.wrong(RULES, changes):
+        raise BadValue(f"{error_text}; nothing was changed")
     connection.execute(DECLARED, {"role": role})
-    found = connection.execute(LIMITS, {"role": role}).mappings().one_or_none()
-    if found is None:
+    row = connection.execute(LIMITS, {"role": role}).mappings().one_or_none()
+    if row is None:
         raise Unknown(_NO_ROLE.format(role=role))
-    before, after = dict(found), {**found, **changes}
+    before, after = dict(row), {**row, **changes}
     if "rate_limit" in changes:
         after["rate_limit"] = rate(changes["rate_limit"])
     change = Change(role, before, after)
@@ -159,8 +159,8 @@ def reset_limits(connection: Connection, role: str, *, by: str, why: str = "") -
 
 def limits_in_words(change: Change) -> str:
     after = change.after or {}
-    told = [f"{name}={after[name]}" for name in ("rate_limit", "timeout", "hard_timeout") if after[name] is not None]
-    return f"{change.target}: {', '.join(told) or 'no limits'}"
+    limits = [f"{name}={after[name]}" for name in ("rate_limit", "timeout", "hard_timeout") if after[name] is not None]
+    return f"{change.target}: {', '.join(limits) or 'no limits'}"
 
 
 def set_account(
@@ -170,8 +170,8 @@ def set_account(
     """What is not given stays. Raises BadValue; without `create`, Unknown for an account nobody knows."""
     if not bounds.is_text(account):
         raise BadValue(f"account={account!r:.100}: give {bounds.TEXT.right}")
-    if told := bounds.wrong(bounds.ACCOUNT, changes):
-        raise BadValue(f"{told}; nothing was changed")
+    if error_text := bounds.wrong(bounds.ACCOUNT, changes):
+        raise BadValue(f"{error_text}; nothing was changed")
     if not create and not is_known(connection, account):
         raise Unknown(f"account {account!r:.100} has no policy and had no task lately: check it, or say that it is new")
     connection.execute(ACCOUNT, {"account": account})
@@ -206,6 +206,6 @@ def _set_paused(
     until = connection.execute(PAUSE, {"role": role, "paused": paused, "seconds": seconds}).scalar_one()
     change = Change(role, {"paused": before}, {"paused": paused} | ({"until": until.isoformat()} if until else {}))
     audit.write(connection, "pause" if paused else "resume", "role", [change], by=by, why=why)
-    event, says = f"role.{'paused' if paused else 'resumed'}", f"Role {role} is {'paused' if paused else 'resumed'}"
-    logged.after_commit(connection, logger, logging.INFO, says, event=event, role=role, by=by, why=why or None)
+    event, message = f"role.{'paused' if paused else 'resumed'}", f"Role {role} is {'paused' if paused else 'resumed'}"
+    logged.after_commit(connection, logger, logging.INFO, message, event=event, role=role, by=by, why=why or None)
     return change

@@ -90,7 +90,7 @@ def stamped(connection: Connection, stamps: Mapping[str, Any]) -> list[str]:
     return list(connection.execute(STAMPED, {"stamps": json.dumps(lists)}).scalars())
 
 
-def _batches(given: Sequence[Any]) -> Iterator[list[str]]:
+def _batches(values: Sequence[Any]) -> Iterator[list[str]]:
     """What can be an id at all: whoever broadcasts may say anything."""
-    ids = list(dict.fromkeys(i for i in given if isinstance(i, str) and i.isprintable()))
+    ids = list(dict.fromkeys(i for i in values if isinstance(i, str) and i.isprintable()))
     return (ids[n : n + BATCH] for n in range(0, len(ids), BATCH))

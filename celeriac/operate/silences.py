@@ -22,7 +22,7 @@ ON CONFLICT (name, subject) DO UPDATE SET until = excluded.until, by = excluded.
 RETURNING until
 """)
 
-FOUND = text("""
+SILENCED = text("""
 SELECT until FROM celeriac.alert_silences
 WHERE name = :name AND subject = :subject AND until > clock_timestamp() FOR UPDATE
 """)
@@ -39,11 +39,11 @@ def silence(
         raise BadValue("give until or seconds, one of both; nothing was changed")
     if seconds is not None and not 0 < seconds <= LONGEST_DELAY:
         raise BadValue(f"seconds={seconds:g}: give a number above 0, at most 100 years; nothing was changed")
-    for given in (name, subject):
-        if "\x00" in given or len(given) > LONGEST_NAME:
-            raise BadValue(f"{given!r:.100}: give at most {LONGEST_NAME} characters without NUL; nothing was changed")
+    for value in (name, subject):
+        if "\x00" in value or len(value) > LONGEST_NAME:
+            raise BadValue(f"{value!r:.100}: give at most {LONGEST_NAME} characters without NUL; nothing was changed")
     which = {"name": name, "subject": subject}
-    before = connection.execute(FOUND, which).scalar_one_or_none()
+    before = connection.execute(SILENCED, which).scalar_one_or_none()
     asked = {"by": by, "why": why or None, "until": until, "seconds": seconds}
     after = connection.execute(SILENCE, which | asked).scalar_one_or_none()
     if after is None:
@@ -56,7 +56,7 @@ def silence(
 def end_silence(connection: Connection, name: str, subject: str = "", *, by: str, why: str = "") -> Change:
     """From now on it is told again. Raises Unknown."""
     which = {"name": name, "subject": subject}
-    before = connection.execute(FOUND, which).scalar_one_or_none()
+    before = connection.execute(SILENCED, which).scalar_one_or_none()
     if before is None:
         raise Unknown(f"{_target(name, subject)} is not silenced")
     connection.execute(END, which)

@@ -38,7 +38,7 @@ BATCH = 200
 HOLD = text("SELECT count(*) FROM celeriac.hold(CAST(:ids AS bigint[]), false)")
 
 # Asked once the tasks are held: nothing moves any more.
-FOUND = text("""
+HELD = text("""
 SELECT t.id, t.task_id, t.role, t.status, t.priority, t.unique_key, t.retry_count, t.tries, t.losses, t.error_message,
     t.scheduled_for,
     t.cancel_requested_at IS NOT NULL AS asked,
@@ -210,10 +210,10 @@ def lock_allowed(connection: Connection, ids: Sequence[int], move: str) -> tuple
     possible = [i for i in ids if 0 < i < 2**63]
     connection.execute(HOLD, {"ids": possible})
     with lookups(connection):
-        rows = list(connection.execute(FOUND, {"ids": possible, "low": low, "high": high}))
+        rows = list(connection.execute(HELD, {"ids": possible, "low": low, "high": high}))
     refused = {row.id: why for row in rows if (why := why_not(move, row.status)) is not None}
-    found = {row.id for row in rows}
-    result = Steered([], refused, [i for i in dict.fromkeys(ids) if i not in found])
+    existing = {row.id for row in rows}
+    result = Steered([], refused, [i for i in dict.fromkeys(ids) if i not in existing])
     return [row for row in rows if row.id not in refused], result
 
 
@@ -253,9 +253,9 @@ def _retry(
         return []
     try:
         with connection.begin_nested():
-            given = {"ids": [row.id for row in rows], "by": by, "why": why, "goes_on": goes_on}
+            parameters = {"ids": [row.id for row in rows], "by": by, "why": why, "goes_on": goes_on}
             with lookups(connection):
-                again = connection.execute(RETRY, given).all()
+                again = connection.execute(RETRY, parameters).all()
     except IntegrityError:
         if len(rows) == 1:
             result.refused[rows[0].id] = f"another task has its unique key {rows[0].unique_key!r} by now"

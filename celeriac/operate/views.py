@@ -32,16 +32,16 @@ RETURNING true
 FORGET = text("DELETE FROM celeriac.saved_views WHERE owner = :owner AND name = :name RETURNING filter")
 
 
-def save(connection: Connection, owner: str, name: str, told: Mapping[str, str], *, by: str) -> None:
+def save(connection: Connection, owner: str, name: str, conditions: Mapping[str, str], *, by: str) -> None:
     """In the place of the owner's view of that name, if there is one. Raises BadValue."""
     if not (name.isprintable() and 0 < len(name) <= LONGEST_NAME):
         raise BadValue(f"name={name!r:.100}: give 1 to {LONGEST_NAME} printable characters")
-    if not told:
+    if not conditions:
         raise BadValue("filter: give at least one condition")
-    given = {"owner": owner, "name": name, "filter": json.dumps(dict(told)), "most": MOST}
-    if connection.execute(SAVE, given).scalar_one_or_none() is None:
+    parameters = {"owner": owner, "name": name, "filter": json.dumps(dict(conditions)), "most": MOST}
+    if connection.execute(SAVE, parameters).scalar_one_or_none() is None:
         raise BadValue(f"name={name!r}: there are {MOST} views already: forget one first")
-    audit.write(connection, "save", "view", [Change(_target(owner, name), None, dict(told))], by=by)
+    audit.write(connection, "save", "view", [Change(_target(owner, name), None, dict(conditions))], by=by)
 
 
 def forget(connection: Connection, owner: str, name: str, *, by: str) -> None:

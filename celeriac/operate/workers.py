@@ -47,13 +47,13 @@ def decommission(connection: Connection, worker_id: str, *, by: str, why: str = 
 
 def resume(connection: Connection, worker_id: str, *, by: str, why: str = "") -> Change:
     """Takes back a decommission that the worker has not heard of; one that has ends. Raises Unknown, IllegalMove."""
-    found = connection.execute(RESUME, {"worker_id": worker_id}).one_or_none()
-    if found is None:
+    worker = connection.execute(RESUME, {"worker_id": worker_id}).one_or_none()
+    if worker is None:
         raise Unknown(f"there is no worker {worker_id!r}")
-    if not found.may:
+    if not worker.may:
         ends = "has heard that it is to end, or ends by itself: start another"
-        says = ends if found.status == "draining" else f"is {found.status}: nobody asked it to end"
-        raise IllegalMove(f"the worker {worker_id!r} {says}; nothing was changed")
+        reason = ends if worker.status == "draining" else f"is {worker.status}: nobody asked it to end"
+        raise IllegalMove(f"the worker {worker_id!r} {reason}; nothing was changed")
     change = Change(worker_id, {"status": "draining"}, {"status": "active"})
     audit.write(connection, "resume", "worker", [change], by=by, why=why)
     return change

@@ -44,8 +44,8 @@ def meant(move: str, wanted: Filter) -> Filter | None:
 
 def conditions(wanted: Filter) -> dict[str, Any]:
     """What a filter says, as a bulk's row has it."""
-    told = {name: getattr(wanted, name) for name in Filter.__dataclass_fields__ if name not in ("upto", "until")}
-    return {name: list(v) if name == "statuses" else v for name, v in told.items() if v is not None}
+    fields = {name: getattr(wanted, name) for name in Filter.__dataclass_fields__ if name not in ("upto", "until")}
+    return {name: list(v) if name == "statuses" else v for name, v in fields.items() if v is not None}
 
 
 def ask(
@@ -63,8 +63,8 @@ def ask(
         insights.check(wanted)
         insights.refuse_sensitive(connection, wanted.arguments or (), wanted.role)
     of_failures = {FINGERPRINT: wanted} | ({"role": role} if role else {})
-    told = of_failures if isinstance(wanted, str) else conditions(wanted)
-    return bulks.ask(connection, move, told, upto=at.upto, until=at.until, by=by, why=why, priority=priority)
+    fields = of_failures if isinstance(wanted, str) else conditions(wanted)
+    return bulks.ask(connection, move, fields, upto=at.upto, until=at.until, by=by, why=why, priority=priority)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,9 +128,9 @@ def _page(connection: Connection, bulk: Row[Any]) -> tuple[list[int], str | None
 
 
 def _failed(
-    connection: Connection, told: Mapping[str, Any], before: int, until: datetime
+    connection: Connection, fields: Mapping[str, Any], before: int, until: datetime
 ) -> tuple[list[int], int | None]:
-    return insights.failed_page(connection, told[FINGERPRINT], before, role=told.get("role"), until=until)
+    return insights.failed_page(connection, fields[FINGERPRINT], before, role=fields.get("role"), until=until)
 
 
 def _tell(database: Database, bulk: int, error: Exception) -> None:
@@ -180,7 +180,7 @@ def _work_and_release(database: Database) -> None:
         start(database)
 
 
-class Worker(threading.Thread):
+class BulkWorker(threading.Thread):
     """In an API server: goes on with what was left, until `ending`."""
 
     def __init__(self, database: Database, every: float, ending: threading.Event) -> None:

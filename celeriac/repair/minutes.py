@@ -230,8 +230,8 @@ def _while(database: Database, times: int, count: Callable[[Connection, Row[Any]
 def _count_enqueued(connection: Connection, taken: Row[Any]) -> int | None:
     if taken.task >= taken.seen:
         return None
-    given = {"after": taken.task, "upto": min(taken.task + BATCH, taken.seen), "forgets": _forgets(connection)}
-    return int(connection.execute(ENQUEUED, given).scalar_one())
+    parameters = {"after": taken.task, "upto": min(taken.task + BATCH, taken.seen), "forgets": _forgets(connection)}
+    return int(connection.execute(ENQUEUED, parameters).scalar_one())
 
 
 def _count_minute(connection: Connection, taken: Row[Any]) -> int | None:
@@ -241,8 +241,8 @@ def _count_minute(connection: Connection, taken: Row[Any]) -> int | None:
     if taken.since + MINUTE > taken.seen_at:
         connection.execute(SEE)
         return None
-    told, began = minute(connection, taken.since)
-    rows = [{"role": role} | asdict(of_role) for role, of_role in told.items()]
+    figures, began = minute(connection, taken.since)
+    rows = [{"role": role} | asdict(of_role) for role, of_role in figures.items()]
     span = {"since": taken.since, "until": taken.since + MINUTE}
     written = int(connection.execute(TELL, span | {"told": json.dumps(rows)}).scalar_one())
     roles, minutes = [role for role, _ in began], [at for _, at in began]
@@ -252,28 +252,28 @@ def _count_minute(connection: Connection, taken: Row[Any]) -> int | None:
 
 def minute(connection: Connection, since: datetime) -> tuple[dict[str, Minute], Began]:
     """What is left to be seen of the minute that began then, by role; and when what ended in it had begun."""
-    told: dict[str, Minute] = defaultdict(Minute)
+    figures: dict[str, Minute] = defaultdict(Minute)
     began = Began()
     span = {"since": since, "until": since + MINUTE}
     waits, runs = defaultdict[str, list[tuple[int, int]]](list), defaultdict[str, list[tuple[int, int]]](list)
     for row in connection.execute(ENDED, span | {"bounds": list(BOUNDS)}):
-        told[row.role].add(row.status, row.n, again=row.again)
+        figures[row.role].add(row.status, row.n, again=row.again)
         if row.began is not None:
             waits[row.role].append((row.wait, row.n))
-            told[row.role].wait_seconds += row.seconds
+            figures[row.role].wait_seconds += row.seconds
             began[row.role, row.began] += row.n
     for row in connection.execute(RUNS, span | {"bounds": list(BOUNDS)}):
         runs[row.role].append((row.run, row.n))
-        told[row.role].run_seconds += row.seconds
+        figures[row.role].run_seconds += row.seconds
     for row in connection.execute(RETRIED, span):
-        told[row.role].retried = row.n
-    for role, found in waits.items():
-        told[role].waits = counts(found)
-    for role, found in runs.items():
-        told[role].runs = counts(found)
+        figures[row.role].retried = row.n
+    for role, pairs in waits.items():
+        figures[role].waits = counts(pairs)
+    for role, pairs in runs.items():
+        figures[role].runs = counts(pairs)
     forgets = _forgets(connection)
-    told |= _forgetful(connection, told, since, forgets)
-    return told, Began({(role, at): n for (role, at), n in began.items() if role not in forgets})
+    figures |= _forgetful(connection, figures, since, forgets)
+    return figures, Began({(role, at): n for (role, at), n in began.items() if role not in forgets})
 
 
 def _forgets(connection: Connection) -> list[str]:
@@ -282,13 +282,13 @@ def _forgets(connection: Connection) -> list[str]:
 
 
 def _forgetful(
-    connection: Connection, told: Mapping[str, Minute], since: datetime, forgets: Sequence[str]
+    connection: Connection, figures: Mapping[str, Minute], since: datetime, forgets: Sequence[str]
 ) -> dict[str, Minute]:
     """What is known of those."""
     counted = {row.role: row for row in connection.execute(COUNTED, {"since": since})}
     known: dict[str, Minute] = {}
-    for role in {*forgets} & (told.keys() | counted.keys()):
-        one = told.get(role, Minute())
+    for role in {*forgets} & (figures.keys() | counted.keys()):
+        one = figures.get(role, Minute())
         known[role] = Minute(
             False, one.completed, one.failed, one.cancelled, one.retried, one.completed_again, one.failed_again
         )

@@ -41,8 +41,8 @@ RETURNING role, (found ->> 'ready')::integer > 0 AND (found ->> 'active')::integ
 
 def review(connection: Connection, by: str, done: Mapping[str, Mapping[str, int]]) -> list[str]:
     """Writes each role's state, with what was `done` for it; the roles that have work and do nothing."""
-    given = {"by": by, "counted": COUNTED, "done": json.dumps({role: dict(did) for role, did in done.items()})}
-    return [row.role for row in connection.execute(REVIEW, given) if row.idle]
+    parameters = {"by": by, "counted": COUNTED, "done": json.dumps({role: dict(did) for role, did in done.items()})}
+    return [row.role for row in connection.execute(REVIEW, parameters) if row.idle]
 
 
 def review_queues(app: Celeriac) -> int:

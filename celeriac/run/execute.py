@@ -157,7 +157,7 @@ def _members(app: RunApp, run: Run) -> list[Any]:
     joined = _patiently(read, "read the members' results")
     if isinstance(joined, join.Missing):
         run.is_hopeless = True
-        failed = f"Dependency {joined.task_id} raised {_error_of(app, joined)!r}" if joined.task_id else joined.says
+        failed = f"Dependency {joined.task_id} raised {_error_of(app, joined)!r}" if joined.task_id else joined.message
         raise ChordError(failed)
     run.canvas["parent_id"] = joined.last
     try:
@@ -169,9 +169,9 @@ def _members(app: RunApp, run: Run) -> list[Any]:
 def _error_of(app: RunApp, member: join.Missing) -> Any:
     """What it failed with; its words if that cannot be read."""
     try:
-        return app.backend.exception_to_python(revived(member.error)) if member.error else member.says
+        return app.backend.exception_to_python(revived(member.error)) if member.error else member.message
     except Exception:
-        return member.says
+        return member.message
 
 
 def _patiently(act: Callable[[], T], what: str) -> T:

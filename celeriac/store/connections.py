@@ -157,7 +157,7 @@ class Database:
         try:
             yield cursor
         except psycopg2.Error as error:
-            raise self._told(error, raw, cursor) from error
+            raise self._wrapped(error, raw, cursor) from error
         finally:
             self._give_back(home, raw, pooled)
 
@@ -181,7 +181,7 @@ class Database:
         for raw in dropped.idle:
             raw.close()
 
-    def _told(self, error: Any, raw: Any, cursor: Any) -> BaseException:
+    def _wrapped(self, error: Any, raw: Any, cursor: Any) -> BaseException:
         gone = self._verbs.dialect.is_disconnect(error, raw, cursor)
         if gone:
             raw.close()

@@ -106,7 +106,7 @@ def _statements(versions: Path) -> Iterator[str]:
         if path.suffix in (".sql", ".py"):
             upwards = path.read_text().partition("def downgrade")[0]
             for script in (_AFTERWARDS.sub("", upwards), "".join(_AFTERWARDS.findall(upwards))):
-                yield from (found[1].strip() for found in _STATEMENT.finditer(_COMMENT.sub("", script)))
+                yield from (match[1].strip() for match in _STATEMENT.finditer(_COMMENT.sub("", script)))
 
 
 def _parts(statement: str) -> Iterator[Part]:
@@ -147,12 +147,12 @@ def _items(statement: str) -> list[str]:
 
 def _split(items: str) -> list[str]:
     """At its own commas, not at those within parentheses, brackets or a text."""
-    found, depth, quoted = [""], 0, False
+    parts, depth, quoted = [""], 0, False
     for character in items:
         quoted ^= character == "'"
         depth += 0 if quoted else {"(": 1, "[": 1, ")": -1, "]": -1}.get(character, 0)
         if character == "," and depth == 0 and not quoted:
-            found.append("")
+            parts.append("")
         else:
-            found[-1] += character
-    return [item.strip() for item in found if item.strip()]
+            parts[-1] += character
+    return [item.strip() for item in parts if item.strip()]

@@ -64,7 +64,7 @@ def is_full(error: BaseException | None) -> bool:
 
     It is the server that says so, as it refuses a connection: a statement's own error may have such words as a value.
     """
-    refusals = (told.orig for told in _of_celeriac(error) if isinstance(told.orig, psycopg2.OperationalError))
+    refusals = (failure.orig for failure in _of_celeriac(error) if isinstance(failure.orig, psycopg2.OperationalError))
     return any(words in str(orig) for orig in refusals if orig.pgcode in _REFUSED for words in _FULL)
 
 
@@ -73,7 +73,7 @@ def is_restart(error: BaseException | None) -> bool:
 
     A time limit on the handler's own statement is none.
     """
-    return any(is_gone(told) and not isinstance(told.orig, QueryCanceledError) for told in _of_celeriac(error))
+    return any(is_gone(failure) and not isinstance(failure.orig, QueryCanceledError) for failure in _of_celeriac(error))
 
 
 def _of_celeriac(error: BaseException | None) -> Iterator[Any]:

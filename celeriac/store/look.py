@@ -84,10 +84,10 @@ def _move_on(connection: Connection, keys: set[str]) -> set[str]:
 def after(connection: Connection, keys: Iterable[str]) -> set[str]:
     """Roles with something to do after a commit that is done: an error leaves the keys to the sweep."""
     asked_for = set(keys)
-    told = {key for key in asked_for if key.startswith(_READIED)}
-    roles = {role.removeprefix(_READIED) for role in told}
+    readied = {key for key in asked_for if key.startswith(_READIED)}
+    roles = {role.removeprefix(_READIED) for role in readied}
     try:
-        return roles | _move_on(connection, asked_for - told)
+        return roles | _move_on(connection, asked_for - readied)
     except DBAPIError as error:
         logger.warning("The sweep hands over what could not be handed over at once: %s", error)
         return roles

@@ -150,10 +150,10 @@ def unapplied(connection: Connection, application: Path | None = None) -> set[st
 
 
 def refuse_old_postgres(connection: Connection) -> None:
-    found = connection.dialect.server_version_info or (0,)
-    if int(found[0]) < OLDEST_POSTGRES:
+    version = connection.dialect.server_version_info or (0,)
+    if int(version[0]) < OLDEST_POSTGRES:
         raise ConfigurationError(
-            f"Postgres {'.'.join(map(str, found))} is too old: Celeriac needs {OLDEST_POSTGRES} or later; "
+            f"Postgres {'.'.join(map(str, version))} is too old: Celeriac needs {OLDEST_POSTGRES} or later; "
             "DATABASE_URL has to name such a server"
         )
 

@@ -33,52 +33,52 @@ class Prepared:
         self.unprepared = for_cursor(statement)
         name = f"celeriac_{sha256(f'{self.unprepared} {parameters}'.encode()).hexdigest()[:24]}"
         numbers = {p: f"${n}" for n, p in enumerate(parameters, start=1)}
-        given = ", ".join(f"%({p})s" for p in parameters)
+        placeholders = ", ".join(f"%({p})s" for p in parameters)
         types = ", ".join(parameters.values())
         self.prepare = f"PREPARE {name} ({types}) AS {self.unprepared % numbers}"
-        self.prepared = f"EXECUTE {name} ({given})"
+        self.prepared = f"EXECUTE {name} ({placeholders})"
         self.kept_plan = f"{KEPT_PLAN}; {self.prepared}"
         self.gives_up = False
         self._seen: weakref.WeakSet[Any] = weakref.WeakSet()
 
-    def on(self, connection: Connection, given: Mapping[str, Any]) -> Any:
+    def on(self, connection: Connection, parameters: Mapping[str, Any]) -> Any:
         """On a connection of the engine's. Within a transaction, which a name that is unknown would end, unprepared.
 
         The plan is kept, and may be made while the queue is idle.
         """
         raw: Any = connection.connection.dbapi_connection
         if raw.info.transaction_status != TRANSACTION_STATUS_IDLE:
-            return connection.exec_driver_sql(self.unprepared, dict(given))
+            return connection.exec_driver_sql(self.unprepared, dict(parameters))
         if self.gives_up:
-            return connection.exec_driver_sql(f"{KEPT_PLAN}; {self.unprepared}", dict(given))
+            return connection.exec_driver_sql(f"{KEPT_PLAN}; {self.unprepared}", dict(parameters))
         try:
             if raw not in self._seen:
                 connection.exec_driver_sql(self.prepare)
                 self._seen.add(raw)
-            return connection.exec_driver_sql(self.kept_plan, dict(given))
+            return connection.exec_driver_sql(self.kept_plan, dict(parameters))
         except DBAPIError as error:
             if not isinstance(error.orig, InvalidSqlStatementName | DuplicatePreparedStatement):
                 raise
         self.gives_up = True
-        return self.on(connection, given)
+        return self.on(connection, parameters)
 
-    def rows(self, connection: Connection, given: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+    def rows(self, connection: Connection, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         """As `on`, as the driver has them: rows of many, each of which every task feels."""
-        result = self.on(connection, given)
+        result = self.on(connection, parameters)
         rows: list[tuple[Any, ...]] = result.cursor.fetchall()
         result.close()
         return rows
 
-    def execute(self, cursor: Any, given: Mapping[str, Any], *, before: str = "") -> None:
+    def execute(self, cursor: Any, parameters: Mapping[str, Any], *, before: str = "") -> None:
         """`before`: statements of the same trip and transaction."""
         if self.gives_up:
-            return cursor.execute(before + self.unprepared, given)
+            return cursor.execute(before + self.unprepared, parameters)
         try:
             if cursor.connection not in self._seen:
                 cursor.execute(self.prepare)
                 self._seen.add(cursor.connection)
-            cursor.execute(before + self.prepared, given)
+            cursor.execute(before + self.prepared, parameters)
         except (InvalidSqlStatementName, DuplicatePreparedStatement):
             self.gives_up = True
-            cursor.execute(before + self.unprepared, given)
+            cursor.execute(before + self.unprepared, parameters)
         return None

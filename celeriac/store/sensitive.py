@@ -43,8 +43,8 @@ class Sensitive:
     def values(self, args: Any, kwargs: Any) -> Values:
         """Where in a text the sensitive values of a call are, the longest first."""
         named = [(self._name(place), value) for place, value in enumerate(args)] if isinstance(args, list) else []
-        found = {text for name, value in named for text in self._found(name, value)} | set(self._found(None, kwargs))
-        return re.compile("|".join(map(_quoted, sorted(found, key=len, reverse=True))) or r"(?!)")
+        texts = {text for name, value in named for text in self._hidden(name, value)} | set(self._hidden(None, kwargs))
+        return re.compile("|".join(map(_quoted, sorted(texts, key=len, reverse=True))) or r"(?!)")
 
     def _name(self, place: int) -> str | None:
         return self.parameters[place] if place < len(self.parameters) else None
@@ -52,15 +52,15 @@ class Sensitive:
     def _shown(self, name: object, value: Any) -> Any:
         return HIDDEN if name in self.names and value is not None else self.within(value)
 
-    def _found(self, name: object, value: Any) -> Iterator[str]:
+    def _hidden(self, name: object, value: Any) -> Iterator[str]:
         if name in self.names:
             yield from _texts(value)
         elif isinstance(value, Mapping):
             for key, inner in value.items():
-                yield from self._found(key, inner)
+                yield from self._hidden(key, inner)
         elif isinstance(value, list | tuple):
             for inner in value:
-                yield from self._found(None, inner)
+                yield from self._hidden(None, inner)
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -90,26 +90,26 @@ _ESCAPED = {"'": r"\\*'", '"': r'\\*"', "\\": r"\\+"}
 _CODE = r"\\+(?:[abfnrtv0]|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}(?:\\+u[0-9a-fA-F]{4})?|U[0-9a-fA-F]{8})"
 
 
-def without(values: Values, told: Any) -> Any:
+def without(values: Values, value: Any) -> Any:
     """A text, or all texts of a JSON value, without these."""
-    if isinstance(told, str):
-        return values.sub(HIDDEN, told)
-    if isinstance(told, Mapping):
-        return {name: without(values, inner) for name, inner in told.items()}
-    return [without(values, inner) for inner in told] if isinstance(told, list | tuple) else told
+    if isinstance(value, str):
+        return values.sub(HIDDEN, value)
+    if isinstance(value, Mapping):
+        return {name: without(values, inner) for name, inner in value.items()}
+    return [without(values, inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
-def kept(given: Mapping[str, Any], was: Mapping[str, Any]) -> dict[str, Any]:
+def kept(fields: Mapping[str, Any], was: Mapping[str, Any]) -> dict[str, Any]:
     """What somebody sends back as it was shown: where it was hidden, it stays as it was."""
-    return {name: _kept(value, was[name]) if name in was else value for name, value in given.items()}
+    return {name: _kept(value, was[name]) if name in was else value for name, value in fields.items()}
 
 
-def _kept(given: Any, was: Any) -> Any:
-    if isinstance(given, Mapping) and isinstance(was, Mapping):
-        return kept(given, was)
-    if isinstance(given, list) and isinstance(was, list) and len(given) == len(was):
-        return [_kept(one, other) for one, other in zip(given, was, strict=True)]
-    return was if given == HIDDEN else given
+def _kept(value: Any, was: Any) -> Any:
+    if isinstance(value, Mapping) and isinstance(was, Mapping):
+        return kept(value, was)
+    if isinstance(value, list) and isinstance(was, list) and len(value) == len(was):
+        return [_kept(one, other) for one, other in zip(value, was, strict=True)]
+    return was if value == HIDDEN else value
 
 
 def of(names: Collection[str] | None, parameters: Sequence[str] = ()) -> Sensitive | None:

@@ -67,8 +67,8 @@ def _made(
         said = {**config, **(mark.kwargs if mark else {})}
         said["broker_transport_options"] = {**said.get("broker_transport_options", {}), "global_keyprefix": prefix}
         said |= dict.fromkeys(BROKERS, servers.redis_url) | {"result_backend": BACKEND}
-        given = {name: value for name, value in parameters.items() if name not in ("broker", "backend")}
+        app_parameters = {name: value for name, value in parameters.items() if name not in ("broker", "backend")}
         with patch.object(stock_app, "Celery", partial(Celeriac, settings=settings)):
-            making = stock._create_app(enable_logging=logs, use_trap=trap, parameters=given, **said)
+            making = stock._create_app(enable_logging=logs, use_trap=trap, parameters=app_parameters, **said)
             app = life.enter_context(making)
         yield app

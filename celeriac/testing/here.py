@@ -52,11 +52,11 @@ class Waiting(Enqueuer):
     def _kick(self, name: str, lone: int | None = None) -> None: ...
 
 
-def the_app(given: Celeriac | None = None) -> Celeriac:
+def the_app(wanted: Celeriac | None = None) -> Celeriac:
     """This one, or the current one. Raises ConfigurationError."""
     from celeriac.app import Celeriac
 
-    app = given or current_app._get_current_object()
+    app = wanted or current_app._get_current_object()
     if not isinstance(app, Celeriac):
         raise ConfigurationError(f"{app!r} is no Celeriac app: give app=…, or ask for the fixture celeriac_app")
     return app

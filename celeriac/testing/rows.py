@@ -45,7 +45,7 @@ Row = dict[str, Any]
 LOOK_EVERY = 0.02
 
 #: What a row is told of, where an assertion fails.
-TOLD = 20
+LISTED = 20
 
 ENQUEUED = text("""
 SELECT * FROM celeriac.unfinished
@@ -76,12 +76,14 @@ def assert_enqueued(
     """
     until = time.monotonic() + within
     while True:
-        found = _matching(the_app(app), role, account, args, kwargs)
-        if len(found) == count or (count is None and found):
-            return found
+        rows = _matching(the_app(app), role, account, args, kwargs)
+        if len(rows) == count or (count is None and rows):
+            return rows
         if time.monotonic() >= until:
-            wanted = "none" if count is None else f"{len(found)} instead of {count}"
-            raise AssertionError(f"{wanted} enqueued of {_asked(role, account, args, kwargs)}; {_told(the_app(app))}")
+            wanted = "none" if count is None else f"{len(rows)} instead of {count}"
+            raise AssertionError(
+                f"{wanted} enqueued of {_asked(role, account, args, kwargs)}; {_unfinished(the_app(app))}"
+            )
         time.sleep(LOOK_EVERY)
 
 
@@ -90,8 +92,10 @@ def refute_enqueued(
     kwargs: Mapping[str, Any] | None = None, app: Celeriac | None = None,
 ) -> None:  # fmt: skip
     """There is no such unfinished task."""
-    if found := _matching(the_app(app), role, account, args, kwargs):
-        raise AssertionError(f"{len(found)} enqueued of {_asked(role, account, args, kwargs)}; {_told(the_app(app))}")
+    if rows := _matching(the_app(app), role, account, args, kwargs):
+        raise AssertionError(
+            f"{len(rows)} enqueued of {_asked(role, account, args, kwargs)}; {_unfinished(the_app(app))}"
+        )
 
 
 def _matching(app: Celeriac, role: Any, account: str | None, args: Any, kwargs: Any) -> list[Row]:
@@ -119,9 +123,9 @@ def _asked(role: Any, account: str | None, args: Any, kwargs: Any) -> str:
     return f"{getattr(role, 'name', role)!r}" + (f" with {', '.join(parts)}" if parts else "")
 
 
-def _told(app: Celeriac) -> str:
+def _unfinished(app: Celeriac) -> str:
     rows = enqueued(app=app)
-    lines = [f"\n  {row['role']} {row['args']} {row['kwargs']} ({row['status']})" for row in rows[:TOLD]]
+    lines = [f"\n  {row['role']} {row['args']} {row['kwargs']} ({row['status']})" for row in rows[:LISTED]]
     return f"{len(rows)} are unfinished:{''.join(lines)}" if rows else "nothing is unfinished"
 
 
@@ -179,10 +183,10 @@ def _waiting(waits_for: str | None, now: datetime) -> dict[str, Any]:
 
 
 def _insert(connection: Connection, row: Mapping[str, Any]) -> int:
-    given = {name: json.dumps(encoded(value, inf)) if name in JSON else value for name, value in row.items()}
-    names, values = ", ".join(given), ", ".join(f":{name}" for name in given)
+    columns = {name: json.dumps(encoded(value, inf)) if name in JSON else value for name, value in row.items()}
+    names, values = ", ".join(columns), ", ".join(f":{name}" for name in columns)
     written = text(f"INSERT INTO celeriac.worker_tasks ({names}) VALUES ({values}) RETURNING id")
-    return int(connection.execute(written, given).scalar_one())
+    return int(connection.execute(written, columns).scalar_one())
 
 
 #: What a row has of the call it stands for.

@@ -206,8 +206,8 @@ def _claim(app: Celeriac, row: int) -> tuple[str, Role]:
 def _why(app: Celeriac, row: int) -> str:
     """Whether workers or Redis are there says nothing here."""
     with app.database.reading() as connection:
-        told = why(connection, row)
-    return told.headline if told.reason in HELD_BACK else "its account has a cap, or somebody has it locked"
+        answer = why(connection, row)
+    return answer.headline if answer.reason in HELD_BACK else "its account has a cap, or somebody has it locked"
 
 
 def _ran(app: Celeriac, run: Run, witness: Witness) -> Ran:

@@ -106,21 +106,21 @@ def servers() -> Iterator[Servers]:
     """Those of the environment, or embedded ones. Raises LocalStackError."""
     database_url, redis_url = os.environ.get("DATABASE_URL"), os.environ.get("REDIS_URL")
     if database_url and redis_url:
-        found = Servers(database_url, redis_url)
-        yield found
-        found.close()
+        pair = Servers(database_url, redis_url)
+        yield pair
+        pair.close()
         return
     with tempfile.TemporaryDirectory(prefix="celeriac-tests-", dir=memory()) as folder:
         os.chmod(folder, 0o755)  # noqa: S103 - Postgres runs as another user
         with local.join(Path(folder), postgres=not database_url, redis=not redis_url) as stack:
             copying = "WAL_LOG" if database_url else "FILE_COPY"
-            found = Servers(database_url or stack.database_url, redis_url or stack.redis_url, copying)
+            pair = Servers(database_url or stack.database_url, redis_url or stack.redis_url, copying)
             if not database_url:
                 for setting in OUTLIVES_NO_POWER_CUT:
-                    found.execute(f"ALTER SYSTEM SET {setting} = off")
-                found.execute("SELECT pg_reload_conf()")
-            yield found
-            found.close()
+                    pair.execute(f"ALTER SYSTEM SET {setting} = off")
+                pair.execute("SELECT pg_reload_conf()")
+            yield pair
+            pair.close()
 
 
 def memory() -> str | None:

@@ -29,7 +29,7 @@ from celeriac.settle.outcome import Outcome
 from celeriac.store import look
 from celeriac.store.connections import Database
 from celeriac.store.failures import is_down, is_gone
-from celeriac.version import told
+from celeriac.version import described
 from celeriac.worker import overdue, parting, stopped
 from celeriac.worker.app import WorkerApp
 from celeriac.worker.governor import Governor
@@ -165,7 +165,7 @@ class Lifeline(threading.Thread):
         return WorkerState(
             worker_id=shared.worker_id(), hostname=socket.gethostname(), pid=os.getpid(), status=status,
             queues=sorted(self.queues()), concurrency=int(self.worker.concurrency or 1),
-            resources=self.governor.resources() | {"node": shared.node()}, version=told(self.settings.deployment),
+            resources=self.governor.resources() | {"node": shared.node()}, version=described(self.settings.deployment),
         )  # fmt: skip
 
     def queues(self) -> set[str]:

@@ -153,7 +153,7 @@ def test_what_has_moved_on_is_skipped_with_its_reason(database: Database, rows: 
 def test_of_what_is_skipped_so_many_reasons_are_kept(
     database: Database, rows: Rows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bulks, "TOLD", 25)
+    monkeypatch.setattr(bulks, "KEPT_REFUSALS", 25)
     fail(rows, 60, "boom")
     bulk = asked(database)
     until(lambda: shown(database, bulk)["state"] == "moving" or not works.step(database), "it to be gathered")
@@ -243,7 +243,7 @@ def test_a_server_goes_on_with_what_was_left(database: Database, rows: Rows) -> 
     first = asked(database)
     works.step(database)
     ending = threading.Event()
-    server = works.Worker(database, 0.05, ending)
+    server = works.BulkWorker(database, 0.05, ending)
     server.start()
     until(lambda: shown(database, first)["state"] == "done", "what was left to be done")
     fail(rows, 5, "boom")

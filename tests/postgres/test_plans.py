@@ -321,7 +321,7 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
         ],
         # Ten each: it looks in every room for each of them, a level deeper in each of the larger indexes.
         "operate.steer.HOLD": [{"ids": some[:10]} for some in (ready, running, ids("next"), ids("resumed"), failed)],
-        "operate.steer.FOUND": [{"ids": some, "low": 0, "high": 0} for some in (ready, failed)],
+        "operate.steer.HELD": [{"ids": some, "low": 0, "high": 0} for some in (ready, failed)],
         "operate.revoke.HOLD": [{"task_ids": task_ids[:10]}],
         "operate.revoke.REVOCABLE": [{"task_ids": task_ids, "terminate": yes} for yes in (True, False)],
         "operate.revoke.STAMPED": [{"stamps": '{"by": ["nobody"]}'}],
