@@ -164,7 +164,7 @@ def look(app: Celeriac, by_turn: Mapping[str, Sequence[Rule]]) -> int:
     return len(began) + len(ended)
 
 
-class Watch(threading.Thread):
+class AlertWatch(threading.Thread):
     """Looks where nobody else does, until `ending`."""
 
     def __init__(self, app: Celeriac, ending: threading.Event) -> None:

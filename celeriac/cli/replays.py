@@ -13,7 +13,7 @@ from celeriac.app import Celeriac
 from celeriac.cli import output
 from celeriac.cli.group import Problem
 from celeriac.errors import Unknown
-from celeriac.insights.ran import Ran, counted, ran
+from celeriac.insights.ran import LastRun, counted, ran
 from celeriac.insights.spans import span
 from celeriac.roles.role import Role
 from celeriac.simulate.backlog import Policy
@@ -58,9 +58,9 @@ def replay(app: Celeriac, name: str | None, since: float, workers: int | None) -
         raise Problem(f"the promise of fairness was broken: {', '.join(broken)}")
 
 
-def _ran(app: Celeriac, role: Role, since: datetime, until: datetime) -> list[Ran]:
+def _ran(app: Celeriac, role: Role, since: datetime, until: datetime) -> list[LastRun]:
     after: tuple[datetime, int] | None = (since, 0)
-    found: list[Ran] = []
+    found: list[LastRun] = []
     while after is not None:
         with app.database.reading() as connection:
             page, after = ran(connection, role.name, after, until)
@@ -77,7 +77,7 @@ def _all(told: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _not_kept(
-    app: Celeriac, roles: Mapping[str, Role], ran_by: Mapping[str, Sequence[Ran]], since: datetime, until: datetime
+    app: Celeriac, roles: Mapping[str, Role], ran_by: Mapping[str, Sequence[LastRun]], since: datetime, until: datetime
 ) -> dict[str, int]:
     """By role that keeps no successes: how many tasks its workers counted that history has not."""
     with app.database.reading() as connection:

@@ -122,12 +122,12 @@ class Waiting:
 def locks(connection: Connection, *, limit: int = 100) -> Locks:
     """The keys that are held, or waited for: of each kind at most `limit`, those claimed first and by name."""
     _refuse(limit)
-    found = {
+    by_kind = {
         statement: list(connection.execute(statement, {"most": limit + 1}).scalars())
         for statement in (WAITED_FOR, HELD)
     }
-    keys = list(dict.fromkeys(key for some in found.values() for key in some[:limit]))
-    is_all = all(len(some) <= limit for some in found.values())
+    keys = list(dict.fromkeys(key for some in by_kind.values() for key in some[:limit]))
+    is_all = all(len(some) <= limit for some in by_kind.values())
     order = sorted(_locks(connection, keys), key=lambda lock: (-lock.waiting.n, -(lock.held_seconds or 0)))
     return Locks(order, is_all)
 

@@ -10,7 +10,7 @@ from itertools import accumulate
 from statistics import fmean, median
 from typing import NamedTuple
 
-from celeriac.insights.ran import Process, Ran
+from celeriac.insights.ran import LastRun, Process
 from celeriac.simulate.line import Pace
 
 
@@ -30,7 +30,7 @@ class End(NamedTuple):
     """Of a run that was not its task's last. `after`: it began then or later."""
 
     at: float
-    of: Ran
+    of: LastRun
     kind: str
     after: float
 
@@ -38,7 +38,7 @@ class End(NamedTuple):
 class Earlier(NamedTuple):
     """A run that was not its task's last, in epoch seconds. When it could start and started is an estimate."""
 
-    of: Ran
+    of: LastRun
     due: float
     started: float
     ended: float
@@ -47,9 +47,9 @@ class Earlier(NamedTuple):
 Ends = Mapping[Process, Sequence[End]]
 
 
-def tickets(ran: Iterable[Ran], capped: Collection[str]) -> list[Ticket]:
+def tickets(ran: Iterable[LastRun], capped: Collection[str]) -> list[Ticket]:
     """What a lock key, a cap or its time may have held back was open when it was claimed."""
-    together: dict[tuple[Process, float], list[Ran]] = defaultdict(list)
+    together: dict[tuple[Process, float], list[LastRun]] = defaultdict(list)
     for one in ran:
         together[one.process, one.started].append(one)
     return [
@@ -72,7 +72,7 @@ def most_at_once(spans: Iterable[tuple[float, float]]) -> int:
     return most
 
 
-def ends_by_process(ran: Iterable[Ran], processes: Collection[Process]) -> Ends:
+def ends_by_process(ran: Iterable[LastRun], processes: Collection[Process]) -> Ends:
     """Runs that were not their task's last, where only one of these processes has the number their events name."""
     of_pid: dict[int | None, list[Process]] = defaultdict(list)
     for process in processes:
@@ -87,7 +87,7 @@ def ends_by_process(ran: Iterable[Ran], processes: Collection[Process]) -> Ends:
     return found
 
 
-def earlier(ran: Sequence[Ran], tickets: Iterable[Ticket], ends: Ends) -> list[Earlier]:
+def earlier(ran: Sequence[LastRun], tickets: Iterable[Ticket], ends: Ends) -> list[Earlier]:
     """At the longest, one began when its process had ended what is known of it. That long it was if something waited
     all the while; else the process may have been idle, and it is taken for no longer than the median of its role's that
     ended as it did. A task's first run could start when it was called for, if that is no longer before than any of its
@@ -110,7 +110,7 @@ def earlier(ran: Sequence[Ran], tickets: Iterable[Ticket], ends: Ends) -> list[E
     return found
 
 
-def _waited(ran: Sequence[Ran]) -> Callable[[float, float], bool]:
+def _waited(ran: Sequence[LastRun]) -> Callable[[float, float], bool]:
     """Whether some task waited from one time to another. `ran`: in order of `due`."""
     dues = [one.due for one in ran]
     until = list(accumulate((one.started for one in ran), max))
@@ -134,7 +134,7 @@ def _longest(tickets: Iterable[Ticket], ends: Ends) -> Iterator[tuple[End, float
 
 
 def paces(
-    roles: Sequence[str], ran: Sequence[Ran], gaps: Mapping[Ticket, float], workers: int
+    roles: Sequence[str], ran: Sequence[LastRun], gaps: Mapping[Ticket, float], workers: int
 ) -> dict[str, Pace]:  # fmt: skip
     """Of each role; where history shows nothing of it, as of all of them."""
     starts, of_role = _idle_starts(ran, workers), defaultdict[str, list[float]](list)
@@ -151,7 +151,7 @@ def paces(
     }
 
 
-def _idle_starts(ran: Sequence[Ran], workers: int) -> dict[str, list[float]]:
+def _idle_starts(ran: Sequence[LastRun], workers: int) -> dict[str, list[float]]:
     """Waits for their claim, of tasks that found a process idle and their lock key free. `ran`: in order of `due`."""
     ends = sorted(one.ended for one in ran)
     begin = min(one.started for one in ran)

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from celeriac.insights.ran import Ran
+from celeriac.insights.ran import LastRun
 from celeriac.roles.role import Role
 from celeriac.simulate import machinery
 from celeriac.simulate.backlog import Backlog, Policy, Task
@@ -23,7 +23,7 @@ from celeriac.simulate.waits import Waits
 POLL = 1.0
 
 
-def together(roles: Mapping[str, Sequence[Ran]]) -> list[list[str]]:
+def together(roles: Mapping[str, Sequence[LastRun]]) -> list[list[str]]:
     """Names of roles that ran something, those that share a worker in one list."""
     groups: list[tuple[set[str | None], list[str]]] = []
     for name, ran in roles.items():
@@ -39,7 +39,7 @@ class Replay:
     """Of what ran of some roles in the same processes, at least one task; `policies` of accounts, by name."""
 
     def __init__(
-        self, ran: Iterable[Ran], roles: Sequence[Role], policies: Mapping[str, Policy], poll: float = POLL
+        self, ran: Iterable[LastRun], roles: Sequence[Role], policies: Mapping[str, Policy], poll: float = POLL
     ) -> None:
         self.ran = sorted(ran, key=lambda one: (one.due, one.id))
         self.roles = roles
@@ -120,7 +120,7 @@ class Replay:
         places = [{name: n for n, name in enumerate(line.backlog.names)} for line in lines]
         numbers = {line.role.name: number for number, line in enumerate(lines)}
 
-        def task(one: Ran, due: float, **more: Any) -> Task:
+        def task(one: LastRun, due: float, **more: Any) -> Task:
             line = numbers[one.role]
             return Task(
                 -one.priority, due - self.begin, one.id, places[line][one.account], key=one.lock_key, line=line, **more
@@ -133,7 +133,7 @@ class Replay:
         unseen = [task(run.of, run.due, seconds=run.ended - run.started, is_last=False) for run in self.earlier]
         return sorted(known + unseen, key=lambda task: (task.due, task.id))
 
-    def _took(self, one: Ran) -> dict[str, float]:
+    def _took(self, one: LastRun) -> dict[str, float]:
         """Its part of its ticket's time, and of what its process took until the next one."""
         ticket = self._tickets[one.process, one.started]
         after = self._gaps.get(ticket, self.paces[one.role].between)
