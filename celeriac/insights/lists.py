@@ -180,12 +180,8 @@ def matching_page(
     if int(walk) >= len(walks):
         return [], None
     wanted = replace(wanted, statuses=walks[int(walk)])
-    is_met = tuple(wanted.statuses or ()) in IDS_OF_WALK and not _conditions(wanted) - {
-        "statuses",
-        "role",
-        "upto",
-        "until",
-    }
+    more = _conditions(wanted) - {"statuses", "role", "upto", "until"}
+    is_met = tuple(wanted.statuses or ()) in IDS_OF_WALK and not more
     statements, limit = (IDS_OF_WALK, limit) if is_met else (IDS, min(limit, MOST_ROWS))
     rows, onward = _page(connection, statements, wanted, limit, after or None)
     following = f"{int(walk) + 1} " if onward is None else f"{walk} {onward}"
