@@ -92,11 +92,11 @@ def write(
 
     `judged`: the rules whose measures were read. `channels`: where it is told.
     """
-    given = {"judged": list(judged), "above": json.dumps([asdict(one) for one in above])}
-    connection.execute(FORGET, given)
-    connection.execute(NOTE, given)
-    over = connection.execute(END, given).mappings().all()
-    new = {(row.name, row.subject) for row in connection.execute(FIRE, given | {"by": by}) if row.is_new}
+    parameters = {"judged": list(judged), "above": json.dumps([asdict(one) for one in above])}
+    connection.execute(FORGET, parameters)
+    connection.execute(NOTE, parameters)
+    over = connection.execute(END, parameters).mappings().all()
+    new = {(row.name, row.subject) for row in connection.execute(FIRE, parameters | {"by": by}) if row.is_new}
     connection.execute(UNSILENCE)
     if channels:
         for row in over:
@@ -108,5 +108,5 @@ def write(
 
 
 def _ended(row: dict[str, object]) -> str:
-    told = {name: row[name] for name in ("name", "subject", "severity", "says", "value", "threshold", "seconds")}
-    return json.dumps({"event": "ended", "since": row["firing_since"], **told}, default=lambda at: at.isoformat())
+    fields = {name: row[name] for name in ("name", "subject", "severity", "says", "value", "threshold", "seconds")}
+    return json.dumps({"event": "ended", "since": row["firing_since"], **fields}, default=lambda at: at.isoformat())
