@@ -79,10 +79,10 @@ class Backlog:
         first = bisect_right(self.names, self.cursor)
         walk = list(islice(self._turns.walk(first), free + len(self.holding)))
         claimants = [self._claimant(account, free) for account in walk]
-        given = allocate(claimants, free)
-        self.cursor = next_cursor(claimants, given, self.cursor)
+        slots = allocate(claimants, free)
+        self.cursor = next_cursor(claimants, slots, self.cursor)
         places = dict(zip((claimant.account for claimant in claimants), walk, strict=True))
-        shares = {places[name]: n for name, n in given.items()}
+        shares = {places[name]: n for name, n in slots.items()}
         self.rounds.passed(shares)
         return _taking_turns([self._claim(account, n) for account, n in shares.items()])
 

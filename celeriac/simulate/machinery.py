@@ -77,14 +77,14 @@ def ends_by_process(ran: Iterable[LastRun], processes: Collection[Process]) -> E
     of_pid: dict[int | None, list[Process]] = defaultdict(list)
     for process in processes:
         of_pid[process[1]].append(process)
-    found: dict[Process, list[End]] = defaultdict(list)
+    runs: dict[Process, list[End]] = defaultdict(list)
     for one in ran:
         after = one.created
         for before in one.earlier:
             if len(of_pid[before.pid]) == 1:
-                found[of_pid[before.pid][0]].append(End(before.ended, one, before.kind, after))
+                runs[of_pid[before.pid][0]].append(End(before.ended, one, before.kind, after))
             after = before.ended
-    return found
+    return runs
 
 
 def earlier(ran: Sequence[LastRun], tickets: Iterable[Ticket], ends: Ends) -> list[Earlier]:
@@ -101,13 +101,13 @@ def earlier(ran: Sequence[LastRun], tickets: Iterable[Ticket], ends: Ends) -> li
     for end, seconds in longest:
         usual[end.of.role, end.kind].append(seconds)
     medians = {key: median(some) for key, some in usual.items()}
-    found = []
+    runs = []
     for end, seconds in longest:
         usual_at_most = seconds if waited(end.at - seconds, end.at) else medians[end.of.role, end.kind]
         started = end.at - min(seconds, usual_at_most)
         is_first = end.after == end.of.created and started - end.after <= patience[end.of.role]
-        found.append(Earlier(end.of, end.after if is_first else started, started, end.at))
-    return found
+        runs.append(Earlier(end.of, end.after if is_first else started, started, end.at))
+    return runs
 
 
 def _waited(ran: Sequence[LastRun]) -> Callable[[float, float], bool]:
@@ -156,15 +156,15 @@ def _idle_starts(ran: Sequence[LastRun], workers: int) -> dict[str, list[float]]
     ends = sorted(one.ended for one in ran)
     begin = min(one.started for one in ran)
     until: dict[str, float] = {}
-    found: dict[str, list[float]] = defaultdict(list)
+    waits: dict[str, list[float]] = defaultdict(list)
     for before, one in enumerate(ran):
         is_free = one.lock_key is None or until.get(one.lock_key, 0.0) <= one.due
         if one.lock_key is not None:
             until[one.lock_key] = max(until.get(one.lock_key, 0.0), one.ended)
         is_idle = before - bisect_right(ends, one.due) < workers
         if is_free and is_idle and one.due >= begin and not one.later:
-            found[one.role].append(one.claimed - one.due)
-    return found
+            waits[one.role].append(one.claimed - one.due)
+    return waits
 
 
 def gaps(tickets: Iterable[Ticket], ends: Ends) -> dict[Ticket, float]:
@@ -174,13 +174,13 @@ def gaps(tickets: Iterable[Ticket], ends: Ends) -> dict[Ticket, float]:
     of_process: dict[Process, list[Ticket]] = defaultdict(list)
     for ticket in tickets:
         of_process[ticket.process].append(ticket)
-    found: dict[Ticket, float] = {}
+    seconds: dict[Ticket, float] = {}
     for process, some in of_process.items():
         others = sorted(end.at for end in ends.get(process, ()))
         for before, after in _next(some):
             if after.open <= before.ended and bisect_right(others, before.ended) == bisect_right(others, after.started):
-                found[before] = after.started - before.ended
-    return found
+                seconds[before] = after.started - before.ended
+    return seconds
 
 
 def _next(tickets: Iterable[Ticket]) -> Iterator[tuple[Ticket, Ticket]]:

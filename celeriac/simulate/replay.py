@@ -16,7 +16,7 @@ from celeriac.simulate import machinery
 from celeriac.simulate.backlog import Backlog, Policy, Task
 from celeriac.simulate.fleet import Fleet
 from celeriac.simulate.line import Line
-from celeriac.simulate.report import told
+from celeriac.simulate.report import summary
 from celeriac.simulate.waits import Waits
 
 #: How often workers look for what nobody kicked for (seconds), by default.
@@ -61,11 +61,11 @@ class Replay:
         happened, (replayed, _) = self._happened(), self._with(self.there)
         would, fleet = self._with(workers or self.there)
         return [
-            self._told(role, line, [waits[role.name] for waits in (happened, replayed, would)], fleet)
+            self._of_role(role, line, [waits[role.name] for waits in (happened, replayed, would)], fleet)
             for role, line in zip(self.roles, fleet.lines, strict=True)
         ]
 
-    def _told(self, role: Role, line: Line, waits: Sequence[list[float]], fleet: Fleet) -> dict[str, Any]:
+    def _of_role(self, role: Role, line: Line, waits: Sequence[list[float]], fleet: Fleet) -> dict[str, Any]:
         ran = [one for one in self.ran if one.role == role.name]
         pace, rounds = self.paces[role.name], line.backlog.rounds
         return {
@@ -144,9 +144,9 @@ def compared(happened: Sequence[float], replayed: Sequence[float], would: Sequen
     """Waits in seconds: their figures, and how far off the replay is, as parts of what happened."""
     was, again = _waits(happened), _waits(replayed)
     return {
-        "happened": told(was),
-        "replayed": told(again),
-        "would_be": told(_waits(would)),
+        "happened": summary(was),
+        "replayed": summary(again),
+        "would_be": summary(_waits(would)),
         "error": {
             "mean": _off(again.mean, was.mean),
             "p95": _off(again.quantile(0.95), was.quantile(0.95)),

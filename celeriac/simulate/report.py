@@ -39,7 +39,7 @@ class Held:
         self.all_held += backlog.active
         self.all_fair += sum(fair.values())
 
-    def told(self, account: int) -> dict[str, float | None]:
+    def parts(self, account: int) -> dict[str, float | None]:
         """As parts of all slots; None where nobody ever waited."""
         return {
             "held": self.held[account] / self.all_held if self.all_held else None,
@@ -85,7 +85,7 @@ class Simulation:
             "fairness": {"holds": not rounds.broken, "passes": rounds.passes, "broken": rounds.broken,
                 "longest_round": rounds.longest, "bound": self.day.accounts - 1},
             "waits": list(self._waits()),
-            "shares": [{"of": name, "tasks": self.waits.watched[account].n, **self.slots.told(account)}
+            "shares": [{"of": name, "tasks": self.waits.watched[account].n, **self.slots.parts(account)}
                 for name, account in self._watched()],
             "course": list(self._course()),
         }  # fmt: skip
@@ -115,14 +115,14 @@ class Simulation:
     def _waits(self) -> Iterator[dict[str, Any]]:
         orders = {"fair": self.waits, "fifo": self.waits_in_order}
         for order, ledger in orders.items():
-            yield {"of": "all tasks", "order": order, **told(ledger.all)}
+            yield {"of": "all tasks", "order": order, **summary(ledger.all)}
         for order, ledger in orders.items():
-            yield {"of": "mean wait of an account", "order": order, **told_of(ledger.means())}
+            yield {"of": "mean wait of an account", "order": order, **summary_of(ledger.means())}
         for order, ledger in orders.items():
-            yield {"of": "longest wait of an account", "order": order, **told_of(ledger.longest())}
+            yield {"of": "longest wait of an account", "order": order, **summary_of(ledger.longest())}
         for name, account in self._watched():
             for order, ledger in orders.items():
-                yield {"of": name, "order": order, **told(ledger.watched[account])}
+                yield {"of": name, "order": order, **summary(ledger.watched[account])}
 
     def _course(self) -> Iterator[dict[str, Any]]:
         """A line each, for so many parts of the day: what came, what waited at its end, how busy it was."""
@@ -136,13 +136,13 @@ class Simulation:
             }  # fmt: skip
 
 
-def told(waits: Waits) -> dict[str, float]:
+def summary(waits: Waits) -> dict[str, float]:
     """In seconds."""
     shares = {name: waits.quantile(share) for name, share in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))}
     return {"n": waits.n, "mean": waits.mean} | shares | {"max": waits.max}
 
 
-def told_of(ascending: list[float]) -> dict[str, float]:
+def summary_of(ascending: list[float]) -> dict[str, float]:
     """The same of values, one for each account."""
     n = len(ascending)
     shares = {name: at(ascending, share) for name, share in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99), ("max", 1.0))}
