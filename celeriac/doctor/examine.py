@@ -10,7 +10,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from celeriac.app import Celeriac
 from celeriac.doctor import machinery, work
-from celeriac.doctor.findings import Seen, Trouble, told
+from celeriac.doctor.findings import Seen, Trouble, error_text
 from celeriac.errors import ConfigurationError
 
 #: The four questions of the crawl jobs' document, and what all of them rest on.
@@ -75,9 +75,9 @@ def examine(app: Celeriac) -> Iterator[Finding]:
         seen = _seen(app, check)
         failed |= {check.name} if seen.troubles else set()
         for trouble in seen.troubles:
-            yield Finding(check.name, False, trouble.says, trouble.cure, check.about)
+            yield Finding(check.name, False, trouble.text, trouble.cure, check.about)
         if not seen.troubles:
-            yield Finding(check.name, True, seen.says, None, check.about)
+            yield Finding(check.name, True, seen.text, None, check.about)
 
 
 def _seen(app: Celeriac, check: Check) -> Seen:
@@ -88,4 +88,4 @@ def _seen(app: Celeriac, check: Check) -> Seen:
     except SQLAlchemyError as error:
         took_too_long = isinstance(getattr(error, "orig", None), QueryCanceledError)
         cure = "ask again once Postgres is less busy" if took_too_long else "see whether this login may read it"
-        return Seen("", [Trouble(f"could not be asked: {told(error)}", cure)])
+        return Seen("", [Trouble(f"could not be asked: {error_text(error)}", cure)])
