@@ -79,7 +79,7 @@ UNSILENCE = text("DELETE FROM celeriac.alert_silences WHERE until < statement_ti
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class EndedAlert:
     name: str
     subject: str
     seconds: float
@@ -87,7 +87,7 @@ class Ended:
 
 def write(
     connection: Connection, judged: Collection[str], above: Sequence[Above], channels: Sequence[str], by: str
-) -> tuple[list[Above], list[Ended]]:
+) -> tuple[list[Above], list[EndedAlert]]:
     """What began and what ended with this look, in the caller's transaction.
 
     `judged`: the rules whose measures were read. `channels`: where it is told.
@@ -103,7 +103,7 @@ def write(
             if row["is_told"]:
                 connection.execute(TELL_END, {"channels": list(channels), "message": _ended(dict(row))})
         connection.execute(TELL, {"channels": list(channels)})
-    ended = [Ended(row["name"], row["subject"], row["seconds"]) for row in over]
+    ended = [EndedAlert(row["name"], row["subject"], row["seconds"]) for row in over]
     return [one for one in above if (one.name, one.subject) in new], ended
 
 

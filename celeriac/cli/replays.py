@@ -16,7 +16,7 @@ from celeriac.errors import Unknown
 from celeriac.insights.ran import LastRun, counted, ran
 from celeriac.insights.spans import span
 from celeriac.roles.role import Role
-from celeriac.simulate.backlog import Policy
+from celeriac.simulate.backlog import SimulatedPolicy
 from celeriac.simulate.replay import Replay, compared, together
 
 #: Tasks of a role: what is replayed is kept in memory.
@@ -86,14 +86,14 @@ def _not_kept(
     return {name: lacks for name, lacks in sorted(gone.items()) if lacks > 0 and not roles[name].keeps_successes}
 
 
-def _policies(app: Celeriac) -> dict[str, Policy]:
+def _policies(app: Celeriac) -> dict[str, SimulatedPolicy]:
     """As they are now: nobody knows what they were. What ran was not shut, so a cap of 0 is none."""
-    found: dict[str, Policy] = {}
+    found: dict[str, SimulatedPolicy] = {}
     rows: list[dict[str, Any]] = [{"account": ""}]
     while rows:
         with app.database.reading() as connection:
             rows = insights.account_policies(connection, limit=1000, after=rows[-1]["account"])
-        found |= {row["account"]: Policy(row["weight"], row["cap"] or None) for row in rows}
+        found |= {row["account"]: SimulatedPolicy(row["weight"], row["cap"] or None) for row in rows}
     return found
 
 

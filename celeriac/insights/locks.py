@@ -106,7 +106,7 @@ class Locks:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitingTask:
     """A task behind a lock key. `place`: 1 is next. `waits_seconds`: since it was due."""
 
     place: int
@@ -137,11 +137,11 @@ def lock(connection: Connection, lock_key: str) -> Lock:
     return _locks(connection, [lock_key])[0]
 
 
-def queue_of(connection: Connection, lock_key: str, *, limit: int = 100) -> list[Waiting]:
+def queue_of(connection: Connection, lock_key: str, *, limit: int = 100) -> list[WaitingTask]:
     """Who waits behind the key, in the order in which they get it."""
     _refuse(limit)
     rows = connection.execute(QUEUE, {"lock_key": lock_key, "most": limit}).mappings()
-    return [Waiting(place=place, **row) for place, row in enumerate(rows, start=1)]
+    return [WaitingTask(place=place, **row) for place, row in enumerate(rows, start=1)]
 
 
 def _locks(connection: Connection, keys: list[str]) -> list[Lock]:

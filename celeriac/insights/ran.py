@@ -74,19 +74,19 @@ class LastRun(NamedTuple):
     earlier: tuple[Before, ...] = ()
 
 
-class Page(NamedTuple):
+class RunsPage(NamedTuple):
     """`after`: where the next one begins; None if this is the last."""
 
     ran: list[LastRun]
     after: tuple[datetime, int] | None
 
 
-def ran(connection: Connection, role: str, after: tuple[datetime, int], until: datetime, most: int = PAGE) -> Page:
+def ran(connection: Connection, role: str, after: tuple[datetime, int], until: datetime, most: int = PAGE) -> RunsPage:
     """Of those that ended behind this time and id: the next ones that ran."""
     parameters = {"role": role, "after": after[0], "id": after[1], "until": until, "most": most}
     rows = connection.execute(RAN, parameters).all()
     last = (rows[-1].completed_at, rows[-1].id) if len(rows) == most else None
-    return Page([_read(role, row) for row in rows if row.started is not None], last)
+    return RunsPage([_read(role, row) for row in rows if row.started is not None], last)
 
 
 def counted(connection: Connection, since: datetime, until: datetime) -> dict[str, int]:

@@ -80,7 +80,7 @@ MOST = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Unstarted:
+class UnstartedTickets:
     """Tickets of a queue that no worker has started, of so many tasks. `oldest`: when the first was claimed."""
 
     queue: str
@@ -163,9 +163,9 @@ def beats(connection: Connection, *, limit: int = MOST) -> list[dict[str, Any]]:
     return _rows(connection, BEATS, limit)
 
 
-def unstarted(connection: Connection) -> list[Unstarted]:
+def unstarted(connection: Connection) -> list[UnstartedTickets]:
     """Of each queue, by name: the tickets that no worker has started; none of most."""
-    return [Unstarted(*row) for row in connection.execute(UNSTARTED)]
+    return [UnstartedTickets(*row) for row in connection.execute(UNSTARTED)]
 
 
 def audit_trail(

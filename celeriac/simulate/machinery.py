@@ -11,11 +11,11 @@ from statistics import fmean, median
 from typing import NamedTuple
 
 from celeriac.insights.ran import LastRun, Process
-from celeriac.simulate.line import Pace
+from celeriac.simulate.line import TicketPace
 
 
 @dataclass(frozen=True, slots=True)
-class Ticket:
+class PastTicket:
     """Tasks that one process began together, one after the other. `open`: from when on a pass could claim them."""
 
     role: str
@@ -47,13 +47,13 @@ class Earlier(NamedTuple):
 Ends = Mapping[Process, Sequence[End]]
 
 
-def tickets(ran: Iterable[LastRun], capped: Collection[str]) -> list[Ticket]:
+def tickets(ran: Iterable[LastRun], capped: Collection[str]) -> list[PastTicket]:
     """What a lock key, a cap or its time may have held back was open when it was claimed."""
     together: dict[tuple[Process, float], list[LastRun]] = defaultdict(list)
     for one in ran:
         together[one.process, one.started].append(one)
     return [
-        Ticket(
+        PastTicket(
             some[0].role, process,
             max(one.claimed if one.later or one.lock_key or one.account in capped else one.due for one in some),
             started, max(one.ended for one in some), len(some),
@@ -87,7 +87,7 @@ def ends_by_process(ran: Iterable[LastRun], processes: Collection[Process]) -> E
     return runs
 
 
-def earlier(ran: Sequence[LastRun], tickets: Iterable[Ticket], ends: Ends) -> list[Earlier]:
+def earlier(ran: Sequence[LastRun], tickets: Iterable[PastTicket], ends: Ends) -> list[Earlier]:
     """At the longest, one began when its process had ended what is known of it. That long it was if something waited
     all the while; else the process may have been idle, and it is taken for no longer than the median of its role's that
     ended as it did. A task's first run could start when it was called for, if that is no longer before than any of its
@@ -117,9 +117,9 @@ def _waited(ran: Sequence[LastRun]) -> Callable[[float, float], bool]:
     return lambda since, to: bool(n := bisect_right(dues, since)) and until[n - 1] >= to
 
 
-def _longest(tickets: Iterable[Ticket], ends: Ends) -> Iterator[tuple[End, float]]:
+def _longest(tickets: Iterable[PastTicket], ends: Ends) -> Iterator[tuple[End, float]]:
     """How long (seconds) each took at the longest. What shared its ticket with a run that is known took no time."""
-    of_process: dict[Process, list[Ticket]] = defaultdict(list)
+    of_process: dict[Process, list[PastTicket]] = defaultdict(list)
     for ticket in tickets:
         of_process[ticket.process].append(ticket)
     for process, some in ends.items():
@@ -134,16 +134,16 @@ def _longest(tickets: Iterable[Ticket], ends: Ends) -> Iterator[tuple[End, float
 
 
 def paces(
-    roles: Sequence[str], ran: Sequence[LastRun], gaps: Mapping[Ticket, float], workers: int
-) -> dict[str, Pace]:  # fmt: skip
+    roles: Sequence[str], ran: Sequence[LastRun], gaps: Mapping[PastTicket, float], workers: int
+) -> dict[str, TicketPace]:  # fmt: skip
     """Of each role; where history shows nothing of it, as of all of them."""
     starts, of_role = _idle_starts(ran, workers), defaultdict[str, list[float]](list)
     for ticket, gap in gaps.items():
         of_role[ticket.role].append(gap)
-    arrive = median([one for some in starts.values() for one in some] or [Pace.arrive])
-    between = median(gaps.values() or [Pace.between])
+    arrive = median([one for some in starts.values() for one in some] or [TicketPace.arrive])
+    between = median(gaps.values() or [TicketPace.between])
     return {
-        role: Pace(
+        role: TicketPace(
             max(0.0, median(starts[role]) if role in starts else arrive),
             fmean(of_role[role]) if role in of_role else between,
         )
@@ -167,14 +167,14 @@ def _idle_starts(ran: Sequence[LastRun], workers: int) -> dict[str, list[float]]
     return waits
 
 
-def gaps(tickets: Iterable[Ticket], ends: Ends) -> dict[Ticket, float]:
+def gaps(tickets: Iterable[PastTicket], ends: Ends) -> dict[PastTicket, float]:
     """Seconds from a ticket's end to the start of its process' next, where that one was open by then and the process
     ended no other run meanwhile that history tells of.
     """
-    of_process: dict[Process, list[Ticket]] = defaultdict(list)
+    of_process: dict[Process, list[PastTicket]] = defaultdict(list)
     for ticket in tickets:
         of_process[ticket.process].append(ticket)
-    seconds: dict[Ticket, float] = {}
+    seconds: dict[PastTicket, float] = {}
     for process, some in of_process.items():
         others = sorted(end.at for end in ends.get(process, ()))
         for before, after in _next(some):
@@ -183,9 +183,9 @@ def gaps(tickets: Iterable[Ticket], ends: Ends) -> dict[Ticket, float]:
     return seconds
 
 
-def _next(tickets: Iterable[Ticket]) -> Iterator[tuple[Ticket, Ticket]]:
+def _next(tickets: Iterable[PastTicket]) -> Iterator[tuple[PastTicket, PastTicket]]:
     """A process of threads has several under way: the one that ended last goes on first."""
-    ended: list[Ticket] = []
+    ended: list[PastTicket] = []
     steps = [(t.ended, False, t) for t in tickets] + [(t.started, True, t) for t in tickets]
     for _, starts, ticket in sorted(steps, key=lambda step: step[:2]):
         if not starts:
