@@ -40,8 +40,8 @@ def test_what_the_batcher_decides_keeps_the_bound(rounds: list[tuple[dict[str, i
         holding = {a: 0 if a in finishes else holding[a] for a in ACCOUNTS}
         one, cursor = decided(waiting, holding, free, cursor)
         passes.append(one)
-        waiting = {a: waiting[a] - one.given.get(a, 0) for a in ACCOUNTS}
-        holding = {a: holding[a] + one.given.get(a, 0) for a in ACCOUNTS}
+        waiting = {a: waiting[a] - one.slots.get(a, 0) for a in ACCOUNTS}
+        holding = {a: holding[a] + one.slots.get(a, 0) for a in ACCOUNTS}
         assert lag(passes) <= 1
 
 
