@@ -81,7 +81,7 @@ class NotTaken(Exception):
 
 def channels(settings: Settings) -> list[str]:
     """Those that are set."""
-    return [name for name, given in (("webhook", settings.alert_webhook), ("mail", settings.alert_mail)) if given]
+    return [name for name, setting in (("webhook", settings.alert_webhook), ("mail", settings.alert_mail)) if setting]
 
 
 def start(app: Celeriac) -> threading.Thread | None:

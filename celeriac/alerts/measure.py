@@ -246,27 +246,27 @@ GROUPS: Mapping[Group, Sequence[str]] = {
 def measure(app: Celeriac, connection: Connection, rules: Iterable[Rule]) -> dict[str, list[Measured]]:
     """By measure, the values that these rules need; what could not be read is absent. Within a transaction."""
     wanted = {measure_of(rule) for rule in rules}
-    found: dict[str, list[Measured]] = {}
+    measured: dict[str, list[Measured]] = {}
     for group, names in GROUPS.items():
         if wanted & {*names} and (values := _read(app, connection, group)) is not None:
-            found |= {name: [one for one in values if one.measure == name] for name in names}
+            measured |= {name: [one for one in values if one.measure == name] for name in names}
     for rule in rules:
         if not isinstance(rule.measure, str) and (values := _read(app, connection, _of_application(rule))) is not None:
-            found[rule.name] = values
-    return found
+            measured[rule.name] = values
+    return measured
 
 
 def _of_application(rule: Rule) -> Group:
     def read(app: Celeriac, connection: Connection) -> Iterable[Measured]:
         """Raises for what could not be judged or written later on, with all the others."""
         assert not isinstance(rule.measure, str)
-        found = [Measured(rule.name, subject, float(value)) for subject, value in rule.measure(connection).items()]
-        above = evaluate([rule], found, app.settings)
-        if not all(_is_told_of(one.subject) and math.isfinite(one.value) for one in found):
+        values = [Measured(rule.name, subject, float(value)) for subject, value in rule.measure(connection).items()]
+        above = evaluate([rule], values, app.settings)
+        if not all(_is_told_of(one.subject) and math.isfinite(one.value) for one in values):
             raise ValueError(f"the measure of {rule.name!r}: give each subject, a short text, a finite number")
         if not all(_is_text(one.says) for one in above):
             raise ValueError(f"the sentence of {rule.name!r} is no text that Postgres takes")
-        return found
+        return values
 
     return read
 
@@ -287,7 +287,7 @@ def _read(app: Celeriac, connection: Connection, group: Group) -> list[Measured]
     """
     connection.exec_driver_sql("SAVEPOINT measured")
     try:
-        found = list(group(app, connection))
+        values = list(group(app, connection))
     except Exception:
         if connection.invalidated:
             raise
@@ -295,4 +295,4 @@ def _read(app: Celeriac, connection: Connection, group: Group) -> list[Measured]
         logger.exception("What alerts are about could not be read")
         return None
     connection.exec_driver_sql("RELEASE SAVEPOINT measured")
-    return found
+    return values

@@ -79,7 +79,7 @@ UNSILENCE = text("DELETE FROM celeriac.alert_silences WHERE until < statement_ti
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class EndedAlert:
     name: str
     subject: str
     seconds: float
@@ -87,26 +87,26 @@ class Ended:
 
 def write(
     connection: Connection, judged: Collection[str], above: Sequence[Above], channels: Sequence[str], by: str
-) -> tuple[list[Above], list[Ended]]:
+) -> tuple[list[Above], list[EndedAlert]]:
     """What began and what ended with this look, in the caller's transaction.
 
     `judged`: the rules whose measures were read. `channels`: where it is told.
     """
-    given = {"judged": list(judged), "above": json.dumps([asdict(one) for one in above])}
-    connection.execute(FORGET, given)
-    connection.execute(NOTE, given)
-    over = connection.execute(END, given).mappings().all()
-    new = {(row.name, row.subject) for row in connection.execute(FIRE, given | {"by": by}) if row.is_new}
+    parameters = {"judged": list(judged), "above": json.dumps([asdict(one) for one in above])}
+    connection.execute(FORGET, parameters)
+    connection.execute(NOTE, parameters)
+    over = connection.execute(END, parameters).mappings().all()
+    new = {(row.name, row.subject) for row in connection.execute(FIRE, parameters | {"by": by}) if row.is_new}
     connection.execute(UNSILENCE)
     if channels:
         for row in over:
             if row["is_told"]:
                 connection.execute(TELL_END, {"channels": list(channels), "message": _ended(dict(row))})
         connection.execute(TELL, {"channels": list(channels)})
-    ended = [Ended(row["name"], row["subject"], row["seconds"]) for row in over]
+    ended = [EndedAlert(row["name"], row["subject"], row["seconds"]) for row in over]
     return [one for one in above if (one.name, one.subject) in new], ended
 
 
 def _ended(row: dict[str, object]) -> str:
-    told = {name: row[name] for name in ("name", "subject", "severity", "says", "value", "threshold", "seconds")}
-    return json.dumps({"event": "ended", "since": row["firing_since"], **told}, default=lambda at: at.isoformat())
+    fields = {name: row[name] for name in ("name", "subject", "severity", "says", "value", "threshold", "seconds")}
+    return json.dumps({"event": "ended", "since": row["firing_since"], **fields}, default=lambda at: at.isoformat())

@@ -90,17 +90,17 @@ def added(app: Celeriac) -> list[Rule]:
     if app.alerts is None:
         return []
     module, _, attribute = app.alerts.partition(":")
-    found = getattr(importlib.import_module(module), attribute or "rules", None)
-    if found is None or not all(isinstance(rule, Rule) and callable(rule.measure) for rule in found):
+    rules = getattr(importlib.import_module(module), attribute or "rules", None)
+    if rules is None or not all(isinstance(rule, Rule) and callable(rule.measure) for rule in rules):
         raise ConfigurationError(f"alerts={app.alerts!r}: give 'module:name' of a list of Rule(measure=a function)")
-    for rule in found:
+    for rule in rules:
         if problem := _problem(app, rule):
             raise ConfigurationError(f"alerts={app.alerts!r}: the rule {rule.name!r} {problem}")
-    if len({rule.name for rule in found}) < len(found):
+    if len({rule.name for rule in rules}) < len(rules):
         raise ConfigurationError(f"alerts={app.alerts!r}: two rules have the same name")
-    if taken := NAMES & {rule.name for rule in found}:
+    if taken := NAMES & {rule.name for rule in rules}:
         raise ConfigurationError(f"alerts={app.alerts!r}: the engine has a rule {min(taken)!r}; give it another name")
-    return list(found)
+    return list(rules)
 
 
 def _problem(app: Celeriac, rule: Rule) -> str | None:
@@ -145,14 +145,14 @@ def look(app: Celeriac, by_turn: Mapping[str, Sequence[Rule]]) -> int:
         if not connection.execute(record.LOCK).scalar_one():
             return 0
         connection.exec_driver_sql(f"SET LOCAL statement_timeout = '{PATIENCE_MS} ms'")
-        found = measure(app, connection, rules)
-        judged = [rule for rule in rules if measure_of(rule) in found]
-        above = evaluate(judged, (one for some in found.values() for one in some), app.settings)
+        measured = measure(app, connection, rules)
+        judged = [rule for rule in rules if measure_of(rule) in measured]
+        above = evaluate(judged, (one for some in measured.values() for one in some), app.settings)
         names = [rule.name for rule in judged]
         began, ended = record.write(connection, names, above, channels, app.process_name)
     with app.database.statement() as connection:
         for name, some in by_turn.items():
-            unread = [rule.name for rule in some if measure_of(rule) not in found]
+            unread = [rule.name for rule in some if measure_of(rule) not in measured]
             connection.execute(ENDED, {"name": name, "unread": unread})
     for alert in began:
         logger.warning("Alert %s", alert, extra=logged.of("alert.began", **asdict(alert)))
@@ -164,7 +164,7 @@ def look(app: Celeriac, by_turn: Mapping[str, Sequence[Rule]]) -> int:
     return len(began) + len(ended)
 
 
-class Watch(threading.Thread):
+class AlertWatch(threading.Thread):
     """Looks where nobody else does, until `ending`."""
 
     def __init__(self, app: Celeriac, ending: threading.Event) -> None:

@@ -184,5 +184,5 @@ def measure_of(rule: Rule) -> str:
 
 def _above(rule: Rule, one: Measured, settings: Settings) -> Above:
     threshold = rule.limit(settings) if one.threshold is None else one.threshold
-    says = rule.says.format(value=one.value, threshold=threshold)
-    return Above(rule.name, one.subject, one.value, threshold, rule.severity, rule.lasts, says)
+    sentence = rule.says.format(value=one.value, threshold=threshold)
+    return Above(rule.name, one.subject, one.value, threshold, rule.severity, rule.lasts, sentence)

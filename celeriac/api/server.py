@@ -23,7 +23,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match
 from uvicorn.config import LOGGING_CONFIG
 
-from celeriac.alerts.review import Watch
+from celeriac.alerts.review import AlertWatch
 from celeriac.api import (
     alerts,
     bulks,
@@ -167,7 +167,7 @@ async def _lifespan(api: FastAPI) -> AsyncIterator[None]:
     current_default_thread_limiter().total_tokens = HANDLERS
     ending = threading.Event()
     app: Celeriac = api.state.celeriac
-    Watch(app, ending).start()
+    AlertWatch(app, ending).start()
     BulkWorker(app.database, app.settings.sweep_interval, ending).start()
     # What there is by now stays: who looks for garbage passes by it, and no request waits a tenth of a second for that.
     gc.collect()

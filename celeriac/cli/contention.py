@@ -136,7 +136,7 @@ def _lock(lock: Lock) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _queue(lock: Lock, queue: list[insights.Waiting]) -> Iterator[str]:
+def _queue(lock: Lock, queue: list[insights.WaitingTask]) -> Iterator[str]:
     yield from output.table([_lock(lock)], _LOCKS)
     yield ""
     rows = [

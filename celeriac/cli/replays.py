@@ -13,10 +13,10 @@ from celeriac.app import Celeriac
 from celeriac.cli import output
 from celeriac.cli.group import Problem
 from celeriac.errors import Unknown
-from celeriac.insights.ran import Ran, counted, ran
+from celeriac.insights.ran import LastRun, counted, ran
 from celeriac.insights.spans import span
 from celeriac.roles.role import Role
-from celeriac.simulate.backlog import Policy
+from celeriac.simulate.backlog import SimulatedPolicy
 from celeriac.simulate.replay import Replay, compared, together
 
 #: Tasks of a role: what is replayed is kept in memory.
@@ -58,9 +58,9 @@ def replay(app: Celeriac, name: str | None, since: float, workers: int | None) -
         raise Problem(f"the promise of fairness was broken: {', '.join(broken)}")
 
 
-def _ran(app: Celeriac, role: Role, since: datetime, until: datetime) -> list[Ran]:
+def _ran(app: Celeriac, role: Role, since: datetime, until: datetime) -> list[LastRun]:
     after: tuple[datetime, int] | None = (since, 0)
-    tasks: list[Ran] = []
+    tasks: list[LastRun] = []
     while after is not None:
         with app.database.reading() as connection:
             page, after = ran(connection, role.name, after, until)
@@ -77,7 +77,7 @@ def _all(reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _not_kept(
-    app: Celeriac, roles: Mapping[str, Role], ran_by: Mapping[str, Sequence[Ran]], since: datetime, until: datetime
+    app: Celeriac, roles: Mapping[str, Role], ran_by: Mapping[str, Sequence[LastRun]], since: datetime, until: datetime
 ) -> dict[str, int]:
     """By role that keeps no successes: how many tasks its workers counted that history has not."""
     with app.database.reading() as connection:
@@ -86,14 +86,14 @@ def _not_kept(
     return {name: lacks for name, lacks in sorted(gone.items()) if lacks > 0 and not roles[name].keeps_successes}
 
 
-def _policies(app: Celeriac) -> dict[str, Policy]:
+def _policies(app: Celeriac) -> dict[str, SimulatedPolicy]:
     """As they are now: nobody knows what they were. What ran was not shut, so a cap of 0 is none."""
-    policies: dict[str, Policy] = {}
+    policies: dict[str, SimulatedPolicy] = {}
     rows: list[dict[str, Any]] = [{"account": ""}]
     while rows:
         with app.database.reading() as connection:
             rows = insights.account_policies(connection, limit=1000, after=rows[-1]["account"])
-        policies |= {row["account"]: Policy(row["weight"], row["cap"] or None) for row in rows}
+        policies |= {row["account"]: SimulatedPolicy(row["weight"], row["cap"] or None) for row in rows}
     return policies
 
 

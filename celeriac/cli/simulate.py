@@ -16,7 +16,7 @@ from celeriac.insights.failures import OLDEST
 from celeriac.insights.spans import span
 from celeriac.roles.role import Role
 from celeriac.simulate.day import Day
-from celeriac.simulate.line import Pace
+from celeriac.simulate.line import TicketPace
 from celeriac.simulate.report import Simulation
 
 #: Where nobody says how many; and the part of their time, where nobody says at which rate tasks come.
@@ -104,7 +104,7 @@ def _made_up(
     day = Day(accounts, hours, rate or USUAL_LOAD * workers / seconds, seconds, seed)
     _refuse_a_flood(day, workers)
     role = Role(name="simulated", window=window or 2 * workers)
-    report = Simulation(day, role, workers, Pace()).run()
+    report = Simulation(day, role, workers, TicketPace()).run()
     output.tell(report, _lines(report))
     if not report["fairness"]["holds"]:
         raise Problem(f"the promise of fairness was broken in {report['fairness']['broken']:,} passes")

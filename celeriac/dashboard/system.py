@@ -64,7 +64,7 @@ def tickets(page: Page) -> Found:
     return Found([_ticket_row(page, one, n) for one, n in told if one.tickets or n != 0])
 
 
-def _ticket_row(page: Page, one: insights.Unstarted, in_redis: int | None) -> dict[str, Any]:
+def _ticket_row(page: Page, one: insights.UnstartedTickets, in_redis: int | None) -> dict[str, Any]:
     """`again_from`: when the oldest counts as lost, if it does not lie in Redis."""
     lacks = in_redis is not None and one.tickets > in_redis and one.oldest is not None
     grace = timedelta(seconds=page.celeriac.probe.republish_after)

@@ -10,7 +10,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from celeriac.app import Celeriac
 from celeriac.doctor import machinery, work
-from celeriac.doctor.findings import Seen, Trouble, told
+from celeriac.doctor.findings import Seen, Trouble, error_text
 from celeriac.errors import ConfigurationError
 
 #: The four questions of the crawl jobs' document, and what all of them rest on.
@@ -22,7 +22,7 @@ PRIORITY = "priorities do not count"
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class SystemCheck:
     """`needs`: the checks without which it cannot be asked. `about`: the question it belongs to."""
 
     name: str
@@ -35,23 +35,23 @@ _POSTGRES = frozenset({"postgres"})
 _TABLES = _POSTGRES | {"revision"}
 
 CHECKS = (
-    Check("postgres", machinery.postgres, frozenset(), MACHINERY),
-    Check("redis", machinery.redis, frozenset(), MACHINERY),
-    Check("revision", machinery.revision, _POSTGRES, MACHINERY),
-    Check("schema", machinery.schema, _TABLES, MACHINERY),
-    Check("old transactions", machinery.transactions, _POSTGRES, MACHINERY),
-    Check("dead rows", machinery.dead_rows, _POSTGRES, MACHINERY),
-    Check("connections", machinery.connections, _POSTGRES, MACHINERY),
-    Check("clock", machinery.clock, _POSTGRES, MACHINERY),
-    Check("workers", machinery.workers, _TABLES, PROCESSING),
-    Check("roles", machinery.roles, _TABLES, PROCESSING),
-    Check("beat", machinery.beat, _TABLES, SCHEDULED),
-    Check("tickets", machinery.tickets, _TABLES, PROCESSING),
-    Check("pauses", work.pauses, _TABLES, PROCESSING),
-    Check("outcomes", work.outcomes, _TABLES, PROCESSING),
-    Check("retries", work.retries, _TABLES, RETRYING),
-    Check("schedules", work.schedules, _TABLES, SCHEDULED),
-    Check("priorities", work.priorities, _TABLES, PRIORITY),
+    SystemCheck("postgres", machinery.postgres, frozenset(), MACHINERY),
+    SystemCheck("redis", machinery.redis, frozenset(), MACHINERY),
+    SystemCheck("revision", machinery.revision, _POSTGRES, MACHINERY),
+    SystemCheck("schema", machinery.schema, _TABLES, MACHINERY),
+    SystemCheck("old transactions", machinery.transactions, _POSTGRES, MACHINERY),
+    SystemCheck("dead rows", machinery.dead_rows, _POSTGRES, MACHINERY),
+    SystemCheck("connections", machinery.connections, _POSTGRES, MACHINERY),
+    SystemCheck("clock", machinery.clock, _POSTGRES, MACHINERY),
+    SystemCheck("workers", machinery.workers, _TABLES, PROCESSING),
+    SystemCheck("roles", machinery.roles, _TABLES, PROCESSING),
+    SystemCheck("beat", machinery.beat, _TABLES, SCHEDULED),
+    SystemCheck("tickets", machinery.tickets, _TABLES, PROCESSING),
+    SystemCheck("pauses", work.pauses, _TABLES, PROCESSING),
+    SystemCheck("outcomes", work.outcomes, _TABLES, PROCESSING),
+    SystemCheck("retries", work.retries, _TABLES, RETRYING),
+    SystemCheck("schedules", work.schedules, _TABLES, SCHEDULED),
+    SystemCheck("priorities", work.priorities, _TABLES, PRIORITY),
 )
 
 
@@ -75,12 +75,12 @@ def examine(app: Celeriac) -> Iterator[Finding]:
         seen = _seen(app, check)
         failed |= {check.name} if seen.troubles else set()
         for trouble in seen.troubles:
-            yield Finding(check.name, False, trouble.says, trouble.cure, check.about)
+            yield Finding(check.name, False, trouble.text, trouble.cure, check.about)
         if not seen.troubles:
-            yield Finding(check.name, True, seen.says, None, check.about)
+            yield Finding(check.name, True, seen.text, None, check.about)
 
 
-def _seen(app: Celeriac, check: Check) -> Seen:
+def _seen(app: Celeriac, check: SystemCheck) -> Seen:
     try:
         return check.look(app)
     except ConfigurationError as error:
@@ -88,4 +88,4 @@ def _seen(app: Celeriac, check: Check) -> Seen:
     except SQLAlchemyError as error:
         took_too_long = isinstance(getattr(error, "orig", None), QueryCanceledError)
         cure = "ask again once Postgres is less busy" if took_too_long else "see whether this login may read it"
-        return Seen("", [Trouble(f"could not be asked: {told(error)}", cure)])
+        return Seen("", [Trouble(f"could not be asked: {error_text(error)}", cure)])

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-#: Names told in a line.
-TOLD = 10
+#: Names in a line.
+NAMES = 10
 
 #: Seconds something that happens each second or two may be late.
 LATE = 60.0
@@ -19,7 +19,7 @@ SILENT = 120.0
 class Trouble:
     """`cure`: what to do, a command or a statement where there is one."""
 
-    says: str
+    text: str
     cure: str
 
 
@@ -27,16 +27,16 @@ class Trouble:
 class Seen:
     """What a check found: how things stand, and what is wrong."""
 
-    says: str
+    text: str
     troubles: list[Trouble] = field(default_factory=list)
 
 
 def named(names: Any) -> str:
     some = sorted(names)
-    return ", ".join(some[:TOLD]) + (f" and {len(some) - TOLD} more" if len(some) > TOLD else "")
+    return ", ".join(some[:NAMES]) + (f" and {len(some) - NAMES} more" if len(some) > NAMES else "")
 
 
-def told(error: Exception) -> str:
+def error_text(error: Exception) -> str:
     """What the database said, in a line."""
     return str(getattr(error, "orig", error)).partition("\n")[0]
 

@@ -10,7 +10,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from celeriac import insights
 from celeriac.app import Celeriac
-from celeriac.doctor.findings import LATE, SILENT, Seen, Trouble, age, named, told
+from celeriac.doctor.findings import LATE, SILENT, Seen, Trouble, age, error_text, named
 from celeriac.insights import condition
 from celeriac.insights.condition import FEW_DEAD, OLD
 from celeriac.settle import release
@@ -29,7 +29,7 @@ def postgres(app: Celeriac) -> Seen:
         with app.database.statement() as connection:
             condition.now(connection)
     except SQLAlchemyError as error:
-        return Seen("", [Trouble(f"does not answer: {told(error)}", "start it, or mend DATABASE_URL")])
+        return Seen("", [Trouble(f"does not answer: {error_text(error)}", "start it, or mend DATABASE_URL")])
     return Seen("answers")
 
 
@@ -87,9 +87,9 @@ def dead_rows(app: Celeriac) -> Seen:
 def connections(app: Celeriac) -> Seen:
     with app.database.statement() as connection:
         there = condition.connections(connection)
-    says = f"{there.used} of {there.most} are in use"
+    sentence = f"{there.used} of {there.most} are in use"
     cure = "raise max_connections, put PgBouncer between, or run fewer processes"
-    return Seen(says, [Trouble(says, cure)] if there.used > FULL * there.most else [])
+    return Seen(sentence, [Trouble(sentence, cure)] if there.used > FULL * there.most else [])
 
 
 def redis(app: Celeriac) -> Seen:
@@ -98,9 +98,11 @@ def redis(app: Celeriac) -> Seen:
     if memory is None:
         return Seen("", [Trouble("does not answer: nothing starts", "start it, or mend REDIS_URL")])
     policy = str(memory.get("maxmemory_policy", "noeviction"))
-    says = f"answers; maxmemory-policy is {policy}"
+    sentence = f"answers; maxmemory-policy is {policy}"
     cure = "CONFIG SET maxmemory-policy noeviction, and in its configuration; share it with no cache"
-    return Seen(says, [] if policy == "noeviction" else [Trouble(f"{says}: it drops tickets when it is full", cure)])
+    return Seen(
+        sentence, [] if policy == "noeviction" else [Trouble(f"{sentence}: it drops tickets when it is full", cure)]
+    )
 
 
 def clock(app: Celeriac) -> Seen:
@@ -109,8 +111,8 @@ def clock(app: Celeriac) -> Seen:
         theirs = condition.now(connection)
         after = datetime.now(UTC)
     behind = max((before - theirs).total_seconds(), (theirs - after).total_seconds(), 0.0)
-    says = f"this host's and the database's differ by {behind:.1f} s"
-    return Seen(says, [Trouble(says, "let both follow NTP")] if behind > SKEW else [])
+    sentence = f"this host's and the database's differ by {behind:.1f} s"
+    return Seen(sentence, [Trouble(sentence, "let both follow NTP")] if behind > SKEW else [])
 
 
 def workers(app: Celeriac) -> Seen:
@@ -174,13 +176,13 @@ def tickets(app: Celeriac) -> Seen:
     for ticket in unstarted:
         tokens[ticket.queue].append(ticket.token)
     queued = {queue: app.publisher.queued(queue, some) for queue, some in tokens.items()}
-    if any(found is None for found in queued.values()):
+    if any(present is None for present in queued.values()):
         return Seen("not known, as Redis does not answer")
     missing = {token for queue, some in tokens.items() for token in set(some) - (queued[queue] or set())}
     lost = len(missing & {ticket.token for ticket in _unstarted(app)}) if missing else 0
-    says = f"{lost:,} are neither started nor in Redis; a busy worker may have some"
+    sentence = f"{lost:,} are neither started nor in Redis; a busy worker may have some"
     cure = "run `celeriac sweep lost_tickets`; beat, or else a worker, does so by itself"
-    return Seen("none is lost", [Trouble(says, cure)] if lost else [])
+    return Seen("none is lost", [Trouble(sentence, cure)] if lost else [])
 
 
 def _unstarted(app: Celeriac) -> list[release.Unstarted]:

@@ -43,8 +43,8 @@ def outcomes(app: Celeriac) -> Seen:
     """What runs for too long, and which roles fail too often: above what alerts fire at."""
     rules = [rule for rule in RULES if rule.name in _CURES]
     with app.database.transaction() as connection:
-        found = measure(app, connection, rules)
-    above = evaluate(rules, (one for some in found.values() for one in some), app.settings)
+        measured = measure(app, connection, rules)
+    above = evaluate(rules, (one for some in measured.values() for one in some), app.settings)
     return Seen(
         "nothing runs for too long, and no role fails often",
         [Trouble(f"{one.subject}: {one.says}", _CURES[one.name].format(role=one.subject)) for one in above],
@@ -54,21 +54,23 @@ def outcomes(app: Celeriac) -> Seen:
 def retries(app: Celeriac) -> Seen:
     """Whether what waits for a time goes on at it, and what has no retry left."""
     with app.database.reading() as connection:
-        found = condition.retries(connection, LATE)
-    used_up = {one.role: one.used_up for one in found if one.used_up}
-    told = ", ".join(f"{n:,} of {role}" for role, n in used_up.items())
-    says = "what waits for its time goes on at it"
-    if told:
-        says += f"; failed within a day after all their retries: {told} (`celeriac retry` gives them new ones)"
+        of_roles = condition.retries(connection, LATE)
+    used_up = {one.role: one.used_up for one in of_roles if one.used_up}
+    without_retries = ", ".join(f"{n:,} of {role}" for role, n in used_up.items())
+    sentence = "what waits for its time goes on at it"
+    if without_retries:
+        sentence += (
+            f"; failed within a day after all their retries: {without_retries} (`celeriac retry` gives them new ones)"
+        )
     return Seen(
-        says,
+        sentence,
         [
             Trouble(
                 f"{one.overdue:,} tasks of {one.role} wait although their time came, the first "
                 f"{age(one.seconds)} ago: nobody promotes them",
                 f"run `celery -A {app.main or 'tasks'} beat`, or a worker; `celeriac sweep promote` does it once",
             )
-            for one in found
+            for one in of_roles
             if one.overdue
         ],
     )
@@ -118,7 +120,7 @@ def priorities(app: Celeriac) -> Seen:
     with app.database.reading() as connection:
         aging = [job for job in insights.schedules(connection) if (job["kind"], job["target"]) == ("sweep", "aging")]
     waiting = [f"{role['role']} {_histogram(role['priorities'])}" for role in roles if role["priorities"]]
-    says = "; ".join(waiting) or "nothing waits"
+    sentence = "; ".join(waiting) or "nothing waits"
     off = [
         Trouble(
             "the sweep aging is switched off: what waits at a low priority may wait for ever",
@@ -127,7 +129,7 @@ def priorities(app: Celeriac) -> Seen:
         for job in aging
         if not job["enabled"]
     ]
-    return Seen(f"{says}; of an account, the highest go first, and the oldest of them{_aged(aging, app)}", off)
+    return Seen(f"{sentence}; of an account, the highest go first, and the oldest of them{_aged(aging, app)}", off)
 
 
 def _histogram(priorities: Mapping[int, int]) -> str:

@@ -32,7 +32,7 @@ from celeriac.insights.lists import (
     moment,
     refuse_both,
 )
-from celeriac.insights.locks import Lock, Locks, Waiting, lock, locks, queue_of
+from celeriac.insights.locks import Lock, Locks, WaitingTask, lock, locks, queue_of
 from celeriac.insights.metrics import metrics, priorities
 from celeriac.insights.minutes import Flow, Lengths, Retries, Step, flow, last_hour, lengths, retries, together
 from celeriac.insights.reasons import Waits, waits_of
@@ -42,7 +42,7 @@ from celeriac.insights.shares import AccountShare, Shares, shares, waiting_of
 from celeriac.insights.situation import Broker
 from celeriac.insights.sweeps import SweepRuns, sweep_runs
 from celeriac.insights.system import (
-    Unstarted,
+    UnstartedTickets,
     account_policies,
     account_policy,
     all_gone,
@@ -99,8 +99,8 @@ __all__ = [
     "Turns",
     "UnderWay",
     "UniqueKey",
-    "Unstarted",
-    "Waiting",
+    "UnstartedTickets",
+    "WaitingTask",
     "Waits",
     "Why",
     "Workflow",

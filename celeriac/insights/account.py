@@ -134,8 +134,8 @@ def account_holdings(connection: Connection, account: str, *, limit: int = HOLDI
 
 def account_oldest(connection: Connection, account: str, *, limit: int = OLDEST) -> list[Oldest]:
     """Those that were due first, of the first 500 of each role: none of a lower priority is among them."""
-    given = {"account": account, "most": CAP + 1, "told": limit}
-    return [Oldest(*row) for row in connection.execute(FIRST, given)]
+    parameters = {"account": account, "most": CAP + 1, "told": limit}
+    return [Oldest(*row) for row in connection.execute(FIRST, parameters)]
 
 
 def _count(n: int) -> Count:

@@ -46,8 +46,8 @@ class AccountHour:
 
 def account_hours(connection: Connection, account: str | None = None) -> list[AccountHour]:
     """Of those whose tasks ended most, or of one."""
-    given = {"account": account, "newest": NEWEST, "accounts": ACCOUNTS}
-    return [AccountHour(*row) for row in connection.execute(ENDED, given)]
+    parameters = {"account": account, "newest": NEWEST, "accounts": ACCOUNTS}
+    return [AccountHour(*row) for row in connection.execute(ENDED, parameters)]
 
 
 def policies_of(connection: Connection, accounts: Sequence[str]) -> dict[str, dict[str, Any]]:

@@ -46,7 +46,7 @@ SELECT result ->> 'traceback' FROM celeriac.history WHERE id = :id AND status = 
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class EndedRun:
     """That ended. `seconds`: of its last attempt."""
 
     id: int
@@ -55,7 +55,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class EndedAttempt:
     """A run that ended without success. `number`: the first is 1. `kind`: the event's, as retry, timeout or lost."""
 
     number: int
@@ -65,16 +65,16 @@ class Attempt:
     error: str | None
 
 
-def attempts(events: Sequence[Mapping[str, Any]]) -> list[Attempt]:
+def attempts(events: Sequence[Mapping[str, Any]]) -> list[EndedAttempt]:
     """Newest first, of a task's events in order. What completed is no event, nor is what nothing happened to."""
     ended = [event for event in events if event["from_status"] == RUNNING and event["to_status"] != RUNNING]
     ended = [event for event in ended if event["to_status"] != COMPLETED]
-    return [Attempt(n, e["at"], e["kind"], e["by"], e["why"]) for n, e in enumerate(ended, start=1)][::-1]
+    return [EndedAttempt(n, e["at"], e["kind"], e["by"], e["why"]) for n, e in enumerate(ended, start=1)][::-1]
 
 
-def runs(connection: Connection, role: str, *, limit: int = MOST_RUNS) -> list[Run]:
+def runs(connection: Connection, role: str, *, limit: int = MOST_RUNS) -> list[EndedRun]:
     """The last of a role that are kept, newest first."""
-    return [Run(*row) for row in connection.execute(RUNS, {"role": role, "most": limit})]
+    return [EndedRun(*row) for row in connection.execute(RUNS, {"role": role, "most": limit})]
 
 
 def children(connection: Connection, task: int, *, limit: int = MOST_CHILDREN) -> list[dict[str, Any]]:

@@ -28,7 +28,7 @@ def bulks(connection: Connection, *, limit: int = 100, before: int | None = None
 
 def bulk(connection: Connection, number: int) -> dict[str, Any]:
     """One of them. Raises Unknown."""
-    found = bulks(connection, limit=1, before=number + 1)
-    if not found or found[0]["id"] != number:
+    rows = bulks(connection, limit=1, before=number + 1)
+    if not rows or rows[0]["id"] != number:
         raise Unknown(f"there is no bulk {number}")
-    return found[0]
+    return rows[0]

@@ -64,8 +64,8 @@ def capacity(connection: Connection, role: str | None = None, *, most: int = MOS
     A built-in one is left out where there is nothing to tell, unless it is asked for.
     """
     rows = [dict(row) for row in connection.execute(CAPACITY, {"role": role, "most": most}).mappings()]
-    told = [row for row in rows if role is not None or not is_built_in(row["role"]) or any(map(row.get, _COUNTED))]
-    return [row | {"workers_needed": _needed(row)} for row in told]
+    listed = [row for row in rows if role is not None or not is_built_in(row["role"]) or any(map(row.get, _COUNTED))]
+    return [row | {"workers_needed": _needed(row)} for row in listed]
 
 
 def _needed(row: Mapping[str, Any]) -> dict[str, int | None]:

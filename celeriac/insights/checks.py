@@ -59,8 +59,8 @@ def account(s: Situation) -> Check:
     if s.of.account_paused:
         return Check("account", "no", "its account is paused", facts, "account_paused")
     if s.of.cap == 0:
-        says = "its account may have nothing at once: its cap is 0"
-        return Check("account", "no", says, facts, "account_cap")
+        sentence = "its account may have nothing at once: its cap is 0"
+        return Check("account", "no", sentence, facts, "account_cap")
     if s.task["waits_for"] == WAITS_FOR_ACCOUNT:
         return Check("account", "yes", "its account was resumed: a worker's next look brings it back", facts)
     return Check("account", "yes", "its account is not paused", facts)
@@ -72,8 +72,8 @@ def members(s: Situation) -> Check:
     n, newest = s.members.n, s.members.newest
     facts = {"unfinished": n, "newest": newest}
     if n:
-        says = f"{n} of its members {'has' if n == 1 else 'have'} not finished, task {newest} for one"
-        return Check("members", "no", says, facts, "members")
+        sentence = f"{n} of its members {'has' if n == 1 else 'have'} not finished, task {newest} for one"
+        return Check("members", "no", sentence, facts, "members")
     return Check("members", "yes", "all it waits for has finished: a worker's next look lets it through", facts)
 
 
@@ -91,8 +91,8 @@ def lock(s: Situation) -> Check:
 def _without_head(s: Situation, key: str) -> Check:
     facts = {"lock_key": key, "ahead": s.ahead}
     if s.task["waits_for"] == WAITS_FOR_LOCK and s.ahead:
-        says = f"its lock key {key!r} has no head: a worker's next look gives it one, {s.ahead} go first"
-        return Check("lock", "no", says, facts, "lock")
+        sentence = f"its lock key {key!r} has no head: a worker's next look gives it one, {s.ahead} go first"
+        return Check("lock", "no", sentence, facts, "lock")
     return Check("lock", "yes", f"its lock key {key!r} has no head: a worker's next look gives it to this task", facts)
 
 
@@ -107,8 +107,8 @@ def _held(s: Situation, key: str, head: Any) -> Check:
     whose = ", whose role is paused" if head.role_paused else ""
     heard = f"stale: its worker {head.worker_id} is silent for" if stale else f"its worker {head.worker_id} was heard"
     where = f"; {heard} {span(age)}{'' if stale else ' ago'}" if head.status == RUNNING else ""
-    says = f"task {head.id} ({head.role}{whose}) is {head.status} and has its lock {key!r}{where}"
-    return Check("lock", "no", says, facts, "lock")
+    sentence = f"task {head.id} ({head.role}{whose}) is {head.status} and has its lock {key!r}{where}"
+    return Check("lock", "no", sentence, facts, "lock")
 
 
 def rate(s: Situation) -> Check:
@@ -117,16 +117,16 @@ def rate(s: Situation) -> Check:
         return Check("rate", "yes", "its role has no rate")
     facts = {"rate_limit": limit, "may_begin": max(0, s.tokens), "claimed": s.held.unstarted}
     if s.tokens < 1:
-        says = f"as many tasks of its role have begun as its rate lets: {limit}"
-        return Check("rate", "no", says, facts, "rate")
+        sentence = f"as many tasks of its role have begun as its rate lets: {limit}"
+        return Check("rate", "no", sentence, facts, "rate")
     return Check("rate", "yes", f"its role's rate {limit} lets {s.tokens} more begin", facts)
 
 
 def window(s: Situation) -> Check:
     facts = {"window": s.of.size, "held": s.held.n}
     if s.room <= 0:
-        says = f"the window is full: {s.held.n} of {s.of.size} of its role are claimed or running"
-        return Check("window", "no", says, facts, "window_full")
+        sentence = f"the window is full: {s.held.n} of {s.of.size} of its role are claimed or running"
+        return Check("window", "no", sentence, facts, "window_full")
     return Check("window", "yes", f"{s.room} of {s.of.size} slots of its role are free", facts)
 
 
@@ -149,11 +149,11 @@ def turn(s: Situation) -> Check:
     }  # fmt: skip
     first = f"{ahead} of its account and {others}{'+' * (others >= s.free)} of others go first"
     if s.of.cap is not None and ahead >= s.of.cap - s.holding:
-        says = f"it is not its turn: {ahead} of its account go first, which may have {s.of.cap - s.holding} more"
-        return Check("turn", "no", says, facts, "not_its_turn")
+        sentence = f"it is not its turn: {ahead} of its account go first, which may have {s.of.cap - s.holding} more"
+        return Check("turn", "no", sentence, facts, "not_its_turn")
     if ahead + others >= s.free:
-        says = f"it is not its turn: a pass has {s.free} slots, {first}{_fairly(s)}"
-        return Check("turn", "no", says, facts | {"fair": s.fair, "rounds_waited": s.rounds}, "not_its_turn")
+        sentence = f"it is not its turn: a pass has {s.free} slots, {first}{_fairly(s)}"
+        return Check("turn", "no", sentence, facts | {"fair": s.fair, "rounds_waited": s.rounds}, "not_its_turn")
     return Check("turn", "yes", f"it is its turn: a pass has {s.free} slots, {first}", facts)
 
 

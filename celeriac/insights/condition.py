@@ -151,7 +151,7 @@ class SilentWorker:
 
 
 @dataclass(frozen=True, slots=True)
-class Retries:
+class RetryBacklog:
     """Of a role: how many wait although their time came, the first so many seconds ago; and how many failed within a
     day and had used up their retries.
     """
@@ -162,10 +162,10 @@ class Retries:
     used_up: int
 
 
-def retries(connection: Connection, late: float) -> list[Retries]:
+def retries(connection: Connection, late: float) -> list[RetryBacklog]:
     """Of roles with either. `late`: seconds after which what is due ought to have gone on. Counts stop at `COUNTED`."""
     rows = connection.execute(RETRIES, {"late": late, "most": COUNTED}).mappings()
-    return [Retries(**row) for row in rows]
+    return [RetryBacklog(**row) for row in rows]
 
 
 def beats(connection: Connection) -> list[dict[str, Any]]:

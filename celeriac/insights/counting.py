@@ -174,8 +174,8 @@ def counts(connection: Connection, role: str | None = None, *, cap: int = CAP) -
 
     Of a role nothing is believed beyond that: it is at least `cap`.
     """
-    statement, given = (COUNTS, {}) if role is None else (COUNTS_OF_ROLE, {"role": role})
-    row = connection.execute(statement, given | {"most": cap + 1}).one()._asdict()
+    statement, parameters = (COUNTS, {}) if role is None else (COUNTS_OF_ROLE, {"role": role})
+    row = connection.execute(statement, parameters | {"most": cap + 1}).one()._asdict()
     bounded = {status for status in (PENDING, FAILED, CANCELLED) if row[status] > cap}
     bounded |= {COMPLETED} if row["finished"] > cap else set()
     believed = {b.status: int(b.n) for b in connection.execute(BELIEVED)} if bounded and role is None else {}
@@ -189,8 +189,8 @@ def counts(connection: Connection, role: str | None = None, *, cap: int = CAP) -
 
 def waiting(connection: Connection, role: str | None = None, *, cap: int = CAP) -> dict[str, Count]:
     """What is pending, by what it waits for (nothing, time, lock, account, members), each exact up to `cap`."""
-    statement, given = (WAITING, {}) if role is None else (WAITING_OF_ROLE, {"role": role})
-    row = connection.execute(statement, given | {"most": cap + 1}).one()._asdict()
+    statement, parameters = (WAITING, {}) if role is None else (WAITING_OF_ROLE, {"role": role})
+    row = connection.execute(statement, parameters | {"most": cap + 1}).one()._asdict()
     return {reason: Count(min(n, cap), exact=n <= cap) for reason, n in row.items()}
 
 
@@ -199,8 +199,8 @@ def depth(connection: Connection, role: str | None = None, *, cap: int = CAP) ->
 
     One that is built in has work, or is paused.
     """
-    given = {"most": cap + 1, "look": LOOK, "role": role}
-    rows = [dict(row) for row in connection.execute(DEPTH, given).mappings()]
+    parameters = {"most": cap + 1, "look": LOOK, "role": role}
+    rows = [dict(row) for row in connection.execute(DEPTH, parameters).mappings()]
     return [_depth(row, cap) for row in rows if role or _is_of_note(row) or not is_built_in(row["role"])]
 
 

@@ -40,18 +40,22 @@ def dead_letters(
     """Newest first; of the messages for one task (its `name`) or of all. Raises BadValue."""
     if not 1 <= limit <= MOST + 1:  # one more than a page tells whether there is a following one
         raise BadValue(f"limit={limit}: give 1 to {MOST:,}")
-    given = {"before": before, "most": limit}
-    found = connection.execute(LIST, given) if name is None else connection.execute(LIST_OF, given | {"name": name})
-    return _redacted(connection, [dict(row) for row in found.mappings()])
+    parameters = {"before": before, "most": limit}
+    rows = (
+        connection.execute(LIST, parameters)
+        if name is None
+        else connection.execute(LIST_OF, parameters | {"name": name})
+    )
+    return _redacted(connection, [dict(row) for row in rows.mappings()])
 
 
 def dead_letter(connection: Connection, letter: int) -> dict[str, Any]:
     """With the message as a text, up to its first 64 kB. Raises Unknown."""
-    found = connection.execute(LETTER, {"id": letter, "shown": SHOWN}).mappings().one_or_none()
-    if found is None:
+    row = connection.execute(LETTER, {"id": letter, "shown": SHOWN}).mappings().one_or_none()
+    if row is None:
         raise Unknown(f"there is no dead letter {letter}")
-    message = bytes(found["message"]).decode(errors="backslashreplace")
-    return _redacted(connection, [dict(found) | {"message": message}])[0]
+    message = bytes(row["message"]).decode(errors="backslashreplace")
+    return _redacted(connection, [dict(row) | {"message": message}])[0]
 
 
 def _redacted(connection: Connection, letters: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -40,7 +40,7 @@ class Otherwise:
 
 
 @dataclass(frozen=True, slots=True)
-class Declared:
+class DeclaredRole:
     """`limited_at`: when its limits were last said or declared, None where it has none. `otherwise`: what another
     release of the code declares, None where all say the same.
     """
@@ -54,7 +54,7 @@ class Declared:
         return not any(option.is_told for option in self.options)
 
 
-def declared(connection: Connection, role: str) -> Declared | None:
+def declared(connection: Connection, role: str) -> DeclaredRole | None:
     """Every option of its definition, in order; None for a role nobody declared."""
     row = connection.execute(DECLARED, {"role": role}).one_or_none()
     if row is None:
@@ -64,7 +64,7 @@ def declared(connection: Connection, role: str) -> Declared | None:
         in_force["rate_limit"] = row.rate_limit
     if row.is_told:
         in_force |= {"timeout": row.timeout, "hard_timeout": row.hard_timeout}
-    return Declared(
+    return DeclaredRole(
         [Option(name, value, in_force[name], in_force[name] != value) for name, value in row.definition.items()],
         row.updated_at,
         _otherwise(row.definition, row.otherwise),

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from celeriac.insights.checks import Check
-from celeriac.insights.situation import GONE, NO_TICK, Situation, Worker
+from celeriac.insights.situation import GONE, NO_TICK, Situation, WorkerSeen
 from celeriac.insights.spans import span
 from celeriac.store.states import WAITS_FOR_TIME
 
@@ -25,9 +25,9 @@ def redis(s: Situation) -> Check:
         return Check("redis", "unknown", "nobody asked Redis")
     if s.broker.answers():
         return Check("redis", "yes", "Redis answers")
-    says = "nothing is claimed until it is back" if s.is_pending else "workers take the ticket up when it is back"
+    outlook = "nothing is claimed until it is back" if s.is_pending else "workers take the ticket up when it is back"
     whose = "" if s.is_pending else "it is claimed, and "
-    return Check("redis", "no", f"{whose}Redis does not answer: {says}", reason="redis_away")
+    return Check("redis", "no", f"{whose}Redis does not answer: {outlook}", reason="redis_away")
 
 
 # -- passes ------------------------------------------------------------------------------------------------------------
@@ -43,8 +43,8 @@ def passes(s: Situation) -> Check:
         return _nobody_passes(s, facts)
     last = "none yet" if s.of.last_at is None else f"the last was {span(s.since(s.of.last_at))} ago"
     if _is_overdue(s):
-        says = f"no pass of its role came since it was due {span(s.waited)} ago ({last}), though {_and(who)}"
-        return Check("passes", "no", says, facts, "no_pass")
+        sentence = f"no pass of its role came since it was due {span(s.waited)} ago ({last}), though {_and(who)}"
+        return Check("passes", "no", sentence, facts, "no_pass")
     return Check("passes", "yes", f"{_and(who)}; of the role's passes {last}", facts)
 
 
@@ -106,10 +106,10 @@ def ticket(s: Situation) -> Check:
         facts |= {"in_queue": s.broker.length(s.of.queue)}
         return Check("ticket", "yes", f"its ticket is in the queue {s.of.queue!r} for {span(age)}", facts)
     if busy := _may_have_it(s, age):
-        says = f"its ticket left the queue {s.of.queue!r}: {names(busy)} may have it, or else it is lost"
-        return Check("ticket", "unknown", says, facts | {"taken": True})
-    says = f"its ticket of {span(age)} ago is not in Redis any more: {_freed(s, s.broker.republish_after - age)}"
-    return Check("ticket", "no", says, facts, "ticket_lost")
+        sentence = f"its ticket left the queue {s.of.queue!r}: {names(busy)} may have it, or else it is lost"
+        return Check("ticket", "unknown", sentence, facts | {"taken": True})
+    sentence = f"its ticket of {span(age)} ago is not in Redis any more: {_freed(s, s.broker.republish_after - age)}"
+    return Check("ticket", "no", sentence, facts, "ticket_lost")
 
 
 def _freed(s: Situation, left: float) -> str:
@@ -119,7 +119,7 @@ def _freed(s: Situation, left: float) -> str:
     return f"it is freed {when}, to be claimed again"
 
 
-def _may_have_it(s: Situation, age: float) -> list[Worker]:
+def _may_have_it(s: Situation, age: float) -> list[WorkerSeen]:
     heard = [worker for worker in s.workers if worker.status != "stopped" and worker.heartbeat_age <= GONE]
     return [worker for worker in heard if age < MOMENT or not worker.takes or worker.busy >= worker.concurrency]
 
@@ -167,7 +167,7 @@ def _who_did(s: Situation) -> str:
     return f": {last.worker_id} {did} {span(last.heartbeat_age)} ago"
 
 
-def names(workers: Sequence[Worker]) -> str:
+def names(workers: Sequence[WorkerSeen]) -> str:
     """At most three; and when one was heard whose heartbeat is late."""
     late = [f" (heard {span(w.heartbeat_age)} ago)" if w.heartbeat_age > LATE else "" for w in workers]
     more = f" and {len(workers) - 3} more" if len(workers) > 3 else ""

@@ -51,8 +51,8 @@ LAST = text("SELECT coalesce(max(id), 0) FROM celeriac.task_events")
 
 def since(connection: Connection, after: int, *, lag: float, most: int) -> list[dict[str, Any]]:
     """The next task events after that one, at most so many; `task_id` is None in those of no concern."""
-    given = {"after": after, "lag": lag, "most": most, "settled": list(SETTLED), "back": [*LOST, AGAIN]}
-    return [dict(row) for row in connection.execute(SINCE, given | {"over": [CANCELLED, FAILED]}).mappings()]
+    parameters = {"after": after, "lag": lag, "most": most, "settled": list(SETTLED), "back": [*LOST, AGAIN]}
+    return [dict(row) for row in connection.execute(SINCE, parameters | {"over": [CANCELLED, FAILED]}).mappings()]
 
 
 def last(connection: Connection) -> int:

@@ -34,12 +34,12 @@ def pages(read: Callable[[int, str | None], Page], *, most: int = MOST, after: s
             return
 
 
-def lines(kind: Kind, found: Iterable[Page], names: Sequence[str] = NAMES) -> Iterator[str]:
+def lines(kind: Kind, list_pages: Iterable[Page], names: Sequence[str] = NAMES) -> Iterator[str]:
     """Each with its end. Where the pages end before the list does, the last one says so."""
     if kind == "csv":
         yield _record(names)
     written, place = 0, None
-    for page in found:
+    for page in list_pages:
         yield from (line(kind, one, names) for one in page.items)
         written, place = written + len(page.items), page.next
     if place is not None:
@@ -53,17 +53,17 @@ def line(kind: Kind, one: Mapping[str, Any], names: Sequence[str] = NAMES) -> st
     return _json({name: one[name] for name in names})
 
 
-def note(kind: Kind, says: str) -> str:
+def note(kind: Kind, message: str) -> str:
     """What whoever reads the file has to know: a cell of its own, or an object that is no task."""
-    return _record([f"# {says}"]) if kind == "csv" else _json({"note": says})
+    return _record([f"# {message}"]) if kind == "csv" else _json({"note": message})
 
 
 def cell(value: Any) -> str:
     """What begins like a formula is a text, by an apostrophe before it; a number stays one."""
     if value is None or isinstance(value, bool | int | float):
         return "" if value is None else str(value)
-    told = value if isinstance(value, str) else _plain(value)
-    return f"'{told}" if told.startswith(_FORMULA) else told
+    text = value if isinstance(value, str) else _plain(value)
+    return f"'{text}" if text.startswith(_FORMULA) else text
 
 
 def _plain(value: Any) -> str:

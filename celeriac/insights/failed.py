@@ -28,5 +28,5 @@ def failed_tasks(
     if not ids and place is None and after is None:
         raise Unknown(f"there are no failures {fingerprint!r:.50}; `celeriac failures` lists those there are")
     following = ids[limit - 1] if len(ids) > limit else place
-    found = (find(connection, task) for task in ids[:limit])
-    return Page([task for task in found if task is not None], None if following is None else str(following))
+    tasks = (find(connection, task) for task in ids[:limit])
+    return Page([task for task in tasks if task is not None], None if following is None else str(following))

@@ -121,10 +121,10 @@ class _Time:
 
     def parts(self, times: Iterable[datetime]) -> list[int]:
         """How many lie in each part of it."""
-        told, part = [0] * PARTS, (self.end - self.begin) / PARTS or timedelta(seconds=1)
+        counts, part = [0] * PARTS, (self.end - self.begin) / PARTS or timedelta(seconds=1)
         for at in times:
-            told[max(0, min(PARTS - 1, (at - self.begin) // part))] += 1
-        return told
+            counts[max(0, min(PARTS - 1, (at - self.begin) // part))] += 1
+        return counts
 
 
 class _Failure(NamedTuple):
@@ -156,12 +156,12 @@ def failures(
         raise BadValue(f"state={state!r:.50}: give open, known or resolved")
     if not 1 <= limit <= MOST:
         raise BadValue(f"limit={limit}: give 1 to {MOST:,}")
-    found, rows = _page(connection, role, since, None)
-    if not found:
+    failed, rows = _page(connection, role, since, None)
+    if not failed:
         return Failures([], 0, len(rows), len(rows) < LOOKS_AT, None)
     now: datetime = rows[0].now
-    begin = min(failure.completed_at for failure in found) if since is None else now - timedelta(seconds=since)
-    groups = [one for one in _marked(connection, grouped(found, _Time(begin, now))) if state in (None, one.mark.state)]
+    begin = min(failure.completed_at for failure in failed) if since is None else now - timedelta(seconds=since)
+    groups = [one for one in _marked(connection, grouped(failed, _Time(begin, now))) if state in (None, one.mark.state)]
     return Failures(groups[:limit], len(groups), len(rows), len(rows) < LOOKS_AT, begin)
 
 
@@ -199,8 +199,8 @@ def _of_group(connection: Connection, fingerprint: str, role: str | None, since:
     """By the pages in which they are looked for."""
     before: int | None = None
     while True:
-        found, rows = _page(connection, role, since, before)
-        same = [one for one in found if one.kind.fingerprint == fingerprint]
+        failed, rows = _page(connection, role, since, before)
+        same = [one for one in failed if one.kind.fingerprint == fingerprint]
         yield [one.id for one in same]
         if len(rows) < LOOKS_AT:
             return
@@ -219,16 +219,16 @@ def failed_page(
     """Of the next 5,000 failures those of the group that did not end after `until`; and where to go on, None at the
     end.
     """
-    found, rows = _page(connection, role, since, before)
-    same = [one for one in found if one.kind.fingerprint == fingerprint]
+    failed, rows = _page(connection, role, since, before)
+    same = [one for one in failed if one.kind.fingerprint == fingerprint]
     ids = [one.id for one in same if until is None or one.completed_at <= until]
     return ids, None if len(rows) < LOOKS_AT else rows[-1].id
 
 
-def grouped(found: Iterable[_Failure], time: _Time) -> list[FailureGroup]:
-    """The most frequent first, of equals that with the newest failure. `found`: newest first."""
+def grouped(failed: Iterable[_Failure], time: _Time) -> list[FailureGroup]:
+    """The most frequent first, of equals that with the newest failure. `failed`: newest first."""
     together: dict[str, list[_Failure]] = {}
-    for failure in found:
+    for failure in failed:
         together.setdefault(failure.kind.fingerprint, []).append(failure)
     groups = [_group(same, time) for same in together.values()]
     return sorted(groups, key=lambda group: (-group.count, -group.last_seen.timestamp()))
@@ -240,28 +240,28 @@ def _page(
     """Those meant, and what was looked at."""
     if since is not None and not 0 <= since <= OLDEST:
         raise BadValue(f"since={since:g}: give 0 to {OLDEST:,.0f} seconds")
-    given = {"role": role, "since": since, "before": before, "most": LOOKS_AT}
-    rows = connection.execute(WALK, given).all()
+    parameters = {"role": role, "since": since, "before": before, "most": LOOKS_AT}
+    rows = connection.execute(WALK, parameters).all()
     meant = [row for row in rows if row.is_meant]
     kinds = _kinds(connection, meant)
-    found = [
+    failed = [
         _Failure(i, role, account, completed_at, is_recent, message or "", kind)
         for (i, _, role, account, completed_at, _, is_recent, _, message), kind in zip(meant, kinds, strict=True)
     ]
-    return found, rows
+    return failed, rows
 
 
 def _kinds(connection: Connection, rows: Sequence[Row[Any]]) -> list[Kind]:
     keys = [(row.id, row.task_id, row.completed_at) for row in rows]
     kinds = [_known.get(key) for key in keys]
     new = {key: row for key, kind, row in zip(keys, kinds, rows, strict=True) if kind is None}
-    given = {"ids": [row.id for row in new.values()], "times": [row.completed_at for row in new.values()]}
-    tracebacks = {row.id: row.traceback for row in connection.execute(TRACEBACKS, given)} if new else {}
-    found = {key: kind_of(row.role, row.message or "", tracebacks.get(row.id)) for key, row in new.items()}
-    _known.update(found)
+    parameters = {"ids": [row.id for row in new.values()], "times": [row.completed_at for row in new.values()]}
+    tracebacks = {row.id: row.traceback for row in connection.execute(TRACEBACKS, parameters)} if new else {}
+    fresh = {key: kind_of(row.role, row.message or "", tracebacks.get(row.id)) for key, row in new.items()}
+    _known.update(fresh)
     for key in list(_known)[: max(0, len(_known) - KEPT)]:
         _known.pop(key, None)
-    return [kind or found[key] for key, kind in zip(keys, kinds, strict=True)]
+    return [kind or fresh[key] for key, kind in zip(keys, kinds, strict=True)]
 
 
 def _group(same: list[_Failure], time: _Time) -> FailureGroup:

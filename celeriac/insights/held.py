@@ -65,8 +65,8 @@ Row = dict[str, Any]
 
 def held(connection: Connection, worker_id: str, tokens: Sequence[str], *, most: int = MOST) -> list[Row]:
     """The tasks of the tickets this worker has started, and of those it has taken from Redis (`tokens`)."""
-    given = {"worker_id": worker_id, "tokens": list(tokens), "most": most}
-    return [dict(row) for row in connection.execute(HELD, given).mappings()]
+    parameters = {"worker_id": worker_id, "tokens": list(tokens), "most": most}
+    return [dict(row) for row in connection.execute(HELD, parameters).mappings()]
 
 
 def later(connection: Connection, roles: Sequence[str]) -> list[Row]:
@@ -78,8 +78,8 @@ def which_of(
     connection: Connection, task_ids: Sequence[str], worker_id: str, tokens: Sequence[str], roles: Sequence[str]
 ) -> list[Row]:
     """Those of these tasks that the worker holds (`word` is reserved), or that wait for their time (scheduled)."""
-    given = {"task_ids": list(task_ids), "worker_id": worker_id, "tokens": list(tokens), "roles": list(roles)}
-    return [dict(row) for row in connection.execute(WHICH_OF, given).mappings()]
+    parameters = {"task_ids": list(task_ids), "worker_id": worker_id, "tokens": list(tokens), "roles": list(roles)}
+    return [dict(row) for row in connection.execute(WHICH_OF, parameters).mappings()]
 
 
 def cancelled(connection: Connection, roles: Sequence[str]) -> list[str]:

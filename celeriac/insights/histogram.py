@@ -16,29 +16,29 @@ BOUNDS = (
 BUCKETS = len(BOUNDS) + 1
 
 
-def counts(found: Iterable[tuple[int, int]]) -> list[int]:
+def counts(buckets: Iterable[tuple[int, int]]) -> list[int]:
     """Of buckets, numbered from 0, and how many each has."""
-    told = [0] * BUCKETS
-    for bucket, n in found:
-        told[bucket] += n
-    return told
+    numbers = [0] * BUCKETS
+    for bucket, n in buckets:
+        numbers[bucket] += n
+    return numbers
 
 
-def quantile(told: Sequence[int], share: float) -> float | None:
+def quantile(numbers: Sequence[int], share: float) -> float | None:
     """Below how many seconds that share of them lies, as Prometheus' `histogram_quantile` has it; None where none is.
 
     Within a bucket they are taken to lie evenly. What is beyond the last bound counts as that bound.
     """
-    if not (whole := sum(told)):
+    if not (whole := sum(numbers)):
         return None
     rank, below = share * whole, 0
-    for n, upper, lower in zip(told, BOUNDS, (0.0, *BOUNDS), strict=False):
+    for n, upper, lower in zip(numbers, BOUNDS, (0.0, *BOUNDS), strict=False):
         if n and below + n >= rank:
             return lower + (upper - lower) * (rank - below) / n
         below += n
     return BOUNDS[-1]
 
 
-def cumulative(told: Sequence[int]) -> list[int]:
+def cumulative(numbers: Sequence[int]) -> list[int]:
     """For each bound, and for none, how many are at most so long."""
-    return list(accumulate(told))
+    return list(accumulate(numbers))

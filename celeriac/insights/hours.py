@@ -52,8 +52,8 @@ class Sample:
 
 def worker_hour(connection: Connection, worker_id: str) -> list[Sample]:
     """The worker's minutes, oldest first; one in which it did not report is not there."""
-    given = {"worker_id": worker_id, "most": MINUTES}
-    return [Sample(*row) for row in connection.execute(SAMPLES, given)]
+    parameters = {"worker_id": worker_id, "most": MINUTES}
+    return [Sample(*row) for row in connection.execute(SAMPLES, parameters)]
 
 
 def done_by_worker(connection: Connection) -> dict[str, Count]:

@@ -54,6 +54,6 @@ def left(connection: Connection, oldest: Mapping[str, float], most: int) -> dict
 
     By look-ups. What came just now is left by nobody.
     """
-    given = {"patience": PATIENCE, "good": list(GOOD_REASONS), "most": most}
-    rows = connection.execute(LEFT, given).all()
+    parameters = {"patience": PATIENCE, "good": list(GOOD_REASONS), "most": most}
+    rows = connection.execute(LEFT, parameters).all()
     return {row.role: row.n for row in rows if oldest.get(row.role, 0.0) > row.seconds}

@@ -90,12 +90,12 @@ class Filter:
 ARGUMENT = "arg."
 
 
-def as_argument(given: str) -> Any:
+def as_argument(value: str) -> Any:
     """What somebody typed for one: JSON, or else a text."""
     try:
-        return json.loads(given)
+        return json.loads(value)
     except (ValueError, RecursionError):
-        return given
+        return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,15 +123,15 @@ def _page(
     """The rows of one, and the place of the next."""
     refuse_sensitive(connection, wanted.arguments or (), wanted.role)
     part = _part(wanted.statuses)
-    given = asdict(wanted) | {"statuses": list(wanted.statuses) if wanted.statuses else None}
-    given |= check(wanted) | {"after": after, "most": limit + 1, "offset": offset}
+    parameters = asdict(wanted) | {"statuses": list(wanted.statuses) if wanted.statuses else None}
+    parameters |= check(wanted) | {"after": after, "most": limit + 1, "offset": offset}
     rows: Sequence[Row[Any]] = []
     end: str | None = None
     for looks_at in looks(offset + limit + 1, statements is not IDS_OF_WALK and _picks(wanted, part)):
-        rows = connection.execute(statements[part], given | {"looks_at": looks_at}).all()
+        rows = connection.execute(statements[part], parameters | {"looks_at": looks_at}).all()
         if len(rows) > limit:
             return rows[:limit], rows[limit - 1].place
-        end = connection.execute(ENDS[part], given | {"looks_at": looks_at}).scalar_one_or_none()
+        end = connection.execute(ENDS[part], parameters | {"looks_at": looks_at}).scalar_one_or_none()
         if end is None:
             break
     return rows, end
@@ -159,14 +159,14 @@ def matching(connection: Connection, wanted: Filter, *, most: int) -> Matching:
     """
     if most < 1:
         raise BadValue(f"most={most}: give 1 or more")
-    found: dict[int, None] = {}  # one may have gone from a status to the next meanwhile
+    ids: dict[int, None] = {}  # one may have gone from a status to the next meanwhile
     place: str | None = None
     for _ in range(most // MOST_ROWS + VAIN):
         some, place = matching_page(connection, wanted, place, limit=min(most, MOST_MET))
-        found |= dict.fromkeys(some)
-        if place is None or len(found) >= most:
-            return Matching(list(found)[:most])
-    return Matching(list(found), gave_up=True)
+        ids |= dict.fromkeys(some)
+        if place is None or len(ids) >= most:
+            return Matching(list(ids)[:most])
+    return Matching(list(ids), gave_up=True)
 
 
 def matching_page(
@@ -180,7 +180,8 @@ def matching_page(
     if int(walk) >= len(walks):
         return [], None
     wanted = replace(wanted, statuses=walks[int(walk)])
-    is_met = tuple(wanted.statuses or ()) in IDS_OF_WALK and not _told(wanted) - {"statuses", "role", "upto", "until"}
+    more = _conditions(wanted) - {"statuses", "role", "upto", "until"}
+    is_met = tuple(wanted.statuses or ()) in IDS_OF_WALK and not more
     statements, limit = (IDS_OF_WALK, limit) if is_met else (IDS, min(limit, MOST_ROWS))
     rows, onward = _page(connection, statements, wanted, limit, after or None)
     following = f"{int(walk) + 1} " if onward is None else f"{walk} {onward}"
@@ -221,12 +222,12 @@ def _part(statuses: Sequence[str] | None) -> tuple[str, ...]:
 
 def _picks(wanted: Filter, part: tuple[str, ...]) -> bool:
     """Whether the walk may meet rows that are not meant."""
-    told = _told(wanted)
+    conditions = _conditions(wanted)
     exact = part in (("failed",), ("cancelled",))
-    return bool(told - {"statuses", "role"}) or not (exact or (part == ALL and not told))
+    return bool(conditions - {"statuses", "role"}) or not (exact or (part == ALL and not conditions))
 
 
-def _told(wanted: Filter) -> set[str]:
+def _conditions(wanted: Filter) -> set[str]:
     """The names of its conditions."""
     return {name for name, value in asdict(wanted).items() if value is not None}
 

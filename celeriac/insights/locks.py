@@ -106,7 +106,7 @@ class Locks:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitingTask:
     """A task behind a lock key. `place`: 1 is next. `waits_seconds`: since it was due."""
 
     place: int
@@ -122,12 +122,12 @@ class Waiting:
 def locks(connection: Connection, *, limit: int = 100) -> Locks:
     """The keys that are held, or waited for: of each kind at most `limit`, those claimed first and by name."""
     _refuse(limit)
-    found = {
+    by_kind = {
         statement: list(connection.execute(statement, {"most": limit + 1}).scalars())
         for statement in (WAITED_FOR, HELD)
     }
-    keys = list(dict.fromkeys(key for some in found.values() for key in some[:limit]))
-    is_all = all(len(some) <= limit for some in found.values())
+    keys = list(dict.fromkeys(key for some in by_kind.values() for key in some[:limit]))
+    is_all = all(len(some) <= limit for some in by_kind.values())
     order = sorted(_locks(connection, keys), key=lambda lock: (-lock.waiting.n, -(lock.held_seconds or 0)))
     return Locks(order, is_all)
 
@@ -137,11 +137,11 @@ def lock(connection: Connection, lock_key: str) -> Lock:
     return _locks(connection, [lock_key])[0]
 
 
-def queue_of(connection: Connection, lock_key: str, *, limit: int = 100) -> list[Waiting]:
+def queue_of(connection: Connection, lock_key: str, *, limit: int = 100) -> list[WaitingTask]:
     """Who waits behind the key, in the order in which they get it."""
     _refuse(limit)
     rows = connection.execute(QUEUE, {"lock_key": lock_key, "most": limit}).mappings()
-    return [Waiting(place=place, **row) for place, row in enumerate(rows, start=1)]
+    return [WaitingTask(place=place, **row) for place, row in enumerate(rows, start=1)]
 
 
 def _locks(connection: Connection, keys: list[str]) -> list[Lock]:

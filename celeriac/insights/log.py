@@ -18,7 +18,7 @@ MOST = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class TaskLogLine:
     id: int
     attempt: int
     at: datetime
@@ -26,6 +26,6 @@ class Line:
     line: str
 
 
-def log_of(connection: Connection, task: int) -> list[Line]:
+def log_of(connection: Connection, task: int) -> list[TaskLogLine]:
     """The last 1,000, in order; of a task that may be gone."""
-    return [Line(*row) for row in connection.execute(LOG, {"id": task, "most": MOST})][::-1]
+    return [TaskLogLine(*row) for row in connection.execute(LOG, {"id": task, "most": MOST})][::-1]

@@ -32,8 +32,8 @@ def metrics(connection: Connection, role: str | None = None) -> list[dict[str, A
 
     A built-in one is left out where there is nothing to tell, unless it is asked for.
     """
-    found = [dict(row) for row in connection.execute(MEASURE, {"role": role}).mappings()]
-    measured = [row for row in found if role is not None or not is_built_in(row["role"]) or _is_of_note(row)]
+    rows = [dict(row) for row in connection.execute(MEASURE, {"role": role}).mappings()]
+    measured = [row for row in rows if role is not None or not is_built_in(row["role"]) or _is_of_note(row)]
     by_role = {row.role: row.priorities for row in connection.execute(PRIORITIES, {"role": role})}
     return [row | {"priorities": _sorted(by_role.get(row["role"], {}))} for row in measured]
 

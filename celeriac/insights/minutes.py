@@ -124,32 +124,32 @@ def flow(connection: Connection, span: str = "1h", role: str | None = None) -> F
         since = beyond + timedelta(minutes=1)
     statement, of = (FLOW, {}) if role is None else (FLOW_OF, {"role": role})
     rows = connection.execute(statement, asked | of | {"step": step, "origin": origin, "since": since}).all()
-    found = {row.at: Step(*row[:-1]) for row in rows}
+    steps = {row.at: Step(*row[:-1]) for row in rows}
     times = [origin + timedelta(seconds=n * step) for n in range(seconds // step)]
-    told = [max(at, since) for at in times if at + timedelta(seconds=step) > since]
+    begins = [max(at, since) for at in times if at + timedelta(seconds=step) > since]
     is_partial = any(row.is_partial for row in rows)
-    return Flow(asked["until"], step, [found.get(at, Step(at)) for at in told], is_partial, since > origin)
+    return Flow(asked["until"], step, [steps.get(at, Step(at)) for at in begins], is_partial, since > origin)
 
 
 def last_hour(connection: Connection) -> dict[str, list[Step]]:
     """By role that ended anything, a step for each of the last hour's minutes."""
     asked = _span(connection, HOUR)
-    found: dict[str, list[Step]] = {}
+    steps: dict[str, list[Step]] = {}
     for row in connection.execute(ENDED, asked):
-        if row.role not in found:
-            found[row.role] = [Step(asked["since"] + timedelta(minutes=n)) for n in range(HOUR // 60)]
+        if row.role not in steps:
+            steps[row.role] = [Step(asked["since"] + timedelta(minutes=n)) for n in range(HOUR // 60)]
         nth = int((row.at - asked["since"]).total_seconds()) // 60
-        found[row.role][nth] = Step(row.at, completed=row.completed, failed=row.failed)
-    return found
+        steps[row.role][nth] = Step(row.at, completed=row.completed, failed=row.failed)
+    return steps
 
 
 def lengths(connection: Connection) -> dict[str, Lengths]:
     """By role, of the last hour; those of which nothing is known are left out."""
-    found: dict[str, Lengths] = {}
+    of_roles: dict[str, Lengths] = {}
     for row in connection.execute(LENGTHS, _span(connection, HOUR)):
-        of_role = found.setdefault(row.role, Lengths())
+        of_role = of_roles.setdefault(row.role, Lengths())
         of_role.waits[row.n - 1], of_role.runs[row.n - 1] = row.waits or 0, row.runs or 0
-    return found
+    return of_roles
 
 
 def together(of_roles: Sequence[Lengths]) -> Lengths:

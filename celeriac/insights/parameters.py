@@ -29,8 +29,8 @@ _NOT_BY_NAME = ("VAR_POSITIONAL", "VAR_KEYWORD", "POSITIONAL_ONLY")
 
 def parameters(connection: Connection, role: str) -> list[Parameter]:
     """Those that are given by name, in order; none of a role nobody declared."""
-    found = connection.execute(PARAMETERS, {"role": role}).scalar_one_or_none() or []
-    named = [one for one in found if one["kind"] not in _NOT_BY_NAME]
+    declared = connection.execute(PARAMETERS, {"role": role}).scalar_one_or_none() or []
+    named = [one for one in declared if one["kind"] not in _NOT_BY_NAME]
     return [Parameter(one["name"], "default" not in one, one.get("default")) for one in named]
 
 

@@ -50,7 +50,7 @@ class Before(NamedTuple):
     pid: int | None
 
 
-class Ran(NamedTuple):
+class LastRun(NamedTuple):
     """The last run of a task; those of one ticket have `process` and `started`. Times are epoch seconds.
 
     `later`: nobody kicked for it: it waited for its time, or was called for in SQL. `moved`: when somebody last gave it
@@ -74,19 +74,19 @@ class Ran(NamedTuple):
     earlier: tuple[Before, ...] = ()
 
 
-class Page(NamedTuple):
+class RunsPage(NamedTuple):
     """`after`: where the next one begins; None if this is the last."""
 
-    ran: list[Ran]
+    ran: list[LastRun]
     after: tuple[datetime, int] | None
 
 
-def ran(connection: Connection, role: str, after: tuple[datetime, int], until: datetime, most: int = PAGE) -> Page:
+def ran(connection: Connection, role: str, after: tuple[datetime, int], until: datetime, most: int = PAGE) -> RunsPage:
     """Of those that ended behind this time and id: the next ones that ran."""
-    given = {"role": role, "after": after[0], "id": after[1], "until": until, "most": most}
-    rows = connection.execute(RAN, given).all()
+    parameters = {"role": role, "after": after[0], "id": after[1], "until": until, "most": most}
+    rows = connection.execute(RAN, parameters).all()
     last = (rows[-1].completed_at, rows[-1].id) if len(rows) == most else None
-    return Page([_read(role, row) for row in rows if row.started is not None], last)
+    return RunsPage([_read(role, row) for row in rows if row.started is not None], last)
 
 
 def counted(connection: Connection, since: datetime, until: datetime) -> dict[str, int]:
@@ -94,10 +94,10 @@ def counted(connection: Connection, since: datetime, until: datetime) -> dict[st
     return {row.role: row.n for row in connection.execute(COUNTED, {"since": since, "until": until})}
 
 
-def _read(role: str, row: Row[Any]) -> Ran:
-    told = zip(row.ends or (), row.kinds or (), row.by or (), strict=True)
-    earlier = tuple(Before(ended, kind, _pid(by)) for ended, kind, by in told)
-    return Ran(
+def _read(role: str, row: Row[Any]) -> LastRun:
+    runs = zip(row.ends or (), row.kinds or (), row.by or (), strict=True)
+    earlier = tuple(Before(ended, kind, _pid(by)) for ended, kind, by in runs)
+    return LastRun(
         row.id, role, row.account, row.priority, row.lock_key, (row.worker_id, row.worker_pid), row.due, row.claimed,
         row.started, row.ended, row.created, row.later, row.again or bool(earlier), row.moved,
         earlier,

@@ -10,14 +10,14 @@ from celeriac.errors import BadValue
 FORM = r"^(-?[0-9]{1,7}(\.\.(-?[0-9]{1,7})?)?|\.\.-?[0-9]{1,7})$"
 
 
-def ends(name: str, given: str | None) -> tuple[int | None, int | None]:
+def ends(name: str, value: str | None) -> tuple[int | None, int | None]:
     """The lowest and the highest of it, None where it is open, in whichever order they are given. Raises BadValue."""
-    if given is None:
+    if value is None:
         return None, None
-    if not re.fullmatch(FORM, given, re.ASCII) or "\n" in given:
-        raise BadValue(f"{name}={given!r:.50}: give a range like 50.., ..10 or 50..70, or one whole number")
-    first, _, last = given.partition("..")
-    if ".." not in given:
+    if not re.fullmatch(FORM, value, re.ASCII) or "\n" in value:
+        raise BadValue(f"{name}={value!r:.50}: give a range like 50.., ..10 or 50..70, or one whole number")
+    first, _, last = value.partition("..")
+    if ".." not in value:
         return int(first), int(first)
     low, high = (int(end) if end else None for end in (first, last))
     return (high, low) if low is not None and high is not None and low > high else (low, high)

@@ -52,12 +52,12 @@ def waits_of(connection: Connection, role: str, broker: Broker | None = None) ->
 
     Raises Unknown.
     """
-    found = depth(connection, role)
-    if not found:
+    depths = depth(connection, role)
+    if not depths:
         raise Unknown(f"there is no role {role!r:.100}")
-    s = _situation(connection, found[0], broker)
-    told = [*_ready(s, found[0]), *_rooms(found[0])]
-    return [one for one in told if one.n.n or not one.n.exact]
+    s = _situation(connection, depths[0], broker)
+    waits = [*_ready(s, depths[0]), *_rooms(depths[0])]
+    return [one for one in waits if one.n.n or not one.n.exact]
 
 
 def _situation(connection: Connection, of: RoleDepth, broker: Broker | None) -> Situation:
@@ -104,24 +104,24 @@ def _without_room(no: Check, accounts: _Accounts) -> Iterator[Waits]:
 def _in_turn(s: Situation, accounts: _Accounts) -> Iterator[Waits]:
     taken = accounts.taken(s.free)
     rest = accounts.sum(lambda a: _is_open(a) and not _is_at_cap(a), less=taken)
-    says = "not their turn: with the next pass their account has its fair share, or its cap"
+    sentence = "not their turn: with the next pass their account has its fair share, or its cap"
     yield _next(s, taken)
-    yield Waits("not_its_turn", "nothing", says, rest)
+    yield Waits("not_its_turn", "nothing", sentence, rest)
 
 
 def _next(s: Situation, taken: Count) -> Waits:
     if (no := _no(s, _OF_PASS)) is not None:
         return _waits(no, taken)
-    says = forecast(s, "runnable")
-    return Waits("runnable", "nothing", f"next in line: {says.next}", taken, says.expected)
+    outlook = forecast(s, "runnable")
+    return Waits("runnable", "nothing", f"next in line: {outlook.next}", taken, outlook.expected)
 
 
 def _no(s: Situation, asked: Sequence[Callable[[Situation], Check]]) -> Check | None:
     return next((check for ask in asked if (check := ask(s)).outcome == "no"), None)
 
 
-def _waits(no: Check, n: Count, says: str | None = None) -> Waits:
-    return Waits(no.reason or "unknown", "nothing", says or no.sentence, n)
+def _waits(no: Check, n: Count, sentence: str | None = None) -> Waits:
+    return Waits(no.reason or "unknown", "nothing", sentence or no.sentence, n)
 
 
 def _is_open(a: AccountShare) -> bool:

@@ -30,8 +30,8 @@ def of_role(names: Collection[str] | None, parameters: Any) -> Sensitive | None:
 
 def of_roles(connection: Connection, roles: Collection[str]) -> dict[str, Sensitive]:
     """Those of these roles that have any."""
-    found = connection.execute(OF_ROLES, {"roles": sorted(roles)}).all() if roles else ()
-    made = {row.role: of_role(row.names, row.parameters) for row in found}
+    rows = connection.execute(OF_ROLES, {"roles": sorted(roles)}).all() if roles else ()
+    made = {row.role: of_role(row.names, row.parameters) for row in rows}
     return {role: one for role, one in made.items() if one is not None}
 
 
@@ -40,10 +40,10 @@ def redacted(task: Mapping[str, Any], secret: Sensitive | None) -> dict[str, Any
     if secret is None:
         return dict(task)
     values = secret.values(task["args"], task["kwargs"])
-    told = {name: without(values, secret.within(task[name])) for name in ("result", "progress") if name in task}
+    outcome = {name: without(values, secret.within(task[name])) for name in ("result", "progress") if name in task}
     said = {"error_message": without(values, task["error_message"])} if "error_message" in task else {}
     args, kwargs = secret.call(task["args"], task["kwargs"])
-    return {**task, "args": args, "kwargs": kwargs, **told, **said}
+    return {**task, "args": args, "kwargs": kwargs, **outcome, **said}
 
 
 def without_calls(headers: Any) -> Any:
@@ -57,8 +57,8 @@ def without_calls(headers: Any) -> Any:
 
 def without_progress(connection: Connection, tasks: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Of lists, which do not read calls: what a handler of a role with secrets told on the way is hidden as a whole."""
-    told = {task["role"] for task in tasks if task["progress"] is not None}
-    secret = of_roles(connection, told)
+    roles = {task["role"] for task in tasks if task["progress"] is not None}
+    secret = of_roles(connection, roles)
     hidden = {"progress": HIDDEN}
     return [task | hidden if task["role"] in secret and task["progress"] is not None else task for task in tasks]
 
@@ -79,6 +79,6 @@ def schedules(connection: Connection, rows: Sequence[Mapping[str, Any]]) -> list
 
 def refuse_sensitive(connection: Connection, names: Collection[str], role: str | None = None) -> None:
     """A filter by such an argument would tell its value by whom it finds. Raises BadValue."""
-    found = connection.execute(NAMED, {"names": sorted(names), "role": role}).first() if names else None
-    if found is not None:
-        raise BadValue(f"arg.{found.name}: {found.role} keeps it secret, so no list can be narrowed by it")
+    row = connection.execute(NAMED, {"names": sorted(names), "role": role}).first() if names else None
+    if row is not None:
+        raise BadValue(f"arg.{row.name}: {row.role} keeps it secret, so no list can be narrowed by it")

@@ -43,11 +43,11 @@ class Turns:
 
 
 @dataclass(frozen=True, slots=True)
-class Pass:
+class SeenPass:
     """`claimants` None: its record is too large to look at."""
 
     claimants: Sequence[Mapping[str, Any]] | None
-    given: Mapping[str, int]
+    slots: Mapping[str, int]
 
 
 def lags(connection: Connection) -> dict[str, int]:
@@ -71,14 +71,14 @@ def turns(connection: Connection, role: str) -> Turns:
     return Turns(cursor, waited(_passes(connection, role).get(role, ())))
 
 
-def _passes(connection: Connection, role: str | None) -> dict[str, list[Pass]]:
+def _passes(connection: Connection, role: str | None) -> dict[str, list[SeenPass]]:
     rows = connection.execute(LAST, {"role": role, "most": PASSES, "largest": LARGEST})
     return {
-        name: [Pass(row.claimants, row.given) for row in some] for name, some in groupby(rows, lambda row: row.role)
+        name: [SeenPass(row.claimants, row.given) for row in some] for name, some in groupby(rows, lambda row: row.role)
     }
 
 
-def lag(passes: Iterable[Pass], account: str | None = None) -> int:
+def lag(passes: Iterable[SeenPass], account: str | None = None) -> int:
     """Of those that wait since some pass with nothing held, or of this one, the most slots that another got meanwhile.
 
     Pure.
@@ -87,7 +87,7 @@ def lag(passes: Iterable[Pass], account: str | None = None) -> int:
     return max(rounds.values(), default=0) if account is None else rounds.get(account, 0)
 
 
-def waited(passes: Iterable[Pass]) -> dict[str, int]:
+def waited(passes: Iterable[SeenPass]) -> dict[str, int]:
     """Of each account that waits since some pass with nothing held, the most slots that another got meanwhile. Pure."""
     since: dict[str, int] = {}
     got: dict[int, Counter[str]] = {}
@@ -95,12 +95,12 @@ def waited(passes: Iterable[Pass]) -> dict[str, int]:
         since = {account: since.get(account, number) for account in _waits(one)}
         got = {first: got.get(first, Counter()) for first in {*since.values()}}
         for slots in got.values():
-            slots.update(one.given)
+            slots.update(one.slots)
     return {account: max(got[first].values(), default=0) for account, first in since.items()}
 
 
-def _waits(one: Pass) -> set[str]:
+def _waits(one: SeenPass) -> set[str]:
     """Who held nothing, could have had a slot, and got none."""
     seen = one.claimants or ()
     free = (c["account"] for c in seen if not c.get("holding") and c.get("waiting") and c.get("cap") != 0)
-    return {account for account in free if not one.given.get(account)}
+    return {account for account in free if not one.slots.get(account)}

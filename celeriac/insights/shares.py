@@ -171,12 +171,12 @@ def shares(connection: Connection, role: str | None = None, *, limit: int = ACCO
     accounts = sorted({account for _, account in keys})
     policies = {row.account: row for row in connection.execute(POLICIES, {"accounts": accounts})}
     windows = {row.role: row.slots for row in connection.execute(WINDOWS, {"role": role})}
-    found = [_row(key, waiting.get(key), parked.get(key), held.get(key), policies.get(key[1])) for key in keys]
-    of_roles = [s for name, some in groupby(found, lambda s: s.role) for s in _shared(list(some), windows.get(name))]
-    told = of_roles if role is not None else _together(of_roles)
+    rows = [_row(key, waiting.get(key), parked.get(key), held.get(key), policies.get(key[1])) for key in keys]
+    of_roles = [s for name, some in groupby(rows, lambda s: s.role) for s in _shared(list(some), windows.get(name))]
+    listed = of_roles if role is not None else _together(of_roles)
     looked_at = [*Counter(name for name, _ in waiting).values(), len(shut)]
-    is_all = max(looked_at) <= ACCOUNTS and len(told) <= limit
-    return Shares(sorted(told, key=lambda share: (-share.lacks, share.account))[:limit], is_all)
+    is_all = max(looked_at) <= ACCOUNTS and len(listed) <= limit
+    return Shares(sorted(listed, key=lambda share: (-share.lacks, share.account))[:limit], is_all)
 
 
 def waiting_of(connection: Connection, account: str) -> Count:
@@ -219,11 +219,11 @@ def _count(row: Row[Any] | None) -> Count:
     return Count(min(n, CAP), n <= CAP)
 
 
-def _shared(found: Sequence[AccountShare], window: int | None) -> list[AccountShare]:
+def _shared(rows: Sequence[AccountShare], window: int | None) -> list[AccountShare]:
     """Those of a role, with what would be fair. A role that nobody declared has as many slots as are held."""
-    held = sum(share.held for share in found)
-    fair = fair_slots([Claim(_wants(share), share.weight) for share in found], held if window is None else window)
-    return _with_parts([replace(share, fair=slots) for share, slots in zip(found, fair, strict=True)])
+    held = sum(share.held for share in rows)
+    fair = fair_slots([Claim(_wants(share), share.weight) for share in rows], held if window is None else window)
+    return _with_parts([replace(share, fair=slots) for share, slots in zip(rows, fair, strict=True)])
 
 
 def _wants(share: AccountShare) -> float:
@@ -234,14 +234,14 @@ def _wants(share: AccountShare) -> float:
     return wants if share.cap is None else min(wants, max(share.cap, share.held))
 
 
-def _with_parts(found: Sequence[AccountShare]) -> list[AccountShare]:
-    fair, held = sum(share.fair for share in found) or 1.0, sum(share.held for share in found) or 1
-    return [replace(s, fair_share=s.fair / fair, held_share=s.held / held) for s in found]
+def _with_parts(rows: Sequence[AccountShare]) -> list[AccountShare]:
+    fair, held = sum(share.fair for share in rows) or 1.0, sum(share.held for share in rows) or 1
+    return [replace(s, fair_share=s.fair / fair, held_share=s.held / held) for s in rows]
 
 
-def _together(found: Iterable[AccountShare]) -> list[AccountShare]:
+def _together(rows: Iterable[AccountShare]) -> list[AccountShare]:
     by_account: dict[str, AccountShare] = {}
-    for share in found:
+    for share in rows:
         before = by_account.get(share.account)
         by_account[share.account] = replace(share, role=None) if before is None else _sum(before, share)
     return _with_parts(list(by_account.values()))

@@ -99,7 +99,7 @@ class Broker(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Worker:
+class WorkerSeen:
     """One that serves the queue. `busy`: tickets it runs."""
 
     worker_id: str
@@ -175,17 +175,17 @@ class Situation:
         return int(self.held.accounts.get(self.task["account"], 0))
 
     @cached_property
-    def workers(self) -> list[Worker]:
+    def workers(self) -> list[WorkerSeen]:
         """Of its queue, who was heard last first."""
         rows = self.connection.execute(WORKERS, {"queue": self.of.queue, "most": lines.MOST})
-        return [Worker(*row) for row in rows]
+        return [WorkerSeen(*row) for row in rows]
 
     @property
-    def takers(self) -> list[Worker]:
+    def takers(self) -> list[WorkerSeen]:
         return [worker for worker in self.workers if worker.takes]
 
     @property
-    def lookers(self) -> list[Worker]:
+    def lookers(self) -> list[WorkerSeen]:
         """Those that make passes of a prompt role, within a second of a slot's being free (`dispatch/room.py`)."""
         is_full = self.held.n >= self.of.size
         return [] if is_full or not self.of.prompt else self.takers
@@ -281,5 +281,5 @@ class Situation:
         """That its account waits while it holds nothing, by the record of the last passes."""
         return rounds.rounds(self.connection, self.task["role"], self.task["account"])
 
-    def _one(self, statement: TextClause, **given: Any) -> Row[Any]:
-        return self.connection.execute(statement, given).one()
+    def _one(self, statement: TextClause, **parameters: Any) -> Row[Any]:
+        return self.connection.execute(statement, parameters).one()

@@ -80,7 +80,7 @@ MOST = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Unstarted:
+class UnstartedTickets:
     """Tickets of a queue that no worker has started, of so many tasks. `oldest`: when the first was claimed."""
 
     queue: str
@@ -118,12 +118,12 @@ def passes(
     return [row | {"capped": _capped(row["claimants"], row["given"])} for row in rows]
 
 
-def _capped(claimants: Sequence[Any], given: Mapping[str, int]) -> int:
+def _capped(claimants: Sequence[Any], slots: Mapping[str, int]) -> int:
     """Those that wait for more than they got, and hold what they may with it."""
     return sum(
         isinstance(one, Mapping)
         and one.get("cap") is not None
-        and (got := given.get(one["account"], 0)) < one.get("waiting", 0)
+        and (got := slots.get(one["account"], 0)) < one.get("waiting", 0)
         and one.get("holding", 0) + got >= one["cap"]
         for one in claimants
     )
@@ -164,9 +164,9 @@ def beats(connection: Connection, *, limit: int = MOST) -> list[dict[str, Any]]:
     return _rows(connection, BEATS, limit)
 
 
-def unstarted(connection: Connection) -> list[Unstarted]:
+def unstarted(connection: Connection) -> list[UnstartedTickets]:
     """Of each queue, by name: the tickets that no worker has started; none of most."""
-    return [Unstarted(*row) for row in connection.execute(UNSTARTED)]
+    return [UnstartedTickets(*row) for row in connection.execute(UNSTARTED)]
 
 
 def audit_trail(
@@ -182,11 +182,11 @@ def audit_trail(
         missing = "kind" if kind is None else "target"
         raise BadValue(f"{missing}=None: give kind and target together, or neither")
     statement = AUDIT if kind is None else AUDIT_OF
-    given = {} if kind is None else {"kind": kind, "target": target}
-    return _rows(connection, statement, limit, before=before, **given)
+    parameters = {} if kind is None else {"kind": kind, "target": target}
+    return _rows(connection, statement, limit, before=before, **parameters)
 
 
-def _rows(connection: Connection, statement: TextClause, limit: int, **given: Any) -> list[dict[str, Any]]:
+def _rows(connection: Connection, statement: TextClause, limit: int, **parameters: Any) -> list[dict[str, Any]]:
     if not 1 <= limit <= MOST + 1:  # one more than a page tells whether there is a following one
         raise BadValue(f"limit={limit}: give 1 to {MOST:,}")
-    return [dict(row) for row in connection.execute(statement, given | {"most": limit}).mappings()]
+    return [dict(row) for row in connection.execute(statement, parameters | {"most": limit}).mappings()]

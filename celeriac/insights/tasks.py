@@ -69,24 +69,24 @@ MOST = 1_000
 LOOKS_AT = (1, 10_000)
 
 
-def find(connection: Connection, given: int | str) -> dict[str, Any] | None:
+def find(connection: Connection, identifier: int | str) -> dict[str, Any] | None:
     """A task by its row's id or by its task_id, if there is one (still). A text of digits is an id, if a row has it:
     which task_id others choose changes nothing about whom an id means.
     """
-    task = _row_id(given)
+    task = _row_id(identifier)
     row = None if task is None else _read(connection, task)
-    if row is None and isinstance(given, str) and "\x00" not in given:
-        task = connection.execute(ID_OF, {"task_id": given}).scalar_one_or_none()
+    if row is None and isinstance(identifier, str) and "\x00" not in identifier:
+        task = connection.execute(ID_OF, {"task_id": identifier}).scalar_one_or_none()
         row = None if task is None else _read(connection, task)
     return row
 
 
 def _read(connection: Connection, task: int) -> dict[str, Any] | None:
     """Without what its role calls sensitive."""
-    found = connection.execute(TASK, {"id": task}).mappings().one_or_none()
-    if found is None:
+    record = connection.execute(TASK, {"id": task}).mappings().one_or_none()
+    if record is None:
         return None
-    row = dict(found) | {"headers": without_calls(found["headers"])}
+    row = dict(record) | {"headers": without_calls(record["headers"])}
     return redacted(row, of_role(row.pop("sensitive"), row.pop("parameters")))
 
 
@@ -98,25 +98,25 @@ def call(connection: Connection, task: int) -> tuple[list[Any], dict[str, Any]]:
     return row.args, row.kwargs
 
 
-def _row_id(given: int | str) -> int | None:
-    digits = str(given)
+def _row_id(identifier: int | str) -> int | None:
+    digits = str(identifier)
     is_number = digits.isascii() and digits.isdigit() and len(digits) <= len(str(2**63))
     return int(digits) if is_number and int(digits) < 2**63 else None
 
 
-def get(connection: Connection, given: int | str) -> dict[str, Any]:
+def get(connection: Connection, identifier: int | str) -> dict[str, Any]:
     """As `find`. Raises Unknown."""
-    task = find(connection, given)
+    task = find(connection, identifier)
     if task is None:
-        raise Unknown(f"there is no task {given!r}; a finished one may be pruned")
+        raise Unknown(f"there is no task {identifier!r}; a finished one may be pruned")
     return task
 
 
-def rows_of(connection: Connection, given: Sequence[str]) -> dict[str, int]:
+def rows_of(connection: Connection, identifiers: Sequence[str]) -> dict[str, int]:
     """The row's id of each that is there, as `find` finds it."""
-    ids = {one: row for one in given if (row := _row_id(one)) is not None}
+    ids = {one: row for one in identifiers if (row := _row_id(one)) is not None}
     with lookups(connection):
-        rows = connection.execute(ROWS_OF, {"given": list(given), "ids": [*ids.values()]}).all()
+        rows = connection.execute(ROWS_OF, {"given": list(identifiers), "ids": [*ids.values()]}).all()
     there = {row.id for row in rows if row.task_id is None}
     named = {row.task_id: row.id for row in rows if row.task_id is not None}
     return named | {one: row for one, row in ids.items() if row in there}
@@ -124,8 +124,8 @@ def rows_of(connection: Connection, given: Sequence[str]) -> dict[str, int]:
 
 def events(connection: Connection, task: int) -> list[dict[str, Any]]:
     """What happened to the task of this id, which may be gone: the last 1,000, in order."""
-    found = connection.execute(EVENTS, {"id": task, "most": MOST}).mappings()
-    return [dict(event) for event in found][::-1]
+    rows = connection.execute(EVENTS, {"id": task, "most": MOST}).mappings()
+    return [dict(event) for event in rows][::-1]
 
 
 def active_under(connection: Connection, lock_key: str) -> dict[str, Any] | None:
@@ -136,8 +136,8 @@ def active_under(connection: Connection, lock_key: str) -> dict[str, Any] | None
 
 def unfinished(connection: Connection, role: str, unique_key: str) -> dict[str, Any] | None:
     """The role's task that is waiting or active under a unique key; there is at most one."""
-    given = {"role": role, "unique_key": unique_key}
-    row = connection.execute(UNFINISHED, given).mappings().one_or_none()
+    parameters = {"role": role, "unique_key": unique_key}
+    row = connection.execute(UNFINISHED, parameters).mappings().one_or_none()
     return None if row is None else dict(row)
 
 

@@ -104,8 +104,8 @@ def ticks_of(
     if not 1 <= limit <= MOST + 1:  # one more than a page tells whether there is a following one
         raise BadValue(f"limit={limit}: give 1 to {MOST:,}")
     due, done = before or (None, None)
-    given = {"schedule": schedule, "due": due, "done": done, "most": limit}
-    return _with_outcomes(connection, [dict(row) for row in connection.execute(TICKS, given).mappings()])
+    parameters = {"schedule": schedule, "due": due, "done": done, "most": limit}
+    return _with_outcomes(connection, [dict(row) for row in connection.execute(TICKS, parameters).mappings()])
 
 
 def ticking(connection: Connection, schedules: Sequence[int]) -> dict[int, Ticking]:
@@ -132,12 +132,12 @@ def lateness(connection: Connection, schedule: int | None = None) -> Lateness:
     return Lateness(max(0.0, row.now or 0.0), row.p95, row.worst, Count(row.n, exact=row.n < LOOKED_AT))
 
 
-def _with_outcomes(connection: Connection, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _with_outcomes(connection: Connection, ticks: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Adds `id` and `status` to each; of what was left out neither."""
-    made = [row for row in found if row["task_id"]]
-    given = {"task_ids": [row["task_id"] for row in made], "since": [row["due_at"] for row in made]}
-    outcomes = {row.task_id: row for row in connection.execute(OUTCOMES, given)} if made else {}
-    for row in found:
+    made = [row for row in ticks if row["task_id"]]
+    parameters = {"task_ids": [row["task_id"] for row in made], "since": [row["due_at"] for row in made]}
+    outcomes = {row.task_id: row for row in connection.execute(OUTCOMES, parameters)} if made else {}
+    for row in ticks:
         outcome = outcomes.get(row["task_id"])
         row |= {"id": outcome and outcome.id, "status": outcome and (outcome.status or NOT_KEPT)}
-    return found
+    return ticks

@@ -22,7 +22,7 @@ SELECT coalesce(min(id), 0) AS oldest, count(*) AS n FROM (
 """)
 
 # INVARIANT: no entry before :oldest is read.
-FOUND = text("""
+ENTRIES = text("""
 SELECT * FROM celeriac.audit
 WHERE id >= :oldest AND id < coalesce(CAST(:before AS bigint), 9223372036854775807)
     AND (CAST(:by AS text) IS NULL OR by = :by) AND (CAST(:action AS text) IS NULL OR action = :action)
@@ -62,11 +62,11 @@ def trail(connection: Connection, wanted: Of, *, limit: int = 100, after: str | 
     if wanted in (Of(), Of(kind=wanted.kind, target=wanted.target)) and (wanted.kind is None) == (
         wanted.target is None
     ):  # what has an index
-        found = audit_trail(connection, kind=wanted.kind, target=wanted.target, limit=limit + 1, before=before)
-        return Trail(found[:limit], str(found[limit - 1]["id"]) if len(found) > limit else None)
+        entries = audit_trail(connection, kind=wanted.kind, target=wanted.target, limit=limit + 1, before=before)
+        return Trail(entries[:limit], str(entries[limit - 1]["id"]) if len(entries) > limit else None)
     looked = connection.execute(LOOKED, {"before": before, "look": LOOK}).one()
-    given = asdict(wanted) | {"before": before, "oldest": looked.oldest, "most": limit + 1}
-    found = [dict(row) for row in connection.execute(FOUND, given).mappings()]
-    if len(found) > limit:
-        return Trail(found[:limit], str(found[limit - 1]["id"]))
-    return Trail(found, str(looked.oldest) if looked.n == LOOK else None)
+    parameters = asdict(wanted) | {"before": before, "oldest": looked.oldest, "most": limit + 1}
+    entries = [dict(row) for row in connection.execute(ENTRIES, parameters).mappings()]
+    if len(entries) > limit:
+        return Trail(entries[:limit], str(entries[limit - 1]["id"]))
+    return Trail(entries, str(looked.oldest) if looked.n == LOOK else None)

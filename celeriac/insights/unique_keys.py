@@ -48,10 +48,10 @@ def unique_keys(
     if not 1 <= limit <= MOST + 1:
         raise BadValue(f"limit={limit}: give 1 to {MOST:,}")
     of, key = after or (None, None)
-    statement, given = (TAKEN, {"role": of}) if role is None else (TAKEN_OF_ROLE, {"role": role})
-    rows = connection.execute(statement, given | {"key": key, "most": limit}).all()
-    found = connection.execute(HOLDERS, {"heads": [row.id for row in rows]})
-    held = {row.id: RUNNING if row.worker_id else CLAIMED for row in found}
+    statement, parameters = (TAKEN, {"role": of}) if role is None else (TAKEN_OF_ROLE, {"role": role})
+    rows = connection.execute(statement, parameters | {"key": key, "most": limit}).all()
+    holders = connection.execute(HOLDERS, {"heads": [row.id for row in rows]})
+    held = {row.id: RUNNING if row.worker_id else CLAIMED for row in holders}
     return [
         UniqueKey(
             row.role, row.unique_key, row.id, row.task_id, row.account, held.get(row.id, PENDING), row.created_at,

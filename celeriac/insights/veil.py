@@ -17,7 +17,7 @@ from celeriac.store.states import RUNNING
 CALLS: Final = frozenset({"args", "kwargs", "arguments", "result", "progress", "headers"})
 
 #: What an error says, and where a letter is told as it came.
-SAYS: Final = frozenset({"error_message", "error", "message", "pattern", "traceback"})
+ERROR_TEXTS: Final = frozenset({"error_message", "error", "message", "pattern", "traceback"})
 
 #: The filters of a list by which one would find out what it hides.
 FILTERS: Final = ("error",)
@@ -25,25 +25,25 @@ FILTERS: Final = ("error",)
 _KIND = re.compile(r"([A-Za-z_][\w.]*): ")
 
 
-def veiled(told: Any) -> Any:
+def veiled(shown: Any) -> Any:
     """Rows, dataclasses and lists of them."""
-    if isinstance(told, Mapping):
-        seen = {name: _field(str(name), value) for name, value in told.items()}
-        return seen | {"why": error(seen["why"])} if _is_attempt(told) else seen
-    if is_dataclass(told) and not isinstance(told, type):
+    if isinstance(shown, Mapping):
+        seen = {name: _field(str(name), value) for name, value in shown.items()}
+        return seen | {"why": error(seen["why"])} if _is_attempt(shown) else seen
+    if is_dataclass(shown) and not isinstance(shown, type):
         return replace(
-            told, **{one.name: _field(one.name, getattr(told, one.name)) for one in fields(told) if one.init}
+            shown, **{one.name: _field(one.name, getattr(shown, one.name)) for one in fields(shown) if one.init}
         )
-    if isinstance(told, tuple) and hasattr(told, "_make"):
-        return told._make(map(veiled, told))
-    return [veiled(one) for one in told] if isinstance(told, list | tuple) else told
+    if isinstance(shown, tuple) and hasattr(shown, "_make"):
+        return shown._make(map(veiled, shown))
+    return [veiled(one) for one in shown] if isinstance(shown, list | tuple) else shown
 
 
-def error(says: Any) -> Any:
+def error(message: Any) -> Any:
     """Its kind, if it has one."""
-    if not isinstance(says, str) or not says:
-        return says
-    kind = _KIND.match(says)
+    if not isinstance(message, str) or not message:
+        return message
+    kind = _KIND.match(message)
     return f"{kind[1]}: {HIDDEN}" if kind else HIDDEN
 
 
@@ -55,7 +55,7 @@ def refused(asked: Mapping[str, Any]) -> list[str]:
 def _field(name: str, value: Any) -> Any:
     if name in CALLS or name.startswith(ARGUMENT):
         return _call(value)
-    return error(value) if name in SAYS else veiled(value)
+    return error(value) if name in ERROR_TEXTS else veiled(value)
 
 
 def _call(value: Any) -> Any:

@@ -42,7 +42,12 @@ ORDER: dict[str, Callable[[Situation], Check]] = {
 _BEFORE_CLAIM = ("due", "role", "account", "members", "lock", "rate", "window", "cap", "turn", "passes")
 
 #: The check that tells of a task which waits for this.
-_SAYS = {WAITS_FOR_TIME: "due", WAITS_FOR_ACCOUNT: "account", WAITS_FOR_MEMBERS: "members", WAITS_FOR_LOCK: "lock"}
+_CHECK_OF_WAIT = {
+    WAITS_FOR_TIME: "due",
+    WAITS_FOR_ACCOUNT: "account",
+    WAITS_FOR_MEMBERS: "members",
+    WAITS_FOR_LOCK: "lock",
+}
 
 #: A task that moves while it is looked at is looked at again.
 LOOKS = 3
@@ -79,34 +84,36 @@ class History:
     why: str | None
 
 
-def why(connection: Connection, given: int | str, broker: Broker | None = None, *, within: float = math.inf) -> Why:
+def why(
+    connection: Connection, identifier: int | str, broker: Broker | None = None, *, within: float = math.inf
+) -> Why:
     """Of the task `find` finds. Without a broker, what Redis would say is unknown. Raises Unknown.
 
     After `within` seconds, or where Postgres stops a statement (`statement_timeout`), no further check is asked.
     """
-    task, until = get(connection, given), time.monotonic() + within
+    task, until = get(connection, identifier), time.monotonic() + within
     for _ in range(LOOKS):
-        told, is_whole = _told(connection, task, broker, until)
+        answer, is_whole = _explain(connection, task, broker, until)
         if not is_whole:  # After a statement that was stopped its transaction takes no other.
-            return told
+            return answer
         again = find(connection, task["id"])
         if again is None:
             return _over(task | {"status": "over, and its row is gone"})
         if all(again[name] == task[name] for name in _PLACE):
-            return told
+            return answer
         task = again
     basis = "unknown, because it moves just now"
     return Why(task, "it moves just now: look again", "unknown", (), None, basis, "another look", None)
 
 
-def history(connection: Connection, given: int | str, broker: Broker | None = None) -> History:
+def history(connection: Connection, identifier: int | str, broker: Broker | None = None) -> History:
     """What happened to the task, and why it waits. Raises Unknown."""
-    told = why(connection, given, broker)
-    waits = None if told.reason in ("running", "finished") else told.headline
-    return History(told.task, events(connection, told.task["id"]), told.ahead, waits)
+    answer = why(connection, identifier, broker)
+    waits = None if answer.reason in ("running", "finished") else answer.headline
+    return History(answer.task, events(connection, answer.task["id"]), answer.ahead, waits)
 
 
-def _told(connection: Connection, task: dict[str, Any], broker: Broker | None, until: float) -> tuple[Why, bool]:
+def _explain(connection: Connection, task: dict[str, Any], broker: Broker | None, until: float) -> tuple[Why, bool]:
     """False: not all that would have been asked was."""
     if task["status"] in FINISHED:
         return _over(task), True
@@ -129,16 +136,16 @@ def _whole(s: Situation, task: dict[str, Any], asked: list[Check], no: Check | N
     reason, headline = (no.reason or "unknown", no.sentence) if no else _standing(s, asked)
     if no is None and s.is_expired:
         headline += "; it has expired, and whoever takes it up cancels it"
-    says = forecast(s, reason)
-    return Why(task, headline, reason, tuple(asked), says.expected, says.basis, says.next, s.ahead)
+    outlook = forecast(s, reason)
+    return Why(task, headline, reason, tuple(asked), outlook.expected, outlook.basis, outlook.next, s.ahead)
 
 
 def _in_part(task: dict[str, Any], asked: list[Check], slow: str, no: Check | None = None) -> Why:
     """What is known where `slow` took too long."""
     headline = f"why it waits is known in part: {slow} took too long to ask"
-    reason, says = (no.reason or "unknown", no.sentence) if no else ("unknown", headline)
+    reason, sentence = (no.reason or "unknown", no.sentence) if no else ("unknown", headline)
     basis = f"unknown, because {slow} took too long to ask"
-    return Why(task, says, reason, tuple(asked), None, basis, "another look", None)
+    return Why(task, sentence, reason, tuple(asked), None, basis, "another look", None)
 
 
 def _asked(s: Situation, until: float) -> tuple[list[Check], str | None]:
@@ -153,9 +160,9 @@ def _asked(s: Situation, until: float) -> tuple[list[Check], str | None]:
         elif not s.is_pending and name in _BEFORE_CLAIM:
             asked.append(Check(name, "yes", "it is claimed"))
         else:
-            told = None if time.monotonic() > until else _answer(s, ask)
-            slow = name if told is None else None
-            asked.append(told or Check(name, "unknown", "this took too long to ask"))
+            check = None if time.monotonic() > until else _answer(s, ask)
+            slow = name if check is None else None
+            asked.append(check or Check(name, "unknown", "this took too long to ask"))
             said_no = asked[-1].outcome == "no"
     return asked, slow
 
@@ -174,7 +181,7 @@ def _standing(s: Situation, asked: Sequence[Check]) -> tuple[Reason, str]:
     """Of a task that no check holds back."""
     said = {check.name: check for check in asked}
     if s.task["waits_for"] is not None:
-        return "entering", f"nothing holds it back: {said[_SAYS[s.task['waits_for']]].sentence}"
+        return "entering", f"nothing holds it back: {said[_CHECK_OF_WAIT[s.task['waits_for']]].sentence}"
     if s.is_pending:
         return "runnable", "nothing holds it back: the next pass of its role takes it"
     if said["ticket"].facts.get("taken"):

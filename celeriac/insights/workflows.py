@@ -170,27 +170,27 @@ _Key = tuple[str, str | None]
 _Bodies = Mapping[str | None, Row[Any]]
 
 
-def workflow_of(connection: Connection, given: int | str) -> str:
+def workflow_of(connection: Connection, identifier: int | str) -> str:
     """The id of the workflow: given that, or a part's row id or task id. Raises Unknown.
 
     That of a task which belongs to none may be a workflow's all the same.
     """
-    task = find(connection, given)
+    task = find(connection, identifier)
     if task is not None and task["workflow"] is not None:
         return str(task["workflow"])
-    label = str(given) if task is None else str(task["task_id"])
+    label = str(identifier) if task is None else str(task["task_id"])
     if not connection.execute(HAS_PARTS, {"workflow": label}).scalar_one():
-        none = f"there is no workflow {given!r}; what has finished may be pruned"
-        raise Unknown(none if task is None else f"task {given!r} belongs to no workflow")
+        none = f"there is no workflow {identifier!r}; what has finished may be pruned"
+        raise Unknown(none if task is None else f"task {identifier!r} belongs to no workflow")
     return label
 
 
-def workflow(connection: Connection, given: int | str) -> Workflow:
-    """The whole of it. `given`: as `workflow_of` has it. Raises Unknown."""
-    label = workflow_of(connection, given)
+def workflow(connection: Connection, identifier: int | str) -> Workflow:
+    """The whole of it. `identifier`: as `workflow_of` has it. Raises Unknown."""
+    label = workflow_of(connection, identifier)
     whole, *rows = connection.execute(SHAPE, {"workflow": label, "most": MOST_NODES}).all()
     if not whole.counts:
-        raise Unknown(f"there is no workflow {given!r}; what has finished may be pruned")
+        raise Unknown(f"there is no workflow {identifier!r}; what has finished may be pruned")
     held = connection.execute(HELD, {"workflow": label, "roles": whole.roles or []}).all()
     counts = _counts(whole.counts, held)
     bodies = _bodies(connection, (row.barrier for row in rows))
@@ -206,7 +206,7 @@ def workflow(connection: Connection, given: int | str) -> Workflow:
 
 
 def workflow_tasks(
-    connection: Connection, given: int | str, *, statuses: Sequence[str] | None = None, role: str | None = None,
+    connection: Connection, identifier: int | str, *, statuses: Sequence[str] | None = None, role: str | None = None,
     barrier: str | None = None, limit: int = 100, after: str | None = None,
 ) -> Page:  # fmt: skip
     """Its parts, newest first; `role` and `barrier`: those of a node; `statuses` by any of their words. Pages are those
@@ -217,7 +217,7 @@ def workflow_tasks(
     """
     refuse(ALL, limit, after)
     wanted = Filter.of(statuses or ())
-    asked: dict[str, Any] = {"workflow": workflow_of(connection, given), "role": role, "barrier": barrier}
+    asked: dict[str, Any] = {"workflow": workflow_of(connection, identifier), "role": role, "barrier": barrier}
     asked |= {"statuses": list(wanted.statuses) if wanted.statuses else None, "waits_for": wanted.waits_for}
     asked |= {"silent": wanted.silent, "after": after, "most": limit + 1}
     rows, end = [], None
@@ -260,8 +260,8 @@ def _id(body: Row[Any] | None) -> int | None:
 
 def _bodies(connection: Connection, barriers: Iterable[str | None]) -> _Bodies:
     wanted = sorted({barrier for barrier in barriers if barrier is not None})
-    found = connection.execute(BODIES, {"barriers": wanted}).all() if wanted else []
-    return {row.barrier: row for row in found}
+    rows = connection.execute(BODIES, {"barriers": wanted}).all() if wanted else []
+    return {row.barrier: row for row in rows}
 
 
 def _edges(
@@ -269,8 +269,8 @@ def _edges(
 ) -> list[Edge]:
     """A node's parts have as many parents: the first one's tells where they come from."""
     parents = sorted({row.parent for row in rows if row.parent is not None})
-    found = connection.execute(PARENTS, {"ids": parents, "workflow": label}).all() if parents else []
-    links: dict[int, _Key] = {row.id: (row.role, row.barrier) for row in found}
+    parts = connection.execute(PARENTS, {"ids": parents, "workflow": label}).all() if parents else []
+    links: dict[int, _Key] = {row.id: (row.role, row.barrier) for row in parts}
     pairs: list[tuple[_Key | None, _Key | None, str]] = []
     for row in rows:
         body = bodies.get(row.barrier)

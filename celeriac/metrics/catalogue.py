@@ -26,7 +26,7 @@ class Metric:
     """
 
     name: str
-    says: str
+    meaning: str
     labels: tuple[str, ...] = ()
     source: Source = "sql"
     bounds: tuple[float, ...] = ()
@@ -57,9 +57,9 @@ _LATER = "; a minute late"
 _KEPT = f"{_LATER}, and not told of roles that keep no successes"
 
 
-def _counted(name: str, says: str, labels: tuple[str, ...], source: Source, *values: str) -> Metric:
+def _counted(name: str, meaning: str, labels: tuple[str, ...], source: Source, *values: str) -> Metric:
     bounds = () if name.endswith("_total") else counters.BOUNDS
-    return Metric(name, says, labels, source, bounds, values, is_counted=True)
+    return Metric(name, meaning, labels, source, bounds, values, is_counted=True)
 
 
 METRICS = (

@@ -51,15 +51,15 @@ class Exporter:
     def _read(self) -> Samples:
         began = time.monotonic()
         try:
-            told = self._ask()
+            samples = self._ask()
         except SQLAlchemyError as error:
             logger.warning("Figures could not be read: %s", str(getattr(error, "orig", error)).partition("\n")[0])
-            told = Samples()
-        told.put("scrape_ok", bool(told.values))
-        told.put("redis_up", self.app.publisher.answers())
-        told.put("build_info", 1, __version__)
-        told.put("scrape_duration_seconds", time.monotonic() - began)
-        return told
+            samples = Samples()
+        samples.put("scrape_ok", bool(samples.values))
+        samples.put("redis_up", self.app.publisher.answers())
+        samples.put("build_info", 1, __version__)
+        samples.put("scrape_duration_seconds", time.monotonic() - began)
+        return samples
 
     def _ask(self) -> Samples:
         with self.app.database.reading() as connection:
@@ -67,25 +67,25 @@ class Exporter:
             return read(connection, self._rules, self.app.settings.alert_wait)
 
 
-def as_text(told: Samples) -> bytes:
+def as_text(samples: Samples) -> bytes:
     """In the order of the catalogue."""
-    return generate_latest(_Collected(told))
+    return generate_latest(_Collected(samples))
 
 
 class _Collected(Collector):
-    def __init__(self, told: Samples) -> None:
-        self.told = told
+    def __init__(self, samples: Samples) -> None:
+        self.samples = samples
 
     def collect(self) -> Iterable[Family]:
-        return list(_families(self.told))
+        return list(_families(self.samples))
 
 
-def _families(told: Samples) -> Iterator[Family]:
+def _families(samples: Samples) -> Iterator[Family]:
     for name, metric in BY_NAME.items():
-        family = Family((PREFIX + name).removesuffix("_total"), metric.says, metric.kind)
-        for labels, value in told.values.get(name, {}).items():
+        family = Family((PREFIX + name).removesuffix("_total"), metric.meaning, metric.kind)
+        for labels, value in samples.values.get(name, {}).items():
             family.add_sample(PREFIX + name, dict(zip(metric.labels, labels, strict=True)), value)
-        for labels, (counts, seconds) in told.histograms.get(name, {}).items():
+        for labels, (counts, seconds) in samples.histograms.get(name, {}).items():
             _add_histogram(family, metric.bounds, dict(zip(metric.labels, labels, strict=True)), counts, seconds)
         if family.samples:
             yield family

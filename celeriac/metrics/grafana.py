@@ -19,7 +19,7 @@ class Panel:
     """`lines`: what each is called, and its expression. `$role` is the variable."""
 
     title: str
-    says: str
+    description: str
     unit: str
     lines: Sequence[tuple[str, str]]
     kind: str = "timeseries"
@@ -42,8 +42,8 @@ def _a_second(name: str) -> str:
 
 
 def _quantile(name: str, share: float, by: str = "") -> str:
-    told = f"max by (role, le) (rate(celeriac_{name}_bucket{_OF_ROLE}{COUNTED}))"
-    return f"histogram_quantile({share}, sum by ({by}le) ({told}))"
+    buckets = f"max by (role, le) (rate(celeriac_{name}_bucket{_OF_ROLE}{COUNTED}))"
+    return f"histogram_quantile({share}, sum by ({by}le) ({buckets}))"
 
 
 def _rate(name: str, labels: str) -> str:
@@ -192,8 +192,8 @@ def _panel(panel: Panel, at: dict[str, int]) -> dict[str, Any]:
     ]
     defaults = {"unit": panel.unit, "min": 0}
     return {
-        "type": panel.kind, "title": panel.title, "description": panel.says, "datasource": SOURCE, "targets": targets,
-        "fieldConfig": {"defaults": defaults, "overrides": []}, "gridPos": at,
+        "type": panel.kind, "title": panel.title, "description": panel.description, "datasource": SOURCE,
+        "targets": targets, "fieldConfig": {"defaults": defaults, "overrides": []}, "gridPos": at,
     }  # fmt: skip
 
 

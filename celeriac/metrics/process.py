@@ -108,22 +108,22 @@ def of_worker(lifeline: Lifeline) -> Port | None:
 
 
 def worker_figures(lifeline: Lifeline) -> Samples:
-    told, governor = Samples(), lifeline.governor
+    samples, governor = Samples(), lifeline.governor
     roles = [role.name for role in lifeline.served()]
     for role in roles:
-        told.put("worker_tasks_run_total", state.total_count.get(role, 0), role)
-        told.put("kicks_total", request.kicks[role], role)
-    _counted(told, ("worker", "process"), roles)
-    told.put("worker_tickets_active", len(state.active_requests))
-    told.put("worker_tickets_reserved", len(state.reserved_requests))
-    told.put("worker_processes", lifeline.worker.concurrency)
-    told.put("worker_backing_off", governor.back_off.reason is not None)
-    told.put("worker_draining", lifeline.drain_until is not None)
-    told.put("worker_memory_ratio", governor.usage.memory)
-    told.put("worker_cpu_ratio", governor.usage.cpu)
-    told.put("worker_heartbeat_age_seconds", max(0.0, time.monotonic() - shared.renewed()))
-    told.put("worker_heartbeat_failures_total", lifeline.failures)
-    return told
+        samples.put("worker_tasks_run_total", state.total_count.get(role, 0), role)
+        samples.put("kicks_total", request.kicks[role], role)
+    _counted(samples, ("worker", "process"), roles)
+    samples.put("worker_tickets_active", len(state.active_requests))
+    samples.put("worker_tickets_reserved", len(state.reserved_requests))
+    samples.put("worker_processes", lifeline.worker.concurrency)
+    samples.put("worker_backing_off", governor.back_off.reason is not None)
+    samples.put("worker_draining", lifeline.drain_until is not None)
+    samples.put("worker_memory_ratio", governor.usage.memory)
+    samples.put("worker_cpu_ratio", governor.usage.cpu)
+    samples.put("worker_heartbeat_age_seconds", max(0.0, time.monotonic() - shared.renewed()))
+    samples.put("worker_heartbeat_failures_total", lifeline.failures)
+    return samples
 
 
 def of_beat(scheduler: Scheduler) -> Port | None:
@@ -137,13 +137,13 @@ def of_beat(scheduler: Scheduler) -> Port | None:
 
 
 def beat_figures(scheduler: Scheduler) -> Samples:
-    told = Samples()
+    samples = Samples()
     roles = [declared.role.name for declared in scheduler.app.roles.all()]
-    _counted(told, ("beat", "process"), roles, _named(scheduler))
-    told.put("beat_ticks_total", scheduler.ticks)
-    told.put("beat_late_seconds", scheduler.late_by)
-    told.put("beat_acts_running", scheduler.acts.under_way())
-    return told
+    _counted(samples, ("beat", "process"), roles, _named(scheduler))
+    samples.put("beat_ticks_total", scheduler.ticks)
+    samples.put("beat_late_seconds", scheduler.late_by)
+    samples.put("beat_acts_running", scheduler.acts.under_way())
+    return samples
 
 
 def _named(scheduler: Scheduler) -> list[str]:
@@ -152,12 +152,12 @@ def _named(scheduler: Scheduler) -> list[str]:
     return sorted({*entries(scheduler.app), *ran})[:SCHEDULES_TOLD]
 
 
-def _counted(told: Samples, sources: Iterable[Source], roles: Iterable[str], schedules: Iterable[str] = ()) -> None:
+def _counted(samples: Samples, sources: Iterable[Source], roles: Iterable[str], schedules: Iterable[str] = ()) -> None:
     """What was counted as it happened: each label set there may be, also at 0, and no other."""
     of_label = {"role": roles, "schedule": schedules}
     for metric in (metric for metric in METRICS if metric.is_counted and metric.source in sources):
         for labels in product(*(of_label.get(label, metric.values) for label in metric.labels)):
             if metric.is_histogram:
-                told.count(metric.name, *COUNTERS.times(metric.name, *labels), *labels)
+                samples.count(metric.name, *COUNTERS.times(metric.name, *labels), *labels)
             else:
-                told.put(metric.name, COUNTERS.total(metric.name, *labels), *labels)
+                samples.put(metric.name, COUNTERS.total(metric.name, *labels), *labels)

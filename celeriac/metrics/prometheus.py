@@ -61,8 +61,8 @@ def summary(rule: Rule, settings: Settings) -> str:
     subject = f"{{{{ $labels.{label[1]} }}}}" if label else rule.of
     if label and not rule.of.endswith(label[1]):
         subject = f"{rule.of} of {subject}"
-    says = FORMAT.sub(lambda found: _value(found[1], found[2], rule.limit(settings)), rule.says)
-    return f"{subject}: {says}"
+    sentence = FORMAT.sub(lambda match: _value(match[1], match[2], rule.limit(settings)), rule.says)
+    return f"{subject}: {sentence}"
 
 
 _PRINTF: Mapping[str, str] = {".0f": '{{ $value | printf "%.0f" }}', ".1%": "{{ $value | humanizePercentage }}"}

@@ -171,96 +171,96 @@ def read(connection: Connection, rules: Iterable[str], wait: float) -> Samples:
 
     In a transaction that reads, by look-ups.
     """
-    told = Samples()
-    roles = _rooms(connection, told)
-    _served(connection, told, roles, wait)
-    _ended(connection, told, roles)
-    _in_all(connection, told, roles)
-    _schedules(connection, told)
-    _whole(connection, told)
+    samples = Samples()
+    roles = _rooms(connection, samples)
+    _served(connection, samples, roles, wait)
+    _ended(connection, samples, roles)
+    _in_all(connection, samples, roles)
+    _schedules(connection, samples)
+    _whole(connection, samples)
     firing: Mapping[str, int] = {row.name: row.n for row in connection.execute(FIRING)}
     for name in rules:
-        told.put("alerts_firing", firing.get(name, 0), name)
-    return told
+        samples.put("alerts_firing", firing.get(name, 0), name)
+    return samples
 
 
-def _rooms(connection: Connection, told: Samples) -> set[str]:
+def _rooms(connection: Connection, samples: Samples) -> set[str]:
     """The roles that are told of: those that are registered, and of the built-in ones those with work."""
     rows = [row._mapping for row in connection.execute(ROOMS, {"most": COUNTED + 1})]
-    found = {row["role"]: row for row in rows if not is_built_in(row["role"]) or any(map(row.get, PLACES))}
-    for role, row in found.items():
+    roles = {row["role"]: row for row in rows if not is_built_in(row["role"]) or any(map(row.get, PLACES))}
+    for role, row in roles.items():
         for place in PLACES:
-            told.put(f"tasks_{place}", row[place], role)
-        told.put("slots_free", max(0, row["window"] - row["claimed"] - row["running"]), role)
-    return set(found)
+            samples.put(f"tasks_{place}", row[place], role)
+        samples.put("slots_free", max(0, row["window"] - row["claimed"] - row["running"]), role)
+    return set(roles)
 
 
-def _served(connection: Connection, told: Samples, roles: set[str], wait: float) -> None:
+def _served(connection: Connection, samples: Samples, roles: set[str], wait: float) -> None:
     for row in connection.execute(SERVED, {"wait": wait}).mappings():
         if (role := row["role"]) in roles:
-            told.put("wait_objective_seconds", row["objective"], role)
-            told.put("window", row["window"], role)
-            told.put("role_paused", row["paused"], role)
-            told.put("running_oldest_seconds", row["running_oldest"], role)
-            told.put("worker_silence_seconds", row["silence"], role)
-            told.put("worker_slots", row["slots"], role)
-            told.put("workers_idle", row["slots"] - row["busy"], role)
+            samples.put("wait_objective_seconds", row["objective"], role)
+            samples.put("window", row["window"], role)
+            samples.put("role_paused", row["paused"], role)
+            samples.put("running_oldest_seconds", row["running_oldest"], role)
+            samples.put("worker_silence_seconds", row["silence"], role)
+            samples.put("worker_slots", row["slots"], role)
+            samples.put("workers_idle", row["slots"] - row["busy"], role)
             for state in STATES:
-                told.put("workers", row[state], role, state)
+                samples.put("workers", row[state], role, state)
 
 
-def _ended(connection: Connection, told: Samples, roles: set[str]) -> None:
+def _ended(connection: Connection, samples: Samples, roles: set[str]) -> None:
     for row in connection.execute(RECENT, {"most": RECENT_TASKS}).mappings():
         for outcome in OUTCOMES if row["role"] in roles else ():
-            told.put("recent_tasks", row[outcome], row["role"], outcome)
+            samples.put("recent_tasks", row[outcome], row["role"], outcome)
     waiting = {row.role: row.n for row in connection.execute(WAITING, {"most": ACCOUNTS})}
     trouble = connection.execute(measure.TROUBLE, {"most": measure.MOST_EVENTS}).all()
     lost, late = ({row.role: row[n] for row in trouble} for n in (1, 2))
     lags = rounds.lags(connection)
     oldest = {row.role: row.seconds for row in connection.execute(measure.OLDEST, {"most": LEVELS})}
-    told_of = {
+    by_role = {
         "accounts_waiting": waiting, "tickets_lost": lost, "late_finishes": late, "fairness_lag_rounds": lags,
         "oldest_ready_seconds": oldest, "tasks_left_ready": left_ready.left(connection, oldest, COUNTED + 1),
     }  # fmt: skip
-    for name, found in told_of.items():
+    for name, values in by_role.items():
         for role in roles:
-            told.put(name, found.get(role, 0), role)
+            samples.put(name, values.get(role, 0), role)
 
 
-def _in_all(connection: Connection, told: Samples, roles: set[str]) -> None:
+def _in_all(connection: Connection, samples: Samples, roles: set[str]) -> None:
     """What was counted by the minute, and by the passes themselves, ever since."""
     for row in connection.execute(IN_ALL):
         if (role := row.role) in roles:
             for outcome in OUTCOMES:
-                told.put("tasks_ended_total", getattr(row, outcome), role, outcome)
-            told.put("tasks_retried_total", row.retried, role)
-            told.put("passes_total", row.passes, role)
+                samples.put("tasks_ended_total", getattr(row, outcome), role, outcome)
+            samples.put("tasks_retried_total", row.retried, role)
+            samples.put("passes_total", row.passes, role)
             if not row.forgets:
-                told.put("tasks_enqueued_total", row.enqueued, role)
-                told.count("wait_seconds", row.waits, row.wait_seconds, role)
-                told.count("run_seconds", row.runs, row.run_seconds, role)
-    told.put("counts_behind_seconds", connection.execute(BEHIND).scalar_one())
+                samples.put("tasks_enqueued_total", row.enqueued, role)
+                samples.count("wait_seconds", row.waits, row.wait_seconds, role)
+                samples.count("run_seconds", row.runs, row.run_seconds, role)
+    samples.put("counts_behind_seconds", connection.execute(BEHIND).scalar_one())
 
 
-def _schedules(connection: Connection, told: Samples) -> None:
+def _schedules(connection: Connection, samples: Samples) -> None:
     for row in connection.execute(SCHEDULES, {"most": SCHEDULES_TOLD}):
-        told.put("schedule_lateness_seconds", row.late, row.name)
-        told.put("schedule_skips_total", row.skips, row.name)
-    told.put("beats", connection.execute(BEATS).scalar_one())
-    told.put("beat_tick_age_seconds", connection.execute(measure.BEAT).scalar_one_or_none())
+        samples.put("schedule_lateness_seconds", row.late, row.name)
+        samples.put("schedule_skips_total", row.skips, row.name)
+    samples.put("beats", connection.execute(BEATS).scalar_one())
+    samples.put("beat_tick_age_seconds", connection.execute(measure.BEAT).scalar_one_or_none())
 
 
-def _whole(connection: Connection, told: Samples) -> None:
-    told.put("dead_letters", connection.execute(measure.LETTERS, {"most": measure.MOST_LETTERS}).scalar_one())
-    told.put("outbox_tasks", connection.execute(OUTBOX_TASKS, {"most": OUTBOX}).scalar_one())
-    told.put("tasks_estimated", connection.execute(ESTIMATED).scalar_one())
-    told.put("oldest_transaction_seconds", connection.execute(measure.TRANSACTION).scalar_one())
+def _whole(connection: Connection, samples: Samples) -> None:
+    samples.put("dead_letters", connection.execute(measure.LETTERS, {"most": measure.MOST_LETTERS}).scalar_one())
+    samples.put("outbox_tasks", connection.execute(OUTBOX_TASKS, {"most": OUTBOX}).scalar_one())
+    samples.put("tasks_estimated", connection.execute(ESTIMATED).scalar_one())
+    samples.put("oldest_transaction_seconds", connection.execute(measure.TRANSACTION).scalar_one())
     for table, ratio in _of_tables(connection):
-        told.put("table_dead_ratio", ratio, table)
+        samples.put("table_dead_ratio", ratio, table)
     for revision in connection.execute(REVISION).scalars():
-        told.put("schema_info", 1, revision)
+        samples.put("schema_info", 1, revision)
 
 
 def _of_tables(connection: Connection) -> Iterator[tuple[str, float]]:
-    found = {row.relname: row.ratio for row in connection.execute(DEAD, {"tables": list(TABLES)})}
-    return ((table, found.get(table, 0.0)) for table in TABLES)
+    ratios = {row.relname: row.ratio for row in connection.execute(DEAD, {"tables": list(TABLES)})}
+    return ((table, ratios.get(table, 0.0)) for table in TABLES)

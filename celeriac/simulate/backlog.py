@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 from celeriac.dispatch.fairness import Claimant, allocate, next_cursor
 from celeriac.simulate.rounds import Rounds
-from celeriac.simulate.turns import Turns
+from celeriac.simulate.turns import Rotation
 
 
-class Task(NamedTuple):
+class SimulatedTask(NamedTuple):
     """Its first fields are the order within an account: the highest priority, what was due first, the lowest id.
 
     `account` is the place of its name among all accounts' names; `seconds`: how long it runs. `key`: its lock key.
@@ -38,30 +38,30 @@ class Task(NamedTuple):
     is_last: bool = True
 
 
-class Policy(NamedTuple):
+class SimulatedPolicy(NamedTuple):
     """What an operator said of an account; `cap` None: no bound."""
 
     weight: float = 1.0
     cap: int | None = None
 
 
-_USUAL = Policy()
+_USUAL = SimulatedPolicy()
 
 
 class Backlog:
     """`names` of the accounts, sorted as the database sorts them."""
 
-    def __init__(self, names: Sequence[str], policies: Mapping[int, Policy] | None = None) -> None:
+    def __init__(self, names: Sequence[str], policies: Mapping[int, SimulatedPolicy] | None = None) -> None:
         self.names = names
         self.policies = policies or {}
         self.rounds = Rounds(len(names))
-        self.ready: dict[int, list[Task]] = {}
+        self.ready: dict[int, list[SimulatedTask]] = {}
         self.holding: dict[int, int] = {}
         self.waiting = self.active = 0
         self.cursor = ""
-        self._turns = Turns(len(names))
+        self._turns = Rotation(len(names))
 
-    def add(self, task: Task) -> None:
+    def add(self, task: SimulatedTask) -> None:
         """It may start now."""
         account = task.account
         if (entries := self.ready.get(account)) is None:
@@ -71,7 +71,7 @@ class Backlog:
         heapq.heappush(entries, task)
         self.waiting += 1
 
-    def run_pass(self, free: int) -> list[Task]:
+    def run_pass(self, free: int) -> list[SimulatedTask]:
         """What it claims, in the order of the tickets: accounts take turns."""
         if free <= 0 or not self.waiting:
             return []
@@ -79,14 +79,14 @@ class Backlog:
         first = bisect_right(self.names, self.cursor)
         walk = list(islice(self._turns.walk(first), free + len(self.holding)))
         claimants = [self._claimant(account, free) for account in walk]
-        given = allocate(claimants, free)
-        self.cursor = next_cursor(claimants, given, self.cursor)
+        slots = allocate(claimants, free)
+        self.cursor = next_cursor(claimants, slots, self.cursor)
         places = dict(zip((claimant.account for claimant in claimants), walk, strict=True))
-        shares = {places[name]: n for name, n in given.items()}
+        shares = {places[name]: n for name, n in slots.items()}
         self.rounds.passed(shares)
         return _taking_turns([self._claim(account, n) for account, n in shares.items()])
 
-    def settle(self, task: Task) -> None:
+    def settle(self, task: SimulatedTask) -> None:
         """It is over, or given back."""
         self.active -= 1
         held = self.holding.pop(task.account) - 1
@@ -100,7 +100,7 @@ class Backlog:
         waiting = min(len(self.ready[account]), free)
         return Claimant(self.names[account], waiting, self.holding.get(account, 0), weight, cap)
 
-    def _claim(self, account: int, n: int) -> list[Task]:
+    def _claim(self, account: int, n: int) -> list[SimulatedTask]:
         entries = self.ready[account]
         taken = [heapq.heappop(entries) for _ in range(n)]
         if not entries:
@@ -116,6 +116,6 @@ class Backlog:
             self.rounds.waits(account)
 
 
-def _taking_turns(taken: Sequence[Sequence[Task]]) -> list[Task]:
+def _taking_turns(taken: Sequence[Sequence[SimulatedTask]]) -> list[SimulatedTask]:
     longest = max(map(len, taken), default=0)
     return [some[rank] for rank in range(longest) for some in taken if rank < len(some)]

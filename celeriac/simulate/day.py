@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 
-from celeriac.simulate.backlog import Task
+from celeriac.simulate.backlog import SimulatedTask
 
 #: The busiest hour has so much more than the mean, the quietest so much less.
 SWING = 0.6
@@ -66,10 +66,10 @@ class Day:
     def heaviest(self) -> list[int]:
         return [account for account in self.by_size[: HEAVIEST + 1] if account != self.noisy][:HEAVIEST]
 
-    def arrivals(self) -> Iterator[Task]:
+    def arrivals(self) -> Iterator[SimulatedTask]:
         """In the order of time; made one by one."""
         for number, (due, account, seconds) in enumerate(heapq.merge(self._customers(), self._noise())):
-            yield Task(0, due, number, account, seconds)
+            yield SimulatedTask(0, due, number, account, seconds)
 
     def _customers(self) -> Iterator[tuple[float, int, float]]:
         dice = random.Random(f"customers {self.seed}")

@@ -11,9 +11,9 @@ from enum import IntEnum
 from itertools import count
 
 from celeriac.dispatch.passes import PASSES
-from celeriac.simulate.backlog import Task
-from celeriac.simulate.line import Line
-from celeriac.simulate.locks import Locks
+from celeriac.simulate.backlog import SimulatedTask
+from celeriac.simulate.line import SimulatedRole
+from celeriac.simulate.locks import SimulatedLocks
 from celeriac.simulate.queues import Queues
 
 
@@ -34,7 +34,7 @@ class Fleet:
     """
 
     def __init__(
-        self, lines: Sequence[Line], workers: int, *, on_start: Callable[[Task, float], None],
+        self, lines: Sequence[SimulatedRole], workers: int, *, on_start: Callable[[SimulatedTask, float], None],
         on_look: Callable[[float], None] | None = None, look_every: float = 60.0, poll: float | None = None,
     ) -> None:  # fmt: skip
         self.lines = lines
@@ -43,10 +43,10 @@ class Fleet:
         self.on_look = on_look
         self.look_every = look_every
         self.poll = poll
-        self.locks = Locks()
+        self.locks = SimulatedLocks()
         self.now = self.ended = 0.0
-        self._queues: Queues[tuple[int, list[Task]]] = Queues((line.role.queue for line in lines), workers)
-        self._events: list[tuple[float, int, _Event, int, list[Task]]] = []
+        self._queues: Queues[tuple[int, list[SimulatedTask]]] = Queues((line.role.queue for line in lines), workers)
+        self._events: list[tuple[float, int, _Event, int, list[SimulatedTask]]] = []
         self._number = count()
         self._more = False
 
@@ -55,7 +55,7 @@ class Fleet:
         """Processes at work."""
         return self.workers - self.idle
 
-    def run(self, arrivals: Iterable[Task]) -> None:
+    def run(self, arrivals: Iterable[SimulatedTask]) -> None:
         """In the order of time. What was due before 0 comes then."""
         coming = iter(arrivals)
         task = next(coming, None)
@@ -84,7 +84,7 @@ class Fleet:
             line.kicked = True
             self._in(line.pace.arrive, _Event.KICK, number)
 
-    def _happen(self, event: _Event, number: int, ticket: list[Task]) -> None:
+    def _happen(self, event: _Event, number: int, ticket: list[SimulatedTask]) -> None:
         match event:
             case _Event.KICK:
                 self._publish(number, [[]])
@@ -109,7 +109,7 @@ class Fleet:
         if self._more or not all(line.is_over for line in self.lines):
             self._in(seconds, event, number)
 
-    def _take(self, number: int, ticket: list[Task]) -> None:
+    def _take(self, number: int, ticket: list[SimulatedTask]) -> None:
         """An empty one is a kick: it asks for a pass, whose first ticket stays with the process that makes it."""
         if not ticket:
             self.lines[number].kicked = False
@@ -122,7 +122,7 @@ class Fleet:
             self.on_start(task, self.now)
         self._in(sum(task.seconds for task in ticket), _Event.END, number, ticket)
 
-    def _end(self, number: int, ticket: list[Task]) -> None:
+    def _end(self, number: int, ticket: list[SimulatedTask]) -> None:
         self.ended, line = self.now, self.lines[number]
         for task in ticket:
             line.backlog.settle(task)
@@ -150,9 +150,9 @@ class Fleet:
                 return
             self._publish(number, tickets)
 
-    def _publish(self, number: int, tickets: Iterable[list[Task]]) -> None:
+    def _publish(self, number: int, tickets: Iterable[list[SimulatedTask]]) -> None:
         for ticket in tickets:
             self._queues.put(self.lines[number].role.queue, (number, ticket))
 
-    def _in(self, seconds: float, event: _Event, number: int = 0, ticket: list[Task] | None = None) -> None:
+    def _in(self, seconds: float, event: _Event, number: int = 0, ticket: list[SimulatedTask] | None = None) -> None:
         heapq.heappush(self._events, (self.now + seconds, next(self._number), event, number, ticket or []))

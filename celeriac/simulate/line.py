@@ -10,29 +10,29 @@ from celeriac.dispatch.publish import rows_per_ticket, split
 from celeriac.dispatch.room import QUIET
 from celeriac.dispatch.window import may_claim, refill_below
 from celeriac.roles.role import Role
-from celeriac.simulate.backlog import Backlog, Task
-from celeriac.simulate.locks import Locks
+from celeriac.simulate.backlog import Backlog, SimulatedTask
+from celeriac.simulate.locks import SimulatedLocks
 
 
 @dataclass(frozen=True)
-class Pace:
+class TicketPace:
     """Seconds the machinery takes. `arrive`: from the call to an idle worker's pass; `between`: two tickets."""
 
     arrive: float = 0.01
     between: float = 0.005
 
 
-class Line:
+class SimulatedRole:
     """`kicked`: somebody asked for a pass that has not begun."""
 
-    def __init__(self, role: Role, backlog: Backlog, pace: Pace) -> None:
+    def __init__(self, role: Role, backlog: Backlog, pace: TicketPace) -> None:
         self.role = role
         self.backlog = backlog
         self.pace = pace
         self.kicked = False
         self._seconds_per_task: float | None = None
         self._claimed_at = -math.inf
-        self._later: list[Task] = []
+        self._later: list[SimulatedTask] = []
 
     @property
     def is_over(self) -> bool:
@@ -46,20 +46,20 @@ class Line:
         most = self.role.window if now - self._claimed_at >= QUIET else refill_below(self.role)
         return bool(self.backlog.waiting or self._later) and self.backlog.active < most
 
-    def come(self, task: Task, locks: Locks) -> bool:
+    def come(self, task: SimulatedTask, locks: SimulatedLocks) -> bool:
         """Its time has come. Whether somebody kicks: of what waited for its time a look or another's pass learns."""
         if task.later:
             heapq.heappush(self._later, task)
             return False
         return self._ready(task, locks)
 
-    def promote(self, locks: Locks) -> None:
+    def promote(self, locks: SimulatedLocks) -> None:
         """All that waited for its time is ready, or lines up behind its lock key's head."""
         later, self._later = self._later, []
         for task in sorted(later, key=lambda task: task.due):
             self._ready(task, locks)
 
-    def claim(self, locks: Locks, workers: int, now: float) -> list[list[Task]]:
+    def claim(self, locks: SimulatedLocks, workers: int, now: float) -> list[list[SimulatedTask]]:
         """One pass: its tickets."""
         self.promote(locks)
         free = may_claim(self.role, self.backlog.active, workers, self._seconds_per_task)
@@ -75,7 +75,7 @@ class Line:
         before = seconds if self._seconds_per_task is None else self._seconds_per_task
         self._seconds_per_task = (before + seconds) / 2
 
-    def _ready(self, task: Task, locks: Locks) -> bool:
+    def _ready(self, task: SimulatedTask, locks: SimulatedLocks) -> bool:
         if not locks.take(task):
             return False
         self.backlog.add(task)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import heapq
 
-from celeriac.simulate.backlog import Task
+from celeriac.simulate.backlog import SimulatedTask
 
 
-class Locks:
+class SimulatedLocks:
     def __init__(self) -> None:
-        self._behind: dict[str, list[Task]] = {}
+        self._behind: dict[str, list[SimulatedTask]] = {}
 
-    def take(self, task: Task) -> bool:
+    def take(self, task: SimulatedTask) -> bool:
         """Whether it is its key's head; if not, it waits behind it."""
         if task.key is None:
             return True
@@ -21,7 +21,7 @@ class Locks:
         heapq.heappush(behind, task)
         return False
 
-    def release(self, task: Task) -> Task | None:
+    def release(self, task: SimulatedTask) -> SimulatedTask | None:
         """The next head of its key, now that it is over."""
         if task.key is None:
             return None

@@ -10,12 +10,12 @@ from itertools import accumulate
 from statistics import fmean, median
 from typing import NamedTuple
 
-from celeriac.insights.ran import Process, Ran
-from celeriac.simulate.line import Pace
+from celeriac.insights.ran import LastRun, Process
+from celeriac.simulate.line import TicketPace
 
 
 @dataclass(frozen=True, slots=True)
-class Ticket:
+class PastTicket:
     """Tasks that one process began together, one after the other. `open`: from when on a pass could claim them."""
 
     role: str
@@ -30,7 +30,7 @@ class End(NamedTuple):
     """Of a run that was not its task's last. `after`: it began then or later."""
 
     at: float
-    of: Ran
+    of: LastRun
     kind: str
     after: float
 
@@ -38,7 +38,7 @@ class End(NamedTuple):
 class Earlier(NamedTuple):
     """A run that was not its task's last, in epoch seconds. When it could start and started is an estimate."""
 
-    of: Ran
+    of: LastRun
     due: float
     started: float
     ended: float
@@ -47,13 +47,13 @@ class Earlier(NamedTuple):
 Ends = Mapping[Process, Sequence[End]]
 
 
-def tickets(ran: Iterable[Ran], capped: Collection[str]) -> list[Ticket]:
+def tickets(ran: Iterable[LastRun], capped: Collection[str]) -> list[PastTicket]:
     """What a lock key, a cap or its time may have held back was open when it was claimed."""
-    together: dict[tuple[Process, float], list[Ran]] = defaultdict(list)
+    together: dict[tuple[Process, float], list[LastRun]] = defaultdict(list)
     for one in ran:
         together[one.process, one.started].append(one)
     return [
-        Ticket(
+        PastTicket(
             some[0].role, process,
             max(one.claimed if one.later or one.lock_key or one.account in capped else one.due for one in some),
             started, max(one.ended for one in some), len(some),
@@ -72,22 +72,22 @@ def most_at_once(spans: Iterable[tuple[float, float]]) -> int:
     return most
 
 
-def ends_by_process(ran: Iterable[Ran], processes: Collection[Process]) -> Ends:
+def ends_by_process(ran: Iterable[LastRun], processes: Collection[Process]) -> Ends:
     """Runs that were not their task's last, where only one of these processes has the number their events name."""
     of_pid: dict[int | None, list[Process]] = defaultdict(list)
     for process in processes:
         of_pid[process[1]].append(process)
-    found: dict[Process, list[End]] = defaultdict(list)
+    runs: dict[Process, list[End]] = defaultdict(list)
     for one in ran:
         after = one.created
         for before in one.earlier:
             if len(of_pid[before.pid]) == 1:
-                found[of_pid[before.pid][0]].append(End(before.ended, one, before.kind, after))
+                runs[of_pid[before.pid][0]].append(End(before.ended, one, before.kind, after))
             after = before.ended
-    return found
+    return runs
 
 
-def earlier(ran: Sequence[Ran], tickets: Iterable[Ticket], ends: Ends) -> list[Earlier]:
+def earlier(ran: Sequence[LastRun], tickets: Iterable[PastTicket], ends: Ends) -> list[Earlier]:
     """At the longest, one began when its process had ended what is known of it. That long it was if something waited
     all the while; else the process may have been idle, and it is taken for no longer than the median of its role's that
     ended as it did. A task's first run could start when it was called for, if that is no longer before than any of its
@@ -101,25 +101,25 @@ def earlier(ran: Sequence[Ran], tickets: Iterable[Ticket], ends: Ends) -> list[E
     for end, seconds in longest:
         usual[end.of.role, end.kind].append(seconds)
     medians = {key: median(some) for key, some in usual.items()}
-    found = []
+    runs = []
     for end, seconds in longest:
         usual_at_most = seconds if waited(end.at - seconds, end.at) else medians[end.of.role, end.kind]
         started = end.at - min(seconds, usual_at_most)
         is_first = end.after == end.of.created and started - end.after <= patience[end.of.role]
-        found.append(Earlier(end.of, end.after if is_first else started, started, end.at))
-    return found
+        runs.append(Earlier(end.of, end.after if is_first else started, started, end.at))
+    return runs
 
 
-def _waited(ran: Sequence[Ran]) -> Callable[[float, float], bool]:
+def _waited(ran: Sequence[LastRun]) -> Callable[[float, float], bool]:
     """Whether some task waited from one time to another. `ran`: in order of `due`."""
     dues = [one.due for one in ran]
     until = list(accumulate((one.started for one in ran), max))
     return lambda since, to: bool(n := bisect_right(dues, since)) and until[n - 1] >= to
 
 
-def _longest(tickets: Iterable[Ticket], ends: Ends) -> Iterator[tuple[End, float]]:
+def _longest(tickets: Iterable[PastTicket], ends: Ends) -> Iterator[tuple[End, float]]:
     """How long (seconds) each took at the longest. What shared its ticket with a run that is known took no time."""
-    of_process: dict[Process, list[Ticket]] = defaultdict(list)
+    of_process: dict[Process, list[PastTicket]] = defaultdict(list)
     for ticket in tickets:
         of_process[ticket.process].append(ticket)
     for process, some in ends.items():
@@ -134,16 +134,16 @@ def _longest(tickets: Iterable[Ticket], ends: Ends) -> Iterator[tuple[End, float
 
 
 def paces(
-    roles: Sequence[str], ran: Sequence[Ran], gaps: Mapping[Ticket, float], workers: int
-) -> dict[str, Pace]:  # fmt: skip
+    roles: Sequence[str], ran: Sequence[LastRun], gaps: Mapping[PastTicket, float], workers: int
+) -> dict[str, TicketPace]:  # fmt: skip
     """Of each role; where history shows nothing of it, as of all of them."""
     starts, of_role = _idle_starts(ran, workers), defaultdict[str, list[float]](list)
     for ticket, gap in gaps.items():
         of_role[ticket.role].append(gap)
-    arrive = median([one for some in starts.values() for one in some] or [Pace.arrive])
-    between = median(gaps.values() or [Pace.between])
+    arrive = median([one for some in starts.values() for one in some] or [TicketPace.arrive])
+    between = median(gaps.values() or [TicketPace.between])
     return {
-        role: Pace(
+        role: TicketPace(
             max(0.0, median(starts[role]) if role in starts else arrive),
             fmean(of_role[role]) if role in of_role else between,
         )
@@ -151,41 +151,41 @@ def paces(
     }
 
 
-def _idle_starts(ran: Sequence[Ran], workers: int) -> dict[str, list[float]]:
+def _idle_starts(ran: Sequence[LastRun], workers: int) -> dict[str, list[float]]:
     """Waits for their claim, of tasks that found a process idle and their lock key free. `ran`: in order of `due`."""
     ends = sorted(one.ended for one in ran)
     begin = min(one.started for one in ran)
     until: dict[str, float] = {}
-    found: dict[str, list[float]] = defaultdict(list)
+    waits: dict[str, list[float]] = defaultdict(list)
     for before, one in enumerate(ran):
         is_free = one.lock_key is None or until.get(one.lock_key, 0.0) <= one.due
         if one.lock_key is not None:
             until[one.lock_key] = max(until.get(one.lock_key, 0.0), one.ended)
         is_idle = before - bisect_right(ends, one.due) < workers
         if is_free and is_idle and one.due >= begin and not one.later:
-            found[one.role].append(one.claimed - one.due)
-    return found
+            waits[one.role].append(one.claimed - one.due)
+    return waits
 
 
-def gaps(tickets: Iterable[Ticket], ends: Ends) -> dict[Ticket, float]:
+def gaps(tickets: Iterable[PastTicket], ends: Ends) -> dict[PastTicket, float]:
     """Seconds from a ticket's end to the start of its process' next, where that one was open by then and the process
     ended no other run meanwhile that history tells of.
     """
-    of_process: dict[Process, list[Ticket]] = defaultdict(list)
+    of_process: dict[Process, list[PastTicket]] = defaultdict(list)
     for ticket in tickets:
         of_process[ticket.process].append(ticket)
-    found: dict[Ticket, float] = {}
+    seconds: dict[PastTicket, float] = {}
     for process, some in of_process.items():
         others = sorted(end.at for end in ends.get(process, ()))
         for before, after in _next(some):
             if after.open <= before.ended and bisect_right(others, before.ended) == bisect_right(others, after.started):
-                found[before] = after.started - before.ended
-    return found
+                seconds[before] = after.started - before.ended
+    return seconds
 
 
-def _next(tickets: Iterable[Ticket]) -> Iterator[tuple[Ticket, Ticket]]:
+def _next(tickets: Iterable[PastTicket]) -> Iterator[tuple[PastTicket, PastTicket]]:
     """A process of threads has several under way: the one that ended last goes on first."""
-    ended: list[Ticket] = []
+    ended: list[PastTicket] = []
     steps = [(t.ended, False, t) for t in tickets] + [(t.started, True, t) for t in tickets]
     for _, starts, ticket in sorted(steps, key=lambda step: step[:2]):
         if not starts:

@@ -10,20 +10,20 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from celeriac.insights.ran import Ran
+from celeriac.insights.ran import LastRun
 from celeriac.roles.role import Role
 from celeriac.simulate import machinery
-from celeriac.simulate.backlog import Backlog, Policy, Task
+from celeriac.simulate.backlog import Backlog, SimulatedPolicy, SimulatedTask
 from celeriac.simulate.fleet import Fleet
-from celeriac.simulate.line import Line
-from celeriac.simulate.report import told
-from celeriac.simulate.waits import Waits
+from celeriac.simulate.line import SimulatedRole
+from celeriac.simulate.report import summary
+from celeriac.simulate.waits import WaitTimes
 
 #: How often workers look for what nobody kicked for (seconds), by default.
 POLL = 1.0
 
 
-def together(roles: Mapping[str, Sequence[Ran]]) -> list[list[str]]:
+def together(roles: Mapping[str, Sequence[LastRun]]) -> list[list[str]]:
     """Names of roles that ran something, those that share a worker in one list."""
     groups: list[tuple[set[str | None], list[str]]] = []
     for name, ran in roles.items():
@@ -39,7 +39,7 @@ class Replay:
     """Of what ran of some roles in the same processes, at least one task; `policies` of accounts, by name."""
 
     def __init__(
-        self, ran: Iterable[Ran], roles: Sequence[Role], policies: Mapping[str, Policy], poll: float = POLL
+        self, ran: Iterable[LastRun], roles: Sequence[Role], policies: Mapping[str, SimulatedPolicy], poll: float = POLL
     ) -> None:
         self.ran = sorted(ran, key=lambda one: (one.due, one.id))
         self.roles = roles
@@ -61,11 +61,11 @@ class Replay:
         happened, (replayed, _) = self._happened(), self._with(self.there)
         would, fleet = self._with(workers or self.there)
         return [
-            self._told(role, line, [waits[role.name] for waits in (happened, replayed, would)], fleet)
+            self._of_role(role, line, [waits[role.name] for waits in (happened, replayed, would)], fleet)
             for role, line in zip(self.roles, fleet.lines, strict=True)
         ]
 
-    def _told(self, role: Role, line: Line, waits: Sequence[list[float]], fleet: Fleet) -> dict[str, Any]:
+    def _of_role(self, role: Role, line: SimulatedRole, waits: Sequence[list[float]], fleet: Fleet) -> dict[str, Any]:
         ran = [one for one in self.ran if one.role == role.name]
         pace, rounds = self.paces[role.name], line.backlog.rounds
         return {
@@ -99,7 +99,7 @@ class Replay:
 
         compared = {one.id for one in self.compared}
 
-        def started(task: Task, now: float) -> None:
+        def started(task: SimulatedTask, now: float) -> None:
             if task.is_last and task.id in compared:
                 waits[self.roles[task.line].name].append(now - max(0.0, task.due))
 
@@ -108,21 +108,21 @@ class Replay:
         fleet.run(self._arrivals(lines))
         return waits, fleet
 
-    def _line(self, role: Role) -> Line:
+    def _line(self, role: Role) -> SimulatedRole:
         names = sorted({one.account for one in self.ran if one.role == role.name})
         policies = {n: self.policies[name] for n, name in enumerate(names) if name in self.policies}
-        return Line(role, Backlog(names, policies), self.paces[role.name])
+        return SimulatedRole(role, Backlog(names, policies), self.paces[role.name])
 
-    def _arrivals(self, lines: Sequence[Line]) -> list[Task]:
+    def _arrivals(self, lines: Sequence[SimulatedRole]) -> list[SimulatedTask]:
         """From 0 on. Each task of a ticket took the same part of it: a ticket's history has one start. What is known
         of a run that was not its task's last comes when it began.
         """
         places = [{name: n for n, name in enumerate(line.backlog.names)} for line in lines]
         numbers = {line.role.name: number for number, line in enumerate(lines)}
 
-        def task(one: Ran, due: float, **more: Any) -> Task:
+        def task(one: LastRun, due: float, **more: Any) -> SimulatedTask:
             line = numbers[one.role]
-            return Task(
+            return SimulatedTask(
                 -one.priority, due - self.begin, one.id, places[line][one.account], key=one.lock_key, line=line, **more
             )
 
@@ -133,7 +133,7 @@ class Replay:
         unseen = [task(run.of, run.due, seconds=run.ended - run.started, is_last=False) for run in self.earlier]
         return sorted(known + unseen, key=lambda task: (task.due, task.id))
 
-    def _took(self, one: Ran) -> dict[str, float]:
+    def _took(self, one: LastRun) -> dict[str, float]:
         """Its part of its ticket's time, and of what its process took until the next one."""
         ticket = self._tickets[one.process, one.started]
         after = self._gaps.get(ticket, self.paces[one.role].between)
@@ -144,9 +144,9 @@ def compared(happened: Sequence[float], replayed: Sequence[float], would: Sequen
     """Waits in seconds: their figures, and how far off the replay is, as parts of what happened."""
     was, again = _waits(happened), _waits(replayed)
     return {
-        "happened": told(was),
-        "replayed": told(again),
-        "would_be": told(_waits(would)),
+        "happened": summary(was),
+        "replayed": summary(again),
+        "would_be": summary(_waits(would)),
         "error": {
             "mean": _off(again.mean, was.mean),
             "p95": _off(again.quantile(0.95), was.quantile(0.95)),
@@ -154,8 +154,8 @@ def compared(happened: Sequence[float], replayed: Sequence[float], would: Sequen
     }
 
 
-def _waits(seconds: Iterable[float]) -> Waits:
-    waits = Waits()
+def _waits(seconds: Iterable[float]) -> WaitTimes:
+    waits = WaitTimes()
     for one in seconds:
         waits.add(one)
     return waits

@@ -8,19 +8,19 @@ from typing import Any
 
 from celeriac.insights.shares import Claim, fair_slots
 from celeriac.roles.role import Role
-from celeriac.simulate.backlog import Backlog, Task
+from celeriac.simulate.backlog import Backlog, SimulatedTask
 from celeriac.simulate.day import Day
 from celeriac.simulate.fifo import Fifo
 from celeriac.simulate.fleet import Fleet
-from celeriac.simulate.line import Line, Pace
-from celeriac.simulate.waits import Ledger, Waits, at
+from celeriac.simulate.line import SimulatedRole, TicketPace
+from celeriac.simulate.waits import Ledger, WaitTimes, at
 
 #: Looks at the state in a day, lines of its course, and each how many looks shares are compared: that reads all
 #: accounts.
 LOOKS, LINES, EACH = 288, 24, 3
 
 
-class Held:
+class HeldSlots:
     """Slots that the watched accounts held beside what would have been fair, summed over looks at which some waited."""
 
     def __init__(self, watched: Collection[int]) -> None:
@@ -39,7 +39,7 @@ class Held:
         self.all_held += backlog.active
         self.all_fair += sum(fair.values())
 
-    def told(self, account: int) -> dict[str, float | None]:
+    def parts(self, account: int) -> dict[str, float | None]:
         """As parts of all slots; None where nobody ever waited."""
         return {
             "held": self.held[account] / self.all_held if self.all_held else None,
@@ -50,7 +50,7 @@ class Held:
 class Simulation:
     """One day, once."""
 
-    def __init__(self, day: Day, role: Role, workers: int, pace: Pace) -> None:
+    def __init__(self, day: Day, role: Role, workers: int, pace: TicketPace) -> None:
         self.day = day
         self.role = role
         watched = [day.noisy, *day.heaviest]
@@ -58,11 +58,11 @@ class Simulation:
         self.fifo = Fifo(workers, pace.arrive, pace.between)
         self.waits = Ledger(day.accounts, watched)
         self.waits_in_order = Ledger(day.accounts, watched)
-        self.slots = Held(watched)
+        self.slots = HeldSlots(watched)
         self.course: list[dict[str, float]] = []
         self.tasks = 0
         self.fleet = Fleet(
-            [Line(role, self.backlog, pace)], workers, on_start=self._started, on_look=self._look,
+            [SimulatedRole(role, self.backlog, pace)], workers, on_start=self._started, on_look=self._look,
             look_every=day.length / LOOKS,
         )  # fmt: skip
 
@@ -85,19 +85,19 @@ class Simulation:
             "fairness": {"holds": not rounds.broken, "passes": rounds.passes, "broken": rounds.broken,
                 "longest_round": rounds.longest, "bound": self.day.accounts - 1},
             "waits": list(self._waits()),
-            "shares": [{"of": name, "tasks": self.waits.watched[account].n, **self.slots.told(account)}
+            "shares": [{"of": name, "tasks": self.waits.watched[account].n, **self.slots.parts(account)}
                 for name, account in self._watched()],
             "course": list(self._course()),
         }  # fmt: skip
 
-    def _arrivals(self) -> Iterator[Task]:
+    def _arrivals(self) -> Iterator[SimulatedTask]:
         for task in self.day.arrivals():
             began = self.fifo.start(task.due, task.seconds)
             self.waits_in_order.add(task.account, began - task.due)
             yield task
             self.tasks += 1
 
-    def _started(self, task: Task, now: float) -> None:
+    def _started(self, task: SimulatedTask, now: float) -> None:
         self.waits.add(task.account, now - task.due)
 
     def _look(self, now: float) -> None:
@@ -115,14 +115,14 @@ class Simulation:
     def _waits(self) -> Iterator[dict[str, Any]]:
         orders = {"fair": self.waits, "fifo": self.waits_in_order}
         for order, ledger in orders.items():
-            yield {"of": "all tasks", "order": order, **told(ledger.all)}
+            yield {"of": "all tasks", "order": order, **summary(ledger.all)}
         for order, ledger in orders.items():
-            yield {"of": "mean wait of an account", "order": order, **told_of(ledger.means())}
+            yield {"of": "mean wait of an account", "order": order, **summary_of(ledger.means())}
         for order, ledger in orders.items():
-            yield {"of": "longest wait of an account", "order": order, **told_of(ledger.longest())}
+            yield {"of": "longest wait of an account", "order": order, **summary_of(ledger.longest())}
         for name, account in self._watched():
             for order, ledger in orders.items():
-                yield {"of": name, "order": order, **told(ledger.watched[account])}
+                yield {"of": name, "order": order, **summary(ledger.watched[account])}
 
     def _course(self) -> Iterator[dict[str, Any]]:
         """A line each, for so many parts of the day: what came, what waited at its end, how busy it was."""
@@ -136,13 +136,13 @@ class Simulation:
             }  # fmt: skip
 
 
-def told(waits: Waits) -> dict[str, float]:
+def summary(waits: WaitTimes) -> dict[str, float]:
     """In seconds."""
     shares = {name: waits.quantile(share) for name, share in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))}
     return {"n": waits.n, "mean": waits.mean} | shares | {"max": waits.max}
 
 
-def told_of(ascending: list[float]) -> dict[str, float]:
+def summary_of(ascending: list[float]) -> dict[str, float]:
     """The same of values, one for each account."""
     n = len(ascending)
     shares = {name: at(ascending, share) for name, share in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99), ("max", 1.0))}

@@ -29,17 +29,17 @@ class Rounds:
         self._since[account] = (self.passes, self._slots)
         heapq.heappush(self._oldest, (self.passes, account))
 
-    def passed(self, given: Mapping[int, int]) -> None:
+    def passed(self, slots: Mapping[int, int]) -> None:
         """What a pass gave each account. An account's round ends with its own slot, beside which others' are level."""
-        for account in given:
+        for account in slots:
             if (began := self._since.pop(account, None)) is not None:
                 self.longest = max(self.longest, self._slots - began[1])
         if (since := self._first_that_waits()) is not None:
-            self.broken += any(n > 1 or self._last[account] >= since for account, n in given.items())
-        for account in given:
+            self.broken += any(n > 1 or self._last[account] >= since for account, n in slots.items())
+        for account in slots:
             self._last[account] = self.passes
-        self._slots += sum(given.values())
-        self.passes += bool(given)
+        self._slots += sum(slots.values())
+        self.passes += bool(slots)
 
     def _first_that_waits(self) -> int | None:
         while self._oldest and self._since.get(self._oldest[0][1], (-1,))[0] != self._oldest[0][0]:

@@ -12,7 +12,7 @@ from itertools import chain, takewhile
 WIDTH = 1024
 
 
-class Turns:
+class Rotation:
     """Numbers from 0 to `size` - 1."""
 
     def __init__(self, size: int) -> None:

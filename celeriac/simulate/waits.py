@@ -14,7 +14,7 @@ STEP = math.log(1.01)
 SHORTEST = 0.001
 
 
-class Waits:
+class WaitTimes:
     """Counts in buckets that grow by a hundredth; the mean and the longest are exact."""
 
     def __init__(self) -> None:
@@ -43,11 +43,11 @@ class Waits:
 
 
 class Ledger:
-    """Of all accounts a few bytes each; of those that are `watched` all that `Waits` has."""
+    """Of all accounts a few bytes each; of those that are `watched` all that `WaitTimes` has."""
 
     def __init__(self, accounts: int, watched: Collection[int] = ()) -> None:
-        self.all = Waits()
-        self.watched = {account: Waits() for account in watched}
+        self.all = WaitTimes()
+        self.watched = {account: WaitTimes() for account in watched}
         self._n = array("I", bytes(4 * accounts))
         self._sum = array("d", bytes(8 * accounts))
         self._max = array("d", bytes(8 * accounts))

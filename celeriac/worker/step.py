@@ -35,7 +35,7 @@ from celeriac.worker.watchdog import Watchdog
 logger = logging.getLogger(__name__)
 
 #: By name: alerts and figures stand above the worker, and know it.
-WATCH, PORT = "celeriac.alerts.review:Watch", "celeriac.metrics.process:of_worker"
+WATCH, PORT = "celeriac.alerts.review:AlertWatch", "celeriac.metrics.process:of_worker"
 
 
 class LifelineStep(bootsteps.StartStopStep):

@@ -414,7 +414,7 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
         "insights.situation.HEAD": [{"lock_key": "key-1"}],
         "insights.system.PASSES": [work | {"before": None, "most": SELECTED}],
         "insights.trail.LOOKED": [{"before": None, "look": SELECTED}],
-        "insights.trail.FOUND": [
+        "insights.trail.ENTRIES": [
             {
                 "before": None,
                 "oldest": found("SELECT max(id) - 50 FROM celeriac.audit")[0],

@@ -9,7 +9,7 @@ import pytest
 from celeriac.dispatch.passes import Dispatcher
 from celeriac.dispatch.publish import split
 from celeriac.dispatch.window import may_claim
-from celeriac.simulate.backlog import Backlog, Policy, Task
+from celeriac.simulate.backlog import Backlog, SimulatedPolicy, SimulatedTask
 from celeriac.store.connections import Database
 from tests.postgres.conftest import new_task
 from tests.postgres.passes import policy, role
@@ -25,15 +25,17 @@ def test_a_simulated_pass_claims_what_a_real_one_does(
 ) -> None:
     dice = random.Random(seed)
     names = sorted(["", *(f"account{n:03}" for n in range(dice.choice([2, 12, 60])))][dice.randint(0, 1) :])
-    policies = {n: Policy(dice.choice([0.5, 1.0, 3.0]), dice.choice([None, 2, 9])) for n in range(0, len(names), 3)}
+    policies = {
+        n: SimulatedPolicy(dice.choice([0.5, 1.0, 3.0]), dice.choice([None, 2, 9])) for n in range(0, len(names), 3)
+    }
     for account, (weight, cap) in policies.items():
         policy(rows, names[account], weight=weight, cap=cap)
     work = role(batch_size=dice.choice([3, 20, 90]), window=dice.choice([10, 100]), chunk=dice.choice([1, 4]))
     simulated = Backlog(names, policies)
-    active: dict[int, Task] = {}
+    active: dict[int, SimulatedTask] = {}
     for _ in range(8):
         comes = [
-            Task(-dice.choice([0, 0, 5]), dice.randint(1, 28), 0, dice.randrange(len(names)), 1.0)
+            SimulatedTask(-dice.choice([0, 0, 5]), dice.randint(1, 28), 0, dice.randrange(len(names)), 1.0)
             for _ in range(dice.randint(0, 120))
         ]
         made = [new_task(account=names[t.account], priority=-t.rank, at=DUE.format(int(t.due))) for t in comes]

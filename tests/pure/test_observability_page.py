@@ -30,4 +30,4 @@ OF = {"sql": "the database", "worker": "a worker", "beat": "a beat", "process": 
 
 def test_its_figures_are_the_catalogue() -> None:
     found = re.findall(r"^\| `celeriac_\w+` \| .* \|$", PAGE, re.MULTILINE)
-    assert found == [f"| `{m.full_name}` | {', '.join(m.labels)} | {OF[m.source]} | {m.says} |" for m in METRICS]
+    assert found == [f"| `{m.full_name}` | {', '.join(m.labels)} | {OF[m.source]} | {m.meaning} |" for m in METRICS]

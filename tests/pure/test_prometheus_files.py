@@ -91,7 +91,7 @@ def test_an_expression_names_only_what_is_told_by_its_own_labels(written: str) -
 
 def test_each_panel_says_what_it_shows_and_in_what_unit() -> None:
     panels = [panel for _, row in ROWS for panel in row]
-    assert all(panel.says and panel.unit and panel.lines for panel in panels)
+    assert all(panel.description and panel.unit and panel.lines for panel in panels)
     assert len({panel.title for panel in panels}) == len(panels)
     made = json.loads(files()["grafana/celeriac.json"])
     assert len({panel["id"] for panel in made["panels"]}) == len(made["panels"]) == len(panels) + len(ROWS)

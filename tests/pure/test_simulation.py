@@ -19,19 +19,19 @@ from celeriac.cli import main
 from celeriac.dispatch.fairness import Claimant
 from celeriac.roles.role import Role
 from celeriac.simulate import backlog
-from celeriac.simulate.backlog import Backlog, Task
+from celeriac.simulate.backlog import Backlog, SimulatedTask
 from celeriac.simulate.day import Day
 from celeriac.simulate.fifo import Fifo
 from celeriac.simulate.fleet import Fleet
-from celeriac.simulate.line import Line, Pace
+from celeriac.simulate.line import SimulatedRole, TicketPace
 from celeriac.simulate.queues import Queues
 from celeriac.simulate.rounds import Rounds
-from celeriac.simulate.turns import WIDTH, Turns
-from celeriac.simulate.waits import Ledger, Waits
+from celeriac.simulate.turns import WIDTH, Rotation
+from celeriac.simulate.waits import Ledger, WaitTimes
 
 SMALL = ("simulate", "--accounts", "50", "--workers", "4", "--hours", "1", "--seconds", "5")
-AT_ONCE = Pace(0.0, 0.0)
-Started = list[tuple[float, Task]]
+AT_ONCE = TicketPace(0.0, 0.0)
+Started = list[tuple[float, SimulatedTask]]
 
 
 def simulate(*arguments: str) -> Result:
@@ -39,27 +39,34 @@ def simulate(*arguments: str) -> Result:
 
 
 def run(
-    tasks: Sequence[Task], workers: int = 1, pace: Pace = AT_ONCE, names: Sequence[str] = "abc", **options: Any
+    tasks: Sequence[SimulatedTask],
+    workers: int = 1,
+    pace: TicketPace = AT_ONCE,
+    names: Sequence[str] = "abc",
+    **options: Any,
 ) -> Started:
     """When each began."""
     began: Started = []
     role = Role(**({"name": "work", "chunk": 1} | options))
-    fleet = Fleet([Line(role, Backlog(names), pace)], workers, on_start=lambda task, now: began.append((now, task)))
+    fleet = Fleet(
+        [SimulatedRole(role, Backlog(names), pace)], workers, on_start=lambda task, now: began.append((now, task))
+    )
     fleet.run(tasks)
     return began
 
 
-def task(number: int, due: float = 0.0, account: int = 0, seconds: float = 1.0, **more: Any) -> Task:
-    return Task(0, due, number, account, seconds, **more)
+def task(number: int, due: float = 0.0, account: int = 0, seconds: float = 1.0, **more: Any) -> SimulatedTask:
+    return SimulatedTask(0, due, number, account, seconds, **more)
 
 
 def run_several(
-    tasks: Sequence[Task], workers: int = 1, poll: float | None = None, roles: int = 2, **options: Any
+    tasks: Sequence[SimulatedTask], workers: int = 1, poll: float | None = None, roles: int = 2, **options: Any
 ) -> list[tuple[float, int]]:
     """When each began, and its id; of roles that share the processes."""
     began: list[tuple[float, int]] = []
     lines = [
-        Line(Role(**({"name": f"role{n}", "chunk": 1} | options)), Backlog(["a"]), AT_ONCE) for n in range(roles)
+        SimulatedRole(Role(**({"name": f"role{n}", "chunk": 1} | options)), Backlog(["a"]), AT_ONCE)
+        for n in range(roles)
     ]  # fmt: skip
     Fleet(lines, workers, on_start=lambda task, now: began.append((now, task.id)), poll=poll).run(tasks)
     return began
@@ -130,7 +137,7 @@ def test_how_many_wait_at_most_is_known_before() -> None:
 
 
 def test_a_lone_task_waits_for_its_kick_alone_and_the_next_one_for_the_worker() -> None:
-    began = run([task(1), task(2, 0.5)], pace=Pace(arrive=0.01, between=0.1))
+    began = run([task(1), task(2, 0.5)], pace=TicketPace(arrive=0.01, between=0.1))
     assert [at for at, _ in began] == pytest.approx([0.01, 1.11])
 
 
@@ -193,7 +200,7 @@ def test_first_come_first_served_waits_as_erlangs_formula_says() -> None:
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 3 * WIDTH))), st.integers(0, 3 * WIDTH))
 def test_turns_go_from_a_place_on_and_around_to_it(changes: list[tuple[bool, int]], first: int) -> None:
-    turns, members = Turns(3 * WIDTH + 1), set[int]()
+    turns, members = Rotation(3 * WIDTH + 1), set[int]()
     for comes, number in changes:
         (turns.add if comes else turns.discard)(number)
         (members.add if comes else members.discard)(number)
@@ -202,7 +209,7 @@ def test_turns_go_from_a_place_on_and_around_to_it(changes: list[tuple[bool, int
 
 @given(st.lists(st.floats(0.001, 1e5), min_size=1), st.floats(0, 1))
 def test_a_quantile_is_off_by_a_hundredth_at_most(waited: list[float], share: float) -> None:
-    waits = Waits()
+    waits = WaitTimes()
     for seconds in waited:
         waits.add(seconds)
     exact = sorted(waited)[max(0, math.ceil(share * len(waited)) - 1)]
