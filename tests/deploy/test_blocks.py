@@ -21,6 +21,7 @@ DOCS = ROOT / "docs"
 #: What a page's Python takes for granted.
 GIVEN = {
     DOCS / "adopting.md": "from celeriac import Celeriac",
+    DOCS / "dashboard.md": "from celeriac import Celeriac\napp = Celeriac('shop')",
     DOCS / "thumbnails.md": "",
     DOCS / "workflows.md": """
 from celeriac import Celeriac

@@ -72,7 +72,7 @@ WORKERS = """INSERT INTO celeriac.workers (worker_id, hostname, pid, concurrency
 FAILURE = """INSERT INTO worker_tasks (id, task_id, role, status, started_at, completed_at, error_message)
     VALUES (2000, 'failed', 'product_resync', 'failed', now(), now(), 'HTTPStatusError: 502 of ''https://dutchie.example/7''')"""
 BULK = """INSERT INTO celeriac.bulk_actions (id, move, filter, upto, until, by)
-    OVERRIDING SYSTEM VALUE VALUES (2, 'cancel', '{"role": "product_resync"}', 0, now(), 'ann')"""
+    OVERRIDING SYSTEM VALUE VALUES (7, 'cancel', '{"role": "product_resync"}', 0, now(), 'ann')"""
 WAITING = """INSERT INTO worker_tasks (id, task_id, role, account, workflow)
     VALUES (1000, 'nightly', 'product_resync', '', 'nightly'), (1001, 'hourly', 'product_resync', 'acme', NULL)"""
 LETTER = """INSERT INTO celeriac.dead_letters (digest, name, reason, size, message)
