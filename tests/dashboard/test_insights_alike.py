@@ -114,11 +114,11 @@ ALIKE = {
         ("dead-letters/1", part("letter")), ("/api/dead-letters/1", part()), ("dead-letters show 1", part())
     ),
     "alerts": Told(("alerts", part("alerts")), ("/api/alerts", part("alerts")), ("alerts", part("alerts"))),
-    "audit": Told(("audit", part("trail")), ("/api/audit", part("audit")), ("audit --limit 50", part())),
+    "audit": Told(("audit", part("trail", "items")), ("/api/audit", part("audit")), ("audit --limit 50", part())),
 }
 
-#: What the API works out of the others.
-DERIVED = {"held", "lacks", "fair_share", "held_share"}
+#: What the API works out of the others, or has beside each row where a page has a panel of its own.
+DERIVED = {"held", "lacks", "fair_share", "held_share", "rounds_waited", "done_last_hour"}
 
 #: What goes on while they are asked one after the other.
 MOVES = {

@@ -10,14 +10,11 @@ import pytest
 
 from celeriac import Celeriac, insights
 from celeriac.insights import Count
-from celeriac.insights.ticks import STRIP
 from celeriac.repair import sweep
 from celeriac.schedules.timetable import Timetable
 from celeriac.store.connections import Database
-from tests.postgres.test_tick import Put, app, plan, put, tick_all, timetable
+from tests.postgres.ticks.conftest import Put, plan, tick_all
 from tests.processes import Rows
-
-__all__ = ["app", "put", "timetable"]
 
 TICKS = "SELECT task_id, is_new, left_out, why FROM celeriac.ticks ORDER BY due_at"
 
