@@ -89,7 +89,7 @@ def test_a_beat_that_stands_still_is_late_then_an_alert_and_the_reason_of_what_w
     watched.goto("overview")
     alert = watched.locator("#alert-beat_silent-beat")
     expect(alert).to_contain_text("there are schedules, and none has ticked for", timeout=SOON)
-    expect(watched.locator("h1")).to_contain_text("1 thing needs you")
+    expect(watched.locator("h1")).to_contain_text(re.compile(r"\d things? needs? you"))
 
     beat.signal_all(signal.SIGCONT)
     expect(alert).to_have_count(0, timeout=SOON)
@@ -126,7 +126,7 @@ def test_tickets_that_redis_lost_are_counted_and_in_step_again_once_they_were_se
     stack.beat(CELERIAC_SCHEDULE_BATCHER_MAILED="@every 1s", **grace)
     mailed = [stack.app.tasks["mailed"].delay().row_id for _ in range(3)]
     watched.goto("system")
-    queue, in_step = watched.locator("#queue-mailed td"), ["3", "3", "3", "in step", "–"]
+    queue, in_step = watched.locator("#queue-mailed td"), ["3", "3", "3", "in step", "–", re.compile(r"^\d+ ")]
     expect(queue).to_have_text(in_step, timeout=SOON)
     claimed = "SELECT array_agg(CAST(token AS text)), min(claimed_at) FROM celeriac.tickets"
     ((lost, since),) = stack.rows(claimed)
