@@ -29,7 +29,8 @@ WITH state AS MATERIALIZED (
     FROM celeriac.tickets
     WHERE role = :role AND claimed_at >= coalesce((SELECT held_since FROM state), '-infinity')
 )
-SELECT (SELECT tasks < CASE WHEN quiet THEN :size ELSE :below END AND (to_start = 0 OR to_start < coalesce((
+SELECT (SELECT tasks < CASE WHEN quiet THEN CAST(:size AS integer) ELSE CAST(:below AS integer) END
+    AND (to_start = 0 OR to_start < coalesce((
         SELECT sum(concurrency) FROM celeriac.workers
         WHERE status = 'active' AND queues ? :queue
             AND last_heartbeat_at > statement_timestamp() - interval '2 minutes'), to_start + 1)) FROM held)

@@ -21,7 +21,7 @@ ONE_THING = {
     "/openapi.json", "/api/tasks/counts", "/api/admin/jobs/stats", "/api/tasks/{task}", "/api/tasks/{task}/history",
     "/api/tasks/{task}/log", "/api/tasks/{task}/why", "/api/workflows/{workflow}",
     "/api/workers/{worker_id}/heartbeat", "/api/bulk/{number}", "/api/doctor", "/api/roles/{role}/waits",
-    "/api/workers/{worker_id}/hour",
+    "/api/workers/{worker_id}/hour", "/api/shares/account",
 }  # fmt: skip
 
 

@@ -35,7 +35,7 @@ SWITCHES, NUMBERS = list(fields("boolean")), list(fields("integer"))
 
 
 def test_there_are_switches_to_look_at() -> None:
-    assert {name for _, _, name in SWITCHES} == {"dry_run", "enabled", "paused", "create"}
+    assert {name for _, _, name in SWITCHES} == {"dry_run", "enabled", "paused", "create", "goes_on"}
 
 
 def test_there_are_whole_numbers_to_look_at() -> None:
@@ -45,7 +45,9 @@ def test_there_are_whole_numbers_to_look_at() -> None:
 @pytest.mark.parametrize(("method", "path", "name"), SWITCHES)
 def test_what_is_neither_true_nor_false_is_refused(api: Api, method: str, path: str, name: str) -> None:
     for given in ("true", 1, 0, "off", []):
-        errors = api.refused(422, method, path.format(job=1, account="a", role="r"), json={name: given})["errors"]
+        errors = api.refused(422, method, path.format(job=1, account="a", role="r", task=1), json={name: given})[
+            "errors"
+        ]
         assert name in {error["field"] for error in errors}, errors
 
 

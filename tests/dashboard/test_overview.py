@@ -66,7 +66,7 @@ def test_the_summary_has_its_figures_beside(site: Site) -> None:
     ):  # fmt: skip
         assert told in figures, figures
     task(site, "claimed", "crawl")
-    assert re.search(r">off by 1</a>", site.html("overview"))
+    until(lambda: re.search(r">off by 1</a>", site.html("overview")), "the figures to be read anew")
 
 
 def test_flower_is_linked_where_it_is_said_to_be(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -122,6 +122,11 @@ IMPOSSIBLE_ROWS: list[tuple[str, str, dict[str, Any]]] = [
         for weight in (0, -1, 1e-9, "NaN", "Infinity", 1_000_001)
     ),
     ("account_policies_cap_not_negative", "account_policies", {"account": "a", "cap": -1}),
+    *(
+        ("ticks_made_or_left_out", "ticks", {"schedule": 1, "due_at": NOW} | row)
+        for row in ({}, {"task_id": "t", "left_out": 1, "why": "x"}, {"task_id": "t", "why": "x"})
+    ),
+    ("failure_marks_state_known", "failure_marks", {"fingerprint": "f", "state": "?", "by": "me", "at": NOW}),
     ("alerts_severity_known", "alerts", {"name": "a", "subject": "s", "value": 1, "threshold": 0, "severity": "?"}),
     ("alert_deliveries_channel_known", "alert_deliveries", {"channel": "?", "message": "{}"}),
     ("workers_status_known", "workers", {"worker_id": "w", "hostname": "h", "pid": 1, "concurrency": 1, "status": "?"}),

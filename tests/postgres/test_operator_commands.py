@@ -215,7 +215,8 @@ def test_workers_tell_memory_cpu_and_why_they_back_off(run: Run, rows: Rows) -> 
 
 
 def test_workers_tell_their_release_and_what_they_did_and_one_its_hour(run: Run, rows: Rows) -> None:
-    work(rows, resources='{"version": "0.1.0"}')
+    work(rows)
+    rows("UPDATE workers SET version = '0.1.0'")
     registered(rows, "work")
     finished(rows, "work", n=3)
     assert run("workers").output.splitlines()[1].split()[:4] == ["w", "host", "1", "0.1.0"]

@@ -300,7 +300,7 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
         "insights.ticks.LATENESS_OF": [{"schedule": schedule, "most": SELECTED}],
         "operate.edit.EDIT": [{"id": lone, "was": "{}", "kwargs": '{"n": 1}', "by": "x", "why": ""}],
         "operate.policies.KNOWN": [{"account": account, "most": SELECTED} for account in ("nobody", accounts[0])],
-        "operate.audit.WRITE": [{"action": "", "kind": "", "changes": "[]"} | by],
+        "operate.audit.WRITE": [{"action": "", "kind": "", "changes": "[]", "via": "SQL"} | by],
         "operate.cancel.CANCEL": [
             by | {"task_ids": task_ids, "parents": None},
             by | {"task_ids": ["active-1", "next-1", "due-1"], "parents": None},

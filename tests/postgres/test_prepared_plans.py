@@ -10,6 +10,7 @@ from sqlalchemy import Connection
 
 from celeriac.dispatch import room
 from celeriac.dispatch.claim import fresh_token
+from celeriac.roles.role import Role
 from celeriac.run import start
 from celeriac.settle import write
 from celeriac.settle.outcome import Outcome
@@ -37,7 +38,7 @@ CALLS: dict[str, Callable[[Connection, int], object]] = {
     "start": lambda connection, _: start.start(connection, "work", [], fresh_token(), **ME),
     "start few": lambda connection, _: start.start_few(connection, "work", 4, fresh_token(), **ME),
     "complete": lambda connection, task: complete(connection, task, TOKEN),
-    "work and room": lambda connection, _: room.work_and_room(connection, "work", "work", 10),
+    "work and room": lambda connection, _: room.work_and_room(connection, Role(name="work", window=13)),
 }
 
 

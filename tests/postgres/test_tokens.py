@@ -29,7 +29,7 @@ def who(database: Database, presented: str) -> tokens.Bearer | None:
 def test_a_token_opens_what_its_scope_implies(database: Database, token: str) -> None:
     bearer = who(database, token)
     assert bearer
-    assert (bearer.name, bearer.may) == ("deploy", {"read", "enqueue"})
+    assert (bearer.name, bearer.may) == ("deploy", {"read", "calls", "enqueue"})
 
 
 def test_what_is_stored_is_not_what_is_presented(rows: Rows, token: str) -> None:

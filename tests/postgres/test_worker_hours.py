@@ -79,7 +79,7 @@ def test_a_worker_samples_itself_with_its_release(lifeline: Lifeline, rows: Rows
     assert 0 < memory <= 1000
     assert cpu is not None
     assert reason is None
-    assert rows.one("SELECT resources ->> 'version' FROM celeriac.workers") == __version__
+    assert rows.one("SELECT version FROM celeriac.workers") == __version__
 
 
 def test_one_that_is_reported_over_http_has_an_hour_as_well(database: Database) -> None:
