@@ -33,6 +33,9 @@ FROM jsonb_to_recordset(CAST(:lines AS jsonb)) AS l (at timestamptz, level text,
 #: Lines of an attempt, characters of a line, and how many that are alike.
 MOST, LONGEST, ALIKE = 1_000, 2_000, 5
 
+#: Stands for whatever comes after `MOST`, which is only counted.
+REST = "\0 the rest"
+
 #: How long (seconds) a line waits for others before it is written.
 EVERY = 1.0
 
@@ -52,9 +55,9 @@ class TaskLog(logging.LoggerAdapter[logging.Logger]):
         if level < logging.INFO and not self.isEnabledFor(level):
             return
         line = _message(level, msg, args)
-        same = pattern_of(line)
+        same = REST if self.kept >= MOST else pattern_of(line[:LONGEST])
         self.alike[same] += 1
-        if self.alike[same] > ALIKE or self.kept >= MOST:
+        if self.alike[same] > ALIKE or same == REST:
             self.left_out[level, same] += 1
             return
         self.kept += 1
@@ -69,7 +72,7 @@ class TaskLog(logging.LoggerAdapter[logging.Logger]):
     def end(self) -> None:
         """What was left out is counted, and all is written."""
         for (level, same), n in self.left_out.items():
-            said = f"and {n:,} more like: {same}"
+            said = f"and {n:,} more" if same == REST else f"and {n:,} more like: {same}"
             self._keep(level, said)
             self.logger.log(level, "%s", said, extra=self.fields)
         self.left_out.clear()

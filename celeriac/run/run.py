@@ -267,7 +267,7 @@ def enter(run: Run) -> Token[Run | None]:
 def leave(run: Run, token: Token[Run | None]) -> None:
     """Nothing of the run's session stays open, whoever used it."""
     _current.reset(token)
-    if run.logged is not None:
-        run.logged.end()
     if run.opened is not None:
         run.drop_session()
+    if run.logged is not None:
+        run.logged.end()

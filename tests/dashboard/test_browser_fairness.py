@@ -26,8 +26,8 @@ def test_an_account_with_little_is_not_behind_one_with_much_and_the_decision_say
     expect(page.locator("section:has(> #shares)")).to_contain_text("little lacks most: it holds 0, 1.0 would be fair")
     assert site.app.dispatch("crawl") == 2
     assert row(site, number, "status") == ("claimed",)
-    expect(little).to_have_text(["0", "1", "1.0", "1.0", "–"], timeout=10_000)
-    expect(much).to_have_text(["500+", "59", "59.0", "1.0", "–"])
+    expect(little).to_have_text(["0", "1", "1.0", "1.0", "–", re.compile(r"^(\d+|–)$")], timeout=10_000)
+    expect(much).to_have_text(["500+", "59", "59.0", "1.0", "–", re.compile(r"^(\d+|–)$")])
     expect(page.locator("#waited")).to_contain_text("No account that holds nothing has waited a round")
     expect(page.locator("#waited")).to_contain_text("1 is the bound")
     decision = site.rows.one("SELECT id FROM celeriac.passes WHERE given ? 'little'")

@@ -48,6 +48,7 @@ def test_what_has_no_worker_or_may_fire_soon_is_not_well(site: Site) -> None:
     assert "<h1>1 thing needs you</h1>" in site.html("overview"), "one of the two is told, once"
 
 
+@pytest.mark.usefixtures("redis_url")  # empty: others' tickets would stand for this one's
 def test_the_summary_has_its_figures_beside(site: Site) -> None:
     for _ in range(3):
         task(site, "pending", "crawl")

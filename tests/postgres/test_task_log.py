@@ -72,10 +72,10 @@ def test_a_line_and_a_log_have_a_bound_and_nul_is_text(
 ) -> None:
     monkeypatch.setattr(task_log, "MOST", 2)
     log = TaskLog(database, 7, 1, {})
-    for line in ("a\0b", "x" * 5_000, "beyond"):
+    for line in ("a\0b", "x" * 5_000, "beyond", "of another kind"):
         log.info(line)
     log.end()
-    assert [line for _, _, line in rows(LINES)] == ["a\\0b", "x" * 2_000, "and 1 more like: beyond"]
+    assert [line for _, _, line in rows(LINES)] == ["a\\0b", "x" * 2_000, "and 2 more"]
 
 
 def test_whatever_a_handler_logs_raises_nothing(database: Database, rows: Rows) -> None:
