@@ -8,19 +8,20 @@ from celeriac.dispatch.window import refill_below
 from celeriac.roles.role import Role
 from celeriac.store.prepared import Prepared
 
-#: For so long (seconds) no ticket of a role was made, where a pass pays for a single slot.
+#: For so long (seconds) a role has had neither ticket nor pass, where a pass pays for a single slot.
 QUIET = 1
 
 # Room is checked before work: settles ask far more often than there is room, and `ready` may begin with dead entries.
 # There is no room while a ticket for each slot waits to be started: what becomes ready meanwhile shares the next
 # tickets. A pass after each settle would make ever smaller tickets, and a queue of them. A ticket that has waited for
 # longer is not counted: it may be lost, or all workers are busy.
-# A drain has a pass once a quarter of the window is free (`:below`). The last quarter is filled too where no ticket of
-# the role was made for a while: long tasks, which settle seldom, would leave it empty until beat's pass.
+# A drain has a pass once a quarter of the window is free (`:below`). The last quarter is filled too where the role has
+# had no ticket and no pass for a while: long tasks, which settle seldom, would leave it empty until beat's pass. A pass
+# that claimed nothing counts, or each look would have one where all that is ready belongs to accounts at their cap.
 # Where a pass left resume points, the next pass finds out whether there is more.
 WORK_AND_ROOM = text(f"""
 WITH state AS MATERIALIZED (
-    SELECT held_since, points IS NOT NULL AND rescan_at > statement_timestamp() AS resumes
+    SELECT held_since, last_pass, points IS NOT NULL AND rescan_at > statement_timestamp() AS resumes
     FROM celeriac.batcher(:role)
 ), held AS MATERIALIZED (
     SELECT coalesce(sum(cardinality(ids)), 0) AS tasks, count(*) FILTER (
@@ -29,7 +30,9 @@ WITH state AS MATERIALIZED (
     FROM celeriac.tickets
     WHERE role = :role AND claimed_at >= coalesce((SELECT held_since FROM state), '-infinity')
 )
-SELECT (SELECT tasks < CASE WHEN quiet THEN CAST(:size AS integer) ELSE CAST(:below AS integer) END
+SELECT (SELECT (tasks < CAST(:below AS integer) OR tasks < CAST(:size AS integer) AND quiet AND coalesce((
+        SELECT last_at < statement_timestamp() - interval '{QUIET} seconds' FROM celeriac.passes
+        WHERE id = (SELECT last_pass FROM state)), true))
     AND (to_start = 0 OR to_start < coalesce((
         SELECT sum(concurrency) FROM celeriac.workers
         WHERE status = 'active' AND queues ? :queue

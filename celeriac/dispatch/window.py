@@ -9,8 +9,8 @@ SUSPECT = 2
 
 
 def refill_below(role: Role) -> int:
-    """A quarter of the window has to be free before a pass pays at once; a single slot, once no ticket of the role has
-    been made for a while (`room.QUIET`).
+    """A quarter of the window has to be free before a pass pays at once; a single slot, once the role has had
+    neither ticket nor pass for a while (`room.QUIET`).
     """
     return role.window - role.window // 4
 

@@ -186,15 +186,19 @@ SELECT (SELECT count(*) FROM gone) AS n,
 TICKS = text("""
 WITH taken AS MATERIALIZED (
     SELECT old.* FROM celeriac.scheduled_jobs s, LATERAL (
-        SELECT ctid AS place, schedule FROM celeriac.ticks
-        WHERE schedule = s.id AND due_at < statement_timestamp() - :days * interval '1 day' AND due_at < (
+        SELECT ctid AS place, schedule, due_at FROM celeriac.ticks
+        WHERE schedule = s.id AND due_at >= CASE WHEN s.id = CAST((CAST(:after AS text[]))[1] AS bigint)
+                THEN CAST((CAST(:after AS text[]))[2] AS timestamptz) ELSE '-infinity' END
+            AND due_at < statement_timestamp() - :days * interval '1 day' AND due_at < (
             SELECT due_at FROM celeriac.ticks WHERE schedule = s.id ORDER BY due_at DESC OFFSET :kept - 1 LIMIT 1)
         ORDER BY due_at LIMIT :batch) AS old
-    WHERE s.id >= coalesce(CAST(:after AS bigint), 0) ORDER BY s.id LIMIT :batch
+    WHERE s.id >= coalesce(CAST((CAST(:after AS text[]))[1] AS bigint), 0) ORDER BY s.id, old.due_at LIMIT :batch
 ), gone AS (
     DELETE FROM celeriac.ticks WHERE ctid = ANY (ARRAY(SELECT place FROM taken)) RETURNING 1
 )
-SELECT (SELECT count(*) FROM gone) AS n, (SELECT max(schedule) FROM taken) AS until
+SELECT (SELECT count(*) FROM gone) AS n, (
+    SELECT ARRAY[CAST(schedule AS text), CAST(due_at AS text)] FROM taken ORDER BY schedule DESC, due_at DESC LIMIT 1
+) AS until
 """)
 
 #: How long (days) ticks are kept beyond those of a strip: lateness is told of 24 h.

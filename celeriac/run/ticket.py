@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 from sqlalchemy import Connection
-from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy.exc import DBAPIError
 
 from celeriac.errors import NotSettled
 from celeriac.roles import registry
@@ -25,7 +25,7 @@ from celeriac.run.run import Run
 from celeriac.run.shared import closed, limiting, noting, renewed, worker_id
 from celeriac.run.watch import LOOK_EVERY, watch
 from celeriac.settle import release
-from celeriac.store.failures import is_gone, retry_deadlocks, retry_while_away
+from celeriac.store.failures import is_gone, is_refused_for_now, retry_deadlocks, retry_while_away
 from celeriac.store.started import Started
 
 logger = logging.getLogger(__name__)
@@ -279,8 +279,8 @@ class TicketRun:
             return False
 
     def _release(self, error: BaseException) -> bool:
-        """Whether somebody has it locked just now. An outcome Postgres had no room for is no loss of the task's."""
-        why, loss = f"its process broke off: {error!r}"[:500], not isinstance(error, OperationalError)
+        """Whether somebody has it locked just now. What Postgres refused for now is no loss of the task's."""
+        why, loss = f"its process broke off: {error!r}"[:500], not is_refused_for_now(error)
         with self.lock, self.app.database.transaction() as connection:
             mine = None if self.owned is None else list(self.owned)
             release.release(

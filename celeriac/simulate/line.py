@@ -31,7 +31,7 @@ class SimulatedRole:
         self.pace = pace
         self.kicked = False
         self._seconds_per_task: float | None = None
-        self._claimed_at = -math.inf
+        self._passed_at = -math.inf
         self._later: list[SimulatedTask] = []
 
     @property
@@ -43,7 +43,7 @@ class SimulatedRole:
 
         That one says so a little later while each slot has had a ticket to start for less than a second.
         """
-        most = self.role.window if now - self._claimed_at >= QUIET else refill_below(self.role)
+        most = self.role.window if now - self._passed_at >= QUIET else refill_below(self.role)
         return bool(self.backlog.waiting or self._later) and self.backlog.active < most
 
     def come(self, task: SimulatedTask, locks: SimulatedLocks) -> bool:
@@ -64,9 +64,9 @@ class SimulatedRole:
         self.promote(locks)
         free = may_claim(self.role, self.backlog.active, workers, self._seconds_per_task)
         taken = self.backlog.run_pass(free)
+        self._passed_at = now
         if not taken:
             return []
-        self._claimed_at = now
         role = self.role
         return split(taken, rows_per_ticket(role.chunk, self._seconds_per_task, role.chunk_target, len(taken), workers))
 

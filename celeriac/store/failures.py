@@ -49,6 +49,12 @@ def is_cut_off(error: BaseException) -> bool:
     return isinstance(getattr(error, "orig", None), QueryCanceledError)
 
 
+def is_refused_for_now(error: BaseException) -> bool:
+    """Whether Postgres lacked means (disk, memory, connections: SQLSTATE class 53), or time, or a lock, for it."""
+    code = str(getattr(getattr(error, "orig", None), "pgcode", None))
+    return code.startswith("53") or is_cut_off(error) or is_locked(error)
+
+
 def blame(context: ExceptionContext) -> None:
     """Marks what a database of the engine's own says: a handler may speak with others, whose errors are its own."""
     context.original_exception.__dict__["of_celeriac"] = True

@@ -282,7 +282,11 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
             }
         ],
         "schedules.tick.QUARANTINE": [{"id": schedule, "why": "x"}],
-        "repair.prune.TICKS": [{"days": days, "kept": SELECTED, "batch": SELECTED, "after": None} for days in (0, 1)],
+        "repair.prune.TICKS": [
+            {"days": days, "kept": SELECTED, "batch": SELECTED, "after": after}
+            for days in (0, 1)
+            for after in (None, [str(schedule), "2026-01-01"])
+        ],
         "run.samples.SAMPLE": [{"worker_id": "w", "memory": 1, "cpu": 1, "reason": reason} for reason in (None, "x")],
         "repair.prune.SAMPLES": [{"days": days, "batch": SELECTED, "after": None} for days in (1 / 24, 300)],
         "insights.hours.SAMPLES": [{"worker_id": "w", "most": SELECTED}],

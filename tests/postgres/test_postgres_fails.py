@@ -130,9 +130,10 @@ def test_a_full_disk_burns_no_attempt_and_is_no_loss_that_counts(run: Run, rows:
     assert rows(STATUS) == [("pending", 0, 0, 0)]
 
 
-def test_a_task_whose_outcome_is_refused_for_what_it_is_fails_after_its_losses(run: Run, rows: Rows) -> None:
+@pytest.mark.parametrize("code", ["22003", "54000"], ids=["a value out of range", "beyond a limit of Postgres'"])
+def test_a_task_whose_outcome_is_refused_for_what_it_is_fails_after_its_losses(run: Run, rows: Rows, code: str) -> None:
     """It would be refused for ever."""
-    rows(REFUSES.format("22003"))
+    rows(REFUSES.format(code))
     with suppress(Exception):
         run(lambda _: None, max_losses=2)
     assert rows(STATUS) == [("pending", 1, 0, 0)]
