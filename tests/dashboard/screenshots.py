@@ -30,7 +30,9 @@ def test_all_pages_have_their_picture_taken(
         context.add_cookies([{"name": "celeriac", "value": site.tokens["admin"], "url": site.url}])
         page = context.new_page()
         for path in (*PAGES, *ONE, *FORMS):
-            page.goto(filled(path, furnished))
+            answer = page.goto(filled(path, furnished))
+            assert answer is not None
+            assert answer.ok, path
             page.screenshot(path=FOLDER / f"{named(path)}-{width}-{scheme}.png", full_page=True)
 
 
