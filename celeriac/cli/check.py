@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from sqlalchemy.exc import SQLAlchemyError
@@ -43,7 +44,7 @@ def _schedules(app: Celeriac) -> Iterator[str]:
 
 
 def unsaid_secrets(app: Celeriac) -> Iterator[str]:
-    """Parameters that look like secrets, where nobody has said whether they are."""
+    """Parameters that look like secrets, where nobody has said whether they are; and names that may be misspelt."""
     for declared in app.roles.all():
         if declared.role.sensitive is None and (names := secrets_in(declared.signature.names)):
             parameters = ", ".join(map(repr, names))
@@ -51,6 +52,12 @@ def unsaid_secrets(app: Celeriac) -> Iterator[str]:
                 f"role {declared.role.name!r}: every surface shows its {parameters}: say sensitive=({parameters},) "
                 f"where that is secret, sensitive=() where it is not"
             )
+        for name in sorted({*(declared.role.sensitive or ())} - {*declared.signature.names}):
+            if meant := get_close_matches(name, declared.signature.names, n=1):
+                yield (
+                    f"role {declared.role.name!r}: sensitive names {name!r}, which is no parameter and hides only a key "
+                    f"of that name within arguments; did you mean {meant[0]!r}?"
+                )
 
 
 def _alerts(app: Celeriac) -> Iterator[str]:

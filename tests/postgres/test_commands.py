@@ -434,10 +434,18 @@ def test_check_notes_arguments_that_look_like_secrets_until_somebody_has_said_wh
     @app.task(shared=False, role="login", sensitive=("password",))
     def login(password: str) -> None: ...
 
+    @app.task(shared=False, role="misspelt", sensitive=("pasword",))
+    def misspelt(password: str) -> None: ...
+
     told = "'api_key', 'token'"
     note = f"role 'reset': every surface shows its {told}: say sensitive=({told},) where that is secret, sensitive=()"
     answer = run("check", "--json")
-    assert (answer.exit_code, value(answer)["notes"]) == (0, [f"{note} where it is not"])
+    assert answer.exit_code == 0
+    assert value(answer)["notes"] == [
+        "role 'misspelt': sensitive names 'pasword', which is no parameter and hides only a key of that name within "
+        "arguments; did you mean 'password'?",
+        f"{note} where it is not",
+    ]
 
 
 def test_a_workflow_is_shown_listed_and_cancelled(run: Run, rows: Rows) -> None:
