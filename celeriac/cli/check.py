@@ -55,8 +55,8 @@ def unsaid_secrets(app: Celeriac) -> Iterator[str]:
         for name in sorted({*(declared.role.sensitive or ())} - {*declared.signature.names}):
             if meant := get_close_matches(name, declared.signature.names, n=1):
                 yield (
-                    f"role {declared.role.name!r}: sensitive names {name!r}, which is no parameter and hides only a key "
-                    f"of that name within arguments; did you mean {meant[0]!r}?"
+                    f"role {declared.role.name!r}: sensitive names {name!r}, which is no parameter and hides only a "
+                    f"key of that name within arguments; did you mean {meant[0]!r}?"
                 )
 
 

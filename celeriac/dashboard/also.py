@@ -9,7 +9,9 @@ from typing import Final
 from urllib.parse import quote, urlencode
 
 from celeriac.dashboard import words
+from celeriac.errors import BadValue
 from celeriac.insights import ARGUMENT, as_argument
+from celeriac.insights.ranges import ends
 from celeriac.store.states import WORDS
 
 #: A page's rows, as a list; `{}` is where a filter stands.
@@ -63,13 +65,15 @@ ONE: Final = {
 }  # fmt: skip
 
 #: What a list may be asked for: the command's option, the path's parameter, the query's condition. None: it has none.
-FILTERS: Final[Mapping[str, Mapping[str, tuple[str | None, str | None, str]]]] = {
+FILTERS: Final[Mapping[str, Mapping[str, tuple[str | None, str | None, str | None]]]] = {
     "tasks": {
         "state": ("--status", "status", "status IN {}"), "role": ("--role", "role", "role = {}"),
         "account": ("--account", "account", "account = {}"), "lock": ("--lock-key", "lock_key", "lock_key = {}"),
         "unique": ("--unique-key", "unique_key", "unique_key = {}"),
         "worker": ("--worker", "worker_id", "worker_id = {}"),
         "waits": (None, "waits_for", "waits_for IS NOT DISTINCT FROM nullif({}, 'nothing')"),
+        "priority": ("--priority", "priority", "int4range({}) @> priority"),
+        "schedule": ("--schedule", "schedule", "starts_with(task_id, {} || '@')"),
         "error": ("--error", "error", "strpos(error_message, {}) > 0"),
         "newer": ("--newer-than", "newer_than", "created_at >= now() - {} * interval '1 second'"),
         "older": ("--older-than", "older_than", "created_at <= now() - {} * interval '1 second'"),
@@ -77,11 +81,15 @@ FILTERS: Final[Mapping[str, Mapping[str, tuple[str | None, str | None, str]]]] =
     "failures": {
         "role": ("--role", "role", "role = {}"),
         "since": ("--since", "since", "completed_at > now() - {} * interval '1 second'"),
+        "state": ("--state", "state", None),
     },
     "capacity": {"role": ("", None, "role = {}")},
     "decisions": {"role": ("", None, "role = {}")},
     "dead-letters": {"name": ("--name", "name", "name = {}")},
-    "audit": {"kind": ("--kind", "kind", "kind = {}"), "target": ("--target", "target", "target = {}")},
+    "audit": {
+        **{name: (f"--{name}", name, f"{name} = {{}}") for name in ("by", "via", "action", "kind", "target")},
+        "newer": ("--newer-than", "newer_than", "at > now() - {} * interval '1 second'"),
+    },
 }  # fmt: skip
 
 #: Values that are times, which the others want in seconds.
@@ -118,7 +126,14 @@ def _each(key: str, value: str) -> list[str]:
 
 
 def _query(name: str, asked: Mapping[str, str]) -> str | None:
-    parts = [of[2].format(_value(key, asked[key])) for key, of in FILTERS.get(name, {}).items() if key in asked]
+    """None where it cannot say what is asked for, or that is no value."""
+    try:
+        meant = [(of[2], _value(key, asked[key])) for key, of in FILTERS.get(name, {}).items() if key in asked]
+    except BadValue:
+        return None
+    if any(condition is None for condition, _ in meant):
+        return None
+    parts = [str(condition).format(value) for condition, value in meant]
     parts += [f"kwargs -> {_text(key)} = {_text(value)}::jsonb" for key, value in _arguments(asked)]
     query, condition = LISTS.get(name), " AND ".join(parts)
     if query is None or not condition:
@@ -162,6 +177,9 @@ def _value(key: str, value: str) -> str:
     if key == "state":
         meant = [status for word in _each(key, value) for status in WORDS.get(word, (word,))]
         return f"({', '.join(map(_text, dict.fromkeys(meant)))})"
+    if key == "priority":
+        low, high = (("" if end is None else str(end)) for end in ends(key, value))
+        return f"{low or 'NULL'}, {high or 'NULL'}, '[]'"
     return value if key in TIMES else _text(value)
 
 

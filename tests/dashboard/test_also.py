@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from celeriac.cli import within_celery
+from celeriac.dashboard import tasks, trail
 from celeriac.dashboard.also import LISTS, also
 from celeriac.dashboard.templates import ALSO, NAV
 from tests.api.works import task
@@ -61,7 +62,9 @@ def test_every_page_says_how_sql_tells_the_same(site: Site, page: str) -> None:
         ("tasks", {"account": "(none)"}, "--account ''"),
         ("tasks", {"state": "queued", "arg.note": EVIL}, "--status queued"),
         ("failures", {"role": "crawl", "since": "7d"}, "--role crawl --since 604800"),
+        ("tasks", {"priority": "50..70", "schedule": EVIL}, "--priority 50..70"),
         ("audit", {"kind": "role", "target": EVIL}, "--kind role"),
+        ("audit", {"by": EVIL, "via": "API", "action": "retry", "newer": "1h"}, "--newer-than 3600"),
         ("dead-letters", {"name": "shop.pay"}, "celeriac dead-letters list --name shop.pay"),
         ("capacity", {"role": "crawl"}, "celeriac capacity crawl"),
         ("decisions", {"role": "crawl"}, "celeriac decisions crawl"),
@@ -74,6 +77,10 @@ def test_a_filter_is_said_in_each_way(site: Site, path: str, asked: dict[str, st
     assert (has is None) is ("CLI" not in said)
     assert "API" in said
     run(site, said)
+
+
+def test_a_range_that_is_none_is_said_in_no_way(site: Site) -> None:
+    assert "SQL" not in told(site, "tasks", priority="high")
 
 
 def test_the_three_mean_the_same_tasks(site: Site) -> None:
@@ -98,6 +105,15 @@ def test_one_thing_is_said_in_each_way(site: Site) -> None:
         said = told(site, f"{path}/{quote(of, safe='')}")
         assert said.keys() == {"SQL", "API", "CLI"}, path
         run(site, said)
+
+
+OF_PAGES = {"tasks": tasks.FILTERS, "audit": trail.FILTERS, "failures": ("role", "since", "state")}
+
+
+@pytest.mark.parametrize(("page", "name"), [(page, name) for page, names in OF_PAGES.items() for name in names])
+def test_a_way_that_has_not_got_the_filter_is_left_out(page: str, name: str) -> None:
+    for kind, text in also(page, "", {name: "17"}, ALSO[page]):
+        assert "17" in text, (kind, text)
 
 
 def test_a_text_is_quoted_for_whom_it_is_meant() -> None:
