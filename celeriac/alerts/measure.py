@@ -10,10 +10,10 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection
 
 from celeriac.alerts.rules import Measured, Rule, evaluate, measure_of
-from celeriac.insights import left_ready, rounds
+from celeriac.insights import left_ready, rounds, watched
 from celeriac.store.plans import lookups
 
 if TYPE_CHECKING:
@@ -28,177 +28,35 @@ SAMPLES = 20
 #: newest tell how many fail.
 COUNTED, MOST_COUNTED, NEWEST = 10_000, 1_000_000, 10_000
 
-# `unserved`: a task that waits for its time becomes ready when it is due, where somebody looks. Of a role that keeps no
-# successes its workers have counted these by minutes.
-ROLES = text("""
-SELECT r.role,
-    active.claimed + rooms.ready + rooms.later + rooms.behind + rooms.parked + rooms.members AS queued,
-    CASE WHEN hour.completed + hour.failed > :samples
-        THEN CAST(hour.failed AS double precision) / (hour.completed + hour.failed) END AS failed_rate,
-    active.longest_running,
-    CASE WHEN NOT r.paused AND NOT EXISTS (
-        SELECT FROM celeriac.workers
-        WHERE status = 'active' AND queues ? coalesce(r.definition ->> 'queue', r.role)
-            AND last_heartbeat_at > statement_timestamp() - interval '2 minutes')
-        THEN CAST(rooms.ready + (
-            SELECT count(*) FROM (
-                SELECT FROM celeriac.later WHERE role = r.role AND due_at <= statement_timestamp()
-                ORDER BY due_at LIMIT :most) AS c) AS double precision) END AS unserved
-FROM celeriac.roles r
-CROSS JOIN LATERAL (
-    SELECT
-        (SELECT count(*) FROM (
-            SELECT FROM celeriac.ready WHERE role = r.role ORDER BY account LIMIT :most) AS c) AS ready,
-        (SELECT count(*) FROM (
-            SELECT FROM celeriac.later WHERE role = r.role ORDER BY due_at LIMIT :most) AS c) AS later,
-        (SELECT count(*) FROM (
-            SELECT FROM celeriac.behind WHERE role = r.role ORDER BY lock_key LIMIT :most) AS c) AS behind,
-        (SELECT count(*) FROM (SELECT FROM celeriac.parked WHERE role = r.role LIMIT :most) AS c) AS parked,
-        (SELECT count(*) FROM (SELECT FROM celeriac.barriers WHERE role = r.role LIMIT :most) AS c) AS members
-) AS rooms
-CROSS JOIN LATERAL (
-    SELECT coalesce(sum(cardinality(ids)) FILTER (WHERE worker_id IS NULL), 0) AS claimed,
-        CAST(extract(epoch FROM statement_timestamp() - min(started_at)) AS double precision) AS longest_running
-    FROM celeriac.tickets WHERE role = r.role
-) AS active
-CROSS JOIN LATERAL (
-    SELECT newest.failed + coalesce(counted.failed, 0) AS failed,
-        newest.completed + coalesce(counted.completed, 0) AS completed
-    FROM (
-        SELECT count(*) FILTER (WHERE status = 'completed' AND NOT celeriac.is_counted(r.definition, status))
-                AS completed,
-            count(*) FILTER (WHERE status = 'failed' AND NOT celeriac.is_counted(r.definition, status)) AS failed,
-            CASE WHEN count(*) = :newest THEN min(completed_at) END AS since
-        FROM (
-            SELECT status, completed_at FROM celeriac.history
-            WHERE role = r.role AND completed_at > statement_timestamp() - interval '1 hour'
-            ORDER BY completed_at DESC LIMIT :newest) AS h
-    ) AS newest CROSS JOIN LATERAL (
-        SELECT CAST(sum(completed) AS bigint) AS completed,
-            CAST(sum(failed) FILTER (WHERE r.definition -> 'keep' = '0') AS bigint) AS failed
-        FROM celeriac.outcomes
-        WHERE role = r.role AND r.definition -> 'keep' IN ('null', '0')
-            AND minute > greatest(statement_timestamp() - interval '1 hour', newest.since - interval '1 minute')
-    ) AS counted
-) AS hour
-""")
-
-#: Accounts and priorities whose oldest entry is looked at, of each role: by name those that come first.
-LEVELS = 10_000
-
-# INVARIANT: one descent an account and priority, to its first entry, which is its oldest.
-OLDEST = text("""
-SELECT r.role, CAST(extract(epoch FROM statement_timestamp() - oldest.due_at) AS double precision) AS seconds,
-    CAST(r.definition ->> 'wait_objective' AS double precision) AS objective
-FROM celeriac.roles r CROSS JOIN LATERAL (
-    WITH RECURSIVE levels AS (
-        (SELECT account, priority, due_at, 1 AS n FROM celeriac.ready
-            WHERE role = r.role ORDER BY account, priority DESC, due_at LIMIT 1)
-        UNION ALL
-        SELECT next.*, levels.n + 1 FROM levels, LATERAL (
-            (SELECT account, priority, due_at FROM celeriac.ready
-                WHERE role = r.role AND account = levels.account AND priority < levels.priority
-                ORDER BY account, priority DESC, due_at LIMIT 1)
-            UNION ALL
-            (SELECT account, priority, due_at FROM celeriac.ready
-                WHERE role = r.role AND account > levels.account ORDER BY account, priority DESC, due_at LIMIT 1)
-            LIMIT 1) AS next
-        WHERE levels.n < :most
-    )
-    SELECT min(due_at) AS due_at FROM levels
-) AS oldest
-WHERE oldest.due_at IS NOT NULL AND NOT r.paused
-""")
-
-LATE = text("""
-SELECT name, CAST(extract(epoch FROM statement_timestamp() - next_run_at) AS double precision) AS late
-FROM celeriac.scheduled_jobs WHERE enabled AND next_run_at < statement_timestamp()
-""")
-
-SKIPPED = text("""
-SELECT name, skips FROM celeriac.scheduled_jobs
-WHERE enabled AND last_skip_at > statement_timestamp() - interval '1 hour'
-""")
-
-# A beat that ends takes its row with it: then what its schedules ran last tells. While Postgres was down nobody could
-# tick.
-BEAT = text("""
-SELECT CAST(extract(epoch FROM statement_timestamp() - greatest(pg_postmaster_start_time(), coalesce(
-    (SELECT max(last_tick_at) FROM celeriac.beats), max(last_run_at), min(created_at)))) AS double precision) AS silence
-FROM celeriac.scheduled_jobs WHERE enabled AND quarantined IS NULL HAVING count(*) > 0
-""")
-
-#: A worker that is silent for so long (seconds) beyond the threshold does not come back: its alert is over. And so many
-#: are told of at once.
-FORGOTTEN, MOST_WORKERS = 3600.0, 100
-
-HEARTBEATS = text("""
-SELECT worker_id, CAST(extract(epoch FROM statement_timestamp() - since) AS double precision) AS age FROM (
-    SELECT worker_id, greatest(last_heartbeat_at, pg_postmaster_start_time()) AS since
-    FROM celeriac.workers WHERE status <> 'stopped'
-        AND last_heartbeat_at > statement_timestamp() - :late * interval '1 second'
-            - :forgotten * interval '1 second'
-) AS w
-WHERE since < statement_timestamp() - :late * interval '1 second'
-ORDER BY since DESC LIMIT :most
-""")
-
-#: Events of any kind are looked at back to here, as their index knows no kind: one more than the setting may be.
-MOST_EVENTS = 10_001
-
-TROUBLE = text("""
-SELECT role, count(*) FILTER (WHERE kind = 'ticket_lost') AS lost, count(*) FILTER (WHERE kind = 'late_finish') AS late
-FROM (
-    SELECT role, kind FROM celeriac.task_events WHERE at > statement_timestamp() - interval '15 minutes'
-    ORDER BY at DESC LIMIT :most) AS newest
-WHERE kind IN ('ticket_lost', 'late_finish') GROUP BY role
-""")
-
-# Those that hold a snapshot or have written: what they may still see is not vacuumed. Others' can be seen only by who
-# may (pg_read_all_stats).
-TRANSACTION = text("""
-SELECT CAST(extract(epoch FROM statement_timestamp() - least(
-    (SELECT min(xact_start) FROM pg_stat_activity
-        WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()
-            AND (backend_xmin IS NOT NULL OR backend_xid IS NOT NULL)),
-    (SELECT min(prepared) FROM pg_prepared_xacts WHERE database = current_database())
-)) AS double precision) AS age
-""")
-
-#: Dead letters are counted to here: one more than the setting may be.
-MOST_LETTERS = 1_001
-
-LETTERS = text("SELECT count(*) FROM (SELECT id FROM celeriac.dead_letters ORDER BY id LIMIT :most) AS letters")
-
 Group = Callable[["Celeriac", Connection], Iterable[Measured]]
 
 
 def _roles(app: Celeriac, connection: Connection) -> Iterable[Measured]:
     most = min(max(COUNTED, int(app.settings.alert_queue_depth)), MOST_COUNTED) + 1
     with lookups(connection):
-        asked = {"samples": SAMPLES, "most": most, "newest": NEWEST}
-        rows = connection.execute(ROLES, asked).mappings().all()
+        rows = watched.of_roles(connection, samples=SAMPLES, most=most, newest=NEWEST)
     names = ("queued", "failed_rate", "longest_running", "unserved")
     return [Measured(name, row["role"], row[name]) for row in rows for name in names if row[name] is not None]
 
 
 def _oldest(_: Celeriac, connection: Connection) -> Iterable[Measured]:
     with lookups(connection):
-        rows = connection.execute(OLDEST, {"most": LEVELS}).all()
+        rows = watched.oldest_ready(connection)
         left = left_ready.left(connection, {row.role: row.seconds for row in rows}, COUNTED)
-    yield from (Measured("oldest_ready", *row) for row in rows)
+    yield from (Measured("oldest_ready", row.role, row.seconds, row.objective) for row in rows)
     yield from (Measured("left_ready", *one) for one in left.items())
 
 
 def _schedules(_: Celeriac, connection: Connection) -> Iterable[Measured]:
-    yield from (Measured("late", *row) for row in connection.execute(LATE))
-    yield from (Measured("skipped", *row) for row in connection.execute(SKIPPED))
-    yield from (Measured("beat_silence", "beat", silence) for silence in connection.execute(BEAT).scalars())
+    yield from (Measured("late", row.name, row.late) for row in watched.late_schedules(connection))
+    yield from (Measured("skipped", row.name, row.skips) for row in watched.skipping_schedules(connection))
+    if (silence := watched.beat_silence(connection)) is not None:
+        yield Measured("beat_silence", "beat", silence)
 
 
 def _workers(app: Celeriac, connection: Connection) -> Iterable[Measured]:
-    asked = {"late": app.settings.alert_heartbeat, "forgotten": FORGOTTEN, "most": MOST_WORKERS}
-    return [Measured("heartbeat_age", *row) for row in connection.execute(HEARTBEATS, asked)]
+    silent = watched.silent_workers(connection, app.settings.alert_heartbeat)
+    return [Measured("heartbeat_age", row.worker_id, row.age) for row in silent]
 
 
 def _redis(app: Celeriac, _: Connection) -> Iterable[Measured]:
@@ -208,7 +66,7 @@ def _redis(app: Celeriac, _: Connection) -> Iterable[Measured]:
 
 def _trouble(_: Celeriac, connection: Connection) -> Iterable[Measured]:
     with lookups(connection):
-        rows = connection.execute(TROUBLE, {"most": MOST_EVENTS}).all()
+        rows = watched.trouble(connection)
     yield from (Measured("lost_tickets", row.role, row.lost) for row in rows)
     yield from (Measured("late_finishes", row.role, row.late) for row in rows)
 
@@ -219,14 +77,13 @@ def _fairness(_: Celeriac, connection: Connection) -> Iterable[Measured]:
 
 
 def _postgres(_: Celeriac, connection: Connection) -> Iterable[Measured]:
-    ages = connection.execute(TRANSACTION).scalars()
-    return [Measured("transaction_age", "Postgres", age) for age in ages if age is not None]
+    age = watched.oldest_transaction(connection)
+    return [] if age is None else [Measured("transaction_age", "Postgres", age)]
 
 
 def _letters(_: Celeriac, connection: Connection) -> Iterable[Measured]:
     with lookups(connection):
-        n = connection.execute(LETTERS, {"most": MOST_LETTERS}).scalar_one()
-    return [Measured("letters", "plain Celery", n)]
+        return [Measured("letters", "plain Celery", watched.letters(connection))]
 
 
 #: What reads which measures.

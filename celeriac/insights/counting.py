@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, RowMapping, text
 
 from celeriac.store.built_in import is_built_in
 from celeriac.store.states import ALL, CANCELLED, COMPLETED, FAILED, PENDING
@@ -62,18 +62,19 @@ FROM (
 """)
 
 # What waits, by what it waits for, as lists are filtered by it.
-_WAITING = """
+WAITING = text("""
 SELECT (SELECT count(*) FROM (
-        SELECT FROM celeriac.ready {of_role} ORDER BY role, account LIMIT :most) AS r) AS nothing,
-    (SELECT count(*) FROM (SELECT FROM celeriac.later {of_role} ORDER BY role, due_at LIMIT :most) AS l) AS "time",
-    (SELECT count(*) FROM (SELECT FROM celeriac.behind {of_role} ORDER BY role, lock_key LIMIT :most) AS b) AS lock,
-    (SELECT count(*) FROM (SELECT FROM celeriac.parked {of_role} ORDER BY role LIMIT :most) AS p) AS account,
-    (SELECT count(*) FROM (SELECT FROM celeriac.barriers {of_role} ORDER BY role LIMIT :most) AS m) AS members
-"""
+        SELECT FROM celeriac.ready ORDER BY role, account LIMIT :most) AS r) AS nothing,
+    (SELECT count(*) FROM (SELECT FROM celeriac.later ORDER BY role, due_at LIMIT :most) AS l) AS "time",
+    (SELECT count(*) FROM (SELECT FROM celeriac.behind ORDER BY role, lock_key LIMIT :most) AS b) AS lock,
+    (SELECT count(*) FROM (SELECT FROM celeriac.parked ORDER BY role LIMIT :most) AS p) AS account,
+    (SELECT count(*) FROM (SELECT FROM celeriac.barriers ORDER BY role LIMIT :most) AS m) AS members
+""")
 
-WAITING = text(_WAITING.format(of_role=""))
-
-WAITING_OF_ROLE = text(_WAITING.format(of_role="WHERE role = :role"))
+WAITING_OF_ROLE = text("""
+SELECT ready AS nothing, later AS "time", behind_lock AS lock, parked AS account, members
+FROM celeriac.backlog(:role, :most)
+""")
 
 BELIEVED = text("""
 SELECT 'pending' AS status, greatest(reltuples, 0) AS n FROM pg_class WHERE oid = CAST('celeriac.tasks' AS regclass)
@@ -98,30 +99,13 @@ WITH RECURSIVE busy AS (
 SELECT names.role, coalesce(r.definition ->> 'queue', names.role) AS queue, coalesce(r.paused, false) AS paused,
     r.paused_until,
     CAST(r.definition ->> 'window' AS integer) AS "window",
-    greatest(0, unfinished.n - active.claimed - active.running) AS pending, ready.n AS ready, later.n AS later,
-    behind.n AS behind, parked.n AS parked, members.n AS members, active.claimed, active.running, active.stale,
-    oldest.seconds AS oldest_ready_seconds
+    greatest(0, unfinished.n - b.claimed - b.running) AS pending, b.ready, b.later, b.behind_lock AS behind, b.parked,
+    b.members, b.claimed, b.running, b.stale, oldest.seconds AS oldest_ready_seconds
 FROM names LEFT JOIN celeriac.roles r ON r.role = names.role
-CROSS JOIN LATERAL (
-    SELECT CAST(coalesce(sum(cardinality(ids)) FILTER (WHERE worker_id IS NULL), 0) AS integer) AS claimed,
-        CAST(coalesce(sum(cardinality(ids)) FILTER (WHERE worker_id IS NOT NULL), 0) AS integer) AS running,
-        CAST(coalesce(sum(cardinality(ids)) FILTER (WHERE heartbeat_at < statement_timestamp()
-            - coalesce(CAST(r.definition ->> 'stale_after' AS double precision), 600) * interval '1 second'), 0)
-            AS integer) AS stale
-    FROM celeriac.tickets WHERE role = names.role) AS active
+CROSS JOIN LATERAL celeriac.backlog(names.role, :most) AS b
 CROSS JOIN LATERAL (SELECT count(*) AS n FROM (
     SELECT FROM celeriac.tasks WHERE role = names.role
-    ORDER BY -id LIMIT :most + active.claimed + active.running) AS p) AS unfinished
-CROSS JOIN LATERAL (SELECT count(*) AS n FROM (
-    SELECT FROM celeriac.ready WHERE role = names.role ORDER BY account LIMIT :most) AS p) AS ready
-CROSS JOIN LATERAL (SELECT count(*) AS n FROM (
-    SELECT FROM celeriac.later WHERE role = names.role ORDER BY due_at LIMIT :most) AS p) AS later
-CROSS JOIN LATERAL (SELECT count(*) AS n FROM (
-    SELECT FROM celeriac.behind WHERE role = names.role ORDER BY lock_key LIMIT :most) AS p) AS behind
-CROSS JOIN LATERAL (SELECT count(*) AS n FROM (
-    SELECT FROM celeriac.parked WHERE role = names.role LIMIT :most) AS p) AS parked
-CROSS JOIN LATERAL (SELECT count(*) AS n FROM (
-    SELECT FROM celeriac.barriers WHERE role = names.role LIMIT :most) AS p) AS members
+    ORDER BY -id LIMIT :most + b.claimed + b.running) AS p) AS unfinished
 CROSS JOIN LATERAL (
     SELECT extract(epoch FROM statement_timestamp() - min(scheduled_for)) AS seconds
     FROM (SELECT * FROM celeriac.tasks WHERE role = names.role ORDER BY -id DESC LIMIT :look) AS first_ones
@@ -133,6 +117,12 @@ ORDER BY names.role
 """)
 
 DUE = text("SELECT ready + due + behind_lock + parked FROM celeriac.backlog(:role)")
+
+# Of the registered.
+BACKLOGS = text("""
+SELECT r.role, coalesce(CAST(r.definition ->> 'window' AS integer), 0) AS "window", b.*
+FROM celeriac.roles r CROSS JOIN LATERAL celeriac.backlog(r.role, :most) AS b
+""")
 
 #: How many of a role's first pending rows are looked at for the oldest that is ready.
 LOOK = 500
@@ -215,6 +205,11 @@ def _depth(row: dict[str, Any], cap: int) -> RoleDepth:
     return RoleDepth(
         **(row | bounded | {"oldest_ready_seconds": None if seconds is None else max(0.0, float(seconds))})
     )
+
+
+def backlogs(connection: Connection, most: int) -> list[RowMapping]:
+    """Of each registered role its window, and what waits and runs as `celeriac.backlog` counts it, to `most` a room."""
+    return [*connection.execute(BACKLOGS, {"most": most}).mappings()]
 
 
 def due(connection: Connection, role: str) -> int:

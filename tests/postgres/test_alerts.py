@@ -20,6 +20,7 @@ from celeriac.alerts.measure import GROUPS
 from celeriac.alerts.rules import RULES, Measured, evaluate
 from celeriac.cli.check import problems
 from celeriac.errors import ConfigurationError
+from celeriac.insights import watched
 from celeriac.repair import sweep
 from celeriac.settings import Settings
 from celeriac.store.connections import Database
@@ -368,7 +369,7 @@ def test_a_look_that_came_about_is_known_with_what_it_could_not_read(
     (look,) = told()
     assert (look.seconds or 9) < 5
     assert look.unread == []
-    monkeypatch.setattr(measure, "LATE", text("SELECT no_such_column"))
+    monkeypatch.setattr(watched, "LATE", text("SELECT no_such_column"))
     sweep(app, "alerts")
     assert told()[0].unread == ["missed_schedule", "skipped_instants", "beat_silent"]
 

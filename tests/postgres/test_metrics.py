@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from celeriac import Celeriac
-from celeriac.alerts import measure
+from celeriac.alerts.measure import SAMPLES
+from celeriac.insights import figures, watched
 from celeriac.insights.metrics import metrics
-from celeriac.metrics import read
 from celeriac.store.connections import Database
 from tests.postgres.conftest import new_task
 from tests.postgres.finished import finished, registered
@@ -106,9 +106,9 @@ def test_a_member_of_a_group_that_leaves_its_row_to_the_body_is_counted_once(
     assert rows("SELECT completed, failed FROM celeriac.last_hour('work')") == [(30, 10)]
     assert of(database)["failed_rate"] == pytest.approx(0.25)
     with database.statement() as connection:
-        recent = connection.execute(read.RECENT, {"most": 1_000}).mappings().one()
-        asked = {"samples": measure.SAMPLES, "most": 10, "newest": 10_000}
-        measured = connection.execute(measure.ROLES, asked).mappings().one()
+        recent = connection.execute(figures.RECENT, {"most": 1_000}).mappings().one()
+        asked = {"samples": SAMPLES, "most": 10, "newest": 10_000}
+        measured = connection.execute(watched.ROLES, asked).mappings().one()
     assert (recent["completed"], recent["failed"]) == (30, 10)
     assert measured["failed_rate"] == pytest.approx(0.25)
 

@@ -53,7 +53,7 @@ SHORT = {
 EXCEPT = {
     "insights.capacity.CAPACITY", "insights.metrics.MEASURE", "insights.metrics.PRIORITIES",
     "insights.counting.BELIEVED", "insights.counting.DUE", "repair.prune.DAYS", "repair.prune.DROP_DAY", "add days",
-    "move", "metrics.read.ESTIMATED", "metrics.read.REVISION", "dispatch.select.DEAD",
+    "move", "insights.figures.ESTIMATED", "insights.figures.REVISION", "dispatch.select.DEAD",
 }  # fmt: skip
 
 
@@ -258,16 +258,16 @@ def statements(connection: Connection) -> Mapping[str, list[Given]]:
         },
         "repair.prune.LEFT_OF_BULKS": [{"after": None, "batch": SELECTED}],
         "repair.ring.STATE": [{}],
-        "metrics.read.OUTBOX_TASKS": [{"most": SELECTED}],
-        "metrics.read.ROOMS": [{"most": SELECTED}],
-        "metrics.read.RECENT": [{"most": SELECTED}],
-        "metrics.read.WAITING": [{"most": SELECTED}],
+        "insights.figures.OUTBOX_TASKS": [{"most": SELECTED}],
+        "insights.counting.BACKLOGS": [{"most": SELECTED}],
+        "insights.figures.RECENT": [{"most": SELECTED}],
+        "insights.figures.WAITING": [{"most": SELECTED}],
         "insights.rounds.LAST": [{"role": role, "most": SELECTED, "largest": 65_536} for role in (None, "work")],
         "insights.left_ready.LEFT": [{"patience": 60, "good": ["the window is full"], "most": SELECTED}],
-        "alerts.measure.LETTERS": [{"most": SELECTED}],
-        "alerts.measure.TROUBLE": [{"most": SELECTED}],
-        "alerts.measure.OLDEST": [{"most": SELECTED}],
-        "alerts.measure.ROLES": [{"samples": 0, "most": SELECTED, "newest": SELECTED}],
+        "insights.watched.LETTERS": [{"most": SELECTED}],
+        "insights.watched.TROUBLE": [{"most": SELECTED}],
+        "insights.watched.OLDEST": [{"most": SELECTED}],
+        "insights.watched.ROLES": [{"samples": 0, "most": SELECTED, "newest": SELECTED}],
         "repair.review.REVIEW": [{"by": "", "counted": SELECTED, "done": "{}"}],
         "schedules.tick.IS_UNFINISHED": [{"task_id": "ready-1"}],
         "schedules.tick.ADVANCE": [
@@ -507,8 +507,8 @@ def by_lookups(name: str) -> bool:
     return name not in AS_USUAL and (
         name.startswith(("insights.", "metrics.", "operate.", "repair.", "canvas.", "page of", "ids of", "end of"))
         or name in ("dispatch.parking.PARK", "dispatch.parking.UNPARK")
-        or name in ("alerts.measure.LETTERS", "alerts.measure.TROUBLE", "alerts.measure.OLDEST")
-        or name == "alerts.measure.ROLES"
+        or name in ("insights.watched.LETTERS", "insights.watched.TROUBLE", "insights.watched.OLDEST")
+        or name == "insights.watched.ROLES"
         or name in ("dispatch.claim.RESUME", "dispatch.promote.DUE", "enqueue.insert.EXISTING")
         or name in ("enqueue.gates.CLOSE", "enqueue.insert.STILL_BEHIND", "enqueue.insert.AGAIN")
         or name in ("seam.results.META", "seam.results.CHILDREN", "seam.results.OVER", "seam.results.FAILED")

@@ -2,11 +2,12 @@
 --
 -- SELECT * FROM v_worker_capacity;        what waits, what runs, how fast it goes and how long it will take
 
--- Each count stops at `most`, which then means "at least", and walks the index of its room: no table is read from end to
--- end, however much of it the planner believes to be this role's.
+-- The one count of a backlog: whoever says how much of a role waits or runs asks here. Each count stops at `most`, which
+-- then means "at least", and walks the index of its room: no table is read from end to end, however much of it the
+-- planner believes to be this role's. `due` is a part of `later`, `stale` of `claimed` and `running`.
 CREATE OR REPLACE FUNCTION celeriac.backlog(for_role text, most bigint DEFAULT 300000) RETURNS TABLE (
     ready bigint, later bigint, due bigint, behind_lock bigint, parked bigint, members bigint, claimed bigint, running bigint,
-    longest_running double precision
+    stale bigint, longest_running double precision
 ) LANGUAGE sql STABLE SET jit = off SET enable_seqscan = off AS $$
 SELECT
     (SELECT count(*) FROM (
@@ -24,28 +25,24 @@ SELECT
 FROM (
     SELECT coalesce(sum(cardinality(ids)) FILTER (WHERE worker_id IS NULL), 0),
         coalesce(sum(cardinality(ids)) FILTER (WHERE worker_id IS NOT NULL), 0),
+        coalesce(sum(cardinality(ids)) FILTER (WHERE heartbeat_at < statement_timestamp() - interval '1 second' * coalesce((
+            SELECT CAST(definition ->> 'stale_after' AS double precision) FROM celeriac.roles WHERE role = for_role
+        ), 600)), 0),
         CAST(extract(epoch FROM statement_timestamp() - min(started_at)) AS double precision)
     FROM celeriac.tickets WHERE role = for_role
 ) AS active
 $$;
 
--- How many slots a role could use now: what it holds, and as much of what waits and is due as its window has room for. At
--- most a window's entries are read; 0 for a role there is none of. An autoscaler's login may execute this and nothing else.
+-- How many slots a role could use now: what it holds, and as much of what waits and is due as its window has room for. Of
+-- each room at most a window's entries are read; 0 for a role there is none of. An autoscaler's login may execute this and nothing else.
 CREATE OR REPLACE FUNCTION celeriac.wanted_slots(for_role text) RETURNS double precision
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog SET jit = off SET enable_seqscan = off AS $$
 SELECT coalesce((
-    SELECT CASE WHEN r.paused THEN active.n ELSE greatest(active.n, least(size.slots, active.n + waiting.n)) END
+    SELECT CASE WHEN r.paused THEN active.n ELSE greatest(active.n, least(size.slots, active.n + b.ready + b.due)) END
     FROM celeriac.roles r
     CROSS JOIN LATERAL (SELECT coalesce(CAST(r.definition ->> 'window' AS bigint), 0) AS slots) AS size
-    CROSS JOIN LATERAL (
-        SELECT coalesce(sum(cardinality(ids)), 0) AS n FROM celeriac.tickets WHERE role = for_role) AS active
-    CROSS JOIN LATERAL (
-        SELECT (SELECT count(*) FROM (
-                SELECT FROM celeriac.ready WHERE role = for_role ORDER BY account LIMIT size.slots) AS counted)
-            + (SELECT count(*) FROM (
-                SELECT FROM celeriac.later WHERE role = for_role AND due_at <= statement_timestamp()
-                ORDER BY due_at LIMIT size.slots) AS counted) AS n
-    ) AS waiting
+    CROSS JOIN LATERAL celeriac.backlog(for_role, size.slots) AS b
+    CROSS JOIN LATERAL (SELECT b.claimed + b.running AS n) AS active
     WHERE r.role = for_role
 ), 0)
 $$;
