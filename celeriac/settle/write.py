@@ -70,6 +70,7 @@ def _join(of: str) -> str:
 
 # INVARIANT of `mine`: the task is held by the ticket it was started under; anything else is refused. Whoever settles,
 # cancels or releases has the ticket's row first, then the tasks'. A task that was asked to stop is not tried again.
+# `again` takes its rows from an array: of `judged` the planner believes one row, and would look up all for each.
 SETTLE = text(f"""
 WITH outcome AS (
     SELECT * FROM jsonb_to_recordset(CAST(:outcomes AS jsonb)) AS (
@@ -103,8 +104,11 @@ WITH outcome AS (
     UPDATE celeriac.tasks t
     SET retry_count = j.retry_count, tries = j.tries, args = j.args, kwargs = j.kwargs, scheduled_for = j.due,
         error_message = j.error, started_at = j.started_at, cancel_requested_at = NULL, updated_at = clock_timestamp()
-    FROM judged j
-    WHERE t.id = j.id AND j.becomes = 'pending' AND t.id = ANY (ARRAY(SELECT id FROM judged))
+    FROM unnest(ARRAY(
+        SELECT (id, retry_count, tries, args, kwargs, due, error, started_at) FROM judged WHERE becomes = 'pending'
+    )) AS j (id bigint, retry_count integer, tries integer, args jsonb, kwargs jsonb, due timestamptz, error text,
+        started_at timestamptz)
+    WHERE t.id = j.id AND t.id = ANY (ARRAY(SELECT id FROM judged WHERE becomes = 'pending'))
 ), to_later AS (
     INSERT INTO celeriac.later (role, account, due_at, id, began)
     SELECT role, account, due, id, retry_count > 0 OR tries = 0 FROM judged WHERE becomes = 'pending'
