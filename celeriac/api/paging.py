@@ -54,9 +54,10 @@ def ranks(*parts: str) -> Form:
 #: Below 9 * 10^18, as no id comes near 2^63.
 _ID = "[0-9]{1,18}|[1-8][0-9]{18}"
 
-#: Of ranks, as JSON writes them.
+#: Of ranks, as JSON writes them: it escapes control characters alone, and no text of Postgres' has a NUL or a half of a
+#: surrogate pair.
 NUMBER = r"-?(0|[1-9][0-9]{0,18})(\.[0-9]{1,30})?(e[-+][0-9]{1,3})?"
-TEXT = r'"([^"\\\x00-\x1f]|\\["\\bfnrt]|\\u[0-9a-f]{4})*"'
+TEXT = r'"([^"\\\x00-\x1f]|\\["\\bfnrt]|\\u00(0[1-9a-f]|1[0-9a-f]))*"'
 
 #: Of a list of tasks: an id, after an instant where all of them have ended.
 _INSTANT = r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{6}Z"

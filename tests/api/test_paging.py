@@ -234,7 +234,8 @@ def test_a_place_that_is_none_is_refused(api: Api, path: str) -> None:
     """Except where it is a name, which any text is."""
     by_name = {"/api/admin/scheduled-jobs", "/api/reviews", "/api/accounts", "/api/workers"}
     wanted = dict(part.split("=") for part in KINDS[path].where.split("&") if part)
-    for after in ("nowhere", "-1", '{"a": 1}', "9" * 5_000):
+    unwritable = (r'["\ud800"]', r'[1, "\udc00"]', r'["\u0000"]', r'["a", "\u0000"]')
+    for after in ("nowhere", "-1", '{"a": 1}', "9" * 5_000, *unwritable):
         address = path.format(role="paged", workflow="paged", job=TICKED, fingerprint="none")
         answer = api.ask("GET", address, params=wanted | {"after": after})
         assert answer.status_code == (200 if path in by_name else 422), f"{after} {answer.text}"
