@@ -21,14 +21,14 @@ import redis
 from sqlalchemy import text
 
 from bench.costs import Costs, costs
-from bench.size import sized
+from bench.size import rounds, sized
 from celeriac import local
 from celeriac.store.migrate import migrate
 
 DRAIN = {"plain": sized(4_000, 400), "rows": sized(100_000, 2_000)}
 ENQUEUES = sized(1_500, 50)
 LATENCIES = sized(300, 30)
-ROUNDS = sized(3, 1)
+ROUNDS = rounds()
 #: A second each: as many as it takes for a steady median.
 ENQUEUE_ROUNDS = sized(9, 1)
 
@@ -98,7 +98,7 @@ def prepared() -> Iterator[local.Stack]:
 
 @contextmanager
 def worker(which: str, *options: str) -> Iterator[int]:
-    queues = {"plain": "bench_plain", "rows": "noop,stamp,total,paced,sleep,compute"}[which]
+    queues = {"plain": "bench_plain", "rows": "noop,brief,stamp,total,paced,sleep,compute"}[which]
     command = [sys.executable, "-m", "celery", "-A", f"bench.measured:{which}", "worker", "-c", "2", "-Q", queues]
     quiet = ["-l", "WARNING", "--without-mingle", "--without-gossip"]
     process = subprocess.Popen([*command, *quiet, *options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

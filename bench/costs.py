@@ -17,6 +17,8 @@ WRITTEN = text("""
 SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::double precision AS wal_bytes,
     (SELECT sum(n_tup_ins + n_tup_upd) FROM pg_stat_user_tables
         WHERE schemaname LIKE :schema)::double precision AS rows,
+    (SELECT sum(n_tup_upd + n_tup_del) FROM pg_stat_user_tables
+        WHERE schemaname LIKE :schema)::double precision AS dead,
     (SELECT sum((s.n_tup_ins + s.n_tup_upd - s.n_tup_hot_upd) * (
             SELECT count(*) FROM pg_index i WHERE i.indrelid = s.relid AND i.indpred IS NULL))
         FROM pg_stat_user_tables s WHERE s.schemaname LIKE :schema)::double precision AS index_entries
@@ -25,13 +27,14 @@ SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::double precision AS 
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """Seconds of processor time, bytes, entries and rows."""
+    """Seconds of processor time, bytes, entries, versions of rows that were written, and rows that died."""
 
     worker: float
     postgres: float
     wal_bytes: float
     index_entries: float
     rows: float
+    dead: float
 
     def since(self, before: Costs, tasks: int) -> dict[str, float]:
         """A task's share, the processor's in microseconds."""
@@ -51,7 +54,8 @@ def costs(
         postmaster = psutil.Process(backend).parent()
     assert postmaster is not None
     servers = [postmaster, *postmaster.children(), *beside]  # it keeps count of the backends that have ended
-    return Costs(_seconds(workers), _seconds(servers), written.wal_bytes, written.index_entries, written.rows)
+    counted = (written.wal_bytes, written.index_entries, written.rows, written.dead)
+    return Costs(_seconds(workers), _seconds(servers), *counted)
 
 
 def _seconds(processes: Iterable[psutil.Process]) -> float:

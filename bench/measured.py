@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import time
+from datetime import timedelta
 
 from celery import Celery
 
@@ -37,6 +38,11 @@ def plain_paced(sent: float) -> None:
 @rows.task(role="noop")
 def noop(n: int) -> None:
     """Nothing."""
+
+
+@rows.task(role="brief", keep=timedelta(seconds=1))
+def brief(n: int) -> None:
+    """Nothing, and its success is kept for a second."""
 
 
 @plain.task(name="bench.plain_sleep")

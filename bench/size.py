@@ -7,3 +7,8 @@ import os
 
 def sized(full: int, small: int) -> int:
     return small if os.environ.get("BENCH_SIZE") == "small" else full
+
+
+def rounds() -> int:
+    """`BENCH_ROUNDS`, 3 else: how often what is compared is measured in turn."""
+    return int(os.environ.get("BENCH_ROUNDS", sized(3, 1)))

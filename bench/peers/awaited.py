@@ -1,4 +1,6 @@
-"""Awa's part, run by a Python that has it: `fill N TASK SIZE`, `single N`, `paced RATE SECONDS`, `work`."""
+"""Awa's part, run by a Python that has it: `fill N TASK SIZE`, `single N`, `within N`, `paced RATE SECONDS`,
+`work`.
+"""
 
 from __future__ import annotations
 
@@ -92,6 +94,16 @@ def single(n: int) -> float:
     return time.perf_counter() - began
 
 
+def within(n: int) -> float:
+    client = awa.Client(DATABASE)
+    began = time.perf_counter()
+    for i in range(n):
+        with client.transaction() as transaction:
+            transaction.execute("INSERT INTO bench_orders (n) VALUES ($1)", i)
+            transaction.insert(Noop(i), queue=QUEUE)
+    return time.perf_counter() - began
+
+
 def paced(rate: float, seconds: float) -> None:
     client = awa.Client(DATABASE)
     for now in steady(rate, seconds):
@@ -107,4 +119,4 @@ if __name__ == "__main__":
     elif verb == "fill":
         print(fill(int(given[0]), given[1], int(given[2])))
     else:
-        print(single(int(given[0])))
+        print({"single": single, "within": within}[verb](int(given[0])))

@@ -1,4 +1,5 @@
-"""DBOS' part, run by a Python that has it: `fill N TASK SIZE`, `single N`, `paced RATE SECONDS`, `work`.
+"""DBOS' part, run by a Python that has it: `fill N TASK SIZE`, `single N`, `within N`, `paced RATE SECONDS`,
+`work`, `retain`.
 
 A task is a workflow without steps.
 """
@@ -82,6 +83,27 @@ def single(n: int) -> float:
     return time.perf_counter() - began
 
 
+def within(n: int) -> float:
+    client, engine = _client(), create_engine(DATABASE.replace("postgresql", "postgresql+psycopg", 1))
+    with engine.connect() as connection:
+        began = time.perf_counter()
+        for i in range(n):
+            connection.execute(text("INSERT INTO bench_orders (n) VALUES (:n)"), {"n": i})
+            client.enqueue_in_transaction(connection, _options("noop"), i)
+            connection.commit()
+        return time.perf_counter() - began
+
+
+def retain() -> None:
+    """Workflows that succeeded are deleted twice a second."""
+    client = _client()
+    while True:
+        time.sleep(0.5)
+        ended = client.list_workflows(status="SUCCESS", limit=1_000, load_input=False, load_output=False)
+        if ended:
+            client.delete_workflows([one.workflow_id for one in ended])
+
+
 def paced(rate: float, seconds: float) -> None:
     client = _client()
     for now in steady(rate, seconds):
@@ -102,7 +124,9 @@ if __name__ == "__main__":
         work()
     elif verb == "paced":
         paced(*asked())
+    elif verb == "retain":
+        retain()
     elif verb == "fill":
         fill(int(given[0]), given[1], int(given[2]))
     else:
-        print(single(int(given[0])))
+        print({"single": single, "within": within}[verb](int(given[0])))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from statistics import quantiles
 
-from bench.peers.peer import Peer
+from bench.peers.peer import Figures, Peer
 from bench.size import sized
 
 #: Enqueues a second, and for how many seconds.
@@ -23,10 +23,10 @@ PATIENCE, WARM = sized(10, 5), 1
 SHARES = (50, 95, 99)
 
 
-def latencies(peer: Peer) -> dict[int, list[float]]:
-    """By rate those below which 50, 95 and 99 % of the latencies are (ms), of those that started in time."""
+def latencies(peer: Peer) -> Figures:
+    """By rate and share those below which 50, 95 and 99 % of the latencies are (ms), of those that started in time."""
     peer.fill(0, "noop", 0)
-    found = {}
+    found: Figures = {}
     with stamps() as wait, ExitStack() as life:
         for _ in range(peer.processes):
             life.enter_context(peer.work())
@@ -34,7 +34,8 @@ def latencies(peer: Peer) -> dict[int, list[float]]:
         wait(10 * WARM)
         for rate, seconds in RATES.items():
             peer.paced(rate, seconds)
-            found[rate] = _shares(wait(rate * seconds))
+            parts = _shares(wait(rate * seconds))
+            found |= {f"{rate}/s p{share}": part for share, part in zip(SHARES, parts, strict=True)}
     return found
 
 
@@ -71,10 +72,3 @@ def _hear(at: socket.socket, heard: list[float]) -> None:
     """Until an empty one."""
     while told := at.recv(100):
         heard.append(float(told))
-
-
-def report(found: Mapping[str, Mapping[int, list[float]]]) -> None:
-    heads = "".join(f"{f'{rate}/s p{share}':>13}" for rate in RATES for share in SHARES)
-    print(f"\n{'start latency, ms':34}{heads}")
-    for name, of_rates in found.items():
-        print(f"{name:34}" + "".join(f"{ms:13,.1f}" for rate in RATES for ms in of_rates[rate]))

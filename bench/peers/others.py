@@ -1,15 +1,18 @@
 """The peers, each set up as its own documentation has it for many small tasks, in an environment of their own.
 
-- plain Celery: prefork with two processes, and `-P solo`; results ignored, Celery's defaults otherwise. It has no bulk.
+- plain Celery: prefork with two processes, two threads, and `-P solo`; results ignored, Celery's defaults otherwise. It
+  has no bulk, and knows nothing of a caller's transaction.
 - PgQueuer: `pgqueuer.run(…, batch_size=500)` on uvloop and one asyncpg connection a process, after `pgq install`
-  (durable tables) and `pgq autovac`. Its log of what succeeded is kept. Filled by one `enqueue` of lists.
-- Procrastinate: its command, 24 jobs at once; jobs that succeeded are kept. Filled by one `batch_defer`.
+  (durable tables) and `pgq autovac`. Its log of what succeeded is kept; where retention is at work `clear_queue_log`
+  empties it. Filled by one `enqueue` of lists.
+- Procrastinate: its command, 24 jobs at once; jobs that succeeded are kept; where retention is at work
+  `delete_old_jobs` removes them. Filled by one `batch_defer`.
 - Awa: `AsyncClient.start` with 256 workers, as its own benchmark in Python has it (no-ops wait for their completion to
   be durable), defaults otherwise. It keeps what succeeded until it has rotated through its tables. Filled by one
   `enqueue_many_copy`; one by one by `insert`.
 - DBOS: workflows without steps; a registered queue that is looked at every 10 ms and of which each process, an executor
-  of its own, runs 100 at once; workflows that succeeded are kept. It has no bulk: filled by `enqueue_in_transaction`,
-  one after the other.
+  of its own, runs 100 at once; workflows that succeeded are kept; where retention is at work `delete_workflows` removes
+  them. It has no bulk: filled by `enqueue_in_transaction`, one after the other.
 - graphile-worker: its command with the preset of its page on performance (`bench/peers/graphile`): a local queue of
   500, 24 concurrent jobs, completions in batches; no line a success (`NO_LOG_SUCCESS`), as its own measurement has it.
   It deletes what succeeded. Filled by one `add_jobs`, no rows returned; one by one by `add_job`.
@@ -26,6 +29,7 @@ import time
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from sqlalchemy import text
 
@@ -39,6 +43,10 @@ HERE = Path(__file__).parent
 #: Where the peers are installed; by us, unless somebody says where.
 ENVIRONMENT = Path(os.environ.get("BENCH_PEERS", HERE.parent.parent / ".peers"))
 GRAPHILE = "graphile-worker@0.17"
+
+#: What a caller's transaction writes beside its task.
+ORDERS = "CREATE TABLE bench_orders (n bigint NOT NULL)"
+ORDER = text("INSERT INTO bench_orders (n) VALUES (:n)")
 
 ADD_JOBS = text("""
 SELECT count(*) FROM graphile_worker.add_jobs(ARRAY(
@@ -74,8 +82,11 @@ def install() -> None:
 
 def celery() -> Iterator[Peer]:
     prefork, solo = partial(worker, "plain"), partial(worker, "plain", "-P", "solo", "-c", "1")
-    pools = (("prefork -c 2", prefork, 1), ("solo", solo, 1), ("solo, two processes", solo, 2))
-    for pool, work, processes in pools[: sized(3, 1)]:
+    threads = partial(worker, "plain", "-P", "threads")
+    pools = (
+        ("prefork -c 2", prefork, 1), ("threads -c 2", threads, 1), ("solo", solo, 1), ("solo, two processes", solo, 2),
+    )  # fmt: skip
+    for pool, work, processes in pools[: sized(4, 1)]:
         yield Peer(
             f"plain Celery, {pool}", DRAIN["plain"], _fill_plain, _single_plain, _paced_plain, work, _left_plain,
             lambda: _left_plain() == 0, processes,
@@ -91,8 +102,7 @@ def pgqueuer() -> Iterator[Peer]:
     for name, processes in (("PgQueuer", 1), ("PgQueuer, two processes", 2)):
         yield of_table(
             name, DRAIN["rows"], "pgqueuer", processes=processes, work=partial(process, [*program, "work"]),
-            fill=partial(_fill_by, program), single=lambda n: told([*program, "single", str(n)]),
-            paced=partial(_paced_by, program),
+            fill=partial(_fill_by, program), retain=partial(process, [*program, "retain"]), **_verbs(program),
         )  # fmt: skip
 
 
@@ -108,8 +118,7 @@ def procrastinate() -> Iterator[Peer]:
         yield of_table(
             name, DRAIN["plain"], unfinished, processes=processes,
             work=partial(process, [*run, "worker", "--concurrency", "24"]),
-            fill=partial(_fill_by, program), single=lambda n: told([*program, "single", str(n)]),
-            paced=partial(_paced_by, program),
+            fill=partial(_fill_by, program), retain=partial(process, [*program, "retain"]), **_verbs(program),
         )  # fmt: skip
 
 
@@ -120,8 +129,8 @@ def awa() -> Iterator[Peer]:
     left = partial(asked, LEFT_OF_AWA)
     for name, processes in (("Awa", 1), ("Awa, two processes", 2)):
         yield Peer(
-            name, DRAIN["rows"], partial(_fill_by, program), lambda n: told([*program, "single", str(n)]),
-            partial(_paced_by, program), partial(process, [*program, "work"]), left, lambda: left() == 0, processes,
+            name, DRAIN["rows"], partial(_fill_by, program), work=partial(process, [*program, "work"]), left=left,
+            is_over=lambda: left() == 0, processes=processes, **_verbs(program),
         )  # fmt: skip
 
 
@@ -133,8 +142,7 @@ def dbos() -> Iterator[Peer]:
     for name, processes in (("DBOS", 1), ("DBOS, two processes", 2)):
         yield of_table(
             name, DRAIN["plain"], unfinished, processes=processes, work=partial(process, [*program, "work"]),
-            fill=partial(_fill_singly_by, program), single=lambda n: told([*program, "single", str(n)]),
-            paced=partial(_paced_by, program),
+            fill=partial(_fill_singly_by, program), retain=partial(process, [*program, "retain"]), **_verbs(program),
         )  # fmt: skip
 
 
@@ -147,7 +155,7 @@ def graphile() -> Iterator[Peer]:
         yield of_table(
             name, DRAIN["rows"], "graphile_worker.jobs", processes=processes,
             work=lambda: process(run, _of_graphile()), fill=_fill_graphile, single=_single_graphile,
-            paced=_paced_graphile,
+            within=_within_graphile, paced=_paced_graphile,
         )  # fmt: skip
 
 
@@ -157,6 +165,14 @@ def installed(program: str, name: str) -> str | None:
         return str(found)
     print(f"{name} is left out: it is not in {ENVIRONMENT}, which is made anew once you remove it", flush=True)
     return None
+
+
+def _verbs(program: Sequence[str]) -> dict[str, Any]:
+    """What a peer's program does that enqueues one by one."""
+    return {
+        "single": lambda n: told([*program, "single", str(n)]), "within": lambda n: told([*program, "within", str(n)]),
+        "paced": partial(_paced_by, program),
+    }  # fmt: skip
 
 
 def _program(module: str) -> list[str]:
@@ -227,6 +243,18 @@ def _single_graphile(n: int) -> float:
         began = time.perf_counter()
         for i in range(n):
             connection.exec_driver_sql("SELECT FROM graphile_worker.add_job('noop', %s)", (str(i),))
+        return time.perf_counter() - began
+
+
+def _within_graphile(n: int) -> float:
+    from bench.measured import rows
+
+    with rows.database.engine.connect() as connection:
+        began = time.perf_counter()
+        for i in range(n):
+            connection.execute(ORDER, {"n": i})
+            connection.exec_driver_sql("SELECT FROM graphile_worker.add_job('noop', %s)", (str(i),))
+            connection.commit()
         return time.perf_counter() - began
 
 

@@ -1,4 +1,6 @@
-"""PgQueuer's part, run by a Python that has it: `fill N TASK SIZE`, `single N`, `paced RATE SECONDS`, `work`."""
+"""PgQueuer's part, run by a Python that has it: `fill N TASK SIZE`, `single N`, `within N`,
+`paced RATE SECONDS`, `work`, `retain`.
+"""
 
 from __future__ import annotations
 
@@ -69,6 +71,25 @@ async def single(n: int) -> float:
     return time.perf_counter() - began
 
 
+async def within(n: int) -> float:
+    connection = await asyncpg.connect()
+    queries = Queries(AsyncpgDriver(connection))
+    began = time.perf_counter()
+    for i in range(n):
+        async with connection.transaction():
+            await connection.execute("INSERT INTO bench_orders (n) VALUES ($1)", i)
+            await queries.enqueue("noop", b"%d" % i, 0)
+    return time.perf_counter() - began
+
+
+async def retain() -> None:
+    """Its log of what has finished is emptied twice a second."""
+    queries = Queries(AsyncpgDriver(await asyncpg.connect()))
+    while True:
+        await asyncio.sleep(0.5)
+        await queries.clear_queue_log()
+
+
 async def paced(rate: float, seconds: float) -> None:
     connection = await asyncpg.connect()
     queries = Queries(AsyncpgDriver(connection))
@@ -84,5 +105,7 @@ if __name__ == "__main__":
         asyncio.run(paced(*asked()))
     elif verb == "fill":
         print(asyncio.run(fill(int(given[0]), given[1], int(given[2]))))
+    elif verb == "retain":
+        asyncio.run(retain())
     else:
-        print(asyncio.run(single(int(given[0]))))
+        print(asyncio.run({"single": single, "within": within}[verb](int(given[0]))))

@@ -1,13 +1,16 @@
-"""Procrastinate's part, for a Python that has it: `main` with `fill N TASK SIZE`, `single N` or `paced RATE SECONDS`.
+"""Procrastinate's part, for a Python that has it: `main` with `fill N TASK SIZE`, `single N`, `within N`,
+`paced RATE SECONDS` or `retain`.
 
 Its own command works.
 """
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import time
 
+import psycopg
 from procrastinate import App, PsycopgConnector, SyncPsycopgConnector
 
 from bench.peers import pace
@@ -55,6 +58,25 @@ def single(n: int) -> float:
         return time.perf_counter() - began
 
 
+def within(n: int) -> float:
+    with app.replace_connector(SyncPsycopgConnector()) as sync, sync.open(), psycopg.connect("") as connection:
+        noop = sync.tasks["noop"]
+        began = time.perf_counter()
+        for i in range(n):
+            with connection.transaction():
+                connection.execute("INSERT INTO bench_orders (n) VALUES (%s)", (i,))
+                noop.configure(connection=connection).defer(n=i)
+        return time.perf_counter() - began
+
+
+async def retain() -> None:
+    """Jobs that succeeded are deleted twice a second."""
+    async with app.open_async():
+        while True:
+            await asyncio.sleep(0.5)
+            await app.job_manager.delete_old_jobs(nb_hours=0)
+
+
 def paced(rate: float, seconds: float) -> None:
     with app.replace_connector(SyncPsycopgConnector()) as sync, sync.open():
         defer = sync.tasks["stamp"].defer
@@ -68,5 +90,7 @@ def main() -> None:
         paced(*asked())
     elif verb == "fill":
         print(fill(int(given[0]), given[1], int(given[2])))
+    elif verb == "retain":
+        asyncio.run(retain())
     else:
-        print(single(int(given[0])))
+        print({"single": single, "within": within}[verb](int(given[0])))
