@@ -30,7 +30,7 @@ from celeriac.seam import app_wide, broker, chords, configuration, producer
 from celeriac.seam.autoretry import retry_in_sql
 from celeriac.seam.backend import RowBackend
 from celeriac.seam.decorator import TaskDecorator
-from celeriac.seam.enqueuer import Enqueuer
+from celeriac.seam.enqueuer import Bound, Enqueuer
 from celeriac.seam.steering import Steering
 from celeriac.seam.task import Enqueued, Task, with_rows
 from celeriac.settings import Settings
@@ -236,12 +236,14 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
         finally:
             producer.receipt.reset(before)
 
-    def enqueue(self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Enqueued:
-        """A call by its name and arguments alone."""
+    def enqueue(
+        self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any], bound: Bound | None = None
+    ) -> Enqueued:
+        """A call by its name and arguments alone, in the caller's transaction if there is one."""
         role, signature = self.role_named(name)
         limit, by = self.settings.max_argument_bytes, self.process_name
         task = new_task(role, signature, fresh_id(), args, kwargs, limit=limit, enqueued_by=by, is_named=False)
-        return Enqueued.of(self, task.task_id, self.enqueuer.insert([task], None)[0])
+        return Enqueued.of(self, task.task_id, self.enqueuer.insert([task], bound)[0])
 
     def producer_or_acquire(self, existing: Any = None) -> AbstractContextManager[Any]:
         """The seam: what publishes tasks gets a producer that inserts rows, all of a canvas as one."""

@@ -16,7 +16,7 @@ from celery.utils.imports import symbol_by_name
 from sqlalchemy.orm import Session
 from vine import promise
 
-from celeriac.enqueue.calls import BulkOptions, CallOptions, options_of_call
+from celeriac.enqueue.calls import BulkOptions, CallOptions, options_of_call, transaction_of
 from celeriac.enqueue.rows import Receipt
 from celeriac.errors import BadValue, CeleriacError, Snooze
 from celeriac.roles.bounds import is_duration
@@ -128,11 +128,12 @@ class Task(CeleryTask, Generic[P, R]):
     def apply_async(self, args: Any = None, kwargs: Any = None, **options: Any) -> Enqueued:
         """Celery's spelling and options, and those of `CallOptions`.
 
-        A call without options goes straight to its row, where nobody listens on Celery's way there; what is no list of
-        arguments, Celery refuses.
+        A call without options, or with a `session` alone, goes straight to its row, where nobody listens on Celery's
+        way there; what is no list of arguments, Celery refuses.
         """
-        if not options and _is_plain(args, kwargs) and self._is_heard_by_nobody():
-            result = self.app.enqueue(self.name, args or (), kwargs or {})
+        if options.keys() <= {"session"} and _is_plain(args, kwargs) and self._is_heard_by_nobody():
+            bound = transaction_of(self.name, options["session"], None) if options else None
+            result = self.app.enqueue(self.name, args or (), kwargs or {}, bound)
             result.ignored = self.ignore_result
             return result
         return super().apply_async(args, kwargs, **(options_of_call(self.name, options) if options else {}))
