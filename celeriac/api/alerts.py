@@ -98,31 +98,31 @@ class ToSilence(Subject):
 def list_alerts(query: PageOfAlerts, app: App, _: Reader) -> Alerts:
     """What fires, as the last look saw it, the oldest first."""
     with app.database.reading() as connection:
-        found, more = query.of(insights.firing(connection), _since("firing_since"))
-    return Alerts.model_validate({"alerts": found, "next": more})
+        firing, more = query.of(insights.firing(connection), _since("firing_since"))
+    return Alerts.model_validate({"alerts": firing, "next": more})
 
 
 @router.get("/pending")
 def list_pending_alerts(query: PageOfAlerts, app: App, _: Reader) -> AllPending:
     """What may fire soon: it is above its threshold, but not yet for as long as its rule wants."""
     with app.database.reading() as connection:
-        found, more = query.of(insights.pending_alerts(connection), _since("since"))
-    return AllPending.model_validate({"alerts": found, "next": more})
+        pending, more = query.of(insights.pending_alerts(connection), _since("since"))
+    return AllPending.model_validate({"alerts": pending, "next": more})
 
 
 @router.get("/silences")
 def list_silences(query: PageOfAlerts, app: App, _: Reader) -> Silences:
     """Of which alerts nobody is told, what ends first before the others."""
     with app.database.reading() as connection:
-        found, more = query.of(insights.silences(connection), _since("until"))
-    return Silences.model_validate({"silences": found, "next": more})
+        rows, more = query.of(insights.silences(connection), _since("until"))
+    return Silences.model_validate({"silences": rows, "next": more})
 
 
 @router.post("/{name}/silence")
 def silence_alert(name: NameInPath, body: ToSilence, app: App, caller: Operator) -> Changed:
     """Nobody is told of it until then; it is looked at and shown all the same."""
-    given: Any = {"until": body.until, "seconds": body.seconds, "why": body.why}
-    return change(app, lambda c: silences.silence(c, name, body.subject, by=caller.name, **given))
+    terms: Any = {"until": body.until, "seconds": body.seconds, "why": body.why}
+    return change(app, lambda c: silences.silence(c, name, body.subject, by=caller.name, **terms))
 
 
 @router.post("/{name}/unsilence")

@@ -74,15 +74,15 @@ def one(app: Celeriac, task: str, move: Callable[[Connection, Sequence[int]], St
 
 
 def many(
-    app: Celeriac, given: Sequence[int | str], move: Callable[[Connection, Sequence[int]], Steered]
+    app: Celeriac, tasks: Sequence[int | str], move: Callable[[Connection, Sequence[int]], Steered]
 ) -> ManyChanged:
     """Steers each that allows it, by its id or its task_id, a bounded transaction at a time."""
-    names = [one for one in given if isinstance(one, str)]
+    names = [one for one in tasks if isinstance(one, str)]
     rows: dict[str, int] = {}
     if names:
         with app.database.reading() as connection:
             rows = insights.rows_of(connection, names)
-    ids = dict.fromkeys(rows[one] if isinstance(one, str) else one for one in given if one not in names or one in rows)
+    ids = dict.fromkeys(rows[one] if isinstance(one, str) else one for one in tasks if one not in names or one in rows)
     done = sum(steer.in_batches(app.database, ids, move, patience=PATIENCE), Steered())
     return ManyChanged.of(done, [name for name in dict.fromkeys(names) if name not in rows])
 

@@ -31,5 +31,7 @@ class Examination(Shown):
 @router.get("/doctor")
 async def get_doctor(_: Reader, figures: Counted) -> Examination:
     """What is wrong with a system that runs, with a cure each; as this server sees it. It changes nothing."""
-    found = await figures.doctor()
-    return Examination.model_validate({"ok": all(one.ok for one in found), "findings": found}, from_attributes=True)
+    findings = await figures.doctor()
+    return Examination.model_validate(
+        {"ok": all(one.ok for one in findings), "findings": findings}, from_attributes=True
+    )

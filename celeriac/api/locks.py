@@ -90,9 +90,9 @@ class LockQueue(Paged):
 def list_locks(query: Annotated[LockQuery, Query()], app: App, _: Reader) -> Locks:
     """Which lock keys are held or waited for, by whom and since when."""
     with app.database.reading() as connection:
-        found = insights.locks(connection, limit=KEYS)
-    locks, more = query.of(found.locks, lambda one: (-one.waiting.n, one.lock_key))
-    return Locks.model_validate({"locks": locks, "is_all": found.is_all, "next": more}, from_attributes=True)
+        keys = insights.locks(connection, limit=KEYS)
+    locks, more = query.of(keys.locks, lambda one: (-one.waiting.n, one.lock_key))
+    return Locks.model_validate({"locks": locks, "is_all": keys.is_all, "next": more}, from_attributes=True)
 
 
 @router.get("/locks/queue")
@@ -110,8 +110,8 @@ def list_unique_keys(query: Annotated[UniqueQuery, Query()], app: App, _: Reader
     """Which unique keys are taken, by which unfinished task; of one role, or of all."""
     after = None if query.after is None else tuple(json.loads(query.after))
     with app.database.reading() as connection:
-        found, more = query.read(
+        keys, more = query.read(
             lambda n: insights.unique_keys(connection, query.role, limit=n, after=after),
             lambda one: json.dumps((one.role, one.unique_key), ensure_ascii=False),
         )
-    return UniqueKeys.model_validate({"unique_keys": found, "next": more}, from_attributes=True)
+    return UniqueKeys.model_validate({"unique_keys": keys, "next": more}, from_attributes=True)

@@ -22,8 +22,8 @@ from celeriac.repair.bulks import meant
 
 router = APIRouter(prefix="/api/tasks/matching", tags=["tasks"])
 
-#: Refusals told; the rest is counted only.
-TOLD = 100
+#: Refusals that an answer lists; the rest is counted only.
+MOST_REFUSALS = 100
 
 
 #: What says nothing.
@@ -69,7 +69,7 @@ class Matched(BaseModel):
     gave_up: bool = Field(description="whether it looked no further, as so few of the tasks it looked at match")
     changed: int
     refused: int
-    refusals: list[Refused] = Field(description=f"the first {TOLD}")
+    refusals: list[Refused] = Field(description=f"the first {MOST_REFUSALS}")
 
 
 @router.post("/cancel")
@@ -91,11 +91,11 @@ def _steer(app: App, body: Matching, move: str, act: Callable[[Connection, Seque
             dry_run=body.dry_run, matching=0, complete=True, gave_up=False, changed=0, refused=0, refusals=[]
         )  # fmt: skip
     with app.database.reading() as connection:
-        found = insights.matching(connection, wanted, most=body.most + 1)
-    ids, complete = found.ids[: body.most], len(found.ids) <= body.most and not found.gave_up
+        matches = insights.matching(connection, wanted, most=body.most + 1)
+    ids, complete = matches.ids[: body.most], len(matches.ids) <= body.most and not matches.gave_up
     batches = steer.in_batches(app.database, ids, act, patience=PATIENCE)
     done = Steered() if body.dry_run else sum(batches, Steered())
     return Matched(
-        dry_run=body.dry_run, matching=len(ids), complete=complete, gave_up=found.gave_up,
-        changed=len(done.changed), refused=len(done.refused), refusals=refusals(done)[:TOLD],
+        dry_run=body.dry_run, matching=len(ids), complete=complete, gave_up=matches.gave_up,
+        changed=len(done.changed), refused=len(done.refused), refusals=refusals(done)[:MOST_REFUSALS],
     )  # fmt: skip

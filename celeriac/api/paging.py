@@ -92,9 +92,9 @@ class PageQuery(BaseModel):
         rest = sorted((one for one in all_of_them if start is None or rank(one) > start), key=rank)
         return self._cut(rest, lambda last: json.dumps(rank(last), ensure_ascii=False))
 
-    def _cut(self, found: Sequence[T], place: Callable[[T], str]) -> tuple[list[T], str | None]:
-        told = list(found[: self.limit])
-        return told, place(told[-1]) if len(found) > self.limit else None
+    def _cut(self, rows: Sequence[T], place: Callable[[T], str]) -> tuple[list[T], str | None]:
+        page = list(rows[: self.limit])
+        return page, place(page[-1]) if len(rows) > self.limit else None
 
 
 class IdQuery(PageQuery):

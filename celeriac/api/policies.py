@@ -39,8 +39,8 @@ class Policy(ForAccount):
 
     def changes(self) -> dict[str, Any]:
         """`cap` may be null on purpose; the others then are as if not given."""
-        given = {name: getattr(self, name) for name in self.model_fields_set - {"why", "create"}}
-        return {name: value for name, value in given.items() if value is not None or name == "cap"}
+        sent = {name: getattr(self, name) for name in self.model_fields_set - {"why", "create"}}
+        return {name: value for name, value in sent.items() if value is not None or name == "cap"}
 
 
 #: An account's name may contain slashes; a PUT to one of these is a slip, and no other account.
@@ -123,5 +123,5 @@ def set_account(account: AccountInPath, body: Policy, app: App, caller: Operator
     """Its weight, its cap, whether it is paused. The next pass goes by it."""
     if account.endswith(_POSTED):
         raise Problem(405, "pause and resume are asked for by POST", headers={"Allow": "POST"})
-    given: dict[str, Any] = {"why": body.why, "create": body.create} | body.changes()
-    return change(app, lambda c: policies.set_account(c, account, by=caller.name, **given))
+    policy: dict[str, Any] = {"why": body.why, "create": body.create} | body.changes()
+    return change(app, lambda c: policies.set_account(c, account, by=caller.name, **policy))

@@ -73,8 +73,8 @@ class SharedBy(Generic[K, T]):
 class SharedRoute(APIRoute):
     """What one token asks for by the same address is read, and written as JSON, once for all who wait for it."""
 
-    def __init__(self, *given: Any, **named: Any) -> None:
-        super().__init__(*given, **named)
+    def __init__(self, *args: Any, **named: Any) -> None:
+        super().__init__(*args, **named)
         self._answers = JoinedBy[tuple[Any, ...], list[Message]]()
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:

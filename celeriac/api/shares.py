@@ -105,23 +105,23 @@ class WaitsOfRole(Shown):
 def list_shares(query: Annotated[ShareQuery, Query()], app: App, _: Reader) -> Shares:
     """What each account has waiting and holds, beside what would be fair; of one role, or of all together."""
     with app.database.reading() as connection:
-        found = insights.shares(connection, query.role, limit=insights.MOST_ROWS)
+        shares = insights.shares(connection, query.role, limit=insights.MOST_ROWS)
         turns = None if query.role is None else insights.turns(connection, query.role)
-    accounts, more = query.of(found.accounts, lambda one: (-one.lacks, one.account))
-    told = Shares.model_validate({"accounts": accounts, "is_all": found.is_all, "next": more}, from_attributes=True)
+    accounts, more = query.of(shares.accounts, lambda one: (-one.lacks, one.account))
+    page = Shares.model_validate({"accounts": accounts, "is_all": shares.is_all, "next": more}, from_attributes=True)
     if turns is not None:
-        told.cursor = turns.cursor
-        for one in told.accounts:
+        page.cursor = turns.cursor
+        for one in page.accounts:
             one.rounds_waited = turns.rounds.get(one.account, 0)
-    return told
+    return page
 
 
 @router.get("/roles/{role}/waits")
 def get_waits(role: Annotated[Name, Path()], app: App, _: Reader) -> WaitsOfRole:
     """Why the role's tasks wait, reason by reason: how many, and when the next pass takes some."""
     with app.database.reading() as connection:
-        found = insights.waits_of(connection, role, app.probe)
-    return WaitsOfRole.model_validate({"role": role, "waits": found}, from_attributes=True)
+        waits = insights.waits_of(connection, role, app.probe)
+    return WaitsOfRole.model_validate({"role": role, "waits": waits}, from_attributes=True)
 
 
 @router.get("/shares/account")

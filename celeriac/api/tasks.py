@@ -207,9 +207,9 @@ async def count_tasks(_: Reader, figures: Counted, role: Name | None = None) -> 
     """By status, of a role or of all: claimed and running exact, the others up to 5,000, beyond that what Postgres
     believes, or 5,000 of a role.
     """
-    found = await figures.counts(role)
-    estimated = [status for status, count in found.items() if not count.exact]
-    return Counts.model_validate({status: count.n for status, count in found.items()} | {"estimated": estimated})
+    counts = await figures.counts(role)
+    estimated = [status for status, count in counts.items() if not count.exact]
+    return Counts.model_validate({status: count.n for status, count in counts.items()} | {"estimated": estimated})
 
 
 @router.post("/recover-stale")
@@ -274,8 +274,8 @@ class TaskLog(BaseModel):
 def get_task_log(task: TaskInPath, app: App, _: Reader) -> TaskLog:
     """What its handler wrote to `self.log`: the last 1,000 lines, in order."""
     with app.database.reading() as connection:
-        found = log_of(connection, insights.get(connection, task)["id"])
-    return TaskLog.model_validate({"lines": found}, from_attributes=True)
+        lines = log_of(connection, insights.get(connection, task)["id"])
+    return TaskLog.model_validate({"lines": lines}, from_attributes=True)
 
 
 @router.get("/{task}/why")

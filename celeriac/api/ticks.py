@@ -70,8 +70,8 @@ def list_ticks_of_scheduled_job(job: IdInPath, query: PageOfInstants, app: App, 
     before = _before(query.after)
     with app.database.reading() as connection:
         schedule = operate.get(connection, job)["id"]
-        found, more = query.read(lambda n: insights.ticks_of(connection, schedule, limit=n, before=before), _place)
-    return Ticks.model_validate({"ticks": found, "next": more})
+        ticks, more = query.read(lambda n: insights.ticks_of(connection, schedule, limit=n, before=before), _place)
+    return Ticks.model_validate({"ticks": ticks, "next": more})
 
 
 @router.get("/admin/scheduled-jobs/{job}/lateness")

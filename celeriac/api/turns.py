@@ -72,5 +72,5 @@ async def in_turn(request: Request) -> AsyncIterator[None]:
 
 
 def _busy(most: int, whose: str) -> Problem:
-    told = f"{most} requests {whose} are being worked on, and none ends; try again soon"
-    return Problem(503, told, kind="busy", headers={"Retry-After": "1"})
+    detail = f"{most} requests {whose} are being worked on, and none ends; try again soon"
+    return Problem(503, detail, kind="busy", headers={"Retry-After": "1"})

@@ -33,9 +33,9 @@ router = APIRouter(prefix="/api/workers", tags=["workers"])
 MOST_RESOURCES = 8_192
 
 
-def _is_small(given: dict[str, Any]) -> dict[str, Any]:
-    encoded(given, MOST_RESOURCES)
-    return given
+def _is_small(resources: dict[str, Any]) -> dict[str, Any]:
+    encoded(resources, MOST_RESOURCES)
+    return resources
 
 
 class Heartbeat(BaseModel):
@@ -54,8 +54,8 @@ class Heartbeat(BaseModel):
     version: Name | None = Field(default=None, description="of its code", examples=["0.1.0"])
 
     def state(self) -> lease.WorkerState:
-        given = self.model_dump() | {"hostname": self.hostname or self.worker_id}
-        return lease.WorkerState(concurrency=given.pop("max_concurrent_tasks"), **given)
+        report = self.model_dump() | {"hostname": self.hostname or self.worker_id}
+        return lease.WorkerState(concurrency=report.pop("max_concurrent_tasks"), **report)
 
 
 class Worker(BaseModel):
@@ -118,12 +118,12 @@ def list_workers(query: PageOf, app: App, _: Reader) -> Workers:
     """Those that report, or did lately, with what each runs; by name."""
     after = query.after or ""
     with app.database.reading() as connection:
-        found, more = query.read(
+        rows, more = query.read(
             lambda n: insights.workers_by_name(connection, limit=n, after=after), itemgetter("worker_id")
         )
         done = insights.done_by_worker(connection)
-    told = [one | {"done_last_hour": done.get(one["worker_id"], insights.Count(0))} for one in found]
-    return Workers.model_validate({"workers": told, "next": more})
+    workers = [one | {"done_last_hour": done.get(one["worker_id"], insights.Count(0))} for one in rows]
+    return Workers.model_validate({"workers": workers, "next": more})
 
 
 @router.get("/{worker_id:path}/hour")
@@ -138,8 +138,8 @@ def get_worker_hour(worker_id: WorkerInPath, app: App, _: Reader) -> Hour:
 def get_worker_heartbeat(worker_id: WorkerInPath, app: App, _: Reader) -> LastHeartbeat:
     """A live worker's last report, with what it runs now."""
     with app.database.reading() as connection:
-        found = insights.heartbeats(connection, worker_id)
-    return LastHeartbeat.model_validate(first_of(found, f"live worker {worker_id!r}"))
+        heartbeats = insights.heartbeats(connection, worker_id)
+    return LastHeartbeat.model_validate(first_of(heartbeats, f"live worker {worker_id!r}"))
 
 
 @router.post("/heartbeat")

@@ -124,11 +124,11 @@ def list_workflows(query: PageOfNames, app: App, _: Reader) -> WorkflowList:
     """Those that have an unfinished part, by id."""
     (behind,) = (None,) if query.after is None else json.loads(query.after)
     with app.database.reading() as connection:
-        told, after = query.read(
+        under_way, after = query.read(
             lambda n: insights.workflows_under_way(connection, limit=n, after=behind),
             lambda last: json.dumps([last.id], ensure_ascii=False),
         )
-    return WorkflowList(workflows=[UnderWay.model_validate(one) for one in told], next=after)
+    return WorkflowList(workflows=[UnderWay.model_validate(one) for one in under_way], next=after)
 
 
 @router.get("/{workflow}")
