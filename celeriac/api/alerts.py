@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Query
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from celeriac import insights
 from celeriac.api.app import App
@@ -15,6 +15,7 @@ from celeriac.api.callers import Operator, Reader
 from celeriac.api.changes import Because, Changed, change
 from celeriac.api.fields import Moment, Name, Text
 from celeriac.api.paging import AFTER, NUMBER, TEXT, Paged, PageQuery, Place, ranks
+from celeriac.api.system import AnswerModel
 from celeriac.operate import silences
 from celeriac.roles.bounds import LONGEST_DELAY, LONGEST_NAME
 
@@ -24,11 +25,7 @@ router = APIRouter(prefix="/api/alerts", tags=["alerts"])
 NameInPath = Annotated[Name, Path(description="the rule's")]
 
 
-class Shown(BaseModel):
-    model_config = ConfigDict(from_attributes=True)
-
-
-class Alert(Shown):
+class Alert(AnswerModel):
     name: str = Field(examples=["queue_depth"])
     subject: str = Field(examples=["product_resync"])
     severity: Literal["page", "warn"] = Field(description="page: somebody has to act now", examples=["warn"])
@@ -41,7 +38,7 @@ class Alert(Shown):
     silenced_until: datetime | None
 
 
-class Pending(Shown):
+class Pending(AnswerModel):
     name: str = Field(examples=["queue_depth"])
     subject: str = Field(examples=["product_resync"])
     since: datetime
@@ -62,7 +59,7 @@ class AllPending(Paged):
     alerts: list[Pending]
 
 
-class Silence(Shown):
+class Silence(AnswerModel):
     name: str = Field(examples=["queue_depth"])
     subject: str = Field(description="empty: whatever the subject", examples=["product_resync"])
     until: datetime

@@ -44,7 +44,7 @@ class Changed(BaseModel):
     after: dict[str, Any] | None = Field(examples=[{"status": "pending"}])
 
 
-class Refused(BaseModel):
+class RefusedTask(BaseModel):
     id: int
     reason: str = Field(examples=["the task is running: only what failed or was cancelled can be retried"])
 
@@ -53,7 +53,7 @@ class ManyChanged(BaseModel):
     """Each task is in one of the three."""
 
     changed: list[int]
-    refused: list[Refused]
+    refused: list[RefusedTask]
     missing: list[int | str] = Field(description="as they were given", examples=[[8, "nobody's"]])
 
     @classmethod
@@ -62,8 +62,8 @@ class ManyChanged(BaseModel):
         return cls(changed=changed, refused=refusals(steered), missing=[*steered.missing, *missing])
 
 
-def refusals(steered: Steered) -> list[Refused]:
-    return [Refused(id=task, reason=why) for task, why in steered.refused.items()]
+def refusals(steered: Steered) -> list[RefusedTask]:
+    return [RefusedTask(id=task, reason=why) for task, why in steered.refused.items()]
 
 
 def one(app: Celeriac, task: str, move: Callable[[Connection, Sequence[int]], Steered]) -> Changed:

@@ -14,7 +14,7 @@ from celeriac.api.app import App
 from celeriac.api.callers import Operator, Reader
 from celeriac.api.fields import Name, Text
 from celeriac.api.paging import AFTER, NUMBER, TEXT, IdQuery, Paged, Place, RoleQuery, ranks
-from celeriac.api.system import Shown
+from celeriac.api.system import AnswerModel
 from celeriac.api.tasks import Tasks
 from celeriac.insights.failures import MOST as MOST_GROUPS
 from celeriac.operate import PATIENCE
@@ -33,7 +33,7 @@ class FailedQuery(IdQuery):
     role: Name | None = None
 
 
-class Mark(Shown):
+class Mark(AnswerModel):
     """What somebody said of them; open where nobody did."""
 
     state: State = Field(description="one that was resolved opens by itself when it fails again")
@@ -48,13 +48,13 @@ class ToMark(BaseModel):
     note: Text = ""
 
 
-class Marked(Shown):
+class Marked(AnswerModel):
     fingerprint: str = Field(examples=["3f0c1b7a9e42"])
     before: Mapping[str, Any] | None = Field(examples=[{"state": "open", "note": None}])
     after: Mapping[str, Any] | None = Field(examples=[{"state": "known", "note": "until Monday"}])
 
 
-class FailureGroup(Shown):
+class FailureGroup(AnswerModel):
     """Failures that are the same: of one role, one exception, one message but for numbers and what is quoted."""
 
     fingerprint: str = Field(examples=["3f0c1b7a9e42"])

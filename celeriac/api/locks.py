@@ -14,7 +14,7 @@ from celeriac.api.app import App
 from celeriac.api.callers import Reader
 from celeriac.api.fields import Text
 from celeriac.api.paging import AFTER, NUMBER, TEXT, Paged, PageQuery, Place, RoleQuery, ranks
-from celeriac.api.system import Count, Shown
+from celeriac.api.system import AnswerModel, BoundedCount
 
 router = APIRouter(prefix="/api", tags=["system"])
 
@@ -35,7 +35,7 @@ class QueueQuery(PageQuery):
     lock_key: Text = Field(examples=["dispensary:17"])
 
 
-class Lock(Shown):
+class Lock(AnswerModel):
     lock_key: str = Field(examples=["dispensary:17"])
     task: int | None = Field(description="who has it; null: nobody, and a worker's next look gives it away")
     task_id: str | None
@@ -46,11 +46,11 @@ class Lock(Shown):
     held_seconds: float | None
     heartbeat_age: float | None
     is_stale: bool = Field(description="its worker fell silent for longer than its role allows")
-    waiting: Count = Field(description="behind it")
+    waiting: BoundedCount = Field(description="behind it")
     oldest_wait_seconds: float | None
 
 
-class Waiting(Shown):
+class WaitingTask(AnswerModel):
     place: int = Field(description="1 is next", examples=[1])
     id: int
     task_id: str
@@ -66,7 +66,7 @@ class Locks(Paged):
     is_all: bool = Field(description="false: there are more keys than were looked at")
 
 
-class UniqueKey(Shown):
+class UniqueKey(AnswerModel):
     role: str = Field(examples=["product_resync"])
     unique_key: str = Field(examples=["dispensary:17"])
     task: int = Field(description="the unfinished task that has it; who asks for another gets this one")
@@ -83,7 +83,7 @@ class UniqueKeys(Paged):
 
 class LockQueue(Paged):
     lock: Lock
-    queue: list[Waiting] = Field(description="the first 1,000 that wait behind it, in order")
+    queue: list[WaitingTask] = Field(description="the first 1,000 that wait behind it, in order")
 
 
 @router.get("/locks")

@@ -55,7 +55,7 @@ Seconds = Annotated[Number, Field(gt=0, le=LONGEST_DELAY)]
 Rate = Annotated[str, Field(json_schema_extra={"pattern": WRITTEN})]
 
 
-class Limits(Because):
+class ToLimits(Because):
     """What is not given stays; null lifts a limit."""
 
     rate_limit: Rate | Annotated[Number, Field(ge=0, le=MOST)] | None = Field(
@@ -91,7 +91,7 @@ def resume_role(role: RoleInPath, app: App, caller: Operator, body: Reason) -> C
 
 
 @router.put("/roles/{role}/limits")
-def set_role_limits(role: RoleInPath, body: Limits, app: App, caller: Operator) -> Changed:
+def set_role_limits(role: RoleInPath, body: ToLimits, app: App, caller: Operator) -> Changed:
     """How many of its tasks begin in a time and how long one may run, until they are set or declared again."""
     changed = change(app, lambda c: policies.set_limits(c, role, by=caller.name, why=body.why, **body.changes()))
     app.kick([role])

@@ -147,7 +147,7 @@ class ScheduleQuery(PageQuery):
     offset: Offset = 0
 
 
-class Ran(BaseModel):
+class RunNowResult(BaseModel):
     told: str = Field(description="the task's id, or what a pass or sweep did", examples=["pass instasite_build: 60"])
     ran: bool = Field(
         description="false where the schedule's last task, told here, is unfinished: nothing was enqueued",
@@ -201,13 +201,13 @@ def toggle_scheduled_job(job: IdInPath, body: Toggle, app: App, caller: Operator
 
 
 @router.post("/{job}/run-now")
-def run_scheduled_job_now(job: IdInPath, app: App, caller: Operator) -> Ran:
+def run_scheduled_job_now(job: IdInPath, app: App, caller: Operator) -> RunNowResult:
     """Once, beside its instants, switched on or not; not while its last task is unfinished and may not overlap."""
-    return ran(operate.run_now(app, job, by=caller.name))
+    return result_of(operate.run_now(app, job, by=caller.name))
 
 
-def ran(done: RunNow) -> Ran:
-    return Ran(told=done.result, ran=done.ran)
+def result_of(done: RunNow) -> RunNowResult:
+    return RunNowResult(told=done.result, ran=done.ran)
 
 
 def _one(app: App, row: RowMapping) -> ScheduledJob:

@@ -103,7 +103,7 @@ def create(app: Celeriac) -> FastAPI:
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )  # fmt: skip
     api.state.celeriac, api.state.turns = app, TurnsOfAll()
-    api.state.standing = Shared(health.Standing(app).look)
+    api.state.readiness = Shared(health.ReadinessProbe(app).look)
     api.state.figures = Figures(app)
     api.state.metrics = Shared(Exporter(app).text)
     for router in (*theirs, *ROUTERS):

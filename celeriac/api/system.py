@@ -20,26 +20,26 @@ from celeriac.insights.trail import Of, trail
 router = APIRouter(prefix="/api", tags=["system"])
 
 
-class Shown(BaseModel):
+class AnswerModel(BaseModel):
     model_config = ConfigDict(from_attributes=True)
 
 
-class Count(Shown):
+class BoundedCount(AnswerModel):
     n: int = Field(examples=[45])
     exact: bool = Field(description="false: more than were counted")
 
 
-class RoleDepth(Shown):
+class RoleDepth(AnswerModel):
     role: str = Field(examples=["product_resync"])
     queue: str
     paused: bool
     window: int | None = Field(description="tasks claimed or running at once")
-    pending: Count
-    ready: Count
-    later: Count
-    behind: Count = Field(description="waiting for a lock key")
-    parked: Count = Field(description="of paused accounts")
-    members: Count = Field(description="waiting until the members of a group have finished")
+    pending: BoundedCount
+    ready: BoundedCount
+    later: BoundedCount
+    behind: BoundedCount = Field(description="waiting for a lock key")
+    parked: BoundedCount = Field(description="of paused accounts")
+    members: BoundedCount = Field(description="waiting until the members of a group have finished")
     claimed: int
     running: int
     stale: int = Field(description="running, with a heartbeat older than the role allows")
@@ -51,7 +51,7 @@ class Depths(Paged):
     roles: list[RoleDepth]
 
 
-class Pass(Shown):
+class PassRecord(AnswerModel):
     """What one pass of the batcher saw and decided."""
 
     id: int
@@ -70,10 +70,10 @@ class Pass(Shown):
 
 
 class Passes(Paged):
-    passes: list[Pass]
+    passes: list[PassRecord]
 
 
-class Review(Shown):
+class Review(AnswerModel):
     """The state of a role's queue, as the last review left it."""
 
     role: str = Field(examples=["instasite_build"])
@@ -91,7 +91,7 @@ class Reviews(Paged):
     reviews: list[Review]
 
 
-class AccountPolicy(Shown):
+class AccountPolicy(AnswerModel):
     account: str = Field(examples=["7"])
     weight: float = Field(examples=[2.0])
     cap: int | None
@@ -103,7 +103,7 @@ class AccountPolicies(Paged):
     accounts: list[AccountPolicy]
 
 
-class AuditEntry(Shown):
+class AuditEntry(AnswerModel):
     id: int
     at: datetime
     by: str = Field(examples=["deploy"])
@@ -129,7 +129,7 @@ class AuditQuery(IdQuery):
     newer_than: Annotated[float, Field(ge=0, le=1e9, description="seconds")] | None = None
 
 
-class Beat(Shown):
+class BeatRecord(AnswerModel):
     beat_id: str = Field(examples=["beat@node-7:3"])
     hostname: str = Field(examples=["node-7"])
     pid: int = Field(examples=[3])
@@ -139,7 +139,7 @@ class Beat(Shown):
 
 
 class Beats(Paged):
-    beats: list[Beat]
+    beats: list[BeatRecord]
 
 
 @router.get("/roles")

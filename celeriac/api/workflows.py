@@ -80,7 +80,7 @@ class WorkflowList(Paged):
     workflows: list[UnderWay]
 
 
-class Part(BaseModel):
+class WorkflowPart(BaseModel):
     """A task of a workflow; `/api/tasks/{task}` has all of it."""
 
     id: int = Field(examples=[7])
@@ -102,11 +102,11 @@ class Part(BaseModel):
     error_message: str | None
 
 
-class Parts(Paged):
-    tasks: list[Part]
+class WorkflowParts(Paged):
+    tasks: list[WorkflowPart]
 
 
-class PartQuery(IdQuery):
+class WorkflowPartQuery(IdQuery):
     status: list[Word] = Field(default_factory=list)
     role: Name | None = None
     barrier: UUID | None = None
@@ -139,7 +139,9 @@ def get_workflow(workflow: WorkflowInPath, app: App, _: Reader) -> Workflow:
 
 
 @router.get("/{workflow}/tasks")
-def list_workflow_tasks(workflow: WorkflowInPath, query: Annotated[PartQuery, Query()], app: App, _: Reader) -> Parts:
+def list_workflow_tasks(
+    workflow: WorkflowInPath, query: Annotated[WorkflowPartQuery, Query()], app: App, _: Reader
+) -> WorkflowParts:
     """Its parts, newest first; with `role` and `barrier` those of a node."""
     barrier = None if query.barrier is None else str(query.barrier)
     with app.database.reading() as connection:
@@ -147,7 +149,7 @@ def list_workflow_tasks(workflow: WorkflowInPath, query: Annotated[PartQuery, Qu
             connection, workflow, statuses=query.status, role=query.role, barrier=barrier, limit=query.limit,
             after=query.after,
         )  # fmt: skip
-    return Parts(tasks=[Part.model_validate(item) for item in page.items], next=page.next)
+    return WorkflowParts(tasks=[WorkflowPart.model_validate(item) for item in page.items], next=page.next)
 
 
 @router.post("/{workflow}/cancel")
