@@ -41,9 +41,9 @@ class Access:
         try:
             await self.app(scope, receive, sending)
         finally:
-            told = _about(scope) | {"status": status, "seconds": round(time.perf_counter() - began, 6)}
-            says = f"{told['method']} {told['path']} {status}"
-            logger.log(level, "%s", says, extra=logged.of("request", **told))
+            fields = _about(scope) | {"status": status, "seconds": round(time.perf_counter() - began, 6)}
+            line = f"{fields['method']} {fields['path']} {status}"
+            logger.log(level, "%s", line, extra=logged.of("request", **fields))
 
 
 def _level(scope: Scope) -> int:

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Query
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from celeriac import insights
 from celeriac.api.app import App
@@ -15,6 +15,7 @@ from celeriac.api.callers import Operator, Reader
 from celeriac.api.changes import Because, Changed, change
 from celeriac.api.fields import Moment, Name, Text
 from celeriac.api.paging import AFTER, NUMBER, TEXT, Paged, PageQuery, Place, ranks
+from celeriac.api.system import AnswerModel
 from celeriac.operate import silences
 from celeriac.roles.bounds import LONGEST_DELAY, LONGEST_NAME
 
@@ -24,11 +25,7 @@ router = APIRouter(prefix="/api/alerts", tags=["alerts"])
 NameInPath = Annotated[Name, Path(description="the rule's")]
 
 
-class Shown(BaseModel):
-    model_config = ConfigDict(from_attributes=True)
-
-
-class Alert(Shown):
+class Alert(AnswerModel):
     name: str = Field(examples=["queue_depth"])
     subject: str = Field(examples=["product_resync"])
     severity: Literal["page", "warn"] = Field(description="page: somebody has to act now", examples=["warn"])
@@ -41,7 +38,7 @@ class Alert(Shown):
     silenced_until: datetime | None
 
 
-class Pending(Shown):
+class Pending(AnswerModel):
     name: str = Field(examples=["queue_depth"])
     subject: str = Field(examples=["product_resync"])
     since: datetime
@@ -62,7 +59,7 @@ class AllPending(Paged):
     alerts: list[Pending]
 
 
-class Silence(Shown):
+class Silence(AnswerModel):
     name: str = Field(examples=["queue_depth"])
     subject: str = Field(description="empty: whatever the subject", examples=["product_resync"])
     until: datetime
@@ -98,31 +95,31 @@ class ToSilence(Subject):
 def list_alerts(query: PageOfAlerts, app: App, _: Reader) -> Alerts:
     """What fires, as the last look saw it, the oldest first."""
     with app.database.reading() as connection:
-        found, more = query.of(insights.firing(connection), _since("firing_since"))
-    return Alerts.model_validate({"alerts": found, "next": more})
+        firing, more = query.of(insights.firing(connection), _since("firing_since"))
+    return Alerts.model_validate({"alerts": firing, "next": more})
 
 
 @router.get("/pending")
 def list_pending_alerts(query: PageOfAlerts, app: App, _: Reader) -> AllPending:
     """What may fire soon: it is above its threshold, but not yet for as long as its rule wants."""
     with app.database.reading() as connection:
-        found, more = query.of(insights.pending_alerts(connection), _since("since"))
-    return AllPending.model_validate({"alerts": found, "next": more})
+        pending, more = query.of(insights.pending_alerts(connection), _since("since"))
+    return AllPending.model_validate({"alerts": pending, "next": more})
 
 
 @router.get("/silences")
 def list_silences(query: PageOfAlerts, app: App, _: Reader) -> Silences:
     """Of which alerts nobody is told, what ends first before the others."""
     with app.database.reading() as connection:
-        found, more = query.of(insights.silences(connection), _since("until"))
-    return Silences.model_validate({"silences": found, "next": more})
+        rows, more = query.of(insights.silences(connection), _since("until"))
+    return Silences.model_validate({"silences": rows, "next": more})
 
 
 @router.post("/{name}/silence")
 def silence_alert(name: NameInPath, body: ToSilence, app: App, caller: Operator) -> Changed:
     """Nobody is told of it until then; it is looked at and shown all the same."""
-    given: Any = {"until": body.until, "seconds": body.seconds, "why": body.why}
-    return change(app, lambda c: silences.silence(c, name, body.subject, by=caller.name, **given))
+    terms: Any = {"until": body.until, "seconds": body.seconds, "why": body.why}
+    return change(app, lambda c: silences.silence(c, name, body.subject, by=caller.name, **terms))
 
 
 @router.post("/{name}/unsilence")

@@ -79,8 +79,8 @@ def list_bulks(query: PageOfIds, app: App, _: Reader) -> Bulks:
     """Newest first."""
     before = query.after_id
     with app.database.reading() as connection:
-        found, more = query.read(lambda n: insights.bulks(connection, limit=n, before=before), itemgetter("id"))
-    return Bulks.model_validate({"bulks": found, "next": more})
+        rows, more = query.read(lambda n: insights.bulks(connection, limit=n, before=before), itemgetter("id"))
+    return Bulks.model_validate({"bulks": rows, "next": more})
 
 
 @router.post("", status_code=202)

@@ -35,8 +35,10 @@ class Scoped(SecurityBase):
 
 def too_narrow(bearer: Bearer, *missing: str, why: str = "") -> Problem:
     scope = " ".join(sorted(missing))
-    says = f'Bearer error="insufficient_scope", scope="{scope}"'
-    return Problem(403, f"{why}the token {bearer.name!r} lacks the scope {scope}", headers={"WWW-Authenticate": says})
+    challenge = f'Bearer error="insufficient_scope", scope="{scope}"'
+    return Problem(
+        403, f"{why}the token {bearer.name!r} lacks the scope {scope}", headers={"WWW-Authenticate": challenge}
+    )
 
 
 _scoped = Scoped()

@@ -50,8 +50,8 @@ class Capacities(Paged):
 @router.get("")
 async def list_capacities(query: PageOfNames, _: Reader, figures: Counted) -> Capacities:
     """Every registered role, by name."""
-    found, more = query.of(await figures.capacity(None), lambda one: (one["role"],))
-    return Capacities.model_validate({"roles": found, "next": more})
+    capacities, more = query.of(await figures.capacity(None), lambda one: (one["role"],))
+    return Capacities.model_validate({"roles": capacities, "next": more})
 
 
 @router.get("/{role}")

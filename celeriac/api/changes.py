@@ -44,7 +44,7 @@ class Changed(BaseModel):
     after: dict[str, Any] | None = Field(examples=[{"status": "pending"}])
 
 
-class Refused(BaseModel):
+class RefusedTask(BaseModel):
     id: int
     reason: str = Field(examples=["the task is running: only what failed or was cancelled can be retried"])
 
@@ -53,7 +53,7 @@ class ManyChanged(BaseModel):
     """Each task is in one of the three."""
 
     changed: list[int]
-    refused: list[Refused]
+    refused: list[RefusedTask]
     missing: list[int | str] = Field(description="as they were given", examples=[[8, "nobody's"]])
 
     @classmethod
@@ -62,8 +62,8 @@ class ManyChanged(BaseModel):
         return cls(changed=changed, refused=refusals(steered), missing=[*steered.missing, *missing])
 
 
-def refusals(steered: Steered) -> list[Refused]:
-    return [Refused(id=task, reason=why) for task, why in steered.refused.items()]
+def refusals(steered: Steered) -> list[RefusedTask]:
+    return [RefusedTask(id=task, reason=why) for task, why in steered.refused.items()]
 
 
 def one(app: Celeriac, task: str, move: Callable[[Connection, Sequence[int]], Steered]) -> Changed:
@@ -74,15 +74,15 @@ def one(app: Celeriac, task: str, move: Callable[[Connection, Sequence[int]], St
 
 
 def many(
-    app: Celeriac, given: Sequence[int | str], move: Callable[[Connection, Sequence[int]], Steered]
+    app: Celeriac, tasks: Sequence[int | str], move: Callable[[Connection, Sequence[int]], Steered]
 ) -> ManyChanged:
     """Steers each that allows it, by its id or its task_id, a bounded transaction at a time."""
-    names = [one for one in given if isinstance(one, str)]
+    names = [one for one in tasks if isinstance(one, str)]
     rows: dict[str, int] = {}
     if names:
         with app.database.reading() as connection:
             rows = insights.rows_of(connection, names)
-    ids = dict.fromkeys(rows[one] if isinstance(one, str) else one for one in given if one not in names or one in rows)
+    ids = dict.fromkeys(rows[one] if isinstance(one, str) else one for one in tasks if one not in names or one in rows)
     done = sum(steer.in_batches(app.database, ids, move, patience=PATIENCE), Steered())
     return ManyChanged.of(done, [name for name in dict.fromkeys(names) if name not in rows])
 

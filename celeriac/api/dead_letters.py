@@ -51,8 +51,8 @@ def list_dead_letters(query: Annotated[LetterQuery, Query()], app: App, _: Reade
     """Newest first; of the messages for one task or of all."""
     asked: dict[str, Any] = {"name": query.name, "before": query.after_id}
     with app.database.reading() as connection:
-        found, more = query.read(lambda n: insights.dead_letters(connection, limit=n, **asked), itemgetter("id"))
-    return DeadLetters.model_validate({"dead_letters": found, "next": more})
+        letters, more = query.read(lambda n: insights.dead_letters(connection, limit=n, **asked), itemgetter("id"))
+    return DeadLetters.model_validate({"dead_letters": letters, "next": more})
 
 
 @router.get("/{letter}")

@@ -7,12 +7,12 @@ from pydantic import Field
 
 from celeriac.api.app import Counted
 from celeriac.api.callers import Reader
-from celeriac.api.system import Shown
+from celeriac.api.system import AnswerModel
 
 router = APIRouter(prefix="/api", tags=["system"])
 
 
-class Finding(Shown):
+class Finding(AnswerModel):
     check: str = Field(examples=["roles"])
     ok: bool = Field(examples=[False])
     says: str = Field(examples=["crawl has 12 tasks that may start, and no worker takes its queue crawl"])
@@ -23,7 +23,7 @@ class Finding(Shown):
     about: str = Field(description="the question it helps to answer", examples=["tasks are not processed"])
 
 
-class Examination(Shown):
+class Examination(AnswerModel):
     ok: bool = Field(description="nothing is wrong", examples=[False])
     findings: list[Finding] = Field(description="check by check; those that need what is not there are left out")
 
@@ -31,5 +31,7 @@ class Examination(Shown):
 @router.get("/doctor")
 async def get_doctor(_: Reader, figures: Counted) -> Examination:
     """What is wrong with a system that runs, with a cure each; as this server sees it. It changes nothing."""
-    found = await figures.doctor()
-    return Examination.model_validate({"ok": all(one.ok for one in found), "findings": found}, from_attributes=True)
+    findings = await figures.doctor()
+    return Examination.model_validate(
+        {"ok": all(one.ok for one in findings), "findings": findings}, from_attributes=True
+    )

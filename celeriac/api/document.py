@@ -11,7 +11,7 @@ from celeriac.api.callers import Reader
 from celeriac.api.examples import Examples
 from celeriac.api.problems import MEDIA_TYPE, Problem, ProblemDocument
 
-_SAYS = {
+_DESCRIPTIONS = {
     400: "It could not be read.",
     401: "There is no valid token.",
     403: "The token's scope is too narrow.",
@@ -49,7 +49,7 @@ def _with_problems(made: dict[str, Any]) -> dict[str, Any]:
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
     schemas |= _schemas_of_problems()
-    made["components"]["responses"] = {f"Problem{status}": _response(status) for status in _SAYS}
+    made["components"]["responses"] = {f"Problem{status}": _response(status) for status in _DESCRIPTIONS}
     for path, operations in made["paths"].items():
         for method, operation in operations.items():
             operation["responses"] |= _problems(path, method, operation)
@@ -65,8 +65,8 @@ def _schemas_of_problems() -> dict[str, Any]:
 
 def _response(status: int) -> dict[str, Any]:
     schema = {"$ref": "#/components/schemas/ProblemDocument"}
-    example = Problem(status, _SAYS[status]).document("/api/tasks/7").model_dump(exclude_none=True)
-    return {"description": _SAYS[status], "content": {MEDIA_TYPE: {"schema": schema, "example": example}}}
+    example = Problem(status, _DESCRIPTIONS[status]).document("/api/tasks/7").model_dump(exclude_none=True)
+    return {"description": _DESCRIPTIONS[status], "content": {MEDIA_TYPE: {"schema": schema, "example": example}}}
 
 
 def _problems(path: str, method: str, operation: dict[str, Any]) -> dict[str, Any]:
@@ -81,8 +81,12 @@ def _problems(path: str, method: str, operation: dict[str, Any]) -> dict[str, An
 
 def _never_null(schema: dict[str, Any]) -> dict[str, Any]:
     """A parameter is left out or a text; only bodies have null."""
-    given = [one for one in schema.get("anyOf", ()) if one.get("type") != "null"]
-    return schema if len(given) != 1 else {name: schema[name] for name in schema if name != "anyOf"} | given[0]
+    alternatives = [one for one in schema.get("anyOf", ()) if one.get("type") != "null"]
+    return (
+        schema
+        if len(alternatives) != 1
+        else {name: schema[name] for name in schema if name != "anyOf"} | alternatives[0]
+    )
 
 
 def _reference(status: int) -> dict[str, str]:

@@ -14,7 +14,7 @@ from celeriac.api.app import App
 from celeriac.api.callers import Operator, Reader
 from celeriac.api.fields import Name, Text
 from celeriac.api.paging import AFTER, NUMBER, TEXT, IdQuery, Paged, Place, RoleQuery, ranks
-from celeriac.api.system import Shown
+from celeriac.api.system import AnswerModel
 from celeriac.api.tasks import Tasks
 from celeriac.insights.failures import MOST as MOST_GROUPS
 from celeriac.operate import PATIENCE
@@ -33,7 +33,7 @@ class FailedQuery(IdQuery):
     role: Name | None = None
 
 
-class Mark(Shown):
+class Mark(AnswerModel):
     """What somebody said of them; open where nobody did."""
 
     state: State = Field(description="one that was resolved opens by itself when it fails again")
@@ -48,13 +48,13 @@ class ToMark(BaseModel):
     note: Text = ""
 
 
-class Marked(Shown):
+class Marked(AnswerModel):
     fingerprint: str = Field(examples=["3f0c1b7a9e42"])
     before: Mapping[str, Any] | None = Field(examples=[{"state": "open", "note": None}])
     after: Mapping[str, Any] | None = Field(examples=[{"state": "known", "note": "until Monday"}])
 
 
-class FailureGroup(Shown):
+class FailureGroup(AnswerModel):
     """Failures that are the same: of one role, one exception, one message but for numbers and what is quoted."""
 
     fingerprint: str = Field(examples=["3f0c1b7a9e42"])
@@ -89,11 +89,13 @@ class Failures(Paged):
 def list_failures(query: Annotated[FailureQuery, Query()], app: App, _: Reader) -> Failures:
     """The newest 5,000 failures in groups of the same: how often, since when, whom they hit."""
     with app.database.reading() as connection:
-        found = insights.failures(connection, role=query.role, since=query.since, limit=MOST_GROUPS, state=query.state)
-    groups, more = query.of(found.groups, lambda one: (-one.count, -one.last_seen.timestamp(), one.fingerprint))
+        failures = insights.failures(
+            connection, role=query.role, since=query.since, limit=MOST_GROUPS, state=query.state
+        )
+    groups, more = query.of(failures.groups, lambda one: (-one.count, -one.last_seen.timestamp(), one.fingerprint))
     return Failures.model_validate({
-        "groups": groups, "next": more, "groups_in_all": found.groups_in_all, "looked_at": found.looked_at,
-        "reached_end": found.reached_end, "begin": found.begin,
+        "groups": groups, "next": more, "groups_in_all": failures.groups_in_all, "looked_at": failures.looked_at,
+        "reached_end": failures.reached_end, "begin": failures.begin,
     }, from_attributes=True)  # fmt: skip
 
 
@@ -103,8 +105,8 @@ def list_failed_tasks(
 ) -> Tasks:
     """All tasks of a group of failures, newest first. A page looks at 20,000 failures at most, and may be short."""
     with app.database.reading() as connection:
-        found = insights.failed_tasks(connection, fingerprint, role=query.role, limit=query.limit, after=query.after_id)
-    return Tasks.model_validate({"tasks": found.items, "next": found.next})
+        page = insights.failed_tasks(connection, fingerprint, role=query.role, limit=query.limit, after=query.after_id)
+    return Tasks.model_validate({"tasks": page.items, "next": page.next})
 
 
 @router.put("/failures/{fingerprint}")

@@ -17,27 +17,27 @@ T = TypeVar("T")
 _NO_NUL = r"^[^\x00]*$"
 
 
-def _is_text(given: str) -> str:
-    if len(given.encode(errors="replace")) > LONGEST_KEY or any("\ud800" <= c <= "\udfff" for c in given):
+def _is_text(text: str) -> str:
+    if len(text.encode(errors="replace")) > LONGEST_KEY or any("\ud800" <= c <= "\udfff" for c in text):
         raise ValueError(f"give at most {LONGEST_KEY} bytes of text")
-    return given
+    return text
 
 
-def _only_text(given: Any) -> Any:
-    if not isinstance(given, str):
+def _only_text(value: Any) -> Any:
+    if not isinstance(value, str):
         raise ValueError("give a text such as 2026-11-21 or 2026-11-21T12:00:00Z")
-    return given
+    return value
 
 
-def _without_fraction(given: Any) -> Any:
+def _without_fraction(value: Any) -> Any:
     """29.0 is an integer: JSON has one kind of number."""
-    return int(given) if isinstance(given, float) and given.is_integer() else given
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _in_utc(given: datetime) -> datetime:
+def _in_utc(moment: datetime) -> datetime:
     """In UTC: Postgres takes offsets of less than 16 hours only."""
     try:
-        return given.astimezone(UTC) if given.tzinfo else given.replace(tzinfo=UTC)
+        return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
     except OverflowError:
         raise ValueError("give an instant within the years 1 to 9999") from None
 

@@ -59,15 +59,15 @@ class Gate:
             if answer.begun:
                 raise
             where = "query" if scope["method"] == "GET" else "body"
-            await _told(error, where).response(asked_path(scope))(scope, receive, answer)
+            await _problem_of(error, where).response(asked_path(scope))(scope, receive, answer)
 
     async def _pass(self, scope: Scope, receive: Receive, answer: Answer) -> None:
-        told: Send = answer
+        sender: Send = answer
         if scope["path"] not in OPEN:
             scope.setdefault("state", {})["bearer"] = bearer = await self._admit(scope)
             if tokens.CALLS not in bearer.may and asked_path(scope) != DOCUMENT:
-                told = Veil(answer)
-        await self.app(scope, Body(scope, receive, self.most_bytes), told)
+                sender = Veil(answer)
+        await self.app(scope, Body(scope, receive, self.most_bytes), sender)
 
     async def _admit(self, scope: Scope) -> tokens.Bearer:
         address = scope["client"][0] if scope.get("client") else ""
@@ -111,8 +111,8 @@ class Body:
 
     def __init__(self, scope: Scope, receive: Receive, most: float) -> None:
         self.receive, self.most, self.seen = receive, most, 0
-        told = Headers(scope=scope).get("content-length", "")
-        if told.isdecimal() and int(told) > most:
+        length = Headers(scope=scope).get("content-length", "")
+        if length.isdecimal() and int(length) > most:
             raise self._too_large()
 
     async def __call__(self) -> Message:
@@ -133,11 +133,11 @@ def _refuse_until(seconds: float, why: str) -> None:
 
 def _not_admitted(scheme: str) -> Problem:
     why = "this token is not valid, or no longer" if scheme else "send `Authorization: Bearer <token>`"
-    says = 'Bearer error="invalid_token"' if scheme else "Bearer"
-    return Problem(401, why, headers={"WWW-Authenticate": says})
+    challenge = 'Bearer error="invalid_token"' if scheme else "Bearer"
+    return Problem(401, why, headers={"WWW-Authenticate": challenge})
 
 
-def _told(error: Exception, where: str) -> Problem:
+def _problem_of(error: Exception, where: str) -> Problem:
     problem = from_exception(error, where)
     if problem.status_code >= 500:
         logger.error("A request failed", exc_info=error)

@@ -33,7 +33,7 @@ class Readiness(BaseModel):
     )
 
 
-class Standing:
+class ReadinessProbe:
     """What the API stands on, looked at no more often than every `HOLDS` seconds."""
 
     def __init__(self, app: Celeriac) -> None:
@@ -70,7 +70,7 @@ async def get_health() -> Health:
 @router.get("/readyz")
 async def get_readiness(request: Request) -> Readiness:
     """Postgres answers and has the current schema. Redis is told, not asked for: accepting work needs none."""
-    problem, redis_answers = await request.app.state.standing()
+    problem, redis_answers = await request.app.state.readiness()
     if problem:
         raise Problem(503, problem, headers={"Retry-After": "5"})
     return Readiness(redis="answers" if redis_answers else "away")

@@ -94,9 +94,9 @@ _STATS = {"queued": "queued", "running": "crawling", "completed": "success", "fa
 @router.get("/stats")
 async def get_job_stats(app: App, _: Reader, figures: Counted, role: Name | None = None) -> JobStats:
     """How many jobs there are in each status: of a role, or else of the one that the app calls its jobs."""
-    found = await figures.counts(role or app.jobs)
-    counts = {name: sum(found[status].n for status in CRAWLS[word]) for name, word in _STATS.items()}
-    estimated = [name for name, word in _STATS.items() if not all(found[status].exact for status in CRAWLS[word])]
+    by_status = await figures.counts(role or app.jobs)
+    counts = {name: sum(by_status[status].n for status in CRAWLS[word]) for name, word in _STATS.items()}
+    estimated = [name for name, word in _STATS.items() if not all(by_status[status].exact for status in CRAWLS[word])]
     return JobStats.model_validate(counts | {"estimated": estimated})
 
 

@@ -14,7 +14,7 @@ from celeriac.api.app import App
 from celeriac.api.callers import Reader
 from celeriac.api.fields import Text
 from celeriac.api.paging import AFTER, NUMBER, TEXT, Paged, PageQuery, Place, RoleQuery, ranks
-from celeriac.api.system import Count, Shown
+from celeriac.api.system import AnswerModel, BoundedCount
 
 router = APIRouter(prefix="/api", tags=["system"])
 
@@ -35,7 +35,7 @@ class QueueQuery(PageQuery):
     lock_key: Text = Field(examples=["dispensary:17"])
 
 
-class Lock(Shown):
+class Lock(AnswerModel):
     lock_key: str = Field(examples=["dispensary:17"])
     task: int | None = Field(description="who has it; null: nobody, and a worker's next look gives it away")
     task_id: str | None
@@ -46,11 +46,11 @@ class Lock(Shown):
     held_seconds: float | None
     heartbeat_age: float | None
     is_stale: bool = Field(description="its worker fell silent for longer than its role allows")
-    waiting: Count = Field(description="behind it")
+    waiting: BoundedCount = Field(description="behind it")
     oldest_wait_seconds: float | None
 
 
-class Waiting(Shown):
+class WaitingTask(AnswerModel):
     place: int = Field(description="1 is next", examples=[1])
     id: int
     task_id: str
@@ -66,7 +66,7 @@ class Locks(Paged):
     is_all: bool = Field(description="false: there are more keys than were looked at")
 
 
-class UniqueKey(Shown):
+class UniqueKey(AnswerModel):
     role: str = Field(examples=["product_resync"])
     unique_key: str = Field(examples=["dispensary:17"])
     task: int = Field(description="the unfinished task that has it; who asks for another gets this one")
@@ -83,16 +83,16 @@ class UniqueKeys(Paged):
 
 class LockQueue(Paged):
     lock: Lock
-    queue: list[Waiting] = Field(description="the first 1,000 that wait behind it, in order")
+    queue: list[WaitingTask] = Field(description="the first 1,000 that wait behind it, in order")
 
 
 @router.get("/locks")
 def list_locks(query: Annotated[LockQuery, Query()], app: App, _: Reader) -> Locks:
     """Which lock keys are held or waited for, by whom and since when."""
     with app.database.reading() as connection:
-        found = insights.locks(connection, limit=KEYS)
-    locks, more = query.of(found.locks, lambda one: (-one.waiting.n, one.lock_key))
-    return Locks.model_validate({"locks": locks, "is_all": found.is_all, "next": more}, from_attributes=True)
+        keys = insights.locks(connection, limit=KEYS)
+    locks, more = query.of(keys.locks, lambda one: (-one.waiting.n, one.lock_key))
+    return Locks.model_validate({"locks": locks, "is_all": keys.is_all, "next": more}, from_attributes=True)
 
 
 @router.get("/locks/queue")
@@ -110,8 +110,8 @@ def list_unique_keys(query: Annotated[UniqueQuery, Query()], app: App, _: Reader
     """Which unique keys are taken, by which unfinished task; of one role, or of all."""
     after = None if query.after is None else tuple(json.loads(query.after))
     with app.database.reading() as connection:
-        found, more = query.read(
+        keys, more = query.read(
             lambda n: insights.unique_keys(connection, query.role, limit=n, after=after),
             lambda one: json.dumps((one.role, one.unique_key), ensure_ascii=False),
         )
-    return UniqueKeys.model_validate({"unique_keys": found, "next": more}, from_attributes=True)
+    return UniqueKeys.model_validate({"unique_keys": keys, "next": more}, from_attributes=True)

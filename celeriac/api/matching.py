@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 from celeriac import insights
 from celeriac.api.app import App
 from celeriac.api.callers import Operator
-from celeriac.api.changes import Because, Refused, refusals
+from celeriac.api.changes import Because, RefusedTask, refusals
 from celeriac.api.fields import Flag, Whole
 from celeriac.api.tasks import TaskFilter
 from celeriac.operate import PATIENCE, steer
@@ -22,8 +22,8 @@ from celeriac.repair.bulks import meant
 
 router = APIRouter(prefix="/api/tasks/matching", tags=["tasks"])
 
-#: Refusals told; the rest is counted only.
-TOLD = 100
+#: Refusals that an answer lists; the rest is counted only.
+MOST_REFUSALS = 100
 
 
 #: What says nothing.
@@ -52,7 +52,7 @@ class BoundFilter(TaskFilter):
         return self
 
 
-class Matching(Because):
+class MatchRequest(Because):
     filter: BoundFilter = Field(examples=[{"role": "product_resync", "status": ["failed"]}])
     dry_run: Flag = Field(default=True, description="only count; nothing is changed until this is false")
     most: Annotated[int, Whole(1, 100_000), Field(description="tasks to change at most")] = 10_000
@@ -69,33 +69,33 @@ class Matched(BaseModel):
     gave_up: bool = Field(description="whether it looked no further, as so few of the tasks it looked at match")
     changed: int
     refused: int
-    refusals: list[Refused] = Field(description=f"the first {TOLD}")
+    refusals: list[RefusedTask] = Field(description=f"the first {MOST_REFUSALS}")
 
 
 @router.post("/cancel")
-def cancel_matching_tasks(body: Matching, app: App, caller: Operator) -> Matched:
+def cancel_matching_tasks(body: MatchRequest, app: App, caller: Operator) -> Matched:
     """Cancels unfinished tasks that match; with `dry_run` (the default) says how many that would be."""
     return _steer(app, body, "cancel", partial(steer.cancel, by=caller.name, why=body.why))
 
 
 @router.post("/retry")
-def retry_matching_tasks(body: Matching, app: App, caller: Operator) -> Matched:
+def retry_matching_tasks(body: MatchRequest, app: App, caller: Operator) -> Matched:
     """Retries failed and cancelled tasks that match; with `dry_run` (the default) says how many that would be."""
     return _steer(app, body, "retry", partial(steer.retry, by=caller.name, why=body.why))
 
 
-def _steer(app: App, body: Matching, move: str, act: Callable[[Connection, Sequence[int]], Steered]) -> Matched:
+def _steer(app: App, body: MatchRequest, move: str, act: Callable[[Connection, Sequence[int]], Steered]) -> Matched:
     wanted = meant(move, body.filter.as_filter())
     if wanted is None:
         return Matched(
             dry_run=body.dry_run, matching=0, complete=True, gave_up=False, changed=0, refused=0, refusals=[]
         )  # fmt: skip
     with app.database.reading() as connection:
-        found = insights.matching(connection, wanted, most=body.most + 1)
-    ids, complete = found.ids[: body.most], len(found.ids) <= body.most and not found.gave_up
+        matches = insights.matching(connection, wanted, most=body.most + 1)
+    ids, complete = matches.ids[: body.most], len(matches.ids) <= body.most and not matches.gave_up
     batches = steer.in_batches(app.database, ids, act, patience=PATIENCE)
     done = Steered() if body.dry_run else sum(batches, Steered())
     return Matched(
-        dry_run=body.dry_run, matching=len(ids), complete=complete, gave_up=found.gave_up,
-        changed=len(done.changed), refused=len(done.refused), refusals=refusals(done)[:TOLD],
+        dry_run=body.dry_run, matching=len(ids), complete=complete, gave_up=matches.gave_up,
+        changed=len(done.changed), refused=len(done.refused), refusals=refusals(done)[:MOST_REFUSALS],
     )  # fmt: skip

@@ -21,7 +21,7 @@ UNDER = "/admin"
 MISSING = "The dashboard needs `pip install 'celeriac[dashboard]'`; the API serves without it.\n"
 
 
-class Shared(Buckets):
+class ThreadSafeBuckets(Buckets):
     """The dashboard's threads take from it."""
 
     def __init__(self, rate: float, burst: float) -> None:
@@ -61,5 +61,7 @@ def _dashboard(celeriac: Celeriac) -> ASGIApp:
             raise
         return PlainTextResponse(MISSING, 501)
     failures, requests = celeriac.settings.api_failures, celeriac.settings.api_requests
-    made: ASGIApp = module.create(celeriac, Shared(failures / 60, failures), Shared(requests, requests * BURST))
+    made: ASGIApp = module.create(
+        celeriac, ThreadSafeBuckets(failures / 60, failures), ThreadSafeBuckets(requests, requests * BURST)
+    )
     return made

@@ -29,7 +29,7 @@ Place = Annotated[str, StringConstraints(max_length=LONGEST_PLACE, pattern=r"^[^
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class PlaceForm:
     """What the places of a list look like, in the document and before anything is read."""
 
     pattern: str
@@ -46,9 +46,9 @@ class Form:
         return place
 
 
-def ranks(*parts: str) -> Form:
+def ranks(*parts: str) -> PlaceForm:
     """JSON as `PageQuery.of` writes it: a list of these."""
-    return Form(r"\[" + ", ".join(parts) + r"\]")
+    return PlaceForm(r"\[" + ", ".join(parts) + r"\]")
 
 
 #: Below 9 * 10^18, as no id comes near 2^63.
@@ -93,15 +93,15 @@ class PageQuery(BaseModel):
         rest = sorted((one for one in all_of_them if start is None or rank(one) > start), key=rank)
         return self._cut(rest, lambda last: json.dumps(rank(last), ensure_ascii=False))
 
-    def _cut(self, found: Sequence[T], place: Callable[[T], str]) -> tuple[list[T], str | None]:
-        told = list(found[: self.limit])
-        return told, place(told[-1]) if len(found) > self.limit else None
+    def _cut(self, rows: Sequence[T], place: Callable[[T], str]) -> tuple[list[T], str | None]:
+        page = list(rows[: self.limit])
+        return page, place(page[-1]) if len(rows) > self.limit else None
 
 
 class IdQuery(PageQuery):
     """Of a list by id."""
 
-    after: Annotated[Annotated[Place, Form(_ID)] | None, AFTER] = None
+    after: Annotated[Annotated[Place, PlaceForm(_ID)] | None, AFTER] = None
 
     @property
     def after_id(self) -> int | None:
@@ -109,19 +109,19 @@ class IdQuery(PageQuery):
 
 
 class TasksQuery(PageQuery):
-    after: Annotated[Annotated[Place, Form(f"({_INSTANT} )?({_ID})")] | None, AFTER] = None
+    after: Annotated[Annotated[Place, PlaceForm(f"({_INSTANT} )?({_ID})")] | None, AFTER] = None
 
 
 class EndedQuery(PageQuery):
     """Of a list of tasks that have ended."""
 
-    after: Annotated[Annotated[Place, Form(f"{_INSTANT} ({_ID})")] | None, AFTER] = None
+    after: Annotated[Annotated[Place, PlaceForm(f"{_INSTANT} ({_ID})")] | None, AFTER] = None
 
 
 class InstantsQuery(PageQuery):
     """Of a list by two instants."""
 
-    after: Annotated[Annotated[Place, Form(f"{_INSTANT} {_INSTANT}")] | None, AFTER] = None
+    after: Annotated[Annotated[Place, PlaceForm(f"{_INSTANT} {_INSTANT}")] | None, AFTER] = None
 
 
 class NameQuery(PageQuery):

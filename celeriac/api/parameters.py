@@ -52,15 +52,15 @@ async def known_only(request: Request) -> None:
 
 async def _arguments(request: Request) -> dict[str, Any] | None:
     """Raises Problem 422."""
-    found: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     for parameter, value in request.query_params.multi_items():
         if not parameter.startswith(ARGUMENT):
             continue
         name = parameter.removeprefix(ARGUMENT)
-        if not name or name in found:
+        if not name or name in arguments:
             raise invalid(parameter, "give the name of an argument, and each once", "query")
-        found[name] = as_argument(value)
-    return found or None
+        arguments[name] = as_argument(value)
+    return arguments or None
 
 
 def _is_argument(name: str, known: list[str]) -> bool:

@@ -39,8 +39,8 @@ class Policy(ForAccount):
 
     def changes(self) -> dict[str, Any]:
         """`cap` may be null on purpose; the others then are as if not given."""
-        given = {name: getattr(self, name) for name in self.model_fields_set - {"why", "create"}}
-        return {name: value for name, value in given.items() if value is not None or name == "cap"}
+        sent = {name: getattr(self, name) for name in self.model_fields_set - {"why", "create"}}
+        return {name: value for name, value in sent.items() if value is not None or name == "cap"}
 
 
 #: An account's name may contain slashes; a PUT to one of these is a slip, and no other account.
@@ -55,7 +55,7 @@ Seconds = Annotated[Number, Field(gt=0, le=LONGEST_DELAY)]
 Rate = Annotated[str, Field(json_schema_extra={"pattern": WRITTEN})]
 
 
-class Limits(Because):
+class ToLimits(Because):
     """What is not given stays; null lifts a limit."""
 
     rate_limit: Rate | Annotated[Number, Field(ge=0, le=MOST)] | None = Field(
@@ -91,7 +91,7 @@ def resume_role(role: RoleInPath, app: App, caller: Operator, body: Reason) -> C
 
 
 @router.put("/roles/{role}/limits")
-def set_role_limits(role: RoleInPath, body: Limits, app: App, caller: Operator) -> Changed:
+def set_role_limits(role: RoleInPath, body: ToLimits, app: App, caller: Operator) -> Changed:
     """How many of its tasks begin in a time and how long one may run, until they are set or declared again."""
     changed = change(app, lambda c: policies.set_limits(c, role, by=caller.name, why=body.why, **body.changes()))
     app.kick([role])
@@ -123,5 +123,5 @@ def set_account(account: AccountInPath, body: Policy, app: App, caller: Operator
     """Its weight, its cap, whether it is paused. The next pass goes by it."""
     if account.endswith(_POSTED):
         raise Problem(405, "pause and resume are asked for by POST", headers={"Allow": "POST"})
-    given: dict[str, Any] = {"why": body.why, "create": body.create} | body.changes()
-    return change(app, lambda c: policies.set_account(c, account, by=caller.name, **given))
+    policy: dict[str, Any] = {"why": body.why, "create": body.create} | body.changes()
+    return change(app, lambda c: policies.set_account(c, account, by=caller.name, **policy))

@@ -96,11 +96,11 @@ def not_found(what: str) -> Problem:
     return Problem(404, f"there is no {what}")
 
 
-def first_of(found: Sequence[T], what: str) -> T:
+def first_of(rows: Sequence[T], what: str) -> T:
     """Raises Problem 404 if there is none."""
-    if not found:
+    if not rows:
         raise not_found(what)
-    return found[0]
+    return rows[0]
 
 
 def invalid(field: str, message: str, where: str = "body") -> Problem:
@@ -110,9 +110,9 @@ def invalid(field: str, message: str, where: str = "body") -> Problem:
 
 def from_validation(errors: Sequence[Mapping[str, Any]]) -> Problem:
     """What pydantic found, without the values: they may be secret."""
-    found = [FieldError(where=str(e["loc"][0]), field=_field(e["loc"][1:]), message=e["msg"]) for e in errors]
-    named = ", ".join(dict.fromkeys(f.field or f.where for f in found))
-    return Problem(422, f"what was sent does not fit: {named}", kind="invalid", errors=found)
+    field_errors = [FieldError(where=str(e["loc"][0]), field=_field(e["loc"][1:]), message=e["msg"]) for e in errors]
+    named = ", ".join(dict.fromkeys(f.field or f.where for f in field_errors))
+    return Problem(422, f"what was sent does not fit: {named}", kind="invalid", errors=field_errors)
 
 
 def _field(location: Sequence[object]) -> str:
@@ -154,13 +154,13 @@ def from_engine(error: CeleriacError, where: str) -> Problem:
 def from_database(error: Exception) -> Problem:
     """Nothing of SQL: which statement failed is for the log."""
     if is_cut_off(error):
-        told = f"this took longer than the {LONGEST:g} s a statement may take; ask for less, or try again later"
-        return Problem(503, told, kind="too-slow", headers={"Retry-After": "5"})
+        detail = f"this took longer than the {LONGEST:g} s a statement may take; ask for less, or try again later"
+        return Problem(503, detail, kind="too-slow", headers={"Retry-After": "5"})
     if isinstance(error, NoConnection) or is_gone(error):
         return Problem(503, "Postgres does not answer; try again soon", headers={"Retry-After": "5"})
     if is_locked(error):
-        told = "somebody's open transaction has what this needs; try again soon"
-        return Problem(503, told, kind="locked", headers={"Retry-After": "1"})
+        detail = "somebody's open transaction has what this needs; try again soon"
+        return Problem(503, detail, kind="locked", headers={"Retry-After": "1"})
     if isinstance(error, DataError):
         return Problem(422, "a value is out of the range that can be stored", kind="invalid")
     return unexpected()

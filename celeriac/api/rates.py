@@ -38,8 +38,8 @@ class MetricsOfRoles(Paged):
 @router.get("")
 async def list_metrics(query: PageOfNames, _: Reader, figures: Counted) -> MetricsOfRoles:
     """Every registered role, by name."""
-    found, more = query.of(await figures.metrics(None), lambda one: (one["role"],))
-    return MetricsOfRoles.model_validate({"roles": found, "next": more})
+    metrics, more = query.of(await figures.metrics(None), lambda one: (one["role"],))
+    return MetricsOfRoles.model_validate({"roles": metrics, "next": more})
 
 
 @router.get("/{role}")

@@ -17,8 +17,8 @@ def role_taking(app: Celeriac, arguments: Mapping[str, Any]) -> str:
     declared = [d for d in app.roles.all() if not is_built_in(d.role.name)]
     taking = [d.role.name for d in declared if arguments and _takes(d.signature, arguments)]
     if len(taking) != 1:
-        found = f"several do: {', '.join(taking)}" if taking else "none does"
-        raise invalid("role", f"give a role; left out, one role has to take just these arguments, and {found}")
+        takers = f"several do: {', '.join(taking)}" if taking else "none does"
+        raise invalid("role", f"give a role; left out, one role has to take just these arguments, and {takers}")
     return taking[0]
 
 

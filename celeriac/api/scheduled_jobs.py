@@ -66,7 +66,7 @@ class Settable(Because):
     misfire_grace: Annotated[Number, Field(ge=1, le=365 * 86_400, description="seconds")] = 60.0
     overlap: Literal["skip", "allow"] = Field(default="skip", description="while the last task is unfinished")
 
-    def given(self) -> dict[str, Any]:
+    def entry_fields(self) -> dict[str, Any]:
         """What was sent, arguments gathered in `kwargs`."""
         sent = {name: getattr(self, name) for name in self.model_fields_set if name in _OWN}
         if "options" in sent:
@@ -147,7 +147,7 @@ class ScheduleQuery(PageQuery):
     offset: Offset = 0
 
 
-class Ran(BaseModel):
+class RunNowResult(BaseModel):
     told: str = Field(description="the task's id, or what a pass or sweep did", examples=["pass instasite_build: 60"])
     ran: bool = Field(
         description="false where the schedule's last task, told here, is unfinished: nothing was enqueued",
@@ -169,9 +169,9 @@ def list_scheduled_jobs(query: Annotated[ScheduleQuery, Query()], app: App, _: R
 @router.post("", status_code=201)
 def create_scheduled_job(body: NewScheduledJob, app: App, caller: Admin) -> ScheduledJob:
     """Runs from its next instant on. 409 if the name is taken."""
-    given = body.given()
-    role = body.role or role_taking(app, given.get("kwargs", {}))
-    entry = Entry(kind="task", target=role, **given)
+    fields = body.entry_fields()
+    role = body.role or role_taking(app, fields.get("kwargs", {}))
+    entry = Entry(kind="task", target=role, **fields)
     return _one(app, operate.create(app, entry, by=caller.name, why=body.why))
 
 
@@ -185,7 +185,7 @@ def get_scheduled_job(job: IdInPath, app: App, _: Reader) -> ScheduledJob:
 @router.put("/{job}")
 def update_scheduled_job(job: IdInPath, body: ChangedScheduledJob, app: App, caller: Admin) -> ScheduledJob:
     """Changes what is sent. What beat's config says otherwise is overruled until it is changed back."""
-    return _one(app, operate.change(app, job, body.given(), by=caller.name, why=body.why))
+    return _one(app, operate.change(app, job, body.entry_fields(), by=caller.name, why=body.why))
 
 
 @router.delete("/{job}")
@@ -201,13 +201,13 @@ def toggle_scheduled_job(job: IdInPath, body: Toggle, app: App, caller: Operator
 
 
 @router.post("/{job}/run-now")
-def run_scheduled_job_now(job: IdInPath, app: App, caller: Operator) -> Ran:
+def run_scheduled_job_now(job: IdInPath, app: App, caller: Operator) -> RunNowResult:
     """Once, beside its instants, switched on or not; not while its last task is unfinished and may not overlap."""
-    return ran(operate.run_now(app, job, by=caller.name))
+    return result_of(operate.run_now(app, job, by=caller.name))
 
 
-def ran(done: RunNow) -> Ran:
-    return Ran(told=done.result, ran=done.ran)
+def result_of(done: RunNow) -> RunNowResult:
+    return RunNowResult(told=done.result, ran=done.ran)
 
 
 def _one(app: App, row: RowMapping) -> ScheduledJob:

@@ -103,7 +103,7 @@ def create(app: Celeriac) -> FastAPI:
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )  # fmt: skip
     api.state.celeriac, api.state.turns = app, TurnsOfAll()
-    api.state.standing = Shared(health.Standing(app).look)
+    api.state.readiness = Shared(health.ReadinessProbe(app).look)
     api.state.figures = Figures(app)
     api.state.metrics = Shared(Exporter(app).text)
     for router in (*theirs, *ROUTERS):
@@ -180,10 +180,10 @@ def _of_the_application(app: Celeriac) -> Sequence[APIRouter]:
     if app.routers is None:
         return ()
     module, _, attribute = app.routers.partition(":")
-    found = getattr(importlib.import_module(module), attribute or "routers", None)
-    if found is None:
+    routers = getattr(importlib.import_module(module), attribute or "routers", None)
+    if routers is None:
         raise ConfigurationError(f"routers={app.routers!r}: there is no such list; give 'module:name'")
-    return list(found)
+    return list(routers)
 
 
 async def _tell(request: Request, error: Exception) -> Response:

@@ -19,7 +19,7 @@ K = TypeVar("K")
 T = TypeVar("T")
 
 
-class Joined(Generic[T]):
+class JoinedReading(Generic[T]):
     """Nobody gets what was read before they asked: who comes while a reading is under way shares the next one."""
 
     def __init__(self) -> None:
@@ -37,16 +37,16 @@ class Joined(Generic[T]):
             return await read()
 
 
-class JoinedBy(Generic[K, T]):
+class JoinedReadingBy(Generic[K, T]):
     """The same for each of many: of every role, say, or of one."""
 
     def __init__(self) -> None:
-        self._each: WeakValueDictionary[K, Joined[T]] = WeakValueDictionary()
+        self._each: WeakValueDictionary[K, JoinedReading[T]] = WeakValueDictionary()
 
     async def __call__(self, key: K, read: Callable[[], Awaitable[T]]) -> T:
         joined = self._each.get(key)
         if joined is None:  # whoever asks for it keeps it
-            joined = self._each[key] = Joined()
+            joined = self._each[key] = JoinedReading()
         return await joined(read)
 
 
@@ -54,7 +54,7 @@ class Shared(Generic[T]):
     """`read`, in a thread that is none of the handlers'."""
 
     def __init__(self, read: Callable[[], T]) -> None:
-        self._read, self._threads, self._joined = read, CapacityLimiter(1), Joined[T]()
+        self._read, self._threads, self._joined = read, CapacityLimiter(1), JoinedReading[T]()
 
     async def __call__(self) -> T:
         return await self._joined(partial(run_sync, self._read, limiter=self._threads))
@@ -64,7 +64,7 @@ class SharedBy(Generic[K, T]):
     """`read` of each key, in so many threads that are none of the handlers'."""
 
     def __init__(self, read: Callable[[K], T], threads: int = 2) -> None:
-        self._read, self._threads, self._joined = read, CapacityLimiter(threads), JoinedBy[K, T]()
+        self._read, self._threads, self._joined = read, CapacityLimiter(threads), JoinedReadingBy[K, T]()
 
     async def __call__(self, key: K) -> T:
         return await self._joined(key, partial(run_sync, self._read, key, limiter=self._threads))
@@ -73,9 +73,9 @@ class SharedBy(Generic[K, T]):
 class SharedRoute(APIRoute):
     """What one token asks for by the same address is read, and written as JSON, once for all who wait for it."""
 
-    def __init__(self, *given: Any, **named: Any) -> None:
-        super().__init__(*given, **named)
-        self._answers = JoinedBy[tuple[Any, ...], list[Message]]()
+    def __init__(self, *args: Any, **named: Any) -> None:
+        super().__init__(*args, **named)
+        self._answers = JoinedReadingBy[tuple[Any, ...], list[Message]]()
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] != "GET":

@@ -13,7 +13,7 @@ from celeriac.api.app import App
 from celeriac.api.callers import Reader
 from celeriac.api.fields import Name, Text
 from celeriac.api.paging import AFTER, NUMBER, TEXT, Paged, Place, RoleQuery, ranks
-from celeriac.api.system import Count, Shown
+from celeriac.api.system import AnswerModel, BoundedCount
 from celeriac.insights.checks import Reason
 
 router = APIRouter(prefix="/api", tags=["system"])
@@ -23,11 +23,11 @@ class ShareQuery(RoleQuery):
     after: Annotated[Annotated[Place, ranks(NUMBER, TEXT)] | None, AFTER] = None
 
 
-class AccountShare(Shown):
+class AccountShare(AnswerModel):
     role: str | None = Field(description="null: of all roles together")
     account: str = Field(examples=["7"])
-    waiting: Count = Field(description="ready to start")
-    parked: Count = Field(description="it is paused, or may have nothing")
+    waiting: BoundedCount = Field(description="ready to start")
+    parked: BoundedCount = Field(description="it is paused, or may have nothing")
     oldest_due: datetime | None
     claimed: int
     running: int
@@ -52,11 +52,11 @@ class Shares(Paged):
     )
 
 
-class AccountRole(Shown):
+class AccountRole(AnswerModel):
     role: str = Field(examples=["product_resync"])
-    ready: Count = Field(description="could start")
-    later: Count = Field(description="waits for its time")
-    parked: Count = Field(description="the account is paused, or may have nothing")
+    ready: BoundedCount = Field(description="could start")
+    later: BoundedCount = Field(description="waits for its time")
+    parked: BoundedCount = Field(description="the account is paused, or may have nothing")
     oldest_due: datetime | None
     claimed: int
     running: int
@@ -64,7 +64,7 @@ class AccountRole(Shown):
     failed: int = Field(description="within an hour, of the role's newest 1,000")
 
 
-class Holding(Shown):
+class Holding(AnswerModel):
     id: int = Field(examples=[7])
     role: str = Field(examples=["product_resync"])
     worker_id: str | None = Field(description="null: it is claimed, and none has started it")
@@ -73,30 +73,30 @@ class Holding(Shown):
     heartbeat_age: float | None
 
 
-class OldestTask(Shown):
+class OldestTask(AnswerModel):
     id: int = Field(examples=[7])
     role: str = Field(examples=["product_resync"])
     due_at: datetime
     parked: bool
 
 
-class AccountAtWork(Shown):
+class AccountAtWork(AnswerModel):
     roles: list[AccountRole] = Field(description="those of which it has anything; what waits for locks is not counted")
     held: list[Holding] = Field(description="claimed or running, the first 50 by when they were claimed")
     oldest: list[OldestTask] = Field(description="10 that are due, of the first 500 of each role")
 
 
-class Waits(Shown):
+class Waits(AnswerModel):
     reason: Reason = Field(description="as `why` says it of one task", examples=["not_its_turn"])
     room: str = Field(
         description="`waits_for` of the tasks it is said of, nothing: they are ready", examples=["nothing"]
     )
     says: str = Field(examples=["not their turn: with the next pass their account has its fair share, or its cap"])
-    n: Count
+    n: BoundedCount
     until: datetime | None = Field(description="when it may be over; null: nobody knows")
 
 
-class WaitsOfRole(Shown):
+class WaitsOfRole(AnswerModel):
     role: str
     waits: list[Waits] = Field(description="those that are ready first; what nothing waits for is left out")
 
@@ -105,23 +105,23 @@ class WaitsOfRole(Shown):
 def list_shares(query: Annotated[ShareQuery, Query()], app: App, _: Reader) -> Shares:
     """What each account has waiting and holds, beside what would be fair; of one role, or of all together."""
     with app.database.reading() as connection:
-        found = insights.shares(connection, query.role, limit=insights.MOST_ROWS)
+        shares = insights.shares(connection, query.role, limit=insights.MOST_ROWS)
         turns = None if query.role is None else insights.turns(connection, query.role)
-    accounts, more = query.of(found.accounts, lambda one: (-one.lacks, one.account))
-    told = Shares.model_validate({"accounts": accounts, "is_all": found.is_all, "next": more}, from_attributes=True)
+    accounts, more = query.of(shares.accounts, lambda one: (-one.lacks, one.account))
+    page = Shares.model_validate({"accounts": accounts, "is_all": shares.is_all, "next": more}, from_attributes=True)
     if turns is not None:
-        told.cursor = turns.cursor
-        for one in told.accounts:
+        page.cursor = turns.cursor
+        for one in page.accounts:
             one.rounds_waited = turns.rounds.get(one.account, 0)
-    return told
+    return page
 
 
 @router.get("/roles/{role}/waits")
 def get_waits(role: Annotated[Name, Path()], app: App, _: Reader) -> WaitsOfRole:
     """Why the role's tasks wait, reason by reason: how many, and when the next pass takes some."""
     with app.database.reading() as connection:
-        found = insights.waits_of(connection, role, app.probe)
-    return WaitsOfRole.model_validate({"role": role, "waits": found}, from_attributes=True)
+        waits = insights.waits_of(connection, role, app.probe)
+    return WaitsOfRole.model_validate({"role": role, "waits": waits}, from_attributes=True)
 
 
 @router.get("/shares/account")

@@ -36,13 +36,13 @@ def cancel_task(task: TaskInPath, app: App, caller: Operator, body: Reason) -> C
     return one(app, task, partial(steer.cancel, by=caller.name, why=body.why))
 
 
-class Again(Because):
+class RetryOptions(Because):
     goes_on: Flag = Field(default=False, description="its progress stays, and its attempts count on")
 
 
 @router.post("/{task}/retry")
 def retry_task(
-    task: TaskInPath, app: App, caller: Operator, body: Annotated[Again, Body(default_factory=Again)]
+    task: TaskInPath, app: App, caller: Operator, body: Annotated[RetryOptions, Body(default_factory=RetryOptions)]
 ) -> Changed:  # fmt: skip
     """A failed or cancelled task waits again, with all its attempts, or from where it stopped."""
     return one(app, task, partial(steer.retry, by=caller.name, why=body.why, goes_on=body.goes_on))

@@ -20,26 +20,26 @@ from celeriac.insights.trail import Of, trail
 router = APIRouter(prefix="/api", tags=["system"])
 
 
-class Shown(BaseModel):
+class AnswerModel(BaseModel):
     model_config = ConfigDict(from_attributes=True)
 
 
-class Count(Shown):
+class BoundedCount(AnswerModel):
     n: int = Field(examples=[45])
     exact: bool = Field(description="false: more than were counted")
 
 
-class RoleDepth(Shown):
+class RoleDepth(AnswerModel):
     role: str = Field(examples=["product_resync"])
     queue: str
     paused: bool
     window: int | None = Field(description="tasks claimed or running at once")
-    pending: Count
-    ready: Count
-    later: Count
-    behind: Count = Field(description="waiting for a lock key")
-    parked: Count = Field(description="of paused accounts")
-    members: Count = Field(description="waiting until the members of a group have finished")
+    pending: BoundedCount
+    ready: BoundedCount
+    later: BoundedCount
+    behind: BoundedCount = Field(description="waiting for a lock key")
+    parked: BoundedCount = Field(description="of paused accounts")
+    members: BoundedCount = Field(description="waiting until the members of a group have finished")
     claimed: int
     running: int
     stale: int = Field(description="running, with a heartbeat older than the role allows")
@@ -51,7 +51,7 @@ class Depths(Paged):
     roles: list[RoleDepth]
 
 
-class Pass(Shown):
+class PassRecord(AnswerModel):
     """What one pass of the batcher saw and decided."""
 
     id: int
@@ -70,10 +70,10 @@ class Pass(Shown):
 
 
 class Passes(Paged):
-    passes: list[Pass]
+    passes: list[PassRecord]
 
 
-class Review(Shown):
+class Review(AnswerModel):
     """The state of a role's queue, as the last review left it."""
 
     role: str = Field(examples=["instasite_build"])
@@ -91,7 +91,7 @@ class Reviews(Paged):
     reviews: list[Review]
 
 
-class AccountPolicy(Shown):
+class AccountPolicy(AnswerModel):
     account: str = Field(examples=["7"])
     weight: float = Field(examples=[2.0])
     cap: int | None
@@ -103,7 +103,7 @@ class AccountPolicies(Paged):
     accounts: list[AccountPolicy]
 
 
-class AuditEntry(Shown):
+class AuditEntry(AnswerModel):
     id: int
     at: datetime
     by: str = Field(examples=["deploy"])
@@ -129,7 +129,7 @@ class AuditQuery(IdQuery):
     newer_than: Annotated[float, Field(ge=0, le=1e9, description="seconds")] | None = None
 
 
-class Beat(Shown):
+class BeatRecord(AnswerModel):
     beat_id: str = Field(examples=["beat@node-7:3"])
     hostname: str = Field(examples=["node-7"])
     pid: int = Field(examples=[3])
@@ -139,23 +139,23 @@ class Beat(Shown):
 
 
 class Beats(Paged):
-    beats: list[Beat]
+    beats: list[BeatRecord]
 
 
 @router.get("/roles")
 def list_roles(query: PageOfNames, app: App, _: Reader) -> Depths:
     """What waits and runs of each role, and since when; by name."""
     with app.database.reading() as connection:
-        found, more = query.of(insights.depth(connection), lambda one: (one.role,))
-    return Depths.model_validate({"roles": found, "next": more}, from_attributes=True)
+        depths, more = query.of(insights.depth(connection), lambda one: (one.role,))
+    return Depths.model_validate({"roles": depths, "next": more}, from_attributes=True)
 
 
 @router.get("/roles/{role}")
 def get_role(role: Annotated[Name, Path()], app: App, _: Reader) -> RoleDepth:
     """What waits and runs of one role, and since when."""
     with app.database.reading() as connection:
-        found = insights.depth(connection, role)
-    return RoleDepth.model_validate(first_of(found, f"role {role!r}"))
+        depths = insights.depth(connection, role)
+    return RoleDepth.model_validate(first_of(depths, f"role {role!r}"))
 
 
 @router.get("/roles/{role}/passes")
@@ -163,16 +163,16 @@ def list_passes(role: Annotated[Name, Path()], query: PageOfIds, app: App, _: Re
     """Fairness, pass by pass: who had how much waiting and got how much, newest first."""
     before = query.after_id
     with app.database.reading() as connection:
-        found, more = query.read(lambda n: insights.passes(connection, role, limit=n, before=before), itemgetter("id"))
-    return Passes.model_validate({"passes": found, "next": more})
+        passes, more = query.read(lambda n: insights.passes(connection, role, limit=n, before=before), itemgetter("id"))
+    return Passes.model_validate({"passes": passes, "next": more})
 
 
 @router.get("/beats")
 def list_beats(query: PageOfNames, app: App, _: Reader) -> Beats:
     """Those that tick or did lately, by name; all of them act on the same schedules."""
     with app.database.reading() as connection:
-        found, more = query.of(insights.beats(connection), lambda one: (one["beat_id"],))
-    return Beats.model_validate({"beats": found, "next": more})
+        beats, more = query.of(insights.beats(connection), lambda one: (one["beat_id"],))
+    return Beats.model_validate({"beats": beats, "next": more})
 
 
 @router.get("/reviews")
@@ -180,16 +180,16 @@ def list_reviews(query: PageOf, app: App, _: Reader) -> Reviews:
     """The Queue Master's State Documents: what the last review left of each role's queue, by role."""
     after = query.after or ""
     with app.database.reading() as connection:
-        found, more = query.read(lambda n: insights.reviews(connection, limit=n, after=after), itemgetter("role"))
-    return Reviews.model_validate({"reviews": found, "next": more})
+        reviews, more = query.read(lambda n: insights.reviews(connection, limit=n, after=after), itemgetter("role"))
+    return Reviews.model_validate({"reviews": reviews, "next": more})
 
 
 @router.get("/reviews/{role}")
 def get_review(role: Annotated[Name, Path()], app: App, _: Reader) -> Review:
     """The one of this role. 404 before its first review."""
     with app.database.reading() as connection:
-        found = insights.reviews(connection, role)
-    return Review.model_validate(first_of(found, f"review of the role {role!r}"))
+        reviews = insights.reviews(connection, role)
+    return Review.model_validate(first_of(reviews, f"review of the role {role!r}"))
 
 
 @router.get("/accounts")
@@ -197,10 +197,10 @@ def list_accounts(query: PageOf, app: App, _: Reader) -> AccountPolicies:
     """Accounts with a weight, a cap or a pause of their own, by name."""
     after = query.after or ""
     with app.database.reading() as connection:
-        found, more = query.read(
+        policies, more = query.read(
             lambda n: insights.account_policies(connection, limit=n, after=after), itemgetter("account")
         )
-    return AccountPolicies.model_validate({"accounts": found, "next": more})
+    return AccountPolicies.model_validate({"accounts": policies, "next": more})
 
 
 @router.get("/accounts/{account:path}")
@@ -215,5 +215,5 @@ def list_audit_trail(query: Annotated[AuditQuery, Query()], app: App, _: Reader)
     """Who changed what, newest first. With a filter a page looks at 10,000 entries at most, and may be short."""
     wanted = Of(query.by, query.action, query.kind, query.target, query.via, query.newer_than)
     with app.database.reading() as connection:
-        found = trail(connection, wanted, limit=query.limit, after=query.after)
-    return AuditTrail.model_validate({"audit": found.items, "next": found.next})
+        page = trail(connection, wanted, limit=query.limit, after=query.after)
+    return AuditTrail.model_validate({"audit": page.items, "next": page.next})

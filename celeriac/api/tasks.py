@@ -40,7 +40,7 @@ CheckName = Literal[
 RoleInPath = Annotated[Name, Path()]
 
 
-class Task(BaseModel):
+class TaskRecord(BaseModel):
     """A row, without its arguments and result. Times are the database's."""
 
     id: int = Field(examples=[7])
@@ -74,7 +74,7 @@ class Task(BaseModel):
     updated_at: datetime
 
 
-class WholeTask(Task):
+class WholeTask(TaskRecord):
     """With what it was called with and what came of it."""
 
     args: list[Any]
@@ -83,7 +83,7 @@ class WholeTask(Task):
 
 
 class Tasks(Paged):
-    tasks: list[Task]
+    tasks: list[TaskRecord]
 
 
 class Event(BaseModel):
@@ -116,7 +116,7 @@ class Check(BaseModel):
 class TaskWhy(BaseModel):
     """What has to be so before a task starts, in order; the first that is not is the reason."""
 
-    task: Task
+    task: TaskRecord
     headline: str = Field(examples=["its account is paused"])
     reason: Reason = Field(description="one word of a closed set", examples=["account_paused"])
     checks: list[Check]
@@ -131,7 +131,7 @@ class TaskWhy(BaseModel):
     ahead: int | None = Field(description="tasks that go first, at most 1,000 are counted")
 
 
-class Counts(BaseModel):
+class StatusCounts(BaseModel):
     """By status; those in `estimated` are more than were counted."""
 
     pending: int = Field(examples=[45])
@@ -199,17 +199,17 @@ def list_tasks(query: Annotated[TaskQuery, Query()], arguments: Arguments, app: 
     with app.database.reading() as connection:
         wanted = replace(query.as_filter(), arguments=arguments)
         page = insights.list_tasks(connection, wanted, limit=query.limit, after=query.after, offset=query.offset)
-    return Tasks(tasks=[Task.model_validate(item) for item in page.items], next=page.next)
+    return Tasks(tasks=[TaskRecord.model_validate(item) for item in page.items], next=page.next)
 
 
 @router.get("/counts")
-async def count_tasks(_: Reader, figures: Counted, role: Name | None = None) -> Counts:
+async def count_tasks(_: Reader, figures: Counted, role: Name | None = None) -> StatusCounts:
     """By status, of a role or of all: claimed and running exact, the others up to 5,000, beyond that what Postgres
     believes, or 5,000 of a role.
     """
-    found = await figures.counts(role)
-    estimated = [status for status, count in found.items() if not count.exact]
-    return Counts.model_validate({status: count.n for status, count in found.items()} | {"estimated": estimated})
+    counts = await figures.counts(role)
+    estimated = [status for status, count in counts.items() if not count.exact]
+    return StatusCounts.model_validate({status: count.n for status, count in counts.items()} | {"estimated": estimated})
 
 
 @router.post("/recover-stale")
@@ -240,7 +240,7 @@ def list_recent_completions(role: RoleInPath, query: PageOfEnded, app: App, _: R
     wanted = Filter(role=role, statuses=["completed"])
     with app.database.reading() as connection:
         page = insights.list_tasks(connection, wanted, limit=query.limit, after=query.after)
-    return Tasks(tasks=[Task.model_validate(item) for item in page.items], next=page.next)
+    return Tasks(tasks=[TaskRecord.model_validate(item) for item in page.items], next=page.next)
 
 
 @router.get("/{task}")
@@ -266,16 +266,16 @@ class LogLine(BaseModel):
     line: str = Field(examples=["page 7 of 12"])
 
 
-class TaskLog(BaseModel):
+class TaskLogLines(BaseModel):
     lines: list[LogLine]
 
 
 @router.get("/{task}/log")
-def get_task_log(task: TaskInPath, app: App, _: Reader) -> TaskLog:
+def get_task_log(task: TaskInPath, app: App, _: Reader) -> TaskLogLines:
     """What its handler wrote to `self.log`: the last 1,000 lines, in order."""
     with app.database.reading() as connection:
-        found = log_of(connection, insights.get(connection, task)["id"])
-    return TaskLog.model_validate({"lines": found}, from_attributes=True)
+        lines = log_of(connection, insights.get(connection, task)["id"])
+    return TaskLogLines.model_validate({"lines": lines}, from_attributes=True)
 
 
 @router.get("/{task}/why")

@@ -13,14 +13,14 @@ from celeriac.api.app import App
 from celeriac.api.callers import Reader
 from celeriac.api.fields import IdInPath
 from celeriac.api.paging import Paged, PageOfInstants, as_instant
-from celeriac.api.system import Count, Shown
+from celeriac.api.system import AnswerModel, BoundedCount
 from celeriac.errors import BadValue
 from celeriac.schedules import operate
 
 router = APIRouter(prefix="/api", tags=["scheduled jobs"])
 
 
-class Tick(Shown):
+class TickRecord(AnswerModel):
     """An instant, and the task it made; or why none, of so many instants from this one on."""
 
     due_at: datetime
@@ -36,17 +36,17 @@ class Tick(Shown):
     why: str | None = Field(description="why they did not", examples=[None])
 
 
-class Ticks(Paged):
-    ticks: list[Tick]
+class TickRecords(Paged):
+    ticks: list[TickRecord]
 
 
-class Lateness(Shown):
+class Lateness(AnswerModel):
     """In seconds: of what is overdue now, and of the ticks of 24 h that made a task."""
 
     now: float = Field(description="of the schedule that is due first; 0: none is overdue", examples=[0.0])
     p95: float | None = Field(examples=[0.4])
     worst: float | None = Field(examples=[3.2])
-    ticks: Count = Field(description="what that is of; not exact: of the newest of them")
+    ticks: BoundedCount = Field(description="what that is of; not exact: of the newest of them")
 
 
 def _place(tick: dict[str, Any]) -> str:
@@ -65,13 +65,13 @@ def _before(after: str | None) -> tuple[datetime, datetime] | None:
 
 
 @router.get("/admin/scheduled-jobs/{job}/ticks")
-def list_ticks_of_scheduled_job(job: IdInPath, query: PageOfInstants, app: App, _: Reader) -> Ticks:
+def list_ticks_of_scheduled_job(job: IdInPath, query: PageOfInstants, app: App, _: Reader) -> TickRecords:
     """What became of its instants, newest first: the last 60, and all of 24 h. None of passes and sweeps."""
     before = _before(query.after)
     with app.database.reading() as connection:
         schedule = operate.get(connection, job)["id"]
-        found, more = query.read(lambda n: insights.ticks_of(connection, schedule, limit=n, before=before), _place)
-    return Ticks.model_validate({"ticks": found, "next": more})
+        ticks, more = query.read(lambda n: insights.ticks_of(connection, schedule, limit=n, before=before), _place)
+    return TickRecords.model_validate({"ticks": ticks, "next": more})
 
 
 @router.get("/admin/scheduled-jobs/{job}/lateness")

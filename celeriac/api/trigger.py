@@ -10,13 +10,13 @@ from celeriac.api.app import App
 from celeriac.api.callers import Operator
 from celeriac.api.fields import Name
 from celeriac.api.problems import not_found
-from celeriac.api.scheduled_jobs import Ran, ran
+from celeriac.api.scheduled_jobs import RunNowResult, result_of
 from celeriac.roles.role import is_on
 from celeriac.schedules import operate
 
 router = APIRouter(prefix="/api/trigger", tags=["trigger"])
 
-Part = Annotated[Name, Path()]
+PathPart = Annotated[Name, Path()]
 
 
 def hooks_are_on() -> bool:
@@ -25,11 +25,11 @@ def hooks_are_on() -> bool:
 
 
 @router.post("/{system}/{job}")
-def trigger_hook(system: Part, job: Part, app: App, caller: Operator) -> Ran:
+def trigger_hook(system: PathPart, job: PathPart, app: App, caller: Operator) -> RunNowResult:
     """Runs the hook's schedule now. 404 for what is no hook, and for all while the hooks are switched off."""
     path = f"{system}/{job}"
     if not hooks_are_on():
         raise not_found("trigger here: the hooks are switched off (QM_HOOKS)")
     if path not in app.hooks:
         raise not_found(f"hook {path!r}")
-    return ran(operate.run_now(app, app.hooks[path], by=caller.name))
+    return result_of(operate.run_now(app, app.hooks[path], by=caller.name))

@@ -19,7 +19,7 @@ HANDLERS, OF_A_TOKEN, AT_AN_ENDPOINT, OF_ONE_THERE = 20, 10, 8, 6
 PATIENCE = 10.0
 
 
-class Turns:
+class RequestTurns:
     """At most so many at once of each key, first come, first served."""
 
     def __init__(self, most: int, patience: float = PATIENCE) -> None:
@@ -47,7 +47,8 @@ class TurnsOfAll:
     """In this order: whoever waits keeps back a turn that is their own token's, and nobody else's."""
 
     def __init__(self) -> None:
-        self.of_one_there, self.tokens, self.endpoints = Turns(OF_ONE_THERE), Turns(OF_A_TOKEN), Turns(AT_AN_ENDPOINT)
+        self.of_one_there = RequestTurns(OF_ONE_THERE)
+        self.tokens, self.endpoints = RequestTurns(OF_A_TOKEN), RequestTurns(AT_AN_ENDPOINT)
 
     @asynccontextmanager
     async def turn(self, token: str, endpoint: Hashable) -> AsyncIterator[None]:
@@ -72,5 +73,5 @@ async def in_turn(request: Request) -> AsyncIterator[None]:
 
 
 def _busy(most: int, whose: str) -> Problem:
-    told = f"{most} requests {whose} are being worked on, and none ends; try again soon"
-    return Problem(503, told, kind="busy", headers={"Retry-After": "1"})
+    detail = f"{most} requests {whose} are being worked on, and none ends; try again soon"
+    return Problem(503, detail, kind="busy", headers={"Retry-After": "1"})

@@ -16,7 +16,7 @@ from celeriac.api.changes import Changed, Reason, change
 from celeriac.api.fields import Name, Whole
 from celeriac.api.paging import Paged, PageOf
 from celeriac.api.problems import first_of
-from celeriac.api.system import Count, Shown
+from celeriac.api.system import AnswerModel, BoundedCount
 from celeriac.operate.workers import decommission as ask_to_end
 from celeriac.operate.workers import resume as let_go_on
 from celeriac.run import lease, reported
@@ -33,9 +33,9 @@ router = APIRouter(prefix="/api/workers", tags=["workers"])
 MOST_RESOURCES = 8_192
 
 
-def _is_small(given: dict[str, Any]) -> dict[str, Any]:
-    encoded(given, MOST_RESOURCES)
-    return given
+def _is_small(resources: dict[str, Any]) -> dict[str, Any]:
+    encoded(resources, MOST_RESOURCES)
+    return resources
 
 
 class Heartbeat(BaseModel):
@@ -54,11 +54,11 @@ class Heartbeat(BaseModel):
     version: Name | None = Field(default=None, description="of its code", examples=["0.1.0"])
 
     def state(self) -> lease.WorkerState:
-        given = self.model_dump() | {"hostname": self.hostname or self.worker_id}
-        return lease.WorkerState(concurrency=given.pop("max_concurrent_tasks"), **given)
+        report = self.model_dump() | {"hostname": self.hostname or self.worker_id}
+        return lease.WorkerState(concurrency=report.pop("max_concurrent_tasks"), **report)
 
 
-class Worker(BaseModel):
+class WorkerRecord(BaseModel):
     worker_id: str = Field(examples=["celery@node-7:12"])
     hostname: str
     pid: int
@@ -72,10 +72,10 @@ class Worker(BaseModel):
     last_heartbeat_at: datetime
     heartbeat_age: float = Field(description="seconds")
     task_ids: list[int] = Field(description="what it runs")
-    done_last_hour: Count = Field(description="tasks it ended that are kept; not exact: at least so many")
+    done_last_hour: BoundedCount = Field(description="tasks it ended that are kept; not exact: at least so many")
 
 
-class Minute(Shown):
+class WorkerMinute(AnswerModel):
     """What a worker used in it."""
 
     minute: datetime
@@ -86,15 +86,15 @@ class Minute(Shown):
     )
 
 
-class Hour(BaseModel):
+class WorkerHour(BaseModel):
     """A worker's last hour; minutes in which it did not report are not there."""
 
     worker_id: str = Field(examples=["celery@node-7:12"])
-    minutes: list[Minute] = Field(description="oldest first")
+    minutes: list[WorkerMinute] = Field(description="oldest first")
 
 
 class Workers(Paged):
-    workers: list[Worker]
+    workers: list[WorkerRecord]
 
 
 class LastHeartbeat(BaseModel):
@@ -109,7 +109,7 @@ class LastHeartbeat(BaseModel):
     resources: dict[str, Any]
 
 
-class Standing(BaseModel):
+class HeartbeatReply(BaseModel):
     status: WorkerStatus = Field(description="draining: it is asked to finish and end", examples=["active"])
 
 
@@ -118,38 +118,38 @@ def list_workers(query: PageOf, app: App, _: Reader) -> Workers:
     """Those that report, or did lately, with what each runs; by name."""
     after = query.after or ""
     with app.database.reading() as connection:
-        found, more = query.read(
+        rows, more = query.read(
             lambda n: insights.workers_by_name(connection, limit=n, after=after), itemgetter("worker_id")
         )
         done = insights.done_by_worker(connection)
-    told = [one | {"done_last_hour": done.get(one["worker_id"], insights.Count(0))} for one in found]
-    return Workers.model_validate({"workers": told, "next": more})
+    workers = [one | {"done_last_hour": done.get(one["worker_id"], insights.Count(0))} for one in rows]
+    return Workers.model_validate({"workers": workers, "next": more})
 
 
 @router.get("/{worker_id:path}/hour")
-def get_worker_hour(worker_id: WorkerInPath, app: App, _: Reader) -> Hour:
+def get_worker_hour(worker_id: WorkerInPath, app: App, _: Reader) -> WorkerHour:
     """What a worker used and when it backed off, minute by minute. Empty where it has not reported in an hour."""
     with app.database.reading() as connection:
         minutes = insights.worker_hour(connection, worker_id)
-    return Hour.model_validate({"worker_id": worker_id, "minutes": minutes}, from_attributes=True)
+    return WorkerHour.model_validate({"worker_id": worker_id, "minutes": minutes}, from_attributes=True)
 
 
 @router.get("/{worker_id:path}/heartbeat")
 def get_worker_heartbeat(worker_id: WorkerInPath, app: App, _: Reader) -> LastHeartbeat:
     """A live worker's last report, with what it runs now."""
     with app.database.reading() as connection:
-        found = insights.heartbeats(connection, worker_id)
-    return LastHeartbeat.model_validate(first_of(found, f"live worker {worker_id!r}"))
+        heartbeats = insights.heartbeats(connection, worker_id)
+    return LastHeartbeat.model_validate(first_of(heartbeats, f"live worker {worker_id!r}"))
 
 
 @router.post("/heartbeat")
-def report_heartbeat(body: Heartbeat, app: App, caller: Operator) -> Standing:
+def report_heartbeat(body: Heartbeat, app: App, caller: Operator) -> HeartbeatReply:
     """Says it lives, and hears whether it is to end. A Celery worker reports by itself; 409 for the row of one that
     lives, or of another token's.
     """
     state = body.state()
     status = write(app, lambda connection: reported.report(connection, state, by=caller.name))
-    return Standing.model_validate({"status": status})
+    return HeartbeatReply.model_validate({"status": status})
 
 
 @router.post("/{worker_id:path}/decommission")

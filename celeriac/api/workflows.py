@@ -80,7 +80,7 @@ class WorkflowList(Paged):
     workflows: list[UnderWay]
 
 
-class Part(BaseModel):
+class WorkflowPart(BaseModel):
     """A task of a workflow; `/api/tasks/{task}` has all of it."""
 
     id: int = Field(examples=[7])
@@ -102,11 +102,11 @@ class Part(BaseModel):
     error_message: str | None
 
 
-class Parts(Paged):
-    tasks: list[Part]
+class WorkflowParts(Paged):
+    tasks: list[WorkflowPart]
 
 
-class PartQuery(IdQuery):
+class WorkflowPartQuery(IdQuery):
     status: list[Word] = Field(default_factory=list)
     role: Name | None = None
     barrier: UUID | None = None
@@ -124,11 +124,11 @@ def list_workflows(query: PageOfNames, app: App, _: Reader) -> WorkflowList:
     """Those that have an unfinished part, by id."""
     (behind,) = (None,) if query.after is None else json.loads(query.after)
     with app.database.reading() as connection:
-        told, after = query.read(
+        under_way, after = query.read(
             lambda n: insights.workflows_under_way(connection, limit=n, after=behind),
             lambda last: json.dumps([last.id], ensure_ascii=False),
         )
-    return WorkflowList(workflows=[UnderWay.model_validate(one) for one in told], next=after)
+    return WorkflowList(workflows=[UnderWay.model_validate(one) for one in under_way], next=after)
 
 
 @router.get("/{workflow}")
@@ -139,7 +139,9 @@ def get_workflow(workflow: WorkflowInPath, app: App, _: Reader) -> Workflow:
 
 
 @router.get("/{workflow}/tasks")
-def list_workflow_tasks(workflow: WorkflowInPath, query: Annotated[PartQuery, Query()], app: App, _: Reader) -> Parts:
+def list_workflow_tasks(
+    workflow: WorkflowInPath, query: Annotated[WorkflowPartQuery, Query()], app: App, _: Reader
+) -> WorkflowParts:
     """Its parts, newest first; with `role` and `barrier` those of a node."""
     barrier = None if query.barrier is None else str(query.barrier)
     with app.database.reading() as connection:
@@ -147,7 +149,7 @@ def list_workflow_tasks(workflow: WorkflowInPath, query: Annotated[PartQuery, Qu
             connection, workflow, statuses=query.status, role=query.role, barrier=barrier, limit=query.limit,
             after=query.after,
         )  # fmt: skip
-    return Parts(tasks=[Part.model_validate(item) for item in page.items], next=page.next)
+    return WorkflowParts(tasks=[WorkflowPart.model_validate(item) for item in page.items], next=page.next)
 
 
 @router.post("/{workflow}/cancel")
