@@ -21,7 +21,6 @@ LONGEST = 300
 
 #: Those that are to be split.
 LONGER = {
-    "tests/dashboard/test_acts.py",
     "tests/dashboard/test_browser.py",
     "tests/dashboard/test_pages.py",
     "tests/postgres/test_alerts.py",
