@@ -12,8 +12,8 @@ import pytest
 from playwright.sync_api import Browser
 
 from tests.conftest import ROOT
+from tests.dashboard.pages import FORMS, ONE, PAGES, filled
 from tests.dashboard.site import Site
-from tests.dashboard.test_pages import FORMS, ONE, PAGES, filled
 
 FOLDER = ROOT / "build" / "screenshots"
 

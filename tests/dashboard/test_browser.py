@@ -9,8 +9,8 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from tests.api.works import row, task
+from tests.dashboard.pages import ONE, PAGES, filled
 from tests.dashboard.site import Site, looked, worker
-from tests.dashboard.test_pages import ONE, PAGES, filled
 
 OFF = {"java_script_enabled": False}
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page
 
+from tests.dashboard.pages import FORMS, ONE, PAGES, filled
 from tests.dashboard.site import Site
-from tests.dashboard.test_pages import FORMS, ONE, PAGES, filled
 
 AXE = files("axe_playwright_python") / "axe.min.js"
 

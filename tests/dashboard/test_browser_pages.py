@@ -10,8 +10,8 @@ from playwright.sync_api import Browser, Page, expect
 from celeriac.dashboard import reading
 from celeriac.dashboard.templates import NAV
 from tests.api.works import row, task
+from tests.dashboard.pages import ONE, PAGES, filled
 from tests.dashboard.site import Site
-from tests.dashboard.test_pages import ONE, PAGES, filled
 from tests.processes import until
 
 OFF = {"java_script_enabled": False}

@@ -13,8 +13,8 @@ import pytest
 from celeriac.dashboard import app as dashboard
 from celeriac.dashboard.guard import PERMISSIONS, May
 from celeriac.operate.tokens import IMPLIED, READ
+from tests.dashboard.pages import ONE, PAGES, filled
 from tests.dashboard.site import Served, Site
-from tests.dashboard.test_pages import ONE, PAGES, filled
 
 #: The only form of somebody nobody knows yet.
 OPEN = "/sign-in"

@@ -10,8 +10,8 @@ import pytest
 
 from celeriac.operate.tokens import CALLS, IMPLIED, READ, VIEW
 from tests.api.works import task
+from tests.dashboard.pages import PAGES
 from tests.dashboard.site import Site
-from tests.dashboard.test_pages import PAGES
 
 CANARY = "canary-4711"
 

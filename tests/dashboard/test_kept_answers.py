@@ -1,0 +1,143 @@
+"""What was read or rendered is kept for a moment: many who look at once cost one query."""
+
+from __future__ import annotations
+
+import traceback
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+from types import SimpleNamespace
+from typing import Any
+
+import httpx
+import pytest
+from psycopg2 import OperationalError
+from psycopg2.extensions import QueryCanceledError
+from sqlalchemy.exc import DBAPIError
+
+from celeriac import insights
+from celeriac.dashboard import reading
+from celeriac.dashboard.page import Page
+from tests.api.works import task
+from tests.dashboard.pages import ONE, PAGES, filled
+from tests.dashboard.site import Site
+from tests.processes import until
+
+
+def is_told_once(site: Site, path: str) -> bool:
+    """Ages are of whole seconds: two looks may fall on both sides of one."""
+    tag = site.get(path, headers={"Live": "1"}).headers["etag"]
+    again = site.get(path, headers={"Live": "1", "If-None-Match": tag})
+    return (again.status_code, again.content) == (304, b"")
+
+
+def test_what_has_not_changed_is_not_sent_again(site: Site, furnished: dict[str, int]) -> None:
+    for path in (*PAGES, *(filled(path, furnished) for path in ONE)):
+        until(lambda: is_told_once(site, path), f"{path} to stay as it is", 10)  # noqa: B023
+
+
+def test_all_who_look_at_once_cost_one_query(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "SERVES", 1e9)
+    before = site.html("tasks")
+    made = task(site, "pending", "crawl")
+    assert site.html("tasks") == before
+    site.told(f"tasks/{made}/priority", priority=3)
+    assert f"#{made}" in site.html("tasks")
+
+
+def test_fifty_who_look_at_the_same_second_cost_one_query(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "SERVES", 1e9)
+    asked: list[int] = []
+    real = insights.list_tasks
+
+    def counted(*given: Any, **named: Any) -> insights.Page:
+        asked.append(1)
+        return real(*given, **named)
+
+    monkeypatch.setattr(insights, "list_tasks", counted)
+    headers = {"Cookie": f"celeriac={site.tokens['read']}", "Live": "1"}
+    with ThreadPoolExecutor(50) as viewers:
+        answers = list(viewers.map(lambda _: httpx.get(f"{site.url}/tasks", headers=headers, timeout=30), range(50)))
+    assert {answer.status_code for answer in answers} == {200}
+    assert len(asked) == 1
+
+
+def test_fifty_who_look_at_the_same_second_cost_one_rendering(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of those who may the same; the saved views of each are no part of what is live."""
+    monkeypatch.setattr(reading, "SERVES", 1e9)
+    task(site, "pending", "crawl")
+    rendered: list[str] = []
+    real = Page.render
+
+    def counted(page: Page, template: str, **given: Any) -> str:
+        rendered.append(page.bearer.name)
+        return real(page, template, **given)
+
+    monkeypatch.setattr(Page, "render", counted)
+
+    def look(token: str, **headers: str) -> httpx.Response:
+        given = {"Cookie": f"celeriac={token}", "Live": "1"} | headers
+        return httpx.get(f"{site.url}/tasks", headers=given, timeout=30)
+
+    first = look(site.tokens["read"])
+    again = [look(site.tokens["read"]) for _ in range(10)]
+    assert {answer.text for answer in again} == {first.text}
+    assert look(site.tokens["read"], **{"If-None-Match": first.headers["etag"]}).status_code == 304
+    assert len(rendered) == 1
+    assert "Retry ticked tasks" not in first.text
+    assert "Retry ticked tasks" in look(site.tokens["admin"]).text
+    other_zone = f"celeriac={site.tokens['read']}; celeriac-zone=Asia%2FTokyo"
+    assert look("", Cookie=other_zone).text != first.text
+    site.reading.forget()
+    look(site.tokens["read"])
+    assert len(rendered) == 4, "new figures, a new rendering"
+
+
+@pytest.mark.parametrize("path", ["overview", "roles", "roles/crawl"])
+def test_what_a_page_makes_of_figures_is_rendered_once(site: Site, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+    monkeypatch.setattr(reading, "SERVES", 1e9)
+    task(site, "pending", "crawl")
+    rendered: list[str] = []
+    real = Page.render
+
+    def counted(page: Page, template: str, **given: Any) -> str:
+        rendered.append(template)
+        return real(page, template, **given)
+
+    monkeypatch.setattr(Page, "render", counted)
+    looks = {site.get(path, headers={"Live": "1"}).text for _ in range(5)}
+    assert (len(looks), len(rendered)) == (1, 1)
+    task(site, "pending", "crawl")
+    site.reading.forget()
+    site.get(path, headers={"Live": "1"})
+    assert len(rendered) == 2
+
+
+def test_what_is_stopped_is_waited_for_once(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else whoever looks would wait for all who looked before."""
+    monkeypatch.setattr(reading, "SERVES", 1e9)
+    monkeypatch.setattr(reading, "TIMEOUT", 0.05)
+    with site.locked("tasks"):
+        assert "was stopped" in site.html("tasks")
+    assert "was stopped" in site.html("tasks")
+
+
+def test_what_failed_is_kept_without_its_frames_and_no_longer_than_it_must(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "SERVES", 60.0)
+    now = count(10, 10)
+    monkeypatch.setattr(reading, "time", SimpleNamespace(monotonic=lambda: next(now)))
+    for kind, again in ((OperationalError, 1), (QueryCanceledError, 0)):
+        asked: list[Exception] = []
+        kept = reading.Kept()
+
+        def read(kind: type[Exception] = kind, asked: list[Exception] = asked) -> None:
+            asked.append(DBAPIError("SELECT 1", None, kind("no")))
+            raise asked[-1]
+
+        raised = []
+        for _ in range(9):
+            with pytest.raises(DBAPIError) as info:
+                kept.get(read)
+            raised.append(info.value)
+        assert len(asked) == 1 + again
+        assert len({id(error) for error in raised}) == 9
+        assert {len(list(traceback.walk_tb(error.__traceback__))) for error in raised} == {2}
