@@ -15,6 +15,7 @@ from celeriac.dispatch.passes import Dispatcher
 from celeriac.dispatch.publish import Ticket
 from celeriac.enqueue.insert import enqueue
 from celeriac.enqueue.rows import NewTask, Receipt
+from celeriac.store import states
 from celeriac.store.connections import Database
 from celeriac.store.invariants import violations
 from tests.conftest import Servers
@@ -114,6 +115,30 @@ def put(database: Database) -> Callable[..., Receipt]:
         return receipt
 
     return put_one
+
+
+@pytest.fixture
+def ask(database: Database) -> Callable[..., Any]:
+    """`ask(insights.counts)`: on a connection of its own."""
+
+    def answer(question: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        with database.statement() as connection:
+            return question(connection, *args, **options)
+
+    return answer
+
+
+@pytest.fixture
+def mixed(database: Database, rows: Rows) -> dict[str, list[int]]:
+    """Ids by status, of four roles and two accounts, 60 in all; those of a status are not together."""
+    rows("""INSERT INTO worker_tasks (task_id, role, account, status, token, claimed_at, started_at,
+            last_heartbeat_at, worker_id, worker_pid, completed_at)
+        SELECT 't' || i, 'role-' || i % 4, 'account-' || i % 2, s, CASE WHEN s <> 'pending' THEN gen_random_uuid() END,
+            now(), now(), now(), CASE WHEN s NOT IN ('pending', 'claimed') THEN 'w' END, 1,
+            CASE WHEN s IN ('completed', 'failed', 'cancelled') THEN now() - (i * 7 % 10) * interval '1 minute' END
+        FROM generate_series(1, 60) i,
+            LATERAL (SELECT (CAST(:all AS text[]))[1 + i * 5 % 6] AS s) AS x""", all=list(states.ALL))  # fmt: skip
+    return dict(rows("SELECT status, array_agg(id ORDER BY id DESC) FROM worker_tasks GROUP BY status"))
 
 
 @pytest.fixture

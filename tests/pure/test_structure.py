@@ -23,7 +23,6 @@ LONGEST = 300
 LONGER = {
     "tests/postgres/test_alerts.py",
     "tests/postgres/test_commands.py",
-    "tests/postgres/test_insights.py",
     "tests/postgres/test_operator_commands.py",
     "tests/postgres/test_plans.py",
 }
