@@ -4,6 +4,7 @@ import itertools
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -139,6 +140,13 @@ def mixed(database: Database, rows: Rows) -> dict[str, list[int]]:
         FROM generate_series(1, 60) i,
             LATERAL (SELECT (CAST(:all AS text[]))[1 + i * 5 % 6] AS s) AS x""", all=list(states.ALL))  # fmt: skip
     return dict(rows("SELECT status, array_agg(id ORDER BY id DESC) FROM worker_tasks GROUP BY status"))
+
+
+@pytest.fixture
+def touchy(app: Celeriac) -> Celeriac:
+    """Its alerts fire from three tasks that wait on, and where more than half failed."""
+    app.settings = replace(app.settings, alert_queue_depth=2, alert_failed_rate=0.5)
+    return app
 
 
 @pytest.fixture

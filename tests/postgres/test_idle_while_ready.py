@@ -10,10 +10,10 @@ from celeriac import Celeriac
 from celeriac.insights.left_ready import GOOD_REASONS
 from celeriac.repair import sweep
 from celeriac.store.connections import Database
+from tests.postgres.alerts import WAITED
 from tests.postgres.conftest import new_task
 from tests.postgres.finished import live_worker, registered
 from tests.postgres.stages import enqueued, running
-from tests.postgres.test_alerts import WAITED
 from tests.postgres.test_exporter import at, figures
 from tests.processes import Rows
 
