@@ -17,6 +17,9 @@ FROM generate_series(1, :n) i,
     LATERAL (SELECT now() - :ago * interval '1 minute' - :seconds * interval '1 second' AS begun) AS b
 """
 
+FAILED = """INSERT INTO worker_tasks (task_id, role, status, completed_at, error_message)
+    SELECT gen_random_uuid(), :role, 'failed', now() - n * interval '1 second', :says FROM generate_series(1, :n) n"""
+
 
 def finished(rows: Rows, role: str = "work", status: str = "completed", n: int = 1, **more: Any) -> None:
     """`n` tasks that ended `ago` minutes ago, ran for `seconds` and had `waited` so many before."""
@@ -24,6 +27,11 @@ def finished(rows: Rows, role: str = "work", status: str = "completed", n: int =
         FINISHED,
         **{"role": role, "status": status, "n": n, "ago": 1, "seconds": 1, "waited": 0, "retry_count": 0} | more,
     )
+
+
+def fail(rows: Rows, n: int, says: str, role: str = "work") -> None:
+    """`n` tasks that failed, a second before one another."""
+    rows(FAILED, n=n, says=says, role=role)
 
 
 def registered(rows: Rows, *roles: str, **definition: Any) -> None:

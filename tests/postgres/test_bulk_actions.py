@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 from celeriac import Celeriac, insights
+from celeriac.enqueue.rows import Receipt
 from celeriac.errors import IllegalMove, Unknown
 from celeriac.insights import Filter
 from celeriac.operate import bulks, steer
 from celeriac.repair import bulks as works
 from celeriac.repair.prune import prune_finished
 from celeriac.store.connections import Database
-from tests.postgres.test_operator_commands import Put, fail
+from tests.postgres.finished import fail
 from tests.processes import Rows, until
+
+Put = Callable[..., Receipt]
 
 FAILED = Filter(role="work", statuses=["failed"])
 

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from celeriac import insights
+from celeriac.enqueue.rows import Receipt
 from celeriac.errors import BadValue
 from celeriac.insights import Filter, Moment, lists
 from celeriac.repair import bulks as works
 from celeriac.store.connections import Database
 from tests.postgres.conftest import new_task
+from tests.postgres.finished import fail
 from tests.postgres.test_bulk_actions import FAILED, asked, figures
-from tests.postgres.test_operator_commands import Put, fail
 from tests.processes import Rows
+
+Put = Callable[..., Receipt]
 
 
 def test_what_waits_gets_another_priority_and_what_comes_later_keeps_its_own(database: Database, put: Put) -> None:

@@ -21,7 +21,6 @@ LONGEST = 300
 
 #: Those that are to be split.
 LONGER = {
-    "tests/postgres/test_operator_commands.py",
     "tests/postgres/test_plans.py",
 }
 

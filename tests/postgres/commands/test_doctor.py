@@ -1,0 +1,176 @@
+"""What a silent worker holds is recovered; the doctor names what is wrong, and its cure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+from celeriac import Celeriac
+from celeriac.enqueue.rows import Receipt
+from celeriac.store.connections import Database
+from celeriac.store.drift import MIGRATE, drift, expected
+from tests.postgres import stages
+from tests.postgres.commands.results import DONE, PROBLEM, REFUSED, Run, value
+from tests.postgres.commands.workers import work
+from tests.postgres.conftest import new_task
+from tests.processes import Rows
+
+Put = Callable[..., Receipt]
+
+
+#: Workers' leases count from a restart of Postgres on.
+UP = """CREATE OR REPLACE FUNCTION celeriac.up_since() RETURNS timestamptz LANGUAGE sql STABLE
+    AS $$ SELECT CAST('-infinity' AS timestamptz) $$"""
+
+
+def test_what_a_dead_worker_holds_is_recovered_now(run: Run, rows: Rows, database: Database) -> None:
+    stages.running(database, new_task(), new_task())
+    work(rows, stages.WORKER, ago=300)
+    assert run("recover", stages.WORKER).exit_code == REFUSED, "its tickets say it lives"
+    rows(UP)
+    rows("UPDATE celeriac.tickets SET heartbeat_at = now() - interval '5 minutes'")
+    assert run("recover", "--preview").stdout.strip() == "0 tasks", "their role allows longer"
+    assert run("recover", "--silent", 120, "--preview").stdout.strip() == "2 tasks"
+    assert "recover 2 tasks of worker-1? [y/N]" in run("recover", stages.WORKER, input="n\n").stderr
+    assert run("recover", stages.WORKER, "--yes").stdout.strip() == "2 of 2 tasks recovered; work: 2"
+    assert rows("SELECT DISTINCT status FROM worker_tasks") == [("pending",)]
+    assert rows.one("SELECT count(*) FROM celeriac.audit WHERE action = 'recover-stale'") == 2
+    assert run("recover", "nobody").exit_code == REFUSED
+
+
+def test_all_silent_workers_are_recovered_by_the_sweep(run: Run, rows: Rows, database: Database) -> None:
+    stages.running(database, new_task())
+    rows(UP)
+    rows("UPDATE celeriac.tickets SET heartbeat_at = now() - interval '1 hour'")
+    assert value(run("recover", "--yes", "--json")) == {"tasks": 1, "recovered": {"work": 1}}
+
+
+def findings(result: Result) -> dict[str, list[dict[str, Any]]]:
+    found: dict[str, list[dict[str, Any]]] = {}
+    for finding in json.loads(result.stdout):
+        found.setdefault(finding["check"], []).append(finding)
+    return found
+
+
+def test_the_doctor_finds_nothing_wrong_with_a_sound_system(run: Run, rows: Rows) -> None:
+    result = run("doctor", "--json")
+    wrong = [finding for some in findings(result).values() for finding in some if not finding["ok"]]
+    assert (wrong, result.exit_code) == ([], DONE)
+    shown = run("doctor").output.splitlines()
+    assert shown[0] == "✓ postgres: answers"
+    assert all(line.startswith("✓ ") for line in shown)
+
+
+def test_the_doctor_names_what_is_wrong_and_its_cure(run: Run, rows: Rows, put: Put, database: Database) -> None:
+    rows(UP)
+    put("unserved")
+    stages.running(database, new_task())
+    work(rows, stages.WORKER, ago=300)
+    rows("UPDATE celeriac.tickets SET heartbeat_at = now() - interval '5 minutes'")
+    stages.enqueued(database, new_task("lost"))
+    stages.claimed(database, "lost")
+    rows("UPDATE celeriac.tickets SET claimed_at = now() - interval '1 hour' WHERE role = 'lost'")
+    rows("INSERT INTO celeriac.scheduled_jobs (name, target, cron_expression) VALUES ('daily', 'work', '@daily')")
+    rows("INSERT INTO celeriac.beats (beat_id, hostname, pid) VALUES ('b', 'h', 1)")
+    rows("UPDATE celeriac.beats SET last_tick_at = now() - interval '9 minutes'")
+    result = run("doctor", "--json")
+    wrong = {name: some[0] for name, some in findings(result).items() if not some[0]["ok"]}
+    assert result.exit_code == PROBLEM
+    assert set(wrong) == {"workers", "roles", "beat", "tickets"}
+    assert wrong["workers"]["cure"].startswith(f"if it is dead, run `celeriac recover {stages.WORKER}`")
+    assert "worker -Q" in wrong["roles"]["cure"]
+    assert "the last tick was 9 min ago" in wrong["beat"]["says"]
+    assert wrong["tickets"]["says"].startswith("1 are neither started nor in Redis")
+
+
+def test_who_drains_takes_no_queue_for_the_doctor(run: Run, rows: Rows, put: Put) -> None:
+    put("busy")
+    work(rows, queues='["busy"]')
+    assert findings(run("doctor", "--json"))["roles"][0]["ok"]
+    rows("UPDATE celeriac.workers SET status = 'draining'")
+    assert not findings(run("doctor", "--json"))["roles"][0]["ok"]
+
+
+def test_the_doctor_tells_of_schedules_that_no_beat_runs(run: Run, rows: Rows) -> None:
+    """Another app's beat ticks beside them, and one cannot run at all."""
+    rows("INSERT INTO celeriac.beats (beat_id, hostname, pid) VALUES ('b', 'h', 1)")
+    rows("INSERT INTO celeriac.scheduled_jobs (name, target, cron_expression) VALUES ('daily', 'work', '@daily')")
+    assert findings(run("doctor", "--json"))["beat"][0]["ok"]
+    rows("UPDATE celeriac.scheduled_jobs SET next_run_at = now() - interval '1 hour'")
+    (late,) = findings(run("doctor", "--json"))["beat"]
+    assert (late["ok"], late["says"].endswith("and schedules wait for one: daily")) == (False, True)
+    rows("UPDATE celeriac.scheduled_jobs SET quarantined = 'there is no role work'")
+    (cannot,) = findings(run("doctor", "--json"))["beat"]
+    assert cannot["says"] == "the schedule daily cannot run: there is no role work"
+
+
+def test_the_doctor_tells_what_keeps_vacuum_and_who_fills_the_connections(
+    run: Run, rows: Rows, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("celeriac.doctor.machinery.OLD", 0.0)
+    monkeypatch.setattr("celeriac.doctor.machinery.FULL", 0.0)
+    monkeypatch.setattr("celeriac.doctor.machinery.SKEW", -1.0)
+    with database.engine.begin() as connection:
+        pid = connection.exec_driver_sql("SELECT pg_backend_pid()").scalar_one()
+        found = findings(run("doctor", "--json"))
+    assert f"SELECT pg_terminate_backend({pid});" in " ".join(f["cure"] or "" for f in found["old transactions"])
+    assert [found[name][0]["ok"] for name in ("connections", "clock")] == [False, False]
+
+
+def test_the_doctor_tells_a_redis_that_evicts(run: Run, app: Celeriac, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app.publisher, "ask", lambda _: {"maxmemory_policy": "allkeys-lru"})
+    (redis,) = findings(run("doctor", "--json"))["redis"]
+    assert (redis["ok"], "noeviction" in redis["cure"]) == (False, True)
+    monkeypatch.setattr(app.publisher, "ask", lambda _: None)
+    assert "✕ redis: does not answer: nothing starts" in run("doctor").output
+
+
+@pytest.mark.breaks_invariants
+def test_the_doctor_tells_what_the_schema_lacks_with_what_makes_it(run: Run, rows: Rows, database: Database) -> None:
+    for dropped in (
+        "INDEX celeriac.history_ended_badly", "TABLE celeriac.unparking", "FUNCTION celeriac.burst(text) CASCADE",
+    ):  # fmt: skip
+        rows(f"DROP {dropped}")
+    rows("INSERT INTO celeriac.afterwards (revision, statements) VALUES ('celeriac_0009', '{SELECT 1}')")
+    rows("ALTER TABLE celeriac.workers DROP COLUMN resources, DROP CONSTRAINT workers_status_known")
+    found = {f["says"]: f["cure"] for f in findings(run("doctor", "--json"))["schema"]}
+    assert found.pop("what celeriac_0009 has to do afterwards is not done") == "run `celeriac migrate`"
+    assert set(found) >= {
+        "the index history_ended_badly is missing", "the table unparking is missing",
+        "the function burst is missing", "the column workers.resources is missing",
+        "the constraint workers.workers_status_known is missing",
+    }  # fmt: skip
+    for cure in found.values():
+        if not cure.startswith("run "):
+            rows(cure)
+    assert run("migrate").exit_code == DONE
+    with database.statement() as connection:
+        assert drift(connection) == []
+
+
+def test_all_that_a_migration_makes_is_expected(database: Database) -> None:
+    """A migration that makes something says it in SQL where `drift` reads it, and makes nothing it does not read."""
+    of_each: dict[str, set[str]] = {}
+    for part in expected():
+        of_each.setdefault(part.kind, set()).add(part.name)
+    with database.statement() as connection:
+        assert drift(connection) == []
+        tables = connection.exec_driver_sql(
+            r"SELECT tablename FROM pg_tables WHERE schemaname = 'celeriac' AND tablename !~ '^history_\d|^version$'"
+        )
+        assert set(tables.scalars()) == of_each["table"]
+        indexes = connection.exec_driver_sql(
+            """SELECT c.relname FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
+            WHERE c.relnamespace = CAST('celeriac' AS regnamespace) AND NOT c.relispartition
+                AND NOT EXISTS (SELECT FROM pg_constraint k WHERE k.conindid = c.oid)"""
+        )
+        assert set(indexes.scalars()) == of_each["index"]
+        functions = connection.exec_driver_sql(
+            "SELECT DISTINCT proname FROM pg_proc WHERE pronamespace = CAST('celeriac' AS regnamespace)"
+        )
+        assert set(functions.scalars()) == of_each["function"]
+    assert {part.mend for part in expected() if part.kind == "function"} == {MIGRATE}
