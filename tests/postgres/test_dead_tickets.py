@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from sqlalchemy import Engine, create_engine
 
 from tests.postgres.backlog import fill
-from tests.postgres.test_plans import Clone, Measured, measured
+from tests.postgres.explained import Clone, Measured, measured
 
 GONE = 3_000
 

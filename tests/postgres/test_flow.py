@@ -15,8 +15,8 @@ from celeriac.insights.histogram import counts
 from celeriac.store.connections import Database
 from celeriac.store.plans import lookups
 from tests.postgres.backlog import analyze, analyze_while_idle, run
+from tests.postgres.explained import Clone
 from tests.postgres.plans import explain
-from tests.postgres.test_plans import Clone
 from tests.processes import Rows
 
 UNTIL = "UPDATE minutes_until SET until = date_trunc('minute', now()) RETURNING until"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from sqlalchemy import create_engine
 
 from tests.postgres.backlog import BASE, analyze, run, tasks
+from tests.postgres.explained import Clone, Measured, complaints, measured
 from tests.postgres.test_dead_tickets import HOT
-from tests.postgres.test_plans import Clone, Measured, complaints, measured
 
 FEW, MANY = 100, 40_000
 

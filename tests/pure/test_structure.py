@@ -19,11 +19,6 @@ from tests.processes import ROOT
 ENGINE = ROOT / "celeriac"
 LONGEST = 300
 
-#: Those that are to be split.
-LONGER = {
-    "tests/postgres/test_plans.py",
-}
-
 #: What is built; environments and caches begin with a dot.
 APART = {"build", "dist"}
 
@@ -98,9 +93,8 @@ def test_an_app_has_what_the_folders_ask_of_it(asked: type) -> None:
 
 
 def test_no_file_is_long() -> None:
-    """One that no longer is has to be struck off `LONGER`."""
     lines = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in python_files()}
-    assert {file for file, n in lines.items() if n > LONGEST} == LONGER
+    assert {file for file, n in lines.items() if n > LONGEST} == set()
     assert len(lines) > len(MODULES) + 300, "the tests' are among them"
 
 

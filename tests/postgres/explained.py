@@ -1,0 +1,125 @@
+"""Each statement that meets a room, explained as the engine executes it, and what is wrong with its plan."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from sqlalchemy import Connection
+
+from celeriac.store.plans import BY_HASHES, BY_LOOKUPS, IN_ORDER
+from tests.postgres.backlog import is_large
+from tests.postgres.parameters import statements
+from tests.postgres.parameters.selected import Given
+from tests.postgres.plans import Plan, explain
+from tests.postgres.test_statements import STATEMENTS
+
+Clone = Callable[[], str]
+Measured = dict[str, Plan]
+
+#: Pages that may be added however little a statement selects: a few for each of the 60 active rows, which may lie
+#: anywhere, and a level of each index.
+ALLOWED = 150
+
+#: Rows of a room that may be read from end to end: what is as short as every room is beside the backlog.
+FEW = 1_000
+
+#: Tables that have a row for each role, schedule, process, ticket or token, and the engine's own bookkeeping.
+SHORT = {
+    "account_policies", "afterwards", "alert_deliveries", "alert_silences", "alerts", "alerts_pending", "api_tokens",
+    "batchers", "beats", "bulk_actions", "enqueuers", "failure_marks", "group_results", "minutes_in_all",
+    "minutes_until", "outcomes", "queue_states", "repairs", "ring", "role_limits", "roles", "saved_views",
+    "scheduled_jobs", "sweep_runs", "tickets", "unparking", "workers",
+}  # fmt: skip
+
+#: Not explained here: figures count what there is (`test_plans_of_figures`), these read the catalog or change it, and
+#: moving a sealed segment takes whatever entries it meets first.
+EXCEPT = {
+    "insights.capacity.CAPACITY", "insights.metrics.MEASURE", "insights.metrics.PRIORITIES",
+    "insights.counting.BELIEVED", "insights.counting.DUE", "repair.prune.DAYS", "repair.prune.DROP_DAY", "add days",
+    "move", "insights.figures.ESTIMATED", "insights.figures.REVISION", "dispatch.select.DEAD",
+}  # fmt: skip
+
+
+def short(name: str) -> str:
+    return name.removeprefix("celeriac.")
+
+
+#: Functions that ask no table.
+ASK_NOTHING = {"tokens", "burst", "per_second", "declared_limits", "up_since", "is_instants"}
+
+#: The engine's statements that meet a room, by name.
+MEET_ROOMS = {
+    short(name): statement
+    for name, statement in STATEMENTS.items()
+    if set(re.findall(r"celeriac\.(\w+)", statement.text)) - SHORT - ASK_NOTHING
+}
+HELD = ("claimed", "running")
+MEET_ROOMS |= {f"{of} of {HELD}": STATEMENTS[f"{of} of {HELD}"] for of in ("page", "ids", "end")}
+
+
+def measured(connection: Connection) -> Measured:
+    return {
+        f"{name}, {n}": rolled_back(connection, name, one)
+        for name, given in statements(connection).items()
+        for n, one in enumerate(given, start=1)
+    }
+
+
+#: Of those rooms, what the engine executes with the planner as it is.
+AS_USUAL = {
+    "operate.hasten.HASTEN", "operate.prioritise.HELD", "operate.prioritise.HOLD", "operate.steer.HOLD",
+    "repair.aging.AGE", "repair.prune.ROLES_OF_DAY", "repair.review.REVIEW",
+    "repair.ring.STATE",
+}  # fmt: skip
+
+
+def by_lookups(name: str) -> bool:
+    """Whether the engine executes it so."""
+    return name not in AS_USUAL and (
+        name.startswith(("insights.", "metrics.", "operate.", "repair.", "canvas.", "page of", "ids of", "end of"))
+        or name in ("dispatch.parking.PARK", "dispatch.parking.UNPARK")
+        or name in ("insights.watched.LETTERS", "insights.watched.TROUBLE", "insights.watched.OLDEST")
+        or name == "insights.watched.ROLES"
+        or name in ("dispatch.claim.RESUME", "dispatch.promote.DUE", "enqueue.insert.EXISTING")
+        or name in ("enqueue.gates.CLOSE", "enqueue.insert.STILL_BEHIND", "enqueue.insert.AGAIN")
+        or name in ("seam.results.META", "seam.results.CHILDREN", "seam.results.OVER", "seam.results.FAILED")
+    )
+
+
+DELETED_IN_ORDER = {
+    f"repair.prune.{what}"
+    for what in ("TASKS", "DELIVERED", "EVENTS", "PASSES", "ADOPTED", "DEAD_LETTERS", "MINUTES", "LEFT_OF_BULKS")
+}
+
+
+def in_order(name: str) -> bool:
+    """Whether it is part of a pass, which plans so."""
+    return name in DELETED_IN_ORDER or name.startswith(
+        ("dispatch.claim.CLAIM", "dispatch.select.", "dispatch.room.", "dispatch.record.")
+    )
+
+
+def rolled_back(connection: Connection, name: str, given: Given) -> Plan:
+    statement = MEET_ROOMS[name]
+    savepoint = connection.begin_nested()
+    if by_lookups(name):
+        connection.exec_driver_sql(BY_LOOKUPS)
+    if in_order(name):
+        connection.exec_driver_sql(IN_ORDER)
+    if name.startswith("dispatch.claim.CLAIM"):
+        connection.exec_driver_sql(BY_HASHES)
+    plan = explain(connection, statement, **{p: given[p] for p in statement._bindparams})
+    savepoint.rollback()
+    return plan
+
+
+def complaints(small: Measured, large: Measured) -> list[str]:
+    scans = [f"{name} reads {r}:\n{p}" for m in (small, large) for name, p in m.items() if (r := reads_all(p))]
+    grows = [name for name in small if large[name].pages > 1.5 * small[name].pages + ALLOWED]
+    return scans + [f"{n} grows from {small[n].pages} to {large[n].pages} pages:\n{large[n]}" for n in grows]
+
+
+def reads_all(plan: Plan) -> dict[str, int]:
+    """The rooms, or parts of one, that were read from end to end."""
+    return {table: rows for table, rows in plan.read.items() if is_large(table) and rows > FEW}
