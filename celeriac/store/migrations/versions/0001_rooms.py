@@ -15,6 +15,7 @@ branch_labels = None
 depends_on = None
 
 HERE = Path(__file__).parent
+FILES = ("0001_rooms.sql", "0001_roles.sql", "0001_schedules.sql", "0001_operations.sql")
 
 DROP = """
 DO $$ DECLARE name text; BEGIN
@@ -31,7 +32,7 @@ END $$
 
 
 def upgrade() -> None:
-    for name in ("0001_rooms.sql", "0001_operations.sql"):
+    for name in FILES:
         op.get_bind().exec_driver_sql((HERE / name).read_text().replace("%", "%%"))
 
 
