@@ -1,0 +1,165 @@
+-- Puts a row of the view where it belongs, as it says: `status`, `waits_for`, `token` and what goes with them.
+CREATE OR REPLACE FUNCTION celeriac.enter(task celeriac.worker_tasks) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    current_seg CONSTANT smallint := (SELECT seg FROM celeriac.ring);
+    unreadable CONSTANT text := (
+        SELECT t.name FROM (VALUES ('scheduled_for', task.scheduled_for), ('expires_at', task.expires_at),
+            ('created_at', task.created_at), ('claimed_at', task.claimed_at), ('started_at', task.started_at),
+            ('last_heartbeat_at', task.last_heartbeat_at), ('cancel_requested_at', task.cancel_requested_at),
+            ('completed_at', task.completed_at)) AS t (name, given)
+        WHERE t.given NOT BETWEEN '0001-01-02 00:00:00+00' AND '9999-12-30 00:00:00+00' LIMIT 1);
+    head bigint;
+BEGIN
+    IF task.status = 'pending' AND task.waits_for IS NULL AND task.headers -> 'canvas' ? 'awaits' THEN
+        task.waits_for := 'members';
+    END IF;
+    IF task.waits_for NOT IN ('time', 'lock', 'account', 'members') OR task.waits_for IS NOT NULL AND task.status <> 'pending' THEN
+        RAISE check_violation USING MESSAGE = 'a ' || task.status || ' task does not wait for '
+            || quote_literal(task.waits_for), HINT = 'Only a pending task waits: for time, lock, account or members.';
+    END IF;
+    IF unreadable IS NOT NULL THEN
+        RAISE check_violation USING MESSAGE = unreadable || ' is no time in the years 1 to 9999',
+            HINT = 'Nobody could read the row any more.';
+    END IF;
+    IF EXISTS (SELECT FROM celeriac.history h WHERE h.task_id = task.task_id)
+        OR EXISTS (SELECT FROM celeriac.tasks t WHERE t.task_id = task.task_id) THEN
+        RAISE unique_violation USING MESSAGE = 'another task has the task_id ' || quote_literal(task.task_id);
+    END IF;
+    IF task.status IN ('completed', 'failed', 'cancelled') THEN
+        INSERT INTO celeriac.history (
+            id, task_id, role, account, lock_key, unique_key, status, priority, aged, scheduled_for, expires_at, args,
+            kwargs, headers, worker_id, worker_pid, claimed_at, started_at, completed_at, progress, result,
+            error_message, retry_count, max_retries, tries, max_rounds, losses, timeout, parent_id, enqueued_by,
+            created_at, workflow, barrier, place)
+        VALUES (
+            task.id, task.task_id, task.role, task.account, task.lock_key, task.unique_key, task.status, task.priority,
+            task.aged, task.scheduled_for, task.expires_at, task.args, task.kwargs, task.headers, task.worker_id,
+            task.worker_pid, task.claimed_at, task.started_at, coalesce(task.completed_at, clock_timestamp()),
+            task.progress, task.result, task.error_message, task.retry_count, task.max_retries, task.tries,
+            task.max_rounds, task.losses, task.timeout, task.parent_id, task.enqueued_by, task.created_at,
+            task.workflow, task.barrier, task.place);
+        INSERT INTO celeriac.joins (barrier) SELECT task.barrier WHERE task.barrier IS NOT NULL;
+        RETURN;
+    END IF;
+    IF task.completed_at IS NOT NULL AND task.status <> 'pending' THEN
+        RAISE check_violation USING MESSAGE = 'an unfinished task has no completed_at';
+    END IF;
+    INSERT INTO celeriac.tasks (
+        id, task_id, role, account, lock_key, unique_key, priority, aged, scheduled_for, expires_at, args, kwargs,
+        headers, retry_count, max_retries, tries, max_rounds, losses, timeout, parent_id, enqueued_by, progress,
+        error_message, started_at, cancel_requested_at, created_at, workflow, barrier, place)
+    VALUES (
+        task.id, task.task_id, task.role, task.account, task.lock_key, task.unique_key, task.priority, task.aged,
+        task.scheduled_for, task.expires_at, task.args, task.kwargs, task.headers, task.retry_count, task.max_retries,
+        task.tries, task.max_rounds, task.losses, task.timeout, task.parent_id, task.enqueued_by, task.progress,
+        task.error_message, CASE WHEN task.status = 'pending' THEN task.started_at END, task.cancel_requested_at,
+        task.created_at, task.workflow, task.barrier, task.place);
+    IF task.status IN ('claimed', 'running') THEN
+        IF task.token IS NULL OR (task.status = 'running') <> (task.worker_id IS NOT NULL) THEN
+            RAISE check_violation USING MESSAGE = 'a ' || task.status || ' task has a token, and a worker only if it runs',
+                HINT = 'Give token, worker_id, worker_pid, started_at and last_heartbeat_at as its ticket has them.';
+        END IF;
+        INSERT INTO celeriac.tickets (
+            token, role, ids, accounts, worker_id, worker_pid, claimed_at, started_at, heartbeat_at)
+        VALUES (task.token, task.role, ARRAY[task.id], ARRAY[task.account], task.worker_id, task.worker_pid,
+            coalesce(task.claimed_at, clock_timestamp()),
+            CASE WHEN task.status = 'running' THEN coalesce(task.started_at, clock_timestamp()) END,
+            CASE WHEN task.status = 'running' THEN coalesce(task.last_heartbeat_at, clock_timestamp()) END)
+        ON CONFLICT (token) DO UPDATE
+        SET ids = tickets.ids || excluded.ids, accounts = tickets.accounts || excluded.accounts,
+            worker_id = excluded.worker_id, worker_pid = excluded.worker_pid, claimed_at = excluded.claimed_at,
+            started_at = excluded.started_at, heartbeat_at = excluded.heartbeat_at;
+    ELSIF task.status <> 'pending' THEN
+        RAISE check_violation USING MESSAGE = 'there is no status ' || quote_nullable(task.status),
+            HINT = 'Give pending, claimed, running, completed, failed or cancelled.';
+    ELSIF task.token IS NOT NULL THEN
+        RAISE check_violation USING MESSAGE = 'a task that waits has no token';
+    ELSIF task.waits_for = 'time' THEN
+        INSERT INTO celeriac.later (role, account, due_at, id, began)
+        VALUES (task.role, task.account, task.scheduled_for, task.id,
+            task.started_at IS NOT NULL AND (task.retry_count > 0 OR task.tries = 0));
+        RETURN;
+    ELSIF task.waits_for = 'account' THEN
+        INSERT INTO celeriac.parked (account, role, priority, due_at, id)
+        VALUES (task.account, task.role, task.priority, task.scheduled_for, task.id);
+        RETURN;
+    ELSIF task.waits_for = 'members' THEN
+        IF task.headers -> 'canvas' -> 'awaits' IS NULL THEN
+            RAISE check_violation USING MESSAGE = 'a task that waits for members says in its headers for whose';
+        END IF;
+        INSERT INTO celeriac.barriers (id, barrier, role)
+        VALUES (task.id, CAST(task.headers -> 'canvas' ->> 'awaits' AS uuid), task.role);
+        INSERT INTO celeriac.joins (barrier) VALUES (CAST(task.headers -> 'canvas' ->> 'awaits' AS uuid));
+        RETURN;
+    END IF;
+    -- A ticket from before the time from which passes count them.
+    UPDATE celeriac.batchers SET held_since = '-infinity' WHERE role = task.role AND held_since > task.claimed_at;
+    IF task.lock_key IS NOT NULL AND task.waits_for IS NULL THEN
+        INSERT INTO celeriac.locks AS l (lock_key, head) VALUES (task.lock_key, task.id) ON CONFLICT DO NOTHING
+        RETURNING l.head INTO head;
+        IF head IS NULL AND task.status <> 'pending' THEN
+            RAISE unique_violation USING MESSAGE = 'the lock key ' || quote_literal(task.lock_key) || ' has a head';
+        END IF;
+    END IF;
+    IF task.status = 'pending' AND (task.waits_for = 'lock' OR task.lock_key IS NOT NULL AND head IS NULL) THEN
+        INSERT INTO celeriac.behind (lock_key, priority, due_at, id, role, account)
+        VALUES (task.lock_key, task.priority, task.scheduled_for, task.id, task.role, task.account);
+        INSERT INTO celeriac.looks (lock_key) VALUES (task.lock_key);
+    ELSIF task.status = 'pending' THEN
+        INSERT INTO celeriac.ready (seg, role, account, priority, due_at, id, losses)
+        VALUES (current_seg, task.role, task.account, task.priority, task.scheduled_for, task.id,
+            least(task.losses, 9));
+    END IF;
+END $$;
+
+-- The view can be written to, for whoever has psql and nothing else: the row goes where its new values say. What would
+-- break an invariant is refused.
+CREATE OR REPLACE FUNCTION celeriac.worker_tasks_written() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    keys text[];
+BEGIN
+    IF celeriac.is_instants(NEW.task_id) AND (TG_OP = 'INSERT' OR NEW.task_id <> OLD.task_id) THEN
+        RAISE check_violation USING MESSAGE = quote_literal(NEW.task_id) || ' is the id of a schedule''s task',
+            HINT = 'Give another: what ends in @ and an instant are ids of schedules.';
+    END IF;
+    IF TG_OP = 'INSERT' THEN
+        NEW.id := coalesce(NEW.id, nextval('celeriac.tasks_id_seq'));
+        NEW.account := coalesce(NEW.account, '');
+        NEW.status := coalesce(NEW.status, 'pending');
+        NEW.priority := coalesce(NEW.priority, 0);
+        NEW.aged := coalesce(NEW.aged, 0);
+        NEW.scheduled_for := coalesce(NEW.scheduled_for, statement_timestamp());
+        NEW.args := coalesce(NEW.args, '[]');
+        NEW.kwargs := coalesce(NEW.kwargs, '{}');
+        NEW.retry_count := coalesce(NEW.retry_count, 0);
+        NEW.tries := coalesce(NEW.tries, 0);
+        NEW.max_rounds := coalesce(NEW.max_rounds, 1);
+        NEW.losses := coalesce(NEW.losses, 0);
+        NEW.created_at := coalesce(NEW.created_at, statement_timestamp());
+        PERFORM celeriac.enter(NEW);
+        RETURN NEW;
+    END IF;
+    PERFORM celeriac.hold(ARRAY[OLD.id], false);
+    keys := celeriac.leave(ARRAY[OLD.id]);
+    DELETE FROM celeriac.tasks WHERE id = OLD.id;
+    DELETE FROM celeriac.history WHERE id = OLD.id;
+    IF TG_OP = 'UPDATE' THEN
+        IF OLD.status IN ('completed', 'failed', 'cancelled') AND NEW.status = 'pending' THEN
+            NEW.completed_at := NULL;
+        ELSIF NEW.status = 'pending' AND OLD.token IS NOT NULL THEN
+            NEW.token := NULL;
+        ELSIF NEW.status NOT IN ('claimed', 'running', 'pending') THEN
+            NEW.waits_for := NULL;
+        END IF;
+        PERFORM celeriac.enter(NEW);
+        PERFORM celeriac.fall_out(NEW.id, NEW.task_id, NEW.role, NEW.account, NEW.headers, NEW.status,
+            NEW.error_message, NEW.workflow, NEW.barrier)
+        WHERE OLD.completed_at IS NULL AND NEW.status IN ('failed', 'cancelled') AND NEW.headers ? 'canvas';
+    END IF;
+    INSERT INTO celeriac.looks (lock_key) SELECT unnest(keys);
+    INSERT INTO celeriac.joins (barrier) SELECT OLD.barrier WHERE OLD.barrier IS NOT NULL;
+    RETURN CASE TG_OP WHEN 'DELETE' THEN OLD ELSE NEW END;
+END $$;
+
+CREATE OR REPLACE TRIGGER worker_tasks_written INSTEAD OF INSERT OR UPDATE OR DELETE ON celeriac.worker_tasks
+FOR EACH ROW EXECUTE FUNCTION celeriac.worker_tasks_written();
