@@ -28,12 +28,11 @@ def name_of(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def python_files() -> Iterator[Path]:
-    """Of the whole repository."""
-    for folder in sorted(path for path in ROOT.iterdir() if path.is_dir() and path.name not in APART):
-        if not folder.name.startswith("."):
-            yield from folder.rglob("*.py")
-    yield from ROOT.glob("*.py")
+def files_of(language: str) -> list[Path]:
+    """Of the whole repository, by their suffix."""
+    folders = [path for path in ROOT.iterdir() if path.is_dir() and path.name not in APART]
+    shown = [folder for folder in folders if not folder.name.startswith(".")]
+    return [*ROOT.glob(f"*.{language}"), *(path for folder in shown for path in folder.rglob(f"*.{language}"))]
 
 
 MODULES = {name_of(path): path for path in sorted(ENGINE.rglob("*.py"))}
@@ -92,10 +91,12 @@ def test_an_app_has_what_the_folders_ask_of_it(asked: type) -> None:
     assert {name for name in names if not name.startswith("_")} <= {*dir(app)}
 
 
-def test_no_file_is_long() -> None:
-    lines = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in python_files()}
-    assert {file for file, n in lines.items() if n > LONGEST} == set()
-    assert len(lines) > len(MODULES) + 300, "the tests' are among them"
+@pytest.mark.parametrize(("language", "at_least"), [("py", len(MODULES) + 300), ("sql", 12)])
+def test_no_file_is_long(language: str, at_least: int) -> None:
+    """Of the whole repository: the tests' files are among them."""
+    lines = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in files_of(language)}
+    assert {file: n for file, n in lines.items() if n > LONGEST} == {}
+    assert len(lines) > at_least
 
 
 @pytest.mark.parametrize("folder", sorted({path.parent for path in MODULES.values()}), ids=lambda path: path.name)
