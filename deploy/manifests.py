@@ -199,7 +199,7 @@ def files() -> dict[Path, str]:
     scaled = autoscaling()
     unscaled = [
         {"target": {"kind": "Deployment", "name": one["metadata"]["name"]},
-         "patch": "[{op: remove, path: /spec/replicas}]"}
+         "patch": '[{"op": "remove", "path": "/spec/replicas"}]'}
         for one in scaled if one["kind"] == "ScaledObject"
     ]  # fmt: skip
     keda = {"apiVersion": "kustomize.config.k8s.io/v1alpha1", "kind": "Component"}

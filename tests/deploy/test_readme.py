@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import re
-import textwrap
 from dataclasses import fields
 from typing import Any
 
 import pytest
+from celery import _state
 from sqlalchemy import text
+from sqlalchemy.orm import Session
 
-from celeriac import Settings
+from celeriac import Celeriac, Settings
 from celeriac.roles import registry
 from celeriac.roles.role import Role
 from celeriac.roles.signature import Signature
 from celeriac.store.connections import Database
 from celeriac.store.grants import grant
+from tests.deploy.written import of
 from tests.processes import ROOT
 
 README = (ROOT / "README.md").read_text()
 PAGES = README + "".join(path.read_text() for path in sorted((ROOT / "docs").glob("*.md")))
+
+EXAMPLES, STATEMENTS = of("README.md", "python"), of("docs/sql.md", "sql")
 
 #: How the names of the application's variables begin.
 PREFIXES = (
@@ -43,17 +47,24 @@ def test_every_variable_the_application_reads_is_told() -> None:
 def test_its_examples_run_one_after_the_other(
     database: Database, database_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(_state, "_on_app_finalizers", set(_state._on_app_finalizers))
     monkeypatch.setenv("DATABASE_URL", database_url)
     monkeypatch.setenv("REDIS_URL", redis_url)
-    names: dict[str, Any] = {}
-    for block in re.findall(r"```python\n(.*?)```", README, re.DOTALL):
-        exec(textwrap.dedent(block), names)
-        names["app"].register_roles()
+    apps: list[Celeriac] = []
+    with Session(database.engine) as session, session.begin():
+        names: dict[str, Any] = {"session": session}
+        for block in EXAMPLES:
+            exec(block.text, names)
+            apps.append(names["app"])
+            apps[-1].register_roles()
     with database.statement() as connection:
-        enqueued = "SELECT array_agg((unique_key)::int ORDER BY id), count(DISTINCT account) FROM worker_tasks"
-        assert connection.execute(text(enqueued)).one() == ([7, 8, 9, 10, *range(11, 21), 21], 2)
-    names["app"].publisher.close()
-    names["app"].database.engine.dispose()
+        enqueued = "SELECT role, array_agg((unique_key)::int ORDER BY id), count(DISTINCT account) FROM worker_tasks"
+        assert connection.execute(text(f"{enqueued} GROUP BY role ORDER BY role")).all() == [
+            ("menu_resync", [7, 8, 9, 10, *range(11, 21), 21], 2), ("shop.resync", [7], 1)
+        ]  # fmt: skip
+    for app in set(apps):
+        app.publisher.close()
+        app.database.engine.dispose()
 
 
 def test_the_statements_of_the_sql_page_run(database: Database) -> None:
@@ -65,7 +76,7 @@ def test_the_statements_of_the_sql_page_run(database: Database) -> None:
         registry.register(connection, [row], 0)
     with database.engine.connect() as connection:
         grant(connection)
-        for block in re.findall(r"```sql\n(.*?)```", (ROOT / "docs" / "sql.md").read_text(), re.DOTALL):
-            connection.exec_driver_sql(block)
+        for block in STATEMENTS:
+            connection.exec_driver_sql(block.text)
         assert connection.execute(text("SELECT count(*), min(priority) FROM worker_tasks")).one() == (1, 50)
         connection.rollback()

@@ -12,11 +12,12 @@ import pytest
 
 from tests.deploy.finishing import finish
 from tests.deploy.surroundings import surroundings
+from tests.deploy.written import of
 from tests.processes import ROOT, Rows, process, until
 
 PAGE = ROOT / "docs" / "tutorial.md"
 
-BLOCK = re.compile(r"^```(python|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCKS = of("docs/tutorial.md", "python", "console")
 
 #: A command, with what it prints.
 COMMAND = re.compile(r"^\$ (.*)\n((?:[^$].*\n)*)", re.MULTILINE)
@@ -40,12 +41,12 @@ FIRST = 9
 
 
 def steps() -> Iterator[File | Run]:
-    page = PAGE.read_text()
-    for block in BLOCK.finditer(page):
-        if block[1] == "python":
-            yield File(NAMED.findall(page, 0, block.start())[-1], block[2])
+    page = PAGE.read_text().splitlines()
+    for block in BLOCKS:
+        if block.language == "python":
+            yield File(NAMED.findall("\n".join(page[: block.line]))[-1], block.text)
         else:
-            yield from (Run(*found) for found in COMMAND.findall(block[2]))
+            yield from (Run(*found) for found in COMMAND.findall(block.text))
 
 
 @pytest.mark.timeout(180)

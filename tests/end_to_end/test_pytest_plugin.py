@@ -15,9 +15,12 @@ from sqlalchemy import make_url
 from celeriac import Celeriac, Settings, testing
 from celeriac.testing.servers import pointed
 from tests.conftest import Servers
+from tests.deploy.written import of
 from tests.processes import ROOT, Rows
 
 PAGE = (ROOT / "docs" / "testing.md").read_text()
+
+FILES = of("docs/testing.md", "python", "ini")
 
 #: What takes no part in these runs.
 WITHOUT = ["-p", "no:cacheprovider", "-p", "no:xdist"]
@@ -45,11 +48,13 @@ def passed(folder: Path, *more: str) -> int:
     return int(re.findall(r"(\d+) passed", done.stdout)[-1])
 
 
-def written(page: str, folder: Path) -> None:
+def written(folder: Path) -> None:
     """Each block as the file its first line names."""
-    for name, body in re.findall(r"```(?:python|ini)\n# (\S+)\n(.*?)```", page, re.DOTALL):
-        (folder / name).parent.mkdir(exist_ok=True)
-        (folder / name).write_text(body)
+    for block in FILES:
+        first, _, body = block.text.partition("\n")
+        path = folder / first.removeprefix("# ")
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(body)
 
 
 def leftovers(servers: Servers) -> list[str]:
@@ -62,7 +67,7 @@ def leftovers(servers: Servers) -> list[str]:
 
 def test_the_page_about_testing_runs_as_it_is_written(session: Path, servers: Servers) -> None:
     before = leftovers(servers)
-    written(PAGE, session)
+    written(session)
     assert passed(session, "test_shop.py") == PAGE.partition("## What there is")[0].count("\ndef test_")
     assert passed(session / "contrib") == PAGE.partition("## Celery's own fixtures")[2].count("\ndef test_")
     assert [name for name in leftovers(servers) if name not in before and f"_{os.getpid()}_" not in name] == []
@@ -198,7 +203,7 @@ def test_the_trap(celery_app):
 
 
 def test_celerys_own_fixtures_work_on_rows(session: Path) -> None:
-    written(PAGE, session)
+    written(session)
     (session / "contrib" / "test_ported.py").unlink()
     (session / "contrib" / "test_celerys.py").write_text(CELERYS)
     (session / "contrib" / "included.py").write_text(INCLUDED)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,10 +14,11 @@ from sqlalchemy import make_url
 from celeriac import Celeriac, Settings, local
 from celeriac.dispatch.keys import adopting_key, ticket_key
 from celeriac.worker.adopter import Adopter
-from tests.processes import ROOT, Rows
+from tests.deploy.written import of
+from tests.processes import Rows
 
-PAGE = (ROOT / "docs" / "adopting.md").read_text()
-(GIVEN,) = re.findall(r"^ACL SETUSER .*$", PAGE, re.MULTILINE)
+BLOCKS = of("docs/adopting.md", "text")
+GIVEN = "".join(block.text for block in BLOCKS)
 
 
 @pytest.fixture

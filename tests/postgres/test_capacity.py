@@ -9,6 +9,7 @@ import pytest
 
 from celeriac.insights.capacity import capacity, heartbeats
 from celeriac.store.connections import Database
+from tests.deploy import written
 from tests.postgres.conftest import new_task
 from tests.postgres.finished import finished, live_worker, registered
 from tests.postgres.stages import WORKER, claimed, enqueued, running
@@ -100,6 +101,8 @@ def test_a_measured_run_time_is_better_than_the_time_a_ticket_took(database: Dat
 
 # -- heartbeats --------------------------------------------------------------------------------------------------------
 
+HEARTBEAT = written.of("docs/workers.md", "json")
+
 RESOURCES = {
     "memory_mb": 256, "memory_total_mb": 512, "memory_rss_mb": 320, "memory_percent": 50, "cpu_user_ms": 12500,
     "cpu_system_ms": 3200, "cpu_percent": 45, "is_backing_off": False, "backoff_reason": None,
@@ -121,6 +124,20 @@ def test_a_heartbeat_is_the_seeds_document(database: Database, rows: Rows) -> No
         "max_concurrent_tasks": 3, "status": "active", "resources": RESOURCES,
     }  # fmt: skip
     assert list(document["resources"]) == list(RESOURCES)
+
+
+def test_the_page_about_workers_shows_such_a_document(database: Database, rows: Rows) -> None:
+    (block,) = HEARTBEAT
+    shown = json.loads(block.text)
+    for _ in shown["current_task_ids"]:
+        running(database, new_task())
+    rows("UPDATE worker_tasks SET worker_pid = id")
+    resources = json.dumps(shown["resources"])
+    live_worker(rows, WORKER, concurrency=shown["max_concurrent_tasks"], resources=resources)
+    (document,) = reports(database)
+    own = {name: shown[name] for name in ("worker_id", "current_task_id", "current_task_ids")}
+    assert json.dumps(document | own) == json.dumps(shown)
+    assert len(document["current_task_ids"]) == len(shown["current_task_ids"])
 
 
 def test_an_idle_worker_has_no_current_task(database: Database, rows: Rows) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -10,7 +9,8 @@ from sqlalchemy.exc import IntegrityError
 
 from celeriac.store.connections import Database
 from tasks.proxies import NoProxyFree, Pool, Proxy
-from tests.processes import ROOT, Rows
+from tests.deploy.written import of
+from tests.processes import Rows
 
 URLS = [f"http://10.0.0.{n}:3128" for n in range(1, 5)]
 
@@ -156,8 +156,7 @@ def test_a_password_is_the_browser_s_and_not_the_log_s() -> None:
 
 
 def test_the_statements_of_the_stores_page_run(rows: Rows) -> None:
-    page = (ROOT / "docs" / "stores.md").read_text()
-    statements = re.findall(r"^    (SELECT .*prox.*);$", page, re.MULTILINE)
-    told = [rows(statement) for statement in statements]
+    (block,) = [block for block in of("docs/stores.md", "sql") if "proxies" in block.text]
+    told = [rows(statement) for statement in block.text.splitlines()]
     assert [len(answer) for answer in told] == [1, 1, 1, 1]
     assert told[3][0][:2] == ("http://anna:secret@proxy.example:8080", 0)

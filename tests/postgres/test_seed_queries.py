@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 from collections.abc import Callable
 
@@ -14,10 +13,11 @@ from celeriac.local.account import Account
 from celeriac.local.wheels import postgres_programs
 from celeriac.repair import rescue
 from celeriac.store.connections import Database
+from tests.deploy.written import of
 from tests.postgres.conftest import new_task
 from tests.postgres.finished import finished, registered
 from tests.postgres.stages import WORKER, claimed, enqueued, looked, running, started
-from tests.processes import ROOT, Rows
+from tests.processes import Rows
 
 HEALTH = """
 SELECT worker_id, role, COUNT(*), MAX(last_heartbeat_at)
@@ -34,18 +34,11 @@ WHERE status = 'completed' AND completed_at > NOW() - INTERVAL '24 hours'
 GROUP BY role;
 """
 
-RETRY = """
-UPDATE worker_tasks
-SET status = 'pending', retry_count = retry_count + 1
-WHERE status = 'failed' AND retry_count < max_retries;
-"""
-
 
 def documented(beginning: str) -> str:
     """The block of docs/monitoring.md that begins so."""
-    blocks = re.findall(r"```sql\n(.*?)```", (ROOT / "docs" / "monitoring.md").read_text(), re.DOTALL)
-    (block,) = [b for b in blocks if b.startswith(beginning)]
-    return str(block)
+    (block,) = [block for block in of("docs/monitoring.md", "sql") if block.text.startswith(beginning)]
+    return block.text
 
 
 def test_the_health_check(database: Database, rows: Rows) -> None:
@@ -77,19 +70,19 @@ def test_retrying_failed_tasks(database: Database, rows: Rows) -> None:
     rows("UPDATE worker_tasks SET unique_key = 'u' WHERE id IN (1, 2)")
     rows("UPDATE worker_tasks SET lock_key = 'k' WHERE id = 3")
     enqueued(database, new_task(lock_key="k"))
-    rows(documented("UPDATE worker_tasks"))
+    rows(documented("UPDATE worker_tasks t"))
     assert rows("SELECT id, status, waits_for, retry_count FROM worker_tasks WHERE id <= 5 ORDER BY id") == [
         (1, "failed", None, 1), (2, "pending", "time", 2), (3, "pending", "time", 2), (4, "pending", "time", 2),
         (5, "failed", None, 3),
     ]  # fmt: skip
-    rows(documented("UPDATE worker_tasks"))
+    rows(documented("UPDATE worker_tasks t"))
     assert rows("SELECT count(*) FROM worker_tasks WHERE status = 'failed'") == [(2,)]
 
 
 def test_retrying_failed_tasks_as_the_document_writes_it(rows: Rows) -> None:
     finished(rows, status="failed", retry_count=1)
     finished(rows, status="failed", retry_count=3)
-    rows(RETRY)
+    rows(documented("UPDATE worker_tasks SET"))
     assert rows("SELECT status, retry_count FROM worker_tasks ORDER BY id") == [("pending", 2), ("failed", 3)]
 
 

@@ -13,8 +13,11 @@ from hypothesis import strategies as st
 
 from celeriac.errors import BadExpression
 from celeriac.schedules.expressions import Every, parse
+from tests.deploy.written import of
 from tests.processes import ROOT
 from tests.pure.cron_oracle import SETTINGS, Meaning, calendars, clocks
+
+EXAMPLES = of("docs/expressions.md", "python")
 
 NEW_YEAR = datetime(2026, 1, 1, tzinfo=UTC)
 MOMENTS = st.datetimes(datetime(1990, 1, 1), datetime(2060, 1, 1), timezones=st.just(UTC))
@@ -109,8 +112,8 @@ def test_an_expression_keeps_its_text_and_is_made_once() -> None:
 
 def test_the_page_about_expressions_tells_the_truth() -> None:
     page = (ROOT / "docs" / "expressions.md").read_text()
-    (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    exec(code, {})
+    for block in EXAMPLES:
+        exec(block.text, {})
     shown = re.findall(r"`((?:@|\*/|CRON_TZ=)[^`]* [^`]*)`", page)
     assert len(shown) > 4
     assert all(parse(text).following(NEW_YEAR) for text in shown)

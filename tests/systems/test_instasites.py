@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -17,11 +16,12 @@ from sqlalchemy.orm import Session
 from celeriac.signals import pass_finished
 from tasks.app import app
 from tasks.instasites import analytics
+from tests.deploy.written import of
 from tests.processes import ROOT, Rows, until
 from tests.systems.stack import Stack, on_servers
 from tests.systems.works import Works
 
-PAGE = ROOT / "docs" / "instasites.md"
+STATEMENTS = of("docs/instasites.md", "sql")
 
 pytestmark = pytest.mark.usefixtures("no_faults")
 
@@ -183,7 +183,7 @@ def test_the_page_s_queries_run_as_they_stand(stack: Stack, new_database: Callab
     rows("INSERT INTO instasites (account_id) VALUES (1)")
     with on_servers(app, stack.environ | {"DATABASE_URL": url}):
         app.register_roles()
-        dns, cursor, pending, enqueue = re.findall(r"^```sql\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+        dns, cursor, pending, enqueue = (block.text for block in STATEMENTS)
         rows(dns)
         assert (rows(pending), rows(cursor)) == ([(0,)], [])
         assert rows(enqueue) == [(1,)]
