@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NoReturn
 
-from faults import of_callers, of_clocks, of_postgres, of_processes, of_redis, report
+from faults import of_callers, of_clocks, of_postgres, of_processes, of_redis, of_verbs, report
 from faults.guards import GUARDS, Guard
 from faults.judge import rate
 from faults.ledger import END
@@ -28,7 +28,8 @@ from faults.stack import Size, Stack, stack
 
 CATALOGUE = {
     fault.name: fault
-    for fault in (*of_processes.FAULTS, *of_redis.FAULTS, *of_postgres.FAULTS, *of_callers.FAULTS, *of_clocks.FAULTS)
+    for group in (of_processes, of_redis, of_postgres, of_verbs, of_callers, of_clocks)
+    for fault in group.FAULTS
 }
 
 #: What is tried, on which stack, for how many minutes, and how many calls a second there are (None: it is measured).

@@ -1,7 +1,7 @@
 """`python -m faults.proxy REDIS POSTGRES`: between the processes and their servers, spoiling what passes.
 
 Prints the two ports it listens on. A line of JSON on its input says what it does from then on, as
-`{"of": "redis", "mode": "slow", "seconds": 0.2}`; each is answered with a line.
+`{"of": "redis", "mode": "slow", "seconds": 0.2}`; each is answered with a line of JSON.
 
     pass      what comes is passed on
     freeze    nothing is; it is passed on later
@@ -11,6 +11,11 @@ Prints the two ports it listens on. A line of JSON on its input says what it doe
     errors    (Redis) each command is answered with an error, and goes nowhere
     lose      (Postgres) of the statements that `pattern` finds, the `share` loses its answer: the server has done what
               was asked, and the connection is gone. `before`: the statement itself is lost.
+    lose-verbs
+              (Postgres) of each verb (`faults.verbs`) the first so many `times` whose commit is asked for
+    told      nothing changes
+
+The answer tells of each verb how often its was lost.
 """
 
 from __future__ import annotations
@@ -21,9 +26,11 @@ import json
 import random
 import re
 import sys
-from collections import deque
+from collections import Counter, deque
 from typing import Any, cast
 from urllib.parse import unquote, urlsplit
+
+from faults.verbs import Session, Spoken
 
 #: What a Redis that is in trouble says.
 ERRORS = itertools.cycle([
@@ -45,13 +52,19 @@ class Gate:
         self.clients: set[Client] = set()
         self.order: dict[str, Any] = {}
         self.chance = random.Random(0)
+        self.spoken = Spoken()
+        self.lost: Counter[str] = Counter()
         self.tell({"mode": "move", "url": url})
 
     def tell(self, order: dict[str, Any]) -> None:
+        if order["mode"] == "told":
+            return
         self.order, self.mode = order, order["mode"]
         if self.mode == "move":
             self.address = urlsplit(order["url"])
             self.port = self.address.port or 0
+        if self.mode == "lose-verbs":
+            self.lost.clear()
         self.chance.seed(order.get("seed", 0))
         self.pattern = re.compile(order.get("pattern", "").encode(), re.IGNORECASE)
         if self.mode in ("cut", "move"):
@@ -71,9 +84,16 @@ class Gate:
         except OSError:
             client.end()
 
-    def is_lost(self, said: bytes) -> bool:
+    def is_lost(self, said: bytes, session: Session) -> bool:
         """Whether this statement is one of those that are lost."""
-        if self.mode != "lose" or said[:1] != b"Q" or not self.pattern.search(said[5:4000]):
+        if said[:1] != b"Q":
+            return False
+        verbs = session.committed(said[5:12_000])
+        if self.mode == "lose-verbs":
+            fresh = {verb for verb in verbs if self.lost[verb] < int(self.order["times"])}
+            self.lost.update(verbs if fresh else ())
+            return bool(fresh)
+        if self.mode != "lose" or not self.pattern.search(said[5:4000]):
             return False
         return self.chance.random() < float(self.order["share"])
 
@@ -90,6 +110,7 @@ class Client(asyncio.Protocol):
         self.late: dict[bool, deque[bytes]] = {True: deque(), False: deque()}
         self.losing = False
         self.commands = b""
+        self.session = Session(gate.spoken)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
@@ -116,7 +137,7 @@ class Client(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self.gate.mode == "errors":
             self.transport.write(b"".join(next(ERRORS) for _ in range(self._commands(data))))
-        elif self.gate.is_lost(data):
+        elif self.gate.is_lost(data, self.session):
             if self.gate.order.get("before"):
                 self.end()
             else:
@@ -206,8 +227,9 @@ async def main(urls: dict[str, str]) -> None:
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(orders), sys.stdin)
     while line := await orders.readline():
         order = json.loads(line)
-        gates[order["of"]].tell(order)
-        print("done", flush=True)
+        gate = gates[order["of"]]
+        gate.tell(order)
+        print(json.dumps(gate.lost), flush=True)
 
 
 if __name__ == "__main__":

@@ -173,8 +173,8 @@ class Rounds:
     # -- what became of it -----------------------------------------------------------------------------------------
 
     def _conclude(self, row: Row, fault: Fault, rested: datetime) -> None:
-        lines = self.stack.ledger.read()
-        ended = self._history({line["id"] for line in lines if "id" in line})
+        ended = self._history({line["id"] for line in self.stack.ledger.read() if "id" in line})
+        lines = self.stack.ledger.read()  # then what ended has its lines, also where something still runs
         left = [found for (found,) in self.stack.sql(LEFT)]
         row.verdict = judge(lines, ended, left, wipes=fault.wipes)
         row.problems += [f"{what}: {n}" for what, n in row.verdict.wrong.items()]

@@ -116,13 +116,14 @@ class Stack:
         """Past the proxy."""
         return redis.Redis.from_url(self.valkey.url)
 
-    def spoil(self, of: str, mode: str, **how: object) -> None:
-        """Has the proxy before `redis` or `postgres` do that from now on."""
+    def spoil(self, of: str, mode: str, **how: object) -> dict[str, int]:
+        """Has the proxy before `redis` or `postgres` do that from now on. How many answers of each verb it has lost."""
         assert self.proxy.stdin
         assert self.proxy.stdout
         self.proxy.stdin.write(json.dumps({"of": of, "mode": mode, **how}) + "\n")
         self.proxy.stdin.flush()
-        self.proxy.stdout.readline()
+        lost: dict[str, int] = json.loads(self.proxy.stdout.readline())
+        return lost
 
     def hand_over(self, to: local.PostgresServer | local.ValkeyServer) -> None:
         """Behind the same address there is another server from now on; whoever is connected is not any more."""
