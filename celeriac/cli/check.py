@@ -82,7 +82,7 @@ def _names_of_others(app: Celeriac, listed: Collection[Entry]) -> Iterator[str]:
 
 def _worker_role(app: Celeriac) -> Iterator[str]:
     try:
-        queues_of(app)
+        queues_of(app.roles, app.settings.worker_role)
     except ConfigurationError as error:
         yield str(error)
 
