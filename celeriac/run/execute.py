@@ -27,7 +27,7 @@ from celeriac.canvas import join
 from celeriac.canvas.parts import stored_body
 from celeriac.errors import CeleriacError, LeaseLost, Snooze, TaskCancelled
 from celeriac.run import redaction
-from celeriac.run.app import Backend, RunApp
+from celeriac.run.app import Backend, HandlerApp
 from celeriac.run.run import Run, enter, leave
 from celeriac.run.shared import worker_id
 from celeriac.store import states as row_states
@@ -80,7 +80,7 @@ class Direct:
 
 
 @contextmanager
-def directly(app: RunApp, role: str) -> Iterator[Direct | None]:
+def directly(app: HandlerApp, role: str) -> Iterator[Direct | None]:
     """Celery's stacks for the tasks of one ticket: what `self.request` and `current_task` say. None: trace them."""
     task = app.tasks[role]
     if not is_plain(task):
@@ -100,7 +100,7 @@ def directly(app: RunApp, role: str) -> Iterator[Direct | None]:
 SAID = ("root_id", "parent_id", "ignore_result", "shadow", "argsrepr", "kwargsrepr", "eta")
 
 
-def execute(app: RunApp, run: Run, direct: Direct | None = None) -> None:
+def execute(app: HandlerApp, run: Run, direct: Direct | None = None) -> None:
     """Runs the handler; its outcome is in `run`. `direct`: for a direct call, of what belongs to no workflow."""
     token = enter(run)
     run.secret = redaction.of_role(app.roles, run.role)
@@ -119,7 +119,7 @@ def execute(app: RunApp, run: Run, direct: Direct | None = None) -> None:
         redaction.hide(run)
 
 
-def _attempt(app: RunApp, run: Run, direct: Direct | None) -> Any:
+def _attempt(app: HandlerApp, run: Run, direct: Direct | None) -> Any:
     """What cannot have its arguments fails without its handler, and the others of its ticket never notice."""
     if run.task.headers is not None and "fall_out" in run.canvas:
         return _spread(app.backend, app.conf.enable_utc, run, **run.canvas["fall_out"])
@@ -139,7 +139,7 @@ def _attempt(app: RunApp, run: Run, direct: Direct | None) -> Any:
     return _call(direct, run, args, kwargs, request)
 
 
-def _arguments(app: RunApp, run: Run) -> tuple[Any, Any]:
+def _arguments(app: HandlerApp, run: Run) -> tuple[Any, Any]:
     """Those of a chord's body with the results of its members. Raises ChordError, LeaseLost, or what reading raises."""
     args, kwargs = revived(run.task.args), revived(run.task.kwargs)
     if "awaits" not in run.canvas:
@@ -223,7 +223,7 @@ def _fail(task: Any, utc: bool, run: Run, error: Exception) -> None:
         _task_stack.pop()
 
 
-def _trace(app: RunApp, run: Run, args: Any, kwargs: Any, request: dict[str, Any]) -> Any:
+def _trace(app: HandlerApp, run: Run, args: Any, kwargs: Any, request: dict[str, Any]) -> Any:
     """Runs it through Celery's tracer; returns the Ignore or Reject it raised, for which Celery stores no result."""
     task = app.tasks[run.role.name]
     traced = trace.trace_task(
