@@ -39,7 +39,7 @@ from celeriac.store.ids import fresh_id
 
 if TYPE_CHECKING:
     from celeriac.run.app import Backend
-    from celeriac.seam.app import SeamApp
+    from celeriac.seam.app import ResultsApp, SeamApp
     from celeriac.worker.app import WorkerApp
 
 
@@ -283,7 +283,7 @@ chords.adapt_chords(Celeriac)
 
 if TYPE_CHECKING:
     # Celery has no types, so mypy takes its subclasses for anything. Here it compares what the folders ask for.
-    class _App(Celeriac, SeamApp, WorkerApp): ...
+    class _App(Celeriac, SeamApp, ResultsApp, WorkerApp): ...
 
     class _Backend(RowBackend, Backend): ...
 

@@ -137,7 +137,7 @@ def _prune() -> Iterator[None]:
     """As the sweep does that prunes; of `brief` a success is kept for a second."""
     from bench.measured import rows
 
-    with drains.again_and_again(lambda: prune_tasks(rows)):
+    with drains.again_and_again(lambda: prune_tasks(rows.database, rows.settings)):
         yield
 
 

@@ -22,16 +22,14 @@ from contextlib import closing, contextmanager, suppress
 from email.message import EmailMessage
 from email.utils import formatdate
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from sqlalchemy import text
 
 from celeriac.settings import Settings
+from celeriac.store.connections import Database
 from celeriac.store.failures import is_gone
-
-if TYPE_CHECKING:
-    from celeriac.app import Celeriac
 
 logger = logging.getLogger(__name__)
 
@@ -84,12 +82,14 @@ def channels(settings: Settings) -> list[str]:
     return [name for name, setting in (("webhook", settings.alert_webhook), ("mail", settings.alert_mail)) if setting]
 
 
-def start(app: Celeriac) -> threading.Thread | None:
+def start(database: Database, settings: Settings) -> threading.Thread | None:
     """Sends what there is to send, in a thread; None while one does so already."""
     global _sender
     if not _sending.acquire(blocking=False):
         return None
-    thread = threading.Thread(target=_send_and_release, args=(app,), name="celeriac-deliveries", daemon=True)
+    thread = threading.Thread(
+        target=_send_and_release, args=(database, settings), name="celeriac-deliveries", daemon=True
+    )
     try:
         thread.start()
     except BaseException:
@@ -106,11 +106,11 @@ def _finish() -> None:
         _sender.join(2 * LIMIT)
 
 
-def _send_and_release(app: Celeriac) -> None:
+def _send_and_release(database: Database, settings: Settings) -> None:
     try:
-        for channel in channels(app.settings):
-            _guarded(partial(_send_all, app, channel))
-        _guarded(partial(_give_up, app))
+        for channel in channels(settings):
+            _guarded(partial(_send_all, database, settings, channel))
+        _guarded(partial(_give_up, database))
     finally:
         _sending.release()
 
@@ -123,34 +123,34 @@ def _guarded(act: Callable[[], None]) -> None:
         logger.log(logging.WARNING if is_gone(error) else logging.ERROR, "Alerts are told later: %s", error)
 
 
-def _send_all(app: Celeriac, channel: str) -> None:
+def _send_all(database: Database, settings: Settings, channel: str) -> None:
     failures = 0
-    while failures < FAILURES and (was_taken := _send_next(app, channel)) is not None:
+    while failures < FAILURES and (was_taken := _send_next(database, settings, channel)) is not None:
         failures += not was_taken
 
 
-def _send_next(app: Celeriac, channel: str) -> bool | None:
+def _send_next(database: Database, settings: Settings, channel: str) -> bool | None:
     """Whether it was taken; None where nothing is to be sent now."""
-    with app.database.statement() as connection:
+    with database.statement() as connection:
         asked = {"channel": channel, "rest": REST, "doublings": DOUBLINGS}
         row = connection.execute(TAKE, asked).one_or_none()
     if row is None:
         return None
     try:
-        SEND[channel](app.settings, row.message | {"id": row.id})
+        SEND[channel](settings, row.message | {"id": row.id})
     except Exception as error:
         # What the address says behind the host may be a secret.
         expected = isinstance(error, OSError | http.client.HTTPException | smtplib.SMTPException | NotTaken)
         level = logging.WARNING if expected else logging.ERROR
         logger.log(level, "The %s did not take alert %s (try %d): %s", channel, row.message["name"], row.tries, error)
         return False
-    with app.database.statement() as connection:
+    with database.statement() as connection:
         connection.execute(DONE, {"id": row.id})
     return True
 
 
-def _give_up(app: Celeriac) -> None:
-    with app.database.statement() as connection:
+def _give_up(database: Database) -> None:
+    with database.statement() as connection:
         for row in connection.execute(GIVE_UP):
             logger.error("The %s was not told of alert %s: %s, for a day", row.channel, row.name, row.subject)
 

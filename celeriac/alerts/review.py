@@ -20,6 +20,7 @@ from celeriac.alerts import deliver, record
 from celeriac.alerts.measure import measure
 from celeriac.alerts.rules import NAMES, RULES, SEVERITIES, Rule, evaluate, measure_of
 from celeriac.errors import ConfigurationError
+from celeriac.settings import Settings
 from celeriac.store.failures import Away, is_gone
 
 if TYPE_CHECKING:
@@ -68,12 +69,12 @@ def rules_of(app: Celeriac) -> dict[str, Sequence[Rule]]:
     Raises ConfigurationError.
     """
     engine: dict[str, Sequence[Rule]] = {"alerts": RULES}
-    return engine | {name: added(app) for name in looks_of(app)[1:]}
+    return engine | {name: added(app.alerts, app.settings) for name in looks_of(app.main, app.alerts)[1:]}
 
 
-def looks_of(app: Celeriac) -> list[str]:
+def looks_of(main: str | None, alerts: str | None) -> list[str]:
     """The looks that have to come about, by the names that they have in `repairs`."""
-    return ["alerts", *([f"alerts of {app.main}"] if app.alerts else [])]
+    return ["alerts", *([f"alerts of {main}"] if alerts else [])]
 
 
 def rules_there_are(app: Celeriac) -> dict[str, Sequence[Rule]]:
@@ -85,25 +86,25 @@ def rules_there_are(app: Celeriac) -> dict[str, Sequence[Rule]]:
         return {"alerts": RULES}
 
 
-def added(app: Celeriac) -> list[Rule]:
+def added(alerts: str | None, settings: Settings) -> list[Rule]:
     """The application's own. Raises ConfigurationError."""
-    if app.alerts is None:
+    if alerts is None:
         return []
-    module, _, attribute = app.alerts.partition(":")
+    module, _, attribute = alerts.partition(":")
     rules = getattr(importlib.import_module(module), attribute or "rules", None)
     if rules is None or not all(isinstance(rule, Rule) and callable(rule.measure) for rule in rules):
-        raise ConfigurationError(f"alerts={app.alerts!r}: give 'module:name' of a list of Rule(measure=a function)")
+        raise ConfigurationError(f"alerts={alerts!r}: give 'module:name' of a list of Rule(measure=a function)")
     for rule in rules:
-        if problem := _problem(app, rule):
-            raise ConfigurationError(f"alerts={app.alerts!r}: the rule {rule.name!r} {problem}")
+        if problem := _problem(settings, rule):
+            raise ConfigurationError(f"alerts={alerts!r}: the rule {rule.name!r} {problem}")
     if len({rule.name for rule in rules}) < len(rules):
-        raise ConfigurationError(f"alerts={app.alerts!r}: two rules have the same name")
+        raise ConfigurationError(f"alerts={alerts!r}: two rules have the same name")
     if taken := NAMES & {rule.name for rule in rules}:
-        raise ConfigurationError(f"alerts={app.alerts!r}: the engine has a rule {min(taken)!r}; give it another name")
+        raise ConfigurationError(f"alerts={alerts!r}: the engine has a rule {min(taken)!r}; give it another name")
     return list(rules)
 
 
-def _problem(app: Celeriac, rule: Rule) -> str | None:
+def _problem(settings: Settings, rule: Rule) -> str | None:
     """What is wrong with it that Postgres would refuse, and all other alerts with it."""
     if not (isinstance(rule.name, str) and rule.name.isprintable() and 0 < len(rule.name) <= 100):
         return "wants a name of up to 100 letters"
@@ -112,7 +113,7 @@ def _problem(app: Celeriac, rule: Rule) -> str | None:
     if not 0 <= rule.lasts <= LONGEST:
         return f"lasts {rule.lasts} s: 0 to {LONGEST}"
     try:
-        return None if math.isfinite(rule.limit(app.settings)) else "has a threshold that is not finite"
+        return None if math.isfinite(rule.limit(settings)) else "has a threshold that is not finite"
     except (AttributeError, TypeError, ValueError):
         return f"has the threshold {rule.threshold!r}: give a number, or a setting's name"
 
@@ -160,7 +161,7 @@ def look(app: Celeriac, by_turn: Mapping[str, Sequence[Rule]]) -> int:
         extra = logged.of("alert.ended", **asdict(one))
         logger.info("Alert %s: %s: over after %.0f s", one.name, one.subject, one.seconds, extra=extra)
     if channels:
-        deliver.start(app)
+        deliver.start(app.database, app.settings)
     return len(began) + len(ended)
 
 

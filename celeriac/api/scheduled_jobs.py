@@ -191,7 +191,7 @@ def update_scheduled_job(job: IdInPath, body: ChangedScheduledJob, app: App, cal
 @router.delete("/{job}")
 def delete_scheduled_job(job: IdInPath, app: App, caller: Admin) -> ScheduledJob:
     """Tells what it was. 409 for one of the beat config: it would come back, so switch it off instead."""
-    return _one(app, operate.delete(app, job, by=caller.name))
+    return _one(app, operate.delete(app.database, job, by=caller.name))
 
 
 @router.post("/{job}/toggle")

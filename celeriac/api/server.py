@@ -123,7 +123,7 @@ def serve(app: Celeriac, host: str, port: int, proxies: str | None = None) -> No
     if app.settings.log_format == "json":
         logs.configure()
     app.database = Database(app.database_url, name="celeriac api", pool_size=HANDLERS + VERIFIERS, on_ready=app.kick)
-    refuse_old_schema(app)
+    refuse_old_schema(app.database, app.migrations)
     once_postgres_serves(app.register_roles, lambda: None)
     app.database.limit(lock=PATIENCE, statement=LONGEST)
     # Once it has stopped, uvicorn raises the signal again, which would end the process by it.

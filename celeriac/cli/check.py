@@ -70,7 +70,7 @@ def _alerts(app: Celeriac) -> Iterator[str]:
 def _cannot_run(app: Celeriac, entry: Entry) -> Iterator[str]:
     """What its first tick would find out: a role nobody declares, arguments the handler does not take."""
     try:
-        operate.refuse_what_cannot_run(app, entry)
+        operate.refuse_what_cannot_run(app.role_named, app.settings.max_argument_bytes, entry)
     except CeleriacError as error:
         yield f"schedule {entry.name!r}: {str(error).removesuffix('; nothing was enqueued')}"
 
@@ -82,7 +82,7 @@ def _names_of_others(app: Celeriac, listed: Collection[Entry]) -> Iterator[str]:
 
 def _worker_role(app: Celeriac) -> Iterator[str]:
     try:
-        queues_of(app)
+        queues_of(app.roles, app.settings.worker_role)
     except ConfigurationError as error:
         yield str(error)
 

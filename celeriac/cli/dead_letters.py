@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import click
@@ -71,7 +72,8 @@ def _some(command: Callable[..., Any]) -> Callable[..., Any]:
 def replay_(find: FindApp, /, why: str, **wanted: Any) -> None:
     """Enqueue the tasks they were meant to be; what still fits no role stays."""
     app = find()
-    _end(app, "replay", lambda c, letter: replay(app, c, letter, by=output.by(), why=why), **wanted)
+    put = partial(replay, app.role_named, app.settings.max_argument_bytes)
+    _end(app, "replay", lambda c, letter: put(c, letter, by=output.by(), why=why), **wanted)
 
 
 @group.command(cls=Command)

@@ -50,7 +50,9 @@ def _held(app: Celeriac, worker: str | None, silent: float | None) -> int:
 def _recover(app: Celeriac, worker: str | None, silent: float | None) -> Counter[str]:
     if worker is not None:
         return rescue_worker(app.database, worker, silent=LIVES if silent is None else silent, operator=output.by())
-    return rescue_by_role(app, minutes=None if silent is None else silent / 60, operator=output.by())
+    return rescue_by_role(
+        app.database, app.process_name, minutes=None if silent is None else silent / 60, operator=output.by()
+    )
 
 
 COMMANDS = (recover,)

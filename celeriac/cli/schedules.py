@@ -130,7 +130,7 @@ def toggle(find: FindApp, /, name: str, state: str | None, why: str) -> None:
 @click.pass_obj
 def delete(find: FindApp, /, name: str, why: str) -> None:
     """Delete a schedule that an operator made."""
-    operate.delete(find(), name, by=output.by(), why=why)
+    operate.delete(find().database, name, by=output.by(), why=why)
     output.tell({"name": name, "deleted": True}, f"{name} is deleted")
 
 

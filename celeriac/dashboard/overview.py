@@ -59,7 +59,7 @@ def overview(page: Viewer) -> Response:
         beats=partial(page.panel, insights.beats), flow=partial(page.panel, insights.flow, span),
         lengths=partial(page.panel, insights.lengths), retries=partial(page.panel, insights.retries),
         pending=partial(page.panel, insights.pending_alerts),
-        looks=partial(page.panel, insights.looks, looks_of(page.celeriac)),
+        looks=partial(page.panel, insights.looks, looks_of(page.celeriac.main, page.celeriac.alerts)),
         hour=partial(page.panel, insights.last_hour), tickets=partial(tickets, page),
     )  # fmt: skip
     panels |= {

@@ -101,7 +101,7 @@ def change(name: str, page: Definer, form: Sent) -> Response:
 @router.post("/delete-schedule/{name:path}")
 def delete(name: str, page: Definer, form: Sent) -> Response:
     def act() -> str:
-        operate.delete(page.celeriac, name, by=page.bearer.name, why=form["why"])
+        operate.delete(page.celeriac.database, name, by=page.bearer.name, why=form["why"])
         return f"{name} is deleted."
 
     return acts.done(page, page.to("schedules"), act)

@@ -13,7 +13,9 @@ from celeriac.app import Celeriac
 from celeriac.doctor.findings import LATE, SILENT, Seen, Trouble, age, error_text, named
 from celeriac.insights import condition
 from celeriac.insights.condition import FEW_DEAD, OLD
+from celeriac.settings import Settings
 from celeriac.settle import release
+from celeriac.store.connections import Database
 from celeriac.store.drift import MIGRATE, drift
 from celeriac.store.migrate import LEFT, unapplied
 
@@ -171,7 +173,7 @@ def beat(app: Celeriac) -> Seen:
 
 
 def tickets(app: Celeriac) -> Seen:
-    unstarted = _unstarted(app)
+    unstarted = _unstarted(app.database, app.settings)
     tokens: defaultdict[str, list[str]] = defaultdict(list)
     for ticket in unstarted:
         tokens[ticket.queue].append(ticket.token)
@@ -179,15 +181,15 @@ def tickets(app: Celeriac) -> Seen:
     if any(present is None for present in queued.values()):
         return Seen("not known, as Redis does not answer")
     missing = {token for queue, some in tokens.items() for token in set(some) - (queued[queue] or set())}
-    lost = len(missing & {ticket.token for ticket in _unstarted(app)}) if missing else 0
+    lost = len(missing & {ticket.token for ticket in _unstarted(app.database, app.settings)}) if missing else 0
     sentence = f"{lost:,} are neither started nor in Redis; a busy worker may have some"
     cure = "run `celeriac sweep lost_tickets`; beat, or else a worker, does so by itself"
     return Seen("none is lost", [Trouble(sentence, cure)] if lost else [])
 
 
-def _unstarted(app: Celeriac) -> list[release.Unstarted]:
-    with app.database.statement() as connection:
-        return release.unstarted(connection, app.settings.ticket_grace)
+def _unstarted(database: Database, settings: Settings) -> list[release.Unstarted]:
+    with database.statement() as connection:
+        return release.unstarted(connection, settings.ticket_grace)
 
 
 def _alive(workers: list[dict[str, Any]]) -> list[dict[str, Any]]:

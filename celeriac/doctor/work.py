@@ -14,6 +14,7 @@ from celeriac.doctor.findings import LATE, Seen, Trouble, age, named
 from celeriac.insights import condition
 from celeriac.schedules.listed import entries
 from celeriac.schedules.timetable import Timetable
+from celeriac.settings import Settings
 
 #: Rules whose threshold is the limit here as well, and what to do.
 _CURES: Mapping[str, str] = {
@@ -129,13 +130,15 @@ def priorities(app: Celeriac) -> Seen:
         for job in aging
         if not job["enabled"]
     ]
-    return Seen(f"{sentence}; of an account, the highest go first, and the oldest of them{_aged(aging, app)}", off)
+    return Seen(
+        f"{sentence}; of an account, the highest go first, and the oldest of them{_aged(aging, app.settings)}", off
+    )
 
 
 def _histogram(priorities: Mapping[int, int]) -> str:
     return ", ".join(f"{n:,} at {tens}" for tens, n in sorted(priorities.items(), reverse=True))
 
 
-def _aged(aging: list[dict[str, Any]], app: Celeriac) -> str:
+def _aged(aging: list[dict[str, Any]], settings: Settings) -> str:
     last = [job["last_run_at"] for job in aging if job["last_run_at"]]
-    return f"; aging last ran at {last[0]:%H:%M:%S %Z}, up to {app.settings.aging_ceiling:g}" if last else ""
+    return f"; aging last ran at {last[0]:%H:%M:%S %Z}, up to {settings.aging_ceiling:g}" if last else ""

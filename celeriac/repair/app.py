@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from celeriac.settings import Settings
 from celeriac.store.connections import Database
+
+#: Has the prompt ones of these roles looked at now.
+Kick = Callable[[Iterable[str]], None]
 
 
 class RepairApp(Protocol):

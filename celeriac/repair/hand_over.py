@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from sqlalchemy import Connection, text
 
-from celeriac.repair.app import RepairApp
+from celeriac.repair.app import Kick, RepairApp
 from celeriac.repair.batch import BATCH, Walk
 from celeriac.store import look
+from celeriac.store.connections import Database
 from celeriac.store.plans import lookups
 
 #: Awaited keys, and barriers, a sweep walks over; the next one goes on from there.
@@ -102,18 +103,18 @@ def hand_over(app: RepairApp) -> int:
             keys, following = give_heads(connection, first, BATCH)
         return len(keys), following
 
-    return _walk.sweep(batch) + let_through(app)
+    return _walk.sweep(batch) + let_through(app.database, app.kick)
 
 
-def let_through(app: RepairApp) -> int:
+def let_through(database: Database, kick: Kick) -> int:
     """What waits at barriers without an unfinished member goes on; how many roles have something to do by that."""
 
     def batch(first: str) -> tuple[int, str | None]:
-        with app.database.transaction() as connection, lookups(connection):
+        with database.transaction() as connection, lookups(connection):
             barriers = connection.execute(BARRIERS, {"first": first, "batch": BATCH}).scalars().all()
-        with app.database.statement() as connection:
+        with database.statement() as connection:
             roles = look.let_through(connection, barriers)
-        app.kick(roles)
+        kick(roles)
         return len(roles), barriers[-1] if len(barriers) == BATCH else None
 
     return _barriers.sweep(batch)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
+from celeriac.dispatch.publish import Publisher
 from celeriac.repair.batch import BATCH
 from celeriac.settle import release
 
@@ -23,7 +24,7 @@ def lost_tickets(app: Celeriac) -> int:
     by_queue: defaultdict[str, list[str]] = defaultdict(list)
     for suspect in suspects:
         by_queue[suspect.queue].append(suspect.token)
-    lost = [token for queue, tokens in by_queue.items() for token in _not_queued(app, queue, tokens)]
+    lost = [token for queue, tokens in by_queue.items() for token in _not_queued(app.publisher, queue, tokens)]
     freed = 0
     for some in (lost[i : i + BATCH] for i in range(0, len(lost), BATCH)):
         with app.database.transaction() as connection:
@@ -36,6 +37,6 @@ def lost_tickets(app: Celeriac) -> int:
     return freed
 
 
-def _not_queued(app: Celeriac, queue: str, tokens: list[str]) -> list[str]:
-    queued = app.publisher.queued(queue, tokens)
+def _not_queued(publisher: Publisher, queue: str, tokens: list[str]) -> list[str]:
+    queued = publisher.queued(queue, tokens)
     return [] if queued is None else [token for token in tokens if token not in queued]

@@ -14,6 +14,7 @@ from celeriac.canvas.join import NEEDED
 from celeriac.repair.app import RepairApp
 from celeriac.repair.batch import BATCH
 from celeriac.repair.brief import briefly
+from celeriac.settings import Settings
 from celeriac.store.built_in import is_built_in
 from celeriac.store.connections import Database
 from celeriac.store.plans import in_order
@@ -241,28 +242,28 @@ def prune_finished(app: RepairApp) -> int:
     left = _prune(app.database, LEFT_OF_BULKS) + _prune(app.database, TICKS, days=TICKS_KEPT, kept=STRIP)
     aged = ((delete, days(app)) for delete, days in AGED)
     return (
-        prune_tasks(app)
+        prune_tasks(app.database, app.settings)
         + left
         + sum(_prune(app.database, delete, days=days) for delete, days in aged if days is not None)
     )
 
 
-def prune_tasks(app: RepairApp) -> int:
+def prune_tasks(database: Database, settings: Settings) -> int:
     """Finished tasks older than their role's `keep`; whole days of history where nobody keeps one of theirs."""
-    dropped, removed = prune_by_role(app)
+    dropped, removed = prune_by_role(database, settings)
     return dropped + removed.total()
 
 
-def prune_by_role(app: RepairApp) -> tuple[int, Counter[str]]:
+def prune_by_role(database: Database, settings: Settings) -> tuple[int, Counter[str]]:
     """The same: how many days went as a whole, and how many tasks of each role beside them."""
-    with app.database.statement() as connection:
+    with database.statement() as connection:
         undeclared = [name for name in connection.execute(UNDECLARED).scalars() if is_built_in(name)]
-        roles = connection.execute(KEPT, {"days": app.settings.event_days, "undeclared": undeclared}).all()
+        roles = connection.execute(KEPT, {"days": settings.event_days, "undeclared": undeclared}).all()
         days = connection.execute(DAYS).all()
     kept = {row.role: row.since for row in roles}
-    dropped = sum(briefly(app.database, partial(_drop_day, day=day, kept=kept)) for day in days)
-    removed = Counter({row.role: _prune(app.database, DELIVERED, role=row.role) for row in roles if row.forgets})
-    removed.update({role: _prune(app.database, TASKS, role=role, since=since) for role, since in kept.items()})
+    dropped = sum(briefly(database, partial(_drop_day, day=day, kept=kept)) for day in days)
+    removed = Counter({row.role: _prune(database, DELIVERED, role=row.role) for row in roles if row.forgets})
+    removed.update({role: _prune(database, TASKS, role=role, since=since) for role, since in kept.items()})
     return dropped, removed
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from celeriac.operate import audit
 from celeriac.operate.audit import Change
 from celeriac.settle import release
+from celeriac.store.connections import Database
 from celeriac.store.states import RUNNING
 
 if TYPE_CHECKING:
@@ -22,18 +23,20 @@ def rescue(app: Celeriac, *, minutes: float | None = None, operator: str | None 
 
     Silent for so many minutes, or for their role's `stale_after`. `operator`: who asked for it, for the audit trail.
     """
-    return rescue_by_role(app, minutes=minutes, operator=operator).total()
+    return rescue_by_role(app.database, app.process_name, minutes=minutes, operator=operator).total()
 
 
-def rescue_by_role(app: Celeriac, *, minutes: float | None = None, operator: str | None = None) -> Counter[str]:
-    """How many of each role were freed."""
+def rescue_by_role(
+    database: Database, process: str, *, minutes: float | None = None, operator: str | None = None
+) -> Counter[str]:
+    """How many of each role were freed; `process`: who does it, for their histories, where no operator asked."""
     rescued: Counter[str] = Counter()
     while True:
-        with app.database.transaction() as connection:
+        with database.transaction() as connection:
             tokens = release.stale(connection, TICKETS, minutes)
             freed = release.release(
                 connection, tokens, started=True, kind="rescue", why="its worker fell silent",
-                by=operator or app.process_name, loss=True,
+                by=operator or process, loss=True,
             )  # fmt: skip
             if operator is not None:
                 changes = [Change(str(f.id), {"status": RUNNING}, {"status": f.becomes}) for f in freed]

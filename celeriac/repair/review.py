@@ -50,8 +50,8 @@ def review_queues(app: Celeriac) -> int:
 
     Several at once do no harm: each task is rescued, removed and promoted once.
     """
-    rescued, promoted = rescue_by_role(app), promote_by_role(app)
-    dropped, removed = prune_by_role(app)
+    rescued, promoted = rescue_by_role(app.database, app.process_name), promote_by_role(app)
+    dropped, removed = prune_by_role(app.database, app.settings)
     did = {"rescued": rescued, "removed": removed, "promoted": promoted}
     done = {role: {what: n[role] for what, n in did.items()} for role in {*rescued, *removed, *promoted}}
     with app.database.transaction() as connection:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, text
 
+from celeriac.repair.app import Kick
 from celeriac.repair.brief import briefly
 from celeriac.store.connections import Database
 
@@ -106,13 +107,13 @@ class State:
 
 def turn(app: Celeriac) -> int:
     """Where dead entries pile up in the current segment, the next one takes over; entries moved."""
-    return _turn(app, _state(app.database))
+    return _turn(app.database, app.kick, _state(app.database))
 
 
-def turn_by_worker(app: Celeriac) -> int:
+def turn_by_worker(database: Database, kick: Kick) -> int:
     """As `turn`, by one of the workers that ask, once a second. A ring at rest costs each a statement."""
-    state = _state(app.database)
-    return _turn(app, state) if (state.is_worn or state.sealed) and _has_turn(app.database) else 0
+    state = _state(database)
+    return _turn(database, kick, state) if (state.is_worn or state.sealed) and _has_turn(database) else 0
 
 
 def _state(database: Database) -> State:
@@ -125,30 +126,30 @@ def _has_turn(database: Database) -> bool:
         return connection.execute(TAKE).scalar_one_or_none() is not None
 
 
-def _turn(app: Celeriac, state: State) -> int:
+def _turn(database: Database, kick: Kick, state: State) -> int:
     sealed = state.sealed
     if state.is_worn:
-        with app.database.statement() as connection:
+        with database.statement() as connection:
             connection.execute(SEAL, {"seg": state.seg, "next": state.next})
         sealed.append(state.seg)
-    return sum(empty(app, seg) for seg in sealed)
+    return sum(empty(database, kick, seg) for seg in sealed)
 
 
-def empty(app: Celeriac, seg: int) -> int:
+def empty(database: Database, kick: Kick, seg: int) -> int:
     """Moves what lives in a sealed segment and truncates it; what is locked stays for the next sweep."""
-    with app.database.statement() as connection:
+    with database.statement() as connection:
         pages = connection.exec_driver_sql(SIZE.format(seg=seg)).scalar_one()
     # The last first: what is moved leaves a dead entry, and passes walk over those before the first live one.
-    moved = sum(_move(app, seg, page) for page in reversed(range(0, pages, PAGES)))
-    briefly(app.database, lambda connection: _truncate(connection, seg), patience_ms=PATIENCE_MS)
+    moved = sum(_move(database, kick, seg, page) for page in reversed(range(0, pages, PAGES)))
+    briefly(database, lambda connection: _truncate(connection, seg), patience_ms=PATIENCE_MS)
     return moved
 
 
-def _move(app: Celeriac, seg: int, page: int) -> int:
-    with app.database.transaction() as connection:
+def _move(database: Database, kick: Kick, seg: int, page: int) -> int:
+    with database.transaction() as connection:
         done = connection.exec_driver_sql(MOVE.format(seg=seg, page=page, end=page + PAGES)).one()
     if done.n:
-        app.kick(done.roles)  # a pass that looked meanwhile may have found nothing
+        kick(done.roles)  # a pass that looked meanwhile may have found nothing
     return int(done.n)
 
 

@@ -1,16 +1,14 @@
-"""What runs need of the app, as do those above them."""
+"""What runs need of the app: a ticket all of it, its tasks' handlers and what is told of them a part each."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from celeriac.dispatch.app import DispatchApp
 from celeriac.dispatch.passes import Dispatcher
 from celeriac.dispatch.publish import Publisher
 from celeriac.roles.declare import Roles
 from celeriac.roles.role import Role
-from celeriac.roles.signature import Signature
 from celeriac.run.journal import Journal
 from celeriac.run.limited import Limited
 from celeriac.run.run import Run
@@ -33,43 +31,53 @@ class Backend(Protocol):
 class Execute(Protocol):
     """Runs a task's handler; the outcome is in its run. `direct`: what the direct calls of its ticket share."""
 
-    def __call__(self, app: RunApp, run: Run, direct: Any = None) -> None: ...
+    def __call__(self, app: HandlerApp, run: Run, direct: Any = None) -> None: ...
 
 
-class RunApp(DispatchApp, Protocol):
-    """Its settings, what of Celery's own a run needs, and the parts that runs are made of."""
+class TaskApp(Protocol):
+    """Celery's configuration and tasks, their roles, and where their rows are."""
+
+    @property
+    def conf(self) -> Any: ...
+    @property
+    def tasks(self) -> Mapping[str, Any]: ...
+    @property
+    def roles(self) -> Roles: ...
+    @property
+    def database(self) -> Database: ...
+
+
+class HandlerApp(TaskApp, Protocol):
+    """For the run of one handler: beside that, what Celery's tracer asks for and where its outcome goes."""
+
+    @property
+    def loader(self) -> Any: ...
+    @property
+    def backend(self) -> Backend: ...
+
+
+class ReporterApp(TaskApp, Protocol):
+    """For what others hear of a ticket's tasks: beside them, where events go."""
+
+    @property
+    def journal(self) -> Journal: ...
+
+
+class RunApp(HandlerApp, ReporterApp, Protocol):
+    """For a whole ticket: its settings, and the parts that start it, go on after it and settle it."""
 
     settings: Settings
 
     @property
     def execute(self) -> Execute: ...
     @property
-    def conf(self) -> Any: ...
-    @property
-    def loader(self) -> Any: ...
-    @property
-    def tasks(self) -> Mapping[str, Any]: ...
-    @property
-    def backend(self) -> Backend: ...
-    @property
-    def process_name(self) -> str: ...
-    @property
-    def database(self) -> Database: ...
-    @property
-    def roles(self) -> Roles: ...
-    @property
     def publisher(self) -> Publisher: ...
     @property
     def dispatcher(self) -> Dispatcher: ...
     @property
     def settler(self) -> Settler: ...
-    def dispatcher_on(self, database: Database, by: str) -> Dispatcher: ...
     def receive(self, role: Role, ask: Callable[[bool], Sequence[Started]]) -> Callable[[bool], Sequence[Started]]: ...
-    @property
-    def journal(self) -> Journal: ...
     @property
     def limited(self) -> Limited: ...
     @property
     def tally(self) -> Tally: ...
-    def role_named(self, name: str) -> tuple[Role, Signature]: ...
-    def kick(self, roles: Iterable[str]) -> None: ...

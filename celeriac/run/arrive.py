@@ -14,13 +14,14 @@ from sqlalchemy.exc import DBAPIError
 
 from celeriac.counters import COUNTERS
 from celeriac.dispatch.claim import Held, Holder, fresh_token
-from celeriac.dispatch.passes import Own
+from celeriac.dispatch.passes import Dispatcher, Own
 from celeriac.roles.role import Role
 from celeriac.run import start
 from celeriac.run.app import RunApp
 from celeriac.run.shared import closed, worker_id
 from celeriac.run.start import FEW
 from celeriac.run.ticket import TicketRun, hand_back
+from celeriac.store.connections import Database
 from celeriac.store.failures import retry_while_away
 from celeriac.store.started import Started
 
@@ -69,7 +70,7 @@ def _go_on(app: RunApp, role: Role, ran: int, until: float) -> int:
     Not for long, as others' tickets wait, too: a kick lines up behind them. How many ran in all.
     """
     few, total = ran, ran
-    while few and role.prompt and not closed() and _has_more(app, role):
+    while few and role.prompt and not closed() and _has_more(app.dispatcher, role):
         is_late = time.monotonic() > until
         done = None if few > FEW or is_late else _run_few(app, role)
         if done is None:
@@ -80,10 +81,10 @@ def _go_on(app: RunApp, role: Role, ran: int, until: float) -> int:
     return total
 
 
-def _has_more(app: RunApp, role: Role) -> bool:
+def _has_more(dispatcher: Dispatcher, role: Role) -> bool:
     """Errors are only logged: the tasks are settled, and the next look makes up for this one."""
     with _excused(role):
-        return app.dispatcher.has_work_and_room(role)
+        return dispatcher.has_work_and_room(role)
     return False
 
 
@@ -129,7 +130,7 @@ def _run_pass(app: RunApp, role: Role) -> dict[str, Any]:
     own = Own(Holder(worker_id(), os.getpid()), fresh_token(), _own)
 
     def ask(again: bool) -> list[Started]:
-        if again and (mine := _start_again(app, role, own.token)):
+        if again and (mine := _start_again(app.database, role, own.token)):
             return mine
         done = app.dispatcher.claim_and_start(role, own)
         app.dispatcher.publish(done.tickets[1:])
@@ -138,9 +139,9 @@ def _run_pass(app: RunApp, role: Role) -> dict[str, Any]:
     return TicketRun(app, role, own.token, ask).run()
 
 
-def _start_again(app: RunApp, role: Role, token: str) -> list[Started]:
+def _start_again(database: Database, role: Role, token: str) -> list[Started]:
     """What a pass has started whose answer was lost. Its other tickets are found as lost ones."""
-    with app.database.statement() as connection:
+    with database.statement() as connection:
         return start.start(connection, role.name, [], token, again=True, **_me())
 
 

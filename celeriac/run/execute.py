@@ -27,10 +27,11 @@ from celeriac.canvas import join
 from celeriac.canvas.parts import stored_body
 from celeriac.errors import CeleriacError, LeaseLost, Snooze, TaskCancelled
 from celeriac.run import redaction
-from celeriac.run.app import Backend, RunApp
+from celeriac.run.app import Backend, HandlerApp
 from celeriac.run.run import Run, enter, leave
 from celeriac.run.shared import worker_id
 from celeriac.store import states as row_states
+from celeriac.store.connections import Database
 from celeriac.store.encoding import legible, revived
 from celeriac.store.failures import is_gone, retry_while_away
 
@@ -79,7 +80,7 @@ class Direct:
 
 
 @contextmanager
-def directly(app: RunApp, role: str) -> Iterator[Direct | None]:
+def directly(app: HandlerApp, role: str) -> Iterator[Direct | None]:
     """Celery's stacks for the tasks of one ticket: what `self.request` and `current_task` say. None: trace them."""
     task = app.tasks[role]
     if not is_plain(task):
@@ -99,7 +100,7 @@ def directly(app: RunApp, role: str) -> Iterator[Direct | None]:
 SAID = ("root_id", "parent_id", "ignore_result", "shadow", "argsrepr", "kwargsrepr", "eta")
 
 
-def execute(app: RunApp, run: Run, direct: Direct | None = None) -> None:
+def execute(app: HandlerApp, run: Run, direct: Direct | None = None) -> None:
     """Runs the handler; its outcome is in `run`. `direct`: for a direct call, of what belongs to no workflow."""
     token = enter(run)
     run.secret = redaction.of_role(app.roles, run.role)
@@ -112,16 +113,16 @@ def execute(app: RunApp, run: Run, direct: Direct | None = None) -> None:
             run.lose(error)
     else:
         if run.outcome is None:
-            _conclude(app, run, ended)
+            _conclude(app.backend, run, ended)
     finally:
         leave(run, token)
         redaction.hide(run)
 
 
-def _attempt(app: RunApp, run: Run, direct: Direct | None) -> Any:
+def _attempt(app: HandlerApp, run: Run, direct: Direct | None) -> Any:
     """What cannot have its arguments fails without its handler, and the others of its ticket never notice."""
     if run.task.headers is not None and "fall_out" in run.canvas:
-        return _spread(app, run, **run.canvas["fall_out"])
+        return _spread(app.backend, app.conf.enable_utc, run, **run.canvas["fall_out"])
     task = run.task
     try:
         if task.headers is None:
@@ -132,32 +133,34 @@ def _attempt(app: RunApp, run: Run, direct: Direct | None) -> Any:
     except (TaskCancelled, LeaseLost):
         raise
     except Exception as error:
-        return _fail(app, run, error)
+        return _fail(app.tasks[run.role.name], app.conf.enable_utc, run, error)
     if direct is None or (task.headers is not None and run.canvas):
         return _trace(app, run, args, kwargs, request)
     return _call(direct, run, args, kwargs, request)
 
 
-def _arguments(app: RunApp, run: Run) -> tuple[Any, Any]:
+def _arguments(app: HandlerApp, run: Run) -> tuple[Any, Any]:
     """Those of a chord's body with the results of its members. Raises ChordError, LeaseLost, or what reading raises."""
     args, kwargs = revived(run.task.args), revived(run.task.kwargs)
     if "awaits" not in run.canvas:
         return args, kwargs
-    results, joins = _members(app, run), run.canvas.get("joins")
+    results, joins = _members(app.database, app.backend, run), run.canvas.get("joins")
     return join.arguments(args, kwargs, joins, results) if joins else (args, kwargs)
 
 
-def _members(app: RunApp, run: Run) -> list[Any]:
+def _members(database: Database, backend: Backend, run: Run) -> list[Any]:
     """Their results. Raises ChordError if they did not all complete: then no other attempt would help."""
 
     def read() -> join.Joined | join.Missing:
-        with app.database.reading() as connection:
+        with database.reading() as connection:
             return join.results(connection, run.canvas["awaits"], run.canvas.get("shape"), run.canvas.get("places", 0))
 
     joined = _patiently(read, "read the members' results")
     if isinstance(joined, join.Missing):
         run.is_hopeless = True
-        failed = f"Dependency {joined.task_id} raised {_error_of(app, joined)!r}" if joined.task_id else joined.message
+        failed = (
+            f"Dependency {joined.task_id} raised {_error_of(backend, joined)!r}" if joined.task_id else joined.message
+        )
         raise ChordError(failed)
     run.canvas["parent_id"] = joined.last
     try:
@@ -166,10 +169,10 @@ def _members(app: RunApp, run: Run) -> list[Any]:
         raise ChordError(f"the results of its members cannot be read: {error!r}") from error
 
 
-def _error_of(app: RunApp, member: join.Missing) -> Any:
+def _error_of(backend: Backend, member: join.Missing) -> Any:
     """What it failed with; its words if that cannot be read."""
     try:
-        return app.backend.exception_to_python(revived(member.error)) if member.error else member.message
+        return backend.exception_to_python(revived(member.error)) if member.error else member.message
     except Exception:
         return member.message
 
@@ -184,15 +187,15 @@ def _patiently(act: Callable[[], T], what: str) -> T:
         raise LeaseLost(f"could not {what}: {error}") from error
 
 
-def _spread(app: RunApp, run: Run, task_id: str, status: str, error: str | None) -> None:
+def _spread(backend: Backend, utc: bool, run: Run, task_id: str, status: str, error: str | None) -> None:
     """In the name of a task that ended without its worker: see `celeriac.fall_out`."""
-    context = Context(request_of(run, app.conf.enable_utc, legible) | {"id": task_id})
+    context = Context(request_of(run, utc, legible) | {"id": task_id})
     kind = TaskRevokedError if status == row_states.CANCELLED else CeleriacError
 
     def spread() -> None:
         run.follow_ups.clear()
         run.tombstones.clear()
-        app.backend.spread(context, kind(error), call_errbacks=status == row_states.FAILED)
+        backend.spread(context, kind(error), call_errbacks=status == row_states.FAILED)
 
     try:
         _patiently(spread, "tell who waits for a task")
@@ -205,9 +208,9 @@ def _spread(app: RunApp, run: Run, task_id: str, status: str, error: str | None)
         run.give_way()
 
 
-def _fail(app: RunApp, run: Run, error: Exception) -> None:
+def _fail(task: Any, utc: bool, run: Run, error: Exception) -> None:
     """Without the handler, but with whatever Celery does about a task that failed."""
-    task, context = app.tasks[run.role.name], Context(request_of(run, app.conf.enable_utc, legible))
+    context = Context(request_of(run, utc, legible))
     context.args, context.kwargs = legible(run.task.args), legible(run.task.kwargs)
     _task_stack.push(task)
     task.request_stack.push(context)
@@ -220,7 +223,7 @@ def _fail(app: RunApp, run: Run, error: Exception) -> None:
         _task_stack.pop()
 
 
-def _trace(app: RunApp, run: Run, args: Any, kwargs: Any, request: dict[str, Any]) -> Any:
+def _trace(app: HandlerApp, run: Run, args: Any, kwargs: Any, request: dict[str, Any]) -> Any:
     """Runs it through Celery's tracer; returns the Ignore or Reject it raised, for which Celery stores no result."""
     task = app.tasks[run.role.name]
     traced = trace.trace_task(
@@ -255,7 +258,7 @@ def _handle(task: Any, context: Context, state: str, error: Exception) -> None:
         trace.report_internal_error(task, another)
 
 
-def _conclude(app: RunApp, run: Run, error: Any) -> None:
+def _conclude(backend: Backend, run: Run, error: Any) -> None:
     """Celery stores nothing for Ignore and Reject."""
     if run.replaced and isinstance(error, Ignore):
         run.give_way()
@@ -267,7 +270,7 @@ def _conclude(app: RunApp, run: Run, error: Any) -> None:
         run.requeue(error)
     else:
         error = error or RuntimeError("ended without an outcome")
-        app.backend.store_result(run.task.task_id, error, states.FAILURE)
+        backend.store_result(run.task.task_id, error, states.FAILURE)
 
 
 def request_of(run: Run, utc: bool, read: Callable[[Any], Any] = revived) -> dict[str, Any]:

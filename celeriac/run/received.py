@@ -11,7 +11,7 @@ from kombu.message import Message
 
 from celeriac.roles.role import Role
 from celeriac.run import shared
-from celeriac.run.app import RunApp
+from celeriac.run.app import TaskApp
 from celeriac.run.execute import request_of
 from celeriac.run.run import Run
 from celeriac.store.encoding import legible
@@ -31,12 +31,12 @@ def is_heard() -> bool:
     return bool(signals.task_received.receivers)
 
 
-def tell(app: RunApp, role: Role, task: Started) -> None:
+def tell(app: TaskApp, role: Role, task: Started) -> None:
     """In the process that is about to run it; Celery's own sender, the consumer, is in another."""
     signals.task_received.send(sender=app.tasks[role.name], request=request(app, role, task))
 
 
-def request(app: RunApp, role: Role, task: Started) -> Request:
+def request(app: TaskApp, role: Role, task: Started) -> Request:
     """It has no message to be acknowledged or rejected: to do so changes nothing."""
     said = dict(ALWAYS) | request_of(Run(task, role, app.database), app.conf.enable_utc, legible)
     body = legible(task.args), legible(task.kwargs), {name: said[name] for name in EMBEDDED}

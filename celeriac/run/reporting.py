@@ -9,7 +9,7 @@ from celery.app.task import Context
 
 from celeriac.roles.role import Role
 from celeriac.run import journal, lines, redaction, shared
-from celeriac.run.app import RunApp
+from celeriac.run.app import ReporterApp
 from celeriac.run.execute import request_of
 from celeriac.run.journal import Event
 from celeriac.run.received import is_heard, tell
@@ -25,7 +25,7 @@ witnesses: list[Callable[[Run], None]] = []
 class Reporter:
     """What is told of one ticket's rows: events, where somebody listens, lines of the log, signals of Celery's."""
 
-    def __init__(self, app: RunApp, role: Role, *, listened: bool, logs: bool) -> None:
+    def __init__(self, app: ReporterApp, role: Role, *, listened: bool, logs: bool) -> None:
         self.app = app
         self.journal = app.journal if listened else None
         self.role = role
@@ -90,7 +90,7 @@ class Reporter:
             self.journal.write(made)
 
 
-def reporter(app: RunApp, role: Role) -> Reporter | None:
+def reporter(app: ReporterApp, role: Role) -> Reporter | None:
     """None while nobody wants to hear of tasks: then a run costs nothing more."""
     listened, logs = shared.telling(), lines.wanted()
     if listened or logs or signals.task_revoked.receivers or witnesses or is_heard():

@@ -25,7 +25,7 @@ from sqlalchemy.orm import Session
 from celeriac.dispatch.passes import Dispatcher, Own, Pass
 from celeriac.enqueue.rows import NewTask
 from celeriac.roles.role import Role
-from celeriac.run.app import RunApp
+from celeriac.run.app import HandlerApp
 from celeriac.run.execute import Direct, execute
 from celeriac.run.run import Run
 from celeriac.run.settler import Settler
@@ -61,7 +61,7 @@ def traced(insert: Callable[[list[NewTask], Any], T]) -> Callable[[list[NewTask]
     return inserting
 
 
-def executed(app: RunApp, run: Run, direct: Direct | None = None) -> None:
+def executed(app: HandlerApp, run: Run, direct: Direct | None = None) -> None:
     """`execute` in a span, which is the current one of the handler and of what it enqueues."""
     parent, links = _origin(run.task)
     about = _of_run(run)

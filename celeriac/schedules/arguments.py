@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from celeriac.enqueue.foreign import RoleNamed
 from celeriac.enqueue.intake import arguments_of, new_task
 from celeriac.enqueue.rows import NewTask
 from celeriac.errors import ConfigurationError
 from celeriac.schedules.decide import Entry, PlannedJob, call_of
 from celeriac.store.encoding import MOST_BYTES, Unfit, encoded, revived
-
-if TYPE_CHECKING:
-    from celeriac.app import Celeriac
 
 
 def kept(value: Any, of: str = "") -> Any:
@@ -22,10 +20,9 @@ def kept(value: Any, of: str = "") -> Any:
         raise ConfigurationError(f"{of}the arguments cannot be kept: {error}") from None
 
 
-def task_of(app: Celeriac, schedule: Entry | PlannedJob, task_id: str, **more: Any) -> NewTask:
-    """What an instant enqueues. Raises EnqueueRefused."""
-    role, signature = app.role_named(schedule.target)
-    limit = app.settings.max_argument_bytes
+def task_of(role_named: RoleNamed, limit: float, schedule: Entry | PlannedJob, task_id: str, **more: Any) -> NewTask:
+    """What an instant enqueues; `limit`: bytes of its arguments. Raises EnqueueRefused."""
+    role, signature = role_named(schedule.target)
     args, fields = call_of(schedule.options)
     said = revived(arguments_of(role.name, {"args": list(args), "kwargs": dict(schedule.kwargs)}, limit))
     return new_task(

@@ -11,6 +11,7 @@ import math
 import sys
 import threading
 import time
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -25,10 +26,8 @@ from sqlalchemy.exc import DBAPIError
 from celeriac import logged
 from celeriac.counters import COUNTERS
 from celeriac.errors import ConfigurationError
-from celeriac.schedules import written
 from celeriac.schedules.decide import PlannedJob
 from celeriac.schedules.listed import entries
-from celeriac.schedules.tick import PATIENCE
 from celeriac.schedules.timetable import Ticked, Timetable
 from celeriac.store.failures import RETRY_EVERY, Away, is_gone, is_locked
 from celeriac.store.migrate import unapplied
@@ -54,10 +53,10 @@ ACTS = 4
 
 
 class Acts:
-    """What runs beside the ticks: of each schedule one at a time."""
+    """What runs beside the ticks: of each schedule one at a time. `keep` writes what each came to."""
 
-    def __init__(self, app: Celeriac) -> None:
-        self.app = app
+    def __init__(self, keep: Callable[[PlannedJob, Mapping[str, Any]], None]) -> None:
+        self.keep = keep
         self.threads = ThreadPoolExecutor(ACTS, thread_name_prefix="celeriac-beat")
         self.running: dict[str, Future[None]] = {}
 
@@ -80,14 +79,11 @@ class Acts:
         else:
             logger.log(logging.INFO if done else logging.DEBUG, "%s: %d", job.name, done)
             report = {"done": done}
-        self._tell(job, report | {"seconds": round(time.monotonic() - began, 3), "by": self.app.process_name})
+        self._tell(job, report | {"seconds": round(time.monotonic() - began, 3)})
 
     def _tell(self, job: PlannedJob, report: dict[str, Any]) -> None:
         try:
-            with self.app.database.transaction(patience=PATIENCE) as connection:
-                written.keep_report(connection, job.name, report)
-                if job.kind == "sweep":
-                    written.ran(connection, job.name, report)
+            self.keep(job, report)
         except Exception as error:
             logger.warning("What %s came to could not be written: %s", job.name, error)
 
@@ -136,7 +132,7 @@ class Scheduler(StockScheduler):
 
     def __init__(self, app: Celeriac, *args: Any, **kwargs: Any) -> None:
         self.timetable = Timetable(app)
-        self.acts = Acts(app)
+        self.acts = Acts(self.timetable.keep)
         self.away = Away()
         self.installed = False
         self.install_at = -math.inf

@@ -9,19 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import datetime, timedelta
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from celery.app.utils import Settings as Configuration
 from celery.beat import ScheduleEntry
 from celery.schedules import crontab, schedule, solar
 
 from celeriac.enqueue.calls import CELERYS
 from celeriac.errors import ConfigurationError
 from celeriac.roles.bounds import LONGEST_NAME, Rule, is_duration
+from celeriac.roles.declare import Roles
 from celeriac.schedules.arguments import kept
 from celeriac.schedules.decide import CALL_OPTIONS, Entry, every
-
-if TYPE_CHECKING:
-    from celeriac.app import Celeriac
 
 #: What an entry may say, and stock Celery knows.
 _PARTS = {"task", "schedule", "args", "kwargs", "options", "relative"}
@@ -34,15 +33,15 @@ _QUEUE = ("queue", "routing_key")
 _KINDS = "give seconds, a timedelta, a crontab, a solar or an expression such as '@every 5m'"
 
 
-def entries(app: Celeriac) -> Iterator[Entry]:
+def entries(conf: Configuration, roles: Roles) -> Iterator[Entry]:
     """Raises ConfigurationError naming the entry."""
-    listed = app.conf.beat_schedule or {}
+    listed = conf.beat_schedule or {}
     if not isinstance(listed, Mapping):
         raise ConfigurationError(f"beat_schedule={listed!r:.100}: give a dict of entries by name")
     for name, entry in listed.items():
         said = _said(name, entry)
         try:
-            yield _entry(app, _short(str(name)), said)
+            yield _entry(conf, roles, _short(str(name)), said)
         except (ConfigurationError, ValueError, TypeError) as error:
             raise ConfigurationError(f"beat_schedule[{str(name)!r:.100}]: {error}") from error
 
@@ -63,15 +62,15 @@ def _short(name: str) -> str:
     return f"{name[: LONGEST_NAME - 12]}… {sha256(name.encode()).hexdigest()[:10]}"
 
 
-def _entry(app: Celeriac, name: str, said: Mapping[str, Any]) -> Entry:
+def _entry(conf: Configuration, roles: Roles, name: str, said: Mapping[str, Any]) -> Entry:
     if unknown := sorted(map(str, said.keys() - _PARTS)):
         raise ConfigurationError(f"there is no {unknown[0]!r}; an entry says {', '.join(sorted(_PARTS))}")
     role, args, keywords, options = (_part(said, part) for part in _TYPES)
-    kwargs, positional = _arguments(app, role, tuple(args), dict(keywords))
-    of_each = _options(app, role, options) | ({"args": list(positional)} if positional else {})
+    kwargs, positional = _arguments(roles, role, tuple(args), dict(keywords))
+    of_each = _options(conf, roles, role, options) | ({"args": list(positional)} if positional else {})
     return Entry(
         name=name, kind="task", target=role, kwargs=kept(kwargs), options=kept(of_each),
-        priority=options.get("priority"), **_when(app, said.get("schedule"), bool(said.get("relative"))),
+        priority=options.get("priority"), **_when(conf, said.get("schedule"), bool(said.get("relative"))),
     )  # fmt: skip
 
 
@@ -98,24 +97,24 @@ _TYPES: Mapping[str, Rule] = {
 
 
 def _arguments(
-    app: Celeriac, role: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    roles: Roles, role: str, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[dict[str, Any], tuple[Any, ...]]:
     """By name where the handler's names are known, so that an operator can change one."""
-    declared = app.roles.get(role)
+    declared = roles.get(role)
     if not args or declared is None or not declared.signature.nameable or len(args) > len(declared.signature.names):
         return kwargs, args
     named = dict(zip(declared.signature.names, args, strict=False))
     return (kwargs, args) if named.keys() & kwargs.keys() else (named | kwargs, ())
 
 
-def _options(app: Celeriac, role: str, options: Mapping[str, Any]) -> dict[str, Any]:
+def _options(conf: Configuration, roles: Roles, role: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Those of a call that a row keeps. What only concerns a message changes nothing here, as at a call."""
     if refused := sorted(options.keys() & _ONCE):
         raise ConfigurationError(f"options[{refused[0]!r}] is of a single task; a schedule cannot have it")
     if unknown := sorted(options.keys() - CELERYS - CALL_OPTIONS.keys() - {"priority"}):
         raise ConfigurationError(f"options: a call has no option {unknown[0]!r}")
-    declared, queue = app.roles.get(role), next((options[o] for o in _QUEUE if options.get(o)), None)
-    if declared and queue not in (None, declared.role.queue, declared.role.name, app.conf.task_default_queue):
+    declared, queue = roles.get(role), next((options[o] for o in _QUEUE if options.get(o)), None)
+    if declared and queue not in (None, declared.role.queue, declared.role.name, conf.task_default_queue):
         raise ConfigurationError(
             f"options: its queue is {declared.role.queue!r}, set where the role is declared; not {queue!r}"
         )
@@ -133,26 +132,26 @@ def _plain(value: Any) -> Any:
 # -- when --------------------------------------------------------------------------------------------------------------
 
 
-def _when(app: Celeriac, when: Any, relative: bool) -> dict[str, Any]:
+def _when(conf: Configuration, when: Any, relative: bool) -> dict[str, Any]:
     once: dict[str, Any] = {"overlap": "allow", "misfire_grace": 0.0}
     if when is None:
         raise ConfigurationError(f"it has no schedule; {_KINDS}")
     if isinstance(when, str):
-        return once | {"cron_expression": when, "timezone": _timezone(app)}
+        return once | {"cron_expression": when, "timezone": _timezone(conf)}
     if isinstance(when, int | float | timedelta) and not isinstance(when, bool):
-        when = schedule(when, relative=relative, app=app)
+        when = schedule(when, relative=relative)
     if getattr(when, "nowfun", None) is not None:
         raise ConfigurationError("a nowfun cannot be kept: instants are of the database's clock")
     convert = _CONVERTED.get(type(when))
     if convert is None:
         raise ConfigurationError(f"a schedule of the kind {type(when).__qualname__} cannot be kept; {_KINDS}")
-    return once | convert(app, when)
+    return once | convert(conf, when)
 
 
-def _period(app: Celeriac, period: Any) -> dict[str, Any]:
+def _period(conf: Configuration, period: Any) -> dict[str, Any]:
     seconds = period.run_every.total_seconds()
     if period.relative:
-        return {"cron_expression": _rounded(seconds), "timezone": _timezone(app)}
+        return {"cron_expression": _rounded(seconds), "timezone": _timezone(conf)}
     return {"cron_expression": every(seconds)}
 
 
@@ -170,14 +169,14 @@ def _rounded(seconds: float) -> str:
 _FIELDS = (("minute", 60), ("hour", 24), ("day_of_month", 31), ("month_of_year", 12), ("day_of_week", 7))
 
 
-def _crontab(app: Celeriac, cron: Any) -> dict[str, Any]:
+def _crontab(conf: Configuration, cron: Any) -> dict[str, Any]:
     both = "&" if _is_said(cron.day_of_month, 31) and _is_said(cron.day_of_week, 7) else ""
     *others, weekday = (_field(getattr(cron, part), getattr(cron, f"_orig_{part}"), most) for part, most in _FIELDS)
-    deadline = app.conf.beat_cron_starting_deadline
+    deadline = conf.beat_cron_starting_deadline
     if deadline is not None and not is_duration(deadline):
         raise ConfigurationError(f"beat_cron_starting_deadline={deadline!r}: give seconds, or None")
     late = {} if deadline is None else {"misfire": "skip", "misfire_grace": max(1.0, float(deadline))}
-    return {"cron_expression": " ".join([*others, both + weekday]), "timezone": _timezone(app)} | late
+    return {"cron_expression": " ".join([*others, both + weekday]), "timezone": _timezone(conf)} | late
 
 
 def _is_said(values: Collection[int], most: int) -> bool:
@@ -203,19 +202,19 @@ def _ranges(numbers: list[int]) -> Iterator[str]:
         first = last = number if number is not None else last
 
 
-def _solar(_: Celeriac, sun: Any) -> dict[str, Any]:
+def _solar(_: Configuration, sun: Any) -> dict[str, Any]:
     return {"cron_expression": f"@solar {sun.event} {sun.lat:g} {sun.lon:g}"}
 
 
-def _timezone(app: Celeriac) -> str:
-    said = app.conf.timezone
+def _timezone(conf: Configuration) -> str:
+    said = conf.timezone
     if said:
         return str(getattr(said, "key", said))
-    if not app.conf.enable_utc:
+    if not conf.enable_utc:
         raise ConfigurationError("enable_utc=False means this machine's time zone: give timezone='Europe/Berlin'")
     return "UTC"
 
 
-_CONVERTED: Mapping[type, Callable[[Celeriac, Any], dict[str, Any]]] = {
+_CONVERTED: Mapping[type, Callable[[Configuration, Any], dict[str, Any]]] = {
     schedule: _period, crontab: _crontab, solar: _solar,
 }  # fmt: skip

@@ -95,7 +95,7 @@ def entries(app: Celeriac, environ: Mapping[str, str] | None = None) -> dict[str
 def _listed(app: Celeriac) -> Iterator[Entry]:
     """The beat config's, then Celery's. Raises ConfigurationError for a name that is given twice."""
     seen: set[str] = set()
-    for entry in (*(make(app) for make in app.schedules), *celerys.entries(app)):
+    for entry in (*(make(app) for make in app.schedules), *celerys.entries(app.conf, app.roles)):
         if entry.name in seen:
             raise ConfigurationError(f"schedule {entry.name!r}: there are two of that name; give one of them another")
         seen.add(entry.name)

@@ -14,6 +14,7 @@ from psycopg2.errors import UniqueViolation
 from sqlalchemy import Connection, RowMapping
 from sqlalchemy.exc import IntegrityError
 
+from celeriac.enqueue.foreign import RoleNamed
 from celeriac.errors import BadValue, ConfigurationError, IllegalMove, Unknown
 from celeriac.insights import redaction
 from celeriac.operate import PATIENCE, audit
@@ -24,6 +25,7 @@ from celeriac.schedules.decide import CHANGEABLE, Entry
 from celeriac.schedules.expressions import parse
 from celeriac.schedules.listed import entries
 from celeriac.schedules.timetable import RunNow, Timetable
+from celeriac.store.connections import Database
 from celeriac.store.sensitive import kept
 
 if TYPE_CHECKING:
@@ -37,7 +39,7 @@ _AUDITED = ("name", "target", *CHANGEABLE)
 
 def create(app: Celeriac, entry: Entry, *, by: str, why: str = "") -> RowMapping:
     """A schedule of an operator's. Raises BadValue, EnqueueRefused, or IllegalMove if the name is taken."""
-    refuse_what_cannot_run(app, entry)
+    refuse_what_cannot_run(app.role_named, app.settings.max_argument_bytes, entry)
     with _taken(entry.name, entry.kwargs), app.database.transaction(patience=PATIENCE) as connection:
         row = written.planned(connection, written.create(connection, entry, by))
         _audit(connection, "create", None, row, by, why)
@@ -62,7 +64,7 @@ def change(
         if "kwargs" in changes:
             changes = {**changes, "kwargs": kept(changes["kwargs"], before["kwargs"])}
         entry = Entry(**{field: before[field] for field in ("name", "kind", "target", *CHANGEABLE)})
-        refuse_what_cannot_run(app, replace(entry, **changes))
+        refuse_what_cannot_run(app.role_named, app.settings.max_argument_bytes, replace(entry, **changes))
         after = written.planned(connection, written.change(connection, before, **changes))
         _audit(connection, action, before, after, by, why)
         return after
@@ -73,9 +75,9 @@ def toggle(app: Celeriac, name: Name, enabled: bool, *, by: str, why: str = "") 
     return change(app, name, {"enabled": enabled}, action="toggle", by=by, why=why)
 
 
-def delete(app: Celeriac, name: Name, *, by: str, why: str = "") -> RowMapping:
+def delete(database: Database, name: Name, *, by: str, why: str = "") -> RowMapping:
     """What it was. Raises Unknown, or IllegalMove for one of the beat config."""
-    with app.database.transaction(patience=PATIENCE) as connection:
+    with database.transaction(patience=PATIENCE) as connection:
         row = get(connection, name, lock=True)
         if row["declared"] is not None:
             raise IllegalMove(
@@ -110,14 +112,14 @@ def get(connection: Connection, name: Name, *, lock: bool = False) -> RowMapping
     return row
 
 
-def refuse_what_cannot_run(app: Celeriac, entry: Entry) -> None:
+def refuse_what_cannot_run(role_named: RoleNamed, limit: float, entry: Entry) -> None:
     """What its tick would only find out later. Raises BadValue naming the field, or EnqueueRefused."""
     _try("name", entry.name, entry.check_name)
     _try("cron_expression", entry.cron_expression, lambda: parse(entry.cron_expression, "UTC"))
     _try("timezone", entry.timezone, lambda: parse(entry.cron_expression, entry.timezone))
     _try("misfire_grace", entry.misfire_grace, entry.check)
     if entry.kind == "task":
-        task_of(app, entry, "a check")
+        task_of(role_named, limit, entry, "a check")
 
 
 def _try(field: str, value: object, act: Callable[[], object]) -> None:

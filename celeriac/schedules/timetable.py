@@ -6,10 +6,10 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from psycopg2.errors import LockNotAvailable
@@ -28,6 +28,7 @@ from celeriac.schedules import tick, written
 from celeriac.schedules.arguments import task_of
 from celeriac.schedules.decide import Plan, PlannedJob, decide
 from celeriac.schedules.listed import entries
+from celeriac.store.connections import Database
 from celeriac.store.failures import is_gone
 
 if TYPE_CHECKING:
@@ -137,6 +138,14 @@ class Timetable:
         with self.app.database.statement() as connection:
             tick.report(connection, self.beat_id, socket.gethostname(), os.getpid(), late_by)
 
+    def keep(self, job: PlannedJob, report: Mapping[str, Any]) -> None:
+        """What a pass or sweep of it came to."""
+        done = {**report, "by": self.app.process_name}
+        with self.app.database.transaction(patience=tick.PATIENCE) as connection:
+            written.keep_report(connection, job.name, done)
+            if job.kind == "sweep":
+                written.ran(connection, job.name, done)
+
     def leave(self) -> None:
         with self.app.database.statement() as connection:
             tick.leave(connection, self.beat_id)
@@ -177,13 +186,15 @@ class Timetable:
         return self._put(connection, job, [instants_id(job.name, instant) for instant in plan.run])
 
     def _put(self, connection: Connection, job: PlannedJob, ids: list[str]) -> list[Receipt]:
-        by = f"schedule {job.name}"
-        return enqueue(connection, [task_of(self.app, job, task_id, enqueued_by=by) for task_id in ids])
+        by, limit = f"schedule {job.name}", self.app.settings.max_argument_bytes
+        return enqueue(
+            connection, [task_of(self.app.role_named, limit, job, task_id, enqueued_by=by) for task_id in ids]
+        )
 
     def _act(self, job: PlannedJob) -> Callable[[], int]:
         app, target = self.app, job.target
         if job.kind == "pass":
-            return lambda: _pass(app, target)
+            return lambda: _pass(app.dispatch, app.database, target)
         if target not in SWEEPS:
             raise ConfigurationError(f"there is no sweep {target!r}; there are: {', '.join(SWEEPS)}")
         return lambda: sweep(app, target)
@@ -215,11 +226,11 @@ class Timetable:
         return RunNow(task_id)
 
 
-def _pass(app: Celeriac, role: str) -> int:
+def _pass(dispatch: Callable[[str], int], database: Database, role: str) -> int:
     """The number of tasks published; counts what is left only if somebody wants to know it of this role."""
-    scheduled = app.dispatch(role)
+    scheduled = dispatch(role)
     if signals.pass_finished.has_listeners(role):
-        with app.database.reading() as connection:
+        with database.reading() as connection:
             left = counting.due(connection, role)
         signals.pass_finished.send(sender=role, role=role, scheduled=scheduled, pending=scheduled + left)
     return scheduled

@@ -1,15 +1,61 @@
-"""What the seam needs of the app."""
+"""What the seam needs of the app: who writes rows and who reads results a part of it each."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol
 
-from celeriac.run.app import RunApp
-from celeriac.seam.enqueuer import Enqueuer
+from sqlalchemy import Connection
+from sqlalchemy.orm import Session
+
+from celeriac.dispatch.publish import Publisher
+from celeriac.enqueue.rows import NewTask, Receipt
+from celeriac.roles.role import Role
+from celeriac.roles.signature import Signature
+from celeriac.run.settler import Settler
+from celeriac.settings import Settings
+from celeriac.store.connections import Database
 
 
-class SeamApp(RunApp, Protocol):
-    """Beside what runs need: where new rows go."""
+class EnqueuerApp(Protocol):
+    """For what writes new rows, and sees to an early start."""
+
+    settings: Settings
 
     @property
-    def enqueuer(self) -> Enqueuer: ...
+    def conf(self) -> Any: ...
+    @property
+    def database(self) -> Database: ...
+    @property
+    def publisher(self) -> Publisher: ...
+    def role_named(self, name: str) -> tuple[Role, Signature]: ...
+
+
+class ResultsApp(Protocol):
+    """For Celery's result backend: rows are read, and a success is settled with its session."""
+
+    @property
+    def database(self) -> Database: ...
+    @property
+    def settler(self) -> Settler: ...
+
+
+class Inserts(Protocol):
+    """Where new rows go."""
+
+    @property
+    def insert(self) -> Callable[[list[NewTask], Session | Connection | None], list[Receipt | None]]: ...
+
+
+class SeamApp(EnqueuerApp, Protocol):
+    """For what Celery publishes, which is rows."""
+
+    @property
+    def tasks(self) -> Mapping[str, Any]: ...
+    @property
+    def backend(self) -> Any: ...
+    @property
+    def enqueuer(self) -> Inserts: ...
+    @property
+    def process_name(self) -> str: ...
+    def kick(self, roles: Iterable[str]) -> None: ...

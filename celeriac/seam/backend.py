@@ -19,9 +19,9 @@ from kombu.exceptions import EncodeError
 from celeriac.canvas.parts import barrier_of, flattened
 from celeriac.errors import EnqueueRefused
 from celeriac.run import run as running
-from celeriac.run.app import RunApp
 from celeriac.run.outcomes import described
 from celeriac.seam import producer, results
+from celeriac.seam.app import ResultsApp
 from celeriac.settle.tombstones import Tombstone
 from celeriac.store import states
 from celeriac.store.encoding import MOST_BYTES, Unfit, encoded
@@ -55,7 +55,7 @@ class RowBackend(BaseBackend):
     Of chords there is nothing to keep: a member's row is its part, and what waits for it is another row.
     """
 
-    app: RunApp
+    app: ResultsApp
     supports_autoexpire = True
     supports_native_join = True
 

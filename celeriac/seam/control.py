@@ -12,7 +12,7 @@ from click import ClickException
 from celeriac.errors import NotSupported
 from celeriac.operate.policies import limits_in_words, set_limits
 from celeriac.operate.revoke import in_words, revoke, stamped
-from celeriac.run.app import RunApp
+from celeriac.seam.app import SeamApp
 
 #: What stock Celery has and rows have no use for: a signal is for the process, which goes on here.
 Ignored = Any
@@ -25,7 +25,7 @@ class PurgeRefused(ClickException, NotSupported):
 class Control(StockControl):
     """`revoke` needs no worker: it is done when it returns, and raises if Postgres does not answer."""
 
-    app: RunApp
+    app: SeamApp
 
     def revoke(
         self, task_id: Any, destination: Ignored = None, terminate: bool = False, signal: Ignored = None,  # noqa: ARG002

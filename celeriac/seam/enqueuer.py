@@ -21,8 +21,8 @@ from celeriac.enqueue.rows import NewTask, Receipt
 from celeriac.errors import EnqueueRefused
 from celeriac.roles.role import Role
 from celeriac.run import run as running
-from celeriac.run.app import RunApp
 from celeriac.seam import broker
+from celeriac.seam.app import EnqueuerApp
 from celeriac.store.failures import retry_deadlocks
 
 #: What holds a caller's transaction.
@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 class Enqueuer:
     """Writes an app's new tasks."""
 
-    def __init__(self, app: RunApp) -> None:
+    def __init__(self, app: EnqueuerApp) -> None:
         broker.url_of(app.conf, app.settings)  # raises for one that cannot be, though no enqueue needs it
         # The kicker's thread needs it, and cannot import it any more while a short program ends.
         importlib.import_module("celeriac.seam.transport")

@@ -22,8 +22,8 @@ from celeriac.errors import BadValue, CeleriacError, Snooze
 from celeriac.roles.bounds import is_duration
 from celeriac.roles.role import Role
 from celeriac.run import run as running
-from celeriac.run.app import RunApp
 from celeriac.run.log import logger
+from celeriac.seam.app import SeamApp
 from celeriac.seam.configuration import diverts_calls
 from celeriac.seam.result import RowResult
 
@@ -45,7 +45,7 @@ class Enqueued(RowResult):
     due_at: datetime | None = None
 
     @classmethod
-    def of(cls, app: RunApp, task_id: str, receipt: Receipt | None) -> Enqueued:
+    def of(cls, app: SeamApp, task_id: str, receipt: Receipt | None) -> Enqueued:
         """What `AsyncResult` makes ready for whoever waits is made when somebody does: most never ask."""
         result = cls.__new__(cls)
         result.app, result.backend, result.id = app, app.backend, receipt.task_id if receipt else task_id

@@ -14,6 +14,7 @@ from celeriac.dispatch.publish import Publisher, Ticket
 from celeriac.errors import ConfigurationError
 from celeriac.seam.enqueuer import Enqueuer
 from celeriac.settle import release
+from celeriac.store.connections import Database
 
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
@@ -72,7 +73,7 @@ def here(app: Celeriac, *, enqueuer: type[Enqueuer] = Waiting, closed: bool = Fa
             yield publisher
         finally:
             if publisher is not known and publisher.tickets:
-                _hand_back(app, [ticket.token for ticket in publisher.tickets])
+                _hand_back(app.database, app.process_name, [ticket.token for ticket in publisher.tickets])
 
 
 @contextmanager
@@ -96,9 +97,9 @@ def _exchanged(app: Celeriac, **parts: Any) -> Iterator[None]:
         app.__dict__.update(before)
 
 
-def _hand_back(app: Celeriac, tokens: list[str]) -> None:
-    with app.database.transaction() as connection:
+def _hand_back(database: Database, by: str, tokens: list[str]) -> None:
+    with database.transaction() as connection:
         release.release(
             connection, tokens, started=False, kind="handed_back", why="nothing runs tasks here any more",
-            by=app.process_name, loss=False,
+            by=by, loss=False,
         )  # fmt: skip

@@ -16,13 +16,15 @@ from celeriac.enqueue.outbox import Admission
 from celeriac.errors import CeleriacError
 from celeriac.insights import tasks, why
 from celeriac.operate import hasten
-from celeriac.repair.rescue import rescue
+from celeriac.repair.rescue import rescue_by_role
+from celeriac.roles.declare import Roles
 from celeriac.roles.role import Role
 from celeriac.run import reporting
 from celeriac.run.arrive import run_ticket
 from celeriac.run.run import Run
 from celeriac.seam.task import Call, Task
 from celeriac.store import look
+from celeriac.store.connections import Database
 from celeriac.store.encoding import revived
 from celeriac.store.states import ALL, COMPLETED, FAILED, PENDING, WAITS_FOR_TIME
 from celeriac.testing.here import Here, here, the_app, turn
@@ -113,8 +115,8 @@ def run(task: Task[P, Any] | Call[P], /, *args: P.args, **kwargs: P.kwargs) -> R
         run_ticket(app, role.name, [called.row_id], token)
         settled = [run for run in witness.runs if run.task.id == called.row_id]
     if not settled:
-        raise CeleriacError(f"task {called.row_id} of {role.name} cannot run: {_why(app, called.row_id)}")
-    return _ran(app, settled[-1], witness)
+        raise CeleriacError(f"task {called.row_id} of {role.name} cannot run: {_why(app.database, called.row_id)}")
+    return _ran(app.database, settled[-1], witness)
 
 
 def drain(
@@ -129,8 +131,9 @@ def drain(
     """
     app, too_many = the_app(app), ""
     name = None if role is None else app.role_named(getattr(role, "name", role))[0].name
+    database, by, planned = app.database, app.process_name, (with_scheduled, with_retries)
     with turn, here(app) as publisher, Witness() as witness:
-        while _round(app, publisher, name, witness, raising) or _hasten(app, name, with_scheduled, with_retries):
+        while _round(app, publisher, name, witness, raising) or _hasten(database, by, name, *planned):
             if too_many:
                 raise CeleriacError(too_many)
             if len(witness.runs) > limit:
@@ -144,8 +147,8 @@ ADVICE = "do tasks enqueue themselves? If not, give a higher limit="
 def _round(app: Celeriac, publisher: Here, only: str | None, witness: Witness, raising: bool) -> bool:
     """A look, a pass of each role with work, and its tickets; whether anything ran."""
     before = len(witness.runs)
-    _look(app)
-    for arrive in [*_passes(app, only), *_tickets(publisher, only)]:
+    _look(app.database, app.process_name)
+    for arrive in [*_passes(app.database, app.roles, only), *_tickets(publisher, only)]:
         since = len(witness.runs)
         run_ticket(app, *arrive)
         if raising:
@@ -153,19 +156,19 @@ def _round(app: Celeriac, publisher: Here, only: str | None, witness: Witness, r
     return len(witness.runs) > before
 
 
-def _look(app: Celeriac) -> None:
+def _look(database: Database, by: str) -> None:
     """As the threads of a worker look: at the outbox, at silent workers, at keys and barriers, at resumed accounts."""
-    Admission(app.database).look()
-    rescue(app)
-    with app.database.transaction() as connection:
+    Admission(database).look()
+    rescue_by_role(database, by)
+    with database.transaction() as connection:
         look.look(connection)
         parking.unpark(connection, RESUMED)
 
 
-def _passes(app: Celeriac, only: str | None) -> Iterable[tuple[str, list[int], str]]:
-    with app.database.statement() as connection:
+def _passes(database: Database, roles: Roles, only: str | None) -> Iterable[tuple[str, list[int], str]]:
+    with database.statement() as connection:
         names = connection.execute(WITH_WORK).scalars().all()
-    return [(name, [], "") for name in names if app.roles.get(name) and only in (None, name)]
+    return [(name, [], "") for name in names if roles.get(name) and only in (None, name)]
 
 
 def _tickets(publisher: Here, only: str | None) -> Iterable[tuple[str, list[int], str]]:
@@ -178,12 +181,12 @@ def _tickets(publisher: Here, only: str | None) -> Iterable[tuple[str, list[int]
     publisher.tickets.extend(kept)
 
 
-def _hasten(app: Celeriac, role: str | None, scheduled: bool, retries: bool) -> bool:
+def _hasten(database: Database, by: str, role: str | None, scheduled: bool, retries: bool) -> bool:
     """Whether there was something to."""
     wanted = {"role": role, "scheduled": scheduled, "retries": retries}
-    with app.database.transaction() as connection:
+    with database.transaction() as connection:
         planned = connection.execute(PLANNED, wanted).scalars().all()
-        return bool({hasten.hasten(connection, task_id, by=app.process_name) for task_id in planned} - {None})
+        return bool({hasten.hasten(connection, task_id, by=by) for task_id in planned} - {None})
 
 
 def _claim(app: Celeriac, row: int) -> tuple[str, Role]:
@@ -199,19 +202,19 @@ def _claim(app: Celeriac, row: int) -> tuple[str, Role]:
         taken = claim.resume(connection, [row], room=1, share=1, holding={})
         claim.hold(connection, role.name, [Held(token, taken)] if taken else [])
     if not taken:
-        raise CeleriacError(f"task {row} of {role.name} cannot run: {_why(app, row)}")
+        raise CeleriacError(f"task {row} of {role.name} cannot run: {_why(app.database, row)}")
     return token, role
 
 
-def _why(app: Celeriac, row: int) -> str:
+def _why(database: Database, row: int) -> str:
     """Whether workers or Redis are there says nothing here."""
-    with app.database.reading() as connection:
+    with database.reading() as connection:
         answer = why(connection, row)
     return answer.headline if answer.reason in HELD_BACK else "its account has a cap, or somebody has it locked"
 
 
-def _ran(app: Celeriac, run: Run, witness: Witness) -> Ran:
-    with app.database.reading() as connection:
+def _ran(database: Database, run: Run, witness: Witness) -> Ran:
+    with database.reading() as connection:
         row = tasks.find(connection, run.task.id)
         events = tasks.events(connection, run.task.id)
     became = run.became if run.became in ALL else row and row["status"]

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Protocol
 
+from celeriac.dispatch.app import DispatchApp
+from celeriac.dispatch.passes import Dispatcher
+from celeriac.roles.role import Role
+from celeriac.roles.signature import Signature
 from celeriac.run.app import RunApp
+from celeriac.store.connections import Database
 
 
-class WorkerApp(RunApp, Protocol):
-    """Beside what runs need: how to reach Postgres and Redis, and what a worker does as it starts."""
+class WorkerApp(RunApp, DispatchApp, Protocol):
+    """Beside what runs need: how to reach Postgres and Redis, what a worker does as it starts, and whom it wakes."""
 
     @property
     def steps(self) -> Any: ...
@@ -20,3 +26,6 @@ class WorkerApp(RunApp, Protocol):
     @property
     def migrations(self) -> Path | None: ...
     def register_roles(self) -> None: ...
+    def dispatcher_on(self, database: Database, by: str) -> Dispatcher: ...
+    def role_named(self, name: str) -> tuple[Role, Signature]: ...
+    def kick(self, roles: Iterable[str]) -> None: ...

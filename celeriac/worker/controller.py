@@ -52,7 +52,7 @@ class Worker(StockWorker):
         super().setup_instance(**options)
 
     def setup_queues(self, include: Any, exclude: Any = None) -> None:
-        super().setup_queues(include or queues_of(self.app), exclude)
+        super().setup_queues(include or queues_of(self.app.roles, self.app.settings.worker_role), exclude)
 
     def tasklist(self, *args: Any, **more: Any) -> str:
         """What it can run; the ticket is no task of anybody's."""
@@ -66,7 +66,9 @@ class Worker(StockWorker):
         pools.refuse_autoscale(kind, self.options.get("autoscale"))
         self._leave_limits_to_rows()
         self._keep_to_memory()
-        pools.prepare(self.app, kind, self.concurrency)
+        pools.prepare(kind)
+        if kind in pools.KINDS:
+            self.app.database.widen(self.concurrency + pools.BESIDE)
 
     def _leave_limits_to_rows(self) -> None:
         """Celery's pool would hold a ticket, which carries several tasks, to what the configuration says of each.
@@ -97,17 +99,17 @@ class Worker(StockWorker):
             self.options["autoscale"] = tuple(min(fit, int(n)) for n in self.options["autoscale"])
 
 
-def queues_of(app: WorkerApp) -> list[str]:
-    """The queues of the roles in `WORKER_ROLE`; none if it is not set. Raises ConfigurationError."""
-    names = [name.strip() for name in (app.settings.worker_role or "").split(",") if name.strip()]
-    return [_queue_of(app, name) for name in names]
+def queues_of(roles: Roles, wanted: str | None) -> list[str]:
+    """The queues of the roles in `WORKER_ROLE`, which is `wanted`; none if it is not set. Raises ConfigurationError."""
+    names = [name.strip() for name in (wanted or "").split(",") if name.strip()]
+    return [_queue_of(roles, name, wanted) for name in names]
 
 
-def _queue_of(app: WorkerApp, name: str) -> str:
-    declared = app.roles.get(name)
+def _queue_of(roles: Roles, name: str, wanted: str | None) -> str:
+    declared = roles.get(name)
     if declared is None:
-        known = ", ".join(d.role.name for d in app.roles.all() if not is_built_in(d.role.name))
-        raise ConfigurationError(f"WORKER_ROLE={app.settings.worker_role!r}: no role {name!r}; there are: {known}")
+        known = ", ".join(d.role.name for d in roles.all() if not is_built_in(d.role.name))
+        raise ConfigurationError(f"WORKER_ROLE={wanted!r}: no role {name!r}; there are: {known}")
     return declared.role.queue
 
 

@@ -13,7 +13,6 @@ from celeriac.roles.rules import TICKET
 from celeriac.run import interrupts
 from celeriac.run.places import SharedPlace, places
 from celeriac.run.watch import watch
-from celeriac.worker.app import WorkerApp
 
 #: Where tasks share a process, and what that means of interrupting them.
 KINDS: dict[str, tuple[type[SharedPlace], str]] = {
@@ -62,15 +61,13 @@ def refuse_autoscale(kind: str, asked: object) -> None:
         raise ConfigurationError(f"-P {kind}: slots without a task cost nothing; give -c in place of --autoscale")
 
 
-def prepare(app: WorkerApp, kind: str, concurrency: int) -> None:
+def prepare(kind: str) -> None:
     """Before anything of the worker connects to Postgres."""
     if kind == "gevent":
         from celeriac.worker import greenlets
 
         greenlets.wait_for_postgres()
     places.kind = KINDS[kind][0] if kind in KINDS else None
-    if kind in KINDS:
-        app.database.widen(concurrency + BESIDE)
 
 
 def notes() -> Iterator[str]:

@@ -49,7 +49,7 @@ class Repairs(threading.Thread):
 
     def look(self, now: float) -> None:
         self._try(self._admit)
-        self._try(lambda: symbol_by_name(TURN)(self.app))
+        self._try(lambda: symbol_by_name(TURN)(self.app.database, self.app.kick))
         if now >= self.due:
             self.due = now + self.every
             self._try(lambda: symbol_by_name(REPAIR)(self.app))

@@ -6,6 +6,7 @@ import gc
 import logging
 import threading
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 from celery import bootsteps, signals
@@ -17,15 +18,16 @@ from kombu.utils.imports import symbol_by_name
 from celeriac import logged
 from celeriac.counters import COUNTERS
 from celeriac.errors import ConfigurationError
+from celeriac.roles.declare import Roles
 from celeriac.roles.role import Role
 from celeriac.run import shared
 from celeriac.store.built_in import is_built_in
+from celeriac.store.connections import Database
 from celeriac.store.failures import once_postgres_serves
 from celeriac.store.migrate import unapplied
 from celeriac.version import __version__
 from celeriac.worker import pools
 from celeriac.worker.adopter import Adopter
-from celeriac.worker.app import WorkerApp
 from celeriac.worker.herald import Herald
 from celeriac.worker.lifeline import LAST_LOOK, Lifeline
 from celeriac.worker.refills import Refills
@@ -70,7 +72,7 @@ class LifelineStep(bootsteps.StartStopStep):
         """As soon as Postgres serves. Raises WorkerShutdown for a signal, and for what it tells in a line."""
         for note in (*worker.app.notes(), *pools.notes()):
             logger.warning(note)
-        warn_of_queues(worker.app)
+        warn_of_queues(worker.app.roles, set(worker.app.amqp.queues.consume_from))
         pools.guard(worker.app.tasks)
         self.lifeline = lifeline = Lifeline(worker.app, worker)
         port = [symbol_by_name(PORT)(lifeline)] if worker.app.settings.metrics_address else []
@@ -127,10 +129,10 @@ def stop(lifeline: Lifeline) -> None:
     logger.info("[TaskWorker] %s has stopped", shared.worker_id(), extra=extra)
 
 
-def warn_of_queues(app: WorkerApp) -> None:
+def warn_of_queues(roles: Roles, consumed: set[str]) -> None:
     """Of those it consumes that no task of this code has, which may be misspelt."""
-    known = {declared.role.queue for declared in app.roles.all()}
-    if unknown := sorted(set(app.amqp.queues.consume_from) - known):
+    known = {declared.role.queue for declared in roles.all()}
+    if unknown := sorted(consumed - known):
         logger.warning(
             "No task of this code has the queue %s: there are %s", ", ".join(unknown), ", ".join(sorted(known))
         )
@@ -144,7 +146,7 @@ def _declared(served: Iterable[Role]) -> list[str]:
 def introduce(lifeline: Lifeline) -> None:
     """What Postgres has to know of a worker before it works. Raises ConfigurationError."""
     app = lifeline.app
-    refuse_old_schema(app)
+    refuse_old_schema(app.database, app.migrations)
     app.register_roles()
     if app.settings.worker_id:
         lifeline.take_over()
@@ -152,8 +154,8 @@ def introduce(lifeline: Lifeline) -> None:
     lifeline.beat()
 
 
-def refuse_old_schema(app: WorkerApp) -> None:
+def refuse_old_schema(database: Database, migrations: Path | None) -> None:
     """Raises ConfigurationError if migrations are missing, or this code lacks some the database has."""
-    with app.database.statement() as connection:
-        if missing := unapplied(connection, app.migrations):
+    with database.statement() as connection:
+        if missing := unapplied(connection, migrations):
             raise ConfigurationError(f"the schema lacks {', '.join(sorted(missing))}: run `celeriac migrate`")

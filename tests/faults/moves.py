@@ -202,7 +202,7 @@ class Moves(RuleBasedStateMachine):
     def what_is_over_is_pruned(self) -> None:
         over = "UPDATE celeriac.worker_tasks SET completed_at = now() - interval '1 s' WHERE completed_at IS NOT NULL"
         self.lives.sql(over)
-        prune.prune_tasks(self.app)
+        prune.prune_tasks(self.app.database, self.app.settings)
         self.lives.note(by_api=False)
 
     # -- operators -------------------------------------------------------------------------------------------------

@@ -162,7 +162,7 @@ def test_a_day_nobody_keeps_goes_at_once_however_long_it_was(
     rows(FINISHED, n=n, ago=72)
     began = time.perf_counter()
     app: Any = SimpleNamespace(database=database, settings=SimpleNamespace(event_days=30))
-    assert prune.prune_tasks(app) == 1
+    assert prune.prune_tasks(app.database, app.settings) == 1
     took = time.perf_counter() - began
     print(f"a day of {n} rows: gone after {took * 1000:.2f} ms")
     assert rows("SELECT FROM celeriac.history LIMIT 1") == []

@@ -170,7 +170,7 @@ def test_a_thread_that_cannot_start_is_tried_again(app: Celeriac, monkeypatch: p
     with monkeypatch.context() as patched:
         patched.setattr(threading.Thread, "start", fails)
         with pytest.raises(RuntimeError):
-            deliver.start(app)
+            deliver.start(app.database, app.settings)
     assert not deliver._sending.locked()
 
 

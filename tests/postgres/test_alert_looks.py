@@ -116,7 +116,7 @@ def test_a_look_that_came_about_is_known_with_what_it_could_not_read(
 ) -> None:
     def told() -> list[insights.Look]:
         with app.database.reading() as connection:
-            return insights.looks(connection, review.looks_of(app))
+            return insights.looks(connection, review.looks_of(app.main, app.alerts))
 
     assert told() == [insights.Look("alerts", None, [])]
     with app.database.transaction() as other:

@@ -102,20 +102,20 @@ def test_an_entry_somebody_claims_just_now_is_not_moved(app: Celeriac, database:
 @pytest.mark.usefixtures("worn")
 def test_who_takes_the_current_segment_for_a_sealed_one_moves_nothing(app: Celeriac, rows: Rows) -> None:
     """It read the ring's state before others turned it: a move into itself would have no end."""
-    assert ring.empty(app, 0) == 0
+    assert ring.empty(app.database, app.kick, 0) == 0
     assert rows("SELECT count(*), min(seg), pg_relation_size('ready_0') > 0 FROM ready") == [(10, 0, True)]
     rows("DELETE FROM ready")
     rows("DELETE FROM tasks")
-    assert ring.empty(app, 0) == 0
+    assert ring.empty(app.database, app.kick, 0) == 0
     assert rows.one("SELECT pg_relation_size('ready_0') > 0"), "what is current is not truncated, either"
 
 
 @pytest.mark.usefixtures("worn")
 def test_of_many_workers_one_a_second_turns_it(app: Celeriac, rows: Rows) -> None:
     rows("INSERT INTO repairs (name, at) VALUES ('ring', now())")
-    assert ring.turn_by_worker(app) == 0
+    assert ring.turn_by_worker(app.database, app.kick) == 0
     rows("UPDATE repairs SET at = at - interval '1 s'")
-    assert ring.turn_by_worker(app) == 10
+    assert ring.turn_by_worker(app.database, app.kick) == 10
     assert rows.one("SELECT at > now() - interval '1 min' FROM repairs WHERE name = 'ring'")
 
 
@@ -125,11 +125,11 @@ def test_workers_leave_a_ring_alone_whose_schedule_is_switched_off(app: Celeriac
         "INSERT INTO scheduled_jobs (name, kind, target, cron_expression, enabled)"
         " VALUES ('sweep ring', 'sweep', 'ring', '@every 30s', false)"
     )
-    assert ring.turn_by_worker(app) == 0
+    assert ring.turn_by_worker(app.database, app.kick) == 0
     assert rows(SEGMENT) == [(0,)]
 
 
 def test_a_ring_at_rest_is_read_and_nothing_is_written(app: Celeriac, rows: Rows) -> None:
     rows(FILL, n=100)
-    assert ring.turn_by_worker(app) == 0
+    assert ring.turn_by_worker(app.database, app.kick) == 0
     assert rows("SELECT FROM repairs") == []

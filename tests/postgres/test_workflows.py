@@ -126,10 +126,10 @@ def test_members_are_not_pruned_while_their_body_waits(app: Celeriac, rows: Rows
     chord([tasks["add"].s(1, 1), chain(tasks["add"].s(2, 2), tasks["add"].s(1))], tasks["total"].s())()
     run_once(app)
     rows("UPDATE celeriac.history SET completed_at = completed_at - interval '1 year'")
-    prune.prune_tasks(app)
+    prune.prune_tasks(app.database, app.settings)
     run_all(app)
     assert tasks["ran"][-1] == ("total", 2, 5)
-    assert prune.prune_tasks(app) == 3, "roles that keep nothing kept them for the body alone"
+    assert prune.prune_tasks(app.database, app.settings) == 3, "roles that keep nothing kept them for the body alone"
     assert rows.one("SELECT count(*) FROM celeriac.history") == 0
 
 

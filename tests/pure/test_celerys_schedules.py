@@ -40,7 +40,7 @@ APP = new_app()
 
 def entry(app: Celeriac, **said: Any) -> Entry:
     app.conf.beat_schedule = {"n": {"task": "plus", "schedule": 5, "args": (1,)} | said}
-    (found,) = entries(app)
+    (found,) = entries(app.conf, app.roles)
     found.check()
     return found
 
@@ -152,7 +152,7 @@ def test_periodic_tasks_are_entries_too(app: Celeriac) -> None:
     app.add_periodic_task(10, app.tasks["plus"].s(1), name="ten")
     app.add_periodic_task(crontab(), app.tasks["plus"].s(1, y="long" * 100))
     app.conf.beat_schedule["made"] = ScheduleEntry("made", "plus", schedule=schedule(7), kwargs={"x": 1}, app=app)
-    found = {each.name: each for each in entries(app)}
+    found = {each.name: each for each in entries(app.conf, app.roles)}
     assert found["ten"].kwargs == {"x": 1}
     assert found["made"].cron_expression == "@every 7s"
     (long,) = found.keys() - {"ten", "made"}
@@ -218,7 +218,7 @@ def test_a_machines_own_time_zone_is_none(app: Celeriac) -> None:
 def test_what_is_no_entry_is_refused_by_name(app: Celeriac, given: Any, says: str) -> None:
     app.conf.beat_schedule = given
     with pytest.raises(ConfigurationError, match=says):
-        list(entries(app))
+        list(entries(app.conf, app.roles))
 
 
 def test_a_deadline_that_is_none_is_blamed_by_its_name(app: Celeriac) -> None:

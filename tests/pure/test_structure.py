@@ -10,9 +10,13 @@ from pathlib import Path
 import pytest
 
 from celeriac import Celeriac, Settings
+from celeriac.alerts.measure import GROUPS
+from celeriac.dispatch.app import DispatchApp
+from celeriac.doctor.examine import CHECKS
+from celeriac.repair import SWEEPS
 from celeriac.repair.app import RepairApp
-from celeriac.run.app import RunApp
-from celeriac.seam.app import SeamApp
+from celeriac.run.app import HandlerApp, ReporterApp, RunApp, TaskApp
+from celeriac.seam.app import EnqueuerApp, ResultsApp, SeamApp
 from celeriac.worker.app import WorkerApp
 from tests.processes import ROOT
 
@@ -82,13 +86,102 @@ def test_what_only_a_type_checker_imports_counts() -> None:
     assert [*found] == ["celeriac.app"]
 
 
-@pytest.mark.parametrize("asked", [RunApp, WorkerApp, SeamApp, RepairApp])
-def test_an_app_has_what_the_folders_ask_of_it(asked: type) -> None:
+#: What the folders ask of the app.
+APPS = (
+    DispatchApp, TaskApp, HandlerApp, ReporterApp, RunApp, WorkerApp, EnqueuerApp, ResultsApp, SeamApp, RepairApp,
+)  # fmt: skip
+
+
+def members(asked: type) -> set[str]:
+    """Of this protocol itself, without those it goes on from."""
+    names = (*vars(asked), *vars(asked).get("__annotations__", ()))
+    return {name for name in names if not name.startswith("_")}
+
+
+def test_an_app_has_what_the_folders_ask_of_it() -> None:
     """Mypy compares the types of what is there; it takes nothing of Celery's for missing."""
     app = Celeriac("shop", settings=Settings(), set_as_current=False)
-    names = {name for part in asked.__mro__ for name in (*vars(part), *vars(part).get("__annotations__", ()))}
-    assert {"database", "kick"} <= names
-    assert {name for name in names if not name.startswith("_")} <= {*dir(app)}
+    for asked in APPS:
+        assert members(asked)
+        assert members(asked) <= {*dir(app)}
+
+
+@pytest.mark.parametrize("asked", APPS)
+def test_a_folder_asks_the_app_for_no_more_than_it_reads(asked: type) -> None:
+    folder = MODULES[asked.__module__].parent
+    read = {name for path in folder.glob("*.py") for name in asked_of_app(ast.parse(path.read_text()))}
+    assert members(asked) <= read
+
+
+def asked_of_app(tree: ast.AST) -> Iterator[str]:
+    """What is read of an `app`, whoever's it is."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value).rpartition(".")[2] == "app":
+            yield node.attr
+
+
+#: Handlers, commands and pages get the app from FastAPI and Click, whatever they use of it.
+SURFACES = {"api", "cli", "dashboard"}
+
+#: Entries of tables, each called as all others of its table.
+ENTRIES = {f"{entry.__module__}.{entry.__qualname__}" for entry in (*SWEEPS.values(), *GROUPS)} | {
+    f"{check.look.__module__}.{check.look.__qualname__}" for check in CHECKS
+}
+
+#: Others that take the app and read one thing of it: why.
+WITH_APP = {
+    "celeriac.alerts.measure.read": "an entry of GROUPS, made of an application's rule",
+    "celeriac.run.app.__call__": "a protocol: it has no body",
+    "celeriac.schedules.listed.entry": "an entry of an application's `schedules`, which are called with their app",
+    "celeriac.testing.here._exchanged": "exchanges parts of the app itself",
+    "celeriac.testing.servers._configured": "`conf` is another object once it was read; only that one has layers",
+}
+
+
+def takers(tree: ast.AST) -> Iterator[tuple[str, ast.AST]]:
+    """Functions with a parameter `app`, and classes that are made with one."""
+    for node in ast.walk(tree):
+        made = [node] if isinstance(node, ast.FunctionDef) and node.name != "__init__" else []
+        if isinstance(node, ast.ClassDef):
+            made = [part for part in node.body if isinstance(part, ast.FunctionDef) and part.name == "__init__"]
+        for call in made:
+            arguments = (*call.args.posonlyargs, *call.args.args, *call.args.kwonlyargs)
+            if any(argument.arg == "app" for argument in arguments):
+                yield getattr(node, "name", ""), node
+
+
+def reads_one_thing(taker: ast.AST) -> bool:
+    """Whether it reads one member of the app at most, and hands the app itself to nobody."""
+    tree = ast.parse(ast.unparse(taker).replace("self.app = app", "pass"))
+    parts = [node for node in ast.walk(tree) if isinstance(node, ast.Name | ast.Attribute)]
+    named = [node for node in parts if ast.unparse(node) in ("app", "self.app")]
+    read = [node.attr for node in parts if isinstance(node, ast.Attribute) and node.value in named]
+    return len(named) == len(read) and len({*read}) < 2
+
+
+def test_a_part_that_needs_one_thing_of_the_app_takes_that() -> None:
+    """Decision 32. One that no longer does has to be struck off `WITH_APP`."""
+    lone = {
+        f"{module}.{name}"
+        for module, path in MODULES.items()
+        if path.relative_to(ENGINE).parts[0] not in SURFACES
+        for name, taker in takers(ast.parse(path.read_text()))
+        if reads_one_thing(taker)
+    }
+    assert lone - ENTRIES == {*WITH_APP}
+
+
+def test_who_takes_the_app_for_one_thing_would_be_found() -> None:
+    for source, is_lone in (
+        ("def look(app):\n    return app.database", True),
+        ("def look(*, app):\n    return app.database, app.database", True),
+        ("def look(app):\n    return app.database, app.settings", False),
+        ("def look(app):\n    return app.database, see(app)", False),
+        ("class A:\n    def __init__(self, app):\n        self.app = app\n    def b(self): return self.app.x", True),
+        ("class A:\n    def __init__(self, app):\n        self.app = app\n    def b(self): return f(self.app)", False),
+    ):
+        ((_, taker),) = takers(ast.parse(source))
+        assert reads_one_thing(taker) is is_lone
 
 
 @pytest.mark.parametrize(("language", "at_least"), [("py", len(MODULES) + 300), ("sql", 12)])

@@ -65,7 +65,7 @@ def test_without_a_role_it_takes_all_and_the_command_line_wins() -> None:
 def test_an_unknown_role_is_told() -> None:
     app = shop(WORKER_ROLE="resink")
     with pytest.raises(ConfigurationError, match=r"WORKER_ROLE='resink': no role 'resink'; there are: .*resync"):
-        queues_of(app)
+        queues_of(app.roles, app.settings.worker_role)
     assert any("WORKER_ROLE='resink'" in problem for problem in problems(app))
     app.publisher.close()
     app.database.dispose()
@@ -110,7 +110,7 @@ def test_where_tasks_share_a_process_nothing_is_scaled(pool: str) -> None:
 
 def test_gevent_has_to_be_there_from_the_start() -> None:
     with pytest.raises(ConfigurationError, match="say `celery worker -P gevent`"):
-        prepare(shop(), "gevent", 2)
+        prepare("gevent")
 
 
 def test_a_worker_whose_pool_has_stopped_has_its_own_process_left() -> None:
