@@ -105,7 +105,7 @@ def test_the_rules_of_the_page_about_alerts_are_taken(monkeypatch: pytest.Monkey
     vars(module).update(ran("", PYTHON["docs/observability.md"]))
     monkeypatch.setitem(sys.modules, module.__name__, module)
     app = Celeriac("shop", alerts=f"{module.__name__}:RULES", set_as_current=False)
-    assert [rule.name for rule in added(app)] == ["unpaid"]
+    assert [rule.name for rule in added(app.alerts, app.settings)] == ["unpaid"]
 
 
 def test_sql_runs(database: Database) -> None:
