@@ -95,10 +95,10 @@ def within(n: int) -> float:
 
 
 def retain() -> None:
-    """Workflows that succeeded are deleted twice a second."""
+    """Workflows that succeeded are deleted again and again."""
     client = _client()
     while True:
-        time.sleep(0.5)
+        time.sleep(pace.REMOVES)
         ended = client.list_workflows(status="SUCCESS", limit=1_000, load_input=False, load_output=False)
         if ended:
             client.delete_workflows([one.workflow_id for one in ended])

@@ -10,11 +10,12 @@ from contextlib import ExitStack, contextmanager
 from sqlalchemy import text
 
 from bench.__main__ import until
+from bench.peers.pace import REMOVES
 from bench.peers.peer import Figures, Peer, memory, spent
 from bench.size import sized
 
-#: How long (seconds) a long reader holds its snapshot, and how long after one removal the next follows.
-READS, REMOVES = 2.0, 0.5
+#: How long (seconds) a long reader holds its snapshot.
+READS = 2.0
 
 #: What else a task does: its name, the characters of its argument, and how many are drained.
 WORKS = {"kilobyte": ("noop", 1_000, sized(10_000, 50)), "sleeps": ("sleep", 0, sized(5_000, 50))}

@@ -10,6 +10,9 @@ import sys
 import time
 from collections.abc import Iterator
 
+#: How long (seconds) after one removal of what has finished the next follows, where retention is at work.
+REMOVES = 0.5
+
 
 def steady(rate: float, seconds: float) -> Iterator[float]:
     """The time (of `time.time`), whenever the next is due; one that is late is due at once."""

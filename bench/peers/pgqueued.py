@@ -17,7 +17,7 @@ from pgqueuer.db import AsyncpgDriver
 from pgqueuer.models import Job
 from pgqueuer.queries import Queries
 
-from bench.peers.pace import asked, compute, payload, stamp, steady
+from bench.peers.pace import REMOVES, asked, compute, payload, stamp, steady
 
 BATCH = 500
 
@@ -83,10 +83,10 @@ async def within(n: int) -> float:
 
 
 async def retain() -> None:
-    """Its log of what has finished is emptied twice a second."""
+    """Its log of what has finished is emptied again and again."""
     queries = Queries(AsyncpgDriver(await asyncpg.connect()))
     while True:
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(REMOVES)
         await queries.clear_queue_log()
 
 

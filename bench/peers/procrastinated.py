@@ -70,10 +70,10 @@ def within(n: int) -> float:
 
 
 async def retain() -> None:
-    """Jobs that succeeded are deleted twice a second."""
+    """Jobs that succeeded are deleted again and again."""
     async with app.open_async():
         while True:
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(pace.REMOVES)
             await app.job_manager.delete_old_jobs(nb_hours=0)
 
 
