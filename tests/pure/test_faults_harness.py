@@ -7,6 +7,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,11 +16,11 @@ import psutil
 import pytest
 
 from faults import of_postgres, of_processes, rounds
-from faults.ledger import PAUSED, THAWED, Ledger, Pen
+from faults.ledger import ACCEPTED, BEGIN, END, PAUSED, THAWED, Ledger, Pen
 from faults.members import Fleet, Member, Unmet, must, until
 from faults.pace import Way
 from faults.proxy import Client, Gate
-from faults.rounds import Fault, Rounds
+from faults.rounds import Fault, Rounds, Row
 
 
 def test_a_way_calls_no_more_often_than_its_share() -> None:
@@ -213,3 +214,23 @@ def test_a_stack_that_does_not_come_to_work_is_told_by_name(monkeypatch: pytest.
     stack: Any = SimpleNamespace(fleet=idle, load=load, sql=lambda *_, **__: [], ledger=SimpleNamespace(read=list))
     with pytest.raises(Unmet, match="worker-0"):
         Rounds(stack, 1.0).warm_up()
+
+
+def test_a_task_that_ends_while_it_is_judged_is_no_stale_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its last run is in the history, so it has to be among the lines as well."""
+    monkeypatch.setattr(Rounds, "_missed", lambda *_: [])
+    monkeypatch.setattr(Rounds, "_in_disorder", lambda _: [])
+    common = {"id": "a", "role": "quick", "attempt": 0, "at": 1.0, "pid": 1, "who": "w"}
+    lines = [common | {"what": ACCEPTED}, common | {"what": BEGIN, "run": "first"}]
+
+    def sql(statement: str, **_: object) -> list[Any]:
+        if statement != rounds.HISTORY:
+            return []
+        lines.extend(common | {"what": what, "run": "second", "at": 2.0} for what in (BEGIN, END))
+        return [SimpleNamespace(task_id="a", status="completed", run="second", writes=[], error=None)]
+
+    stack: Any = SimpleNamespace(sql=sql, ledger=SimpleNamespace(read=lambda: list(lines)))
+    row = Row("busy")
+    Rounds(stack, 1.0)._conclude(row, Fault("busy", "", lambda _: None), datetime.now(UTC))
+    assert row.verdict is not None
+    assert (row.verdict.stale, row.verdict.finished) == (0, 1), row.problems
