@@ -131,7 +131,7 @@ class Task(CeleryTask, Generic[P, R]):
         A call without options, or with a `session` alone, goes straight to its row, where nobody listens on Celery's
         way there; what is no list of arguments, Celery refuses.
         """
-        if options.keys() <= {"session"} and _is_plain(args, kwargs) and self._is_heard_by_nobody():
+        if (not options or options.keys() == {"session"}) and _is_plain(args, kwargs) and self._is_heard_by_nobody():
             bound = transaction_of(self.name, options["session"], None) if options else None
             result = self.app.enqueue(self.name, args or (), kwargs or {}, bound)
             result.ignored = self.ignore_result
