@@ -179,7 +179,7 @@ def _text_of(url: str, seconds: float) -> str:
         Thread(target=ask, name="own address", daemon=True).start()
         try:
             return outcome.result(seconds)
-        except TimeoutError as late:
+        except (TimeoutError, httpx.TimeoutException) as late:
             raise httpx.ReadTimeout(f"no answer within {seconds:g} s") from late
 
 

@@ -92,6 +92,7 @@ def test_the_api_tells_what_it_answered_and_what_operators_change(
         api.get("/api/tasks", params={"error": CANARY})
         api.ask_with(CANARY, "GET", "/api/tasks")
         tokens = [*api.tokens.values()]
+        until(lambda: '"status": 401' in log.read_text(), "the last answer to be told")
     told = objects(log)
     assert events(told) == {"request", "audit", "role.paused"}
     asked = [one for one in told if one.get("event") == "request"]
