@@ -10,7 +10,7 @@ from fastapi import Response
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
-from celeriac.dashboard.errors import told
+from celeriac.dashboard.errors import refusal
 from celeriac.dashboard.page import Page
 from celeriac.dashboard.words import plural
 from celeriac.errors import CeleriacError
@@ -21,7 +21,7 @@ from celeriac.store.failures import is_locked
 logger = logging.getLogger(__name__)
 
 #: Refusals that are told; the rest is counted.
-TOLD = 5
+REFUSALS_NAMED = 5
 
 
 def done(page: Page, back: str, act: Callable[[], str]) -> Response:
@@ -79,7 +79,7 @@ def each(batches: Iterable[Steered], done_to: str) -> str:
 def _why(error: Exception) -> str:
     if isinstance(error, DBAPIError) and is_locked(error):
         return "somebody's open transaction has what this needs. Try again soon."
-    return told(error)[1]
+    return refusal(error)[1]
 
 
 def summary(steered: Steered, done_to: str) -> str:
@@ -89,8 +89,8 @@ def summary(steered: Steered, done_to: str) -> str:
     if steered.asked:
         parts.append(f"{plural(steered.asked, 'task')} told to stop")
     if steered.refused:
-        why = "; ".join(f"{task}: {reason}" for task, reason in list(steered.refused.items())[:TOLD])
-        more = f"; and {len(steered.refused) - TOLD} more" if len(steered.refused) > TOLD else ""
+        why = "; ".join(f"{task}: {reason}" for task, reason in list(steered.refused.items())[:REFUSALS_NAMED])
+        more = f"; and {len(steered.refused) - REFUSALS_NAMED} more" if len(steered.refused) > REFUSALS_NAMED else ""
         parts.append(f"{plural(len(steered.refused), 'was', 'were')} not changed ({why}{more})")
     if steered.missing:
         parts.append(f"{plural(len(steered.missing), 'is', 'are')} not here any more")

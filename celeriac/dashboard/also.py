@@ -105,16 +105,16 @@ def also(name: str, of: str, asked: Mapping[str, str], usual: tuple[str | None, 
             ("SQL", query.format(number)), ("API", path.format(quote(of, safe=""))),
             ("CLI", command.format(shlex.quote(of))),
         ]  # fmt: skip
-    given = {key: _given(key, value) for key, value in asked.items()}
-    told = [
-        ("SQL", _query(name, given)),
-        ("API", _path(name, given, usual[1])),
-        ("CLI", _command(name, given, usual[0])),
+    values = {key: _as_others_write(key, value) for key, value in asked.items()}
+    ways = [
+        ("SQL", _query(name, values)),
+        ("API", _path(name, values, usual[1])),
+        ("CLI", _command(name, values, usual[0])),
     ]
-    return [(kind, text) for kind, text in told if text is not None]
+    return [(kind, text) for kind, text in ways if text is not None]
 
 
-def _given(key: str, value: str) -> str:
+def _as_others_write(key: str, value: str) -> str:
     if key in TIMES:
         return f"{words.seconds(value) or 0:g}"
     return "" if value == words.NOBODY else value
@@ -159,18 +159,18 @@ def _command(name: str, asked: Mapping[str, str], usual: str | None) -> str | No
     known = FILTERS.get(name, {})
     if usual is None or any(known[key][0] is None for key in known if key in asked):
         return None
-    told = [
+    options = [
         f"{known[key][0]} {shlex.quote(one)}".strip()
         for key, value in asked.items() if key in known for one in _each(key, value)
     ]  # fmt: skip
-    told += [f"--arg {shlex.quote(f'{key}={value}')}" for key, value in _arguments(asked)]
-    return " ".join([usual + (" list" if name == "dead-letters" and told else ""), *told])
+    options += [f"--arg {shlex.quote(f'{key}={value}')}" for key, value in _arguments(asked)]
+    return " ".join([usual + (" list" if name == "dead-letters" and options else ""), *options])
 
 
 def _arguments(asked: Mapping[str, str]) -> list[tuple[str, str]]:
     """As JSON."""
-    given = {key.removeprefix(ARGUMENT): value for key, value in asked.items() if key.startswith(ARGUMENT)}
-    return [(key, json.dumps(as_argument(value))) for key, value in given.items()]
+    texts = {key.removeprefix(ARGUMENT): value for key, value in asked.items() if key.startswith(ARGUMENT)}
+    return [(key, json.dumps(as_argument(value))) for key, value in texts.items()]
 
 
 def _value(key: str, value: str) -> str:

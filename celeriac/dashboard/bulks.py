@@ -15,7 +15,7 @@ from celeriac.dashboard import acts, words
 from celeriac.dashboard.forms import Form, Sent
 from celeriac.dashboard.guard import May
 from celeriac.dashboard.page import Page
-from celeriac.dashboard.reading import Found
+from celeriac.dashboard.reading import Content
 from celeriac.dashboard.records import number
 from celeriac.dashboard.tasks import UNASKED, filters_of, is_filter, samples, wanted
 from celeriac.errors import BadValue, CeleriacError
@@ -38,8 +38,8 @@ MOVES = {"retry": ("retry", "retried"), "cancel": ("cancel", "cancelled"), "prio
 @router.get("/bulk")
 def listed(page: Viewer) -> Response:
     asked = page.ask("before")
-    found = page.panel(insights.bulks, limit=ROWS, before=number(asked, "before"))
-    return page.show("bulks.html", "Bulk", bulks=found, rows=ROWS)
+    bulks = page.panel(insights.bulks, limit=ROWS, before=number(asked, "before"))
+    return page.show("bulks.html", "Bulk", bulks=bulks, rows=ROWS)
 
 
 @router.get("/bulk/{number}")
@@ -57,9 +57,9 @@ def matching(page: Viewer) -> Response:
     if move not in MOVES or not asked:
         raise BadValue(f"move={move!r:.50}: give {', '.join(MOVES)}, and at least one filter")
     now, meant = page.read(insights.moment), works.meant(move, wanted(asked))
-    found = Found(Matching([])) if meant is None else page.panel(_matching, _at(meant, now), words.CAP + 1)
+    tasks = Content(Matching([])) if meant is None else page.panel(_matching, _at(meant, now), words.CAP + 1)
     sentence = ", ".join(f"{name} {value}" for name, value in asked.items())
-    return _question(page, move, found, now, sentence, asked, page.panel(_refused, move, _at(wanted(asked), now)))
+    return _question(page, move, tasks, now, sentence, asked, page.panel(_refused, move, _at(wanted(asked), now)))
 
 
 @router.get("/retry-failures/{fingerprint}")
@@ -67,26 +67,26 @@ def failures(fingerprint: str, page: Viewer) -> Response:
     """The same of the failures of one problem."""
     role = page.ask("role").get("role")
     now = page.read(insights.moment)
-    found = page.panel(_failed, fingerprint, role, words.CAP + 1)
+    tasks = page.panel(_failed, fingerprint, role, words.CAP + 1)
     fields = {works.FINGERPRINT: fingerprint} | ({"role": role} if role else {})
-    return _question(page, "retry", found, now, f"the fingerprint {fingerprint}", fields)
+    return _question(page, "retry", tasks, now, f"the fingerprint {fingerprint}", fields)
 
 
 def _question(
-    page: Page, move: str, found: Found, now: Moment, sentence: str, fields: Mapping[str, str],
-    refused: Found | None = None,
+    page: Page, move: str, tasks: Content, now: Moment, sentence: str, fields: Mapping[str, str],
+    refused: Content | None = None,
 ) -> Response:  # fmt: skip
     """`refused`: of those that the filter means as well, but not the move."""
-    meant: Matching = found.value or Matching([])
+    meant: Matching = tasks.value or Matching([])
     n = Count(min(len(meant.ids), words.CAP), exact=len(meant.ids) <= words.CAP)
     many = f"{words.figure(n)} {'task' if n.n == 1 else 'tasks'}{' or more' if meant.gave_up else ''}"
     title = f"{move.capitalize()} {many}?"
     permission, done_to = MOVES[move]
     return page.show(
-        "ask-bulk.html", "How many?" if found.stopped else title, move=move, permission=permission, done_to=done_to,
-        count=Found(n, found.stopped), many=many, gave_up=meant.gave_up,
-        needs_why=found.stopped is not None or _needs_why(meant), samples=samples(page, meant.ids), sentence=sentence,
-        refused=refused or Found([]),
+        "ask-bulk.html", "How many?" if tasks.stopped else title, move=move, permission=permission, done_to=done_to,
+        count=Content(n, tasks.stopped), many=many, gave_up=meant.gave_up,
+        needs_why=tasks.stopped is not None or _needs_why(meant), samples=samples(page, meant.ids), sentence=sentence,
+        refused=refused or Content([]),
         fields={**fields, "upto": str(now.upto), "until": now.until.isoformat()},
     )  # fmt: skip
 
@@ -97,13 +97,13 @@ def _matching(connection: Connection, meant: Filter, most: int) -> Matching:
 
 def _refused(connection: Connection, move: str, meant: Filter) -> list[tuple[str, Count, str]]:
     """Of each status that the filter means and the move does not: how many, counted up to 1,000, and why not."""
-    told = []
+    refused = []
     for status in ALL if meant.statuses is None else meant.statuses:
         if why := why_not(move, status):
-            found = insights.matching(connection, replace(meant, statuses=[status]), most=UNASKED + 1)
-            n, reason = len(found.ids), why.partition(": ")[2]
-            told += [(status, Count(min(n, UNASKED), exact=n <= UNASKED), reason)] if n else []
-    return told
+            matching = insights.matching(connection, replace(meant, statuses=[status]), most=UNASKED + 1)
+            n, reason = len(matching.ids), why.partition(": ")[2]
+            refused += [(status, Count(min(n, UNASKED), exact=n <= UNASKED), reason)] if n else []
+    return refused
 
 
 def _failed(connection: Connection, fingerprint: str, role: str | None, most: int) -> Matching:

@@ -21,17 +21,17 @@ router = APIRouter()
 def capacity(page: Annotated[Page, Depends(May("view"))]) -> Response:
     """Of every role; with `role`, `workers` and `hours`, how one would be worked off; and what memory allows."""
     asked = page.ask("role", "workers", "hours", "task_mb", "pod_mb")
-    found = page.panel(insights.capacity, figures=True)
+    roles = page.panel(insights.capacity, figures=True)
     plan, flow = None, None
     fits = _fits(_number(asked, "task_mb", 0, 1e6), _number(asked, "pod_mb", 0, 1e8))
-    if "role" in asked and not found.stopped:
-        row = next((row for row in found.value if row["role"] == asked["role"]), None)
+    if "role" in asked and not roles.stopped:
+        row = next((row for row in roles.value if row["role"] == asked["role"]), None)
         if row is None:
             raise Unknown(f"there is no role {asked['role']!r}")
         flow = page.panel(insights.flow, "1h", row["role"])
         plan = plan_of(row, _number(asked, "workers", 0, 100_000), _number(asked, "hours", 0, 10_000))
     drained = None if plan is None or flow is None or flow.stopped else drained_of(plan, flow.value)
-    return page.show("capacity.html", "Capacity", capacity=found, plan=plan, drained=drained, fits=fits)
+    return page.show("capacity.html", "Capacity", capacity=roles, plan=plan, drained=drained, fits=fits)
 
 
 def drained_of(plan: dict[str, Any], flow: insights.Flow) -> Drain | None:

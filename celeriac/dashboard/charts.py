@@ -135,14 +135,14 @@ def hour(samples: Sequence[Sample], now: datetime, zone: tzinfo) -> Hour:
     since = now.replace(second=0, microsecond=0) - timedelta(hours=1)
     wide, high = (WIDTH - LEFT) / 61, HEIGHT - BOTTOM - TOP
     places = [LEFT + ((one.minute - since).total_seconds() / 60 + 0.5) * wide for one in samples]
-    told = [(x, one) for x, one in zip(places, samples, strict=True) if LEFT <= x <= WIDTH]
-    bands = "".join(f"M{x:.1f} {TOP + high}V{TOP}" for x, one in told if one.backoff_reason)
+    points = [(x, one) for x, one in zip(places, samples, strict=True) if LEFT <= x <= WIDTH]
+    bands = "".join(f"M{x:.1f} {TOP + high}V{TOP}" for x, one in points if one.backoff_reason)
     times = [
         (round(LEFT + n * wide, 1), _at(since + timedelta(minutes=n), zone, "%H:%M")) for n in range(0, 60, 10)
     ]  # fmt: skip
     return Hour(
-        _line([(x, one.memory_percent) for x, one in told], 1.5 * wide),
-        _line([(x, one.cpu_percent) for x, one in told], 1.5 * wide), bands, round(wide, 2), times,
+        _line([(x, one.memory_percent) for x, one in points], 1.5 * wide),
+        _line([(x, one.cpu_percent) for x, one in points], 1.5 * wide), bands, round(wide, 2), times,
     )  # fmt: skip
 
 

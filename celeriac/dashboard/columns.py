@@ -22,8 +22,8 @@ FIGURES, NARROW = ("priority", "attempt", "took"), ("role", "state", "created")
 
 def classes(name: str) -> str:
     """Of its cells."""
-    told = (("figure", name in FIGURES), ("error", name == "error"), ("more", name not in NARROW))
-    return " ".join(word for word, holds in told if holds)
+    words = (("figure", name in FIGURES), ("error", name == "error"), ("more", name not in NARROW))
+    return " ".join(word for word, holds in words if holds)
 
 
 def chosen(asked: str | None) -> tuple[str, ...]:

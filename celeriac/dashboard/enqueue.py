@@ -59,8 +59,8 @@ def form(page: Enqueuer) -> Response:
 
 def _named(form: Form) -> dict[str, Any]:
     """What is left empty has its default."""
-    given = {name.removeprefix(ARGUMENT): form[name] for name in form.fields if name.startswith(ARGUMENT)}
-    return {name: insights.as_argument(value) for name, value in given.items() if value}
+    texts = {name.removeprefix(ARGUMENT): form[name] for name in form.fields if name.startswith(ARGUMENT)}
+    return {name: insights.as_argument(value) for name, value in texts.items() if value}
 
 
 @router.post("/tasks/{task}/duplicate")

@@ -35,7 +35,7 @@ def answer(request: Request, error: Exception) -> Response:
             return RedirectResponse(error.location, 303)
         case NotSignedIn():
             return _to_sign_in(request)
-    status, said = told(error)
+    status, said = refusal(error)
     if status >= 500:
         logger.error("A page failed", exc_info=error)
     headers = _headers(error, status)
@@ -54,7 +54,7 @@ def _headers(error: Exception, status: int) -> dict[str, str]:
     return ({"Retry-After": str(AGAIN)} if status == 503 else {}) | own
 
 
-def told(error: Exception) -> tuple[int, str]:
+def refusal(error: Exception) -> tuple[int, str]:
     """Nothing that only the log should know."""
     match error:
         case Forbidden():

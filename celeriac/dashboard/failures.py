@@ -12,7 +12,7 @@ from celeriac.dashboard import acts, words
 from celeriac.dashboard.forms import Sent
 from celeriac.dashboard.guard import May
 from celeriac.dashboard.page import Page
-from celeriac.dashboard.reading import Found
+from celeriac.dashboard.reading import Content
 from celeriac.dashboard.records import number
 from celeriac.errors import BadValue, Unknown
 from celeriac.operate import failures
@@ -34,34 +34,34 @@ ROWS = 50
 @router.get("/failures")
 def listed(page: Viewer) -> Response:
     asked = page.ask("role", "since", "state")
-    found = page.panel(insights.failures, role=asked.get("role"), since=_since(asked), state=asked.get("state"))
+    failures = page.panel(insights.failures, role=asked.get("role"), since=_since(asked), state=asked.get("state"))
     since = asked.get("since", USUAL)
-    return page.show("failures.html", "Failures", failures=found, since=since, ended=_ended(page, since))
+    return page.show("failures.html", "Failures", failures=failures, since=since, ended=_ended(page, since))
 
 
-def _ended(page: Page, since: str) -> Found:
+def _ended(page: Page, since: str) -> Content:
     """How many tasks ended in this time, until when they are counted; nothing where the minutes do not tell."""
     span = SPANS.get(since)
-    flow = Found() if span is None else page.panel(insights.flow, span, page.asked.get("role"))
+    flow = Content() if span is None else page.panel(insights.flow, span, page.asked.get("role"))
     if flow.value is None or flow.value.is_cut:
-        return Found()
-    return Found({"n": sum(step.completed + step.failed for step in flow.value.steps), "until": flow.value.until})
+        return Content()
+    return Content({"n": sum(step.completed + step.failed for step in flow.value.steps), "until": flow.value.until})
 
 
 @router.get("/failures/{fingerprint}")
 def shown(fingerprint: str, page: Viewer) -> Response:
     """One problem, as it is among the newest failures."""
     asked = page.ask("since")
-    found = page.panel(insights.failures, since=_since(asked), limit=1_000)
+    failures = page.panel(insights.failures, since=_since(asked), limit=1_000)
     group = None
-    if not found.stopped:
-        group = next((one for one in found.value.groups if one.fingerprint == fingerprint), None)
+    if not failures.stopped:
+        group = next((one for one in failures.value.groups if one.fingerprint == fingerprint), None)
         if group is None:
             raise Unknown(f"there are no failures {fingerprint!r} among the newest")
-    tasks = Found([page.read(insights.find, task) for task in group.tasks] if group else [])
-    tasks = Found([task for task in tasks.value if task is not None])
+    tasks = Content([page.read(insights.find, task) for task in group.tasks] if group else [])
+    tasks = Content([task for task in tasks.value if task is not None])
     return page.show(
-        "failure.html", f"Failure {fingerprint}", found=found if found.stopped else Found(group), tasks=tasks
+        "failure.html", f"Failure {fingerprint}", failure=failures if failures.stopped else Content(group), tasks=tasks
     )
 
 
@@ -69,10 +69,10 @@ def shown(fingerprint: str, page: Viewer) -> Response:
 def tasks(fingerprint: str, page: Viewer) -> Response:
     """All tasks of one problem, as far back as they are kept."""
     asked = page.ask("role", "before")
-    found = page.panel(
+    failed = page.panel(
         insights.failed_tasks, fingerprint, role=asked.get("role"), limit=ROWS, after=number(asked, "before")
     )
-    return page.show("failed.html", f"Tasks of failure {fingerprint}", found=found, fingerprint=fingerprint)
+    return page.show("failed.html", f"Tasks of failure {fingerprint}", failed=failed, fingerprint=fingerprint)
 
 
 @router.post("/failures/{fingerprint}/mark")
@@ -84,10 +84,10 @@ def mark(fingerprint: str, page: Annotated[Page, Depends(May("retry"))], form: S
 
 def _since(asked: dict[str, str]) -> float | None:
     """Raises BadValue."""
-    given = asked.get("since", USUAL)
-    if given == "ever":
+    since = asked.get("since", USUAL)
+    if since == "ever":
         return None
-    seconds = words.seconds(given)
+    seconds = words.seconds(since)
     if seconds is None:
-        raise BadValue(f"since={given!r:.50}: give a time like 30s, 15m, 1h or 2d, or ever")
+        raise BadValue(f"since={since!r:.50}: give a time like 30s, 15m, 1h or 2d, or ever")
     return seconds

@@ -32,33 +32,33 @@ class Form:
 
     def tasks(self) -> list[int]:
         """The ids in `task`, each field one or many with commas. Raises BadValue."""
-        given = [one for many in self.fields.get("task", []) for one in many.split(",") if one]
-        if not given or len(given) > MOST_TASKS or not all(is_number(one) for one in given):
+        ids = [one for many in self.fields.get("task", []) for one in many.split(",") if one]
+        if not ids or len(ids) > MOST_TASKS or not all(is_number(one) for one in ids):
             raise BadValue(f"task: tick 1 to {MOST_TASKS:,} tasks")
-        return list(dict.fromkeys(map(int, given)))
+        return list(dict.fromkeys(map(int, ids)))
 
     def whole(self, name: str) -> int:
         """Raises BadValue."""
-        given = self[name]
-        if not is_number(given.removeprefix("-")):
-            raise BadValue(f"{name}={given!r:.100}: give a whole number")
-        return int(given)
+        text = self[name]
+        if not is_number(text.removeprefix("-")):
+            raise BadValue(f"{name}={text!r:.100}: give a whole number")
+        return int(text)
 
 
 def as_object(said: str) -> dict[str, Any]:
     """The JSON object that a field holds. Raises BadValue."""
     try:
-        given = json.loads(said or "{}")
+        value = json.loads(said or "{}")
     except (ValueError, RecursionError) as error:
         raise BadValue(f"{said!r:.50} is no JSON: {error}") from None
-    if not isinstance(given, dict):
+    if not isinstance(value, dict):
         raise BadValue(f'{said!r:.50}: give a JSON object, such as {{"store_id": 7}}')
-    return given
+    return value
 
 
-def is_number(given: str) -> bool:
+def is_number(text: str) -> bool:
     """Digits of what Postgres takes: Python refuses to read very many with an error of its own."""
-    return len(given) <= DIGITS and given.isascii() and given.isdigit() and int(given) <= MOST
+    return len(text) <= DIGITS and text.isascii() and text.isdigit() and int(text) <= MOST
 
 
 class _Body:

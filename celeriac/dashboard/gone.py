@@ -13,15 +13,23 @@ from celeriac.insights.gone import Gone, gone
 def show(page: Page, task: str) -> Response:
     """Its events, as long as they are kept. Raises Unknown where nothing is left."""
     kept = page.celeriac.settings.event_days * 86_400
-    found = page.read(gone, int(task), otherwise=kept) if is_an_id(task) else None
-    if found is None:
+    pruned = page.read(gone, int(task), otherwise=kept) if is_an_id(task) else None
+    if pruned is None:
         raise Unknown(
             f"there is no task {task:.50}: none had this id, or it was pruned as its role's `keep` says;"
             f" what happened to tasks is kept {words.took(kept)}"
         )
-    says = f"{rule(found, kept)} Its history is kept {words.took(kept)}."
-    left = {"role": found.role, "events": found.events}
-    return page.show("gone.html", f"Task {task}", status=404, number=task, says=says, still=True, **left)
+    why = f"{rule(pruned, kept)} Its history is kept {words.took(kept)}."
+    return page.show(
+        "gone.html",
+        f"Task {task}",
+        status=404,
+        number=task,
+        why=why,
+        still=True,
+        role=pruned.role,
+        events=pruned.events,
+    )
 
 
 def is_an_id(task: str) -> bool:

@@ -38,20 +38,20 @@ _ESCAPED = re.compile(r"\\([\"\\])")
 
 def parse(line: str, known: tuple[str, ...]) -> dict[str, Term]:
     """Each term by its name, in their order. Raises BadQuery."""
-    found: dict[str, Term] = {}
+    terms: dict[str, Term] = {}
     for begins, term in _terms(line):
         if term.name not in known and not is_argument(term.name):
             there = ", ".join((*known, f"{ARGUMENT}…"))
             raise BadQuery(f"{term.name!r:.50} is no filter; there are {there}", begins)
-        if term.name in found:
+        if term.name in terms:
             raise BadQuery(f"{term.name} is given twice", begins)
-        found[term.name] = term
-    return found
+        terms[term.name] = term
+    return terms
 
 
-def written(told: Mapping[str, str]) -> str:
+def written(values: Mapping[str, str]) -> str:
     """The line that says the same."""
-    return " ".join(f"{name}:{_quoted(value)}" for name, value in told.items())
+    return " ".join(f"{name}:{_quoted(value)}" for name, value in values.items())
 
 
 def _terms(line: str) -> Iterator[tuple[int, Term]]:
@@ -83,8 +83,8 @@ def _value(line: str, at: int) -> tuple[str, int]:
 
 
 def _space(line: str, at: int) -> int:
-    found = _SPACE.match(line, at)
-    return found.end() if found else at
+    space = _SPACE.match(line, at)
+    return space.end() if space else at
 
 
 def is_argument(name: str) -> bool:

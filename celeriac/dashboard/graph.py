@@ -71,8 +71,8 @@ def _columns(nodes: int, edges: Sequence[Edge]) -> list[int]:
                 columns[edge.target], moved = least, True
         if not moved:
             break
-    told = {column: n for n, column in enumerate(sorted(set(columns)))}
-    return [told[column] for column in columns]
+    dense = {column: n for n, column in enumerate(sorted(set(columns)))}
+    return [dense[column] for column in columns]
 
 
 def _box(node: Node, x: int, y: int) -> Box:

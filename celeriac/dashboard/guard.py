@@ -85,14 +85,14 @@ class May:
         page = Page(request, bearer, frozenset(p for p, scope in PERMISSIONS.items() if scope in bearer.may))
         if self.scope not in bearer.may:
             raise Forbidden(self.permission, page)
-        if any("\0" in given for given in (request.scope["path"], *request.query_params.values())):
+        if any("\0" in text for text in (request.scope["path"], *request.query_params.values())):
             raise BadValue("the address has a NUL, which Postgres does not take")
         return page
 
 
 def bearer_of(request: Request) -> Bearer | None:
     """Whose session it is. What has a token's form is always looked up: others' failures lock nobody out."""
-    presented = next((found for name in COOKIES if (found := request.cookies.get(name))), None)
+    presented = next((cookie for name in COOKIES if (cookie := request.cookies.get(name))), None)
     if not presented:
         return None
     bearer = verify(request, presented) if tokens.has_form(presented) else None

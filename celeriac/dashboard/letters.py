@@ -27,16 +27,16 @@ ROWS = 50
 @router.get("/dead-letters")
 def listed(page: Viewer) -> Response:
     asked = page.ask("name", "before")
-    found = page.panel(insights.dead_letters, name=asked.get("name"), limit=ROWS, before=number(asked, "before"))
+    letters = page.panel(insights.dead_letters, name=asked.get("name"), limit=ROWS, before=number(asked, "before"))
     kept = page.celeriac.settings.dead_letter_days * 86_400
-    return page.show("dead-letters.html", "Dead letters", letters=found, rows=ROWS, kept=kept)
+    return page.show("dead-letters.html", "Dead letters", letters=letters, rows=ROWS, kept=kept)
 
 
 @router.get("/dead-letters/{letter}")
 def shown(letter: Letter, page: Viewer) -> Response:
     page.ask()
-    found = page.read(insights.dead_letter, letter)
-    return page.show("dead-letter.html", f"Dead letter {letter}", letter=found)
+    content = page.read(insights.dead_letter, letter)
+    return page.show("dead-letter.html", f"Dead letter {letter}", letter=content)
 
 
 @router.post("/dead-letters/{letter}/replay")

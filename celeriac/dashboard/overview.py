@@ -14,7 +14,7 @@ from celeriac.dashboard import words
 from celeriac.dashboard.guard import May
 from celeriac.dashboard.health import MEANS, health
 from celeriac.dashboard.page import Elsewhere, Page
-from celeriac.dashboard.reading import Found
+from celeriac.dashboard.reading import Content
 from celeriac.dashboard.system import tickets
 from celeriac.dashboard.verdict import troubled, verdict
 from celeriac.insights.pace import Pace, pace
@@ -66,20 +66,20 @@ def overview(page: Viewer) -> Response:
         "workers": _at_work(panels["workers"]), "lengths": _together(panels["lengths"]), "hour": _ended(panels["hour"]),
         "tickets": _off_by(panels["tickets"]),
     }  # fmt: skip
-    says = verdict(panels, UNSEEN * page.celeriac.settings.sweep_interval)
-    return page.show("overview.html", says, cures=CURES, span=span, troubled=troubled(panels), **panels)
+    headline = verdict(panels, UNSEEN * page.celeriac.settings.sweep_interval)
+    return page.show("overview.html", headline, cures=CURES, span=span, troubled=troubled(panels), **panels)
 
 
-def _together(lengths: Found) -> Found:
-    return lengths if lengths.stopped else Found(insights.together(list(lengths.value.values())))
+def _together(lengths: Content) -> Content:
+    return lengths if lengths.stopped else Content(insights.together(list(lengths.value.values())))
 
 
-def _at_work(workers: Found) -> Found:
+def _at_work(workers: Content) -> Content:
     """How many report, how many of them take nothing new just now, their slots; and how many fell silent."""
     if workers.stopped:
         return workers
     up = [row for row in workers.value if words.standing(row) == "active"]
-    return Found(
+    return Content(
         {
             "up": len(up),
             "backing_off": sum(bool(row["resources"].get("is_backing_off")) for row in up),
@@ -89,41 +89,41 @@ def _at_work(workers: Found) -> Found:
     )
 
 
-def _ended(hour: Found) -> Found:
+def _ended(hour: Content) -> Content:
     """Of all roles together, within the hour that is counted."""
     if hour.stopped:
         return hour
     steps = [step for of_role in hour.value.values() for step in of_role]
-    return Found({"completed": sum(step.completed for step in steps), "failed": sum(step.failed for step in steps)})
+    return Content({"completed": sum(step.completed for step in steps), "failed": sum(step.failed for step in steps)})
 
 
-def _off_by(found: Found) -> Found:
+def _off_by(tickets: Content) -> Content:
     """By how many tickets SQL is ahead of Redis, all queues together; None where Redis does not answer."""
-    if found.stopped:
-        return found
-    is_known = all(row["in_redis"] is not None for row in found.value)
-    return Found(sum(max(0, row["tickets"] - row["in_redis"]) for row in found.value) if is_known else None)
+    if tickets.stopped:
+        return tickets
+    is_known = all(row["in_redis"] is not None for row in tickets.value)
+    return Content(sum(max(0, row["tickets"] - row["in_redis"]) for row in tickets.value) if is_known else None)
 
 
-def roles(page: Page, role: str | None = None) -> Found:
+def roles(page: Page, role: str | None = None) -> Content:
     """Each, or one of them, with its depth, and its capacity as far as that was told in time; the worst first."""
-    found = page.at_once(
+    panels = page.at_once(
         depths=partial(page.panel, insights.depth, role, cap=words.CAP),
         capacity=partial(page.panel, insights.capacity, role, most=COUNTED, figures=True),
         hours=partial(page.panel, insights.last_hour),
         paces=partial(page.panel, pace, role),
     )
-    depths, capacity, hours = found["depths"], by_role(found["capacity"]), found["hours"].value or {}
-    for needed in (depths, found["paces"]):
+    depths, capacity, hours = panels["depths"], by_role(panels["capacity"]), panels["hours"].value or {}
+    for needed in (depths, panels["paces"]):
         if needed.stopped:
             return needed
-    paces, usual = found["paces"].value, page.celeriac.settings.alert_wait
+    paces, usual = panels["paces"].value, page.celeriac.settings.alert_wait
     rows = [_role(d, capacity.get(d.role), hours.get(d.role), paces.get(d.role, Pace()), usual) for d in depths.value]
-    return Found(sorted(rows, key=lambda row: WORST_FIRST.index(row["health"])))
+    return Content(sorted(rows, key=lambda row: WORST_FIRST.index(row["health"])))
 
 
-def by_role(found: Found) -> dict[str, Any]:
-    return {row["role"]: row for row in found.value or ()}
+def by_role(rows: Content) -> dict[str, Any]:
+    return {row["role"]: row for row in rows.value or ()}
 
 
 def _role(depth: insights.RoleDepth, capacity: Any, hour: Any, pace: Pace, usual: float) -> dict[str, Any]:
@@ -135,27 +135,27 @@ def _role(depth: insights.RoleDepth, capacity: Any, hour: Any, pace: Pace, usual
 @router.get("/go")
 def go(page: Viewer) -> Response:
     """One hit jumps: a task, a role, a worker, a schedule, a lock key that is held or waited for, a known account."""
-    given = page.ask("q").get("q", "").strip().lstrip("#")
-    if not given:
+    name = page.ask("q").get("q", "").strip().lstrip("#")
+    if not name:
         raise Elsewhere(page.to("tasks"))
-    hits = [(kind, page.to(*to)) for kind, to in _hits(page, given)]
+    hits = [(kind, page.to(*to)) for kind, to in _hits(page, name)]
     if len(hits) == 1:
         raise Elsewhere(hits[0][1])
-    return page.show("go.html", f"Go to {given:.100}", given=given, hits=hits)
+    return page.show("go.html", f"Go to {name:.100}", name=name, hits=hits)
 
 
-def _hits(page: Page, given: str) -> Iterator[tuple[str, tuple[object, ...]]]:
+def _hits(page: Page, name: str) -> Iterator[tuple[str, tuple[object, ...]]]:
     """Everything that is called so, with where it is."""
-    if (task := page.read(insights.find, given)) is not None:
+    if (task := page.read(insights.find, name)) is not None:
         yield "task", ("tasks", task["id"])
-    if any(depth.role == given for depth in page.read(insights.depth, cap=words.CAP)):
-        yield "role", ("roles", given)
-    if any(worker["worker_id"] == given for worker in page.read(insights.workers)):
-        yield "worker", ("workers", given)
-    if any(schedule["name"] == given for schedule in page.read(insights.schedules)):
-        yield "schedule", ("schedules", given)
-    lock = page.read(insights.lock, given)
+    if any(depth.role == name for depth in page.read(insights.depth, cap=words.CAP)):
+        yield "role", ("roles", name)
+    if any(worker["worker_id"] == name for worker in page.read(insights.workers)):
+        yield "worker", ("workers", name)
+    if any(schedule["name"] == name for schedule in page.read(insights.schedules)):
+        yield "schedule", ("schedules", name)
+    lock = page.read(insights.lock, name)
     if lock.task is not None or lock.waiting.n:
-        yield "lock", ("locks", given)
-    if page.read(is_known, given):
-        yield "account", ("accounts", given)
+        yield "lock", ("locks", name)
+    if page.read(is_known, name):
+        yield "account", ("accounts", name)

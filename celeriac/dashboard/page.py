@@ -17,7 +17,7 @@ from sqlalchemy import Connection
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse
 
 from celeriac.dashboard.also import also
-from celeriac.dashboard.reading import Found, Reading
+from celeriac.dashboard.reading import Content, Reading
 from celeriac.dashboard.shown import Rendered, Shown, rendered
 from celeriac.errors import BadValue
 from celeriac.insights.veil import refused, veiled
@@ -37,7 +37,7 @@ _NO_FILTERS = (*PLACES, "seen", "q", "was", "columns")
 THEMES = ("system", "light", "dark")
 
 #: What a button did, for the page after it, and how long (bytes) a browser lets it be.
-TOLD, LONGEST_TOLD = "celeriac-told", 3_000
+RESULT, LONGEST_RESULT = "celeriac-told", 3_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,13 +111,13 @@ class Page:
 
     @property
     def theme(self) -> str:
-        given = self.request.cookies.get("celeriac-theme", "")
-        return given if given in THEMES else THEMES[0]
+        name = self.request.cookies.get("celeriac-theme", "")
+        return name if name in THEMES else THEMES[0]
 
     @property
     def zone_name(self) -> str:
-        given = unquote(self.request.cookies.get("celeriac-zone", ""))
-        return given if zone_of(given) else "UTC"
+        name = unquote(self.request.cookies.get("celeriac-zone", ""))
+        return name if zone_of(name) else "UTC"
 
     @property
     def zone(self) -> tzinfo:
@@ -144,14 +144,13 @@ class Page:
 
     def to(self, *parts: object, **query: object) -> str:
         """The address of another page; parts may have slashes."""
-        told = urlencode({name: str(value) for name, value in query.items() if value not in (None, "")})
-        return self.root + "/".join(quote(str(part), safe="@:") for part in parts) + (f"?{told}" if told else "")
+        text = urlencode({name: str(value) for name, value in query.items() if value not in (None, "")})
+        return self.root + "/".join(quote(str(part), safe="@:") for part in parts) + (f"?{text}" if text else "")
 
     def here(self, **changes: object) -> str:
         """This page with another query, in its fixed order. Another place in the list forgets the pages before."""
-        told = self.asked | ({"seen": None} if changes.keys() & set(PLACES) else {}) | changes
-        given = {name: str(told[name]) for name in self.known if told.get(name) not in (None, "")}
-        return "?" + urlencode(given)
+        values = self.asked | ({"seen": None} if changes.keys() & set(PLACES) else {}) | changes
+        return "?" + urlencode({name: str(values[name]) for name in self.known if values.get(name) not in (None, "")})
 
     def older(self, cursor: object, place: str = "before") -> str:
         """The next page of the list, which knows how to come back."""
@@ -167,10 +166,10 @@ class Page:
     def _seen(self) -> list[str]:
         """Where the pages before this one began."""
         try:
-            told = json.loads(self.asked.get("seen", "[]"))
+            seen = json.loads(self.asked.get("seen", "[]"))
         except ValueError:
             return []
-        return [one for one in told if isinstance(one, str)] if isinstance(told, list) else []
+        return [one for one in seen if isinstance(one, str)] if isinstance(seen, list) else []
 
     def filtered(self) -> dict[str, str]:
         """What it was asked for, without its place in the list, and what is shown of it."""
@@ -184,28 +183,28 @@ class Page:
     def ask(self, *known: str) -> dict[str, str]:
         """What the query says of these; the rest is ignored with a notice, what is left empty leaves the address."""
         known += ("seen",) if {*known} & {*PLACES} else ()
-        given, self.known = dict(self.request.query_params), known
-        self.asked = {name: given[name] for name in known if given.get(name)}
-        if unknown := sorted(given.keys() - set(known)):
+        query, self.known = dict(self.request.query_params), known
+        self.asked = {name: query[name] for name in known if query.get(name)}
+        if unknown := sorted(query.keys() - set(known)):
             self.notices.append(f"{', '.join(unknown)}: no such filter here, so it was ignored.")
-        elif len(self.asked) < len(given) and not self.live:
+        elif len(self.asked) < len(query) and not self.live:
             raise Elsewhere(self.here())
         return self.asked
 
-    def read(self, insight: Callable[..., Any], *given: Any, **named: Any) -> Any:
-        found = self.site.reading.of(insight, *given, **named)
-        return found if self.may("view_args") else veiled(found)
+    def read(self, insight: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        value = self.site.reading.of(insight, *args, **kwargs)
+        return value if self.may("view_args") else veiled(value)
 
-    def panel(self, insight: Callable[..., Any], *given: Any, **named: Any) -> Found:
-        found = self.site.reading.panel(insight, *given, **named)
-        return found if self.may("view_args") else replace(found, value=veiled(found.value))
+    def panel(self, insight: Callable[..., Any], *args: Any, **kwargs: Any) -> Content:
+        content = self.site.reading.panel(insight, *args, **kwargs)
+        return content if self.may("view_args") else replace(content, value=veiled(content.value))
 
     def refuse_to_narrow(self, asked: Mapping[str, str]) -> None:
         """Raises BadValue for a filter that would tell what this token does not see."""
         if not self.may("view_args") and (names := refused(asked)):
             raise BadValue(f"{', '.join(names)}: this token sees neither arguments nor errors: it lacks the scope read")
 
-    def at_once(self, **panels: Callable[[], Found]) -> dict[str, Any]:
+    def at_once(self, **panels: Callable[[], Content]) -> dict[str, Any]:
         """Each of them, by name; several are read at the same time."""
         return self.site.reading.at_once(panels)
 
@@ -222,37 +221,37 @@ class Page:
         """HTML, or the panels alone as JSON; 304 while nothing has changed but the time."""
         if self.wants_json:
             return JSONResponse({name: _bare(value) for name, value in panels.items()}, status)
-        told = None if self.live else self.request.cookies.get(TOLD)
-        given = panels | {"title": title, "told": unquote(told) if told else None}
-        shown = self._shared(template, given) if self.live else rendered(self.render(template, **given))
+        result = None if self.live else self.request.cookies.get(RESULT)
+        values = panels | {"title": title, "result": unquote(result) if result else None}
+        shown = self._shared(template, values) if self.live else rendered(self.render(template, **values))
         if status == 200 and self.request.headers.get("if-none-match") == shown.tag:
             return Response(status_code=304, headers={"ETag": shown.tag})
         answer = HTMLResponse(shown.html, status, headers={"ETag": shown.tag})
-        if told:
-            answer.delete_cookie(TOLD, path="/", httponly=True, samesite="lax")
+        if result:
+            answer.delete_cookie(RESULT, path="/", httponly=True, samesite="lax")
         return answer
 
-    def render(self, template: str, **given: Any) -> str:
+    def render(self, template: str, **values: Any) -> str:
         shown = self.site.templates.get_template(f"pages/{template}")
-        return shown.render(layout="parts/base.html", page=self, site=self.site, **self._always() | given)
+        return shown.render(layout="parts/base.html", page=self, site=self.site, **self._always() | values)
 
-    def _shared(self, template: str, given: dict[str, Any]) -> Rendered:
+    def _shared(self, template: str, values: dict[str, Any]) -> Rendered:
         """What is live has nothing in it of who looks but what they may, and their time zone."""
         view = (self.request.method, self.root, self.at, self.permissions, self.zone_name, tuple(self.notices))
-        figures = self._always() | given
+        figures = self._always() | values
         return self.site.shown.get((template, *view), figures, lambda: self.render(template, **figures))
 
     def _always(self) -> dict[str, Any]:
         reading = self.site.reading
         return {"now": reading.clock(), "redis_answers": reading.redis_answers()}
 
-    def go(self, location: str, told: str) -> Response:
+    def go(self, location: str, said: str) -> Response:
         """To another page, which tells what was done."""
         self.site.reading.forget()
         answer = RedirectResponse(location, 303)
-        while len(quote(told)) > LONGEST_TOLD:
-            told = f"{told[: len(told) * 3 // 4]}…"
-        answer.set_cookie(TOLD, quote(told), max_age=60, path="/", httponly=True, samesite="lax")
+        while len(quote(said)) > LONGEST_RESULT:
+            said = f"{said[: len(said) * 3 // 4]}…"
+        answer.set_cookie(RESULT, quote(said), max_age=60, path="/", httponly=True, samesite="lax")
         return answer
 
 
@@ -273,5 +272,6 @@ def zone_of(name: str) -> tzinfo | None:
 
 
 def _bare(value: Any) -> Any:
-    found = {"stopped": value.stopped} if isinstance(value, Found) and value.stopped else value
-    return jsonable_encoder(found.value if isinstance(found, Found) else found, custom_encoder={bytes: repr})
+    if isinstance(value, Content):
+        value = {"stopped": value.stopped} if value.stopped else value.value
+    return jsonable_encoder(value, custom_encoder={bytes: repr})

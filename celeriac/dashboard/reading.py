@@ -40,7 +40,7 @@ DOCTORS = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Content:
     """What an insight told; or, in `stopped`, why it did not."""
 
     value: Any = None
@@ -101,29 +101,29 @@ class Reading:
         self._doctors, self._turn = ThreadPoolExecutor(DOCTORS, "celeriac-doctor"), threading.Lock()
         self._doctor: Future[list[Finding]] | None = None
 
-    def of(self, insight: Callable[..., Any], *given: Any, figures: bool = False, **named: Any) -> Any:
+    def of(self, insight: Callable[..., Any], *args: Any, figures: bool = False, **kwargs: Any) -> Any:
         """`figures`: of what is counted, which is not planned by look-ups. Raises what the insight raises."""
 
         def read() -> Any:
             with self._connection(figures) as connection:
                 bound(connection)
-                return insight(connection, *given, **named)
+                return insight(connection, *args, **kwargs)
 
-        return self._shared(f"{insight.__module__}.{insight.__qualname__} {given!r} {named!r}", read)
+        return self._shared(f"{insight.__module__}.{insight.__qualname__} {args!r} {kwargs!r}", read)
 
     def _shared(self, key: str, read: Callable[[], Any]) -> Any:
         if len(self._kept) >= MOST:
             self._kept = {}
         return self._kept.setdefault(key, Kept()).get(read)
 
-    def panel(self, insight: Callable[..., Any], *given: Any, **named: Any) -> Found:
+    def panel(self, insight: Callable[..., Any], *args: Any, **kwargs: Any) -> Content:
         """As `of`; one that takes too long leaves its place on the page to a sentence."""
         try:
-            return Found(self.of(insight, *given, **named))
+            return Content(self.of(insight, *args, **kwargs))
         except DBAPIError as error:
             if not isinstance(error.orig, QueryCanceledError):
                 raise
-            return Found(stopped=f"This took over {TIMEOUT:g} s and was stopped. Narrow it by role or time.")
+            return Content(stopped=f"This took over {TIMEOUT:g} s and was stopped. Narrow it by role or time.")
 
     def at_once(self, reads: Mapping[str, Callable[[], T]]) -> dict[str, T]:
         """The result of each, by name. What no thread has begun is read by who waits for it, the last first."""
@@ -142,24 +142,24 @@ class Reading:
     def redis_answers(self) -> bool:
         return bool(self._shared("redis", self.celeriac.publisher.answers))
 
-    def examined(self) -> Found:
+    def examined(self) -> Content:
         """What the doctor found. It is waited for as long as for a statement; whoever looks later gets the rest."""
         with self._turn:
             if self._doctor is None or self._doctor.done():
                 self._doctor = self._doctors.submit(self._shared, "doctor", lambda: [*examine(self.celeriac)])
             doctor = self._doctor
         try:
-            return Found(doctor.result(TIMEOUT))
+            return Content(doctor.result(TIMEOUT))
         except TimeoutError:
-            return Found(
+            return Content(
                 stopped=f"The doctor still examines, for over {TIMEOUT:g} s. Its answer comes with a later look."
             )
 
     def lengths(self, queues: Sequence[str]) -> dict[str, int | None]:
         """How many tickets and kicks lie in each queue of Redis; None where it does not say."""
         probe = self.celeriac.probe
-        found: dict[str, int | None] = self._shared(f"lengths {queues}", lambda: {q: probe.length(q) for q in queues})
-        return found
+        lengths: dict[str, int | None] = self._shared(f"lengths {queues}", lambda: {q: probe.length(q) for q in queues})
+        return lengths
 
     def forget(self) -> None:
         """After a change: whoever made it is to see it."""

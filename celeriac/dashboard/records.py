@@ -28,21 +28,21 @@ def decisions(page: Viewer) -> Response:
     """Of one role, or of all."""
     asked = page.ask("role", "before")
     roles, role = [depth.role for depth in page.read(insights.depth)], asked.get("role")
-    found = page.panel(insights.passes, role, limit=ROWS, before=number(asked, "before"))
-    return page.show("decisions.html", "Decisions", passes=found, role=role, roles=roles, rows=ROWS)
+    passes = page.panel(insights.passes, role, limit=ROWS, before=number(asked, "before"))
+    return page.show("decisions.html", "Decisions", passes=passes, role=role, roles=roles, rows=ROWS)
 
 
 @router.get("/decisions/{number}")
 def decision(number: Pass, page: Viewer) -> Response:
     """What each account had, held and got; and the same answer once more, from what was recorded."""
     role = page.ask("role").get("role")
-    found = [] if role is None else page.read(insights.passes, role, limit=1, before=number + 1)
-    if not found or found[0]["id"] != number:
+    passes = [] if role is None else page.read(insights.passes, role, limit=1, before=number + 1)
+    if not passes or passes[0]["id"] != number:
         raise Unknown(f"there is no pass {number} of {role!r}; they are kept for a day")
-    (one,) = found
+    (one,) = passes
     seen = claimants(one["claimants"])
     return page.show(
-        "decision.html", f"Decision {number}", one=one, seen=_told(seen, one["free"], one["given"]),
+        "decision.html", f"Decision {number}", one=one, seen=_shared_out(seen, one["free"], one["given"]),
         replay=allocate(seen, one["free"]) if one["given"] else {},
     )  # fmt: skip
 
@@ -54,30 +54,35 @@ def claimants(recorded: Sequence[Mapping[str, Any]]) -> list[Claimant]:
 _KNOWN = ("account", "waiting", "holding", "weight", "cap")
 
 
-def _told(seen: Sequence[Claimant], free: int, given: Mapping[str, int]) -> list[dict[str, Any]]:
+def _shared_out(seen: Sequence[Claimant], free: int, shared: Mapping[str, int]) -> list[dict[str, Any]]:
     """`fair`: what each would hold if these shared out anew what they hold and what was free."""
     fair = fair_slots([Claim(c.holding + c.wants, c.weight) for c in seen], free + sum(c.holding for c in seen))
     return [
-        {"claimant": c, "fair": slots, "given": given.get(c.account, 0), "why": why_given(c, given.get(c.account, 0))}
+        {
+            "claimant": c,
+            "fair": slots,
+            "given": shared.get(c.account, 0),
+            "why": why_so_many(c, shared.get(c.account, 0)),
+        }
         for c, slots in zip(seen, fair, strict=True)
     ]
 
 
-def why_given(c: Claimant, given: int) -> str:
+def why_so_many(c: Claimant, slots: int) -> str:
     """What an account got, in a sentence."""
     name = c.account or "Nobody's"
-    if c.cap is not None and c.holding + given >= c.cap and given < c.waiting:
-        return f"{name} got {given}: its cap of {c.cap} is used"
-    if given >= c.waiting:
-        return f"{name} got {given}: all it had waiting"
-    return f"{name} got {given}, its share of what was free"
+    if c.cap is not None and c.holding + slots >= c.cap and slots < c.waiting:
+        return f"{name} got {slots}: its cap of {c.cap} is used"
+    if slots >= c.waiting:
+        return f"{name} got {slots}: all it had waiting"
+    return f"{name} got {slots}, its share of what was free"
 
 
 def number(asked: Mapping[str, str], name: str) -> int | None:
     """Raises BadValue."""
-    given = asked.get(name)
-    if given is None:
+    text = asked.get(name)
+    if text is None:
         return None
-    if not is_number(given):
-        raise BadValue(f"{name}={given!r:.50}: give the number of the last one seen")
-    return int(given)
+    if not is_number(text):
+        raise BadValue(f"{name}={text!r:.50}: give the number of the last one seen")
+    return int(text)

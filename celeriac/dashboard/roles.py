@@ -15,7 +15,7 @@ from celeriac.dashboard.guard import May
 from celeriac.dashboard.overview import USUAL_SPAN
 from celeriac.dashboard.overview import roles as roles_of
 from celeriac.dashboard.page import Page
-from celeriac.dashboard.reading import Found
+from celeriac.dashboard.reading import Content
 from celeriac.errors import BadValue, Unknown
 from celeriac.insights.declared import declared
 from celeriac.insights.idle import idle
@@ -41,7 +41,7 @@ def listed(page: Viewer) -> Response:
 def shown(role: str, page: Viewer) -> Response:
     span = page.ask("span").get("span", USUAL_SPAN)
     panels = page.at_once(
-        found=partial(roles_of, page, role), priorities=partial(page.panel, insights.priorities, role, figures=True),
+        role=partial(roles_of, page, role), priorities=partial(page.panel, insights.priorities, role, figures=True),
         passes=partial(page.panel, insights.passes, role, limit=DECISIONS),
         shares=partial(page.panel, insights.shares, role, limit=SHARES), workers=partial(page.panel, insights.workers),
         waited=partial(page.panel, insights.rounds_waited, role), lengths=partial(_lengths, page, role),
@@ -51,19 +51,19 @@ def shown(role: str, page: Viewer) -> Response:
         changes=partial(page.panel, insights.audit_trail, kind="role", target=role, limit=CHANGES),
         waits=partial(_waits, page, role), turns=partial(page.panel, insights.turns, role),
     )  # fmt: skip
-    title, roles, workers = f"Role {role}", panels["found"], panels["workers"]
+    title, roles, workers = f"Role {role}", panels["role"], panels["workers"]
     if roles.stopped:
-        return page.show("role.html", title, found=roles)
+        return page.show("role.html", title, role=roles)
     if not roles.value:
         raise Unknown(f"there is no role {role!r}: start a worker of the code that declares it")
     (mine,) = roles.value
     if not workers.stopped:
-        workers = Found([worker for worker in workers.value if mine["depth"].queue in worker["queues"]])
-    shown = panels | {"found": Found(mine), "workers": workers}
+        workers = Content([worker for worker in workers.value if mine["depth"].queue in worker["queues"]])
+    shown = panels | {"role": Content(mine), "workers": workers}
     return page.show("role.html", title, span=span, **shown)
 
 
-def _waits(page: Page, role: str) -> Found:
+def _waits(page: Page, role: str) -> Content:
     """None of a role that nobody knows, which the page tells itself."""
 
     def of(connection: Connection, role: str) -> list[insights.Waits]:
@@ -72,13 +72,13 @@ def _waits(page: Page, role: str) -> Found:
     try:
         return page.panel(of, role)
     except Unknown:
-        return Found()
+        return Content()
 
 
-def _lengths(page: Page, role: str) -> Found:
+def _lengths(page: Page, role: str) -> Content:
     """None where nothing is known."""
-    found = page.panel(insights.lengths)
-    return found if found.stopped else Found(found.value.get(role))
+    queues = page.panel(insights.lengths)
+    return queues if queues.stopped else Content(queues.value.get(role))
 
 
 @router.post("/pause-role/{role:path}")
@@ -134,8 +134,8 @@ def reset_limits(role: str, page: Steerer, form: Sent) -> Response:
 
 def _limits(form: Form) -> Any:
     """What is left empty stays as it is; `none` lifts a limit. Raises BadValue."""
-    given = {name: form[name] for name in ("rate_limit", "timeout", "hard_timeout") if form[name]}
-    return {name: None if value == "none" else _number(name, value) for name, value in given.items()}
+    texts = {name: form[name] for name in ("rate_limit", "timeout", "hard_timeout") if form[name]}
+    return {name: None if value == "none" else _number(name, value) for name, value in texts.items()}
 
 
 def _number(name: str, value: str) -> Any:

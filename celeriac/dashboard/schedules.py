@@ -14,7 +14,7 @@ from celeriac.dashboard import acts
 from celeriac.dashboard.forms import Sent
 from celeriac.dashboard.guard import May
 from celeriac.dashboard.page import Page
-from celeriac.dashboard.reading import Found
+from celeriac.dashboard.reading import Content
 from celeriac.errors import ConfigurationError, Unknown
 from celeriac.schedules import operate, written
 from celeriac.schedules.expressions import parse
@@ -32,8 +32,12 @@ UPCOMING, STRIPS = 5, 200
 @router.get("/schedules")
 def listed(page: Viewer) -> Response:
     page.ask()
-    found = page.panel(insights.schedules)
-    tasks = found if found.stopped else Found([written.shown(row) for row in found.value if row["kind"] == "task"])
+    schedules = page.panel(insights.schedules)
+    tasks = (
+        schedules
+        if schedules.stopped
+        else Content([written.shown(row) for row in schedules.value if row["kind"] == "task"])
+    )
     ids = [row["id"] for row in tasks.value or ()][:STRIPS]
     return page.show(
         "schedules.html", "Schedules", schedules=tasks, ticking=page.panel(insights.ticking, ids),
@@ -44,16 +48,16 @@ def listed(page: Viewer) -> Response:
 @router.get("/schedules/{name:path}")
 def shown(name: str, page: Viewer) -> Response:
     page.ask()
-    found = next((row for row in page.read(insights.schedules) if row["name"] == name), None)
-    if found is None:
+    schedule = next((row for row in page.read(insights.schedules) if row["name"] == name), None)
+    if schedule is None:
         raise Unknown(f"there is no schedule {name!r}")
-    trail = page.panel(insights.audit_trail, kind="schedule", target=str(found["id"]), limit=20)
-    following, which = upcoming(found, page.site.reading.clock()), found["id"]
+    trail = page.panel(insights.audit_trail, kind="schedule", target=str(schedule["id"]), limit=20)
+    following, which = upcoming(schedule, page.site.reading.clock()), schedule["id"]
     return page.show(
-        "schedule.html", f"Schedule {name}", schedule=written.shown(found), trail=trail, following=following,
+        "schedule.html", f"Schedule {name}", schedule=written.shown(schedule), trail=trail, following=following,
         ticks=page.panel(insights.ticks_of, which), lateness=page.panel(insights.lateness, which),
         ticking=page.panel(insights.ticking, [which]),
-        differs=written.differences(found),
+        differs=written.differences(schedule),
     )  # fmt: skip
 
 

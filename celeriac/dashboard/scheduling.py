@@ -33,7 +33,7 @@ class Filled:
     """A form as somebody filled it in: what it says, and what is wrong with which field."""
 
     said: dict[str, str]
-    given: dict[str, Any] = field(default_factory=dict)
+    values: dict[str, Any] = field(default_factory=dict)
     wrong: dict[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -41,15 +41,15 @@ class Filled:
         filled = cls({name: form[name] for name in names})
         for name in names:
             try:
-                filled.given[name] = _READ[name](filled.said[name])
+                filled.values[name] = _READ[name](filled.said[name])
             except BadValue as error:
                 filled.wrong[name] = str(error)
         return filled
 
     def refuse(self, error: CeleriacError) -> None:
         """Next to the field that it is about."""
-        name, says = _refused(error)
-        self.wrong[name if name in self.said else "name"] = says
+        name, what = _refused(error)
+        self.wrong[name if name in self.said else "name"] = what
 
 
 #: A new one's fields, and what they say before anybody has typed.
@@ -69,8 +69,8 @@ def new(page: Definer) -> Response:
 def create(page: Definer, form: Sent) -> Response:
     """Or, of the button that asks for it, the form again with when it would run."""
 
-    def act(given: dict[str, Any]) -> str:
-        made = operate.create(page.celeriac, Entry(kind="task", **given), by=page.bearer.name, why=form["why"])
+    def act(values: dict[str, Any]) -> str:
+        made = operate.create(page.celeriac, Entry(kind="task", **values), by=page.bearer.name, why=form["why"])
         return str(made["name"])
 
     return _done(page, form, tuple(NEW), None, act, "made")
@@ -88,10 +88,10 @@ def change(name: str, page: Definer, form: Sent) -> Response:
     """What is not what the row says. One that somebody changed meanwhile is looked at again."""
     row = _row(page, name)
 
-    def act(given: dict[str, Any]) -> str:
-        if "kwargs" in given:
-            given = given | {"kwargs": kept(given["kwargs"], row["kwargs"])}
-        changes = {name: value for name, value in given.items() if value != row[name]}
+    def act(values: dict[str, Any]) -> str:
+        if "kwargs" in values:
+            values = values | {"kwargs": kept(values["kwargs"], row["kwargs"])}
+        changes = {name: value for name, value in values.items() if value != row[name]}
         done = operate.change(page.celeriac, name, changes, by=page.bearer.name, why=form["why"], seen=form["seen"])
         return str(done["name"])
 
@@ -128,7 +128,7 @@ def _done(
     filled = Filled.of(form, names)
     if not filled.wrong and not form["preview"]:
         try:
-            name = act(filled.given)
+            name = act(filled.values)
             return page.go(page.to("schedules", name), f"{name} is {done}.")
         except CeleriacError as error:
             filled.refuse(error)
@@ -158,8 +158,8 @@ def _following(page: Page, filled: Filled) -> list[datetime]:
 
 def _redacted(page: Page, row: RowMapping) -> Mapping[str, Any]:
     """As it is shown: what is sent back as it was shown changes nothing."""
-    told: list[dict[str, Any]] = page.read(redaction.schedules, [dict(row)])
-    return told[0]
+    rows: list[dict[str, Any]] = page.read(redaction.schedules, [dict(row)])
+    return rows[0]
 
 
 def _row(page: Page, name: str) -> RowMapping:
@@ -184,10 +184,10 @@ def _text(value: Any) -> str:
 
 
 def _options(said: str) -> dict[str, Any]:
-    given = as_object(said)
-    if unknown := sorted(given.keys() - CALL_OPTIONS.keys()):
+    options = as_object(said)
+    if unknown := sorted(options.keys() - CALL_OPTIONS.keys()):
         raise BadValue(f"there is no option {unknown[0]!r}; there are {', '.join(CALL_OPTIONS)}")
-    return given
+    return options
 
 
 def _one_of(*right: str) -> Callable[[str], str]:
@@ -232,5 +232,5 @@ def _refused(error: CeleriacError) -> tuple[str, str]:
             return "priority" if named and named[1] == "priority" else "options" if named else "kwargs", str(error)
         case IllegalMove():
             return "name", str(error)
-    about, mark, says = str(error).partition(": ")
-    return (about.partition("=")[0], says) if mark else ("name", str(error))
+    about, mark, what = str(error).partition(": ")
+    return (about.partition("=")[0], what) if mark else ("name", str(error))

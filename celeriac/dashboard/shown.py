@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from datetime import datetime
 from typing import Any
 
-from celeriac.dashboard.reading import Found
+from celeriac.dashboard.reading import Content
 
 #: Views whose last rendering is kept at once.
 MOST = 100
@@ -52,7 +52,7 @@ def rendered(html: str, of: tuple[Any, ...] = ()) -> Rendered:
 
 def _bare(value: Any) -> Any:
     """What `Reading` shares: it wraps it anew for each who asks."""
-    return value.stopped or value.value if isinstance(value, Found) else value
+    return value.stopped or value.value if isinstance(value, Content) else value
 
 
 def _are_the_same(some: Any, other: Any) -> bool:

@@ -13,7 +13,7 @@ from celeriac import insights
 from celeriac.dashboard import words
 from celeriac.dashboard.guard import May
 from celeriac.dashboard.page import Page
-from celeriac.dashboard.reading import Found
+from celeriac.dashboard.reading import Content
 from celeriac.insights import condition
 from celeriac.repair.prune import KNOWN, MINUTES_KEPT
 from celeriac.settings import Settings
@@ -34,8 +34,8 @@ def system(page: Viewer) -> Response:
         connections=partial(page.panel, condition.connections), sizes=partial(page.panel, condition.sizes),
         doctor=page.site.reading.examined, runs=partial(page.panel, insights.sweep_runs),
     )  # fmt: skip
-    found = panels["sweeps"]
-    sweeps = found if found.stopped else Found([row for row in found.value if row["kind"] != "task"])
+    schedules = panels["sweeps"]
+    sweeps = schedules if schedules.stopped else Content([row for row in schedules.value if row["kind"] != "task"])
     return page.show(
         "system.html", "System", republish_after=page.celeriac.probe.republish_after, old=condition.OLD,
         retention=_retention(page.celeriac.settings), **panels | {"sweeps": sweeps},
@@ -54,14 +54,14 @@ def _retention(settings: Settings) -> list[tuple[str, float]]:
     ]
 
 
-def tickets(page: Page) -> Found:
+def tickets(page: Page) -> Content:
     """What SQL has claimed beside what lies in Redis, of each queue where there is any."""
     unstarted = page.panel(insights.unstarted)
     if unstarted.stopped:
         return unstarted
     lengths = page.site.reading.lengths([one.queue for one in unstarted.value])
-    told = [(one, lengths[one.queue]) for one in unstarted.value]
-    return Found([_ticket_row(page, one, n) for one, n in told if one.tickets or n != 0])
+    queues = [(one, lengths[one.queue]) for one in unstarted.value]
+    return Content([_ticket_row(page, one, n) for one, n in queues if one.tickets or n != 0])
 
 
 def _ticket_row(page: Page, one: insights.UnstartedTickets, in_redis: int | None) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from celeriac.dashboard import acts, gone, reading, words
 from celeriac.dashboard.forms import Sent, as_object
 from celeriac.dashboard.guard import May
 from celeriac.dashboard.page import Elsewhere, Page
-from celeriac.dashboard.reading import Found
+from celeriac.dashboard.reading import Content
 from celeriac.insights import attempts
 from celeriac.insights.log import log_of
 from celeriac.insights.path import path
@@ -31,39 +31,39 @@ Task = Annotated[int, Path(ge=1, le=2**63 - 1)]
 @router.get("/tasks/{task}")
 def shown(task: str, page: Viewer) -> Response:
     page.ask()
-    found = page.read(insights.find, task)
-    if found is None:
+    row = page.read(insights.find, task)
+    if row is None:
         return gone.show(page, task)
-    if str(found["id"]) != task:
-        raise Elsewhere(page.to("tasks", found["id"]))
+    if str(row["id"]) != task:
+        raise Elsewhere(page.to("tasks", row["id"]))
 
     def explained(connection: Connection, number: int) -> insights.Why:
         return insights.why(connection, number, page.celeriac.probe, within=reading.TIMEOUT)
 
-    why = Found() if found["status"] in FINISHED else page.panel(explained, found["id"])
-    told = page.panel(events, found["id"])
-    moves = sorted(move for move, statuses in MOVES.items() if found["status"] in statuses)
-    moves = [move for move in moves if move != "hasten" or found["waits_for"] == WAITS_FOR_TIME]
+    why = Content() if row["status"] in FINISHED else page.panel(explained, row["id"])
+    happened = page.panel(events, row["id"])
+    moves = sorted(move for move, statuses in MOVES.items() if row["status"] in statuses)
+    moves = [move for move in moves if move != "hasten" or row["waits_for"] == WAITS_FOR_TIME]
     return page.show(
-        "task.html", f"Task {task}", task=found, events=told, why=why, lede=lede(found, why.value), moves=moves,
-        attempts=attempts.attempts(told.value or []), children=page.panel(attempts.children, found["id"]),
-        plan=_plan(page, found), most_children=attempts.MOST_CHILDREN, at=page.base_url,
-        log=page.panel(log_of, found["id"]) if page.may("view_args") else Found(),
-        traceback=_traceback(page, found), runs=page.panel(attempts.runs, found["role"]),
-        path=path(found, told.value or []),
+        "task.html", f"Task {task}", task=row, events=happened, why=why, lede=lede(row, why.value), moves=moves,
+        attempts=attempts.attempts(happened.value or []), children=page.panel(attempts.children, row["id"]),
+        plan=_plan(page, row), most_children=attempts.MOST_CHILDREN, at=page.base_url,
+        log=page.panel(log_of, row["id"]) if page.may("view_args") else Content(),
+        traceback=_traceback(page, row), runs=page.panel(attempts.runs, row["role"]),
+        path=path(row, happened.value or []),
     )  # fmt: skip
 
 
 def _plan(page: Page, task: Mapping[str, Any]) -> str | None:
     """What follows if it fails; None of what is over, or while its role cannot be read."""
-    delays = Found() if task["status"] in FINISHED else page.panel(attempts.delays, task["role"])
+    delays = Content() if task["status"] in FINISHED else page.panel(attempts.delays, task["role"])
     return None if delays.value is None else attempts.after_a_failure(task, *delays.value)
 
 
-def _traceback(page: Page, task: Mapping[str, Any]) -> Found:
+def _traceback(page: Page, task: Mapping[str, Any]) -> Content:
     """It may tell arguments."""
     if task["status"] != FAILED or not page.may("view_args"):
-        return Found()
+        return Content()
     return page.panel(attempts.traceback, task["id"])
 
 
@@ -133,9 +133,9 @@ def arguments(task: Task, page: Annotated[Page, Depends(May("define"))], form: S
 @router.post("/tasks/{task}/now")
 def run_now(task: Task, page: Annotated[Page, Depends(May("priority"))]) -> Response:
     def act() -> str:
-        found = page.read(insights.get, task)
+        row = page.read(insights.get, task)
         page.write(lambda c: steer.hasten(c, [task], by=page.bearer.name).one())
-        page.celeriac.kick([found["role"]])
+        page.celeriac.kick([row["role"]])
         return "It is due now."
 
     return acts.done(page, page.to("tasks", task), act)

@@ -19,7 +19,7 @@ from celeriac.dashboard.forms import Form, Sent
 from celeriac.dashboard.grammar import BadQuery, is_argument
 from celeriac.dashboard.guard import May
 from celeriac.dashboard.page import Elsewhere, Page
-from celeriac.dashboard.reading import Found, bound
+from celeriac.dashboard.reading import Content, bound
 from celeriac.errors import BadValue
 from celeriac.insights import ARGUMENT, Filter, exports, lists
 from celeriac.insights.veil import veiled
@@ -70,13 +70,13 @@ def _listed(page: Page, asked: Mapping[str, str], line: str | None, bad: BadQuer
         tasks = page.panel(insights.list_tasks, wanted(asked), limit=ROWS, after=asked.get("before"))
     except BadValue as error:
         page.notices.append(f"{error}.")
-        tasks = Found()
+        tasks = Content()
     role = asked.get("role")
     return page.show(
         "tasks.html", "Tasks", tasks=tasks, counts=page.panel(insights.counts, role, cap=words.CAP), bad=bad,
         waiting=page.panel(insights.waiting, role, cap=words.CAP), shown=columns.chosen(asked.get("columns")),
         line=grammar.written(page.filtered()) if line is None else line, was=grammar.written(_filter(asked)),
-        views=Found() if page.live else page.panel(insights.saved_views, page.bearer.name),
+        views=Content() if page.live else page.panel(insights.saved_views, page.bearer.name),
         looks_at=lists.LOOKS_AT, rows=ROWS,
     )  # fmt: skip
 
@@ -123,8 +123,8 @@ def export(kind: exports.Kind, page: Viewer) -> Response:
     def read(limit: int, after: str | None) -> insights.Page:
         with page.celeriac.database.reading() as connection:
             bound(connection)
-            found = insights.list_tasks(connection, meant, limit=limit, after=after)
-        return found if page.may("view_args") else veiled(found)
+            listed = insights.list_tasks(connection, meant, limit=limit, after=after)
+        return listed if page.may("view_args") else veiled(listed)
 
     headers = {"Content-Disposition": f'attachment; filename="tasks.{kind}"'}
     if page.without_body:
@@ -163,8 +163,8 @@ def wanted(asked: Mapping[str, str]) -> Filter:
 
 
 def _arguments(asked: Mapping[str, str]) -> dict[str, Any]:
-    given = {name.removeprefix(ARGUMENT): value for name, value in asked.items() if is_argument(name)}
-    return {name: insights.as_argument(value) for name, value in given.items()}
+    texts = {name.removeprefix(ARGUMENT): value for name, value in asked.items() if is_argument(name)}
+    return {name: insights.as_argument(value) for name, value in texts.items()}
 
 
 def _seconds(asked: Mapping[str, str], name: str) -> float | None:
@@ -187,8 +187,8 @@ def confirm(page: Page, move: str, ids: list[int], priority: str) -> Response:
 
 def samples(page: Page, ids: Sequence[int]) -> list[dict[str, Any]]:
     """The first few of them."""
-    found = (page.read(insights.find, task) for task in ids[:SAMPLES])
-    return [task for task in found if task is not None]
+    read = (page.read(insights.find, task) for task in ids[:SAMPLES])
+    return [task for task in read if task is not None]
 
 
 @router.post("/tasks/retry")

@@ -86,7 +86,7 @@ def ago(context: Context, at: datetime | None) -> Any:
     seconds = (context["now"] - at).total_seconds()
     has_been = seconds > -APART
     text = words.took(math.floor(max(seconds, 0))) if has_been else f"in {words.took(math.ceil(-seconds))}"
-    return _TICKING.format(words.iso(at), _told(context, at), text)
+    return _TICKING.format(words.iso(at), _in_full(context, at), text)
 
 
 @pass_context
@@ -106,9 +106,9 @@ def when(context: Context, at: datetime | None) -> Any:
     zone = context["page"].zone
     local, today = at.astimezone(zone), context["now"].astimezone(zone).date()
     text = local.strftime("%H:%M:%S" if local.date() == today else "%d %b %Y %H:%M:%S")
-    return _TIME.format(words.iso(at), _told(context, at), text)
+    return _TIME.format(words.iso(at), _in_full(context, at), text)
 
 
-def _told(context: Context, at: datetime) -> str:
+def _in_full(context: Context, at: datetime) -> str:
     """Also the date and the zone, for whoever points at it."""
     return at.astimezone(context["page"].zone).strftime("%Y-%m-%d %H:%M:%S %Z")

@@ -40,8 +40,8 @@ NAMES = ("id", "at", "by", "via", "action", "kind", "target", "before", "after",
 def listed(page: Viewer) -> Response:
     asked = page.ask(*FILTERS, "before")
     before = number(asked, "before")
-    found = page.panel(trail, wanted(asked), limit=ROWS, after=None if before is None else str(before))
-    return page.show("audit.html", "Audit", trail=found, kinds=KINDS, vias=VIAS, look=LOOK)
+    entries = page.panel(trail, wanted(asked), limit=ROWS, after=None if before is None else str(before))
+    return page.show("audit.html", "Audit", trail=entries, kinds=KINDS, vias=VIAS, look=LOOK)
 
 
 @router.get("/audit/export.{kind}")
@@ -52,8 +52,8 @@ def export(kind: exports.Kind, page: Viewer) -> Response:
     def read(limit: int, after: str | None) -> insights.Page:
         with page.celeriac.database.reading() as connection:
             bound(connection)
-            found = trail(connection, meant, limit=limit, after=after)
-        return insights.Page(found.items, found.next)
+            listed = trail(connection, meant, limit=limit, after=after)
+        return insights.Page(listed.items, listed.next)
 
     headers = {"Content-Disposition": f'attachment; filename="audit.{kind}"'}
     media = "text/csv; charset=utf-8" if kind == "csv" else "application/x-ndjson"
@@ -70,5 +70,5 @@ def wanted(asked: Mapping[str, str]) -> Of:
     newer = words.seconds(asked["newer"]) if "newer" in asked else None
     if "newer" in asked and newer is None:
         raise BadValue(f"newer={asked['newer']!r:.50}: give 90, 30s, 15m, 1h or 2d")
-    given = {name: asked.get(name) for name in ("by", "action", "kind", "target", "via")}
-    return Of(**given, newer_than=newer)
+    values = {name: asked.get(name) for name in ("by", "action", "kind", "target", "via")}
+    return Of(**values, newer_than=newer)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from celeriac.dashboard import words
-from celeriac.dashboard.reading import Found
+from celeriac.dashboard.reading import Content
 from celeriac.insights.alerts import Look
 
 #: How a role is that somebody has to do something for, whether its alert fires already or not.
@@ -16,11 +16,11 @@ TROUBLED = ("stuck", "no workers")
 NAMED = 3
 
 
-def verdict(panels: Mapping[str, Found], late: float) -> str:
+def verdict(panels: Mapping[str, Content], late: float) -> str:
     """`late`: seconds after which a look at what is watched should have come about."""
     silent = sum(bool(panel.stopped) for panel in panels.values())
     unknown = [f"{silent} of {len(panels)} checks did not answer"] if silent else []
-    unknown += [says for look in panels["looks"].value or () for says in _not_known(look, late)]
+    unknown += [sentence for look in panels["looks"].value or () for sentence in _not_known(look, late)]
     n = len(panels["alerts"].value or ()) + len(troubled(panels))
     if n:
         return "; ".join([f"{words.plural(n, 'thing needs', 'things need')} you", *unknown])
@@ -30,11 +30,11 @@ def verdict(panels: Mapping[str, Found], late: float) -> str:
     return f"{words.plural(soon, 'thing')} may need you soon" if soon else "All is well"
 
 
-def troubled(panels: Mapping[str, Found]) -> list[Mapping[str, Any]]:
+def troubled(panels: Mapping[str, Content]) -> list[Mapping[str, Any]]:
     """The roles that need somebody and of which no alert fires yet."""
-    told = {alert["subject"] for alert in panels["alerts"].value or ()}
+    alerted = {alert["subject"] for alert in panels["alerts"].value or ()}
     rows: Sequence[Mapping[str, Any]] = panels["roles"].value or ()
-    return [row for row in rows if row["health"] in TROUBLED and row["depth"].role not in told]
+    return [row for row in rows if row["health"] in TROUBLED and row["depth"].role not in alerted]
 
 
 def _not_known(look: Look, late: float) -> Iterable[str]:

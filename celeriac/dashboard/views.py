@@ -43,13 +43,13 @@ def forget_shared(page: Sharer, form: Sent) -> Response:
 
 def _save(page: Page, form: Form, owner: str) -> Response:
     name = form["name"]
-    told = {field: form[field] for field in form.fields if (is_filter(field) or field == "columns") and form[field]}
+    values = {field: form[field] for field in form.fields if (is_filter(field) or field == "columns") and form[field]}
 
     def verb(connection: Connection) -> None:
-        insights.refuse_sensitive(connection, wanted(told).arguments or ())
-        views.save(connection, owner, name, told, by=page.bearer.name)
+        insights.refuse_sensitive(connection, wanted(values).arguments or ())
+        views.save(connection, owner, name, values, by=page.bearer.name)
 
-    return acts.change(page, page.to("tasks", **told), verb, f"The view {name} is saved.")
+    return acts.change(page, page.to("tasks", **values), verb, f"The view {name} is saved.")
 
 
 def _forget(page: Page, form: Form, owner: str) -> Response:

@@ -42,12 +42,12 @@ _UNITS = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "m"), (1.0, "s"))
 
 def size(n: int) -> str:
     """`8 kB`, `1.5 GB`: in powers of 1,024, as Postgres tells them."""
-    told = float(n)
+    value = float(n)
     for unit in ("B", "kB", "MB", "GB"):
-        if told < 1024:
-            return f"{told:.3g} {unit}" if told < 1000 else f"{told:,.0f} {unit}"
-        told /= 1024
-    return f"{told:,.3g} TB" if told < 1000 else f"{told:,.0f} TB"
+        if value < 1024:
+            return f"{value:.3g} {unit}" if value < 1000 else f"{value:,.0f} {unit}"
+        value /= 1024
+    return f"{value:,.3g} TB" if value < 1000 else f"{value:,.0f} TB"
 
 
 def took(seconds: float | None) -> str:
@@ -139,10 +139,10 @@ def other_names(status: str) -> str:
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd]?)")
 
 
-def seconds(given: str) -> float | None:
+def seconds(text: str) -> float | None:
     """`90`, `30s`, `15m`, `1h` or `2d`; None for what is none of them."""
-    found = _DURATION.fullmatch(given.strip())
-    return None if found is None else float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}[found[2]]
+    match = _DURATION.fullmatch(text.strip())
+    return None if match is None else float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}[match[2]]
 
 
 #: Seconds of silence after which a worker is late, or gone; and a beat.
@@ -174,8 +174,8 @@ def in_step(tickets: int, in_redis: int | None) -> str:
 
 def alert(row: Mapping[str, Any]) -> str:
     """What goes on from its subject."""
-    says = f"has {row['value']:g} for {row['name'].replace('_', ' ')}, over {row['threshold']:g}"
-    return str(row["says"] or says)
+    usual = f"has {row['value']:g} for {row['name'].replace('_', ' ')}, over {row['threshold']:g}"
+    return str(row["says"] or usual)
 
 
 #: What the conditions of a bulk are called on the page of tasks.
@@ -185,10 +185,10 @@ _CONDITIONS = {
 }  # fmt: skip
 
 
-def conditions(told: Mapping[str, Any]) -> str:
+def conditions(filters: Mapping[str, Any]) -> str:
     """What a bulk's filter says, as a part of a sentence."""
-    flat = {name: value for name, value in told.items() if name != "arguments"}
-    flat |= {f"{ARGUMENT}{name}": value for name, value in told.get("arguments", {}).items()}
+    flat = {name: value for name, value in filters.items() if name != "arguments"}
+    flat |= {f"{ARGUMENT}{name}": value for name, value in filters.get("arguments", {}).items()}
     return ", ".join(f"{_CONDITIONS.get(name, name)} {_condition(name, value)}" for name, value in flat.items())
 
 
@@ -202,9 +202,9 @@ def _condition(name: str, value: Any) -> str:
 
 def of_many(entry: Mapping[str, Any]) -> str:
     """Of an entry of the audit trail that tells of a bulk: how many it meant, changed and skipped, where it says so."""
-    told = entry["after"] if entry["kind"] == "bulk" and isinstance(entry["after"], dict) else {}
+    counts = entry["after"] if entry["kind"] == "bulk" and isinstance(entry["after"], dict) else {}
     return ", ".join(
-        f"{figure(told[name])} {name}" for name in ("asked", "done", "skipped") if told.get(name) is not None
+        f"{figure(counts[name])} {name}" for name in ("asked", "done", "skipped") if counts.get(name) is not None
     )
 
 

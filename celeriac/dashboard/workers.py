@@ -44,12 +44,12 @@ def _kept(page: Page) -> float:
 @router.get("/workers/{worker:path}")
 def shown(worker: str, page: Viewer) -> Response:
     page.ask()
-    found = next((row for row in page.read(insights.workers) if row["worker_id"] == worker), None)
-    if found is None:
+    row = next((row for row in page.read(insights.workers) if row["worker_id"] == worker), None)
+    if row is None:
         raise Unknown(f"there is no worker {worker!r}; one that is silent for {words.took(_kept(page))} is forgotten")
     running = page.panel(insights.list_tasks, Filter(worker_id=worker, statuses=[RUNNING]), limit=SHOWN)
     return page.show(
-        "worker.html", f"Worker {worker}", worker=found, running=running, is_silent=found["heartbeat_age"] > LIVES,
+        "worker.html", f"Worker {worker}", worker=row, running=running, is_silent=row["heartbeat_age"] > LIVES,
         hour=page.panel(insights.worker_hour, worker), done=page.panel(insights.done_by_worker),
     )  # fmt: skip
 
@@ -65,9 +65,9 @@ def free(worker: str, page: Annotated[Page, Depends(May("workers"))], form: Sent
     def act() -> str:
         freed = rescue_worker(page.celeriac.database, worker, operator=page.bearer.name, patience=PATIENCE)
         page.celeriac.kick(list(freed))
-        told = ", ".join(f"{role}: {n:,}" for role, n in sorted(freed.items()))
+        each = ", ".join(f"{role}: {n:,}" for role, n in sorted(freed.items()))
         return (
-            f"{words.plural(freed.total(), 'task')} of {worker} freed: {told}." if freed else f"{worker} held nothing."
+            f"{words.plural(freed.total(), 'task')} of {worker} freed: {each}." if freed else f"{worker} held nothing."
         )
 
     return acts.done(page, back, act)

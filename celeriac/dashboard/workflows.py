@@ -26,10 +26,10 @@ ROWS = 50
 def search(page: Viewer) -> Response:
     """Those under way; any other by its id, or that of any of its parts."""
     asked = page.ask("of", "after")
-    if given := asked.get("of"):
-        raise Elsewhere(page.to("workflows", page.read(insights.workflow_of, given)))
-    found = page.panel(insights.workflows_under_way, limit=ROWS + 1, after=asked.get("after"))
-    return page.show("workflows.html", "Workflows", found=found, rows=ROWS, counted=COUNTED)
+    if of := asked.get("of"):
+        raise Elsewhere(page.to("workflows", page.read(insights.workflow_of, of)))
+    workflows = page.panel(insights.workflows_under_way, limit=ROWS + 1, after=asked.get("after"))
+    return page.show("workflows.html", "Workflows", workflows=workflows, rows=ROWS, counted=COUNTED)
 
 
 @router.get("/workflows/{workflow}")

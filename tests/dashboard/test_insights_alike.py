@@ -103,7 +103,9 @@ ALIKE = {
         ("/api/tasks/capacity", sorted_by("role", "roles")),
         ("capacity", sorted_by("role")),
     ),
-    "workflows": Told(("workflows", part("found")), ("/api/workflows", part("workflows")), ("workflow list", part())),
+    "workflows": Told(
+        ("workflows", part("workflows")), ("/api/workflows", part("workflows")), ("workflow list", part())
+    ),
     "a workflow": Told(
         ("workflows/{evil}", part("whole")), ("/api/workflows/{evil}", part()), ("workflow show '{name}'", part())
     ),

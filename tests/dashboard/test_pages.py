@@ -165,7 +165,7 @@ def test_a_task_of_very_many_digits_is_none(site: Site, task: str) -> None:
 
 
 def test_what_postgres_does_not_take_is_a_slip_of_who_gave_it() -> None:
-    status, said = errors.told(DataError("SELECT 1", None, ValueError("out of range")))
+    status, said = errors.refusal(DataError("SELECT 1", None, ValueError("out of range")))
     assert (status, "nothing that Postgres takes" in said) == (422, True)
 
 
