@@ -1,12 +1,13 @@
 """The log's events: by these names programs know a line, whatever its sentence says.
 
-What a transaction has done is logged once it is committed: `after_commit`.
+What a transaction has done is logged, and counted, once it is committed: `after_commit`, `once_committed`.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from sqlalchemy import Connection
@@ -39,7 +40,7 @@ EVENTS: Mapping[str, str] = {
     "request": "the API answered a request",
 }
 
-_LINES = "celeriac lines to log"
+_ACTS = "celeriac once committed"
 
 
 def of(event: str, **fields: Any) -> dict[str, Any]:
@@ -52,14 +53,19 @@ def after_commit(
 ) -> None:
     """Logs it once this transaction, one of the engine's own, is committed."""
     if logger.isEnabledFor(level):
-        connection.info.setdefault(_LINES, []).append((logger, level, message, of(event, **fields)))
+        once_committed(connection, partial(logger.log, level, "%s", message, extra=of(event, **fields)))
+
+
+def once_committed(connection: Connection, act: Callable[[], None]) -> None:
+    """Does it once this transaction, one of the engine's own, is committed; never if it is rolled back."""
+    connection.info.setdefault(_ACTS, []).append(act)
 
 
 def forget(connection: Connection) -> None:
     """What an earlier transaction of the connection left, which was not committed."""
-    connection.info.pop(_LINES, None)
+    connection.info.pop(_ACTS, None)
 
 
 def committed(connection: Connection) -> None:
-    for logger, level, message, extra in connection.info.pop(_LINES, ()):
-        logger.log(level, "%s", message, extra=extra)
+    for act in connection.info.pop(_ACTS, ()):
+        act()

@@ -11,6 +11,7 @@ import logging
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from sqlalchemy import Connection, text
 
@@ -125,7 +126,7 @@ def _tell(connection: Connection, freed: Sequence[Freed], kind: str, why: str, b
     event = EVENTS.get(kind, "task.rescued")
     for role, n in Counter(task.role for task in freed).items():
         counted = ("tickets_republished_total", role) if kind == "ticket_lost" else ("rescued_total", role, kind)
-        COUNTERS.count(n, *counted)
+        logged.once_committed(connection, partial(COUNTERS.count, n, *counted))
         tasks = [task.id for task in freed if task.role == role][:NAMED]
         message = f"{n} tasks of {role} were taken from their tickets ({why}): {', '.join(map(str, tasks))}"
         message += ", …" if n > len(tasks) else ""

@@ -95,7 +95,9 @@ def test_what_is_taken_from_a_ticket_is_counted_and_told_by_why(
     assert (lost["reason"], lost["n"], len(lost["tasks"])) == ("ticket_lost", 1, 1)
 
 
-def test_what_was_not_committed_is_not_told(database: Database, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_was_not_committed_is_neither_told_nor_counted(
+    database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO)
     (task,) = running(database, new_task())
 
@@ -115,6 +117,8 @@ def test_what_was_not_committed_is_not_told(database: Database, caplog: pytest.L
     with database.transaction() as connection:
         release_it(connection)
         assert told(caplog, "task.rescued") == []
+        assert not COUNTERS.known("rescued_total")
+    assert COUNTERS.total("rescued_total", task.role, "rescue") == 1
     assert [one["tasks"] for one in told(caplog, "task.rescued")] == [[task.id]]
 
 
