@@ -91,10 +91,14 @@ def flaky(self: Task[..., Any]) -> str:
 
 
 @app.task(
-    role="writes", bind=True, autoretry_for=(DBAPIError,), max_retries=None, retry_backoff=0.2, stale_after=LEASE
+    role="writes", bind=True, autoretry_for=(DBAPIError,), max_retries=None, retry_backoff=0.2, stale_after=LEASE,
+    max_losses=20,
 )  # fmt: skip
 def writes(self: Task[..., Any]) -> str:
-    """Writes within the attempt's transaction. What its own statement meets is its own business: it is tried again."""
+    """Writes within the attempt's transaction. What its own statement meets is its own business: it is tried again.
+
+    Where all sessions are ended every half second, a task that needs one throughout may well lose it three times.
+    """
     with noted(self) as run:
         work(0.01)
         self.session.execute(text("INSERT INTO effects VALUES (:id, :run)"), {"id": self.request.id, "run": run})
