@@ -43,9 +43,12 @@ RESUME = text("""
 WITH entries AS MATERIALIZED (
     SELECT r.tableoid, r.ctid, t.account,
         row_number() OVER (PARTITION BY t.account ORDER BY r.priority DESC, r.due_at, r.id) AS place
-    FROM celeriac.tasks t JOIN celeriac.ready r ON r.role = t.role AND r.account = t.account
-        AND r.priority = t.priority AND r.due_at = t.scheduled_for AND r.id = t.id
-    WHERE t.id = ANY (CAST(:ids AS bigint[])) AND NOT EXISTS (
+    FROM unnest(CAST(:ids AS bigint[])) AS i (id), LATERAL (
+        SELECT role, account, priority, scheduled_for FROM celeriac.tasks WHERE id = i.id LIMIT 1) AS t, LATERAL (
+        SELECT tableoid, ctid, priority, due_at, id FROM celeriac.ready
+        WHERE role = t.role AND account = t.account AND priority = t.priority AND due_at = t.scheduled_for
+            AND id = i.id LIMIT 1) AS r
+    WHERE NOT EXISTS (
         SELECT FROM celeriac.account_policies p WHERE p.account = t.account AND (p.paused OR p.cap IS NOT NULL))
 ), taken AS MATERIALIZED (
     SELECT r.tableoid, r.ctid FROM entries e JOIN celeriac.ready r ON r.ctid = e.ctid AND r.tableoid = e.tableoid

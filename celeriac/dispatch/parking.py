@@ -28,8 +28,11 @@ WITH shut AS MATERIALIZED (
     INSERT INTO celeriac.parked (account, role, priority, due_at, id)
     SELECT account, role, priority, due_at, id FROM gone
 ), unlocked AS (
-    DELETE FROM celeriac.locks l USING celeriac.tasks t
-    WHERE t.id = ANY (ARRAY(SELECT id FROM gone)) AND l.lock_key = t.lock_key AND l.head = t.id RETURNING l.lock_key
+    DELETE FROM celeriac.locks WHERE ctid = ANY (ARRAY(
+        SELECT l.ctid FROM gone, LATERAL (
+            SELECT lock_key FROM celeriac.tasks WHERE id = gone.id LIMIT 1) AS t, LATERAL (
+            SELECT ctid FROM celeriac.locks WHERE lock_key = t.lock_key AND head = gone.id LIMIT 1) AS l))
+    RETURNING lock_key
 )
 SELECT (SELECT count(*) FROM gone) AS parked, ARRAY(SELECT lock_key FROM unlocked) AS keys
 """)

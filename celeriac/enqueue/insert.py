@@ -119,9 +119,11 @@ DELETE FROM celeriac.tasks WHERE id = ANY (CAST(:ids AS bigint[])) AND (SELECT c
 """)
 
 STILL_BEHIND = text("""
-SELECT b.id FROM celeriac.tasks t JOIN celeriac.behind b
-    ON b.lock_key = t.lock_key AND b.priority = t.priority AND b.due_at = t.scheduled_for AND b.id = t.id
-WHERE t.id = ANY (CAST(:ids AS bigint[]))
+SELECT i.id FROM unnest(CAST(:ids AS bigint[])) AS i (id), LATERAL (
+    SELECT lock_key, priority, scheduled_for FROM celeriac.tasks WHERE id = i.id LIMIT 1) AS t, LATERAL (
+    SELECT FROM celeriac.behind b
+    WHERE b.lock_key = t.lock_key AND b.priority = t.priority AND b.due_at = t.scheduled_for AND b.id = i.id
+    LIMIT 1) AS b
 """)
 
 AGAIN = text("DELETE FROM celeriac.history WHERE task_id = ANY (CAST(:task_ids AS text[]))")

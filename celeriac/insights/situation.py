@@ -70,9 +70,10 @@ HEAD = text("""
 SELECT t.id, t.role, t.status, coalesce(r.paused, false) AS role_paused, t.worker_id, t.started_at, b.seconds_per_task,
     CAST(extract(epoch FROM statement_timestamp() - t.last_heartbeat_at) AS double precision) AS heartbeat_age,
     coalesce(CAST(r.definition ->> 'stale_after' AS double precision), 600) AS stale_after, w.status AS worker_status
-FROM celeriac.locks l JOIN celeriac.unfinished t ON t.id = l.head LEFT JOIN celeriac.roles r ON r.role = t.role
-LEFT JOIN celeriac.batchers b ON b.role = t.role LEFT JOIN celeriac.workers w ON w.worker_id = t.worker_id
-WHERE l.lock_key = :lock_key
+FROM (SELECT * FROM celeriac.unfinished WHERE id = (
+    SELECT head FROM celeriac.locks WHERE lock_key = :lock_key) LIMIT 1) AS t
+LEFT JOIN celeriac.roles r ON r.role = t.role LEFT JOIN celeriac.batchers b ON b.role = t.role
+LEFT JOIN celeriac.workers w ON w.worker_id = t.worker_id
 """)
 
 #: A worker that was silent for longer (seconds) is gone, as passes see it; a beat ticks each second.

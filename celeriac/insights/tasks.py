@@ -45,8 +45,8 @@ WHERE task BETWEEN :id AND :id ORDER BY task DESC, id DESC LIMIT :most
 """)
 
 ACTIVE_UNDER = text("""
-SELECT t.* FROM celeriac.locks l JOIN celeriac.unfinished t ON t.id = l.head
-WHERE l.lock_key = :lock_key AND t.status IN ('claimed', 'running')
+SELECT t.* FROM celeriac.unfinished t
+WHERE t.id = (SELECT head FROM celeriac.locks WHERE lock_key = :lock_key) AND t.status IN ('claimed', 'running')
 """)
 
 UNFINISHED = text("""

@@ -10,11 +10,15 @@ WITH task AS MATERIALIZED (
     SELECT id, role, account, scheduled_for, clock_timestamp() AS now FROM celeriac.tasks WHERE task_id = :task_id
 ), entry AS (
     UPDATE celeriac.later l SET due_at = task.now FROM task
-    WHERE l.role = task.role AND l.account = task.account AND l.due_at = task.scheduled_for AND l.id = task.id
+    WHERE l.id = task.id AND l.ctid = ANY (ARRAY(
+        SELECT l.ctid FROM task, LATERAL (
+            SELECT ctid FROM celeriac.later
+            WHERE role = task.role AND account = task.account AND due_at = task.scheduled_for AND id = task.id
+            LIMIT 1) AS l))
     RETURNING l.id
 ), changed AS (
     UPDATE celeriac.tasks t SET scheduled_for = task.now, updated_at = task.now FROM task, entry
-    WHERE t.id = task.id AND entry.id = task.id
+    WHERE t.id = task.id AND entry.id = task.id AND t.id = ANY (ARRAY(SELECT id FROM entry))
 ), told AS (
     INSERT INTO celeriac.task_events (task, role, kind, from_status, to_status, by, why)
     SELECT task.id, role, 'hasten', 'pending', 'pending', :by, 'was due at ' || scheduled_for

@@ -22,22 +22,34 @@ HELD = text("SELECT id, role, priority FROM celeriac.tasks WHERE id = :id")
 PRIORITISE = text("""
 WITH wanted AS MATERIALIZED (
     SELECT t.id, t.role, t.account, t.lock_key, t.priority AS was, t.scheduled_for, w.priority
-    FROM jsonb_to_recordset(CAST(:wanted AS jsonb)) AS w (id bigint, priority integer)
-    JOIN celeriac.tasks t ON t.id = w.id
+    FROM jsonb_to_recordset(CAST(:wanted AS jsonb)) AS w (id bigint, priority integer), LATERAL (
+        SELECT * FROM celeriac.tasks WHERE id = w.id LIMIT 1) AS t
+), of_ready AS MATERIALIZED (
+    SELECT e.part, e.entry, w.priority FROM wanted w, LATERAL (
+        SELECT tableoid AS part, ctid AS entry FROM celeriac.ready
+        WHERE role = w.role AND account = w.account AND priority = w.was AND due_at = w.scheduled_for AND id = w.id
+        LIMIT 1) AS e
 ), in_ready AS (
-    UPDATE celeriac.ready e SET priority = w.priority FROM wanted w
-    WHERE e.role = w.role AND e.account = w.account AND e.priority = w.was AND e.due_at = w.scheduled_for
-        AND e.id = w.id
+    UPDATE celeriac.ready e SET priority = f.priority FROM of_ready f
+    WHERE e.ctid = f.entry AND e.tableoid = f.part AND e.ctid = ANY (ARRAY(SELECT entry FROM of_ready))
+), of_behind AS MATERIALIZED (
+    SELECT e.entry, w.priority FROM wanted w, LATERAL (
+        SELECT ctid AS entry FROM celeriac.behind
+        WHERE lock_key = w.lock_key AND priority = w.was AND due_at = w.scheduled_for AND id = w.id LIMIT 1) AS e
 ), in_behind AS (
-    UPDATE celeriac.behind e SET priority = w.priority FROM wanted w
-    WHERE e.lock_key = w.lock_key AND e.priority = w.was AND e.due_at = w.scheduled_for AND e.id = w.id
+    UPDATE celeriac.behind e SET priority = f.priority FROM of_behind f
+    WHERE e.ctid = f.entry AND e.ctid = ANY (ARRAY(SELECT entry FROM of_behind))
+), of_parked AS MATERIALIZED (
+    SELECT e.entry, w.priority FROM wanted w, LATERAL (
+        SELECT ctid AS entry FROM celeriac.parked
+        WHERE account = w.account AND role = w.role AND priority = w.was AND due_at = w.scheduled_for AND id = w.id
+        LIMIT 1) AS e
 ), in_parked AS (
-    UPDATE celeriac.parked e SET priority = w.priority FROM wanted w
-    WHERE e.account = w.account AND e.role = w.role AND e.priority = w.was AND e.due_at = w.scheduled_for
-        AND e.id = w.id
+    UPDATE celeriac.parked e SET priority = f.priority FROM of_parked f
+    WHERE e.ctid = f.entry AND e.ctid = ANY (ARRAY(SELECT entry FROM of_parked))
 ), changed AS (
     UPDATE celeriac.tasks t SET priority = w.priority, aged = 0, updated_at = clock_timestamp()
-    FROM wanted w WHERE t.id = w.id
+    FROM wanted w WHERE t.id = w.id AND t.id = ANY (ARRAY(SELECT id FROM wanted))
     RETURNING t.id, t.role, t.priority
 )
 INSERT INTO celeriac.task_events (task, role, kind, from_status, to_status, by, why)

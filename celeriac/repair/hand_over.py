@@ -48,17 +48,20 @@ SELECT CAST(barrier AS text) FROM walk LIMIT :batch
 # The head of a key is over, whatever became of its process.
 ORPHANED = text("""
 DELETE FROM celeriac.locks l
-WHERE l.lock_key = ANY (CAST(:keys AS text[])) AND NOT EXISTS (SELECT FROM celeriac.tasks t WHERE t.id = l.head)
+WHERE l.lock_key = ANY (CAST(:keys AS text[]))
+    AND (SELECT true FROM celeriac.tasks t WHERE t.id = l.head LIMIT 1) IS NULL
 """)
 
 # INVARIANT: only a head that is ready, and stays so until this is committed.
 GIVE_WAY = text("""
 WITH entries AS MATERIALIZED (
-    SELECT r.tableoid AS part, r.ctid AS place, t.id, t.lock_key
-    FROM celeriac.tasks t JOIN celeriac.ready r ON r.role = t.role AND r.account = t.account
-        AND r.priority = t.priority AND r.due_at = t.scheduled_for AND r.id = t.id
-    WHERE t.id = ANY (CAST(:ids AS bigint[]))
-    FOR UPDATE OF r SKIP LOCKED
+    SELECT r.tableoid AS part, r.ctid AS place, t.lock_key
+    FROM unnest(CAST(:ids AS bigint[])) AS i (id), LATERAL (
+        SELECT role, account, priority, scheduled_for, lock_key FROM celeriac.tasks WHERE id = i.id LIMIT 1) AS t,
+    LATERAL (
+        SELECT tableoid, ctid FROM celeriac.ready
+        WHERE role = t.role AND account = t.account AND priority = t.priority AND due_at = t.scheduled_for
+            AND id = i.id LIMIT 1 FOR UPDATE SKIP LOCKED) AS r
 ), gone AS (
     DELETE FROM celeriac.ready r USING entries e
     WHERE r.ctid = e.place AND r.tableoid = e.part AND r.ctid = ANY (ARRAY(SELECT place FROM entries))
@@ -67,7 +70,9 @@ WITH entries AS MATERIALIZED (
     INSERT INTO celeriac.behind (lock_key, priority, due_at, id, role, account)
     SELECT lock_key, priority, due_at, id, role, account FROM gone
 )
-DELETE FROM celeriac.locks l USING gone WHERE l.lock_key = gone.lock_key AND l.head = gone.id RETURNING l.lock_key
+DELETE FROM celeriac.locks l USING gone
+WHERE l.lock_key = gone.lock_key AND l.head = gone.id AND l.lock_key = ANY (ARRAY(SELECT lock_key FROM gone))
+RETURNING l.lock_key
 """)
 
 

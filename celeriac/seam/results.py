@@ -16,8 +16,18 @@ from celeriac.store import states
 from celeriac.store.encoding import legible, revived
 
 META = text("""
+WITH found AS MATERIALIZED (
+    SELECT t.* FROM unnest(CAST(:task_ids AS text[])) AS i (task_id), LATERAL (
+        SELECT * FROM celeriac.tasks WHERE task_id = i.task_id LIMIT 1) AS t
+), held AS MATERIALIZED (
+    SELECT unnest(ids) AS id, worker_id FROM celeriac.tickets WHERE ids && ARRAY(SELECT id FROM found)
+)
+SELECT id, task_id, CASE WHEN h.id IS NULL THEN 'pending' WHEN worker_id IS NULL THEN 'claimed' ELSE 'running' END
+    AS status, NULL AS result, error_message, NULL AS completed_at, retry_count, progress, role, args, kwargs, worker_id
+FROM found LEFT JOIN held h USING (id)
+UNION ALL
 SELECT id, task_id, status, result, error_message, completed_at, retry_count, progress, role, args, kwargs, worker_id
-FROM celeriac.worker_tasks WHERE task_id = ANY (CAST(:task_ids AS text[]))
+FROM celeriac.history WHERE task_id = ANY (CAST(:task_ids AS text[]))
 """)
 
 # What is over is in the history, or nowhere.

@@ -6,7 +6,7 @@ from sqlalchemy import create_engine
 
 from tests.postgres.backlog import BASE, analyze, run, tasks
 from tests.postgres.explained import Clone, Measured, complaints, measured
-from tests.postgres.test_dead_tickets import HOT
+from tests.postgres.test_dead_rows import HOT
 
 FEW, MANY = 100, 40_000
 

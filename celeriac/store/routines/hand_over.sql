@@ -57,14 +57,15 @@ WITH best AS MATERIALIZED (
     FROM (SELECT DISTINCT key FROM unnest(keys) AS key ORDER BY key) AS wanted
     LEFT JOIN LATERAL (
         SELECT b.ctid AS place FROM celeriac.behind b
-        WHERE b.lock_key = wanted.key AND NOT EXISTS (SELECT FROM celeriac.locks l WHERE l.lock_key = wanted.key)
+        WHERE b.lock_key = wanted.key
+            AND (SELECT true FROM celeriac.locks l WHERE l.lock_key = wanted.key LIMIT 1) IS NULL
             AND NOT EXISTS (SELECT FROM celeriac.held_back(b.role, b.account))
         ORDER BY b.priority DESC, b.due_at, b.id LIMIT 1 FOR UPDATE SKIP LOCKED
     ) AS able ON true
     LEFT JOIN LATERAL (
         SELECT b.ctid AS place FROM celeriac.behind b
-        WHERE able.place IS NULL
-            AND b.lock_key = wanted.key AND NOT EXISTS (SELECT FROM celeriac.locks l WHERE l.lock_key = wanted.key)
+        WHERE able.place IS NULL AND b.lock_key = wanted.key
+            AND (SELECT true FROM celeriac.locks l WHERE l.lock_key = wanted.key LIMIT 1) IS NULL
         ORDER BY b.priority DESC, b.due_at, b.id LIMIT 1 FOR UPDATE SKIP LOCKED
     ) AS any_one ON true
     LEFT JOIN celeriac.behind seen ON seen.ctid = coalesce(able.place, any_one.place)
@@ -73,7 +74,7 @@ WITH best AS MATERIALIZED (
     WHERE ctid = ANY (ARRAY(
         SELECT k.place FROM best b, LATERAL (
             SELECT ctid AS place FROM celeriac.looks WHERE lock_key = b.lock_key OFFSET 0 FOR UPDATE SKIP LOCKED) AS k
-        WHERE b.id IS NOT NULL OR EXISTS (SELECT FROM celeriac.locks l WHERE l.lock_key = b.lock_key)
+        WHERE b.id IS NOT NULL OR (SELECT true FROM celeriac.locks l WHERE l.lock_key = b.lock_key LIMIT 1)
             OR (SELECT true FROM celeriac.behind w WHERE w.lock_key = b.lock_key
                 ORDER BY w.priority DESC, w.due_at, w.id LIMIT 1) IS NULL))
 ), headed AS (

@@ -87,6 +87,7 @@ WITH held AS MATERIALIZED (
 ), unlocked AS (
     DELETE FROM celeriac.locks l USING judged j
     WHERE l.lock_key = j.lock_key AND l.head = j.id AND (j.becomes <> 'pending' OR j.delay IS NOT NULL)
+        AND l.lock_key = ANY (ARRAY(SELECT o.lock_key FROM judged o))
 ), to_look_at AS (
     INSERT INTO celeriac.looks (lock_key)
     SELECT DISTINCT j.lock_key FROM judged j

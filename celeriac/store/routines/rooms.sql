@@ -46,15 +46,23 @@ $$;
 CREATE OR REPLACE FUNCTION celeriac.tickets_with(wanted bigint[]) RETURNS SETOF uuid LANGUAGE sql STABLE
 SET jit = off
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
-SELECT k.token FROM (SELECT DISTINCT t.role FROM celeriac.tasks t WHERE t.id = ANY (wanted)) AS r
-JOIN celeriac.tickets k ON k.role = r.role AND k.ids && wanted AND k.claimed_at >= coalesce(
-    (SELECT held_since FROM celeriac.batcher(r.role)), '-infinity')
+SELECT k.token FROM (
+    SELECT DISTINCT t.role FROM unnest(wanted) AS i (id), LATERAL (
+        SELECT t.role FROM celeriac.tasks t WHERE t.id = i.id LIMIT 1) AS t) AS r, LATERAL (
+    SELECT k.token FROM celeriac.tickets k WHERE k.role = r.role AND k.ids && wanted AND k.claimed_at >= coalesce(
+        (SELECT held_since FROM celeriac.batcher(r.role)), '-infinity') OFFSET 0) AS k
+$$;
+
+-- These ids, each once.
+CREATE OR REPLACE FUNCTION celeriac.in_order(ids bigint[]) RETURNS SETOF bigint LANGUAGE sql IMMUTABLE AS $$
+SELECT DISTINCT i FROM unnest(ids) AS i ORDER BY i
 $$;
 
 -- Locks each of these tasks where it is, and in its row, until the transaction ends: nobody moves it. Which unfinished
 -- ones it has locked: all, or without those that tickets hold, for whom a worker would have to wait.
 -- INVARIANT: entry first, task after it, as everybody does; what moves meanwhile is looked for again.
--- However little is known of the rooms: each is looked up by its index, none is read.
+-- INVARIANT of what looks up entries here: one at a time, a LATERAL with a LIMIT. In a join Postgres would rather read
+-- the whole index for each task where statistics say that the room is empty, as they do when all in it had died.
 CREATE OR REPLACE FUNCTION celeriac.hold(wanted bigint[], only_waiting boolean) RETURNS SETOF bigint LANGUAGE plpgsql
 SET jit = off
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
@@ -75,22 +83,22 @@ BEGIN
                 ORDER BY token FOR UPDATE) AS k, unnest(k.ids) AS i
             WHERE i = ANY (wanted);
         END IF;
-        SELECT coalesce(array_agg(found.id), '{}') INTO readied FROM (
-            SELECT e.id FROM celeriac.tasks t JOIN celeriac.ready e ON e.role = t.role AND e.account = t.account
-                AND e.priority = t.priority AND e.due_at = t.scheduled_for AND e.id = t.id
-            WHERE t.id = ANY (wanted) ORDER BY e.id FOR UPDATE OF e) AS found;
-        SELECT coalesce(array_agg(found.id), '{}') INTO delayed FROM (
-            SELECT e.id FROM celeriac.tasks t JOIN celeriac.later e ON e.role = t.role AND e.account = t.account
-                AND e.due_at = t.scheduled_for AND e.id = t.id
-            WHERE t.id = ANY (wanted) ORDER BY e.id FOR UPDATE OF e) AS found;
-        SELECT coalesce(array_agg(found.id), '{}') INTO queued FROM (
-            SELECT e.id FROM celeriac.tasks t JOIN celeriac.behind e ON e.lock_key = t.lock_key
-                AND e.priority = t.priority AND e.due_at = t.scheduled_for AND e.id = t.id
-            WHERE t.id = ANY (wanted) ORDER BY e.id FOR UPDATE OF e) AS found;
-        SELECT coalesce(array_agg(found.id), '{}') INTO stopped FROM (
-            SELECT e.id FROM celeriac.tasks t JOIN celeriac.parked e ON e.account = t.account AND e.role = t.role
-                AND e.priority = t.priority AND e.due_at = t.scheduled_for AND e.id = t.id
-            WHERE t.id = ANY (wanted) ORDER BY e.id FOR UPDATE OF e) AS found;
+        SELECT coalesce(array_agg(e.id), '{}') INTO readied FROM celeriac.in_order(wanted) AS i (id), LATERAL (
+            SELECT t.* FROM celeriac.tasks t WHERE t.id = i.id LIMIT 1) AS t, LATERAL (
+            SELECT e.id FROM celeriac.ready e WHERE e.role = t.role AND e.account = t.account
+                AND e.priority = t.priority AND e.due_at = t.scheduled_for AND e.id = t.id LIMIT 1 FOR UPDATE) AS e;
+        SELECT coalesce(array_agg(e.id), '{}') INTO delayed FROM celeriac.in_order(wanted) AS i (id), LATERAL (
+            SELECT t.* FROM celeriac.tasks t WHERE t.id = i.id LIMIT 1) AS t, LATERAL (
+            SELECT e.id FROM celeriac.later e WHERE e.role = t.role AND e.account = t.account
+                AND e.due_at = t.scheduled_for AND e.id = t.id LIMIT 1 FOR UPDATE) AS e;
+        SELECT coalesce(array_agg(e.id), '{}') INTO queued FROM celeriac.in_order(wanted) AS i (id), LATERAL (
+            SELECT t.* FROM celeriac.tasks t WHERE t.id = i.id LIMIT 1) AS t, LATERAL (
+            SELECT e.id FROM celeriac.behind e WHERE e.lock_key = t.lock_key AND e.priority = t.priority
+                AND e.due_at = t.scheduled_for AND e.id = t.id LIMIT 1 FOR UPDATE) AS e;
+        SELECT coalesce(array_agg(e.id), '{}') INTO stopped FROM celeriac.in_order(wanted) AS i (id), LATERAL (
+            SELECT t.* FROM celeriac.tasks t WHERE t.id = i.id LIMIT 1) AS t, LATERAL (
+            SELECT e.id FROM celeriac.parked e WHERE e.account = t.account AND e.role = t.role
+                AND e.priority = t.priority AND e.due_at = t.scheduled_for AND e.id = t.id LIMIT 1 FOR UPDATE) AS e;
         SELECT coalesce(array_agg(found.id), '{}') INTO waiting FROM (
             SELECT e.id FROM celeriac.barriers e WHERE e.id = ANY (wanted) ORDER BY e.id FOR UPDATE OF e) AS found;
         locked := held || readied || delayed || queued || stopped || waiting;
@@ -117,18 +125,29 @@ DECLARE
     given_up text[];
     holding uuid[];
 BEGIN
-    DELETE FROM celeriac.ready e USING celeriac.tasks t
-    WHERE t.id = ANY (leaving) AND e.role = t.role AND e.account = t.account AND e.priority = t.priority
-        AND e.due_at = t.scheduled_for AND e.id = t.id;
-    DELETE FROM celeriac.later e USING celeriac.tasks t
-    WHERE t.id = ANY (leaving) AND e.role = t.role AND e.account = t.account AND e.due_at = t.scheduled_for
-        AND e.id = t.id;
-    DELETE FROM celeriac.behind e USING celeriac.tasks t
-    WHERE t.id = ANY (leaving) AND e.lock_key = t.lock_key AND e.priority = t.priority AND e.due_at = t.scheduled_for
-        AND e.id = t.id;
-    DELETE FROM celeriac.parked e USING celeriac.tasks t
-    WHERE t.id = ANY (leaving) AND e.account = t.account AND e.role = t.role AND e.priority = t.priority
-        AND e.due_at = t.scheduled_for AND e.id = t.id;
+    WITH found AS MATERIALIZED (
+        SELECT e.tableoid AS part, e.ctid AS entry FROM unnest(leaving) AS i (id), LATERAL (
+            SELECT t.* FROM celeriac.tasks t WHERE t.id = i.id LIMIT 1) AS t, LATERAL (
+            SELECT e.tableoid, e.ctid FROM celeriac.ready e WHERE e.role = t.role AND e.account = t.account
+                AND e.priority = t.priority AND e.due_at = t.scheduled_for AND e.id = t.id LIMIT 1) AS e
+    )
+    DELETE FROM celeriac.ready e USING found f
+    WHERE e.ctid = f.entry AND e.tableoid = f.part AND e.ctid = ANY (ARRAY(SELECT f.entry FROM found f));
+    DELETE FROM celeriac.later e WHERE e.ctid = ANY (ARRAY(
+        SELECT e.ctid FROM unnest(leaving) AS i (id), LATERAL (
+            SELECT t.* FROM celeriac.tasks t WHERE t.id = i.id LIMIT 1) AS t, LATERAL (
+            SELECT e.ctid FROM celeriac.later e WHERE e.role = t.role AND e.account = t.account
+                AND e.due_at = t.scheduled_for AND e.id = t.id LIMIT 1) AS e));
+    DELETE FROM celeriac.behind e WHERE e.ctid = ANY (ARRAY(
+        SELECT e.ctid FROM unnest(leaving) AS i (id), LATERAL (
+            SELECT t.* FROM celeriac.tasks t WHERE t.id = i.id LIMIT 1) AS t, LATERAL (
+            SELECT e.ctid FROM celeriac.behind e WHERE e.lock_key = t.lock_key AND e.priority = t.priority
+                AND e.due_at = t.scheduled_for AND e.id = t.id LIMIT 1) AS e));
+    DELETE FROM celeriac.parked e WHERE e.ctid = ANY (ARRAY(
+        SELECT e.ctid FROM unnest(leaving) AS i (id), LATERAL (
+            SELECT t.* FROM celeriac.tasks t WHERE t.id = i.id LIMIT 1) AS t, LATERAL (
+            SELECT e.ctid FROM celeriac.parked e WHERE e.account = t.account AND e.role = t.role
+                AND e.priority = t.priority AND e.due_at = t.scheduled_for AND e.id = t.id LIMIT 1) AS e));
     DELETE FROM celeriac.barriers e WHERE e.id = ANY (leaving);
     holding := ARRAY(SELECT celeriac.tickets_with(leaving));
     DELETE FROM celeriac.tickets WHERE token = ANY (holding) AND ids <@ leaving;
@@ -138,8 +157,11 @@ BEGIN
             WHERE i <> ALL (leaving) ORDER BY n)
     WHERE k.token = ANY (holding);
     WITH gone AS (
-        DELETE FROM celeriac.locks l USING celeriac.tasks t
-        WHERE t.id = ANY (leaving) AND l.lock_key = t.lock_key AND l.head = t.id RETURNING l.lock_key
+        DELETE FROM celeriac.locks l WHERE l.ctid = ANY (ARRAY(
+            SELECT l.ctid FROM unnest(leaving) AS i (id), LATERAL (
+                SELECT t.* FROM celeriac.tasks t WHERE t.id = i.id LIMIT 1) AS t, LATERAL (
+                SELECT l.ctid FROM celeriac.locks l WHERE l.lock_key = t.lock_key AND l.head = t.id LIMIT 1) AS l))
+        RETURNING l.lock_key
     )
     SELECT array_agg(lock_key) INTO given_up FROM gone;
     RETURN given_up;
