@@ -52,7 +52,8 @@ def shown(account: str, page: Viewer) -> Response:
     hours = page.panel(insights.account_hours, account)
     return page.show(
         "account.html", f"Account {account or 'none'}", account=account, policy=policy, hours=hours, tasks=tasks,
-        trail=trail, roles=page.panel(insights.account_roles, account),
+        trail=trail, received=page.panel(insights.received_by, account, figures=True),
+        roles=page.panel(insights.account_roles, account),
         held=page.panel(insights.account_holdings, account), oldest=page.panel(insights.account_oldest, account),
         most=HOLDINGS,
     )  # fmt: skip

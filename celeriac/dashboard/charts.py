@@ -10,6 +10,8 @@ from typing import Any, NamedTuple, Protocol
 
 from celeriac.insights.hours import Sample
 from celeriac.insights.minutes import Flow, Step
+from celeriac.insights.received import ReceivedStep
+from celeriac.insights.ticket_hours import MINUTES, TicketSample
 from celeriac.store.ticks import STRIP as LAST_TICKS
 
 #: Of a chart; the axes' labels stand in the margins.
@@ -104,6 +106,22 @@ def strip(steps: Sequence[Ended]) -> Bars:
     return _bars(steps, 0, 2, STRIP, STRIP / top)
 
 
+@dataclass(frozen=True, slots=True)
+class Against:
+    """Bars, and a mark for each at what would be fair."""
+
+    bars: Bars
+    marks: str
+
+
+def against_fair(steps: Sequence[ReceivedStep]) -> Against:
+    """A small strip of what an account received, as high as its highest bar or mark."""
+    top = max((max(step.slots, step.fair) for step in steps), default=0) or 1
+    bars = "".join(f"M{2 * n + 1} {STRIP}V{STRIP * (1 - s.slots / top):.1f}" for n, s in enumerate(steps) if s.slots)
+    marks = "".join(f"M{2 * n} {STRIP * (1 - s.fair / top):.1f}h2" for n, s in enumerate(steps) if s.fair)
+    return Against(Bars(bars, "", 2 * FULL), marks)
+
+
 def ticks(strip: Sequence[Mapping[str, Any]]) -> Bars:
     """Of ticks that lie 2 apart: from below those that made a task, the higher the later; from above what was left
     out.
@@ -154,6 +172,13 @@ def _line(points: Sequence[tuple[float, float | None]], apart: float) -> str:
             drawn += f"{'L' if x - before <= apart else 'M'}{x:.1f} {y:.1f}"
             before = x
     return drawn
+
+
+def of_minutes(samples: Sequence[TicketSample], now: datetime) -> Bars:
+    """A small strip of the hour that ends now; a minute without a sample has no bar."""
+    first = now.replace(second=0, microsecond=0) - timedelta(hours=1)
+    by_minute = {int((one.minute - first).total_seconds() // 60): one for one in samples}
+    return strip([by_minute.get(n) or Failed(0) for n in range(MINUTES)])
 
 
 def trend(failed: Sequence[int]) -> Bars:

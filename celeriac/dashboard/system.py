@@ -32,6 +32,7 @@ def system(page: Viewer) -> Response:
         transactions=partial(page.panel, condition.old_transactions, condition.OLD),
         dead=partial(page.panel, condition.dead_rows, condition.FEW_DEAD),
         connections=partial(page.panel, condition.connections), sizes=partial(page.panel, condition.sizes),
+        hours=partial(page.panel, insights.ticket_hours),
         doctor=page.site.reading.examined, runs=partial(page.panel, insights.sweep_runs),
     )  # fmt: skip
     schedules = panels["sweeps"]

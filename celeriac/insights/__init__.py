@@ -36,6 +36,7 @@ from celeriac.insights.locks import Lock, Locks, WaitingTask, lock, locks, queue
 from celeriac.insights.metrics import metrics, priorities
 from celeriac.insights.minutes import Flow, Lengths, Retries, Step, flow, last_hour, lengths, retries, together
 from celeriac.insights.reasons import Waits, waits_of
+from celeriac.insights.received import received_by
 from celeriac.insights.redaction import refuse_sensitive
 from celeriac.insights.rounds import Turns, rounds_waited, turns
 from celeriac.insights.shares import AccountShare, Shares, shares, waiting_of
@@ -57,6 +58,7 @@ from celeriac.insights.system import (
     workers_by_name,
 )
 from celeriac.insights.tasks import active_under, find, get, last_completion, rows_of, unfinished
+from celeriac.insights.ticket_hours import ticket_hours
 from celeriac.insights.ticks import Lateness, Ticking, lateness, ticking, ticks_of
 from celeriac.insights.under_way import UnderWay, workflows_under_way
 from celeriac.insights.unique_keys import UniqueKey, unique_keys
@@ -152,6 +154,7 @@ __all__ = [
     "pending_alerts",
     "priorities",
     "queue_of",
+    "received_by",
     "refuse_both",
     "refuse_sensitive",
     "retries",
@@ -163,6 +166,7 @@ __all__ = [
     "shares",
     "silences",
     "sweep_runs",
+    "ticket_hours",
     "ticking",
     "ticks_of",
     "together",

@@ -150,7 +150,10 @@ METRICS = (
     Metric("worker_tickets_active", "Tickets that run here", source="worker"),
     Metric("worker_tickets_reserved", "Tickets that were taken from Redis and are not over", source="worker"),
     Metric("worker_processes", "Processes, threads or greenlets for tasks", source="worker"),
-    Metric("worker_backing_off", "1 while nothing new begins, as memory or CPU is short", source="worker"),
+    Metric(
+        "worker_backing_off", "1 while nothing new begins, as it is short of this", ("reason",), "worker",
+        values=("memory", "cpu"),
+    ),
     Metric("worker_draining", "1 from when it was told to stop", source="worker"),
     Metric("worker_memory_ratio", "Memory, as a share of its limit", source="worker"),
     Metric("worker_cpu_ratio", "CPU, as a share of what it may use", source="worker"),

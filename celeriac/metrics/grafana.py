@@ -110,7 +110,7 @@ ROWS: Sequence[tuple[str, Sequence[Panel]]] = (
             Panel("Idle", "Slots of workers that have nothing to do", "short",
                 [("{{role}}", _by_role("workers_idle"))]),
             Panel("Backing off", "Workers that take nothing new, as memory or CPU is short", "short",
-                [("workers", "sum(celeriac_worker_backing_off)")]),
+                [("{{reason}}", "sum by (reason) (celeriac_worker_backing_off)")]),
         ),
     ),
     (

@@ -26,6 +26,7 @@ from celeriac.run import shared
 from celeriac.schedules.listed import entries
 from celeriac.settings import host_and_port
 from celeriac.worker import request
+from celeriac.worker.limits import MEANS
 from celeriac.worker.pulse import FRESH, PULSE
 
 if TYPE_CHECKING:
@@ -117,7 +118,8 @@ def worker_figures(lifeline: Lifeline) -> Samples:
     samples.put("worker_tickets_active", len(state.active_requests))
     samples.put("worker_tickets_reserved", len(state.reserved_requests))
     samples.put("worker_processes", lifeline.worker.concurrency)
-    samples.put("worker_backing_off", governor.back_off.reason is not None)
+    for means in MEANS:
+        samples.put("worker_backing_off", means in governor.back_off.short, means)
     samples.put("worker_draining", lifeline.drain_until is not None)
     samples.put("worker_memory_ratio", governor.usage.memory)
     samples.put("worker_cpu_ratio", governor.usage.cpu)

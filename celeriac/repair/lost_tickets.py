@@ -6,6 +6,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from celeriac.dispatch.publish import Publisher
+from celeriac.repair import ticket_samples
 from celeriac.repair.batch import BATCH
 from celeriac.settle import release
 
@@ -17,8 +18,9 @@ def lost_tickets(app: Celeriac) -> int:
     """Claimed tasks whose ticket is in no queue wait again. A ticket that merely queues is left alone.
 
     One in the memory of a worker that is busy is freed as well: whoever comes free first gets it, and the late ticket
-    starts nothing. If Redis cannot be asked, nothing is known to be lost.
+    starts nothing. If Redis cannot be asked, nothing is known to be lost. What is compared here is kept for a while.
     """
+    ticket_samples.sample(app)
     with app.database.statement() as connection:
         suspects = release.unstarted(connection, app.settings.ticket_grace)
     by_queue: defaultdict[str, list[str]] = defaultdict(list)

@@ -205,9 +205,9 @@ SELECT (SELECT count(*) FROM gone) AS n, (
 #: How long (days) ticks are kept beyond those of a strip: lateness is told of 24 h.
 TICKS_KEPT = 1.0
 
-SAMPLES = _past("worker_samples", "minute")
+SAMPLES, TICKET_SAMPLES = _past("worker_samples", "minute"), _past("ticket_samples", "minute")
 
-#: How long (days) samples of workers are kept: charts go back an hour.
+#: How long (days) samples of workers and of tickets are kept: charts go back an hour.
 SAMPLES_KEPT = 2 / 24
 
 #: How long (days) a minute is kept: charts go back seven.
@@ -230,6 +230,7 @@ AGED: tuple[tuple[TextClause, Callable[[RepairApp], float | None]], ...] = (
     (DEAD_LETTERS, lambda app: app.settings.dead_letter_days),
     (MINUTES, lambda _: MINUTES_KEPT),
     (SAMPLES, lambda _: SAMPLES_KEPT),
+    (TICKET_SAMPLES, lambda _: SAMPLES_KEPT),
     (GROUPS, lambda app: (app.backend.prepare_expires(None) or 0) / 86_400 or None),
 )
 

@@ -18,6 +18,9 @@ from celeriac.store.states import COMPLETED
 
 logger = logging.getLogger(__name__)
 
+#: Characters of a ticket's token that a line tells: who has all of it could end its tasks.
+TOKEN_SHOWN = 8
+
 _sparing = Sparing()
 
 
@@ -59,8 +62,14 @@ def refused(task: Started) -> None:
 
 
 def known(task: Started) -> dict[str, Any]:
-    """What every line of a run has. `attempt` and `round` count from 1."""
-    who = {"task": task.id, "task_id": task.task_id, "role": task.role, "worker": worker_id()}
+    """What every line of a run has. `attempt` and `round` count from 1; of the ticket's token no more than tells it."""
+    who = {
+        "task": task.id,
+        "task_id": task.task_id,
+        "role": task.role,
+        "worker": worker_id(),
+        "ticket": task.token[:TOKEN_SHOWN],
+    }
     attempt = {"attempt": task.retry_count + 1, "round": task.tries + 1}
     whose = {"account": task.account, "lock_key": task.lock_key}
     said = {name: value for name, value in whose.items() if value and not masked(task.headers)}

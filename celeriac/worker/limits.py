@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 #: The memory math of browser workers, in megabytes: the runtime, and what is kept free for safety.
@@ -24,7 +23,8 @@ class BackOffLimits:
 
 @dataclass(frozen=True, slots=True)
 class BackOff:
-    """`reason`: why the worker backs off, None while it does not. `until`: when it looks again.
+    """`reason`: why the worker backs off, None while it does not; `short`: of what, of `MEANS`. `until`: when it looks
+    again.
 
     `stuck`: a back-off was over and memory still short, so that waiting alone may never end it.
     """
@@ -32,22 +32,27 @@ class BackOff:
     reason: str | None = None
     until: float = 0.0
     stuck: bool = False
+    short: tuple[str, ...] = ()
+
+
+#: What a worker may be short of.
+MEANS = ("memory", "cpu")
 
 
 def govern(back_off: BackOff, memory: float, cpu: float, limits: BackOffLimits, now: float) -> BackOff:
     """What follows from these shares in use. A back-off that has begun is not ended, nor prolonged, before its time."""
     if back_off.reason is not None and now < back_off.until:
         return back_off
-    short = list(_above("Memory", memory, limits.memory))
-    reasons = [*short, *_above("CPU", cpu, limits.cpu)]
+    above = {"memory": _above("Memory", memory, limits.memory), "cpu": _above("CPU", cpu, limits.cpu)}
+    reasons = {what: why for what, why in above.items() if why is not None}
     if not reasons:
         return BackOff()
-    return BackOff(", ".join(reasons), now + limits.duration, stuck=bool(short) and back_off.reason is not None)
+    stuck = "memory" in reasons and back_off.reason is not None
+    return BackOff(", ".join(reasons.values()), now + limits.duration, stuck, tuple(reasons))
 
 
-def _above(what: str, share: float, limit: float) -> Iterator[str]:
-    if share > limit and limit < 1:
-        yield f"{what} at {share:.1%} (threshold: {limit * 100:g}%)"
+def _above(what: str, share: float, limit: float) -> str | None:
+    return f"{what} at {share:.1%} (threshold: {limit * 100:g}%)" if share > limit and limit < 1 else None
 
 
 def announcement(worker: str, before: BackOff, after: BackOff) -> str | None:

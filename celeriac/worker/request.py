@@ -15,6 +15,7 @@ from celery.worker.request import Request
 
 from celeriac import logged
 from celeriac.counters import COUNTERS
+from celeriac.run.lines import TOKEN_SHOWN
 from celeriac.settle.release import NAMED
 from celeriac.worker import lifeline
 
@@ -58,7 +59,7 @@ class TicketRequest(Request):
             COUNTERS.count(1, "tickets_total", role, became(done, len(ids)))
         if done and (lost := done.get("lost", 0)):
             COUNTERS.count(lost, "fence_refusals_total", role, "start")
-            fields = {"role": role, "n": lost, "tasks": list(ids)[:NAMED], "ticket": token[:8]}
+            fields = {"role": role, "n": lost, "tasks": list(ids)[:NAMED], "ticket": token[:TOKEN_SHOWN]}
             extra = logged.of("ticket.refused", **fields)
             logger.info("%d of the %d tasks of a ticket of %s were somebody else's", lost, len(ids), role, extra=extra)
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 
+import pytest
+
+from celeriac.insights import received
 from tests.api.works import task
 from tests.dashboard.site import Site
 
@@ -47,3 +51,37 @@ def test_a_bulk_of_what_runs_for_no_account_says_so(site: Site) -> None:
     task(site, "failed", "crawl")
     asked = site.html("tasks/matching?move=retry&state=failed&account=(none)")
     assert "account (none)" in asked
+
+
+PASS = """
+INSERT INTO celeriac.passes (role, by, free, claimants, given, at)
+VALUES ('build', 'beat', 12, CAST(:claimants AS jsonb), CAST(:given AS jsonb),
+    date_bin('5 minutes', now(), '2000-01-01 00:00:00+00') - :ago * interval '1 minute')"""
+
+
+def a_pass(site: Site, ago: float, waiting: dict[str, int], given: dict[str, int]) -> None:
+    seen = [{"account": name, "waiting": n, "holding": 0, "weight": 2.0 if name == "b" else 1.0, "cap": None}
+            for name, n in waiting.items()]  # fmt: skip
+    site.rows(PASS, claimants=json.dumps(seen), given=json.dumps(given), ago=ago)
+
+
+def test_an_account_shows_what_it_received_against_what_would_have_been_fair(site: Site) -> None:
+    a_pass(site, 54, {"a": 50, "b": 50}, {"a": 2, "b": 10})
+    a_pass(site, 0, {"a": 3, "b": 50}, {"a": 3, "b": 9})
+    a_pass(site, 0, {"b": 50}, {"b": 12})
+    a_pass(site, 70, {"a": 50}, {"a": 12})
+    told = site.get("accounts/a.json").json()["received"]
+    steps = [(n, step["slots"], step["fair"]) for n, step in enumerate(told["steps"]) if step["fair"]]
+    assert (steps, told["is_all"]) == ([(0, 2, 4.0), (11, 3, 3.0)], True)
+    said = words(site.html("accounts/a"))
+    assert "Passes gave it 5 slots; 7.0 would have been its share, by weight" in said
+    assert "Passes gave it 31 slots; 29.0" in words(site.html("accounts/b"))
+    assert "No pass of the last hour found anything of it waiting." in words(site.html("accounts/c"))
+
+
+def test_of_very_many_passes_the_newest_are_looked_at(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(received, "PASSES", 2)
+    for ago in (5, 4, 3):
+        a_pass(site, ago, {"a": 50}, {"a": 12})
+    assert "Passes gave it 24 slots" in words(site.html("accounts/a"))
+    assert "There were more passes: these are the newest." in words(site.html("accounts/a"))

@@ -9,6 +9,7 @@ import redis
 
 from celeriac.dashboard import reading
 from celeriac.doctor import examine
+from celeriac.repair import sweep
 from celeriac.schedules import written
 from tests.api.works import audited, row, task
 from tests.dashboard.site import Site, worker
@@ -35,6 +36,13 @@ def test_tickets_that_redis_has_lost_are_told_beside_what_sql_has_claimed(site: 
     assert "in step" in site.html("system")
     client.flushdb()
     assert "SQL ahead by 1: workers have just taken them, or they are lost" in site.html("system")
+    assert 'id="ticket-hours"' not in site.html("system")
+    sweep(site.app, "lost_tickets")
+    (hour,) = re.findall(r'<tr id="hour-crawl">.*?</tr>', site.html("system"), re.DOTALL)
+    assert 'aria-label="crawl: at most 1 tickets, SQL ahead by at most 1"' in hour
+    site.rows("UPDATE celeriac.ticket_samples SET in_redis = NULL")
+    (hour,) = re.findall(r'<tr id="hour-crawl">.*?</tr>', site.html("system"), re.DOTALL)
+    assert hour.endswith('<td class="figure">1</td><td class="figure">0</td><td class="figure">1</td></tr>')
     client.close()
 
 

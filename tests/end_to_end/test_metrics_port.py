@@ -53,7 +53,8 @@ def test_a_worker_tells_what_it_has_run(shop: ModuleType, worker: Callable[..., 
     assert at(found, "pass_results_total", role="slow", result="claimed") >= 1
     assert at(found, "pass_seconds_count", role="slow") >= 1
     assert min(at(found, "sql_seconds_count", verb=verb) for verb in ("start", "settle", "look", "heartbeat")) >= 1
-    assert (at(found, "worker_processes"), at(found, "worker_backing_off"), at(found, "worker_draining")) == (2, 0, 0)
+    assert (at(found, "worker_processes"), at(found, "worker_draining")) == (2, 0)
+    assert {at(found, "worker_backing_off", reason=means) for means in ("memory", "cpu")} == {0}
     assert at(found, "worker_heartbeat_age_seconds") < 30
     assert at(found, "kicks_total", role="slow") >= 1, "the bulk's, at least"
     assert running.stop() == 0

@@ -109,6 +109,7 @@ BASE = [
             CASE WHEN i % 5 > 0 THEN 0 ELSE 1 END, CASE WHEN i % 5 = 0 THEN 'x' END
         FROM celeriac.scheduled_jobs, generate_series(1, 100) i WHERE name = 'nightly'""",
     "INSERT INTO celeriac.worker_samples SELECT 'w', now() - i * interval '1 min' FROM generate_series(0, 119) i",
+    "INSERT INTO celeriac.ticket_samples SELECT 'work', now() - i * interval '1 min', 1 FROM generate_series(0, 119) i",
     "INSERT INTO celeriac.intake (task) SELECT '{}' FROM generate_series(1, 10)",
     "INSERT INTO celeriac.adopted (task_id) SELECT 'adopted-' || i FROM generate_series(1, 100) i",
     """INSERT INTO celeriac.dead_letters (digest, name, reason, size, message)
@@ -179,6 +180,8 @@ SHAPES = {
             FROM celeriac.scheduled_jobs, generate_series(100, 100 + :n / 2) i WHERE name = 'often'""",
         """INSERT INTO celeriac.worker_samples SELECT 'w' || i % 500, now() - i / 500 * interval '1 min'
             FROM generate_series(1, :n / 2) i""",
+        """INSERT INTO celeriac.ticket_samples SELECT 'q' || i % 500, now() - i / 500 * interval '1 min', 1
+            FROM generate_series(1, :n / 2) i""",
         "INSERT INTO celeriac.adopted (task_id) SELECT 'past-' || i FROM generate_series(1, :n) i",
         """INSERT INTO celeriac.dead_letters (digest, name, reason, size, message)
             SELECT sha256(CAST('past ' || i AS bytea)), 'other', 'x', 1, 'x' FROM generate_series(1, :n / 2) i""",
@@ -207,6 +210,7 @@ TOLD = (
     "minutes",
     "ticks",
     "worker_samples",
+    "ticket_samples",
 )
 
 

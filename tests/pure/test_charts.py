@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from celeriac.dashboard import charts
 from celeriac.insights.hours import Sample
 from celeriac.insights.minutes import SPANS, Flow, Step
+from celeriac.insights.received import ReceivedStep
 
 AT = datetime(2026, 11, 22, 12, tzinfo=UTC)
 
@@ -93,3 +94,10 @@ def test_the_summary_tells_where_more_came_than_ended() -> None:
 def test_a_strip_is_as_high_as_its_highest_bar() -> None:
     drawn = charts.strip(flow((0, 1, 1), (0, 0, 0), (0, 1, 0)).steps)
     assert (drawn.completed, drawn.failed) == ("M1.0 20V10.0M5.0 20V10.0", "M1.0 10.0V0.0")
+
+
+def test_what_an_account_received_stands_as_bars_with_marks_at_what_would_be_fair() -> None:
+    steps = [ReceivedStep(AT + timedelta(minutes=5 * n), *one) for n, one in enumerate([(5, 2.5), (0, 10.0), (0, 0.0)])]
+    drawn = charts.against_fair(steps)
+    assert (drawn.bars.completed, drawn.marks) == ("M1 20V10.0", "M0 15.0h2M2 0.0h2")
+    assert charts.against_fair([]).bars.completed == ""

@@ -15,15 +15,16 @@ shares = st.floats(0, 1.5)
 
 
 def test_memory_above_its_threshold_is_a_reason() -> None:
-    assert govern(NORMAL, 0.873, 0.5, SEED, now=100) == BackOff("Memory at 87.3% (threshold: 85%)", until=110)
+    assert govern(NORMAL, 0.873, 0.5, SEED, now=100) == BackOff(
+        "Memory at 87.3% (threshold: 85%)", until=110, short=("memory",)
+    )
 
 
 def test_cpu_above_its_threshold_is_a_reason() -> None:
     assert govern(NORMAL, 0.5, 0.93, SEED, now=0).reason == "CPU at 93.0% (threshold: 90%)"
-    assert (
-        govern(NORMAL, 0.9, 0.93, SEED, now=0).reason
-        == "Memory at 90.0% (threshold: 85%), CPU at 93.0% (threshold: 90%)"
-    )
+    both = govern(NORMAL, 0.9, 0.93, SEED, now=0)
+    assert both.reason == "Memory at 90.0% (threshold: 85%), CPU at 93.0% (threshold: 90%)"
+    assert both.short == ("memory", "cpu")
 
 
 def test_at_its_threshold_it_works() -> None:
@@ -33,7 +34,9 @@ def test_at_its_threshold_it_works() -> None:
 def test_a_back_off_lasts_its_time_and_ends_with_its_cause() -> None:
     backing_off = govern(NORMAL, 0.9, 0.1, SEED, now=0)
     assert govern(backing_off, 0.1, 0.1, SEED, now=9.9) == backing_off
-    assert govern(backing_off, 0.9, 0.1, SEED, now=10) == BackOff(backing_off.reason, until=20, stuck=True)
+    assert govern(backing_off, 0.9, 0.1, SEED, now=10) == BackOff(
+        backing_off.reason, until=20, stuck=True, short=("memory",)
+    )
     assert govern(backing_off, 0.1, 0.95, SEED, now=10).reason == "CPU at 95.0% (threshold: 90%)"
     assert govern(backing_off, 0.1, 0.1, SEED, now=10) == NORMAL
 

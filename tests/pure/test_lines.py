@@ -18,7 +18,7 @@ from celeriac.store.started import Started
 
 def started(**headers: Any) -> Started:
     kept = {"retry_count": 0, "max_retries": None, "tries": 0, "max_rounds": 1, "losses": 0, "priority": 0}
-    whose = {"timeout": None, "parent_id": None, "lock_key": None, "token": "t"}
+    whose = {"timeout": None, "parent_id": None, "lock_key": None, "token": "6a1f07c2-5d35-4b8e-a1ce-0d9e7a4c2b11"}
     about = {"account": "acme", "args": [], "kwargs": {"patient_id": 4711}, "headers": headers}
     return Started(id=7, task_id="i", role="bill", **about, **kept, **whose)
 
@@ -31,7 +31,7 @@ def test_a_line_has_an_event_its_attempt_and_its_callers_trace(caplog: pytest.Lo
     (line,) = caplog.records
     told = line.data  # type: ignore[attr-defined]
     assert (told["event"], told["attempt"], told["round"]) == ("task.claimed", 3, 2)
-    assert (told["account"], "lock_key" in told) == ("acme", False)
+    assert (told["account"], told["ticket"], "lock_key" in told) == ("acme", "6a1f07c2", False)
     assert line.getMessage().endswith("(bill) of account acme")
     assert (told["trace_id"], told["span_id"]) == ("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7")
 

@@ -34,6 +34,8 @@ def of_insights(there: Selected) -> Mapping[str, list[Given]]:
         "insights.watched.ROLES": [{"samples": 0, "most": SELECTED, "newest": SELECTED}],
         "insights.hours.SAMPLES": [{"worker_id": "w", "most": SELECTED}],
         "insights.hours.DONE": [{"newest": SELECTED}],
+        "insights.received.OF_ACCOUNT": [{"account": "q1", "most": SELECTED, "begin": began}],
+        "insights.ticket_hours.SAMPLES": [{"most": SELECTED}],
         "insights.ticks.TICKS": [
             {"schedule": schedule, "due": due, "done": due, "most": SELECTED} for due in (None, until)
         ],

@@ -195,7 +195,13 @@ def of_tasks(there: Selected) -> Mapping[str, list[Given]]:
             for after in (None, [str(schedule), "2026-01-01"])
         ],
         "run.samples.SAMPLE": [{"worker_id": "w", "memory": 1, "cpu": 1, "reason": reason} for reason in (None, "x")],
-        "repair.prune.SAMPLES": [{"days": days, "batch": SELECTED, "after": None} for days in (1 / 24, 300)],
+        **{
+            f"repair.prune.{what}": [{"days": days, "batch": SELECTED, "after": None} for days in (1 / 24, 300)]
+            for what in ("SAMPLES", "TICKET_SAMPLES")
+        },
+        "repair.ticket_samples.SAMPLE": [
+            {"samples": '[{"queue": "work", "tickets": 1}, {"queue": "q1", "tickets": 1}]'}
+        ],
         "store.look.HAND_OVER": [{"keys": keys}],
         "store.look.ASKED": [{"batch": SELECTED}],
     }

@@ -147,5 +147,16 @@ CREATE TABLE celeriac.worker_samples (
 );
 CREATE INDEX worker_samples_by_age ON celeriac.worker_samples (minute);
 
+-- Of each queue, tickets that nobody had started and what lay in Redis (null: it did not answer), in each minute of the
+-- last two hours in which there were any.
+CREATE TABLE celeriac.ticket_samples (
+    queue text NOT NULL,
+    minute timestamptz NOT NULL,
+    tickets integer NOT NULL,
+    in_redis integer,
+    PRIMARY KEY (queue, minute)
+);
+CREATE INDEX ticket_samples_by_age ON celeriac.ticket_samples (minute);
+
 -- Accounts that were resumed and may still have tasks in `parked`.
 CREATE TABLE celeriac.unparking (account text PRIMARY KEY);

@@ -1,0 +1,43 @@
+"""Tickets over the last hour: what SQL had handed out of each queue, and what lay in Redis."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import groupby
+
+from sqlalchemy import Connection, text
+
+#: Queues that are told, in the order of their names, and minutes of each.
+QUEUES, MINUTES = 100, 61
+
+SAMPLES = text("""
+SELECT queue, minute, tickets, in_redis FROM celeriac.ticket_samples
+WHERE minute > statement_timestamp() - interval '1 hour' - interval '1 minute' ORDER BY queue, minute LIMIT :most
+""")
+
+
+@dataclass(frozen=True, slots=True)
+class TicketSample:
+    """A minute of a queue: tickets that nobody had started, and what lay in Redis; None where that did not answer."""
+
+    queue: str
+    minute: datetime
+    tickets: int
+    in_redis: int | None
+
+    @property
+    def completed(self) -> int:
+        """What lay in both, as bars of charts have it."""
+        return min(self.tickets, self.in_redis or 0)
+
+    @property
+    def failed(self) -> int:
+        """By how many SQL was ahead: workers had just taken them, or they were lost."""
+        return self.tickets - self.completed
+
+
+def ticket_hours(connection: Connection) -> dict[str, list[TicketSample]]:
+    """The minutes of each queue, oldest first; one in which there was nothing is not there."""
+    rows = [TicketSample(*row) for row in connection.execute(SAMPLES, {"most": QUEUES * MINUTES})]
+    return {queue: list(samples) for queue, samples in groupby(rows, lambda sample: sample.queue)}
