@@ -13,7 +13,6 @@ from celeriac.dashboard.guard import May
 from celeriac.dashboard.page import Page
 from celeriac.dispatch.fairness import Claimant, allocate
 from celeriac.errors import BadValue, Unknown
-from celeriac.insights.received import claimants
 from celeriac.insights.shares import Claim, fair_slots
 
 router = APIRouter()
@@ -46,6 +45,13 @@ def decision(number: Pass, page: Viewer) -> Response:
         "decision.html", f"Decision {number}", one=one, seen=_shared_out(seen, one["free"], one["given"]),
         replay=allocate(seen, one["free"]) if one["given"] else {},
     )  # fmt: skip
+
+
+def claimants(recorded: Sequence[Mapping[str, Any]]) -> list[Claimant]:
+    return [Claimant(**{name: value for name, value in one.items() if name in _KNOWN}) for one in recorded]
+
+
+_KNOWN = ("account", "waiting", "holding", "weight", "cap")
 
 
 def _shared_out(seen: Sequence[Claimant], free: int, shared: Mapping[str, int]) -> list[dict[str, Any]]:

@@ -13,7 +13,6 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
-from celeriac.dispatch.fairness import Claimant
 from celeriac.insights.shares import Claim, fair_slots
 
 #: Minutes of a step, steps of the hour, and passes that are looked at, the newest first.
@@ -31,8 +30,6 @@ SELECT at, claimants, given, n FROM (
 WHERE at >= :begin
     AND (n = :most OR claimants @> jsonb_build_array(jsonb_build_object('account', CAST(:account AS text))))
 """)
-
-_RECORDED = ("account", "waiting", "holding", "weight", "cap")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,17 +65,19 @@ def received_by(connection: Connection, account: str) -> Received:
     for row in rows:
         step = min(STEPS - 1, int((row.at - begin) / timedelta(minutes=STEP)))
         slots[step] += row.given.get(account, 0)
-        fair[step] += fair_of(account, claimants(row.claimants), sum(row.given.values()))
+        fair[step] += fair_of(account, row.claimants, sum(row.given.values()))
     steps = [ReceivedStep(begin + timedelta(minutes=STEP * n), slots[n], round(fair[n], 2)) for n in range(STEPS)]
     return Received(steps, is_all=not any(row.n == PASSES for row in rows))
 
 
-def claimants(recorded: Sequence[Mapping[str, Any]]) -> list[Claimant]:
-    """As a pass recorded those it chose among."""
-    return [Claimant(**{name: value for name, value in one.items() if name in _RECORDED}) for one in recorded]
+def fair_of(account: str, seen: Sequence[Mapping[str, Any]], slots: int) -> float:
+    """Of `slots` that were given out among these, as a pass recorded them."""
+    shares = fair_slots([Claim(_wants(one), one.get("weight", 1.0)) for one in seen], slots)
+    return sum(share for one, share in zip(seen, shares, strict=True) if one["account"] == account)
 
 
-def fair_of(account: str, seen: Sequence[Claimant], slots: int) -> float:
-    """Of `slots` that were given out among these."""
-    shares = fair_slots([Claim(c.wants, c.weight) for c in seen], slots)
-    return sum(share for c, share in zip(seen, shares, strict=True) if c.account == account)
+def _wants(one: Mapping[str, Any]) -> int:
+    """What it had waiting, as far as its cap allowed."""
+    cap = one.get("cap")
+    room = one["waiting"] if cap is None else cap - one.get("holding", 0)
+    return max(0, min(one["waiting"], room))
