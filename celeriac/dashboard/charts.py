@@ -175,10 +175,15 @@ def _line(points: Sequence[tuple[float, float | None]], apart: float) -> str:
 
 
 def of_minutes(samples: Sequence[TicketSample], now: datetime) -> Bars:
-    """A small strip of the hour that ends now; a minute without a sample has no bar."""
+    """A strip of the hour that ends now: what lay in Redis as well, and upon it by how much SQL was ahead. A minute
+    without a sample, or without Redis, has no bar.
+    """
     first = now.replace(second=0, microsecond=0) - timedelta(hours=1)
-    by_minute = {int((one.minute - first).total_seconds() // 60): one for one in samples}
-    return strip([by_minute.get(n) or Failed(0) for n in range(MINUTES)])
+    by_minute = {
+        int((one.minute - first).total_seconds() // 60): Failed(one.ahead, one.tickets - one.ahead)
+        for one in samples if one.ahead is not None
+    }  # fmt: skip
+    return strip([by_minute.get(n, Failed(0)) for n in range(MINUTES)])
 
 
 def trend(failed: Sequence[int]) -> Bars:

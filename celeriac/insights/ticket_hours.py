@@ -27,14 +27,9 @@ class TicketSample:
     in_redis: int | None
 
     @property
-    def completed(self) -> int:
-        """What lay in both, as bars of charts have it."""
-        return min(self.tickets, self.in_redis or 0)
-
-    @property
-    def failed(self) -> int:
-        """By how many SQL was ahead: workers had just taken them, or they were lost."""
-        return self.tickets - self.completed
+    def ahead(self) -> int | None:
+        """By how many SQL was: workers had just taken them, or they were lost."""
+        return None if self.in_redis is None else max(0, self.tickets - self.in_redis)
 
 
 def ticket_hours(connection: Connection) -> dict[str, list[TicketSample]]:

@@ -8,6 +8,7 @@ from typing import Literal
 
 from celeriac import counters
 from celeriac.insights import histogram
+from celeriac.worker.limits import MEANS
 
 PREFIX = "celeriac_"
 
@@ -152,7 +153,7 @@ METRICS = (
     Metric("worker_processes", "Processes, threads or greenlets for tasks", source="worker"),
     Metric(
         "worker_backing_off", "1 while nothing new begins, as it is short of this", ("reason",), "worker",
-        values=("memory", "cpu"),
+        values=MEANS,
     ),
     Metric("worker_draining", "1 from when it was told to stop", source="worker"),
     Metric("worker_memory_ratio", "Memory, as a share of its limit", source="worker"),

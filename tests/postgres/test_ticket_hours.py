@@ -6,6 +6,7 @@ import pytest
 import redis
 
 from celeriac import Celeriac, insights
+from celeriac.insights.ticket_hours import TicketSample
 from celeriac.repair import sweep
 from celeriac.store.connections import Database
 from tests.processes import Rows
@@ -60,7 +61,9 @@ def test_an_hour_is_told_by_queue_and_what_is_older_is_pruned(app: Celeriac, dat
         hours = insights.ticket_hours(connection)
     assert list(hours) == ["a", "b"]
     newest = hours["a"][-1]
-    assert (newest.tickets, newest.in_redis, newest.completed, newest.failed) == (1, 0, 0, 1)
+    assert (newest.tickets, newest.in_redis, newest.ahead) == (1, 0, 1)
+    assert TicketSample("a", newest.minute, 3, None).ahead is None
+    assert TicketSample("a", newest.minute, 3, 7).ahead == 0
     assert len(hours["a"]) in (60, 61)
     sweep(app, "prune")
     old = "SELECT count(*) FROM celeriac.ticket_samples WHERE minute < now() - interval '2 hours 1 minute'"

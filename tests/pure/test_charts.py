@@ -13,6 +13,7 @@ from celeriac.dashboard import charts
 from celeriac.insights.hours import Sample
 from celeriac.insights.minutes import SPANS, Flow, Step
 from celeriac.insights.received import ReceivedStep
+from celeriac.insights.ticket_hours import TicketSample
 
 AT = datetime(2026, 11, 22, 12, tzinfo=UTC)
 
@@ -101,3 +102,11 @@ def test_what_an_account_received_stands_as_bars_with_marks_at_what_would_be_fai
     drawn = charts.against_fair(steps)
     assert (drawn.bars.completed, drawn.marks) == ("M1 20V10.0", "M0 15.0h2M2 0.0h2")
     assert charts.against_fair([]).bars.completed == ""
+
+
+def test_tickets_that_redis_lacks_stand_upon_those_it_has_and_what_it_did_not_tell_is_not_drawn() -> None:
+    samples = [
+        TicketSample("q", AT - timedelta(minutes=n), 4, in_redis) for n, in_redis in ((60, 3), (59, None), (0, 4))
+    ]
+    drawn = charts.of_minutes(samples, AT)
+    assert (drawn.completed, drawn.failed) == ("M1.0 20V5.0M121.0 20V0.0", "M1.0 5.0V0.0")
