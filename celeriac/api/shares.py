@@ -80,10 +80,24 @@ class OldestTask(AnswerModel):
     parked: bool
 
 
+class ReceivedStep(AnswerModel):
+    at: datetime = Field(description="when its five minutes begin")
+    slots: int
+    fair: float
+
+
+class Received(AnswerModel):
+    slots: int = Field(description="what passes gave it, of all roles; what started without a pass is not in it")
+    fair: float = Field(description="its share, by weight, of what passes gave while it waited", examples=[12.5])
+    is_all: bool = Field(description="false: there were more passes within the hour than were looked at")
+    steps: list[ReceivedStep] = Field(description="twelve, the oldest first")
+
+
 class AccountAtWork(AnswerModel):
     roles: list[AccountRole] = Field(description="those of which it has anything; what waits for locks is not counted")
     held: list[Holding] = Field(description="claimed or running, the first 50 by when they were claimed")
     oldest: list[OldestTask] = Field(description="10 that are due, of the first 500 of each role")
+    received: Received = Field(description="within the last hour, beside what would have been fair")
 
 
 class Waits(AnswerModel):
@@ -128,10 +142,11 @@ def get_waits(role: Annotated[Name, Path()], app: App, _: Reader) -> WaitsOfRole
 def get_account_at_work(
     app: App, _: Reader, account: Annotated[Text, Query(examples=["acme"], description="empty: of no account")]
 ) -> AccountAtWork:
-    """One account: what it has of each role, what it holds, and its oldest tasks that are due."""
+    """One account: what it has of each role, holds and received within an hour, and its oldest tasks that are due."""
     with app.database.reading() as connection:
         return AccountAtWork.model_validate({
             "roles": insights.account_roles(connection, account),
             "held": insights.account_holdings(connection, account),
             "oldest": insights.account_oldest(connection, account),
+            "received": insights.received_by(connection, account),
         }, from_attributes=True)  # fmt: skip

@@ -91,7 +91,7 @@ def _account(app: Celeriac, account: str) -> None:
     with app.database.reading() as connection:
         now = condition.now(connection)
         roles, held = insights.account_roles(connection, account), insights.account_holdings(connection, account)
-        oldest = insights.account_oldest(connection, account)
+        oldest, received = insights.account_oldest(connection, account), insights.received_by(connection, account)
     tables = [
         output.table([_role(one, now) for one in roles], _ROLES),
         output.table([asdict(one) for one in held], ("id", "role", "worker_id", "claimed_at", "started_at")),
@@ -99,7 +99,9 @@ def _account(app: Celeriac, account: str) -> None:
     ]
     headings = ("has of each role", "holds", "has that is due, the oldest first")
     lines = [line for what, table in zip(headings, tables, strict=True) for line in (f"What it {what}:", *table)]
-    output.tell({"account": account, "roles": roles, "held": held, "oldest": oldest}, lines)
+    newest = "" if received.is_all else ", of the newest passes alone"
+    lines.append(f"Passes gave it {received.slots:,} slots within an hour{newest}; {received.fair:,.1f} would be fair.")
+    output.tell({"account": account, "roles": roles, "held": held, "oldest": oldest, "received": received}, lines)
 
 
 _ROLES = ("role", "ready", "later", "parked", "oldest", "claimed", "running", "completed", "failed")

@@ -43,18 +43,12 @@ class ReceivedStep:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """`is_all` False: there were more passes within the hour than are looked at."""
+    """`slots` and `fair`: of the whole hour. `is_all` False: it had more passes than are looked at."""
 
-    steps: list[ReceivedStep]
+    slots: int
+    fair: float
     is_all: bool
-
-    @property
-    def slots(self) -> int:
-        return sum(step.slots for step in self.steps)
-
-    @property
-    def fair(self) -> float:
-        return sum(step.fair for step in self.steps)
+    steps: list[ReceivedStep]
 
 
 def received_by(connection: Connection, account: str) -> Received:
@@ -67,7 +61,7 @@ def received_by(connection: Connection, account: str) -> Received:
         slots[step] += row.given.get(account, 0)
         fair[step] += fair_of(account, row.claimants, sum(row.given.values()))
     steps = [ReceivedStep(begin + timedelta(minutes=STEP * n), slots[n], round(fair[n], 2)) for n in range(STEPS)]
-    return Received(steps, is_all=not any(row.n == PASSES for row in rows))
+    return Received(sum(slots), round(sum(fair), 2), is_all=not any(row.n == PASSES for row in rows), steps=steps)
 
 
 def fair_of(account: str, seen: Sequence[Mapping[str, Any]], slots: int) -> float:

@@ -23,7 +23,7 @@ from celery.platforms import EX_FAILURE
 from celery.utils.imports import symbol_by_name
 from sqlalchemy.exc import DBAPIError
 
-from celeriac import logged
+from celeriac import above, logged
 from celeriac.counters import COUNTERS
 from celeriac.errors import ConfigurationError
 from celeriac.schedules.decide import PlannedJob
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from celeriac.app import Celeriac
 
 logger = logging.getLogger(__name__)
-
-PORT = "celeriac.metrics.process:of_beat"
 
 #: Beat looks at least this often (seconds), so that a change in SQL takes effect soon; and tells that it lives.
 LOOK_EVERY = 1.0
@@ -189,7 +187,7 @@ class Scheduler(StockScheduler):
         ScheduleWatch(self).start()
         if self.app.settings.metrics_address:
             COUNTERS.turn(on=True)
-            symbol_by_name(PORT)(self).start()
+            above.load(above.BEAT_PORT)(self).start()
 
     def _refuse_old_schema(self) -> None:
         """Raises SystemExit, told in a line."""

@@ -7,17 +7,12 @@ import threading
 import time
 from collections.abc import Callable
 
-from kombu.utils.imports import symbol_by_name
-
+from celeriac import above
 from celeriac.enqueue.outbox import Admission
 from celeriac.store.failures import Away, is_gone
 from celeriac.worker.app import WorkerApp
 
 logger = logging.getLogger(__name__)
-
-#: By name: the sweeps stand above the worker, and know it.
-AT_START, REPAIR = "celeriac.repair.vital:at_start", "celeriac.repair.vital:repair"
-TURN = "celeriac.repair.ring:turn_by_worker"
 
 #: How often (seconds) the ring is looked at, at least. Under an old transaction thousands of entries die in a second,
 #: and each claim walks over them until the ring turns.
@@ -45,14 +40,14 @@ class Repairs(threading.Thread):
         review.join()
 
     def _review(self) -> None:
-        self._try(lambda: symbol_by_name(AT_START)(self.app))
+        self._try(lambda: above.load(above.REVIEW_AT_START)(self.app))
 
     def look(self, now: float) -> None:
         self._try(self._admit)
-        self._try(lambda: symbol_by_name(TURN)(self.app.database, self.app.kick))
+        self._try(lambda: above.load(above.TURN_OF_THE_RING)(self.app.database, self.app.kick))
         if now >= self.due:
             self.due = now + self.every
-            self._try(lambda: symbol_by_name(REPAIR)(self.app))
+            self._try(lambda: above.load(above.VITAL_REPAIRS)(self.app))
 
     def _admit(self) -> None:
         if roles := self.admission.look():

@@ -13,9 +13,8 @@ from celery import bootsteps, signals
 from celery.exceptions import WorkerShutdown
 from celery.platforms import EX_FAILURE
 from celery.worker.state import maybe_shutdown
-from kombu.utils.imports import symbol_by_name
 
-from celeriac import logged
+from celeriac import above, logged
 from celeriac.counters import COUNTERS
 from celeriac.errors import ConfigurationError
 from celeriac.roles.declare import Roles
@@ -35,9 +34,6 @@ from celeriac.worker.repairs import Repairs
 from celeriac.worker.watchdog import Watchdog
 
 logger = logging.getLogger(__name__)
-
-#: By name: alerts and figures stand above the worker, and know it.
-WATCH, PORT = "celeriac.alerts.review:AlertWatch", "celeriac.metrics.process:of_worker"
 
 
 class LifelineStep(bootsteps.StartStopStep):
@@ -75,7 +71,7 @@ class LifelineStep(bootsteps.StartStopStep):
         warn_of_queues(worker.app.roles, set(worker.app.amqp.queues.consume_from))
         pools.guard(worker.app.tasks)
         self.lifeline = lifeline = Lifeline(worker.app, worker)
-        port = [symbol_by_name(PORT)(lifeline)] if worker.app.settings.metrics_address else []
+        port = [above.load(above.WORKER_PORT)(lifeline)] if worker.app.settings.metrics_address else []
         for thread in port:
             thread.start()  # whoever probes is answered while Postgres is waited for
         try:
@@ -91,7 +87,7 @@ class LifelineStep(bootsteps.StartStopStep):
             lifeline, lifeline.governor, Watchdog(lifeline), Repairs(worker.app, lifeline.ending),
             Adopter(worker.app, lifeline.queues, lifeline.ending), Herald(worker.app, lifeline.ending),
             Refills(worker.app, lifeline.served, lifeline.ending),
-            symbol_by_name(WATCH)(worker.app, lifeline.ending),
+            above.load(above.ALERT_WATCH)(worker.app, lifeline.ending),
         ]  # fmt: skip
         for thread in threads:
             thread.start()

@@ -71,7 +71,18 @@ def test_what_an_account_has_of_each_role_holds_and_has_waited_for_longest(api: 
     assert (role["role"], role["ready"]["n"], role["running"], role["failed"]) == ("shared", 1, 1, 1)
     assert [(one["id"], one["worker_id"]) for one in told["held"]] == [(runs, "w")]
     assert [(one["id"], one["parked"]) for one in told["oldest"]] == [(waits, False)]
-    assert api.get("/api/shares/account?account=none") == {"roles": [], "held": [], "oldest": []}
+    nobody = api.get("/api/shares/account?account=none")
+    assert (nobody["roles"], nobody["held"], nobody["oldest"]) == ([], [], [])
+    assert (nobody["received"]["slots"], nobody["received"]["fair"], nobody["received"]["is_all"]) == (0, 0.0, True)
+
+
+def test_what_passes_gave_an_account_within_an_hour_beside_its_fair_share(api: Api) -> None:
+    api.rows("""INSERT INTO celeriac.passes (role, by, free, claimants, given)
+        VALUES ('shared', 'beat', 12, '[{"account": "quiet", "waiting": 9}, {"account": "loud", "waiting": 9}]',
+            '{"quiet": 2, "loud": 10}')""")
+    received = api.get("/api/shares/account?account=quiet")["received"]
+    assert (received["slots"], received["fair"], received["is_all"]) == (2, 6.0, True)
+    assert [(step["slots"], step["fair"]) for step in received["steps"] if step["slots"]] == [(2, 6.0)]
 
 
 def test_who_holds_a_lock_and_who_waits_behind(api: Api) -> None:

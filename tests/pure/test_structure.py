@@ -231,8 +231,8 @@ def test_what_is_bound_has_the_name_of_what_it_is() -> None:
 #: Answers of the API that have the name of the record they are read from.
 ANSWERS = {
     "AccountRole", "AccountShare", "Check", "Edge", "FailureGroup", "Failures", "Finding", "Holding", "Lateness",
-    "Lock", "Locks", "Mark", "Node", "RoleDepth", "Shares", "UnderWay", "UniqueKey", "WaitingTask", "Waits",
-    "Workflow",
+    "Lock", "Locks", "Mark", "Node", "Received", "ReceivedStep", "RoleDepth", "Shares", "UnderWay", "UniqueKey",
+    "WaitingTask", "Waits", "Workflow",
 }  # fmt: skip
 
 #: Other class names of two modules: what each of the two is.

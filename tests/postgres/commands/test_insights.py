@@ -92,6 +92,21 @@ def test_top_shows_accounts_beside_their_fair_share(run: Run, put: Put, rows: Ro
     assert run("top", "work", "--account", "a").exit_code == USAGE
 
 
+def test_top_of_an_account_tells_what_passes_gave_it_beside_its_fair_share(
+    run: Run, rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(3):
+        rows("""INSERT INTO passes (role, by, free, claimants, given)
+            VALUES ('work', 'beat', 12, '[{"account": "a", "waiting": 9}, {"account": "b", "waiting": 9}]',
+                '{"a": 2, "b": 10}')""")
+    assert run("top", "--account", "a").output.splitlines()[-1] == (
+        "Passes gave it 6 slots within an hour; 18.0 would be fair.")  # fmt: skip
+    received = value(run("top", "--account", "a", "--json"))["received"]
+    assert (received["slots"], received["fair"], received["is_all"], len(received["steps"])) == (6, 18.0, True, 12)
+    monkeypatch.setattr("celeriac.insights.received.PASSES", 2)
+    assert "4 slots within an hour, of the newest passes alone" in run("top", "--account", "a").output
+
+
 def test_waits_shows_why_a_roles_tasks_wait(run: Run, rows: Rows, put: Put) -> None:
     registered(rows, "work")
     work(rows, queues='["work"]')
