@@ -18,6 +18,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 from celeriac import errors
+from celeriac.api.problems import KINDS
 from celeriac.api.server import create
 from celeriac.cli import main
 from celeriac.roles.options import CELERY_OPTIONS, RETRY_OPTIONS
@@ -149,6 +150,12 @@ def of_errors() -> Iterator[str]:
         ("error", "is also", "what it says"),
         ((f"`{one.__name__}`", code(base.__name__ for base in one.__bases__), inspect.getdoc(one)) for one in own),
     )
+    yield "\n## Over HTTP\n"
+    yield "The `type` of a problem document is `about:blank`, or `urn:celeriac:problem:` and one of these.\n"
+    yield from table(
+        ("kind", "status", "what it says"), ((f"`{kind}`", str(status), says) for kind, (status, says) in KINDS.items())
+    )
+    yield "\nExit statuses of commands: [the command line](command-line.md#for-scripts).\n"
 
 
 def commands(command: click.Command, name: str) -> Iterator[str]:

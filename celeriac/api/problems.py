@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Field
@@ -32,6 +32,23 @@ T = TypeVar("T")
 MEDIA_TYPE = "application/problem+json"
 
 
+#: What a problem's `type` ends with, where the status alone does not tell.
+Kind = Literal["invalid", "illegal-move", "id-taken", "locked", "too-slow", "busy"]
+
+#: The status of each, and what it means.
+KINDS: Mapping[Kind, tuple[int, str]] = {
+    "invalid": (422, "what was sent is wrong; `errors` names each field. To send the same again changes nothing"),
+    "illegal-move": (409, "the life of the task does not allow it now; nothing was written"),
+    "id-taken": (409, "another task has this id, one of another role or with other arguments; nothing was written"),
+    "locked": (503, "somebody's open transaction has what this needs; try again after `Retry-After`"),
+    "too-slow": (503, "a statement took longer than it may; ask for less, or try again after `Retry-After`"),
+    "busy": (
+        503,
+        "as many requests are being worked on as may be, and none ended for 10 s; try again after `Retry-After`",
+    ),
+}
+
+
 class FieldError(BaseModel):
     """One thing that is wrong with what was sent."""
 
@@ -43,7 +60,9 @@ class FieldError(BaseModel):
 class ProblemDocument(BaseModel):
     """RFC 9457."""
 
-    type: str = Field(examples=["about:blank"])
+    type: str = Field(
+        examples=["about:blank"], description="urn:celeriac:problem:… where the status alone does not tell the kind"
+    )
     title: str = Field(examples=["Not Found"])
     status: int = Field(examples=[404])
     detail: str = Field(examples=["there is no task 7"])
@@ -52,10 +71,10 @@ class ProblemDocument(BaseModel):
 
 
 class Problem(HTTPException):
-    """Raise it in a handler; `kind` names it where the status alone does not tell, in words of a URN."""
+    """Raise it in a handler; `kind` names it where the status alone does not tell."""
 
     def __init__(
-        self, status: int, detail: str, *, kind: str | None = None, errors: Sequence[FieldError] = (),
+        self, status: int, detail: str, *, kind: Kind | None = None, errors: Sequence[FieldError] = (),
         headers: Mapping[str, str] | None = None,
     ) -> None:  # fmt: skip
         super().__init__(status, detail, dict(headers or {}))

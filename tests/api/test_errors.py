@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from http import HTTPStatus
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from sqlalchemy import make_url
 
+from celeriac.api.problems import KINDS, Kind, Problem
 from tests.api.broken import SECRET
 from tests.api.server import Api, problem, serving
 from tests.conftest import Servers
@@ -46,3 +49,11 @@ def test_while_postgres_is_away_only_the_process_is_well(broken: tuple[Api, Path
     assert answer.headers["retry-after"]
     assert api.http.get("/healthz").status_code == 200
     assert api.http.get("/healthz").headers["cache-control"] == "no-store"
+
+
+def test_each_kind_of_problem_has_a_status_and_a_meaning() -> None:
+    assert {*KINDS} == {*get_args(Kind)}
+    for kind, (status, meaning) in KINDS.items():
+        assert HTTPStatus(status) >= HTTPStatus.BAD_REQUEST
+        assert meaning
+        assert Problem(status, "so", kind=kind).document("/").type == f"urn:celeriac:problem:{kind}"

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from celeriac import errors
+from celeriac.api.problems import KINDS
 from celeriac.cli import main
 from celeriac.roles.rules import RULES
 from tests.api.page import LISTED
@@ -79,7 +80,7 @@ def test_the_reference_has_every_command_endpoint_and_error(site: Path) -> None:
         one for one in LISTED if f"<code>{one.method} {one.path}</code></td>\n<td>{one.scope}" not in endpoints
     ] == []
     raised = {name for name, one in vars(errors).items() if inspect.isclass(one) and one.__module__ == errors.__name__}
-    assert set(re.findall(r"<td><code>(\w+)</code></td>\s*<td>.*?</td>\s*<td>.+</td>", told)) == raised
+    assert {*re.findall(r"<td><code>([\w-]+)</code></td>\s*<td>.*?</td>\s*<td>.+</td>", told)} == raised | {*KINDS}
 
 
 def test_what_leads_nowhere_is_refused(tmp_path: Path, venv: Path) -> None:
