@@ -1,6 +1,6 @@
 """Kubernetes manifests, made of docker-compose.yml: one Deployment a worker service, so both run the same commands.
 
-    python deploy/manifests.py     writes deploy/kubernetes/base and deploy/kubernetes/components/keda anew
+    python deploy/manifests.py     writes deploy/kubernetes/base and deploy/kubernetes/components anew
 
 What the platform has to add stands in deploy/kubernetes/README.md: a Secret, an image, a Postgres and a Redis.
 """
@@ -12,7 +12,7 @@ import shlex
 from pathlib import Path
 
 import yaml
-from objects import PORT, Document, deployment, disruption, labels, pod, policy, probes, scaled
+from objects import PORT, Document, deployment, disruption, labels, outgoing, pod, policy, probes, scaled
 
 from celeriac.worker.limits import limit_for
 
@@ -31,6 +31,11 @@ ONE_AT_A_TIME: Document = {"maxUnavailable": 1, "unhealthyPodEvictionPolicy": "A
 #: Memory: a worker's parent and each of its processes, as measured; a browser, as Chromium takes for a page; and what
 #: tasks with one say that they take (`memory_per_task`), by which a worker decides how many it runs at once.
 PARENT_MI, PROCESS_MI, BROWSER_MI, WITH_BROWSER_MI = 96, 96, 512, 400
+
+
+#: What pods may reach in the component egress, beside names: Postgres and PgBouncer, Redis and Sentinels; what handlers
+#: ask, over HTTPS, and mail.
+REACHED = (5432, 6432, 6379, 26379, 443, 25, 465, 587)
 
 
 def documents() -> dict[str, list[Document]]:
@@ -202,12 +207,15 @@ def files() -> dict[Path, str]:
          "patch": '[{"op": "remove", "path": "/spec/replicas"}]'}
         for one in scaled if one["kind"] == "ScaledObject"
     ]  # fmt: skip
-    keda = {"apiVersion": "kustomize.config.k8s.io/v1alpha1", "kind": "Component"}
-    keda |= {"resources": ["scaled.yaml"], "patches": unscaled}  # type: ignore[dict-item]
+    component: Document = {"apiVersion": "kustomize.config.k8s.io/v1alpha1", "kind": "Component"}
+    keda = component | {"resources": ["scaled.yaml"], "patches": unscaled}
+    reached = outgoing("egress", {"app.kubernetes.io/name": "celeriac"}, REACHED)
     return made | {
         HERE / "base" / "kustomization.yaml": as_yaml([base]),
         HERE / "components" / "keda" / "scaled.yaml": as_yaml(scaled),
         HERE / "components" / "keda" / "kustomization.yaml": as_yaml([keda]),
+        HERE / "components" / "egress" / "policy.yaml": as_yaml([reached]),
+        HERE / "components" / "egress" / "kustomization.yaml": as_yaml([component | {"resources": ["policy.yaml"]}]),
     }
 
 

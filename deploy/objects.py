@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 Document = dict[str, Any]
@@ -79,6 +80,18 @@ def disruption(name: str, budget: Document) -> Document:
 def policy(name: str, pods: Document, ports: list[Document], sources: list[Document] | None) -> Document:
     rule = {"ports": ports} | ({"from": sources} if sources else {})
     spec = {"podSelector": {"matchLabels": pods}, "policyTypes": ["Ingress"], "ingress": [rule]}
+    return {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": name}, "spec": spec}
+
+
+def outgoing(name: str, pods: Document, ports: Sequence[int]) -> Document:
+    """Pods may ask for names, and reach these ports wherever they are, but not where the platform tells secrets."""
+    names = [{"port": 53, "protocol": protocol} for protocol in ("UDP", "TCP")]  # a node's own cache is link-local
+    elsewhere = [
+        {"ipBlock": {"cidr": "0.0.0.0/0", "except": ["169.254.0.0/16"]}},
+        {"ipBlock": {"cidr": "::/0", "except": ["fe80::/10", "fd00:ec2::/32"]}},
+    ]
+    rules = [{"ports": names}, {"ports": [{"port": port, "protocol": "TCP"} for port in ports], "to": elsewhere}]
+    spec = {"podSelector": {"matchLabels": pods}, "policyTypes": ["Egress"], "egress": rules}
     return {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": name}, "spec": spec}
 
 

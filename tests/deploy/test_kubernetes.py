@@ -27,6 +27,7 @@ from tests.processes import ROOT, Rows
 
 sys.path.insert(0, str(ROOT / "deploy"))
 import manifests
+from objects import PORT
 
 HERE = ROOT / "deploy" / "kubernetes"
 VERSION = "1.34"
@@ -116,8 +117,7 @@ def _against_container_rules(container: Document, pod: Document) -> Iterator[str
 def test_what_is_committed_is_what_is_made() -> None:
     made = manifests.files()
     assert {path: path.read_text() for path in made} == made
-    there = set((HERE / "base").iterdir()) | set((HERE / "components" / "keda").iterdir())
-    assert there == set(made)
+    assert {*(HERE / "base").iterdir(), *(HERE / "components").glob("*/*")} == set(made)
 
 
 def test_the_platform_and_our_rules_take_them() -> None:
@@ -283,3 +283,15 @@ def test_each_worker_is_scaled_by_figures_of_the_roles_of_its_queues(rows: Rows)
         assert rows(query) == [(0.0,)]
         assert _option(container, "-c") == target
         assert set(re.findall(r"'(\w+)'", query)) == _roles(_option(container, "-Q"))
+
+
+def test_pods_reach_what_compose_has_them_ask_and_nothing_of_the_platform() -> None:
+    (policy,) = read(HERE / "components" / "egress" / "policy.yaml")
+    assert complaints([policy]) == []
+    names, servers = policy["spec"]["egress"]
+    assert {one["port"] for one in names["ports"]} == {53}
+    ports = {one["port"] for one in servers["ports"]}
+    assert {5432, 6379, 443} <= ports
+    assert PORT not in ports, "figures and probes are the platform's to ask"
+    assert all(block["ipBlock"]["except"] for block in servers["to"])
+    assert policy["spec"]["podSelector"]["matchLabels"].items() <= _worker(base())["metadata"]["labels"].items()
