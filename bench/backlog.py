@@ -1,6 +1,7 @@
 """`python -m bench.backlog`: what a pass of 60 and an enqueue cost at a small backlog, and at large ones of all shapes.
 
-`BENCH_ROWS` says how much (1,000,000; 10,000,000 take some 20 GB of disk).
+`BENCH_ROWS` says how much (1,000,000; 10,000,000 take some 20 GB of disk), `BENCH_FINISHED` how much history (as much;
+100,000,000 take some 40 GB and half an hour).
 """
 
 from __future__ import annotations
@@ -89,6 +90,7 @@ FEW, MANY, ACCOUNTS = (
     sized(int(os.environ.get("BENCH_ROWS", 1_000_000)), 2_000),
     sized(100_000, 1_000),
 )
+FINISHED = sized(int(os.environ.get("BENCH_FINISHED", MANY)), 2_000)
 SOME: Fill = [(READY, {"rows": FEW, "accounts": 1000})]
 HELD, NOT_DUE = {"rows": sized(100_000, 1_000)}, {"rows": sized(500_000, 1_000)}
 
@@ -103,7 +105,7 @@ SHAPES: dict[str, Fill] = {
     f"+ {HELD['rows']:,} behind one lock": [*SOME, (BEHIND, HELD)],
     f"+ {NOT_DUE['rows']:,} not due": [*SOME, (LATER, NOT_DUE)],
     f"+ {ACCOUNTS:,} paused accounts": [*SOME, (PAUSED, {"accounts": ACCOUNTS})],
-    f"+ {MANY:,} finished": [*SOME, (HISTORY, {"rows": MANY})],
+    f"+ {FINISHED:,} finished": [*SOME, (HISTORY, {"rows": FINISHED})],
 }
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from sqlalchemy import Connection, text
@@ -75,9 +76,15 @@ class Part:
 def drift(connection: Connection) -> list[Part]:
     """What is missing, in the order in which it is made. Of a table that is missing, no columns."""
     there = {(row.kind, row.name) for row in connection.execute(THERE)}
-    missing = [part for part in expected() if (part.kind, part.name) not in there]
+    missing = [part for part in _engines() if (part.kind, part.name) not in there]
     tables = {part.name for part in missing if part.kind == "table"}
     return [part for part in missing if part.kind == "table" or part.name.partition(".")[0] not in tables]
+
+
+@cache
+def _engines() -> tuple[Part, ...]:
+    """Read once: a process' code stays as it is."""
+    return tuple(expected())
 
 
 def expected(versions: Path = ENGINE_VERSIONS) -> list[Part]:
