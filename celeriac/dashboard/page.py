@@ -204,7 +204,7 @@ class Page:
         if not self.may("view_args") and (names := refused(asked)):
             raise BadValue(f"{', '.join(names)}: this token sees neither arguments nor errors: it lacks the scope read")
 
-    def at_once(self, **panels: Callable[[], Content]) -> dict[str, Any]:
+    def at_once(self, **panels: Callable[[], Any]) -> dict[str, Any]:
         """Each of them, by name; several are read at the same time."""
         return self.site.reading.at_once(panels)
 

@@ -20,6 +20,7 @@ from celeriac.errors import BadValue, Unknown
 from celeriac.insights.declared import declared
 from celeriac.insights.idle import idle
 from celeriac.insights.parameters import parameters
+from celeriac.insights.shares import MOST
 from celeriac.operate import policies
 
 router = APIRouter()
@@ -43,13 +44,13 @@ def shown(role: str, page: Viewer) -> Response:
     panels = page.at_once(
         role=partial(roles_of, page, role), priorities=partial(page.panel, insights.priorities, role, figures=True),
         passes=partial(page.panel, insights.passes, role, limit=DECISIONS),
-        shares=partial(page.panel, insights.shares, role, limit=SHARES), workers=partial(page.panel, insights.workers),
+        accounts=partial(_accounts, page, role), workers=partial(page.panel, insights.workers),
         waited=partial(page.panel, insights.rounds_waited, role), lengths=partial(_lengths, page, role),
         flow=partial(page.panel, insights.flow, span, role), declared=partial(page.panel, declared, role),
         idle=partial(page.panel, idle, role), retries=partial(page.panel, insights.retries, role),
         parameters=partial(page.panel, parameters, role),
         changes=partial(page.panel, insights.audit_trail, kind="role", target=role, limit=CHANGES),
-        waits=partial(_waits, page, role), turns=partial(page.panel, insights.turns, role),
+        turns=partial(page.panel, insights.turns, role),
     )  # fmt: skip
     title, roles, workers = f"Role {role}", panels["role"], panels["workers"]
     if roles.stopped:
@@ -59,15 +60,30 @@ def shown(role: str, page: Viewer) -> Response:
     (mine,) = roles.value
     if not workers.stopped:
         workers = Content([worker for worker in workers.value if mine["depth"].queue in worker["queues"]])
-    shown = panels | {"role": Content(mine), "workers": workers}
+    shares, waits = panels.pop("accounts")
+    shown = panels | {"role": Content(mine), "workers": workers, "shares": _first(shares), "waits": waits}
     return page.show("role.html", title, span=span, **shown)
 
 
-def _waits(page: Page, role: str) -> Content:
+def _accounts(page: Page, role: str) -> tuple[Content, Content]:
+    """The shares of as many accounts as can be told, and why tasks wait, which follows from them."""
+    shares = page.panel(insights.shares, role, limit=MOST)
+    return shares, shares if shares.stopped else _waits(page, role, shares.value)
+
+
+def _first(shares: Content) -> Content:
+    """What the table shows of them."""
+    if shares.stopped:
+        return shares
+    accounts, is_all = shares.value.accounts, shares.value.is_all
+    return Content(insights.Shares(accounts[:SHARES], is_all and len(accounts) <= SHARES))
+
+
+def _waits(page: Page, role: str, shares: insights.Shares) -> Content:
     """None of a role that nobody knows, which the page tells itself."""
 
     def of(connection: Connection, role: str) -> list[insights.Waits]:
-        return insights.waits_of(connection, role, page.celeriac.probe)
+        return insights.waits_of(connection, role, page.celeriac.probe, shares)
 
     try:
         return page.panel(of, role)

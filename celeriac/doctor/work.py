@@ -117,10 +117,10 @@ def _left_out(app: Celeriac, jobs: list[dict[str, Any]]) -> Iterator[Trouble]:
 def priorities(app: Celeriac) -> Seen:
     """What waits at which priority, and whether what waits long ages."""
     with app.database.statement() as connection:
-        roles = insights.metrics(connection)
+        queued = insights.priorities_of(connection)
     with app.database.reading() as connection:
         aging = [job for job in insights.schedules(connection) if (job["kind"], job["target"]) == ("sweep", "aging")]
-    waiting = [f"{role['role']} {_histogram(role['priorities'])}" for role in roles if role["priorities"]]
+    waiting = [f"{role} {_histogram(tens)}" for role, tens in queued.items() if tens]
     sentence = "; ".join(waiting) or "nothing waits"
     off = [
         Trouble(

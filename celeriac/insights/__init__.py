@@ -33,7 +33,7 @@ from celeriac.insights.lists import (
     refuse_both,
 )
 from celeriac.insights.locks import Lock, Locks, WaitingTask, lock, locks, queue_of
-from celeriac.insights.metrics import metrics, priorities
+from celeriac.insights.metrics import metrics, priorities, priorities_of
 from celeriac.insights.minutes import Flow, Lengths, Retries, Step, flow, last_hour, lengths, retries, together
 from celeriac.insights.reasons import Waits, waits_of
 from celeriac.insights.received import received_by
@@ -153,6 +153,7 @@ __all__ = [
     "paused_accounts",
     "pending_alerts",
     "priorities",
+    "priorities_of",
     "queue_of",
     "received_by",
     "refuse_both",

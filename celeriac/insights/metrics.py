@@ -24,6 +24,7 @@ ORDER BY r.role
 PRIORITIES = text("""
 SELECT role, celeriac.priorities(role) AS priorities FROM celeriac.roles
 WHERE CAST(:role AS text) IS NULL OR role = :role
+ORDER BY role
 """)
 
 
@@ -34,14 +35,18 @@ def metrics(connection: Connection, role: str | None = None) -> list[dict[str, A
     """
     rows = [dict(row) for row in connection.execute(MEASURE, {"role": role}).mappings()]
     measured = [row for row in rows if role is not None or not is_built_in(row["role"]) or _is_of_note(row)]
-    by_role = {row.role: row.priorities for row in connection.execute(PRIORITIES, {"role": role})}
-    return [row | {"priorities": _sorted(by_role.get(row["role"], {}))} for row in measured]
+    by_role = priorities_of(connection, role)
+    return [row | {"priorities": by_role.get(row["role"], {})} for row in measured]
 
 
 def priorities(connection: Connection, role: str) -> dict[int, int]:
     """Of a role, how many tasks are queued by tens of priority: 0 counts 0 to 9; of each room the first 20,000."""
-    queued = connection.execute(PRIORITIES, {"role": role}).one_or_none()
-    return _sorted({} if queued is None else queued.priorities)
+    return priorities_of(connection, role).get(role, {})
+
+
+def priorities_of(connection: Connection, role: str | None = None) -> dict[str, dict[int, int]]:
+    """The same of each role that is registered, or of one of them."""
+    return {row.role: _sorted(row.priorities) for row in connection.execute(PRIORITIES, {"role": role})}
 
 
 def _is_of_note(row: dict[str, Any]) -> bool:

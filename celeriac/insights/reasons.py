@@ -18,7 +18,7 @@ from celeriac.insights import checks, delivery, shares
 from celeriac.insights.checks import Check, Reason
 from celeriac.insights.counting import Count, RoleDepth, depth
 from celeriac.insights.forecast import forecast
-from celeriac.insights.shares import AccountShare
+from celeriac.insights.shares import AccountShare, Shares
 from celeriac.insights.situation import Broker, Situation
 from celeriac.store.states import PENDING
 
@@ -47,16 +47,18 @@ class Waits:
     until: datetime | None = None
 
 
-def waits_of(connection: Connection, role: str, broker: Broker | None = None) -> list[Waits]:
+def waits_of(
+    connection: Connection, role: str, broker: Broker | None = None, accounts: Shares | None = None
+) -> list[Waits]:
     """All of the role's pending tasks, those that are ready first; reasons that nothing waits for are left out.
 
-    Raises Unknown.
+    `accounts`: the role's shares, where somebody has read them, of `shares.MOST` accounts at most. Raises Unknown.
     """
     depths = depth(connection, role)
     if not depths:
         raise Unknown(f"there is no role {role!r:.100}")
     s = _situation(connection, depths[0], broker)
-    waits = [*_ready(s, depths[0]), *_rooms(depths[0])]
+    waits = [*_ready(s, depths[0], accounts), *_rooms(depths[0])]
     return [one for one in waits if one.n.n or not one.n.exact]
 
 
@@ -78,11 +80,11 @@ def _rooms(of: RoleDepth) -> Iterator[Waits]:
     yield Waits("members", "members", "until their group has finished", of.members)
 
 
-def _ready(s: Situation, of: RoleDepth) -> Iterator[Waits]:
+def _ready(s: Situation, of: RoleDepth, known: Shares | None) -> Iterator[Waits]:
     if (no := _no(s, _OF_ALL)) is not None:
         yield _waits(no, of.ready)
         return
-    accounts = _Accounts(s, of)
+    accounts = _Accounts(of, known or shares.shares(s.connection, of.role, limit=shares.MOST))
     yield Waits("account_paused", "nothing", "their account is paused", accounts.sum(lambda a: a.paused))
     shut = accounts.sum(lambda a: not a.paused and a.cap == 0)
     yield Waits("account_cap", "nothing", "their account may have nothing", shut)
@@ -135,23 +137,22 @@ def _is_at_cap(a: AccountShare) -> bool:
 class _Accounts:
     """Those of a role that have ready tasks; of many, not all are looked at, and then what is told is at least so."""
 
-    def __init__(self, s: Situation, of: RoleDepth) -> None:
-        self.ready = of.ready
-        self.found = shares.shares(s.connection, of.role, limit=shares.MOST)
+    def __init__(self, of: RoleDepth, known: Shares) -> None:
+        self.ready, self.known = of.ready, known
 
     def sum(self, is_meant: Callable[[AccountShare], bool], less: Count | None = None) -> Count:
         """How many tasks those accounts have ready, but `less`. All that is ready is counted as the role's depth is."""
-        n = sum(a.waiting.n for a in self.found.accounts if is_meant(a))
-        if all(is_meant(a) for a in self.found.accounts if a.waiting.n):
+        n = sum(a.waiting.n for a in self.known.accounts if is_meant(a))
+        if all(is_meant(a) for a in self.known.accounts if a.waiting.n):
             n = max(n, self.ready.n)
-        is_exact = self.found.is_all and all(a.waiting.exact for a in self.found.accounts if is_meant(a))
+        is_exact = self.known.is_all and all(a.waiting.exact for a in self.known.accounts if is_meant(a))
         taken = less or Count(0)
         is_exact = is_exact or (self.ready.exact and n == self.ready.n)
         return Count(max(0, n - taken.n), is_exact and taken.exact)
 
     def taken(self, free: int) -> Count:
         """How many a pass takes that may give so many: no account's more than its cap allows."""
-        wants = [a for a in self.found.accounts if _is_open(a)]
+        wants = [a for a in self.known.accounts if _is_open(a)]
         n = sum(min(a.waiting.n, a.waiting.n if a.cap is None else max(0, a.cap - a.held)) for a in wants)
-        is_exact = n >= free or (self.found.is_all and all(a.waiting.exact for a in wants))
+        is_exact = n >= free or (self.known.is_all and all(a.waiting.exact for a in wants))
         return Count(max(0, min(n, free)), is_exact)
