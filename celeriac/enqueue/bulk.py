@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from sqlalchemy import Connection
 
 from celeriac.enqueue.insert import enqueue
-from celeriac.enqueue.ready import are_alike, enqueue_alike
+from celeriac.enqueue.ready import are_alike, enqueue_alike, enqueue_lone, is_lone
 from celeriac.enqueue.rows import NewTask, Receipt
 from celeriac.errors import IdTaken
 
@@ -70,6 +70,8 @@ def _end(beside: ThreadPoolExecutor, connection: Connection) -> None:
 
 
 def _enqueue(connection: Connection, tasks: Sequence[NewTask], callers: bool) -> list[Receipt]:
+    if is_lone(tasks):
+        return [enqueue_lone(connection, tasks[0])]
     return enqueue_alike(connection, tasks) if are_alike(tasks) else enqueue(connection, tasks, callers=callers)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from celeriac.enqueue.insert import enqueue
-from celeriac.enqueue.ready import are_alike, enqueue_alike
+from celeriac.enqueue.ready import are_alike, enqueue_alike, enqueue_lone, is_lone
 from celeriac.store.connections import Database
 from tests.postgres.conftest import new_task
 from tests.processes import Rows
@@ -26,6 +26,34 @@ SELECT (to_jsonb(t) - '{id,task_id,scheduled_for,created_at,updated_at}'::text[]
         FROM celeriac.ready r WHERE r.id = t.id))
 FROM celeriac.tasks t ORDER BY id
 """
+
+
+@pytest.mark.parametrize("headers", [None, {"trace": "1"}])
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+def test_the_row_of_a_lone_task_is_that_of_the_long_statement(
+    database: Database, rows: Rows, options: dict[str, Any], headers: dict[str, Any] | None
+) -> None:
+    written = []
+    for insert in (enqueue, lambda connection, tasks: [enqueue_lone(connection, *tasks)]):
+        task = new_task(account='of "x"', args=[1, 'ü"\\'], kwargs={}, is_named=False, headers=headers, **options)
+        assert is_lone([task])
+        with database.transaction() as connection:
+            (receipt,) = insert(connection, [task])
+        assert [(receipt.id, receipt.task_id)] == rows("SELECT id, task_id FROM celeriac.tasks")
+        written.append(rows(TASKS))
+        rows("DELETE FROM celeriac.ready")
+        rows("DELETE FROM celeriac.tasks")
+    assert written[0] == written[1]
+    assert written[0][0][0]["room"]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"unique_key": "k"}, {"lock_key": "k"}, {"delay": 1.0}, {"is_named": True}, {"place": 1}, {"retry_count": 1}],
+)
+def test_what_another_may_be_in_the_way_of_is_not_lone(more: dict[str, Any]) -> None:
+    assert not is_lone([new_task(**{"is_named": False} | more)])
+    assert not is_lone([new_task(is_named=False), new_task(is_named=False)])
 
 
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)

@@ -34,6 +34,25 @@ BEGIN
     RETURN true;
 END $$;
 
+-- A task that is ready by its mere insert, has no unique key and an id that was made for it; its row's id. For callers'
+-- transactions: each session plans it once, and nothing of it stays behind in the session, as what is prepared would.
+CREATE OR REPLACE FUNCTION celeriac.insert_ready(
+    task_id text, role text, account text, priority integer, args jsonb, kwargs jsonb, headers jsonb, max_retries integer,
+    max_rounds integer, timeout double precision, parent_id bigint, enqueued_by text
+) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    fresh record;
+BEGIN
+    INSERT INTO celeriac.tasks (
+        task_id, role, account, priority, args, kwargs, headers, max_retries, max_rounds, timeout, parent_id, enqueued_by)
+    VALUES (
+        task_id, role, account, priority, args, kwargs, headers, max_retries, max_rounds, timeout, parent_id, enqueued_by)
+    RETURNING id, scheduled_for INTO fresh;
+    INSERT INTO celeriac.ready (seg, role, account, priority, due_at, id)
+    VALUES ((SELECT seg FROM celeriac.ring), role, account, priority, fresh.scheduled_for, fresh.id);
+    RETURN fresh.id;
+END $$;
+
 -- Whether it has the form of the ids of schedules' tasks, which nobody else may take.
 CREATE OR REPLACE FUNCTION celeriac.is_instants(task_id text) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
 SELECT task_id ~ '@[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]+)?Z$'

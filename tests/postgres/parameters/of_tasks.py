@@ -72,6 +72,7 @@ def of_tasks(there: Selected) -> Mapping[str, list[Given]]:
         "enqueue.insert.INSERT_NAMED": [{"rows": insert.as_json(fresh)}],
         "enqueue.ready.INSERT_READY": [keyed],
         "enqueue.ready.INSERT_KEYLESS": [ready_row(new_task()) | unkeyed],
+        "enqueue.ready.INSERT_LONE": [ready_row(new_task()) | unkeyed],
         "enqueue.ready.INSERT_ALIKE": [alike_row([new_task(account=account) for account in accounts])],
         "enqueue.insert.EXISTING": [{"rows": insert.keys_as_json(taken)}],
         "enqueue.insert.FINISHED": [{"task_ids": [f"done-{i}" for i in range(SELECTED)]}],
