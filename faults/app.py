@@ -11,7 +11,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +130,21 @@ def long(self: Task[..., Any], seconds: float) -> str:
     with noted(self) as run:
         work(seconds)
         return run
+
+
+@app.task(role="hoard", bind=True, chunk=1, stale_after=LEASE)
+def hoard(self: Task[..., Any], seconds: float) -> str:
+    """Where `FAULTS_HOARDS` is set it takes every connection there is for its process' sessions, and keeps them."""
+    with noted(self) as run, ExitStack() as held:
+        while "FAULTS_HOARDS" in os.environ and not _is_exhausted(app.database.engine.pool):
+            held.enter_context(app.database.engine.connect())
+        work(seconds)
+        return run
+
+
+def _is_exhausted(pool: Any) -> bool:
+    """Whether the next session has to wait for a connection."""
+    return bool(pool.checkedin() == 0 and pool.overflow() >= pool._max_overflow)
 
 
 @app.task(role="poison", bind=True, stale_after=LEASE, max_losses=2)

@@ -11,14 +11,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from sqlalchemy import Connection, text
+from sqlalchemy.exc import DBAPIError
 
+from celeriac.store.failures import is_locked
 from faults.keys import LOCKS, UNIQUES
-from faults.members import PATIENCE, ROOT
+from faults.members import PATIENCE, ROOT, must
 from faults.rounds import Fault
 from faults.stack import Stack
 
 #: Seconds a transaction stays open.
 OPEN = 5.0
+
+#: Where tasks are, the finished at the end.
+ROOMS = ("tasks", "ready", "tickets", "later", "behind", "locks", "history")
 
 DROP_LAST_DAY = """
 DO $$ BEGIN
@@ -87,7 +92,7 @@ def rows_locked(stack: Stack) -> None:
     """Somebody has rows of every room locked, a few hundred at a time."""
     for _ in range(3):
         with transaction(stack) as connection:
-            for room in ("tasks", "ready", "tickets", "later", "behind", "locks"):
+            for room in ROOMS[:-1]:
                 connection.execute(text(f"SELECT FROM celeriac.{room} LIMIT 200 FOR UPDATE SKIP LOCKED"))
             time.sleep(OPEN / 3)
 
@@ -114,6 +119,25 @@ def migrated(stack: Stack) -> None:
         celeriac(stack, "migrate")
 
 
+def altered(stack: Stack) -> None:
+    """What the migration of a later release begins with: a column more in each room, beneath this release; and away."""
+    for change in ("ADD COLUMN IF NOT EXISTS expanded integer NOT NULL DEFAULT 0", "DROP COLUMN IF EXISTS expanded"):
+        for room in ROOMS:
+            must(lambda room=room, change=change: _alter(stack, room, change), PATIENCE, f"{room} to be free")  # type: ignore[misc]
+        time.sleep(OPEN / 2)
+
+
+def _alter(stack: Stack, room: str, change: str) -> bool:
+    """Whether the table was free soon enough; whoever waits for it holds up all that come after."""
+    try:
+        stack.sql(f"DO $$ BEGIN SET LOCAL lock_timeout = '200ms'; ALTER TABLE celeriac.{room} {change}; END $$")
+    except DBAPIError as error:
+        if not is_locked(error):
+            raise
+        return False
+    return True
+
+
 def celeriac(stack: Stack, *command: str, check: bool = True) -> int:
     """An operator's command, through the proxies; its exit status."""
     environ = {**stack.environ, "FAULTS_WHO": "command"}
@@ -133,4 +157,5 @@ FAULTS = [
     Fault("ring-turned", "the ring turns three times a second, 5 s", ring_turned),
     Fault("partitions-changed", "days of the history come and go, 5 s", partitions_changed),
     Fault("migrated", "celeriac migrate runs twice under load", migrated),
+    Fault("altered", "each room gets a column more, as of a later release, and loses it again", altered),
 ]

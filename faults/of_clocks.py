@@ -1,6 +1,7 @@
-"""A clock that jumps: Postgres', which is the engine's. libfaketime lies to the server; the machine's clock stays.
+"""A clock that jumps: Postgres', which is the engine's, and those of all other processes. The machine's clock stays.
 
-It cannot be had of workers and beats: libfaketime 0.9.10 breaks `time.sleep` of Python 3.11.
+libfaketime lies to the server. To workers, beats, the API and producers it cannot: it breaks `time.sleep` of Python.
+They have a clock of their own (`faults/adrift`).
 """
 
 from __future__ import annotations
@@ -42,6 +43,13 @@ def server_adrift(stack: Stack) -> None:
             time.sleep(STEP)
 
 
+def processes_adrift(stack: Stack) -> None:
+    """Five leases ahead, back, five leases behind, and back: all of them at once, and no tick or lease is to notice."""
+    for offset in (20.0, 0.0, -20.0, 0.0):
+        stack.set_clocks(offset)
+        time.sleep(STEP)
+
+
 @contextmanager
 def _restarted(stack: Stack, said: Path) -> Iterator[None]:
     """A Postgres whose wall clock is as that file says; monotonic clocks stay."""
@@ -56,4 +64,11 @@ def _restarted(stack: Stack, said: Path) -> Iterator[None]:
         stack.postgres.start()
 
 
-FAULTS = [Fault("server-adrift", "Postgres' clock jumps 20 s ahead, and back", server_adrift, impossible=no_faketime)]
+FAULTS = [
+    Fault("server-adrift", "Postgres' clock jumps 20 s ahead, and back", server_adrift, impossible=no_faketime),
+    Fault(
+        "processes-adrift",
+        "the clock of every other process jumps 20 s ahead, back, behind, and back",
+        processes_adrift,
+    ),
+]

@@ -174,6 +174,17 @@ def two_of_a_name(stack: Stack) -> None:
             time.sleep(3.0)
 
 
+def pool_exhausted(stack: Stack) -> None:
+    """Sessions of a worker's other threads wait for a connection longer than a lease; what keeps leases does not."""
+    member = stack.member("worker-hoard", "worker", "-P", "threads", "-c", "4", "-l", "WARNING", FAULTS_HOARDS="1")
+    with stack.fleet.joined(member):
+        keep_busy(stack, member)
+        began = time.monotonic()
+        stack.enqueue("hoard", MORE, '{"seconds": 6}')
+        must(lambda: _has_begun(stack, member.name, began, "hoard"), LEASE_OVER, f"{member.name} to begin a hoard")
+        time.sleep(6.0)
+
+
 def poison(stack: Stack) -> None:
     """Handlers that take their process down; others share their tickets."""
     stack.enqueue("poison", 2, '{"deadly": true}', expects="failed")
@@ -204,6 +215,7 @@ FAULTS = [
     Fault(
         "two-of-a-name", "two workers have the same WORKER_ID", two_of_a_name, allows=("overlapped", "keys overlapped")
     ),
+    Fault("pool-exhausted", "a handler has every connection of its worker's sessions, 6 s", pool_exhausted),
     Fault(
         "poison",
         "two tasks kill their process each time, among twenty that share their tickets",

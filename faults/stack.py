@@ -7,6 +7,7 @@ import os
 import random
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -44,6 +45,9 @@ QUICK = {
     "MEMORY_BACKOFF_THRESHOLD": "1",
 }
 
+
+#: Where the processes' wall clock is, and by how much it is wrong (seconds, in the stack's folder).
+CLOCK, ADRIFT = ROOT / "faults" / "adrift", "adrift"
 
 #: What handlers write within their attempts' transactions.
 EFFECTS = "CREATE TABLE effects (task_id text NOT NULL, run text NOT NULL); CREATE INDEX ON effects (task_id)"
@@ -141,6 +145,11 @@ class Stack:
         command = ["-m", "celery", "-A", "faults.app", kind, *options]
         return Member(name, command, {**self.environ, **environ}, self.folder)
 
+    def set_clocks(self, offset: float) -> None:
+        """Of every process but the servers and the harness: so many seconds before the machine's, or behind it."""
+        with (self.folder / ADRIFT).open("r+b") as opened:
+            opened.write(struct.pack("d", offset))
+
     def hold_old_transaction(self) -> None:
         """One is open all the time, and opened again after it was ended: nothing that dies may be vacuumed."""
         try:
@@ -204,6 +213,7 @@ def _proxy(redis_url: str, database_url: str) -> tuple[subprocess.Popen[str], li
 
 def _environ(ports: list[int], folder: Path, broken: str) -> dict[str, str]:
     (folder / "ledger").mkdir()
+    (folder / ADRIFT).write_bytes(struct.pack("d", 0.0))
     return {
         **QUICK,
         "REDIS_URL": f"redis://127.0.0.1:{ports[0]}/0",
@@ -211,7 +221,8 @@ def _environ(ports: list[int], folder: Path, broken: str) -> dict[str, str]:
         "FAULTS_LEDGER": str(folder / "ledger"),
         "FAULTS_BROKEN": broken,
         "FAULTS_API_PORT": str(free_port()),
-        "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
+        "FAULTS_ADRIFT": str(folder / ADRIFT),
+        "PYTHONPATH": os.pathsep.join([str(CLOCK), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
     }
 
 

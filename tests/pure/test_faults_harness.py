@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import struct
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -21,6 +24,7 @@ from faults.members import Fleet, Member, Unmet, must, until
 from faults.pace import Way
 from faults.proxy import Client, Gate
 from faults.rounds import Fault, Rounds, Row
+from faults.stack import CLOCK
 
 
 def test_a_way_calls_no_more_often_than_its_share() -> None:
@@ -234,3 +238,34 @@ def test_a_task_that_ends_while_it_is_judged_is_no_stale_one(monkeypatch: pytest
     Rounds(stack, 1.0)._conclude(row, Fault("busy", "", lambda _: None), datetime.now(UTC))
     assert row.verdict is not None
     assert (row.verdict.stale, row.verdict.finished) == (0, 1), row.problems
+
+
+WRONG_CLOCK = """
+import sys, time
+from datetime import UTC, datetime
+for line in sys.stdin:
+    plain = datetime.fromtimestamp(time.time(), UTC)
+    print(time.time(), datetime.now(UTC).timestamp(), time.monotonic(), isinstance(plain, datetime), flush=True)
+"""
+
+
+def test_the_clock_of_a_process_is_wrong_by_what_the_file_says_and_from_then_on(tmp_path: Path) -> None:
+    offset = tmp_path / "adrift"
+    offset.write_bytes(struct.pack("d", 0.0))
+    environ = {**os.environ, "FAULTS_ADRIFT": str(offset), "PYTHONPATH": str(CLOCK)}
+    command = [sys.executable, "-c", WRONG_CLOCK]
+    with subprocess.Popen(command, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin
+        assert process.stdout
+        for seconds in (0.0, 20.0, -20.0):
+            with offset.open("r+b") as opened:
+                opened.write(struct.pack("d", seconds))
+            process.stdin.write("\n")
+            process.stdin.flush()
+            *told, are_datetimes = process.stdout.readline().split()
+            wall, now, monotonic = map(float, told)
+            assert abs(wall - time.time() - seconds) < 5
+            assert abs(now - wall) < 5
+            assert abs(monotonic - time.monotonic()) < 5
+            assert are_datetimes == "True"
+        process.stdin.close()
