@@ -82,8 +82,8 @@ class OldestTask(AnswerModel):
 
 class ReceivedStep(AnswerModel):
     at: datetime = Field(description="when its five minutes begin")
-    slots: int
-    fair: float
+    slots: int = Field(examples=[12])
+    fair: float = Field(examples=[12.5])
 
 
 class Received(AnswerModel):

@@ -20,7 +20,8 @@ from tests.conftest import ROOT, Servers
 from tests.processes import until
 
 UNMIGRATED = (
-    r'^the database has not the schema of this release \(relation ".*" does not exist\): run `celeriac migrate`; '
+    r'^the database has not the schema of this release \((relation|schema) ".*" does not exist\): '
+    r"run `celeriac migrate`; "
 )
 AWAY = r"^Postgres cannot be reached \(.*Connection refused\): start it, or check DATABASE_URL; nothing was enqueued$"
 MISSING = r'^.*database "nonesuch" does not exist: create it and run `celeriac migrate`, or check DATABASE_URL; '

@@ -8,10 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from celeriac import Celeriac, Settings
+from celeriac import Celeriac, Settings, above
 from celeriac.enqueue import outbox
 from celeriac.store.connections import Database
-from celeriac.worker import repairs
 from celeriac.worker.repairs import Repairs
 from tests.postgres.conftest import new_task
 from tests.postgres.stages import running
@@ -74,7 +73,7 @@ def test_what_is_in_the_outbox_is_admitted_and_its_role_told(
 def test_one_that_fails_keeps_no_other_from_being_tried(
     app: Celeriac, rows: Rows, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(repairs, "TURN", "celeriac.repair.ring:of_another_release")
+    monkeypatch.setattr(above, "TURN_OF_THE_RING", "celeriac.repair.ring:of_another_release")
     thread = Repairs(app, threading.Event())
     thread.look(thread.due)
     assert rows("SELECT status FROM worker_tasks") == [("pending",)]
