@@ -139,7 +139,7 @@ def test_the_commands_that_end_do_what_they_say(
             assert result.exit_code == 0, f"{command}\n{result.output}\n{result.exception!r}"
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_the_commands_that_take_their_time_succeed(environ: dict[str, str], venv: Path) -> None:
     given = dict.fromkeys(ALONE, surroundings(venv)) | dict.fromkeys(ON_OURS, environ)
     assert "\n\n".join(failing(ALONE | ON_OURS, given)) == ""
