@@ -22,7 +22,7 @@ from celeriac import Celeriac, Task
 from celeriac.schedules import enqueuing
 from faults import guards
 from faults.keys import TICK
-from faults.ledger import BEGIN, BROKE, END, Pen
+from faults.ledger import BEGIN, BROKE, END, HOARDED, Pen
 from faults.size import sized
 
 app = Celeriac(
@@ -138,6 +138,8 @@ def hoard(self: Task[..., Any], seconds: float) -> str:
     with noted(self) as run, ExitStack() as held:
         while "FAULTS_HOARDS" in os.environ and not _is_exhausted(app.database.engine.pool):
             held.enter_context(app.database.engine.connect())
+        if "FAULTS_HOARDS" in os.environ:
+            pen.write(HOARDED)
         work(seconds)
         return run
 

@@ -16,7 +16,7 @@ from typing import Any
 #: What a line may say (`what`).
 ACCEPTED, REFUSED, ROLLED_BACK = "accepted", "refused", "rolled_back"
 BEGIN, END, BROKE, FELL = "begin", "end", "broke", "fell"
-PAUSED, THAWED = "paused", "thawed"
+PAUSED, THAWED, HOARDED = "paused", "thawed", "hoarded"
 
 Line = dict[str, Any]
 

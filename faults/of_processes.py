@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from faults.ledger import BEGIN, BROKE, END
+from faults.ledger import BEGIN, BROKE, END, HOARDED
 from faults.members import Member, must
 from faults.rounds import Fault
 from faults.stack import Stack
@@ -15,6 +15,9 @@ LASTS, EVERY = 4.0, 0.4
 
 #: Seconds after which every lease is over and its tasks have begun elsewhere, if they ever do.
 LEASE_OVER = 15.0
+
+#: For how long (seconds) connections are hoarded: longer than a lease.
+HOARDS = 6.0
 
 #: More tasks than all workers run at once.
 MORE = 16
@@ -179,10 +182,9 @@ def pool_exhausted(stack: Stack) -> None:
     member = stack.member("worker-hoard", "worker", "-P", "threads", "-c", "4", "-l", "WARNING", FAULTS_HOARDS="1")
     with stack.fleet.joined(member):
         keep_busy(stack, member)
-        began = time.monotonic()
-        stack.enqueue("hoard", MORE, '{"seconds": 6}')
-        must(lambda: _has_begun(stack, member.name, began, "hoard"), LEASE_OVER, f"{member.name} to begin a hoard")
-        time.sleep(6.0)
+        stack.enqueue("hoard", MORE, f'{{"seconds": {HOARDS}}}')
+        must(lambda: any(line["what"] == HOARDED for line in stack.ledger.read()), LEASE_OVER, "the pool to be used up")
+        time.sleep(HOARDS)
 
 
 def poison(stack: Stack) -> None:

@@ -85,8 +85,9 @@ _LONE = for_cursor(INSERT_LONE)
 
 def is_lone(tasks: Sequence[NewTask]) -> bool:
     """Whether it is one that is ready by its mere insert, and that no other can be in the way of."""
-    (task, *others) = tasks
-    return not others and is_ready(task) and all(getattr(task, name) is None for name in _NEVER_LONE)
+    if len(tasks) != 1:
+        return False
+    return is_ready(tasks[0]) and all(getattr(tasks[0], name) is None for name in _NEVER_LONE)
 
 
 def enqueue_lone(connection: Connection, task: NewTask) -> Receipt:

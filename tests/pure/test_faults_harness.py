@@ -142,14 +142,15 @@ def test_who_is_frozen_goes_on_whatever_happens_and_the_ledger_knows_both(sleepe
 
 def test_a_frozen_postgres_goes_on_whatever_happens(sleeper: int, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(_: float) -> None:
+        assert until(lambda: _is_stopped(sleeper), 5.0)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(of_postgres, "time", SimpleNamespace(sleep=interrupt))
     for freeze in (of_postgres.frozen, of_postgres.backend_frozen):
         stack: Any = SimpleNamespace(postgres=SimpleNamespace(pid=sleeper), sql=lambda _: [(sleeper,)])
-        with suppress(KeyboardInterrupt):
+        with pytest.raises(KeyboardInterrupt):
             freeze(stack)
-        must(lambda: not _is_stopped(sleeper), 5.0, "it to go on")
+        assert until(lambda: not _is_stopped(sleeper), 5.0)
 
 
 class Full:
