@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import dataclass
+from random import SystemRandom
+
+#: Dice of its own: those of the process are the application's, which may have seeded them.
+_DICE = SystemRandom()
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +24,7 @@ class Backoff:
         """The delay before retry number `retry` (the first is 0); `draw` in [0, 1) replaces chance in tests."""
         # The exponent is bounded: 2.0 ** 1024 overflows, and no maximum lies beyond 2 ** 64 seconds.
         delay = min(self.maximum, self.base * 2.0 ** min(retry, 64))
-        chance = random.random() if draw is None else draw
+        chance = _DICE.random() if draw is None else draw
         if self.jitter is True:
             return delay * chance
         return delay * (1 + float(self.jitter) * (2 * chance - 1))

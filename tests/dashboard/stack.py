@@ -17,7 +17,7 @@ from tests.end_to_end.conftest import QUICK
 from tests.processes import ROOT, Rows, Running, process, until
 
 #: Milliseconds a page may take to show what a worker did: a look, two polls and a busy machine.
-SOON = 15_000
+SOON = 60_000
 
 
 class Stack:

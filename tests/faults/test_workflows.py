@@ -6,6 +6,7 @@ import importlib
 import random
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
@@ -69,20 +70,27 @@ def test_a_chain_whose_workers_die_at_every_statement_has_each_link_once(
 
 
 class Killer(threading.Thread):
-    """Kills one of the workers with each step forward, the oldest first; its successor starts at once."""
+    """Kills the older of two workers every so often; its successor starts at once. `every` in seconds, about.
 
-    def __init__(self, start: Callable[[], Running], every: float) -> None:
+    It has dice of its own: the process's are Hypothesis' to watch, whose tests come after this one.
+    """
+
+    def __init__(self, begin: Callable[[], Running], workers: list[Running], every: float) -> None:
         super().__init__(daemon=True)
-        self.begin, self.every = start, every
-        self.workers = [start() for _ in range(2)]
+        self.begin, self.workers, self.every = begin, workers, every
         self.killed = 0
         self.enough = threading.Event()
+        self.dice = random.Random()
 
     def run(self) -> None:
-        while not self.enough.wait(random.uniform(0.5, 1.5) * self.every):
+        while not self.enough.wait(self.dice.uniform(0.5, 1.5) * self.every):
             self.workers.pop(0).kill()
             self.killed += 1
             self.workers.append(self.begin())
+
+    def stop(self) -> None:
+        self.enough.set()
+        self.join()
 
 
 @pytest.mark.timeout(900)
@@ -94,15 +102,22 @@ def test_a_chord_outlives_its_workers_and_a_restart_of_postgres(
         rows = stack.enter_context(closing(Rows(server.url)))
         result = chord([tasks.member.s(n) for n in range(members)], tasks.total.s())()
         assert rows.one(UNFINISHED) == members + 1
-        killer = Killer(lambda: stack.enter_context(worker(server.url, redis_url, log, "-c", "2")), sized(3, 1))
+
+        def begin() -> Running:
+            return stack.enter_context(worker(server.url, redis_url, log, "-c", "2"))
+
+        began, pair = time.monotonic(), [begin(), begin()]
+        until(lambda: rows.one(UNFINISHED) <= members, "the first of the members")
+        # A worker lives for longer than it takes to start, on this machine as it is now: none would do anything else.
+        killer = Killer(begin, pair, max(sized(3, 1), time.monotonic() - began))
+        stack.callback(killer.stop)
         killer.start()
         until(lambda: rows.one(UNFINISHED) < members * 2 // 3, "a third of the members", patience=300)
         server.kill()
         server.start()
         rows = stack.enter_context(closing(Rows(server.url)))
         until(lambda: killer.killed > 2, "some kills")
-        killer.enough.set()
-        killer.join()
+        killer.stop()
         until(lambda: rows.one(UNFINISHED) == 0, "the body's end", patience=600)
         assert result.get(timeout=10) == [members, sum(range(members))]
         assert rows("SELECT count(*), count(DISTINCT task_id) FROM ran WHERE role = 'total'") == [(1, 1)]
