@@ -41,8 +41,9 @@ from celeriac.dashboard import (
 )
 from celeriac.dashboard.errors import answer
 from celeriac.dashboard.guard import SAFE, Forbidden, Guard, NotSignedIn, Throttle
-from celeriac.dashboard.page import Elsewhere, Site
+from celeriac.dashboard.page import Again, Elsewhere, Site
 from celeriac.dashboard.reading import Reading
+from celeriac.dashboard.shown import PACKED
 from celeriac.errors import CeleriacError
 
 if TYPE_CHECKING:
@@ -73,11 +74,11 @@ def create(celeriac: Celeriac, throttle: Throttle, requests: Throttle) -> ASGIAp
     for router in ROUTERS:
         app.include_router(router)
     for kind in (
-        CeleriacError, DBAPIError, Elsewhere, Exception, Forbidden, HTTPException, NoConnection, NotSignedIn,
+        Again, CeleriacError, DBAPIError, Elsewhere, Exception, Forbidden, HTTPException, NoConnection, NotSignedIn,
         RequestValidationError,
     ):  # fmt: skip
         app.add_exception_handler(kind, answer)
-    app.add_middleware(GZipMiddleware, minimum_size=500, compresslevel=5)
+    app.add_middleware(GZipMiddleware, minimum_size=500, compresslevel=PACKED)
     return Guard(Suffix(app))
 
 

@@ -14,8 +14,9 @@ from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse
 
 from celeriac.dashboard import words
+from celeriac.dashboard.address import root_of
 from celeriac.dashboard.guard import PERMISSIONS, Forbidden, NotSignedIn
-from celeriac.dashboard.page import Elsewhere, root_of
+from celeriac.dashboard.page import Again, Elsewhere
 from celeriac.errors import BadValue, CeleriacError, EnqueueRefused, IllegalMove, Unknown
 from celeriac.store.failures import is_gone, is_locked
 
@@ -31,6 +32,8 @@ AWAY = (
 
 def answer(request: Request, error: Exception) -> Response:
     match error:
+        case Again():
+            return error.answer
         case Elsewhere():
             return RedirectResponse(error.location, 303)
         case NotSignedIn():

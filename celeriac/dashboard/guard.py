@@ -16,7 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from celeriac.dashboard.page import Page, Site
+from celeriac.dashboard.page import Again, Page, Site
 from celeriac.errors import BadValue
 from celeriac.operate import tokens
 from celeriac.operate.tokens import ADMIN, CALLS, ENQUEUE, OPERATE, READ, Bearer
@@ -82,11 +82,14 @@ class May:
         if bearer is None:
             raise NotSignedIn
         refuse_until(request.app.state.requests.take(bearer.id), f"The token {bearer.name!r} asks too often.")
-        page = Page(request, bearer, frozenset(p for p, scope in PERMISSIONS.items() if scope in bearer.may))
+        permissions = frozenset(p for p, scope in PERMISSIONS.items() if scope in bearer.may)
+        page = Page(request, bearer, permissions, request.app.state.site.reading.moment())
         if self.scope not in bearer.may:
             raise Forbidden(self.permission, page)
         if any("\0" in text for text in (request.scope["path"], *request.query_params.values())):
             raise BadValue("the address has a NUL, which Postgres does not take")
+        if (answer := page.earlier()) is not None:
+            raise Again(answer)
         return page
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, tzinfo
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote, urlencode
-from zoneinfo import ZoneInfo
 
 from fastapi import Request, Response
 from fastapi.encoders import jsonable_encoder
@@ -16,6 +15,7 @@ from jinja2 import Environment
 from sqlalchemy import Connection
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse
 
+from celeriac.dashboard.address import root_of, zone_of
 from celeriac.dashboard.also import also
 from celeriac.dashboard.reading import Content, Reading
 from celeriac.dashboard.shown import Rendered, Shown, rendered
@@ -59,13 +59,22 @@ class Elsewhere(Exception):
         self.location = location
 
 
+class Again(Exception):
+    """Somebody else has just looked at the same, and this is the answer."""
+
+    def __init__(self, answer: Response) -> None:
+        super().__init__()
+        self.answer = answer
+
+
 @dataclass
 class Page:
-    """Links are relative, so that a proxy may put the dashboard anywhere."""
+    """Links are relative, so that a proxy may put the dashboard anywhere. `moment`: what was shown in this one."""
 
     request: Request
     bearer: Bearer
     permissions: frozenset[str]
+    moment: dict[Hashable, Rendered] = field(default_factory=dict)
     notices: list[str] = field(default_factory=list)
     asked: dict[str, str] = field(default_factory=dict)
     known: tuple[str, ...] = ()
@@ -221,25 +230,47 @@ class Page:
         """HTML, or the panels alone as JSON; 304 while nothing has changed but the time."""
         if self.wants_json:
             return JSONResponse({name: _bare(value) for name, value in panels.items()}, status)
-        result = None if self.live else self.request.cookies.get(RESULT)
-        values = panels | {"title": title, "result": unquote(result) if result else None}
-        shown = self._shared(template, values) if self.live else rendered(self.render(template, **values))
-        if status == 200 and self.request.headers.get("if-none-match") == shown.tag:
-            return Response(status_code=304, headers={"ETag": shown.tag})
-        answer = HTMLResponse(shown.html, status, headers={"ETag": shown.tag})
-        if result:
+        if self.live:
+            shown = self._shared(template, panels | {"title": title, "result": None})
+            if status == 200:
+                self.moment[self._view] = shown
+            return self._answer(shown, status)
+        result = self.request.cookies.get(RESULT)
+        said = unquote(result) if result else None
+        answer = self._answer(rendered(self.render(template, **panels, title=title, result=said)), status)
+        if result and answer.status_code != 304:
             answer.delete_cookie(RESULT, path="/", httponly=True, samesite="lax")
         return answer
+
+    def earlier(self) -> Response | None:
+        """The answer to the page's module, if the same was shown in this moment."""
+        shown = self.moment.get(self._view) if self.live and not self.wants_json else None
+        return None if shown is None else self._answer(shown)
+
+    def _answer(self, shown: Rendered, status: int = 200) -> Response:
+        headers, asked = {"ETag": shown.tag}, self.request.headers
+        if status == 200 and asked.get("if-none-match") == shown.tag:
+            return Response(status_code=304, headers=headers)
+        if self.live and "gzip" in asked.get("accept-encoding", ""):
+            return HTMLResponse(
+                shown.packed, status, headers=headers | {"Content-Encoding": "gzip", "Vary": "Accept-Encoding"}
+            )
+        return HTMLResponse(shown.html, status, headers=headers)
 
     def render(self, template: str, **values: Any) -> str:
         shown = self.site.templates.get_template(f"pages/{template}")
         return shown.render(layout="parts/base.html", page=self, site=self.site, **self._always() | values)
 
     def _shared(self, template: str, values: dict[str, Any]) -> Rendered:
-        """What is live has nothing in it of who looks but what they may, and their time zone."""
-        view = (self.request.method, self.root, self.at, self.permissions, self.zone_name, tuple(self.notices))
         figures = self._always() | values
-        return self.site.shown.get((template, *view), figures, lambda: self.render(template, **figures))
+        view = (template, *self._view, *self.notices)
+        return self.site.shown.get(view, figures, lambda: self.render(template, **figures))
+
+    @property
+    def _view(self) -> tuple[Hashable, ...]:
+        """What is live has nothing in it of who looks but what they may, and their time zone."""
+        request = self.request
+        return request.method, self.without_body, self.root, self.at, self.permissions, self.zone_name
 
     def _always(self) -> dict[str, Any]:
         reading = self.site.reading
@@ -253,22 +284,6 @@ class Page:
             said = f"{said[: len(said) * 3 // 4]}…"
         answer.set_cookie(RESULT, quote(said), max_age=60, path="/", httponly=True, samesite="lax")
         return answer
-
-
-def root_of(request: Request) -> str:
-    raw: bytes = request.scope.get("raw_path") or request.scope["path"].encode()
-    mount: str = request.scope.get("root_path", "")
-    inner = raw.partition(b"?")[0].decode("latin-1").removeprefix(mount)
-    if not inner:
-        return mount.rpartition("/")[2] + "/"
-    return "../" * (inner.count("/") - 1) or "./"
-
-
-def zone_of(name: str) -> tzinfo | None:
-    try:
-        return ZoneInfo(name) if name else None
-    except (ValueError, OSError, KeyError):
-        return None
 
 
 def _bare(value: Any) -> Any:

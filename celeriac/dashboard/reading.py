@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from copy import copy
@@ -100,6 +100,8 @@ class Reading:
         self._threads = ThreadPoolExecutor(THREADS, "celeriac-reading")
         self._doctors, self._turn = ThreadPoolExecutor(DOCTORS, "celeriac-doctor"), threading.Lock()
         self._doctor: Future[list[Finding]] | None = None
+        self._moment: dict[Hashable, Any] = {}
+        self._moment_ends = 0.0
 
     def of(self, insight: Callable[..., Any], *args: Any, figures: bool = False, **kwargs: Any) -> Any:
         """`figures`: of what is counted, which is not planned by look-ups. Raises what the insight raises."""
@@ -134,6 +136,13 @@ class Reading:
             for one in begun.values():
                 one.cancel()
 
+    def moment(self) -> dict[Hashable, Any]:
+        """What was made of figures since the last instant at which they are read anew: for who makes it to keep."""
+        now = time.monotonic()
+        if now > self._moment_ends:
+            self._moment, self._moment_ends = {}, _tick(now)
+        return self._moment
+
     def clock(self) -> datetime:
         """The database's."""
         now: datetime = self.of(insights.clock)
@@ -163,7 +172,7 @@ class Reading:
 
     def forget(self) -> None:
         """After a change: whoever made it is to see it."""
-        self._kept, self._doctor = {}, None
+        self._kept, self._doctor, self._moment = {}, None, {}
 
     def _connection(self, figures: bool) -> AbstractContextManager[Connection]:
         database = self.celeriac.database

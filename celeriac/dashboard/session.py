@@ -9,9 +9,10 @@ from urllib.parse import quote
 from fastapi import APIRouter, Depends, Request, Response
 from starlette.responses import HTMLResponse, RedirectResponse
 
+from celeriac.dashboard.address import root_of, zone_of
 from celeriac.dashboard.forms import Sent, SentUnknown
 from celeriac.dashboard.guard import COOKIES, SESSION, May, cookie_of, failed, keep, verify
-from celeriac.dashboard.page import THEMES, Page, root_of, zone_of
+from celeriac.dashboard.page import THEMES, Page
 from celeriac.operate import tokens
 
 router = APIRouter()

@@ -12,6 +12,7 @@ import httpx
 import pytest
 from psycopg2 import OperationalError
 from psycopg2.extensions import QueryCanceledError
+from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
 from celeriac import insights
@@ -90,6 +91,42 @@ def test_fifty_who_look_at_the_same_second_cost_one_rendering(site: Site, monkey
     site.reading.forget()
     look(site.tokens["read"])
     assert len(rendered) == 4, "new figures, a new rendering"
+
+
+def test_who_looks_again_in_the_same_moment_is_answered_before_the_handler(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Packed once for all; a change is seen at once, and a token that may less, or no more, gets nothing of it."""
+    monkeypatch.setattr(reading, "SERVES", 1e9)
+    made = task(site, "pending", "crawl")
+    shown: list[str] = []
+    real = Page.show
+
+    def counted(page: Page, template: str, title: str, **given: Any) -> Any:
+        shown.append(page.bearer.name)
+        return real(page, template, title, **given)
+
+    monkeypatch.setattr(Page, "show", counted)
+
+    def look(token: str, **headers: str) -> httpx.Response:
+        given = {"Cookie": f"celeriac={token}", "Live": "1"} | headers
+        return httpx.get(f"{site.url}/tasks", headers=given, timeout=30)
+
+    first = look(site.tokens["admin"])
+    packed, plain = (look(site.tokens["admin"], **{"Accept-Encoding": how}) for how in ("gzip", "identity"))
+    assert packed.headers["content-encoding"] == "gzip"
+    assert (packed.text, plain.text) == (first.text, first.text)
+    assert look(site.tokens["admin"], **{"If-None-Match": first.headers["etag"]}).status_code == 304
+    assert len(shown) == 1
+    assert look(site.tokens["read"]).text != first.text
+    site.told(f"tasks/{made}/priority", priority=7)
+    assert look(site.tokens["admin"]).text != first.text
+    looks = len(shown)
+    assert look(site.tokens["admin"], Accept="application/json").headers["content-type"] == "application/json"
+    assert len(shown) == looks + 1
+    with site.app.database.transaction() as connection:
+        connection.execute(text("UPDATE celeriac.api_tokens SET revoked_at = now() WHERE name = 'admin'"))
+    assert look(site.tokens["admin"]).status_code == 401
 
 
 @pytest.mark.parametrize("path", ["overview", "roles", "roles/crawl"])

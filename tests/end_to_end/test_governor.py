@@ -26,7 +26,7 @@ def test_under_a_memory_hog_nothing_new_begins_until_it_leaves(
     shop: ModuleType, worker: Worker, rows: Rows, redis_url: str
 ) -> None:
     running = worker("-c", "3", **SHORT_OF_MEMORY)
-    long = shop.slow.delay(4)
+    long = shop.slow.delay(20)
     short = shop.slow.bulk([(0.1,)] * 60)
     until(lambda: begun(rows) >= 5, "some to have begun")
     hog = shop.hog.using(priority=1).delay(HOG)
