@@ -46,17 +46,17 @@ def listed(page: Viewer) -> Response:
 @router.get("/accounts/{account:path}")
 def shown(account: str, page: Viewer) -> Response:
     page.ask()
-    policy = page.panel(_policy, account)
-    tasks = page.panel(insights.list_tasks, Filter(account=account, statuses=list(UNFINISHED)), limit=20)
-    trail = page.panel(insights.audit_trail, kind="account", target=account, limit=10)
-    hours = page.panel(insights.account_hours, account)
-    return page.show(
-        "account.html", f"Account {account or 'none'}", account=account, policy=policy, hours=hours, tasks=tasks,
-        trail=trail, received=page.panel(insights.received_by, account, figures=True),
-        roles=page.panel(insights.account_roles, account),
-        held=page.panel(insights.account_holdings, account), oldest=page.panel(insights.account_oldest, account),
-        most=HOLDINGS,
+    unfinished = Filter(account=account, statuses=list(UNFINISHED))
+    panels = page.at_once(
+        received=partial(page.panel, insights.received_by, account, figures=True),
+        tasks=partial(page.panel, insights.list_tasks, unfinished, limit=20),
+        roles=partial(page.panel, insights.account_roles, account), policy=partial(page.panel, _policy, account),
+        hours=partial(page.panel, insights.account_hours, account),
+        held=partial(page.panel, insights.account_holdings, account),
+        oldest=partial(page.panel, insights.account_oldest, account),
+        trail=partial(page.panel, insights.audit_trail, kind="account", target=account, limit=10),
     )  # fmt: skip
+    return page.show("account.html", f"Account {account or 'none'}", account=account, most=HOLDINGS, **panels)
 
 
 def _policy(connection: Any, account: str) -> dict[str, Any]:

@@ -41,7 +41,7 @@ from celeriac.dashboard import (
 )
 from celeriac.dashboard.errors import answer
 from celeriac.dashboard.guard import SAFE, Forbidden, Guard, NotSignedIn, Throttle
-from celeriac.dashboard.page import Again, Elsewhere, Site
+from celeriac.dashboard.page import Elsewhere, Repeated, Site
 from celeriac.dashboard.reading import Reading
 from celeriac.dashboard.shown import PACKED
 from celeriac.errors import CeleriacError
@@ -74,7 +74,7 @@ def create(celeriac: Celeriac, throttle: Throttle, requests: Throttle) -> ASGIAp
     for router in ROUTERS:
         app.include_router(router)
     for kind in (
-        Again, CeleriacError, DBAPIError, Elsewhere, Exception, Forbidden, HTTPException, NoConnection, NotSignedIn,
+        Repeated, CeleriacError, DBAPIError, Elsewhere, Exception, Forbidden, HTTPException, NoConnection, NotSignedIn,
         RequestValidationError,
     ):  # fmt: skip
         app.add_exception_handler(kind, answer)

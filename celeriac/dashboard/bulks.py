@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Response
@@ -57,9 +58,16 @@ def matching(page: Viewer) -> Response:
     if move not in MOVES or not asked:
         raise BadValue(f"move={move!r:.50}: give {', '.join(MOVES)}, and at least one filter")
     now, meant = page.read(insights.moment), works.meant(move, wanted(asked))
-    tasks = Content(Matching([])) if meant is None else page.panel(_matching, _at(meant, now), words.CAP + 1)
+    panels = page.at_once(
+        tasks=lambda: Content(Matching([])) if meant is None else _meant(page, _at(meant, now)),
+        refused=partial(page.panel, _refused, move, _at(wanted(asked), now)),
+    )
     sentence = ", ".join(f"{name} {value}" for name, value in asked.items())
-    return _question(page, move, tasks, now, sentence, asked, page.panel(_refused, move, _at(wanted(asked), now)))
+    return _question(page, move, panels["tasks"], now, sentence, asked, panels["refused"])
+
+
+def _meant(page: Page, meant: Filter) -> Content:
+    return page.panel(_matching, meant, words.CAP + 1)
 
 
 @router.get("/retry-failures/{fingerprint}")

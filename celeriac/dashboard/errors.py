@@ -16,7 +16,7 @@ from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse
 from celeriac.dashboard import words
 from celeriac.dashboard.address import root_of
 from celeriac.dashboard.guard import PERMISSIONS, Forbidden, NotSignedIn
-from celeriac.dashboard.page import Again, Elsewhere
+from celeriac.dashboard.page import Elsewhere, Repeated
 from celeriac.errors import BadValue, CeleriacError, EnqueueRefused, IllegalMove, Unknown
 from celeriac.store.failures import is_gone, is_locked
 
@@ -32,7 +32,7 @@ AWAY = (
 
 def answer(request: Request, error: Exception) -> Response:
     match error:
-        case Again():
+        case Repeated():
             return error.answer
         case Elsewhere():
             return RedirectResponse(error.location, 303)

@@ -16,7 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from celeriac.dashboard.page import Again, Page, Site
+from celeriac.dashboard.page import Page, Repeated, Site
 from celeriac.errors import BadValue
 from celeriac.operate import tokens
 from celeriac.operate.tokens import ADMIN, CALLS, ENQUEUE, OPERATE, READ, Bearer
@@ -89,7 +89,7 @@ class May:
         if any("\0" in text for text in (request.scope["path"], *request.query_params.values())):
             raise BadValue("the address has a NUL, which Postgres does not take")
         if (answer := page.earlier()) is not None:
-            raise Again(answer)
+            raise Repeated(answer)
         return page
 
 

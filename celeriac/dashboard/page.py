@@ -59,7 +59,7 @@ class Elsewhere(Exception):
         self.location = location
 
 
-class Again(Exception):
+class Repeated(Exception):
     """Somebody else has just looked at the same, and this is the answer."""
 
     def __init__(self, answer: Response) -> None:

@@ -187,8 +187,8 @@ def confirm(page: Page, move: str, ids: list[int], priority: str) -> Response:
 
 def samples(page: Page, ids: Sequence[int]) -> list[dict[str, Any]]:
     """The first few of them."""
-    read = (page.read(insights.find, task) for task in ids[:SAMPLES])
-    return [task for task in read if task is not None]
+    read = page.at_once(**{str(task): partial(page.read, insights.find, task) for task in ids[:SAMPLES]})
+    return [read[str(task)] for task in ids[:SAMPLES] if read[str(task)] is not None]
 
 
 @router.post("/tasks/retry")

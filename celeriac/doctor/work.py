@@ -26,8 +26,8 @@ _CURES: Mapping[str, str] = {
 def pauses(app: Celeriac) -> Seen:
     """Roles that somebody has paused, and that have work."""
     with app.database.reading() as connection:
-        depths = insights.depth(connection)
-    waiting = [depth for depth in depths if depth.paused and depth.pending.n + depth.claimed > 0]
+        depths = [depth for role in condition.paused(connection) for depth in insights.depth(connection, role)]
+    waiting = [depth for depth in depths if depth.pending.n + depth.claimed > 0]
     return Seen(
         "no role is paused that has work",
         [

@@ -76,6 +76,8 @@ GROUP BY k.worker_id ORDER BY seconds DESC
 COUNTED = 1_000
 
 # A paused role's are promoted once it is resumed. Of what failed, the newest of a role tell.
+PAUSED = text("SELECT role FROM celeriac.roles WHERE paused ORDER BY role")
+
 RETRIES = text("""
 SELECT r.role, CAST(overdue.n AS integer) AS overdue, overdue.seconds, CAST(failed.n AS integer) AS used_up
 FROM celeriac.roles r
@@ -160,6 +162,11 @@ class RetryBacklog:
     overdue: int
     seconds: float | None
     used_up: int
+
+
+def paused(connection: Connection) -> list[str]:
+    """The roles that somebody has paused."""
+    return [*connection.execute(PAUSED).scalars()]
 
 
 def retries(connection: Connection, late: float) -> list[RetryBacklog]:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from itertools import islice
-from typing import Any, NamedTuple, NoReturn
+from itertools import islice, pairwise
+from typing import NamedTuple, NoReturn
 
-from sqlalchemy import Connection, Row, text
+from sqlalchemy import Connection, text
 
 from celeriac.errors import BadValue, Unknown
-from celeriac.insights.fingerprints import Kind, kind_of
+from celeriac.insights.clock import clock
+from celeriac.insights.fingerprints import Kind
 from celeriac.insights.lists import Matching
 from celeriac.insights.marks import OPEN, Mark, marks, retrying
+from celeriac.insights.said import Said, said_by
 
 #: Failures that are grouped at most: the newest ones, by id.
 LOOKS_AT = 5_000
@@ -27,6 +30,9 @@ MOST = LOOKS_AT
 
 #: Of a group, so many tasks and accounts are told, and counts over time.
 EXAMPLES, ACCOUNTS, PARTS = 5, 10, 24
+
+#: What `last_hour` counts.
+RECENT = timedelta(hours=1)
 
 #: Seconds a look may go back.
 OLDEST = 1e9
@@ -41,33 +47,19 @@ WITH RECURSIVE names AS (
     SELECT next.role FROM names, LATERAL (
         SELECT role FROM celeriac.history WHERE status = 'failed' AND status IN ('failed', 'cancelled')
             AND role > names.role AND CAST(:role AS text) IS NULL ORDER BY role LIMIT 1) AS next
-), asked AS (
-    SELECT coalesce(
-        statement_timestamp() - CAST(:since AS double precision) * interval '1 second', '-infinity') AS since
 ), walk AS MATERIALIZED (
     SELECT found.* FROM names, LATERAL (
-        SELECT id, task_id, role, account, completed_at, error_message FROM celeriac.history
+        SELECT id, task_id, role, account, completed_at FROM celeriac.history
         WHERE status = 'failed' AND status IN ('failed', 'cancelled') AND role = names.role
             AND -id > -coalesce(CAST(:before AS bigint), 9223372036854775807)
-            AND completed_at >= coalesce(date_trunc('day', (statement_timestamp()
-                - CAST(:since AS double precision) * interval '1 second') AT TIME ZONE 'UTC') AT TIME ZONE 'UTC',
-                '-infinity')
+            AND completed_at >= coalesce(
+                date_trunc('day', CAST(:begin AS timestamptz) AT TIME ZONE 'UTC') AT TIME ZONE 'UTC', '-infinity')
         ORDER BY -id LIMIT :most
     ) AS found
     WHERE names.role = coalesce(CAST(:role AS text), names.role)
     ORDER BY -id LIMIT :most
 )
-SELECT id, task_id, role, account, completed_at, completed_at >= asked.since AS is_meant,
-    completed_at > statement_timestamp() - interval '1 hour' AS is_recent, statement_timestamp() AS now,
-    left(split_part(error_message, chr(10), 1), 500) AS message
-FROM walk, asked ORDER BY -id
-""")
-
-# Apart from the walk: a traceback is mostly stored out of line and compressed, and reading it is what takes long.
-TRACEBACKS = text("""
-SELECT wanted.id, right(found.result ->> 'traceback', 2000) AS traceback
-FROM unnest(CAST(:ids AS bigint[]), CAST(:times AS timestamptz[])) AS wanted (id, completed_at), LATERAL (
-    SELECT result FROM celeriac.history WHERE id = wanted.id AND completed_at = wanted.completed_at LIMIT 1) AS found
+SELECT id, task_id, role, account, completed_at FROM walk ORDER BY -id
 """)
 
 
@@ -119,12 +111,11 @@ class _Time:
     begin: datetime
     end: datetime
 
-    def parts(self, times: Iterable[datetime]) -> list[int]:
-        """How many lie in each part of it."""
-        counts, part = [0] * PARTS, (self.end - self.begin) / PARTS or timedelta(seconds=1)
-        for at in times:
-            counts[max(0, min(PARTS - 1, (at - self.begin) // part))] += 1
-        return counts
+    def parts(self, times: Sequence[datetime]) -> list[int]:
+        """How many lie in each part of it. `times`: the earliest first; what is beyond an end is of the part there."""
+        part = (self.end - self.begin) / PARTS or timedelta(seconds=1)
+        before = [0, *(bisect_left(times, self.begin + n * part) for n in range(1, PARTS)), len(times)]
+        return [after - n for n, after in pairwise(before)]
 
 
 class _Failure(NamedTuple):
@@ -132,16 +123,11 @@ class _Failure(NamedTuple):
     role: str
     account: str
     completed_at: datetime
-    is_recent: bool
-    message: str
-    kind: Kind
+    said: Said
 
-
-#: What was found out of failures, which never changes: whoever asks again reads only what came since.
-_known: dict[tuple[int, str, datetime], Kind] = {}
-
-#: So many are kept.
-KEPT = 20_000
+    @property
+    def kind(self) -> Kind:
+        return self.said.kind
 
 
 def failures(
@@ -156,13 +142,24 @@ def failures(
         raise BadValue(f"state={state!r:.50}: give open, known or resolved")
     if not 1 <= limit <= MOST:
         raise BadValue(f"limit={limit}: give 1 to {MOST:,}")
-    failed, rows = _page(connection, role, since, None)
+    now = clock(connection)
+    begin = _begin(now, since)
+    failed, looked_at, _ = _page(connection, role, begin, None)
+    reached_end = looked_at < LOOKS_AT
     if not failed:
-        return Failures([], 0, len(rows), len(rows) < LOOKS_AT, None)
-    now: datetime = rows[0].now
-    begin = min(failure.completed_at for failure in failed) if since is None else now - timedelta(seconds=since)
+        return Failures([], 0, looked_at, reached_end, None)
+    begin = begin or min(failure.completed_at for failure in failed)
     groups = [one for one in _marked(connection, grouped(failed, _Time(begin, now))) if state in (None, one.mark.state)]
-    return Failures(groups[:limit], len(groups), len(rows), len(rows) < LOOKS_AT, begin)
+    return Failures(groups[:limit], len(groups), looked_at, reached_end, begin)
+
+
+def _begin(now: datetime, since: float | None) -> datetime | None:
+    """Raises BadValue."""
+    if since is None:
+        return None
+    if not 0 <= since <= OLDEST:
+        raise BadValue(f"since={since:g}: give 0 to {OLDEST:,.0f} seconds")
+    return now - timedelta(seconds=since)
 
 
 def _marked(connection: Connection, groups: list[FailureGroup]) -> list[FailureGroup]:
@@ -197,15 +194,15 @@ def failing(connection: Connection, fingerprint: str, *, role: str | None = None
 
 def _of_group(connection: Connection, fingerprint: str, role: str | None, since: float | None) -> Iterator[list[int]]:
     """By the pages in which they are looked for."""
-    before: int | None = None
+    begin, before = _begin(clock(connection), since), None
     while True:
-        failed, rows = _page(connection, role, since, before)
+        failed, looked_at, last = _page(connection, role, begin, before)
         same = [one for one in failed if one.kind.fingerprint == fingerprint]
         yield [one.id for one in same]
-        if len(rows) < LOOKS_AT:
+        if looked_at < LOOKS_AT:
             return
         role = same[0].role if same else role  # All of a group are of one role: of no other is one looked at.
-        before = rows[-1].id
+        before = last
 
 
 def _unknown(fingerprint: str) -> NoReturn:
@@ -219,10 +216,10 @@ def failed_page(
     """Of the next 5,000 failures those of the group that did not end after `until`; and where to go on, None at the
     end.
     """
-    failed, rows = _page(connection, role, since, before)
+    failed, looked_at, last = _page(connection, role, _begin(clock(connection), since), before)
     same = [one for one in failed if one.kind.fingerprint == fingerprint]
     ids = [one.id for one in same if until is None or one.completed_at <= until]
-    return ids, None if len(rows) < LOOKS_AT else rows[-1].id
+    return ids, None if looked_at < LOOKS_AT else last
 
 
 def grouped(failed: Iterable[_Failure], time: _Time) -> list[FailureGroup]:
@@ -235,43 +232,27 @@ def grouped(failed: Iterable[_Failure], time: _Time) -> list[FailureGroup]:
 
 
 def _page(
-    connection: Connection, role: str | None, since: float | None, before: int | None
-) -> tuple[list[_Failure], Sequence[Row[Any]]]:
-    """Those meant, and what was looked at."""
-    if since is not None and not 0 <= since <= OLDEST:
-        raise BadValue(f"since={since:g}: give 0 to {OLDEST:,.0f} seconds")
-    parameters = {"role": role, "since": since, "before": before, "most": LOOKS_AT}
+    connection: Connection, role: str | None, begin: datetime | None, before: int | None
+) -> tuple[list[_Failure], int, int | None]:
+    """Those meant, the newest first; how many were looked at, and the id of the last of them."""
+    parameters = {"role": role, "begin": begin, "before": before, "most": LOOKS_AT}
     rows = connection.execute(WALK, parameters).all()
-    meant = [row for row in rows if row.is_meant]
-    kinds = _kinds(connection, meant)
+    meant = [row for row in rows if begin is None or row.completed_at >= begin]
     failed = [
-        _Failure(i, role, account, completed_at, is_recent, message or "", kind)
-        for (i, _, role, account, completed_at, _, is_recent, _, message), kind in zip(meant, kinds, strict=True)
+        _Failure(i, role, account, completed_at, said)
+        for (i, _, role, account, completed_at), said in zip(meant, said_by(connection, meant), strict=True)
     ]
-    return failed, rows
-
-
-def _kinds(connection: Connection, rows: Sequence[Row[Any]]) -> list[Kind]:
-    keys = [(row.id, row.task_id, row.completed_at) for row in rows]
-    kinds = [_known.get(key) for key in keys]
-    new = {key: row for key, kind, row in zip(keys, kinds, rows, strict=True) if kind is None}
-    parameters = {"ids": [row.id for row in new.values()], "times": [row.completed_at for row in new.values()]}
-    tracebacks = {row.id: row.traceback for row in connection.execute(TRACEBACKS, parameters)} if new else {}
-    fresh = {key: kind_of(row.role, row.message or "", tracebacks.get(row.id)) for key, row in new.items()}
-    _known.update(fresh)
-    for key in list(_known)[: max(0, len(_known) - KEPT)]:
-        _known.pop(key, None)
-    return [kind or fresh[key] for key, kind in zip(keys, kinds, strict=True)]
+    return failed, len(rows), rows[-1].id if rows else None
 
 
 def _group(same: list[_Failure], time: _Time) -> FailureGroup:
     newest = same[0]
     accounts = Counter(failure.account for failure in same if failure.account)
-    times = [failure.completed_at for failure in same]
+    times = sorted(failure.completed_at for failure in same)
     return FailureGroup(
-        fingerprint=newest.kind.fingerprint, role=newest.role, type=newest.kind.type, message=newest.message,
+        fingerprint=newest.kind.fingerprint, role=newest.role, type=newest.kind.type, message=newest.said.message,
         pattern=newest.kind.pattern, frame=newest.kind.frame, count=len(same),
-        last_hour=sum(failure.is_recent for failure in same), first_seen=min(times), last_seen=max(times),
+        last_hour=len(times) - bisect_right(times, time.end - RECENT), first_seen=times[0], last_seen=times[-1],
         tasks=[failure.id for failure in same[:EXAMPLES]],
         accounts=[account for account, _ in accounts.most_common(ACCOUNTS)], accounts_in_all=len(accounts),
         trend=time.parts(times),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from celeriac.store.routines import scripts
 
 if TYPE_CHECKING:
     from alembic.config import Config
+    from alembic.script import ScriptDirectory
 
 ENGINE_VERSIONS = Path(__file__).parent / "migrations" / "versions"
 
@@ -162,11 +164,18 @@ def _branches(application: Path | None) -> list[Branch]:
     return [ENGINE, *([Branch(application, APPLICATION_TABLE)] if application else [])]
 
 
-def _unapplied(connection: Connection, branch: Branch) -> set[str]:
-    from alembic.runtime.migration import MigrationContext
+@lru_cache(maxsize=8)
+def _script(versions: Path, _changed: int) -> ScriptDirectory:
+    """Read once for each state of the folder, whose files were last others at `_changed`."""
     from alembic.script import ScriptDirectory
 
-    script = ScriptDirectory.from_config(configuration(branch.versions))
+    return ScriptDirectory.from_config(configuration(versions))
+
+
+def _unapplied(connection: Connection, branch: Branch) -> set[str]:
+    from alembic.runtime.migration import MigrationContext
+
+    script = _script(branch.versions, branch.versions.stat().st_mtime_ns)
     options = {"version_table": branch.table, "version_table_schema": branch.schema}
     reached = MigrationContext.configure(connection, opts=options).get_current_heads()
     known = {r.revision for r in script.walk_revisions()}

@@ -54,7 +54,7 @@ SELECT retry_count > 0
     OR CASE WHEN status = 'completed' THEN tries > 0 WHEN max_retries = 0 THEN tries > 1 ELSE false END
 $$;
 
--- What rates and means are of: the newest 10,000. How many there are beyond those is read from `minutes`, as far as they
+-- What rates and means are of: the newest 5,000. How many there are beyond those is read from `minutes`, as far as they
 -- are counted, and from the rows before and after. A task waits from when it was due. Of a role that keeps no successes,
 -- whose history tells of the others alone, what its workers have counted by minutes; of one that keeps nothing, their count
 -- of its failures, too.
@@ -67,9 +67,9 @@ WITH newest AS MATERIALIZED (
     SELECT status, celeriac.was_retried(status, retry_count, tries, max_retries) AS again, id, completed_at, started_at,
         greatest(created_at, scheduled_for) AS due_at
     FROM celeriac.history WHERE role = for_role AND completed_at > statement_timestamp() - interval '1 hour'
-    ORDER BY completed_at DESC, id DESC LIMIT 10000
+    ORDER BY completed_at DESC, id DESC LIMIT 5000
 ), last AS MATERIALIZED (
-    SELECT completed_at, id FROM newest WHERE (SELECT count(*) FROM newest) = 10000 ORDER BY completed_at, id LIMIT 1
+    SELECT completed_at, id FROM newest WHERE (SELECT count(*) FROM newest) = 5000 ORDER BY completed_at, id LIMIT 1
 ), whole AS MATERIALIZED (
     SELECT hour.first, greatest(hour.first, least(u.until, date_trunc('minute', last.completed_at))) AS upto
     FROM last, celeriac.minutes_until u, LATERAL (

@@ -80,10 +80,10 @@ def of_insights(there: Selected) -> Mapping[str, list[Given]]:
         "insights.ended.LAST": [{}],
         "insights.marks.RETRYING": [{"roles": ["work", "nothing of it"], "most": SELECTED}],
         "insights.failures.WALK": [
-            {"role": role, "since": since, "before": before, "most": SELECTED}
-            for role, since, before in ((None, None, None), ("work", None, failed[9]), ("work", 3600.0, None))
+            {"role": role, "begin": begin, "before": before, "most": SELECTED}
+            for role, begin, before in ((None, None, None), ("work", None, failed[9]), ("work", began, None))
         ],
-        "insights.failures.TRACEBACKS": [
+        "insights.said.SAID": [
             {
                 "ids": failed,
                 "times": there.found(f"SELECT completed_at FROM celeriac.history WHERE id = ANY ('{{{failed_ids}}}')"),
@@ -123,6 +123,7 @@ def of_insights(there: Selected) -> Mapping[str, list[Given]]:
         ],
         "insights.attempts.CHILDREN": [{"id": lone, "most": SELECTED}],
         "insights.attempts.TRACEBACK": [{"id": failed[0]}],
+        "insights.condition.PAUSED": [{}],
         "insights.condition.RETRIES": [{"late": 60, "most": SELECTED}],
         "insights.situation.STANDING": [work | {"account": "q1"}, {"role": "nothing of it", "account": ""}],
         "insights.situation.HOLDING": [work | {"claimed_at": "2026-01-01"}],
