@@ -1,6 +1,6 @@
 """`python -m bench.pages`: what each page of the dashboard and each main list of the API takes and weighs.
 
-Of a real server, asked over HTTP by one client, each page read anew each time. `BENCH_ROWS` says beside how many tasks
+Of a server in a process of its own, asked over HTTP by one client, each page read anew each time. `BENCH_ROWS` says beside how many tasks
 (1,000,000): a quarter of them wait, one in fifty has failed.
 """
 
@@ -9,11 +9,11 @@ from __future__ import annotations
 import gc
 import gzip
 import os
-import threading
 import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from multiprocessing import get_context
 from statistics import median, quantiles
 from typing import NamedTuple
 
@@ -26,9 +26,11 @@ from celeriac import Celeriac, Settings, local
 from celeriac.api.server import create
 from celeriac.dashboard import reading
 from celeriac.dashboard.templates import NAV
+from celeriac.local.valkey import free_port
 from celeriac.operate import tokens
 from celeriac.repair import minutes, sweep
 from celeriac.store.connections import Database
+from tests.processes import until
 
 ROWS, TIMES = sized(int(os.environ.get("BENCH_ROWS", 1_000_000)), 500), sized(40, 3)
 
@@ -73,8 +75,7 @@ class Told(NamedTuple):
 
 
 def main() -> None:
-    reading.SERVES, reading.TIMES = -1.0, 0.0
-    with filled() as (app, token), serving(app) as url:
+    with filled() as (app, token), serving(app, anew=True) as url:
         tell({path: measured(url + path, token) for path in (*pages(app.database), *LISTS)})
 
 
@@ -82,8 +83,7 @@ def main() -> None:
 def filled() -> Iterator[tuple[Celeriac, str]]:
     """An application with that many tasks, and a token that may see all."""
     with local.join_temporary() as stack:
-        app = Celeriac("pages", settings=settings(stack.database_url, stack.redis_url))
-        app.task(build, name="build", role="build", window=60)
+        app = of(stack.database_url, stack.redis_url)
         past = {"rows": ROWS * 3 // 4}
         fill_up(app.database, [(READY, {"rows": ROWS // 4, "accounts": 1000}), (HISTORY, past), (WORKERS, past),
             (PASSES, past)])  # fmt: skip
@@ -102,9 +102,12 @@ def count(app: Celeriac) -> None:
         sweep(app, "minutes")
 
 
-def settings(database_url: str, redis_url: str) -> Settings:
+def of(database_url: str, redis_url: str) -> Celeriac:
     """Whoever measures asks more often than others may."""
-    return Settings(database_url=database_url, redis_url=redis_url, api_requests=1e6)
+    settings = Settings(database_url=database_url, redis_url=redis_url, api_requests=1e6)
+    app = Celeriac("pages", settings=settings)
+    app.task(build, name="build", role="build", window=60)
+    return app
 
 
 def build(store_id: int) -> int:
@@ -126,17 +129,35 @@ def pages(database: Database) -> list[str]:
 
 
 @contextmanager
-def serving(app: Celeriac) -> Iterator[str]:
-    server = uvicorn.Server(uvicorn.Config(create(app), port=0, log_level="warning", access_log=False, lifespan="off"))
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    while not server.started:
-        time.sleep(0.01)
-    gc.freeze()  # as the API's server does
-    port = server.servers[0].sockets[0].getsockname()[1]
-    yield f"http://127.0.0.1:{port}"
-    server.should_exit = True
-    thread.join()
+def serving(app: Celeriac, *, anew: bool = False) -> Iterator[str]:
+    """Its address. `anew`: nothing that was read serves a second request."""
+    port = free_port()
+    server = get_context("spawn").Process(target=serve, args=(app.database_url, app.redis_url, port, anew), daemon=True)
+    server.start()
+    try:
+        until(lambda: not server.is_alive() or answers(f"http://127.0.0.1:{port}/healthz"), "the server to answer")
+        assert server.is_alive(), f"the server has ended with {server.exitcode}"
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.terminate()
+        server.join()
+
+
+def serve(database_url: str, redis_url: str, port: int, anew: bool) -> None:
+    if anew:
+        reading.SERVES, reading.TIMES = -1.0, 0.0
+    api = create(of(database_url, redis_url))
+    gc.collect()
+    gc.freeze()  # as `celeriac serve` does
+    uvicorn.run(api, port=port, log_level="warning", access_log=False, lifespan="off")
+
+
+def answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
 
 
 def measured(url: str, token: str) -> Told:
