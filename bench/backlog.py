@@ -162,7 +162,7 @@ def begun(fill: Fill, shapes: list[str]) -> tuple[str | None, Fill]:
 
 
 def fill_up(database: Database, fill: Fill) -> None:
-    """Vacuumed at the end: what only follows from so much having been written at once is not measured."""
+    """Vacuumed and on disk at the end: what only follows from so much having been written at once is not measured."""
     migrate(database.engine)
     with database.statement() as connection:
         connection.execute(text("SET maintenance_work_mem = '512MB'"))
@@ -170,6 +170,7 @@ def fill_up(database: Database, fill: Fill) -> None:
             with indexed_afterwards(connection, re.findall(r"INSERT INTO (celeriac\.\w+)", statement)):
                 connection.execute(text(statement), given)
         connection.execute(text("VACUUM ANALYZE"))
+        connection.execute(text("CHECKPOINT"))
     database.dispose()
 
 

@@ -1,7 +1,7 @@
 """`python -m bench.pages`: what each page of the dashboard and each main list of the API takes and weighs.
 
-Of a server in a process of its own, asked over HTTP by one client, each page read anew each time. `BENCH_ROWS` says beside how many tasks
-(1,000,000): a quarter of them wait, one in fifty has failed.
+Of a server in a process of its own, asked over HTTP by one client, each page read anew each time. `BENCH_ROWS` says
+beside how many tasks (1,000,000): a quarter of them wait, one in fifty has failed.
 """
 
 from __future__ import annotations
