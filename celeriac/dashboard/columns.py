@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from types import MappingProxyType
 
 #: Each with its heading, in the order of the table. A task's number stands before them.
@@ -20,6 +21,7 @@ USUAL = tuple(name for name in COLUMNS if name not in ("unique", "due", "progres
 FIGURES, NARROW = ("priority", "attempt", "took"), ("role", "state", "created")
 
 
+@cache
 def classes(name: str) -> str:
     """Of its cells."""
     words = (("figure", name in FIGURES), ("error", name == "error"), ("more", name not in NARROW))

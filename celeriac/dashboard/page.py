@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, tzinfo
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote, urlencode
 
@@ -103,7 +104,7 @@ class Page:
         """Whether only the headers are asked for (HEAD)."""
         return bool(self.request.scope.get("without_body"))
 
-    @property
+    @cached_property
     def root(self) -> str:
         """From this page's address to the dashboard's."""
         return root_of(self.request)
@@ -123,12 +124,12 @@ class Page:
         name = self.request.cookies.get("celeriac-theme", "")
         return name if name in THEMES else THEMES[0]
 
-    @property
+    @cached_property
     def zone_name(self) -> str:
         name = unquote(self.request.cookies.get("celeriac-zone", ""))
         return name if zone_of(name) else "UTC"
 
-    @property
+    @cached_property
     def zone(self) -> tzinfo:
         return zone_of(self.zone_name) or UTC
 
@@ -153,8 +154,9 @@ class Page:
 
     def to(self, *parts: object, **query: object) -> str:
         """The address of another page; parts may have slashes."""
-        text = urlencode({name: str(value) for name, value in query.items() if value not in (None, "")})
-        return self.root + "/".join(quote(str(part), safe="@:") for part in parts) + (f"?{text}" if text else "")
+        address = self.root + "/".join([quote(str(part), safe="@:") for part in parts])
+        asked = {name: str(value) for name, value in query.items() if value not in (None, "")} if query else None
+        return f"{address}?{urlencode(asked)}" if asked else address
 
     def here(self, **changes: object) -> str:
         """This page with another query, in its fixed order. Another place in the list forgets the pages before."""

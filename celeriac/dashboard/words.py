@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any
 
 from celeriac.insights import ARGUMENT, Count
@@ -131,6 +132,7 @@ def resource(percent: float | None) -> str:
     return "ok" if percent < 50 else "warm" if percent < 75 else "high" if percent < 90 else "critical"
 
 
+@cache
 def other_names(status: str) -> str:
     """What other systems call it."""
     return ", ".join(word for word, statuses in (CRAWLS | QUEUES).items() if status in statuses and word not in ALL)
