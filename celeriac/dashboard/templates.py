@@ -8,7 +8,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
 from jinja2.runtime import Context
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from celeriac.dashboard import charts, columns, health, words
 from celeriac.dashboard.guard import role_of
@@ -44,10 +44,6 @@ ALSO = {
     "alerts": ("celeriac alerts", "/api/alerts"),
     "audit": ("celeriac audit", "/api/audit"),
 }
-
-
-_TIME = Markup('<time datetime="{}" title="{}">{}</time>')
-_TICKING = Markup('<time datetime="{}" title="{}" data-ago>{}</time>')
 
 
 #: Seconds that the reads of one page may lie apart, clock included: what is ahead by less has just been. `live.js` too.
@@ -86,7 +82,7 @@ def ago(context: Context, at: datetime | None) -> Any:
     seconds = (context["now"] - at).total_seconds()
     has_been = seconds > -APART
     text = words.took(math.floor(max(seconds, 0))) if has_been else f"in {words.took(math.ceil(-seconds))}"
-    return _TICKING.format(words.iso(at), _in_full(context, at), text)
+    return _time(context, at, text, " data-ago")
 
 
 @pass_context
@@ -106,9 +102,11 @@ def when(context: Context, at: datetime | None) -> Any:
     zone = context["page"].zone
     local, today = at.astimezone(zone), context["now"].astimezone(zone).date()
     text = local.strftime("%H:%M:%S" if local.date() == today else "%d %b %Y %H:%M:%S")
-    return _TIME.format(words.iso(at), _in_full(context, at), text)
+    return _time(context, at, text)
 
 
-def _in_full(context: Context, at: datetime) -> str:
-    """Also the date and the zone, for whoever points at it."""
-    return at.astimezone(context["page"].zone).strftime("%Y-%m-%d %H:%M:%S %Z")
+def _time(context: Context, at: datetime, text: str, ticks: str = "") -> Markup:
+    """`text`: of figures and units. Also the date and the zone, for whoever points at it."""
+    local = at.astimezone(context["page"].zone)
+    in_full = escape(f"{local.isoformat(' ')[:19]} {local.tzname()}")
+    return Markup(f'<time datetime="{words.iso(at)}" title="{in_full}"{ticks}>{text}</time>')  # noqa: S704
