@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -109,16 +109,19 @@ _common = attrgetter(*_COMMON)
 _NEVER_ALIKE = ("unique_key", "headers", "retry_count", "place")
 _beside_arguments = attrgetter(*(name for name in FIELDS if name not in ("task_id", "account")))
 
-# Beside their accounts and arguments they have everything in common. Theirs is half the time of `insert.INSERT`.
+# Beside their accounts and arguments they have everything in common. Theirs is half the time of `insert.INSERT`; from a
+# JSON document, which is parsed twice, a row took 26 us instead of 21.
 INSERT_ALIKE = text("""
 WITH fresh AS (
     INSERT INTO celeriac.tasks (
         task_id, role, account, priority, args, kwargs, max_retries, max_rounds, timeout, parent_id, enqueued_by
     )
-    SELECT task_id, CAST(:role AS text), account, CAST(:priority AS integer), args, kwargs,
-        CAST(:max_retries AS integer), CAST(:max_rounds AS integer), CAST(:timeout AS double precision),
-        CAST(:parent_id AS bigint), CAST(:enqueued_by AS text)
-    FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS (task_id text, account text, args jsonb, kwargs jsonb)
+    SELECT task_id, CAST(:role AS text), account, CAST(:priority AS integer), CAST(args AS jsonb),
+        CAST(kwargs AS jsonb), CAST(:max_retries AS integer), CAST(:max_rounds AS integer),
+        CAST(:timeout AS double precision), CAST(:parent_id AS bigint), CAST(:enqueued_by AS text)
+    FROM unnest(
+        CAST(:task_ids AS text[]), CAST(:accounts AS text[]), CAST(:args AS text[]), CAST(:kwargs AS text[])
+    ) AS alike (task_id, account, args, kwargs)
     RETURNING id, task_id, role, account, priority, scheduled_for
 ), to_ready AS (
     INSERT INTO celeriac.ready (seg, role, account, priority, due_at, id)
@@ -146,10 +149,15 @@ def enqueue_alike(connection: Connection, tasks: Sequence[NewTask]) -> list[Rece
 
 
 def alike_row(tasks: Sequence[NewTask]) -> dict[str, Any]:
-    """What they have in common, and as JSON what they do not."""
-    accounts = {account: json.dumps(account) for account in {task.account for task in tasks}}
-    rows = [
-        f'{{"task_id": "{t.task_id}", "account": {accounts[t.account]}, "args": {t.args}, "kwargs": {t.kwargs}}}'
-        for t in tasks
-    ]
-    return dict(zip(_COMMON, _common(tasks[0]), strict=True)) | {"rows": f"[{', '.join(rows)}]"}
+    """What they have in common, and an array of each that they have not."""
+    row = dict(zip(_COMMON, _common(tasks[0]), strict=True))
+    return row | {
+        "task_ids": array(task.task_id for task in tasks), "accounts": array(task.account for task in tasks),
+        "args": array(task.args for task in tasks), "kwargs": array(task.kwargs for task in tasks),
+    }  # fmt: skip
+
+
+def array(texts: Iterable[str]) -> str:
+    """As Postgres reads a text[] of one or more: which parses it faster than an ARRAY of literals."""
+    quoted = [text.replace("\\", r"\\").replace('"', r"\"") if '"' in text or "\\" in text else text for text in texts]
+    return '{"' + '","'.join(quoted) + '"}'
