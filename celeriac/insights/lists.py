@@ -122,12 +122,10 @@ def _page(
 ) -> tuple[Sequence[Row[Any]], str | None]:  # fmt: skip
     """The rows of one, and the place of the next."""
     refuse_sensitive(connection, wanted.arguments or (), wanted.role)
-    part = _part(wanted.statuses)
-    parameters = asdict(wanted) | {"statuses": list(wanted.statuses) if wanted.statuses else None}
-    parameters |= check(wanted) | {"after": after, "most": limit + 1, "offset": offset}
+    part, parameters = _part(wanted.statuses), _parameters(wanted, limit, after, offset)
     rows: Sequence[Row[Any]] = []
     end: str | None = None
-    for looks_at in looks(offset + limit + 1, statements is not IDS_OF_WALK and _picks(wanted, part)):
+    for looks_at in looks(offset + limit + 1, _picks(wanted, part)):
         rows = connection.execute(statements[part], parameters | {"looks_at": looks_at}).all()
         if len(rows) > limit:
             return rows[:limit], rows[limit - 1].place
@@ -135,6 +133,23 @@ def _page(
         if end is None:
             break
     return rows, end
+
+
+def _met(connection: Connection, wanted: Filter, limit: int, after: str | None) -> tuple[list[int], str | None]:
+    """As `_page`, of a walk along ids that knows all that is wanted: the ids alone."""
+    part = _part(wanted.statuses)
+    parameters = _parameters(wanted, limit, after) | {"looks_at": limit + 1}
+    ids: list[int] = connection.execute(IDS_OF_WALK[part], parameters).scalar_one()
+    if len(ids) > limit:
+        return ids[:limit], str(ids[limit - 1])
+    return ids, connection.execute(ENDS[part], parameters).scalar_one_or_none()
+
+
+def _parameters(wanted: Filter, limit: int, after: str | None, offset: int = 0) -> dict[str, Any]:
+    statuses = list(wanted.statuses) if wanted.statuses else None
+    return asdict(wanted) | check(wanted) | {
+        "statuses": statuses, "after": after, "most": limit + 1, "offset": offset
+    }  # fmt: skip
 
 
 def looks(rows: int, picks: bool) -> Sequence[int]:
@@ -181,12 +196,14 @@ def matching_page(
         return [], None
     wanted = replace(wanted, statuses=walks[int(walk)])
     more = _conditions(wanted) - {"statuses", "role", "upto", "until"}
-    is_met = tuple(wanted.statuses or ()) in IDS_OF_WALK and not more
-    statements, limit = (IDS_OF_WALK, limit) if is_met else (IDS, min(limit, MOST_ROWS))
-    rows, onward = _page(connection, statements, wanted, limit, after or None)
+    if tuple(wanted.statuses or ()) in IDS_OF_WALK and not more:
+        ids, onward = _met(connection, wanted, limit, after or None)
+    else:
+        rows, onward = _page(connection, IDS, wanted, min(limit, MOST_ROWS), after or None)
+        ids = [row.id for row in rows]
     following = f"{int(walk) + 1} " if onward is None else f"{walk} {onward}"
     is_last = onward is None and int(walk) + 1 == len(walks)
-    return [row.id for row in rows], None if is_last else following
+    return ids, None if is_last else following
 
 
 @dataclass(frozen=True, slots=True)

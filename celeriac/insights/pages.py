@@ -162,10 +162,11 @@ WHERE {filter}
 ORDER BY {order} LIMIT :most OFFSET :offset
 """
 _MET = """
-SELECT id, place FROM walk
-WHERE (CAST(:upto AS bigint) IS NULL OR id <= :upto)
-    AND (CAST(:until AS timestamptz) IS NULL OR completed_at <= :until)
-ORDER BY id DESC LIMIT :most OFFSET :offset
+SELECT coalesce(array_agg(id ORDER BY id DESC), '{}') FROM (
+    SELECT id FROM walk
+    WHERE (CAST(:upto AS bigint) IS NULL OR id <= :upto)
+        AND (CAST(:until AS timestamptz) IS NULL OR completed_at <= :until)
+    ORDER BY id DESC LIMIT :most) AS met
 """
 _END = "SELECT place FROM walk OFFSET :looks_at - 1 LIMIT 1"
 
