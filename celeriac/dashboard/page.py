@@ -270,9 +270,10 @@ class Page:
 
     @property
     def _view(self) -> tuple[Hashable, ...]:
-        """What is live has nothing in it of who looks but what they may, and their time zone."""
+        """What is live has nothing in it of who looks but what they may, their time zone, and where they find it."""
         request = self.request
-        return request.method, self.without_body, self.root, self.at, self.permissions, self.zone_name
+        where = self.base_url, self.root, self.at
+        return request.method, self.without_body, *where, self.permissions, self.zone_name
 
     def _always(self) -> dict[str, Any]:
         reading = self.site.reading

@@ -129,6 +129,18 @@ def test_who_looks_again_in_the_same_moment_is_answered_before_the_handler(
     assert look(site.tokens["admin"]).status_code == 401
 
 
+def test_nobody_is_shown_the_address_that_another_came_by(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task's page tells how it is asked for by HTTP, from the request's own Host."""
+    monkeypatch.setattr(reading, "SERVES", 1e9)
+    made = task(site, "pending", "crawl")
+    headers = {"Cookie": f"celeriac={site.tokens['admin']}", "Live": "1"}
+    strange = httpx.get(f"{site.url}/tasks/{made}", headers=headers | {"Host": "elsewhere.example"}, timeout=30)
+    usual = httpx.get(f"{site.url}/tasks/{made}", headers=headers, timeout=30)
+    assert "elsewhere.example/api/" in strange.text
+    assert "elsewhere.example" not in usual.text
+    assert f"{site.host}/api/" in usual.text
+
+
 @pytest.mark.parametrize("path", ["overview", "roles", "roles/crawl"])
 def test_what_a_page_makes_of_figures_is_rendered_once(site: Site, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
     monkeypatch.setattr(reading, "SERVES", 1e9)
