@@ -38,18 +38,21 @@ def said_by(connection: Connection, rows: Sequence[Any]) -> list[Said]:
     """Of each (id, task_id, role, account, completed_at); one statement for those that are not known."""
     known = [_known.get((i, task_id, completed_at)) for i, task_id, _, _, completed_at in rows]
     new = [row for row, said in zip(rows, known, strict=True) if said is None]
-    if not new:
-        return [said for said in known if said is not None]
+    fresh = _read(connection, new) if new else {}
+    _known.update(fresh)
+    for key in list(_known)[: len(_known) - KEPT] if len(_known) > KEPT else ():
+        _known.pop(key, None)
+    return [
+        said or fresh[i, task_id, completed_at]
+        for (i, task_id, _, _, completed_at), said in zip(rows, known, strict=True)
+    ]
+
+
+def _read(connection: Connection, new: Sequence[Any]) -> dict[tuple[int, str, datetime], Said]:
     parameters = {"ids": [row.id for row in new], "times": [row.completed_at for row in new]}
     texts = {i: (message or "", traceback) for i, message, traceback in connection.execute(SAID, parameters)}
     fresh: dict[tuple[int, str, datetime], Said] = {}
     for i, task_id, role, _, completed_at in new:
         message, traceback = texts.get(i, ("", None))
         fresh[i, task_id, completed_at] = Said(message, kind_of(role, message, traceback))
-    _known.update(fresh)
-    for key in list(_known)[: max(0, len(_known) - KEPT)]:
-        _known.pop(key, None)
-    return [
-        said or fresh[i, task_id, completed_at]
-        for (i, task_id, _, _, completed_at), said in zip(rows, known, strict=True)
-    ]
+    return fresh

@@ -54,7 +54,7 @@ def assert_exact(rows: Rows) -> None:
 
 def test_fewer_than_rates_are_of_need_no_minute(app: Celeriac, rows: Rows) -> None:
     registered(rows, "work", keep=86_400)
-    rows(PAST.replace("30000", "9000"))
+    rows(PAST.replace("30000", "4500"))
     rows("INSERT INTO minutes (role, minute, failed) SELECT 'work', date_trunc('minute', now()) - interval '9 min', 5")
     rows("UPDATE minutes_until SET until = date_trunc('minute', now())")
     assert_exact(rows)

@@ -123,7 +123,6 @@ def of_insights(there: Selected) -> Mapping[str, list[Given]]:
         ],
         "insights.attempts.CHILDREN": [{"id": lone, "most": SELECTED}],
         "insights.attempts.TRACEBACK": [{"id": failed[0]}],
-        "insights.condition.PAUSED": [{}],
         "insights.condition.RETRIES": [{"late": 60, "most": SELECTED}],
         "insights.situation.STANDING": [work | {"account": "q1"}, {"role": "nothing of it", "account": ""}],
         "insights.situation.HOLDING": [work | {"claimed_at": "2026-01-01"}],
