@@ -48,7 +48,7 @@ def test_each_page_opens_from_the_navigation_and_by_its_address(
 def test_a_page_whose_figures_take_too_long_is_a_page_that_says_so(
     site: Site, page: Page, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading, "TIMEOUT", 0.05)
+    monkeypatch.setattr(reading, "TIMEOUT", 0.25)
     for path, (_, tables) in PAGES.items():
         if tables:
             with site.locked(*tables):
