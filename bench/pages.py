@@ -30,7 +30,7 @@ from celeriac.local.valkey import free_port
 from celeriac.operate import tokens
 from celeriac.repair import minutes, sweep
 from celeriac.store.connections import Database
-from tests.processes import until
+from tests.processes import answers, until
 
 ROWS, TIMES = sized(int(os.environ.get("BENCH_ROWS", 1_000_000)), 500), sized(40, 3)
 
@@ -150,14 +150,6 @@ def serve(database_url: str, redis_url: str, port: int, anew: bool) -> None:
     gc.collect()
     gc.freeze()  # as `celeriac serve` does
     uvicorn.run(api, port=port, log_level="warning", access_log=False, lifespan="off")
-
-
-def answers(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(url, timeout=5) as answer:
-            return bool(answer.status == 200)
-    except OSError:
-        return False
 
 
 def measured(url: str, token: str) -> Told:

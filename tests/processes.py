@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,6 +34,15 @@ def until(condition: Callable[[], T], what: str, patience: float = PATIENCE) -> 
             raise AssertionError(f"waited {patience:g} s in vain for {what}")
         time.sleep(0.02)
     return value
+
+
+def answers(url: str) -> bool:
+    """Whether a server is there, and well."""
+    try:
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
 
 
 class Rows:

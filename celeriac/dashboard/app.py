@@ -74,7 +74,7 @@ def create(celeriac: Celeriac, throttle: Throttle, requests: Throttle) -> ASGIAp
     for router in ROUTERS:
         app.include_router(router)
     for kind in (
-        Repeated, CeleriacError, DBAPIError, Elsewhere, Exception, Forbidden, HTTPException, NoConnection, NotSignedIn,
+        CeleriacError, DBAPIError, Elsewhere, Exception, Forbidden, HTTPException, NoConnection, NotSignedIn, Repeated,
         RequestValidationError,
     ):  # fmt: skip
         app.add_exception_handler(kind, answer)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import shlex
 import signal
-import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -30,7 +29,7 @@ from tests.deploy.test_commands_elsewhere import SHRUNK, WRITING
 from tests.deploy.written import ASKING, EVERY, PAGES, WRITTEN, commands, lasting, names
 from tests.faults.test_demos import DEMOS
 from tests.faults.test_faults import FAULTS
-from tests.processes import ROOT, Rows, Running, process, until
+from tests.processes import ROOT, Rows, Running, answers, process, until
 from tests.systems.stack import on_servers
 
 SMALL = {"BENCH_SIZE": "small"}
@@ -203,14 +202,6 @@ def until_ended(command: str, one: Running) -> int | None:
     """Its exit status."""
     until(lambda: one.process.poll() is not None, f"{command} to end")
     return one.process.poll()
-
-
-def answers(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(url, timeout=5) as answer:
-            return bool(answer.status == 200)
-    except OSError:
-        return False
 
 
 def test_no_command_is_left_out() -> None:
