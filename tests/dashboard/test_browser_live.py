@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from tests.api.works import task
@@ -133,6 +134,7 @@ def test_what_is_committed_is_seen_with_the_next_look_two_seconds_later(site: Si
         expect(page.locator("dt:text-is('Priority') + dd")).to_have_text(re.compile(rf"^{priority}\b"))
 
 
+@pytest.mark.timeout(600)
 def test_while_a_hundred_rows_change_a_second_what_the_reader_has_stays(site: Site, page: Page) -> None:
     """For a minute of the browser's; every third look finds a task more."""
     ids = [task(site, "pending", "crawl") for _ in range(60)]

@@ -87,9 +87,10 @@ def test_a_server_that_freezes_is_let_go_and_found_again(
 
 def test_a_heartbeat_whose_connection_hangs_goes_on_over_another(worker: Running, rows: Rows) -> None:
     """Only its own backend is frozen, as if the network between them had gone: nobody will ever answer there."""
+    until(later_heartbeat(rows), "a heartbeat over the connection it keeps")
     (hanging,) = until(lambda: frozen_while_idle(rows), "the heartbeat's backend to be idle")
+    until(lambda: DROPPED in worker.printed(), "the watchdog to end the heartbeat's connection")
     until(later_heartbeat(rows), "another heartbeat")
-    assert DROPPED in worker.printed()
     os.kill(hanging, signal.SIGCONT)
 
 
