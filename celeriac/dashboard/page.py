@@ -19,7 +19,7 @@ from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse
 from celeriac.dashboard.address import root_of, zone_of
 from celeriac.dashboard.also import also
 from celeriac.dashboard.reading import Content, Reading
-from celeriac.dashboard.shown import Rendered, Shown, rendered
+from celeriac.dashboard.shown import Fragments, Rendered, Shown, rendered
 from celeriac.errors import BadValue
 from celeriac.insights.veil import refused, veiled
 from celeriac.operate import PATIENCE
@@ -261,12 +261,14 @@ class Page:
 
     def render(self, template: str, **values: Any) -> str:
         shown = self.site.templates.get_template(f"pages/{template}")
-        return shown.render(layout="parts/base.html", page=self, site=self.site, **self._always() | values)
+        usual = {"layout": "parts/base.html", "page": self, "site": self.site, "fragments": Fragments()}
+        return shown.render(usual | self._always() | values)
 
     def _shared(self, template: str, values: dict[str, Any]) -> Rendered:
         figures = self._always() | values
-        view = (template, *self._view, *self.notices)
-        return self.site.shown.get(view, figures, lambda: self.render(template, **figures))
+        today = figures["now"].astimezone(self.zone).date()
+        view = (template, *self._view, *self.notices, today)
+        return self.site.shown.get(view, figures, lambda made: self.render(template, fragments=made, **figures))
 
     @property
     def _view(self) -> tuple[Hashable, ...]:

@@ -6,10 +6,13 @@ import gzip
 import hashlib
 import re
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import datetime
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any
+
+from markupsafe import Markup
 
 from celeriac.dashboard.reading import Content
 
@@ -21,22 +24,42 @@ _TICKS = re.compile(r"(<time[^>]*>)[^<]*")
 _CLOCK = re.compile(r"<time data-clock[^>]*>")
 
 
+#: What a fragment shows, and what was made of it.
+Fragment = tuple[tuple[Any, ...], Markup]
+
 #: How hard a page is packed, 1 to 9: beyond it takes longer than it saves on the wire.
 PACKED = 5
 
 
 @dataclass(frozen=True)
 class Rendered:
-    """`tag`: of all but the time. `of`: the figures it shows."""
+    """`tag`: of all but the time. `of`: the figures it shows. `fragments`: what it is put together of."""
 
     html: str
     tag: str
     of: tuple[Any, ...] = ()
+    fragments: Mapping[str, Fragment] = field(default_factory=dict)
 
     @cached_property
     def packed(self) -> bytes:
         """As gzip, for all who take it so."""
         return gzip.compress(self.html.encode(), PACKED)
+
+
+class Fragments:
+    """Of a rendering, such as the rows of a table: what shows the very same as it did in the last rendering of the same
+    view is not made anew. Ages in it are then those of its making, which the browser goes on counting.
+    """
+
+    def __init__(self, last: Mapping[str, Fragment] = MappingProxyType({})) -> None:
+        self._last = last
+        self.made: dict[str, Fragment] = {}
+
+    def get(self, name: str, of: tuple[Any, ...], make: Callable[..., Markup]) -> Markup:
+        """`name`: which fragment, unique within its page; `of`: all that `make` shows, its arguments."""
+        last = self._last.get(name)
+        self.made[name] = fragment = last if last and _are_the_same(last[0], of) else (of, make(*of))
+        return fragment[1]
 
 
 class Shown:
@@ -45,20 +68,21 @@ class Shown:
     def __init__(self) -> None:
         self._last: dict[Hashable, Rendered] = {}
 
-    def get(self, view: Hashable, figures: Mapping[str, Any], render: Callable[[], str]) -> Rendered:
+    def get(self, view: Hashable, figures: Mapping[str, Any], render: Callable[[Fragments], str]) -> Rendered:
         """`view`: all that the rendering depends on but the figures; nothing in it may be the viewer's own."""
         of = tuple(_bare(value) for value in figures.values())
         last = self._last.get(view)
         if last is None or not _are_the_same(last.of, of):
-            last = rendered(render(), of)
+            fragments = Fragments(last.fragments) if last else Fragments()
+            last = rendered(render(fragments), of, fragments.made)
             if len(self._last) >= MOST:
                 self._last = {}
             self._last[view] = last
         return last
 
 
-def rendered(html: str, of: tuple[Any, ...] = ()) -> Rendered:
-    return Rendered(html, f'"{hashlib.sha256(_still(html).encode()).hexdigest()[:32]}"', of)
+def rendered(html: str, of: tuple[Any, ...] = (), fragments: Mapping[str, Fragment] = MappingProxyType({})) -> Rendered:
+    return Rendered(html, f'"{hashlib.sha256(_still(html).encode()).hexdigest()[:32]}"', of, fragments)
 
 
 def _bare(value: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -60,6 +61,7 @@ def environment() -> Environment:
         "first_line": words.first_line, "rate": words.rate, "tojson_text": words.compact,
     }  # fmt: skip
     made.globals |= {
+        "fragment": fragment,
         "words": words,
         "argument": ARGUMENT,
         "charts": charts,
@@ -71,6 +73,15 @@ def environment() -> Environment:
         "role_of": role_of,
         "health_means": health.MEANS,
     }
+    return made
+
+
+@pass_context
+def fragment(context: Context, name: str, macro: Callable[..., Markup], *of: Any) -> Markup:
+    """What a macro makes of these, unless the page's last rendering had the very same in this place. A macro that is
+    used so shows nothing but what it gets, ages, and what all of a view have in common.
+    """
+    made: Markup = context["fragments"].get(name, of, macro)
     return made
 
 

@@ -158,6 +158,11 @@ def standing(worker: Mapping[str, Any]) -> str:
     return "late" if worker["heartbeat_age"] <= GONE else "gone"
 
 
+def still(worker: Mapping[str, Any]) -> dict[str, Any]:
+    """The row without what is another at each look."""
+    return {name: value for name, value in worker.items() if name != "heartbeat_age"}
+
+
 def ticking(beats: Sequence[Mapping[str, Any]], now: datetime) -> list[Mapping[str, Any]]:
     """Those that ticked lately."""
     return [beat for beat in beats if (now - beat["last_tick_at"]).total_seconds() <= NO_TICK]
