@@ -10,9 +10,11 @@ import itertools
 import os
 import shutil
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
@@ -24,6 +26,7 @@ from sqlalchemy import Engine, create_engine, make_url, text
 from celeriac import local
 from celeriac.seam.broker import BROKERS
 from celeriac.settings import Settings
+from celeriac.store.migrate import ADD_DAYS, DAYS_AHEAD
 
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
@@ -41,6 +44,14 @@ CREATE OR REPLACE FUNCTION celeriac.up_since() RETURNS timestamptz LANGUAGE sql 
 AS $$ SELECT CAST('-infinity' AS timestamptz) $$
 """
 
+#: History has days: of a template that was made yesterday one is over, and one too few is ahead.
+RENEW = """
+SELECT celeriac.drop_history_day(day)
+FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid, LATERAL to_date(substr(c.relname, 9), 'YYYYMMDD') AS day
+WHERE i.inhparent = CAST('celeriac.history' AS regclass) AND c.relname ~ '^history_[0-9]{8}$'
+    AND day < CAST(now() AT TIME ZONE 'UTC' AS date)
+"""
+
 _number = itertools.count()
 
 
@@ -50,6 +61,8 @@ class Servers:
     def __init__(self, database_url: str, redis_url: str, copying: str = "WAL_LOG") -> None:
         self.database_url, self.redis_url, self.copying = database_url, redis_url, copying
         self._engine = create_engine(database_url, isolation_level="AUTOCOMMIT", pool_pre_ping=True)
+        self.made: dict[str, date] = {}
+        self._turn = threading.Lock()
 
     def execute(self, statement: str) -> None:
         with self._engine.connect() as connection:
@@ -65,7 +78,10 @@ class Servers:
     def cloned(self, template: str = "template1") -> Iterator[str]:
         """The address of a new database, a copy of that one, which goes afterwards."""
         name = fresh_name("test")
-        self.execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY {self.copying}")
+        with self._turn:
+            if self.made.get(template, today()) != today():
+                self._renew(template)
+            self.execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY {self.copying}")
         try:
             yield self.database(name)
         finally:
@@ -82,9 +98,18 @@ class Servers:
             with engine.begin() as connection:
                 connection.execute(text(UP_FOR_EVER))
             engine.dispose()
+            self.made[name] = today()
             yield name
         finally:
             self.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+    def _renew(self, template: str) -> None:
+        self.made[template] = today()
+        engine = create_engine(self.database(template))
+        with engine.begin() as connection:
+            connection.execute(text(ADD_DAYS), {"days": DAYS_AHEAD})
+            connection.execute(text(RENEW))
+        engine.dispose()
 
     @contextmanager
     def prefix(self) -> Iterator[str]:
@@ -94,6 +119,11 @@ class Servers:
         with redis.Redis.from_url(self.redis_url) as client:
             for key in client.scan_iter(f"{prefix}*"):
                 client.delete(key)
+
+
+def today() -> date:
+    """As history has its days."""
+    return datetime.now(UTC).date()
 
 
 def fresh_name(what: str) -> str:

@@ -39,11 +39,11 @@ def test_failures_that_were_not_looked_at_are_not_none(site: Site, monkeypatch: 
     monkeypatch.setattr(import_module("celeriac.insights.failures"), "LOOKS_AT", 2)
     for _ in range(3):
         task(site, "failed", "crawl")
-    site.rows("UPDATE celeriac.history SET completed_at = completed_at - interval '30 minutes'")
+    site.rows("UPDATE celeriac.history SET completed_at = completed_at - interval '2 seconds'")
     told = (
         "None of the newest 2 failures, by number, ended in this time; there are older ones, which were not looked at."
     )
-    assert told in said(site, "failures?since=1m")
+    assert told in said(site, "failures?since=1s")
 
 
 def test_a_worker_that_was_forgotten_may_have_been(site: Site) -> None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta
 from decimal import Decimal
+from threading import Barrier
 from typing import Any
 
 import pytest
 from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
 
 from celeriac import Celeriac, Settings
 from celeriac.repair import prune
-from tests.processes import Rows
+from celeriac.repair.brief import briefly
+from tests.processes import Rows, until
 
 FINISHED = """
 INSERT INTO worker_tasks (task_id, role, status, completed_at)
@@ -166,12 +170,41 @@ def test_a_day_that_somebody_reads_stays_until_the_next_sweep(app: Celeriac, row
     old = day_of(rows, 3)
     finished(rows, "hourly", hours=72)
     with rows.engine.connect().execution_options(isolation_level="READ COMMITTED") as reader:
-        reader.execute(text(f"SELECT FROM {old}"))
+        reader.execute(text(f"SELECT FROM celeriac.{old}"))
         prune.prune_finished(app)
         assert old in days(rows)
         reader.rollback()
     prune.prune_finished(app)
     assert old not in days(rows)
+
+
+WAITS = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+
+
+def test_two_sweeps_that_drop_a_day_do_not_wait_for_one_another(app: Celeriac, rows: Rows) -> None:
+    """Each has looked what there is of it, which keeps the other from dropping it."""
+    old = day_of(rows, 3)
+    day = {"day": datetime.strptime(old, "history_%Y%m%d").date()}
+
+    def first() -> None:
+        with app.database.transaction() as connection:
+            connection.execute(text(f"SELECT FROM celeriac.{old}"))
+            looked.wait(20)
+            connection.execute(prune.DROP_DAY, day)
+
+    looked = Barrier(2)
+    with ThreadPoolExecutor(1) as pool, rows.engine.connect() as second:
+        second = second.execution_options(isolation_level="READ COMMITTED")
+        second.execute(text(f"SELECT FROM celeriac.{old}"))
+        one = pool.submit(first)
+        looked.wait(20)
+        until(lambda: rows(WAITS), "the first to wait for the second")
+        with pytest.raises(DBAPIError, match="somebody else has"):
+            second.execute(prune.DROP_DAY, day)
+        second.rollback()
+        one.result(20)
+    assert old not in days(rows)
+    assert briefly(app.database, lambda connection: connection.execute(prune.DROP_DAY, day).rowcount) == 0
 
 
 def test_what_finished_on_a_day_without_a_partition_moves_into_it_once_it_is_made(app: Celeriac, rows: Rows) -> None:

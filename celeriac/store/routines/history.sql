@@ -34,11 +34,18 @@ BEGIN
     RETURN true;
 END $$;
 
--- Drops the partition of a day, with all that finished on it.
+-- Drops the partition of a day, with all that finished on it. Two who look what a day has, and then both drop it, would
+-- wait for one another: the second is told at once that somebody has it, and leaves.
 CREATE OR REPLACE FUNCTION celeriac.drop_history_day(day date) RETURNS void LANGUAGE plpgsql
 SECURITY DEFINER SET search_path = celeriac, pg_temp AS $$
+DECLARE
+    name text := 'history_' || to_char(day, 'YYYYMMDD');
 BEGIN
-    EXECUTE format('DROP TABLE celeriac.%I', 'history_' || to_char(day, 'YYYYMMDD'));
+    IF NOT pg_try_advisory_xact_lock(hashtextextended('celeriac history', 0))
+        OR to_regclass('celeriac.' || name) IS NULL THEN
+        RAISE lock_not_available USING MESSAGE = format('somebody else has %s, or dropped it', name);
+    END IF;
+    EXECUTE format('DROP TABLE celeriac.%I', name);
 END $$;
 
 REVOKE ALL ON FUNCTION celeriac.add_history_day, celeriac.drop_history_day FROM PUBLIC;
