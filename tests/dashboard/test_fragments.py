@@ -95,8 +95,9 @@ def test_a_page_of_fragments_is_the_page_as_it_would_be_rendered_anew(
     assert {"tasks", "workers", "decisions", "roles/crawl"} <= changed
 
 
-def test_one_change_is_one_row_made_anew(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    ids = [task(site, "pending", "crawl") for _ in range(10)]
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of all that is made."""
     real, made = Fragments.get, []
 
     def counted(of: Fragments, name: str, values: tuple[object, ...], make: Callable[..., Markup]) -> Markup:
@@ -107,6 +108,23 @@ def test_one_change_is_one_row_made_anew(site: Site, monkeypatch: pytest.MonkeyP
         return real(of, name, values, noted)
 
     monkeypatch.setattr(Fragments, "get", counted)
+    return made
+
+
+@pytest.mark.parametrize("path", ["tasks", "workers", "decisions", "roles/crawl"])
+def test_figures_read_anew_that_are_the_same_make_nothing_anew(
+    site: Site, furnished: dict[str, int], made: list[str], path: str
+) -> None:
+    looks(site, path, KNOWN)
+    first = len(made)
+    assert first
+    site.reading.forget()
+    looks(site, path, KNOWN)
+    assert made[first:] == []
+
+
+def test_one_change_is_one_row_made_anew(site: Site, made: list[str]) -> None:
+    ids = [task(site, "pending", "crawl") for _ in range(10)]
     looks(site, "tasks", KNOWN)
     assert len(made) == len(ids)
     site.rows("UPDATE worker_tasks SET priority = 77 WHERE id = :id", id=ids[3])
