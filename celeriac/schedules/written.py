@@ -15,6 +15,11 @@ from celeriac.schedules.expressions import words
 
 LOCK = text("SELECT pg_advisory_xact_lock(hashtextextended('celeriac schedules ' || :owner, 0))")
 
+# INVARIANT: what an operator changes while a config is written is read before it is written over, or comes after it.
+HOLD = text("""
+SELECT FROM celeriac.scheduled_jobs WHERE owner = :owner AND release <= :release ORDER BY name FOR UPDATE
+""")
+
 OWNED = text("""
 SELECT *, enabled AND next_run_at < statement_timestamp() - interval '1 minute' AS is_late
 FROM celeriac.scheduled_jobs WHERE name = ANY(CAST(:names AS text[])) OR owner = :owner
@@ -41,6 +46,7 @@ SET kind = excluded.kind, target = excluded.target, kwargs = excluded.kwargs, op
     priority = excluded.priority, misfire = excluded.misfire, misfire_grace = excluded.misfire_grace,
     overlap = excluded.overlap, description = excluded.description, owner = excluded.owner,
     declared = excluded.declared, release = excluded.release, quarantined = NULL
+WHERE scheduled_jobs.owner = excluded.owner
 """)
 
 RETIRE = text("""
@@ -138,6 +144,7 @@ def install(connection: Connection, entries: Sequence[Entry], owner: str, releas
     A newer release's rows are left alone.
     """
     connection.execute(LOCK, {"owner": owner})
+    connection.execute(HOLD, {"owner": owner, "release": release})
     names = [entry.name for entry in entries]
     rows = {row.name: dict(row._mapping) for row in connection.execute(OWNED, {"names": names, "owner": owner})}
     foreign = [entry for entry in entries if entry.name in rows and rows[entry.name]["owner"] != owner]

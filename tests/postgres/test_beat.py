@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import wait
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
 import pytest
@@ -193,6 +193,26 @@ def test_the_edited_config_takes_effect_and_what_an_operator_changed_stays(
         row = written.find(connection, "n")
     assert row is not None
     assert written.differences(row) == {"priority": 6}
+
+
+WAITS = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+
+
+def test_what_an_operator_changes_while_a_beat_starts_stays(
+    app: Celeriac, rows: Rows, of: Callable[[str, str], Any]
+) -> None:
+    """The row is read once the change is committed, not before it."""
+    schedules = [enqueuing("n", "@daily", "work", priority=5), enqueuing("m", "@daily", "work")]
+    installed(app, *schedules)
+    with ThreadPoolExecutor(1) as pool:
+        with app.database.transaction() as operator:
+            operator.exec_driver_sql(
+                "UPDATE celeriac.scheduled_jobs SET enabled = false, priority = 70 WHERE name = 'n'"
+            )
+            start = pool.submit(installed, app, *schedules)
+            until(lambda: rows(WAITS), "the beat to wait for the operator")
+        start.result(20)
+    assert (of("n", "enabled"), of("n", "priority"), of("m", "enabled")) == (False, 70, True)
 
 
 def test_what_leaves_the_config_is_switched_off_and_comes_back_with_it(
