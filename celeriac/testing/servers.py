@@ -24,6 +24,7 @@ from celery import _state
 from sqlalchemy import Engine, create_engine, make_url, text
 
 from celeriac import local
+from celeriac.repair import prune
 from celeriac.seam.broker import BROKERS
 from celeriac.settings import Settings
 from celeriac.store.migrate import ADD_DAYS, DAYS_AHEAD
@@ -42,14 +43,6 @@ PLENTY = 8 * 2**30
 UP_FOR_EVER = """
 CREATE OR REPLACE FUNCTION celeriac.up_since() RETURNS timestamptz LANGUAGE sql STABLE
 AS $$ SELECT CAST('-infinity' AS timestamptz) $$
-"""
-
-#: History has days: of a template that was made yesterday one is over, and one too few is ahead.
-RENEW = """
-SELECT celeriac.drop_history_day(day)
-FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid, LATERAL to_date(substr(c.relname, 9), 'YYYYMMDD') AS day
-WHERE i.inhparent = CAST('celeriac.history' AS regclass) AND c.relname ~ '^history_[0-9]{8}$'
-    AND day < CAST(now() AT TIME ZONE 'UTC' AS date)
 """
 
 _number = itertools.count()
@@ -104,11 +97,13 @@ class Servers:
             self.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
     def _renew(self, template: str) -> None:
+        """History has days: of a template that was made yesterday one is over, and one too few is ahead."""
         self.made[template] = today()
         engine = create_engine(self.database(template))
         with engine.begin() as connection:
             connection.execute(text(ADD_DAYS), {"days": DAYS_AHEAD})
-            connection.execute(text(RENEW))
+            for over in connection.execute(prune.DAYS).all():
+                connection.execute(prune.DROP_DAY, {"day": over.day})
         engine.dispose()
 
     @contextmanager

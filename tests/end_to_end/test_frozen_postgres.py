@@ -98,8 +98,12 @@ def test_a_server_that_freezes_is_let_go_and_found_again(
 
 def test_a_heartbeat_whose_connection_hangs_goes_on_over_another(worker: Running, rows: Rows) -> None:
     """Only its own backend is frozen, as if the network between them had gone: nobody will ever answer there."""
-    until(lambda: is_dropped(worker, rows), "the watchdog to end the heartbeat's connection")
+    until(lambda: froze_the_heartbeat(worker, rows), "the watchdog to end the heartbeat's connection")
+    before = rows.one(HEARTBEAT)
     until(later_heartbeat(rows), "another heartbeat")
+    assert rows.one(HEARTBEAT) > before  # type: ignore[operator]
+    assert DROPPED in worker.printed()
+    assert worker.process.poll() is None
 
 
 def test_a_heartbeat_that_hangs_is_made_up_for_before_its_lease_is_over(
@@ -121,8 +125,8 @@ def test_a_heartbeat_that_hangs_is_made_up_for_before_its_lease_is_over(
         assert rows("SELECT kind FROM celeriac.task_events WHERE kind = 'rescue'") == []
 
 
-def is_dropped(worker: Running, rows: Rows) -> bool:
-    """Whether what was frozen is what the heartbeat goes over. A connection that somebody beside it has goes on."""
+def froze_the_heartbeat(worker: Running, rows: Rows) -> bool:
+    """Freezes a backend of the worker's; whether the heartbeat goes over it. What it does not go over is let go on."""
     hanging = frozen_while_idle(rows)
     later = later_heartbeat(rows)
     until(lambda: DROPPED in worker.printed() or later(), "the heartbeat to hang, or to come")
