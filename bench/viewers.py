@@ -1,7 +1,8 @@
 """`python -m bench.viewers`: what open pages cost the server that they ask whether anything has changed.
 
 `BENCH_VIEWERS` (50) of one page each, beside `BENCH_ROWS` tasks (1,000,000), for `BENCH_SECONDS` (30): each asks every
-2 s over a connection of its own, as `live.js` does, while a task of the list changes every second.
+2 s over a connection of its own, as `live.js` does, while a task of the list changes every second. Before, a tenth of
+them ask ten times as often: what the server then weighs is its own, and not that of more open pages.
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ SECONDS = float(os.environ.get("BENCH_SECONDS", sized(30, 3)))
 #: How often (seconds) a page asks, and what all of them together may cost: of a processor, and bytes for each.
 EVERY, CORES, BYTES = 2.0, 0.15, 100_000
 
+#: How many fewer ask before it is measured, and for how long (seconds).
+FEWER, BEFORE = 10, float(sized(20, 1))
+
 PAGES = ("overview", "tasks", "roles/build")
 
 CHANGE = "UPDATE celeriac.worker_tasks SET priority = :priority WHERE id = (SELECT max(id) FROM celeriac.tasks)"
@@ -43,7 +47,9 @@ def main() -> None:
         api, pid = life.enter_context(serving(app.database_url, app.redis_url))
         server = psutil.Process(pid)
         for page in PAGES:
-            asyncio.run(watched(f"{api.url}/admin/{page}", token, 5.0))  # it is warm
+            with changing(app.database):
+                few = watched(f"{api.url}/admin/{page}", token, BEFORE, max(VIEWERS // FEWER, 1), EVERY / FEWER)
+                asyncio.run(few)
             before, began, weight = _busy(server), time.monotonic(), server.memory_info().rss
             with changing(app.database):
                 answers = asyncio.run(watched(f"{api.url}/admin/{page}", token, SECONDS))
@@ -85,17 +91,17 @@ def changing(database: Database) -> Iterator[None]:
         thread.join()
 
 
-async def watched(url: str, token: str, seconds: float) -> Counter[int]:
+async def watched(url: str, token: str, seconds: float, viewers: int = VIEWERS, every: float = EVERY) -> Counter[int]:
     """How many answers of each status all of the viewers got."""
     until = time.monotonic() + seconds
     told: Counter[int] = Counter()
-    async with asyncio.TaskGroup() as viewers:
-        for n in range(VIEWERS):
-            viewers.create_task(_viewer(url, token, until, n * EVERY / VIEWERS, told))
+    async with asyncio.TaskGroup() as group:
+        for n in range(viewers):
+            group.create_task(_viewer(url, token, until, every, n * every / viewers, told))
     return told
 
 
-async def _viewer(url: str, token: str, until: float, late: float, told: Counter[int]) -> None:
+async def _viewer(url: str, token: str, until: float, every: float, late: float, told: Counter[int]) -> None:
     address, tag = urlsplit(url), ""
     await asyncio.sleep(late)
     reader, writer = await asyncio.open_connection(address.hostname, address.port)
@@ -109,7 +115,7 @@ async def _viewer(url: str, token: str, until: float, late: float, told: Counter
             await reader.readexactly(length)
         told[int(lines[0].split()[1])] += 1
         tag = headers.get("etag", tag)
-        await asyncio.sleep(EVERY)
+        await asyncio.sleep(every)
     writer.close()
     await writer.wait_closed()
 
