@@ -45,6 +45,11 @@ def brief(n: int) -> None:
     """Nothing, and its success is kept for a second."""
 
 
+@rows.task(role="gone", keep=timedelta(0))
+def gone(n: int) -> None:
+    """Nothing, and nothing is kept of it."""
+
+
 @plain.task(name="bench.plain_sleep")
 def plain_sleep(n: int) -> None:  # noqa: ARG001
     pace.sleep()

@@ -2,7 +2,8 @@
 
 On the same Postgres and Redis, in one run. A worker is one process that runs tasks, or two; of those that name no pool
 both are measured. How each is set up is said in `bench/peers/others.py`. Celeriac has two processes (prefork) and keeps
-the history of what succeeded, as in `python -m bench`.
+the history of what succeeded, as in `python -m bench`; and once more of a role that keeps nothing (`keep=0`), as
+graphile-worker does.
 
 Measured are the drain of no-op tasks, clean and while an idle transaction keeps an old snapshot; what a task of it
 costs; a bulk, whose arguments come from the client; enqueues one by one, each committed, alone and within a transaction
@@ -23,6 +24,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import redis
 from sqlalchemy import make_url
@@ -88,10 +90,12 @@ def as_libpq(url: str) -> dict[str, str]:
 
 
 def celeriac() -> Iterator[Peer]:
-    yield of_table(
-        "Celeriac, prefork -c 2", DRAIN["rows"], "celeriac.tasks", work=partial(worker, "rows"), fill=_fill_rows,
-        single=_single_rows, within=_within_rows, paced=_paced_rows, retain=_prune, brief="brief",
-    )  # fmt: skip
+    for name, noop in (("Celeriac, prefork -c 2", "noop"), ("Celeriac, nothing kept", "gone")):
+        kept: dict[str, Any] = {"retain": _prune, "brief": "brief"} if noop == "noop" else {}
+        yield of_table(
+            name, DRAIN["rows"], "celeriac.tasks", work=partial(worker, "rows"), fill=partial(_fill_rows, noop),
+            single=partial(_single_rows, noop), within=partial(_within_rows, noop), paced=_paced_rows, **kept,
+        )  # fmt: skip
 
 
 def measure(peer: Peer, redis_pid: int) -> Figures:
@@ -102,32 +106,35 @@ def measure(peer: Peer, redis_pid: int) -> Figures:
     return figures | drains.measured(peer, redis_pid) | latency.latencies(peer)
 
 
-def _fill_rows(n: int, task: str, size: int) -> float:
+def _fill_rows(noop: str, n: int, task: str, size: int) -> float:
+    """`noop`: what stands for the task of that name."""
     from bench import measured
 
     _empty_rows()
     began = time.perf_counter()
-    getattr(measured, task).bulk([(payload(i, size),) for i in range(n)])
+    getattr(measured, noop if task == "noop" else task).bulk([(payload(i, size),) for i in range(n)])
     return time.perf_counter() - began
 
 
-def _single_rows(n: int) -> float:
-    from bench.measured import noop
+def _single_rows(noop: str, n: int) -> float:
+    from bench import measured
 
+    delay = getattr(measured, noop).delay
     began = time.perf_counter()
     for i in range(n):
-        noop.delay(i)
+        delay(i)
     return time.perf_counter() - began
 
 
-def _within_rows(n: int) -> float:
-    from bench.measured import noop, rows
+def _within_rows(noop: str, n: int) -> float:
+    from bench import measured
 
+    task = getattr(measured, noop)
     began = time.perf_counter()
-    with Session(rows.database.engine) as session:
+    with Session(measured.rows.database.engine) as session:
         for i in range(n):
             session.execute(ORDER, {"n": i})
-            noop.using(session=session).delay(i)
+            task.using(session=session).delay(i)
             session.commit()
     return time.perf_counter() - began
 

@@ -67,8 +67,8 @@ def _from_fronts(connection: Connection, role: str, seen: select.Survey, free: i
     began = time.perf_counter()
     accounts = _open_accounts(connection, role, seen, free)
     claimants, shares = _allocated(connection, role, free, accounts.open, None)
+    looked = time.perf_counter() - began
     taken = claim.claim(connection, role, shares)
-    took = time.perf_counter() - began
 
     def points() -> dict[str, resuming.Point]:
         reached = claim.reached(taken)
@@ -78,7 +78,7 @@ def _from_fronts(connection: Connection, role: str, seen: select.Survey, free: i
     resume = None
     if taken and accounts.is_all:
         dead = partial(select.dead_entries, connection)
-        resume = resuming.after_scan(took, len(taken), len(claimants), points, dead)
+        resume = resuming.after_scan(looked, len(claimants), points, dead)
     return Decision(_counted_by_claim(claimants, shares, taken, free), shares, taken, resume)
 
 

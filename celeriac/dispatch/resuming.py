@@ -1,8 +1,8 @@
 """Resume points: where the last pass stopped in each account's line, while scanning from its front is dear.
 
 Under somebody's old transaction entries that are gone stay in the index, and a scan from an account's front walks over
-all of them. A pass that did so slowly leaves the last entry it took of each account, and the next ones go on behind
-those for ten times as long as the scan took. What comes in front of a resume point meanwhile (a higher priority, a
+all of them. A pass that looked slowly leaves the last entry it took of each account, and the next ones go on behind
+those for twenty times as long as the look took. What comes in front of a resume point meanwhile (a higher priority, a
 retry), and an account that has none, wait for the next scan: docs/decisions/0025.
 """
 
@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
-#: A scan from the front that took so long (seconds), and so much longer for each task, where so many entries are dead,
-#: leaves resume points, for so many times as long, at most `LONGEST`.
-DEAR, EACH = 0.01, 20e-6
+#: A look from the front that took so long (seconds), and so much longer for each account, where so many entries are
+#: dead, leaves resume points, for so many times as long, at most `LONGEST`: the claim and whoever asks for work walk
+#: over the same entries, and take as long again.
+DEAR, EACH = 0.002, 100e-6
 DEAD = 20_000
-TIMES = 10
+TIMES = 20
 LONGEST = 2.0
 
 #: Of so many accounts at most: they are written with each pass.
@@ -34,16 +35,14 @@ class Resume:
     seconds: float | None = None
 
 
-def after_scan(
-    took: float, tasks: int, accounts: int, points: Callable[[], Points], dead: Callable[[], int]
-) -> Resume | None:
-    """After a scan of so many accounts' fronts in so many seconds; None: the next pass scans as well.
+def after_scan(looked: float, accounts: int, points: Callable[[], Points], dead: Callable[[], int]) -> Resume | None:
+    """After a look at so many accounts' fronts in so many seconds, and the claim; None: the next pass looks as well.
 
     `points` and `dead` are asked only after a slow one.
     """
-    if took < DEAR + EACH * tasks or accounts > MOST or dead() < DEAD:
+    if looked < DEAR + EACH * accounts or accounts > MOST or dead() < DEAD:
         return None
-    return Resume(points(), min(TIMES * took, LONGEST))
+    return Resume(points(), min(TIMES * looked, LONGEST))
 
 
 def after_resuming(points: Points, accounts: Collection[str], reached: Points) -> Resume | None:

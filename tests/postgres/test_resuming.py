@@ -159,13 +159,14 @@ def test_who_got_nothing_in_the_scan_has_a_point_before_its_first_entry(
 def test_a_quick_scan_leaves_none_nor_one_of_many_accounts() -> None:
     points: dict[str, resuming.Point] = {"a": [0, "2026-01-01T00:00:00+00:00", 1]}
 
-    def left(took: float, tasks: int = 0, accounts: int = 1, dead: int = resuming.DEAD) -> resuming.Resume | None:
-        return resuming.after_scan(took, tasks, accounts, lambda: points, lambda: dead)
+    def left(looked: float, accounts: int = 1, dead: int = resuming.DEAD) -> resuming.Resume | None:
+        return resuming.after_scan(looked, accounts, lambda: points, lambda: dead)
 
-    assert left(resuming.DEAR) == resuming.Resume(points, resuming.TIMES * resuming.DEAR)
+    slow = resuming.DEAR + resuming.EACH
+    assert left(slow) == resuming.Resume(points, resuming.TIMES * slow)
     assert left(60) == resuming.Resume(points, resuming.LONGEST)
-    assert left(resuming.DEAR / 2) is None
-    assert left(resuming.DEAR, tasks=1) is None, "a larger pass takes longer"
+    assert left(resuming.DEAR) is None
+    assert left(slow, accounts=2) is None, "more accounts take longer to look at"
     assert left(60, accounts=resuming.MOST + 1) is None
     assert left(60, dead=resuming.DEAD - 1) is None, "slow for another reason"
 
