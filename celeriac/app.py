@@ -259,8 +259,8 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
         bound = transaction_of(name, options.get("session"), options.get("connection"))
         role, signature = self.role_named(name)
         limit = self.settings.max_argument_bytes
-        plain = getattr(self.tasks.get(name), "_dump_pydantic_arguments", None) or (lambda *call: call)
-        arguments = list(starmap(plain, each(name, calls)))
+        plain = getattr(self.tasks.get(name), "_dump_pydantic_arguments", None)
+        arguments = each(name, calls) if plain is None else starmap(plain, each(name, calls))
         batches = new_tasks(role, signature, arguments, limit=limit, batch=BULK, **fields)
         return [Enqueued.of(self, *ended) for ended in self.enqueuer.insert_many(role, batches, bound)]
 

@@ -160,10 +160,10 @@ _ARGUMENTS = "give a tuple of positional or a mapping of keyword arguments"
 
 
 def each(role: str, calls: Iterable[Any]) -> Iterator[tuple[tuple[Any, ...], Mapping[str, Any]]]:
-    """Positional and keyword arguments of each call of a bulk. Raises BadArguments."""
+    """Positional and keyword arguments of each call of a bulk, all of which are there first. Raises BadArguments."""
     if not isinstance(calls, Iterable):
         raise BadArguments(f"{role}: {calls!r:.100} has no calls in it: {_ARGUMENTS} for each; nothing was enqueued")
-    for place, call in enumerate(calls):
+    for place, call in enumerate(list(calls)):
         yield _arguments(role, place, call)
 
 

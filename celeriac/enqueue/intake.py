@@ -102,7 +102,7 @@ def _texts(role: str, args: Any, kwargs: Any, limit: float) -> tuple[str, str]:
     """Positional and keyword arguments as JSON. Raises NotStorable or ArgumentsTooLarge."""
     try:
         positional = json_text(list(args), within=1) if args else "[]"
-        named = json_text(dict(kwargs), within=1) if kwargs else "{}"
+        named = json_text(kwargs if type(kwargs) is dict else dict(kwargs), within=1) if kwargs else "{}"
         refuse_larger(_AROUND + size_of(positional) + size_of(named), limit)
     except Unfit as error:
         raise _refusal(role, error) from None
@@ -245,7 +245,8 @@ def refuse_priority(role: Role, priority: int) -> None:
 
 
 def _by_name(signature: Signature, args: Any, kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    return dict(zip(signature.names, args, strict=False)) | dict(kwargs)
+    named = dict(zip(signature.names, args, strict=False))
+    return named | dict(kwargs) if kwargs else named
 
 
 def _checked(role: str, row: dict[str, Any]) -> dict[str, Any]:

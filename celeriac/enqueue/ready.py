@@ -127,7 +127,7 @@ WITH fresh AS (
     INSERT INTO celeriac.ready (seg, role, account, priority, due_at, id)
     SELECT (SELECT seg FROM celeriac.ring), role, account, priority, scheduled_for, id FROM fresh
 )
-SELECT id, task_id FROM fresh
+SELECT array_agg(id ORDER BY task_id COLLATE "C") FROM fresh
 """)
 
 
@@ -144,7 +144,8 @@ def are_alike(tasks: Sequence[NewTask]) -> bool:
 
 def enqueue_alike(connection: Connection, tasks: Sequence[NewTask]) -> list[Receipt]:
     """The new rows of tasks that `are_alike`, in the order of the tasks."""
-    ids = {task_id: row_id for row_id, task_id in connection.execute(INSERT_ALIKE, alike_row(tasks))}
+    row_ids = connection.execute(INSERT_ALIKE, alike_row(tasks)).scalar_one()
+    ids = dict(zip(sorted(task.task_id for task in tasks), row_ids, strict=True))
     return [Receipt(ids[task.task_id], task.task_id, True) for task in tasks]
 
 

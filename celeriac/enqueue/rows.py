@@ -56,9 +56,9 @@ class NewTask:
         return json.loads(self.args), json.loads(self.kwargs)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Receipt:
-    """Where an enqueue ended: a new row, or the one that holds its key or id.
+    """Where an enqueue ended: a new row, or the one that holds its key or id. Never changed, as NewTask.
 
     `waits_for`: time or lock, None if it may start now or has. `due_at`: when the one that was
     there already is due, if it waits for that. `differs`: it has the id, but another role or other arguments.

@@ -48,21 +48,26 @@ class Enqueuer:
 
     def insert_many(
         self, role: Role, batches: Iterator[list[NewTask]], bound: Bound | None
-    ) -> list[tuple[str, Receipt | None]]:
+    ) -> Iterator[tuple[str, Receipt | None]]:
         """As `insert`, of tasks of one role: the id that was made for each, and where it ended.
 
-        A batch is inserted while the next one is made, but where a transaction would be open for long meanwhile, where
-        it is somebody else's, and where unique keys are taken, which is done in one order.
+        They are committed once the last is asked for. A batch is inserted while the next one is made, but where a
+        transaction would be open for long meanwhile, where it is somebody else's, and where unique keys are taken,
+        which is done in one order. Of what was told nothing is kept: to walk over many objects costs the garbage
+        collector more than the rows cost otherwise.
         """
         begun = list(islice(batches, 2))
         if len(begun) < 2 or bound is not None or not self._may_begin(role, begun[0]):
             tasks = list(chain(*begun, *batches))
-            return [(t.task_id, receipt) for t, receipt in zip(tasks, self.insert(tasks, bound), strict=True)]
+            yield from ((t.task_id, receipt) for t, receipt in zip(tasks, self.insert(tasks, bound), strict=True))
+            return
+        is_ready = False
         with _refusing_unready(), self.app.database.transaction() as connection:
-            receipts = list(enqueue_while_made(connection, chain(begun, batches)))
-        if any(receipt.waits_for is None for receipt in receipts):
+            for receipt in enqueue_while_made(connection, chain(begun, batches)):
+                is_ready = is_ready or receipt.waits_for is None
+                yield receipt.task_id, receipt
+        if is_ready:
             self._kick(role.name)
-        return [(receipt.task_id, receipt) for receipt in receipts]
 
     def _may_begin(self, role: Role, first: Sequence[NewTask]) -> bool:
         """Whether the first tasks may be inserted before the last are made."""

@@ -44,14 +44,18 @@ class Enqueued(RowResult):
     row_id: int | None = None
     due_at: datetime | None = None
 
+    #: What `AsyncResult` sets on each result, until somebody has asked for it.
+    _cache = None
+
     @classmethod
     def of(cls, app: SeamApp, task_id: str, receipt: Receipt | None) -> Enqueued:
         """What `AsyncResult` makes ready for whoever waits is made when somebody does: most never ask."""
         result = cls.__new__(cls)
-        result.app, result.backend, result.id = app, app.backend, receipt.task_id if receipt else task_id
-        result.parent = result._cache = result._ignored = None
+        result.app, result.backend, result.id = app, app.backend, task_id
         if receipt:
-            result.is_new, result.row_id, result.due_at = receipt.is_new, receipt.id, receipt.due_at
+            result.id, result.is_new, result.row_id = receipt.task_id, receipt.is_new, receipt.id
+            if receipt.due_at is not None:
+                result.due_at = receipt.due_at
         return result
 
     @property

@@ -17,7 +17,13 @@ MOST_BYTES = 4 * 1024 * 1024
 _decoder: Any = json.JSONDecoder()
 _scan = _decoder.scan_once
 
-_encode = kombu_json.JSONEncoder(allow_nan=False).encode
+_encoder = kombu_json.JSONEncoder(allow_nan=False)
+_to_ascii = json.encoder.encode_basestring_ascii
+
+# `JSONEncoder.encode` makes this anew for each value, which takes four times as long as a small one does to write. It
+# keeps no notes of what it is within, so that threads may share it, and a circle is too deep for it.
+_make_writer: Any = json.encoder.c_make_encoder  # type: ignore[attr-defined]
+_write = _make_writer(None, _encoder.default, _to_ascii, None, ": ", ", ", False, False, False)
 
 _SCALARS = frozenset({str, int, float, bool, type(None)})
 
@@ -58,6 +64,13 @@ def json_text(what: Any, *, within: int = 0) -> str:
     if "\\u0000" in text and _NUL.search(text):
         raise Unfit("a NUL character (\\u0000), which Postgres does not store")
     return text
+
+
+def _encode(what: Any) -> str:
+    try:
+        return "".join(_write(what, 0))
+    except RecursionError:
+        return _encoder.encode(what)  # raises what says whether it is a circle
 
 
 def parsed(text: str) -> Any:

@@ -12,8 +12,9 @@ from uuid import UUID
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kombu.utils.json import dumps
 
-from celeriac.store.encoding import DEEPEST, TooLarge, Unfit, encoded, revived
+from celeriac.store.encoding import DEEPEST, TooLarge, Unfit, encoded, json_text, revived
 
 NO_LIMIT = float("inf")
 
@@ -35,6 +36,11 @@ NESTED = st.recursive(RICH, lambda inner: st.lists(inner, max_size=4) | st.dicti
 @given(NESTED)
 def test_what_is_accepted_comes_back_as_it_was(value: Any) -> None:
     assert revived(stored(value)) == value
+
+
+@given(NESTED)
+def test_it_is_written_as_kombu_writes_it(value: Any) -> None:
+    assert json_text(value) == dumps(value)
 
 
 @pytest.mark.parametrize(
@@ -104,6 +110,14 @@ def test_nesting_is_bounded_far_below_what_ends_a_worker() -> None:
     with pytest.raises(Unfit, match="JSON"):
         encoded(nested(100_000), NO_LIMIT)
     assert len(stored([[i] for i in range(5000)])) == 5000
+
+
+def test_a_circle_is_named_and_what_is_there_twice_is_none() -> None:
+    twice: list[Any] = [1]
+    assert stored([twice, {"again": twice}]) == [[1], {"again": [1]}]
+    twice.append({"again": twice})
+    with pytest.raises(Unfit, match="Circular reference"):
+        encoded(twice, NO_LIMIT)
 
 
 @pytest.mark.parametrize(("text", "size"), [("x" * 98, 100), ("é" * 49, 100), ("€" * 32, 98), ("\n" * 49, 100)])
