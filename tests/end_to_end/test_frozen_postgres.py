@@ -118,9 +118,9 @@ def test_a_heartbeat_that_hangs_is_made_up_for_before_its_lease_is_over(
     ):
         rows("""INSERT INTO worker_tasks (task_id, role, kwargs) VALUES ('long', 'slow', '{"seconds": 6}')""")
         until(lambda: rows("SELECT FROM ran WHERE task_id = 'long'"), "the task to begin")
-        (hanging,) = until(lambda: frozen_while_idle(rows), "the heartbeat's backend to be idle")
+        until(lambda: froze_the_heartbeat(worker, rows), "the watchdog to end the heartbeat's connection")
         until(lambda: rows.one("SELECT status <> 'running' FROM worker_tasks WHERE task_id = 'long'"), "the end")
-        signalled(hanging, signal.SIGCONT)
+        go_on(server)
         assert DROPPED in worker.printed()
         assert rows("SELECT kind FROM celeriac.task_events WHERE kind = 'rescue'") == []
 
