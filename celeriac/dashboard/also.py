@@ -21,6 +21,7 @@ LISTS: Final = {
     "roles": "SELECT * FROM celeriac.v_worker_capacity{} ORDER BY role",
     "accounts": "SELECT * FROM celeriac.account_policies ORDER BY account",
     "locks": "SELECT * FROM celeriac.locks ORDER BY lock_key",
+    "unique-keys": "SELECT role, unique_key, id FROM celeriac.tasks WHERE unique_key IS NOT NULL{} ORDER BY 1, 2 LIMIT 50",
     "workers": "SELECT * FROM celeriac.workers ORDER BY last_heartbeat_at DESC",
     "schedules": "SELECT * FROM celeriac.scheduled_jobs WHERE kind = 'task' ORDER BY name",
     "failures": "SELECT role, split_part(error_message, E'\\n', 1) AS error, count(*) FROM celeriac.worker_tasks"
@@ -85,6 +86,7 @@ FILTERS: Final[Mapping[str, Mapping[str, tuple[str | None, str | None, str | Non
     },
     "capacity": {"role": ("", None, "role = {}")},
     "decisions": {"role": ("", None, "role = {}")},
+    "unique-keys": {"role": ("", "role", "role = {}")},
     "dead-letters": {"name": ("--name", "name", "name = {}")},
     "audit": {
         **{name: (f"--{name}", name, f"{name} = {{}}") for name in ("by", "via", "action", "kind", "target")},

@@ -144,10 +144,14 @@ class Page:
         """Of the API, as the reader's browser calls it."""
         return str(self.request.base_url).rstrip("/").removesuffix("/admin")
 
-    def also(self, usual: tuple[str | None, str | None]) -> list[tuple[str, str]]:
-        """The same by other ways, each with its name. `usual`: the command and the path of such a page."""
-        of = self._path.strip("/").partition("/")[2]
-        return also(self.name, of, self.filtered(), usual)
+    def also(self, usual: Mapping[str, tuple[str | None, str | None]]) -> list[tuple[str, str]]:
+        """The same by other ways, each with its name. `usual`: by page, the command and the path that ask for all."""
+        name, of = self.name, self._path.strip("/").partition("/")[2]
+        if name == "locks" and self.asked.get("tab") == "unique":
+            name = "unique-keys"
+        if (name, of) == ("tasks", "matching"):  # no task's id: those that a filter means
+            of = ""
+        return also(name, of, self.filtered(), usual.get(name, (None, None)))
 
     def may(self, permission: str) -> bool:
         return permission in self.permissions

@@ -35,6 +35,7 @@ ALSO = {
     "workers": ("celeriac workers", "/api/workers"),
     "schedules": ("celeriac schedule list", "/api/admin/scheduled-jobs"),
     "locks": ("celeriac locks", "/api/locks"),
+    "unique-keys": ("celeriac unique-keys", "/api/unique-keys"),
     "failures": ("celeriac failures", "/api/failures"),
     "decisions": ("celeriac decisions", "/api/roles/{role}/passes"),
     "bulk": ("celeriac bulk list", "/api/bulk"),

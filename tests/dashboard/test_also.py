@@ -69,6 +69,9 @@ def test_every_page_says_how_sql_tells_the_same(site: Site, page: str) -> None:
         ("capacity", {"role": "crawl"}, "celeriac capacity crawl"),
         ("decisions", {"role": "crawl"}, "celeriac decisions crawl"),
         ("tasks", {"waits": "lock"}, None),
+        ("tasks/matching", {"move": "retry", "state": "failed", "role": "crawl"}, "list --status failed --role crawl"),
+        ("locks", {"tab": "unique"}, "celeriac unique-keys"),
+        ("locks", {"tab": "unique", "role": "crawl"}, "celeriac unique-keys crawl"),
     ],
 )
 def test_a_filter_is_said_in_each_way(site: Site, path: str, asked: dict[str, str], has: str | None) -> None:
