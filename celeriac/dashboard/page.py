@@ -147,10 +147,8 @@ class Page:
     def also(self, usual: Mapping[str, tuple[str | None, str | None]]) -> list[tuple[str, str]]:
         """The same by other ways, each with its name. `usual`: by page, the command and the path that ask for all."""
         name, of = self.name, self._path.strip("/").partition("/")[2]
-        if name == "locks" and self.asked.get("tab") == "unique":
-            name = "unique-keys"
-        if (name, of) == ("tasks", "matching"):  # no task's id: those that a filter means
-            of = ""
+        name = "unique-keys" if (name, self.asked.get("tab")) == ("locks", "unique") else name
+        of = "" if (name, of) == ("tasks", "matching") else of  # no task's id: those that a filter means
         return also(name, of, self.filtered(), usual.get(name, (None, None)))
 
     def may(self, permission: str) -> bool:
