@@ -21,7 +21,8 @@ LISTS: Final = {
     "roles": "SELECT * FROM celeriac.v_worker_capacity{} ORDER BY role",
     "accounts": "SELECT * FROM celeriac.account_policies ORDER BY account",
     "locks": "SELECT * FROM celeriac.locks ORDER BY lock_key",
-    "unique-keys": "SELECT role, unique_key, id FROM celeriac.tasks WHERE unique_key IS NOT NULL{} ORDER BY 1, 2 LIMIT 50",
+    "unique-keys": "SELECT role, unique_key, id FROM celeriac.tasks WHERE unique_key IS NOT NULL{}"
+    " ORDER BY role, unique_key LIMIT 50",
     "workers": "SELECT * FROM celeriac.workers ORDER BY last_heartbeat_at DESC",
     "schedules": "SELECT * FROM celeriac.scheduled_jobs WHERE kind = 'task' ORDER BY name",
     "failures": "SELECT role, split_part(error_message, E'\\n', 1) AS error, count(*) FROM celeriac.worker_tasks"
