@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.api.works import row, task
-from tests.dashboard.pages import ONE, PAGES, filled
+from tests.dashboard.pages import FORMS, ONE, PAGES, filled
 from tests.dashboard.site import Site, looked, worker
 
 OFF = {"java_script_enabled": False}
@@ -123,8 +123,12 @@ def test_no_page_is_wider_than_a_small_screen(site: Site, page: Page, furnished:
     long = task(site, "failed", "r" * 200, account="a" * 200, lock_key="k" * 200)
     site.rows("UPDATE celeriac.history SET error_message = repeat('e', 300) WHERE id = :id", id=long)
     worker(site, "w" * 200)
-    for path in (*PAGES, *(filled(path, furnished) for path in ONE), f"tasks/{long}", f"accounts/{'a' * 200}"):
-        page.goto(path)
+    page.context.add_cookies([{"name": "celeriac", "value": site.tokens["admin"], "url": site.url}])
+    of_one = [filled(path, furnished) for path in (*ONE, *FORMS)]
+    for path in (*PAGES, *of_one, f"tasks/{long}", f"accounts/{'a' * 200}"):
+        answer = page.goto(path)
+        assert answer is not None
+        assert answer.status == 200, path
         assert page.evaluate("document.documentElement.scrollWidth") <= 360, path
 
 
