@@ -1,8 +1,9 @@
 """`python -m bench.viewers`: what open pages cost the server that they ask whether anything has changed.
 
 `BENCH_VIEWERS` (50) of one page each, beside `BENCH_ROWS` tasks (1,000,000), for `BENCH_SECONDS` (30): each asks every
-2 s over a connection of its own, as `live.js` does, while a task of the list changes every second. Before, a tenth of
-them ask ten times as often: what the server then weighs is its own, and not that of more open pages.
+2 s over a connection of its own, as `live.js` does, while a task of the list changes every second. They have asked for
+a while before they are measured. What one weighs is what the server grows by as twice as many ask: its threads, and
+what it keeps of a page, are there by then.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ SECONDS = float(os.environ.get("BENCH_SECONDS", sized(30, 3)))
 #: How often (seconds) a page asks, and what all of them together may cost: of a processor, and bytes for each.
 EVERY, CORES, BYTES = 2.0, 0.15, 100_000
 
-#: How many fewer ask before it is measured, and for how long (seconds).
-FEWER, BEFORE = 10, float(sized(20, 1))
+#: How long (seconds) they ask before it is measured, and twice as many afterwards.
+BESIDE = float(sized(20, 1))
 
 PAGES = ("overview", "tasks", "roles/build")
 
@@ -47,14 +48,15 @@ def main() -> None:
         api, pid = life.enter_context(serving(app.database_url, app.redis_url))
         server = psutil.Process(pid)
         for page in PAGES:
+            url = f"{api.url}/admin/{page}"
             with changing(app.database):
-                few = watched(f"{api.url}/admin/{page}", token, BEFORE, max(VIEWERS // FEWER, 1), EVERY / FEWER)
-                asyncio.run(few)
-            before, began, weight = _busy(server), time.monotonic(), server.memory_info().rss
-            with changing(app.database):
-                answers = asyncio.run(watched(f"{api.url}/admin/{page}", token, SECONDS))
-            took = time.monotonic() - began
-            cores, each = (_busy(server) - before) / took, (server.memory_info().rss - weight) / VIEWERS
+                asyncio.run(watched(url, token, BESIDE))
+                before, began = _busy(server), time.monotonic()
+                answers = asyncio.run(watched(url, token, SECONDS))
+                took = time.monotonic() - began
+                cores, weight = (_busy(server) - before) / took, server.memory_info().rss
+                asyncio.run(watched(url, token, BESIDE, 2 * VIEWERS))
+                each = (server.memory_info().rss - weight) / VIEWERS
             over = " over" if cores > CORES or each > BYTES else ""
             told = ", ".join(f"{n / took:.1f}/s of {status}" for status, n in sorted(answers.items()))
             print(
@@ -91,17 +93,17 @@ def changing(database: Database) -> Iterator[None]:
         thread.join()
 
 
-async def watched(url: str, token: str, seconds: float, viewers: int = VIEWERS, every: float = EVERY) -> Counter[int]:
+async def watched(url: str, token: str, seconds: float, viewers: int = VIEWERS) -> Counter[int]:
     """How many answers of each status all of the viewers got."""
     until = time.monotonic() + seconds
     told: Counter[int] = Counter()
     async with asyncio.TaskGroup() as group:
         for n in range(viewers):
-            group.create_task(_viewer(url, token, until, every, n * every / viewers, told))
+            group.create_task(_viewer(url, token, until, n * EVERY / viewers, told))
     return told
 
 
-async def _viewer(url: str, token: str, until: float, every: float, late: float, told: Counter[int]) -> None:
+async def _viewer(url: str, token: str, until: float, late: float, told: Counter[int]) -> None:
     address, tag = urlsplit(url), ""
     await asyncio.sleep(late)
     reader, writer = await asyncio.open_connection(address.hostname, address.port)
@@ -115,7 +117,7 @@ async def _viewer(url: str, token: str, until: float, every: float, late: float,
             await reader.readexactly(length)
         told[int(lines[0].split()[1])] += 1
         tag = headers.get("etag", tag)
-        await asyncio.sleep(every)
+        await asyncio.sleep(EVERY)
     writer.close()
     await writer.wait_closed()
 
