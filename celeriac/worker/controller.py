@@ -14,7 +14,7 @@ from celeriac.roles.declare import Roles
 from celeriac.roles.role import Role
 from celeriac.roles.rules import TICKET
 from celeriac.store.built_in import is_built_in
-from celeriac.worker import pools
+from celeriac.worker import garbage, pools
 from celeriac.worker.app import WorkerApp
 from celeriac.worker.limits import tasks_that_fit
 from celeriac.worker.memory import memory
@@ -67,6 +67,7 @@ class Worker(StockWorker):
         self._leave_limits_to_rows()
         self._keep_to_memory()
         pools.prepare(kind)
+        garbage.collect_less_often()
         if kind in pools.KINDS:
             self.app.database.widen(self.concurrency + pools.BESIDE)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -38,6 +39,12 @@ RAN = """CREATE TABLE ran (
 @app.task(shared=False, bind=True, role="add")
 def add(self: Task[..., Any], a: int, b: int = 1) -> int:
     return a + b
+
+
+@app.task(shared=False, role="garbage")
+def garbage() -> list[int]:
+    """After how many new objects its process looks for garbage."""
+    return list(gc.get_threshold())
 
 
 @app.task(shared=False, bind=True, role="slow", chunk=1, stale_after=3, max_losses=5)

@@ -12,6 +12,7 @@ import pytest
 from celeriac.operate.workers import decommission
 from celeriac.run import shared
 from celeriac.store.connections import Database
+from celeriac.worker.garbage import YOUNG
 from tests.processes import Rows, Running, until
 
 Worker = Callable[..., Running]
@@ -22,6 +23,11 @@ def test_a_task_enqueued_here_runs_there_and_its_result_comes_back(shop: ModuleT
     result = shop.add.delay(2, b=3)
     assert result.is_new
     assert result.get(timeout=20) == 5
+
+
+def test_its_processes_look_for_garbage_less_often(shop: ModuleType, worker: Worker) -> None:
+    worker()
+    assert shop.garbage.delay().get(timeout=20)[0] == YOUNG
 
 
 def test_a_task_that_fails_is_retried_in_sql_and_then_in_another_round(
