@@ -7,12 +7,15 @@ import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from operator import itemgetter
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, text
 
 from celeriac.dispatch.resuming import Point, Points, behind
+from celeriac.store.arrays import array, texts
 from celeriac.store.plans import hashes, lookups
+from celeriac.store.prepared import bare
 
 # INVARIANT of `taken`: each account's best entries by (priority, due time, id); one that somebody else has locked is
 # passed over. Only heads of lock keys are ready, so no claim can meet a held lock. `point`: where
@@ -69,14 +72,17 @@ FROM jsonb_to_recordset(CAST(:tickets AS jsonb)) AS ticket (
 """)
 
 
-@dataclass(frozen=True, slots=True)
-class Taken:
+class Taken(NamedTuple):
     """A task that was claimed, and how often it was lost. `point`: its entry's, where its account's share ends."""
 
     id: int
     account: str
     losses: int
     point: Point | None = None
+
+
+#: Of a row of `CLAIM`: its rank within its account, its account's place.
+_TURN = itemgetter(4, 5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,10 +117,10 @@ def claim(connection: Connection, role: str, shares: Mapping[str, int], points: 
     wanted: dict[str, Any] = {"role": role, "accounts": list(shares), "slots": list(shares.values())}
     with hashes(connection):
         if points is None:
-            rows = connection.execute(CLAIM, wanted).all()
+            rows = bare(connection.execute(CLAIM, wanted))
         else:
-            rows = connection.execute(CLAIM_BEHIND, wanted | {"points": json.dumps(dict(points))}).all()
-    return [Taken(*row[:4]) for row in sorted(rows, key=lambda row: (row.rank, row.place))]
+            rows = bare(connection.execute(CLAIM_BEHIND, wanted | {"points": json.dumps(dict(points))}))
+    return [Taken._make(row[:4]) for row in sorted(rows, key=_TURN)]
 
 
 def reached(taken: Sequence[Taken]) -> dict[str, Point]:
@@ -143,8 +149,8 @@ def hold(connection: Connection, role: str, tickets: Sequence[Held]) -> None:
 
 
 def _ticket(held: Held) -> dict[str, Any]:
-    accounts = [task.account for task in held.tasks]
-    row: dict[str, Any] = {"token": held.token, "ids": held.ids, "accounts": accounts}
+    accounts = texts(task.account for task in held.tasks)
+    row: dict[str, Any] = {"token": held.token, "ids": array(held.ids), "accounts": accounts}
     return row if held.holder is None else row | {"worker_id": held.holder.worker_id, "worker_pid": held.holder.pid}
 
 

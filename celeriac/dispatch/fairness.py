@@ -32,17 +32,21 @@ def allocate(claimants: Sequence[Claimant], free: int) -> dict[str, int]:
     """Slots per account, for at most `free` slots; accounts that get none are absent.
 
     `claimants` stand in rotation order: the first is the one after the cursor. No claimant gets more than it wants,
-    and no slot stays free while one wants more. Takes O((n + free) log n) steps.
+    and no slot stays free while one wants more. Takes O((n + free) log n) steps; the last that wants more gets the
+    rest at once.
     """
-    queue = [(c.holding / c.weight, turn) for turn, c in enumerate(claimants) if c.wants]
+    wants = [c.wants for c in claimants]
+    queue = [(c.holding / c.weight, turn) for turn, c in enumerate(claimants) if wants[turn]]
     heapq.heapify(queue)
     shares: dict[str, int] = {}
     while queue and free > 0:
         _, turn = queue[0]
         claimant = claimants[turn]
-        share = shares[claimant.account] = shares.get(claimant.account, 0) + 1
-        free -= 1
-        if share < claimant.wants:
+        before = shares.get(claimant.account, 0)
+        slots = 1 if len(queue) > 1 else min(free, wants[turn] - before)
+        share = shares[claimant.account] = before + slots
+        free -= slots
+        if share < wants[turn]:
             heapq.heapreplace(queue, ((claimant.holding + share) / claimant.weight, turn))
         else:
             heapq.heappop(queue)

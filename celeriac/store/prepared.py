@@ -21,6 +21,13 @@ def for_cursor(statement: TextClause) -> str:
     return str(statement.compile(dialect=PGDialect_psycopg2()))
 
 
+def bare(result: Any) -> list[tuple[Any, ...]]:
+    """Rows as the driver has them: of many, each of which every task feels."""
+    rows: list[tuple[Any, ...]] = result.cursor.fetchall()
+    result.close()
+    return rows
+
+
 class Prepared:
     """A statement that each connection parses and plans once; `Database.cursor` executes it.
 
@@ -63,11 +70,7 @@ class Prepared:
         return self.on(connection, parameters)
 
     def rows(self, connection: Connection, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
-        """As `on`, as the driver has them: rows of many, each of which every task feels."""
-        result = self.on(connection, parameters)
-        rows: list[tuple[Any, ...]] = result.cursor.fetchall()
-        result.close()
-        return rows
+        return bare(self.on(connection, parameters))
 
     def execute(self, cursor: Any, parameters: Mapping[str, Any], *, before: str = "") -> None:
         """`before`: statements of the same trip and transaction."""
