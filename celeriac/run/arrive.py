@@ -127,7 +127,11 @@ def _run_few(app: RunApp, role: Role) -> dict[str, Any] | None:
 
 def _run_pass(app: RunApp, role: Role) -> dict[str, Any]:
     """Runs the pass that was asked for; the first of its tickets stays here, started as it was claimed."""
-    own = Own(Holder(worker_id(), os.getpid()), fresh_token(), _own)
+
+    def read(connection: Connection, ticket: Held) -> list[Started]:
+        return start.own(connection, role.name, ticket.ids, ticket.token)
+
+    own = Own(Holder(worker_id(), os.getpid()), fresh_token(), read)
 
     def ask(again: bool) -> list[Started]:
         if again and (mine := _start_again(app.database, role, own.token)):
@@ -147,7 +151,3 @@ def _start_again(database: Database, role: Role, token: str) -> list[Started]:
 
 def _me() -> dict[str, Any]:
     return {"worker_id": worker_id(), "pid": os.getpid()}
-
-
-def _own(connection: Connection, ticket: Held) -> list[Started]:
-    return start.own(connection, ticket.ids, ticket.token)

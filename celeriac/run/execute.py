@@ -24,10 +24,10 @@ from celery.loaders.base import BaseLoader
 from sqlalchemy.exc import DBAPIError
 
 from celeriac.canvas import join
-from celeriac.canvas.parts import stored_body
 from celeriac.errors import CeleriacError, LeaseLost, Snooze, TaskCancelled
 from celeriac.run import redaction
 from celeriac.run.app import Backend, HandlerApp
+from celeriac.run.requests import Requests, request_of
 from celeriac.run.run import Run, enter, leave
 from celeriac.run.shared import worker_id
 from celeriac.store import states as row_states
@@ -75,7 +75,7 @@ class Direct:
     task: Any
     context: Context
     backend: Backend
-    utc: bool
+    requests: Requests
     keeps: bool
 
 
@@ -90,20 +90,17 @@ def directly(app: HandlerApp, role: str) -> Iterator[Direct | None]:
     _task_stack.push(task)
     task.request_stack.push(context)
     try:
-        yield Direct(task, context, app.backend, app.conf.enable_utc, not task.ignore_result)
+        yield Direct(task, context, app.backend, Requests(app.conf.enable_utc), not task.ignore_result)
     finally:
         task.request_stack.pop()
         _task_stack.pop()
 
 
-#: What of a row's headers its request says.
-SAID = ("root_id", "parent_id", "ignore_result", "shadow", "argsrepr", "kwargsrepr", "eta")
-
-
 def execute(app: HandlerApp, run: Run, direct: Direct | None = None) -> None:
     """Runs the handler; its outcome is in `run`. `direct`: for a direct call, of what belongs to no workflow."""
     token = enter(run)
-    run.secret = redaction.of_role(app.roles, run.role)
+    if run.role.sensitive:
+        run.secret = redaction.of_role(app.roles, run.role)
     try:
         ended = _attempt(app, run, direct)
     except TaskCancelled:
@@ -116,7 +113,8 @@ def execute(app: HandlerApp, run: Run, direct: Direct | None = None) -> None:
             _conclude(app.backend, run, ended)
     finally:
         leave(run, token)
-        redaction.hide(run)
+        if run.secret is not None:
+            redaction.hide(run)
 
 
 def _attempt(app: HandlerApp, run: Run, direct: Direct | None) -> Any:
@@ -129,7 +127,7 @@ def _attempt(app: HandlerApp, run: Run, direct: Direct | None) -> Any:
             args, kwargs = revived(task.args), revived(task.kwargs)
         else:
             args, kwargs = _arguments(app, run)
-        request = request_of(run, app.conf.enable_utc if direct is None else direct.utc)
+        request = request_of(run, app.conf.enable_utc) if direct is None else direct.requests.of(run)
     except (TaskCancelled, LeaseLost):
         raise
     except Exception as error:
@@ -271,28 +269,3 @@ def _conclude(backend: Backend, run: Run, error: Any) -> None:
     else:
         error = error or RuntimeError("ended without an outcome")
         backend.store_result(run.task.task_id, error, states.FAILURE)
-
-
-def request_of(run: Run, utc: bool, read: Callable[[Any], Any] = revived) -> dict[str, Any]:
-    """What Celery's own requests say of a task. Raises what `read` raises of the links of its workflow."""
-    task, said = run.task, run.task.headers
-    hard, soft = (run.role.hard_timeout, run.timeout) if said is None else run.timelimit
-    request = {
-        "id": task.task_id, "task": run.role.name, "retries": task.retry_count, "root_id": task.task_id,
-        "parent_id": None, "hostname": worker_id(), "is_eager": False, "ignore_result": None,  # as its task says
-        "correlation_id": task.task_id, "timelimit": [hard, soft], "time_limit": hard, "soft_time_limit": soft,
-        "shadow": None, "argsrepr": None, "kwargsrepr": None, "eta": None,
-        "delivery_info": {
-            "exchange": "", "routing_key": run.role.queue, "priority": task.priority, "redelivered": task.losses > 0
-        },
-        "utc": utc,
-    }  # fmt: skip
-    if run.secret is not None:
-        request |= redaction.reprs(run)
-    if said is None:
-        return request
-    canvas = read(run.canvas)
-    if "chord" in canvas:
-        canvas["chord"] = stored_body(**canvas["chord"])
-    own = {"headers": read(said["headers"])} if "headers" in said else {}
-    return {**own.get("headers", {}), **own, **request, **{k: said[k] for k in SAID if k in said}, **canvas}

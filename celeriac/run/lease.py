@@ -71,7 +71,7 @@ FROM mine WHERE t.id = :id
 """)
 
 RUNNING = text(f"""
-SELECT {COLUMNS}, CAST(k.token AS text)
+SELECT {COLUMNS}, t.role, CAST(k.token AS text)
 FROM celeriac.tasks t JOIN celeriac.tickets k ON t.id = ANY (k.ids)
 WHERE t.id = :id AND k.worker_id = :worker_id AND k.worker_pid = :pid
 """)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from celery.exceptions import TimeLimitExceeded
 
 from celeriac.errors import LeaseLost, Permanent
 from celeriac.roles.role import Role
-from celeriac.settle.outcome import LOST, REPLACED, Outcome
+from celeriac.settle.outcome import LOST, REPLACED, Outcome, Success
 from celeriac.settle.retries import Again, Attempt, Failed, after_failure, after_timeout
 from celeriac.store import states
 from celeriac.store.failures import is_full, is_restart
@@ -31,15 +31,14 @@ _AT_ONCE = RetryAsked(delay=0.0, at=None, args=None, kwargs=None)
 
 
 def completed(task: Started, role: Role, result: Any) -> Outcome:
-    return Outcome(
-        task=task, status=states.COMPLETED, result=result, keep=role.keeps_successes,
-        retry_count=task.retry_count, tries=task.tries,
-    )  # fmt: skip
+    return Success(task, result, role.keeps_successes)
 
 
 def ignored(task: Started, role: Role, state: dict[str, Any] | None) -> Outcome:
     """It has no result, and stays in the `state` of its own that its handler recorded last."""
-    return replace(completed(task, role, None), progress=None if state is None else {**state, STAYS: True})
+    if state is None:
+        return completed(task, role, None)
+    return _ended(task, states.COMPLETED, keep=role.keeps_successes, progress={**state, STAYS: True})
 
 
 def replaced(task: Started) -> Outcome:

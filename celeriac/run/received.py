@@ -12,7 +12,7 @@ from kombu.message import Message
 from celeriac.roles.role import Role
 from celeriac.run import shared
 from celeriac.run.app import TaskApp
-from celeriac.run.execute import request_of
+from celeriac.run.requests import request_of
 from celeriac.run.run import Run
 from celeriac.store.encoding import legible
 from celeriac.store.started import Started

@@ -10,9 +10,9 @@ from celery.app.task import Context
 from celeriac.roles.role import Role
 from celeriac.run import journal, lines, redaction, shared
 from celeriac.run.app import ReporterApp
-from celeriac.run.execute import request_of
 from celeriac.run.journal import Event
 from celeriac.run.received import is_heard, tell
+from celeriac.run.requests import request_of
 from celeriac.run.run import Run
 from celeriac.store.encoding import legible
 from celeriac.store.started import Started

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar, Token
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy.exc import DBAPIError
@@ -26,7 +26,6 @@ from celeriac.store.sensitive import Sensitive
 from celeriac.store.started import Started
 
 
-@dataclass(slots=True)
 class Run:
     """One started row in the hands of this process. Follow-ups and the session commit with its outcome.
 
@@ -40,11 +39,7 @@ class Run:
     what it has written through its session; what its hooks enqueue afterwards belongs to its outcome.
     """
 
-    task: Started
-    role: Role
-    database: Database
-    follow_ups: list[NewTask] = field(default_factory=list)
-    tombstones: list[Tombstone] = field(default_factory=list)
+    # What most runs never have stands here: an attribute of its own costs each.
     retry_asked: outcomes.RetryAsked | None = None
     outcome: Outcome | None = None
     settled: bool = False
@@ -55,13 +50,19 @@ class Run:
     is_hopeless: bool = False
     own_state: dict[str, Any] | None = None
     logged: TaskLog | None = None
-    began: float = field(default_factory=time.monotonic)
-    limited_since: float = field(default_factory=time.monotonic)
     opened: Session | None = None
     became: str | None = None
     traceback: str | None = None
     secret: Sensitive | None = None
     on_limit: Callable[[Run], None] | None = None
+
+    def __init__(self, task: Started, role: Role, database: Database) -> None:
+        self.task = task
+        self.role = role
+        self.database = database
+        self.follow_ups: list[NewTask] = []
+        self.tombstones: list[Tombstone] = []
+        self.began = self.limited_since = time.monotonic()
 
     @property
     def log(self) -> TaskLog:

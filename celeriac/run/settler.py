@@ -29,13 +29,13 @@ logger = logging.getLogger(__name__)
 
 def _are_simple(runs: Sequence[Run]) -> bool:
     """Whether one statement writes what they came to: else a refused one would leave the others written and unknown."""
-    plain = sum(is_plain(run.outcome) for run in runs if run.outcome is not None)
-    return plain in (0, len(runs)) and all(map(_is_simple, runs))
+    kinds = {is_plain(run.outcome) for run in runs if run.outcome is not None}
+    return len(kinds) == 1 and all(map(_is_simple, runs))
 
 
 def _is_simple(run: Run) -> bool:
     """Whether there is nothing beside its row that has to commit with it."""
-    return not run.follow_ups and not run.tombstones and run.outcome is not None and run.outcome.status != LOST
+    return not (run.follow_ups or run.tombstones or run.outcome is None or run.outcome.status == LOST)
 
 
 def _parts(run: Run) -> list[NewTask]:

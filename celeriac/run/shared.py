@@ -16,6 +16,9 @@ from billiard.process import current_process
 _flags = mmap.mmap(-1, 4)
 _DRAINING, _BACKING_OFF, _REPLACING_IDLE, _TELLING = range(4)
 
+#: Neither draining nor backing off.
+_OPEN = bytes(2)
+
 #: When the parent last renewed the leases of what runs here, on the machine's monotonic clock.
 _renewed = mmap.mmap(-1, 8)
 
@@ -67,7 +70,7 @@ def name_node(name: str) -> None:
 
 def closed() -> bool:
     """Whether nothing new may begin: the worker stops or backs off."""
-    return draining() or backing_off()
+    return _flags[: len(_OPEN)] != _OPEN
 
 
 def draining() -> bool:

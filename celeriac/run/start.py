@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from sqlalchemy import Connection, text
 
@@ -11,9 +12,11 @@ from celeriac.roles.role import Role
 from celeriac.store.prepared import Prepared
 from celeriac.store.started import Started
 
+#: What is read of a task, in the order of `Started`; its role and its token, which are the ticket's, come after them.
 COLUMNS = """
-    t.id, t.task_id, t.role, t.account, t.args, t.kwargs, t.headers, t.retry_count, t.max_retries, t.tries,
-    t.max_rounds, t.losses, t.priority, t.timeout, t.parent_id, t.lock_key"""
+    t.id, t.task_id, t.account, t.args, t.kwargs, t.headers, t.retry_count, t.max_retries, t.tries,
+    t.max_rounds, t.losses, t.priority, t.timeout, t.parent_id, t.lock_key,
+    t.expires_at <= statement_timestamp() AS expired"""
 
 # :again: an earlier ask may have been answered on a connection that broke; what it started is this process's already.
 START = text(f"""
@@ -22,15 +25,15 @@ WITH mine AS (
     SET worker_id = :worker_id, worker_pid = :pid, started_at = clock_timestamp(), heartbeat_at = clock_timestamp()
     WHERE token = CAST(:token AS uuid) AND role = :role
         AND (worker_id IS NULL OR :again AND worker_id = :worker_id AND worker_pid = :pid)
-    RETURNING ids, token
+    RETURNING ids
 )
-SELECT {COLUMNS}, CAST(m.token AS text), t.expires_at <= statement_timestamp() AS expired
-FROM celeriac.tasks t, mine m WHERE t.id = ANY (ARRAY(SELECT unnest(ids) FROM mine))
+SELECT {COLUMNS}
+FROM celeriac.tasks t WHERE t.id = ANY (ARRAY(SELECT unnest(ids) FROM mine))
 """)
 
 # What a pass of this process has claimed for it, in the pass's transaction.
 OWN = text(f"""
-SELECT {COLUMNS}, CAST(:token AS text), t.expires_at <= statement_timestamp() AS expired
+SELECT {COLUMNS}
 FROM celeriac.tasks t WHERE t.id = ANY (CAST(:ids AS bigint[]))
 """)
 
@@ -67,10 +70,10 @@ WITH ripe AS MATERIALIZED (
     SELECT CAST(:token AS uuid), :role, array_agg(id ORDER BY priority DESC, due_at, id),
         array_agg(account ORDER BY priority DESC, due_at, id), :worker_id, :pid, clock_timestamp(), clock_timestamp()
     FROM gone HAVING count(*) > 0
-    RETURNING token
+    RETURNING 1
 )
-SELECT {COLUMNS}, CAST(h.token AS text), t.expires_at <= statement_timestamp() AS expired, idle.yes
-FROM idle LEFT JOIN (held h JOIN celeriac.tasks t ON t.id = ANY (ARRAY(SELECT id FROM gone))) ON true
+SELECT {COLUMNS}, idle.yes
+FROM idle LEFT JOIN (held JOIN celeriac.tasks t ON t.id = ANY (ARRAY(SELECT id FROM gone))) ON true
 ORDER BY t.priority DESC, t.scheduled_for, t.id
 """)
 
@@ -93,12 +96,12 @@ def start(
     `again`: asked before, without an answer.
     """
     wanted = {"role": role, "token": token, "worker_id": worker_id, "pid": pid, "again": again}
-    return _in_order([Started(*row) for row in _START.rows(connection, wanted)], ids)
+    return _in_order(_START.rows(connection, wanted), ids, role, token)
 
 
-def own(connection: Connection, ids: Sequence[int], token: str) -> list[Started]:
+def own(connection: Connection, role: str, ids: Sequence[int], token: str) -> list[Started]:
     """What a pass has claimed and started for this process, in the order of `ids`."""
-    return _in_order([Started(*row) for row in connection.execute(OWN, {"ids": list(ids), "token": token})], ids)
+    return _in_order(connection.execute(OWN, {"ids": list(ids)}), ids, role, token)
 
 
 def start_few(
@@ -114,7 +117,7 @@ def start_few(
     rows = _START_FEW.on(connection, me | bounds).all()
     if not rows[0].yes:
         return None
-    return [Started(*row[:-1]) for row in rows if row.id is not None]
+    return [Started._make((*row[:-1], role, token)) for row in rows if row.id is not None]
 
 
 def most_without_pass(role: Role) -> int:
@@ -125,6 +128,7 @@ def most_without_pass(role: Role) -> int:
     return most if role.window >= FEW * FEW else 1
 
 
-def _in_order(rows: Sequence[Started], ids: Sequence[int]) -> list[Started]:
-    place = {task: n for n, task in reversed(list(enumerate(ids)))}
-    return sorted(rows, key=lambda row: place.get(row.id, len(place)))
+def _in_order(rows: Iterable[Sequence[Any]], ids: Sequence[int], role: str, token: str) -> list[Started]:
+    """Of this ticket; what `ids` does not name comes last."""
+    tasks = {row[0]: Started._make((*row, role, token)) for row in rows}
+    return [tasks.pop(task) for task in ids if task in tasks] + list(tasks.values())

@@ -177,7 +177,8 @@ class TicketRun:
             self.execute(self.app, run, direct)
         finally:
             self.place.current = None
-            self._unlimit(run)
+            if run.on_limit is not None:
+                self._unlimit(run)
         self.seconds += (seconds := (now := time.monotonic()) - run.began)
         if self.reporter is not None:
             self.reporter.ran(task, seconds)
@@ -193,9 +194,8 @@ class TicketRun:
             self._tell_limit(run)
 
     def _unlimit(self, run: Run) -> None:
-        if run.on_limit is not None:
-            run.on_limit = None
-            self.limit(0, 0.0)
+        run.on_limit = None
+        self.limit(0, 0.0)
 
     def _tell_limit(self, run: Run) -> None:
         allowed = self.limits.allowed

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from itertools import groupby
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import Connection, text
@@ -15,7 +15,9 @@ from celeriac.settle.follow_ups import follow_up
 from celeriac.settle.outcome import LOST, REPLACED, Outcome, is_plain
 from celeriac.settle.tombstones import Tombstone, bury
 from celeriac.store import look
+from celeriac.store.arrays import array
 from celeriac.store.prepared import Prepared
+from celeriac.store.states import COMPLETED
 
 _KEPT = """
     id, task_id, role, account, lock_key, unique_key, priority, aged, scheduled_for, expires_at, headers,
@@ -55,10 +57,8 @@ def _free_keys(of: str) -> str:
 )"""
 
 
-#: Besides what became of each task: the keys that are free, and the roles of those who have a key from here.
-_KEYS = """
-UNION ALL SELECT NULL, lock_key, NULL, NULL FROM freed
-UNION ALL (SELECT DISTINCT CAST(NULL AS bigint), NULL, role, NULL FROM handed)"""
+#: Besides what became of the tasks: the keys that are free, and the roles of those who have a key from here.
+_KEYS = "ARRAY(SELECT lock_key FROM freed), ARRAY(SELECT DISTINCT role FROM handed)"
 
 
 def _join(of: str) -> str:
@@ -135,12 +135,14 @@ WITH outcome AS (
     INSERT INTO celeriac.task_events (task, role, kind, from_status, to_status, by, why)
     SELECT id, role, kind, 'running', becomes, :by, error FROM judged WHERE kind IS NOT NULL
 )
-SELECT id, NULL AS lock_key, becomes, CASE WHEN becomes <> 'pending' THEN CAST(barrier AS text) END AS barrier
+SELECT jsonb_object_agg(id, becomes),
+    array_agg(CAST(barrier AS text)) FILTER (WHERE becomes <> 'pending' AND barrier IS NOT NULL), {_KEYS}
 FROM judged
-WHERE (SELECT n FROM fallen) IS NOT NULL{_KEYS}
+WHERE (SELECT n FROM fallen) IS NOT NULL
 """)
 
-# The same for successes of one ticket, which are most: no event, no new time, no new arguments.
+# The same for successes of one ticket, which are most: no event, no new time, no new arguments. Which of them count is
+# not told where all do.
 COMPLETE = text(f"""
 WITH held AS MATERIALIZED (
     SELECT * FROM celeriac.tickets WHERE token = CAST(:token AS uuid) FOR UPDATE
@@ -168,10 +170,30 @@ WITH held AS MATERIALIZED (
     FROM held h
     WHERE k.token = CAST(:token AS uuid) AND (SELECT count(*) FROM mine) BETWEEN 1 AND cardinality(h.ids) - 1
 )
-SELECT id, NULL AS lock_key, 'completed' AS becomes, CAST(barrier AS text) AS barrier FROM gone{_KEYS}
+SELECT CASE WHEN count(*) < cardinality(CAST(:ids AS bigint[])) THEN coalesce(array_agg(id), '{{}}') END,
+    array_agg(CAST(barrier AS text)) FILTER (WHERE barrier IS NOT NULL), {_KEYS}
+FROM gone
 """)
 
 _COMPLETE = Prepared(COMPLETE, {"token": "text", "ids": "bigint[]", "results": "text[]", "keep": "boolean"})
+
+
+@dataclass(slots=True)
+class _Effects:
+    """What became of each task whose outcome counts, by id; the barriers, keys and roles that this concerns."""
+
+    became: dict[int, str] = field(default_factory=dict)
+    barriers: set[str] = field(default_factory=set)
+    free_keys: set[str] = field(default_factory=set)
+    roles: set[str] = field(default_factory=set)
+
+    def add(
+        self, became: Mapping[int, str], barriers: Iterable[str] | None, free_keys: Iterable[str], roles: Iterable[str]
+    ) -> None:
+        self.became.update(became)
+        self.barriers.update(barriers or ())
+        self.free_keys.update(free_keys)
+        self.roles.update(roles)
 
 
 def settle(
@@ -188,14 +210,13 @@ def settle(
     """
     if not outcomes:
         return {}
-    plain = [o for o in outcomes if is_plain(o)]
-    rows = _complete(connection, plain)
-    if len(plain) < len(outcomes):
-        rows += _settle(connection, [o for o in outcomes if not is_plain(o) and o.status != LOST], by)
-    look.tell(connection, {role for task, key, role, _ in rows if task is None and key is None})
-    look.ask(connection, {key for _, key, _, _ in rows})
-    look.ask_joins(connection, {barrier for _, _, _, barrier in rows})
-    settled: dict[int, str] = {task: becomes for task, _, becomes, _ in rows if task is not None}
+    done = _Effects()
+    _complete(connection, [o for o in outcomes if is_plain(o)], done)
+    _settle(connection, [o for o in outcomes if not is_plain(o) and o.status != LOST], by, done)
+    look.tell(connection, done.roles)
+    look.ask(connection, done.free_keys)
+    look.ask_joins(connection, done.barriers)
+    settled = done.became
     new = [task for i, tasks in (follow_ups or {}).items() if i in settled for task in tasks]
     if new:
         follow_up(connection, new)
@@ -221,26 +242,24 @@ def _give_up(connection: Connection, outcome: Outcome, by: str) -> bool:
     return True
 
 
-def _complete(connection: Connection, outcomes: Sequence[Outcome]) -> list[Any]:
-    rows: list[Any] = []
-    for (token, keep), some in groupby(sorted(outcomes, key=_ticket), key=_ticket):
-        ended = list(some)
-        results = [None if o.result is None else json.dumps(o.result) for o in ended]
-        wanted = {"token": token, "keep": keep, "ids": [o.task.id for o in ended], "results": results}
-        rows += _COMPLETE.rows(connection, wanted)
-    return rows
+def _complete(connection: Connection, outcomes: Iterable[Outcome], done: _Effects) -> None:
+    tickets: dict[tuple[str, bool], dict[int, Any]] = {}
+    for outcome in outcomes:
+        tickets.setdefault((outcome.task.token, outcome.keep), {})[outcome.task.id] = outcome.result
+    for (token, keep), ended in sorted(tickets.items()):
+        results = [None if result is None else json.dumps(result) for result in ended.values()]
+        wanted = {"token": token, "keep": keep, "ids": array(ended), "results": results if any(results) else None}
+        ((mine, *concerned),) = _COMPLETE.rows(connection, wanted)
+        done.add(dict.fromkeys(ended if mine is None else mine, COMPLETED), *concerned)
 
 
-def _ticket(outcome: Outcome) -> tuple[str, bool]:
-    return outcome.task.token, outcome.keep
-
-
-def _settle(connection: Connection, outcomes: Sequence[Outcome], by: str) -> list[Any]:
+def _settle(connection: Connection, outcomes: Sequence[Outcome], by: str, done: _Effects) -> None:
     if not outcomes:
-        return []
+        return
     tokens = sorted({o.task.token for o in outcomes})
     rows = json.dumps([_row(o) for o in outcomes])
-    return list(connection.execute(SETTLE, {"outcomes": rows, "tokens": tokens, "by": by}).all())
+    became, *concerned = connection.execute(SETTLE, {"outcomes": rows, "tokens": tokens, "by": by}).one()
+    done.add({int(task): becomes for task, becomes in (became or {}).items()}, *concerned)
 
 
 #: What `SETTLE` is told of an outcome.

@@ -25,7 +25,9 @@ def settler(database: Database) -> Settler:
 
 
 def keyed_run(task: Started, database: Database, *follow_ups: NewTask) -> Run:
-    return Run(task, Role(name="work"), database, follow_ups=list(follow_ups), outcome=outcome(task))
+    run = Run(task, Role(name="work"), database)
+    run.follow_ups, run.outcome = list(follow_ups), outcome(task)
+    return run
 
 
 def test_a_follow_up_waits_behind_those_that_waited_for_the_key_already(

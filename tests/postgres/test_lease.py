@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 
@@ -51,7 +50,7 @@ def test_a_heartbeat_never_waits_for_a_settle(database: Database, rows: Rows) ->
 def test_progress_renews_and_prolongs_for_the_runs_own_token_only(database: Database, rows: Rows) -> None:
     (task,) = running(database, new_task(timeout=10.0))
     rows("UPDATE tickets SET heartbeat_at = '2020-01-01'")
-    others = Run(dataclasses.replace(task, token=str(uuid.uuid4())), Role(name="work"), database)
+    others = Run(task._replace(token=str(uuid.uuid4())), Role(name="work"), database)
     mine = Run(task, Role(name="work"), database)
     told: list[Run] = []
     for run in (others, mine):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import uuid
 from collections.abc import Sequence
@@ -214,6 +213,6 @@ def test_the_rows_of_one_process_are_its_own(database: Database, rows: Rows) -> 
         assert release.of_process(connection, WORKER, PID) == held(*mine)
         assert sorted(release.of_process(connection, WORKER, None)) == held(*mine, *others)
         assert release.of_process(connection, "another worker", None) == []
-        assert lease.running(connection, mine[0].id, WORKER, PID) == dataclasses.replace(mine[0], expired=None)
+        assert lease.running(connection, mine[0].id, WORKER, PID) == mine[0]
         assert lease.running(connection, others[0].id, WORKER, PID) is None
         assert lease.running(connection, mine[0].id, "another worker", PID) is None

@@ -30,8 +30,7 @@ def test_a_call_may_allow_more_retries_than_the_role_or_fewer(
         raise ValueError("again")
 
     (task,) = running(database, new_task(max_retries=allowed))
-    run = Run(task, app.roles.of(app.tasks["work"]), database)
-    object.__setattr__(task, "retry_count", used)
+    run = Run(task._replace(retry_count=used), app.roles.of(app.tasks["work"]), database)
     execute(app, run)
     assert run.outcome is not None
     assert run.outcome.status == then

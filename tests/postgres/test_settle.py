@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -68,7 +67,7 @@ def test_nothing_to_settle_is_nothing(database: Database) -> None:
 def test_a_settle_under_another_token_is_refused(database: Database, rows: Rows) -> None:
     (task,) = running(database, new_task())
     before = rows(ALL)
-    assert settled(database, outcome(dataclasses.replace(task, token=str(uuid.uuid4())))) == set()
+    assert settled(database, outcome(task._replace(token=str(uuid.uuid4())))) == set()
     assert rows(ALL) == before
     assert rows(EVENTS) == [("late_finish", "running", "running")]
 
@@ -207,7 +206,8 @@ def finish(app: Celeriac) -> Callable[..., None]:
 
     def settle_run(task: Any, keep: bool = True) -> None:
         follow_ups = [new_task("next", unique_key="n"), new_task("next")]
-        run = Run(task, Role(name="work"), app.database, follow_ups=follow_ups, outcome=outcome(task, keep=keep))
+        run = Run(task, Role(name="work"), app.database)
+        run.follow_ups, run.outcome = follow_ups, outcome(task, keep=keep)
         settler = app.settler
         settler.on_enqueued = lambda _: None
         settler.settle([run])
@@ -229,7 +229,7 @@ def test_follow_ups_of_a_refused_outcome_do_not_come(
     database: Database, finish: Callable[..., None], rows: Rows
 ) -> None:
     (task,) = running(database, new_task())
-    finish(dataclasses.replace(task, token=str(uuid.uuid4())))
+    finish(task._replace(token=str(uuid.uuid4())))
     assert rows("SELECT count(*) FROM worker_tasks WHERE role = 'next'") == [(0,)]
     assert rows(STATUS) == [("running",)]
 

@@ -199,7 +199,7 @@ def test_an_outcome_that_postgres_does_not_take_is_an_error_of_its_settle(
 ) -> None:
     (task,) = running(database, new_task("mail"))
     run = Run(task, app.roles.of(shop["mail"]), database)
-    run.outcome = replace(outcome(task), task=replace(task, token="no token"))
+    run.outcome = replace(outcome(task), task=task._replace(token="no token"))
     with pytest.raises(DBAPIError):
         app.settler.settle([run])
     assert not spans.one("settle mail").status.is_ok

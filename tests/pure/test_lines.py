@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,14 +18,14 @@ from celeriac.store.started import Started
 def started(**headers: Any) -> Started:
     kept = {"retry_count": 0, "max_retries": None, "tries": 0, "max_rounds": 1, "losses": 0, "priority": 0}
     whose = {"timeout": None, "parent_id": None, "lock_key": None, "token": "6a1f07c2-5d35-4b8e-a1ce-0d9e7a4c2b11"}
-    about = {"account": "acme", "args": [], "kwargs": {"patient_id": 4711}, "headers": headers}
+    about = {"account": "acme", "args": [], "kwargs": {"patient_id": 4711}, "headers": headers, "expired": None}
     return Started(id=7, task_id="i", role="bill", **about, **kept, **whose)
 
 
 def test_a_line_has_an_event_its_attempt_and_its_callers_trace(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     traced = {"headers": {"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}}
-    task = replace(started(**traced), retry_count=2, tries=1)
+    task = started(**traced)._replace(retry_count=2, tries=1)
     lines.claimed(task, Role(name="bill"))
     (line,) = caplog.records
     told = line.data  # type: ignore[attr-defined]
