@@ -37,8 +37,8 @@ WAIT = 1.0
 WAIT_STEP = 0.02
 
 
-# A crash may forget such a pass: its tasks are ready again, and its tickets start nothing. A start waits until what was
-# written before it is flushed, so nothing that runs is forgotten.
+# A crash may forget such a pass: its tasks are ready again, its tickets start nothing, and a prompt role's next look
+# makes another. A start waits until what was written before it is flushed, so nothing that runs is forgotten.
 NOT_FLUSHED = "SET LOCAL synchronous_commit = off"
 
 
@@ -225,7 +225,7 @@ class Dispatcher:
         if own is not None:
             held[0] = Held(own.token, held[0].tasks, own.holder)
         claim.hold(connection, role.name, held)
-        if own is None:
+        if own is None and role.prompt:
             connection.exec_driver_sql(NOT_FLUSHED)
         tickets = [Ticket(role.name, role.queue, ticket.ids, ticket.token) for ticket in held]
         return Pass(tickets, started=own.read(connection, held[0]) if own else (), accounts=len(claimed))

@@ -43,7 +43,10 @@ class Outcome:
 
 
 class Success(Outcome):
-    """A success and nothing else, as most are: all have in common what stands here, so that each is quickly made."""
+    """A success and nothing else, as most are: all have in common what stands here, so that each is quickly made.
+
+    `dataclasses.replace` and copies are not for it: what is more than a success is an `Outcome`.
+    """
 
     __slots__ = ()
 

@@ -15,10 +15,12 @@ from celeriac.run.start import own, start
 from celeriac.store.connections import Database
 from celeriac.store.migrate import migrate
 from tests.postgres.conftest import new_task
-from tests.postgres.passes import ROLE
+from tests.postgres.passes import ROLE, role
 from tests.postgres.stages import PID, WORKER, enqueued
 
 TASKS = 10
+
+PROMPT = role(prompt=True)
 
 
 @pytest.fixture
@@ -56,7 +58,7 @@ def test_the_tasks_of_a_pass_that_a_crash_forgot_are_ready_again(
 ) -> None:
     enqueued(own_database, *(new_task() for _ in range(TASKS)))
     dispatcher = Dispatcher(own_database, publisher, "test")
-    published = dispatcher.run_pass(ROLE).tickets
+    published = dispatcher.run_pass(PROMPT).tickets
     assert counted(own_database) == (0, TASKS)
     server.kill()
     own_database.dispose()
@@ -64,14 +66,14 @@ def test_the_tasks_of_a_pass_that_a_crash_forgot_are_ready_again(
     assert counted(own_database) == (TASKS, 0)
     with own_database.statement() as connection:
         assert [start(connection, "work", t.ids, t.token, worker_id=WORKER, pid=PID) for t in published] == [[]] * TASKS
-    assert len(dispatcher.run_pass(ROLE).tickets) == TASKS
+    assert len(dispatcher.run_pass(PROMPT).tickets) == TASKS
 
 
 def test_what_has_started_is_remembered_and_its_pass_with_it(
     server: local.PostgresServer, own_database: Database, publisher: Any
 ) -> None:
     enqueued(own_database, *(new_task() for _ in range(TASKS)))
-    published = Dispatcher(own_database, publisher, "test").run_pass(ROLE).tickets
+    published = Dispatcher(own_database, publisher, "test").run_pass(PROMPT).tickets
     with own_database.statement() as connection:
         (mine,) = start(connection, "work", published[0].ids, published[0].token, worker_id=WORKER, pid=PID)
     server.kill()
@@ -89,7 +91,18 @@ def test_a_pass_that_starts_its_first_ticket_is_remembered(
     enqueued(own_database, *(new_task() for _ in range(TASKS)))
     token = fresh_token()
     mine = Own(Holder(WORKER, PID), token, lambda connection, held: own(connection, "work", held.ids, token))
-    assert len(Dispatcher(own_database, publisher, "test").run_pass(ROLE, mine).started) == 1
+    assert len(Dispatcher(own_database, publisher, "test").run_pass(PROMPT, mine).started) == 1
+    server.kill()
+    own_database.dispose()
+    server.start()
+    assert counted(own_database) == (0, TASKS)
+
+
+def test_the_pass_of_a_role_that_nobody_looks_at_between_passes_is_remembered(
+    server: local.PostgresServer, own_database: Database, publisher: Any
+) -> None:
+    enqueued(own_database, *(new_task() for _ in range(TASKS)))
+    assert len(Dispatcher(own_database, publisher, "test").run_pass(ROLE).tickets) == TASKS
     server.kill()
     own_database.dispose()
     server.start()

@@ -137,7 +137,7 @@ def of_tasks(there: Selected) -> Mapping[str, list[Given]]:
         "run.lease.RUNNING": [w | {"id": one}],
         "run.lease.ASKED": [{"ids": running, "tokens": [TOKEN]}, {"ids": [one], "tokens": [TOKEN, *silent]}],
         "run.start.START": [work | w | {"token": TOKEN, "again": True}],
-        "run.start.OWN": [{"ids": running, "token": TOKEN}],
+        "run.start.OWN": [{"ids": running}],
         "run.start.START_FEW": [
             work | w | {"token": TOKEN, "most": most, "few": 10**6, "worth": 1.0, "suspect": 2} for most in (1, 16)
         ],
