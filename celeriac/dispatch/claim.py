@@ -15,7 +15,7 @@ from sqlalchemy import Connection, text
 from celeriac.dispatch.resuming import Point, Points, behind
 from celeriac.store.arrays import array, texts
 from celeriac.store.plans import hashes, lookups
-from celeriac.store.prepared import bare
+from celeriac.store.prepared import driver_rows
 
 # INVARIANT of `taken`: each account's best entries by (priority, due time, id); one that somebody else has locked is
 # passed over. Only heads of lock keys are ready, so no claim can meet a held lock. `point`: where
@@ -117,9 +117,9 @@ def claim(connection: Connection, role: str, shares: Mapping[str, int], points: 
     wanted: dict[str, Any] = {"role": role, "accounts": list(shares), "slots": list(shares.values())}
     with hashes(connection):
         if points is None:
-            rows = bare(connection.execute(CLAIM, wanted))
+            rows = driver_rows(connection.execute(CLAIM, wanted))
         else:
-            rows = bare(connection.execute(CLAIM_BEHIND, wanted | {"points": json.dumps(dict(points))}))
+            rows = driver_rows(connection.execute(CLAIM_BEHIND, wanted | {"points": json.dumps(dict(points))}))
     return [Taken._make(row[:4]) for row in sorted(rows, key=_TURN)]
 
 

@@ -21,7 +21,7 @@ def for_cursor(statement: TextClause) -> str:
     return str(statement.compile(dialect=PGDialect_psycopg2()))
 
 
-def bare(result: Any) -> list[tuple[Any, ...]]:
+def driver_rows(result: Any) -> list[tuple[Any, ...]]:
     """Rows as the driver has them: of many, each of which every task feels."""
     rows: list[tuple[Any, ...]] = result.cursor.fetchall()
     result.close()
@@ -70,7 +70,8 @@ class Prepared:
         return self.on(connection, parameters)
 
     def rows(self, connection: Connection, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
-        return bare(self.on(connection, parameters))
+        """As `on`, its rows as the driver has them."""
+        return driver_rows(self.on(connection, parameters))
 
     def execute(self, cursor: Any, parameters: Mapping[str, Any], *, before: str = "") -> None:
         """`before`: statements of the same trip and transaction."""
