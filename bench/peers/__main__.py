@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import redis
-from sqlalchemy import make_url
+from sqlalchemy import create_engine, make_url
 from sqlalchemy.orm import Session
 
 from bench.__main__ import DRAIN, ENQUEUES, ROUNDS, _empty_rows, prepared, worker
@@ -130,8 +130,9 @@ def _within_rows(noop: str, n: int) -> float:
     from bench import measured
 
     task = getattr(measured, noop)
+    callers = create_engine(make_url(measured.rows.database.url).set(drivername="postgresql+psycopg2"))
     began = time.perf_counter()
-    with Session(measured.rows.database.engine) as session:
+    with Session(callers) as session:
         for i in range(n):
             session.execute(ORDER, {"n": i})
             task.using(session=session).delay(i)

@@ -27,7 +27,7 @@ from celeriac.store.started import Started
 
 logger = logging.getLogger(__name__)
 
-#: A process that goes on with few tasks does so for this long (seconds).
+#: A process goes on with what it finds after a ticket for this long (seconds).
 ON_FOR = 0.05
 
 
@@ -66,17 +66,18 @@ def _run_asked(app: RunApp, role: Role, ids: list[int]) -> dict[str, Any]:
 
 
 def _go_on(app: RunApp, role: Role, ran: int, until: float) -> int:
-    """Looks for more, and runs it here while it is few: a pass, and its tickets' way through Redis, would take longer.
+    """Looks for more, and runs it here: a few without a pass, or a pass and the first of its tickets. A ticket's way
+    through Redis would take longer than tasks that are this quick.
+
     Not for long, as others' tickets wait, too: a kick lines up behind them. How many ran in all.
     """
     few, total = ran, ran
     while few and role.prompt and not closed() and _has_more(app.dispatcher, role):
-        is_late = time.monotonic() > until
-        done = None if few > FEW or is_late else _run_few(app, role)
-        if done is None:
-            _dispatch(app, role, lines_up=is_late and total > ran)
+        if time.monotonic() > until or not app.publisher.lets_go_on:
+            _dispatch(app, role, lines_up=few <= FEW and total > ran)
             break
-        few = done["ran"]
+        done = None if few > FEW else _run_few(app, role)
+        few = (_run_pass(app, role) if done is None else done)["ran"]
         total += few
     return total
 

@@ -129,6 +129,19 @@ def test_who_goes_on_for_long_lines_up_behind_the_tickets_of_others(
     assert sorted(rows(STATUS)) == [("completed",), ("completed",), ("pending",)]
 
 
+def test_who_ends_a_quick_ticket_of_many_goes_on_with_the_first_of_the_next_pass(
+    app: Celeriac, database: Database, rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    published: list[Any] = []
+    monkeypatch.setattr(arrive, "ON_FOR", 60.0)
+    monkeypatch.setattr(app.publisher, "publish", lambda tickets: published.extend(tickets) or True)
+    ran = declare(app, prompt=True, chunk=20, batch_size=40)
+    enqueued(database, *(new_task() for _ in range(100)))
+    assert run_ticket(app, "work", [], "") == {"ran": 60}
+    assert (len(ran), passes(rows)) == (60, 3)
+    assert [len(ticket.ids) for ticket in published] == [20, 20]
+
+
 def test_who_ends_a_slow_ticket_has_a_pass_refill_the_role(
     app: Celeriac, database: Database, rows: Rows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
