@@ -16,7 +16,7 @@ from celeriac.counters import COUNTERS
 from celeriac.dispatch.claim import Held, Holder, fresh_token
 from celeriac.dispatch.passes import Dispatcher, Own
 from celeriac.roles.role import Role
-from celeriac.run import start
+from celeriac.run import start, strays
 from celeriac.run.app import RunApp
 from celeriac.run.shared import closed, worker_id
 from celeriac.run.start import FEW
@@ -46,7 +46,7 @@ def _run_ticket(app: RunApp, role_name: str, ids: list[int], token: str) -> dict
             return {"handed_back": len(hand_back(connection, [token] if token else [], started=False))}
     until = time.monotonic() + ON_FOR
     done = _run_claimed(app, declared.role, ids, token) if token else _run_asked(app, declared.role, ids)
-    return done | {"ran": _go_on(app, declared.role, done["ran"], until)}
+    return done | {"ran": _go_on(app, declared.role, done, until)}
 
 
 def _run_claimed(app: RunApp, role: Role, ids: list[int], token: str) -> dict[str, Any]:
@@ -65,21 +65,33 @@ def _run_asked(app: RunApp, role: Role, ids: list[int]) -> dict[str, Any]:
     return _run_pass(app, role) if done is None else done
 
 
-def _go_on(app: RunApp, role: Role, ran: int, until: float) -> int:
+def _go_on(app: RunApp, role: Role, done: dict[str, Any], until: float) -> int:
     """Looks for more, and runs it here: a few without a pass, or a pass and the first of its tickets. A ticket's way
     through Redis would take longer than tasks that are this quick.
 
     Not for long, as others' tickets wait, too: a kick lines up behind them. How many ran in all.
     """
-    few, total = ran, ran
-    while few and role.prompt and not closed() and _has_more(app.dispatcher, role):
+    over, total = _over(done), done["ran"]
+    while over and role.prompt and not closed() and _has_more(app.dispatcher, role):
         if time.monotonic() > until or not app.publisher.lets_go_on:
-            _dispatch(app, role, lines_up=few <= FEW and total > ran)
+            _dispatch(app, role, lines_up=over <= FEW and total > done["ran"])
             break
-        done = None if few > FEW else _run_few(app, role)
-        few = (_run_pass(app, role) if done is None else done)["ran"]
-        total += few
+        more = _run_more(app, role, few=over <= FEW)
+        over, total = _over(more), total + more["ran"]
     return total
+
+
+def _over(done: dict[str, Any]) -> int:
+    """How many of a ticket's tasks are: those that had expired did not run."""
+    return int(done["ran"] + done.get("expired", 0))
+
+
+def _run_more(app: RunApp, role: Role, *, few: bool) -> dict[str, Any]:
+    """Errors are only logged: what it had is settled or released."""
+    with _excused(role):
+        done = _run_few(app, role) if few else None
+        return _run_pass(app, role) if done is None else done
+    return {"ran": 0}
 
 
 def _has_more(dispatcher: Dispatcher, role: Role) -> bool:
@@ -117,8 +129,10 @@ def _run_few(app: RunApp, role: Role) -> dict[str, Any] | None:
 
     def ask(again: bool) -> list[Started]:
         nonlocal needs_pass
+        if again:
+            return _asked_before(app.database, role, token)
         with COUNTERS.timing("sql_seconds", "start"), app.database.statement() as connection:
-            few = start.start_few(connection, role.name, most, token, again=again, **_me())
+            few = start.start_few(connection, role.name, most, token, **_me())
         needs_pass = few is None
         return few or []
 
@@ -135,19 +149,37 @@ def _run_pass(app: RunApp, role: Role) -> dict[str, Any]:
     own = Own(Holder(worker_id(), os.getpid()), fresh_token(), read)
 
     def ask(again: bool) -> list[Started]:
-        if again and (mine := _start_again(app.database, role, own.token)):
-            return mine
+        if again:
+            return _asked_before(app.database, role, own.token)
         done = app.dispatcher.claim_and_start(role, own)
         app.dispatcher.publish(done.tickets[1:])
+        if done.tickets:
+            _dispatch_what_came(app, role)
         return list(done.started)
 
     return TicketRun(app, role, own.token, ask).run()
 
 
-def _start_again(database: Database, role: Role, token: str) -> list[Started]:
-    """What a pass has started whose answer was lost. Its other tickets are found as lost ones."""
+def _dispatch_what_came(app: RunApp, role: Role) -> None:
+    """Who met the pass under way relies on a look after it, and no slot waits for its first ticket to end.
+
+    Where a rate bounds what begins, its next token asks for a pass: those of that ticket are not taken yet.
+    """
+    with _excused(role):
+        if app.limited.of(role.name).rate_limit is None:
+            app.dispatcher.dispatch_if_due(role)
+
+
+def _asked_before(database: Database, role: Role, token: str) -> list[Started]:
+    """What was started under a token of this process's by what had no answer; its other tickets are found as lost ones.
+
+    Where it was nothing, the next look makes up for it.
+    """
     with database.statement() as connection:
-        return start.start(connection, role.name, [], token, again=True, **_me())
+        mine = start.start(connection, role.name, [], token, again=True, **_me())
+    if not mine:
+        strays.look_after(database, token, role.stale_after)
+    return mine
 
 
 def _me() -> dict[str, Any]:

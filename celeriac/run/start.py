@@ -105,14 +105,12 @@ def own(connection: Connection, role: str, ids: Sequence[int], token: str) -> li
 
 
 def start_few(
-    connection: Connection, role: str, most: int, token: str, *, worker_id: str, pid: int, again: bool = False
+    connection: Connection, role: str, most: int, token: str, *, worker_id: str, pid: int
 ) -> list[Started] | None:
     """All of an idle role that is ready, claimed and started under this token: no pass could do otherwise. What others
     start just now is left to them. None: a pass has to choose, or to look further.
     """
     me = {"role": role, "token": token, "worker_id": worker_id, "pid": pid}
-    if again and (mine := start(connection, role, [], token, worker_id=worker_id, pid=pid, again=True)):
-        return mine
     bounds = {"most": most, "worth": WORTH, "few": FEW, "suspect": SUSPECT}
     rows = _START_FEW.on(connection, me | bounds).all()
     if not rows[0].yes:

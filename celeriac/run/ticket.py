@@ -71,14 +71,13 @@ class TicketRun:
         self.role = role
         self.token = token
         self.ask = app.receive(role, ask)
-        self.asked = False
         self.started_at = time.monotonic()
         self.owned: set[int] | None = None  # nothing says which, until the start is answered
         self.waiting: list[Started] = []
         self.finished: list[Run] = []
         self.settled_at = time.monotonic()
         self.seconds = self.counted = 0.0
-        self.handing_back = False
+        self.asked = self.handing_back = False
         self.lock = threading.RLock()
         self.reporter = reporter(app, role)
         self.execute = app.execute
@@ -93,7 +92,7 @@ class TicketRun:
         try:
             with watch.place() as self.place:
                 self.note, self.limit = noting(self.place.number), limiting(self.place.number)
-                started = self._start()
+                started, expired = self._start()
                 try:
                     with directly(self.app, self.role.name) as direct:
                         while (task := self._next()) is not None:
@@ -107,7 +106,8 @@ class TicketRun:
             raise
         if ran:
             self._note(ran)
-        return {"ran": ran} | ({"lost": wanted - started} if wanted > started else {})
+        done = {"ran": ran, "expired": expired, "lost": max(0, wanted - started)}
+        return {name: n for name, n in done.items() if n or name == "ran"}
 
     def _note(self, ran: int) -> None:
         """What its tasks took. They are settled: what cannot be written now is of no great worth."""
@@ -122,8 +122,8 @@ class TicketRun:
         """Whether nobody has renewed the ticket's lease for most of it: its tasks may start elsewhere before long."""
         return time.monotonic() - max(renewed(), self.started_at) > self.role.stale_after * LEASE_USED
 
-    def _start(self) -> int:
-        """How many are this process's."""
+    def _start(self) -> tuple[int, int]:
+        """How many are this process's, and how many of those have expired."""
         own = retry_while_away(self._ask, "start a ticket")
         self.limits = retry_while_away(
             lambda: Heeded(self.app.limited, self.app.database, self.role, self.app.settings.time_limit_grace),
@@ -136,7 +136,7 @@ class TicketRun:
         self.finished = [self._expired(task) for task in own if task.expired]
         if self.reporter is not None:
             self.reporter.received(own)
-        return len(own)
+        return len(own), len(self.finished)
 
     def _ask(self) -> Sequence[Started]:
         again, self.asked = self.asked, True

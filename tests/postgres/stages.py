@@ -35,15 +35,17 @@ def claimed(database: Database, role: str = "work", n: int = 1, account: str = "
     return [task.id for task in taken], token
 
 
-def started(database: Database, ids: Sequence[int], token: str, *, role: str = "work", pid: int = PID) -> list[Started]:
+def started(
+    database: Database, ids: Sequence[int], token: str, *, role: str = "work", pid: int = PID, again: bool = False
+) -> list[Started]:
     with database.statement() as connection:
-        return start.start(connection, role, ids, token, worker_id=WORKER, pid=pid)
+        return start.start(connection, role, ids, token, worker_id=WORKER, pid=pid, again=again)
 
 
-def started_few(database: Database, token: str, *, most: int = 16, again: bool = False) -> list[Started] | None:
+def started_few(database: Database, token: str, *, most: int = 16) -> list[Started] | None:
     """What a worker starts without a pass."""
     with database.statement() as connection:
-        return start.start_few(connection, "work", most, token, worker_id=WORKER, pid=PID, again=again)
+        return start.start_few(connection, "work", most, token, worker_id=WORKER, pid=PID)
 
 
 def looked(database: Database) -> list[str]:

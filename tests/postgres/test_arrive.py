@@ -6,12 +6,14 @@ from itertools import count
 from types import SimpleNamespace
 from typing import Any
 
+import psycopg2
 import pytest
+from sqlalchemy.exc import DBAPIError
 
 from celeriac import Celeriac
 from celeriac.dispatch.passes import Dispatcher
 from celeriac.roles.role import Role
-from celeriac.run import arrive
+from celeriac.run import arrive, start
 from celeriac.run.arrive import run_ticket
 from celeriac.store.connections import Database
 from tests.postgres.conftest import new_task
@@ -61,7 +63,7 @@ def test_a_lone_task_that_has_expired_is_cancelled_and_not_asked_for_again(
 ) -> None:
     ran = declare(app)
     (expired,) = enqueued(database, new_task(expires_in=-1.0))
-    assert run_ticket(app, "work", [expired.id], "") == {"ran": 0}
+    assert run_ticket(app, "work", [expired.id], "") == {"ran": 0, "expired": 1}
     assert (ran, rows(STATUS)) == ([], [("cancelled",)])
 
 
@@ -135,11 +137,98 @@ def test_who_ends_a_quick_ticket_of_many_goes_on_with_the_first_of_the_next_pass
     published: list[Any] = []
     monkeypatch.setattr(arrive, "ON_FOR", 60.0)
     monkeypatch.setattr(app.publisher, "publish", lambda tickets: published.extend(tickets) or True)
-    ran = declare(app, prompt=True, chunk=20, batch_size=40)
+    ran = declare(app, prompt=True, chunk=20, window=40)
     enqueued(database, *(new_task() for _ in range(100)))
-    assert run_ticket(app, "work", [], "") == {"ran": 60}
-    assert (len(ran), passes(rows)) == (60, 3)
-    assert [len(ticket.ids) for ticket in published] == [20, 20]
+    assert run_ticket(app, "work", [], "") == {"ran": 80}
+    assert (len(ran), passes(rows)) == (80, 4)
+    assert [len(ticket.ids) for ticket in published] == [20]
+
+
+def test_behind_a_ticket_of_which_all_has_expired_it_goes_on(
+    app: Celeriac, database: Database, rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(arrive, "ON_FOR", 60.0)
+    ran = declare(app, prompt=True, chunk=20, window=20)
+    enqueued(database, *(new_task(expires_in=-1.0) for _ in range(20)), new_task())
+    assert run_ticket(app, "work", [], "") == {"ran": 1, "expired": 20}
+    assert (len(ran), rows(STATUS)) == (1, [("cancelled",)] * 20 + [("completed",)])
+
+
+def test_who_made_a_pass_looks_for_what_came_meanwhile_before_it_runs_its_ticket(
+    app: Celeriac, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever kicked for that met the pass under way, and relied on it; and the first task may take an hour."""
+    published: list[Any] = []
+    at_start: list[int] = []
+    coming = [new_task()]
+
+    def publish(tickets: Any) -> bool:
+        published.extend(tickets)
+        if coming:
+            enqueued(database, coming.pop())
+        return True
+
+    @app.task(role="work", shared=False, prompt=True, chunk=1)
+    def work() -> None:
+        at_start.append(len(published))
+
+    app.register_roles()
+    monkeypatch.setattr(app.publisher, "publish", publish)
+    enqueued(database, new_task(), new_task())
+    assert run_ticket(app, "work", [], "") == {"ran": 1}
+    assert at_start == [2]
+
+
+REFUSES = """
+CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN RAISE EXCEPTION 'the disk is full' USING ERRCODE = '53100'; END $$;
+CREATE TRIGGER refuse BEFORE INSERT ON celeriac.passes FOR EACH ROW EXECUTE FUNCTION refuse()
+"""
+
+
+def test_what_a_ticket_ran_is_told_though_the_pass_after_it_is_refused(
+    app: Celeriac, database: Database, rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(arrive, "ON_FOR", 60.0)
+    ran = declare(app, prompt=True, chunk=20)
+    enqueued(database, *(new_task() for _ in range(60)))
+    ticket = claimed(database, n=20)
+    rows(REFUSES)
+    assert run_ticket(app, "work", *ticket) == {"ran": 20}
+    assert (len(ran), rows(STATUS)) == (20, [("completed",)] * 20 + [("pending",)] * 40)
+
+
+GONE = DBAPIError("x", None, psycopg2.OperationalError("server closed the connection"), connection_invalidated=True)
+
+
+@pytest.mark.parametrize("few", [True, False], ids=["a few", "a pass"])
+def test_a_ticket_that_comes_after_its_answer_was_lost_waits_again(
+    app: Celeriac, database: Database, rows: Rows, monkeypatch: pytest.MonkeyPatch, few: bool
+) -> None:
+    """Its process lives, which would keep it from going stale, and nobody would run it."""
+    ran = declare(app, **MANY)
+    small(rows)
+    enqueued(database, *(new_task() for _ in range(3 if few else 30)))
+    start_few, locked_pass = start.start_few, Dispatcher._locked_pass
+    with database.engine.connect() as late:
+        late.exec_driver_sql("SELECT 1")
+
+        def start_few_late(_: Any, *asked: Any, **me: Any) -> Any:
+            if start_few(late, *asked, **me) is None:
+                return None
+            raise GONE
+
+        def pass_late(dispatcher: Dispatcher, _: Any, *asked: Any) -> Any:
+            locked_pass(dispatcher, late, *asked)
+            raise GONE
+
+        monkeypatch.setattr(start, "start_few", start_few_late)
+        monkeypatch.setattr(Dispatcher, "_locked_pass", pass_late)
+        assert run_ticket(app, "work", [], "") == {"ran": 0}
+        late.commit()
+    assert rows("SELECT DISTINCT status FROM worker_tasks WHERE worker_id IS NOT NULL") == [("running",)]
+    until(lambda: not rows("SELECT FROM celeriac.tickets WHERE worker_id IS NOT NULL"), "given back")
+    assert (ran, rows(f"{STATUS} LIMIT 1")) == ([], [("pending",)])
 
 
 def test_who_ends_a_slow_ticket_has_a_pass_refill_the_role(

@@ -1,0 +1,39 @@
+"""Strays: tickets that may yet come to be this process's, as the answer to what claims them was lost.
+
+The server may still be about to commit it, behind a slow disk or a standby. Nobody runs what a ticket holds that comes
+then, and its process, which lives, would keep it from going stale: so it is handed back as it comes.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+
+from sqlalchemy.exc import DBAPIError
+
+from celeriac.run.ticket import hand_back
+from celeriac.run.watch import LOOK_EVERY
+from celeriac.store.connections import Database
+
+logger = logging.getLogger(__name__)
+
+
+def look_after(database: Database, token: str, seconds: float) -> None:
+    """Hands back, in a thread, what comes under this token within so many seconds."""
+    until = time.monotonic() + seconds
+    threading.Thread(target=_look_after, args=(database, token, until), name="celeriac-stray", daemon=True).start()
+
+
+def _look_after(database: Database, token: str, until: float) -> None:
+    while time.monotonic() < until:
+        time.sleep(LOOK_EVERY)
+        try:
+            with database.transaction() as connection:
+                freed = hand_back(connection, [token], started=True)
+        except DBAPIError as error:
+            logger.debug("A stray ticket is looked for again in %g s: %s", LOOK_EVERY, error)
+            continue
+        if freed:
+            logger.warning("A ticket came after its answer was lost: %d tasks wait again", len(freed))
+            return
