@@ -18,6 +18,9 @@ from celeriac.store.connections import Database
 
 logger = logging.getLogger(__name__)
 
+#: As a rule it comes at once or never: looks (seconds apart) become rarer, up to this.
+SELDOM = 10.0
+
 
 def look_after(database: Database, token: str, seconds: float) -> None:
     """Hands back, in a thread, what comes under this token within so many seconds."""
@@ -26,13 +29,15 @@ def look_after(database: Database, token: str, seconds: float) -> None:
 
 
 def _look_after(database: Database, token: str, until: float) -> None:
+    rest = LOOK_EVERY
     while time.monotonic() < until:
-        time.sleep(LOOK_EVERY)
+        time.sleep(rest)
+        rest = min(2 * rest, SELDOM)
         try:
             with database.transaction() as connection:
                 freed = hand_back(connection, [token], started=True)
         except DBAPIError as error:
-            logger.debug("A stray ticket is looked for again in %g s: %s", LOOK_EVERY, error)
+            logger.debug("A stray ticket is looked for again in %g s: %s", rest, error)
             continue
         if freed:
             logger.warning("A ticket came after its answer was lost: %d tasks wait again", len(freed))
