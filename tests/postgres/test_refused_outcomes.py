@@ -94,7 +94,7 @@ def test_what_was_settled_beside_a_refused_outcome_is_told(
     monkeypatch.setattr(shared, "telling", lambda: True)
     tasks = running(database, *(new_task() for _ in range(3)))
     ticket = TicketRun(app, Role(name="work"), tasks[0].token, lambda _: tasks)
-    assert ticket._start() == 3
+    assert ticket._start() == (3, 0)
     for task in tasks:
         run = Run(task, ticket.role, database)
         run.outcome = again(task, delay=1e300) if task is tasks[1] else outcome(task)
