@@ -1,6 +1,6 @@
 """The engine on what others have: older servers, other Pythons, PgBouncer, the release before. Run by hand.
 
-servers      Debian's, started as the embedded ones are
+servers      installed ones, started as the embedded ones are
 pooled       `make pgbouncer`: the engine's tests through PgBouncer
 connections  how many connections workers have, directly and through it
 __main__     `make matrix`: the engine's tests on each Postgres, Redis and Python there is
@@ -11,12 +11,14 @@ load         what connections and mixed run
 #: What of the engine meets Postgres: from the enqueue to the settle, locks, schedules, workflows, and a worker.
 ENGINE = (
     *(
-        f"tests/postgres/test_{name}.py"
+        f"tests/postgres/{name}"
         for name in (
-            "callers_sessions", "cursor", "deadlocks", "early_commit", "enqueue", "enqueue_by_name", "enqueue_in_sql",
-            "fair_passes", "follow_up_locks", "lease", "lock_races", "locks", "lone_start", "migrations", "outbox",
-            "passes", "prepared_plans", "release", "ring", "settle", "silence", "start", "statement_limits", "tick",
-            "workflows",
+            "enqueue", "test_arrive.py", "test_callers_sessions.py", "test_cursor.py", "test_deadlocks.py",
+            "test_early_commit.py", "test_enqueue_by_name.py", "test_enqueue_in_sql.py", "test_fair_passes.py",
+            "test_few_start.py", "test_follow_up_locks.py", "test_lease.py", "test_lock_races.py", "test_locks.py",
+            "test_migrations.py", "test_outbox.py", "test_passes.py", "test_prepared_plans.py", "test_release.py",
+            "test_ring.py", "test_settle.py", "test_silence.py", "test_start.py", "test_statement_limits.py",
+            "test_workflows.py", "tickets", "ticks",
         )
     ),
     "tests/end_to_end/test_worker.py",

@@ -1,8 +1,9 @@
 """`make matrix`: the engine's tests on each Postgres, Redis and Python there is, and a table of what ran.
 
-    python -m tests.matrix [pytest's arguments]
+    [MATRIX_POSTGRES=folder:folder MATRIX_REDIS=program:program] python -m tests.matrix [pytest's arguments]
 
-It installs no server. A Python other than this one gets an environment in .cache/matrix.
+It installs no server: it takes Debian's and those that are named. A Python other than this one gets an environment in
+.cache/matrix.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import NamedTuple
 from celeriac.store.migrate import OLDEST_POSTGRES
 from celeriac.testing.servers import memory
 from tests.matrix import ENGINE
-from tests.matrix.servers import CLUSTERS, REDIS, Postgres, Redis, found, version
+from tests.matrix.servers import Postgres, Redis, found, postgreses, redises
 from tests.processes import ROOT
 
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
@@ -34,8 +35,8 @@ SAID = ("pyproject.toml", "constraints.txt")
 
 EMBEDDED = "18 (embedded)", "Valkey 9 (embedded)"
 
-#: As old as may be.
-DEBIANS = OLDEST_POSTGRES
+#: Others, from as old as may be: each with one Redis, as neither knows of the other.
+INSTALLED = tuple(zip(range(OLDEST_POSTGRES, 18), ("Redis 7", "Valkey 8", "Redis 8"), strict=True))
 
 
 class Missing(Exception):
@@ -68,7 +69,8 @@ def main() -> int:
 def rows() -> Iterator[Row]:
     this = ".".join(map(str, sys.version_info[:2]))
     yield Row(this, *EMBEDDED, lambda: tests(sys.executable, {}))
-    yield Row(this, f"{DEBIANS} (Debian)", "7.0 (Debian)", lambda: on_debians(sys.executable))
+    for major, redis in INSTALLED:
+        yield Row(this, str(major), redis, lambda pair=(major, redis): on_installed(*pair))  # type: ignore[misc]
     for other in PYTHONS:
         if other != this:
             yield Row(other, *EMBEDDED, lambda other=other: tests(environment(other), {}))  # type: ignore[misc]
@@ -89,21 +91,22 @@ def tests(python: str | Path, servers: Mapping[str, str]) -> tuple[bool, str]:
     return done.returncode == 0, f"{', '.join(said) or f'status {done.returncode}'} in {time.monotonic() - began:.0f} s"
 
 
-def on_debians(python: str) -> tuple[bool, str]:
-    if not (CLUSTERS / str(DEBIANS)).exists():
-        raise Missing(f"install Debian's package postgresql-{DEBIANS}")
-    if not REDIS.exists() or not version(REDIS).startswith("7.0."):
-        raise Missing("install the package redis-server of Debian 12")
-    with debians() as servers:
-        return tests(python, servers)
+def on_installed(major: int, redis: str) -> tuple[bool, str]:
+    programs, program = postgreses().get(major), redises().get(redis)
+    if programs is None:
+        raise Missing(f"install Debian's package postgresql-{major}, or name a folder in MATRIX_POSTGRES")
+    if program is None:
+        raise Missing(f"no {redis} on the PATH, nor in MATRIX_REDIS")
+    with started(programs, program) as servers:
+        return tests(sys.executable, servers)
 
 
 @contextmanager
-def debians() -> Iterator[dict[str, str]]:
+def started(programs: Path, program: Path) -> Iterator[dict[str, str]]:
     with tempfile.TemporaryDirectory(prefix="celeriac-matrix-", dir=memory()) as name:
         folder = Path(name)
         folder.chmod(0o755)  # both run as another user than root
-        database, redis = Postgres(folder / "postgres", DEBIANS), Redis(folder / "redis")
+        database, redis = Postgres(folder / "postgres", programs), Redis(folder / "redis", program)
         try:
             database.start()
             redis.start()

@@ -1,4 +1,10 @@
-"""Debian's servers as child processes, each in a folder of its own, as the embedded ones are."""
+"""Installed servers as child processes, each in a folder of its own, as the embedded ones are.
+
+MATRIX_POSTGRES  folders with bin/postgres, besides Debian's
+MATRIX_REDIS     programs of Redis and Valkey, besides those on the PATH
+
+Both with a colon between two.
+"""
 
 from __future__ import annotations
 
@@ -18,30 +24,33 @@ from celeriac.local.server import Server
 from celeriac.testing.servers import OUTLIVES_NO_POWER_CUT
 
 CLUSTERS = Path("/usr/lib/postgresql")
-REDIS = Path("/usr/bin/redis-server")
 
 
 class Postgres(PostgresServer):
-    """Of Debian's package for this major version."""
+    """Of these programs."""
 
-    def __init__(self, folder: Path, major: int) -> None:
+    def __init__(self, folder: Path, programs: Path) -> None:
         super().__init__(folder)
-        self.major = major
+        self.programs = programs
 
     def _programs(self) -> Path:
-        return CLUSTERS / str(self.major) / "bin"
+        return self.programs
 
     def _command(self) -> list[str]:
         return [*super()._command(), *(word for name in OUTLIVES_NO_POWER_CUT for word in ("-c", f"{name}=off"))]
 
 
 class Redis(ValkeyServer):
-    """Of Debian's package redis-server."""
+    """Of this program, Redis' or Valkey's."""
 
     name = "Redis"
 
+    def __init__(self, folder: Path, program: Path) -> None:
+        super().__init__(folder)
+        self.program = program
+
     def _program(self) -> Path:
-        return REDIS
+        return self.program
 
 
 class PgBouncer(Server):
@@ -92,6 +101,28 @@ unix_socket_dir = .
 listen_port = 6432
 auth_type = any
 """
+
+
+def postgreses() -> dict[int, Path]:
+    """The folder of each major version's programs."""
+    folders = [*sorted(CLUSTERS.glob("*")), *named("MATRIX_POSTGRES")]
+    return {int(version(folder / "bin" / "postgres").split(".")[0]): folder / "bin" for folder in folders}
+
+
+def redises() -> dict[str, Path]:
+    """The program of each: Redis 7, Valkey 8."""
+    installed = [program for name in ("redis-server", "valkey-server") if (program := found(name))]
+    return {kind(program): program for program in [*installed, *named("MATRIX_REDIS")]}
+
+
+def kind(program: Path) -> str:
+    """Of `Redis server v=7.0.15 sha=...`: Redis 7."""
+    said = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout
+    return f"{said.split()[0]} {version(program).split('.')[0]}"
+
+
+def named(variable: str) -> list[Path]:
+    return [Path(name) for name in os.environ.get(variable, "").split(os.pathsep) if name]
 
 
 def found(program: str) -> Path | None:

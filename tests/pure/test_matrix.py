@@ -1,4 +1,4 @@
-"""`make matrix` keeps an environment for each other Python for as long as it has what is asked for."""
+"""`make matrix`: what it runs, on which servers, and an environment for each other Python."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from tests.matrix import ENGINE
 from tests.matrix import __main__ as matrix
+from tests.matrix.servers import postgreses, redises
 from tests.processes import ROOT
 
 
@@ -51,3 +53,37 @@ def test_it_has_every_plugin_that_the_engines_tests_are_run_with(installed: list
     extra = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["test"]
     plugins = {one.partition(">=")[0] for one in extra if one.startswith("pytest")} - {"pytest-celery"}
     assert plugins <= set(installed[0])
+
+
+def test_what_it_runs_is_there() -> None:
+    """Pytest runs none of them if one is not."""
+    assert [name for name in ENGINE if not (ROOT / name).exists()] == []
+
+
+def program(path: Path, says: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\necho '{says}'\n")
+    path.chmod(0o755)
+    return path
+
+
+def test_servers_that_are_named_are_known_by_what_they_say_of_themselves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    postgres = program(tmp_path / "a" / "bin" / "postgres", "postgres (PostgreSQL) 16.14").parent
+    redis = program(tmp_path / "r", "Redis server v=8.0.2 sha=00000000:0 malloc=libc bits=64")
+    valkey = program(tmp_path / "v", "Valkey server v=8.1.1 sha=00000000:0 malloc=libc bits=64")
+    monkeypatch.setenv("MATRIX_POSTGRES", str(tmp_path / "a"))
+    monkeypatch.setenv("MATRIX_REDIS", f"{redis}:{valkey}")
+    assert postgreses()[16] == postgres
+    assert {"Redis 8": redis, "Valkey 8": valkey}.items() <= redises().items()
+
+
+def test_a_server_that_is_not_there_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(matrix, "postgreses", dict)
+    with pytest.raises(matrix.Missing, match="postgresql-17, or name a folder in MATRIX_POSTGRES"):
+        matrix.on_installed(17, "Redis 8")
+    monkeypatch.setattr(matrix, "postgreses", lambda: {17: Path("bin")})
+    monkeypatch.setattr(matrix, "redises", dict)
+    with pytest.raises(matrix.Missing, match="no Redis 8 on the PATH, nor in MATRIX_REDIS"):
+        matrix.on_installed(17, "Redis 8")
