@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick coverage proof faults celery-suites up bench bench-peers docs screenshots pgbouncer matrix dist check format clean
+.PHONY: help demo test quick coverage proof faults celery-suites up bench bench-peers docs screenshots pgbouncer matrix dist image check format clean
 
 help: ## What there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -93,6 +93,9 @@ matrix: $(READY) ## The engine's tests on old and new servers and Pythons, as fa
 dist: $(READY) ## What is released, made twice and tried: sdist, wheel, and what the wheel needs (CycloneDX)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[release]'
 	$(BIN)/python deploy/release.py
+
+image: $(READY) ## The container image of what is committed, made twice with buildah and tried: B=CHROMIUM=chromium
+	$(BIN)/python deploy/image.py $(B)
 
 check: $(READY) ## Lint, types and import contracts
 	$(BIN)/ruff check .

@@ -81,10 +81,8 @@ def run(*command: str | Path, cwd: Path = ROOT, environ: Mapping[str, str] | Non
 
 def build(folder: Path) -> tuple[Path, Path]:
     """An sdist of what is committed, and the wheel made of that."""
-    tree, made, at = folder / "tree", folder / "made", run("git", "log", "-1", "--format=%ct").strip()
-    tree.mkdir(parents=True)
-    run("git", "archive", "--output", folder / "tree.tar", "HEAD")
-    run("tar", "-xf", folder / "tree.tar", "-C", tree)
+    tree, made = folder / "tree", folder / "made"
+    at = committed(tree)
     command = (sys.executable, "-m", "build", "--no-isolation", "--outdir", made)
     run(*command, "--sdist", tree)
     (sdist,) = made.glob("*.tar.gz")
@@ -93,6 +91,14 @@ def build(folder: Path) -> tuple[Path, Path]:
     run(*command, "--wheel", folder / sdist.name.removesuffix(".tar.gz"), environ={"SOURCE_DATE_EPOCH": at})
     (wheel,) = made.glob("*.whl")
     return sdist, wheel
+
+
+def committed(tree: Path) -> str:
+    """What git has, in that folder; since when (seconds since 1970)."""
+    tree.mkdir(parents=True)
+    run("git", "archive", "--output", tree.with_suffix(".tar"), "HEAD")
+    run("tar", "-xf", tree.with_suffix(".tar"), "-C", tree)
+    return run("git", "log", "-1", "--format=%ct").strip()
 
 
 def pack_anew(sdist: Path, at: int) -> None:

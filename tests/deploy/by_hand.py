@@ -23,6 +23,8 @@ BY_HAND = {
     "make celery-suites": "half an hour, and a download",
     "make celery-suites T=test_inspect.py": "minutes, and a download",
     "make dist": "of what is committed; installs the wheel",
+    "make image": "wants buildah and a base image; minutes",
+    "make image B=CHROMIUM=chromium": "the same, with a browser",
     "make matrix": "wants servers and Pythons that are installed; an hour",
     "make pgbouncer": "wants a PgBouncer that is installed",
     "python -m tests.matrix.connections": "wants a PgBouncer that is installed",

@@ -1,0 +1,69 @@
+"""The container image of what is committed, made and tried: `make image`.
+
+    python deploy/image.py [NAME=VALUE ...]     the Dockerfile's build arguments: BASE, CHROMIUM, EXTRAS
+
+Built twice with buildah, which needs no daemon, it is the same image, byte for byte: its files have the commit's time.
+It is kept as celeriac:<version>; the programs that services are started with run in it, as its user.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from release import ROOT, Wrong, committed, run, say
+
+from celeriac.version import __version__
+
+NAME = f"celeriac:{__version__}"
+
+#: What has to start in it: the engine's commands, and the application with all that it imports.
+STARTS = (
+    ("celeriac", "--version"),
+    ("celery", "-A", "tasks", "report"),
+    ("celery", "-A", "tasks", "celeriac", "--help"),
+)
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory(prefix="celeriac-image-") as name:
+        tree = Path(name) / "tree"
+        at = committed(tree)
+        first, again = (build(tree, at, sys.argv[1:]) for _ in range(2))
+    if first != again:
+        raise Wrong(f"{NAME} differs each time it is built: {first}, {again}")
+    say("two builds are the same, byte for byte")
+    try_out()
+    say(f"{NAME} {first}")
+
+
+def build(tree: Path, at: str, arguments: list[str]) -> str:
+    """What names it: the hash of its configuration, which has those of its layers."""
+    file = tree.parent / "id"
+    given = [word for one in arguments for word in ("--build-arg", one)]
+    run(
+        "buildah", "build", "--no-cache", "--timestamp", at, "--build-arg", f"SOURCE_DATE_EPOCH={at}", *given,
+        "--file", tree / "deploy" / "Dockerfile", "--ignorefile", tree / "deploy" / "Dockerfile.dockerignore",
+        "--iidfile", file, "--tag", NAME, tree,
+    )  # fmt: skip
+    return file.read_text().strip()
+
+
+def try_out() -> None:
+    container = run("buildah", "from", NAME).strip().splitlines()[-1]
+    try:
+        for command in STARTS:
+            run("buildah", "run", container, "--", *command)
+            say(f"{' '.join(command)}: starts")
+    finally:
+        run("buildah", "rm", container)
+
+
+if __name__ == "__main__":
+    os.chdir(ROOT)
+    try:
+        main()
+    except (Wrong, FileNotFoundError) as error:
+        sys.exit(str(error))
