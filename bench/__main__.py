@@ -98,7 +98,7 @@ def prepared() -> Iterator[local.Stack]:
 
 @contextmanager
 def worker(which: str, *options: str) -> Iterator[int]:
-    queues = {"plain": "bench_plain", "rows": "noop,gone,brief,stamp,total,paced,sleep,compute"}[which]
+    queues = {"plain": "bench_plain", "rows": "noop,gone,swift,brief,stamp,total,paced,sleep,compute"}[which]
     command = [sys.executable, "-m", "celery", "-A", f"bench.measured:{which}", "worker", "-c", "2", "-Q", queues]
     quiet = ["-l", "WARNING", "--without-mingle", "--without-gossip"]
     process = subprocess.Popen([*command, *quiet, *options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

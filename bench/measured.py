@@ -50,6 +50,11 @@ def gone(n: int) -> None:
     """Nothing, and nothing is kept of it."""
 
 
+@rows.task(role="swift", keep=timedelta(0), batch_size=2500, window=5000)
+def swift(n: int) -> None:
+    """The same, as docs/workers.md has it for many small tasks."""
+
+
 @plain.task(name="bench.plain_sleep")
 def plain_sleep(n: int) -> None:  # noqa: ARG001
     pace.sleep()
