@@ -106,7 +106,7 @@ class Settings:
             worker_id=variables.get("WORKER_ID") or None,
             worker_role=variables.get("WORKER_ROLE") or None,
             log_format=_log_format(variables.get("CELERIAC_LOG_FORMAT") or "text"),
-            otel=_otel(variables.get("CELERIAC_OTEL") or "false"),
+            otel=_otel(variables),
             metrics_address=_checked_address(variables.get("CELERIAC_METRICS_ADDRESS") or None),
             flower_url=_flower_url(variables.get("CELERIAC_FLOWER_URL") or None),
             **more,
@@ -119,12 +119,11 @@ def _log_format(value: str) -> str:
     return value
 
 
-def _otel(value: str) -> bool:
-    if value not in ("true", "false"):
-        raise ConfigurationError(f"CELERIAC_OTEL={value!r} is not usable: give true or false")
-    if value == "true" and not _is_installed("opentelemetry.sdk"):
+def _otel(variables: Mapping[str, str]) -> bool:
+    otel = is_on("CELERIAC_OTEL", variables, default=False)
+    if otel and not _is_installed("opentelemetry.sdk"):
         raise ConfigurationError("CELERIAC_OTEL=true needs OpenTelemetry: pip install 'celeriac[otel]'")
-    return value == "true"
+    return otel
 
 
 def _is_installed(module: str) -> bool:
@@ -192,3 +191,21 @@ def _number(meta: Mapping[str, Any], environ: Mapping[str, str]) -> float:
         right += f" and at most {meta['high'] / scale:.16g} ({meta['unit']})"
         raise ConfigurationError(f"{meta['variable']}={text!r} is not usable: give a {right}")
     return value
+
+
+#: What a switch may say, in any case.
+SWITCH = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
+
+
+def is_on(variable: str | None, environ: Mapping[str, str] | None = None, *, default: bool = True) -> bool:
+    """What this environment variable says, in any case; the default where it is unset or empty.
+
+    Raises ConfigurationError for what says neither.
+    """
+    value = (os.environ if environ is None else environ).get(variable or "", "")
+    said = value.strip().lower()
+    if said and said not in SWITCH:
+        raise ConfigurationError(
+            f"{variable}={value!r} is not usable: give true or false (also 1, 0, yes, no, on, off)"
+        )
+    return SWITCH.get(said, default)

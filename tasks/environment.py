@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from functools import cache
 
 from celeriac import ConfigurationError
-from celeriac.roles.role import is_on
+from celeriac.settings import is_on
 
 logger = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ from celeriac.api.callers import Operator
 from celeriac.api.fields import Name
 from celeriac.api.problems import not_found
 from celeriac.api.scheduled_jobs import RunNowResult, result_of
-from celeriac.roles.role import is_on
 from celeriac.schedules import operate
+from celeriac.settings import is_on
 
 router = APIRouter(prefix="/api/trigger", tags=["trigger"])
 

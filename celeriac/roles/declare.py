@@ -22,10 +22,11 @@ from celeriac.roles.options import (
     refuse_sensitive_keys,
     refuse_unknown_parameters,
 )
-from celeriac.roles.role import Role, is_on
+from celeriac.roles.role import Role
 from celeriac.roles.routes import routed_queue
 from celeriac.roles.rules import TICKET
 from celeriac.roles.signature import Signature
+from celeriac.settings import is_on
 from celeriac.store import sensitive
 from celeriac.store.sensitive import Sensitive
 

@@ -14,6 +14,7 @@ from celeriac.roles.bounds import ANY_PRIORITY, outside, seconds, wrong
 from celeriac.roles.keys import Key
 from celeriac.roles.rates import burst, per_second, rate
 from celeriac.roles.rules import DURATIONS, RULES
+from celeriac.settings import SWITCH
 
 
 def days(n: float) -> timedelta:
@@ -102,7 +103,7 @@ class Role:
         if self.enabled_by is None:
             return True
         variables = os.environ if environ is None else environ
-        return _SWITCH.get(variables.get(self.enabled_by, "").strip().lower(), True)
+        return SWITCH.get(variables.get(self.enabled_by, "").strip().lower(), True)
 
     @property
     def has_keys(self) -> bool:
@@ -148,23 +149,6 @@ class Role:
         return {name: getattr(self, name) for name in plain + more} | bounds | keys | {
             "keep": keep, "backoff": backoff, "sensitive": list(self.sensitive or ()),
         }  # fmt: skip
-
-
-_SWITCH = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
-
-
-def is_on(variable: str | None, environ: Mapping[str, str] | None = None, *, default: bool = True) -> bool:
-    """What this environment variable says, in any case; the default where it is unset or empty.
-
-    Raises ConfigurationError for what says neither.
-    """
-    value = (os.environ if environ is None else environ).get(variable or "", "")
-    said = value.strip().lower()
-    if said and said not in _SWITCH:
-        raise ConfigurationError(
-            f"{variable}={value!r} is not usable: give true or false (also 1, 0, yes, no, on, off)"
-        )
-    return _SWITCH.get(said, default)
 
 
 #: Stands in a registered definition for a key that only the declaring code can derive.

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from celeriac.errors import ConfigurationError
 from celeriac.repair import SWEEPS
-from celeriac.roles.role import is_on
 from celeriac.schedules import celerys
 from celeriac.schedules.arguments import kept
 from celeriac.schedules.decide import Entry, every, overridden
+from celeriac.settings import is_on
 
 if TYPE_CHECKING:
     from celeriac.app import Celeriac

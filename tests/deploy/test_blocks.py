@@ -28,6 +28,7 @@ OURS = "from tasks import app\n"
 GIVEN = {
     "docs/adopting.md": "from celeriac import Celeriac",
     "docs/dashboard.md": SHOP,
+    "docs/handlers.md": "",
     "docs/observability.md": SHOP,
     "docs/schedules.md": OURS + "from celeriac.schedules import batcher, enqueuing, sweeping",
     "docs/stores.md": OURS,

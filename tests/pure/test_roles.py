@@ -13,7 +13,7 @@ import pytest
 from celeriac.errors import ConfigurationError
 from celeriac.roles.backoff import Backoff
 from celeriac.roles.keys import ONE
-from celeriac.roles.role import IN_CODE, Role, days, is_on
+from celeriac.roles.role import IN_CODE, Role, days
 from celeriac.roles.rules import DURATIONS, FOREVER
 
 NAN, INFINITE = float("nan"), float("inf")
@@ -132,18 +132,6 @@ def test_the_queue_has_the_roles_name_unless_told_otherwise() -> None:
 )
 def test_only_a_false_variable_switches_a_role_off(value: str, enabled: bool) -> None:
     assert role(enabled_by="QM").enabled({"QM": value}) is enabled
-
-
-@pytest.mark.parametrize(("given", "means"), [("On", True), (" yes", True), ("0", False), ("OFF", False), ("", None)])
-def test_a_switch_says_what_it_says_or_stays_as_it_is_by_default(given: str, means: bool | None) -> None:
-    for default in (True, False):
-        assert is_on("QM", {"QM": given}, default=default) is (default if means is None else means)
-        assert is_on("QM", {}, default=default) is default
-
-
-def test_a_switch_that_says_neither_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match=r"^QM='disabled' is not usable: give true or false"):
-        is_on("QM", {"QM": "disabled"})
 
 
 def test_a_role_declared_elsewhere_does_not_fail_for_a_variable_of_this_process() -> None:

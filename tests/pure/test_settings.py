@@ -7,7 +7,7 @@ from dataclasses import fields
 import pytest
 
 from celeriac.errors import ConfigurationError
-from celeriac.settings import Settings, host_and_port
+from celeriac.settings import Settings, host_and_port, is_on
 
 TEXTS = {
     "DATABASE_URL": "database_url", "REDIS_URL": "redis_url", "WORKER_ID": "worker_id", "WORKER_ROLE": "worker_role",
@@ -153,3 +153,15 @@ def test_no_setting_is_so_large_that_postgres_or_a_timer_overflows(variable: str
 def test_the_environment_is_read_if_nothing_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORKER_ID", "store-7")
     assert Settings.from_environ().worker_id == "store-7"
+
+
+@pytest.mark.parametrize(("given", "means"), [("On", True), (" yes", True), ("0", False), ("OFF", False), ("", None)])
+def test_a_switch_says_what_it_says_or_stays_as_it_is_by_default(given: str, means: bool | None) -> None:
+    for default in (True, False):
+        assert is_on("QM", {"QM": given}, default=default) is (default if means is None else means)
+        assert is_on("QM", {}, default=default) is default
+
+
+def test_a_switch_that_says_neither_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"^QM='disabled' is not usable: give true or false"):
+        is_on("QM", {"QM": "disabled"})
