@@ -1,8 +1,8 @@
 """An old and a new release on one database under load: nothing is lost, and nothing runs twice.
 
-    python -m tests.matrix.mixed HEAD~5 [--seconds 60] [--rate 40]
+    python -m tests.matrix.mixed [HEAD~5] [--seconds 60] [--rate 40]
 
-The old one is the commit that is named; the new one is this working tree. The old one's
+The old one is the commit that is named, or else the last release's tag; the new one is this working tree. The old one's
 worker, beat and producer work alone at first; after a third the new one migrates beneath them, and its own join; after
 two thirds the old ones are stopped.
 """
@@ -125,10 +125,21 @@ def tree_of(commit: str, folder: Path) -> Path:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.matrix.mixed")
-    parser.add_argument("old", help="a commit or a tag")
+    parser.add_argument("old", nargs="?", help="a commit or a tag; the last tag, if none is named")
     parser.add_argument("--seconds", type=float, default=60.0, help="of load")
     parser.add_argument("--rate", type=float, default=40.0, help="tasks a second of each producer")
-    return parser.parse_args()
+    asked = parser.parse_args()
+    asked.old = asked.old or last_release()
+    return asked
+
+
+def last_release() -> str:
+    done = subprocess.run(
+        ["git", "describe", "--tags", "--abbrev=0"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        sys.exit("no commit before this one has a tag: name one, as in: python -m tests.matrix.mixed HEAD~5")
+    return done.stdout.strip()
 
 
 if __name__ == "__main__":
