@@ -104,9 +104,9 @@ auth_type = any
 
 
 def postgreses() -> dict[int, Path]:
-    """The folder of each major version's programs."""
-    folders = [*sorted(CLUSTERS.glob("*")), *named("MATRIX_POSTGRES")]
-    return {int(version(folder / "bin" / "postgres").split(".")[0]): folder / "bin" for folder in folders}
+    """The folder of each major version's programs; Debian's package of the clients alone has no server in it."""
+    programs = [*sorted(CLUSTERS.glob("*/bin/postgres")), *(at / "bin" / "postgres" for at in named("MATRIX_POSTGRES"))]
+    return {int(version(program).split(".")[0]): program.parent for program in programs}
 
 
 def redises() -> dict[str, Path]:

@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.matrix import ENGINE
+from tests.matrix import ENGINE, servers
 from tests.matrix import __main__ as matrix
 from tests.matrix.pooled import LEFT_OUT
-from tests.matrix.servers import postgreses, redises
 from tests.processes import ROOT
 
 
@@ -73,13 +72,15 @@ def program(path: Path, says: str) -> Path:
 def test_servers_that_are_named_are_known_by_what_they_say_of_themselves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    program(tmp_path / "clusters" / "15" / "bin" / "psql", "psql (PostgreSQL) 15.18")
+    monkeypatch.setattr(servers, "CLUSTERS", tmp_path / "clusters")
     postgres = program(tmp_path / "a" / "bin" / "postgres", "postgres (PostgreSQL) 16.14").parent
     redis = program(tmp_path / "r", "Redis server v=8.0.2 sha=00000000:0 malloc=libc bits=64")
     valkey = program(tmp_path / "v", "Valkey server v=8.1.1 sha=00000000:0 malloc=libc bits=64")
     monkeypatch.setenv("MATRIX_POSTGRES", str(tmp_path / "a"))
     monkeypatch.setenv("MATRIX_REDIS", f"{redis}:{valkey}")
-    assert postgreses()[16] == postgres
-    assert {"Redis 8": redis, "Valkey 8": valkey}.items() <= redises().items()
+    assert servers.postgreses() == {16: postgres}, "a client is no server"
+    assert {"Redis 8": redis, "Valkey 8": valkey}.items() <= servers.redises().items()
 
 
 def test_a_server_that_is_not_there_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
