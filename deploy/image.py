@@ -8,12 +8,12 @@ It is kept as celeriac:<version>; the programs that services are started with ru
 
 from __future__ import annotations
 
-import os
+import shutil
 import sys
 import tempfile
 from pathlib import Path
 
-from release import ROOT, Wrong, committed, run, say
+from release import Wrong, committed, run, say
 
 from celeriac.version import __version__
 
@@ -62,8 +62,9 @@ def try_out() -> None:
 
 
 if __name__ == "__main__":
-    os.chdir(ROOT)
+    if shutil.which("buildah") is None:
+        sys.exit("make image builds with buildah: install Debian's package of that name")
     try:
         main()
-    except (Wrong, FileNotFoundError) as error:
-        sys.exit(str(error))
+    except Wrong as wrong:
+        sys.exit(str(wrong))
