@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick coverage proof faults celery-suites up bench bench-peers docs screenshots pgbouncer matrix dist image check format clean
+.PHONY: help demo test quick nightly coverage proof faults celery-suites up bench bench-peers docs screenshots pgbouncer matrix dist image check format clean
 
 help: ## What there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -21,11 +21,14 @@ demo: $(READY) ## A system at work, judged at the end: SYSTEM=instasites, thumbn
 
 # T=tests/pure/test_fairness.py, or any other part of them.
 T ?=
-test: $(READY) ## Run the tests, or a part: T=tests/postgres
-	$(BIN)/python -m pytest -n 3 --durations 10 $(T)
+test: $(READY) ## Every promise, or a part: T=tests/postgres
+	$(BIN)/python -m pytest -n 3 $(T)
 
-quick: check ## What needs no server: lint, types, import contracts and the pure tests
-	$(BIN)/python -m pytest -n 2 tests/pure
+nightly: $(READY) ## What takes its time: benchmarks, plans at full size, all looks of pages, long fuzzing, other Pythons
+	$(BIN)/python -m tests.nightly
+
+quick: $(READY) ## What needs no server: lint, types, import contracts and the pure tests, side by side
+	$(BIN)/python -m tests.quick
 
 coverage: $(READY) ## The tests, or a part (T=tests/postgres), and which lines of the engine they reach, processes included
 	$(BIN)/python -m pytest -n 3 --cov --cov-report=term:skip-covered --cov-report=html:build/coverage $(T)

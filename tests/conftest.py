@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -26,6 +27,7 @@ from celeriac.store.connections import Database
 from celeriac.store.migrate import migrate
 from celeriac.testing.servers import Servers
 from celeriac.testing.servers import servers as testing_servers
+from tests import tiers
 from tests.matrix.pooled import through
 from tests.processes import Rows
 
@@ -40,13 +42,20 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--full", action="store_true", help="the proof under load at full size (tests/faults)")
+    parser.addoption("--nightly", action="store_true", help="the tests that take their time, and no others")
 
 
 #: Folders of tests that take long, in this order before all others: none is left alone at the end of a run.
 LONG = ("deploy", "dashboard", "systems", "faults", "end_to_end", "example", "outside", "demo", "local")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    by_night = config.getoption("--nightly")
+    ours, others = tiers.chosen(items, by_night=by_night)
+    if others and (by_night or not any("::" in argument for argument in config.args)):
+        config.hook.pytest_deselected(items=others)
+        items[:] = ours
+
     def place(item: pytest.Item) -> int:
         folder = item.path.relative_to(ROOT / "tests").parts[0]
         return LONG.index(folder) if folder in LONG else len(LONG)
@@ -59,11 +68,34 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.flaky(reruns=1))
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """What a test that was run once more failed of: the second time may tell less."""
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Shows where the time went, and why a test failed that was run once more: the second time may tell less."""
+    tests = _seconds(terminalreporter)
+    if not config.option.collectonly and len(tests) > 1:
+        terminalreporter.write_sep("=", "where the time went")
+        for line in tiers.table(tests, tiers.pace()):
+            terminalreporter.write_line(line)
     for report in terminalreporter.stats.get("rerun", ()):
         terminalreporter.write_sep("_", f"{report.nodeid}, the first time")
         terminalreporter.write_line(report.longreprtext)
+
+
+def _seconds(terminalreporter: pytest.TerminalReporter) -> Counter[str]:
+    """Seconds by test of this run."""
+    reports = (report for some in terminalreporter.stats.values() for report in some)
+    return tiers.seconds(report for report in reports if isinstance(report, pytest.TestReport))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A run of all tests fails where a folder has outgrown its limit."""
+    config, reporter = session.config, session.config.pluginmanager.get_plugin("terminalreporter")
+    is_whole = not (config.option.keyword or config.option.markexpr or config.getoption("--nightly"))
+    if not is_whole or config.args != config.getini("testpaths") or hasattr(config, "workerinput"):
+        return
+    for line in tiers.over(tiers.by_folder(_seconds(reporter)), tiers.pace()):
+        reporter.write_line(f"TOO SLOW: {line}")
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 class Together(LoadScopeScheduling):

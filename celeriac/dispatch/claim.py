@@ -42,6 +42,7 @@ CLAIM = text(_CLAIM.format(behind=""))
 CLAIM_BEHIND = text(_CLAIM.format(behind=behind("share.account")))
 
 # Tasks named by id, where they are ready and their account is neither paused nor bounded; the rest a pass decides on.
+# A policy is fetched by its account, not joined: with old statistics the planner would read all policies.
 RESUME = text("""
 WITH entries AS MATERIALIZED (
     SELECT r.tableoid, r.ctid, t.account,
@@ -51,8 +52,8 @@ WITH entries AS MATERIALIZED (
         SELECT tableoid, ctid, priority, due_at, id FROM celeriac.ready
         WHERE role = t.role AND account = t.account AND priority = t.priority AND due_at = t.scheduled_for
             AND id = i.id LIMIT 1) AS r
-    WHERE NOT EXISTS (
-        SELECT FROM celeriac.account_policies p WHERE p.account = t.account AND (p.paused OR p.cap IS NOT NULL))
+    WHERE coalesce((
+        SELECT NOT paused AND cap IS NULL FROM celeriac.account_policies WHERE account = t.account LIMIT 1), true)
 ), taken AS MATERIALIZED (
     SELECT r.tableoid, r.ctid FROM entries e JOIN celeriac.ready r ON r.ctid = e.ctid AND r.tableoid = e.tableoid
     WHERE e.place <= :share - coalesce((CAST(:holding AS jsonb) ->> e.account)::integer, 0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib.resources import files
 from typing import Any
 
@@ -62,10 +62,11 @@ def look(page: Page, media: dict[str, Any], size: tuple[int, int]) -> None:
     page.set_viewport_size({"width": size[0], "height": size[1]})
 
 
-def barriers(page: Page) -> dict[str, Any]:
-    """What axe-core finds by look, and once more with all that opens open."""
+def barriers(page: Page, looks: Iterable[str]) -> dict[str, Any]:
+    """Violations that axe-core finds by look, and once more with all that opens open."""
     found = {}
-    for name, (media, size, rules) in LOOKS.items():
+    for name in looks:
+        media, size, rules = LOOKS[name]
         look(page, media, size)
         found[name] = page.evaluate(RUN, rules)
     look(page, *LOOKS["light"][:2])
@@ -83,10 +84,17 @@ def test_all_rules_are_tried(page: Page) -> None:
 
 
 @pytest.mark.timeout(900)
-def test_no_page_has_a_barrier(page: Page, furnished: dict[str, int]) -> None:
+@pytest.mark.parametrize(
+    "looks",
+    [
+        pytest.param((), id="open"),
+        pytest.param(tuple(LOOKS), id="all", marks=pytest.mark.nightly("five more looks at each of forty pages")),
+    ],
+)
+def test_no_page_has_a_barrier(page: Page, furnished: dict[str, int], looks: tuple[str, ...]) -> None:
     paths = ("sign-in", *PAGES, *(filled(path, furnished) for path in (*ONE, *FORMS)))
     found = {}
     for path in paths:
         page.goto(path)
-        found[path] = barriers(page)
+        found[path] = barriers(page, looks)
     assert {path: by_look for path, by_look in found.items() if by_look} == {}

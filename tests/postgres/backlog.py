@@ -237,6 +237,21 @@ def analyze(connection: Connection) -> None:
     connection.execute(text("ANALYZE"))
 
 
+#: As if no table had ever been analyzed or vacuumed.
+FORGET = """
+SET LOCAL allow_system_table_mods = on;
+DELETE FROM pg_statistic WHERE starelid IN (
+    SELECT oid FROM pg_class WHERE relnamespace = CAST('celeriac' AS regnamespace));
+UPDATE pg_class SET reltuples = -1, relpages = 0, relallvisible = 0
+WHERE relnamespace = CAST('celeriac' AS regnamespace) AND relkind IN ('r', 'p', 'i')
+"""
+
+
+def forget(connection: Connection) -> None:
+    """The planner knows nothing of the engine's tables any more."""
+    connection.execute(text(FORGET))
+
+
 def run(connection: Connection, script: list[str], n: int = 0) -> None:
     for statement in script:
         connection.execute(text(statement), {"n": n} if ":n" in statement else {})

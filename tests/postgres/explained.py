@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from sqlalchemy import Connection
 
@@ -58,10 +58,12 @@ HELD = ("claimed", "running")
 MEET_ROOMS |= {f"{of} of {HELD}": STATEMENTS[f"{of} of {HELD}"] for of in ("page", "ids", "end")}
 
 
-def measured(connection: Connection) -> Measured:
+def measured(connection: Connection, names: Iterable[str] = MEET_ROOMS) -> Measured:
+    """The plans of these statements, by name and number of their parameters."""
     return {
         f"{name}, {n}": rolled_back(connection, name, one)
         for name, given in statements(connection).items()
+        if name in names
         for n, one in enumerate(given, start=1)
     }
 
@@ -101,16 +103,18 @@ def in_order(name: str) -> bool:
 
 
 def rolled_back(connection: Connection, name: str, given: Given) -> Plan:
+    """The plan of a statement as the engine executes it, which changes nothing."""
     statement = MEET_ROOMS[name]
-    savepoint = connection.begin_nested()
+    settings = ["SAVEPOINT explained"]
     if by_lookups(name):
-        connection.exec_driver_sql(BY_LOOKUPS)
+        settings.append(BY_LOOKUPS)
     if in_order(name):
-        connection.exec_driver_sql(IN_ORDER)
+        settings.append(IN_ORDER)
     if name.startswith("dispatch.claim.CLAIM"):
-        connection.exec_driver_sql(BY_HASHES)
+        settings.append(BY_HASHES)
+    connection.exec_driver_sql("; ".join(settings))
     plan = explain(connection, statement, **{p: given[p] for p in statement._bindparams})
-    savepoint.rollback()
+    connection.exec_driver_sql("ROLLBACK TO explained; RELEASE explained")
     return plan
 
 

@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 from celeriac.store.arrays import array, texts
 from celeriac.store.connections import Database
+from tests.examples import EXAMPLES
 
-SHARED = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=100)
+SHARED = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=EXAMPLES)
 
 #: What Postgres stores: neither NUL nor half a surrogate pair.
 STORABLE = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]))

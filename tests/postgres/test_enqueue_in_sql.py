@@ -21,6 +21,7 @@ from celeriac.roles.registry import register
 from celeriac.roles.role import IN_CODE, Role
 from celeriac.roles.signature import Signature
 from celeriac.store.connections import Database
+from tests.examples import of_a_hundred
 
 # Celery deprecates a task attribute of that name; the role's option is ours.
 pytestmark = pytest.mark.filterwarnings("ignore:(?s).*The 'priority' task attribute")
@@ -154,7 +155,7 @@ class OneTransaction(Database):
 def test_sql_and_python_write_the_same_row_or_both_refuse(app: Celeriac) -> None:
     agreed = {"rows": 0, "refusals": 0, "cannot tell": 0}
 
-    @settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+    @settings(max_examples=of_a_hundred(200), deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
     @given(st.data())
     def compare(data: st.DataObject) -> None:
         signature = data.draw(signatures())

@@ -3,9 +3,10 @@
 import pytest
 from hypothesis import settings
 
+from tests.examples import EXAMPLES
 from tests.pure import configured
 
-settings.register_profile("pure", deadline=None)
+settings.register_profile("pure", deadline=None, max_examples=EXAMPLES)
 settings.load_profile("pure")
 
 

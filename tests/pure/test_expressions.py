@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from celeriac.errors import BadExpression
 from celeriac.schedules.expressions import Every, parse
 from tests.deploy.written import of
+from tests.examples import of_a_hundred
 from tests.processes import ROOT
 from tests.pure.cron_oracle import SETTINGS, Meaning, calendars, clocks
 
@@ -197,7 +198,7 @@ def test_a_moment_without_a_time_zone_is_no_instant() -> None:
 
 
 @given(clocks(), st.sampled_from(SETTINGS), st.integers(-5400, 5400))
-@runs(max_examples=60)
+@runs(max_examples=of_a_hundred(60))
 def test_instants_are_those_found_by_looking_at_every_minute(
     meaning: Meaning, setting: tuple[str, datetime], shift: int
 ) -> None:

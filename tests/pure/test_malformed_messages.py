@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from celeriac.enqueue.adopted import Letter
 from celeriac.enqueue.foreign import MOST_BYTES
 from celeriac.enqueue.rows import NewTask
+from tests.examples import of_a_hundred
 from tests.pure.test_foreign import ID, Plain, adopted, judged, refused
 
 MESSAGE = json.loads(Plain().sent(task_id=ID))
@@ -107,7 +108,7 @@ fields = st.sampled_from([*MESSAGE["headers"], "compression"])
 
 
 @given(st.dictionaries(fields, json_values, max_size=4), json_values)
-@settings(max_examples=200)
+@settings(max_examples=of_a_hundred(200))
 def test_whatever_a_field_holds_it_is_a_task_or_a_letter(headers: dict[str, Any], body: Any) -> None:
     for message in (
         with_header(**headers), with_body([body, {}, {}]), with_body([[body], {"b": body}, {}], **headers)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from celeriac.dispatch.publish import Ticket
 from celeriac.roles.rules import TICKET
 from celeriac.seam.envelope import MOST_BYTES, MOST_ROWS, NotATicket, check_ticket
+from tests.examples import of_a_hundred
 from tests.pure.envelopes import BODY, REAL, TOKEN, changed, packed, published, with_body, without
 
 NAMES = st.text(st.characters(exclude_categories=["C", "Zl", "Zp", "Zs"]), min_size=1, max_size=200).filter(
@@ -21,7 +22,7 @@ NAMES = st.text(st.characters(exclude_categories=["C", "Zl", "Zp", "Zs"]), min_s
 
 
 @given(NAMES, st.lists(st.integers(1, 2**63 - 1), min_size=1, max_size=20))
-@settings(max_examples=25)
+@settings(max_examples=of_a_hundred(25))
 def test_every_ticket_the_publisher_makes_is_admitted(role: str, ids: list[int]) -> None:
     envelope = published(Ticket(role, "builds", ids, TOKEN))
     assert check_ticket(packed(envelope)) == envelope

@@ -1,0 +1,38 @@
+"""`make nightly`: what takes its time, each part to its end, with the commit it was run at."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from tests.parts import Part, python, run
+from tests.processes import ROOT
+
+#: How many examples of each property.
+EXAMPLES = 2_000
+
+CONTRACT = "tests/faults/test_api_contract.py"
+
+#: The engine on other Pythons: what an enqueue, a pass, a start, a settle and a worker need.
+SHORT_MATRIX = (
+    "tests/postgres/enqueue", "tests/postgres/test_passes.py", "tests/postgres/test_settle.py",
+    "tests/postgres/test_locks.py", "tests/postgres/test_migrations.py", "tests/end_to_end/test_worker.py",
+)  # fmt: skip
+
+PARTS = (
+    Part("tests by night", python("pytest", "-n", "3", "--nightly")),
+    Part("properties", python("pytest", "-n", "2", "-m", "hypothesis", "tests"), {"EXAMPLES": str(EXAMPLES)}),
+    Part("calls drawn from the API's document", python("pytest", "-n", "2", "--full", CONTRACT)),
+    Part("the short matrix", python("tests.matrix", *SHORT_MATRIX)),
+)
+
+
+def main() -> int:
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False).stdout
+    status = run(PARTS)
+    print(f"at {commit.strip() or 'no commit'}")
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
