@@ -22,6 +22,7 @@ import redis
 
 from celeriac.operate import tokens
 from celeriac.store.connections import Database
+from celeriac.testing.servers import fresh_name
 from tasks.app import app
 from tests.conftest import Servers
 from tests.deploy.compose import free_ports, interpolated, read, services
@@ -91,7 +92,7 @@ class System:
 
 @pytest.fixture(scope="module")
 def system(servers: Servers, venv: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
-    name = f"celeriac_deploy_{os.getpid()}"
+    name = fresh_name("deploy")
     servers.execute(f"CREATE DATABASE {name}")
     redis.Redis.from_url(servers.redis_url).flushdb()
     folder, ports = tmp_path_factory.mktemp("compose"), free_ports()
