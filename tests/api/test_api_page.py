@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 from celeriac.api.gate import OPEN
-from celeriac.api.server import create
-from tasks import app
 from tests.api import curl
+from tests.api.described import document
 from tests.api.page import LISTED
 from tests.api.server import Api
 from tests.deploy.written import ASKING
@@ -24,7 +23,7 @@ from tests.processes import ROOT
 def test_the_tables_list_every_endpoint_with_its_scope() -> None:
     there = [
         (method.upper(), path, "" if path in OPEN else operation["security"][0]["token"][0])
-        for path, methods in create(app).openapi()["paths"].items()
+        for path, methods in document()["paths"].items()
         for method, operation in methods.items()
     ]
     assert sorted((listed.method, listed.path, listed.scope) for listed in LISTED) == sorted(there)

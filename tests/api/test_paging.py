@@ -8,13 +8,12 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from celeriac.api.server import create
 from celeriac.insights.fingerprints import kind_of
-from tasks import app
+from tests.api.described import document
 from tests.api.server import Api
 from tests.api.works import task
 
-DOCUMENT = create(app).openapi()
+DOCUMENT = document()
 
 #: What has lists in it and is none: a document of one thing.
 ONE_THING = {

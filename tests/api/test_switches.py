@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from celeriac.api.server import create
-from tasks import app
+from tests.api.described import document
 from tests.api.server import Api
 
-DOCUMENT = create(app).openapi()
+DOCUMENT = document()
 
 
 def fields(kind: str) -> Iterator[tuple[str, str, str]]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from celeriac.api.server import create
-from tasks import app
+from tests.api.described import document
 from tests.api.server import Api
 from tests.api.works import row, task
 
@@ -29,4 +28,4 @@ def test_an_error_names_the_path_that_was_asked_for(api: Api) -> None:
 
 
 def test_the_document_lists_each_route_once() -> None:
-    assert [path for path in create(app).openapi()["paths"] if path.startswith("/api/v1")] == []
+    assert [path for path in document()["paths"] if path.startswith("/api/v1")] == []

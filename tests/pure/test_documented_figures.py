@@ -11,13 +11,13 @@ from sqlalchemy.dialects import postgresql
 
 from beat import HOOKS
 from celeriac import Settings
-from celeriac.api.server import create
 from celeriac.cli.stack import serve
 from celeriac.schedules.listed import entries
 from celeriac.store import states
 from celeriac.worker.limits import tasks_that_fit
 from tasks import app, stale_thumbnails, stores, subreddits, thumbnails
 from tasks.instasites import build
+from tests.api.described import document
 
 SCHEDULES = {
     "fix-stale-thumbnails": "0 * * * *",
@@ -109,7 +109,7 @@ def test_the_documents_words_for_a_status_mean_ours(word: str, ours: str) -> Non
 
 
 def test_lists_have_the_documents_defaults() -> None:
-    paths = create(app).openapi()["paths"]
+    paths = document()["paths"]
     for path in ("/api/admin/jobs", "/api/admin/scheduled-jobs"):
         defaults = {given["name"]: given["schema"].get("default") for given in paths[path]["get"]["parameters"]}
         assert (defaults["limit"], defaults["offset"]) == (100, 0)
