@@ -34,6 +34,9 @@ class RoleDepth(AnswerModel):
     queue: str
     paused: bool
     window: int | None = Field(description="tasks claimed or running at once")
+    newcomer_seconds: float | None = Field(
+        description="how long a newcomer waits for what is claimed where the window is full; null: not measured"
+    )
     pending: BoundedCount
     ready: BoundedCount
     later: BoundedCount

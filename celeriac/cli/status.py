@@ -22,8 +22,8 @@ from celeriac.insights import alerts, condition
 LATE = 5.0
 
 _COLUMNS = (
-    "role", "ready", "later", "behind", "parked", "members", "claimed", "running", "stale", "window", "oldest",
-    "paused",
+    "role", "ready", "later", "behind", "parked", "members", "claimed", "running", "stale", "window", "newcomer",
+    "oldest", "paused",
 )  # fmt: skip
 
 
@@ -104,8 +104,8 @@ def _oldest(depth: insights.RoleDepth) -> float:
 def _role(depth: insights.RoleDepth) -> dict[str, Any]:
     return {room: output.count(getattr(depth, room)) for room in ("ready", "later", "behind", "parked", "members")} | {
         "role": depth.role, "claimed": depth.claimed, "running": depth.running, "stale": depth.stale or None,
-        "window": depth.window, "oldest": output.age(depth.oldest_ready_seconds),
-        "paused": "paused" if depth.paused else None,
+        "window": depth.window, "newcomer": output.age(depth.newcomer_seconds),
+        "oldest": output.age(depth.oldest_ready_seconds), "paused": "paused" if depth.paused else None,
     }  # fmt: skip
 
 

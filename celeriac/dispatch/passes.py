@@ -16,7 +16,7 @@ from celeriac.dispatch import claim, decide, parking, promote, record, room, sel
 from celeriac.dispatch.claim import Held, Holder, fresh_token
 from celeriac.dispatch.fairness import Claimant, next_cursor
 from celeriac.dispatch.publish import Publisher, Ticket, rows_per_ticket, split
-from celeriac.dispatch.window import may_claim
+from celeriac.dispatch.window import may_claim, window
 from celeriac.roles.role import Role
 from celeriac.settle import release
 from celeriac.store.connections import Database
@@ -141,7 +141,11 @@ class Dispatcher:
             if not select.lock_pass(connection, role.name):
                 return 0
             seen = select.survey(connection, role.name, role.queue)
-            if seen.paused or not seen.due or role.window <= sum(seen.holding.values()):
+            if (
+                seen.paused
+                or not seen.due
+                or window(role, seen.slots, seen.seconds_per_task) <= sum(seen.holding.values())
+            ):
                 return 0
             due = promote.promote_due(connection, role.name, batch, seen.cursor)
         if due.begun:
@@ -153,11 +157,12 @@ class Dispatcher:
             if not select.lock_pass(connection, role.name):
                 return []
             seen = select.survey(connection, role.name, role.queue)
-            room = seen.by_rate(role.window - sum(seen.holding.values()))
+            size = window(role, seen.slots, seen.seconds_per_task)
+            room = seen.by_rate(size - sum(seen.holding.values()))
             if seen.paused or room <= 0:
                 return []
             waiting = {c.account for c in select.accounts(connection, role.name, seen, OTHERS, 1).open}
-            share = max(1, role.window // max(1, len(waiting | seen.holding.keys())))
+            share = max(1, size // max(1, len(waiting | seen.holding.keys())))
             taken = claim.resume(connection, begun, room, share, seen.holding)
             held = [Held(fresh_token(), [task]) for task in taken]
             claim.hold(connection, role.name, held)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import Connection, text
 
-from celeriac.dispatch.window import refill_below
+from celeriac.dispatch.window import ahead
 from celeriac.roles.role import Role
 from celeriac.store.prepared import Prepared
 
@@ -15,14 +15,23 @@ QUIET = 1
 # There is no room while a ticket for each slot waits to be started: what becomes ready meanwhile shares the next
 # tickets. A pass after each settle would make ever smaller tickets, and a queue of them. A ticket that has waited for
 # longer is not counted: it may be lost, or all workers are busy.
-# A drain has a pass once a quarter of the window is free (`:below`). The last quarter is filled too where the role has
+# A drain has a pass once a quarter of the window is free, or of what a window by measure holds beyond its slots
+# (`below`: `window.refill_below`). The last quarter is filled too where the role has
 # had no ticket and no pass for a while: long tasks, which settle seldom, would leave it empty until beat's pass. A pass
 # that claimed nothing counts, or each look would have one where all that is ready belongs to accounts at their cap.
 # Where a pass left resume points, the next pass finds out whether there is more.
 WORK_AND_ROOM = text(f"""
 WITH state AS MATERIALIZED (
-    SELECT held_since, last_pass, points IS NOT NULL AND rescan_at > statement_timestamp() AS resumes
+    SELECT held_since, last_pass, seconds_per_task, points IS NOT NULL AND rescan_at > statement_timestamp() AS resumes
     FROM celeriac.batcher(:role)
+), size AS MATERIALIZED (
+    SELECT w.n, live.slots, w.n - CASE WHEN CAST(:window AS integer) IS NOT NULL THEN w.n
+        ELSE greatest(4, w.n - live.slots) END / 4 AS below
+    FROM (
+        SELECT coalesce(sum(concurrency), 0) AS slots FROM celeriac.workers
+        WHERE status = 'active' AND queues ? :queue AND last_heartbeat_at > statement_timestamp() - interval '2 minutes'
+    ) AS live LEFT JOIN state ON true,
+        LATERAL celeriac.window_of(CAST(:window AS integer), live.slots, state.seconds_per_task, :ahead) AS w (n)
 ), held AS MATERIALIZED (
     SELECT coalesce(sum(cardinality(ids)), 0) AS tasks, count(*) FILTER (
             WHERE worker_id IS NULL AND claimed_at > statement_timestamp() - interval '1 second') AS to_start,
@@ -30,13 +39,10 @@ WITH state AS MATERIALIZED (
     FROM celeriac.tickets
     WHERE role = :role AND claimed_at >= coalesce((SELECT held_since FROM state), '-infinity')
 )
-SELECT (SELECT (tasks < CAST(:below AS integer) OR tasks < CAST(:size AS integer) AND quiet AND coalesce((
+SELECT (SELECT (tasks < size.below OR tasks < size.n AND quiet AND coalesce((
         SELECT last_at < statement_timestamp() - interval '{QUIET} seconds' FROM celeriac.passes
         WHERE id = (SELECT last_pass FROM state)), true))
-    AND (to_start = 0 OR to_start < coalesce((
-        SELECT sum(concurrency) FROM celeriac.workers
-        WHERE status = 'active' AND queues ? :queue
-            AND last_heartbeat_at > statement_timestamp() - interval '2 minutes'), to_start + 1)) FROM held)
+    AND (to_start = 0 OR size.slots = 0 OR to_start < size.slots) FROM held, size)
     AND NOT coalesce((SELECT paused FROM celeriac.roles WHERE role = :role), false)
     AND coalesce(
         (SELECT true FROM state WHERE resumes),
@@ -52,7 +58,9 @@ SELECT (SELECT (tasks < CAST(:below AS integer) OR tasks < CAST(:size AS integer
         FROM celeriac.role_limits l WHERE role = :role AND rate_limit IS NOT NULL), true)
 """)
 
-_WORK_AND_ROOM = Prepared(WORK_AND_ROOM, {"role": "text", "queue": "text", "below": "integer", "size": "integer"})
+_WORK_AND_ROOM = Prepared(
+    WORK_AND_ROOM, {"role": "text", "queue": "text", "window": "integer", "ahead": "double precision"}
+)
 
 
 def work_and_room(connection: Connection, role: Role) -> bool:
@@ -60,5 +68,5 @@ def work_and_room(connection: Connection, role: Role) -> bool:
 
     Cheap enough to ask after every settle.
     """
-    asked = {"role": role.name, "queue": role.queue, "below": refill_below(role), "size": role.window}
+    asked = {"role": role.name, "queue": role.queue, "window": role.window, "ahead": ahead(role)}
     return bool(_WORK_AND_ROOM.on(connection, asked).scalar_one())

@@ -1,27 +1,61 @@
-"""The window: how many tasks of a role may be claimed, and when a pass pays. Pure."""
+"""The window: how many tasks of a role may be claimed or running at once, and when a pass pays. Pure.
+
+Whoever comes new waits for what is claimed and has not begun. A role that says no window of its own therefore claims
+what its slots run now and what they will begin within about a second, by its measured seconds a task.
+`celeriac.window_of` (store/routines/window.sql) is the same rule for SQL.
+"""
 
 from __future__ import annotations
 
-from celeriac.roles.role import Role
+import math
+
+from celeriac.roles.role import WIDEST, Role
 
 #: A task that was lost so often shares no ticket.
 SUSPECT = 2
 
+#: A window by measure holds what the slots begin within so long (seconds).
+AHEAD = 1.0
 
-def refill_below(role: Role) -> int:
-    """A quarter of the window has to be free before a pass pays at once; a single slot, once the role has had
-    neither ticket nor pass for a while (`room.QUIET`).
+#: Tasks that a role claims of which nobody knows how long they take, or that no worker serves.
+FIRST = 8
+
+
+def ahead(role: Role) -> float:
+    """Seconds of work that are claimed in advance; where beat alone dispatches, until its next pass."""
+    return AHEAD if role.prompt else AHEAD + role.every
+
+
+def window(role: Role, slots: int, seconds_per_task: float | None) -> int:
+    """How many tasks of a role may be claimed or running at once. `slots`: processes of live workers that serve it."""
+    if role.window is not None:
+        return role.window
+    if seconds_per_task is None:
+        return max(2 * slots, FIRST)
+    if not slots:
+        return FIRST
+    return min(WIDEST, math.ceil(slots * (1 + ahead(role) / max(seconds_per_task, 1e-6))))
+
+
+def refill_below(role: Role, slots: int, seconds_per_task: float | None) -> int:
+    """A pass pays at once below so many active tasks: a quarter of the window is free, or of what a window by measure
+    holds beyond the slots. Where the role has had neither ticket nor pass for a while (`room.QUIET`), a single free
+    place is enough.
     """
-    return role.window - role.window // 4
+    size = window(role, slots, seconds_per_task)
+    spare = size if role.window is not None else max(4, size - slots)
+    return size - spare // 4
 
 
 def may_claim(role: Role, active: int, slots: int, seconds_per_task: float | None) -> int:
     """How many a pass may claim, of a role with so many active tasks; zero or less if its window is full."""
-    return min(role.batch_size, role.window - active, first_steps(role, slots, seconds_per_task))
+    return min(
+        role.batch_size, window(role, slots, seconds_per_task) - active, first_steps(role, slots, seconds_per_task)
+    )
 
 
 def first_steps(role: Role, slots: int, seconds_per_task: float | None) -> int:
     """A role that sizes its tickets by measure starts with a few tasks; the rest follows as they settle."""
     if role.chunk == "auto" and role.prompt and seconds_per_task is None:
-        return max(2 * slots, 8)
+        return max(2 * slots, FIRST)
     return role.batch_size

@@ -66,6 +66,8 @@ def from_definition(
 ) -> tuple[Role, Signature]:
     """What enqueuing needs of a role declared elsewhere."""
     plain = ("queue", "priority", "max_retries", "max_rounds", "timeout", "prompt", "window", "enabled_by")
+    if definition.get("window_by_measure"):
+        definition = {**definition, "window": None}
     options: dict[str, Any] = {k: definition[k] for k in plain} | {"adopt": definition.get("adopt", False)}
     options |= {k: _key(name, k, definition[k]) for k in ("fair_by", "lock_by", "unique_by")}
     priorities = tuple(definition.get("priority_range", ANY_PRIORITY))  # an older release registered none

@@ -98,10 +98,11 @@ WITH RECURSIVE busy AS (
 )
 SELECT names.role, coalesce(r.definition ->> 'queue', names.role) AS queue, coalesce(r.paused, false) AS paused,
     r.paused_until,
-    CAST(r.definition ->> 'window' AS integer) AS "window",
+    w.size AS "window", w.newcomer AS newcomer_seconds,
     greatest(0, unfinished.n - b.claimed - b.running) AS pending, b.ready, b.later, b.behind_lock AS behind, b.parked,
     b.members, b.claimed, b.running, b.stale, oldest.seconds AS oldest_ready_seconds
 FROM names LEFT JOIN celeriac.roles r ON r.role = names.role
+LEFT JOIN LATERAL celeriac.current_window(names.role) AS w ON true
 CROSS JOIN LATERAL celeriac.backlog(names.role, :most) AS b
 CROSS JOIN LATERAL (SELECT count(*) AS n FROM (
     SELECT FROM celeriac.tasks WHERE role = names.role
@@ -120,7 +121,7 @@ DUE = text("SELECT ready + due + behind_lock + parked FROM celeriac.backlog(:rol
 
 # Of the registered.
 BACKLOGS = text("""
-SELECT r.role, coalesce(CAST(r.definition ->> 'window' AS integer), 0) AS "window", b.*
+SELECT r.role, coalesce((SELECT size FROM celeriac.current_window(r.role)), 0) AS "window", b.*
 FROM celeriac.roles r CROSS JOIN LATERAL celeriac.backlog(r.role, :most) AS b
 """)
 
@@ -139,7 +140,8 @@ class Count:
 @dataclass(frozen=True, slots=True)
 class RoleDepth:
     """What waits and runs of a role. `oldest_ready_seconds`: since the longest-waiting of its first pending rows was
-    due, None if none of these is ready.
+    due, None if none of these is ready. `newcomer_seconds`: how long a newcomer waits for what is claimed before it
+    where the window is full; None where nobody has measured the role, or nobody serves it.
     """
 
     role: str
@@ -156,6 +158,7 @@ class RoleDepth:
     running: int
     stale: int
     oldest_ready_seconds: float | None
+    newcomer_seconds: float | None = None
     paused_until: datetime | None = None
 
 

@@ -12,7 +12,7 @@ WITH busy AS (
     SELECT worker_id, count(DISTINCT worker_pid) AS slots FROM celeriac.tickets
     WHERE worker_id IS NOT NULL GROUP BY worker_id
 )
-SELECT r.role, coalesce(CAST(r.definition ->> 'window' AS integer), 0) AS "window", r.paused, live.*,
+SELECT r.role, coalesce((SELECT size FROM celeriac.current_window(r.role)), 0) AS "window", r.paused, live.*,
     coalesce(CAST(r.definition ->> 'wait_objective' AS double precision), :wait) AS objective,
     (SELECT CAST(extract(epoch FROM statement_timestamp() - min(started_at)) AS double precision)
         FROM celeriac.tickets WHERE role = r.role) AS running_oldest

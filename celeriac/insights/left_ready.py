@@ -43,7 +43,7 @@ LEFT JOIN LATERAL (
 WHERE NOT r.paused AND ready.n > 0 AND pass.explains IS NOT TRUE
     AND EXISTS (SELECT FROM idle WHERE idle.queues ? coalesce(r.definition ->> 'queue', r.role))
     AND (SELECT coalesce(sum(cardinality(ids)), 0) FROM celeriac.tickets WHERE role = r.role)
-        < CAST(r.definition ->> 'window' AS integer)
+        < (SELECT size FROM celeriac.current_window(r.role))
     AND NOT EXISTS (SELECT FROM celeriac.scheduled_jobs s
         WHERE s.kind = 'pass' AND s.target = r.role AND NOT s.enabled)
 """)

@@ -102,7 +102,7 @@ SELECT account, weight, cap, paused FROM celeriac.account_policies WHERE account
 """)
 
 WINDOWS = text("""
-SELECT role, CAST(definition ->> 'window' AS integer) AS slots FROM celeriac.roles
+SELECT role, (SELECT size FROM celeriac.current_window(role)) AS slots FROM celeriac.roles
 WHERE CAST(:role AS text) IS NULL OR role = :role
 """)
 

@@ -16,6 +16,9 @@ from celeriac.roles.rates import burst, per_second, rate
 from celeriac.roles.rules import DURATIONS, RULES
 from celeriac.settings import SWITCH
 
+#: A window by measure is no wider, however little its tasks take; an older release takes it for the window.
+WIDEST = 2000
+
 
 def days(n: float) -> timedelta:
     """For `keep=days(30)`."""
@@ -29,7 +32,9 @@ class Role:
     `fair_by`, `lock_by`, `unique_by` say how the handler's arguments give the account, the entity lock and the unique
     key (see `Key`; only a function cannot be used from other code bases). A call's priority must lie in
     `priority_range` (lowest, highest). `window` bounds how many tasks are claimed
-    or running at once. `every` is how often beat's pass runs; `prompt` dispatches after each enqueue and settle, too.
+    or running at once; None: what the live slots run and will begin within about a second, by measured seconds a task
+    (celeriac/dispatch/window.py). `every` is how often beat's pass runs; `prompt` dispatches after each enqueue and
+    settle, too.
     `chunk` is the rows per ticket: a number, or "auto" (measured: about `chunk_target` seconds of work a ticket).
     `max_rounds` rounds of `max_retries` + 1 attempts, `round_delay` apart; what `dont_autoretry_for` names ends
     them all. `keep` is how long a finished row stays: a timedelta (0: gone at once, however it ended), `FOREVER`, or
@@ -54,7 +59,7 @@ class Role:
     priority: int = 0
     priority_range: tuple[int, int] = ANY_PRIORITY
     batch_size: int = 1000
-    window: int = 2000
+    window: int | None = None
     every: float = 30.0
     prompt: bool = True
     chunk: int | Literal["auto"] = "auto"
@@ -140,10 +145,11 @@ class Role:
     def definition(self) -> dict[str, Any]:
         """What other code bases need to enqueue by name, and surfaces to explain it; stored in `roles`."""
         keep = self.keep.total_seconds() if isinstance(self.keep, timedelta) else self.keep
-        plain = ("queue", "priority", "batch_size", "window", "every", "prompt", "chunk", "max_retries", "max_rounds")
+        plain = ("queue", "priority", "batch_size", "every", "prompt", "chunk", "max_retries", "max_rounds")
         more = ("round_delay", "timeout", "hard_timeout", "stale_after", "max_losses", "memory_per_task", "enabled_by",
             "rate_limit", "adopt", "wait_objective")  # fmt: skip
-        bounds = {"priority_range": list(self.priority_range)}
+        bounds = {"priority_range": list(self.priority_range), "window": self.window or WIDEST}
+        bounds |= {"window_by_measure": self.window is None}
         keys = {name: _registered(getattr(self, name)) for name in ("fair_by", "lock_by", "unique_by")}
         backoff = asdict(self.backoff) if self.backoff else None
         return {name: getattr(self, name) for name in plain + more} | bounds | keys | {

@@ -89,7 +89,7 @@ RULES: Mapping[str, Rule] = {
         _is_range, "a pair (lowest, highest) of whole numbers from {:,} to {:,}".format(*ANY_PRIORITY)
     ),
     "batch_size": whole(1, MOST, " rows a pass"),
-    "window": whole(1, MOST, " tasks at once"),
+    "window": Rule(or_none(is_whole(1, MOST)), f"1 to {MOST:,} tasks at once, or None for as many as its slots begin"),
     "every": _PERIOD,
     "prompt": _FLAG,
     "chunk": Rule(_or("auto", is_whole(1, 10_000)), "'auto' or 1 to 10,000 rows a ticket"),

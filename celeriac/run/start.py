@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, text
 
 from celeriac.dispatch.window import SUSPECT
-from celeriac.roles.role import Role
+from celeriac.roles.role import WIDEST, Role
 from celeriac.store.prepared import Prepared
 from celeriac.store.started import Started
 
@@ -119,11 +119,15 @@ def start_few(
 
 
 def most_without_pass(role: Role) -> int:
-    """How many of a role may start without a pass: several processes that do so at once do not overrun its window."""
-    if role.window < 4 * FEW:
+    """How many of a role may start without a pass: several processes that do so at once do not overrun its window.
+
+    A window by measure is not overrun by idle processes: it is wider than they are many.
+    """
+    window = role.window or WIDEST
+    if window < 4 * FEW:
         return 0
     most = min(FEW, role.batch_size, FEW if role.chunk == "auto" else role.chunk)
-    return most if role.window >= FEW * FEW else 1
+    return most if window >= FEW * FEW else 1
 
 
 def _in_order(rows: Iterable[Sequence[Any]], ids: Sequence[int], role: str, token: str) -> list[Started]:

@@ -31,7 +31,7 @@ class TaskOptions(TypedDict, total=False):
     priority: int
     priority_range: tuple[int, int]
     batch_size: int
-    window: int
+    window: int | None
     every: Seconds
     prompt: bool
     chunk: int | Literal["auto"]

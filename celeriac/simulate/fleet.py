@@ -131,7 +131,7 @@ class Fleet:
                 if following.line != number:
                     self._kick(following.line)
         line.observe(sum(task.seconds for task in ticket) / len(ticket))
-        if line.role.prompt and line.pays(self.now):
+        if line.role.prompt and line.pays(self.now, self.workers):
             self._dispatch(number)
         after = [task.after for task in ticket if task.after is not None]
         self._in(sum(after) if after else line.pace.between, _Event.FREE)
@@ -140,7 +140,7 @@ class Fleet:
         for number, line in enumerate(self.lines):
             if not line.role.prompt:
                 line.promote(self.locks)
-            elif line.pays(self.now):
+            elif line.pays(self.now, self.workers):
                 self._dispatch(number)
 
     def _dispatch(self, number: int) -> None:

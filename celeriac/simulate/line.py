@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from celeriac.dispatch.publish import rows_per_ticket, split
 from celeriac.dispatch.room import QUIET
-from celeriac.dispatch.window import may_claim, refill_below
+from celeriac.dispatch.window import may_claim, refill_below, window
 from celeriac.roles.role import Role
 from celeriac.simulate.backlog import Backlog, SimulatedTask
 from celeriac.simulate.locks import SimulatedLocks
@@ -38,12 +38,13 @@ class SimulatedRole:
     def is_over(self) -> bool:
         return not (self.backlog.waiting or self.backlog.active or self._later)
 
-    def pays(self, now: float) -> bool:
+    def pays(self, now: float, workers: int) -> bool:
         """Whether a pass would find work and room, as `Dispatcher.has_work_and_room`.
 
         That one says so a little later while each slot has had a ticket to start for less than a second.
         """
-        most = self.role.window if now - self._passed_at >= QUIET else refill_below(self.role)
+        limit = window if now - self._passed_at >= QUIET else refill_below
+        most = limit(self.role, workers, self._seconds_per_task)
         return bool(self.backlog.waiting or self._later) and self.backlog.active < most
 
     def come(self, task: SimulatedTask, locks: SimulatedLocks) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 from celeriac.insights.shares import Claim, fair_slots
-from celeriac.roles.role import Role
+from celeriac.roles.role import WIDEST, Role
 from celeriac.simulate.backlog import Backlog, SimulatedTask
 from celeriac.simulate.day import Day
 from celeriac.simulate.fifo import Fifo
@@ -73,7 +73,7 @@ class Simulation:
         rounds, within = self.backlog.rounds, self.course[:LOOKS]
         return {
             "workers": self.fleet.workers,
-            "window": self.role.window,
+            "window": (self.role.window or WIDEST),
             "accounts": self.day.accounts,
             "hours": self.day.hours,
             "seed": self.day.seed,
@@ -103,7 +103,7 @@ class Simulation:
     def _look(self, now: float) -> None:
         backlog, fleet = self.backlog, self.fleet
         if backlog.waiting and len(self.course) % EACH == 0:
-            self.slots.look(backlog, self.role.window)
+            self.slots.look(backlog, (self.role.window or WIDEST))
         waiting, busy = self.tasks - self.waits.all.n, fleet.running / fleet.workers
         self.course.append({"at": now, "tasks": self.tasks, "waiting": waiting, "busy": busy})
 
