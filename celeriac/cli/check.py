@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from celeriac import insights
 from celeriac.alerts.review import rules_of
+from celeriac.dispatch.window import AHEAD
 from celeriac.errors import CeleriacError, ConfigurationError
 from celeriac.roles.options import secrets_in
 from celeriac.schedules import operate, written
@@ -58,6 +60,20 @@ def unsaid_secrets(app: Celeriac) -> Iterator[str]:
                     f"role {declared.role.name!r}: sensitive names {name!r}, which is no parameter and hides only a "
                     f"key of that name within arguments; did you mean {meant[0]!r}?"
                 )
+
+
+def slow_windows(app: Celeriac) -> Iterator[str]:
+    """Windows that somebody has said and that keep a newcomer waiting; nothing where Postgres does not answer."""
+    try:
+        with app.database.statement() as connection:
+            rows = insights.slow_windows(connection, AHEAD)
+    except (ConfigurationError, SQLAlchemyError):
+        return  # said among the problems
+    for row in rows:
+        yield (
+            f"role {row.role!r}: with window={row.window} a newcomer waits {row.seconds:.1f} s for what is claimed "
+            "before it: leave window out, and it is about a second"
+        )
 
 
 def _alerts(app: Celeriac) -> Iterator[str]:

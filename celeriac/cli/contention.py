@@ -38,12 +38,18 @@ def top(find: FindApp, /, role: str | None, account: str | None, limit: int) -> 
         now = condition.now(connection)
         shares = insights.shares(connection, role, limit=limit)
         turns = None if role is None else insights.turns(connection, role)
+        depths = [] if role is None else insights.depth(connection, role)
     more = [] if shares.is_all else ["there are more accounts than were looked at or are told"]
     if turns is None:
         output.tell(shares, [*output.table([_share(share, now) for share in shares.accounts], _SHARES), *more])
         return
     rows = [_share(share, now) | {"rounds": turns.rounds.get(share.account, 0)} for share in shares.accounts]
     after = [] if turns.cursor is None else [f"the next pass begins after {turns.cursor!r}"]
+    after += [
+        f"where its window of {one.window:,} is full, a newcomer waits {one.newcomer_seconds:.1f} s for what is claimed"
+        for one in depths
+        if one.newcomer_seconds is not None
+    ]
     fields = asdict(shares) | asdict(turns)
     output.tell(fields, [*output.table(rows, (*_SHARES, "rounds")), *after, *more])
 

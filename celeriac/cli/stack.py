@@ -92,10 +92,11 @@ def dispatch(find: FindApp, /, role: str) -> None:
 @click.pass_obj
 def check(find: FindApp, /, deep: bool) -> None:
     """Validate settings, roles, schedules, schema and connections without starting anything."""
-    from celeriac.cli.check import problems, unsaid_secrets
+    from celeriac.cli.check import problems, slow_windows, unsaid_secrets
 
     app = find()
-    messages, notes, roles = problems(app, deep=deep), [*app.notes(), *unsaid_secrets(app)], _declared(app)
+    notes = [*app.notes(), *unsaid_secrets(app), *slow_windows(app)]
+    messages, roles = problems(app, deep=deep), _declared(app)
     if output.as_json():
         output.tell({"problems": messages, "notes": notes, "roles": roles}, "")
         raise click.exceptions.Exit(PROBLEM if messages else 0)

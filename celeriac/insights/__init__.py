@@ -11,7 +11,7 @@ from celeriac.insights.bulks import bulk, bulks
 from celeriac.insights.capacity import capacity, heartbeats
 from celeriac.insights.checks import Check
 from celeriac.insights.clock import clock
-from celeriac.insights.counting import CAP, Count, RoleDepth, counts, depth, waiting
+from celeriac.insights.counting import CAP, Count, RoleDepth, counts, depth, slow_windows, waiting
 from celeriac.insights.dead_letters import dead_letter, dead_letters
 from celeriac.insights.failed import failed_tasks
 from celeriac.insights.failures import FailureGroup, Failures, failed_of, failed_page, failing, failures
@@ -166,6 +166,7 @@ __all__ = [
     "schedules",
     "shares",
     "silences",
+    "slow_windows",
     "sweep_runs",
     "ticket_hours",
     "ticking",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, text
+from sqlalchemy import Connection, Row, RowMapping, text
 
 from celeriac.store.built_in import is_built_in
 from celeriac.store.states import ALL, CANCELLED, COMPLETED, FAILED, PENDING
@@ -125,6 +125,14 @@ SELECT r.role, coalesce((SELECT size FROM celeriac.current_window(r.role)), 0) A
 FROM celeriac.roles r CROSS JOIN LATERAL celeriac.backlog(r.role, :most) AS b
 """)
 
+# Where the window was said, and holds more than its slots.
+NEWCOMERS = text("""
+SELECT r.role, w.size AS "window", w.newcomer AS seconds
+FROM celeriac.roles r CROSS JOIN LATERAL celeriac.current_window(r.role) AS w
+WHERE (r.definition ->> 'window_by_measure') IS DISTINCT FROM 'true' AND w.newcomer > :above
+ORDER BY r.role
+""")
+
 #: How many of a role's first pending rows are looked at for the oldest that is ready.
 LOOK = 500
 
@@ -208,6 +216,11 @@ def _depth(row: dict[str, Any], cap: int) -> RoleDepth:
     return RoleDepth(
         **(row | bounded | {"oldest_ready_seconds": None if seconds is None else max(0.0, float(seconds))})
     )
+
+
+def slow_windows(connection: Connection, above: float) -> Sequence[Row[Any]]:
+    """Roles (`role`, `window`, `seconds`) whose own window keeps a newcomer waiting for longer than `above` seconds."""
+    return connection.execute(NEWCOMERS, {"above": above}).all()
 
 
 def backlogs(connection: Connection, most: int) -> list[RowMapping]:

@@ -121,6 +121,11 @@ class Role:
         return any(map(callable, (self.fair_by, self.lock_by, self.unique_by)))
 
     @property
+    def is_measured(self) -> bool:
+        """Whether its tickets or its window follow from how long its tasks take."""
+        return self.chunk == "auto" or self.window is None
+
+    @property
     def keeps_successes(self) -> bool:
         """Whether a success leaves a row; else its workers count what their tasks come to."""
         return bool(self.keep)

@@ -293,8 +293,7 @@ class TicketRun:
 
     def _observe(self, ran: int) -> None:
         now = time.monotonic()
-        is_asked_for = self.role.chunk == "auto" or self.role.window is None
-        if not is_asked_for or now - _observed.get(self.role.name, -1e9) < OBSERVE_EVERY:
+        if not self.role.is_measured or now - _observed.get(self.role.name, -1e9) < OBSERVE_EVERY:
             return
         _observed[self.role.name] = now
         with self.app.database.statement() as connection:
