@@ -45,14 +45,14 @@ def short(name: str) -> str:
     return name.removeprefix("celeriac.")
 
 
-#: Functions that ask no table.
-ASK_NOTHING = {"tokens", "burst", "per_second", "declared_limits", "up_since", "is_instants"}
+#: Functions that meet no room.
+MEET_NONE = {"tokens", "burst", "per_second", "declared_limits", "up_since", "is_instants", "current_window"}
 
 #: The engine's statements that meet a room, by name.
 MEET_ROOMS = {
     short(name): statement
     for name, statement in STATEMENTS.items()
-    if set(re.findall(r"celeriac\.(\w+)", statement.text)) - SHORT - ASK_NOTHING
+    if set(re.findall(r"celeriac\.(\w+)", statement.text)) - SHORT - MEET_NONE
 }
 HELD = ("claimed", "running")
 MEET_ROOMS |= {f"{of} of {HELD}": STATEMENTS[f"{of} of {HELD}"] for of in ("page", "ids", "end")}

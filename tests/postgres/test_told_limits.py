@@ -72,7 +72,7 @@ def test_what_is_said_while_a_ticket_runs_holds_from_its_next_task_on(
         1: {"rate_limit": "4/h", "timeout": 60.0}, 3: {"rate_limit": None}, 9: {"rate_limit": "1/h"},
     }  # fmt: skip
 
-    @app.task(role="call", shared=False, prompt=False, chunk=100, keep="forever", bind=True)
+    @app.task(role="call", shared=False, prompt=False, window=100, chunk=100, keep="forever", bind=True)
     def call(self: Any, n: int) -> None:
         ran.append((n, self.request.timelimit[1]))
         if n in said:

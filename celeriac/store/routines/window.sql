@@ -24,11 +24,9 @@ SELECT w.size, greatest(0, w.size - live.slots) * b.seconds_per_task / nullif(li
 FROM celeriac.roles r
 CROSS JOIN LATERAL (SELECT celeriac.slots_of(coalesce(r.definition ->> 'queue', r.role)) AS slots) AS live
 LEFT JOIN LATERAL celeriac.batcher(r.role) AS b ON true
-CROSS JOIN LATERAL (SELECT celeriac.window_of(
-    CASE WHEN (r.definition ->> 'window_by_measure') IS DISTINCT FROM 'true'
-        THEN CAST(r.definition ->> 'window' AS integer) END,
-    live.slots, b.seconds_per_task,
-    1 + CASE WHEN r.definition ->> 'prompt' = 'false' THEN coalesce(CAST(r.definition ->> 'every' AS double precision), 30)
-        ELSE 0 END) AS size) AS w
+CROSS JOIN LATERAL (SELECT CASE WHEN r.definition ->> 'window_by_measure' = 'true' THEN celeriac.window_of(
+        NULL, live.slots, b.seconds_per_task, 1 + CASE WHEN r.definition ->> 'prompt' = 'false'
+            THEN coalesce(CAST(r.definition ->> 'every' AS double precision), 30) ELSE 0 END)
+    ELSE CAST(r.definition ->> 'window' AS integer) END AS size) AS w
 WHERE r.role = of_role
 $$;

@@ -61,7 +61,7 @@ def test_status_shows_what_waits_runs_is_late_and_is_paused(run: Run, rows: Rows
     run("pause", "account", "acme")
     shown = run("status").output
     assert [" ".join(line.split()) for line in shown.splitlines() if line.startswith(("busy", "sync"))] == [
-        "busy 1 0 1 2 0 0 1 - - 3 h -", "sync 0 0 0 0 0 0 0 - 2000 - paused",
+        "busy 1 0 1 2 0 0 1 - - - 3 h -", "sync 0 0 0 0 0 0 0 - 8 - - paused",
     ]  # fmt: skip
     for line in ("1 workers, 8 slots, 1 busy", "late      nightly: 10 min", "paused    account acme"):
         assert line in shown

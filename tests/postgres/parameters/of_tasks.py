@@ -126,7 +126,9 @@ def of_tasks(there: Selected) -> Mapping[str, list[Given]]:
         "dispatch.select.READY": [work, {"role": "nothing of it"}],
         "dispatch.select.PARKED": [work, {"role": "nothing of it"}],
         "dispatch.room.WORK_AND_ROOM": [
-            {"role": role, "queue": role, "below": 1500, "size": 2000} for role in ("work", "nothing of it")
+            {"role": role, "queue": role, "window": window, "ahead": 1.0}
+            for role in ("work", "nothing of it")
+            for window in (None, 2000)
         ],
         "dispatch.select.REFILLS": [{"roles": ["work", "nothing of it"]}],
         "run.lease.STANDING": [{"id": one, "token": TOKEN}],
