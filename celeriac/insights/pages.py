@@ -15,8 +15,9 @@ COLUMNS = """
 _AT = "coalesce(CAST(:until AS timestamptz), statement_timestamp())"
 # As `celeriac.stale` counts it, of what runs; the rest is meant in any case.
 SILENT = """(CAST(:silent AS boolean) IS NULL OR status <> 'running'
-        OR greatest(last_heartbeat_at, celeriac.up_since()) < statement_timestamp() - interval '1 second' * coalesce(
-            (SELECT CAST(r.definition ->> 'stale_after' AS double precision) FROM celeriac.roles r
+        OR greatest(last_heartbeat_at, celeriac.leases_since())
+            < statement_timestamp() - interval '1 second' * coalesce((
+                SELECT CAST(r.definition ->> 'stale_after' AS double precision) FROM celeriac.roles r
                 WHERE r.role = page.role), 600))"""
 
 # The id of a tick's task is the schedule's name, @ and the instant, and nobody else's task may have such a one.

@@ -31,6 +31,11 @@ WHERE excluded.reported_by IS NULL OR workers.reported_by = excluded.reported_by
 RETURNING status
 """)
 
+NOTE_GAP = text("""
+SELECT celeriac.note_gap(
+    (SELECT last_heartbeat_at FROM celeriac.workers WHERE worker_id = :worker_id AND pid = :pid), :silence)
+""")
+
 # No process has this number: whoever reports under the name next is another.
 ENDED = text("UPDATE celeriac.workers SET status = 'stopped', pid = 0 WHERE worker_id = :worker_id")
 
@@ -99,6 +104,11 @@ def report(connection: Connection, worker: WorkerState, *, by: str | None = None
     more = {"queues": json.dumps(list(worker.queues)), "resources": json.dumps(worker.resources)}
     status: str | None = connection.execute(WORKER, row | more | {"by": by}).scalar_one_or_none()
     return status
+
+
+def note_gap(connection: Connection, worker_id: str, pid: int, silence: float) -> None:
+    """Notes a gap in which nobody could renew a lease, before a heartbeat that comes after `silence` seconds."""
+    connection.execute(NOTE_GAP, {"worker_id": worker_id, "pid": pid, "silence": silence})
 
 
 def ended(connection: Connection, worker_id: str) -> None:

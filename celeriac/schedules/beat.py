@@ -220,10 +220,10 @@ class Scheduler(StockScheduler):
     def _tick(self) -> float:
         try:
             self._install()
+            self._report()  # first: it notes a gap, and a rescue of this round goes by it
             self._round()
             self.ticks += 1
             self.ticked_at = time.monotonic()
-            self._report()
             return self._seconds_to_next()
         except Exception as error:
             if is_gone(error):

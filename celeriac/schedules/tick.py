@@ -58,12 +58,18 @@ WHERE owner IN (:owner, 'api') AND enabled AND quarantined IS NULL AND id <> ALL
 """)
 
 REPORT = text("""
-INSERT INTO celeriac.beats (beat_id, hostname, pid, late_by) VALUES (:beat_id, :hostname, :pid, :late_by)
+INSERT INTO celeriac.beats (beat_id, hostname, pid, late_by)
+SELECT :beat_id, :hostname, CAST(:pid AS integer), CAST(:late_by AS double precision)
+FROM (SELECT celeriac.note_gap(
+    (SELECT last_tick_at FROM celeriac.beats WHERE beat_id = :beat_id), CAST(:silence AS double precision))) AS noted
 ON CONFLICT (beat_id) DO UPDATE SET last_tick_at = clock_timestamp(), late_by = excluded.late_by
 """)
 
 #: How long (seconds) a tick waits for a transaction of somebody's that has the key of its task.
 PATIENCE = 0.5
+
+#: A beat reports each second: where nobody has written for so long (seconds), nobody could.
+SILENCE = 5.0
 
 LEAVE = text("DELETE FROM celeriac.beats WHERE beat_id = :beat_id")
 
@@ -111,7 +117,8 @@ def seconds_to_next(connection: Connection, owner: str, but: Collection[int] = (
 
 def report(connection: Connection, beat_id: str, hostname: str, pid: int, late_by: float) -> None:
     """This beat ticks; what it ran last was so many seconds late."""
-    connection.execute(REPORT, {"beat_id": beat_id, "hostname": hostname, "pid": pid, "late_by": late_by})
+    row = {"beat_id": beat_id, "hostname": hostname, "pid": pid, "late_by": late_by}
+    connection.execute(REPORT, row | {"silence": SILENCE})
 
 
 def leave(connection: Connection, beat_id: str) -> None:

@@ -41,6 +41,9 @@ logger = logging.getLogger(__name__)
 #: After so long without a heartbeat (seconds) passes and capacity take a worker for gone.
 GONE = 120.0
 
+#: Heartbeats that are missed before a silence of everybody is a gap in which nobody could write.
+MISSED = 2
+
 #: How soon (seconds) rows are looked at again that somebody had locked.
 LOOK_AGAIN = 0.1
 
@@ -154,6 +157,7 @@ class Lifeline(threading.Thread):
         begins = time.monotonic()
         self.next_heartbeat = begins + self.interval()
         with COUNTERS.timing("sql_seconds", "heartbeat"), self.database.transaction() as connection:
+            heartbeat.note_gap(connection, shared.worker_id(), os.getpid(), MISSED * self.interval())
             standing = self.sampler.report(connection, self.state())
             heartbeat.renew(connection, shared.worker_id(), self.processes())
         shared.renew(begins)

@@ -60,5 +60,7 @@ class Repairs(threading.Thread):
         except Exception as error:
             if is_gone(error):
                 self.away.say(error)
+                # Heartbeats come first: what nobody could renew meanwhile is not stale.
+                self.due = max(self.due, time.monotonic() + self.every)
             else:
                 logger.exception("A repair failed; it is tried again")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -18,6 +19,9 @@ from tests import processes
 from tests.end_to_end.conftest import QUICK, declare_shop
 from tests.end_to_end.failover import MASTER, Pair, Watched, pair, watched
 from tests.processes import Rows, until
+
+#: Seconds: longer than the lease of `slow`.
+OUTAGE = 6.0
 
 BY_STATUS = "SELECT task_id, status FROM worker_tasks WHERE role = 'add'"
 
@@ -111,6 +115,32 @@ def test_a_standby_that_commits_wait_for_takes_over_and_nothing_is_lost(
     until(lambda: finished(rows, producer), "all that was accepted to run")
     assert producer.refused, "nobody took writes in between"
     assert {status for _, status in rows(BY_STATUS)} == {"completed"}
+
+
+def test_one_that_takes_longer_than_a_lease_takes_no_task_from_its_worker(
+    postgres: Pair, redis_url: str, life: ExitStack, tmp_path: Path
+) -> None:
+    """The standby has answered for long: its start says nothing of how long nobody could renew a lease."""
+    synchronise(postgres.primary)
+    producer = Producer(postgres.url, redis_url=redis_url)
+    life.callback(producer.close)
+    module = "tests.end_to_end.shop"
+    life.enter_context(processes.worker(module, postgres.url, redis_url, tmp_path / "log", environ=QUICK))
+    life.enter_context(processes.beat(module, postgres.url, redis_url, tmp_path / "beat", QUICK))
+    primary, rows = Rows(postgres.primary.url), Rows(postgres.standby.url)
+    life.callback(rows.close)
+    until(lambda: primary("SELECT FROM celeriac.beats"), "beat to tick")
+    task = producer.app.send_task("slow", kwargs={"seconds": 2 * OUTAGE}).id
+    until(lambda: primary("SELECT FROM worker_tasks WHERE status = 'running'"), "the task to run")
+    primary.close()
+    postgres.primary.kill()
+    back = time.monotonic() + OUTAGE
+    until(lambda: time.monotonic() > back, "the lease to be over")
+    postgres.standby.promote()
+    ended = "SELECT status, losses FROM worker_tasks WHERE task_id = :task AND status = 'completed'"
+    until(lambda: rows(ended, task=task), "the task to end")
+    assert rows(ended, task=task) == [("completed", 0)]
+    assert rows("SELECT FROM celeriac.task_events WHERE kind = 'rescue'") == []
 
 
 def test_what_a_standby_had_not_heard_of_is_lost_and_leaves_nothing_stuck(

@@ -46,7 +46,17 @@ def short(name: str) -> str:
 
 
 #: Functions that meet no room.
-MEET_NONE = {"tokens", "burst", "per_second", "declared_limits", "up_since", "is_instants", "current_window"}
+MEET_NONE = {
+    "tokens",
+    "burst",
+    "per_second",
+    "declared_limits",
+    "up_since",
+    "leases_since",
+    "note_gap",
+    "is_instants",
+    "current_window",
+}
 
 #: The engine's statements that meet a room, by name.
 MEET_ROOMS = {

@@ -19,6 +19,23 @@ CREATE OR REPLACE FUNCTION celeriac.up_since() RETURNS timestamptz LANGUAGE sql 
 SELECT pg_postmaster_start_time()
 $$;
 
+-- Since when leases count: a lease counts only time in which it could have been renewed. Since this server answers, or
+-- since the end of the last gap: a failover, a frozen server, a clock that was set forward.
+CREATE OR REPLACE FUNCTION celeriac.leases_since() RETURNS timestamptz LANGUAGE sql STABLE AS $$
+SELECT greatest(celeriac.up_since(), (SELECT at FROM celeriac.repairs WHERE name = 'gap'))
+$$;
+
+-- Notes the end of a gap: who writes every few seconds has not been able to since `own`, and nobody else has either, for
+-- `silence` seconds. Call it before the write. A beat that was away alone finds the heartbeats of others.
+CREATE OR REPLACE FUNCTION celeriac.note_gap(own timestamptz, silence double precision) RETURNS void LANGUAGE sql AS $$
+INSERT INTO celeriac.repairs (name, at)
+SELECT 'gap', clock_timestamp()
+WHERE greatest(
+    own, (SELECT max(last_tick_at) FROM celeriac.beats), (SELECT max(last_heartbeat_at) FROM celeriac.workers)
+) < clock_timestamp() - silence * interval '1 second' AND own IS NOT NULL
+ON CONFLICT (name) DO UPDATE SET at = excluded.at
+$$;
+
 -- Takes tasks from tickets: all that these hold, or those of `only`. `started` false touches tickets nobody has started,
 -- true those that are running, null either. What somebody is settling just now is passed over.
 -- A task that is freed waits again: at once, keeping its lock key, or (lost, and its role has a backoff) later and
@@ -116,12 +133,12 @@ FROM judged j WHERE (SELECT count FROM fallen) IS NOT NULL
 $$;
 
 -- Tickets whose worker fell silent for so many minutes, or for their role's `stale_after`. The lease counts only time in
--- which this server was up: after a restart every worker has a whole lease to report.
+-- which it could be renewed: after a restart or a failover every worker has a whole lease to report.
 CREATE OR REPLACE FUNCTION celeriac.stale(batch integer, minutes double precision)
 RETURNS TABLE (token uuid) LANGUAGE sql AS $$
 SELECT k.token FROM celeriac.tickets k LEFT JOIN celeriac.roles r ON r.role = k.role
 WHERE k.worker_id IS NOT NULL
-    AND greatest(k.heartbeat_at, celeriac.up_since()) < statement_timestamp() - interval '1 second' * coalesce(
+    AND greatest(k.heartbeat_at, celeriac.leases_since()) < statement_timestamp() - interval '1 second' * coalesce(
         minutes * 60, CAST(r.definition ->> 'stale_after' AS double precision), 600)
 ORDER BY k.heartbeat_at LIMIT batch FOR UPDATE OF k SKIP LOCKED
 $$;
