@@ -16,7 +16,9 @@ from celeriac.store.states import PENDING, RUNNING, WAITS_FOR_LOCK, WAITS_FOR_ME
 STANDING = text("""
 SELECT statement_timestamp() AS now, r.role IS NOT NULL AS is_known, coalesce(r.paused, false) AS is_paused,
     coalesce(r.definition ->> 'queue', asked.role) AS queue,
-    coalesce((SELECT size FROM celeriac.current_window(asked.role)), 2000) AS size,
+    coalesce(CASE WHEN r.definition ->> 'window_by_measure' = 'true'
+        THEN (SELECT size FROM celeriac.current_window(asked.role))
+        ELSE CAST(r.definition ->> 'window' AS integer) END, 2000) AS size,
     coalesce(CAST(r.definition ->> 'batch_size' AS integer), 1000) AS batch_size,
     coalesce(CAST(r.definition ->> 'prompt' AS boolean), true) AS prompt,
     coalesce(CAST(r.definition ->> 'every' AS double precision), 30) AS every,
