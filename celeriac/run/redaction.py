@@ -11,7 +11,8 @@ from celeriac.run import run as running
 from celeriac.run.run import Run
 from celeriac.store import states
 from celeriac.store.encoding import legible
-from celeriac.store.sensitive import Sensitive, without
+from celeriac.store.redact import without
+from celeriac.store.sensitive import Sensitive
 
 #: Where Celery's tracer logs how runs ended, with arguments, errors and results.
 TRACER = "celery.app.trace"
