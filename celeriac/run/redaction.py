@@ -38,17 +38,17 @@ def reprs(run: Run) -> dict[str, str]:
 
 
 def hide(run: Run) -> None:
-    """In place, before anything of it is written. A success keeps its result as it is: callers wait for it."""
+    """In place, before anything of it is written. A success keeps its result as it is: callers wait for it.
+
+    What the error says is without them already.
+    """
     if run.secret is None:
         return
-    values = run.secret.values(run.task.args, run.task.kwargs)
+    values = run.secrets
     run.traceback = without(values, run.traceback)
-    run.tombstones[:] = [
-        replace(one, error=without(values, one.error), result=without(values, one.result)) for one in run.tombstones
-    ]
+    run.tombstones[:] = [replace(one, result=without(values, one.result)) for one in run.tombstones]
     if run.outcome is not None and run.outcome.status != states.COMPLETED:
-        said = {"error": without(values, run.outcome.error), "result": without(values, run.outcome.result)}
-        run.outcome = replace(run.outcome, **said)
+        run.outcome.result = without(values, run.outcome.result)
 
 
 class Redacting(logging.Filter):
@@ -58,10 +58,9 @@ class Redacting(logging.Filter):
         run = running.current()
         if run is None or run.secret is None:
             return True
-        values = run.secret.values(run.task.args, run.task.kwargs)
-        message = without(values, record.getMessage())
+        message = run.without_secrets(record.getMessage())
         if record.exc_info:
-            record.exc_text = without(values, logging.Formatter().formatException(record.exc_info))
+            record.exc_text = run.without_secrets(logging.Formatter().formatException(record.exc_info))
             record.exc_info = None
         record.msg, record.args, record.data = message, (), {}
         return True

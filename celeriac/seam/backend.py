@@ -19,7 +19,7 @@ from kombu.exceptions import EncodeError
 from celeriac.canvas.parts import barrier_of, flattened
 from celeriac.errors import EnqueueRefused
 from celeriac.run import run as running
-from celeriac.run.outcomes import described
+from celeriac.run.outcomes import LONGEST_ERROR, described
 from celeriac.seam import producer, results
 from celeriac.seam.app import ResultsApp
 from celeriac.settle.tombstones import Tombstone
@@ -87,7 +87,7 @@ class RowBackend(BaseBackend):
         if state == "RETRY":
             run.retry(result)
         else:
-            run.fail(result, self._encoded_error(result, traceback))
+            run.fail(result, self._encoded_error(run, result, traceback))
         return result
 
     def succeed(self, run: running.Run, result: Any) -> None:
@@ -149,12 +149,12 @@ class RowBackend(BaseBackend):
     ) -> Any:  # fmt: skip
         return self.store_result(task_id, exc, state, traceback=traceback, request=request)
 
-    def _encoded_error(self, error: Any, traceback: Any = None) -> Any:
+    def _encoded_error(self, run: running.Run, error: Any, traceback: Any = None) -> Any:
         """The error as JSON. One that cannot be told so still fails its task: then there is only its message."""
         try:
             fields = self.prepare_exception(error, "json")
             if traceback:
-                fields["traceback"] = str(traceback)[-LONGEST_TRACEBACK:]
+                fields["traceback"] = run.without_secrets(str(traceback))[-LONGEST_TRACEBACK:]
             return encoded(fields, MOST_BYTES)
         except Exception:
             return None
@@ -162,9 +162,10 @@ class RowBackend(BaseBackend):
     def _tombstone(self, run: running.Run, task_id: str, error: Any, request: Any) -> Tombstone:
         """Of a link behind the task that failed; `request` is made of the link's signature."""
         group = request.group or getattr(request, "group_id", None)
+        why = run.without_secrets(str(described(error)), LONGEST_ERROR)
         return Tombstone(
             task_id=task_id, role=getattr(request, "task", None) or "", args=[], kwargs={},
-            headers={"canvas": {"never_came": True}}, error=described(error), result=self._encoded_error(error),
+            headers={"canvas": {"never_came": True}}, error=why, result=self._encoded_error(run, error),
             after=run.task.id, workflow=run.workflow or run.task.task_id,
             barrier=barrier_of(group) if request.chord else None, place=request.group_index if request.chord else None,
         )  # fmt: skip

@@ -70,8 +70,7 @@ def _encoded(text: str, raw: bytes) -> Iterator[str]:
     yield text
     if not text.isascii():
         yield as_bytes_shown(text)
-    if len(joined := _JOINTS.sub("", text)) >= SHORTEST:
-        yield joined
+    yield from (joined for joined in ("".join(text.split()), _JOINTS.sub("", text)) if len(joined) >= SHORTEST)
     yield raw.hex()
     for before, start in enumerate(_STARTS):
         shown = base64.b64encode(bytes(before) + raw).decode().rstrip("=")
