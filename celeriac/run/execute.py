@@ -113,8 +113,6 @@ def execute(app: HandlerApp, run: Run, direct: Direct | None = None) -> None:
             _conclude(app.backend, run, ended)
     finally:
         leave(run, token)
-        if run.secret is not None:
-            redaction.hide(run)
 
 
 def _attempt(app: HandlerApp, run: Run, direct: Direct | None) -> Any:

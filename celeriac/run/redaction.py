@@ -1,17 +1,14 @@
-"""Takes the sensitive arguments of a run out of what is said of how it ended: its row, its events, the log's lines."""
+"""What of a run nobody is shown: which arguments its role calls sensitive, and Celery's lines without them."""
 
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
 
 from celeriac.roles.declare import Roles
 from celeriac.roles.role import Role
 from celeriac.run import run as running
 from celeriac.run.run import Run
-from celeriac.store import states
 from celeriac.store.encoding import legible
-from celeriac.store.redact import without
 from celeriac.store.sensitive import Sensitive
 
 #: Where Celery's tracer logs how runs ended, with arguments, errors and results.
@@ -35,20 +32,6 @@ def reprs(run: Run) -> dict[str, str]:
         return {}
     args, kwargs = run.secret.call(run.task.args, run.task.kwargs)
     return {"argsrepr": repr(legible(args)), "kwargsrepr": repr(legible(kwargs))}
-
-
-def hide(run: Run) -> None:
-    """In place, before anything of it is written. A success keeps its result as it is: callers wait for it.
-
-    What the error says is without them already.
-    """
-    if run.secret is None:
-        return
-    values = run.secrets
-    run.traceback = without(values, run.traceback)
-    run.tombstones[:] = [replace(one, result=without(values, one.result)) for one in run.tombstones]
-    if run.outcome is not None and run.outcome.status != states.COMPLETED:
-        run.outcome.result = without(values, run.outcome.result)
 
 
 class Redacting(logging.Filter):

@@ -25,6 +25,7 @@ from celeriac.seam.app import ResultsApp
 from celeriac.settle.tombstones import Tombstone
 from celeriac.store import states
 from celeriac.store.encoding import MOST_BYTES, Unfit, encoded
+from celeriac.store.redact import without
 
 logger = logging.getLogger(__name__)
 
@@ -83,11 +84,11 @@ class RowBackend(BaseBackend):
         if state == "SUCCESS":
             self.succeed(run, result)
             return result
-        run.traceback = None if traceback is None else str(traceback)
+        run.traceback = None if traceback is None else run.without_secrets(str(traceback))
         if state == "RETRY":
             run.retry(result)
         else:
-            run.fail(result, self._encoded_error(run, result, traceback))
+            run.fail(result, self._encoded_error(run, result, run.traceback))
         return result
 
     def succeed(self, run: running.Run, result: Any) -> None:
@@ -149,13 +150,13 @@ class RowBackend(BaseBackend):
     ) -> Any:  # fmt: skip
         return self.store_result(task_id, exc, state, traceback=traceback, request=request)
 
-    def _encoded_error(self, run: running.Run, error: Any, traceback: Any = None) -> Any:
+    def _encoded_error(self, run: running.Run, error: Any, traceback: str | None = None) -> Any:
         """The error as JSON. One that cannot be told so still fails its task: then there is only its message."""
         try:
-            fields = self.prepare_exception(error, "json")
-            if traceback:
-                fields["traceback"] = run.without_secrets(str(traceback))[-LONGEST_TRACEBACK:]
-            return encoded(fields, MOST_BYTES)
+            fields = encoded(self.prepare_exception(error, "json"), MOST_BYTES)
+            if run.secret is not None:
+                fields = {name: without(run.secrets, value) for name, value in fields.items()}
+            return fields | encoded({"traceback": traceback[-LONGEST_TRACEBACK:]} if traceback else {}, MOST_BYTES)
         except Exception:
             return None
 
