@@ -29,7 +29,7 @@ from celeriac.schedules.arguments import task_of
 from celeriac.schedules.decide import Plan, PlannedJob, decide
 from celeriac.schedules.listed import entries
 from celeriac.store.connections import Database
-from celeriac.store.failures import is_gone
+from celeriac.store.failures import is_gone, log_error
 
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
@@ -122,7 +122,7 @@ class Timetable:
         if isinstance(getattr(error, "orig", None), LockNotAvailable):
             logger.warning("Schedule %r waits for the open transaction that has the key of its task", job.name)
         else:
-            logger.error("Schedule %r could not run; it is tried again in %g s", job.name, REST, exc_info=error)
+            log_error(logger, error, "Schedule %r could not run; it is tried again in %g s", job.name, REST)
         self._rests[job.id] = time.monotonic() + REST
         return Ticked(job, Plan(job.next_run_at), 0.0)
 

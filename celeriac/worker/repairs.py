@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from celeriac import above
 from celeriac.enqueue.outbox import Admission
-from celeriac.store.failures import Away, is_gone
+from celeriac.store.failures import Away, is_gone, log_error
 from celeriac.worker.app import WorkerApp
 
 logger = logging.getLogger(__name__)
@@ -61,4 +61,4 @@ class Repairs(threading.Thread):
             if is_gone(error):
                 self.away.say(error)
             else:
-                logger.exception("A repair failed; it is tried again")
+                log_error(logger, error, "A repair failed; it is tried again")
