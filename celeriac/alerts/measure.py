@@ -14,6 +14,7 @@ from sqlalchemy import Connection
 
 from celeriac.alerts.rules import Measured, Rule, evaluate, measure_of
 from celeriac.insights import left_ready, rounds, watched
+from celeriac.store.failures import log_error
 from celeriac.store.plans import lookups
 
 if TYPE_CHECKING:
@@ -145,11 +146,11 @@ def _read(app: Celeriac, connection: Connection, group: Group) -> list[Measured]
     connection.exec_driver_sql("SAVEPOINT measured")
     try:
         values = list(group(app, connection))
-    except Exception:
+    except Exception as error:
         if connection.invalidated:
             raise
         connection.exec_driver_sql("ROLLBACK TO SAVEPOINT measured")
-        logger.exception("What alerts are about could not be read")
+        log_error(logger, error, "What alerts are about could not be read")
         return None
     connection.exec_driver_sql("RELEASE SAVEPOINT measured")
     return values

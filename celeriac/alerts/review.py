@@ -21,7 +21,7 @@ from celeriac.alerts.measure import measure
 from celeriac.alerts.rules import NAMES, RULES, SEVERITIES, Rule, evaluate, measure_of
 from celeriac.errors import ConfigurationError
 from celeriac.settings import Settings
-from celeriac.store.failures import Away, is_gone
+from celeriac.store.failures import Away, is_gone, log_error
 
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
@@ -185,4 +185,4 @@ class AlertWatch(threading.Thread):
             if is_gone(error):
                 self.away.say(error)
             else:
-                logger.exception("Alerts could not be looked at; they are looked at again")
+                log_error(logger, error, "Alerts could not be looked at; they are looked at again")

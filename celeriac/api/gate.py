@@ -16,6 +16,7 @@ from celeriac.api.shared import SharedBy
 from celeriac.api.veil import Veil
 from celeriac.api.versions import asked_path
 from celeriac.operate import tokens
+from celeriac.store.failures import in_a_line, log_error
 
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
@@ -139,6 +140,8 @@ def _not_admitted(scheme: str) -> Problem:
 
 def _problem_of(error: Exception, where: str) -> Problem:
     problem = from_exception(error, where)
-    if problem.status_code >= 500:
-        logger.error("A request failed", exc_info=error)
+    if problem.status_code == 503:
+        logger.warning("A request failed: %s", in_a_line(error))
+    elif problem.status_code >= 500:
+        log_error(logger, error, "A request failed")
     return problem

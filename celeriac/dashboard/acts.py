@@ -16,7 +16,7 @@ from celeriac.dashboard.words import plural
 from celeriac.errors import CeleriacError
 from celeriac.operate import PATIENCE, steer
 from celeriac.operate.steer import Steered
-from celeriac.store.failures import is_locked
+from celeriac.store.failures import is_locked, log_error
 
 logger = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ def each(batches: Iterable[Steered], done_to: str) -> str:
     except Exception as error:
         if not steered.changed:
             raise
-        logger.exception("Stopped amid many tasks")
+        log_error(logger, error, "Stopped amid many tasks")
         return f"{summary(steered, done_to)} Then it stopped, and the rest is as it was: {_why(error)}"
     return summary(steered, done_to)
 

@@ -18,7 +18,7 @@ from celeriac.dashboard.address import root_of
 from celeriac.dashboard.guard import PERMISSIONS, Forbidden, NotSignedIn
 from celeriac.dashboard.page import Elsewhere, Repeated
 from celeriac.errors import BadValue, CeleriacError, EnqueueRefused, IllegalMove, Unknown
-from celeriac.store.failures import is_gone, is_locked
+from celeriac.store.failures import is_gone, is_locked, log_error
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ def answer(request: Request, error: Exception) -> Response:
             return _to_sign_in(request)
     status, said = refusal(error)
     if status >= 500:
-        logger.error("A page failed", exc_info=error)
+        log_error(logger, error, "A page failed")
     headers = _headers(error, status)
     if _wants_json(request):
         return JSONResponse({"status": status, "detail": said}, status, headers)

@@ -24,6 +24,7 @@ from celeriac.errors import BadValue
 from celeriac.insights import ARGUMENT, Filter, exports, lists
 from celeriac.insights.veil import veiled
 from celeriac.operate import steer
+from celeriac.store.failures import log_error
 
 logger = logging.getLogger(__name__)
 
@@ -141,8 +142,8 @@ def _whole(kind: exports.Kind, lines: Iterator[str]) -> Iterator[str]:
     """Or it says that it is not."""
     try:
         yield from lines
-    except (DBAPIError, NoConnection):
-        logger.exception("An export ended amid its tasks")
+    except (DBAPIError, NoConnection) as error:
+        log_error(logger, error, "An export ended amid its tasks")
         yield exports.note(kind, "this is not all: Postgres took too long, or went away; narrow the filter")
 
 

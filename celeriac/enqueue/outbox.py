@@ -22,7 +22,7 @@ from celeriac.enqueue.bulk import enqueue_bulk, tell_different
 from celeriac.enqueue.insert import enqueue
 from celeriac.enqueue.rows import NewTask, Receipt, as_json
 from celeriac.store.connections import Database
-from celeriac.store.failures import is_gone
+from celeriac.store.failures import is_gone, log_error
 
 logger = logging.getLogger(__name__)
 
@@ -122,7 +122,9 @@ class Admission:
                 raise
             if not isinstance(getattr(error, "orig", None), LockNotAvailable) and row.id not in self.refused:
                 self.refused.add(row.id)
-                logger.exception("The task in row %d of celeriac.intake cannot be inserted; it is left there", row.id)
+                log_error(
+                    logger, error, "The task in row %d of celeriac.intake cannot be inserted; it is left there", row.id
+                )
             return False
         return True
 

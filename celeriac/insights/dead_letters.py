@@ -8,7 +8,8 @@ from sqlalchemy import Connection, text
 
 from celeriac.errors import BadValue, Unknown
 from celeriac.insights.redaction import of_roles
-from celeriac.store.sensitive import HIDDEN, Sensitive
+from celeriac.store.redact import HIDDEN
+from celeriac.store.sensitive import Sensitive
 
 MOST = 1_000
 

@@ -9,7 +9,8 @@ from sqlalchemy import Connection, text
 
 from celeriac.errors import BadValue
 from celeriac.store import sensitive
-from celeriac.store.sensitive import HIDDEN, Sensitive, without
+from celeriac.store.redact import HIDDEN, without
+from celeriac.store.sensitive import Sensitive
 
 OF_ROLES = text("""
 SELECT role, definition -> 'sensitive' AS names, parameters FROM celeriac.roles

@@ -10,7 +10,7 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any, Final
 
 from celeriac.insights.lists import ARGUMENT
-from celeriac.store.sensitive import HIDDEN
+from celeriac.store.redact import HIDDEN
 from celeriac.store.states import RUNNING
 
 #: What a task was called with, what came of it, and what its message was.

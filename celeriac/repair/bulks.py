@@ -23,7 +23,7 @@ from celeriac.insights import MOST_ROWS, Filter, Moment
 from celeriac.operate import PATIENCE, bulks
 from celeriac.operate.bulks import GATHERING
 from celeriac.store.connections import Database
-from celeriac.store.failures import Away, is_gone, is_locked, retry_deadlocks
+from celeriac.store.failures import Away, is_gone, is_locked, log_error, retry_deadlocks
 from celeriac.store.plans import lookups
 from celeriac.store.states import MOVES
 
@@ -138,7 +138,7 @@ def _tell(database: Database, bulk: int, error: Exception) -> None:
         trouble = "somebody's open transaction has what the next tasks need; it is tried again"
     else:
         trouble = "a step failed, and the log of who worked on it says why; it is tried again"
-        logger.error("A step of bulk %d failed", bulk, exc_info=error)
+        log_error(logger, error, "A step of bulk %d failed", bulk)
     try:
         with database.transaction(patience=PATIENCE) as connection:
             bulks.say_trouble(connection, bulk, trouble)
@@ -173,7 +173,7 @@ def _work_and_release(database: Database) -> None:
         if is_gone(error):
             Away().say(error)
         else:
-            logger.exception("Bulks could not be worked on; they are tried again")
+            log_error(logger, error, "Bulks could not be worked on; they are tried again")
     finally:
         _working.release()
     if _asked.is_set():

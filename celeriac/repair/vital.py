@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Connection, text
 
 from celeriac.repair import sweep
-from celeriac.store.failures import is_gone
+from celeriac.store.failures import is_gone, log_error
 
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
@@ -73,5 +73,5 @@ def _sweep(app: Celeriac, name: str) -> int:
     except Exception as error:
         if is_gone(error):
             raise
-        logger.exception("The sweep %s failed; it is tried again in %g s", name, app.settings.sweep_interval)
+        log_error(logger, error, "The sweep %s failed; it is tried again in %g s", name, app.settings.sweep_interval)
         return 0

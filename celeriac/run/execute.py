@@ -33,7 +33,7 @@ from celeriac.run.shared import worker_id
 from celeriac.store import states as row_states
 from celeriac.store.connections import Database
 from celeriac.store.encoding import legible, revived
-from celeriac.store.failures import is_gone, retry_while_away
+from celeriac.store.failures import is_gone, log_error, retry_while_away
 
 logger = logging.getLogger(__name__)
 
@@ -113,8 +113,6 @@ def execute(app: HandlerApp, run: Run, direct: Direct | None = None) -> None:
             _conclude(app.backend, run, ended)
     finally:
         leave(run, token)
-        if run.secret is not None:
-            redaction.hide(run)
 
 
 def _attempt(app: HandlerApp, run: Run, direct: Direct | None) -> Any:
@@ -200,7 +198,7 @@ def _spread(backend: Backend, utc: bool, run: Run, task_id: str, status: str, er
     except (TaskCancelled, LeaseLost):
         raise
     except Exception as broken:
-        logger.exception("Who waits for task %s could not be told that it is over", task_id)
+        log_error(logger, broken, "Who waits for task %s could not be told that it is over", task_id)
         run.fail_in_spreading(broken)
     else:
         run.give_way()

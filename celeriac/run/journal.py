@@ -25,7 +25,8 @@ from celeriac.run.run import Run
 from celeriac.settle.outcome import LOST, Outcome
 from celeriac.store.encoding import legible
 from celeriac.store.forks import after_fork
-from celeriac.store.sensitive import Sensitive, without
+from celeriac.store.redact import without
+from celeriac.store.sensitive import Sensitive
 from celeriac.store.started import Started, masked
 from celeriac.store.states import CANCELLED, COMPLETED, FAILED, PENDING
 

@@ -21,6 +21,7 @@ from sqlalchemy.exc import TimeoutError as NoConnection
 from celeriac import logged
 from celeriac.store.alike import pattern_of
 from celeriac.store.connections import Database
+from celeriac.store.failures import in_a_line
 
 logger = logging.getLogger("celeriac.task")
 
@@ -86,7 +87,7 @@ class TaskLog(logging.LoggerAdapter[logging.Logger]):
             with self.database.transaction() as connection:
                 keep(connection, self.task, self.attempt, lines)
         except (DBAPIError, NoConnection) as error:
-            logger.warning("%d lines of task %d could not be kept: %s", len(lines), self.task, error)
+            logger.warning("%d lines of task %d could not be kept: %s", len(lines), self.task, in_a_line(error))
 
     def _keep(self, level: int, line: str) -> None:
         legible = line[:LONGEST].replace("\0", "\\0").encode(errors="replace").decode()

@@ -13,6 +13,7 @@ from celeriac.settle.outcome import LOST, REPLACED, Outcome, Success
 from celeriac.settle.retries import Again, Attempt, Failed, after_failure, after_timeout
 from celeriac.store import states
 from celeriac.store.failures import is_full, is_restart
+from celeriac.store.redact import MARGIN
 from celeriac.store.started import Started
 from celeriac.store.states import STAYS
 
@@ -126,8 +127,12 @@ def cancelled(task: Started) -> Outcome:
     return _ended(task, states.CANCELLED, kind="cancelled", error="cancelled while running")
 
 
+#: Characters that are stored of what an error says.
+LONGEST_ERROR = 4_000
+
+
 def described(error: BaseException | None) -> str | None:
-    """`Kind: message`, as it can be stored."""
+    """`Kind: message`, as it can be stored, with more than is: it is cut once its secrets are hidden."""
     if error is None:
         return None
     try:
@@ -138,8 +143,9 @@ def described(error: BaseException | None) -> str | None:
 
 
 def _storable(message: str) -> str:
-    """Bounded, and of what Postgres can store: neither NUL nor half a surrogate pair."""
-    return message.replace("\x00", "\\x00").encode("utf-8", "backslashreplace").decode("utf-8")[:4000]
+    """Of what Postgres can store: neither NUL nor half a surrogate pair."""
+    beginning = message[: LONGEST_ERROR + MARGIN]
+    return beginning.replace("\x00", "\\x00").encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _attempt(task: Started) -> Attempt:

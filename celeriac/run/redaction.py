@@ -1,17 +1,15 @@
-"""Takes the sensitive arguments of a run out of what is said of how it ended: its row, its events, the log's lines."""
+"""What of a run nobody is shown: which arguments its role calls sensitive, and Celery's lines without them."""
 
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
 
 from celeriac.roles.declare import Roles
 from celeriac.roles.role import Role
 from celeriac.run import run as running
 from celeriac.run.run import Run
-from celeriac.store import states
 from celeriac.store.encoding import legible
-from celeriac.store.sensitive import Sensitive, without
+from celeriac.store.sensitive import Sensitive
 
 #: Where Celery's tracer logs how runs ended, with arguments, errors and results.
 TRACER = "celery.app.trace"
@@ -36,20 +34,6 @@ def reprs(run: Run) -> dict[str, str]:
     return {"argsrepr": repr(legible(args)), "kwargsrepr": repr(legible(kwargs))}
 
 
-def hide(run: Run) -> None:
-    """In place, before anything of it is written. A success keeps its result as it is: callers wait for it."""
-    if run.secret is None:
-        return
-    values = run.secret.values(run.task.args, run.task.kwargs)
-    run.traceback = without(values, run.traceback)
-    run.tombstones[:] = [
-        replace(one, error=without(values, one.error), result=without(values, one.result)) for one in run.tombstones
-    ]
-    if run.outcome is not None and run.outcome.status != states.COMPLETED:
-        said = {"error": without(values, run.outcome.error), "result": without(values, run.outcome.result)}
-        run.outcome = replace(run.outcome, **said)
-
-
 class Redacting(logging.Filter):
     """Of a run under way, whose role has secrets: a line keeps its words, an error its traceback as a text."""
 
@@ -57,10 +41,9 @@ class Redacting(logging.Filter):
         run = running.current()
         if run is None or run.secret is None:
             return True
-        values = run.secret.values(run.task.args, run.task.kwargs)
-        message = without(values, record.getMessage())
+        message = run.without_secrets(record.getMessage())
         if record.exc_info:
-            record.exc_text = without(values, logging.Formatter().formatException(record.exc_info))
+            record.exc_text = run.without_secrets(logging.Formatter().formatException(record.exc_info))
             record.exc_info = None
         record.msg, record.args, record.data = message, (), {}
         return True

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 from sqlalchemy.exc import DBAPIError
@@ -22,6 +23,7 @@ from celeriac.settle.outcome import Outcome
 from celeriac.settle.tombstones import Tombstone
 from celeriac.store.connections import Database, end_silent
 from celeriac.store.encoding import MOST_BYTES, Unfit, encoded
+from celeriac.store.redact import MOST_TEXT, Secrets
 from celeriac.store.sensitive import Sensitive
 from celeriac.store.started import Started
 
@@ -192,12 +194,12 @@ class Run:
     def fail(self, error: BaseException, encoded_error: Any = None) -> None:
         """Failed, or tried again in another round."""
         self.take_back()
-        self.outcome = outcomes.excused(self.task, error) or self._failed(error, encoded_error)
+        self._end(outcomes.excused(self.task, error) or self._failed(error, encoded_error))
 
     def fail_in_spreading(self, error: BaseException) -> None:
         """It was to tell others that a task has failed, and could not tell all; what it has enqueued tells the rest."""
         self.drop_session()
-        self.outcome = replace(self._failed(error), is_spread=True)
+        self._end(replace(self._failed(error), is_spread=True))
 
     def _failed(self, error: BaseException, encoded_error: Any = None) -> Outcome:
         return outcomes.failed(self.task, self.role, error, encoded_error, is_hopeless=self.is_hopeless)
@@ -209,11 +211,11 @@ class Run:
 
     def retry(self, error: BaseException) -> None:
         self.take_back()
-        self.outcome = outcomes.excused(self.task, error) or outcomes.retried(self.task, error, self.retry_asked)
+        self._end(outcomes.excused(self.task, error) or outcomes.retried(self.task, error, self.retry_asked))
 
     def snooze(self, seconds: float, why: str) -> None:
         self.take_back()
-        self.outcome = outcomes.snoozed(self.task, seconds, why)
+        self._end(outcomes.snoozed(self.task, seconds, why))
 
     def cancel(self) -> None:
         self.take_back()
@@ -225,12 +227,27 @@ class Run:
     def requeue(self, error: BaseException) -> None:
         """Celery's `Reject(requeue=True)`."""
         self.take_back()
-        self.outcome = outcomes.requeued(self.task, error)
+        self._end(outcomes.requeued(self.task, error))
 
     def lose(self, error: BaseException) -> None:
         """It runs again, and no attempt is burnt."""
         self.take_back()
-        self.outcome = outcomes.lost(self.task, error)
+        self._end(outcomes.lost(self.task, error))
+
+    def _end(self, outcome: Outcome) -> None:
+        """What its error says is cut once its secrets are hidden: the cut would leave pieces that are not found."""
+        if outcome.error is not None:
+            outcome.error = self.without_secrets(outcome.error, outcomes.LONGEST_ERROR)
+        self.outcome = outcome
+
+    def without_secrets(self, text: str, most: int = MOST_TEXT) -> str:
+        """The text, or its beginning, without what nobody is shown of its call."""
+        return text[:most] if self.secret is None else self.secrets.without(text, most)
+
+    @cached_property
+    def secrets(self) -> Secrets:
+        """What nobody is shown of its call, where its role says so."""
+        return Secrets([]) if self.secret is None else self.secret.values(self.task.args, self.task.kwargs)
 
     def reopen(self) -> None:
         """Its success could not be committed, by the handler's own doing: it is to end in another way."""

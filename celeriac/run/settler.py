@@ -16,7 +16,7 @@ from celeriac.enqueue import outbox
 from celeriac.enqueue.rows import NewTask
 from celeriac.errors import LeaseLost, NotSettled
 from celeriac.operate.cancel import cancel_all
-from celeriac.run import lease, lines, redaction
+from celeriac.run import lease, lines
 from celeriac.run.run import Run
 from celeriac.settle.outcome import LOST, is_plain
 from celeriac.settle.write import settle
@@ -171,7 +171,6 @@ class Settler:
             "What task %s wrote was not committed: %s", run.task.id, type(error).__name__ if run.secret else error
         )
         run.lose(error or _Unwritten())
-        redaction.hide(run)
         with suppress(DBAPIError):
             written = retry_while_away(lambda: retry_deadlocks(lambda: self._settle([run], again=True)), "release")
             run.settled = True

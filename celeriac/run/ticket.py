@@ -25,7 +25,7 @@ from celeriac.run.run import Run
 from celeriac.run.shared import closed, limiting, noting, renewed, worker_id
 from celeriac.run.watch import LOOK_EVERY, watch
 from celeriac.settle import release
-from celeriac.store.failures import is_gone, is_refused_for_now, retry_deadlocks, retry_while_away
+from celeriac.store.failures import in_a_line, is_gone, is_refused_for_now, log_error, retry_deadlocks, retry_while_away
 from celeriac.store.started import Started
 
 logger = logging.getLogger(__name__)
@@ -259,7 +259,7 @@ class TicketRun:
         If it cannot, a forked process exits, and its parent releases them; one shared with other tickets leaves this
         one to the lifeline.
         """
-        logger.error("A ticket of %s broke off: %r", self.role.name, error)
+        logger.error("A ticket of %s broke off: %s", self.role.name, in_a_line(error))
         with self.lock, suppress(Exception):
             self._tell_settled()
         if self._released(error):
@@ -274,13 +274,13 @@ class TicketRun:
             return False
         try:
             return any(not self._release(error) for _ in range(LOOKS))
-        except BaseException:
-            logger.exception("The tasks of a ticket of %s could not be released", self.role.name)
+        except BaseException as failure:
+            log_error(logger, failure, "The tasks of a ticket of %s could not be released", self.role.name)
             return False
 
     def _release(self, error: BaseException) -> bool:
         """Whether somebody has it locked just now. What Postgres refused for now is no loss of the task's."""
-        why, loss = f"its process broke off: {error!r}"[:500], not is_refused_for_now(error)
+        why, loss = f"its process broke off: {in_a_line(error)}"[:500], not is_refused_for_now(error)
         with self.lock, self.app.database.transaction() as connection:
             mine = None if self.owned is None else list(self.owned)
             release.release(

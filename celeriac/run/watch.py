@@ -22,6 +22,7 @@ from celeriac.errors import LeaseLost, TaskCancelled
 from celeriac.run import lease, shared
 from celeriac.run.places import Place, places
 from celeriac.run.run import Run
+from celeriac.store.failures import log_error
 
 logger = logging.getLogger(__name__)
 
@@ -60,8 +61,8 @@ class RunWatch:
             for place in places.taken():
                 try:
                     look(place)
-                except Exception:
-                    logger.exception("The watch could not look; it looks again in %g s", LOOK_EVERY)
+                except Exception as error:
+                    log_error(logger, error, "The watch could not look; it looks again in %g s", LOOK_EVERY)
 
     def _look_at(self, place: Place) -> None:
         self._look(place)

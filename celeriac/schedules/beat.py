@@ -29,7 +29,7 @@ from celeriac.errors import ConfigurationError
 from celeriac.schedules.decide import PlannedJob
 from celeriac.schedules.listed import entries
 from celeriac.schedules.timetable import Ticked, Timetable
-from celeriac.store.failures import RETRY_EVERY, Away, is_gone, is_locked
+from celeriac.store.failures import RETRY_EVERY, Away, in_a_line, is_gone, is_locked, log_error
 from celeriac.store.migrate import unapplied
 
 if TYPE_CHECKING:
@@ -72,8 +72,8 @@ class Acts:
         try:
             done = ticked.act()
         except Exception as error:
-            logger.exception("%s failed; it runs again at %s", job.name, ticked.plan.next_run_at)
-            report: dict[str, Any] = {"error": str(error)[:500]}
+            log_error(logger, error, "%s failed; it runs again at %s", job.name, ticked.plan.next_run_at)
+            report: dict[str, Any] = {"error": in_a_line(error)[:500]}
         else:
             logger.log(logging.INFO if done else logging.DEBUG, "%s: %d", job.name, done)
             report = {"done": done}
@@ -232,7 +232,7 @@ class Scheduler(StockScheduler):
             if is_locked(error):
                 logger.warning("Beat waits for an open transaction that has what it writes locked")
                 return LOOK_EVERY
-            logger.exception("A tick failed; the next one is in %g s", LOOK_EVERY)
+            log_error(logger, error, "A tick failed; the next one is in %g s", LOOK_EVERY)
             return LOOK_EVERY
 
     def _round(self) -> None:

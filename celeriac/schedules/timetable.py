@@ -23,13 +23,13 @@ from celeriac.enqueue.rows import Receipt
 from celeriac.errors import CeleriacError, ConfigurationError
 from celeriac.insights import counting
 from celeriac.repair import SWEEPS, sweep
-from celeriac.run.outcomes import described
+from celeriac.run.outcomes import LONGEST_ERROR, described
 from celeriac.schedules import tick, written
 from celeriac.schedules.arguments import task_of
 from celeriac.schedules.decide import Plan, PlannedJob, decide
 from celeriac.schedules.listed import entries
 from celeriac.store.connections import Database
-from celeriac.store.failures import is_gone
+from celeriac.store.failures import is_gone, log_error
 
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
@@ -122,7 +122,7 @@ class Timetable:
         if isinstance(getattr(error, "orig", None), LockNotAvailable):
             logger.warning("Schedule %r waits for the open transaction that has the key of its task", job.name)
         else:
-            logger.error("Schedule %r could not run; it is tried again in %g s", job.name, REST, exc_info=error)
+            log_error(logger, error, "Schedule %r could not run; it is tried again in %g s", job.name, REST)
         self._rests[job.id] = time.monotonic() + REST
         return Ticked(job, Plan(job.next_run_at), 0.0)
 
@@ -167,7 +167,7 @@ class Timetable:
     def _quarantine(self, connection: Connection, job: PlannedJob, error: Exception) -> Ticked:
         """A refusal tells what to do; of anything else, an error in a role's `lock_by` say, the log has the place."""
         refused = isinstance(error, CeleriacError)
-        why = str(error) if refused else str(described(error))
+        why = str(error) if refused else str(described(error))[:LONGEST_ERROR]
         message = "Schedule %r cannot run and is left alone until it is changed: %s"
         logger.error(message, job.name, why, exc_info=None if refused else error)
         tick.quarantine(connection, job, why)

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from psycopg2.errors import ForeignKeyViolation
 from sqlalchemy import Connection, RowMapping, TextClause, text
 from sqlalchemy.exc import IntegrityError
 
@@ -164,9 +165,12 @@ def install(connection: Connection, entries: Sequence[Entry], owner: str, releas
 
 
 def what_refuses(error: IntegrityError) -> str:
-    """Postgres' own sentence: `Key (subreddit_id)=(7) is not present in table "subreddits".`"""
-    diagnostics = getattr(error.orig, "diag", None)
-    return str((diagnostics and (diagnostics.message_detail or diagnostics.message_primary)) or error.orig)
+    """Postgres' own sentence: `Key (subreddit_id)=(7) is not present in table "subreddits".`
+
+    Only of a reference: of a row that breaks another rule it quotes all, with the arguments.
+    """
+    detail = error.orig.diag.message_detail if isinstance(error.orig, ForeignKeyViolation) else None
+    return detail or str(error.orig).partition("\n")[0]
 
 
 def install_missing(connection: Connection, entry: Entry, owner: str, release: int, by: str) -> None:

@@ -19,12 +19,13 @@ from kombu.exceptions import EncodeError
 from celeriac.canvas.parts import barrier_of, flattened
 from celeriac.errors import EnqueueRefused
 from celeriac.run import run as running
-from celeriac.run.outcomes import described
+from celeriac.run.outcomes import LONGEST_ERROR, described
 from celeriac.seam import producer, results
 from celeriac.seam.app import ResultsApp
 from celeriac.settle.tombstones import Tombstone
 from celeriac.store import states
 from celeriac.store.encoding import MOST_BYTES, Unfit, encoded
+from celeriac.store.redact import without
 
 logger = logging.getLogger(__name__)
 
@@ -83,11 +84,11 @@ class RowBackend(BaseBackend):
         if state == "SUCCESS":
             self.succeed(run, result)
             return result
-        run.traceback = None if traceback is None else str(traceback)
+        run.traceback = None if traceback is None else run.without_secrets(str(traceback))
         if state == "RETRY":
             run.retry(result)
         else:
-            run.fail(result, self._encoded_error(result, traceback))
+            run.fail(result, self._encoded_error(run, result, run.traceback))
         return result
 
     def succeed(self, run: running.Run, result: Any) -> None:
@@ -149,22 +150,23 @@ class RowBackend(BaseBackend):
     ) -> Any:  # fmt: skip
         return self.store_result(task_id, exc, state, traceback=traceback, request=request)
 
-    def _encoded_error(self, error: Any, traceback: Any = None) -> Any:
+    def _encoded_error(self, run: running.Run, error: Any, traceback: str | None = None) -> Any:
         """The error as JSON. One that cannot be told so still fails its task: then there is only its message."""
         try:
-            fields = self.prepare_exception(error, "json")
-            if traceback:
-                fields["traceback"] = str(traceback)[-LONGEST_TRACEBACK:]
-            return encoded(fields, MOST_BYTES)
+            fields = encoded(self.prepare_exception(error, "json"), MOST_BYTES)
+            if run.secret is not None:
+                fields = {name: without(run.secrets, value) for name, value in fields.items()}
+            return fields | encoded({"traceback": traceback[-LONGEST_TRACEBACK:]} if traceback else {}, MOST_BYTES)
         except Exception:
             return None
 
     def _tombstone(self, run: running.Run, task_id: str, error: Any, request: Any) -> Tombstone:
         """Of a link behind the task that failed; `request` is made of the link's signature."""
         group = request.group or getattr(request, "group_id", None)
+        why = run.without_secrets(str(described(error)), LONGEST_ERROR)
         return Tombstone(
             task_id=task_id, role=getattr(request, "task", None) or "", args=[], kwargs={},
-            headers={"canvas": {"never_came": True}}, error=described(error), result=self._encoded_error(error),
+            headers={"canvas": {"never_came": True}}, error=why, result=self._encoded_error(run, error),
             after=run.task.id, workflow=run.workflow or run.task.task_id,
             barrier=barrier_of(group) if request.chord else None, place=request.group_index if request.chord else None,
         )  # fmt: skip

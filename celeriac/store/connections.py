@@ -16,7 +16,7 @@ from celeriac import logged
 from celeriac.errors import ConfigurationError
 from celeriac.store import look
 from celeriac.store.encoding import parsed
-from celeriac.store.failures import blame
+from celeriac.store.failures import blame, quote_nothing, unquoted
 from celeriac.store.forks import after_fork
 from celeriac.store.plans import BY_LOOKUPS
 
@@ -95,6 +95,7 @@ class Database:
             size, isolation_level="AUTOCOMMIT", pool_reset_on_return=None, json_deserializer=parsed
         )
         event.listen(self._verbs, "checkout", refuse_dead)
+        event.listen(self._verbs, "handle_error", quote_nothing)
         event.listen(self._verbs, "invalidate", lambda *_: self._drop_spare())
         event.listen(self.engine, "begin", self._say_limits)
 
@@ -118,7 +119,7 @@ class Database:
     def _engine(self, pool_size: int, **options: Any) -> Engine:
         connect = {"application_name": self._name, "connect_timeout": CONNECT_TIMEOUT, **KEEPALIVES}
         engine = create_engine(
-            self._address,
+            self._address, hide_parameters=True,
             pool_size=pool_size, max_overflow=pool_size * 4, connect_args=connect, pool_use_lifo=True, **options,
         )  # fmt: skip
         event.listen(engine, "connect", lambda connection, _: self._open.add(connection))
@@ -182,6 +183,7 @@ class Database:
             raw.close()
 
     def _wrapped(self, error: Any, raw: Any, cursor: Any) -> BaseException:
+        unquoted(error)
         gone = self._verbs.dialect.is_disconnect(error, raw, cursor)
         if gone:
             raw.close()

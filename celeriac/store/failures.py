@@ -14,6 +14,7 @@ from psycopg2.errors import DeadlockDetected, LockNotAvailable
 from psycopg2.extensions import QueryCanceledError, TransactionRollbackError
 from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as NoConnection
 
 logger = logging.getLogger(__name__)
 
@@ -58,6 +59,21 @@ def is_refused_for_now(error: BaseException) -> bool:
 def blame(context: ExceptionContext) -> None:
     """Marks what a database of the engine's own says: a handler may speak with others, whose errors are its own."""
     context.original_exception.__dict__["of_celeriac"] = True
+
+
+def quote_nothing(context: ExceptionContext) -> None:
+    """Of the engine's own statements: what Postgres quotes of a call goes into no log and no caller's error."""
+    error, wrapped = context.original_exception, context.sqlalchemy_exception
+    if wrapped is not None and isinstance(error, psycopg2.Error) and error.pgcode is not None:
+        unquoted(error)
+        wrapped.args = (f"({type(error).__module__}.{type(error).__name__}) {error}",)
+
+
+def unquoted(error: psycopg2.Error) -> None:
+    """Its first line: DETAIL and CONTEXT quote rows. Bad data (class 22) is quoted in the first one, too."""
+    said = str(error).partition("\n")[0]
+    is_bad_data = str(error.pgcode).startswith("22")
+    error.args = (said.partition('"')[0].rstrip(": ") if is_bad_data else said,)
 
 
 #: How a server answers that has no connection left, for anybody or for this login.
@@ -116,6 +132,25 @@ def retry_deadlocks(act: Callable[[], T]) -> T:
                 raise
             logger.info("Met a deadlock with another transaction; trying again")
     return act()
+
+
+def is_passing(error: BaseException) -> bool:
+    """Whether it passes by itself: Postgres is away, busy or slow, or somebody has locked something."""
+    return is_gone(error) or is_refused_for_now(error) or isinstance(error, NoConnection)
+
+
+def in_a_line(error: BaseException) -> str:
+    """Its kind, and the first line of what it says."""
+    orig = getattr(error, "orig", None) or error
+    return f"{type(orig).__name__}: {str(orig).partition(chr(10))[0]}"
+
+
+def log_error(logger: logging.Logger, error: BaseException, message: str, *args: object) -> None:
+    """One line where the error passes by itself; else a traceback beside it."""
+    if is_passing(error):
+        logger.warning(f"{message}: %s", *args, in_a_line(error), stacklevel=2)
+    else:
+        logger.error(message, *args, exc_info=error, stacklevel=2)
 
 
 #: Who waits for Postgres tries every `RETRY_EVERY` and says so every so many seconds.

@@ -1,20 +1,13 @@
-"""Sensitive arguments: which of a call nobody is shown, and how their values are taken out of what is shown. Pure."""
+"""Sensitive arguments: which of a call nobody is shown. Pure."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
-#: Stands for what nobody is shown.
-HIDDEN: Final = "•••"
-
-#: Finds them in a text.
-Values = re.Pattern[str]
-
-#: A shorter value is no secret worth the name, and stands in texts that have nothing to do with it.
-SHORTEST = 4
+from celeriac.store.encoding import legible
+from celeriac.store.redact import HIDDEN, Secrets
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +33,14 @@ class Sensitive:
             return [self.within(inner) for inner in value]
         return value
 
-    def values(self, args: Any, kwargs: Any) -> Values:
-        """Where in a text the sensitive values of a call are, the longest first."""
-        named = [(self._name(place), value) for place, value in enumerate(args)] if isinstance(args, list) else []
-        texts = {text for name, value in named for text in self._hidden(name, value)} | set(self._hidden(None, kwargs))
-        return re.compile("|".join(map(_quoted, sorted(texts, key=len, reverse=True))) or r"(?!)")
+    def values(self, args: Any, kwargs: Any) -> Secrets:
+        """The sensitive values of a call, to be taken out of texts."""
+        return Secrets(self._values(args if isinstance(args, list) else [], kwargs))
+
+    def _values(self, args: list[Any], kwargs: Any) -> Iterator[Any]:
+        for place, value in enumerate(args):
+            yield from self._hidden(self._name(place), value)
+        yield from self._hidden(None, kwargs)
 
     def _name(self, place: int) -> str | None:
         return self.parameters[place] if place < len(self.parameters) else None
@@ -52,9 +48,9 @@ class Sensitive:
     def _shown(self, name: object, value: Any) -> Any:
         return HIDDEN if name in self.names and value is not None else self.within(value)
 
-    def _hidden(self, name: object, value: Any) -> Iterator[str]:
+    def _hidden(self, name: object, value: Any) -> Iterator[Any]:
         if name in self.names:
-            yield from _texts(value)
+            yield from _leaves(legible(value))
         elif isinstance(value, Mapping):
             for key, inner in value.items():
                 yield from self._hidden(key, inner)
@@ -63,40 +59,12 @@ class Sensitive:
                 yield from self._hidden(None, inner)
 
 
-def _texts(value: Any) -> Iterator[str]:
-    if isinstance(value, Mapping):
-        for inner in value.values():
-            yield from _texts(inner)
-    elif isinstance(value, list | tuple):
-        for inner in value:
-            yield from _texts(inner)
-    elif value is not None and not isinstance(value, bool) and len(str(value)) >= SHORTEST:
-        yield str(value)
-
-
-def _quoted(value: str) -> str:
-    """Matches a value as it is, and as Python or JSON quote it, however often."""
-    return "".join(
-        _ESCAPED[c] if c in _ESCAPED else re.escape(c) if _is_plain(c) else rf"(?:{re.escape(c)}|{_CODE})"
-        for c in value
-    )
-
-
-def _is_plain(character: str) -> bool:
-    return " " <= character <= "~"
-
-
-_ESCAPED = {"'": r"\\*'", '"': r'\\*"', "\\": r"\\+"}
-_CODE = r"\\+(?:[abfnrtv0]|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}(?:\\+u[0-9a-fA-F]{4})?|U[0-9a-fA-F]{8})"
-
-
-def without(values: Values, value: Any) -> Any:
-    """A text, or all texts of a JSON value, without these."""
-    if isinstance(value, str):
-        return values.sub(HIDDEN, value)
-    if isinstance(value, Mapping):
-        return {name: without(values, inner) for name, inner in value.items()}
-    return [without(values, inner) for inner in value] if isinstance(value, list | tuple) else value
+def _leaves(value: Any) -> Iterator[Any]:
+    if isinstance(value, Mapping | list | tuple):
+        for inner in value.values() if isinstance(value, Mapping) else value:
+            yield from _leaves(inner)
+    else:
+        yield value
 
 
 def kept(fields: Mapping[str, Any], was: Mapping[str, Any]) -> dict[str, Any]:

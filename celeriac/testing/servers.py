@@ -53,7 +53,9 @@ class Servers:
 
     def __init__(self, database_url: str, redis_url: str, copying: str = "WAL_LOG") -> None:
         self.database_url, self.redis_url, self.copying = database_url, redis_url, copying
-        self._engine = create_engine(database_url, isolation_level="AUTOCOMMIT", pool_pre_ping=True)
+        self._engine = create_engine(
+            database_url, isolation_level="AUTOCOMMIT", pool_pre_ping=True, hide_parameters=True
+        )
         self.made: dict[str, date] = {}
         self._turn = threading.Lock()
 
@@ -86,7 +88,7 @@ class Servers:
         name = fresh_name("template")
         self.execute(f"CREATE DATABASE {name}")
         try:
-            engine = create_engine(self.database(name))
+            engine = create_engine(self.database(name), hide_parameters=True)
             make(engine)
             with engine.begin() as connection:
                 connection.execute(text(UP_FOR_EVER))
@@ -99,7 +101,7 @@ class Servers:
     def _renew(self, template: str) -> None:
         """History has days: of a template that was made yesterday one is over, and one too few is ahead."""
         self.made[template] = today()
-        engine = create_engine(self.database(template))
+        engine = create_engine(self.database(template), hide_parameters=True)
         with engine.begin() as connection:
             connection.execute(text(ADD_DAYS), {"days": DAYS_AHEAD})
             for over in connection.execute(prune.DAYS).all():

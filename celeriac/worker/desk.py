@@ -10,7 +10,7 @@ from typing import Any
 
 from celery.worker.control import nok
 
-from celeriac.store.failures import is_gone
+from celeriac.store.failures import in_a_line, is_passing
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ class Desk:
         try:
             return question()
         except Exception as error:
-            logger.warning("A remote control command failed: %s", error, exc_info=not is_gone(error))
-            return nok(f"{type(error).__name__}: {error}")
+            logger.warning("A remote control command failed: %s", in_a_line(error), exc_info=not is_passing(error))
+            return nok(in_a_line(error))
         finally:
             self._free.release()

@@ -18,6 +18,7 @@ from celery import bootsteps
 from celeriac import logged
 from celeriac.run import shared
 from celeriac.settings import Settings
+from celeriac.store.failures import log_error
 from celeriac.worker.limits import BackOff, BackOffLimits, announcement, govern
 from celeriac.worker.memory import memory
 from celeriac.worker.resources import Meter, Usage
@@ -47,8 +48,8 @@ class Governor(threading.Thread):
     def look(self) -> None:
         try:
             self.check()
-        except Exception:
-            logger.exception("The governor could not look; it looks again in %g s", self.every)
+        except Exception as error:
+            log_error(logger, error, "The governor could not look; it looks again in %g s", self.every)
 
     def check(self) -> None:
         self.usage = self.meter.read()

@@ -13,7 +13,7 @@ from typing import Any
 
 from celeriac.insights import ended, redaction
 from celeriac.run import journal, shared
-from celeriac.store.failures import is_gone
+from celeriac.store.failures import is_gone, log_error
 from celeriac.store.sensitive import Sensitive
 from celeriac.store.states import CANCELLED, FAILED
 from celeriac.worker.app import WorkerApp
@@ -49,7 +49,7 @@ class Herald(threading.Thread):
                 if is_gone(error):
                     logger.warning("Postgres is away; what ended tasks is told once it is back")
                 else:
-                    logger.exception("What ended tasks could not be told; it is tried again")
+                    log_error(logger, error, "What ended tasks could not be told; it is tried again")
 
     def look(self) -> None:
         if not shared.telling():

@@ -28,7 +28,7 @@ from celeriac.settle import release
 from celeriac.settle.outcome import Outcome
 from celeriac.store import look
 from celeriac.store.connections import Database
-from celeriac.store.failures import is_down, is_gone
+from celeriac.store.failures import is_down, is_gone, is_passing
 from celeriac.version import described
 from celeriac.worker import overdue, parting, stopped
 from celeriac.worker.app import WorkerApp
@@ -106,7 +106,7 @@ class Lifeline(threading.Thread):
                 level = logging.WARNING if gone else logging.ERROR
                 # A heartbeat that failed has to come through before the lease is over.
                 rest = min(self.settings.poll_interval, self.interval() / 8)
-                logger.log(level, "%s; trying again in %g s", message, rest, exc_info=not gone)
+                logger.log(level, "%s; trying again in %g s", message, rest, exc_info=not is_passing(error))
                 self.ending.wait(rest)
             else:
                 self._wait()

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from celeriac.dispatch import select
 from celeriac.roles.role import Role
 from celeriac.run import shared
-from celeriac.store.failures import Away, is_gone
+from celeriac.store.failures import Away, is_gone, log_error
 from celeriac.worker.app import WorkerApp
 
 logger = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ class Refills(threading.Thread):
             if is_gone(error):
                 self.away.say(error)
             else:
-                logger.exception("Roles with a rate are dispatched by the lifeline alone; it is tried again")
+                log_error(logger, error, "Roles with a rate are dispatched by the lifeline alone; it is tried again")
             return SELDOM
 
     def look(self) -> float:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from celeriac import above
 from celeriac.enqueue.outbox import Admission
-from celeriac.store.failures import Away, is_gone
+from celeriac.store.failures import Away, is_gone, log_error
 from celeriac.worker.app import WorkerApp
 
 logger = logging.getLogger(__name__)
@@ -63,4 +63,4 @@ class Repairs(threading.Thread):
                 # Heartbeats come first: what nobody could renew meanwhile is not stale.
                 self.due = max(self.due, time.monotonic() + self.every)
             else:
-                logger.exception("A repair failed; it is tried again")
+                log_error(logger, error, "A repair failed; it is tried again")

@@ -17,6 +17,8 @@ from celeriac.run.run import Run
 from celeriac.run.start import Started
 from celeriac.settle.outcome import Outcome
 from celeriac.store import states
+from celeriac.store.redact import HIDDEN
+from celeriac.store.sensitive import Sensitive
 
 BOOM = ValueError("boom")
 
@@ -129,7 +131,18 @@ def test_a_cancelled_run_ends_cancelled() -> None:
 def test_an_error_is_told_bounded_and_without_the_nul_that_postgres_cannot_store() -> None:
     assert outcomes.described(None) is None
     assert outcomes.described(ValueError("a\x00b")) == "ValueError: a\\x00b"
-    assert len(outcomes.described(ValueError("x" * 10_000)) or "") == 4000
+    assert len(failed(run(), ValueError("x" * 10_000)).error or "") == outcomes.LONGEST_ERROR
+
+
+@pytest.mark.parametrize("begins", range(outcomes.LONGEST_ERROR - 30, outcomes.LONGEST_ERROR, 3))
+@pytest.mark.parametrize("ends", ["fail", "retry", "lose", "requeue", "snooze"])
+def test_no_end_of_an_error_is_the_beginning_of_a_secret(begins: int, ends: str) -> None:
+    one = run(args=[], kwargs={"password": "hunter2-and-more"})
+    one.secret = Sensitive(frozenset({"password"}))
+    said = "~" * (begins - len("ValueError: ")) + "hunter2-and-more" + "~" * 5_000
+    one.snooze(1, said) if ends == "snooze" else getattr(one, ends)(ValueError(said))
+    assert "hu" not in str(ended(one).error)
+    assert len(ended(one).error or "") <= outcomes.LONGEST_ERROR + len(HIDDEN)
 
 
 def _no_text(_: object) -> str:

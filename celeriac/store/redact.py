@@ -1,0 +1,240 @@
+"""Secrets are taken out of texts: plain strings, searched for in the text as it stands and unescaped. Pure.
+
+Both are cut into pieces of a length, and a piece of the text is hidden if it is one of a secret's. That takes time and
+memory linear in either, whatever they consist of: no pattern is made of a secret.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import product
+from typing import Any, Final
+
+from celeriac.store.spellings import SEPARATORS, SHORTEST, digits, spellings
+
+#: Stands for what nobody is shown.
+HIDDEN: Final = "•••"
+
+#: So many characters of a secret give it away as all of it does.
+PIECE: Final = 12
+
+#: Characters of all secrets of a call, and of a text: with more, the text is hidden as a whole.
+MOST_SECRET, MOST_TEXT = 8_192, 4 * 1024 * 1024
+
+#: How many times one after the other a text is unescaped; backslashes count once, however many there are.
+LEVELS = 3
+
+#: Each piece has one of every seventh six characters of its secret in it: where none of these seeds is, no piece is.
+#: With more seeds than that, to find each takes longer than to look everywhere.
+SEED, FEW_SEEDS = PIECE // 2, 256
+
+#: Of a text that is to be cut: so many characters more are searched, lest the cut leaves a piece that is too short.
+MARGIN = 1_000
+
+#: Replaced by the same number of characters: letters by small ones, as hexadecimal digits are written in either case;
+#: control characters by the letters that stand for them behind a backslash; plus signs by the blanks they are in a URL.
+_FOLDED = bytes.maketrans(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ+\n\r\t\a\b\f\v", b"abcdefghijklmnopqrstuvwxyz nrtabfv")
+
+#: What quoting adds, and doubles: a text is searched without it.
+_QUOTES = re.compile(r"""[\\'"]+""")
+_BACKSLASHES = re.compile(r"\\+")
+
+_BETWEEN_DIGITS = re.compile(rf"(?<=[0-9])[{SEPARATORS}]{{1,3}}(?=[0-9])")
+
+#: Each match is one character. All backslashes before it are taken at once, from the first on: nothing is tried twice.
+_ESCAPE = re.compile(
+    r"\\(?<!\\\\)\\*+(?:u([dD][89abAB][0-9a-fA-F]{2})\\++u([dD][c-fC-F][0-9a-fA-F]{2})"
+    r"|x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([0-3][0-7]{2}))"
+    r"|%([0-9a-fA-F]{2})|&(?:#([0-9]{1,7})|#[xX]([0-9a-fA-F]{1,6})|(amp|lt|gt|quot|apos));"
+)
+_NAMED = {"amp": "&", "lt": "<", "gt": ">", "quot": '"', "apos": "'"}
+
+
+def _character(escape: re.Match[str]) -> str:
+    high, low, *codes, octal, percent, decimal, code, name = escape.groups()
+    if name is not None:
+        return _NAMED[name]
+    if high is not None:
+        return chr(0x10000 + (int(high, 16) - 0xD800) * 0x400 + int(low, 16) - 0xDC00)
+    hexadecimal = next((one for one in (*codes, percent, code) if one is not None), None)
+    number = int(hexadecimal, 16) if hexadecimal else int(octal, 8) if octal else int(decimal)
+    return chr(number) if number < 0x110000 else "\ufffd"
+
+
+#: How a text is seen: what is replaced in it, by one character or none.
+_View = tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]
+_UNESCAPED: Final[_View] = (_ESCAPE, _character)
+_UNQUOTED: Final[_View] = (_QUOTES, "")
+_UNSLASHED: Final[_View] = (_BACKSLASHES, "")
+_COLLAPSED: Final[_View] = (_BACKSLASHES, r"\\")
+_DIGITS: Final[_View] = (_BETWEEN_DIGITS, "")
+
+
+@dataclass(frozen=True, slots=True)
+class _Pieces:
+    """Of all secrets, as a text that is seen in one way has them: by their length, and the seeds to find them by."""
+
+    sized: defaultdict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
+    seeds: set[str] = field(default_factory=set)
+
+    def add_all(self, text: str) -> None:
+        """Each piece of it."""
+        if len(text) < PIECE:
+            self.add(text)
+            return
+        self.sized[PIECE].update([text[at : at + PIECE] for at in range(len(text) - PIECE + 1)])
+        self.seeds.update(text[at : at + SEED] for at in range(0, len(text) - SEED + 1, PIECE - SEED + 1))
+
+    def add(self, piece: str) -> None:
+        self.sized[len(piece)].add(piece)
+        self.seeds.add(piece)
+
+    def places(self, text: str) -> list[tuple[int, int]]:
+        """Where in the text they begin and end."""
+        begins = range(len(text)) if len(self.seeds) > FEW_SEEDS else self._near(text)
+        return [(at, at + size) for at in begins for size, those in self.sized.items() if text[at : at + size] in those]
+
+    def _near(self, text: str) -> set[int]:
+        """Where one may begin."""
+        begins: set[int] = set()
+        for seed in self.seeds:
+            at = text.find(seed)
+            while at >= 0:
+                begins.update(range(max(at - PIECE + len(seed), 0), at + 1))
+                at = text.find(seed, at + 1)
+        return begins
+
+
+class Secrets:
+    """The values of a call that nobody is shown, to be taken out of texts. They are read at the first text."""
+
+    def __init__(self, values: Iterable[Any]) -> None:
+        self._values = values
+
+    @cached_property
+    def _pieces(self) -> dict[_View, _Pieces] | None:
+        """By how a text is seen; None where they are too long."""
+        values = [value for value in self._values if value is not None and not isinstance(value, bool)]
+        if sum(len(str(value)) for value in values) > MOST_SECRET:
+            return None
+        pieces: dict[_View, _Pieces] = defaultdict(_Pieces)
+        for value in values:
+            for number in digits(value):
+                pieces[_DIGITS].add_all(number)
+            for spelling in dict.fromkeys(form for text in spellings(value) for form in _levels(text)):
+                _add(pieces, spelling)
+        return pieces
+
+    def without(self, text: str, most: int = MOST_TEXT) -> str:
+        """The text, or its first `most` characters, with each secret and each piece of one hidden."""
+        is_cut = len(text) > most
+        if self._pieces is None or (is_cut and most == MOST_TEXT):
+            return HIDDEN if text else text
+        if not self._pieces:
+            return text[:most]
+        searched = text[: most + MARGIN] if is_cut else text
+        mask = bytearray(len(searched))
+        for level, seen in enumerate(_levels(searched)):
+            for view, pieces in self._pieces.items():
+                places = pieces.places(_folded(_replaced(seen, view)))
+                _mark(mask, searched, [*[_UNESCAPED] * level, view], places)
+        return _hidden(searched, mask, most)
+
+
+def without(secrets: Secrets, value: Any) -> Any:
+    """A text, or all texts, keys and numbers of a JSON value, without these."""
+    if isinstance(value, str):
+        return secrets.without(value)
+    if isinstance(value, Mapping):
+        return {secrets.without(str(name)): without(secrets, inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [without(secrets, inner) for inner in value]
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return HIDDEN if is_number and HIDDEN in secrets.without(str(value)) else value
+
+
+def _add(pieces: dict[_View, _Pieces], spelling: str) -> None:
+    """A piece that is little but quotes or backslashes is one with them. Blanks alone give nothing away."""
+    if _QUOTES.search(spelling) is None and " " * PIECE not in spelling:
+        pieces[_UNQUOTED].add_all(_folded(spelling))
+        return
+    for at in range(max(len(spelling) - PIECE, 0) + 1):
+        if (piece := spelling[at : at + PIECE]).isspace():
+            continue
+        for view in (_UNQUOTED, _UNSLASHED):
+            if len(seen := _replaced(piece, view)) >= SHORTEST:
+                pieces[view].add(_folded(seen))
+                break
+        else:
+            for seen in _quoted(_replaced(piece, _COLLAPSED)):
+                pieces[_COLLAPSED].add(_folded(seen))
+
+
+def _quoted(piece: str) -> Iterator[str]:
+    """Three characters at most, each with a backslash before it or none; the same where quoting may add one."""
+    characters = re.findall(r"\\?[^\\]", piece)
+    ways = [{c} if c[-1].isascii() and c[-1].isalnum() else {c[-1], f"\\{c[-1]}"} for c in characters]
+    end = "\\" if piece.endswith("\\") else ""
+    yield from ("".join(way) + end for way in product(*ways))
+
+
+def _levels(text: str) -> Iterator[str]:
+    """As it is, unescaped, and unescaped again."""
+    yield text
+    for _ in range(LEVELS):
+        if _ESCAPE.search(text) is None:
+            return
+        text = _replaced(text, _UNESCAPED)
+        yield text
+
+
+def _replaced(text: str, view: _View) -> str:
+    pattern, instead = view
+    return pattern.sub(instead, text)
+
+
+def _folded(text: str) -> str:
+    return text.encode("utf-8", "surrogatepass").translate(_FOLDED).decode("utf-8", "surrogatepass")
+
+
+def _mark(mask: bytearray, text: str, views: Sequence[_View], places: Sequence[tuple[int, int]]) -> None:
+    """Marks the characters of the text that those of its pieces stand for."""
+    if not places:
+        return
+    begins, ends = _sources(text, views)
+    for first, last in places:
+        begin, end = begins[first], ends[last - 1]
+        mask[begin:end] = b"\1" * (end - begin)
+
+
+def _sources(text: str, views: Sequence[_View]) -> tuple[list[int], list[int]]:
+    """Where in the text each character that is seen begins and ends."""
+    begins, ends = list(range(len(text))), list(range(1, len(text) + 1))
+    for pattern, instead in views:
+        new_begins: list[int] = []
+        new_ends: list[int] = []
+        after = 0
+        for match in pattern.finditer(text):
+            new_begins += begins[after : match.start()]
+            new_ends += ends[after : match.start()]
+            if instead:
+                new_begins.append(begins[match.start()])
+                new_ends.append(ends[match.end() - 1])
+            after = match.end()
+        begins, ends = new_begins + begins[after:], new_ends + ends[after:]
+        text = pattern.sub(instead, text)
+    return begins, ends
+
+
+def _hidden(text: str, mask: bytearray, most: int) -> str:
+    shown, after = [], 0
+    for run in re.finditer(rb"\x01+", mask):
+        if run.start() >= most:
+            break
+        shown += [text[after : run.start()].rstrip("\\"), HIDDEN]
+        after = run.end()
+    return "".join([*shown, text[after:most]])

@@ -1,0 +1,104 @@
+"""Secrets are found however they stand in a text, whatever they consist of, in time linear in both."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Callable, Iterator
+from urllib.parse import quote, quote_plus
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from celeriac.store.redact import HIDDEN, MARGIN, MOST_SECRET, MOST_TEXT, PIECE, Secrets, without
+from celeriac.store.spellings import SHORTEST
+from tests.pure import pairs
+
+Way = Callable[[str], str]
+
+#: Runs of what is quoted and escaped, beside whatever else there is.
+UNITS = st.sampled_from([unit for unit in pairs.UNITS if unit != "•"]) | st.text(
+    st.characters(exclude_characters="•", exclude_categories=["Cs"]), max_size=4
+)
+RUNS = st.tuples(UNITS, st.integers(1, 30)).map(lambda run: run[0] * run[1])
+TEXTS = st.lists(RUNS, max_size=6).map("".join)
+SECRETS = TEXTS.filter(lambda text: len(text.strip()) >= SHORTEST)
+
+WAYS = st.lists(st.sampled_from([repr, json.dumps, ascii, quote, quote_plus, html.escape]), max_size=2)
+
+
+def pieces(secret: str) -> Iterator[str]:
+    """What gives it away."""
+    whole = secret.strip()
+    for at in range(max(len(whole) - PIECE, 0) + 1):
+        if not whole[at : at + PIECE].isspace():
+            yield whole[at : at + PIECE]
+
+
+def hidden(secret: object, text: str) -> str:
+    return Secrets([secret]).without(text)
+
+
+@given(secret=SECRETS, before=TEXTS, after=TEXTS)
+def test_no_piece_of_a_secret_is_left_whatever_stands_beside_it(secret: str, before: str, after: str) -> None:
+    for text in (before + secret + after, before + secret.strip() + after):
+        shown = hidden(secret, text)
+        assert HIDDEN in shown
+        assert not [piece for piece in pieces(secret) if piece in shown]
+
+
+@given(secret=SECRETS, at=st.integers(0, 100), size=st.integers(PIECE, 100))
+def test_a_piece_of_twelve_characters_is_the_secret(secret: str, at: int, size: int) -> None:
+    shown = hidden(secret, f"it was {secret.strip()[at : at + size]}…")
+    assert not [piece for piece in pieces(secret) if piece in shown]
+
+
+@given(secret=SECRETS, ways=WAYS)
+def test_a_secret_is_found_however_it_is_quoted_and_escaped(secret: str, ways: list[Way]) -> None:
+    told = secret.strip()
+    for way in ways:
+        told = way(told)
+    shown = hidden(secret, f"it is {told} !")
+    assert HIDDEN in shown
+    assert told not in shown
+
+
+@given(text=st.text("0123456789 ,.-\\'\"%&\n", max_size=200), secret=st.text("abcxyz", min_size=4, max_size=40))
+def test_what_is_no_secret_stays(text: str, secret: str) -> None:
+    assert hidden(secret, text) == text
+
+
+@given(secret=SECRETS, before=st.integers(0, 20), most=st.integers(20, 60))
+def test_a_text_is_cut_once_its_secrets_are_hidden(secret: str, before: int, most: int) -> None:
+    """No beginning of one is left at the end, however short."""
+    text = "~" * (most - before) + secret.strip() + "~" * 2 * MARGIN
+    shown = Secrets([secret]).without(text, most)
+    assert len(shown) <= most + len(HIDDEN)
+    assert {*shown} <= {*"~•\\'\""}  # quotes before it are none of it
+
+
+def test_what_is_too_long_to_be_searched_is_hidden_as_a_whole() -> None:
+    assert hidden("x" * MOST_SECRET, "some xxxx") == "some xxxx"
+    assert hidden("x" * (MOST_SECRET + 1), "some text") == HIDDEN
+    assert without(Secrets(["ab" * MOST_SECRET]), {"said": ["text", "", 7]}) == {HIDDEN: [HIDDEN, "", HIDDEN]}
+    assert hidden("secret", "~" * (MOST_TEXT + 1)) == HIDDEN
+
+
+def test_a_number_and_a_key_of_a_result_are_texts_as_well() -> None:
+    values = Secrets([471_100, "hunter22"])
+    shown = {"n": [HIDDEN, HIDDEN, 7, True, None], HIDDEN: "•••"}
+    assert without(values, {"n": [471_100, 471_100.0, 7, True, None], "hunter22": "hunter22"}) == shown
+
+
+def test_the_slowest_pair_takes_about_as_long_as_others_of_its_length() -> None:
+    worst = pairs.slowest(800)
+    assert worst.times <= 20, worst
+
+
+def test_what_went_back_without_end_is_linear() -> None:
+    """Each of these took longer than anybody waits, or memory without bounds."""
+    for secret, text in (
+        ("\\" * 8 + "X", "\\" * 60), ("\\" * 4_000 + "X", "\\" * 200_000), ("ключ" * 2_000, "ключ\\" * 20_000),
+        ("a" * 8_000, "a" * 200_000), ("'\"" * 4_000, "\"'" * 100_000), ("%25" * 2_000, "%25" * 50_000),
+    ):  # fmt: skip
+        assert set(hidden(secret, text)) <= {*"•\\"}
