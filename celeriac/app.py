@@ -144,7 +144,9 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
 
     def _connection(self, url: Any, *args: Any, transport_options: Any = None, **options: Any) -> Any:
         transport = configuration.transport_options(self.conf.broker_transport_options)
-        url, transport = broker.address(url or self.redis_url, transport, transport_options, self.settings)
+        named = broker.url_of(self.conf, self.settings)
+        url = url or named or self.stack.redis_url
+        url, transport = broker.address(url, transport, transport_options, self.settings)
         return super()._connection(url, *args, transport_options=transport, **options)
 
     @cached_property

@@ -9,12 +9,11 @@ from contextlib import contextmanager
 from typing import Any
 
 import psycopg2
-from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, InvalidatePoolError
+from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.exc import DBAPIError, InvalidatePoolError
 
 from celeriac import logged
-from celeriac.errors import ConfigurationError
-from celeriac.store import look
+from celeriac.store import addresses, look
 from celeriac.store.encoding import parsed
 from celeriac.store.failures import blame
 from celeriac.store.forks import after_fork
@@ -80,7 +79,7 @@ class Database:
         self, url: str, *, name: str = "celeriac", pool_size: int = 5, on_ready: OnReady = lambda _: None
     ) -> None:
         self.url = url
-        self._address = _address(url)
+        self._address = addresses.postgres(url)
         self.on_ready = on_ready
         self._open: weakref.WeakSet[Any] = weakref.WeakSet()
         self._name = name
@@ -271,20 +270,6 @@ def is_dead(connection: Any) -> bool:
     idle = select.poll()
     idle.register(connection.fileno(), select.POLLIN)
     return bool(idle.poll(0))
-
-
-def _address(url: str) -> URL:
-    """Raises ConfigurationError, without what may be a password."""
-    try:
-        address = make_url(url)
-    except ArgumentError:
-        address = None
-    if address is None or address.get_backend_name() not in ("postgresql", "postgres"):
-        raise ConfigurationError(
-            "DATABASE_URL names no Postgres: give postgresql://user:password@host:port/name, what is special in a "
-            "password as %XX"
-        )
-    return address.set(drivername="postgresql+psycopg2")
 
 
 def _roll_back(connection: Connection) -> None:
