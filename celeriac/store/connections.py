@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import psycopg2
+from psycopg2.extensions import TRANSACTION_STATUS_IDLE
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.exc import DBAPIError, InvalidatePoolError
 
@@ -37,6 +38,14 @@ CONNECT_TIMEOUT = 5
 #: Postgres ends a transaction of the engine's that sends nothing for so long (seconds): its process is frozen, and a
 #: rescue could not lock the rows it holds.
 SILENCE = 15.0
+
+
+#: What each transaction of the engine's says: its promises count on it, and a database, a login or a service may have
+#: another by default.
+READ_COMMITTED = "ISOLATION LEVEL READ COMMITTED"
+
+#: The same for the statement it is sent with, in one trip, where there is no BEGIN.
+ISOLATE = f"SET TRANSACTION {READ_COMMITTED}; "
 
 
 def end_silent() -> str:
@@ -89,11 +98,12 @@ class Database:
         after_fork(self.forget_connections)
 
     def _make_pools(self, size: int) -> None:
-        self.engine = self._engine(size, pool_pre_ping=True)
+        self.engine = self._engine(size, isolation_level="READ COMMITTED", pool_pre_ping=True)
         self._verbs = self._engine(
             size, isolation_level="AUTOCOMMIT", pool_reset_on_return=None, json_deserializer=parsed
         )
         event.listen(self._verbs, "checkout", refuse_dead)
+        event.listen(self._verbs, "before_cursor_execute", isolated, retval=True)
         event.listen(self._verbs, "invalidate", lambda *_: self._drop_spare())
         event.listen(self.engine, "begin", self._say_limits)
 
@@ -115,7 +125,9 @@ class Database:
         self._make_pools(size)
 
     def _engine(self, pool_size: int, **options: Any) -> Engine:
-        connect = {"application_name": self._name, "connect_timeout": CONNECT_TIMEOUT, **KEEPALIVES}
+        connect = {
+            "application_name": self._name, "connect_timeout": CONNECT_TIMEOUT, "client_encoding": "UTF8", **KEEPALIVES
+        }  # fmt: skip
         engine = create_engine(
             self._address,
             pool_size=pool_size, max_overflow=pool_size * 4, connect_args=connect, pool_use_lifo=True, **options,
@@ -196,7 +208,7 @@ class Database:
         """
         briefly = "" if patience is None else f"; SET LOCAL lock_timeout = '{patience * 1000:.0f} ms'"
         with self._verbs.connect() as connection:
-            connection.exec_driver_sql(f"BEGIN; {end_silent()}{self._limits}{briefly}")
+            connection.exec_driver_sql(f"BEGIN {READ_COMMITTED}; {end_silent()}{self._limits}{briefly}")
             look.begin(connection)
             try:
                 yield connection
@@ -210,7 +222,7 @@ class Database:
     def reading(self) -> Iterator[Connection]:
         """For what surfaces ask but figures (decision 16): rolled back, and planned by look-ups."""
         with self._verbs.connect() as connection:
-            connection.exec_driver_sql(f"BEGIN; {end_silent()}{self._limits}; {BY_LOOKUPS}")
+            connection.exec_driver_sql(f"BEGIN {READ_COMMITTED}; {end_silent()}{self._limits}; {BY_LOOKUPS}")
             try:
                 yield connection
             finally:
@@ -226,7 +238,7 @@ class Database:
         if not self._limits:
             return look.after(connection, keys)
         try:
-            connection.exec_driver_sql(f"BEGIN{self._limits}")
+            connection.exec_driver_sql(f"BEGIN {READ_COMMITTED}{self._limits}")
             roles = look.after(connection, keys)
             connection.exec_driver_sql("COMMIT")
         except DBAPIError:  # what was written is committed: the sweep looks again
@@ -255,6 +267,12 @@ class Database:
         self._spare = _Spare()
         self.engine.dispose(close=False)
         self._verbs.dispose(close=False)
+
+
+def isolated(_: Any, cursor: Any, statement: str, parameters: Any, *__: Any) -> tuple[str, Any]:
+    """A statement for itself says how it is isolated; one within a transaction is as that has said."""
+    is_alone = cursor.connection.get_transaction_status() == TRANSACTION_STATUS_IDLE
+    return f"{ISOLATE}{statement}" if is_alone and not statement.startswith("BEGIN ") else statement, parameters
 
 
 def refuse_dead(connection: Any, *_: Any) -> None:

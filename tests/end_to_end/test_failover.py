@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -17,7 +18,7 @@ from faults.standby import synchronise
 from tests import processes
 from tests.end_to_end.conftest import QUICK, declare_shop
 from tests.end_to_end.failover import MASTER, Pair, Watched, pair, watched
-from tests.processes import Rows, until
+from tests.processes import ROOT, Rows, until
 
 BY_STATUS = "SELECT task_id, status FROM worker_tasks WHERE role = 'add'"
 
@@ -111,6 +112,14 @@ def test_a_standby_that_commits_wait_for_takes_over_and_nothing_is_lost(
     until(lambda: finished(rows, producer), "all that was accepted to run")
     assert producer.refused, "nobody took writes in between"
     assert {status for _, status in rows(BY_STATUS)} == {"completed"}
+
+
+def test_a_standby_that_is_named_alone_takes_no_worker(postgres: Pair, redis_url: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "celery", "-A", "tests.end_to_end.shop", "worker", "-c", "1"]
+    urls = {"DATABASE_URL": postgres.standby.url, "REDIS_URL": redis_url, "PYTHONPATH": str(ROOT)}
+    line = processes.refusal(command, urls, tmp_path / "log")
+    assert "DATABASE_URL names a standby, which takes no writes" in line
+    assert "target_session_attrs=read-write" in line
 
 
 def test_what_a_standby_had_not_heard_of_is_lost_and_leaves_nothing_stuck(
