@@ -21,6 +21,7 @@ from sqlalchemy.exc import DBAPIError
 from celeriac.enqueue.bulk import enqueue_bulk, tell_different
 from celeriac.enqueue.insert import enqueue
 from celeriac.enqueue.rows import NewTask, Receipt, as_json
+from celeriac.errors import SnapshotTooOld
 from celeriac.store.connections import Database
 from celeriac.store.failures import is_gone
 
@@ -69,7 +70,9 @@ def drop(connection: Connection, task_ids: Sequence[str], parents: Sequence[int]
 
 
 def enqueue_or_put(connection: Connection, tasks: Sequence[NewTask]) -> list[Receipt] | None:
-    """Enqueues within this transaction; None where an open transaction has a key or an id, and they were put."""
+    """Enqueues within this transaction; None, and they were put, where an open transaction has a key or an id, or this
+    one's snapshot is too old to tell.
+    """
     if all(task.unique_key is None and not task.is_named for task in tasks):
         return enqueue_bulk(connection, tasks)
     receipts = enqueue_briefly(connection, tasks)
@@ -79,10 +82,14 @@ def enqueue_or_put(connection: Connection, tasks: Sequence[NewTask]) -> list[Rec
 
 
 def enqueue_briefly(connection: Connection, tasks: Sequence[NewTask]) -> list[Receipt] | None:
-    """Enqueues within this transaction; None, and nothing was, where an open transaction has a key or an id."""
+    """Enqueues within this transaction; None, and nothing was, where an open transaction has a key or an id, or where
+    one's end may not be seen.
+    """
     try:
         with _briefly(connection, PATIENCE_MS):
             return enqueue(connection, tasks)
+    except SnapshotTooOld:
+        return None
     except DBAPIError as error:
         if not isinstance(error.orig, LockNotAvailable):
             raise
