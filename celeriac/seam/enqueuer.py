@@ -144,17 +144,19 @@ class Enqueuer:
         session.info[self].update((task.role, task.lock_key) for task in tasks)
 
     def _committed(self, session: Session) -> None:
-        if not session.in_nested_transaction():  # a savepoint's release commits nothing yet
-            asked = session.info[self]
-            try:
-                self.app.database.look_at({key for _, key in asked if key is not None})
-            except DBAPIError as error:
-                logger.warning("A worker's next look hands over what this commit left: %s", error)
-            self.kick({role for role, _ in asked})
+        """Never raises: the commit is done."""
+        if session.in_nested_transaction():  # a savepoint's release commits nothing yet
+            return
+        asked = session.info.get(self, ())
+        try:
+            self.app.database.look_at({key for _, key in asked if key is not None})
+        except Exception as error:
+            logger.warning("A worker's next look hands over what this commit left: %s", error)
+        self.kick({role for role, _ in asked})
 
     def _ended(self, session: Session, transaction: SessionTransaction) -> None:
         if transaction.parent is None:
-            session.info[self].clear()
+            session.info.get(self, set()).clear()
 
     def kick(self, roles: Iterable[str]) -> None:
         """After a commit that left work for these roles: the prompt ones look now, not at their next look."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import select
+import logging
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ from typing import Any
 import psycopg2
 from psycopg2.extensions import TRANSACTION_STATUS_IDLE
 from sqlalchemy import Connection, Engine, create_engine, event
-from sqlalchemy.exc import DBAPIError, InvalidatePoolError
+from sqlalchemy.exc import DBAPIError
 
 from celeriac import logged
 from celeriac.store import addresses, look
@@ -19,6 +19,9 @@ from celeriac.store.encoding import parsed
 from celeriac.store.failures import blame
 from celeriac.store.forks import after_fork
 from celeriac.store.plans import BY_LOOKUPS
+from celeriac.store.spare import Spare, refuse_dead
+
+logger = logging.getLogger(__name__)
 
 OnReady = Callable[[set[str]], None]
 
@@ -53,28 +56,6 @@ def end_silent() -> str:
     return f"SET LOCAL idle_in_transaction_session_timeout = '{SILENCE * 1000:.0f} ms'"
 
 
-class _Spare:
-    """The connection out of the pool, or none."""
-
-    __slots__ = ("idle", "is_out")
-
-    def __init__(self) -> None:
-        self.idle: list[Any] = []
-        self.is_out = False
-
-    def take(self) -> Any:
-        """None where another thread has it, or it is dead."""
-        try:
-            raw = self.idle.pop()
-        except IndexError:
-            return None
-        if is_dead(raw):
-            raw.close()
-            return None
-        self.is_out = True
-        return raw
-
-
 class Database:
     """Two pools a process: `engine` for handlers' sessions, which never get a stale connection, and one of connections
     in autocommit for the verbs.
@@ -93,7 +74,7 @@ class Database:
         self._open: weakref.WeakSet[Any] = weakref.WeakSet()
         self._name = name
         self._limits = ""
-        self._spare = _Spare()
+        self._spare = Spare()
         self._make_pools(pool_size)
         after_fork(self.forget_connections)
 
@@ -172,7 +153,7 @@ class Database:
         finally:
             self._give_back(home, raw, pooled)
 
-    def _give_back(self, home: _Spare, raw: Any, pooled: Any) -> None:
+    def _give_back(self, home: Spare, raw: Any, pooled: Any) -> None:
         """No lock: a signal handler may enqueue, too, and would wait for its own thread. Two spares do no harm."""
         if pooled is None:
             home.is_out = False
@@ -188,7 +169,7 @@ class Database:
 
     def _drop_spare(self) -> None:
         """Closes the spare; a connection that is in use now is closed when it comes back."""
-        dropped, self._spare = self._spare, _Spare()
+        dropped, self._spare = self._spare, Spare()
         for raw in dropped.idle:
             raw.close()
 
@@ -229,10 +210,14 @@ class Database:
                 _roll_back(connection)
 
     def _look(self, connection: Connection) -> None:
-        logged.committed(connection)
-        keys = look.asked(connection)
-        if keys and (roles := self._after(connection, keys)):
-            self.on_ready(roles)
+        """After a commit that is done. Never raises: the sweep and workers' polls make up for what fails here."""
+        try:
+            logged.committed(connection)
+            keys = look.asked(connection)
+            if keys and (roles := self._after(connection, keys)):
+                self.on_ready(roles)
+        except Exception as error:
+            logger.warning("What is committed is handed over later: %s", error)
 
     def _after(self, connection: Connection, keys: Iterable[str]) -> set[str]:
         if not self._limits:
@@ -241,16 +226,20 @@ class Database:
             connection.exec_driver_sql(f"BEGIN {READ_COMMITTED}{self._limits}")
             roles = look.after(connection, keys)
             connection.exec_driver_sql("COMMIT")
-        except DBAPIError:  # what was written is committed: the sweep looks again
+        except Exception:
             _roll_back(connection)
-            return set()
+            raise
         return roles
 
     def look_at(self, keys: Iterable[str]) -> None:
-        """The look after a commit that was not made on a connection of this pool."""
-        if wanted := set(keys):
+        """The check after a commit that was not made on a connection of this pool. Never raises, as `_look`."""
+        if not (wanted := set(keys)):
+            return
+        try:
             with self.statement() as connection:
                 look.ask(connection, wanted)
+        except Exception as error:
+            logger.warning("What is committed is handed over later: %s", error)
 
     def open_connections(self) -> list[Any]:
         """The driver's connections that are not closed."""
@@ -264,7 +253,7 @@ class Database:
 
     def forget_connections(self) -> None:
         """In a forked child: the parent's sockets are the parent's, and its threads may hold its locks."""
-        self._spare = _Spare()
+        self._spare = Spare()
         self.engine.dispose(close=False)
         self._verbs.dispose(close=False)
 
@@ -273,21 +262,6 @@ def isolated(_: Any, cursor: Any, statement: str, parameters: Any, *__: Any) -> 
     """A statement for itself says how it is isolated; one within a transaction is as that has said."""
     is_alone = cursor.connection.get_transaction_status() == TRANSACTION_STATUS_IDLE
     return f"{ISOLATE}{statement}" if is_alone and not statement.startswith("BEGIN ") else statement, parameters
-
-
-def refuse_dead(connection: Any, *_: Any) -> None:
-    """Has the pool connect anew after a restart of Postgres."""
-    if is_dead(connection):
-        raise InvalidatePoolError("Postgres has ended the idle connection")
-
-
-def is_dead(connection: Any) -> bool:
-    """Of an idle connection. Nobody spoke: what there is to read is Postgres' farewell."""
-    if connection.closed:
-        return True
-    idle = select.poll()
-    idle.register(connection.fileno(), select.POLLIN)
-    return bool(idle.poll(0))
 
 
 def _roll_back(connection: Connection) -> None:
