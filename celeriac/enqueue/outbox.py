@@ -59,6 +59,14 @@ WHERE task ->> 'task_id' = ANY (CAST(:task_ids AS text[]))
 """)
 
 
+# It is told before it is set, to be as it was afterwards.
+BRIEFLY = """
+SAVEPOINT briefly;
+WITH was AS MATERIALIZED (SELECT current_setting('lock_timeout') AS was)
+SELECT was, set_config('lock_timeout', %(patience)s, true) FROM was
+"""
+
+
 def put(connection: Connection, tasks: Sequence[NewTask]) -> None:
     """Accepts them, in the caller's transaction; `admit` inserts them."""
     connection.execute(PUT, {"tasks": as_json(tasks)})
@@ -143,11 +151,11 @@ def _task(row: dict[str, Any]) -> NewTask:
 @contextmanager
 def _briefly(connection: Connection, patience_ms: int) -> Iterator[None]:
     """A savepoint in which no lock is waited for longer; what fails there undoes nothing else."""
-    connection.exec_driver_sql(f"SAVEPOINT briefly; SET LOCAL lock_timeout = '{patience_ms} ms'")
+    was = connection.exec_driver_sql(BRIEFLY, {"patience": f"{patience_ms} ms"}).scalar_one()
     try:
         yield
     except Exception as error:
         if not getattr(error, "connection_invalidated", False):
             connection.exec_driver_sql("ROLLBACK TO SAVEPOINT briefly")
         raise
-    connection.exec_driver_sql("SET LOCAL lock_timeout TO DEFAULT; RELEASE SAVEPOINT briefly")
+    connection.exec_driver_sql("SET LOCAL lock_timeout = %(was)s; RELEASE SAVEPOINT briefly", {"was": was})
