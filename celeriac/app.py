@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 from collections.abc import Iterable, Mapping, Sequence
@@ -41,6 +42,9 @@ if TYPE_CHECKING:
     from celeriac.run.app import Backend
     from celeriac.seam.app import ResultsApp, SeamApp
     from celeriac.worker.app import WorkerApp
+
+
+logger = logging.getLogger(__name__)
 
 
 class Celeriac(TaskDecorator, Process, Steering, Celery):
@@ -144,7 +148,9 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
 
     def _connection(self, url: Any, *args: Any, transport_options: Any = None, **options: Any) -> Any:
         transport = configuration.transport_options(self.conf.broker_transport_options)
-        url, transport = broker.address(url or self.redis_url, transport, transport_options, self.settings)
+        named = broker.url_of(self.conf, self.settings)
+        url = url or named or self.stack.redis_url
+        url, transport = broker.address(url, transport, transport_options, self.settings)
         return super()._connection(url, *args, transport_options=transport, **options)
 
     @cached_property
@@ -275,8 +281,11 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
         return (declared.role, declared.signature) if declared else self.by_name[name]
 
     def kick(self, roles: Iterable[str]) -> None:
-        """After a commit that left work for these roles: the prompt ones look now, not at their next look."""
-        self.enqueuer.kick(roles)
+        """After a commit that left work for these roles: wakes the prompt ones. Never raises, as it is committed."""
+        try:
+            self.enqueuer.kick(roles)
+        except Exception as error:
+            logger.warning("Could not kick; the workers' next look makes up for it: %s", error)
 
 
 chords.adapt_chords(Celeriac)

@@ -9,6 +9,7 @@ CeleriacError
 │   │   └── NotStorable     they are not JSON; also kombu's EncodeError
 │   ├── ArgumentsTooLarge
 │   ├── IdTaken             a task of another role, or with other arguments, has the id that was given
+│   ├── SnapshotTooOld      the caller's transaction cannot see that a task with the id that was given has finished
 │   ├── NotReady            Postgres does not answer, or lacks the schema; also Celery's OperationalError
 │   ├── NotSupported        a part of Celery that cannot be done on rows, such as `purge`
 │   └── NotAdopted          a message of plain Celery that becomes no task
@@ -67,6 +68,10 @@ class ArgumentsTooLarge(EnqueueRefused):
 
 class IdTaken(EnqueueRefused):
     """Another task has this id: one of another role, or with other arguments. The same one sent again is found."""
+
+
+class SnapshotTooOld(EnqueueRefused):
+    """A task with this id has finished since the caller's transaction began, which is not READ COMMITTED."""
 
 
 class NotReady(EnqueueRefused, OperationalError):

@@ -11,11 +11,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from importlib.util import find_spec
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from celeriac.errors import ConfigurationError
 
 DAY = 86_400.0
+
+#: Prints what is typed as it has to be written.
+QUOTING = """python3 -c "from urllib.parse import quote; print(quote(input(), ''))\""""
+
+_SPECIAL = ", ".join(f"{character} as {quote(character, '')}" for character in "%@:/?#[];")
+
+HOW_TO_WRITE = f"in user and password write {_SPECIAL}; `{QUOTING}` does"
 
 
 def _period(variable: str, default: float, low: float) -> float:
@@ -139,7 +146,9 @@ def _alert_addresses(environ: Mapping[str, str]) -> dict[str, str | None]:
     for name, schemes in (("alert_webhook", ("http", "https")), ("alert_mail", ("smtp", "smtps", "smtp+starttls"))):
         if not _is_address(to[name], schemes):
             right = " or ".join(f"{scheme}://…" for scheme in schemes)
-            raise ConfigurationError(f"CELERIAC_{name.upper()} is not usable: give {right}, with a host")
+            raise ConfigurationError(
+                f"CELERIAC_{name.upper()} is not usable: give {right}, with a host; {HOW_TO_WRITE}"
+            )
     of_mail = {name: environ.get(f"CELERIAC_{name.upper()}") or None for name in ("alert_mail_from", "alert_mail_to")}
     for name, said in of_mail.items():
         if (to["alert_mail"] and "@" not in (said or "")) or not (said or " ").isprintable():
@@ -159,9 +168,10 @@ def _is_address(address: str | None, schemes: tuple[str, ...]) -> bool:
         return True
     try:
         url = urlsplit(address)
-        return (
-            url.scheme in schemes and bool(url.hostname) and url.port != 0 and address.isascii() and " " not in address
-        )
+        is_there = url.scheme in schemes and bool(url.hostname) and url.port != 0
+        # Behind a mail server's port is nothing: it was a password's.
+        is_whole = url.scheme.startswith("http") or "@" not in url.path + url.query + url.fragment
+        return is_there and is_whole and address.isascii() and " " not in address
     except ValueError:
         return False
 

@@ -118,8 +118,12 @@ def create(app: Celeriac) -> FastAPI:
 
 
 def serve(app: Celeriac, host: str, port: int, proxies: str | None = None) -> None:
-    """Until SIGTERM or Ctrl-C. Raises ConfigurationError if migrations are missing, or a switch says neither."""
+    """Until SIGTERM or Ctrl-C.
+
+    Raises ConfigurationError if migrations are missing, a server's address cannot be read, or a switch says neither.
+    """
     trigger.hooks_are_on()
+    _ = app.enqueuer
     if app.settings.log_format == "json":
         logs.configure()
     app.database = Database(app.database_url, name="celeriac api", pool_size=HANDLERS + VERIFIERS, on_ready=app.kick)

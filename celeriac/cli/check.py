@@ -18,7 +18,7 @@ from celeriac.schedules.decide import Entry
 from celeriac.schedules.listed import entries
 from celeriac.schedules.timetable import Timetable
 from celeriac.store.invariants import violations
-from celeriac.store.migrate import unapplied
+from celeriac.store.migrate import refuse_narrow, unapplied
 from celeriac.worker.controller import queues_of
 
 if TYPE_CHECKING:
@@ -106,6 +106,7 @@ def _worker_role(app: Celeriac) -> Iterator[str]:
 def _database(app: Celeriac, deep: bool) -> Iterator[str]:
     try:
         with app.database.statement() as connection:
+            refuse_narrow(connection)
             if missing := unapplied(connection, app.migrations):
                 yield f"the schema lacks {', '.join(sorted(missing))}: run `celeriac migrate`"
             elif deep:

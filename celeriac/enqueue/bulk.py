@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from sqlalchemy import Connection
 
-from celeriac.enqueue.insert import enqueue
+from celeriac.enqueue.insert import Callers, enqueue
 from celeriac.enqueue.ready import are_alike, enqueue_alike, enqueue_lone, is_lone
 from celeriac.enqueue.rows import NewTask, Receipt
 from celeriac.errors import IdTaken
@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 BULK = 1000
 
 
-def enqueue_bulk(connection: Connection, tasks: Sequence[NewTask], *, callers: bool = False) -> list[Receipt]:
+def enqueue_bulk(connection: Connection, tasks: Sequence[NewTask], *, callers: Callers | None = None) -> list[Receipt]:
     """Receipts in the order of the tasks. Unique keys are taken in one order across statements, as within each."""
     places: Sequence[int] = range(len(tasks))
     if any(task.unique_key is not None for task in tasks):
@@ -53,10 +53,10 @@ def enqueue_while_made(connection: Connection, batches: Iterable[Sequence[NewTas
 
 def _begun(beside: ThreadPoolExecutor, connection: Connection, batch: Sequence[NewTask]) -> Future[list[Receipt]]:
     try:
-        return beside.submit(_enqueue, connection, batch, False)
+        return beside.submit(_enqueue, connection, batch, None)
     except RuntimeError:  # the process ends, and has no threads any more
         done: Future[list[Receipt]] = Future()
-        done.set_result(_enqueue(connection, batch, False))
+        done.set_result(_enqueue(connection, batch, None))
         return done
 
 
@@ -69,7 +69,7 @@ def _end(beside: ThreadPoolExecutor, connection: Connection) -> None:
         raise
 
 
-def _enqueue(connection: Connection, tasks: Sequence[NewTask], callers: bool) -> list[Receipt]:
+def _enqueue(connection: Connection, tasks: Sequence[NewTask], callers: Callers | None) -> list[Receipt]:
     if is_lone(tasks):
         return [enqueue_lone(connection, tasks[0])]
     return enqueue_alike(connection, tasks) if are_alike(tasks) else enqueue(connection, tasks, callers=callers)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import Connection, Row, text
 
 from celeriac.enqueue.rows import NewTask, Receipt, as_json, keys_as_json, same_call
-from celeriac.errors import CeleriacError
+from celeriac.errors import CeleriacError, SnapshotTooOld
 from celeriac.store import look
 from celeriac.store.plans import lookups
 
@@ -108,9 +108,12 @@ FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS given (
 """)
 
 # Of these ids, those that finished while their rows were inserted: that insert saw neither the task nor its history.
+# And whether this statement sees what was committed by now.
 FINISHED = text("""
-SELECT wanted.task_id FROM unnest(CAST(:task_ids AS text[])) AS wanted (task_id)
-WHERE (SELECT true FROM celeriac.history h WHERE h.task_id = wanted.task_id LIMIT 1)
+SELECT ARRAY(
+    SELECT wanted.task_id FROM unnest(CAST(:task_ids AS text[])) AS wanted (task_id)
+    WHERE (SELECT true FROM celeriac.history h WHERE h.task_id = wanted.task_id LIMIT 1)
+), current_setting('transaction_isolation') = 'read committed'
 """)
 
 UNDO = text("""
@@ -134,10 +137,15 @@ MAKE_WAY = text("SELECT celeriac.make_way(:role, :unique_key, :by)")
 ROUNDS = 100
 
 
-def enqueue(connection: Connection, tasks: Sequence[NewTask], *, callers: bool = False) -> list[Receipt]:
+#: Which of some ids are of finished tasks, by a snapshot of its own.
+Callers = Callable[[Sequence[str]], set[str]]
+
+
+def enqueue(connection: Connection, tasks: Sequence[NewTask], *, callers: Callers | None = None) -> list[Receipt]:
     """A receipt per task, in order. Two tasks with one id, or with one (role, unique key), get the same row.
 
-    `callers`: the transaction is a caller's own, of whose commit the engine may not hear.
+    `callers`: the transaction is a caller's own, of whose commit the engine may not hear, and whose snapshot may be
+    old: this finds which of some ids are of finished tasks. Raises SnapshotTooOld, where the caller rolls back.
     """
     first: dict[str, NewTask] = {}
     for task in tasks:
@@ -158,7 +166,7 @@ def _again(task: NewTask, first: NewTask, receipts: Mapping[str, Receipt]) -> Re
     return replace(receipt, is_new=False, differs=receipt.differs or not same_call(task, first))
 
 
-def _insert_or_find(connection: Connection, tasks: Sequence[NewTask], callers: bool) -> dict[str, Receipt]:
+def _insert_or_find(connection: Connection, tasks: Sequence[NewTask], callers: Callers | None) -> dict[str, Receipt]:
     receipts: dict[str, Receipt] = {}
     missing = list(tasks)
     for _ in range(ROUNDS):
@@ -196,22 +204,45 @@ def _existing(row: Row[Any]) -> Receipt:
     return Receipt(row.id, row.task_id, False, row.waits_for, due_at, bool(row.differs))
 
 
-def _inserted(connection: Connection, tasks: Sequence[NewTask], callers: bool) -> dict[str, Receipt]:
-    named = {t.task_id for t in tasks if t.is_named}
+def _inserted(connection: Connection, tasks: Sequence[NewTask], callers: Callers | None) -> dict[str, Receipt]:
+    named = {t.task_id: t for t in tasks if t.is_named}
     rows = connection.execute(INSERT_NAMED if named else INSERT, {"rows": as_json(tasks)}).all()
-    rows = _but_finished(connection, rows, named)
-    if not callers:
+    rows = _but_finished(connection, rows, named, callers)
+    if callers is None:
         look.ask(connection, [row.lock_key for row in rows if row.waits_for == "lock"])
     return {row.task_id: Receipt(row.id, row.task_id, True, row.waits_for) for row in rows}
 
 
-def _but_finished(connection: Connection, rows: Sequence[Row[Any]], named: set[str]) -> Sequence[Row[Any]]:
+def _but_finished(
+    connection: Connection, rows: Sequence[Row[Any]], named: Mapping[str, NewTask], callers: Callers | None
+) -> Sequence[Row[Any]]:
     """Without rows whose id turns out to be a finished task's."""
     fresh = [row.task_id for row in rows if row.task_id in named]
-    finished = set(connection.execute(FINISHED, {"task_ids": fresh}).scalars()) if fresh else set()
+    if not fresh:
+        return rows
+    finished, sees_all = connection.execute(FINISHED, {"task_ids": fresh}).one()
+    if not sees_all:
+        _refuse_unseen([named[task_id] for task_id in fresh], callers)
     if finished:
         connection.execute(UNDO, {"ids": [row.id for row in rows if row.task_id in finished]})
     return [row for row in rows if row.task_id not in finished]
+
+
+def _refuse_unseen(fresh: Sequence[NewTask], callers: Callers | None) -> None:
+    """A part of a workflow comes from the handler that is to settle: nobody else has its id."""
+    unseen = callers([t.task_id for t in fresh]) if callers else {t.task_id for t in fresh if not t.is_part}
+    for task in fresh:
+        if task.task_id in unseen:
+            raise SnapshotTooOld(
+                f"{task.role}: task_id={task.task_id!r:.100}: this task has finished since the transaction began, "
+                "which cannot see it: enqueue in READ COMMITTED, or in a transaction of its own; nothing was enqueued"
+            )
+
+
+def finished(connection: Connection, task_ids: Sequence[str]) -> set[str]:
+    """Which of these ids are of finished tasks."""
+    known, _ = connection.execute(FINISHED, {"task_ids": list(task_ids)}).one()
+    return set(known)
 
 
 def _make_way(connection: Connection, tasks: Iterable[NewTask], late: set[str]) -> None:

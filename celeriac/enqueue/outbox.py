@@ -21,6 +21,7 @@ from sqlalchemy.exc import DBAPIError
 from celeriac.enqueue.bulk import enqueue_bulk, tell_different
 from celeriac.enqueue.insert import enqueue
 from celeriac.enqueue.rows import NewTask, Receipt, as_json
+from celeriac.errors import SnapshotTooOld
 from celeriac.store.connections import Database
 from celeriac.store.failures import is_gone, log_error
 
@@ -58,6 +59,14 @@ WHERE task ->> 'task_id' = ANY (CAST(:task_ids AS text[]))
 """)
 
 
+# It is told before it is set, to be as it was afterwards.
+BRIEFLY = """
+SAVEPOINT briefly;
+WITH was AS MATERIALIZED (SELECT current_setting('lock_timeout') AS was)
+SELECT was, set_config('lock_timeout', %(patience)s, true) FROM was
+"""
+
+
 def put(connection: Connection, tasks: Sequence[NewTask]) -> None:
     """Accepts them, in the caller's transaction; `admit` inserts them."""
     connection.execute(PUT, {"tasks": as_json(tasks)})
@@ -69,7 +78,9 @@ def drop(connection: Connection, task_ids: Sequence[str], parents: Sequence[int]
 
 
 def enqueue_or_put(connection: Connection, tasks: Sequence[NewTask]) -> list[Receipt] | None:
-    """Enqueues within this transaction; None where an open transaction has a key or an id, and they were put."""
+    """Enqueues within this transaction; None, and they were put, where an open transaction has a key or an id, or this
+    one's snapshot is too old to tell.
+    """
     if all(task.unique_key is None and not task.is_named for task in tasks):
         return enqueue_bulk(connection, tasks)
     receipts = enqueue_briefly(connection, tasks)
@@ -79,10 +90,14 @@ def enqueue_or_put(connection: Connection, tasks: Sequence[NewTask]) -> list[Rec
 
 
 def enqueue_briefly(connection: Connection, tasks: Sequence[NewTask]) -> list[Receipt] | None:
-    """Enqueues within this transaction; None, and nothing was, where an open transaction has a key or an id."""
+    """Enqueues within this transaction; None, and nothing was, where an open transaction has a key or an id, or where
+    one's end may not be seen.
+    """
     try:
         with _briefly(connection, PATIENCE_MS):
             return enqueue(connection, tasks)
+    except SnapshotTooOld:
+        return None
     except DBAPIError as error:
         if not isinstance(error.orig, LockNotAvailable):
             raise
@@ -138,11 +153,11 @@ def _task(row: dict[str, Any]) -> NewTask:
 @contextmanager
 def _briefly(connection: Connection, patience_ms: int) -> Iterator[None]:
     """A savepoint in which no lock is waited for longer; what fails there undoes nothing else."""
-    connection.exec_driver_sql(f"SAVEPOINT briefly; SET LOCAL lock_timeout = '{patience_ms} ms'")
+    was = connection.exec_driver_sql(BRIEFLY, {"patience": f"{patience_ms} ms"}).scalar_one()
     try:
         yield
     except Exception as error:
         if not getattr(error, "connection_invalidated", False):
             connection.exec_driver_sql("ROLLBACK TO SAVEPOINT briefly")
         raise
-    connection.exec_driver_sql("SET LOCAL lock_timeout TO DEFAULT; RELEASE SAVEPOINT briefly")
+    connection.exec_driver_sql("SET LOCAL lock_timeout = %(was)s; RELEASE SAVEPOINT briefly", {"was": was})

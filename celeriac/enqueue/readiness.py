@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from psycopg2 import OperationalError
-from psycopg2.errors import InvalidSchemaName, UndefinedColumn, UndefinedFunction, UndefinedTable
+from psycopg2.errors import (
+    InvalidSchemaName,
+    ReadOnlySqlTransaction,
+    UndefinedColumn,
+    UndefinedFunction,
+    UndefinedTable,
+    UntranslatableCharacter,
+)
 from sqlalchemy.exc import DBAPIError
 
 from celeriac.errors import NotReady
@@ -25,6 +32,10 @@ def why_unready(error: DBAPIError) -> str | None:
     said = str(error.orig).strip().partition("\n")[0]
     if isinstance(error.orig, _UNMIGRATED):
         return f"the database has not the schema of this release ({said}): run `celeriac migrate`"
+    if isinstance(error.orig, ReadOnlySqlTransaction):
+        return f"Postgres takes no writes ({said}): run `celeriac check`, which says why"
+    if isinstance(error.orig, UntranslatableCharacter):
+        return f"the database's encoding lacks a character ({said}): run `celeriac check`, which says what to do"
     if not _is_of_connecting(error):
         return None
     if "does not exist" in said:

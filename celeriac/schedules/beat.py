@@ -149,8 +149,8 @@ class Scheduler(StockScheduler):
 
     @staticmethod
     def check(app: Celeriac) -> None:
-        """Raises ConfigurationError for a broker or a beat config that cannot be."""
-        _ = app.redis_url
+        """Raises ConfigurationError for servers or a beat config that cannot be."""
+        _ = app.redis_url, app.database
         entries(app)
 
     def setup_schedule(self) -> None:

@@ -7,14 +7,18 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from celery.app.utils import Settings as Configuration
-from kombu.utils.url import maybe_sanitize_url, parse_url
+from kombu.utils.url import maybe_sanitize_url
 
 from celeriac.errors import ConfigurationError
 from celeriac.seam import sentinels
 from celeriac.seam.configuration import by_user
-from celeriac.settings import Settings
+from celeriac.settings import HOW_TO_WRITE, Settings
+from celeriac.store import addresses
 
-_RIGHT = "give one of redis://host:port/number (rediss:// with TLS), its sentinel://host:port;…, or REDIS_URL instead"
+_RIGHT = (
+    "give one of redis://host:port/number (rediss:// with TLS), its sentinel://host:port;…, or REDIS_URL instead; "
+    + HOW_TO_WRITE
+)
 _HERE = {"localhost": "127.0.0.1", None: "127.0.0.1", "": "127.0.0.1"}
 
 
@@ -70,10 +74,11 @@ def _named(conf: Configuration, redis_url: str | None) -> Iterator[tuple[str, ob
 def _server(name: str, url: object) -> tuple[object, ...]:
     """What two URLs of one server, or of its Sentinels, have in common."""
     if sentinels.are_named(url):
-        return sentinels.identity(url)
-    if not isinstance(url, str) or ";" in url or not url.startswith(("redis://", "rediss://")):
+        return sentinels.identity(name, url)
+    every = [addresses.redis(name, one) for one in url.split(";")] if isinstance(url, str) else []
+    if len(every) != 1 or every[0]["transport"] not in ("redis", "rediss"):
         raise ConfigurationError(f"{name}={_sanitized(url)}: the broker is one Redis or Valkey; {_RIGHT}")
-    parts = parse_url(url)
+    (parts,) = every
     host = _HERE.get(parts["hostname"], parts["hostname"])
     number = (parts["virtual_host"] or "").strip("/") or "0"
     return parts["transport"], host, parts["port"] or 6379, number, parts["userid"], parts["password"]
@@ -89,4 +94,7 @@ def address(
 
 
 def _sanitized(url: object) -> str:
-    return repr(sentinels.sanitized(url) if sentinels.are_named(url) else maybe_sanitize_url(url))
+    """For people; of several addresses nothing, as one's password may be where they were split."""
+    if sentinels.are_named(url):
+        return repr(sentinels.sanitized(url))
+    return repr(maybe_sanitize_url(url)) if isinstance(url, str) and ";" not in url else "…"

@@ -15,6 +15,7 @@ from sqlalchemy.orm import Session, SessionTransaction
 from celeriac.dispatch.kicks import Kicker
 from celeriac.enqueue import outbox
 from celeriac.enqueue.bulk import enqueue_bulk, enqueue_while_made, is_anothers, refuse_different
+from celeriac.enqueue.insert import Callers, finished
 from celeriac.enqueue.readiness import refuse_unready
 from celeriac.enqueue.ready import enqueue_ready, is_ready
 from celeriac.enqueue.rows import NewTask, Receipt
@@ -127,9 +128,13 @@ class Enqueuer:
     def _insert_in_callers(self, connection: Connection, tasks: list[NewTask]) -> list[Receipt]:
         """What is refused leaves nothing behind in the caller's transaction."""
         if not any(task.is_part or task.is_named for task in tasks):
-            return _whole(connection, tasks, callers=True)
+            return _whole(connection, tasks, callers=self._finished)
         with connection.begin_nested():
-            return _whole(connection, tasks, callers=True)
+            return _whole(connection, tasks, callers=self._finished)
+
+    def _finished(self, task_ids: Sequence[str]) -> set[str]:
+        with self.app.database.statement() as connection:
+            return finished(connection, task_ids)
 
     def _kick_after_commit(self, session: Session, tasks: list[NewTask]) -> None:
         if self not in session.info:
@@ -139,17 +144,19 @@ class Enqueuer:
         session.info[self].update((task.role, task.lock_key) for task in tasks)
 
     def _committed(self, session: Session) -> None:
-        if not session.in_nested_transaction():  # a savepoint's release commits nothing yet
-            asked = session.info[self]
-            try:
-                self.app.database.look_at({key for _, key in asked if key is not None})
-            except DBAPIError as error:
-                logger.warning("A worker's next look hands over what this commit left: %s", error)
-            self.kick({role for role, _ in asked})
+        """Never raises: the commit is done."""
+        if session.in_nested_transaction():  # a savepoint's release commits nothing yet
+            return
+        asked = session.info.get(self, ())
+        try:
+            self.app.database.look_at({key for _, key in asked if key is not None})
+        except Exception as error:
+            logger.warning("A worker's next look hands over what this commit left: %s", error)
+        self.kick({role for role, _ in asked})
 
     def _ended(self, session: Session, transaction: SessionTransaction) -> None:
         if transaction.parent is None:
-            session.info[self].clear()
+            session.info.get(self, set()).clear()
 
     def kick(self, roles: Iterable[str]) -> None:
         """After a commit that left work for these roles: the prompt ones look now, not at their next look."""
@@ -187,8 +194,11 @@ def _refusing_unready() -> Iterator[None]:
         raise
 
 
-def _whole(connection: Connection, tasks: list[NewTask], *, callers: bool = False) -> list[Receipt]:
-    """Raises IdTaken, or EnqueueRefused for a workflow a part of which is another's task: the caller rolls back."""
+def _whole(connection: Connection, tasks: list[NewTask], *, callers: Callers | None = None) -> list[Receipt]:
+    """Raises IdTaken, SnapshotTooOld, or EnqueueRefused for a workflow a part of which is another's task.
+
+    The caller rolls back.
+    """
     receipts = enqueue_bulk(connection, tasks, callers=callers)
     refuse_different(tasks, receipts)
     for task, receipt in zip(tasks, receipts, strict=True):

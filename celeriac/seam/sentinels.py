@@ -6,10 +6,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeGuard
 
-from kombu.utils.url import as_url, parse_url
+from kombu.utils.url import as_url
 
 from celeriac.errors import ConfigurationError
-from celeriac.settings import Settings
+from celeriac.settings import HOW_TO_WRITE, Settings
+from celeriac.store import addresses
 
 SCHEME, PORT = "sentinel://", 26379
 
@@ -25,9 +26,9 @@ def are_named(url: object) -> TypeGuard[str]:
     return isinstance(url, str) and url.startswith(SCHEME)
 
 
-def identity(url: str) -> tuple[object, ...]:
+def identity(name: str, url: str) -> tuple[object, ...]:
     """What two URLs of the same Sentinels have in common. Raises ConfigurationError."""
-    every = _parsed(url)
+    every = _parsed(name, url)
     return "sentinel", frozenset(_place(parts) for parts in every), *_access(url, every)
 
 
@@ -38,7 +39,7 @@ def address(
 
     In the URL each has their Redis' user, password and number: kombu reads them where it has connected to.
     """
-    every = _parsed(url)
+    every = _parsed("the broker's address", url)
     access = _access(url, every)
     merged = {**options, **asked}
     theirs = dict.fromkeys(_TIMEOUTS, merged.get("socket_connect_timeout")) | dict(merged.get("sentinel_kwargs") or {})
@@ -64,19 +65,17 @@ def master(options: Mapping[str, Any], settings: Settings) -> str:
 
 
 def sanitized(url: str) -> str:
-    """Without what lets one in, however it is misspelt."""
-    return ";".join(_ACCESS.sub("**@", one) if "://" in one else "**" for one in url.split(";") if one)
+    """Without what lets one in."""
+    return ";".join(_ACCESS.sub("**@", one) for one in url.split(";") if one)
 
 
-def _parsed(url: str) -> Sequence[Mapping[str, Any]]:
+def _parsed(name: str, url: str) -> Sequence[Mapping[str, Any]]:
     """Each address; an empty one is none."""
-    every = [one for one in url.split(";") if one]
-    if not all(one.startswith(SCHEME) for one in every):
-        raise ConfigurationError(f"{sanitized(url)!r}: with Sentinels each address is one, as sentinel://host:port")
-    try:
-        return [parse_url(one) for one in every]
-    except ValueError as error:
-        raise ConfigurationError(f"{sanitized(url)!r} cannot be read ({error}): give sentinel://host:port") from None
+    every = [addresses.redis(name, one) for one in url.split(";") if one]
+    if any(parts["transport"] != "sentinel" for parts in every):
+        right = "with Sentinels each address is one, as sentinel://host:port"
+        raise ConfigurationError(f"{name}: {right}; {HOW_TO_WRITE}")
+    return every
 
 
 def _place(parts: Mapping[str, Any]) -> tuple[str, int]:

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-import select
+import logging
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import psycopg2
-from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, InvalidatePoolError
+from psycopg2.extensions import TRANSACTION_STATUS_IDLE
+from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.exc import DBAPIError
 
 from celeriac import logged
-from celeriac.errors import ConfigurationError
-from celeriac.store import look
+from celeriac.store import addresses, look
 from celeriac.store.encoding import parsed
 from celeriac.store.failures import blame, quote_nothing, unquoted
 from celeriac.store.forks import after_fork
 from celeriac.store.plans import BY_LOOKUPS
+from celeriac.store.spare import Spare, refuse_dead
+
+logger = logging.getLogger(__name__)
 
 OnReady = Callable[[set[str]], None]
 
@@ -40,31 +43,17 @@ CONNECT_TIMEOUT = 5
 SILENCE = 15.0
 
 
+#: What each transaction of the engine's says: its promises count on it, and a database, a login or a service may have
+#: another by default.
+READ_COMMITTED = "ISOLATION LEVEL READ COMMITTED"
+
+#: The same for the statement it is sent with, in one trip, where there is no BEGIN.
+ISOLATE = f"SET TRANSACTION {READ_COMMITTED}; "
+
+
 def end_silent() -> str:
     """A statement that has Postgres end the transaction if it hears nothing of it for `SILENCE`."""
     return f"SET LOCAL idle_in_transaction_session_timeout = '{SILENCE * 1000:.0f} ms'"
-
-
-class _Spare:
-    """The connection out of the pool, or none."""
-
-    __slots__ = ("idle", "is_out")
-
-    def __init__(self) -> None:
-        self.idle: list[Any] = []
-        self.is_out = False
-
-    def take(self) -> Any:
-        """None where another thread has it, or it is dead."""
-        try:
-            raw = self.idle.pop()
-        except IndexError:
-            return None
-        if is_dead(raw):
-            raw.close()
-            return None
-        self.is_out = True
-        return raw
 
 
 class Database:
@@ -80,22 +69,23 @@ class Database:
         self, url: str, *, name: str = "celeriac", pool_size: int = 5, on_ready: OnReady = lambda _: None
     ) -> None:
         self.url = url
-        self._address = _address(url)
+        self._address = addresses.postgres(url)
         self.on_ready = on_ready
         self._open: weakref.WeakSet[Any] = weakref.WeakSet()
         self._name = name
         self._limits = ""
-        self._spare = _Spare()
+        self._spare = Spare()
         self._make_pools(pool_size)
         after_fork(self.forget_connections)
 
     def _make_pools(self, size: int) -> None:
-        self.engine = self._engine(size, pool_pre_ping=True)
+        self.engine = self._engine(size, isolation_level="READ COMMITTED", pool_pre_ping=True)
         self._verbs = self._engine(
             size, isolation_level="AUTOCOMMIT", pool_reset_on_return=None, json_deserializer=parsed
         )
         event.listen(self._verbs, "checkout", refuse_dead)
         event.listen(self._verbs, "handle_error", quote_nothing)
+        event.listen(self._verbs, "before_cursor_execute", isolated, retval=True)
         event.listen(self._verbs, "invalidate", lambda *_: self._drop_spare())
         event.listen(self.engine, "begin", self._say_limits)
 
@@ -117,7 +107,9 @@ class Database:
         self._make_pools(size)
 
     def _engine(self, pool_size: int, **options: Any) -> Engine:
-        connect = {"application_name": self._name, "connect_timeout": CONNECT_TIMEOUT, **KEEPALIVES}
+        connect = {
+            "application_name": self._name, "connect_timeout": CONNECT_TIMEOUT, "client_encoding": "UTF8", **KEEPALIVES
+        }  # fmt: skip
         engine = create_engine(
             self._address, hide_parameters=True,
             pool_size=pool_size, max_overflow=pool_size * 4, connect_args=connect, pool_use_lifo=True, **options,
@@ -162,7 +154,7 @@ class Database:
         finally:
             self._give_back(home, raw, pooled)
 
-    def _give_back(self, home: _Spare, raw: Any, pooled: Any) -> None:
+    def _give_back(self, home: Spare, raw: Any, pooled: Any) -> None:
         """No lock: a signal handler may enqueue, too, and would wait for its own thread. Two spares do no harm."""
         if pooled is None:
             home.is_out = False
@@ -178,7 +170,7 @@ class Database:
 
     def _drop_spare(self) -> None:
         """Closes the spare; a connection that is in use now is closed when it comes back."""
-        dropped, self._spare = self._spare, _Spare()
+        dropped, self._spare = self._spare, Spare()
         for raw in dropped.idle:
             raw.close()
 
@@ -199,7 +191,7 @@ class Database:
         """
         briefly = "" if patience is None else f"; SET LOCAL lock_timeout = '{patience * 1000:.0f} ms'"
         with self._verbs.connect() as connection:
-            connection.exec_driver_sql(f"BEGIN; {end_silent()}{self._limits}{briefly}")
+            connection.exec_driver_sql(f"BEGIN {READ_COMMITTED}; {end_silent()}{self._limits}{briefly}")
             look.begin(connection)
             try:
                 yield connection
@@ -213,35 +205,43 @@ class Database:
     def reading(self) -> Iterator[Connection]:
         """For what surfaces ask but figures (decision 16): rolled back, and planned by look-ups."""
         with self._verbs.connect() as connection:
-            connection.exec_driver_sql(f"BEGIN; {end_silent()}{self._limits}; {BY_LOOKUPS}")
+            connection.exec_driver_sql(f"BEGIN {READ_COMMITTED}; {end_silent()}{self._limits}; {BY_LOOKUPS}")
             try:
                 yield connection
             finally:
                 _roll_back(connection)
 
     def _look(self, connection: Connection) -> None:
-        logged.committed(connection)
-        keys = look.asked(connection)
-        if keys and (roles := self._after(connection, keys)):
-            self.on_ready(roles)
+        """After a commit that is done. Never raises: the sweep and workers' polls make up for what fails here."""
+        try:
+            logged.committed(connection)
+            keys = look.asked(connection)
+            if keys and (roles := self._after(connection, keys)):
+                self.on_ready(roles)
+        except Exception as error:
+            logger.warning("What is committed is handed over later: %s", error)
 
     def _after(self, connection: Connection, keys: Iterable[str]) -> set[str]:
         if not self._limits:
             return look.after(connection, keys)
         try:
-            connection.exec_driver_sql(f"BEGIN{self._limits}")
+            connection.exec_driver_sql(f"BEGIN {READ_COMMITTED}{self._limits}")
             roles = look.after(connection, keys)
             connection.exec_driver_sql("COMMIT")
-        except DBAPIError:  # what was written is committed: the sweep looks again
+        except Exception:
             _roll_back(connection)
-            return set()
+            raise
         return roles
 
     def look_at(self, keys: Iterable[str]) -> None:
-        """The look after a commit that was not made on a connection of this pool."""
-        if wanted := set(keys):
+        """The check after a commit that was not made on a connection of this pool. Never raises, as `_look`."""
+        if not (wanted := set(keys)):
+            return
+        try:
             with self.statement() as connection:
                 look.ask(connection, wanted)
+        except Exception as error:
+            logger.warning("What is committed is handed over later: %s", error)
 
     def open_connections(self) -> list[Any]:
         """The driver's connections that are not closed."""
@@ -255,38 +255,15 @@ class Database:
 
     def forget_connections(self) -> None:
         """In a forked child: the parent's sockets are the parent's, and its threads may hold its locks."""
-        self._spare = _Spare()
+        self._spare = Spare()
         self.engine.dispose(close=False)
         self._verbs.dispose(close=False)
 
 
-def refuse_dead(connection: Any, *_: Any) -> None:
-    """Has the pool connect anew after a restart of Postgres."""
-    if is_dead(connection):
-        raise InvalidatePoolError("Postgres has ended the idle connection")
-
-
-def is_dead(connection: Any) -> bool:
-    """Of an idle connection. Nobody spoke: what there is to read is Postgres' farewell."""
-    if connection.closed:
-        return True
-    idle = select.poll()
-    idle.register(connection.fileno(), select.POLLIN)
-    return bool(idle.poll(0))
-
-
-def _address(url: str) -> URL:
-    """Raises ConfigurationError, without what may be a password."""
-    try:
-        address = make_url(url)
-    except ArgumentError:
-        address = None
-    if address is None or address.get_backend_name() not in ("postgresql", "postgres"):
-        raise ConfigurationError(
-            "DATABASE_URL names no Postgres: give postgresql://user:password@host:port/name, what is special in a "
-            "password as %XX"
-        )
-    return address.set(drivername="postgresql+psycopg2")
+def isolated(_: Any, cursor: Any, statement: str, parameters: Any, *__: Any) -> tuple[str, Any]:
+    """A statement for itself says how it is isolated; one within a transaction is as that has said."""
+    is_alone = cursor.connection.get_transaction_status() == TRANSACTION_STATUS_IDLE
+    return f"{ISOLATE}{statement}" if is_alone and not statement.startswith("BEGIN ") else statement, parameters
 
 
 def _roll_back(connection: Connection) -> None:

@@ -90,15 +90,17 @@ def migrate(
     """Applies what is missing, in one transaction; safe to run from several places at once. Timeouts in seconds.
 
     What a revision has to do `afterwards` comes then, without a transaction; what was killed at it is begun anew by the
-    next. Raises ConfigurationError for a database that is newer than this code.
+    next. Raises ConfigurationError for a database that is newer than this code, cannot hold every text, or takes no
+    writes.
     """
     from alembic.command import upgrade
 
     with engine.begin() as connection:
         # Waiting for another migration may take as long as that one does; only after it do the timeouts count.
         _take_turn(connection)
-        connection.execute(text(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}"))
+        refuse_narrow(connection)
         new = unapplied(connection, application)
+        connection.execute(text(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}"))
         for branch in _branches(application):
             config = configuration(branch.versions)
             config.attributes.update(connection=connection, branch=branch, timeouts=(lock_timeout, statement_timeout))
@@ -145,9 +147,11 @@ def apply_routines(connection: Connection) -> None:
 def unapplied(connection: Connection, application: Path | None = None) -> set[str]:
     """Revisions the code has and the database lacks.
 
-    Raises ConfigurationError if it has some the code lacks, or is of a Postgres too old for any of them.
+    Raises ConfigurationError if it has some the code lacks, takes no writes, or is of a Postgres too old for any of
+    them.
     """
     refuse_old_postgres(connection)
+    refuse_read_only(connection)
     return {name for branch in _branches(application) for name in _unapplied(connection, branch)}
 
 
@@ -157,6 +161,46 @@ def refuse_old_postgres(connection: Connection) -> None:
         raise ConfigurationError(
             f"Postgres {'.'.join(map(str, version))} is too old: Celeriac needs {OLDEST_POSTGRES} or later; "
             "DATABASE_URL has to name such a server"
+        )
+
+
+WRITES = text("""
+SELECT current_setting('transaction_read_only')::boolean AS is_read_only, pg_is_in_recovery() AS is_standby,
+    quote_ident(current_database()) AS database, quote_ident(session_user) AS login,
+    (SELECT source FROM pg_settings WHERE name = 'default_transaction_read_only') AS source
+""")
+
+#: How what says that nothing may be written no longer does, by its source in `pg_settings`.
+RESET = {
+    "database": "ALTER DATABASE {database} RESET default_transaction_read_only",
+    "user": "ALTER ROLE {login} RESET default_transaction_read_only",
+    "database user": "ALTER ROLE {login} IN DATABASE {database} RESET default_transaction_read_only",
+}
+
+
+def refuse_read_only(connection: Connection) -> None:
+    row = connection.execute(WRITES).one()
+    if row.is_standby:
+        raise ConfigurationError(
+            "DATABASE_URL names a standby, which takes no writes: name its primary, or all of them with "
+            "target_session_attrs=read-write"
+        )
+    if row.is_read_only:
+        reset = RESET.get(row.source, "").format(database=row.database, login=row.login)
+        cure = f"`BEGIN READ WRITE; {reset}; COMMIT`" if reset else "turn it off where that is said"
+        raise ConfigurationError(f"default_transaction_read_only is on by the {row.source}, so nothing can run: {cure}")
+
+
+ENCODING = text("SELECT quote_ident(current_database()), current_setting('server_encoding')")
+
+
+def refuse_narrow(connection: Connection) -> None:
+    """Raises ConfigurationError for a database whose encoding lacks characters that arguments and results may have."""
+    name, encoding = connection.execute(ENCODING).one()
+    if encoding != "UTF8":
+        raise ConfigurationError(
+            f"the database {name} has the encoding {encoding}, which cannot hold every text: make another with "
+            "`CREATE DATABASE name ENCODING 'UTF8' LOCALE 'C' TEMPLATE template0` and name it in DATABASE_URL"
         )
 
 

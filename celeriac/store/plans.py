@@ -25,15 +25,21 @@ KEPT_PLAN = "; ".join(
     ["SET LOCAL plan_cache_mode = force_generic_plan"]
     + [f"SET LOCAL {setting} = off" for setting in OTHERWISE if setting != "enable_hashjoin"]
 )
-AS_USUAL = "; ".join(f"SET LOCAL {setting} TO DEFAULT" for setting in OTHERWISE)
+
+# What was is read before anything is set: a caller, or a plan around this one, may have set some himself.
+_WAS = ", ".join(f"current_setting('{setting}') AS {setting}" for setting in OTHERWISE)
+_OFF = ", ".join(f"set_config('{setting}', 'off', true)" for setting in OTHERWISE)
+_TURN_OFF = f"WITH was AS MATERIALIZED (SELECT {_WAS}) SELECT was.*, {_OFF} FROM was"
+
+_AS_IT_WAS = "SELECT " + ", ".join(f"set_config('{setting}', %({setting})s, true)" for setting in OTHERWISE)
 
 
 @contextmanager
 def lookups(connection: Connection) -> Iterator[None]:
-    """What is executed here, within a transaction, is planned so; what follows in it is not."""
-    connection.exec_driver_sql(BY_LOOKUPS)
+    """What is executed here, within a transaction, is planned so; what follows in it is planned as before."""
+    was = connection.exec_driver_sql(_TURN_OFF).one()
     yield
-    connection.exec_driver_sql(AS_USUAL)
+    connection.exec_driver_sql(_AS_IT_WAS, dict(zip(OTHERWISE, was, strict=False)))
 
 
 BY_HASHES = "SET LOCAL enable_hashjoin = on"

@@ -13,6 +13,7 @@ from sqlalchemy import Connection, TextClause
 from sqlalchemy.dialects.postgresql.psycopg2 import PGDialect_psycopg2
 from sqlalchemy.exc import DBAPIError
 
+from celeriac.store.connections import ISOLATE
 from celeriac.store.plans import KEPT_PLAN
 
 
@@ -76,13 +77,13 @@ class Prepared:
     def execute(self, cursor: Any, parameters: Mapping[str, Any], *, before: str = "") -> None:
         """`before`: statements of the same trip and transaction."""
         if self.gives_up:
-            return cursor.execute(before + self.unprepared, parameters)
+            return cursor.execute(ISOLATE + before + self.unprepared, parameters)
         try:
             if cursor.connection not in self._seen:
                 cursor.execute(self.prepare)
                 self._seen.add(cursor.connection)
-            cursor.execute(before + self.prepared, parameters)
+            cursor.execute(ISOLATE + before + self.prepared, parameters)
         except (InvalidSqlStatementName, DuplicatePreparedStatement):
             self.gives_up = True
-            cursor.execute(before + self.unprepared, parameters)
+            cursor.execute(ISOLATE + before + self.unprepared, parameters)
         return None

@@ -43,7 +43,7 @@ class Worker(StockWorker):
             raise CannotStart(str(error)) from error
 
     def setup_instance(self, **options: Any) -> None:
-        _ = self.app.redis_url
+        _ = self.app.redis_url, self.app.database
         self.quiet = self.quiet or self.app.settings.log_format == "json"  # a banner is no object
         if options.get("beat"):  # in a process of its own, whose end nobody would notice
             check = getattr(symbol_by_name(self.scheduler), "check", None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ from faults.standby import synchronise
 from tests import processes
 from tests.end_to_end.conftest import QUICK, declare_shop
 from tests.end_to_end.failover import MASTER, Pair, Watched, pair, watched
-from tests.processes import Rows, until
+from tests.processes import ROOT, Rows, until
 
 #: Seconds: longer than the lease of `slow`.
 OUTAGE = 6.0
@@ -141,6 +142,14 @@ def test_one_that_takes_longer_than_a_lease_takes_no_task_from_its_worker(
     until(lambda: rows(ended, task=task), "the task to end")
     assert rows(ended, task=task) == [("completed", 0)]
     assert rows("SELECT FROM celeriac.task_events WHERE kind = 'rescue'") == []
+
+
+def test_a_standby_that_is_named_alone_takes_no_worker(postgres: Pair, redis_url: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "celery", "-A", "tests.end_to_end.shop", "worker", "-c", "1"]
+    urls = {"DATABASE_URL": postgres.standby.url, "REDIS_URL": redis_url, "PYTHONPATH": str(ROOT)}
+    line = processes.refusal(command, urls, tmp_path / "log")
+    assert "DATABASE_URL names a standby, which takes no writes" in line
+    assert "target_session_attrs=read-write" in line
 
 
 def test_what_a_standby_had_not_heard_of_is_lost_and_leaves_nothing_stuck(

@@ -102,9 +102,9 @@ def test_any_sentinel_may_say_how_their_redis_lets_one_in(make: Make, said: str)
             r"^'sentinel://a/0;sentinel://b/1': user, password and number .*differ",
         ),
         ("sentinel://:x@a;sentinel://:y@b", "a", {}, r"^'sentinel://\*\*@a.* and differ$"),
-        ("sentinel://a;redis://:x@b", "a", {}, r"^'sentinel://a;redis://\*\*@b': with Sentinels each address is one"),
-        ("sentinel://a;user:x@b", "a", {}, r"^'sentinel://a.*;\*\*': with Sentinels each address is one"),
-        ("sentinel://a:no", "a", {}, r"^'sentinel://a:no' cannot be read .*: give sentinel://host:port$"),
+        ("sentinel://a;redis://:x@b", "a", {}, r"^REDIS_URL: with Sentinels each address is one"),
+        ("sentinel://a;user:x@b", "a", {}, r"^REDIS_URL cannot be read: give redis://.*%3B"),
+        ("sentinel://a:no", "a", {}, r"^REDIS_URL cannot be read: give redis://.*%3B"),
     ],
 )
 def test_sentinels_that_cannot_be_asked_are_refused_in_a_line(

@@ -6,7 +6,8 @@
 -- refuses and asks for the key.
 --
 -- SQLSTATE of a refusal: 42704 unknown role, 22023 bad argument or option, 54000 too large, 0A000 a key only the
--- declaring code can derive, 23505 another task has this id, 40001 competitors took and freed the keys again and again.
+-- declaring code can derive, or a new id under a snapshot that may be too old to tell, 23505 another task has this id,
+-- 40001 competitors took and freed the keys again and again.
 
 -- A named type rather than RETURNS TABLE, in which no column may be called as a parameter is.
 DO $$ BEGIN
@@ -152,6 +153,11 @@ BEGIN
             -- It finished while this was inserted, which saw neither the task nor its history.
             DELETE FROM celeriac.tasks t WHERE t.id = receipt.id;
             CONTINUE;
+        END IF;
+        IF receipt.is_new AND is_named AND current_setting('transaction_isolation') <> 'read committed' THEN
+            PERFORM celeriac.refuse('0A000', task.role || ': task_id=' || left(quote_literal(task.task_id), 100)
+                || ': a transaction that is not READ COMMITTED cannot see whether this task has finished',
+                'Begin it with ISOLATION LEVEL READ COMMITTED, or leave out task_id.');
         END IF;
         EXIT WHEN receipt.is_new;
         CONTINUE WHEN celeriac.make_way(task.role, task.unique_key, task.enqueued_by);

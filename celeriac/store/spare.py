@@ -1,0 +1,45 @@
+"""The connection that is kept out of the pool, and whether an idle one is dead."""
+
+from __future__ import annotations
+
+import select
+from typing import Any
+
+from sqlalchemy.exc import InvalidatePoolError
+
+
+class Spare:
+    """The connection out of the pool, or none."""
+
+    __slots__ = ("idle", "is_out")
+
+    def __init__(self) -> None:
+        self.idle: list[Any] = []
+        self.is_out = False
+
+    def take(self) -> Any:
+        """None where another thread has it, or it is dead."""
+        try:
+            raw = self.idle.pop()
+        except IndexError:
+            return None
+        if is_dead(raw):
+            raw.close()
+            return None
+        self.is_out = True
+        return raw
+
+
+def refuse_dead(connection: Any, *_: Any) -> None:
+    """Has the pool connect anew after a restart of Postgres."""
+    if is_dead(connection):
+        raise InvalidatePoolError("Postgres has ended the idle connection")
+
+
+def is_dead(connection: Any) -> bool:
+    """Of an idle connection. Nobody spoke: what there is to read is Postgres' farewell."""
+    if connection.closed:
+        return True
+    idle = select.poll()
+    idle.register(connection.fileno(), select.POLLIN)
+    return bool(idle.poll(0))
