@@ -26,16 +26,20 @@ NO_PLACE = 2**31 - 1
 # INVARIANT: a role whose definition is unknown or says "forever" loses nothing. A success that is not to be kept
 # left no history, unless a body waits for it; what failed or was cancelled of such a role stays for :days, as does
 # what is Celery's own or the engine's and no role (`UNDECLARED`): nobody could declare for how long.
+# A role that keeps rows for a day or longer keeps whole days: else each sweep would delete one by one what the drop of
+# the day is to take. One by one goes what lies in a day that another role keeps longer.
 KEPT = text("""
-SELECT role, statement_timestamp() - coalesce(
-    CASE WHEN definition ->> 'keep' <> 'forever'
-        THEN CAST(definition ->> 'keep' AS double precision) * interval '1 second' END,
-    :days * interval '1 day') AS since, definition ->> 'keep' IS NULL AS forgets
-FROM celeriac.roles WHERE definition ->> 'keep' IS DISTINCT FROM 'forever'
-UNION ALL
-SELECT name, statement_timestamp() - :days * interval '1 day', false
-FROM unnest(CAST(:undeclared AS text[])) AS name
-ORDER BY role
+WITH kept AS (
+    SELECT role, coalesce(CASE WHEN definition ->> 'keep' <> 'forever'
+            THEN CAST(definition ->> 'keep' AS double precision) * interval '1 second' END,
+        :days * interval '1 day') AS for_, definition ->> 'keep' IS NULL AS forgets
+    FROM celeriac.roles WHERE definition ->> 'keep' IS DISTINCT FROM 'forever'
+    UNION ALL
+    SELECT name, :days * interval '1 day', false FROM unnest(CAST(:undeclared AS text[])) AS name
+)
+SELECT role, CASE WHEN for_ < interval '1 day' THEN statement_timestamp() - for_
+    ELSE date_trunc('day', statement_timestamp() - for_, 'UTC') END AS since, forgets
+FROM kept ORDER BY role
 """)
 
 # The names that history has, one descent each.

@@ -38,12 +38,34 @@ def test_a_finished_task_stays_for_its_roles_period(app: Celeriac, rows: Rows, s
     role(rows, "hourly", "3600")
     role(rows, "daily", "86400")
     for name in ("hourly", "daily"):
-        for hours in (0.9, 1.1, 23, 25):
+        for hours in (0.9, 1.1, 23, 49):
             finished(rows, name, hours, status)
     assert prune.prune_finished(app) == 4
     assert rows("SELECT role, round(extract(epoch FROM now() - completed_at) / 3600, 1) FROM worker_tasks") == [
         ("hourly", Decimal("0.9")), ("daily", Decimal("0.9")), ("daily", Decimal("1.1")), ("daily", 23)
     ]  # fmt: skip
+
+
+#: Longer than a day ago, for most of the day.
+AS_THE_DAY_BEGAN = """INSERT INTO worker_tasks (task_id, role, status, completed_at)
+SELECT gen_random_uuid(), role, 'completed', date_trunc('day', now(), 'UTC') - interval '86399 s'
+FROM unnest(ARRAY['daily', 'other']) AS role"""
+
+
+@pytest.mark.parametrize("other", ["86400", '"forever"'])
+def test_what_is_kept_for_days_goes_with_its_day_not_before_it(app: Celeriac, rows: Rows, other: str) -> None:
+    """One by one goes only what lies in a day that another role keeps longer."""
+    role(rows, "daily", "86400")
+    role(rows, "other", other)
+    is_kept = other != "86400"
+    rows(AS_THE_DAY_BEGAN)
+    dropped, removed = prune.prune_by_role(app.database, app.settings)
+    assert (dropped, removed.total()) == (0, 0)
+    day_of(rows, 2)
+    for name in ("daily", "other"):
+        finished(rows, name, hours=48)
+    dropped, removed = prune.prune_by_role(app.database, app.settings)
+    assert (dropped, removed.total()) == ((0, 1) if is_kept else (1, 0))
 
 
 def test_what_is_kept_for_ever_stays(app: Celeriac, rows: Rows) -> None:
