@@ -3,8 +3,9 @@
 How far a task has come is a function of how long it has waited since it was due (`scheduled_for`): however often the
 sweep runs, nobody is raised twice for the same wait. `aged` is what of its priority is due to that.
 
-Only the first few of each account and priority are raised: they are next to gain from it, and those behind them follow
-as they go. So the cost is bounded by accounts and priorities, never by the backlog.
+Of each account and priority the longest waiting are raised first, some at a time, and the same levels are read again
+until none of them has more: whoever has waited long enough gains, and a new task passes nobody who has. A transaction
+and a sweep are bounded; the next sweep goes on where the last one had to stop.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from sqlalchemy import Connection, text
 from celeriac.repair.app import RepairApp
 from celeriac.repair.batch import Walk
 
-#: Levels (account and priority) a transaction looks at, how many tasks of each, and levels a sweep looks at.
-LEVELS, FEW, MOST_LEVELS = 100, 16, 20_000
+#: Levels (account and priority) that a transaction reads, how many tasks of each, and levels that a sweep reads.
+LEVELS, FEW, MOST_LEVELS = 50, 100, 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,7 @@ _NEXT = """
 
 # INVARIANT of `raised`: an integer only once it is bounded; the steps since the year 1 are none.
 # INVARIANT of `levels`: at most three descents into `ready_in_order` for each; of each the oldest entries.
+# `has_more`: the last entry that was read of a level gained, so that those behind it may.
 AGE = text(f"""
 WITH RECURSIVE start (role, account, priority) AS (
     SELECT CAST(:role AS text), CAST(:account AS text), CAST(:priority AS integer)
@@ -70,18 +72,20 @@ WITH RECURSIVE start (role, account, priority) AS (
     SELECT * FROM levels LIMIT :levels
 ), due AS MATERIALIZED (
     SELECT entry.* FROM walked w, LATERAL (
-        SELECT r.tableoid, r.ctid, r.id FROM celeriac.ready r
-        WHERE r.role = w.role AND r.account = w.account AND r.priority = w.priority
-            AND r.due_at <= statement_timestamp() - :after * interval '1 second'
-        ORDER BY r.due_at, r.id LIMIT :few FOR UPDATE SKIP LOCKED) AS entry
+        SELECT oldest.*, row_number() OVER () = :few AS is_last FROM (
+            SELECT r.tableoid, r.ctid, r.id FROM celeriac.ready r
+            WHERE r.role = w.role AND r.account = w.account AND r.priority = w.priority
+                AND r.due_at <= statement_timestamp() - :after * interval '1 second'
+            ORDER BY r.due_at, r.id LIMIT :few FOR UPDATE SKIP LOCKED) AS oldest) AS entry
     WHERE w.priority < :ceiling
 ), bounded AS MATERIALIZED (
-    SELECT due.tableoid AS part, due.ctid AS place, t.id, t.aged, t.priority - t.aged AS own, t.scheduled_for,
+    SELECT due.tableoid AS part, due.ctid AS place, due.is_last, t.id, t.aged, t.priority - t.aged AS own,
+        t.scheduled_for,
         least(CAST(:ceiling AS integer), (r.definition #>> '{{priority_range,1}}')::integer) AS ceiling
     FROM due JOIN celeriac.tasks t ON t.id = due.id LEFT JOIN celeriac.roles r ON r.role = t.role
     WHERE t.id = ANY (ARRAY(SELECT id FROM due))
 ), raised AS MATERIALIZED (
-    SELECT part, place, id, own, aged, greatest(0, least(
+    SELECT part, place, is_last, id, own, aged, greatest(0, least(
         ceiling - own,
         :step * (1 + floor((extract(epoch FROM statement_timestamp() - scheduled_for) - :after) / :every))
     ))::integer AS points
@@ -97,16 +101,22 @@ WITH RECURSIVE start (role, account, priority) AS (
 ), ends AS (
     SELECT role, account, priority, row_number() OVER () AS n FROM walked
 )
-SELECT (SELECT count(*) FROM gain) AS raised, e.role, e.account, e.priority
+SELECT (SELECT count(*) FROM gain) AS raised, (SELECT coalesce(bool_or(is_last), false) FROM gain) AS has_more,
+    e.role, e.account, e.priority
 FROM (SELECT 1) AS once LEFT JOIN (SELECT * FROM ends WHERE n = :levels) AS e ON true
 """)
 
 
 def age(connection: Connection, aging: Aging, after: Level = FIRST, levels: int = LEVELS) -> tuple[int, Level | None]:
-    """Raises the first few tasks of the `levels` levels after that one: how many, and where to go on."""
+    """Raises the longest waiting of the `levels` levels after that one: how many, and where to go on.
+
+    That is `after` again, where one of these levels may have more.
+    """
     wanted = {"after": aging.after, "every": aging.every, "step": aging.step, "ceiling": aging.ceiling, "few": FEW}
     place = {"role": after.role, "account": after.account, "priority": after.priority, "levels": levels}
     done = connection.execute(AGE, wanted | place).one()
+    if done.has_more:
+        return done.raised, after
     return done.raised, None if done.role is None else Level(done.role, done.account, done.priority)
 
 

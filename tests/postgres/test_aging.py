@@ -183,13 +183,26 @@ def test_only_a_ceiling_that_says_so_lets_old_work_outrank_users(
     assert next_claimed(database) == {"old": old, "user": user}[first].id
 
 
-def test_the_first_few_of_a_level_are_raised_and_those_behind_follow(put: Put, database: Database, rows: Rows) -> None:
-    tasks = [put() for _ in range(2 * age.FEW + 5)]
+def test_all_who_have_waited_gain_in_one_sweep_and_a_new_one_passes_none_of_them(
+    app: Celeriac, put: Put, database: Database, rows: Rows
+) -> None:
+    old = [put() for _ in range(2 * age.FEW + 5)]
+    wait(rows, 3660)
+    new = put(priority=5)
+    assert repair.sweep(app, "aging") == len(old)
+    assert {priority(rows, task) for task in old} == {10}
+    taken, _ = claimed(database, n=len(old))
+    assert taken == [task.id for task in old]
+    assert next_claimed(database) == new.id
+    assert repair.sweep(app, "aging") == 0
+
+
+def test_a_transaction_raises_the_longest_waiting_first(put: Put, database: Database, rows: Rows) -> None:
+    tasks = [put() for _ in range(age.FEW + 5)]
     wait(rows, 4000)
-    assert aged(database) == age.FEW
-    assert [priority(rows, task) for task in tasks] == [20] * age.FEW + [0] * (age.FEW + 5)
-    assert [aged(database) for _ in range(3)] == [age.FEW, 5, 0]
-    assert {priority(rows, task) for task in tasks} == {20}
+    assert aged_from(database, FIRST) == (age.FEW, FIRST), "there may be more"
+    assert [priority(rows, task) for task in tasks] == [20] * age.FEW + [0] * 5
+    assert aged_from(database, FIRST) == (5, None)
 
 
 def test_many_levels_are_walked_in_batches_each_of_them_once(put: Put, database: Database, rows: Rows) -> None:

@@ -64,6 +64,7 @@ def test_every_table_of_the_engine_is_large_or_known_to_be_short(database: Datab
     assert {table for table in tables if not is_large(table)} == SHORT | {"version"}
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     "size", [TELLING, pytest.param(LARGE, marks=pytest.mark.nightly("minutes of Postgres; a plan tells at 40,000"))]
 )
