@@ -18,7 +18,7 @@ from celeriac.repair.app import RepairApp
 from celeriac.repair.batch import Walk
 
 #: Levels (account and priority) that a transaction reads, how many tasks of each, and levels that a sweep reads.
-LEVELS, FEW, MOST_LEVELS = 50, 100, 20_000
+LEVELS, FEW, MOST_LEVELS = 25, 60, 20_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from sqlalchemy import Connection
 
 from celeriac.dispatch import promote
 from celeriac.repair import aging, prune
-from celeriac.repair.aging import FEW, FIRST, LEVELS, Aging
+from celeriac.repair.aging import FIRST, LEVELS, Aging
 from celeriac.repair.batch import BATCH
 from celeriac.repair.rescue import TICKETS
 from celeriac.settle import release
@@ -114,8 +114,7 @@ def fill(rows: Rows, sized: Callable[[int, int], int]) -> Callable[[float, float
         rows(FINISHED, n=finished, ago=finished_ago)
         rows(WAITING, n=waiting, ago=waiting_ago)
         rows(f"VACUUM ANALYZE {ROOMS}")
-        raised = ACCOUNTS * min(FEW, waiting // ACCOUNTS)  # those behind them follow as they go
-        return {"rescue": SILENT_ROWS, "promote": waiting, "age": raised, "prune": finished}
+        return {"rescue": SILENT_ROWS, "promote": waiting, "age": waiting, "prune": finished}
 
     return fill
 
