@@ -2,7 +2,7 @@
 
 Here, by test_compose.py (`docker compose`, and each service's own command), by test_site.py (`make docs`), by
 test_tutorial.py (all of docs/tutorial.md), by tests/api/test_api_page.py (`curl`), or by tests/faults/test_demos.py and
-test_faults.py; in a copy of the folder, or with smaller numbers, by test_commands_elsewhere.py. Those that no test can
+test_faults.py; what quotes a password by tests/pure/test_addresses.py; in a copy of the folder, or with smaller numbers, by test_commands_elsewhere.py. Those that no test can
 run by_hand.py has, with the reason.
 """
 
@@ -20,6 +20,7 @@ import pytest
 from click.testing import CliRunner
 
 from celeriac.cli import main
+from celeriac.settings import QUOTING
 from tasks import app
 from tests.deploy import test_compose, test_site, test_tutorial
 from tests.deploy.by_hand import BY_HAND, wrong_with
@@ -224,6 +225,7 @@ def test_no_command_is_left_out() -> None:
     """What stands in no list has no test; what is in a list and nowhere written is no longer as written."""
     here = {*QUICKLY, *ALONE, *BY_NIGHT, *ON_OURS, *LASTS, *STACKS, *WRITING, *SHRUNK, *BY_HAND, HEALTH}
     elsewhere = {test_compose.COMMAND, test_site.COMMAND, *TUTORIAL, *(COMPOSED & EVERY), *ASKING, *DEMOS, *FAULTS}
+    elsewhere.add(QUOTING)
     assert here | elsewhere == EVERY
 
 

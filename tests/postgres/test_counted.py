@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -53,7 +54,8 @@ def test_a_ticket_that_redis_does_not_take_is_counted_as_that_and_not_as_rescued
     app.register_roles()
     work.delay()
     tickets = app.dispatcher.claim(app.roles.of(work))
-    app.conf.broker_url = "redis://127.0.0.1:1/0"
+    app.conf.broker_url = nowhere = "redis://127.0.0.1:1/0"
+    app.settings = replace(app.settings, redis_url=nowhere)
     app.publisher.close()
     assert app.dispatcher.publish(tickets) == 0
     assert app.publisher.kick("work", "work") is False

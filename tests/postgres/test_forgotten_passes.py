@@ -17,6 +17,7 @@ from celeriac.store.migrate import migrate
 from tests.postgres.conftest import new_task
 from tests.postgres.passes import ROLE, role
 from tests.postgres.stages import PID, WORKER, enqueued
+from tests.processes import Rows
 
 TASKS = 10
 
@@ -28,12 +29,11 @@ def server(tmp_path: Path) -> Iterator[local.PostgresServer]:
     """Nothing flushes there but who waits for it: its WAL writer sleeps."""
     server = local.PostgresServer(tmp_path / "postgres")
     server.start()
-    database = Database(server.url)
-    migrate(database.engine)
-    with database.statement() as connection:
-        connection.exec_driver_sql("ALTER SYSTEM SET wal_writer_delay = '10s'")
-        connection.exec_driver_sql("SELECT pg_reload_conf()")
-    database.dispose()
+    rows = Rows(server.url)
+    migrate(rows.engine)
+    rows("ALTER SYSTEM SET wal_writer_delay = '10s'")
+    rows("SELECT pg_reload_conf()")
+    rows.close()
     yield server
     server.stop()
 

@@ -157,7 +157,7 @@ def test_an_enqueue_that_saw_a_head_which_settled_since_becomes_the_head_though_
 ) -> None:
     (head,) = running(database, new_task(lock_key="k"))
     with database.transaction() as connection:
-        (behind,) = enqueue(connection, [new_task(lock_key="k")], callers=True)
+        (behind,) = enqueue(connection, [new_task(lock_key="k")], callers=lambda _: set())
         settled(database, outcome(head))
     assert behind.waits_for == "lock"
     assert heads(rows) == []

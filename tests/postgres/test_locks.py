@@ -140,7 +140,7 @@ def test_of_a_bulk_in_which_the_first_of_a_key_waits_for_its_time_another_is_the
 ) -> None:
     tasks = [new_task(lock_key="k", unique_key="1", delay=1000.0), new_task(lock_key="k", unique_key="2")]
     with database.transaction() as connection:
-        _, due = enqueue(connection, tasks, callers=callers)
+        _, due = enqueue(connection, tasks, callers=(lambda _: set()) if callers else None)
     if callers:
         looked(database)
     assert due.waits_for == "lock", "until its commit is looked after"

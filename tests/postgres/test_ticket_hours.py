@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import redis
 
@@ -47,7 +49,8 @@ def test_what_redis_lost_is_sampled_before_it_is_handed_out_anew(handed_out: Cel
 
 
 def test_without_redis_a_sample_says_so(handed_out: Celeriac, rows: Rows) -> None:
-    handed_out.conf.broker_url = "redis://127.0.0.1:1/0"
+    handed_out.conf.broker_url = nowhere = "redis://127.0.0.1:1/0"
+    handed_out.settings = replace(handed_out.settings, redis_url=nowhere)
     handed_out.publisher.close()
     sweep(handed_out, "lost_tickets")
     assert ("work", 2, None) in rows(SAMPLES)

@@ -54,6 +54,6 @@ def test_a_worker_killed_at_any_boundary_of_the_completion_leaves_all_or_nothing
     assert [loss for (loss,) in stack.rows(losses)] == survived
     statements = (
         "INSERT INTO dispensaries", "SELECT id FROM", "SET LOCAL idle_in_transaction_session_timeout",
-        "WITH held AS", "SAVEPOINT briefly; SET", "WITH given AS", "SET LOCAL lock_timeout", "COMMIT",
+        "WITH held AS", "SAVEPOINT briefly; WITH", "WITH given AS", "SET LOCAL lock_timeout", "COMMIT",
     )  # fmt: skip
     assert sorted(noted) == sorted(f"{when} {statement}" for statement in statements for when in ("before", "after"))

@@ -145,7 +145,7 @@ def test_a_time_limit_costs_no_statement(app: Celeriac, run: Run, monkeypatch: p
     prepared = "PREPARE"  # once a connection, whatever runs
     monkeypatch.setattr("celeriac.run.ticket.SETTLE_EVERY", 60.0)
 
-    @app.task(role="work", shared=False, prompt=False, chunk=4)
+    @app.task(role="work", shared=False, prompt=False, chunk=4, window=100)
     def work() -> None: ...
 
     counted = []
@@ -154,7 +154,7 @@ def test_a_time_limit_costs_no_statement(app: Celeriac, run: Run, monkeypatch: p
             call.delay()
         said.clear()
         assert run(4) == {"ran": 4}
-        counted.append(len([statement for statement in said if not statement.startswith(prepared)]))
+        counted.append(len([statement for statement in said if prepared not in statement]))
     assert counted[0] == counted[1] < 4
 
 
