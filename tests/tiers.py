@@ -15,8 +15,8 @@ import pytest
 
 #: Seconds that the tests of each folder took on the machine whose `pace` is 1, summed over all processes.
 LIMITS = {
-    "api": 300, "dashboard": 700, "demo": 60, "deploy": 400, "end_to_end": 900, "example": 120, "faults": 700,
-    "local": 90, "outside": 200, "postgres": 1_500, "pure": 250, "sandbox": 30, "systems": 700, "typing": 120,
+    "api": 100, "dashboard": 650, "demo": 30, "deploy": 300, "end_to_end": 650, "example": 80, "faults": 250,
+    "local": 90, "outside": 100, "postgres": 1_000, "pure": 200, "sandbox": 15, "systems": 450, "typing": 30,
 }  # fmt: skip
 
 #: How much longer a folder may take before the run fails.
