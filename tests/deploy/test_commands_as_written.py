@@ -1,9 +1,9 @@
 """Every command of README.md, CONTRIBUTING.md and the pages in docs and deploy is run as it is written there.
 
 Here, by test_compose.py (`docker compose`, and each service's own command), by test_site.py (`make docs`), by
-test_tutorial.py (all of docs/tutorial.md), by tests/api/test_api_page.py (`curl`), by tests/pure/test_addresses.py (what
-quotes a password), or by tests/faults/test_demos.py and test_faults.py; in a copy of the folder, or with smaller numbers,
-by test_commands_elsewhere.py. Those that no test can run by_hand.py has, with the reason.
+test_tutorial.py (all of docs/tutorial.md), by tests/api/test_api_page.py (`curl`), by tests/pure/test_addresses.py
+(what quotes a password), or by tests/faults/test_demos.py and test_faults.py; in a copy of the folder, or with smaller
+numbers, by test_commands_elsewhere.py. Those that no test can run by_hand.py has, with the reason.
 """
 
 from __future__ import annotations
