@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 
-#: Seconds that the tests of each folder took on the machine whose `pace` is 1, summed over all processes.
+#: Seconds for the tests of each folder, summed over three processes on two cores, on a machine whose `pace` is 1: more
+#: by half than they took, as a machine may be busy.
 LIMITS = {
-    "api": 100, "dashboard": 650, "demo": 30, "deploy": 300, "end_to_end": 650, "example": 80, "faults": 250,
-    "local": 90, "outside": 100, "postgres": 1_000, "pure": 200, "sandbox": 15, "systems": 450, "typing": 30,
+    "api": 150, "dashboard": 950, "demo": 50, "deploy": 450, "end_to_end": 950, "example": 120, "faults": 400,
+    "local": 130, "outside": 150, "postgres": 1_500, "pure": 300, "sandbox": 30, "systems": 650, "typing": 50,
 }  # fmt: skip
 
 #: How much longer a folder may take before the run fails.
