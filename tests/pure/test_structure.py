@@ -21,7 +21,7 @@ from celeriac.worker.app import WorkerApp
 from tests.processes import ROOT
 
 ENGINE = ROOT / "celeriac"
-LONGEST = 300
+LONGEST = 500
 
 #: What is built; environments and caches begin with a dot.
 APART = {"build", "dist"}
