@@ -5,6 +5,7 @@ Alembic is imported where it is used: every process imports this module, few nee
 
 from __future__ import annotations
 
+import ast
 import time
 from dataclasses import dataclass
 from functools import lru_cache
@@ -216,10 +217,41 @@ def _script(versions: Path, _changed: int) -> ScriptDirectory:
     return ScriptDirectory.from_config(configuration(versions))
 
 
+@lru_cache(maxsize=8)
+def _heads(versions: Path, _changed: int) -> frozenset[str] | None:
+    """The last revisions of a folder, read without Alembic; None where a file does not say them literally."""
+    said: dict[str, list[object]] = {"revision": [], "down_revision": []}
+    for path in versions.glob("*.py"):
+        for statement in ast.parse(path.read_text()).body:
+            names = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
+            for name in names:
+                if isinstance(name, ast.Name) and name.id in said:
+                    try:
+                        value = ast.literal_eval(statement.value)  # type: ignore[attr-defined]
+                    except ValueError:
+                        return None
+                    said[name.id] += value if isinstance(value, list | tuple) else [value]
+    return frozenset(str(name) for name in said["revision"] if name not in said["down_revision"])
+
+
+def _reached(connection: Connection, branch: Branch) -> frozenset[str]:
+    """The revisions that a database has reached, as its table of them says."""
+    table = f"{branch.schema}.{branch.table}" if branch.schema else branch.table
+    if connection.execute(text("SELECT to_regclass(:table)"), {"table": table}).scalar_one() is None:
+        return frozenset()
+    return frozenset(connection.execute(text(f"SELECT version_num FROM {table}")).scalars())
+
+
 def _unapplied(connection: Connection, branch: Branch) -> set[str]:
+    """Asks Alembic only where the database is not current: its import is a third of a worker's start."""
+    changed = branch.versions.stat().st_mtime_ns
+    heads = _heads(branch.versions, changed)
+    if heads and _reached(connection, branch) == heads:
+        return set()
+
     from alembic.runtime.migration import MigrationContext
 
-    script = _script(branch.versions, branch.versions.stat().st_mtime_ns)
+    script = _script(branch.versions, changed)
     options = {"version_table": branch.table, "version_table_schema": branch.schema}
     reached = MigrationContext.configure(connection, opts=options).get_current_heads()
     known = {r.revision for r in script.walk_revisions()}

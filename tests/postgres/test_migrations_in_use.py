@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -159,3 +160,11 @@ def test_a_migration_that_takes_too_long_gives_up(empty: Engine, adds_a_column: 
         reader.execute(text("SELECT count(*) FROM celeriac.tasks"))
         with pytest.raises(OperationalError, match="statement timeout"):
             migrate(empty, adds_a_column, lock_timeout=5, statement_timeout=0.1)
+
+
+def test_a_current_database_is_seen_to_be_so_without_alembic(empty: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its import is a third of what a worker's start takes of a processor."""
+    migrate(empty, APPLICATION)
+    monkeypatch.setitem(sys.modules, "alembic.runtime.migration", None)
+    with empty.connect() as connection:
+        assert unapplied(connection, APPLICATION) == set()
