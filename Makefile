@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick nightly coverage proof faults celery-suites up bench bench-peers docs screenshots pgbouncer matrix dist image check format clean
+.PHONY: help demo test again quick nightly coverage proof faults celery-suites up bench bench-peers docs screenshots pgbouncer matrix dist image check format clean
 
 help: ## What there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,6 +23,9 @@ demo: $(READY) ## A system at work, judged at the end: SYSTEM=instasites, thumbn
 T ?=
 test: $(READY) ## Every promise, or a part: T=tests/postgres
 	$(BIN)/python -m pytest -n 3 $(T)
+
+again: $(READY) ## The tests that failed in the last run, once more, by themselves
+	$(BIN)/python -m tests.again
 
 nightly: $(READY) ## What takes its time: benchmarks, plans at full size, all looks of pages, long fuzzing, other Pythons
 	$(BIN)/python -m tests.nightly

@@ -63,7 +63,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=place)
     if os.environ.get("CI"):
         for item in items:
-            if place(item) < len(LONG) and item.path.name != "test_races.py":
+            if item.path.name != "test_races.py":
                 # Named at the end of the run: docs/decisions/0024.
                 item.add_marker(pytest.mark.flaky(reruns=1))
 
@@ -88,14 +88,15 @@ def _seconds(terminalreporter: pytest.TerminalReporter) -> Counter[str]:
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """A run of all tests fails where a folder has outgrown its limit."""
+    """A run of all tests fails where a folder has outgrown its limit; in CI it is only named."""
     config, reporter = session.config, session.config.pluginmanager.get_plugin("terminalreporter")
     is_whole = not (config.option.keyword or config.option.markexpr or config.getoption("--nightly"))
     if not is_whole or config.args != config.getini("testpaths") or hasattr(config, "workerinput"):
         return
     for line in tiers.over(tiers.by_folder(_seconds(reporter)), tiers.pace()):
         reporter.write_line(f"TOO SLOW: {line}")
-        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        if not os.environ.get("CI"):
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 class Together(LoadScopeScheduling):

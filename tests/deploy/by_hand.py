@@ -16,6 +16,7 @@ from tests.processes import ROOT
 #: The command, and why it is not run here.
 BY_HAND = {
     "make nightly": "the tests of this list among others; most of an hour",
+    "make again": "the gate itself, in part: what failed in it",
     "make quick": "the gate itself, in part: its lint, and tests that run beside this one",
     "make check": "the gate itself: .ci/run begins with it",
     "make coverage T=tests/postgres": "tests once more, slower",

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests import nightly, tiers
+from tests import again, nightly, tiers
 from tests.parts import Part, run
 from tests.processes import ROOT
 
@@ -85,3 +85,16 @@ def test_what_the_night_runs_is_there() -> None:
     places = [word for part in nightly.PARTS for word in part.command if word.startswith("tests/")]
     assert places
     assert [place for place in places if not (ROOT / place).exists()] == []
+
+
+@pytest.mark.parametrize(
+    ("failed", "why"),
+    [
+        ([], "something else"),
+        ([f"tests/a.py::test_{n}" for n in range(again.MOST + 1)], f"more than {again.MOST}"),
+        (["tests/faults/test_races.py::test_a"], "a race was found"),
+    ],
+)
+def test_what_says_more_than_that_a_machine_was_busy_is_not_run_again(failed: list[str], why: str) -> None:
+    assert why in again.refusal(failed)
+    assert not again.refusal(["tests/a.py::test_a"])
