@@ -1,6 +1,6 @@
 """Pages of the site that are made of the code: settings, role options, errors, commands, endpoints.
 
-What a variable or an option means stands in the tables of README.md and docs, once; here it is put beside its bounds.
+What a variable or an option means stands in the tables of the pages in docs, once; here it is put beside its bounds.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tasks import app
 ROOT = Path(__file__).parents[1]
 
 #: Where variables are told.
-TOLD = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+TOLD = sorted((ROOT / "docs").glob("*.md"))
 
 #: Variables of the engine that are no numbers and have no name of its own.
 PLAIN = ("DATABASE_URL", "REDIS_URL", "WORKER_ID", "WORKER_ROLE")
@@ -106,9 +106,8 @@ def cells(line: str) -> list[str]:
 
 
 def link(one: Told) -> str:
-    """What it means, with the page that tells more. Links of README.md become those of a page in docs."""
-    page = {"README.md": "../README.md"}.get(one.page, one.page.removeprefix("docs/"))
-    return f"{one.meaning.replace('](docs/', '](')} ([{Path(one.page).stem}]({page}))".strip()
+    """What it means, with the page that tells more."""
+    return f"{one.meaning} ([{Path(one.page).stem}]({one.page.removeprefix('docs/')}))".strip()
 
 
 def bounds(number: Mapping[str, Any] | None) -> str:
@@ -120,8 +119,8 @@ def bounds(number: Mapping[str, Any] | None) -> str:
 
 def role_options() -> Iterator[str]:
     meaning = {
-        name: row[1].replace("](docs/", "](")
-        for head, row in rows((ROOT / "README.md").read_text()) if head[0] == "option"
+        name: row[1]
+        for head, row in rows((ROOT / "docs" / "roles.md").read_text()) if head[0] == "option"
         for name in re.findall(r"`(\w+)[=`]", row[0])
     }  # fmt: skip
     yield f"# Role options\n\n{inspect.cleandoc(Role.__doc__ or '')}\n"

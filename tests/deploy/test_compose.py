@@ -31,7 +31,7 @@ from tests.deploy.surroundings import surroundings
 from tests.deploy.written import lasting
 from tests.processes import ROOT, Rows, Running, process, until
 
-#: As README has it.
+#: As the page of the example has it.
 COMMAND = "docker compose up --build"
 
 FILE = read()
@@ -211,9 +211,8 @@ def test_every_variable_has_a_default_for_local_use() -> None:
 
 def _documented() -> dict[str, str]:
     """The application's settings with their defaults, as the pages' tables have them."""
-    of_all = (ROOT / "README.md").read_text().partition("The application's (those of")[2].partition("## Figures")[0]
-    pages = [(ROOT / "docs" / f"{name}.md").read_text() for name in ("thumbnails", "stores", "subreddits")]
-    rows = re.findall(r"^\| (`[A-Z].*?) \| (.*?) \|", "".join([of_all, *pages]), re.MULTILINE)
+    pages = [(ROOT / "docs" / f"{name}.md").read_text() for name in ("example", "thumbnails", "stores", "subreddits")]
+    rows = re.findall(r"^\| (`[A-Z].*?) \| (.*?) \|", "".join(pages), re.MULTILINE)
     found: dict[str, str] = {}
     for names, defaults in rows:
         listed = re.findall(r"`([A-Z_]+)`", names)

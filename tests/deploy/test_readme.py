@@ -1,4 +1,4 @@
-"""README.md tells the truth: its settings are the engine's, its examples run."""
+"""README.md and the pages it leads to tell the truth: their settings are the engine's, their examples run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ from tests.processes import ROOT
 README = (ROOT / "README.md").read_text()
 PAGES = README + "".join(path.read_text() for path in sorted((ROOT / "docs").glob("*.md")))
 
-EXAMPLES, STATEMENTS = of("README.md", "python"), of("docs/sql.md", "sql")
+EXAMPLES = [*of("README.md", "python"), *of("docs/roles.md", "python")]
+STATEMENTS = of("docs/sql.md", "sql")
 
 #: How the names of the application's variables begin.
 PREFIXES = (
@@ -80,3 +81,7 @@ def test_the_statements_of_the_sql_page_run(database: Database) -> None:
             connection.exec_driver_sql(block.text)
         assert connection.execute(text("SELECT count(*), min(priority) FROM worker_tasks")).one() == (1, 50)
         connection.rollback()
+
+
+def test_the_first_page_is_read_in_a_sitting() -> None:
+    assert len(README.splitlines()) <= 150

@@ -92,7 +92,7 @@ def test_what_the_night_runs_is_there() -> None:
     [
         ([], "something else"),
         ([f"tests/a.py::test_{n}" for n in range(again.MOST + 1)], f"more than {again.MOST}"),
-        (["tests/faults/test_races.py::test_a"], "a race was found"),
+        (["tests/postgres/test_races.py::test_a"], "a race was found"),
     ],
 )
 def test_what_says_more_than_that_a_machine_was_busy_is_not_run_again(failed: list[str], why: str) -> None:
