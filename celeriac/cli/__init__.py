@@ -18,6 +18,7 @@ from celeriac.cli import (
     init,
     policies,
     recover,
+    report,
     schedules,
     simulate,
     stack,
@@ -32,7 +33,7 @@ from celeriac.cli.group import main, within_celery
 
 for module in (
     init, stack, status, doctor, tasks, steering, bulks, failures, contention, workflows, policies, workers, recover,
-    schedules, dead_letters, alerts, figures, simulate, tokens,
+    report, schedules, dead_letters, alerts, figures, simulate, tokens,
     enqueuers,
 ):  # fmt: skip
     for command in module.COMMANDS:
