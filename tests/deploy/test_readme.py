@@ -85,3 +85,7 @@ def test_the_statements_of_the_sql_page_run(database: Database) -> None:
 
 def test_the_first_page_is_read_in_a_sitting() -> None:
     assert len(README.splitlines()) <= 150
+
+
+def test_the_page_for_contributors_is_short() -> None:
+    assert len((ROOT / "CONTRIBUTING.md").read_text().splitlines()) <= 120
