@@ -41,7 +41,9 @@ logger = logging.getLogger(__name__)
 #: After so long without a heartbeat (seconds) passes and capacity take a worker for gone.
 GONE = 120.0
 
-#: Heartbeats that are missed before a silence of everybody is a gap in which nobody could write.
+#: A silence of everybody's is a gap in which nobody could write from so many seconds on, or from two thirds of the
+#: shortest lease, whichever is smaller; and from two missed heartbeats, where these are rarer.
+GAP = 5.0
 MISSED = 2
 
 #: How soon (seconds) rows are looked at again that somebody had locked.
@@ -138,6 +140,10 @@ class Lifeline(threading.Thread):
         """Seconds between heartbeats: as set, but three in the shortest lease, so that two may be late."""
         return min(self.settings.heartbeat_interval, self.lease() / 3, GONE / 3)
 
+    def gap(self) -> float:
+        """Seconds: who is merely late by less, as on a busy machine, was not kept from writing."""
+        return max(MISSED * self.interval(), min(GAP, self.lease() * 2 / 3))
+
     def lease(self) -> float:
         """The shortest `stale_after` (seconds) of the roles served here: after so much silence rows are rescued."""
         return min((role.stale_after for role in self.served()), default=600.0)
@@ -157,7 +163,7 @@ class Lifeline(threading.Thread):
         begins = time.monotonic()
         self.next_heartbeat = begins + self.interval()
         with COUNTERS.timing("sql_seconds", "heartbeat"), self.database.transaction() as connection:
-            heartbeat.note_gap(connection, shared.worker_id(), os.getpid(), MISSED * self.interval())
+            heartbeat.note_gap(connection, shared.worker_id(), os.getpid(), self.gap())
             standing = self.sampler.report(connection, self.state())
             heartbeat.renew(connection, shared.worker_id(), self.processes())
         shared.renew(begins)
