@@ -31,6 +31,7 @@ EVENTS: Mapping[str, str] = {
     "worker.resumed": "it takes work again",
     "worker.draining": "it was told to stop and finishes what it has",
     "worker.stopped": "it has stopped",
+    "lock.held_up": "somebody's open transaction or slow statement has locked what is needed; each 10 s at most",
     "schedule.tick": "a schedule ran; at DEBUG also passes and sweeps",
     "role.paused": "an operator paused a role",
     "role.resumed": "and resumed it",

@@ -60,7 +60,8 @@ ORDER BY r.role
 
 HELD = text("""
 SELECT held.id, k.role, k.worker_id, k.claimed_at, k.started_at,
-    CAST(extract(epoch FROM statement_timestamp() - k.heartbeat_at) AS double precision) AS heartbeat_age
+    CAST(extract(epoch FROM statement_timestamp() - celeriac.heard_at(k.worker_id, k.worker_pid, k.heartbeat_at))
+        AS double precision) AS heartbeat_age
 FROM celeriac.tickets k, unnest(k.ids, k.accounts) AS held (id, account)
 WHERE held.account = :account ORDER BY k.claimed_at, held.id LIMIT :most
 """)

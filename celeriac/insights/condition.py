@@ -64,11 +64,12 @@ SELECT (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backe
 # As `celeriac.stale` counts it: after a restart or a failover every worker has a whole lease to report.
 SILENT = text("""
 SELECT k.worker_id, CAST(sum(cardinality(k.ids)) AS integer) AS tasks,
-    CAST(max(extract(epoch FROM statement_timestamp() - k.heartbeat_at)) AS double precision) AS seconds
+    CAST(max(extract(epoch FROM statement_timestamp()
+        - celeriac.heard_at(k.worker_id, k.worker_pid, k.heartbeat_at))) AS double precision) AS seconds
 FROM celeriac.tickets k LEFT JOIN celeriac.roles r ON r.role = k.role
 WHERE k.worker_id IS NOT NULL AND (CAST(:worker_id AS text) IS NULL OR k.worker_id = :worker_id)
-    AND greatest(k.heartbeat_at, celeriac.leases_since()) < statement_timestamp() - interval '1 second' * coalesce(
-        CAST(:seconds AS double precision), CAST(r.definition ->> 'stale_after' AS double precision), 600)
+    AND celeriac.is_stale(k, coalesce(
+        CAST(:seconds AS double precision), CAST(r.definition ->> 'stale_after' AS double precision), 600))
 GROUP BY k.worker_id ORDER BY seconds DESC
 """)
 

@@ -58,7 +58,8 @@ HOLDERS = text("""
 SELECT i.id, k.worker_id,
     CAST(extract(epoch FROM statement_timestamp() - coalesce(k.started_at, k.claimed_at)) AS double precision)
         AS held_seconds,
-    CAST(extract(epoch FROM statement_timestamp() - k.heartbeat_at) AS double precision) AS heartbeat_age
+    CAST(extract(epoch FROM statement_timestamp() - celeriac.heard_at(k.worker_id, k.worker_pid, k.heartbeat_at))
+        AS double precision) AS heartbeat_age
 FROM celeriac.tickets k, unnest(k.ids) AS i (id)
 WHERE k.ids && CAST(:heads AS bigint[]) AND i.id = ANY (CAST(:heads AS bigint[]))
 """)

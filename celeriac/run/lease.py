@@ -40,7 +40,8 @@ SELECT celeriac.note_gap(
 ENDED = text("UPDATE celeriac.workers SET status = 'stopped', pid = 0 WHERE worker_id = :worker_id")
 
 # INVARIANT: only tickets of processes that live are renewed; one whose process is gone goes stale by itself. One
-# that is being settled or released needs no renewal: waiting for it with others in hand could be a deadlock.
+# that somebody has locked needs no renewal: waiting for it with others in hand could be a deadlock, and its lease
+# counts from its worker's heartbeat (`celeriac.heard_at`).
 RENEW = text("""
 UPDATE celeriac.tickets SET heartbeat_at = clock_timestamp()
 WHERE token = ANY (ARRAY(

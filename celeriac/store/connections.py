@@ -18,6 +18,7 @@ from celeriac.store import addresses, look
 from celeriac.store.encoding import parsed
 from celeriac.store.failures import blame, quote_nothing, unquoted
 from celeriac.store.forks import after_fork
+from celeriac.store.patience import lock_timeout
 from celeriac.store.plans import BY_LOOKUPS
 from celeriac.store.spare import Spare, refuse_dead
 
@@ -189,9 +190,9 @@ class Database:
 
         `patience`: how long (seconds) it waits for a lock; then Postgres ends it (LockNotAvailable).
         """
-        briefly = "" if patience is None else f"; SET LOCAL lock_timeout = '{patience * 1000:.0f} ms'"
+        begin = f"BEGIN {READ_COMMITTED}; {end_silent()}{self._limits}; {lock_timeout(patience)}"
         with self._verbs.connect() as connection:
-            connection.exec_driver_sql(f"BEGIN {READ_COMMITTED}; {end_silent()}{self._limits}{briefly}")
+            connection.exec_driver_sql(begin.rstrip("; "))
             look.begin(connection)
             try:
                 yield connection
@@ -205,7 +206,8 @@ class Database:
     def reading(self) -> Iterator[Connection]:
         """For what surfaces ask but figures (decision 16): rolled back, and planned by look-ups."""
         with self._verbs.connect() as connection:
-            connection.exec_driver_sql(f"BEGIN {READ_COMMITTED}; {end_silent()}{self._limits}; {BY_LOOKUPS}")
+            begin = f"BEGIN {READ_COMMITTED}; {end_silent()}{self._limits}; {lock_timeout()}{BY_LOOKUPS}"
+            connection.exec_driver_sql(begin)
             try:
                 yield connection
             finally:
@@ -261,9 +263,11 @@ class Database:
 
 
 def isolated(_: Any, cursor: Any, statement: str, parameters: Any, *__: Any) -> tuple[str, Any]:
-    """A statement for itself says how it is isolated; one within a transaction is as that has said."""
+    """A statement for itself says how it is isolated, and how patient; one within a transaction is as that has said."""
     is_alone = cursor.connection.get_transaction_status() == TRANSACTION_STATUS_IDLE
-    return f"{ISOLATE}{statement}" if is_alone and not statement.startswith("BEGIN ") else statement, parameters
+    if is_alone and not statement.startswith("BEGIN "):
+        statement = f"{ISOLATE}{lock_timeout()}{statement}"
+    return statement, parameters
 
 
 def _roll_back(connection: Connection) -> None:

@@ -13,8 +13,12 @@ import signal
 import socket
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
+
+from sqlalchemy.exc import DBAPIError
 
 from celeriac.counters import COUNTERS
 from celeriac.dispatch import parking
@@ -22,13 +26,15 @@ from celeriac.roles import limits
 from celeriac.roles.role import Role
 from celeriac.run import journal, redaction, shared
 from celeriac.run import lease as heartbeat
+from celeriac.run.held_up import HeldUp
 from celeriac.run.lease import WorkerState
 from celeriac.run.places import places
 from celeriac.settle import release
 from celeriac.settle.outcome import Outcome
 from celeriac.store import look
 from celeriac.store.connections import Database
-from celeriac.store.failures import is_down, is_gone, is_passing
+from celeriac.store.failures import in_a_line, is_down, is_gone, is_locked, is_passing
+from celeriac.store.patience import patient
 from celeriac.version import described
 from celeriac.worker import overdue, parting, stopped
 from celeriac.worker.app import WorkerApp
@@ -41,8 +47,13 @@ logger = logging.getLogger(__name__)
 #: After so long without a heartbeat (seconds) passes and capacity take a worker for gone.
 GONE = 120.0
 
-#: Heartbeats that are missed before a silence of everybody is a gap in which nobody could write.
+#: A silence of everybody's is a gap in which nobody could write from so many seconds on, or from two thirds of the
+#: shortest lease, whichever is smaller; and from two missed heartbeats, where these are rarer.
+GAP = 5.0
 MISSED = 2
+
+#: How long (seconds) a look waits for a lock of somebody else's; what it could not do, the next one does.
+PATIENCE = 0.5
 
 #: How soon (seconds) rows are looked at again that somebody had locked.
 LOOK_AGAIN = 0.1
@@ -90,9 +101,14 @@ class Lifeline(threading.Thread):
         self.drain_until: float | None = None
         self.parted = False
         self.failures = 0
+        self.held_up = HeldUp(self.database)
         self.answered = time.monotonic()
 
     def run(self) -> None:
+        with patient(PATIENCE):
+            self._run()
+
+    def _run(self) -> None:
         while not self.ending.is_set():
             try:
                 self.look()
@@ -124,19 +140,37 @@ class Lifeline(threading.Thread):
         lost_process(pid)
 
     def look(self) -> None:
-        self.stop_overdue()
-        self.release_lost()
+        """Nobody's lock keeps one part of it from being done because of another."""
+        self._unless_locked(self.stop_overdue)
+        self._unless_locked(self.release_lost)
         self._beat_if_due()
         if self.drain_until is not None and time.monotonic() >= self.drain_until:
             self.hand_back_running()
         elif not shared.closed():
             self.find_work()
 
+    def _unless_locked(self, act: Callable[[], object]) -> bool:
+        """Whether it was done; False: somebody has locked what it needs, and the next look tries again."""
+        done = True
+        try:
+            act()
+        except DBAPIError as error:
+            if not is_locked(error):
+                raise
+            self.held_up.say(in_a_line(error))
+            done = False
+        self.answered = time.monotonic()
+        return done
+
     # -- heartbeat -------------------------------------------------------------------------------------------------
 
     def interval(self) -> float:
         """Seconds between heartbeats: as set, but three in the shortest lease, so that two may be late."""
         return min(self.settings.heartbeat_interval, self.lease() / 3, GONE / 3)
+
+    def gap(self) -> float:
+        """Seconds: who is merely late by less, as on a busy machine, was not kept from writing."""
+        return max(MISSED * self.interval(), min(GAP, self.lease() * 2 / 3))
 
     def lease(self) -> float:
         """The shortest `stale_after` (seconds) of the roles served here: after so much silence rows are rescued."""
@@ -153,23 +187,37 @@ class Lifeline(threading.Thread):
         self.next_heartbeat = min(self.next_heartbeat, time.monotonic() + seconds)
 
     def beat(self) -> None:
-        """Reports the worker and renews its leases."""
+        """Reports the worker and renews its leases. Either is enough for these: see decision 38."""
         begins = time.monotonic()
         self.next_heartbeat = begins + self.interval()
-        with COUNTERS.timing("sql_seconds", "heartbeat"), self.database.transaction() as connection:
-            heartbeat.note_gap(connection, shared.worker_id(), os.getpid(), MISSED * self.interval())
+        with COUNTERS.timing("sql_seconds", "heartbeat"):
+            done = self._unless_locked(lambda: self._report(renews=True))
+            if not done:
+                done = self._unless_locked(self._renew)
+                done |= self._unless_locked(lambda: self._report(renews=False))
+        if done:
+            shared.renew(begins)
+
+    def _report(self, *, renews: bool) -> None:
+        with self.database.transaction() as connection:
+            heartbeat.note_gap(connection, shared.worker_id(), os.getpid(), self.gap())
             standing = self.sampler.report(connection, self.state())
-            heartbeat.renew(connection, shared.worker_id(), self.processes())
-        shared.renew(begins)
+            if renews:
+                heartbeat.renew(connection, shared.worker_id(), self.processes())
         if standing == "draining" and self.drain_until is None:
             self.decommissioned()
+
+    def _renew(self) -> None:
+        with self.database.statement() as connection:
+            heartbeat.renew(connection, shared.worker_id(), self.processes())
 
     def state(self) -> WorkerState:
         status = "active" if self.drain_until is None else "draining"
         return WorkerState(
             worker_id=shared.worker_id(), hostname=socket.gethostname(), pid=os.getpid(), status=status,
             queues=sorted(self.queues()), concurrency=int(self.worker.concurrency or 1),
-            resources=self.governor.resources() | {"node": shared.node()}, version=described(self.settings.deployment),
+            resources=self.governor.resources() | {"node": shared.node(), "processes": self.processes()},
+            version=described(self.settings.deployment),
         )  # fmt: skip
 
     def queues(self) -> set[str]:
@@ -217,10 +265,9 @@ class Lifeline(threading.Thread):
 
     def find_work(self) -> None:
         """The safety net under kicks: due retries, work enqueued while Redis was away, a kick that was lost."""
-        self.look_around()
+        self._unless_locked(self.look_around)
         for role in self.served():
-            self._look_for(role)
-            self.answered = time.monotonic()
+            self._unless_locked(partial(self._look_for, role))
             self._beat_if_due()
         self._beat_within(self.interval())  # its queues can change while it runs
 

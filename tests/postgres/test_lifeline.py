@@ -138,3 +138,30 @@ def test_a_worker_that_has_stopped_stays_so_and_its_threads_end(lifeline: Lifeli
         shared.drain(on=False)
         shared.back_off(on=False)
         shared.replace_idle(on=False)
+
+
+@pytest.mark.parametrize(
+    ("heartbeat", "stale_after", "gap"),
+    [(0.3, 20.0, 5.0), (0.3, 3.0, 2.0), (1.0, 600.0, 5.0), (30.0, 600.0, 60.0)],
+)
+def test_who_is_late_on_a_busy_machine_has_not_been_kept_from_writing(
+    lifeline: Lifeline, monkeypatch: pytest.MonkeyPatch, heartbeat: float, stale_after: float, gap: float
+) -> None:
+    """Else each such delay would make all leases count anew, and the dead would be rescued a whole lease later."""
+    lifeline.settings = dataclasses.replace(lifeline.settings, heartbeat_interval=heartbeat)
+    monkeypatch.setattr(lifeline, "lease", lambda: stale_after)
+    assert lifeline.gap() == pytest.approx(gap)
+
+
+@pytest.mark.parametrize(("silent", "noted"), [(2.0, 0), (9.0, 1)])
+def test_a_heartbeat_notes_a_gap_by_that_measure(
+    lifeline: Lifeline, monkeypatch: pytest.MonkeyPatch, rows: Rows, silent: float, noted: int
+) -> None:
+    lifeline.settings = dataclasses.replace(lifeline.settings, heartbeat_interval=0.3)
+    monkeypatch.setattr(lifeline, "lease", lambda: 20.0)
+    monkeypatch.setattr(Lifeline, "queues", lambda _: {"work"})
+    lifeline.beat()
+    rows("DELETE FROM repairs")
+    rows("UPDATE workers SET last_heartbeat_at = now() - :ago * interval '1 s'", ago=silent)
+    lifeline.beat()
+    assert rows("SELECT count(*) FROM repairs WHERE name = 'gap'") == [(noted,)]

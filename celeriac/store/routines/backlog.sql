@@ -25,11 +25,11 @@ SELECT
 FROM (
     SELECT coalesce(sum(cardinality(ids)) FILTER (WHERE worker_id IS NULL), 0),
         coalesce(sum(cardinality(ids)) FILTER (WHERE worker_id IS NOT NULL), 0),
-        coalesce(sum(cardinality(ids)) FILTER (WHERE heartbeat_at < statement_timestamp() - interval '1 second' * coalesce((
+        coalesce(sum(cardinality(ids)) FILTER (WHERE celeriac.is_stale(k, coalesce((
             SELECT CAST(definition ->> 'stale_after' AS double precision) FROM celeriac.roles WHERE role = for_role
-        ), 600)), 0),
+        ), 600))), 0),
         CAST(extract(epoch FROM statement_timestamp() - min(started_at)) AS double precision)
-    FROM celeriac.tickets WHERE role = for_role
+    FROM celeriac.tickets k WHERE role = for_role
 ) AS active
 $$;
 

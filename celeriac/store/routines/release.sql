@@ -14,35 +14,13 @@ FROM (SELECT least(
 )) AS capped (delay)
 $$;
 
--- Since when this server answers.
-CREATE OR REPLACE FUNCTION celeriac.up_since() RETURNS timestamptz LANGUAGE sql STABLE AS $$
-SELECT pg_postmaster_start_time()
-$$;
-
--- Since when leases count: a lease counts only time in which it could have been renewed. Since this server answers, or
--- since the end of the last gap: a failover, a frozen server, a clock that was set forward.
-CREATE OR REPLACE FUNCTION celeriac.leases_since() RETURNS timestamptz LANGUAGE sql STABLE AS $$
-SELECT greatest(celeriac.up_since(), (SELECT at FROM celeriac.repairs WHERE name = 'gap'))
-$$;
-
--- Notes the end of a gap: who writes every few seconds has not been able to since `own`, and nobody else has either, for
--- `silence` seconds. Call it before the write. A beat that was away alone finds the heartbeats of others.
-CREATE OR REPLACE FUNCTION celeriac.note_gap(own timestamptz, silence double precision) RETURNS void LANGUAGE sql AS $$
-INSERT INTO celeriac.repairs (name, at)
-SELECT 'gap', clock_timestamp()
-WHERE greatest(
-    own, (SELECT max(last_tick_at) FROM celeriac.beats), (SELECT max(last_heartbeat_at) FROM celeriac.workers)
-) < clock_timestamp() - silence * interval '1 second' AND own IS NOT NULL
-ON CONFLICT (name) DO UPDATE SET at = excluded.at
-$$;
-
 -- Takes tasks from tickets: all that these hold, or those of `only`. `started` false touches tickets nobody has started,
 -- true those that are running, null either. What somebody is settling just now is passed over.
 -- A task that is freed waits again: at once, keeping its lock key, or (lost, and its role has a backoff) later and
 -- without the key. What began before this server did is no loss of the task's, however it is found: the outage may have
 -- ended its worker. It ends if it was asked to stop (cancelled) or was lost too often (failed).
 -- INVARIANT: ticket first, tasks after it, as in a settle.
-CREATE OR REPLACE FUNCTION celeriac.release(
+CREATE OR REPLACE FUNCTION celeriac.release_at_once(
     of_tickets uuid[], only_ids bigint[], started boolean, event_kind text, reason text, by_whom text, is_loss boolean
 ) RETURNS TABLE (id bigint, role text, lock_key text, becomes text, hands_over boolean, barrier uuid) LANGUAGE sql
 SET jit = off
@@ -132,14 +110,38 @@ SELECT j.id, j.role, j.lock_key, j.becomes, j.lock_key IS NOT NULL AND (j.become
 FROM judged j WHERE (SELECT count FROM fallen) IS NOT NULL
 $$;
 
+-- The same, and nobody's lock stops it: where a task's row is locked, or whatever else it writes, each ticket is tried by
+-- itself, and those that somebody has locked stay as they are. The timeout is the function's own; after a second it
+-- leaves the rest, as where a whole table is locked.
+CREATE OR REPLACE FUNCTION celeriac.release(
+    of_tickets uuid[], only_ids bigint[], started boolean, event_kind text, reason text, by_whom text, is_loss boolean
+) RETURNS TABLE (id bigint, role text, lock_key text, becomes text, hands_over boolean, barrier uuid) LANGUAGE plpgsql
+SET lock_timeout = '100ms' AS $$
+#variable_conflict use_column
+DECLARE
+    one uuid;
+    began CONSTANT timestamptz := clock_timestamp();
+BEGIN
+    RETURN QUERY SELECT * FROM celeriac.release_at_once(
+        of_tickets, only_ids, started, event_kind, reason, by_whom, is_loss);
+EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
+    FOR one IN SELECT DISTINCT t.t FROM unnest(of_tickets) AS t (t) ORDER BY 1 LOOP
+        EXIT WHEN clock_timestamp() > began + interval '1 second';
+        BEGIN
+            RETURN QUERY SELECT * FROM celeriac.release_at_once(
+                ARRAY[one], only_ids, started, event_kind, reason, by_whom, is_loss);
+        EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
+            NULL;
+        END;
+    END LOOP;
+END $$;
+
 -- Tickets whose worker fell silent for so many minutes, or for their role's `stale_after`. The lease counts only time in
 -- which it could be renewed: after a restart or a failover every worker has a whole lease to report.
 CREATE OR REPLACE FUNCTION celeriac.stale(batch integer, minutes double precision)
 RETURNS TABLE (token uuid) LANGUAGE sql AS $$
 SELECT k.token FROM celeriac.tickets k LEFT JOIN celeriac.roles r ON r.role = k.role
-WHERE k.worker_id IS NOT NULL
-    AND greatest(k.heartbeat_at, celeriac.leases_since()) < statement_timestamp() - interval '1 second' * coalesce(
-        minutes * 60, CAST(r.definition ->> 'stale_after' AS double precision), 600)
+WHERE celeriac.is_stale(k, coalesce(minutes * 60, CAST(r.definition ->> 'stale_after' AS double precision), 600))
 ORDER BY k.heartbeat_at LIMIT batch FOR UPDATE OF k SKIP LOCKED
 $$;
 

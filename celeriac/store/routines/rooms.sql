@@ -13,7 +13,7 @@ SELECT t.id, t.task_id, t.role, t.account, t.lock_key, t.unique_key,
         (SELECT 'members' FROM celeriac.barriers b WHERE b.id = t.id)
     ) END AS waits_for,
     t.priority, t.aged, t.scheduled_for, t.expires_at, t.args, t.kwargs, t.headers, k.token, k.worker_id, k.worker_pid,
-    k.claimed_at, coalesce(k.started_at, t.started_at) AS started_at, k.heartbeat_at AS last_heartbeat_at,
+    k.claimed_at, coalesce(k.started_at, t.started_at) AS started_at, celeriac.heard_at(k.worker_id, k.worker_pid, k.heartbeat_at) AS last_heartbeat_at,
     t.cancel_requested_at, CAST(NULL AS timestamptz) AS completed_at, t.progress, CAST(NULL AS jsonb) AS result,
     t.error_message, t.retry_count, t.max_retries, t.tries, t.max_rounds, t.losses, t.timeout, t.parent_id,
     t.enqueued_by, t.created_at, greatest(t.updated_at, k.claimed_at, k.started_at) AS updated_at, t.workflow, t.barrier,

@@ -1,0 +1,41 @@
+-- Leases: since when they count, and how long ago each was renewed. Whoever frees or lists what is silent goes by this.
+
+-- Since when this server answers.
+CREATE OR REPLACE FUNCTION celeriac.up_since() RETURNS timestamptz LANGUAGE sql STABLE AS $$
+SELECT pg_postmaster_start_time()
+$$;
+
+-- Since when leases count: a lease counts only time in which it could have been renewed. Since this server answers, or
+-- since the end of the last gap: a failover, a frozen server, a clock that was set forward.
+CREATE OR REPLACE FUNCTION celeriac.leases_since() RETURNS timestamptz LANGUAGE sql STABLE AS $$
+SELECT greatest(celeriac.up_since(), (SELECT at FROM celeriac.repairs WHERE name = 'gap'))
+$$;
+
+-- Notes the end of a gap: who writes every few seconds has not been able to since `own`, and nobody else has either, for
+-- `silence` seconds. Call it before the write. A beat that was away alone finds the heartbeats of others.
+CREATE OR REPLACE FUNCTION celeriac.note_gap(own timestamptz, silence double precision) RETURNS void LANGUAGE sql AS $$
+INSERT INTO celeriac.repairs (name, at)
+SELECT 'gap', clock_timestamp()
+WHERE greatest(
+    own, (SELECT max(last_tick_at) FROM celeriac.beats), (SELECT max(last_heartbeat_at) FROM celeriac.workers)
+) < clock_timestamp() - silence * interval '1 second' AND own IS NOT NULL
+ON CONFLICT (name) DO UPDATE SET at = excluded.at
+$$;
+
+-- When the holder of a ticket was heard last. A row that somebody has locked cannot be renewed, and that costs a worker
+-- that is well nothing: what its living processes hold counts from its own heartbeat, if that is later.
+CREATE OR REPLACE FUNCTION celeriac.heard_at(of_worker text, of_process integer, renewed timestamptz) RETURNS timestamptz
+LANGUAGE sql STABLE AS $$
+SELECT greatest(renewed, (
+    SELECT w.last_heartbeat_at FROM celeriac.workers w
+    WHERE w.worker_id = of_worker AND w.status <> 'stopped' AND w.resources -> 'processes' @> to_jsonb(of_process)))
+$$;
+
+-- Whether a lease has been over for so long that its holder counts as lost. Of what was renewed in time nothing else is
+-- looked at.
+CREATE OR REPLACE FUNCTION celeriac.is_stale(k celeriac.tickets, seconds double precision) RETURNS boolean LANGUAGE sql
+STABLE AS $$
+SELECT CASE WHEN k.worker_id IS NULL OR k.heartbeat_at >= statement_timestamp() - seconds * interval '1 second' THEN false
+    ELSE greatest(celeriac.heard_at(k.worker_id, k.worker_pid, k.heartbeat_at), celeriac.leases_since())
+        < statement_timestamp() - seconds * interval '1 second' END
+$$;
