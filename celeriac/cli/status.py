@@ -17,6 +17,7 @@ from celeriac.cli.seconds import Seconds
 from celeriac.doctor.findings import SILENT
 from celeriac.errors import ConfigurationError
 from celeriac.insights import alerts, condition
+from celeriac.insights.burning import burning
 
 #: A schedule that is this late (seconds) is shown: beat looks once a second.
 LATE = 5.0
@@ -69,12 +70,14 @@ def overview(app: Celeriac) -> dict[str, Any]:
             "late": [s for s in insights.schedules(connection) if s["late_seconds"] > LATE],
             "paused_accounts": insights.paused_accounts(connection),
             "alerts": alerts.firing(connection),
+            "failing": burning(connection),
             "beats": condition.beats(connection),
             "redis": redis,
         }
 
 
 def _lines(now: dict[str, Any]) -> Iterator[str]:
+    yield from _wrong(now)
     yield "  ".join(f"{status} {output.count(count)}" for status, count in now["tasks"].items())
     yield ""
     yield from output.table([_role(depth) for depth in now["roles"]], _COLUMNS)
@@ -92,9 +95,17 @@ def _lines(now: dict[str, Any]) -> Iterator[str]:
         yield f"late      {late['name']}: {output.age(late['late_seconds'])}"
     for account in now["paused_accounts"]:
         yield f"paused    account {account}"
+
+
+def _wrong(now: dict[str, Any]) -> Iterator[str]:
+    """What somebody has to know first, the worst first; what burns, before its alert fires."""
     for alert in now["alerts"]:
         silenced = " (silenced)" if alert["silenced_until"] else ""
         yield f"alert     {alert['name']} {alert['subject']}: {alert['says']}{silenced}"
+    told = {alert["subject"] for alert in now["alerts"] if alert["name"] == "fails_now"}
+    for one in now["failing"]:
+        if one.role not in told:
+            yield f"failing   {one.role}: {one.says}"
 
 
 def _oldest(depth: insights.RoleDepth) -> float:
