@@ -22,6 +22,9 @@ from celeriac.insights.burning import burning
 #: A schedule that is this late (seconds) is shown: beat looks once a second.
 LATE = 5.0
 
+#: Counts are exact to here: of a role, what is more is `50,000+`; of all, about what Postgres counts itself.
+COUNTED = 50_000
+
 _COLUMNS = (
     "role", "ready", "later", "behind", "parked", "members", "claimed", "running", "stale", "window", "newcomer",
     "oldest", "paused",
@@ -64,9 +67,10 @@ def overview(app: Celeriac) -> dict[str, Any]:
         redis = False
     with app.database.reading() as connection:
         return {
-            "tasks": insights.counts(connection),
-            "roles": insights.depth(connection),
+            "tasks": insights.counts(connection, cap=COUNTED),
+            "roles": insights.depth(connection, cap=COUNTED),
             "workers": [w for w in insights.workers(connection) if w["heartbeat_age"] < SILENT],
+            "silent": condition.silent_workers(connection, SILENT),
             "late": [s for s in insights.schedules(connection) if s["late_seconds"] > LATE],
             "paused_accounts": insights.paused_accounts(connection),
             "alerts": alerts.firing(connection),
@@ -82,8 +86,9 @@ def _lines(now: dict[str, Any]) -> Iterator[str]:
     yield ""
     yield from output.table([_role(depth) for depth in now["roles"]], _COLUMNS)
     yield ""
-    slots = sum(w["concurrency"] for w in now["workers"] if w["status"] == "active")
-    yield f"{len(now['workers'])} workers, {slots} slots, {sum(len(w['task_ids']) for w in now['workers'])} busy"
+    yield _at_work(now["workers"])
+    for one in now["silent"]:
+        yield f"silent    {one.worker_id} for {output.age(one.seconds)}, and holds {one.tasks:,} tasks"
     if oldest := max((role for role in now["roles"] if role.oldest_ready_seconds), key=_oldest, default=None):
         yield f"oldest    due for {output.age(oldest.oldest_ready_seconds)}, of {oldest.role}"
     yield "redis     answers" if now["redis"] else "redis     does not answer: nothing starts"
@@ -95,6 +100,13 @@ def _lines(now: dict[str, Any]) -> Iterator[str]:
         yield f"late      {late['name']}: {output.age(late['late_seconds'])}"
     for account in now["paused_accounts"]:
         yield f"paused    account {account}"
+
+
+def _at_work(workers: list[dict[str, Any]]) -> str:
+    """A ticket has several tasks, which run one after the other: a slot is busy with one of them."""
+    slots = sum(w["concurrency"] for w in workers)
+    busy, held = sum(w["busy"] for w in workers), sum(len(w["task_ids"]) for w in workers)
+    return f"{len(workers)} workers, {slots} slots, {busy} busy with {held:,} tasks"
 
 
 def _wrong(now: dict[str, Any]) -> Iterator[str]:

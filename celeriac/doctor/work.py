@@ -10,7 +10,7 @@ from celeriac import insights
 from celeriac.alerts.measure import measure
 from celeriac.alerts.rules import RULES, evaluate
 from celeriac.app import Celeriac
-from celeriac.doctor.findings import LATE, Seen, Trouble, age, named
+from celeriac.doctor.findings import LATE, Seen, Trouble, age, counted, named
 from celeriac.insights import condition
 from celeriac.insights.burning import burning
 from celeriac.schedules.listed import entries
@@ -33,7 +33,7 @@ def pauses(app: Celeriac) -> Seen:
         "no role is paused that has work",
         [
             Trouble(
-                f"{depth.role} is paused, and {depth.pending.n + depth.claimed:,} of its tasks wait",
+                f"{depth.role} is paused, and {counted(depth.pending, depth.claimed)} of its tasks wait",
                 f"run `celeriac resume role {depth.role}`, if it is not meant any more",
             )
             for depth in waiting
